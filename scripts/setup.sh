@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Installs what is missing to build and test: Debian packages, and the torch wheel in .venv. Safe to repeat, and quick
+# when nothing is missing.
+#
+# usage: scripts/setup.sh build|oracle|lint
+#   build   compilers, libraries, and .venv with torch
+#   oracle  build, and .venv-oracle with the Python packages that tests compare against
+#   lint    the clang tools of the static checks
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+what=${1:?usage: scripts/setup.sh build|oracle|lint}
+
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  local sudo=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+      sudo=(sudo)
+    else
+      echo "These Debian packages are missing. Install them, then run the command again:" >&2
+      echo "  sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+      exit 1
+    fi
+  fi
+  echo "Installing ${missing[*]}"
+  local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+  "${apt[@]}" update >/dev/null
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# A stamp holds the requirements that a virtual environment was made from.
+is_current() { [ -f "$1/.requirements" ] && cmp -s "$1/.requirements" "$2"; }
+
+make_environment() {
+  local folder=$1 requirements=$2 borrow=${3:-}
+  is_current "$folder" "$requirements" && return
+  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then install_packages python3-venv; fi
+  [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
+  if [ -n "$borrow" ]; then
+    # The second environment sees the first one's torch, instead of holding a second gigabyte of it.
+    (cd "$borrow"/lib/python3*/site-packages && pwd) > "$(echo "$folder"/lib/python3*/site-packages)/borrowed.pth"
+  fi
+  echo "Installing the packages of $requirements into $folder"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$requirements"
+  cp "$requirements" "$folder/.requirements"
+}
+
+build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
+                libgtest-dev libgmock-dev)
+lint_packages=(git clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev)
+
+python=
+for candidate in python3.11 python3; do
+  if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    python=$candidate
+    break
+  fi
+done
+if [ -z "$python" ]; then
+  install_packages python3 python3-venv
+  python=python3
+fi
+
+case $what in
+  build)
+    install_packages "${build_packages[@]}"
+    make_environment .venv requirements/torch.txt
+    ;;
+  oracle)
+    "$0" build
+    make_environment .venv-oracle requirements/oracle.txt .venv
+    ;;
+  lint) install_packages "${build_packages[@]}" "${lint_packages[@]}" ;;
+  *)
+    echo "scripts/setup.sh: unknown part '$what'; there are build, oracle and lint" >&2
+    exit 2
+    ;;
+esac

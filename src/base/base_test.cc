@@ -1,0 +1,130 @@
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <numeric>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/limited_env.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+namespace tdock {
+namespace {
+
+std::string MakeTempFolder() {
+  std::string path = testing::TempDir() + "/base_test_XXXXXX";
+  return ::mkdtemp(path.data());
+}
+
+TEST(FakeClock, WakesAWaiterOnlyWhenItsDeadlineHasPassed) {
+  FakeClock clock;
+  Mutex mu;
+  CondVar cv;
+  const absl::Time deadline = clock.Now() + absl::Seconds(5);
+  std::atomic<bool> expired = false;
+  std::thread waiter([&] {
+    MutexLock lock(mu);
+    while (clock.Now() < deadline) clock.Wait(cv, mu, deadline);
+    expired = true;
+  });
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(4));
+  clock.AwaitWaiters(1);
+  EXPECT_FALSE(expired);
+  clock.Advance(absl::Seconds(1));
+  waiter.join();
+  EXPECT_TRUE(expired);
+}
+
+TEST(RealClock, WaitEndsAtItsDeadline) {
+  Clock& clock = Clock::Real();
+  Mutex mu;
+  CondVar cv;
+  MutexLock lock(mu);
+  const absl::Time deadline = clock.Now() + absl::Milliseconds(5);
+  while (clock.Now() < deadline) clock.Wait(cv, mu, deadline);
+  EXPECT_GE(clock.Now(), deadline);
+}
+
+TEST(RealClock, AnInfiniteDeadlineDoesNotOverflow) {
+  Clock& clock = Clock::Real();
+  Mutex mu;
+  CondVar cv;
+  bool ready = false;
+  std::thread notifier([&] {
+    MutexLock lock(mu);
+    ready = true;
+    cv.NotifyAll();
+  });
+  {
+    MutexLock lock(mu);
+    while (!ready) clock.Wait(cv, mu, absl::InfiniteFuture());
+  }
+  notifier.join();
+}
+
+TEST(Rng, GivesTheSameNumbersEverywhere) {
+  // SplitMix64's published first outputs for seed 0.
+  EXPECT_EQ(MixBits(0), 0xe220a8397b1dcdafULL);
+  EXPECT_EQ(MixBits(0x9e3779b97f4a7c15ULL), 0x6e789e6aa1b965f4ULL);
+}
+
+TEST(Rng, BelowIsUniformAndShuffleIsAPermutation) {
+  Rng rng(7);
+  std::vector<int> counts(10);
+  for (int i = 0; i < 100'000; ++i) ++counts[rng.Below(10)];
+  for (int count : counts) EXPECT_NEAR(count, 10'000, 500);
+
+  std::vector<int> items(100);
+  std::iota(items.begin(), items.end(), 0);
+  rng.Shuffle(std::span(items));
+  EXPECT_FALSE(std::is_sorted(items.begin(), items.end()));
+  EXPECT_EQ(std::set<int>(items.begin(), items.end()).size(), 100u);
+}
+
+TEST(Env, WritesReadsMapsAndLists) {
+  Env& env = Env::Real();
+  const std::string folder = MakeTempFolder();
+  ASSERT_TRUE(env.CreateFolders(folder + "/a/b").ok());
+  ASSERT_TRUE(WriteFileAtomically(env, folder + "/a/b/file", "first").ok());
+  ASSERT_TRUE(WriteFileAtomically(env, folder + "/a/b/file", "second").ok());
+  EXPECT_EQ(*env.ReadFile(folder + "/a/b/file"), "second");
+  auto mapped = env.MapFile(folder + "/a/b/file");
+  ASSERT_TRUE(mapped.ok());
+  EXPECT_EQ((*mapped)->bytes().size(), 6u);
+  auto appended = env.OpenForWriting(folder + "/a/b/file", WriteMode::kAppend);
+  ASSERT_TRUE((*appended)->Append(" third").ok());
+  ASSERT_TRUE((*appended)->Close().ok());
+  EXPECT_EQ(*env.ReadFile(folder + "/a/b/file"), "second third");
+  EXPECT_EQ(*env.List(folder + "/a/b"), std::vector<std::string>{"file"});
+}
+
+TEST(Env, ErrorsNameTheFileAndTheReason) {
+  const auto missing = Env::Real().ReadFile("/nonexistent/file");
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(missing.status().message(), "cannot open /nonexistent/file: No such file or directory");
+  EXPECT_EQ(Env::Real().MapFile("/tmp").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LimitedEnv, AFullDiskKeepsTheOldFileAndLeavesNothingAside) {
+  const std::string folder = MakeTempFolder();
+  LimitedEnv env(Env::Real(), 10);
+  ASSERT_TRUE(WriteFileAtomically(env, folder + "/file", "12345678").ok());
+  const absl::Status full = WriteFileAtomically(env, folder + "/file", "abcdefgh");
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(*env.ReadFile(folder + "/file"), "12345678");
+  EXPECT_EQ(env.List(folder)->size(), 1u);
+}
+
+TEST(Status, AnnotateKeepsTheCode) {
+  const absl::Status status = Annotate(absl::NotFoundError("no such row"), "stage reward");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "stage reward: no such row");
+}
+
+}  // namespace
+}  // namespace tdock

@@ -1,0 +1,207 @@
+#include "base/env.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tdock {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status FileError(int error, absl::string_view doing, const std::string& path) {
+  const std::string message = absl::StrCat("cannot ", doing, " ", path, ": ", std::strerror(error));
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::NotFoundError(message);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(message);
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case ENOMEM:
+      return absl::ResourceExhaustedError(message);
+    case EEXIST:
+      return absl::AlreadyExistsError(message);
+    default:
+      return absl::UnavailableError(message);
+  }
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  absl::Status Append(absl::string_view data) override {
+    while (!data.empty()) {
+      const ssize_t written = ::write(fd_.get(), data.data(), data.size());
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        return FileError(errno, "write to", path_);
+      }
+      data.remove_prefix(static_cast<size_t>(written));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Sync() override {
+    if (::fsync(fd_.get()) != 0) return FileError(errno, "sync", path_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Close() override {
+    if (::close(fd_.release()) != 0) return FileError(errno, "close", path_);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  FileDescriptor fd_;
+};
+
+class PosixMappedFile final : public MappedFile {
+ public:
+  PosixMappedFile(void* data, size_t size) : data_(data), size_(size) {}
+  ~PosixMappedFile() override {
+    if (size_ > 0) ::munmap(data_, size_);
+  }
+  std::span<const std::byte> bytes() const override { return {static_cast<const std::byte*>(data_), size_}; }
+
+ private:
+  void* const data_;
+  const size_t size_;
+};
+
+class PosixEnv final : public Env {
+ public:
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (fd.get() < 0) return FileError(errno, "open", path);
+    std::string contents;
+    char chunk[1 << 16];
+    for (;;) {
+      const ssize_t got = ::read(fd.get(), chunk, sizeof chunk);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return FileError(errno, "read", path);
+      if (got == 0) return contents;
+      contents.append(chunk, static_cast<size_t>(got));
+    }
+  }
+
+  absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) override {
+    FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (fd.get() < 0) return FileError(errno, "open", path);
+    struct stat info;
+    if (::fstat(fd.get(), &info) != 0) return FileError(errno, "inspect", path);
+    if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+    const size_t size = static_cast<size_t>(info.st_size);
+    if (size == 0) return std::make_unique<PosixMappedFile>(nullptr, 0);
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+    if (data == MAP_FAILED) return FileError(errno, "map", path);
+    return std::make_unique<PosixMappedFile>(data, size);
+  }
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) override {
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == WriteMode::kAppend ? O_APPEND : O_TRUNC);
+    const int fd = ::open(path.c_str(), flags, 0644);
+    if (fd < 0) return FileError(errno, "open for writing", path);
+    return std::make_unique<PosixWritableFile>(path, fd);
+  }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) return FileError(errno, "rename to", to);
+    const fs::path folder = fs::path(to).parent_path();
+    FileDescriptor fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd.get() < 0 || ::fsync(fd.get()) != 0) return FileError(errno, "sync the folder of", to);
+    return absl::OkStatus();
+  }
+
+  absl::Status Remove(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0) return FileError(errno, "remove", path);
+    return absl::OkStatus();
+  }
+
+  absl::Status CreateFolders(const std::string& path) override {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error) return FileError(error.value(), "create the folder", path);
+    return absl::OkStatus();
+  }
+
+  bool Exists(const std::string& path) override {
+    struct stat info;
+    return ::stat(path.c_str(), &info) == 0;
+  }
+
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    std::error_code error;
+    std::vector<std::string> names;
+    for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+      names.push_back(it->path().filename().string());
+    }
+    if (error) return FileError(error.value(), "list", path);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+absl::Status WriteAndSync(Env& env, const std::string& path, std::span<const absl::string_view> pieces) {
+  TDOCK_ASSIGN_OR_RETURN(auto file, env.OpenForWriting(path, WriteMode::kTruncate));
+  for (absl::string_view piece : pieces) TDOCK_RETURN_IF_ERROR(file->Append(piece));
+  TDOCK_RETURN_IF_ERROR(file->Sync());
+  return file->Close();
+}
+
+}  // namespace
+
+Env& Env::Real() {
+  static PosixEnv* env = new PosixEnv;
+  return *env;
+}
+
+absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<const absl::string_view> pieces) {
+  const std::string aside = absl::StrCat(path, ".writing-", ::getpid());
+  absl::Status status = WriteAndSync(env, aside, pieces);
+  if (status.ok()) status = env.Rename(aside, path);
+  if (!status.ok() && env.Exists(aside)) env.Remove(aside).IgnoreError();
+  return status;
+}
+
+absl::Status WriteFileAtomically(Env& env, const std::string& path, absl::string_view contents) {
+  return WriteFileAtomically(env, path, std::span(&contents, 1));
+}
+
+std::string JoinPath(absl::string_view folder, absl::string_view name) {
+  if (folder.empty()) return std::string(name);
+  return absl::StrCat(folder, folder.back() == '/' ? "" : "/", name);
+}
+
+}  // namespace tdock

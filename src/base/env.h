@@ -1,0 +1,64 @@
+// Files, behind an interface that a test can replace: every byte that the project reads from or writes to a disk
+// goes through an Env.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tdock {
+
+// A file being written. Not thread-safe. An error names the file; after one, the file keeps what was written before.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual absl::Status Append(absl::string_view data) = 0;
+  // Returns once what was appended would survive a power failure.
+  virtual absl::Status Sync() = 0;
+  // Further calls fail. The destructor closes too, but cannot report.
+  virtual absl::Status Close() = 0;
+};
+
+// A file mapped read-only. The bytes are valid while the object lives. Thread-safe.
+class MappedFile {
+ public:
+  virtual ~MappedFile() = default;
+  virtual std::span<const std::byte> bytes() const = 0;
+};
+
+enum class WriteMode { kTruncate, kAppend };
+
+// Thread-safe. Errors carry the path and the system's reason: NotFound, PermissionDenied, ResourceExhausted (full
+// disk, quota, size limit), AlreadyExists, or Unavailable for anything else.
+class Env {
+ public:
+  virtual ~Env() = default;
+
+  virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
+  virtual absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) = 0;
+  virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) = 0;
+  // Replaces `to` in one step, and syncs the folder that holds it.
+  virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+  virtual absl::Status Remove(const std::string& path) = 0;
+  virtual absl::Status CreateFolders(const std::string& path) = 0;
+  virtual bool Exists(const std::string& path) = 0;
+  // Names in a folder, sorted, without "." and "..".
+  virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
+
+  static Env& Real();
+};
+
+// Writes the pieces one after another to `path` so that a reader sees the whole new file or the old one: aside,
+// synced, renamed. On an error the file aside is removed and `path` is as it was.
+absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<const absl::string_view> pieces);
+absl::Status WriteFileAtomically(Env& env, const std::string& path, absl::string_view contents);
+
+// `folder`/`name`.
+std::string JoinPath(absl::string_view folder, absl::string_view name);
+
+}  // namespace tdock

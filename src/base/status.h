@@ -1,0 +1,42 @@
+// Shorthands for absl::Status, and the check of our own invariants.
+#pragma once
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tdock {
+
+// The same error with "`context`: " before its message.
+absl::Status Annotate(const absl::Status& status, absl::string_view context);
+
+// Prints the message and aborts. For invariants of our own only: nothing that a user or a peer sends may reach it.
+[[noreturn]] void CheckFailed(const char* file, int line, const char* condition, absl::string_view message);
+
+}  // namespace tdock
+
+#define TDOCK_CHECK(condition, message)                                      \
+  do {                                                                       \
+    if (!(condition)) [[unlikely]]                                           \
+      ::tdock::CheckFailed(__FILE__, __LINE__, #condition, (message));       \
+  } while (false)
+
+#define TDOCK_RETURN_IF_ERROR(expression)                                    \
+  do {                                                                       \
+    if (absl::Status tdock_status = (expression); !tdock_status.ok()) [[unlikely]] \
+      return tdock_status;                                                   \
+  } while (false)
+
+#define TDOCK_CONCAT_INNER(a, b) a##b
+#define TDOCK_CONCAT(a, b) TDOCK_CONCAT_INNER(a, b)
+
+#define TDOCK_ASSIGN_OR_RETURN(left, expression) \
+  TDOCK_ASSIGN_OR_RETURN_INNER(TDOCK_CONCAT(tdock_result_, __LINE__), left, expression)
+
+#define TDOCK_ASSIGN_OR_RETURN_INNER(result, left, expression) \
+  auto result = (expression);                                  \
+  if (!result.ok()) [[unlikely]]                               \
+    return std::move(result).status();                         \
+  left = *std::move(result)
