@@ -1,3 +1,5 @@
+include(EmbedFile)
+
 # The order of modules. Each may include the headers of those that it uses, of those that they use, and of no other.
 
 tdock_module(base LINKS absl::status absl::statusor absl::strings absl::str_format absl::time Threads::Threads)
@@ -11,5 +13,8 @@ tdock_module(tensor_torch TORCH USES tensor)
 tdock_module(model TORCH USES tensor_torch LINKS nlohmann_json::nlohmann_json)
 tdock_module(generate TORCH USES model text)
 tdock_module(algo TORCH)
-tdock_module(train TORCH USES dock reward generate algo)
+tdock_module(train TORCH USES dock reward generate algo LINKS nlohmann_json::nlohmann_json)
+if(TARGET tdock_train)
+  tdock_embed(tdock_train ${PROJECT_SOURCE_DIR}/src/train/report.html train/report_template.h train::kReportTemplate)
+endif()
 tdock_module(cli TORCH USES train LINKS CLI11::CLI11)

@@ -1,0 +1,34 @@
+// The page that shows a run: one self-contained HTML file that loads nothing.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tdock::train {
+
+// What the page says about the run besides what the run logged.
+struct ReportHead {
+  std::string title;
+  // Shown in order beside the title, such as {"seed", "1"}, {"parameters", "444,768"}, {"device", "cpu, 2 threads"}.
+  std::vector<std::pair<std::string, std::string>> facts;
+  // Why the run stopped early; empty if it did not.
+  std::string problem;
+};
+
+// The logged files of a run directory, as they are on disk.
+struct ReportSource {
+  absl::string_view config_yaml;
+  absl::string_view metrics_jsonl;
+  absl::string_view samples_jsonl;
+  absl::Duration elapsed;
+};
+
+// Any text may be hostile: it reaches the page as data, never as markup. Lines that are not records are left out and
+// counted on the page. Series of more than 1,000 points are shown as means of equal runs of points, with their range.
+std::string RenderReport(const ReportHead& head, const ReportSource& source);
+
+}  // namespace tdock::train
