@@ -1,0 +1,46 @@
+// Bytes in memory, shared by those who use them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace tdock {
+
+// A range of bytes together with a share in whatever keeps them alive. Copies share the bytes. The bytes are written
+// by whoever allocated them, before the buffer is handed on, and by nobody afterwards; then it is thread-safe.
+class Buffer {
+ public:
+  // Memory from Allocate() starts at a multiple of this.
+  static constexpr size_t kAlignment = 64;
+
+  Buffer() = default;
+
+  // Memory of unspecified contents.
+  static Buffer Allocate(size_t size_bytes);
+  static Buffer CopyOf(std::span<const std::byte> bytes);
+  // Memory of somebody else's, which must stay as it is until the last copy of `keep_alive` is gone. (A custom deleter
+  // is a shared_ptr's.)
+  static Buffer Wrap(const void* data, size_t size_bytes, std::shared_ptr<const void> keep_alive);
+
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // Null unless the memory comes from Allocate() or CopyOf(), or is a slice of such memory.
+  std::byte* mutable_data() { return writable_; }
+
+  // A part of the same memory. `offset` + `size_bytes` must not exceed size().
+  Buffer Slice(size_t offset, size_t size_bytes) const;
+
+  // What keeps the memory alive.
+  const std::shared_ptr<const void>& owner() const { return owner_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::byte* writable_ = nullptr;
+  size_t size_ = 0;
+  std::shared_ptr<const void> owner_;
+};
+
+}  // namespace tdock

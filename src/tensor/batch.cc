@@ -1,0 +1,94 @@
+#include "tdock/batch.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+
+namespace tdock {
+namespace {
+
+void AppendName(std::string* out, const NamedColumn& column) { absl::StrAppend(out, column.name); }
+
+}  // namespace
+
+absl::Status Batch::Add(absl::string_view name, absl::StatusOr<Column> column) {
+  if (!column.ok()) return NameColumn(name, column.status());
+  if (Find(name) != nullptr) return absl::AlreadyExistsError(absl::StrCat("the batch has a column '", name, "'"));
+  if (!columns_.empty() && column->rows() != rows()) {
+    return absl::InvalidArgumentError(absl::StrCat("column '", name, "' has ", column->rows(), " rows, column '",
+                                                   columns_.front().name, "' has ", rows()));
+  }
+  columns_.push_back({std::string(name), *std::move(column)});
+  return absl::OkStatus();
+}
+
+const Column* Batch::Find(absl::string_view name) const {
+  for (const NamedColumn& column : columns_) {
+    if (column.name == name) return &column.column;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Column> Batch::Get(absl::string_view name) const {
+  TDOCK_ASSIGN_OR_RETURN(const Column* column, Look(name));
+  return *column;
+}
+
+absl::StatusOr<Batch> Batch::Select(std::span<const std::string> names) const {
+  Batch batch;
+  for (const std::string& name : names) TDOCK_RETURN_IF_ERROR(batch.Add(name, Get(name)));
+  return batch;
+}
+
+absl::StatusOr<Batch> Batch::Slice(int64_t begin, int64_t count) const {
+  Batch batch;
+  for (const NamedColumn& column : columns_) {
+    TDOCK_RETURN_IF_ERROR(batch.Add(column.name, column.column.Slice(begin, count)));
+  }
+  return batch;
+}
+
+absl::StatusOr<Batch> Batch::SelectRows(std::span<const int64_t> rows) const {
+  Batch batch;
+  for (const NamedColumn& column : columns_) {
+    TDOCK_RETURN_IF_ERROR(batch.Add(column.name, column.column.Select(rows)));
+  }
+  return batch;
+}
+
+absl::StatusOr<Batch> Batch::Concat(std::span<const Batch> batches) {
+  if (batches.empty()) return absl::InvalidArgumentError("no batches to concatenate");
+  for (const Batch& batch : batches) {
+    if (batch.columns_.size() != batches.front().columns_.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("cannot concatenate batches of the columns ",
+                                                     absl::StrJoin(batches.front().columns_, ", ", AppendName), " and ",
+                                                     absl::StrJoin(batch.columns_, ", ", AppendName)));
+    }
+  }
+  Batch result;
+  std::vector<Column> parts;
+  for (const NamedColumn& column : batches.front().columns_) {
+    parts.clear();
+    for (const Batch& batch : batches) {
+      TDOCK_ASSIGN_OR_RETURN(const Column* part, batch.Look(column.name));
+      parts.push_back(*part);
+    }
+    TDOCK_RETURN_IF_ERROR(result.Add(column.name, Column::Concat(parts)));
+  }
+  return result;
+}
+
+absl::StatusOr<const Column*> Batch::Look(absl::string_view name) const {
+  const Column* column = Find(name);
+  if (column != nullptr) return column;
+  return absl::NotFoundError(absl::StrCat("the batch has no column '", name, "'; it has ",
+                                          columns_.empty() ? "none" : absl::StrJoin(columns_, ", ", AppendName)));
+}
+
+absl::Status Batch::NameColumn(absl::string_view name, const absl::Status& status) {
+  return Annotate(status, absl::StrCat("column '", name, "'"));
+}
+
+}  // namespace tdock
