@@ -1,0 +1,97 @@
+// Rows handed out by a dock: views of the bytes that it holds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tdock/batch.h"
+#include "tdock/column.h"
+
+namespace tdock {
+
+// Assigned by the dock, ascending within a partition, never reused.
+using RowId = uint64_t;
+// Chosen by the feeder: the rows of one prompt.
+using GroupId = uint64_t;
+// A row that was put without a group: it is a group of its own.
+inline constexpr GroupId kNoGroup = ~GroupId{0};
+
+// A cell that no version of the trained weights had a part in.
+inline constexpr int64_t kNoWeightsVersion = -1;
+
+struct ColumnSpec {
+  std::string name;
+  ColumnType type;
+
+  friend bool operator==(const ColumnSpec&, const ColumnSpec&) = default;
+};
+
+// One column of one row.
+struct Cell {
+  std::span<const std::byte> bytes;
+  int64_t weights_version = kNoWeightsVersion;
+};
+
+// What a dock fills in; users see it through Rows.
+struct RowsData {
+  std::vector<RowId> ids;
+  std::vector<GroupId> groups;
+  // How often each row was handed to this consumer before and came back because a lease expired. Empty: never.
+  std::vector<int32_t> redeliveries;
+  std::shared_ptr<const std::vector<ColumnSpec>> columns;
+  std::vector<Cell> cells;  // column after column
+  std::vector<std::shared_ptr<const void>> pins;
+};
+
+// Immutable; copies share the views. The bytes stay where they are, whatever happens to the rows or the dock, until the
+// last copy is gone; they count as held until then. Thread-safe.
+class Rows {
+ public:
+  Rows() : Rows(RowsData()) {}
+  explicit Rows(RowsData data);
+
+  size_t size() const { return data_->ids.size(); }
+  bool empty() const { return data_->ids.empty(); }
+  // Of each row. The rows of a group are neighbours, in the order of their ids, when they were taken as a group.
+  std::span<const RowId> ids() const { return data_->ids; }
+  std::span<const GroupId> groups() const { return data_->groups; }
+  int32_t redeliveries(size_t row) const { return data_->redeliveries.empty() ? 0 : data_->redeliveries[row]; }
+
+  std::span<const ColumnSpec> columns() const { return *data_->columns; }
+  // The position of a column. NotFound, naming those that there are.
+  absl::StatusOr<size_t> FindColumn(absl::string_view name) const;
+
+  // `row` < size(), `column` < columns().size().
+  const Cell& cell(size_t row, size_t column) const { return data_->cells[column * size() + row]; }
+
+  // The elements of one cell. NotFound for the column, InvalidArgument for the element type, OutOfRange for the row.
+  template <Element T>
+  absl::StatusOr<std::span<const T>> Get(size_t row, absl::string_view column) const {
+    absl::StatusOr<std::span<const std::byte>> bytes = Look(row, column, kDTypeOf<T>);
+    if (!bytes.ok()) return bytes.status();
+    return std::span<const T>(reinterpret_cast<const T*>(bytes->data()), bytes->size() / sizeof(T));
+  }
+  // A cell of a bytes column. Errors as for Get.
+  absl::StatusOr<absl::string_view> Text(size_t row, absl::string_view column) const;
+  // The weights version that made a cell. Errors as for Get.
+  absl::StatusOr<int64_t> WeightsVersion(size_t row, absl::string_view column) const;
+
+  // A contiguous copy of one column, or of all.
+  absl::StatusOr<Column> ToColumn(absl::string_view name) const;
+  absl::StatusOr<Batch> ToBatch() const;
+
+ private:
+  absl::StatusOr<std::span<const std::byte>> Look(size_t row, absl::string_view column, DType dtype) const;
+  absl::StatusOr<size_t> FindCell(size_t row, absl::string_view column) const;
+  absl::StatusOr<Column> Gather(size_t column) const;
+
+  std::shared_ptr<const RowsData> data_;
+};
+
+}  // namespace tdock
