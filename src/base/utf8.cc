@@ -1,0 +1,61 @@
+#include "base/utf8.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace tdock {
+
+std::optional<Utf8Char> FirstUtf8Char(absl::string_view text) {
+  if (text.empty()) return std::nullopt;
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return Utf8Char{lead, 1};
+
+  size_t bytes;
+  char32_t code;
+  char32_t smallest;  // that needs this many bytes
+  if ((lead & 0xE0) == 0xC0) {
+    bytes = 2, code = lead & 0x1F, smallest = 0x80;
+  } else if ((lead & 0xF0) == 0xE0) {
+    bytes = 3, code = lead & 0x0F, smallest = 0x800;
+  } else if ((lead & 0xF8) == 0xF0) {
+    bytes = 4, code = lead & 0x07, smallest = 0x10000;
+  } else {
+    return std::nullopt;
+  }
+  if (text.size() < bytes) return std::nullopt;
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return std::nullopt;
+    code = (code << 6) | (byte(i) & 0x3F);
+  }
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (code < smallest || surrogate || code > 0x10FFFF) return std::nullopt;
+  return Utf8Char{code, bytes};
+}
+
+std::optional<size_t> FindInvalidUtf8(absl::string_view text) {
+  size_t offset = 0;
+  while (offset < text.size()) {
+    const std::optional<Utf8Char> next = FirstUtf8Char(text.substr(offset));
+    if (!next) return offset;
+    offset += next->bytes;
+  }
+  return std::nullopt;
+}
+
+std::string EscapeForMessage(absl::string_view text, size_t max_bytes) {
+  std::string shown;
+  size_t offset = 0;
+  while (offset < text.size()) {
+    const std::optional<Utf8Char> next = FirstUtf8Char(text.substr(offset));
+    const absl::string_view bytes = text.substr(offset, next ? next->bytes : 1);
+    if (offset + bytes.size() > max_bytes) return absl::StrCat(shown, "…");
+    // U+0080 … U+009F are control characters too, some of which terminals obey.
+    const bool printable = next && !(next->code >= 0x80 && next->code < 0xA0);
+    absl::StrAppend(&shown, printable ? absl::Utf8SafeCHexEscape(bytes) : absl::CHexEscape(bytes));
+    offset += bytes.size();
+  }
+  return shown;
+}
+
+}  // namespace tdock

@@ -1,0 +1,49 @@
+#include "base/utf8.h"
+
+#include <gtest/gtest.h>
+
+namespace tdock {
+namespace {
+
+TEST(Utf8, ReadsCharactersOfEveryLength) {
+  const absl::string_view texts[] = {"A", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"};
+  const char32_t codes[] = {0x41, 0xE9, 0x20AC, 0x1F600};
+  for (size_t i = 0; i < 4; ++i) {
+    const auto read = FirstUtf8Char(texts[i]);
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(read->code, codes[i]);
+    EXPECT_EQ(read->bytes, i + 1);
+    EXPECT_FALSE(FirstUtf8Char(texts[i].substr(0, i)).has_value()) << "cut short";
+  }
+}
+
+TEST(Utf8, AcceptsTheBoundsOfEachLength) {
+  for (absl::string_view text : {"\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+                                 "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_FALSE(FindInvalidUtf8(text).has_value());
+  }
+}
+
+TEST(Utf8, RefusesOverlongFormsSurrogatesAndWhatLiesBeyondUnicode) {
+  for (absl::string_view text : {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xED\xBF\xBF",
+                                 "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80", "\xFE", "\xFF"}) {
+    EXPECT_EQ(FindInvalidUtf8(text), 0u);
+  }
+}
+
+TEST(Utf8, FindsTheFirstInvalidByte) {
+  EXPECT_EQ(FindInvalidUtf8("ab\xC3\xA9\xFFz"), 4u);
+  EXPECT_EQ(FindInvalidUtf8("ab\xC3"), 2u);
+  EXPECT_EQ(FindInvalidUtf8(""), std::nullopt);
+}
+
+TEST(EscapeForMessage, KeepsTextValidShortAndOnOneLine) {
+  EXPECT_EQ(EscapeForMessage("37+85= é😀"), "37+85= é😀");
+  EXPECT_EQ(EscapeForMessage("a\nb\"\x1b[0m\xC2\x9B\xFF"), "a\\nb\\\"\\x1b[0m\\xc2\\x9b\\xff");
+  EXPECT_EQ(EscapeForMessage("abcdef", 6), "abcdef");
+  EXPECT_EQ(EscapeForMessage("abcdef", 5), "abcde…");
+  EXPECT_EQ(EscapeForMessage("aaéé", 5), "aaé…") << "a character is not cut";
+}
+
+}  // namespace
+}  // namespace tdock

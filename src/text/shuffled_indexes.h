@@ -1,0 +1,31 @@
+// The order in which a data set is gone through.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tdock::text {
+
+// An endless stream of the indexes 0 … size-1: one random permutation (an epoch) after another. Epoch e depends only
+// on the seed and e, so a stream continues from a position as if it had never stopped. Not thread-safe.
+class ShuffledIndexes {
+ public:
+  // `size` > 0. `position` is how many indexes are taken as already drawn.
+  ShuffledIndexes(int64_t size, uint64_t seed, int64_t position = 0);
+
+  // The next `count` indexes. No index comes twice within an epoch; a call that passes the end of one goes on with the
+  // next.
+  std::vector<int64_t> Next(int64_t count);
+
+  // How many indexes were drawn so far.
+  int64_t position() const { return position_; }
+
+ private:
+  void Shuffle();
+
+  uint64_t seed_;
+  int64_t position_;
+  std::vector<int64_t> order_;  // of the epoch of position_
+};
+
+}  // namespace tdock::text
