@@ -76,8 +76,8 @@ Json StepAndValue(const Series& series, size_t index) {
   return Json::array({series.steps[index], Rounded(series.values[index])});
 }
 
-// The last and the extreme points, of all points.
-void AddExtremes(const Series& series, Json& out) {
+// {"last", "min", "max"}: points of the whole series, or nothing where no value is finite.
+Json Extremes(const Series& series) {
   std::optional<size_t> last, least, most;
   for (size_t i = 0; i < series.values.size(); ++i) {
     if (!std::isfinite(series.values[i])) continue;
@@ -85,17 +85,18 @@ void AddExtremes(const Series& series, Json& out) {
     if (!least || series.values[i] < series.values[*least]) least = i;
     if (!most || series.values[i] > series.values[*most]) most = i;
   }
-  if (!last) return;
-  out["last"] = StepAndValue(series, *last);
-  out["min"] = StepAndValue(series, *least);
-  out["max"] = StepAndValue(series, *most);
+  if (!last) return Json::object();
+  return {{"last", StepAndValue(series, *last)},
+          {"min", StepAndValue(series, *least)},
+          {"max", StepAndValue(series, *most)}};
 }
 
-// The points to draw: all of them, or the mean, least and most of each run of points.
-void AddPoints(const Series& series, std::vector<int64_t>& steps, Json& out) {
+// {"x", "y"}, the points to draw; of a long series {"x", "y", "low", "high"}, the mean, least and most of each run of
+// points, at the run's last step.
+Json Points(const Series& series) {
   const size_t count = series.values.size();
   const size_t run = (count + kMostPoints - 1) / kMostPoints;
-  Json y = Json::array(), low = Json::array(), high = Json::array();
+  Json x = Json::array(), y = Json::array(), low = Json::array(), high = Json::array();
   for (size_t begin = 0; begin < count; begin += run) {
     const size_t end = std::min(begin + run, count);
     double sum = 0, least = std::numeric_limits<double>::infinity(), most = -least;
@@ -108,21 +109,24 @@ void AddPoints(const Series& series, std::vector<int64_t>& steps, Json& out) {
       most = std::max(most, value);
       ++finite;
     }
-    steps.push_back(series.steps[end - 1]);
+    x.push_back(series.steps[end - 1]);
     y.push_back(finite > 0 ? Rounded(sum / static_cast<double>(finite)) : Json());
     low.push_back(Rounded(least));
     high.push_back(Rounded(most));
   }
-  out["y"] = std::move(y);
-  if (run > 1) {
-    out["low"] = std::move(low);
-    out["high"] = std::move(high);
-  }
+  Json points = {{"x", std::move(x)}, {"y", std::move(y)}};
+  if (run > 1) points.update({{"low", std::move(low)}, {"high", std::move(high)}});
+  return points;
 }
 
-std::vector<Phase> CollectPhases(absl::string_view metrics_jsonl, int64_t& unreadable) {
+struct MetricsLog {
   std::vector<Phase> phases;
-  unreadable += ForEachRecord(metrics_jsonl, [&](const Json& record) {
+  int64_t unreadable = 0;
+};
+
+MetricsLog ReadMetrics(absl::string_view metrics_jsonl) {
+  std::vector<Phase> phases;
+  const int64_t unreadable = ForEachRecord(metrics_jsonl, [&](const Json& record) {
     const std::string name = TextOf(record, "phase");
     auto phase = std::find_if(phases.begin(), phases.end(), [&](const Phase& p) { return p.name == name; });
     if (phase == phases.end()) phase = phases.insert(phases.end(), Phase{.name = name, .series = {}});
@@ -131,26 +135,30 @@ std::vector<Phase> CollectPhases(absl::string_view metrics_jsonl, int64_t& unrea
     for (const auto& [tag, value] : record.items()) {
       if (tag == "phase" || tag == "step" || (!value.is_number() && !value.is_null())) continue;
       Series& series = FindOrAdd(phase->series, tag);
+      // Steps that a resumed run repeats replace those of before.
+      while (!series.steps.empty() && series.steps.back() >= step) {
+        series.steps.pop_back();
+        series.values.pop_back();
+      }
       series.steps.push_back(step);
       series.values.push_back(value.is_null() ? std::nan("") : value.get<double>());
     }
   });
-  return phases;
+  return {std::move(phases), unreadable};
 }
 
 // {"name", "last_step", "steps": [[…], …], "series": [{"tag", "x": index into steps, "y", "low"?, "high"?, "last"?,
 // "min"?, "max"?}, …]}. Most series have the same steps, which therefore appear once.
 Json PhaseData(const Phase& phase) {
-  std::map<std::vector<int64_t>, size_t> indexes;
+  std::map<Json, size_t> indexes;
   Json steps = Json::array(), all = Json::array();
   for (const auto& [tag, series] : phase.series) {
     Json entry = {{"tag", tag}};
-    std::vector<int64_t> x;
-    AddPoints(series, x, entry);
-    const auto [place, is_new] = indexes.emplace(x, indexes.size());
-    if (is_new) steps.push_back(x);
+    entry.update(Points(series));
+    const auto [place, is_new] = indexes.emplace(entry["x"], indexes.size());
+    if (is_new) steps.push_back(entry["x"]);
     entry["x"] = place->second;
-    AddExtremes(series, entry);
+    entry.update(Extremes(series));
     all.push_back(std::move(entry));
   }
   return {{"name", phase.name}, {"last_step", phase.last_step}, {"steps", steps}, {"series", all}};
@@ -164,10 +172,15 @@ std::string Shortened(std::string text) {
   return text.substr(0, end) + " …";
 }
 
-// The answers of a few steps, evenly spread from the first to the last.
-Json SampleData(absl::string_view samples_jsonl, int64_t& unreadable) {
+struct SamplesLog {
+  Json groups;
+  int64_t unreadable = 0;
+};
+
+// The answers of a few steps, evenly spread from the first to the last; one array for each step.
+SamplesLog ReadSamples(absl::string_view samples_jsonl) {
   std::vector<std::pair<std::string, std::vector<Json>>> groups;
-  unreadable += ForEachRecord(samples_jsonl, [&](const Json& record) {
+  const int64_t unreadable = ForEachRecord(samples_jsonl, [&](const Json& record) {
     const std::string phase = TextOf(record, "phase");
     std::vector<Json>& group = FindOrAdd(groups, absl::StrFormat("%s %d", phase, record["step"].get<int64_t>()));
     if (group.size() == kMostSamplesOfAStep) return;
@@ -187,21 +200,25 @@ Json SampleData(absl::string_view samples_jsonl, int64_t& unreadable) {
     const size_t index = count > 1 ? i * (groups.size() - 1) / (count - 1) : 0;
     chosen.push_back(std::move(groups[index].second));
   }
-  return chosen;
+  return {std::move(chosen), unreadable};
 }
 
 }  // namespace
 
 std::string RenderReport(const ReportHead& head, const ReportSource& source) {
-  int64_t unreadable = 0;
+  const MetricsLog metrics = ReadMetrics(source.metrics_jsonl);
+  const SamplesLog samples = ReadSamples(source.samples_jsonl);
   Json phases = Json::array(), facts = Json::array();
-  for (const Phase& phase : CollectPhases(source.metrics_jsonl, unreadable)) phases.push_back(PhaseData(phase));
-  for (const auto& [name, value] : head.facts) facts.push_back({name, value});
-  const Json samples = SampleData(source.samples_jsonl, unreadable);
-  const Json data = {{"title", head.title},      {"problem", head.problem},
-                     {"facts", facts},           {"seconds", absl::ToDoubleSeconds(source.elapsed)},
-                     {"phases", phases},         {"samples", samples},
-                     {"unreadable", unreadable}, {"config", std::string(source.config_yaml)}};
+  for (const Phase& phase : metrics.phases) phases.push_back(PhaseData(phase));
+  for (const auto& [name, value] : head.facts) facts.push_back(Json::array({name, value}));
+  const Json data = {{"title", head.title},
+                     {"problem", head.problem},
+                     {"facts", facts},
+                     {"seconds", absl::ToDoubleSeconds(source.elapsed)},
+                     {"phases", phases},
+                     {"samples", samples.groups},
+                     {"unreadable", metrics.unreadable + samples.unreadable},
+                     {"config", std::string(source.config_yaml)}};
   std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
   // Inside a script element only "<" can end the element or open a comment; in JSON it stands in strings alone.
   text = absl::StrReplaceAll(text, {{"<", "\\u003c"}});

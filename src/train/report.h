@@ -12,19 +12,19 @@ namespace tdock::train {
 
 // What the page says about the run besides what the run logged.
 struct ReportHead {
-  std::string title;
+  std::string title = {};
   // Shown in order beside the title, such as {"seed", "1"}, {"parameters", "444,768"}, {"device", "cpu, 2 threads"}.
-  std::vector<std::pair<std::string, std::string>> facts;
+  std::vector<std::pair<std::string, std::string>> facts = {};
   // Why the run stopped early; empty if it did not.
-  std::string problem;
+  std::string problem = {};
 };
 
 // The logged files of a run directory, as they are on disk.
 struct ReportSource {
-  absl::string_view config_yaml;
-  absl::string_view metrics_jsonl;
-  absl::string_view samples_jsonl;
-  absl::Duration elapsed;
+  absl::string_view config_yaml = {};
+  absl::string_view metrics_jsonl = {};
+  absl::string_view samples_jsonl = {};
+  absl::Duration elapsed = {};
 };
 
 // Any text may be hostile: it reaches the page as data, never as markup. Lines that are not records are left out and

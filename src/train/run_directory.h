@@ -34,9 +34,9 @@ using Metrics = std::map<std::string, double>;
 
 // One answer of the model, kept to be read by people.
 struct Answer {
-  std::string prompt;
-  std::string response;
-  std::string truth;
+  std::string prompt = {};
+  std::string response = {};
+  std::string truth = {};
   double reward = 0;
   bool correct = false;
 };
