@@ -1,0 +1,64 @@
+// A run of rows of one column in memory that a dock owns.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "tdock/column.h"
+
+namespace tdock {
+
+// Bytes that blocks occupy. Outlives them all, therefore shared.
+using HeldBytes = std::atomic<int64_t>;
+
+struct BlockShape {
+  ColumnKind kind = ColumnKind::kDense;
+  int64_t item_bytes = 1;
+  // Rows and bytes of values that fit.
+  int64_t row_capacity = 0;
+  int64_t value_capacity_bytes = 0;
+  int64_t weights_version = -1;
+};
+
+// Room for rows of one column, all made by the same version of the weights. Puts that append to it one after another
+// are each given a part of their own, in which nobody else writes; whoever reads a row does so after its put was
+// published. So it needs no lock of its own. Layout:
+//
+//   values   | rows of put 1 | rows of put 2 |         dense: row r at r × item
+//   offsets  | 0 | 2 | 9 |  9 | 12 | …                 other kinds, in items. A put of k rows takes k + 1 places, so
+//   that no
+//                                                      two puts share one; the last of them is no row.
+class Block {
+ public:
+  Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  const BlockShape& shape() const { return shape_; }
+  // What it occupies.
+  int64_t bytes() const { return static_cast<int64_t>(values_.size() + offsets_.size()); }
+
+  // Copies all rows of `column` to the rows from `first_row` on, with their values from `first_byte` on.
+  void Write(uint32_t first_row, int64_t first_byte, const Column& column);
+
+  std::span<const std::byte> Row(uint32_t row) const {
+    const int64_t item = shape_.item_bytes;
+    if (shape_.kind == ColumnKind::kDense) return {values_.data() + row * item, static_cast<size_t>(item)};
+    const int64_t* offset = reinterpret_cast<const int64_t*>(offsets_.data()) + row;
+    return {values_.data() + offset[0] * item, static_cast<size_t>((offset[1] - offset[0]) * item)};
+  }
+
+  // The places that `rows` rows of one put take.
+  static int64_t RowPlaces(ColumnKind kind, int64_t rows) { return kind == ColumnKind::kDense ? rows : rows + 1; }
+
+ private:
+  const BlockShape shape_;
+  Buffer values_;
+  Buffer offsets_;
+  const std::shared_ptr<HeldBytes> held_;
+};
+
+}  // namespace tdock

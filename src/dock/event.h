@@ -1,0 +1,74 @@
+// Every change that a partition can undergo.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "dock/page.h"
+#include "tdock/dock.h"
+
+namespace tdock {
+
+// Events carry what was decided, not what was asked for, so that applying the same events to an equal table gives an
+// equal table. They refer to what they carry and own nothing. What follows from an event by itself (a row that becomes
+// ready, a row that is released because the last consumer to retain it is done) is part of applying it.
+
+// A column is there from now on, or has a type from now on.
+struct ColumnAdded {
+  const ColumnSpec* spec;
+};
+
+struct ConsumerRegistered {
+  const ConsumerOptions* options;
+};
+
+struct RowsPut {
+  // By column of the put: the column of the table, and the cell of the first row. The other rows' cells follow it.
+  std::span<const uint32_t> columns;
+  std::span<const CellRef> first_cells;
+  // The rows that were there, or the number of new ones, which get the next ids.
+  std::span<const RowId> rows;
+  int64_t new_rows = 0;
+  // Of the new rows, or none; and the size of those that start here.
+  std::span<const GroupId> groups;
+  int64_t group_size = 1;
+  // Completes the rows for the consumer of this lease, unless there is none.
+  LeaseId completes = kNoLease;
+};
+
+struct RowsTaken {
+  uint32_t consumer;
+  LeaseId lease;
+  std::span<const RowId> rows;
+  absl::Time at;
+  absl::Time expires;
+};
+
+struct RowsCompleted {
+  LeaseId lease;
+  std::span<const RowId> rows;
+};
+
+struct RowsReturned {
+  LeaseId lease;
+  std::span<const RowId> rows;
+};
+
+struct LeaseExpired {
+  LeaseId lease;
+};
+
+struct RowsCleared {
+  std::span<const RowId> rows;
+};
+
+struct SealChanged {
+  bool sealed;
+};
+
+using Event = std::variant<ColumnAdded, ConsumerRegistered, RowsPut, RowsTaken, RowsCompleted, RowsReturned,
+                           LeaseExpired, RowsCleared, SealChanged>;
+
+}  // namespace tdock

@@ -1,0 +1,12 @@
+// What may be called what.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace tdock {
+
+// InvalidArgument, beginning with `what`, unless `name` is 1 to 255 bytes of UTF-8 without control characters.
+absl::Status CheckName(absl::string_view what, absl::string_view name);
+
+}  // namespace tdock

@@ -1,0 +1,80 @@
+// The states of 1024 rows with neighbouring ids.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "tdock/rows.h"
+
+namespace tdock {
+
+// Where a cell's bytes are. Block 0 does not exist: the cell is empty.
+struct CellRef {
+  uint32_t block = 0;
+  uint32_t row = 0;
+
+  bool empty() const { return block == 0; }
+};
+
+// A row's state for one consumer, in a byte: from 1 to kMaxReads, it waits for that many columns.
+using RowState = uint8_t;
+inline constexpr RowState kReady = 0;
+inline constexpr RowState kMaxReads = 250;
+inline constexpr RowState kLeased = 254;
+inline constexpr RowState kDone = 255;
+
+constexpr bool IsWaiting(RowState state) { return state != kReady && state <= kMaxReads; }
+
+// A prompt's rows, when there can be more than one.
+struct Group {
+  GroupId id = kNoGroup;
+  int64_t size = 0;
+  // The rows that were put and not cleared; released ones count.
+  int64_t arrived = 0;
+  // The id of its first row: where it stands among others. That row itself may be gone.
+  RowId leader = 0;
+  // The rows that are there, ascending.
+  absl::InlinedVector<RowId, 8> rows;
+  // For each consumer of groups, how many of the rows are ready, and how many are done.
+  struct Counts {
+    int64_t ready = 0;
+    int64_t done = 0;
+  };
+  absl::InlinedVector<Counts, 2> counts;
+
+  bool complete() const { return arrived == size; }
+  // Rows were released: no consumer can take it as a whole any more.
+  bool broken() const { return static_cast<int64_t>(rows.size()) < arrived; }
+};
+
+struct Page {
+  static constexpr uint64_t kRows = 1024;
+
+  struct ConsumerStates {
+    std::array<RowState, kRows> state;
+    // Of each leased row, the lease (its low 32 bits, which are unique among those that live). Null until one is.
+    std::unique_ptr<uint32_t[]> leases;
+  };
+
+  // The row with this page's first id, and the rows that are there.
+  RowId first = 0;
+  int64_t live = 0;
+  std::array<uint64_t, kRows / 64> present{};
+  // By column; null until a cell of this page is put.
+  std::vector<std::unique_ptr<CellRef[]>> cells;
+  // By consumer, never null.
+  std::vector<std::unique_ptr<ConsumerStates>> consumers;
+  // Null until a row of this page has a group; then null for rows without.
+  std::unique_ptr<Group*[]> groups;
+
+  bool Has(uint64_t slot) const { return present[slot / 64] >> (slot % 64) & 1; }
+  CellRef CellAt(uint64_t slot, uint32_t column) const {
+    return column < cells.size() && cells[column] != nullptr ? cells[column][slot] : CellRef();
+  }
+  Group* GroupAt(uint64_t slot) const { return groups == nullptr ? nullptr : groups[slot]; }
+};
+
+}  // namespace tdock

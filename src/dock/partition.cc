@@ -1,0 +1,300 @@
+#include "dock/partition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+
+namespace tdock {
+
+Partition::Aftermath::~Aftermath() {
+  for (CondVar* condition : wake) condition->NotifyAll();
+}
+
+absl::Status Partition::Begin() {
+  if (dropped_) return absl::NotFoundError(absl::StrCat("partition '", table_.options().name, "' was dropped"));
+  if (table_.NextExpiry() == absl::InfiniteFuture()) return absl::OkStatus();
+  const absl::Time now = clock_.Now();
+  bool any = false;
+  while (const std::optional<LeaseId> lease = table_.NextExpired(now)) {
+    table_.Apply(LeaseExpired{*lease});
+    any = true;
+  }
+  if (!any) return absl::OkStatus();
+  std::vector<CondVar*> wake;
+  CollectWakes(wake);
+  for (CondVar* condition : wake) condition->NotifyAll();
+  return absl::OkStatus();
+}
+
+void Partition::End(Aftermath& after) {
+  store_.Drop(table_.TakeDroppedCells());
+  after.garbage = store_.TakeGarbage();
+  CollectWakes(after.wake);
+}
+
+void Partition::CollectWakes(std::vector<CondVar*>& wake) {
+  for (uint32_t consumer = 0; consumer < waiters_.size(); ++consumer) {
+    Waiters& waiters = waiters_[consumer];
+    if (waiters.minima.empty()) continue;
+    // In a sealed partition every change may lower what a waiter waits for.
+    if (dropped_ || table_.sealed() ||
+        table_.Takeable(consumer) >= *std::min_element(waiters.minima.begin(), waiters.minima.end())) {
+      wake.push_back(&waiters.changed);
+    }
+  }
+  if (fetches_waiting_ > 0) wake.push_back(&cells_put_);
+}
+
+void Partition::Drop() {
+  Aftermath after;
+  MutexLock lock(mu_);
+  dropped_ = true;
+  CollectWakes(after.wake);
+}
+
+absl::Status Partition::Matches(const PartitionOptions& options) {
+  MutexLock lock(mu_);
+  const PartitionOptions& old = table_.options();
+  std::vector<absl::string_view> differences;
+  if (old.columns != options.columns) differences.push_back("columns");
+  if (old.growing != options.growing) differences.push_back("growing");
+  if (old.group_size != options.group_size) differences.push_back("group_size");
+  if (old.retain_for != options.retain_for) differences.push_back("retain_for");
+  if (differences.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("partition '", options.name, "' exists with other ", absl::StrJoin(differences, ", ")));
+}
+
+absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
+  if (!is_new) return absl::OkStatus();
+  table_.Apply(ConsumerRegistered{&options});
+  waiters_.emplace_back();
+  specs_.emplace_back();
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
+  std::vector<uint32_t> columns;
+  std::vector<BlockStore::Placement> placements;
+  uint64_t checked_at = 0;
+  {
+    MutexLock lock(mu_);
+    TDOCK_RETURN_IF_ERROR(Begin());
+    TDOCK_ASSIGN_OR_RETURN(columns, table_.CheckPut(request));
+    placements = store_.Reserve(request.batch, columns, request.weights_version);
+    checked_at = table_.changes();
+  }
+
+  BlockStore::Write(request.batch, held_, placements);
+
+  Aftermath after;
+  MutexLock lock(mu_);
+  absl::Status status = Begin();
+  // What was allowed before the copy may not be any more: leases expire, others put.
+  if (status.ok() && table_.changes() != checked_at) {
+    absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
+    status = again.status();
+    if (again.ok()) columns = *std::move(again);
+  }
+  if (!status.ok()) {
+    store_.Abandon(placements);
+    End(after);
+    return status;
+  }
+  PutResult result;
+  result.rows = Publish(request, columns, placements);
+  End(after);
+  return result;
+}
+
+std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint32_t> columns,
+                                      std::span<BlockStore::Placement> placements) {
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] != Table::kNewColumn && table_.IsTyped(columns[i])) continue;
+    const NamedColumn& given = request.batch.columns()[i];
+    const ColumnSpec spec{given.name, given.column.type()};
+    table_.Apply(ColumnAdded{&spec});
+    columns[i] = table_.ColumnIndex(given.name);
+  }
+  const std::vector<CellRef> cells = store_.Publish(request.batch, columns, placements);
+  RowsPut event{.columns = columns, .first_cells = cells, .rows = request.rows, .groups = request.groups};
+  std::vector<RowId> rows = request.rows;
+  if (rows.empty()) {
+    event.new_rows = request.batch.rows();
+    event.group_size = table_.GroupSizeFor(request);
+    rows.resize(static_cast<size_t>(event.new_rows));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_.next_row() + i;
+  } else if (!request.keep) {
+    event.completes = request.lease;
+  }
+  table_.Apply(event);
+  return rows;
+}
+
+absl::Status Partition::AwaitRows(uint32_t consumer, const TakeRequest& request) {
+  for (;;) {
+    TDOCK_RETURN_IF_ERROR(Begin());
+    TDOCK_ASSIGN_OR_RETURN(const int64_t least, table_.LeastToTake(consumer, request.min));
+    if (table_.Takeable(consumer) >= least) return absl::OkStatus();
+    const absl::Time now = clock_.Now();
+    if (request.deadline <= now) {
+      const bool groups = table_.consumer_options(consumer).unit == Unit::kGroup;
+      return absl::DeadlineExceededError(
+          absl::StrCat("waited for ", least, groups ? " groups: " : " rows: ", table_.Explain(consumer, now)));
+    }
+    Waiters& waiters = waiters_[consumer];
+    waiters.minima.push_back(least);
+    clock_.Wait(waiters.changed, mu_, std::min(request.deadline, table_.NextExpiry()));
+    waiters.minima.erase(std::find(waiters.minima.begin(), waiters.minima.end(), least));
+  }
+}
+
+absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
+  if (request.min < 1 || request.max < request.min) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("min is ", request.min, " and max is ", request.max, "; 1 ≤ min ≤ max is needed"));
+  }
+  MutexLock lock(mu_);
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
+  TDOCK_RETURN_IF_ERROR(AwaitRows(consumer, request));
+
+  const std::vector<RowId> rows = table_.Choose(consumer, request.max);
+  Taken taken;
+  const absl::Time now = clock_.Now();
+  taken.lease = table_.NextLease();
+  taken.expires = now + table_.consumer_options(consumer).lease_duration;
+  table_.Apply(RowsTaken{consumer, taken.lease, rows, now, taken.expires});
+
+  std::shared_ptr<const std::vector<ColumnSpec>>& spec = specs_[consumer];
+  if (spec == nullptr) {
+    auto columns = std::make_shared<std::vector<ColumnSpec>>();
+    for (uint32_t column : table_.reads(consumer)) columns->push_back(table_.column(column));
+    spec = std::move(columns);
+  }
+  RowsData data = View(rows, table_.reads(consumer));
+  data.columns = spec;
+  data.redeliveries = table_.RedeliveriesOf(consumer, rows);
+  taken.rows = Rows(std::move(data));
+  return taken;
+}
+
+RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns) {
+  RowsData data;
+  data.ids.assign(rows.begin(), rows.end());
+  data.groups.reserve(rows.size());
+  data.cells.reserve(rows.size() * columns.size());
+  std::vector<Table::Place> places;
+  places.reserve(rows.size());
+  for (RowId row : rows) {
+    places.push_back(table_.At(row));
+    data.groups.push_back(places.back().group());
+  }
+  for (uint32_t column : columns) {
+    uint32_t pinned = 0;
+    const Block* block = nullptr;
+    for (const Table::Place& place : places) {
+      const CellRef cell = place.cell(column);
+      if (cell.block != pinned) {
+        pinned = cell.block;
+        data.pins.push_back(store_.BlockOf(cell));
+        block = store_.BlockOf(cell).get();
+      }
+      data.cells.push_back({block->Row(cell.row), block->shape().weights_version});
+    }
+  }
+  return data;
+}
+
+absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) {
+  MutexLock lock(mu_);
+  for (;;) {
+    TDOCK_RETURN_IF_ERROR(Begin());
+    TDOCK_ASSIGN_OR_RETURN(const Table::FetchPlan plan, table_.CheckFetch(request));
+    if (plan.missing_cells == 0) {
+      auto spec = std::make_shared<std::vector<ColumnSpec>>();
+      for (uint32_t column : plan.columns) spec->push_back(table_.column(column));
+      RowsData data = View(request.rows, plan.columns);
+      data.columns = std::move(spec);
+      return Rows(std::move(data));
+    }
+    const absl::Time now = clock_.Now();
+    if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, plan, now));
+    ++fetches_waiting_;
+    clock_.Wait(cells_put_, mu_, std::min(request.deadline, table_.NextExpiry()));
+    --fetches_waiting_;
+  }
+}
+
+absl::Status Partition::Complete(const LeaseRequest& request) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
+  table_.Apply(RowsCompleted{request.lease, rows});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Release(const LeaseRequest& request) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
+  table_.Apply(RowsReturned{request.lease, rows});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Seal() {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  if (table_.sealed()) return absl::OkStatus();
+  TDOCK_RETURN_IF_ERROR(table_.CheckSeal());
+  table_.Apply(SealChanged{true});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckClear(request));
+  if (!rows.empty()) table_.Apply(RowsCleared{rows});
+  if (request.everything && table_.sealed()) table_.Apply(SealChanged{false});
+  End(after);
+  return static_cast<int64_t>(rows.size());
+}
+
+absl::StatusOr<PartitionStatus> Partition::GetStatus() {
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  PartitionStatus status = table_.Status();
+  status.held_bytes = held_->load(std::memory_order_relaxed);
+  return status;
+}
+
+absl::StatusOr<ConsumerStatus> Partition::GetConsumerStatus(absl::string_view consumer) {
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
+  return table_.StatusOf(index);
+}
+
+absl::StatusOr<std::string> Partition::Explain(absl::string_view consumer) {
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
+  return table_.Explain(index, clock_.Now());
+}
+
+}  // namespace tdock

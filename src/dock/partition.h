@@ -1,0 +1,81 @@
+// One partition of a dock inside this process.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "dock/block_store.h"
+#include "dock/table.h"
+#include "tdock/dock.h"
+
+namespace tdock {
+
+// A table of states and a store of bytes under one lock, which is held for bookkeeping only: payload is copied,
+// allocated and freed without it. The methods are Dock's. Thread-safe.
+class Partition {
+ public:
+  Partition(PartitionOptions options, Clock& clock) : clock_(clock), table_(std::move(options)) {}
+
+  absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
+  absl::Status RegisterConsumer(const ConsumerOptions& options) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<PutResult> Put(const PutRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<Taken> Take(const TakeRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<Rows> Fetch(const FetchRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Complete(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Release(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Seal() TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<int64_t> Clear(const ClearRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<PartitionStatus> GetStatus() TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<std::string> Explain(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+
+  // Calls that wait, and calls to come, fail with NotFound.
+  void Drop() TDOCK_EXCLUDES(mu_);
+
+ private:
+  // Those who wait for rows of one consumer.
+  struct Waiters {
+    CondVar changed;
+    std::vector<int64_t> minima;
+  };
+
+  // What a call leaves to be done when it has let go of the lock: declared before the lock is taken.
+  struct Aftermath {
+    ~Aftermath();
+    std::vector<CondVar*> wake;
+    std::vector<std::shared_ptr<Block>> garbage;
+  };
+
+  // What every call does first: fails if the partition was dropped, and ends the leases whose time is over.
+  absl::Status Begin() TDOCK_REQUIRES(mu_);
+  // What every call that changes something does last.
+  void End(Aftermath& after) TDOCK_REQUIRES(mu_);
+  void CollectWakes(std::vector<CondVar*>& wake) TDOCK_REQUIRES(mu_);
+
+  std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
+                             std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
+  // Waits until `least` rows or groups, or as many as can come, are takeable.
+  absl::Status AwaitRows(uint32_t consumer, const TakeRequest& request) TDOCK_REQUIRES(mu_);
+  RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns) TDOCK_REQUIRES(mu_);
+
+  Clock& clock_;
+  const std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>(0);
+
+  Mutex mu_;
+  bool dropped_ TDOCK_GUARDED_BY(mu_) = false;
+  Table table_ TDOCK_GUARDED_BY(mu_);
+  BlockStore store_ TDOCK_GUARDED_BY(mu_);
+  // By consumer; a deque, because waiters hold on to their place.
+  std::deque<Waiters> waiters_ TDOCK_GUARDED_BY(mu_);
+  CondVar cells_put_;
+  int fetches_waiting_ TDOCK_GUARDED_BY(mu_) = 0;
+  // The columns that each consumer is handed, once all have their types.
+  std::vector<std::shared_ptr<const std::vector<ColumnSpec>>> specs_ TDOCK_GUARDED_BY(mu_);
+};
+
+}  // namespace tdock
