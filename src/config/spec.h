@@ -18,6 +18,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -99,8 +100,8 @@ class Spec {
   StringKey String(std::string key, std::string* field, std::string doc);
   // One of the names. The field must hold one of the values, which must differ from each other.
   template <class T>
-  Key Choice(std::string key, T* field, std::vector<std::pair<std::string, std::type_identity_t<T>>> choices,
-             std::string doc);
+  Key Choice(const std::string& key, T* field, std::vector<std::pair<std::string, std::type_identity_t<T>>> choices,
+             const std::string& doc);
 
   // A constraint over several keys, which must be bound. Load() calls it once the fields are filled, unless one of
   // `keys` is at fault by itself. It returns one sentence for each violation, saying what would be right; the report
@@ -157,8 +158,8 @@ std::string Dump(const Spec& spec);
 std::string Reference(const Spec& spec);
 
 template <class T>
-Key Spec::Choice(std::string key, T* field, std::vector<std::pair<std::string, std::type_identity_t<T>>> choices,
-                 std::string doc) {
+Key Spec::Choice(const std::string& key, T* field, std::vector<std::pair<std::string, std::type_identity_t<T>>> choices,
+                 const std::string& doc) {
   std::vector<std::string> names;
   std::vector<T> values;
   for (auto& [choice, value] : choices) {
@@ -171,7 +172,7 @@ Key Spec::Choice(std::string key, T* field, std::vector<std::pair<std::string, s
     return i;
   };
   auto set = [field, values](size_t i) { *field = values[i]; };
-  return BindChoice(std::move(key), std::move(names), std::move(set), std::move(get), std::move(doc));
+  return BindChoice(key, std::move(names), std::move(set), std::move(get), doc);
 }
 
 }  // namespace tdock::config

@@ -150,7 +150,9 @@ TEST(ReadTokenizerFiles, RefusesWhatItDoesNotImplementByName) {
       {"/pre_tokenizer", R"({"type": "ByteLevel"})"},
       {"/post_processor", R"({"type": "TemplateProcessing"})"},
       {"/truncation", R"({"max_length": 5})"},
-      {"/padding", R"({"strategy": "BatchLongest"})"},
+      {"/padding", R"({"strategy": {"Fixed": 8}})"},
+      {"/post_processor", R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}},
+                                                                     {"SpecialToken": {"id": "<eos>", "type_id": 0}}]})"},
       {"/decoder", R"({"type": "ByteLevel"})"},
       {"/decoder", "null"},
       {"/version", R"("2.0")"},
@@ -211,6 +213,24 @@ TEST(ReadTokenizerFiles, ReadsSpecialTokensThatAreNotInTheModelsVocabulary) {
   const absl::Status read = ReadAfter([](json& tokenizer) {
     tokenizer["model"]["vocab"].erase("<pad>");
     tokenizer["model"]["vocab"].erase("<eos>");
+  });
+  EXPECT_EQ(read, absl::OkStatus());
+  const absl::Status out_of_order = ReadAfter([](json& tokenizer) {
+    tokenizer["model"]["vocab"].erase("<pad>");
+    tokenizer["model"]["vocab"].erase("<eos>");
+    std::swap(tokenizer["added_tokens"][0], tokenizer["added_tokens"][1]);
+  });
+  EXPECT_THAT(out_of_order.message(), HasSubstr("the id of the added token \"<eos>\" is 3, not 2"));
+}
+
+TEST(ReadTokenizerFiles, ReadsWhatTransformersAddsWhenItSaves) {
+  const absl::Status read = ReadAfter([](json& tokenizer) {
+    tokenizer["padding"] = json::parse(R"({"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": null,
+                                           "pad_id": 2, "pad_type_id": 0, "pad_token": "<pad>"})");
+    tokenizer["post_processor"] = json::parse(
+        R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {}})");
   });
   EXPECT_EQ(read, absl::OkStatus());
 }

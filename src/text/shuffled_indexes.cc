@@ -15,6 +15,7 @@ ShuffledIndexes::ShuffledIndexes(int64_t size, uint64_t seed, int64_t position)
 }
 
 std::vector<int64_t> ShuffledIndexes::Next(int64_t count) {
+  TDOCK_CHECK(count >= 0, "a count is not negative");
   const auto size = static_cast<int64_t>(order_.size());
   std::vector<int64_t> drawn;
   drawn.reserve(static_cast<size_t>(count));

@@ -32,6 +32,7 @@ TEST(ShuffledIndexes, EveryEpochHasEachIndexOnceInANewOrder) {
 TEST(ShuffledIndexes, DoesNotDependOnHowMuchIsDrawnAtOnce) {
   ShuffledIndexes one(7, 1), many(7, 1);
   std::vector<int64_t> by_one;
+  by_one.reserve(30);
   for (int i = 0; i < 30; ++i) by_one.push_back(one.Next(1)[0]);
   EXPECT_EQ(many.Next(30), by_one);
 }

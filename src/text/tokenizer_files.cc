@@ -126,6 +126,25 @@ absl::StatusOr<int64_t> ReadId(const Json& value, absl::string_view token) {
   return value.get<int64_t>();
 }
 
+// transformers adds to a file that it saves a template that adds nothing, and how it padded last, which does not change
+// what one text encodes to.
+absl::Status CheckPostProcessing(const Json& tokenizer) {
+  const Json& post = At(tokenizer, "post_processor");
+  const Json text_alone = Json::array({{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}});
+  const bool adds_nothing = post.is_null() || (post.is_object() && At(post, "type") == "TemplateProcessing" &&
+                                               At(post, "single") == text_alone);
+  if (!adds_nothing) {
+    return absl::UnimplementedError(absl::StrCat(kTokenizer, ": \"post_processor\" ", Shown(post),
+                                                 " is not supported; only a template that adds nothing is"));
+  }
+  const Json& padding = At(tokenizer, "padding");
+  if (!padding.is_null() && !(padding.is_object() && At(padding, "strategy") == "BatchLongest")) {
+    return absl::UnimplementedError(absl::StrCat(kTokenizer, ": \"padding\" ", Shown(padding),
+                                                 " is not supported; only null and \"BatchLongest\" are"));
+  }
+  return absl::OkStatus();
+}
+
 using TokensById = std::map<int64_t, CharTokenizer::Token>;
 
 absl::Status AddToken(TokensById& tokens, int64_t id, CharTokenizer::Token token) {
@@ -138,7 +157,7 @@ absl::Status AddToken(TokensById& tokens, int64_t id, CharTokenizer::Token token
   return absl::OkStatus();
 }
 
-absl::Status ReadAddedToken(TokensById& tokens, const Json& added) {
+absl::Status ReadAddedToken(TokensById& tokens, const Json& added, const Json& vocab) {
   const Json& content = added.is_object() ? At(added, "content") : added;
   if (!added.is_object() || !content.is_string()) return Damaged(kTokenizer, "an added token has no \"content\"");
   const auto text = content.get<std::string>();
@@ -154,6 +173,12 @@ absl::Status ReadAddedToken(TokensById& tokens, const Json& added) {
         absl::StrCat(kTokenizer, ": added token ", Shown(content), " without \"special\" is not supported"));
   }
   TDOCK_ASSIGN_OR_RETURN(const int64_t id, ReadId(At(added, "id"), text));
+  // The Python package ignores the id in the file and gives the next free one to what the model does not know.
+  const auto next = static_cast<int64_t>(tokens.size());
+  if (!vocab.contains(text) && id != next) {
+    return Damaged(kTokenizer, absl::StrCat("the id of the added token ", Shown(content), " is ", id, ", not ", next,
+                                            ", the next after those before it"));
+  }
   return AddToken(tokens, id, {.text = text, .special = true});
 }
 
@@ -167,7 +192,7 @@ absl::StatusOr<std::vector<CharTokenizer::Token>> ReadTokens(const Json& tokeniz
     TDOCK_ASSIGN_OR_RETURN(const int64_t id, ReadId(value, text));
     TDOCK_RETURN_IF_ERROR(AddToken(by_id, id, {.text = text, .special = false}));
   }
-  for (const Json& token : added) TDOCK_RETURN_IF_ERROR(ReadAddedToken(by_id, token));
+  for (const Json& token : added) TDOCK_RETURN_IF_ERROR(ReadAddedToken(by_id, token, vocab));
 
   std::vector<CharTokenizer::Token> tokens;
   for (auto& [id, token] : by_id) {
@@ -235,16 +260,16 @@ TokenizerFiles WriteTokenizerFiles(const TokenizerParts& parts) {
                      {"normalized", false},
                      {"special", true}});
   }
-  const OrderedJson model = {{"type", "BPE"},
-                             {"dropout", nullptr},
-                             {"unk_token", nullptr},
-                             {"continuing_subword_prefix", nullptr},
-                             {"end_of_word_suffix", nullptr},
-                             {"fuse_unk", false},
-                             {"byte_fallback", false},
-                             {"ignore_merges", false},
-                             {"vocab", std::move(vocab)},
-                             {"merges", OrderedJson::array()}};
+  OrderedJson model = {{"type", "BPE"},
+                       {"dropout", nullptr},
+                       {"unk_token", nullptr},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", false},
+                       {"byte_fallback", false},
+                       {"ignore_merges", false},
+                       {"vocab", std::move(vocab)},
+                       {"merges", OrderedJson::array()}};
   const OrderedJson tokenizer = {{"version", "1.0"},          {"truncation", nullptr},
                                  {"padding", nullptr},        {"added_tokens", std::move(added)},
                                  {"normalizer", nullptr},     {"pre_tokenizer", nullptr},
@@ -264,14 +289,11 @@ TokenizerFiles WriteTokenizerFiles(const TokenizerParts& parts) {
 absl::StatusOr<TokenizerParts> ReadTokenizerFiles(absl::string_view tokenizer_text, absl::string_view config_text) {
   TDOCK_ASSIGN_OR_RETURN(const Json tokenizer, Parse(tokenizer_text, kTokenizer));
   TDOCK_ASSIGN_OR_RETURN(const Json config, Parse(config_text, kConfig));
-  TDOCK_RETURN_IF_ERROR(CheckOnly(tokenizer, kTokenizer, {"model", "added_tokens", "decoder"},
-                                  {{"version", {"1.0"}},
-                                   {"truncation", {nullptr}},
-                                   {"padding", {nullptr}},
-                                   {"normalizer", {nullptr}},
-                                   {"pre_tokenizer", {nullptr}},
-                                   {"post_processor", {nullptr}}}));
+  TDOCK_RETURN_IF_ERROR(CheckOnly(
+      tokenizer, kTokenizer, {"model", "added_tokens", "decoder", "post_processor", "padding"},
+      {{"version", {"1.0"}}, {"truncation", {nullptr}}, {"normalizer", {nullptr}}, {"pre_tokenizer", {nullptr}}}));
   TDOCK_RETURN_IF_ERROR(CheckDecoder(At(tokenizer, "decoder")));
+  TDOCK_RETURN_IF_ERROR(CheckPostProcessing(tokenizer));
   TDOCK_RETURN_IF_ERROR(CheckModel(At(tokenizer, "model")));
   TDOCK_RETURN_IF_ERROR(CheckConfig(config));
   TokenizerParts parts;
