@@ -71,9 +71,11 @@ bool IsReservedWord(absl::string_view text) {
 }
 
 std::string ShowString(absl::string_view text) {
-  const auto is_plain = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '/' || c == '.'; };
+  const auto is_plain = [](char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '/' || c == '.' || c == ':';
+  };
   const bool plain = !text.empty() && (absl::ascii_isalpha(text[0]) || text[0] == '_' || text[0] == '/') &&
-                     std::all_of(text.begin(), text.end(), is_plain) && !IsReservedWord(text);
+                     std::all_of(text.begin(), text.end(), is_plain) && text.back() != ':' && !IsReservedWord(text);
   if (plain) return std::string(text);
   std::string quoted = "\"";
   for (const char c : text) {
@@ -104,10 +106,17 @@ std::string IntBinding::Expected() const {
   std::vector<std::string> bounds;
   if (min_ > lowest()) bounds.push_back(absl::StrCat("≥ ", min_));
   if (max_ < highest()) bounds.push_back(absl::StrCat("≤ ", max_));
-  const absl::string_view kind = highest() <= std::numeric_limits<int32_t>::max() ? "32-bit integer" : "64-bit integer";
-  // The width matters to the reader only where it is the bound.
-  if (bounds.size() == 2) return absl::StrCat("integer ", absl::StrJoin(bounds, " and "));
-  return absl::StrCat(kind, bounds.empty() ? "" : " ", absl::StrJoin(bounds, ""));
+  return absl::StrCat("integer", bounds.empty() ? "" : " ", absl::StrJoin(bounds, " and "));
+}
+
+std::string IntBinding::Hint(const Given& given) const {
+  absl::string_view digits = given.text;
+  if (absl::StartsWith(digits, "-") || absl::StartsWith(digits, "+")) digits.remove_prefix(1);
+  if (given.quoted || !AllDigits(digits)) return "";
+  if (digits.size() > 1 && digits[0] == '0') return " without leading zeros";
+  const std::optional<int64_t> parsed = ParseInt(given.text);
+  if (parsed && *parsed >= lowest() && *parsed <= highest()) return "";
+  return highest() <= std::numeric_limits<int32_t>::max() ? " in 32 bits" : " in 64 bits";
 }
 
 bool FloatBinding::Set(const Given& given) {

@@ -41,6 +41,8 @@ class Binding {
   virtual std::string Yaml() const = 0;
   // What Set() takes, such as "integer ≥ 1".
   virtual std::string Expected() const = 0;
+  // What to add to that for somebody who gave `given`, such as " in 64 bits"; often nothing.
+  virtual std::string Hint(const Given&) const { return ""; }
 
  private:
   const std::string key_;
@@ -57,6 +59,7 @@ class IntBinding : public Binding {
   bool Set(const Given& given) override;
   std::string Yaml() const override;
   std::string Expected() const override;
+  std::string Hint(const Given& given) const override;
 
  protected:
   virtual int64_t value() const = 0;

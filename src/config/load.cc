@@ -132,8 +132,8 @@ class Loader {
       TakeUnbound(entry, empty_section, where);
     } else if (!is_scalar || !found->second->Set(entry.scalar)) {
       faulty_.insert(entry.key);
-      Violate(
-          absl::StrCat(where, ": ", entry.key, ": ", Describe(entry), " given, expected ", found->second->Expected()));
+      Violate(absl::StrCat(where, ": ", entry.key, ": ", Describe(entry), " given, expected ",
+                           found->second->Expected(), found->second->Hint(entry.scalar)));
     } else {
       given_[entry.key] = where;
     }
@@ -175,7 +175,7 @@ class Loader {
     for (absl::string_view known : known_) {
       if (!absl::StartsWith(known, section)) continue;
       const absl::string_view name = known.substr(section.size(), known.find('.', section.size()) - section.size());
-      if (names.empty() || names.back() != name) names.push_back(name);
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
     return absl::StrCat("there is ", absl::StrJoin(names, ", "), section.empty() ? "" : " in ",
                         absl::string_view(section).substr(0, section.empty() ? 0 : section.size() - 1));
