@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 
@@ -60,6 +61,7 @@ ProgressOutput ProgressOutput::StandardError() {
   output.write = [](absl::string_view text) {
     while (!text.empty()) {
       const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+      if (written < 0 && errno == EINTR) continue;
       if (written <= 0) return;  // nobody to tell
       text.remove_prefix(static_cast<size_t>(written));
     }
