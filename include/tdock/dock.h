@@ -37,15 +37,15 @@ inline constexpr LeaseId kNoLease = 0;
 
 struct PartitionOptions {
   // Names, here and elsewhere, are 1 to 255 bytes of UTF-8 without control characters.
-  std::string name;
-  std::vector<ColumnSpec> columns;
+  std::string name = {};
+  std::vector<ColumnSpec> columns = {};
   // Lets puts add columns to those above; otherwise a column that is not listed is an error.
   bool growing = false;
   // The number of rows in a group, where the put that starts it does not say.
   int64_t group_size = 1;
   // The consumers that a row must outlive, registered yet or not: it is released when all of them are done with it.
   // None: rows stay until they are cleared.
-  std::vector<std::string> retain_for;
+  std::vector<std::string> retain_for = {};
 
   friend bool operator==(const PartitionOptions&, const PartitionOptions&) = default;
 };
@@ -58,15 +58,15 @@ enum class Unit : uint8_t {
 enum class Sampler : uint8_t {
   kFirstCome = 0,  // in the order of the row ids; a group stands where its first row does
   kUniform = 1,    // uniform without replacement: depends on the seed, the takes before, and what is ready, not on when
-                 // it became ready
+                   // it became ready
 };
 
 struct ConsumerOptions {
-  std::string name;
+  std::string name = {};
   // At most 250 columns. Those of a growing partition may come later.
-  std::vector<std::string> reads;
+  std::vector<std::string> reads = {};
   // Columns that it may put under its leases. Explain names it as the one to write them.
-  std::vector<std::string> writes;
+  std::vector<std::string> writes = {};
   Unit unit = Unit::kRow;
   Sampler sampler = Sampler::kFirstCome;
   uint64_t seed = 0;
@@ -77,18 +77,18 @@ struct ConsumerOptions {
 };
 
 struct PutRequest {
-  std::string partition;
+  std::string partition = {};
   // At least one column, and one row.
-  Batch batch;
+  Batch batch = {};
   // The rows that the batch fills, one each and no two equal. Empty: new rows.
-  std::vector<RowId> rows;
+  std::vector<RowId> rows = {};
   // With a lease, `rows` must be held by it, the columns be among those that its consumer writes, and the rows are done
   // for that consumer afterwards; the lease's other rows stay leased.
   LeaseId lease = kNoLease;
   // Stores under the lease without completing.
   bool keep = false;
   // The group of each new row. Empty: rows without a group, which only a partition with group_size 1 takes.
-  std::vector<GroupId> groups;
+  std::vector<GroupId> groups = {};
   // The size of the groups that this put starts; 0: the partition's.
   int64_t group_size = 0;
   // Replaces cells that are ready. Views of the old ones live on, and what is done stays done.
@@ -99,12 +99,12 @@ struct PutRequest {
 
 struct PutResult {
   // One for each row of the batch: the new ids, or those of the request.
-  std::vector<RowId> rows;
+  std::vector<RowId> rows = {};
 };
 
 struct TakeRequest {
-  std::string partition;
-  std::string consumer;
+  std::string partition = {};
+  std::string consumer = {};
   // Rows, or groups for a consumer of groups. 1 ≤ min ≤ max.
   int64_t min = 1;
   int64_t max = 1;
@@ -115,29 +115,29 @@ struct TakeRequest {
 struct Taken {
   LeaseId lease = kNoLease;
   // When the lease ends. What is published after that is refused.
-  absl::Time expires;
-  Rows rows;
+  absl::Time expires = {};
+  Rows rows = {};
 };
 
 struct FetchRequest {
-  std::string partition;
-  std::vector<RowId> rows;
-  std::vector<std::string> columns;
+  std::string partition = {};
+  std::vector<RowId> rows = {};
+  std::vector<std::string> columns = {};
   absl::Time deadline = absl::InfinitePast();
 };
 
 struct LeaseRequest {
-  std::string partition;
+  std::string partition = {};
   LeaseId lease = kNoLease;
   // Empty: all that the lease still holds.
-  std::vector<RowId> rows;
+  std::vector<RowId> rows = {};
 };
 
 // What to clear: the rows, or the groups, or everything. Naming more or less than one of them is InvalidArgument.
 struct ClearRequest {
-  std::string partition;
-  std::vector<RowId> rows;
-  std::vector<GroupId> groups;
+  std::string partition = {};
+  std::vector<RowId> rows = {};
+  std::vector<GroupId> groups = {};
   // Also unseals.
   bool everything = false;
 };
@@ -156,16 +156,16 @@ struct ConsumerStatus {
 };
 
 struct ColumnStatus {
-  std::string name;
+  std::string name = {};
   // Unset for a column that a consumer reads and nobody has put.
   bool typed = false;
-  ColumnType type;
+  ColumnType type = {};
   int64_t ready_cells = 0;
 };
 
 struct NamedConsumerStatus {
-  std::string name;
-  ConsumerStatus status;
+  std::string name = {};
+  ConsumerStatus status = {};
 };
 
 struct PartitionStatus {
@@ -177,8 +177,8 @@ struct PartitionStatus {
   // Bytes that the partition's cells occupy, those of views that outlive their cells included.
   int64_t held_bytes = 0;
   // In the order in which they were named first.
-  std::vector<ColumnStatus> columns;
-  std::vector<NamedConsumerStatus> consumers;
+  std::vector<ColumnStatus> columns = {};
+  std::vector<NamedConsumerStatus> consumers = {};
 };
 
 // Thread-safe. Only Take and Fetch wait, and only until their deadline; a call never waits for another's copying of

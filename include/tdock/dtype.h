@@ -1,11 +1,14 @@
 // Element types and shapes.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -77,10 +80,36 @@ TDOCK_DTYPE_OF(double, kF64);
 template <class T>
 concept Element = kHasDType<T>;
 
-// Sizes of the dimensions, outermost first. A scalar has none.
-using Shape = absl::InlinedVector<int64_t, 4>;
+// Sizes of the dimensions, outermost first. A scalar has none. Of more than kMaxRank, only the first are kept, and
+// whatever is made with the shape is refused.
+class Shape {
+ public:
+  static constexpr size_t kMaxRank = 8;
 
-// The product of the sizes: 1 for a scalar. InvalidArgument for a negative size or a product beyond 2^62.
+  constexpr Shape() = default;
+  constexpr Shape(std::initializer_list<int64_t> sizes) : Shape(std::span(sizes.begin(), sizes.size())) {}
+  constexpr explicit Shape(std::span<const int64_t> sizes) : too_long_(sizes.size() > kMaxRank) {
+    rank_ = static_cast<uint8_t>(std::min(sizes.size(), kMaxRank));
+    std::copy_n(sizes.begin(), rank_, sizes_.begin());
+  }
+
+  constexpr size_t size() const { return rank_; }
+  constexpr bool empty() const { return rank_ == 0; }
+  constexpr int64_t operator[](size_t i) const { return sizes_[i]; }
+  constexpr const int64_t* begin() const { return sizes_.data(); }
+  constexpr const int64_t* end() const { return sizes_.data() + rank_; }
+  constexpr bool too_long() const { return too_long_; }
+
+  friend constexpr bool operator==(const Shape&, const Shape&) = default;
+
+ private:
+  std::array<int64_t, kMaxRank> sizes_{};
+  uint8_t rank_ = 0;
+  bool too_long_ = false;
+};
+
+// The product of the sizes: 1 for a scalar. InvalidArgument for a negative size, too many of them, or a product beyond
+// 2^62.
 absl::StatusOr<int64_t> NumElements(const Shape& shape);
 
 // "[2,3]".

@@ -26,27 +26,27 @@ inline constexpr GroupId kNoGroup = ~GroupId{0};
 inline constexpr int64_t kNoWeightsVersion = -1;
 
 struct ColumnSpec {
-  std::string name;
-  ColumnType type;
+  std::string name = {};
+  ColumnType type = {};
 
   friend bool operator==(const ColumnSpec&, const ColumnSpec&) = default;
 };
 
 // One column of one row.
 struct Cell {
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> bytes = {};
   int64_t weights_version = kNoWeightsVersion;
 };
 
 // What a dock fills in; users see it through Rows.
 struct RowsData {
-  std::vector<RowId> ids;
-  std::vector<GroupId> groups;
+  std::vector<RowId> ids = {};
+  std::vector<GroupId> groups = {};
   // How often each row was handed to this consumer before and came back because a lease expired. Empty: never.
-  std::vector<int32_t> redeliveries;
-  std::shared_ptr<const std::vector<ColumnSpec>> columns;
-  std::vector<Cell> cells;  // column after column
-  std::vector<std::shared_ptr<const void>> pins;
+  std::vector<int32_t> redeliveries = {};
+  std::shared_ptr<const std::vector<ColumnSpec>> columns = {};
+  std::vector<Cell> cells = {};  // column after column
+  std::vector<std::shared_ptr<const void>> pins = {};
 };
 
 // Immutable; copies share the views. The bytes stay where they are, whatever happens to the rows or the dock, until the

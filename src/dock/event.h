@@ -26,13 +26,13 @@ struct ConsumerRegistered {
 
 struct RowsPut {
   // By column of the put: the column of the table, and the cell of the first row. The other rows' cells follow it.
-  std::span<const uint32_t> columns;
-  std::span<const CellRef> first_cells;
+  std::span<const uint32_t> columns = {};
+  std::span<const CellRef> first_cells = {};
   // The rows that were there, or the number of new ones, which get the next ids.
-  std::span<const RowId> rows;
+  std::span<const RowId> rows = {};
   int64_t new_rows = 0;
   // Of the new rows, or none; and the size of those that start here.
-  std::span<const GroupId> groups;
+  std::span<const GroupId> groups = {};
   int64_t group_size = 1;
   // Completes the rows for the consumer of this lease, unless there is none.
   LeaseId completes = kNoLease;
@@ -41,19 +41,19 @@ struct RowsPut {
 struct RowsTaken {
   uint32_t consumer;
   LeaseId lease;
-  std::span<const RowId> rows;
-  absl::Time at;
-  absl::Time expires;
+  std::span<const RowId> rows = {};
+  absl::Time at = {};
+  absl::Time expires = {};
 };
 
 struct RowsCompleted {
   LeaseId lease;
-  std::span<const RowId> rows;
+  std::span<const RowId> rows = {};
 };
 
 struct RowsReturned {
   LeaseId lease;
-  std::span<const RowId> rows;
+  std::span<const RowId> rows = {};
 };
 
 struct LeaseExpired {
@@ -61,7 +61,7 @@ struct LeaseExpired {
 };
 
 struct RowsCleared {
-  std::span<const RowId> rows;
+  std::span<const RowId> rows = {};
 };
 
 struct SealChanged {

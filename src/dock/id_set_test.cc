@@ -44,7 +44,7 @@ TEST(IdSet, BehavesAsASortedSet) {
     IdSet set;
     std::set<uint64_t> twin;
     const uint64_t range = uint64_t{1} << (8 + 4 * seed);
-    for (int step = 0; step < 5'000; ++step) {
+    for (int step = 0; step < 1'500; ++step) {
       const uint64_t begin = rng.Below(range), end = begin + rng.Below(rng.Below(10) == 0 ? 3'000 : 3);
       if (rng.Below(2) == 0) {
         set.Insert(begin, end);

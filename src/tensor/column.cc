@@ -137,7 +137,7 @@ absl::StatusOr<Column> Column::Empty(ColumnType type) {
 }
 
 int64_t Column::Length(int64_t row) const {
-  if (type_.kind == ColumnKind::kDense) return type_.row_shape.empty() ? 1 : type_.row_shape.front();
+  if (type_.kind == ColumnKind::kDense) return type_.row_shape.empty() ? 1 : type_.row_shape[0];
   return RawOffsets()[row + 1] - RawOffsets()[row];
 }
 

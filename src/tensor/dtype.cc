@@ -44,6 +44,9 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
 
 absl::StatusOr<int64_t> NumElements(const Shape& shape) {
   constexpr int64_t kLimit = int64_t{1} << 62;
+  if (shape.too_long()) {
+    return absl::InvalidArgumentError(absl::StrCat("a shape has at most ", Shape::kMaxRank, " dimensions"));
+  }
   int64_t count = 1;
   for (int64_t size : shape) {
     if (size < 0) return absl::InvalidArgumentError(absl::StrCat("shape ", ToString(shape), " has a negative size"));

@@ -28,12 +28,13 @@ TEST(DType, NamesRoundTrip) {
   EXPECT_THAT(ParseDType("float").status().message(), HasSubstr("'float'; there are bool, uint8"));
 }
 
-TEST(Shape, RefusesNegativeSizesAndOverflow) {
+TEST(Shape, RefusesNegativeSizesOverflowAndTooManyDimensions) {
   EXPECT_EQ(*NumElements({}), 1);
   EXPECT_EQ(*NumElements({2, 3}), 6);
   EXPECT_EQ(*NumElements({1, 0}), 0);
   EXPECT_FALSE(NumElements({2, -1}).ok());
   EXPECT_FALSE(NumElements({int64_t{1} << 40, int64_t{1} << 40}).ok());
+  EXPECT_FALSE(NumElements({1, 1, 1, 1, 1, 1, 1, 1, 1}).ok());
   EXPECT_FALSE(ItemBytes(ColumnType::Dense(DType::kF64, {int64_t{1} << 61})).ok());
 }
 
