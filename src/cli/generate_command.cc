@@ -1,0 +1,64 @@
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/env.h"
+#include "base/status.h"
+#include "cli/commands.h"
+#include "generate/engine.h"
+#include "model/checkpoint.h"
+#include "model/device.h"
+#include "text/tokenizer.h"
+
+namespace tdock::cli {
+namespace {
+
+struct GenerateArguments {
+  std::string model;
+  std::vector<std::string> prompts;
+  double temperature = 1.0;
+  int64_t max_new_tokens = 128;
+  int64_t samples = 1;
+  uint64_t seed = 0;
+  std::string device = "cpu";
+};
+
+absl::Status Generate(const GenerateArguments& arguments) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
+  TDOCK_ASSIGN_OR_RETURN(const auto tokenizer, text::LoadTokenizer(Env::Real(), arguments.model));
+  TDOCK_ASSIGN_OR_RETURN(const model::Decoder decoder, model::LoadCheckpoint(Env::Real(), arguments.model, device));
+  std::vector<generate::Prompt> prompts;
+  for (const std::string& text : arguments.prompts) {
+    absl::StatusOr<std::vector<int32_t>> tokens = tokenizer->Encode(text);
+    if (!tokens.ok()) return Annotate(tokens.status(), absl::StrCat("prompt '", text, "'"));
+    prompts.push_back({*std::move(tokens), arguments.samples});
+  }
+  const generate::Engine engine(decoder, {.end_token = tokenizer->eos_id()});
+  TDOCK_ASSIGN_OR_RETURN(const auto completions, engine.Generate(prompts, {.temperature = arguments.temperature,
+                                                                           .max_new_tokens = arguments.max_new_tokens,
+                                                                           .seed = arguments.seed}));
+  for (const generate::Completion& completion : completions) {
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, tokenizer->Decode(completion.tokens));
+    std::cout << text << "\n";
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddGenerate(CLI::App& app) {
+  auto arguments = std::make_shared<GenerateArguments>();
+  CLI::App* command = app.add_subcommand("generate", "Answers prompts with a model; prints a line for each answer.");
+  command->add_option("--model", arguments->model, "Folder of the model, in the Hugging Face layout")->required();
+  command->add_option("--prompt", arguments->prompts, "Text to go on from; may be given more than once")->required();
+  command->add_option("--temperature", arguments->temperature, "0 takes the likeliest token")->capture_default_str();
+  command->add_option("--max-new-tokens", arguments->max_new_tokens, "Most tokens of an answer")->capture_default_str();
+  command->add_option("--samples", arguments->samples, "Answers to each prompt")->capture_default_str();
+  command->add_option("--seed", arguments->seed, "Seed of the sampling")->capture_default_str();
+  command->add_option("--device", arguments->device, "cpu, cuda or cuda:N")->capture_default_str();
+  return [arguments] { return Generate(*arguments); };
+}
+
+}  // namespace tdock::cli

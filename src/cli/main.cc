@@ -1,0 +1,48 @@
+#include <exception>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "train/guard.h"
+
+namespace {
+
+// 2 for what the user can mend by changing the call, 1 for what went wrong during the work.
+int ExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kUnimplemented:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Transfer Dock: post-training for large language models.", "tdock");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", TDOCK_VERSION);
+  std::vector<std::pair<CLI::App*, tdock::cli::Command>> commands;
+  for (const auto add : {tdock::cli::AddTrain, tdock::cli::AddGenerate}) {
+    tdock::cli::Command command = add(app);
+    commands.emplace_back(app.get_subcommands(nullptr).back(), std::move(command));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  for (const auto& [subcommand, command] : commands) {
+    if (!subcommand->parsed()) continue;
+    const absl::Status status = tdock::train::Guarded(command);
+    if (status.ok()) return 0;
+    std::cerr << "tdock " << subcommand->get_name() << ": " << status.message() << "\n";
+    return ExitCode(status);
+  }
+  return 0;
+}

@@ -1,0 +1,73 @@
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/status.h"
+#include "cli/commands.h"
+#include "config/spec.h"
+#include "train/grpo.h"
+#include "train/grpo_config.h"
+#include "train/progress.h"
+
+namespace tdock::cli {
+namespace {
+
+struct TrainArguments {
+  std::string config_path;
+  std::vector<std::string> overrides;
+  std::string seed, run_dir, device, threads;
+  bool keys = false;
+};
+
+absl::Status Train(const TrainArguments& arguments) {
+  train::GrpoConfig config;
+  config::Spec spec;
+  train::Bind(spec, config);
+  if (arguments.keys) {
+    std::cout << config::Reference(spec);
+    return absl::OkStatus();
+  }
+  std::vector<std::string> overrides = arguments.overrides;
+  const auto add = [&](const char* key, const std::string& value) {
+    if (!value.empty()) overrides.push_back(absl::StrCat(key, "=", value));
+  };
+  add("seed", arguments.seed);
+  add("trainer.run_dir", arguments.run_dir);
+  add("device", arguments.device);
+  add("threads", arguments.threads);
+  TDOCK_RETURN_IF_ERROR(config::LoadFile(Env::Real(), spec, arguments.config_path, overrides));
+
+  train::Progress progress(train::ProgressOutput::StandardError(), Clock::Real());
+  TDOCK_ASSIGN_OR_RETURN(const train::GrpoResult result, train::RunGrpo(config, {Env::Real(), Clock::Real(), progress}));
+  std::cout << absl::StrFormat("held-out accuracy  %.3f after the warm-up, %.3f at the end\n", result.warmup_accuracy,
+                               result.final_accuracy)
+            << "run directory      " << result.run_dir << "\n"
+            << "report             " << result.run_dir << "/report.html\n"
+            << "checkpoint         " << result.run_dir << "/checkpoint\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddTrain(CLI::App& app) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = app.add_subcommand("train", "Trains a model as a configuration file says.");
+  command->add_option("config", arguments->config_path, "YAML file with the configuration");
+  command->add_option("overrides", arguments->overrides, "key=value … for any key of the configuration, after the file");
+  command->add_option("--seed", arguments->seed, "Short for seed=…");
+  command->add_option("--run-dir", arguments->run_dir, "Short for trainer.run_dir=…");
+  command->add_option("--device", arguments->device, "Short for device=…");
+  command->add_option("--threads", arguments->threads, "Short for threads=…");
+  command->add_flag("--keys", arguments->keys, "Print every key with its default and meaning, and stop");
+  command->final_callback([arguments] {
+    if (arguments->config_path.empty() && !arguments->keys) throw CLI::RequiredError("config");
+  });
+  return [arguments] { return Train(*arguments); };
+}
+
+}  // namespace tdock::cli

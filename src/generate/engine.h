@@ -1,0 +1,52 @@
+// The rollout engine: answers prompts with a decoder, many rows at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/decoder.h"
+
+namespace tdock::generate {
+
+struct Prompt {
+  std::vector<int32_t> tokens;
+  int64_t samples = 1;  // how many completions of it
+};
+
+struct SamplingParams {
+  double temperature = 1.0;  // 0: the likeliest token
+  int64_t max_new_tokens = 0;
+  uint64_t seed = 0;
+};
+
+struct Completion {
+  std::vector<int32_t> tokens;   // with the end token where it was reached
+  std::vector<float> log_probs;  // of each token, under softmax(logits / temperature) (temperature 0: under softmax(logits))
+  bool finished = false;         // ended with the end token, rather than at the limit
+};
+
+struct EngineOptions {
+  int32_t end_token = 0;
+  int64_t max_rows = 4096;  // completions worked on at the same time; bounds the cache, but one prompt's samples stay together
+};
+
+// Looks at the decoder's weights as they are at each call. Thread-safe while nobody changes them.
+class Engine {
+ public:
+  Engine(const model::Decoder& decoder, const EngineOptions& options) : decoder_(decoder), options_(options) {}
+
+  // The completions of prompt 0, then those of prompt 1, and so on. The random numbers of a completion depend on the
+  // seed, its number and the position alone, so the same call gives the same answer whatever max_rows is, up to
+  // rounding of the logits. A completion also ends where the model has no more positions. InvalidArgument names a prompt
+  // that is empty, has a token outside of the vocabulary, or leaves no room for an answer. Throws c10::Error where
+  // libtorch does.
+  absl::StatusOr<std::vector<Completion>> Generate(std::span<const Prompt> prompts, const SamplingParams& params) const;
+
+ private:
+  const model::Decoder& decoder_;
+  const EngineOptions options_;
+};
+
+}  // namespace tdock::generate

@@ -1,0 +1,89 @@
+#include "model/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "model/safetensors.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::model {
+namespace {
+
+constexpr size_t kNamesShown = 10;
+
+std::string Listed(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kNamesShown);
+  std::string text = absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", ");
+  if (names.size() > shown) absl::StrAppend(&text, " and ", names.size() - shown, " more");
+  return text;
+}
+
+std::string ShapeText(at::IntArrayRef shape) { return absl::StrCat("[", absl::StrJoin(shape.vec(), ", "), "]"); }
+
+absl::Status CopyWeights(const SafetensorsFile& file, const Decoder& decoder) {
+  std::vector<std::string> missing, unexpected, misshapen;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  const auto weights = decoder.NamedWeights();
+  for (const auto& [name, weight] : weights) {
+    const absl::StatusOr<at::Tensor> stored = file.Get(name);
+    if (!stored.ok()) {
+      missing.push_back(name);
+    } else if (stored->sizes() != weight.sizes()) {
+      misshapen.push_back(absl::StrCat(name, " is ", ShapeText(stored->sizes()), ", config.json makes it ",
+                                       ShapeText(weight.sizes())));
+    } else {
+      copies.emplace_back(weight, *stored);
+    }
+  }
+  for (const std::string& name : file.names()) {
+    const bool known = std::any_of(weights.begin(), weights.end(), [&](const auto& w) { return w.first == name; });
+    if (!known) unexpected.push_back(name);
+  }
+  std::vector<std::string> complaints;
+  if (!missing.empty()) complaints.push_back(absl::StrCat("missing weights: ", Listed(missing)));
+  if (!unexpected.empty()) complaints.push_back(absl::StrCat("unexpected weights: ", Listed(unexpected)));
+  if (!misshapen.empty()) complaints.push_back(absl::StrCat("wrong shapes: ", Listed(misshapen)));
+  if (!complaints.empty()) return absl::InvalidArgumentError(absl::StrJoin(complaints, "; "));
+  at::NoGradGuard no_grad;
+  for (auto& [weight, stored] : copies) weight.copy_(stored);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Decoder> LoadCheckpoint(Env& env, const std::string& folder, const at::Device& device) {
+  const std::string config_path = JoinPath(folder, "config.json");
+  const std::string weights_path = JoinPath(folder, "model.safetensors");
+  TDOCK_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(config_path));
+  const absl::StatusOr<ModelConfig> config = ParseModelConfig(json);
+  if (!config.ok()) return Annotate(config.status(), config_path);
+  if (!env.Exists(weights_path) && env.Exists(weights_path + ".index.json")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": weights in several files (model.safetensors.index.json) are not supported; save them as ",
+                     "one model.safetensors"));
+  }
+  TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, weights_path));
+  Decoder decoder = Decoder::Random(*config, /*seed=*/0, device);
+  if (absl::Status status = CopyWeights(file, decoder); !status.ok()) return Annotate(status, weights_path);
+  return decoder;
+}
+
+absl::Status SaveCheckpoint(Env& env, const std::string& folder, const Decoder& decoder) {
+  TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
+  TDOCK_RETURN_IF_ERROR(WriteSafetensors(env, JoinPath(folder, "model.safetensors"), decoder.NamedWeights()));
+  nlohmann::ordered_json generation = {{"_from_model_config", true}, {"do_sample", false}};
+  if (decoder.config().eos_token_id) generation["eos_token_id"] = *decoder.config().eos_token_id;
+  if (decoder.config().pad_token_id) generation["pad_token_id"] = *decoder.config().pad_token_id;
+  TDOCK_RETURN_IF_ERROR(
+      WriteFileAtomically(env, JoinPath(folder, "generation_config.json"), generation.dump(2) + "\n"));
+  // config.json goes last: a folder that has one is complete.
+  return WriteFileAtomically(env, JoinPath(folder, "config.json"), ModelConfigJson(decoder.config()));
+}
+
+}  // namespace tdock::model

@@ -1,0 +1,46 @@
+// What config.json of the Hugging Face layout says about a decoder.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tdock::model {
+
+enum class Architecture { kLlama, kQwen2 };
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kLlama;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  bool tied_head = false;  // the output head is the embedding
+  bool qkv_bias = false;
+  std::optional<int64_t> bos_token_id;
+  std::optional<int64_t> eos_token_id;
+  std::optional<int64_t> pad_token_id;
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// InvalidArgument names the first key that is wrong, or every contradiction between sizes.
+absl::Status Validate(const ModelConfig& config);
+
+// Parses config.json and validates it. Architectures, activations and rope scalings that the decoder does not have are
+// refused by name: guessing would give wrong logits without a word.
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json);
+
+// The text of a config.json that ParseModelConfig reads back to an equal value and Python `transformers` opens.
+std::string ModelConfigJson(const ModelConfig& config);
+
+}  // namespace tdock::model

@@ -1,0 +1,313 @@
+#include "train/grpo.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "model/checkpoint.h"
+#include "model/device.h"
+#include "tdock/local_dock.h"
+#include "text/arithmetic.h"
+#include "text/char_tokenizer.h"
+#include "text/shuffled_indexes.h"
+#include "train/guard.h"
+#include "train/stages.h"
+#include "train/warmup.h"
+
+namespace tdock::train {
+namespace {
+
+constexpr char kPartition[] = "train";
+
+// The purposes of the seeds derived from the run's.
+enum SeedPurpose : uint64_t { kModelSeed = 1, kDataSeed, kPromptSeed, kRolloutSeed, kMiniBatchSeed };
+
+uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose) {
+  return DeriveSeed(static_cast<uint64_t>(config.seed), purpose);
+}
+
+int ThreadCount(const GrpoConfig& config) {
+  if (config.threads > 0) return static_cast<int>(config.threads);
+  // Small models do not scale further.
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+}
+
+// Everything that a run reads before it writes anything.
+struct Materials {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<model::Decoder> decoder;
+  ProblemSet train, validation, test;
+};
+
+model::ModelConfig FreshModelConfig(const GrpoConfig& config, const text::Tokenizer& tokenizer) {
+  model::ModelConfig m;
+  m.vocab_size = tokenizer.vocab_size();
+  m.hidden_size = config.model.hidden_size;
+  m.intermediate_size = config.model.intermediate_size;
+  m.num_layers = config.model.num_hidden_layers;
+  m.num_heads = config.model.num_attention_heads;
+  m.num_kv_heads = config.model.num_key_value_heads;
+  m.head_dim = config.model.hidden_size / config.model.num_attention_heads;
+  m.max_positions = config.model.max_position_embeddings;
+  m.rms_norm_eps = config.model.rms_norm_eps;
+  m.rope_theta = config.model.rope_theta;
+  m.tied_head = config.model.tie_word_embeddings;
+  m.eos_token_id = tokenizer.eos_id();
+  m.pad_token_id = tokenizer.pad_id();
+  return m;
+}
+
+absl::StatusOr<ProblemSet> MakeProblemSet(text::PromptSet problems, const text::Tokenizer& tokenizer) {
+  TDOCK_ASSIGN_OR_RETURN(std::vector<EncodedProblem> encoded, EncodeProblems(problems, tokenizer));
+  return ProblemSet{std::move(problems), std::move(encoded)};
+}
+
+absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) {
+  size_t longest = 0;
+  for (const EncodedProblem& problem : materials.train.encoded) longest = std::max(longest, problem.prompt.size());
+  const int64_t needed = static_cast<int64_t>(longest) + config.data.max_response_length;
+  const int64_t positions = materials.decoder->config().max_positions;
+  if (needed <= positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a prompt of ", longest, " tokens and an answer of data.max_response_length = ",
+                   config.data.max_response_length, " need ", needed, " positions; the model has ", positions));
+}
+
+absl::StatusOr<Materials> Prepare(const GrpoConfig& config, Env& env) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
+  Materials materials;
+  if (config.model.path.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer, text::CharTokenizer::Create(text::kAdditionAlphabet,
+                                                                            config.model.max_position_embeddings));
+    materials.decoder = std::make_unique<model::Decoder>(model::Decoder::Random(
+        FreshModelConfig(config, *materials.tokenizer), SeedFor(config, kModelSeed), device));
+  } else {
+    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer, text::LoadTokenizer(env, config.model.path));
+    TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, model::LoadCheckpoint(env, config.model.path, device));
+    if (decoder.config().vocab_size < materials.tokenizer->vocab_size()) {
+      return absl::InvalidArgumentError(absl::StrCat(config.model.path, ": the tokenizer has ",
+                                                     materials.tokenizer->vocab_size(), " tokens, the model only ",
+                                                     decoder.config().vocab_size));
+    }
+    materials.decoder = std::make_unique<model::Decoder>(std::move(decoder));
+  }
+  text::AdditionSplit split = text::SplitAddition(SeedFor(config, kDataSeed));
+  TDOCK_ASSIGN_OR_RETURN(materials.train, MakeProblemSet(std::move(split.train), *materials.tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(materials.validation, MakeProblemSet(std::move(split.validation), *materials.tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(materials.test, MakeProblemSet(std::move(split.test), *materials.tokenizer));
+  TDOCK_RETURN_IF_ERROR(CheckLengths(config, materials));
+  return materials;
+}
+
+// The run once it has its folder.
+class GrpoRun {
+ public:
+  GrpoRun(const GrpoConfig& config, RunContext context, Materials& materials, reward::Reward& reward, RunDirectory& run)
+      : config_(config),
+        context_(context),
+        materials_(materials),
+        reward_(reward),
+        run_(run),
+        engine_options_{.end_token = materials.tokenizer->eos_id(), .max_rows = config.rollout.max_num_seqs} {}
+
+  absl::Status Run(GrpoResult& result) {
+    materials_.decoder->SetTrainable(true);
+    TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
+                                    *materials_.decoder, context_.clock, run_, context_.progress)
+                              .status());
+    Policy reference{materials_.decoder->Clone()};
+    Policy policy{std::move(*materials_.decoder)};
+    TDOCK_RETURN_IF_ERROR(Reinforce(policy, reference, result));
+    TDOCK_RETURN_IF_ERROR(materials_.tokenizer->Save(context_.env, run_.checkpoint_path()));
+    TDOCK_RETURN_IF_ERROR(model::SaveCheckpoint(context_.env, run_.checkpoint_path(), policy.decoder));
+    return run_.Sync();
+  }
+
+ private:
+  // Stages in the order of a step, with the number of takes that each needs for it.
+  struct Placed {
+    std::unique_ptr<Stage> stage;
+    int64_t takes = 1;
+  };
+
+  std::vector<Placed> MakeStages(Policy& policy, const Policy& reference) const {
+    const ForwardOptions forward = {.temperature = config_.rollout.temperature,
+                                    .micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
+                                    .max_row_tokens = config_.actor.max_row_tokens};
+    ActorOptions actor = {.forward = forward,
+                          .clip_ratio_low = config_.actor.clip_ratio_low,
+                          .clip_ratio_high = config_.actor.clip_ratio_high,
+                          .kl_loss_coef = config_.actor.kl_loss_coef,
+                          .kl_loss_type = config_.actor.kl_loss_type,
+                          .optimizer = config_.actor.optim.adamw(),
+                          .lr = config_.actor.optim.lr,
+                          .schedule = config_.actor.optim.schedule(config_.trainer.total_training_steps),
+                          .seed = SeedFor(config_, kMiniBatchSeed)};
+    actor.forward.micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu;
+    std::vector<Placed> stages;
+    stages.push_back({MakeRolloutStage(policy, engine_options_,
+                                       {.temperature = config_.rollout.temperature,
+                                        .max_new_tokens = config_.data.max_response_length,
+                                        .seed = SeedFor(config_, kRolloutSeed)})});
+    stages.push_back({MakeRewardStage(reward_, *materials_.tokenizer)});
+    stages.push_back({MakeLogProbStage("ref", "ref_log_prob", reference, forward)});
+    stages.push_back({MakeLogProbStage("old_log_prob", "old_log_probs", policy, forward)});
+    stages.push_back({MakeGrpoAdvantageStage()});
+    stages.push_back({MakeActorStage(policy, actor), config_.data.train_batch_size / config_.actor.ppo_mini_batch_size});
+    return stages;
+  }
+
+  absl::Status Reinforce(Policy& policy, const Policy& reference, GrpoResult& result) {
+    const std::unique_ptr<Dock> dock = MakeLocalDock({.clock = &context_.clock});
+    const std::vector<Placed> stages = MakeStages(policy, reference);
+    TDOCK_RETURN_IF_ERROR(dock->CreatePartition({.name = kPartition,
+                                                 .columns = GrpoColumns(),
+                                                 .group_size = config_.rollout.n,
+                                                 .retain_for = {stages.back().stage->consumer().name}}));
+    StageRunner runner(*dock, kPartition);
+    for (const Placed& placed : stages) TDOCK_RETURN_IF_ERROR(runner.Add(*placed.stage));
+
+    const generate::Engine engine(policy.decoder, engine_options_);
+    text::ShuffledIndexes order(static_cast<int64_t>(materials_.train.problems.size()), SeedFor(config_, kPromptSeed));
+    const int64_t steps = config_.trainer.total_training_steps;
+    context_.progress.Begin("GRPO", steps);
+    for (int64_t step = 0; step <= steps; ++step) {
+      StepMetrics metrics;
+      metrics.Mean("training/global_step", static_cast<double>(step));
+      if (step > 0) {
+        StageContext stage_context{step, metrics};
+        TDOCK_RETURN_IF_ERROR(Feed(*dock, order.Next(config_.data.train_batch_size), step));
+        TDOCK_RETURN_IF_ERROR(Step(runner, stages, stage_context));
+      }
+      if (step == steps || step % config_.trainer.test_freq == 0) {
+        TDOCK_RETURN_IF_ERROR(Test(engine, step, metrics));
+        result.final_accuracy = metrics.Values().at("val/test_accuracy");
+        if (step == 0) result.warmup_accuracy = result.final_accuracy;
+      }
+      TDOCK_RETURN_IF_ERROR(Report(step, metrics.Values()));
+    }
+    context_.progress.End();
+    return absl::OkStatus();
+  }
+
+  // Puts rollout.n rows for each of the problems chosen.
+  absl::Status Feed(Dock& dock, const std::vector<int64_t>& chosen, int64_t step) const {
+    std::vector<std::vector<int32_t>> prompts;
+    std::vector<std::string> texts, truths;
+    PutRequest request{.partition = kPartition};
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      const auto index = static_cast<size_t>(chosen[i]);
+      const text::Problem& problem = materials_.train.problems[index];
+      const GroupId group = static_cast<GroupId>((step - 1) * config_.data.train_batch_size) + i;
+      for (int64_t sample = 0; sample < config_.rollout.n; ++sample) {
+        prompts.push_back(materials_.train.encoded[index].prompt);
+        texts.push_back(problem.prompt);
+        truths.push_back(problem.answer);
+        request.groups.push_back(group);
+      }
+    }
+    TDOCK_RETURN_IF_ERROR(request.batch.Add("prompt", Column::FromRows(prompts)));
+    TDOCK_RETURN_IF_ERROR(request.batch.Add("prompt_text", Column::FromStrings(texts)));
+    TDOCK_RETURN_IF_ERROR(request.batch.Add("truth", Column::FromStrings(truths)));
+    return Annotate(dock.Put(request).status(), "feeding prompts");
+  }
+
+  absl::Status Step(StageRunner& runner, const std::vector<Placed>& stages, StageContext& stage_context) {
+    const absl::Time step_begun = context_.clock.Now();
+    for (const Placed& placed : stages) {
+      const absl::Time begun = context_.clock.Now();
+      const ConsumerOptions& consumer = placed.stage->consumer();
+      const int64_t units = consumer.unit == Unit::kGroup ? config_.data.train_batch_size : config_.samples_per_step();
+      for (int64_t take = 0; take < placed.takes; ++take) {
+        TDOCK_RETURN_IF_ERROR(runner.Run(*placed.stage, units / placed.takes, stage_context));
+      }
+      stage_context.metrics.Mean(absl::StrCat("timing_s/", consumer.name),
+                                 absl::ToDoubleSeconds(context_.clock.Now() - begun));
+    }
+    stage_context.metrics.Mean("timing_s/step", absl::ToDoubleSeconds(context_.clock.Now() - step_begun));
+    return absl::OkStatus();
+  }
+
+  absl::Status Test(const generate::Engine& engine, int64_t step, StepMetrics& metrics) {
+    const absl::Time begun = context_.clock.Now();
+    TDOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                           Evaluate(engine, *materials_.tokenizer, materials_.test.problems, materials_.test.encoded,
+                                    config_.data.max_response_length, config_.trainer.log_val_generations));
+    metrics.Mean("val/test_accuracy", evaluation.accuracy);
+    metrics.Mean("timing_s/testing", absl::ToDoubleSeconds(context_.clock.Now() - begun));
+    return run_.LogSamples("grpo", step, evaluation.samples);
+  }
+
+  absl::Status Report(int64_t step, Metrics metrics) {
+    if (step > 0) {
+      const double tokens = static_cast<double>(config_.samples_per_step()) *
+                            (metrics.at("prompt_length/mean") + metrics.at("response_length/mean"));
+      metrics["perf/total_num_tokens"] = tokens;
+      metrics["perf/throughput"] = tokens / metrics.at("timing_s/step");
+    }
+    Progress::Figures figures;
+    if (metrics.contains("val/test_accuracy")) figures.emplace_back("accuracy", metrics.at("val/test_accuracy"));
+    if (metrics.contains("critic/score/mean")) figures.emplace_back("reward", metrics.at("critic/score/mean"));
+    if (metrics.contains("actor/kl_loss")) figures.emplace_back("kl", metrics.at("actor/kl_loss"));
+    context_.progress.Update(step, figures);
+    return run_.LogMetrics("grpo", step, metrics);
+  }
+
+  const GrpoConfig& config_;
+  const RunContext context_;
+  Materials& materials_;
+  reward::Reward& reward_;
+  RunDirectory& run_;
+  const generate::EngineOptions engine_options_;
+};
+
+std::string Grouped(int64_t number) {
+  std::string digits = absl::StrCat(number);
+  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
+  return digits;
+}
+
+absl::StatusOr<GrpoResult> Run(const GrpoConfig& config, RunContext context, reward::Reward& reward) {
+  at::set_num_threads(ThreadCount(config));
+  TDOCK_ASSIGN_OR_RETURN(Materials materials, Prepare(config, context.env));
+  GrpoResult result{.run_dir = config.trainer.run_dir};
+  if (result.run_dir.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(result.run_dir, NextRunPath(context.env, "runs", config.recipe));
+  }
+  TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<RunDirectory> run,
+                         RunDirectory::Create(context.env, context.clock, result.run_dir));
+  config::Spec spec;
+  GrpoConfig resolved = config;
+  Bind(spec, resolved);
+  TDOCK_RETURN_IF_ERROR(run->WriteConfig(config::Dump(spec)));
+
+  ReportHead head{.title = absl::StrCat("GRPO: ", result.run_dir),
+                  .facts = {{"seed", absl::StrCat(config.seed)},
+                            {"parameters", Grouped(materials.decoder->parameter_count())},
+                            {"device", absl::StrCat(config.device, ", ", at::get_num_threads(), " threads")}},
+                  .problem = ""};
+  const absl::Status status =
+      Guarded([&] { return GrpoRun(config, context, materials, reward, *run).Run(result); });
+  head.problem = std::string(status.message());
+  const absl::Status reported = run->WriteReport(head);
+  if (!status.ok()) return status;
+  TDOCK_RETURN_IF_ERROR(reported);
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<GrpoResult> RunGrpo(const GrpoConfig& config, RunContext context, reward::Reward* reward) {
+  reward::ExactMatch exact_match;
+  return Guarded([&] { return Run(config, context, reward ? *reward : exact_match); });
+}
+
+}  // namespace tdock::train

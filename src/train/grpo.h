@@ -1,0 +1,40 @@
+// The GRPO recipe: a supervised warm-up, then reinforcement learning with group-relative advantages.
+//
+// One step, its stages one after the other on an embedded dock:
+//
+//   feeder ─► rollout ─► reward ─► ref ─► old_log_prob ─► advantage ─► actor (one take per mini-batch)
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "reward/reward.h"
+#include "train/grpo_config.h"
+#include "train/progress.h"
+
+namespace tdock::train {
+
+// What a run needs from outside. Everything outlives the run.
+struct RunContext {
+  Env& env;
+  Clock& clock;
+  Progress& progress;
+};
+
+struct GrpoResult {
+  std::string run_dir;
+  double warmup_accuracy = 0;  // held out, before the first step of GRPO
+  double final_accuracy = 0;   // held out, after the last
+};
+
+// Trains as `config` says, and leaves a run directory with a checkpoint. A configuration that cannot run (a device that
+// is not there, a model that cannot be read, an answer longer than the model's positions, a folder that is taken) is
+// InvalidArgument or NotFound, before anything is written. An error after that names the stage and the samples; what was
+// written before it stays readable, and the report says how far the run came.
+//
+// `reward` scores the samples; null: ExactMatch. Throws nothing.
+absl::StatusOr<GrpoResult> RunGrpo(const GrpoConfig& config, RunContext context, reward::Reward* reward = nullptr);
+
+}  // namespace tdock::train

@@ -1,0 +1,30 @@
+// Where exceptions stop.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <new>
+
+#include "absl/status/status.h"
+
+namespace tdock::train {
+
+// What `body` returns, an absl::Status or a StatusOr, or its exception as an error: ResourceExhausted where memory ran
+// out, else Internal.
+template <class Body>
+auto Guarded(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const c10::OutOfMemoryError& e) {
+    return absl::ResourceExhaustedError(e.what_without_backtrace());
+  } catch (const c10::Error& e) {
+    return absl::InternalError(e.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& e) {
+    return absl::InternalError(e.what());
+  }
+}
+
+}  // namespace tdock::train

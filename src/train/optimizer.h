@@ -1,0 +1,56 @@
+// AdamW over a decoder's parameters, with a learning-rate schedule and gradient clipping.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace tdock::train {
+
+enum class LrDecay { kConstant, kLinear, kCosine };
+
+// The learning rate at a step, relative to its peak.
+//
+// Warm-up: (step + 1) / warmup_steps, so that the first step already moves. Then, over the steps that are left, from 1
+// down to `floor`: linearly, or along half a cosine, or not at all.
+struct LrSchedule {
+  LrDecay decay = LrDecay::kConstant;
+  int64_t warmup_steps = 0;
+  int64_t total_steps = 0;
+  double floor = 0.0;
+
+  double Factor(int64_t step) const;
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;  // of matrices; norm weights and biases have none
+  double clip_grad = 1.0;      // largest norm of all gradients together; 0: no clipping
+};
+
+// Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Not thread-safe.
+class AdamW {
+ public:
+  // The parameters are those of a decoder; they are changed in place.
+  AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options);
+
+  // Clips the accumulated gradients, takes one step with the learning rate given, and clears them. Returns the norm of
+  // all gradients before clipping; where it is not finite, nothing but the gradients has changed.
+  double Step(double lr);
+
+ private:
+  // Parameters that share options, as the fused kernel takes them.
+  struct Group {
+    std::vector<at::Tensor> parameters, first_moments, second_moments, step_counts;
+    double weight_decay;
+  };
+
+  const AdamWOptions options_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace tdock::train

@@ -1,0 +1,82 @@
+#include "train/warmup.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "text/shuffled_indexes.h"
+#include "train/layout.h"
+#include "train/optimizer.h"
+
+namespace tdock::train {
+namespace {
+
+// The purpose of a seed derived from the run's.
+constexpr uint64_t kOrderSeed = 0x5f7;
+
+// One step on some problems; adds loss and gradient norm to the metrics.
+absl::Status TrainOn(const std::vector<EncodedProblem>& problems, const std::vector<int64_t>& chosen,
+                     int64_t max_row_tokens, double lr, model::Decoder& decoder, AdamW& optimizer, Metrics& metrics) {
+  std::vector<Sequence> samples;
+  for (int64_t index : chosen) {
+    const EncodedProblem& problem = problems[static_cast<size_t>(index)];
+    samples.push_back({problem.prompt, problem.answer});
+  }
+  const Layout layout = MakeLayout(samples, max_row_tokens, decoder.device());
+  const at::Tensor loss = -ResponseLogProbs(decoder, layout, /*temperature=*/1.0).mean();
+  loss.backward();
+  metrics["sft/loss"] = loss.item<double>();
+  metrics["sft/grad_norm"] = optimizer.Step(lr);
+  metrics["sft/lr"] = lr;
+  if (std::isfinite(metrics["sft/grad_norm"])) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the loss is ", metrics["sft/loss"], " and the norm of the gradients ",
+                                          metrics["sft/grad_norm"], "; a lower warmup.optim.lr may keep them finite"));
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
+                                  const ProblemSet& validation, model::Decoder& decoder, Clock& clock,
+                                  RunDirectory& run, Progress& progress) {
+  const auto& options = config.warmup;
+  const generate::Engine engine(decoder, {.end_token = tokenizer.eos_id(), .max_rows = config.rollout.max_num_seqs});
+  AdamW optimizer(decoder.parameters(), options.optim.adamw());
+  const LrSchedule schedule = options.optim.schedule(options.max_steps);
+  text::ShuffledIndexes order(static_cast<int64_t>(train.encoded.size()),
+                              DeriveSeed(static_cast<uint64_t>(config.seed), kOrderSeed));
+
+  progress.Begin("warm-up", options.max_steps);
+  for (int64_t step = 0;; ++step) {
+    Metrics metrics;
+    const absl::Time begun = clock.Now();
+    if (step > 0) {
+      if (absl::Status status = TrainOn(train.encoded, order.Next(options.batch_size), config.actor.max_row_tokens,
+                                        options.optim.lr * schedule.Factor(step - 1), decoder, optimizer, metrics);
+          !status.ok()) {
+        return Annotate(status, absl::StrCat("warm-up, step ", step));
+      }
+      metrics["timing_s/step"] = absl::ToDoubleSeconds(clock.Now() - begun);
+    }
+    const bool last = step == options.max_steps;
+    if (last || step % options.test_freq == 0) {
+      TDOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                             Evaluate(engine, tokenizer, validation.problems, validation.encoded,
+                                      config.data.max_response_length, /*samples_kept=*/0));
+      metrics["sft/val_accuracy"] = evaluation.accuracy;
+    }
+    TDOCK_RETURN_IF_ERROR(run.LogMetrics("warmup", step, metrics));
+    Progress::Figures figures;
+    if (metrics.contains("sft/loss")) figures.emplace_back("loss", metrics["sft/loss"]);
+    if (metrics.contains("sft/val_accuracy")) figures.emplace_back("accuracy", metrics["sft/val_accuracy"]);
+    progress.Update(step, figures);
+    const bool reached = metrics.contains("sft/val_accuracy") && metrics["sft/val_accuracy"] >= options.target_accuracy;
+    if (!last && !reached) continue;
+    progress.End(reached ? "reached the target" : "used up its steps");
+    return step;
+  }
+}
+
+}  // namespace tdock::train

@@ -1,0 +1,28 @@
+// The supervised warm-up: enough right answers for rewards to be seen at all.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "model/decoder.h"
+#include "text/tokenizer.h"
+#include "train/evaluate.h"
+#include "train/grpo_config.h"
+#include "train/progress.h"
+#include "train/run_directory.h"
+
+namespace tdock::train {
+
+// A set of problems in both forms.
+struct ProblemSet {
+  text::PromptSet problems;
+  std::vector<EncodedProblem> encoded;
+};
+
+// Trains the decoder on the answers of `train` (cross-entropy over the answer's tokens, end token included) until its
+// greedy accuracy on `validation` reaches the target or the steps are used up. The accuracy is also measured before the
+// first step. Logs phase "warmup". Returns the steps taken. Internal where the loss stops being finite.
+absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
+                                  const ProblemSet& validation, model::Decoder& decoder, Clock& clock,
+                                  RunDirectory& run, Progress& progress);
+
+}  // namespace tdock::train
