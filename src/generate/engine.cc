@@ -185,6 +185,33 @@ absl::Status CheckPrompts(std::span<const Prompt> prompts, const model::ModelCon
   return absl::OkStatus();
 }
 
+// Prompts that one thread works on at the same time.
+struct Share {
+  std::span<const Prompt> prompts;
+  size_t first_completion;
+  size_t completions;
+};
+
+std::vector<Share> ShareOut(std::span<const Prompt> prompts, const EngineOptions& options) {
+  int64_t total = 0;
+  for (const Prompt& prompt : prompts) total += prompt.samples;
+  const int64_t threads = options.workers ? options.workers->threads() : 1;
+  const int64_t limit = std::min(options.max_rows, (total + threads - 1) / threads);
+  std::vector<Share> shares;
+  size_t first_completion = 0;
+  for (size_t begin = 0; begin < prompts.size();) {
+    size_t end = begin;
+    int64_t rows = 0;
+    do {
+      rows += prompts[end++].samples;
+    } while (end < prompts.size() && rows + prompts[end].samples <= limit);
+    shares.push_back({prompts.subspan(begin, end - begin), first_completion, static_cast<size_t>(rows)});
+    first_completion += static_cast<size_t>(rows);
+    begin = end;
+  }
+  return shares;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt> prompts,
@@ -196,24 +223,17 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt>
   if (!(params.temperature >= 0)) {
     return absl::InvalidArgumentError(absl::StrCat("temperature must not be negative, but is ", params.temperature));
   }
-  int64_t total = 0;
-  for (const Prompt& prompt : prompts) total += prompt.samples;
-  std::vector<Completion> completions(static_cast<size_t>(total));
-
-  at::NoGradGuard no_grad;
-  size_t done = 0;
-  for (size_t begin = 0; begin < prompts.size();) {
-    size_t end = begin;
-    int64_t rows = 0;
-    do {
-      rows += prompts[end++].samples;
-    } while (end < prompts.size() && rows + prompts[end].samples <= options_.max_rows);
-    Rollout(decoder_, options_.end_token, params, prompts.subspan(begin, end - begin), done,
-            std::span(completions).subspan(done, static_cast<size_t>(rows)))
+  const std::vector<Share> shares = ShareOut(prompts, options_);
+  std::vector<Completion> completions(shares.empty() ? 0 : shares.back().first_completion + shares.back().completions);
+  const auto run = [&](int i) {
+    at::NoGradGuard no_grad;
+    const Share& share = shares[static_cast<size_t>(i)];
+    Rollout(decoder_, options_.end_token, params, share.prompts, share.first_completion,
+            std::span(completions).subspan(share.first_completion, share.completions))
         .Run();
-    done += static_cast<size_t>(rows);
-    begin = end;
-  }
+  };
+  Workers alone(1);
+  (options_.workers ? *options_.workers : alone).Run(static_cast<int>(shares.size()), run);
   return completions;
 }
 

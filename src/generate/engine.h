@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/workers.h"
 #include "model/decoder.h"
 
 namespace tdock::generate {
@@ -29,7 +30,9 @@ struct Completion {
 
 struct EngineOptions {
   int32_t end_token = 0;
-  int64_t max_rows = 4096;  // completions worked on at the same time; bounds the cache, but one prompt's samples stay together
+  int64_t max_rows = 4096;     // completions that a thread works on at the same time; bounds the cache, but one prompt's
+                               // samples stay together
+  Workers* workers = nullptr;  // share out the prompts; null: the calling thread does all
 };
 
 // Looks at the decoder's weights as they are at each call. Thread-safe while nobody changes them.
@@ -38,8 +41,8 @@ class Engine {
   Engine(const model::Decoder& decoder, const EngineOptions& options) : decoder_(decoder), options_(options) {}
 
   // The completions of prompt 0, then those of prompt 1, and so on. The random numbers of a completion depend on the
-  // seed, its number and the position alone, so the same call gives the same answer whatever max_rows is, up to
-  // rounding of the logits. A completion also ends where the model has no more positions. InvalidArgument names a prompt
+  // seed, its number and the position alone, so the same call gives the same answer however the work is shared
+  // out, up to rounding of the logits. A completion also ends where the model has no more positions. InvalidArgument names a prompt
   // that is empty, has a token outside of the vocabulary, or leaves no room for an answer. Throws c10::Error where
   // libtorch does.
   absl::StatusOr<std::vector<Completion>> Generate(std::span<const Prompt> prompts, const SamplingParams& params) const;

@@ -34,10 +34,9 @@ uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose) {
   return DeriveSeed(static_cast<uint64_t>(config.seed), purpose);
 }
 
-int ThreadCount(const GrpoConfig& config) {
+int WorkerCount(const GrpoConfig& config) {
   if (config.threads > 0) return static_cast<int>(config.threads);
-  // Small models do not scale further.
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  return config.device == "cpu" ? static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)) : 1;
 }
 
 // Everything that a run reads before it writes anything.
@@ -116,12 +115,15 @@ class GrpoRun {
         materials_(materials),
         reward_(reward),
         run_(run),
-        engine_options_{.end_token = materials.tokenizer->eos_id(), .max_rows = config.rollout.max_num_seqs} {}
+        workers_(WorkerCount(config), [] { at::init_num_threads(); }),
+        engine_options_{.end_token = materials.tokenizer->eos_id(),
+                        .max_rows = config.rollout.max_num_seqs,
+                        .workers = &workers_} {}
 
   absl::Status Run(GrpoResult& result) {
     materials_.decoder->SetTrainable(true);
     TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
-                                    *materials_.decoder, context_.clock, run_, context_.progress)
+                                    *materials_.decoder, workers_, context_.clock, run_, context_.progress)
                               .status());
     Policy reference{materials_.decoder->Clone()};
     Policy policy{std::move(*materials_.decoder)};
@@ -138,8 +140,9 @@ class GrpoRun {
     int64_t takes = 1;
   };
 
-  std::vector<Placed> MakeStages(Policy& policy, const Policy& reference) const {
-    const ForwardOptions forward = {.temperature = config_.rollout.temperature,
+  std::vector<Placed> MakeStages(Policy& policy, const Policy& reference) {
+    const ForwardOptions forward = {.workers = workers_,
+                                    .temperature = config_.rollout.temperature,
                                     .micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
                                     .max_row_tokens = config_.actor.max_row_tokens};
     ActorOptions actor = {.forward = forward,
@@ -266,6 +269,7 @@ class GrpoRun {
   Materials& materials_;
   reward::Reward& reward_;
   RunDirectory& run_;
+  Workers workers_;
   const generate::EngineOptions engine_options_;
 };
 
@@ -276,7 +280,9 @@ std::string Grouped(int64_t number) {
 }
 
 absl::StatusOr<GrpoResult> Run(const GrpoConfig& config, RunContext context, reward::Reward& reward) {
-  at::set_num_threads(ThreadCount(config));
+  // Threads share out samples, not operations: those of a small model are too short to be worth a barrier each, and on a
+  // busy machine a barrier waits for a thread that is not running.
+  at::set_num_threads(static_cast<int>(config.intra_op_threads));
   TDOCK_ASSIGN_OR_RETURN(Materials materials, Prepare(config, context.env));
   GrpoResult result{.run_dir = config.trainer.run_dir};
   if (result.run_dir.empty()) {
@@ -292,7 +298,7 @@ absl::StatusOr<GrpoResult> Run(const GrpoConfig& config, RunContext context, rew
   ReportHead head{.title = absl::StrCat("GRPO: ", result.run_dir),
                   .facts = {{"seed", absl::StrCat(config.seed)},
                             {"parameters", Grouped(materials.decoder->parameter_count())},
-                            {"device", absl::StrCat(config.device, ", ", at::get_num_threads(), " threads")}},
+                            {"device", absl::StrCat(config.device, ", ", WorkerCount(config), " threads")}},
                   .problem = ""};
   const absl::Status status =
       Guarded([&] { return GrpoRun(config, context, materials, reward, *run).Run(result); });

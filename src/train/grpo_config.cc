@@ -115,8 +115,13 @@ void Bind(config::Spec& spec, GrpoConfig& c) {
   spec.Choice("recipe", &c.recipe, {{"grpo", std::string("grpo")}}, "The recipe.");
   spec.Int("seed", &c.seed, "Seed of everything random: weights, data order, sampling.").AtLeast(0);
   spec.String("device", &c.device, "cpu, cuda, or cuda:N.").NotEmpty();
-  spec.Int("threads", &c.threads, "Threads of an operation on the CPU; 0: one for each core that the process may use.")
+  spec.Int("threads", &c.threads,
+           "Threads that work on different samples at the same time; 0: one for each core, or one where the device is a GPU.")
       .AtLeast(0)
+      .AtMost(1024);
+  spec.Int("intra_op_threads", &c.intra_op_threads,
+           "Threads of each operation on the CPU. More than one pays for large models, on an idle machine.")
+      .AtLeast(1)
       .AtMost(1024);
   BindModel(spec, c);
   spec.Choice("data.task", &c.data.task, {{"addition", Task::kAddition}}, "What is learnt: two-digit addition.");

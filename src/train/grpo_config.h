@@ -33,6 +33,7 @@ struct GrpoConfig {
   int64_t seed = 1;
   std::string device = "cpu";
   int64_t threads = 0;
+  int64_t intra_op_threads = 1;
 
   struct {
     std::string path;

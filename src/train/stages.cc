@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "algo/advantage.h"
@@ -128,16 +129,11 @@ class LogProbStage final : public StageOf {
         forward_(forward) {}
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext&) override {
-    at::NoGradGuard no_grad;
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
-    std::vector<at::Tensor> pieces;
-    ForEachMicroBatch(samples, forward_.micro_batch_size, [&](std::span<const Sequence> micro, int64_t) {
-      const Layout layout = MakeLayout(micro, forward_.max_row_tokens, policy_.decoder.device());
-      pieces.push_back(ResponseLogProbs(policy_.decoder, layout, forward_.temperature));
-    });
     StageOutput output{.columns = {}, .weights_version = policy_.version};
-    TDOCK_RETURN_IF_ERROR(
-        output.columns.Add(consumer().writes[0], RaggedColumn(at::cat(pieces), ResponseLengths(samples))));
+    TDOCK_RETURN_IF_ERROR(output.columns.Add(
+        consumer().writes[0],
+        RaggedColumn(LogProbs(policy_.decoder, samples, forward_), ResponseLengths(samples))));
     return output;
   }
 
@@ -174,16 +170,21 @@ class GrpoAdvantageStage final : public StageOf {
 
 // The columns of a mini-batch, as flat vectors over its response tokens, on the policy's device.
 struct MiniBatch {
-  std::vector<Sequence> samples;
+  std::vector<Sequence> samples;  // those of one prompt next to each other
   at::Tensor mask, old_log_probs, ref_log_probs, advantages;  // [N]
   bool fresh = false;  // the old log-probabilities are those of the weights as they are now
 };
 
 absl::StatusOr<MiniBatch> ReadMiniBatch(const Rows& rows, const Policy& policy) {
+  std::vector<int64_t> order(rows.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return rows.groups()[static_cast<size_t>(a)] < rows.groups()[static_cast<size_t>(b)];
+  });
   MiniBatch batch;
-  TDOCK_ASSIGN_OR_RETURN(batch.samples, SequencesOf(rows));
+  TDOCK_ASSIGN_OR_RETURN(batch.samples, SequencesOf(rows, order));
   const auto read = [&](absl::string_view name, at::Tensor& target) -> absl::Status {
-    TDOCK_ASSIGN_OR_RETURN(const at::Tensor values, TokenColumn(rows, name, batch.samples));
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor values, TokenColumn(rows, order, name, batch.samples));
     target = values.to(policy.decoder.device());
     return absl::OkStatus();
   };
@@ -214,10 +215,11 @@ class ActorStage final : public StageOf {
     TDOCK_ASSIGN_OR_RETURN(const MiniBatch batch, ReadMiniBatch(rows, policy_));
     const double token_count = batch.mask.sum().item<double>();
     if (token_count == 0) return absl::InvalidArgumentError("every token of the mini-batch is masked");
-    ForEachMicroBatch(batch.samples, options_.forward.micro_batch_size,
-                      [&](std::span<const Sequence> micro, int64_t first_token) {
-                        Accumulate(batch, micro, first_token, token_count, context.metrics);
-                      });
+    const std::vector<MicroBatch> micro_batches = CutMicroBatches(batch.samples, options_.forward);
+    std::vector<Figures> figures(micro_batches.size());
+    Backward(policy_.decoder, options_.forward.workers, micro_batches.size(),
+             [&](size_t i) { return Loss(batch, micro_batches[i], token_count, figures[i]); });
+    for (const Figures& f : figures) Note(f, context.metrics);
     const double lr = options_.lr * options_.schedule.Factor(context.step - 1);
     const double grad_norm = optimizer_.Step(lr);
     if (!std::isfinite(grad_norm)) {
@@ -232,40 +234,51 @@ class ActorStage final : public StageOf {
   }
 
  private:
-  // Adds the gradients of some samples of the mini-batch.
-  void Accumulate(const MiniBatch& batch, std::span<const Sequence> micro, int64_t first_token, double token_count,
-                  StepMetrics& metrics) {
-    const int64_t tokens = ResponseTokens(micro);
-    const auto part = [&](const at::Tensor& all) { return all.narrow(0, first_token, tokens); };
+  // What one micro-batch adds to the figures of the step.
+  struct Figures {
+    double tokens = 0;  // unmasked
+    double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, ppo_kl = 0;  // sums over tokens
+    double fresh_ratio_deviation = -1;
+  };
+
+  // The micro-batch's part of the mini-batch's loss.
+  at::Tensor Loss(const MiniBatch& batch, const MicroBatch& micro, double token_count, Figures& figures) const {
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, micro.first_token, micro.tokens); };
     const at::Tensor mask = part(batch.mask);
     const at::Tensor old_log_probs = part(batch.old_log_probs);
 
     at::Tensor entropy;
-    const Layout layout = MakeLayout(micro, options_.forward.max_row_tokens, policy_.decoder.device());
+    const Layout layout = MakeLayout(micro.samples, options_.forward.max_row_tokens, policy_.decoder.device());
     const at::Tensor log_probs = ResponseLogProbs(policy_.decoder, layout, options_.forward.temperature, &entropy);
     const algo::PolicyLoss policy_loss = algo::PpoClipLoss(log_probs, old_log_probs, part(batch.advantages),
                                                            options_.clip_ratio_low, options_.clip_ratio_high);
     const at::Tensor kl = algo::KlDivergence(log_probs, part(batch.ref_log_probs), options_.kl_loss_type);
-    const auto mean = [&](const at::Tensor& values) { return algo::TokenMean(values, mask, token_count); };
-    const at::Tensor pg_loss = mean(policy_loss.per_token);
-    const at::Tensor kl_loss = mean(kl);
-    (pg_loss + options_.kl_loss_coef * kl_loss).backward();
+    const at::Tensor loss = algo::TokenMean(policy_loss.per_token + options_.kl_loss_coef * kl, mask, token_count);
 
     at::NoGradGuard no_grad;
-    // Each micro-batch adds its share of the mini-batch's mean; the step's figure is the mean over mini-batches.
-    const double share = mask.sum().item<double>() / token_count;
-    const auto note = [&](const char* name, const at::Tensor& part_of_mean) {
-      metrics.Mean(name, part_of_mean.item<double>() / std::max(share, 1e-12), share);
-    };
-    note("actor/pg_loss", pg_loss);
-    note("actor/kl_loss", kl_loss);
-    note("actor/entropy", mean(entropy));
-    note("actor/pg_clipfrac", mean(policy_loss.clipped.to(at::kFloat)));
-    note("actor/ppo_kl", mean(old_log_probs - log_probs));
+    const auto sum = [&](const at::Tensor& values) { return algo::TokenMean(values, mask, 1.0).item<double>(); };
+    figures = {.tokens = mask.sum().item<double>(),
+               .pg_loss = sum(policy_loss.per_token),
+               .kl_loss = sum(kl),
+               .entropy = sum(entropy),
+               .clipped = sum(policy_loss.clipped.to(at::kFloat)),
+               .ppo_kl = sum(old_log_probs - log_probs)};
     if (batch.fresh) {
-      const at::Tensor deviation = (policy_loss.ratio - 1).abs().masked_fill(mask == 0, 0.0).max();
-      metrics.Max("actor/fresh_ratio_deviation", deviation.item<double>());
+      figures.fresh_ratio_deviation =
+          (policy_loss.ratio - 1).abs().masked_fill(mask == 0, 0.0).max().item<double>();
     }
+    return loss;
+  }
+
+  static void Note(const Figures& figures, StepMetrics& metrics) {
+    if (figures.tokens == 0) return;
+    const auto mean = [&](const char* name, double sum) { metrics.Mean(name, sum / figures.tokens, figures.tokens); };
+    mean("actor/pg_loss", figures.pg_loss);
+    mean("actor/kl_loss", figures.kl_loss);
+    mean("actor/entropy", figures.entropy);
+    mean("actor/pg_clipfrac", figures.clipped);
+    mean("actor/ppo_kl", figures.ppo_kl);
+    if (figures.fresh_ratio_deviation >= 0) metrics.Max("actor/fresh_ratio_deviation", figures.fresh_ratio_deviation);
   }
 
   Policy& policy_;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
@@ -10,6 +11,7 @@
 #include "text/shuffled_indexes.h"
 #include "train/layout.h"
 #include "train/optimizer.h"
+#include "train/policy.h"
 
 namespace tdock::train {
 namespace {
@@ -19,16 +21,22 @@ constexpr uint64_t kOrderSeed = 0x5f7;
 
 // One step on some problems; adds loss and gradient norm to the metrics.
 absl::Status TrainOn(const std::vector<EncodedProblem>& problems, const std::vector<int64_t>& chosen,
-                     int64_t max_row_tokens, double lr, model::Decoder& decoder, AdamW& optimizer, Metrics& metrics) {
+                     const ForwardOptions& forward, double lr, const model::Decoder& decoder, AdamW& optimizer, Metrics& metrics) {
   std::vector<Sequence> samples;
   for (int64_t index : chosen) {
     const EncodedProblem& problem = problems[static_cast<size_t>(index)];
     samples.push_back({problem.prompt, problem.answer});
   }
-  const Layout layout = MakeLayout(samples, max_row_tokens, decoder.device());
-  const at::Tensor loss = -ResponseLogProbs(decoder, layout, /*temperature=*/1.0).mean();
-  loss.backward();
-  metrics["sft/loss"] = loss.item<double>();
+  const std::vector<MicroBatch> micro_batches = CutMicroBatches(samples, forward);
+  const auto token_count = static_cast<double>(micro_batches.back().first_token + micro_batches.back().tokens);
+  std::vector<double> losses(micro_batches.size());
+  Backward(decoder, forward.workers, micro_batches.size(), [&](size_t i) {
+    const Layout layout = MakeLayout(micro_batches[i].samples, forward.max_row_tokens, decoder.device());
+    const at::Tensor loss = -ResponseLogProbs(decoder, layout, forward.temperature).sum() / token_count;
+    losses[i] = loss.item<double>();
+    return loss;
+  });
+  metrics["sft/loss"] = std::accumulate(losses.begin(), losses.end(), 0.0);
   metrics["sft/grad_norm"] = optimizer.Step(lr);
   metrics["sft/lr"] = lr;
   if (std::isfinite(metrics["sft/grad_norm"])) return absl::OkStatus();
@@ -39,10 +47,12 @@ absl::Status TrainOn(const std::vector<EncodedProblem>& problems, const std::vec
 }  // namespace
 
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
-                                  const ProblemSet& validation, model::Decoder& decoder, Clock& clock,
+                                  const ProblemSet& validation, const model::Decoder& decoder, Workers& workers, Clock& clock,
                                   RunDirectory& run, Progress& progress) {
   const auto& options = config.warmup;
-  const generate::Engine engine(decoder, {.end_token = tokenizer.eos_id(), .max_rows = config.rollout.max_num_seqs});
+  const ForwardOptions forward = {.workers = workers, .max_row_tokens = config.actor.max_row_tokens};
+  const generate::Engine engine(
+      decoder, {.end_token = tokenizer.eos_id(), .max_rows = config.rollout.max_num_seqs, .workers = &workers});
   AdamW optimizer(decoder.parameters(), options.optim.adamw());
   const LrSchedule schedule = options.optim.schedule(options.max_steps);
   text::ShuffledIndexes order(static_cast<int64_t>(train.encoded.size()),
@@ -53,7 +63,7 @@ absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenize
     Metrics metrics;
     const absl::Time begun = clock.Now();
     if (step > 0) {
-      if (absl::Status status = TrainOn(train.encoded, order.Next(options.batch_size), config.actor.max_row_tokens,
+      if (absl::Status status = TrainOn(train.encoded, order.Next(options.batch_size), forward,
                                         options.optim.lr * schedule.Factor(step - 1), decoder, optimizer, metrics);
           !status.ok()) {
         return Annotate(status, absl::StrCat("warm-up, step ", step));

@@ -3,6 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/workers.h"
 #include "model/decoder.h"
 #include "text/tokenizer.h"
 #include "train/evaluate.h"
@@ -22,7 +23,7 @@ struct ProblemSet {
 // greedy accuracy on `validation` reaches the target or the steps are used up. The accuracy is also measured before the
 // first step. Logs phase "warmup". Returns the steps taken. Internal where the loss stops being finite.
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
-                                  const ProblemSet& validation, model::Decoder& decoder, Clock& clock,
+                                  const ProblemSet& validation, const model::Decoder& decoder, Workers& workers, Clock& clock,
                                   RunDirectory& run, Progress& progress);
 
 }  // namespace tdock::train
