@@ -289,15 +289,31 @@ TEST_P(DockConformance, AGroupDoneInPartIsNotHandedOutAgain) {
   PutRequest put = Floats({{"a", {1, 2, 3, 4}}});
   put.groups = {5, 5, 6, 6};
   const std::vector<RowId> rows = PutNew(put);
+  ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
   const Taken taken = Take("x", 1);
   ASSERT_EQ(Complete(taken.lease, {rows[0]}), absl::OkStatus());
-  clock_.Advance(absl::Minutes(1));
-  EXPECT_EQ(StatusOf("x").takeable, 1);
-  ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
   const Taken other = *TryTake("x", 2, 2);
   EXPECT_THAT(other.rows.groups(), ElementsAre(6, 6));
   ASSERT_EQ(Complete(other.lease), absl::OkStatus());
+  // The holder may still finish it.
+  EXPECT_EQ(TryTake("x", 1, 1).status().code(), Code::kDeadlineExceeded);
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_EQ(StatusOf("x").takeable, 0);
   EXPECT_THAT(TryTake("x", 1, 1).status(), Fails(Code::kFailedPrecondition, {"Group 5 of 2 rows", "1 of its rows"}));
+}
+
+TEST_P(DockConformance, AGroupReleasedInPartIsNotHandedOutToAConsumerThatComesLate) {
+  Create({.group_size = 2, .retain_for = {"x"}});
+  Register({.name = "x", .reads = {"a"}});
+  PutRequest put = Floats({{"a", {1, 2}}});
+  put.groups = {5, 5};
+  PutNew(put);
+  ASSERT_EQ(Complete(Take("x", 1).lease), absl::OkStatus());
+  Register({.name = "late", .reads = {"a"}, .unit = Unit::kGroup});
+  EXPECT_EQ(StatusOf("late").ready, 1);
+  EXPECT_EQ(StatusOf("late").takeable, 0);
+  ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
+  EXPECT_THAT(TryTake("late", 1, 1).status(), Fails(Code::kFailedPrecondition, {"Group 5", "1 were released"}));
 }
 
 TEST_P(DockConformance, AGroupConsumerRegisteredLateSeesTheGroups) {

@@ -1,0 +1,373 @@
+// Random operations on a dock and on its plain twin, compared after every step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "dock/slow_dock.h"
+#include "tdock/local_dock.h"
+
+namespace tdock {
+namespace {
+
+constexpr const char* kPartition = "p";
+const std::vector<std::string> kColumns = {"dense", "ragged", "text", "wide"};
+
+// Columns of each kind, made from numbers so that a cell can be checked against its number.
+Column Encode(const std::string& name, const std::vector<int64_t>& numbers) {
+  if (name == "dense") return *Column::FromValues<int64_t>(numbers);
+  if (name == "ragged") {
+    std::vector<std::vector<int64_t>> rows;
+    for (int64_t n : numbers) rows.emplace_back(static_cast<size_t>(n % 5), n);
+    return Column::FromRows(rows);
+  }
+  if (name == "text") {
+    std::vector<std::string> rows;
+    for (int64_t n : numbers) rows.push_back(std::string(static_cast<size_t>(n % 3), 'x') + std::to_string(n));
+    return Column::FromStrings(rows);
+  }
+  std::vector<int64_t> values;  // 800 bytes a row, so that blocks fill up
+  for (int64_t n : numbers) values.insert(values.end(), 100, n);
+  return *Column::FromValues<int64_t>(values, {100});
+}
+
+ColumnType TypeOf(const std::string& name) { return Encode(name, {1}).type(); }
+
+class Driver {
+ public:
+  explicit Driver(uint64_t seed) : rng_(seed) {
+    options_.name = kPartition;
+    for (const std::string& name : kColumns) options_.columns.push_back({name, TypeOf(name)});
+    if (rng_.Below(2) == 0) options_.group_size = 3;
+    if (rng_.Below(2) == 0) options_.retain_for = {"c1", "c4"};
+    twin_ = std::make_unique<SlowDock>(options_);
+    EXPECT_TRUE(dock_->CreatePartition(options_).ok());
+  }
+
+  void Step() {
+    twin_->Expire(clock_.Now());
+    switch (rng_.Below(16)) {
+      case 0:
+      case 1:
+      case 2:
+        return PutNewRows();
+      case 3:
+      case 4:
+      case 5:
+        return Fill();
+      case 6:
+      case 7:
+      case 8:
+        return Take();
+      case 9:
+      case 10:
+        return FillLease();
+      case 11:
+        return FinishLease();
+      case 12:
+        return Clear();
+      case 13:
+        return Register();
+      case 14:
+        if (OneIn(2)) Seal();
+        return;
+      default:
+        clock_.Advance(absl::Seconds(static_cast<int64_t>(rng_.Below(4))));
+        twin_->Expire(clock_.Now());
+    }
+  }
+
+  void Compare() {
+    const PartitionStatus status = *dock_->GetStatus(kPartition);
+    ASSERT_EQ(status.rows, static_cast<int64_t>(twin_->AllRows().size()));
+    ASSERT_EQ(status.sealed, twin_->sealed());
+    ASSERT_EQ(status.groups, static_cast<int64_t>(twin_->groups()));
+    ASSERT_EQ(status.incomplete_groups, twin_->IncompleteGroups());
+    for (const ColumnStatus& column : status.columns) ASSERT_EQ(column.ready_cells, twin_->ReadyCells(column.name));
+    for (const auto& [name, real] : status.consumers) {
+      const ConsumerStatus expected = twin_->StatusOf(name);
+      ASSERT_EQ(real.waiting, expected.waiting) << name;
+      ASSERT_EQ(real.ready, expected.ready) << name;
+      ASSERT_EQ(real.leased, expected.leased) << name;
+      ASSERT_EQ(real.done, expected.done) << name;
+      ASSERT_EQ(real.takeable, expected.takeable) << name;
+      ASSERT_EQ(real.completed, expected.completed) << name;
+      ASSERT_EQ(real.expired, expected.expired) << name;
+    }
+    if (rng_.Below(20) == 0) CompareCells();
+  }
+
+  void CompareCells() {
+    const std::vector<RowId> rows = twin_->AllRows();
+    for (const std::string& column : kColumns) {
+      std::vector<RowId> filled;
+      for (RowId row : rows) {
+        if (twin_->Find(row, column) != nullptr) filled.push_back(row);
+      }
+      if (filled.empty()) continue;
+      const auto read = dock_->Fetch({.partition = kPartition, .rows = filled, .columns = {column}});
+      ASSERT_TRUE(read.ok()) << read.status();
+      CheckCells(*read);
+    }
+    for (const Rows& view : views_) CheckViewIsUntouched(view);
+  }
+
+ private:
+  // One in `n`.
+  bool OneIn(uint64_t n) { return rng_.Below(n) == 0; }
+
+  std::vector<int64_t> Numbers(int64_t count) {
+    std::vector<int64_t> numbers;
+    for (int64_t i = 0; i < count; ++i) numbers.push_back(next_number_++);
+    return numbers;
+  }
+
+  // Runs a put on both, with random columns among `from`.
+  void RunPut(SlowDock::SlowPut put, const std::vector<std::string>& from) {
+    for (const std::string& column : from) {
+      if (OneIn(2)) put.columns[column] = Numbers(put.count);
+    }
+    PutRequest request = put.request;
+    request.partition = kPartition;
+    for (const auto& [name, numbers] : put.columns) ASSERT_TRUE(request.batch.Add(name, Encode(name, numbers)).ok());
+    const Refusals refusals = twin_->CheckPut(put);
+    const absl::StatusOr<PutResult> result = dock_->Put(request);
+    ASSERT_TRUE(Agree(result.status(), refusals));
+    if (!result.ok()) return;
+    ASSERT_EQ(result->rows, twin_->Put(put));
+  }
+
+  void PutNewRows() {
+    SlowDock::SlowPut put;
+    put.count = static_cast<int64_t>(OneIn(100) ? 40 : rng_.Below(6));
+    if (options_.group_size > 1 || OneIn(3)) {
+      for (int64_t i = 0; i < put.count; ++i) put.request.groups.push_back(rng_.Below(put.count > 8 ? 100 : 8));
+      if (options_.group_size == 1) put.request.group_size = 2;
+      if (OneIn(20)) put.request.groups.push_back(0);
+    }
+    if (OneIn(20)) put.request.group_size = static_cast<int64_t>(rng_.Below(4)) - 1;
+    put.request.weights_version = static_cast<int64_t>(next_number_ / 500);
+    RunPut(put, kColumns);
+  }
+
+  void Fill() {
+    SlowDock::SlowPut put;
+    const std::vector<RowId> all = twin_->AllRows();
+    for (uint64_t i = 0; i <= rng_.Below(4) && !all.empty(); ++i) {
+      const RowId row = OneIn(30) ? rng_.Below(twin_->next_row() + 1) : all[rng_.Below(all.size())];
+      if (OneIn(30) || std::find(put.request.rows.begin(), put.request.rows.end(), row) == put.request.rows.end()) {
+        put.request.rows.push_back(row);
+      }
+    }
+    if (put.request.rows.empty()) return;
+    put.count = static_cast<int64_t>(put.request.rows.size()) + (OneIn(30) ? 1 : 0);
+    put.request.overwrite = OneIn(4);
+    put.request.keep = OneIn(30);
+    RunPut(put, kColumns);
+  }
+
+  LeaseId AnyLease() {
+    if (leases_.empty() || OneIn(20)) return rng_.Below(twin_->last_lease() + 2);
+    return leases_[rng_.Below(leases_.size())];
+  }
+
+  // Some of the rows that the lease holds, or now and then others.
+  std::vector<RowId> RowsFor(LeaseId lease) {
+    std::vector<RowId> rows;
+    for (RowId row : twin_->LeaseRows(lease)) {
+      if (!OneIn(3)) rows.push_back(row);
+    }
+    if (OneIn(15)) rows.push_back(rng_.Below(twin_->next_row() + 1));
+    rng_.Shuffle(std::span(rows));
+    return rows;
+  }
+
+  void FillLease() {
+    SlowDock::SlowPut put;
+    put.request.lease = AnyLease();
+    put.request.rows = RowsFor(put.request.lease);
+    put.count = static_cast<int64_t>(put.request.rows.size());
+    if (put.count == 0) return;
+    put.request.keep = OneIn(4);
+    put.request.overwrite = OneIn(2);
+    RunPut(put, OneIn(10) ? kColumns : std::vector<std::string>{"text", "wide"});
+  }
+
+  void FinishLease() {
+    const LeaseId lease = AnyLease();
+    std::vector<RowId> rows = OneIn(2) ? std::vector<RowId>() : RowsFor(lease);
+    const Refusals refusals = twin_->CheckLease(lease, rows);
+    const LeaseRequest request{.partition = kPartition, .lease = lease, .rows = rows};
+    const bool completes = OneIn(2);
+    const absl::Status status = completes ? dock_->Complete(request) : dock_->Release(request);
+    ASSERT_TRUE(Agree(status, refusals));
+    if (!status.ok()) return;
+    if (rows.empty()) rows = twin_->LeaseRows(lease);
+    if (completes) {
+      twin_->Complete(lease, rows);
+    } else {
+      twin_->Release(lease, rows);
+    }
+  }
+
+  void Take() {
+    const std::string name = "c" + std::to_string(rng_.Below(6));
+    if (!twin_->HasConsumer(name)) return;
+    const int64_t min = static_cast<int64_t>(rng_.Below(4)),
+                  max = min + static_cast<int64_t>(rng_.Below(4)) - OneIn(20);
+    const SlowDock::TakePlan plan = twin_->CheckTake(name, min, max);
+    const std::vector<RowId> takeable = twin_->Takeable(name);
+    const absl::StatusOr<Taken> taken =
+        dock_->Take({.partition = kPartition, .consumer = name, .min = min, .max = max});
+    ASSERT_TRUE(Agree(taken.status(), plan.refusals));
+    if (!taken.ok()) return;
+
+    std::vector<RowId> expected, real(taken->rows.ids().begin(), taken->rows.ids().end());
+    if (IsUniform(name)) {
+      for (RowId unit : takeable) {
+        const std::vector<RowId> rows = twin_->RowsOfUnit(name, unit);
+        const auto found = std::search(real.begin(), real.end(), rows.begin(), rows.end());
+        if (found != real.end()) expected.insert(expected.end(), rows.begin(), rows.end());
+      }
+      ASSERT_THAT(real, testing::UnorderedElementsAreArray(expected));
+    } else {
+      for (int64_t i = 0; i < plan.count; ++i) {
+        const auto rows = twin_->RowsOfUnit(name, takeable[static_cast<size_t>(i)]);
+        expected.insert(expected.end(), rows.begin(), rows.end());
+      }
+      ASSERT_EQ(real, expected);
+    }
+    for (size_t i = 0; i < real.size(); ++i) {
+      ASSERT_EQ(taken->rows.groups()[i], twin_->GroupOf(real[i]));
+      ASSERT_EQ(taken->rows.redeliveries(i), twin_->Redeliveries(name, real[i]));
+    }
+    CheckCells(taken->rows);
+    twin_->Take(name, taken->lease, real, clock_.Now());
+    Remember(taken->lease, taken->rows);
+  }
+
+  void Remember(LeaseId lease, const Rows& view) {
+    leases_.push_back(lease);
+    if (leases_.size() > 6) leases_.erase(leases_.begin());
+    views_.push_back(view);
+    copies_.push_back(*view.ToBatch());
+    if (views_.size() > 4) {
+      views_.erase(views_.begin());
+      copies_.erase(copies_.begin());
+    }
+  }
+
+  void Clear() {
+    ClearRequest request{.partition = kPartition};
+    std::vector<RowId> rows;
+    const std::vector<RowId> all = twin_->AllRows();
+    const uint64_t choice = rng_.Below(12);
+    if (choice == 0 && OneIn(twin_->sealed() ? 2 : 8)) {
+      request.everything = true;
+      rows = all;
+    } else if (choice < 4) {
+      request.groups = {rng_.Below(8)};
+      rows = twin_->RowsOf(request.groups[0]);
+      const absl::StatusOr<int64_t> cleared = dock_->Clear(request);
+      ASSERT_EQ(cleared.ok(), !rows.empty()) << cleared.status();
+      if (cleared.ok()) twin_->Clear(rows);
+      return;
+    } else {
+      for (uint64_t i = 0; i <= rng_.Below(4) && !all.empty(); ++i) {
+        rows.push_back(OneIn(20) ? rng_.Below(twin_->next_row() + 1) : all[rng_.Below(all.size())]);
+      }
+      if (rows.empty()) return;
+      request.rows = rows;
+    }
+    const Refusals refusals = twin_->CheckClear(rows);
+    const absl::StatusOr<int64_t> cleared = dock_->Clear(request);
+    ASSERT_TRUE(Agree(cleared.status(), refusals));
+    if (!cleared.ok()) return;
+    ASSERT_EQ(*cleared, static_cast<int64_t>(rows.size()));
+    twin_->Clear(rows);
+    if (request.everything) twin_->Unseal();
+  }
+
+  void Seal() {
+    const Refusals refusals = twin_->CheckSeal();
+    const absl::Status status = dock_->Seal(kPartition);
+    ASSERT_TRUE(Agree(status, refusals));
+    if (status.ok()) twin_->Seal();
+  }
+
+  static bool IsUniform(const std::string& name) { return name == "c2" || name == "c3"; }
+
+  void Register() {
+    static const std::vector<std::vector<std::string>> reads = {{},       {"dense"}, {"ragged"}, {"dense", "text"},
+                                                                {"wide"}, kColumns};
+    const uint64_t i = rng_.Below(6);
+    ConsumerOptions options{.name = "c" + std::to_string(i), .reads = reads[i], .writes = {"text", "wide"}};
+    options.unit = i % 3 == 0 ? Unit::kGroup : Unit::kRow;
+    if (IsUniform(options.name)) options.sampler = Sampler::kUniform;
+    options.lease_duration = absl::Seconds(5);
+    ASSERT_TRUE(dock_->RegisterConsumer(kPartition, options).ok());
+    if (!twin_->HasConsumer(options.name)) twin_->Register(options);
+  }
+
+  // Every cell of the view holds its number, made by its version.
+  void CheckCells(const Rows& rows) {
+    const Batch batch = *rows.ToBatch();
+    for (const NamedColumn& column : batch.columns()) {
+      std::vector<int64_t> numbers;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const SlowDock::CellValue* value = twin_->Find(rows.ids()[i], column.name);
+        ASSERT_NE(value, nullptr);
+        numbers.push_back(value->number);
+        ASSERT_EQ(*rows.WeightsVersion(i, column.name), value->weights_version);
+      }
+      ExpectEqual(column.column, Encode(column.name, numbers));
+    }
+  }
+
+  void CheckViewIsUntouched(const Rows& view) {
+    const size_t index = static_cast<size_t>(&view - views_.data());
+    const Batch now = *view.ToBatch();
+    for (const NamedColumn& column : now.columns()) ExpectEqual(column.column, *copies_[index].Find(column.name));
+  }
+
+  static void ExpectEqual(const Column& a, const Column& b) {
+    ASSERT_EQ(a.rows(), b.rows());
+    for (int64_t row = 0; row < a.rows(); ++row) {
+      ASSERT_TRUE(std::ranges::equal(a.RowBytes(row), b.RowBytes(row))) << row;
+    }
+  }
+
+  static testing::AssertionResult Agree(const absl::Status& status, const Refusals& refusals) {
+    if (status.ok() ? refusals.empty() : refusals.contains(status.code())) return testing::AssertionSuccess();
+    auto failure = testing::AssertionFailure() << "the dock says " << status << ", its twin";
+    for (absl::StatusCode code : refusals) failure << " " << code;
+    return failure;
+  }
+
+  Rng rng_;
+  FakeClock clock_;
+  PartitionOptions options_;
+  std::unique_ptr<Dock> dock_ = MakeLocalDock({.clock = &clock_});
+  std::unique_ptr<SlowDock> twin_;
+  int64_t next_number_ = 1;
+  std::vector<LeaseId> leases_;
+  std::vector<Rows> views_;
+  std::vector<Batch> copies_;
+};
+
+class ModelCheck : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(ModelCheck, ADockBehavesAsItsPlainTwin) {
+  Driver driver(GetParam());
+  for (int step = 0; step < 6'000; ++step) {
+    SCOPED_TRACE(testing::Message() << "seed " << GetParam() << ", step " << step);
+    driver.Step();
+    if (!testing::Test::HasFatalFailure()) driver.Compare();
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ModelCheck, testing::Range<uint64_t>(0, 20));
+
+}  // namespace
+}  // namespace tdock

@@ -1,0 +1,396 @@
+// A partition written as plainly as it can be: the specification that the real one is checked against. It scans
+// everything on every call. For tests.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tdock/dock.h"
+
+namespace tdock {
+
+// Every reason to refuse a call; none: it succeeds. A dock may report any one of them.
+using Refusals = std::set<absl::StatusCode>;
+
+// Cells hold numbers; what column type they stand for is the driver's business. Not thread-safe.
+class SlowDock {
+ public:
+  using Code = absl::StatusCode;
+
+  struct CellValue {
+    int64_t number = 0;
+    int64_t weights_version = kNoWeightsVersion;
+  };
+  struct SlowPut {
+    std::map<std::string, std::vector<int64_t>> columns;
+    PutRequest request;  // all but the batch
+    int64_t count = 0;
+  };
+
+  explicit SlowDock(PartitionOptions options) : options_(std::move(options)) {}
+
+  void Register(const ConsumerOptions& options) { consumers_[options.name].options = options; }
+
+  Refusals CheckPut(const SlowPut& put) const {
+    const PutRequest& request = put.request;
+    Refusals refusals;
+    if (put.count == 0 || put.columns.empty()) refusals.insert(Code::kInvalidArgument);
+    if (request.rows.empty()) {
+      if (request.lease != kNoLease) refusals.insert(Code::kInvalidArgument);
+      if (sealed_) refusals.insert(Code::kFailedPrecondition);
+      CheckGroups(put, refusals);
+      return refusals;
+    }
+    if (static_cast<int64_t>(request.rows.size()) != put.count) refusals.insert(Code::kInvalidArgument);
+    if (!request.groups.empty() || request.group_size != 0) refusals.insert(Code::kInvalidArgument);
+    if (request.keep && request.lease == kNoLease) refusals.insert(Code::kInvalidArgument);
+    if (request.lease != kNoLease) {
+      CheckLease(request.lease, request.rows, refusals);
+      if (const auto it = leases_.find(request.lease); it != leases_.end()) {
+        const auto& writes = consumers_.at(it->second.consumer).options.writes;
+        for (const auto& [name, values] : put.columns) {
+          if (std::find(writes.begin(), writes.end(), name) == writes.end()) refusals.insert(Code::kInvalidArgument);
+        }
+      }
+    }
+    CheckRows(request.rows, refusals);
+    for (RowId row : request.rows) {
+      const auto it = rows_.find(row);
+      if (it == rows_.end() || request.overwrite) continue;
+      for (const auto& [name, values] : put.columns) {
+        if (it->second.cells.contains(name)) refusals.insert(Code::kAlreadyExists);
+      }
+    }
+    return refusals;
+  }
+
+  std::vector<RowId> Put(const SlowPut& put) {
+    const PutRequest& request = put.request;
+    std::vector<RowId> ids = request.rows;
+    for (int64_t i = 0; request.rows.empty() && i < put.count; ++i) {
+      ids.push_back(next_row_++);
+      SlowRow& row = rows_[ids.back()];
+      if (request.groups.empty()) continue;
+      row.group = request.groups[static_cast<size_t>(i)];
+      const auto [it, started] = groups_.try_emplace(row.group);
+      if (started) it->second = {.size = SizeOfNewGroups(request), .arrived = 0, .leader = ids.back()};
+      ++it->second.arrived;
+    }
+    for (const auto& [name, values] : put.columns) {
+      for (size_t i = 0; i < ids.size(); ++i) rows_[ids[i]].cells[name] = {values[i], request.weights_version};
+    }
+    if (request.lease != kNoLease && !request.keep) Complete(request.lease, ids);
+    return ids;
+  }
+
+  // What a take has to do: hand out `count` rows or groups, or fail.
+  struct TakePlan {
+    Refusals refusals;
+    int64_t count = 0;
+  };
+  TakePlan CheckTake(const std::string& name, int64_t min, int64_t max) const {
+    const SlowConsumer& consumer = consumers_.at(name);
+    TakePlan plan;
+    if (min < 1 || max < min) {
+      plan.refusals.insert(Code::kInvalidArgument);
+      return plan;
+    }
+    if (sealed_) {
+      if (consumer.done.size() == rows_.size()) {
+        plan.refusals.insert(Code::kOutOfRange);
+        return plan;
+      }
+      const int64_t possible = MayStillCome(consumer);
+      if (possible == 0 && Leased(name) == 0) {
+        plan.refusals.insert(Code::kFailedPrecondition);
+        return plan;
+      }
+      min = std::max<int64_t>(std::min(min, possible), 1);
+    }
+    const int64_t takeable = static_cast<int64_t>(Takeable(name).size());
+    if (takeable < min) plan.refusals.insert(Code::kDeadlineExceeded);
+    plan.count = std::min(max, takeable);
+    return plan;
+  }
+
+  // Where the rows or groups that can be taken stand: their first rows, ascending.
+  std::vector<RowId> Takeable(const std::string& name) const {
+    const SlowConsumer& consumer = consumers_.at(name);
+    std::vector<RowId> units;
+    for (const auto& [id, row] : rows_) {
+      if (consumer.options.unit == Unit::kRow || row.group == kNoGroup) {
+        if (IsReady(name, id)) units.push_back(id);
+      }
+    }
+    for (const auto& [id, group] : groups_) {
+      if (consumer.options.unit == Unit::kRow) break;
+      const std::vector<RowId> rows = RowsOf(id);
+      const bool ready = std::all_of(rows.begin(), rows.end(), [&](RowId row) { return IsReady(name, row); });
+      if (ready && static_cast<int64_t>(rows.size()) == group.size) units.push_back(group.leader);
+    }
+    std::sort(units.begin(), units.end());
+    return units;
+  }
+
+  std::vector<RowId> RowsOfUnit(const std::string& name, RowId unit) const {
+    if (consumers_.at(name).options.unit == Unit::kGroup) {
+      for (const auto& [id, group] : groups_) {
+        if (group.leader == unit) return RowsOf(id);
+      }
+    }
+    return {unit};
+  }
+
+  void Take(const std::string& consumer, LeaseId lease, const std::vector<RowId>& rows, absl::Time now) {
+    leases_[lease] = {consumer, now + consumers_.at(consumer).options.lease_duration, {rows.begin(), rows.end()}};
+    last_lease_ = lease;
+  }
+
+  Refusals CheckLease(LeaseId lease, const std::vector<RowId>& rows) const {
+    Refusals refusals;
+    CheckLease(lease, rows, refusals);
+    CheckRows(rows, refusals);
+    return refusals;
+  }
+
+  std::vector<RowId> LeaseRows(LeaseId lease) const {
+    const auto it = leases_.find(lease);
+    if (it == leases_.end()) return {};
+    return {it->second.rows.begin(), it->second.rows.end()};
+  }
+
+  void Complete(LeaseId lease, const std::vector<RowId>& rows) {
+    SlowConsumer& consumer = consumers_.at(leases_.at(lease).consumer);
+    for (RowId row : rows) {
+      leases_.at(lease).rows.erase(row);
+      consumer.done.insert(row);
+      consumer.redeliveries.erase(row);
+      ++consumer.completed;
+    }
+    for (RowId row : rows) {
+      const auto done_for = [&](const std::string& name) {
+        return consumers_.contains(name) && consumers_.at(name).done.contains(row);
+      };
+      const auto& retain = options_.retain_for;
+      if (!retain.empty() && std::all_of(retain.begin(), retain.end(), done_for)) Remove(row);
+    }
+    DropEmptyLeases();
+  }
+
+  void Release(LeaseId lease, const std::vector<RowId>& rows) {
+    for (RowId row : rows) leases_.at(lease).rows.erase(row);
+    DropEmptyLeases();
+  }
+
+  void Expire(absl::Time now) {
+    for (auto& [id, lease] : leases_) {
+      if (lease.expires > now) continue;
+      SlowConsumer& consumer = consumers_.at(lease.consumer);
+      for (RowId row : lease.rows) {
+        ++consumer.redeliveries[row];
+        ++consumer.expired;
+      }
+      lease.rows.clear();
+    }
+    DropEmptyLeases();
+  }
+
+  Refusals CheckSeal() const {
+    for (const auto& [id, group] : groups_) {
+      if (group.arrived < group.size && !sealed_) return {Code::kFailedPrecondition};
+    }
+    return {};
+  }
+  void Seal() { sealed_ = true; }
+
+  Refusals CheckClear(const std::vector<RowId>& rows) const {
+    Refusals refusals;
+    CheckRows(rows, refusals);
+    return refusals;
+  }
+  void Clear(const std::vector<RowId>& rows) {
+    for (RowId row : rows) {
+      if (rows_.at(row).group != kNoGroup) --groups_.at(rows_.at(row).group).arrived;
+      Remove(row);
+    }
+    DropEmptyLeases();
+  }
+  void Unseal() { sealed_ = false; }
+
+  ConsumerStatus StatusOf(const std::string& name) const {
+    const SlowConsumer& consumer = consumers_.at(name);
+    ConsumerStatus status;
+    status.leased = Leased(name);
+    status.done = static_cast<int64_t>(consumer.done.size());
+    for (const auto& [id, row] : rows_) status.ready += IsReady(name, id);
+    status.waiting = static_cast<int64_t>(rows_.size()) - status.ready - status.leased - status.done;
+    status.takeable = static_cast<int64_t>(Takeable(name).size());
+    status.completed = consumer.completed;
+    status.expired = consumer.expired;
+    return status;
+  }
+  int64_t IncompleteGroups() const {
+    return std::count_if(groups_.begin(), groups_.end(),
+                         [](const auto& g) { return g.second.arrived < g.second.size; });
+  }
+  int64_t ReadyCells(const std::string& column) const {
+    return std::count_if(rows_.begin(), rows_.end(), [&](const auto& r) { return r.second.cells.contains(column); });
+  }
+  const CellValue* Find(RowId row, const std::string& column) const {
+    const auto it = rows_.find(row);
+    if (it == rows_.end()) return nullptr;
+    const auto cell = it->second.cells.find(column);
+    return cell == it->second.cells.end() ? nullptr : &cell->second;
+  }
+  std::vector<RowId> AllRows() const {
+    std::vector<RowId> rows;
+    for (const auto& [id, row] : rows_) rows.push_back(id);
+    return rows;
+  }
+  std::vector<RowId> RowsOf(GroupId group) const {
+    std::vector<RowId> rows;
+    for (const auto& [id, row] : rows_) {
+      if (row.group == group && group != kNoGroup) rows.push_back(id);
+    }
+    return rows;
+  }
+  GroupId GroupOf(RowId row) const { return rows_.at(row).group; }
+  int32_t Redeliveries(const std::string& consumer, RowId row) const {
+    const auto& counts = consumers_.at(consumer).redeliveries;
+    const auto it = counts.find(row);
+    return it == counts.end() ? 0 : it->second;
+  }
+  bool sealed() const { return sealed_; }
+  size_t groups() const { return groups_.size(); }
+  bool HasConsumer(const std::string& name) const { return consumers_.contains(name); }
+  RowId next_row() const { return next_row_; }
+  LeaseId last_lease() const { return last_lease_; }
+
+ private:
+  struct SlowRow {
+    GroupId group = kNoGroup;
+    std::map<std::string, CellValue> cells;
+  };
+  struct SlowGroup {
+    int64_t size = 0;
+    int64_t arrived = 0;
+    RowId leader = 0;
+  };
+  struct SlowConsumer {
+    ConsumerOptions options;
+    std::set<RowId> done;
+    std::map<RowId, int32_t> redeliveries;
+    int64_t completed = 0;
+    int64_t expired = 0;
+  };
+  struct SlowLease {
+    std::string consumer;
+    absl::Time expires;
+    std::set<RowId> rows;
+  };
+
+  int64_t SizeOfNewGroups(const PutRequest& request) const {
+    return request.group_size > 0 ? request.group_size : options_.group_size;
+  }
+
+  void CheckGroups(const SlowPut& put, Refusals& refusals) const {
+    const std::vector<GroupId>& groups = put.request.groups;
+    if (put.request.group_size < 0) refusals.insert(Code::kInvalidArgument);
+    if (groups.empty()) {
+      if (SizeOfNewGroups(put.request) != 1) refusals.insert(Code::kInvalidArgument);
+      return;
+    }
+    if (static_cast<int64_t>(groups.size()) != put.count) refusals.insert(Code::kInvalidArgument);
+    for (GroupId id : groups) {
+      const auto it = groups_.find(id);
+      const int64_t size = it == groups_.end() ? SizeOfNewGroups(put.request) : it->second.size;
+      const int64_t arrived = it == groups_.end() ? 0 : it->second.arrived;
+      if (id == kNoGroup || (put.request.group_size > 0 && put.request.group_size != size) ||
+          arrived + std::count(groups.begin(), groups.end(), id) > size) {
+        refusals.insert(Code::kInvalidArgument);
+      }
+    }
+  }
+
+  void CheckRows(const std::vector<RowId>& rows, Refusals& refusals) const {
+    if (std::set<RowId>(rows.begin(), rows.end()).size() != rows.size()) refusals.insert(Code::kInvalidArgument);
+    for (RowId row : rows) {
+      if (!rows_.contains(row)) refusals.insert(Code::kNotFound);
+    }
+  }
+
+  void CheckLease(LeaseId lease, const std::vector<RowId>& rows, Refusals& refusals) const {
+    if (lease == kNoLease || lease > last_lease_) refusals.insert(Code::kNotFound);
+    const auto it = leases_.find(lease);
+    if (it == leases_.end()) {
+      refusals.insert(Code::kFailedPrecondition);
+      return;
+    }
+    for (RowId row : rows) {
+      if (!it->second.rows.contains(row)) refusals.insert(Code::kFailedPrecondition);
+    }
+  }
+
+  int64_t Leased(const std::string& consumer) const {
+    size_t rows = 0;
+    for (const auto& [id, lease] : leases_) rows += lease.consumer == consumer ? lease.rows.size() : 0;
+    return static_cast<int64_t>(rows);
+  }
+  bool IsLeased(const std::string& consumer, RowId row) const {
+    return std::any_of(leases_.begin(), leases_.end(), [&](const auto& lease) {
+      return lease.second.consumer == consumer && lease.second.rows.contains(row);
+    });
+  }
+
+  bool IsReady(const std::string& name, RowId id) const {
+    const SlowConsumer& consumer = consumers_.at(name);
+    if (consumer.done.contains(id) || IsLeased(name, id)) return false;
+    const auto& reads = consumer.options.reads;
+    return std::all_of(reads.begin(), reads.end(),
+                       [&](const std::string& column) { return rows_.at(id).cells.contains(column); });
+  }
+
+  int64_t MayStillCome(const SlowConsumer& consumer) const {
+    int64_t units = 0;
+    for (const auto& [id, row] : rows_) {
+      if (consumer.options.unit == Unit::kRow || row.group == kNoGroup) units += !consumer.done.contains(id);
+    }
+    for (const auto& [id, group] : groups_) {
+      if (consumer.options.unit == Unit::kRow) break;
+      const std::vector<RowId> rows = RowsOf(id);
+      units += static_cast<int64_t>(rows.size()) == group.arrived &&
+               std::none_of(rows.begin(), rows.end(), [&](RowId row) { return consumer.done.contains(row); });
+    }
+    return units;
+  }
+
+  void Remove(RowId row) {
+    const GroupId group = rows_.at(row).group;
+    rows_.erase(row);
+    for (auto& [name, consumer] : consumers_) {
+      consumer.done.erase(row);
+      consumer.redeliveries.erase(row);
+    }
+    for (auto& [id, lease] : leases_) lease.rows.erase(row);
+    if (group != kNoGroup && RowsOf(group).empty()) groups_.erase(group);
+  }
+
+  void DropEmptyLeases() {
+    std::erase_if(leases_, [](const auto& lease) { return lease.second.rows.empty(); });
+  }
+
+  const PartitionOptions options_;
+  bool sealed_ = false;
+  RowId next_row_ = 0;
+  LeaseId last_lease_ = kNoLease;
+  std::map<RowId, SlowRow> rows_;
+  std::map<GroupId, SlowGroup> groups_;
+  std::map<std::string, SlowConsumer> consumers_;
+  std::map<LeaseId, SlowLease> leases_;
+};
+
+}  // namespace tdock
