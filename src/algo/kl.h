@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-
 namespace tdock::algo {
 
 // With x = ref − logp (Schulman 2020, "Approximating KL divergence"):
@@ -13,8 +12,8 @@ namespace tdock::algo {
 //   k3   eˣ − x − 1       unbiased, low variance, never negative (verl's `low_var_kl`)
 enum class KlEstimator { kK1, kAbs, kK2, kK3 };
 
-// Elementwise over log-probabilities of the sampled tokens, any shape. Differentiable in both arguments. k3 is computed
-// with expm1, which loses fewer digits near x = 0 than exp does.
+// Elementwise over log-probabilities of the sampled tokens, any shape that both share. Differentiable in both arguments
+// (abs at 0: with gradient 0). k3 is computed with expm1, which loses fewer digits near x = 0 than exp does.
 at::Tensor KlDivergence(const at::Tensor& log_probs, const at::Tensor& ref_log_probs, KlEstimator estimator);
 
 }  // namespace tdock::algo

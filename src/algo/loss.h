@@ -1,7 +1,8 @@
 // Losses over the tokens of responses, and how they are summed up.
 //
 // Tokens are a flat vector [N]: the responses of all samples one after another, without padding. What a mask of 0 marks
-// (tool output, padding) adds nothing to any loss, mean or gradient.
+// (tool output, padding) must add nothing to any loss, mean or gradient: TokenMean() leaves it out of the value, and
+// Unmasked(), put around the inputs of a loss, keeps it out of the gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,9 +19,14 @@ struct PolicyLoss {
 //
 //   L = max(−A·ρ, −A·clamp(ρ, 1 − clip_low, 1 + clip_high)),   ρ = exp(new − old)
 //
-// All arguments are [N] (advantages without gradients).
+// All arguments are [N]. Gradients flow into the new log-probabilities only: advantages and old ones are constants.
+// Where the clipped term is the larger one, the gradient is 0.
 PolicyLoss PpoClipLoss(const at::Tensor& log_probs, const at::Tensor& old_log_probs, const at::Tensor& advantages,
                        double clip_low, double clip_high);
+
+// `values` where the mask is not 0, and 0 with a gradient of exactly 0 elsewhere. For log-probabilities on their way
+// into a loss: those of a masked token may be anything, and a ratio that overflows turns a gradient of 0 into 0·∞.
+at::Tensor Unmasked(const at::Tensor& values, const at::Tensor& mask);
 
 // The token mean: Σ values·mask / token_count. `token_count` is the number of unmasked tokens of the whole mini-batch,
 // on all ranks and in all micro-batches, so that the sum of the parts' gradients is the gradient of the whole, however
