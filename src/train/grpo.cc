@@ -189,6 +189,7 @@ class GrpoRun {
         StageContext stage_context{step, metrics};
         TDOCK_RETURN_IF_ERROR(Feed(*dock, order.Next(config_.data.train_batch_size), step));
         TDOCK_RETURN_IF_ERROR(Step(runner, stages, stage_context));
+        TDOCK_RETURN_IF_ERROR(Account(*dock, metrics));
       }
       if (step == steps || step % config_.trainer.test_freq == 0) {
         TDOCK_RETURN_IF_ERROR(Test(engine, step, metrics));
@@ -236,6 +237,17 @@ class GrpoRun {
                                  absl::ToDoubleSeconds(context_.clock.Now() - begun));
     }
     stage_context.metrics.Mean("timing_s/step", absl::ToDoubleSeconds(context_.clock.Now() - step_begun));
+    return absl::OkStatus();
+  }
+
+  // What the dock holds after the step, and what each stage has done with it so far.
+  static absl::Status Account(Dock& dock, StepMetrics& metrics) {
+    TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock.GetStatus(kPartition));
+    metrics.Mean("dock/rows", static_cast<double>(status.rows));
+    metrics.Mean("dock/held_bytes", static_cast<double>(status.held_bytes));
+    for (const NamedConsumerStatus& consumer : status.consumers) {
+      metrics.Mean("dock/completed/" + consumer.name, static_cast<double>(consumer.status.completed));
+    }
     return absl::OkStatus();
   }
 

@@ -1,0 +1,248 @@
+#include "train/grpo.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/limited_env.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::train {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string NewFolder() {
+  std::string path = testing::TempDir() + "/grpo_test_XXXXXX";
+  return ::mkdtemp(path.data());
+}
+
+GrpoConfig TinyConfig() {
+  GrpoConfig config;
+  config.model.hidden_size = 32;
+  config.model.intermediate_size = 48;
+  config.model.num_hidden_layers = 2;
+  config.data.train_batch_size = 8;
+  config.data.max_response_length = 5;
+  config.rollout.n = 4;
+  config.actor.ppo_mini_batch_size = 4;
+  config.warmup.batch_size = 32;
+  config.warmup.max_steps = 3;
+  config.warmup.target_accuracy = 1.0;
+  config.trainer.total_training_steps = 3;
+  config.trainer.run_dir = NewFolder();
+  config.threads = 2;
+  return config;
+}
+
+absl::StatusOr<GrpoResult> RunIn(Env& env, const GrpoConfig& config, reward::Reward* reward = nullptr) {
+  Progress progress({.write = [](absl::string_view) {}, .columns = [] { return 0; }}, Clock::Real());
+  return RunGrpo(config, {env, Clock::Real(), progress}, reward);
+}
+
+std::vector<json> Records(const std::string& path) {
+  std::vector<json> records;
+  const std::string text = *Env::Real().ReadFile(path);
+  for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) records.push_back(json::parse(line));
+  return records;
+}
+
+std::vector<json> Metrics(const GrpoConfig& config) { return Records(config.trainer.run_dir + "/metrics.jsonl"); }
+
+// Metrics without what a clock measured.
+std::vector<json> Reproducible(const GrpoConfig& config) {
+  std::vector<json> records = Metrics(config);
+  for (json& record : records) {
+    for (auto it = record.begin(); it != record.end();) {
+      const bool timed = it.key().starts_with("timing_") || it.key().starts_with("perf/");
+      it = timed ? record.erase(it) : std::next(it);
+    }
+  }
+  return records;
+}
+
+TEST(Grpo, LeavesACompleteRunDirectory) {
+  const GrpoConfig config = TinyConfig();
+  const auto result = RunIn(Env::Real(), config);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const auto names = *Env::Real().List(config.trainer.run_dir);
+  EXPECT_THAT(names, testing::UnorderedElementsAre("checkpoint", "config.yaml", "metrics.jsonl", "report.html",
+                                                   "samples.jsonl", "tensorboard"));
+  EXPECT_THAT(*Env::Real().List(config.trainer.run_dir + "/checkpoint"),
+              testing::UnorderedElementsAre("config.json", "generation_config.json", "model.safetensors",
+                                            "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"));
+  const std::vector<json> metrics = Metrics(config);
+  ASSERT_EQ(metrics.size(), 4u + 4u);
+  EXPECT_EQ(metrics.back()["step"], 3);
+  EXPECT_EQ(metrics.back()["actor/optimizer_steps"], 2.0);
+  EXPECT_EQ(metrics.back()["val/test_accuracy"], result->final_accuracy);
+
+  GrpoConfig reloaded;
+  config::Spec spec;
+  Bind(spec, reloaded);
+  ASSERT_TRUE(config::LoadFile(Env::Real(), spec, config.trainer.run_dir + "/config.yaml", {}).ok());
+  EXPECT_EQ(reloaded.data.max_response_length, 5);
+}
+
+TEST(Grpo, EveryStageRunsOnTheDockAndTheDockIsEmptyAfterEachStep) {
+  const GrpoConfig config = TinyConfig();
+  ASSERT_TRUE(RunIn(Env::Real(), config).ok());
+  for (const json& record : Metrics(config)) {
+    if (record["phase"] != "grpo" || record["step"] == 0) continue;
+    for (const char* stage : {"rollout", "reward", "ref", "old_log_prob", "advantage", "actor"}) {
+      EXPECT_EQ(record[absl::StrCat("dock/completed/", stage)], 32.0 * record["step"].get<double>()) << stage;
+      EXPECT_TRUE(record.contains(absl::StrCat("timing_s/", stage))) << stage;
+    }
+    EXPECT_EQ(record["dock/rows"], 0.0);
+  }
+}
+
+TEST(Grpo, TheRatioIsOneOnTheFirstPassOverFreshSamples) {
+  GrpoConfig config = TinyConfig();
+  config.trainer.total_training_steps = 10;
+  config.rollout.temperature = 0.8;
+  config.actor.ppo_micro_batch_size_per_gpu = 4;
+  ASSERT_TRUE(RunIn(Env::Real(), config).ok());
+  for (const json& record : Metrics(config)) {
+    if (record["phase"] != "grpo" || record["step"] == 0) continue;
+    EXPECT_LE(record["actor/fresh_ratio_deviation"].get<double>(), 1e-5) << "step " << record["step"];
+  }
+}
+
+TEST(Grpo, TheSameSeedGivesTheSameBits) {
+  const GrpoConfig first = TinyConfig();
+  GrpoConfig second = first;
+  second.trainer.run_dir = NewFolder();
+  GrpoConfig other = first;
+  other.trainer.run_dir = NewFolder();
+  other.seed = 2;
+  for (const GrpoConfig& config : {first, second, other}) ASSERT_TRUE(RunIn(Env::Real(), config).ok());
+  EXPECT_EQ(Reproducible(first), Reproducible(second));
+  EXPECT_NE(Reproducible(first), Reproducible(other));
+  const auto weights = [](const GrpoConfig& config) {
+    return *Env::Real().ReadFile(config.trainer.run_dir + "/checkpoint/model.safetensors");
+  };
+  EXPECT_EQ(weights(first), weights(second));
+  EXPECT_NE(weights(first), weights(other));
+}
+
+TEST(Grpo, StartsFromACheckpoint) {
+  const GrpoConfig first = TinyConfig();
+  const auto trained = RunIn(Env::Real(), first);
+  ASSERT_TRUE(trained.ok());
+  GrpoConfig second = TinyConfig();
+  second.model.path = first.trainer.run_dir + "/checkpoint";
+  second.warmup.max_steps = 0;
+  second.trainer.total_training_steps = 0;
+  const auto continued = RunIn(Env::Real(), second);
+  ASSERT_TRUE(continued.ok()) << continued.status();
+  EXPECT_EQ(continued->final_accuracy, trained->final_accuracy);
+  EXPECT_EQ(*Env::Real().ReadFile(second.model.path + "/model.safetensors"),
+            *Env::Real().ReadFile(second.trainer.run_dir + "/checkpoint/model.safetensors"));
+}
+
+class BrokenReward final : public reward::Reward {
+ public:
+  enum class Fault { kNan, kThrows, kError };
+  explicit BrokenReward(Fault fault) : fault_(fault) {}
+  absl::StatusOr<std::vector<float>> Score(std::span<const reward::Answer> answers) override {
+    std::vector<float> scores(answers.size(), 0.5f);
+    if (++calls_ < 2) return scores;
+    if (fault_ == Fault::kThrows) throw std::runtime_error("the judge fell asleep");
+    if (fault_ == Fault::kError) return absl::UnavailableError("the judge does not answer");
+    scores[5] = std::nanf("");
+    return scores;
+  }
+
+ private:
+  const Fault fault_;
+  int calls_ = 0;
+};
+
+TEST(Grpo, ABrokenRewardStopsTheRunNamingStageAndSamplesAndKeepsWhatWasWritten) {
+  const std::pair<BrokenReward::Fault, const char*> cases[] = {
+      {BrokenReward::Fault::kNan, "nan for sample 5, prompt"},
+      {BrokenReward::Fault::kThrows, "the judge fell asleep"},
+      {BrokenReward::Fault::kError, "the judge does not answer"}};
+  for (const auto& [fault, reason] : cases) {
+    const GrpoConfig config = TinyConfig();
+    BrokenReward reward(fault);
+    const absl::Status status = RunIn(Env::Real(), config, &reward).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("stage 'reward', step 2, 32 rows between 32 and 63"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+    EXPECT_EQ(Metrics(config).size(), 4u + 2u);
+    const std::string report = *Env::Real().ReadFile(config.trainer.run_dir + "/report.html");
+    EXPECT_THAT(report, HasSubstr("stage 'reward'"));
+    EXPECT_FALSE(Env::Real().Exists(config.trainer.run_dir + "/checkpoint/config.json"));
+  }
+}
+
+TEST(Grpo, AFullDiskStopsTheRunNamingAFileAndKeepsWhatWasWritten) {
+  for (int64_t capacity : {0, 500, 2'000, 5'000, 20'000, 60'000}) {
+    const GrpoConfig config = TinyConfig();
+    LimitedEnv env(Env::Real(), capacity);
+    const absl::Status status = RunIn(env, config).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << capacity << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(config.trainer.run_dir));
+    EXPECT_FALSE(Env::Real().Exists(config.trainer.run_dir + "/checkpoint/config.json"));
+    if (!Env::Real().Exists(config.trainer.run_dir + "/metrics.jsonl")) continue;
+    std::string text = *Env::Real().ReadFile(config.trainer.run_dir + "/metrics.jsonl");
+    text.resize(text.rfind('\n') + 1);  // a line without its end is what the disk had no room for
+    for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      EXPECT_TRUE(json::accept(line)) << line;
+    }
+  }
+}
+
+TEST(Grpo, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
+  const auto refused = [](const std::function<void(GrpoConfig&)>& spoil) {
+    GrpoConfig config = TinyConfig();
+    spoil(config);
+    const absl::Status status = RunIn(Env::Real(), config).status();
+    EXPECT_TRUE(Env::Real().List(config.trainer.run_dir)->empty()) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused([](GrpoConfig& c) { c.device = "tpu"; }), HasSubstr("'tpu' is none of cpu, cuda and cuda:N"));
+  EXPECT_THAT(refused([](GrpoConfig& c) { c.model.path = "/nonexistent"; }), HasSubstr("/nonexistent/"));
+  EXPECT_THAT(refused([](GrpoConfig& c) { c.data.max_response_length = 100; }),
+              HasSubstr("need 106 positions; the model has 64"));
+}
+
+TEST(Grpo, AFolderThatHoldsSomethingIsRefused) {
+  const GrpoConfig config = TinyConfig();
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), config.trainer.run_dir + "/precious", "data").ok());
+  EXPECT_EQ(RunIn(Env::Real(), config).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Env::Real().List(config.trainer.run_dir)->size(), 1u);
+}
+
+TEST(GrpoConfig, TheExampleHoldsTheDefaults) {
+  GrpoConfig defaults, example;
+  config::Spec default_spec, example_spec;
+  Bind(default_spec, defaults);
+  Bind(example_spec, example);
+  ASSERT_TRUE(config::LoadFile(Env::Real(), example_spec, "examples/arithmetic/grpo.yaml", {}).ok());
+  EXPECT_EQ(config::Dump(example_spec), config::Dump(default_spec));
+  EXPECT_TRUE(config::Load(default_spec, config::Dump(default_spec), "defaults", {}).ok());
+}
+
+TEST(GrpoConfig, ReportsEveryContradictionAtOnce) {
+  GrpoConfig config;
+  config::Spec spec;
+  Bind(spec, config);
+  const std::string yaml = "data: {train_batch_size: 100}\nactor: {ppo_micro_batch_size_per_gpu: 7}\n"
+                           "model: {num_attention_heads: 5}\n";
+  const std::string message(config::Load(spec, yaml, "run.yaml", {}).message());
+  EXPECT_THAT(message, HasSubstr("the mini-batch must divide the batch"));
+  EXPECT_THAT(message, HasSubstr("the micro-batch must divide the 256 samples of a mini-batch"));
+  EXPECT_THAT(message, HasSubstr("the heads must divide the width"));
+  EXPECT_THAT(message, HasSubstr("must be a multiple of the key and value heads"));
+}
+
+}  // namespace
+}  // namespace tdock::train
