@@ -27,12 +27,8 @@ struct ColumnType {
   // Dense: the shape of a row, none for a scalar. Ragged: the dimensions after the first. Bytes: none.
   Shape row_shape;
 
-  static ColumnType Dense(DType dtype, Shape row_shape = {}) {
-    return {ColumnKind::kDense, dtype, std::move(row_shape)};
-  }
-  static ColumnType Ragged(DType dtype, Shape row_shape = {}) {
-    return {ColumnKind::kRagged, dtype, std::move(row_shape)};
-  }
+  static ColumnType Dense(DType dtype, const Shape& row_shape = {}) { return {ColumnKind::kDense, dtype, row_shape}; }
+  static ColumnType Ragged(DType dtype, const Shape& row_shape = {}) { return {ColumnKind::kRagged, dtype, row_shape}; }
   static ColumnType Bytes() { return {}; }
 
   friend bool operator==(const ColumnType&, const ColumnType&) = default;
@@ -56,21 +52,21 @@ class Column {
  public:
   // The three constructors check that the buffers have the sizes and alignments that the type asks for, and that
   // offsets ascend within the values: InvalidArgument otherwise.
-  static absl::StatusOr<Column> MakeDense(DType dtype, Shape row_shape, int64_t rows, Buffer values);
-  static absl::StatusOr<Column> MakeRagged(DType dtype, Shape row_shape, Buffer values, Buffer offsets);
+  static absl::StatusOr<Column> MakeDense(DType dtype, const Shape& row_shape, int64_t rows, Buffer values);
+  static absl::StatusOr<Column> MakeRagged(DType dtype, const Shape& row_shape, Buffer values, Buffer offsets);
   static absl::StatusOr<Column> MakeBytes(Buffer values, Buffer offsets);
 
   // A dense column with a copy of the values; as many rows as they fill. InvalidArgument if they fill no whole number
   // of rows, or if a row has no elements.
   template <Element T>
-  static absl::StatusOr<Column> FromValues(std::span<const T> values, Shape row_shape = {}) {
-    return CopyDense(kDTypeOf<T>, std::move(row_shape), std::as_bytes(values));
+  static absl::StatusOr<Column> FromValues(std::span<const T> values, const Shape& row_shape = {}) {
+    return CopyDense(kDTypeOf<T>, row_shape, std::as_bytes(values));
   }
   template <Element T>
-  static absl::StatusOr<Column> FromValues(const std::vector<T>& values, Shape row_shape = {}) {
+  static absl::StatusOr<Column> FromValues(const std::vector<T>& values, const Shape& row_shape = {}) {
     Buffer buffer = Buffer::Allocate(values.size() * sizeof(T));
     std::copy(values.begin(), values.end(), reinterpret_cast<T*>(buffer.mutable_data()));
-    return AdoptDense(kDTypeOf<T>, std::move(row_shape), std::move(buffer));
+    return AdoptDense(kDTypeOf<T>, row_shape, std::move(buffer));
   }
 
   // A ragged column with a copy of the rows.
@@ -96,7 +92,7 @@ class Column {
   static Column FromStrings(std::span<const std::string> rows);
 
   // A column without rows.
-  static absl::StatusOr<Column> Empty(ColumnType type);
+  static absl::StatusOr<Column> Empty(const ColumnType& type);
 
   const ColumnType& type() const { return type_; }
   int64_t rows() const { return rows_; }
@@ -146,16 +142,12 @@ class Column {
   static absl::StatusOr<Column> Concat(std::span<const Column> columns);
 
  private:
-  Column(ColumnType type, int64_t rows, int64_t item_bytes, Buffer values, Buffer offsets)
-      : type_(std::move(type)),
-        rows_(rows),
-        item_bytes_(item_bytes),
-        values_(std::move(values)),
-        offsets_(std::move(offsets)) {}
+  Column(const ColumnType& type, int64_t rows, int64_t item_bytes, Buffer&& values, Buffer&& offsets)
+      : type_(type), rows_(rows), item_bytes_(item_bytes), values_(std::move(values)), offsets_(std::move(offsets)) {}
 
-  static absl::StatusOr<Column> CopyDense(DType dtype, Shape row_shape, std::span<const std::byte> values);
-  static absl::StatusOr<Column> AdoptDense(DType dtype, Shape row_shape, Buffer values);
-  static absl::StatusOr<Column> MakeVarying(ColumnType type, Buffer values, Buffer offsets);
+  static absl::StatusOr<Column> CopyDense(DType dtype, const Shape& row_shape, std::span<const std::byte> values);
+  static absl::StatusOr<Column> AdoptDense(DType dtype, const Shape& row_shape, Buffer values);
+  static absl::StatusOr<Column> MakeVarying(const ColumnType& type, Buffer values, Buffer offsets);
 
   absl::Status CheckElement(DType dtype) const;
   absl::Status CheckRow(int64_t row) const;

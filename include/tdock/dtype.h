@@ -88,24 +88,22 @@ class Shape {
 
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<int64_t> sizes) : Shape(std::span(sizes.begin(), sizes.size())) {}
-  constexpr explicit Shape(std::span<const int64_t> sizes) : too_long_(sizes.size() > kMaxRank) {
-    rank_ = static_cast<uint8_t>(std::min(sizes.size(), kMaxRank));
-    std::copy_n(sizes.begin(), rank_, sizes_.begin());
+  constexpr explicit Shape(std::span<const int64_t> sizes) : rank_(std::min(sizes.size(), kMaxRank + 1)) {
+    std::copy_n(sizes.begin(), size(), sizes_.begin());
   }
 
-  constexpr size_t size() const { return rank_; }
+  constexpr size_t size() const { return std::min(rank_, kMaxRank); }
   constexpr bool empty() const { return rank_ == 0; }
   constexpr int64_t operator[](size_t i) const { return sizes_[i]; }
   constexpr const int64_t* begin() const { return sizes_.data(); }
-  constexpr const int64_t* end() const { return sizes_.data() + rank_; }
-  constexpr bool too_long() const { return too_long_; }
+  constexpr const int64_t* end() const { return sizes_.data() + size(); }
+  constexpr bool too_long() const { return rank_ > kMaxRank; }
 
   friend constexpr bool operator==(const Shape&, const Shape&) = default;
 
  private:
   std::array<int64_t, kMaxRank> sizes_{};
-  uint8_t rank_ = 0;
-  bool too_long_ = false;
+  size_t rank_ = 0;
 };
 
 // The product of the sizes: 1 for a scalar. InvalidArgument for a negative size, too many of them, or a product beyond

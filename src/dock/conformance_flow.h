@@ -299,7 +299,7 @@ TEST_P(DockConformance, AGroupDoneInPartIsNotHandedOutAgain) {
   EXPECT_EQ(TryTake("x", 1, 1).status().code(), Code::kDeadlineExceeded);
   clock_.Advance(absl::Minutes(1));
   EXPECT_EQ(StatusOf("x").takeable, 0);
-  EXPECT_THAT(TryTake("x", 1, 1).status(), Fails(Code::kFailedPrecondition, {"Group 5 of 2 rows", "1 of its rows"}));
+  EXPECT_THAT(TryTake("x", 1, 1).status(), Fails(Code::kFailedPrecondition, {"group 5: of its 2 rows 1 are done"}));
 }
 
 TEST_P(DockConformance, AGroupReleasedInPartIsNotHandedOutToAConsumerThatComesLate) {
@@ -313,7 +313,7 @@ TEST_P(DockConformance, AGroupReleasedInPartIsNotHandedOutToAConsumerThatComesLa
   EXPECT_EQ(StatusOf("late").ready, 1);
   EXPECT_EQ(StatusOf("late").takeable, 0);
   ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
-  EXPECT_THAT(TryTake("late", 1, 1).status(), Fails(Code::kFailedPrecondition, {"Group 5", "1 were released"}));
+  EXPECT_THAT(TryTake("late", 1, 1).status(), Fails(Code::kFailedPrecondition, {"group 5", "1 were released"}));
 }
 
 TEST_P(DockConformance, AGroupConsumerRegisteredLateSeesTheGroups) {

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "tdock/rows.h"
@@ -55,8 +54,8 @@ struct Page {
 
   struct ConsumerStates {
     std::array<RowState, kRows> state;
-    // Of each leased row, the lease (its low 32 bits, which are unique among those that live). Null until one is.
-    std::unique_ptr<uint32_t[]> leases;
+    // Of each leased row, the lease: its low 32 bits, which are unique among those that live. Not set for other rows.
+    std::array<uint32_t, kRows> lease;
   };
 
   // The row with this page's first id, and the rows that are there.
@@ -64,9 +63,9 @@ struct Page {
   int64_t live = 0;
   std::array<uint64_t, kRows / 64> present{};
   // By column; null until a cell of this page is put.
-  std::vector<std::unique_ptr<CellRef[]>> cells;
+  absl::InlinedVector<std::unique_ptr<CellRef[]>, 16> cells;
   // By consumer, never null.
-  std::vector<std::unique_ptr<ConsumerStates>> consumers;
+  absl::InlinedVector<std::unique_ptr<ConsumerStates>, 8> consumers;
   // Null until a row of this page has a group; then null for rows without.
   std::unique_ptr<Group*[]> groups;
 

@@ -38,12 +38,12 @@ void Partition::End(Aftermath& after) {
 void Partition::CollectWakes(std::vector<CondVar*>& wake) {
   for (uint32_t consumer = 0; consumer < waiters_.size(); ++consumer) {
     Waiters& waiters = waiters_[consumer];
-    if (waiters.minima.empty()) continue;
-    // In a sealed partition every change may lower what a waiter waits for.
-    if (dropped_ || table_.sealed() ||
-        table_.Takeable(consumer) >= *std::min_element(waiters.minima.begin(), waiters.minima.end())) {
-      wake.push_back(&waiters.changed);
-    }
+    const int64_t takeable = table_.Takeable(consumer);
+    const bool any = std::any_of(waiters.waiting.begin(), waiters.waiting.end(), [&](const Waiters::Waiter* waiter) {
+      // In a sealed partition every change may lower what a waiter waits for.
+      return dropped_ || table_.sealed() || takeable >= waiter->least;
+    });
+    if (any) wake.push_back(&waiters.changed);
   }
   if (fetches_waiting_ > 0) wake.push_back(&cells_put_);
 }
@@ -151,9 +151,10 @@ absl::Status Partition::AwaitRows(uint32_t consumer, const TakeRequest& request)
           absl::StrCat("waited for ", least, groups ? " groups: " : " rows: ", table_.Explain(consumer, now)));
     }
     Waiters& waiters = waiters_[consumer];
-    waiters.minima.push_back(least);
-    clock_.Wait(waiters.changed, mu_, std::min(request.deadline, table_.NextExpiry()));
-    waiters.minima.erase(std::find(waiters.minima.begin(), waiters.minima.end(), least));
+    Waiters::Waiter waiter{least, std::min(request.deadline, table_.NextExpiry())};
+    waiters.waiting.push_back(&waiter);
+    clock_.Wait(waiters.changed, mu_, waiter.until);
+    std::erase(waiters.waiting, &waiter);
   }
 }
 
@@ -162,6 +163,7 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("min is ", request.min, " and max is ", request.max, "; 1 ≤ min ≤ max is needed"));
   }
+  Aftermath after;
   MutexLock lock(mu_);
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
   TDOCK_RETURN_IF_ERROR(AwaitRows(consumer, request));
@@ -172,6 +174,11 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
   taken.lease = table_.NextLease();
   taken.expires = now + table_.consumer_options(consumer).lease_duration;
   table_.Apply(RowsTaken{consumer, taken.lease, rows, now, taken.expires});
+  Waiters& waiters = waiters_[consumer];
+  const bool expires_first = std::any_of(waiters.waiting.begin(), waiters.waiting.end(),
+                                         [&](const Waiters::Waiter* other) { return taken.expires < other->until; });
+  // They may get these rows when the lease ends, and have to look then.
+  if (expires_first) after.wake.push_back(&waiters.changed);
 
   std::shared_ptr<const std::vector<ColumnSpec>>& spec = specs_[consumer];
   if (spec == nullptr) {
@@ -191,23 +198,23 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
   data.ids.assign(rows.begin(), rows.end());
   data.groups.reserve(rows.size());
   data.cells.reserve(rows.size() * columns.size());
-  std::vector<Table::Place> places;
-  places.reserve(rows.size());
-  for (RowId row : rows) {
-    places.push_back(table_.At(row));
-    data.groups.push_back(places.back().group());
-  }
+  const std::vector<Table::Place> places = table_.Locate(rows);
+  for (const Table::Place& place : places) data.groups.push_back(place.group());
+  // All rows take one step of the chase from row to bytes before any takes the next, so that their misses overlap.
+  std::vector<CellRef> cells(rows.size());
+  std::vector<const std::shared_ptr<Block>*> blocks(rows.size());
   for (uint32_t column : columns) {
+    for (size_t i = 0; i < rows.size(); ++i) cells[i] = places[i].cell(column);
+    for (size_t i = 0; i < rows.size(); ++i) blocks[i] = &store_.BlockOf(cells[i]);
+    for (size_t i = 0; i < rows.size(); ++i) __builtin_prefetch(blocks[i]->get());
     uint32_t pinned = 0;
-    const Block* block = nullptr;
-    for (const Table::Place& place : places) {
-      const CellRef cell = place.cell(column);
-      if (cell.block != pinned) {
-        pinned = cell.block;
-        data.pins.push_back(store_.BlockOf(cell));
-        block = store_.BlockOf(cell).get();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Block& block = **blocks[i];
+      if (cells[i].block != pinned) {
+        pinned = cells[i].block;
+        data.pins.push_back(*blocks[i]);
       }
-      data.cells.push_back({block->Row(cell.row), block->shape().weights_version});
+      data.cells.push_back({block.Row(cells[i].row), block.shape().weights_version});
     }
   }
   return data;
@@ -228,7 +235,7 @@ absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) {
     const absl::Time now = clock_.Now();
     if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, plan, now));
     ++fetches_waiting_;
-    clock_.Wait(cells_put_, mu_, std::min(request.deadline, table_.NextExpiry()));
+    clock_.Wait(cells_put_, mu_, request.deadline);
     --fetches_waiting_;
   }
 }

@@ -40,8 +40,12 @@ class Partition {
  private:
   // Those who wait for rows of one consumer.
   struct Waiters {
+    struct Waiter {
+      int64_t least;
+      absl::Time until;  // when it looks again by itself
+    };
     CondVar changed;
-    std::vector<int64_t> minima;
+    std::vector<Waiter*> waiting;
   };
 
   // What a call leaves to be done when it has let go of the lock: declared before the lock is taken.

@@ -14,6 +14,11 @@ namespace {
 // The state of a row that has none of the columns yet. A consumer that reads nothing waits for the row to exist.
 RowState InitialState(size_t reads) { return static_cast<RowState>(std::max<size_t>(reads, 1)); }
 
+void AddConsumer(Page& page, size_t reads) {
+  page.consumers.push_back(std::make_unique_for_overwrite<Page::ConsumerStates>());
+  page.consumers.back()->state.fill(InitialState(reads));
+}
+
 // Calls `visit(slot)` for each row that is there.
 template <class Visit>
 void ForEachRow(const Page& page, Visit visit) {
@@ -39,6 +44,21 @@ Table::Place Table::At(RowId row) const {
   const std::optional<Place> place = Find(row);
   TDOCK_CHECK(place.has_value(), "an event names a row that is not there");
   return *place;
+}
+
+std::vector<Table::Place> Table::Locate(std::span<const RowId> rows) const {
+  std::vector<Place> places;
+  places.reserve(rows.size());
+  Page* page = nullptr;
+  for (RowId row : rows) {
+    if (page == nullptr || row - page->first >= Page::kRows) {
+      const auto it = pages_.find(row / Page::kRows);
+      TDOCK_CHECK(it != pages_.end(), "a row that is not there");
+      page = it->second.get();
+    }
+    places.push_back({page, row - page->first});
+  }
+  return places;
 }
 
 // ---- Columns and consumers.
@@ -76,7 +96,7 @@ void Table::On(const ConsumerRegistered& event) {
     consumer->group_slot = group_consumers_++;
     for (auto& [id, group] : groups_) {
       group->counts.resize(group_consumers_);
-      consumer->dead_groups += group->broken();
+      CountDead(*consumer, *group, /*after=*/true);
     }
   }
   consumer_by_name_.emplace(event.options->name, index);
@@ -85,8 +105,7 @@ void Table::On(const ConsumerRegistered& event) {
 
   const Consumer& added = *consumers_.back();
   for (auto& [number, page] : pages_) {
-    page->consumers.push_back(std::make_unique<Page::ConsumerStates>());
-    page->consumers.back()->state.fill(InitialState(added.reads.size()));
+    AddConsumer(*page, added.reads.size());
     ForEachRow(*page, [&, p = page.get()](uint64_t slot) {
       const auto missing = std::count_if(added.reads.begin(), added.reads.end(),
                                          [&](uint32_t column) { return p->CellAt(slot, column).empty(); });
@@ -103,10 +122,8 @@ Page& Table::PageFor(RowId row) {
     page = std::make_unique<Page>();
     page->first = row - row % Page::kRows;
     page->consumers.reserve(consumers_.size());
-    for (const auto& consumer : consumers_) {
-      page->consumers.push_back(std::make_unique<Page::ConsumerStates>());
-      page->consumers.back()->state.fill(InitialState(consumer->reads.size()));
-    }
+    for (const auto& consumer : consumers_) AddConsumer(*page, consumer->reads.size());
+    page_order_.insert(page_order_.end(), row / Page::kRows);
   }
   return *page;
 }
@@ -198,13 +215,13 @@ void Table::JoinGroups(const RowsPut& event, RowId first_row) {
         entry->leader = row;
         entry->counts.resize(group_consumers_);
         group_by_leader_[row] = entry.get();
-        ++incomplete_groups_;
+        incomplete_groups_.Insert(row);
       }
       group = entry.get();
     }
     ++group->arrived;
     group->rows.push_back(row);
-    incomplete_groups_ -= group->complete();
+    if (group->complete()) incomplete_groups_.Erase(group->leader);
     const Place place = At(row);
     if (place.page->groups == nullptr) place.page->groups = std::make_unique<Group*[]>(Page::kRows);
     place.page->groups[place.slot] = group;
@@ -212,9 +229,7 @@ void Table::JoinGroups(const RowsPut& event, RowId first_row) {
 }
 
 void Table::PutInRows(const RowsPut& event) {
-  std::vector<Place> places;
-  places.reserve(event.rows.size());
-  for (RowId row : event.rows) places.push_back(At(row));
+  const std::vector<Place> places = Locate(event.rows);
   for (size_t i = 0; i < event.columns.size(); ++i) {
     Column& column = columns_[event.columns[i]];
     CellRef from = event.first_cells[i];
@@ -261,19 +276,30 @@ void Table::Move(uint32_t index, const Place& place, RowState to) {
   if (to == kReady) consumer.takeable.Insert(place.row());
 }
 
-bool Table::IsDead(const Consumer& consumer, const Group& group) const {
+bool Table::IsDead(const Consumer& consumer, const Group& group) {
   return group.counts[consumer.group_slot].done > 0 || group.broken();
 }
 
+void Table::CountDead(Consumer& consumer, const Group& group, bool after) {
+  if (!IsDead(consumer, group)) return;
+  consumer.dead_groups += after ? 1 : -1;
+  if (!after) {
+    consumer.stuck_groups.Erase(group.leader);
+  } else if (group.counts[consumer.group_slot].done < static_cast<int64_t>(group.rows.size())) {
+    consumer.stuck_groups.Insert(group.leader);
+  }
+}
+
 void Table::MoveInGroup(Consumer& consumer, Group& group, RowState from, RowState to) {
+  CountDead(consumer, group, /*after=*/false);
   Group::Counts& counts = group.counts[consumer.group_slot];
-  const bool was_takeable = counts.ready == group.size, was_dead = IsDead(consumer, group);
+  const bool was_takeable = counts.ready == group.size;
   counts.ready += (to == kReady) - (from == kReady);
   counts.done += (to == kDone) - (from == kDone);
   const bool takeable = counts.ready == group.size;
   if (was_takeable && !takeable) consumer.takeable.Erase(group.leader);
   if (!was_takeable && takeable) consumer.takeable.Insert(group.leader);
-  consumer.dead_groups += IsDead(consumer, group) - was_dead;
+  CountDead(consumer, group, /*after=*/true);
 }
 
 // ---- Leases.
@@ -283,12 +309,15 @@ void Table::On(const RowsTaken& event) {
   ++consumer.takes;
   last_lease_ = event.lease;
   const uint32_t key = LeaseKey(event.lease);
-  for (RowId row : event.rows) {
-    const Place place = At(row);
+  const std::vector<Place> places = Locate(event.rows);
+  // Rows that were drawn at random are far apart: fetching what each needs before using any lets their misses overlap.
+  for (const Place& place : places) {
+    __builtin_prefetch(&place.state(event.consumer));
+    __builtin_prefetch(&place.lease(event.consumer));
+  }
+  for (const Place& place : places) {
     Move(event.consumer, place, kLeased);
-    auto& leases = place.page->consumers[event.consumer]->leases;
-    if (leases == nullptr) leases = std::make_unique<uint32_t[]>(Page::kRows);
-    leases[place.slot] = key;
+    place.lease(event.consumer) = key;
   }
   leases_[key] = Lease{.id = event.lease,
                        .consumer = event.consumer,
@@ -296,14 +325,19 @@ void Table::On(const RowsTaken& event) {
                        .expires = event.expires,
                        .rows = {event.rows.begin(), event.rows.end()},
                        .held = static_cast<int64_t>(event.rows.size())};
+  consumer.leases.insert(event.lease);
   if (event.expires != absl::InfiniteFuture()) expiries_.emplace(event.expires, event.lease);
 }
 
 void Table::LeaveLease(uint32_t consumer, const Place& place) {
-  const auto it = leases_.find(place.page->consumers[consumer]->leases[place.slot]);
-  if (--it->second.held > 0) return;
-  expiries_.erase({it->second.expires, it->second.id});
-  leases_.erase(it);
+  Lease& lease = leases_.find(place.lease(consumer))->second;
+  if (--lease.held == 0) EndLease(lease);
+}
+
+void Table::EndLease(const Lease& lease) {
+  expiries_.erase({lease.expires, lease.id});
+  consumers_[lease.consumer]->leases.erase(lease.id);
+  leases_.erase(LeaseKey(lease.id));
 }
 
 void Table::On(const RowsCompleted& event) { Finish(event.lease, event.rows); }
@@ -331,8 +365,7 @@ void Table::On(const RowsReturned& event) {
 }
 
 void Table::On(const LeaseExpired& event) {
-  const auto it = leases_.find(LeaseKey(event.lease));
-  const Lease lease = std::move(it->second);
+  const Lease& lease = leases_.at(LeaseKey(event.lease));
   Consumer& consumer = *consumers_[lease.consumer];
   for (RowId row : lease.rows) {
     const std::optional<Place> place = Find(row);
@@ -341,8 +374,7 @@ void Table::On(const LeaseExpired& event) {
     ++consumer.redeliveries[row];
     ++consumer.expired;
   }
-  expiries_.erase({lease.expires, lease.id});
-  leases_.erase(it);
+  EndLease(lease);
 }
 
 // ---- The end of rows.
@@ -382,14 +414,15 @@ void Table::Remove(const Place& place, bool cleared) {
   // Rows to come may still get ids of this page.
   if (--page.live > 0 || next_row_ < page.first + Page::kRows) return;
   if (last_page_ == &page) last_page_ = nullptr;
+  page_order_.erase(page.first / Page::kRows);
   pages_.erase(page.first / Page::kRows);
 }
 
 void Table::RemoveFromGroup(const Place& place, Group& group, bool cleared) {
   for (const auto& consumer : consumers_) {
-    if (consumer->by_group()) consumer->dead_groups -= IsDead(*consumer, group);
+    if (consumer->by_group()) CountDead(*consumer, group, /*after=*/false);
   }
-  incomplete_groups_ -= !group.complete();
+  incomplete_groups_.Erase(group.leader);
   group.arrived -= cleared;
   group.rows.erase(std::find(group.rows.begin(), group.rows.end(), place.row()));
   if (group.rows.empty()) {
@@ -397,9 +430,9 @@ void Table::RemoveFromGroup(const Place& place, Group& group, bool cleared) {
     groups_.erase(group.id);
     return;
   }
-  incomplete_groups_ += !group.complete();
+  if (!group.complete()) incomplete_groups_.Insert(group.leader);
   for (const auto& consumer : consumers_) {
-    if (consumer->by_group()) consumer->dead_groups += IsDead(*consumer, group);
+    if (consumer->by_group()) CountDead(*consumer, group, /*after=*/true);
   }
 }
 
@@ -432,7 +465,7 @@ PartitionStatus Table::Status() const {
   status.sealed = sealed_;
   status.rows = rows_;
   status.groups = static_cast<int64_t>(groups_.size());
-  status.incomplete_groups = incomplete_groups_;
+  status.incomplete_groups = incomplete_groups_.size();
   for (const Column& column : columns_) {
     status.columns.push_back({column.spec.name, column.typed, column.spec.type, column.ready_cells});
   }

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -94,8 +93,9 @@ class Table {
     }
     CellRef cell(uint32_t column) const { return page->CellAt(slot, column); }
     RowState& state(uint32_t consumer) const { return page->consumers[consumer]->state[slot]; }
+    uint32_t& lease(uint32_t consumer) const { return page->consumers[consumer]->lease[slot]; }
   };
-  Place At(RowId row) const;
+  std::vector<Place> Locate(std::span<const RowId> rows) const;
   // Of each row; empty if there are none.
   std::vector<int32_t> RedeliveriesOf(uint32_t consumer, std::span<const RowId> rows) const;
 
@@ -134,12 +134,15 @@ class Table {
     int64_t ready = 0;
     int64_t leased = 0;
     int64_t done = 0;
-    // Of a consumer of groups: rows without a group that are done, and groups that cannot be taken as a whole any more.
+    // Of a consumer of groups: rows without a group that are done; groups that cannot be taken as a whole any more;
+    // and, by leader, those of them that are not done.
     int64_t lone_done = 0;
     int64_t dead_groups = 0;
+    IdSet stuck_groups;
     int64_t completed = 0;
     int64_t expired = 0;
     uint64_t takes = 0;
+    absl::btree_set<LeaseId> leases;
     absl::flat_hash_map<RowId, int32_t> redeliveries;
     // No page before the one of this row has rows that wait: where to start looking for some.
     mutable RowId waiting_from = 0;
@@ -192,6 +195,7 @@ class Table {
   void On(const RowsCleared& event);
   void On(const SealChanged& event);
 
+  Place At(RowId row) const;
   Page& PageFor(RowId row);
   CellRef* CellsFor(Page& page, uint32_t column);
   uint32_t ColumnFor(const std::string& name);
@@ -201,9 +205,12 @@ class Table {
   void PutInRows(const RowsPut& event);
   void Move(uint32_t consumer, const Place& place, RowState to);
   void MoveInGroup(Consumer& consumer, Group& group, RowState from, RowState to);
-  bool IsDead(const Consumer& consumer, const Group& group) const;
+  static bool IsDead(const Consumer& consumer, const Group& group);
+  // Counts a group among the consumer's dead ones, or no more, before or after it changes.
+  static void CountDead(Consumer& consumer, const Group& group, bool after);
   // Takes a row out of its lease.
   void LeaveLease(uint32_t consumer, const Place& place);
+  void EndLease(const Lease& lease);
   void Finish(LeaseId lease, std::span<const RowId> rows);
   bool MayRelease(const Place& place) const;
   void Remove(const Place& place, bool cleared);
@@ -215,8 +222,8 @@ class Table {
   RowId next_row_ = 0;
   LeaseId last_lease_ = kNoLease;
   int64_t rows_ = 0;
-  int64_t lone_rows_ = 0;  // without a group
-  int64_t incomplete_groups_ = 0;
+  int64_t lone_rows_ = 0;    // without a group
+  IdSet incomplete_groups_;  // by leader
 
   std::vector<Column> columns_;
   absl::flat_hash_map<std::string, uint32_t> column_by_name_;
@@ -226,7 +233,9 @@ class Table {
   // The consumers that rows must outlive, unset while they are not registered.
   std::vector<std::optional<uint32_t>> retainers_;
 
-  absl::btree_map<uint64_t, std::unique_ptr<Page>> pages_;
+  // By the number of the page, row / Page::kRows; and those numbers in order.
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Page>> pages_;
+  absl::btree_set<uint64_t> page_order_;
   mutable Page* last_page_ = nullptr;  // the one found last
   absl::flat_hash_map<GroupId, std::unique_ptr<Group>> groups_;
   absl::flat_hash_map<RowId, Group*> group_by_leader_;

@@ -268,8 +268,7 @@ absl::StatusOr<const Table::Lease*> Table::FindLease(LeaseId lease) const {
 }
 
 bool Table::Holds(const Lease& lease, const Place& place) const {
-  return place.state(lease.consumer) == kLeased &&
-         place.page->consumers[lease.consumer]->leases[place.slot] == LeaseKey(lease.id);
+  return place.state(lease.consumer) == kLeased && place.lease(lease.consumer) == LeaseKey(lease.id);
 }
 
 absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request) const {
@@ -379,14 +378,11 @@ absl::StatusOr<Table::FetchPlan> Table::CheckFetch(const FetchRequest& request) 
 }
 
 absl::Status Table::CheckSeal() const {
-  if (incomplete_groups_ == 0) return absl::OkStatus();
-  const Group* first = nullptr;
-  for (const auto& [id, group] : groups_) {
-    if (!group->complete() && (first == nullptr || group->leader < first->leader)) first = group.get();
-  }
+  if (incomplete_groups_.size() == 0) return absl::OkStatus();
+  const Group& first = *group_by_leader_.at(incomplete_groups_.Select(0));
   return absl::FailedPreconditionError(absl::StrCat(
-      "partition '", options_.name, "' cannot be sealed: ", incomplete_groups_, " groups are incomplete, first group ",
-      first->id, " with ", first->arrived, " of ", first->size, " rows"));
+      "partition '", options_.name, "' cannot be sealed: ", incomplete_groups_.size(),
+      " groups are incomplete, first group ", first.id, " with ", first.arrived, " of ", first.size, " rows"));
 }
 
 absl::StatusOr<std::vector<RowId>> Table::CheckClear(const ClearRequest& request) const {
@@ -406,9 +402,10 @@ absl::StatusOr<std::vector<RowId>> Table::CheckClear(const ClearRequest& request
   if (AnyTwice(rows)) return absl::InvalidArgumentError("a group is named twice");
   if (!request.rows.empty()) return request.rows;
   if (!request.everything) return rows;
-  for (const auto& [number, page] : pages_) {
+  for (const uint64_t number : page_order_) {
+    const Page& page = *pages_.at(number);
     for (uint64_t slot = 0; slot < Page::kRows; ++slot) {
-      if (page->Has(slot)) rows.push_back(page->first + slot);
+      if (page.Has(slot)) rows.push_back(page.first + slot);
     }
   }
   return rows;

@@ -30,7 +30,7 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
     absl::StrAppend(&text, text.empty() ? "" : "; ", "its writer '", writer.options.name, "' ");
     const RowState state = place.state(index);
     if (state == kLeased) {
-      const auto it = leases_.find(place.page->consumers[index]->leases[place.slot]);
+      const auto it = leases_.find(place.lease(index));
       absl::StrAppend(&text, "has held the row ", LeaseText(it->second, now));
     } else if (state == kReady) {
       absl::StrAppend(&text, "has not taken the row");
@@ -62,8 +62,9 @@ void Table::ExplainWaitingRows(uint32_t index, absl::Time now, std::string& text
   if (rows_ == consumer.ready + consumer.leased + consumer.done) return;
   int named = 0;
   bool found = false;
-  for (auto it = pages_.lower_bound(consumer.waiting_from / Page::kRows); it != pages_.end() && named < kNamed; ++it) {
-    Page& page = *it->second;
+  auto it = page_order_.lower_bound(consumer.waiting_from / Page::kRows);
+  for (; it != page_order_.end() && named < kNamed; ++it) {
+    Page& page = *pages_.at(*it);
     for (uint64_t slot = 0; slot < Page::kRows && named < kNamed; ++slot) {
       const Place place{&page, slot};
       if (!page.Has(slot) || !IsWaiting(place.state(index))) continue;
@@ -80,33 +81,28 @@ void Table::ExplainWaitingRows(uint32_t index, absl::Time now, std::string& text
 }
 
 void Table::ExplainLeases(uint32_t index, absl::Time now, std::string& text) const {
-  int named = 0, more = 0;
-  for (const auto& [key, lease] : leases_) {
-    if (lease.consumer != index) continue;
-    if (++named > kNamed) {
-      ++more;
-    } else {
-      absl::StrAppend(&text, ". It holds ", lease.held, " rows ", LeaseText(lease, now));
-    }
+  const absl::btree_set<LeaseId>& leases = consumers_[index]->leases;
+  size_t named = 0;
+  for (auto it = leases.begin(); it != leases.end() && named < kNamed; ++it, ++named) {
+    const Lease& lease = leases_.at(LeaseKey(*it));
+    absl::StrAppend(&text, ". It holds ", lease.held, " rows ", LeaseText(lease, now));
   }
-  if (more > 0) absl::StrAppend(&text, ", and ", more, " more leases");
+  if (leases.size() > named) absl::StrAppend(&text, ", and ", leases.size() - named, " more leases");
 }
 
 void Table::ExplainGroups(const Consumer& consumer, std::string& text) const {
   if (!consumer.by_group()) return;
-  if (incomplete_groups_ > 0) absl::StrAppend(&text, ". ", incomplete_groups_, " groups are incomplete");
-  if (consumer.dead_groups == 0) return;
-  const Group* first = nullptr;
-  for (const auto& [id, group] : groups_) {
-    const Group::Counts& counts = group->counts[consumer.group_slot];
-    if (!IsDead(consumer, *group) || counts.done == static_cast<int64_t>(group->rows.size())) continue;
-    if (first == nullptr || group->leader < first->leader) first = group.get();
+  if (incomplete_groups_.size() > 0) {
+    const Group& first = *group_by_leader_.at(incomplete_groups_.Select(0));
+    absl::StrAppend(&text, ". ", incomplete_groups_.size(), " groups are incomplete, first group ", first.id, " with ",
+                    first.arrived, " of ", first.size, " rows");
   }
-  if (first == nullptr) return;
-  absl::StrAppend(&text, ". Group ", first->id, " of ", first->size,
-                  " rows cannot be taken as a whole: ", first->counts[consumer.group_slot].done,
-                  " of its rows are done for it, and ", first->arrived - static_cast<int64_t>(first->rows.size()),
-                  " were released");
+  if (consumer.stuck_groups.size() > 0) {
+    const Group& first = *group_by_leader_.at(consumer.stuck_groups.Select(0));
+    absl::StrAppend(&text, ". ", consumer.stuck_groups.size(), " groups are done in part, first group ", first.id,
+                    ": of its ", first.size, " rows ", first.counts[consumer.group_slot].done, " are done and ",
+                    first.arrived - static_cast<int64_t>(first.rows.size()), " were released");
+  }
 }
 
 std::string Table::Explain(uint32_t index, absl::Time now) const {

@@ -9,6 +9,9 @@
 namespace tdock {
 namespace {
 
+// Moving columns while a batch grows costs more than the room for some that do not come.
+constexpr size_t kUsualColumns = 16;
+
 void AppendName(std::string* out, const NamedColumn& column) { absl::StrAppend(out, column.name); }
 
 }  // namespace
@@ -20,7 +23,8 @@ absl::Status Batch::Add(absl::string_view name, absl::StatusOr<Column> column) {
     return absl::InvalidArgumentError(absl::StrCat("column '", name, "' has ", column->rows(), " rows, column '",
                                                    columns_.front().name, "' has ", rows()));
   }
-  columns_.push_back({std::string(name), *std::move(column)});
+  if (columns_.empty()) columns_.reserve(kUsualColumns);
+  columns_.emplace_back(std::string(name), *std::move(column));
   return absl::OkStatus();
 }
 

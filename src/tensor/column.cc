@@ -57,8 +57,8 @@ absl::StatusOr<int64_t> ItemBytes(const ColumnType& type) {
   return elements * static_cast<int64_t>(element);
 }
 
-absl::StatusOr<Column> Column::MakeDense(DType dtype, Shape row_shape, int64_t rows, Buffer values) {
-  ColumnType type = ColumnType::Dense(dtype, std::move(row_shape));
+absl::StatusOr<Column> Column::MakeDense(DType dtype, const Shape& row_shape, int64_t rows, Buffer values) {
+  const ColumnType type = ColumnType::Dense(dtype, row_shape);
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
   const bool fits = rows >= 0 && (item == 0 || rows <= (int64_t{1} << 62) / item);
   if (!fits || values.size() != static_cast<size_t>(rows * item)) {
@@ -66,18 +66,18 @@ absl::StatusOr<Column> Column::MakeDense(DType dtype, Shape row_shape, int64_t r
         absl::StrCat(rows, " rows of ", ToString(type), " do not make ", values.size(), " bytes"));
   }
   TDOCK_RETURN_IF_ERROR(CheckAligned(values, SizeOf(dtype), "values"));
-  return Column(std::move(type), rows, item, std::move(values), Buffer());
+  return Column(type, rows, item, std::move(values), Buffer());
 }
 
-absl::StatusOr<Column> Column::MakeRagged(DType dtype, Shape row_shape, Buffer values, Buffer offsets) {
-  return MakeVarying(ColumnType::Ragged(dtype, std::move(row_shape)), std::move(values), std::move(offsets));
+absl::StatusOr<Column> Column::MakeRagged(DType dtype, const Shape& row_shape, Buffer values, Buffer offsets) {
+  return MakeVarying(ColumnType::Ragged(dtype, row_shape), std::move(values), std::move(offsets));
 }
 
 absl::StatusOr<Column> Column::MakeBytes(Buffer values, Buffer offsets) {
   return MakeVarying(ColumnType::Bytes(), std::move(values), std::move(offsets));
 }
 
-absl::StatusOr<Column> Column::MakeVarying(ColumnType type, Buffer values, Buffer offsets) {
+absl::StatusOr<Column> Column::MakeVarying(const ColumnType& type, Buffer values, Buffer offsets) {
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
   if (item == 0) {
     return absl::InvalidArgumentError(absl::StrCat(ToString(type), " has items without elements"));
@@ -100,22 +100,22 @@ absl::StatusOr<Column> Column::MakeVarying(ColumnType type, Buffer values, Buffe
         absl::StrCat("the last offset is ", last, ", the values hold ", static_cast<int64_t>(values.size()) / item));
   }
   const int64_t rows = static_cast<int64_t>(list.size()) - 1;
-  return Column(std::move(type), rows, item, std::move(values), std::move(offsets));
+  return Column(type, rows, item, std::move(values), std::move(offsets));
 }
 
-absl::StatusOr<Column> Column::CopyDense(DType dtype, Shape row_shape, std::span<const std::byte> values) {
-  return AdoptDense(dtype, std::move(row_shape), Buffer::CopyOf(values));
+absl::StatusOr<Column> Column::CopyDense(DType dtype, const Shape& row_shape, std::span<const std::byte> values) {
+  return AdoptDense(dtype, row_shape, Buffer::CopyOf(values));
 }
 
-absl::StatusOr<Column> Column::AdoptDense(DType dtype, Shape row_shape, Buffer values) {
-  ColumnType type = ColumnType::Dense(dtype, std::move(row_shape));
+absl::StatusOr<Column> Column::AdoptDense(DType dtype, const Shape& row_shape, Buffer values) {
+  const ColumnType type = ColumnType::Dense(dtype, row_shape);
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
   const int64_t size = static_cast<int64_t>(values.size());
   if (item == 0 || size % item != 0) {
     return absl::InvalidArgumentError(absl::StrCat(size / static_cast<int64_t>(SizeOf(dtype)),
                                                    " values fill no whole number of rows of ", ToString(type)));
   }
-  return Column(std::move(type), size / item, item, std::move(values), Buffer());
+  return Column(type, size / item, item, std::move(values), Buffer());
 }
 
 Column Column::FromStrings(std::span<const std::string> rows) {
@@ -131,9 +131,9 @@ Column Column::FromStrings(std::span<const std::string> rows) {
   return Column(ColumnType::Bytes(), static_cast<int64_t>(rows.size()), 1, std::move(values), std::move(offsets));
 }
 
-absl::StatusOr<Column> Column::Empty(ColumnType type) {
-  if (type.kind == ColumnKind::kDense) return MakeDense(type.dtype, std::move(type.row_shape), 0, Buffer());
-  return MakeVarying(std::move(type), Buffer(), AllocateOffsets(0).first);
+absl::StatusOr<Column> Column::Empty(const ColumnType& type) {
+  if (type.kind == ColumnKind::kDense) return MakeDense(type.dtype, type.row_shape, 0, Buffer());
+  return MakeVarying(type, Buffer(), AllocateOffsets(0).first);
 }
 
 int64_t Column::Length(int64_t row) const {
@@ -158,7 +158,7 @@ absl::StatusOr<Column> Column::Slice(int64_t begin, int64_t count) const {
   }
   Buffer offsets =
       offsets_.Slice(static_cast<size_t>(begin) * sizeof(int64_t), (static_cast<size_t>(count) + 1) * sizeof(int64_t));
-  return Column(type_, count, item_bytes_, values_, std::move(offsets));
+  return Column(type_, count, item_bytes_, Buffer(values_), std::move(offsets));
 }
 
 absl::StatusOr<Column> Column::Select(std::span<const int64_t> rows) const {

@@ -1,0 +1,47 @@
+#include "arena/block.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tdock {
+namespace {
+
+std::string Text(const Block& block, uint32_t row) {
+  const auto bytes = block.Row(row);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST(Block, HoldsRowsOfSeveralPutsOneBehindTheOther) {
+  const auto held = std::make_shared<HeldBytes>(0);
+  Block block({.kind = ColumnKind::kBytes, .item_bytes = 1, .row_capacity = 8, .value_capacity_bytes = 64}, held);
+  block.Write(0, 0, Column::FromStrings(std::vector<std::string>{"ab", ""}));
+  // Two rows took three places.
+  EXPECT_EQ(Block::RowPlaces(ColumnKind::kBytes, 2), 3);
+  block.Write(3, 2, Column::FromStrings(std::vector<std::string>{"c"}));
+  EXPECT_EQ(Text(block, 0), "ab");
+  EXPECT_EQ(Text(block, 1), "");
+  EXPECT_EQ(Text(block, 3), "c");
+}
+
+TEST(Block, CopiesSlicesWhoseOffsetsDoNotStartAtZero) {
+  const auto held = std::make_shared<HeldBytes>(0);
+  Block block({.kind = ColumnKind::kRagged, .item_bytes = 8, .row_capacity = 8, .value_capacity_bytes = 64}, held);
+  block.Write(0, 8, *Column::FromRows<int64_t>({{1, 2}, {3}, {4, 5}}).Slice(1, 2));
+  const auto bytes = block.Row(1);
+  ASSERT_EQ(bytes.size(), 16u);
+  EXPECT_EQ(reinterpret_cast<const int64_t*>(bytes.data())[1], 5);
+  EXPECT_EQ(block.Row(0).size(), 8u);
+}
+
+TEST(Block, CountsWhatItOccupiesWhileItLives) {
+  const auto held = std::make_shared<HeldBytes>(0);
+  {
+    const Block block({.kind = ColumnKind::kDense, .item_bytes = 4, .row_capacity = 25, .value_capacity_bytes = 100},
+                      held);
+    EXPECT_EQ(*held, 100);
+  }
+  EXPECT_EQ(*held, 0);
+}
+
+}  // namespace
+}  // namespace tdock

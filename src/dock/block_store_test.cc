@@ -1,0 +1,113 @@
+#include "dock/block_store.h"
+
+#include <gtest/gtest.h>
+
+namespace tdock {
+namespace {
+
+class BlockStoreTest : public testing::Test {
+ protected:
+  static Batch Floats(size_t rows, float value) {
+    Batch batch;
+    EXPECT_TRUE(batch.Add("a", Column::FromValues<float>(std::vector<float>(rows, value))).ok());
+    return batch;
+  }
+
+  // A whole put of one column.
+  CellRef Put(size_t rows, float value, int64_t weights_version = 1) {
+    const Batch batch = Floats(rows, value);
+    auto placements = store_.Reserve(batch, columns_, weights_version);
+    BlockStore::Write(batch, held_, placements);
+    return store_.Publish(batch, columns_, placements)[0];
+  }
+
+  float Read(CellRef cell) const { return *reinterpret_cast<const float*>(store_.BlockOf(cell)->Row(cell.row).data()); }
+
+  void Drop(CellRef first, uint32_t rows) {
+    for (uint32_t i = 0; i < rows; ++i) {
+      const CellRef cell{first.block, first.row + i};
+      store_.Drop(std::span(&cell, 1));
+    }
+    store_.TakeGarbage();
+  }
+
+  const std::vector<uint32_t> columns_ = {0};
+  const std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>(0);
+  BlockStore store_;
+};
+
+TEST_F(BlockStoreTest, SmallPutsShareABlockAndLargeOnesGetTheirOwn) {
+  const CellRef first = Put(3, 1), second = Put(2, 2), large = Put(100'000, 3), third = Put(1, 4);
+  EXPECT_EQ(first.block, second.block);
+  EXPECT_EQ(second.row, 3u);
+  EXPECT_NE(large.block, first.block);
+  EXPECT_EQ(third.block, first.block);
+  EXPECT_EQ(Read(first), 1);
+  EXPECT_EQ(Read(second), 2);
+  EXPECT_EQ(Read({large.block, 99'999}), 3);
+  EXPECT_EQ(Read(third), 4);
+}
+
+TEST_F(BlockStoreTest, ABlockGoesWithItsLastCell) {
+  const CellRef large = Put(100'000, 3);
+  Drop(large, 99'999);
+  EXPECT_GE(*held_, 400'000);
+  Drop({large.block, 99'999}, 1);
+  EXPECT_EQ(*held_, 0);
+  // Its number is used again.
+  EXPECT_EQ(Put(100'000, 4).block, large.block);
+}
+
+TEST_F(BlockStoreTest, WhoeverLooksAtABlockKeepsIt) {
+  const CellRef large = Put(100'000, 3);
+  const std::shared_ptr<Block> view = store_.BlockOf(large);
+  Drop(large, 100'000);
+  EXPECT_GE(*held_, 400'000);
+  EXPECT_EQ(*reinterpret_cast<const float*>(view->Row(5).data()), 3);
+}
+
+TEST_F(BlockStoreTest, NewWeightsOpenANewBlockAndStragglersDoNotCloseIt) {
+  const CellRef old = Put(1, 1, 1), fresh = Put(1, 2, 2), straggler = Put(1, 3, 1), more = Put(1, 4, 2);
+  EXPECT_NE(fresh.block, old.block);
+  EXPECT_NE(straggler.block, old.block);
+  EXPECT_EQ(more.block, fresh.block);
+  EXPECT_EQ(store_.BlockOf(straggler)->shape().weights_version, 1);
+  EXPECT_EQ(store_.BlockOf(straggler)->bytes(), 4);
+}
+
+TEST_F(BlockStoreTest, AnAbandonedPutLeavesNothing) {
+  Put(1, 1);
+  const Batch batch = Floats(2, 9);
+  auto placements = store_.Reserve(batch, columns_, 1);
+  const auto others = store_.Reserve(batch, columns_, 1);
+  BlockStore::Write(batch, held_, placements);
+  store_.Abandon(placements);
+  store_.Abandon(others);
+  const CellRef next = Put(1, 2);
+  EXPECT_EQ(next.row, 5u);
+  EXPECT_EQ(Read(next), 2);
+}
+
+TEST_F(BlockStoreTest, ABlockWithAPutUnderWayStaysUntilItIsPublished) {
+  const CellRef first = Put(1, 1);
+  const Batch batch = Floats(2, 9);
+  auto placements = store_.Reserve(batch, columns_, 1);
+  Put(1, 2, 2);  // closes the block of version 1
+  Drop(first, 1);
+  BlockStore::Write(batch, held_, placements);
+  const CellRef late = store_.Publish(batch, columns_, placements)[0];
+  EXPECT_EQ(late.block, first.block);
+  EXPECT_EQ(Read(late), 9);
+  Drop(late, 2);
+  EXPECT_NE(Put(1, 3, 2).block, late.block);
+}
+
+TEST_F(BlockStoreTest, BlocksGrowFromSmallToLarge) {
+  Put(1, 1);
+  EXPECT_LE(*held_, 8 << 10);
+  for (int i = 0; i < 20'000; ++i) Put(16, 1);
+  EXPECT_LE(*held_, 20'000 * 64 + (512 << 10));
+}
+
+}  // namespace
+}  // namespace tdock
