@@ -17,16 +17,16 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
 }  // namespace tdock
 
-#define TDOCK_CHECK(condition, message)                                      \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]]                                           \
-      ::tdock::CheckFailed(__FILE__, __LINE__, #condition, (message));       \
+#define TDOCK_CHECK(condition, message)                                \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]]                                     \
+      ::tdock::CheckFailed(__FILE__, __LINE__, #condition, (message)); \
   } while (false)
 
-#define TDOCK_RETURN_IF_ERROR(expression)                                    \
-  do {                                                                       \
+#define TDOCK_RETURN_IF_ERROR(expression)                                          \
+  do {                                                                             \
     if (absl::Status tdock_status = (expression); !tdock_status.ok()) [[unlikely]] \
-      return tdock_status;                                                   \
+      return tdock_status;                                                         \
   } while (false)
 
 #define TDOCK_CONCAT_INNER(a, b) a##b
@@ -35,8 +35,11 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 #define TDOCK_ASSIGN_OR_RETURN(left, expression) \
   TDOCK_ASSIGN_OR_RETURN_INNER(TDOCK_CONCAT(tdock_result_, __LINE__), left, expression)
 
+// `result` and `left` are names and declarations, which cannot stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define TDOCK_ASSIGN_OR_RETURN_INNER(result, left, expression) \
   auto result = (expression);                                  \
   if (!result.ok()) [[unlikely]]                               \
     return std::move(result).status();                         \
   left = *std::move(result)
+// NOLINTEND(bugprone-macro-parentheses)
