@@ -70,7 +70,7 @@ void BindActor(config::Spec& spec, GrpoConfig& c) {
                {"abs", algo::KlEstimator::kAbs},
                {"k2", algo::KlEstimator::kK2},
                {"k3", algo::KlEstimator::kK3}},
-              "Estimator of the KL: −x, |x|, x²/2 or eˣ−x−1, where x is the reference's log-probability less the policy's.");
+              "Estimator of the KL: −x, abs(x), x²/2 or eˣ−x−1, where x is the reference's log-probability less the policy's.");
   spec.Int("actor.max_row_tokens", &c.actor.max_row_tokens,
            "Samples of one prompt share a forward pass over it in rows of up to this many tokens.")
       .AtLeast(1);

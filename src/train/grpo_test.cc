@@ -231,6 +231,14 @@ TEST(GrpoConfig, TheExampleHoldsTheDefaults) {
   EXPECT_TRUE(config::Load(default_spec, config::Dump(default_spec), "defaults", {}).ok());
 }
 
+TEST(GrpoConfig, TheDocumentationListsEveryKey) {
+  GrpoConfig config;
+  config::Spec spec;
+  Bind(spec, config);
+  EXPECT_THAT(*Env::Real().ReadFile("docs/configuration.md"), HasSubstr(config::Reference(spec)))
+      << "write what `tdock train --keys` prints into it";
+}
+
 TEST(GrpoConfig, ReportsEveryContradictionAtOnce) {
   GrpoConfig config;
   config::Spec spec;
