@@ -36,13 +36,13 @@ void Partition::End(Aftermath& after) {
 }
 
 void Partition::CollectWakes(std::vector<CondVar*>& wake) {
+  // In a sealed partition every change may lower what a waiter waits for.
+  const bool all = dropped_ || table_.sealed();
   for (uint32_t consumer = 0; consumer < waiters_.size(); ++consumer) {
     Waiters& waiters = waiters_[consumer];
     const int64_t takeable = table_.Takeable(consumer);
-    const bool any = std::any_of(waiters.waiting.begin(), waiters.waiting.end(), [&](const Waiters::Waiter* waiter) {
-      // In a sealed partition every change may lower what a waiter waits for.
-      return dropped_ || table_.sealed() || takeable >= waiter->least;
-    });
+    const bool any = std::any_of(waiters.waiting.begin(), waiters.waiting.end(),
+                                 [&](const Waiters::Waiter* waiter) { return all || takeable >= waiter->least; });
     if (any) wake.push_back(&waiters.changed);
   }
   if (fetches_waiting_ > 0) wake.push_back(&cells_put_);
