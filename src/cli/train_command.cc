@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "config/spec.h"
 #include "train/grpo.h"
 #include "train/grpo_config.h"
@@ -43,7 +44,8 @@ absl::Status Train(const TrainArguments& arguments) {
   TDOCK_RETURN_IF_ERROR(config::LoadFile(Env::Real(), spec, arguments.config_path, overrides));
 
   train::Progress progress(train::ProgressOutput::StandardError(), Clock::Real());
-  TDOCK_ASSIGN_OR_RETURN(const train::GrpoResult result, train::RunGrpo(config, {Env::Real(), Clock::Real(), progress}));
+  TDOCK_ASSIGN_OR_RETURN(const train::GrpoResult result,
+                         train::RunGrpo(config, {Env::Real(), Clock::Real(), progress, &InterruptFlag()}));
   std::cout << absl::StrFormat("held-out accuracy  %.3f after the warm-up, %.3f at the end\n", result.warmup_accuracy,
                                result.final_accuracy)
             << "run directory      " << result.run_dir << "\n"
@@ -58,7 +60,8 @@ Command AddTrain(CLI::App& app) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "Trains a model as a configuration file says.");
   command->add_option("config", arguments->config_path, "YAML file with the configuration");
-  command->add_option("overrides", arguments->overrides, "key=value … for any key of the configuration, after the file");
+  command->add_option("overrides", arguments->overrides,
+                      "key=value … for any key of the configuration, after the file");
   command->add_option("--seed", arguments->seed, "Short for seed=…");
   command->add_option("--run-dir", arguments->run_dir, "Short for trainer.run_dir=…");
   command->add_option("--device", arguments->device, "Short for device=…");

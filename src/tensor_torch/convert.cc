@@ -13,9 +13,17 @@ struct Pair {
   at::ScalarType theirs;
 };
 constexpr Pair kPairs[] = {
-    {DType::kBool, at::kBool},   {DType::kU8, at::kByte},   {DType::kI8, at::kChar},     {DType::kI16, at::kShort},
-    {DType::kI32, at::kInt},     {DType::kI64, at::kLong},  {DType::kF16, at::kHalf},    {DType::kBF16, at::kBFloat16},
-    {DType::kF32, at::kFloat},   {DType::kF64, at::kDouble}, {DType::kF8E4M3, at::kFloat8_e4m3fn},
+    {DType::kBool, at::kBool},
+    {DType::kU8, at::kByte},
+    {DType::kI8, at::kChar},
+    {DType::kI16, at::kShort},
+    {DType::kI32, at::kInt},
+    {DType::kI64, at::kLong},
+    {DType::kF16, at::kHalf},
+    {DType::kBF16, at::kBFloat16},
+    {DType::kF32, at::kFloat},
+    {DType::kF64, at::kDouble},
+    {DType::kF8E4M3, at::kFloat8_e4m3fn},
     {DType::kF8E5M2, at::kFloat8_e5m2},
 };
 
@@ -24,7 +32,9 @@ Buffer Share(const at::Tensor& host) {
   return Buffer::Wrap(host.const_data_ptr(), host.nbytes(), std::make_shared<at::Tensor>(host));
 }
 
-Shape RowShape(const at::Tensor& tensor) { return Shape(std::span(tensor.sizes().data(), tensor.sizes().size()).subspan(1)); }
+Shape RowShape(const at::Tensor& tensor) {
+  return Shape(std::span(tensor.sizes().data(), tensor.sizes().size()).subspan(1));
+}
 
 }  // namespace
 

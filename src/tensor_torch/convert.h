@@ -22,8 +22,8 @@ absl::StatusOr<at::Tensor> ValuesOf(const Column& column);
 // if it is not.
 absl::StatusOr<Column> DenseColumn(const at::Tensor& rows);
 
-// A ragged column: row i is the next lengths[i] items of a tensor [items, row shape…]. InvalidArgument where the lengths
-// do not add up to the items.
+// A ragged column: row i is the next lengths[i] items of a tensor [items, row shape…]. InvalidArgument where the
+// lengths do not add up to the items.
 absl::StatusOr<Column> RaggedColumn(const at::Tensor& items, std::span<const int64_t> lengths);
 
 }  // namespace tdock

@@ -75,19 +75,19 @@ absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) 
   const int64_t needed = static_cast<int64_t>(longest) + config.data.max_response_length;
   const int64_t positions = materials.decoder->config().max_positions;
   if (needed <= positions) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a prompt of ", longest, " tokens and an answer of data.max_response_length = ",
-                   config.data.max_response_length, " need ", needed, " positions; the model has ", positions));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a prompt of ", longest, " tokens and an answer of data.max_response_length = ", config.data.max_response_length,
+      " need ", needed, " positions; the model has ", positions));
 }
 
 absl::StatusOr<Materials> Prepare(const GrpoConfig& config, Env& env) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
   Materials materials;
   if (config.model.path.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer, text::CharTokenizer::Create(text::kAdditionAlphabet,
-                                                                            config.model.max_position_embeddings));
-    materials.decoder = std::make_unique<model::Decoder>(model::Decoder::Random(
-        FreshModelConfig(config, *materials.tokenizer), SeedFor(config, kModelSeed), device));
+    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer,
+                           text::CharTokenizer::Create(text::kAdditionAlphabet, config.model.max_position_embeddings));
+    materials.decoder = std::make_unique<model::Decoder>(
+        model::Decoder::Random(FreshModelConfig(config, *materials.tokenizer), SeedFor(config, kModelSeed), device));
   } else {
     TDOCK_ASSIGN_OR_RETURN(materials.tokenizer, text::LoadTokenizer(env, config.model.path));
     TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, model::LoadCheckpoint(env, config.model.path, device));
@@ -116,14 +116,14 @@ class GrpoRun {
         reward_(reward),
         run_(run),
         workers_(WorkerCount(config), [] { at::init_num_threads(); }),
-        engine_options_{.end_token = materials.tokenizer->eos_id(),
-                        .max_rows = config.rollout.max_num_seqs,
-                        .workers = &workers_} {}
+        engine_options_{
+            .end_token = materials.tokenizer->eos_id(), .max_rows = config.rollout.max_num_seqs, .workers = &workers_} {
+  }
 
   absl::Status Run(GrpoResult& result) {
     materials_.decoder->SetTrainable(true);
     TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
-                                    *materials_.decoder, workers_, context_.clock, run_, context_.progress)
+                                    *materials_.decoder, workers_, run_, context_)
                               .status());
     Policy reference{materials_.decoder->Clone()};
     Policy policy{std::move(*materials_.decoder)};
@@ -164,7 +164,8 @@ class GrpoRun {
     stages.push_back({MakeLogProbStage("ref", "ref_log_prob", reference, forward)});
     stages.push_back({MakeLogProbStage("old_log_prob", "old_log_probs", policy, forward)});
     stages.push_back({MakeGrpoAdvantageStage()});
-    stages.push_back({MakeActorStage(policy, actor), config_.data.train_batch_size / config_.actor.ppo_mini_batch_size});
+    stages.push_back(
+        {MakeActorStage(policy, actor), config_.data.train_batch_size / config_.actor.ppo_mini_batch_size});
     return stages;
   }
 
@@ -183,6 +184,7 @@ class GrpoRun {
     const int64_t steps = config_.trainer.total_training_steps;
     context_.progress.Begin("GRPO", steps);
     for (int64_t step = 0; step <= steps; ++step) {
+      TDOCK_RETURN_IF_ERROR(Annotate(context_.CheckStop(), absl::StrCat("GRPO, before step ", step)));
       StepMetrics metrics;
       metrics.Mean("training/global_step", static_cast<double>(step));
       if (step > 0) {
@@ -292,8 +294,8 @@ std::string Grouped(int64_t number) {
 }
 
 absl::StatusOr<GrpoResult> Run(const GrpoConfig& config, RunContext context, reward::Reward& reward) {
-  // Threads share out samples, not operations: those of a small model are too short to be worth a barrier each, and on a
-  // busy machine a barrier waits for a thread that is not running.
+  // Threads share out samples, not operations: those of a small model are too short to be worth a barrier each, and on
+  // a busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
   TDOCK_ASSIGN_OR_RETURN(Materials materials, Prepare(config, context.env));
   GrpoResult result{.run_dir = config.trainer.run_dir};
@@ -312,8 +314,7 @@ absl::StatusOr<GrpoResult> Run(const GrpoConfig& config, RunContext context, rew
                             {"parameters", Grouped(materials.decoder->parameter_count())},
                             {"device", absl::StrCat(config.device, ", ", WorkerCount(config), " threads")}},
                   .problem = ""};
-  const absl::Status status =
-      Guarded([&] { return GrpoRun(config, context, materials, reward, *run).Run(result); });
+  const absl::Status status = Guarded([&] { return GrpoRun(config, context, materials, reward, *run).Run(result); });
   head.problem = std::string(status.message());
   const absl::Status reported = run->WriteReport(head);
   if (!status.ok()) return status;

@@ -5,23 +5,14 @@
 //   feeder ─► rollout ─► reward ─► ref ─► old_log_prob ─► advantage ─► actor (one take per mini-batch)
 #pragma once
 
-#include <memory>
+#include <string>
 
-#include "absl/status/status.h"
-#include "base/clock.h"
-#include "base/env.h"
+#include "absl/status/statusor.h"
 #include "reward/reward.h"
 #include "train/grpo_config.h"
-#include "train/progress.h"
+#include "train/run_context.h"
 
 namespace tdock::train {
-
-// What a run needs from outside. Everything outlives the run.
-struct RunContext {
-  Env& env;
-  Clock& clock;
-  Progress& progress;
-};
 
 struct GrpoResult {
   std::string run_dir;
@@ -31,8 +22,10 @@ struct GrpoResult {
 
 // Trains as `config` says, and leaves a run directory with a checkpoint. A configuration that cannot run (a device that
 // is not there, a model that cannot be read, an answer longer than the model's positions, a folder that is taken) is
-// InvalidArgument or NotFound, before anything is written. An error after that names the stage and the samples; what was
-// written before it stays readable, and the report says how far the run came.
+// InvalidArgument or NotFound, before anything is written. An error after that names the stage and the samples; what
+// was written before it stays readable, and the report says how far the run came.
+//
+// A run that is told to stop is Cancelled, between two steps.
 //
 // `reward` scores the samples; null: ExactMatch. Throws nothing.
 absl::StatusOr<GrpoResult> RunGrpo(const GrpoConfig& config, RunContext context, reward::Reward* reward = nullptr);

@@ -10,7 +10,8 @@ void BindOptim(config::Spec& spec, const std::string& prefix, OptimConfig& c) {
   spec.Float(prefix + ".beta1", &c.beta1, "AdamW's decay of the first moment.").AtLeast(0).LessThan(1);
   spec.Float(prefix + ".beta2", &c.beta2, "AdamW's decay of the second moment.").AtLeast(0).LessThan(1);
   spec.Float(prefix + ".weight_decay", &c.weight_decay, "Decoupled weight decay of matrices.").AtLeast(0);
-  spec.Float(prefix + ".clip_grad", &c.clip_grad, "Largest norm of all gradients together; 0 does not clip.").AtLeast(0);
+  spec.Float(prefix + ".clip_grad", &c.clip_grad, "Largest norm of all gradients together; 0 does not clip.")
+      .AtLeast(0);
   spec.Int(prefix + ".lr_warmup_steps", &c.lr_warmup_steps, "Steps over which the learning rate rises to its peak.")
       .AtLeast(0);
   spec.Choice(prefix + ".lr_scheduler_type", &c.lr_scheduler_type,
@@ -26,7 +27,9 @@ void BindModel(config::Spec& spec, GrpoConfig& c) {
   spec.Int("model.intermediate_size", &c.model.intermediate_size, "Width inside the MLP.").AtLeast(1).AtMost(1 << 20);
   spec.Int("model.num_hidden_layers", &c.model.num_hidden_layers, "Layers.").AtLeast(1).AtMost(1000);
   spec.Int("model.num_attention_heads", &c.model.num_attention_heads, "Query heads.").AtLeast(1).AtMost(1 << 16);
-  spec.Int("model.num_key_value_heads", &c.model.num_key_value_heads, "Key and value heads.").AtLeast(1).AtMost(1 << 16);
+  spec.Int("model.num_key_value_heads", &c.model.num_key_value_heads, "Key and value heads.")
+      .AtLeast(1)
+      .AtMost(1 << 16);
   spec.Int("model.max_position_embeddings", &c.model.max_position_embeddings, "Longest sequence, in tokens.")
       .AtLeast(2)
       .AtMost(1 << 24);
@@ -60,17 +63,22 @@ void BindActor(config::Spec& spec, GrpoConfig& c) {
            "Prompts per optimizer step; each stands for rollout.n samples.")
       .AtLeast(1);
   spec.Int("actor.ppo_micro_batch_size_per_gpu", &c.actor.ppo_micro_batch_size_per_gpu,
-           "Samples in one forward and backward pass, which bounds memory and changes no result; 0: the whole mini-batch.")
+           "Samples in one forward and backward pass, which bounds memory and changes no result; 0: the whole "
+           "mini-batch.")
       .AtLeast(0);
-  spec.Float("actor.clip_ratio_low", &c.actor.clip_ratio_low, "The ratio is clipped at 1 minus this.").AtLeast(0).AtMost(1);
+  spec.Float("actor.clip_ratio_low", &c.actor.clip_ratio_low, "The ratio is clipped at 1 minus this.")
+      .AtLeast(0)
+      .AtMost(1);
   spec.Float("actor.clip_ratio_high", &c.actor.clip_ratio_high, "The ratio is clipped at 1 plus this.").AtLeast(0);
-  spec.Float("actor.kl_loss_coef", &c.actor.kl_loss_coef, "Weight of the KL to the reference model in the loss.").AtLeast(0);
-  spec.Choice("actor.kl_loss_type", &c.actor.kl_loss_type,
-              {{"k1", algo::KlEstimator::kK1},
-               {"abs", algo::KlEstimator::kAbs},
-               {"k2", algo::KlEstimator::kK2},
-               {"k3", algo::KlEstimator::kK3}},
-              "Estimator of the KL: −x, abs(x), x²/2 or eˣ−x−1, where x is the reference's log-probability less the policy's.");
+  spec.Float("actor.kl_loss_coef", &c.actor.kl_loss_coef, "Weight of the KL to the reference model in the loss.")
+      .AtLeast(0);
+  spec.Choice(
+      "actor.kl_loss_type", &c.actor.kl_loss_type,
+      {{"k1", algo::KlEstimator::kK1},
+       {"abs", algo::KlEstimator::kAbs},
+       {"k2", algo::KlEstimator::kK2},
+       {"k3", algo::KlEstimator::kK3}},
+      "Estimator of the KL: −x, abs(x), x²/2 or eˣ−x−1, where x is the reference's log-probability less the policy's.");
   spec.Int("actor.max_row_tokens", &c.actor.max_row_tokens,
            "Samples of one prompt share a forward pass over it in rows of up to this many tokens.")
       .AtLeast(1);
@@ -116,7 +124,8 @@ void Bind(config::Spec& spec, GrpoConfig& c) {
   spec.Int("seed", &c.seed, "Seed of everything random: weights, data order, sampling.").AtLeast(0);
   spec.String("device", &c.device, "cpu, cuda, or cuda:N.").NotEmpty();
   spec.Int("threads", &c.threads,
-           "Threads that work on different samples at the same time; 0: one for each core, or one where the device is a GPU.")
+           "Threads that work on different samples at the same time; 0: one for each core, or one where the device is "
+           "a GPU.")
       .AtLeast(0)
       .AtMost(1024);
   spec.Int("intra_op_threads", &c.intra_op_threads,

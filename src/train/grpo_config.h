@@ -25,7 +25,9 @@ struct OptimConfig {
   AdamWOptions adamw() const {
     return {.beta1 = beta1, .beta2 = beta2, .weight_decay = weight_decay, .clip_grad = clip_grad};
   }
-  LrSchedule schedule(int64_t total_steps) const { return {lr_scheduler_type, lr_warmup_steps, total_steps, min_lr_ratio}; }
+  LrSchedule schedule(int64_t total_steps) const {
+    return {lr_scheduler_type, lr_warmup_steps, total_steps, min_lr_ratio};
+  }
 };
 
 struct GrpoConfig {

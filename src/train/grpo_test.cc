@@ -214,6 +214,30 @@ TEST(Grpo, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
               HasSubstr("need 106 positions; the model has 64"));
 }
 
+TEST(Grpo, ARunToldToStopEndsBeforeItsNextStepAndReportsSo) {
+  const GrpoConfig config = TinyConfig();
+  std::atomic<bool> stop = false;
+  // The reward of step 2 is when somebody presses Ctrl-C.
+  class StoppingReward final : public reward::Reward {
+   public:
+    explicit StoppingReward(std::atomic<bool>& flag) : flag_(flag) {}
+    absl::StatusOr<std::vector<float>> Score(std::span<const reward::Answer> answers) override {
+      flag_ = ++calls_ == 2;
+      return std::vector<float>(answers.size(), 0.0f);
+    }
+
+   private:
+    std::atomic<bool>& flag_;
+    int calls_ = 0;
+  } reward(stop);
+  Progress progress({.write = [](absl::string_view) {}, .columns = [] { return 0; }}, Clock::Real());
+  const absl::Status status = RunGrpo(config, {Env::Real(), Clock::Real(), progress, &stop}, &reward).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(status.message(), "GRPO, before step 3: interrupted");
+  EXPECT_EQ(Metrics(config).back()["step"], 2);
+  EXPECT_THAT(*Env::Real().ReadFile(config.trainer.run_dir + "/report.html"), HasSubstr("before step 3: interrupted"));
+}
+
 TEST(Grpo, AFolderThatHoldsSomethingIsRefused) {
   const GrpoConfig config = TinyConfig();
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), config.trainer.run_dir + "/precious", "data").ok());
@@ -243,8 +267,9 @@ TEST(GrpoConfig, ReportsEveryContradictionAtOnce) {
   GrpoConfig config;
   config::Spec spec;
   Bind(spec, config);
-  const std::string yaml = "data: {train_batch_size: 100}\nactor: {ppo_micro_batch_size_per_gpu: 7}\n"
-                           "model: {num_attention_heads: 5}\n";
+  const std::string yaml =
+      "data: {train_batch_size: 100}\nactor: {ppo_micro_batch_size_per_gpu: 7}\n"
+      "model: {num_attention_heads: 5}\n";
   const std::string message(config::Load(spec, yaml, "run.yaml", {}).message());
   EXPECT_THAT(message, HasSubstr("the mini-batch must divide the batch"));
   EXPECT_THAT(message, HasSubstr("the micro-batch must divide the 256 samples of a mini-batch"));

@@ -47,8 +47,8 @@ at::Tensor Padded(const std::vector<Row>& rows, std::vector<int64_t> Row::*field
   return result;
 }
 
-// A token sees what comes before it in its row and belongs to the prompt or to its own response. Padding is a segment of
-// its own behind everything: nobody sees it, and it sees itself, because a softmax over nothing is not a number.
+// A token sees what comes before it in its row and belongs to the prompt or to its own response. Padding is a segment
+// of its own behind everything: nobody sees it, and it sees itself, because a softmax over nothing is not a number.
 at::Tensor Visible(const at::Tensor& segments_BT) {
   const at::Tensor seer = segments_BT.unsqueeze(2);
   const at::Tensor seen = segments_BT.unsqueeze(1);

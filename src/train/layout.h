@@ -40,12 +40,12 @@ struct Layout {
   at::Tensor targets;     // int64 [N]: the token
 };
 
-// Samples with equal prompts share a row while it has at most `max_row_tokens` tokens, wherever they stand in the list; a
-// row holds at least one sample. Tensors are on `device`.
+// Samples with equal prompts share a row while it has at most `max_row_tokens` tokens, wherever they stand in the list;
+// a row holds at least one sample. Tensors are on `device`.
 Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device);
 
-// The log-probabilities of the response tokens under softmax(logits / temperature), float [N], with gradients where they
-// are enabled. Where `entropy` is given it receives the entropies of those distributions, [N], without gradients.
+// The log-probabilities of the response tokens under softmax(logits / temperature), float [N], with gradients where
+// they are enabled. Where `entropy` is given it receives the entropies of those distributions, [N], without gradients.
 at::Tensor ResponseLogProbs(const model::Decoder& decoder, const Layout& layout, double temperature,
                             at::Tensor* entropy = nullptr);
 

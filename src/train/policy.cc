@@ -36,9 +36,9 @@ absl::StatusOr<at::Tensor> TokenColumn(const Rows& rows, std::span<const int64_t
   for (size_t i = 0; i < order.size(); ++i) {
     const int64_t length = column.Length(static_cast<int64_t>(i));
     if (length == static_cast<int64_t>(samples[i].response.size())) continue;
-    return absl::InvalidArgumentError(absl::StrCat("column '", name, "' of row ",
-                                                   rows.ids()[static_cast<size_t>(order[i])], " has ", length,
-                                                   " values for a response of ", samples[i].response.size(), " tokens"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("column '", name, "' of row ", rows.ids()[static_cast<size_t>(order[i])], " has ", length,
+                     " values for a response of ", samples[i].response.size(), " tokens"));
   }
   TDOCK_ASSIGN_OR_RETURN(const at::Tensor values, ValuesOf(column));
   return values.to(at::kFloat);

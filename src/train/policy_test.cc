@@ -61,8 +61,8 @@ TEST(Policy, GradientsDoNotDependOnHowTheBatchIsCut) {
   for (Workers* workers : {&one, &three}) {
     for (int64_t micro : {0, 1, 2, 5, 100}) {
       for (int64_t max_row_tokens : {1, 64}) {
-        const auto actual = fixture.Gradients(
-            {.workers = *workers, .micro_batch_size = micro, .max_row_tokens = max_row_tokens});
+        const auto actual =
+            fixture.Gradients({.workers = *workers, .micro_batch_size = micro, .max_row_tokens = max_row_tokens});
         for (size_t i = 0; i < expected.size(); ++i) {
           EXPECT_TRUE(at::allclose(actual[i], expected[i], 1e-4, 1e-6)) << "micro-batches of " << micro;
         }

@@ -76,13 +76,13 @@ std::map<std::string, double> StepMetrics::Values() const {
 }
 
 absl::Status StageRunner::Add(const Stage& stage) {
-  return Annotate(dock_.RegisterConsumer(partition_, stage.consumer()), absl::StrCat("stage '", stage.consumer().name, "'"));
+  return Annotate(dock_.RegisterConsumer(partition_, stage.consumer()),
+                  absl::StrCat("stage '", stage.consumer().name, "'"));
 }
 
 absl::Status StageRunner::Run(Stage& stage, int64_t units, StageContext& context) {
   const std::string& name = stage.consumer().name;
-  absl::StatusOr<Taken> taken =
-      dock_.Take({.partition = partition_, .consumer = name, .min = units, .max = units});
+  absl::StatusOr<Taken> taken = dock_.Take({.partition = partition_, .consumer = name, .min = units, .max = units});
   if (absl::IsDeadlineExceeded(taken.status())) taken = absl::FailedPreconditionError(taken.status().message());
   if (!taken.ok()) return Annotate(taken.status(), absl::StrCat("stage '", name, "'"));
   const absl::Status status = Guarded([&] { return RunOn(stage, *taken, context); });

@@ -35,7 +35,8 @@ class StepMetrics {
 };
 
 struct StageOutput {
-  // The columns that the stage writes, a row for each row that it was given, in their order. Empty where it writes none.
+  // The columns that the stage writes, a row for each row that it was given, in their order. Empty where it writes
+  // none.
   Batch columns;
   // The version of the weights that made them, where weights did.
   int64_t weights_version = kNoWeightsVersion;

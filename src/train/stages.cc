@@ -48,7 +48,8 @@ class RolloutStage final : public StageOf {
     for (size_t i = 0; i < rows.size(); ++i) {
       TDOCK_ASSIGN_OR_RETURN(const std::span<const int32_t> tokens, rows.Get<int32_t>(i, "prompt"));
       const bool same_group = i > 0 && rows.groups()[i] == rows.groups()[i - 1];
-      if (same_group && std::equal(tokens.begin(), tokens.end(), prompts.back().tokens.begin(), prompts.back().tokens.end())) {
+      if (same_group &&
+          std::equal(tokens.begin(), tokens.end(), prompts.back().tokens.begin(), prompts.back().tokens.end())) {
         ++prompts.back().samples;
       } else {
         prompts.push_back({{tokens.begin(), tokens.end()}, 1});
@@ -62,7 +63,8 @@ class RolloutStage final : public StageOf {
   }
 
  private:
-  absl::StatusOr<StageOutput> Output(const std::vector<generate::Completion>& completions, StageContext& context) const {
+  absl::StatusOr<StageOutput> Output(const std::vector<generate::Completion>& completions,
+                                     StageContext& context) const {
     std::vector<std::vector<int32_t>> responses;
     std::vector<std::vector<uint8_t>> masks;
     std::vector<std::vector<float>> log_probs;
@@ -93,9 +95,7 @@ class RolloutStage final : public StageOf {
 class RewardStage final : public StageOf {
  public:
   RewardStage(reward::Reward& reward, const text::Tokenizer& tokenizer)
-      : StageOf({.name = "reward",
-                 .reads = {"prompt_text", "truth", "responses", "finished"},
-                 .writes = {"rewards"}}),
+      : StageOf({.name = "reward", .reads = {"prompt_text", "truth", "responses", "finished"}, .writes = {"rewards"}}),
         reward_(reward),
         tokenizer_(tokenizer) {}
 
@@ -132,8 +132,7 @@ class LogProbStage final : public StageOf {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
     StageOutput output{.columns = {}, .weights_version = policy_.version};
     TDOCK_RETURN_IF_ERROR(output.columns.Add(
-        consumer().writes[0],
-        RaggedColumn(LogProbs(policy_.decoder, samples, forward_), ResponseLengths(samples))));
+        consumer().writes[0], RaggedColumn(LogProbs(policy_.decoder, samples, forward_), ResponseLengths(samples))));
     return output;
   }
 
@@ -170,7 +169,7 @@ class GrpoAdvantageStage final : public StageOf {
 
 // The columns of a mini-batch, as flat vectors over its response tokens, on the policy's device.
 struct MiniBatch {
-  std::vector<Sequence> samples;  // those of one prompt next to each other
+  std::vector<Sequence> samples;                              // those of one prompt next to each other
   at::Tensor mask, old_log_probs, ref_log_probs, advantages;  // [N]
   bool fresh = false;  // the old log-probabilities are those of the weights as they are now
 };
@@ -223,8 +222,9 @@ class ActorStage final : public StageOf {
     const double lr = options_.lr * options_.schedule.Factor(context.step - 1);
     const double grad_norm = optimizer_.Step(lr);
     if (!std::isfinite(grad_norm)) {
-      return absl::InternalError(absl::StrCat("the norm of the gradients is ", grad_norm,
-                                              "; a lower actor.optim.lr or a larger actor.kl_loss_coef may keep it finite"));
+      return absl::InternalError(
+          absl::StrCat("the norm of the gradients is ", grad_norm,
+                       "; a lower actor.optim.lr or a larger actor.kl_loss_coef may keep it finite"));
     }
     ++policy_.version;
     context.metrics.Mean("actor/grad_norm", grad_norm);
@@ -236,7 +236,7 @@ class ActorStage final : public StageOf {
  private:
   // What one micro-batch adds to the figures of the step.
   struct Figures {
-    double tokens = 0;  // unmasked
+    double tokens = 0;                                                      // unmasked
     double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, ppo_kl = 0;  // sums over tokens
     double fresh_ratio_deviation = -1;
   };
@@ -264,8 +264,7 @@ class ActorStage final : public StageOf {
                .clipped = sum(policy_loss.clipped.to(at::kFloat)),
                .ppo_kl = sum(old_log_probs - log_probs)};
     if (batch.fresh) {
-      figures.fresh_ratio_deviation =
-          (policy_loss.ratio - 1).abs().masked_fill(mask == 0, 0.0).max().item<double>();
+      figures.fresh_ratio_deviation = (policy_loss.ratio - 1).abs().masked_fill(mask == 0, 0.0).max().item<double>();
     }
     return loss;
   }

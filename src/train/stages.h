@@ -57,7 +57,8 @@ struct ActorOptions {
 // gradients are noisier.
 std::unique_ptr<Stage> MakeActorStage(Policy& policy, const ActorOptions& options);
 
-// A response as text. A special token inside it shows up as such, so that nothing that it hides can look like an answer.
+// A response as text. A special token inside it shows up as such, so that nothing that it hides can look like an
+// answer.
 absl::StatusOr<std::string> ResponseText(const text::Tokenizer& tokenizer, std::span<const int32_t> response,
                                          bool finished);
 

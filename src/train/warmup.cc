@@ -21,7 +21,8 @@ constexpr uint64_t kOrderSeed = 0x5f7;
 
 // One step on some problems; adds loss and gradient norm to the metrics.
 absl::Status TrainOn(const std::vector<EncodedProblem>& problems, const std::vector<int64_t>& chosen,
-                     const ForwardOptions& forward, double lr, const model::Decoder& decoder, AdamW& optimizer, Metrics& metrics) {
+                     const ForwardOptions& forward, double lr, const model::Decoder& decoder, AdamW& optimizer,
+                     Metrics& metrics) {
   std::vector<Sequence> samples;
   for (int64_t index : chosen) {
     const EncodedProblem& problem = problems[static_cast<size_t>(index)];
@@ -47,8 +48,8 @@ absl::Status TrainOn(const std::vector<EncodedProblem>& problems, const std::vec
 }  // namespace
 
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
-                                  const ProblemSet& validation, const model::Decoder& decoder, Workers& workers, Clock& clock,
-                                  RunDirectory& run, Progress& progress) {
+                                  const ProblemSet& validation, const model::Decoder& decoder, Workers& workers,
+                                  RunDirectory& run, const RunContext& context) {
   const auto& options = config.warmup;
   const ForwardOptions forward = {.workers = workers, .max_row_tokens = config.actor.max_row_tokens};
   const generate::Engine engine(
@@ -58,17 +59,18 @@ absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenize
   text::ShuffledIndexes order(static_cast<int64_t>(train.encoded.size()),
                               DeriveSeed(static_cast<uint64_t>(config.seed), kOrderSeed));
 
-  progress.Begin("warm-up", options.max_steps);
+  context.progress.Begin("warm-up", options.max_steps);
   for (int64_t step = 0;; ++step) {
+    TDOCK_RETURN_IF_ERROR(Annotate(context.CheckStop(), absl::StrCat("warm-up, before step ", step)));
     Metrics metrics;
-    const absl::Time begun = clock.Now();
+    const absl::Time begun = context.clock.Now();
     if (step > 0) {
       if (absl::Status status = TrainOn(train.encoded, order.Next(options.batch_size), forward,
                                         options.optim.lr * schedule.Factor(step - 1), decoder, optimizer, metrics);
           !status.ok()) {
         return Annotate(status, absl::StrCat("warm-up, step ", step));
       }
-      metrics["timing_s/step"] = absl::ToDoubleSeconds(clock.Now() - begun);
+      metrics["timing_s/step"] = absl::ToDoubleSeconds(context.clock.Now() - begun);
     }
     const bool last = step == options.max_steps;
     if (last || step % options.test_freq == 0) {
@@ -81,10 +83,10 @@ absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenize
     Progress::Figures figures;
     if (metrics.contains("sft/loss")) figures.emplace_back("loss", metrics["sft/loss"]);
     if (metrics.contains("sft/val_accuracy")) figures.emplace_back("accuracy", metrics["sft/val_accuracy"]);
-    progress.Update(step, figures);
+    context.progress.Update(step, figures);
     const bool reached = metrics.contains("sft/val_accuracy") && metrics["sft/val_accuracy"] >= options.target_accuracy;
     if (!last && !reached) continue;
-    progress.End(reached ? "reached the target" : "used up its steps");
+    context.progress.End(reached ? "reached the target" : "used up its steps");
     return step;
   }
 }
