@@ -39,6 +39,10 @@ int WorkerCount(const GrpoConfig& config) {
   return config.device == "cpu" ? static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)) : 1;
 }
 
+int64_t MaxRowTokens(const GrpoConfig& config, const model::Decoder& decoder) {
+  return config.actor.max_row_tokens > 0 ? config.actor.max_row_tokens : decoder.config().hidden_size / 3;
+}
+
 // Everything that a run reads before it writes anything.
 struct Materials {
   std::unique_ptr<text::Tokenizer> tokenizer;
@@ -123,7 +127,7 @@ class GrpoRun {
   absl::Status Run(GrpoResult& result) {
     materials_.decoder->SetTrainable(true);
     TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
-                                    *materials_.decoder, workers_, run_, context_)
+                                    *materials_.decoder, WarmupForward(), run_, context_)
                               .status());
     Policy reference{materials_.decoder->Clone()};
     Policy policy{std::move(*materials_.decoder)};
@@ -140,11 +144,15 @@ class GrpoRun {
     int64_t takes = 1;
   };
 
+  ForwardOptions WarmupForward() {
+    return {.workers = workers_, .max_row_tokens = MaxRowTokens(config_, *materials_.decoder)};
+  }
+
   std::vector<Placed> MakeStages(Policy& policy, const Policy& reference) {
     const ForwardOptions forward = {.workers = workers_,
                                     .temperature = config_.rollout.temperature,
                                     .micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
-                                    .max_row_tokens = config_.actor.max_row_tokens};
+                                    .max_row_tokens = MaxRowTokens(config_, policy.decoder)};
     ActorOptions actor = {.forward = forward,
                           .clip_ratio_low = config_.actor.clip_ratio_low,
                           .clip_ratio_high = config_.actor.clip_ratio_high,

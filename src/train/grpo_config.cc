@@ -80,8 +80,9 @@ void BindActor(config::Spec& spec, GrpoConfig& c) {
        {"k3", algo::KlEstimator::kK3}},
       "Estimator of the KL: −x, abs(x), x²/2 or eˣ−x−1, where x is the reference's log-probability less the policy's.");
   spec.Int("actor.max_row_tokens", &c.actor.max_row_tokens,
-           "Samples of one prompt share a forward pass over it in rows of up to this many tokens.")
-      .AtLeast(1);
+           "Samples are packed into rows of up to this many tokens, in which those of one prompt share it; changes no "
+           "result; 0: a third of the model's width, where attention is a small part of the work.")
+      .AtLeast(0);
   BindOptim(spec, "actor.optim", c.actor.optim);
   spec.Check({"actor.ppo_mini_batch_size", "data.train_batch_size"}, [&c]() -> std::vector<std::string> {
     if (c.data.train_batch_size % c.actor.ppo_mini_batch_size == 0) return {};

@@ -77,7 +77,7 @@ struct GrpoConfig {
     double clip_ratio_high = 0.2;
     double kl_loss_coef = 0.02;
     algo::KlEstimator kl_loss_type = algo::KlEstimator::kK3;
-    int64_t max_row_tokens = 64;
+    int64_t max_row_tokens = 0;
     OptimConfig optim;
   } actor;
 

@@ -10,32 +10,76 @@
 namespace tdock::train {
 namespace {
 
+// Four numbers for each token of a row.
 struct Row {
   std::vector<int64_t> tokens, positions;
-  std::vector<int64_t> segments;  // 0: the prompt; k: the k-th response
-  int64_t responses = 0;
+  std::vector<int64_t> prompts;    // which prompt of the row it belongs to
+  std::vector<int64_t> responses;  // 0: to the prompt itself; k: to its k-th response in this row
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  void Add(std::span<const int32_t> ids, int64_t position, int64_t prompt, int64_t response) {
+    for (int32_t id : ids) {
+      tokens.push_back(id);
+      positions.push_back(position++);
+      prompts.push_back(prompt);
+      responses.push_back(response);
+    }
+  }
 };
-
-absl::string_view PromptBytes(const Sequence& sample) {
-  return {reinterpret_cast<const char*>(sample.prompt.data()), sample.prompt.size_bytes()};
-}
-
-int64_t Size(std::span<const int32_t> tokens) { return static_cast<int64_t>(tokens.size()); }
 
 // A place in a row that predicts a response token. Rows get their width only when all are known.
 struct Place {
   int64_t row, column;
 };
 
-Row StartRow(const Sequence& sample) {
-  Row row;
-  for (int64_t i = 0; i < Size(sample.prompt); ++i) {
-    row.tokens.push_back(sample.prompt[static_cast<size_t>(i)]);
-    row.positions.push_back(i);
-    row.segments.push_back(0);
-  }
-  return row;
+int64_t Size(std::span<const int32_t> tokens) { return static_cast<int64_t>(tokens.size()); }
+
+absl::string_view PromptBytes(const Sequence& sample) {
+  return {reinterpret_cast<const char*>(sample.prompt.data()), sample.prompt.size_bytes()};
 }
+
+// Fills rows with samples, one after another.
+class RowPacker {
+ public:
+  explicit RowPacker(int64_t max_row_tokens) : max_row_tokens_(max_row_tokens) {}
+
+  void Add(const Sequence& sample) {
+    const std::span<const int32_t> fed = sample.response.first(sample.response.size() - 1);
+    const auto [entry, is_new] = open_prompts_.try_emplace(PromptBytes(sample));
+    OpenPrompt& open = entry->second;
+    if (is_new || rows_[open.row].size() + Size(fed) > max_row_tokens_) {
+      if (rows_.empty() || rows_.back().size() + Size(sample.prompt) + Size(fed) > max_row_tokens_)
+        rows_.emplace_back();
+      Row& row = rows_.back();
+      open = {.row = rows_.size() - 1, .prompt = prompts_++, .last_column = row.size() + Size(sample.prompt) - 1};
+      row.Add(sample.prompt, 0, open.prompt, 0);
+    }
+    Row& row = rows_[open.row];
+    places_.push_back({static_cast<int64_t>(open.row), open.last_column});
+    for (int64_t i = 0; i < Size(fed); ++i) places_.push_back({static_cast<int64_t>(open.row), row.size() + i});
+    row.Add(fed, Size(sample.prompt), open.prompt, ++open.responses);
+    width_ = std::max(width_, row.size());
+  }
+
+  const std::vector<Row>& rows() const { return rows_; }
+  const std::vector<Place>& places() const { return places_; }
+  int64_t width() const { return width_; }
+
+ private:
+  struct OpenPrompt {
+    size_t row = 0;
+    int64_t prompt = 0;       // its number
+    int64_t last_column = 0;  // of its last token
+    int64_t responses = 0;    // so far
+  };
+
+  const int64_t max_row_tokens_;
+  absl::flat_hash_map<absl::string_view, OpenPrompt> open_prompts_;  // by their tokens
+  int64_t prompts_ = 0;
+  std::vector<Row> rows_;
+  std::vector<Place> places_;  // of each response token
+  int64_t width_ = 0;
+};
 
 at::Tensor Padded(const std::vector<Row>& rows, std::vector<int64_t> Row::*field, int64_t width, int64_t padding) {
   at::Tensor result = at::full({static_cast<int64_t>(rows.size()), width}, padding, at::kLong);
@@ -47,51 +91,17 @@ at::Tensor Padded(const std::vector<Row>& rows, std::vector<int64_t> Row::*field
   return result;
 }
 
-// A token sees what comes before it in its row and belongs to the prompt or to its own response. Padding is a segment
-// of its own behind everything: nobody sees it, and it sees itself, because a softmax over nothing is not a number.
-at::Tensor Visible(const at::Tensor& segments_BT) {
-  const at::Tensor seer = segments_BT.unsqueeze(2);
-  const at::Tensor seen = segments_BT.unsqueeze(1);
-  const at::Tensor earlier = at::ones({segments_BT.size(1), segments_BT.size(1)}, at::kBool).tril();
-  return (((seen == 0) | (seen == seer)) & earlier).unsqueeze(1);
+// Padding is a prompt of its own: nobody else sees it, and it sees itself, because a softmax over nothing is not a
+// number.
+at::Tensor Visible(const std::vector<Row>& rows, int64_t width) {
+  const at::Tensor prompts_BT = Padded(rows, &Row::prompts, width, -1);
+  const at::Tensor responses_BT = Padded(rows, &Row::responses, width, 0);
+  const at::Tensor same_prompt = prompts_BT.unsqueeze(2) == prompts_BT.unsqueeze(1);
+  const at::Tensor seen = responses_BT.unsqueeze(1);
+  const at::Tensor in_history = (seen == 0) | (seen == responses_BT.unsqueeze(2));
+  const at::Tensor not_later = at::ones({width, width}, at::kBool).tril();
+  return (same_prompt & in_history & not_later).unsqueeze(1);
 }
-
-// Fills rows with samples, one after another.
-class RowPacker {
- public:
-  explicit RowPacker(int64_t max_row_tokens) : max_row_tokens_(max_row_tokens) {}
-
-  void Add(const Sequence& sample) {
-    const int64_t fed = Size(sample.response) - 1;
-    const auto [open, is_new] = open_rows_.try_emplace(PromptBytes(sample), rows_.size());
-    if (is_new || static_cast<int64_t>(rows_[open->second].tokens.size()) + fed > max_row_tokens_) {
-      open->second = rows_.size();
-      rows_.push_back(StartRow(sample));
-    }
-    const auto row_index = static_cast<int64_t>(open->second);
-    Row& row = rows_[open->second];
-    ++row.responses;
-    places_.push_back({row_index, Size(sample.prompt) - 1});
-    for (int64_t i = 0; i < fed; ++i) {
-      places_.push_back({row_index, static_cast<int64_t>(row.tokens.size())});
-      row.tokens.push_back(sample.response[static_cast<size_t>(i)]);
-      row.positions.push_back(Size(sample.prompt) + i);
-      row.segments.push_back(row.responses);
-    }
-    width_ = std::max(width_, static_cast<int64_t>(row.tokens.size()));
-  }
-
-  const std::vector<Row>& rows() const { return rows_; }
-  const std::vector<Place>& places() const { return places_; }
-  int64_t width() const { return width_; }
-
- private:
-  const int64_t max_row_tokens_;
-  absl::flat_hash_map<absl::string_view, size_t> open_rows_;  // by prompt
-  std::vector<Row> rows_;
-  std::vector<Place> places_;  // of each response token
-  int64_t width_ = 0;
-};
 
 }  // namespace
 
@@ -108,9 +118,8 @@ Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, con
   const int64_t width = packer.width();
   std::vector<int64_t> predictors;
   for (const Place& place : packer.places()) predictors.push_back(place.row * width + place.column);
-  const int64_t padding_segment = -1;
   return {{Padded(rows, &Row::tokens, width, 0).to(device), Padded(rows, &Row::positions, width, 0).to(device),
-           Visible(Padded(rows, &Row::segments, width, padding_segment)).to(device)},
+           Visible(rows, width).to(device)},
           at::tensor(predictors, at::kLong).to(device),
           at::tensor(targets, at::kLong).to(device)};
 }

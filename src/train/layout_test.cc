@@ -63,21 +63,24 @@ at::Tensor LogProbsOneByOne(const model::Decoder& decoder, const std::vector<Seq
 }
 
 TEST(Layout, IsWhatItsHeaderDraws) {
-  const std::vector<int32_t> prompt = {5, 6, 7}, abc = {1, 2, 3}, de = {4, 8}, f = {9};
-  const std::vector<Sequence> samples = {{prompt, abc}, {prompt, de}, {prompt, f}};
-  const Layout layout = MakeLayout(samples, 64, at::kCPU);
-  EXPECT_TRUE(at::equal(layout.batch.tokens, at::tensor({5, 6, 7, 1, 2, 4}, at::kLong).unsqueeze(0)));
-  EXPECT_TRUE(at::equal(layout.batch.positions, at::tensor({0, 1, 2, 3, 4, 3}, at::kLong).unsqueeze(0)));
-  EXPECT_TRUE(at::equal(layout.predictors, at::tensor({2, 3, 4, 2, 5, 2}, at::kLong)));
-  EXPECT_TRUE(at::equal(layout.targets, at::tensor({1, 2, 3, 4, 8, 9}, at::kLong)));
-  const at::Tensor visible = at::tensor({1, 0, 0, 0, 0, 0,  //
-                                         1, 1, 0, 0, 0, 0,  //
-                                         1, 1, 1, 0, 0, 0,  //
-                                         1, 1, 1, 1, 0, 0,  //
-                                         1, 1, 1, 1, 1, 0,  //
-                                         1, 1, 1, 0, 0, 1},
+  const std::vector<int32_t> p567 = {5, 6, 7}, p8 = {8}, abc = {1, 2, 3}, de = {4, 5}, f = {9}, gh = {10, 2};
+  // The samples of one prompt need not be neighbours.
+  const std::vector<Sequence> samples = {{p567, abc}, {p567, de}, {p8, gh}, {p567, f}};
+  const Layout layout = MakeLayout(samples, 8, at::kCPU);
+  EXPECT_TRUE(at::equal(layout.batch.tokens, at::tensor({5, 6, 7, 1, 2, 4, 8, 10}, at::kLong).unsqueeze(0)));
+  EXPECT_TRUE(at::equal(layout.batch.positions, at::tensor({0, 1, 2, 3, 4, 3, 0, 1}, at::kLong).unsqueeze(0)));
+  EXPECT_TRUE(at::equal(layout.predictors, at::tensor({2, 3, 4, 2, 5, 6, 7, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(layout.targets, at::tensor({1, 2, 3, 4, 5, 10, 2, 9}, at::kLong)));
+  const at::Tensor visible = at::tensor({1, 0, 0, 0, 0, 0, 0, 0,  //
+                                         1, 1, 0, 0, 0, 0, 0, 0,  //
+                                         1, 1, 1, 0, 0, 0, 0, 0,  //
+                                         1, 1, 1, 1, 0, 0, 0, 0,  //
+                                         1, 1, 1, 1, 1, 0, 0, 0,  //
+                                         1, 1, 1, 0, 0, 1, 0, 0,  //
+                                         0, 0, 0, 0, 0, 0, 1, 0,  //
+                                         0, 0, 0, 0, 0, 0, 1, 1},
                                         at::kLong)
-                                 .view({6, 6});
+                                 .view({8, 8});
   EXPECT_TRUE(at::equal(layout.batch.visible[0][0].to(at::kLong), visible));
 }
 

@@ -11,7 +11,6 @@
 #include "text/shuffled_indexes.h"
 #include "train/layout.h"
 #include "train/optimizer.h"
-#include "train/policy.h"
 
 namespace tdock::train {
 namespace {
@@ -48,12 +47,11 @@ absl::Status TrainOn(const std::vector<EncodedProblem>& problems, const std::vec
 }  // namespace
 
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
-                                  const ProblemSet& validation, const model::Decoder& decoder, Workers& workers,
-                                  RunDirectory& run, const RunContext& context) {
+                                  const ProblemSet& validation, const model::Decoder& decoder,
+                                  const ForwardOptions& forward, RunDirectory& run, const RunContext& context) {
   const auto& options = config.warmup;
-  const ForwardOptions forward = {.workers = workers, .max_row_tokens = config.actor.max_row_tokens};
   const generate::Engine engine(
-      decoder, {.end_token = tokenizer.eos_id(), .max_rows = config.rollout.max_num_seqs, .workers = &workers});
+      decoder, {.end_token = tokenizer.eos_id(), .max_rows = config.rollout.max_num_seqs, .workers = &forward.workers});
   AdamW optimizer(decoder.parameters(), options.optim.adamw());
   const LrSchedule schedule = options.optim.schedule(options.max_steps);
   text::ShuffledIndexes order(static_cast<int64_t>(train.encoded.size()),

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "base/workers.h"
 #include "model/decoder.h"
 #include "text/tokenizer.h"
 #include "train/evaluate.h"
 #include "train/grpo_config.h"
+#include "train/policy.h"
 #include "train/run_context.h"
 #include "train/run_directory.h"
 
@@ -22,7 +22,7 @@ struct ProblemSet {
 // greedy accuracy on `validation` reaches the target or the steps are used up. The accuracy is also measured before the
 // first step. Logs phase "warmup". Returns the steps taken. Internal where the loss stops being finite.
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
-                                  const ProblemSet& validation, const model::Decoder& decoder, Workers& workers,
-                                  RunDirectory& run, const RunContext& context);
+                                  const ProblemSet& validation, const model::Decoder& decoder,
+                                  const ForwardOptions& forward, RunDirectory& run, const RunContext& context);
 
 }  // namespace tdock::train
