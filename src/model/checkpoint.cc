@@ -1,10 +1,11 @@
 #include "model/checkpoint.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <sstream>
+#include <iterator>
+#include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,42 +18,39 @@ namespace {
 
 constexpr size_t kNamesShown = 10;
 
-std::string Listed(const std::vector<std::string>& names) {
+template <class Names>
+std::string Listed(const Names& names) {
   const size_t shown = std::min(names.size(), kNamesShown);
-  std::string text = absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", ");
+  std::string text = absl::StrJoin(names.begin(), std::next(names.begin(), static_cast<std::ptrdiff_t>(shown)), ", ");
   if (names.size() > shown) absl::StrAppend(&text, " and ", names.size() - shown, " more");
   return text;
 }
 
-std::string ShapeText(at::IntArrayRef shape) { return absl::StrCat("[", absl::StrJoin(shape.vec(), ", "), "]"); }
+std::string ShapeText(at::IntArrayRef shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
-absl::Status CopyWeights(const SafetensorsFile& file, const Decoder& decoder) {
-  std::vector<std::string> missing, unexpected, misshapen;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-  const auto weights = decoder.NamedWeights();
-  for (const auto& [name, weight] : weights) {
+// Whether the file holds what the configuration asks for, and nothing else.
+absl::Status CheckWeights(const SafetensorsFile& file, const ModelConfig& config) {
+  std::vector<std::string> missing, misshapen;
+  const std::vector<std::string> names = file.names();
+  std::set<std::string> unexpected(names.begin(), names.end());
+  for (const auto& [name, shape] : Decoder::WeightShapes(config)) {
     const absl::StatusOr<at::Tensor> stored = file.Get(name);
     if (!stored.ok()) {
       missing.push_back(name);
-    } else if (stored->sizes() != weight.sizes()) {
-      misshapen.push_back(absl::StrCat(name, " is ", ShapeText(stored->sizes()), ", config.json makes it ",
-                                       ShapeText(weight.sizes())));
-    } else {
-      copies.emplace_back(weight, *stored);
+      continue;
     }
-  }
-  for (const std::string& name : file.names()) {
-    const bool known = std::any_of(weights.begin(), weights.end(), [&](const auto& w) { return w.first == name; });
-    if (!known) unexpected.push_back(name);
+    unexpected.erase(name);
+    if (stored->sizes() != shape) {
+      misshapen.push_back(
+          absl::StrCat(name, " is ", ShapeText(stored->sizes()), ", config.json makes it ", ShapeText(shape)));
+    }
   }
   std::vector<std::string> complaints;
   if (!missing.empty()) complaints.push_back(absl::StrCat("missing weights: ", Listed(missing)));
   if (!unexpected.empty()) complaints.push_back(absl::StrCat("unexpected weights: ", Listed(unexpected)));
   if (!misshapen.empty()) complaints.push_back(absl::StrCat("wrong shapes: ", Listed(misshapen)));
-  if (!complaints.empty()) return absl::InvalidArgumentError(absl::StrJoin(complaints, "; "));
-  at::NoGradGuard no_grad;
-  for (auto& [weight, stored] : copies) weight.copy_(stored);
-  return absl::OkStatus();
+  if (complaints.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(complaints, "; "));
 }
 
 }  // namespace
@@ -64,13 +62,17 @@ absl::StatusOr<Decoder> LoadCheckpoint(Env& env, const std::string& folder, cons
   const absl::StatusOr<ModelConfig> config = ParseModelConfig(json);
   if (!config.ok()) return Annotate(config.status(), config_path);
   if (!env.Exists(weights_path) && env.Exists(weights_path + ".index.json")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder, ": weights in several files (model.safetensors.index.json) are not supported; save them as ",
-                     "one model.safetensors"));
+    return absl::InvalidArgumentError(absl::StrCat(folder,
+                                                   ": weights in several files (model.safetensors.index.json) are not "
+                                                   "supported; save them as one model.safetensors"));
   }
   TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, weights_path));
-  Decoder decoder = Decoder::Random(*config, /*seed=*/0, device);
-  if (absl::Status status = CopyWeights(file, decoder); !status.ok()) return Annotate(status, weights_path);
+  if (absl::Status status = CheckWeights(file, *config); !status.ok()) return Annotate(status, weights_path);
+  Decoder decoder = Decoder::Uninitialised(*config, device);
+  for (auto& [name, weight] : decoder.NamedWeights()) {
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, file.Get(name));
+    weight.copy_(stored);
+  }
   return decoder;
 }
 

@@ -1,16 +1,29 @@
 #include "model/config.h"
 
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "model/json_text.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::model {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int kMaxJsonDepth = 32;
+
+// Bounds of the sizes: the bytes of the largest weight can be counted in 64 bits, and what is made before the weights
+// are known to exist (a list of layers) or beside them (a table of positions) fits a machine's memory.
+constexpr int64_t kMaxSize = int64_t{1} << 24;
+constexpr int64_t kMaxHeads = int64_t{1} << 16;
+constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
+constexpr int64_t kMaxPositions = int64_t{1} << 22;
+constexpr int64_t kMaxLayers = int64_t{1} << 14;
 
 // Reads typed keys of a JSON object and keeps the first complaint.
 class KeyReader {
@@ -40,7 +53,7 @@ class KeyReader {
     return object_.at(key).get<bool>();
   }
 
-  std::string String(const char* key, std::optional<std::string> fallback = std::nullopt) {
+  std::string String(const char* key, const std::optional<std::string>& fallback = std::nullopt) {
     if (!Has(key)) return Missing(key, fallback);
     if (!object_.at(key).is_string()) return Wrong<std::string>(key, "a string");
     return object_.at(key).get<std::string>();
@@ -54,8 +67,8 @@ class KeyReader {
     return Int(key);
   }
 
-  void Complain(std::string message) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(std::move(message));
+  void Complain(absl::string_view message) {
+    if (status_.ok()) status_ = absl::InvalidArgumentError(message);
   }
 
   const absl::Status& status() const { return status_; }
@@ -77,23 +90,46 @@ class KeyReader {
   absl::Status status_;
 };
 
-// `transformers` writes the rope's parameters as top-level keys up to version 4, and under rope_parameters from 5 on.
+// `transformers` writes the rope's parameters as top-level keys up to version 4, and under rope_parameters from 5 on. A
+// file may have both, as long as they agree.
 void ReadRope(const Json& json, KeyReader& keys, ModelConfig& config) {
+  std::optional<double> theta;
+  const auto read = [&](KeyReader& from) {
+    if (from.Float("partial_rotary_factor", 1.0) != 1.0) from.Complain("'partial_rotary_factor' is not supported");
+    if (!from.Has("rope_theta")) return;
+    const double value = from.Float("rope_theta");
+    if (theta && *theta != value) {
+      from.Complain(absl::StrCat("rope_theta is ", *theta, " in one place and ", value, " in another"));
+    }
+    theta = value;
+  };
+  read(keys);
   for (const char* where : {"rope_parameters", "rope_scaling"}) {
     if (!keys.Has(where)) continue;
     if (!json.at(where).is_object()) return keys.Complain(absl::StrCat("key '", where, "' must be an object"));
     KeyReader rope(json.at(where));
     const std::string type = rope.String("rope_type", rope.String("type", "default"));
     if (type != "default") {
-      keys.Complain(absl::StrCat("rope type '", type, "' is not supported; supported is 'default'"));
+      rope.Complain(absl::StrCat("rope type '", type, "' is not supported; supported is 'default'"));
     }
-    config.rope_theta = rope.Float("rope_theta", config.rope_theta);
+    read(rope);
     if (!rope.status().ok()) keys.Complain(absl::StrCat(where, ": ", rope.status().message()));
   }
-  config.rope_theta = keys.Float("rope_theta", config.rope_theta);
+  config.rope_theta = theta.value_or(config.rope_theta);
 }
 
-void ReadArchitecture(KeyReader& keys, ModelConfig& config) {
+void RefuseOtherLayers(const Json& json, KeyReader& keys) {
+  if (!keys.Has("layer_types")) return;
+  const Json& types = json.at("layer_types");
+  if (!types.is_array()) return keys.Complain("key 'layer_types' must be a list");
+  for (const Json& type : types) {
+    if (type == "full_attention") continue;
+    return keys.Complain(
+        absl::StrCat("layer type ", type.dump().substr(0, 80), " is not supported; supported is \"full_attention\""));
+  }
+}
+
+void ReadArchitecture(const Json& json, KeyReader& keys, ModelConfig& config) {
   const std::string type = keys.String("model_type");
   if (type == "llama") {
     config.architecture = Architecture::kLlama;
@@ -105,6 +141,7 @@ void ReadArchitecture(KeyReader& keys, ModelConfig& config) {
     config.architecture = Architecture::kQwen2;
     config.qkv_bias = true;
     if (keys.Bool("use_sliding_window", false)) keys.Complain("'use_sliding_window': true is not supported");
+    RefuseOtherLayers(json, keys);
   } else if (keys.status().ok()) {
     keys.Complain(absl::StrCat("model_type '", type, "' is not supported; supported are 'llama' and 'qwen2'"));
   }
@@ -119,20 +156,18 @@ void ReadArchitecture(KeyReader& keys, ModelConfig& config) {
 
 absl::Status Validate(const ModelConfig& c) {
   std::vector<std::string> wrong;
-  const auto at_least_one = [&](absl::string_view key, int64_t value) {
-    // The upper bound keeps every product of two sizes inside 64 bits.
-    if (value < 1 || value > (int64_t{1} << 31)) {
-      wrong.push_back(absl::StrCat(key, " must be between 1 and 2^31, not ", value));
-    }
+  const auto within = [&](absl::string_view key, int64_t value, int64_t most) {
+    if (value >= 1 && value <= most) return;
+    wrong.push_back(absl::StrCat(key, " must be between 1 and ", most, ", not ", value));
   };
-  at_least_one("vocab_size", c.vocab_size);
-  at_least_one("hidden_size", c.hidden_size);
-  at_least_one("intermediate_size", c.intermediate_size);
-  at_least_one("num_hidden_layers", c.num_layers);
-  at_least_one("num_attention_heads", c.num_heads);
-  at_least_one("num_key_value_heads", c.num_kv_heads);
-  at_least_one("head_dim", c.head_dim);
-  at_least_one("max_position_embeddings", c.max_positions);
+  within("vocab_size", c.vocab_size, kMaxSize);
+  within("hidden_size", c.hidden_size, kMaxSize);
+  within("intermediate_size", c.intermediate_size, kMaxSize);
+  within("num_hidden_layers", c.num_layers, kMaxLayers);
+  within("num_attention_heads", c.num_heads, kMaxHeads);
+  within("num_key_value_heads", c.num_kv_heads, kMaxHeads);
+  within("head_dim", c.head_dim, kMaxHeadDim);
+  within("max_position_embeddings", c.max_positions, kMaxPositions);
   if (wrong.empty() && c.num_heads % c.num_kv_heads != 0) {
     wrong.push_back(absl::StrCat("num_attention_heads (", c.num_heads, ") must be a multiple of num_key_value_heads (",
                                  c.num_kv_heads, ")"));
@@ -140,12 +175,13 @@ absl::Status Validate(const ModelConfig& c) {
   if (wrong.empty() && c.head_dim % 2 != 0) {
     wrong.push_back(absl::StrCat("head_dim must be even for the rotary embedding, not ", c.head_dim));
   }
-  if (!(c.rms_norm_eps > 0)) wrong.push_back(absl::StrCat("rms_norm_eps must be positive, not ", c.rms_norm_eps));
-  if (!(c.rope_theta > 0)) wrong.push_back(absl::StrCat("rope_theta must be positive, not ", c.rope_theta));
+  const auto positive = [](double value) { return value > 0 && std::isfinite(value); };
+  if (!positive(c.rms_norm_eps)) wrong.push_back(absl::StrCat("rms_norm_eps must be positive, not ", c.rms_norm_eps));
+  if (!positive(c.rope_theta)) wrong.push_back(absl::StrCat("rope_theta must be positive, not ", c.rope_theta));
   for (const auto& [key, id] : {std::pair("bos_token_id", c.bos_token_id), std::pair("eos_token_id", c.eos_token_id),
                                 std::pair("pad_token_id", c.pad_token_id)}) {
     if (id && (*id < 0 || *id >= c.vocab_size)) {
-      wrong.push_back(absl::StrCat(key, " must be below vocab_size (", c.vocab_size, "), not ", *id));
+      wrong.push_back(absl::StrCat(key, " must be at least 0 and below vocab_size (", c.vocab_size, "), not ", *id));
     }
   }
   if (wrong.empty()) return absl::OkStatus();
@@ -153,12 +189,10 @@ absl::Status Validate(const ModelConfig& c) {
 }
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) return absl::InvalidArgumentError("not a JSON object");
-
+  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxJsonDepth));
   KeyReader keys(json);
   ModelConfig config;
-  ReadArchitecture(keys, config);
+  ReadArchitecture(json, keys, config);
   config.vocab_size = keys.Int("vocab_size");
   config.hidden_size = keys.Int("hidden_size");
   config.intermediate_size = keys.Int("intermediate_size");

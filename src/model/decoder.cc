@@ -1,8 +1,8 @@
 #include "model/decoder.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
@@ -23,7 +23,13 @@ KvCache::KvCache(const ModelConfig& config, int64_t rows, int64_t slots, const a
     : rows_(rows), slots_(slots), length_(slots) {
   const std::vector<int64_t> shape = {rows, slots, config.num_kv_heads, config.head_dim};
   // Zeros, not whatever is in memory: a slot that nobody may see still takes part in the product, with weight zero.
-  for (int64_t i = 0; i < config.num_layers; ++i) layers_.push_back({at::zeros(shape, options), at::zeros(shape, options)});
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    layers_.push_back({at::zeros(shape, options), at::zeros(shape, options)});
+}
+
+void KvCache::SetLength(int64_t length) {
+  TORCH_CHECK(length >= 0 && length <= slots_, "a length of ", length, " does not fit a cache of ", slots_, " slots");
+  length_ = length;
 }
 
 void KvCache::SelectRows(const at::Tensor& index) {
@@ -34,52 +40,75 @@ void KvCache::SelectRows(const at::Tensor& index) {
   rows_ = index.numel();
 }
 
-Decoder Decoder::Random(const ModelConfig& config, uint64_t seed, const at::Device& device) {
-  Decoder decoder(config);
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  const auto normal = [&](int64_t rows, int64_t columns, double deviation) {
-    return at::normal(0.0, deviation, {rows, columns}, generator).to(device);
-  };
-  const auto linear = [&](int64_t out, int64_t in) { return normal(out, in, 1.0 / std::sqrt(static_cast<double>(in))); };
-  const auto residual = [&](int64_t out, int64_t in) {
-    return normal(out, in, 1.0 / std::sqrt(static_cast<double>(in) * 2.0 * static_cast<double>(config.num_layers)));
-  };
+Decoder::Decoder(const ModelConfig& config, const at::Device& device) : config_(config), layers_(config.num_layers) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   const int64_t hidden = config.hidden_size;
   const int64_t query_size = config.num_heads * config.head_dim;
   const int64_t qkv_size = query_size + 2 * config.num_kv_heads * config.head_dim;
-  const auto on_device = at::TensorOptions().device(device);
-
-  decoder.embedding_ = normal(config.vocab_size, hidden, 0.02);
-  for (Layer& layer : decoder.layers_) {
-    layer.attention_norm = at::ones({hidden}, on_device);
-    layer.qkv = linear(qkv_size, hidden);
-    if (config.qkv_bias) layer.qkv_bias = at::zeros({qkv_size}, on_device);
-    layer.output = residual(hidden, query_size);
-    layer.mlp_norm = at::ones({hidden}, on_device);
-    layer.gate_up = linear(2 * config.intermediate_size, hidden);
-    layer.down = residual(hidden, config.intermediate_size);
+  embedding_ = at::empty({config.vocab_size, hidden}, options);
+  for (Layer& layer : layers_) {
+    layer.attention_norm = at::empty({hidden}, options);
+    layer.qkv = at::empty({qkv_size, hidden}, options);
+    if (config.qkv_bias) layer.qkv_bias = at::empty({qkv_size}, options);
+    layer.output = at::empty({hidden, query_size}, options);
+    layer.mlp_norm = at::empty({hidden}, options);
+    layer.gate_up = at::empty({2 * config.intermediate_size, hidden}, options);
+    layer.down = at::empty({hidden, config.intermediate_size}, options);
   }
-  decoder.norm_ = at::ones({hidden}, on_device);
-  if (!config.tied_head) decoder.head_ = linear(config.vocab_size, hidden);
-  decoder.MakeRotaryTables(device);
-  decoder.CollectParameters();
+  norm_ = at::empty({hidden}, options);
+  if (!config.tied_head) head_ = at::empty({config.vocab_size, hidden}, options);
+  CollectParameters();
+}
+
+Decoder Decoder::Uninitialised(const ModelConfig& config, const at::Device& device) {
+  Decoder decoder(config, device);
+  decoder.MakeRotaryTables();
+  return decoder;
+}
+
+std::vector<std::pair<std::string, std::vector<int64_t>>> Decoder::WeightShapes(const ModelConfig& config) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
+  // Tensors of this device have shapes and no memory.
+  for (const auto& [name, weight] : Decoder(config, at::kMeta).NamedWeights()) {
+    shapes.emplace_back(name, weight.sizes().vec());
+  }
+  return shapes;
+}
+
+Decoder Decoder::Random(const ModelConfig& config, uint64_t seed, const at::Device& device) {
+  at::NoGradGuard no_grad;
+  Decoder decoder = Uninitialised(config, device);
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  const auto normal = [&](const at::Tensor& weight, double deviation) {
+    weight.copy_(at::normal(0.0, deviation, weight.sizes(), generator, at::kFloat));
+  };
+  const auto linear = [&](const at::Tensor& weight) {
+    normal(weight, 1.0 / std::sqrt(static_cast<double>(weight.size(1))));
+  };
+  const auto residual = [&](const at::Tensor& weight) {
+    normal(weight, 1.0 / std::sqrt(static_cast<double>(weight.size(1)) * 2.0 * static_cast<double>(config.num_layers)));
+  };
+  normal(decoder.embedding_, 0.02);
+  for (const Layer& layer : decoder.layers_) {
+    layer.attention_norm.fill_(1);
+    linear(layer.qkv);
+    if (layer.qkv_bias.defined()) layer.qkv_bias.zero_();
+    residual(layer.output);
+    layer.mlp_norm.fill_(1);
+    linear(layer.gate_up);
+    residual(layer.down);
+  }
+  decoder.norm_.fill_(1);
+  if (decoder.head_.defined()) linear(decoder.head_);
   return decoder;
 }
 
 Decoder Decoder::Clone() const {
-  Decoder copy(config_);
-  const auto clone = [](const at::Tensor& t) { return t.defined() ? t.detach().clone() : at::Tensor(); };
-  copy.embedding_ = clone(embedding_);
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& from = layers_[i];
-    copy.layers_[i] = {clone(from.attention_norm), clone(from.qkv),     clone(from.qkv_bias), clone(from.output),
-                       clone(from.mlp_norm),       clone(from.gate_up), clone(from.down)};
-  }
-  copy.norm_ = clone(norm_);
-  copy.head_ = clone(head_);
+  at::NoGradGuard no_grad;
+  Decoder copy(config_, device());
+  for (size_t i = 0; i < parameters_.size(); ++i) copy.parameters_[i].copy_(parameters_[i]);
   copy.rotary_cos_ = rotary_cos_;
   copy.rotary_sin_ = rotary_sin_;
-  copy.CollectParameters();
   return copy;
 }
 
@@ -94,15 +123,18 @@ void Decoder::CollectParameters() {
   if (head_.defined()) parameters_.push_back(head_);
 }
 
-void Decoder::MakeRotaryTables(const at::Device& device) {
+void Decoder::MakeRotaryTables() {
   // In float64: float32 powers are off by enough to show at far positions.
   const auto real = at::TensorOptions().dtype(at::kDouble);
   const at::Tensor pairs = at::arange(0, config_.head_dim, 2, real) / static_cast<double>(config_.head_dim);
   const at::Tensor frequencies = at::pow(config_.rope_theta, -pairs);
   const at::Tensor angles = at::outer(at::arange(config_.max_positions, real), frequencies);
-  const at::Tensor both_halves = at::cat({angles, angles}, -1);
-  rotary_cos_ = both_halves.cos().to(device, at::kFloat);
-  rotary_sin_ = both_halves.sin().to(device, at::kFloat);
+  const auto for_both_halves = [&](const at::Tensor& x) {
+    const at::Tensor half = x.to(device(), at::kFloat);
+    return at::cat({half, half}, -1);
+  };
+  rotary_cos_ = for_both_halves(angles.cos());
+  rotary_sin_ = for_both_halves(angles.sin());
 }
 
 int64_t Decoder::parameter_count() const {
@@ -124,7 +156,9 @@ std::vector<std::pair<std::string, at::Tensor>> Decoder::NamedWeights() const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const std::string prefix = absl::StrCat("model.layers.", i, ".");
-    const auto add = [&](absl::string_view name, const at::Tensor& t) { named.emplace_back(absl::StrCat(prefix, name), t); };
+    const auto add = [&](absl::string_view name, const at::Tensor& t) {
+      named.emplace_back(absl::StrCat(prefix, name), t);
+    };
     add("input_layernorm.weight", layer.attention_norm);
     add("self_attn.q_proj.weight", layer.qkv.narrow(0, 0, query));
     add("self_attn.k_proj.weight", layer.qkv.narrow(0, query, kv));
@@ -147,6 +181,11 @@ std::vector<std::pair<std::string, at::Tensor>> Decoder::NamedWeights() const {
 
 Decoder::Pass Decoder::Prepare(const TokenBatch& batch, const KvCache* cache) const {
   Pass pass;
+  // Elsewhere the check would make the host wait for the device at every step.
+  if (cache != nullptr && batch.positions.is_cpu() && batch.positions.numel() > 0) {
+    const int64_t last = batch.positions.max().item<int64_t>();
+    TORCH_CHECK(last < cache->length_, "position ", last, " is not below the cache's length of ", cache->length_);
+  }
   const at::Tensor flat_positions = batch.positions.reshape({-1});
   const std::vector<int64_t> shape = {batch.positions.size(0), batch.positions.size(1), 1, config_.head_dim};
   pass.cos = rotary_cos_.index_select(0, flat_positions).view(shape);

@@ -34,8 +34,9 @@ class KvCache {
   int64_t rows() const { return rows_; }
   int64_t slots() const { return slots_; }
 
-  // From now on tokens have positions below `length` ≤ slots(), and slots from there on are not looked at.
-  void SetLength(int64_t length) { length_ = length; }
+  // From now on tokens have positions below `length` ≤ slots(), which is checked on the CPU only, and slots from there
+  // on are not looked at.
+  void SetLength(int64_t length);
 
   // Row i becomes the old row index[i] (int64, on the cache's device): drops, repeats and reorders rows.
   void SelectRows(const at::Tensor& index);
@@ -59,6 +60,12 @@ class Decoder {
   // by sqrt(2·layers) (Radford et al. 2019, GPT-2, §2.3), the embedding N(0, 0.02²), norms one, biases zero. The same
   // on every device. `config` must be valid.
   static Decoder Random(const ModelConfig& config, uint64_t seed, const at::Device& device);
+
+  // A decoder whose weights are whatever is in memory: write all of NamedWeights() before it is used.
+  static Decoder Uninitialised(const ModelConfig& config, const at::Device& device);
+
+  // Names and shapes of the weights that a decoder would have, as NamedWeights() lists them, without the memory for it.
+  static std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(const ModelConfig& config);
 
   // A decoder with the same weights in memory of its own, which takes no gradients.
   Decoder Clone() const;
@@ -94,16 +101,17 @@ class Decoder {
   };
   // What all layers of one pass share.
   struct Pass {
-    at::Tensor cos, sin;    // [B, T, 1, head dim]
-    at::Tensor visible;     // as in TokenBatch, or [B, 1, T, length] with a cache
+    at::Tensor cos, sin;  // [B, T, 1, head dim]
+    at::Tensor visible;   // as in TokenBatch, or [B, 1, T, length] with a cache
     bool causal = false;
     at::Tensor cache_rows;     // int64 [B·T]: where each token goes in a cache layer seen as [B·S, …]
     int64_t cache_length = 0;  // how many slots are looked at
   };
 
-  explicit Decoder(const ModelConfig& config) : config_(config), layers_(config.num_layers) {}
+  // Without rotary tables.
+  Decoder(const ModelConfig& config, const at::Device& device);
   void CollectParameters();
-  void MakeRotaryTables(const at::Device& device);
+  void MakeRotaryTables();
   Pass Prepare(const TokenBatch& batch, const KvCache* cache) const;
   at::Tensor Attention(const Layer& layer, const at::Tensor& normed_BTC, const Pass& pass, KvCache::Layer* cache) const;
   at::Tensor Mlp(const Layer& layer, const at::Tensor& normed_BTC) const;

@@ -24,7 +24,7 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
       absl::ConsumePrefix(&rest, "cuda") &&
       (rest.empty() || (absl::ConsumePrefix(&rest, ":") && absl::SimpleAtoi(rest, &index) && index >= 0));
   if (!is_cuda) return absl::InvalidArgumentError(absl::StrCat("device '", text, "' is none of cpu, cuda and cuda:N"));
-  if (!at::hasCUDA()) {
+  if (!at::detail::getCUDAHooks().hasCUDART()) {
     return absl::InvalidArgumentError(
         absl::StrCat("device '", text, "' needs a CUDA build of libtorch; this one is for the CPU"));
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "model/json_text.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::model {
@@ -15,6 +16,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100 << 20;
+constexpr int kMaxHeaderDepth = 3;  // the header, a tensor, its shape
+constexpr size_t kMaxDimensions = 8;
+constexpr uint64_t kMaxElements = uint64_t{1} << 60;  // whose bytes can still be counted
 
 struct DTypeName {
   const char* name;
@@ -22,46 +26,86 @@ struct DTypeName {
 };
 constexpr DTypeName kDTypeNames[] = {{"F32", at::kFloat}, {"F16", at::kHalf}, {"BF16", at::kBFloat16}};
 
-absl::Status ReadEntry(const Json& json, uint64_t data_size, at::ScalarType& dtype, std::vector<int64_t>& shape,
-                       uint64_t& begin, uint64_t& end) {
+// What the header says about one tensor.
+struct TensorInfo {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;  // offsets in the data
+  uint64_t end = 0;
+};
+
+absl::StatusOr<at::ScalarType> ReadDType(const Json& json) {
+  const auto* known =
+      std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames), [&](const DTypeName& d) { return json == d.name; });
+  if (known != std::end(kDTypeNames)) return known->dtype;
+  return absl::InvalidArgumentError(
+      absl::StrCat("dtype ", json.dump().substr(0, 40), " is not supported; supported are F32, F16, BF16"));
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadShape(const Json& json) {
+  if (!json.is_array() || json.size() > kMaxDimensions) {
+    return absl::InvalidArgumentError(absl::StrCat("shape must be a list of at most ", kMaxDimensions, " sizes"));
+  }
+  std::vector<int64_t> shape;
+  uint64_t elements = 1;
+  for (const Json& size : json) {
+    if (!size.is_number_unsigned()) return absl::InvalidArgumentError("shape must hold non-negative integers");
+    const uint64_t value = size.get<uint64_t>();
+    // The sizes behind a zero count as well: strides are products of them.
+    if (value > kMaxElements || (value != 0 && elements > kMaxElements / value)) {
+      return absl::InvalidArgumentError("shape overflows");
+    }
+    elements *= std::max<uint64_t>(value, 1);
+    shape.push_back(static_cast<int64_t>(value));
+  }
+  return shape;
+}
+
+absl::StatusOr<TensorInfo> ReadTensorInfo(const Json& json, uint64_t data_size) {
   if (!json.is_object() || !json.contains("dtype") || !json.contains("shape") || !json.contains("data_offsets")) {
     return absl::InvalidArgumentError("needs dtype, shape and data_offsets");
   }
-  const auto* known = std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames),
-                                   [&](const DTypeName& d) { return json.at("dtype") == d.name; });
-  if (known == std::end(kDTypeNames)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dtype ", json.at("dtype").dump().substr(0, 40), " is not supported; supported are F32, F16, BF16"));
-  }
-  dtype = known->dtype;
-
+  TensorInfo info;
+  TDOCK_ASSIGN_OR_RETURN(info.dtype, ReadDType(json.at("dtype")));
+  TDOCK_ASSIGN_OR_RETURN(info.shape, ReadShape(json.at("shape")));
   const Json& offsets = json.at("data_offsets");
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned()) {
     return absl::InvalidArgumentError("data_offsets must be two non-negative integers");
   }
-  begin = offsets[0].get<uint64_t>();
-  end = offsets[1].get<uint64_t>();
-  if (begin > end || end > data_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data_offsets [", begin, ", ", end, "] lie outside of the ", data_size, " bytes of data"));
+  info.begin = offsets[0].get<uint64_t>();
+  info.end = offsets[1].get<uint64_t>();
+  if (info.begin > info.end || info.end > data_size) {
+    return absl::InvalidArgumentError(absl::StrCat("data_offsets [", info.begin, ", ", info.end,
+                                                   "] lie outside of the ", data_size, " bytes of data"));
   }
-
   uint64_t elements = 1;
-  if (!json.at("shape").is_array()) return absl::InvalidArgumentError("shape must be a list");
-  for (const Json& size : json.at("shape")) {
-    if (!size.is_number_unsigned()) return absl::InvalidArgumentError("shape must hold non-negative integers");
-    const uint64_t value = size.get<uint64_t>();
-    if (value > INT64_MAX || (value != 0 && elements > INT64_MAX / value)) {
-      return absl::InvalidArgumentError("shape overflows");
-    }
-    elements *= value;
-    shape.push_back(static_cast<int64_t>(value));
+  for (const int64_t size : info.shape) elements *= static_cast<uint64_t>(size);
+  const uint64_t item = c10::elementSize(info.dtype);
+  if (elements * item != info.end - info.begin) {
+    return absl::InvalidArgumentError(absl::StrCat("its shape needs ", elements, " elements of ", item,
+                                                   " bytes, its data_offsets give ", info.end - info.begin, " bytes"));
   }
-  const uint64_t item = c10::elementSize(dtype);
-  if (elements > INT64_MAX / item || elements * item != end - begin) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("its shape needs ", elements, " elements of ", item, " bytes, its data_offsets give ", end - begin));
+  return info;
+}
+
+struct Range {
+  uint64_t begin, end;
+  auto operator<=>(const Range&) const = default;
+};
+
+// The format allows neither shared nor unused bytes, so that a file can carry nothing unseen.
+absl::Status CheckThatRangesFill(std::vector<Range> ranges, uint64_t data_size) {
+  std::sort(ranges.begin(), ranges.end());
+  uint64_t filled = 0;
+  ranges.push_back({data_size, data_size});
+  for (const Range& range : ranges) {
+    if (range.begin < filled) return absl::InvalidArgumentError("tensors overlap in the file");
+    if (range.begin > filled) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("bytes ", filled, " to ", range.begin, " of the data belong to no tensor"));
+    }
+    filled = range.end;
   }
   return absl::OkStatus();
 }
@@ -87,39 +131,23 @@ absl::Status SafetensorsFile::ParseHeader() {
   const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof header_size;
   const uint64_t data_begin = sizeof header_size + header_size;
 
-  // A callback that stops at depth 4 bounds the parser's recursion: a valid header is at most 3 deep.
-  bool too_deep = false;
-  const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
-    too_deep |= depth > 4;
-    return !too_deep;
-  };
-  const Json header = Json::parse(text, text + header_size, limit_depth, /*allow_exceptions=*/false);
-  if (too_deep || header.is_discarded() || !header.is_object()) {
-    return absl::InvalidArgumentError("the header is not a JSON object");
-  }
+  const absl::StatusOr<Json> header = ParseJsonObject({text, header_size}, kMaxHeaderDepth);
+  if (!header.ok()) return Annotate(header.status(), "header");
 
-  std::vector<std::pair<uint64_t, uint64_t>> ranges;
-  for (const auto& [name, json] : header.items()) {
+  std::vector<Range> ranges;
+  for (const auto& [name, json] : header->items()) {
     if (name == "__metadata__") continue;
-    Entry entry;
-    uint64_t begin = 0;
-    uint64_t end = 0;
-    if (absl::Status s = ReadEntry(json, bytes.size() - data_begin, entry.dtype, entry.shape, begin, end); !s.ok()) {
-      return Annotate(s, absl::StrCat("tensor '", name, "'"));
-    }
-    entry.begin = data_begin + begin;
-    ranges.emplace_back(begin, end);
-    tensors_.emplace(name, std::move(entry));
+    const absl::StatusOr<TensorInfo> info = ReadTensorInfo(json, bytes.size() - data_begin);
+    if (!info.ok()) return Annotate(info.status(), absl::StrCat("tensor '", name, "'"));
+    ranges.push_back({info->begin, info->end});
+    tensors_.emplace(name, Entry{info->dtype, info->shape, data_begin + info->begin});
   }
-  std::sort(ranges.begin(), ranges.end());
-  for (size_t i = 1; i < ranges.size(); ++i) {
-    if (ranges[i].first < ranges[i - 1].second) return absl::InvalidArgumentError("tensors overlap in the file");
-  }
-  return absl::OkStatus();
+  return CheckThatRangesFill(std::move(ranges), bytes.size() - data_begin);
 }
 
 std::vector<std::string> SafetensorsFile::names() const {
   std::vector<std::string> names;
+  names.reserve(tensors_.size());
   for (const auto& [name, entry] : tensors_) names.push_back(name);
   return names;
 }
@@ -137,7 +165,8 @@ absl::StatusOr<at::Tensor> SafetensorsFile::Get(const std::string& name) const {
     return copy;
   }
   // at::from_blob wants a mutable pointer; the mapping is read-only, and callers copy out of the view.
-  return at::from_blob(const_cast<std::byte*>(data), entry.shape, [file = file_](void*) {}, options);
+  return at::from_blob(
+      const_cast<std::byte*>(data), entry.shape, [file = file_](void*) {}, options);
 }
 
 absl::Status WriteSafetensors(Env& env, const std::string& path,
@@ -150,9 +179,9 @@ absl::Status WriteSafetensors(Env& env, const std::string& path,
     const auto* known = std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames),
                                      [&](const DTypeName& d) { return tensor.scalar_type() == d.dtype; });
     if (known == std::end(kDTypeNames)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": tensor '", name, "' has dtype ", c10::toString(tensor.scalar_type()),
-                       "; float32, float16 and bfloat16 can be written"));
+      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor '", name, "' has dtype ",
+                                                     c10::toString(tensor.scalar_type()),
+                                                     "; float32, float16 and bfloat16 can be written"));
     }
     on_host.push_back(tensor.detach().to(at::kCPU).contiguous());
     header[name] = {{"dtype", known->name},

@@ -20,14 +20,14 @@ namespace tdock::model {
 class SafetensorsFile {
  public:
   // InvalidArgument says what is wrong with a malformed file: every length, offset, shape and dtype is checked against
-  // the file's size before it is used.
+  // the file's size before it is used, and each byte of the data must belong to exactly one tensor.
   static absl::StatusOr<SafetensorsFile> Open(Env& env, const std::string& path);
 
   std::vector<std::string> names() const;
   bool Contains(const std::string& name) const { return tensors_.contains(name); }
 
-  // The tensor in the dtype of the file: a view of the mapped bytes, not to be written to, that keeps the mapping alive. NotFound names a tensor
-  // that is not there.
+  // The tensor in the dtype of the file: a view of the mapped bytes, not to be written to, that keeps the mapping
+  // alive. NotFound names a tensor that is not there.
   absl::StatusOr<at::Tensor> Get(const std::string& name) const;
 
  private:

@@ -1,0 +1,46 @@
+#include "model/json_text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace tdock::model {
+namespace {
+
+std::string Complaint(const std::string& text, int max_depth = 4) {
+  const auto json = ParseJsonObject(text, max_depth);
+  EXPECT_EQ(json.status().code(), absl::StatusCode::kInvalidArgument) << text.substr(0, 100);
+  return std::string(json.status().message());
+}
+
+TEST(ParseJsonObject, SaysWhereTheSyntaxIsWrong) {
+  EXPECT_EQ(Complaint(R"({"a": 1,})"), "not JSON: a syntax error at byte 9");
+  EXPECT_EQ(Complaint(""), "not JSON: a syntax error at byte 1");
+  EXPECT_EQ(Complaint(R"({"a": 1} x)"), "not JSON: a syntax error at byte 10");
+  EXPECT_EQ(Complaint("{\"a\": \"\xff\"}"), "not JSON: a syntax error at byte 8");
+}
+
+TEST(ParseJsonObject, RefusesWhatIsNoObject) {
+  for (const char* text : {"[]", "1", "null", "\"a\""}) EXPECT_EQ(Complaint(text), "not a JSON object");
+}
+
+TEST(ParseJsonObject, RefusesANumberTooLargeForADouble) {
+  EXPECT_EQ(Complaint(R"({"a": 1e999})").substr(0, 10), "not JSON: ");
+}
+
+TEST(ParseJsonObject, RefusesANameThatOneObjectHasTwice) {
+  EXPECT_EQ(Complaint(R"({"a": 1, "b": 2, "a": 3})"), "has 'a' twice in one object");
+  EXPECT_EQ(Complaint(R"({"x": {"a": {}, "\u0061": 3}})"), "has 'a' twice in one object");
+  EXPECT_TRUE(ParseJsonObject(R"({"a": {"a": {"b": 1}}, "b": {"b": [{"a": 1}, {"a": 1}]}})", 4).ok());
+}
+
+TEST(ParseJsonObject, RefusesDeepNestingHoweverDeepItIs) {
+  EXPECT_TRUE(ParseJsonObject(R"({"a": [{"b": []}]})", 4).ok());
+  EXPECT_EQ(Complaint(R"({"a": [{"b": [[]]}]})"), "more than 4 objects and lists inside one another");
+  const int depth = 1'000'000;
+  EXPECT_EQ(Complaint(R"({"a": )" + std::string(depth, '[') + std::string(depth, ']') + "}"),
+            "more than 4 objects and lists inside one another");
+}
+
+}  // namespace
+}  // namespace tdock::model
