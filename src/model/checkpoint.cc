@@ -62,9 +62,9 @@ absl::StatusOr<Decoder> LoadCheckpoint(Env& env, const std::string& folder, cons
   const absl::StatusOr<ModelConfig> config = ParseModelConfig(json);
   if (!config.ok()) return Annotate(config.status(), config_path);
   if (!env.Exists(weights_path) && env.Exists(weights_path + ".index.json")) {
-    return absl::InvalidArgumentError(absl::StrCat(folder,
-                                                   ": weights in several files (model.safetensors.index.json) are not "
-                                                   "supported; save them as one model.safetensors"));
+    return absl::UnimplementedError(
+        absl::StrCat(folder, ": weights in several files (model.safetensors.index.json) are not supported; ",
+                     "save them as one model.safetensors"));
   }
   TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, weights_path));
   if (absl::Status status = CheckWeights(file, *config); !status.ok()) return Annotate(status, weights_path);

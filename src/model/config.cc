@@ -67,8 +67,13 @@ class KeyReader {
     return Int(key);
   }
 
-  void Complain(absl::string_view message) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(message);
+  void Complain(absl::string_view message) { Keep(absl::InvalidArgumentError(message)); }
+
+  // What the file asks for is well formed, but the decoder does not have it.
+  void Refuse(absl::string_view message) { Keep(absl::UnimplementedError(message)); }
+
+  void Keep(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
   }
 
   const absl::Status& status() const { return status_; }
@@ -95,7 +100,7 @@ class KeyReader {
 void ReadRope(const Json& json, KeyReader& keys, ModelConfig& config) {
   std::optional<double> theta;
   const auto read = [&](KeyReader& from) {
-    if (from.Float("partial_rotary_factor", 1.0) != 1.0) from.Complain("'partial_rotary_factor' is not supported");
+    if (from.Float("partial_rotary_factor", 1.0) != 1.0) from.Refuse("'partial_rotary_factor' is not supported");
     if (!from.Has("rope_theta")) return;
     const double value = from.Float("rope_theta");
     if (theta && *theta != value) {
@@ -110,10 +115,10 @@ void ReadRope(const Json& json, KeyReader& keys, ModelConfig& config) {
     KeyReader rope(json.at(where));
     const std::string type = rope.String("rope_type", rope.String("type", "default"));
     if (type != "default") {
-      rope.Complain(absl::StrCat("rope type '", type, "' is not supported; supported is 'default'"));
+      rope.Refuse(absl::StrCat("rope type '", type, "' is not supported; supported is 'default'"));
     }
     read(rope);
-    if (!rope.status().ok()) keys.Complain(absl::StrCat(where, ": ", rope.status().message()));
+    keys.Keep(Annotate(rope.status(), where));
   }
   config.rope_theta = theta.value_or(config.rope_theta);
 }
@@ -124,7 +129,7 @@ void RefuseOtherLayers(const Json& json, KeyReader& keys) {
   if (!types.is_array()) return keys.Complain("key 'layer_types' must be a list");
   for (const Json& type : types) {
     if (type == "full_attention") continue;
-    return keys.Complain(
+    return keys.Refuse(
         absl::StrCat("layer type ", type.dump().substr(0, 80), " is not supported; supported is \"full_attention\""));
   }
 }
@@ -133,23 +138,23 @@ void ReadArchitecture(const Json& json, KeyReader& keys, ModelConfig& config) {
   const std::string type = keys.String("model_type");
   if (type == "llama") {
     config.architecture = Architecture::kLlama;
-    if (keys.Bool("mlp_bias", false)) keys.Complain("'mlp_bias': true is not supported");
+    if (keys.Bool("mlp_bias", false)) keys.Refuse("'mlp_bias': true is not supported");
     if (keys.Bool("attention_bias", false)) {
-      keys.Complain("'attention_bias': true is not supported for model_type 'llama'");
+      keys.Refuse("'attention_bias': true is not supported for model_type 'llama'");
     }
   } else if (type == "qwen2") {
     config.architecture = Architecture::kQwen2;
     config.qkv_bias = true;
-    if (keys.Bool("use_sliding_window", false)) keys.Complain("'use_sliding_window': true is not supported");
+    if (keys.Bool("use_sliding_window", false)) keys.Refuse("'use_sliding_window': true is not supported");
     RefuseOtherLayers(json, keys);
   } else if (keys.status().ok()) {
-    keys.Complain(absl::StrCat("model_type '", type, "' is not supported; supported are 'llama' and 'qwen2'"));
+    keys.Refuse(absl::StrCat("model_type '", type, "' is not supported; supported are 'llama' and 'qwen2'"));
   }
   const std::string activation = keys.String("hidden_act", "silu");
   if (activation != "silu") {
-    keys.Complain(absl::StrCat("hidden_act '", activation, "' is not supported; supported is 'silu'"));
+    keys.Refuse(absl::StrCat("hidden_act '", activation, "' is not supported; supported is 'silu'"));
   }
-  if (keys.Has("quantization_config")) keys.Complain("quantised checkpoints ('quantization_config') are not supported");
+  if (keys.Has("quantization_config")) keys.Refuse("quantised checkpoints ('quantization_config') are not supported");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ struct ModelConfig {
 absl::Status Validate(const ModelConfig& config);
 
 // Parses config.json and validates it. Architectures, activations and rope scalings that the decoder does not have are
-// refused by name: guessing would give wrong logits without a word.
+// Unimplemented and named: guessing would give wrong logits without a word. Any other fault is InvalidArgument.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json);
 
 // The text of a config.json that ParseModelConfig reads back to an equal value and Python `transformers` opens.

@@ -32,9 +32,9 @@ Json Qwen2() {
   return json;
 }
 
-std::string Complaint(const Json& json) {
+std::string Complaint(const Json& json, absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
   const auto config = ParseModelConfig(json.dump());
-  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << json;
+  EXPECT_EQ(config.status().code(), code) << json;
   return std::string(config.status().message());
 }
 
@@ -42,6 +42,12 @@ std::string Complaint(const Json& json) {
 std::string ComplaintWith(const char* key, const Json& value, Json json = Llama()) {
   json[key] = value;
   return Complaint(json);
+}
+
+// The same for a value that is well formed, and that the decoder does not have.
+std::string RefusalOf(const char* key, const Json& value, Json json = Llama()) {
+  json[key] = value;
+  return Complaint(json, absl::StatusCode::kUnimplemented);
 }
 
 TEST(ParseModelConfig, ReadsALlama) {
@@ -105,19 +111,19 @@ TEST(ParseModelConfig, TakesTheFirstOfSeveralEndTokens) {
 }
 
 TEST(ParseModelConfig, RefusesByNameWhatTheDecoderDoesNotHave) {
-  EXPECT_THAT(ComplaintWith("model_type", "mistral"), HasSubstr("model_type 'mistral' is not supported"));
-  EXPECT_THAT(ComplaintWith("hidden_act", "gelu"), HasSubstr("hidden_act 'gelu' is not supported"));
-  EXPECT_THAT(ComplaintWith("attention_bias", true), HasSubstr("'attention_bias': true is not supported"));
-  EXPECT_THAT(ComplaintWith("mlp_bias", true), HasSubstr("'mlp_bias': true is not supported"));
-  EXPECT_THAT(ComplaintWith("use_sliding_window", true, Qwen2()), HasSubstr("'use_sliding_window': true"));
-  EXPECT_THAT(ComplaintWith("layer_types", {"full_attention", "sliding_attention"}, Qwen2()),
+  EXPECT_THAT(RefusalOf("model_type", "mistral"), HasSubstr("model_type 'mistral' is not supported"));
+  EXPECT_THAT(RefusalOf("hidden_act", "gelu"), HasSubstr("hidden_act 'gelu' is not supported"));
+  EXPECT_THAT(RefusalOf("attention_bias", true), HasSubstr("'attention_bias': true is not supported"));
+  EXPECT_THAT(RefusalOf("mlp_bias", true), HasSubstr("'mlp_bias': true is not supported"));
+  EXPECT_THAT(RefusalOf("use_sliding_window", true, Qwen2()), HasSubstr("'use_sliding_window': true"));
+  EXPECT_THAT(RefusalOf("layer_types", {"full_attention", "sliding_attention"}, Qwen2()),
               HasSubstr("layer type \"sliding_attention\" is not supported"));
-  EXPECT_THAT(ComplaintWith("quantization_config", {{"bits", 4}}), HasSubstr("quantised checkpoints"));
-  EXPECT_THAT(ComplaintWith("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}), HasSubstr("rope type 'linear'"));
-  EXPECT_THAT(ComplaintWith("rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 5e5}}),
+  EXPECT_THAT(RefusalOf("quantization_config", {{"bits", 4}}), HasSubstr("quantised checkpoints"));
+  EXPECT_THAT(RefusalOf("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}), HasSubstr("rope type 'linear'"));
+  EXPECT_THAT(RefusalOf("rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 5e5}}),
               HasSubstr("rope_parameters: rope type 'llama3' is not supported"));
-  EXPECT_THAT(ComplaintWith("partial_rotary_factor", 0.5), HasSubstr("'partial_rotary_factor' is not supported"));
-  EXPECT_THAT(ComplaintWith("rope_parameters", {{"partial_rotary_factor", 0.25}, {"rope_theta", 5e5}}),
+  EXPECT_THAT(RefusalOf("partial_rotary_factor", 0.5), HasSubstr("'partial_rotary_factor' is not supported"));
+  EXPECT_THAT(RefusalOf("rope_parameters", {{"partial_rotary_factor", 0.25}, {"rope_theta", 5e5}}),
               HasSubstr("rope_parameters: 'partial_rotary_factor' is not supported"));
 }
 

@@ -38,7 +38,7 @@ absl::StatusOr<at::ScalarType> ReadDType(const Json& json) {
   const auto* known =
       std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames), [&](const DTypeName& d) { return json == d.name; });
   if (known != std::end(kDTypeNames)) return known->dtype;
-  return absl::InvalidArgumentError(
+  return absl::UnimplementedError(
       absl::StrCat("dtype ", json.dump().substr(0, 40), " is not supported; supported are F32, F16, BF16"));
 }
 

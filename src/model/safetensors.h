@@ -21,6 +21,7 @@ class SafetensorsFile {
  public:
   // InvalidArgument says what is wrong with a malformed file: every length, offset, shape and dtype is checked against
   // the file's size before it is used, and each byte of the data must belong to exactly one tensor.
+  // Unimplemented names a dtype that is not read.
   static absl::StatusOr<SafetensorsFile> Open(Env& env, const std::string& path);
 
   std::vector<std::string> names() const;

@@ -79,9 +79,10 @@ std::string FileOf(const std::string& header, const std::string& data) {
 }
 
 // What is wrong with a file of this header and so many bytes of data.
-std::string Complaint(const std::string& header, size_t data_size) {
+std::string Complaint(const std::string& header, size_t data_size,
+                      absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
   const auto file = OpenBytes(FileOf(header, std::string(data_size, '\1')));
-  EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << header.substr(0, 200);
+  EXPECT_EQ(file.status().code(), code) << header.substr(0, 200);
   const std::string message(file.status().message());
   EXPECT_THAT(message, testing::StartsWith("model.safetensors: "));
   return message;
@@ -203,7 +204,8 @@ TEST(Safetensors, WithAMalformedHeaderAreRefused) {
 
 TEST(Safetensors, OfADTypeThatIsNotReadAreRefusedByName) {
   for (const std::string dtype : {"\"I64\"", "\"F64\"", "\"f32\"", "\"\"", "32", "null", "[\"F32\"]"}) {
-    EXPECT_THAT(Complaint(TensorHeader(dtype, "[1]", "[0,4]"), 4), HasSubstr("dtype " + dtype + " is not supported"));
+    EXPECT_THAT(Complaint(TensorHeader(dtype, "[1]", "[0,4]"), 4, absl::StatusCode::kUnimplemented),
+                HasSubstr("dtype " + dtype + " is not supported"));
   }
 }
 
@@ -282,7 +284,8 @@ TEST(Safetensors, SurviveMutations) {
     }
     const auto file = OpenBytes(bytes);
     if (!file.ok()) {
-      EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(file.status().code(),
+                  testing::AnyOf(absl::StatusCode::kInvalidArgument, absl::StatusCode::kUnimplemented));
       continue;
     }
     ++opened;
