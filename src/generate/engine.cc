@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
@@ -13,8 +14,8 @@
 namespace tdock::generate {
 namespace {
 
-// The token at which the running sum of probabilities passes a uniform number. The sum's own total stands for 1, so that
-// rounding cannot select a token of probability zero.
+// The token at which the running sum of probabilities passes a uniform number. The sum's own total stands for 1, so
+// that rounding cannot select a token of probability zero.
 at::Tensor SampleFromUniform(const at::Tensor& log_probs_RV, const at::Tensor& uniform_R) {
   const at::Tensor sums_RV = log_probs_RV.to(at::kDouble).exp().cumsum(-1);
   const at::Tensor target_R1 = uniform_R.unsqueeze(1) * sums_RV.narrow(1, sums_RV.size(1) - 1, 1);
@@ -25,27 +26,30 @@ at::Tensor SampleFromUniform(const at::Tensor& log_probs_RV, const at::Tensor& u
 class Rollout {
  public:
   Rollout(const model::Decoder& decoder, int32_t end_token, const SamplingParams& params,
-          std::span<const Prompt> prompts, uint64_t first_completion, std::span<Completion> completions)
+          std::span<const Prompt> prompts, size_t first_prompt, size_t first_completion,
+          std::span<Completion> completions)
       : decoder_(decoder),
         end_token_(end_token),
         params_(params),
         prompts_(prompts),
+        first_prompt_(first_prompt),
         first_completion_(first_completion),
         completions_(completions),
         cache_(decoder.config(), static_cast<int64_t>(prompts.size()), Slots(decoder, prompts, params),
                decoder.parameters().front().options().requires_grad(false)) {}
 
-  void Run() {
+  absl::Status Run() {
     at::Tensor logits_RV = ReadPrompts();
     for (;;) {
-      const std::vector<int64_t> tokens = Sample(logits_RV);
-      if (std::none_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.open; })) return;
+      TDOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, Sample(logits_RV));
+      if (std::none_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.open; })) return absl::OkStatus();
       logits_RV = Step(DropClosedRows(tokens));
     }
   }
 
  private:
   struct Row {
+    size_t prompt;
     size_t completion;
     int64_t position;  // of the token that is sampled next
     bool open = true;
@@ -76,7 +80,7 @@ class Rollout {
       std::copy(prompt.tokens.begin(), prompt.tokens.end(), tokens.mutable_data_ptr<int64_t>() + p * width);
       last.push_back(p * width + static_cast<int64_t>(prompt.tokens.size()) - 1);
       for (int64_t s = 0; s < prompt.samples; ++s) {
-        rows_.push_back({rows_.size(), static_cast<int64_t>(prompt.tokens.size())});
+        rows_.push_back({static_cast<size_t>(p), rows_.size(), static_cast<int64_t>(prompt.tokens.size())});
         repeated.push_back(p);
       }
     }
@@ -90,7 +94,7 @@ class Rollout {
   }
 
   // Chooses the next token of every row, records it for those that are open, and closes rows that end with it.
-  std::vector<int64_t> Sample(const at::Tensor& logits_RV) {
+  absl::StatusOr<std::vector<int64_t>> Sample(const at::Tensor& logits_RV) {
     const bool greedy = params_.temperature == 0;
     const at::Tensor log_probs_RV = at::log_softmax(greedy ? logits_RV : logits_RV / params_.temperature, -1);
     const at::Tensor chosen_R =
@@ -98,12 +102,18 @@ class Rollout {
     const at::Tensor chosen_log_probs_R = log_probs_RV.gather(1, chosen_R.unsqueeze(1)).squeeze(1).to(at::kFloat);
     const at::Tensor host_tokens = chosen_R.to(at::kCPU);
     const at::Tensor host_log_probs = chosen_log_probs_R.to(at::kCPU);
-    std::vector<int64_t> tokens(host_tokens.const_data_ptr<int64_t>(), host_tokens.const_data_ptr<int64_t>() + rows_.size());
+    std::vector<int64_t> tokens(host_tokens.const_data_ptr<int64_t>(),
+                                host_tokens.const_data_ptr<int64_t>() + rows_.size());
     for (size_t r = 0; r < rows_.size(); ++r) {
       if (!rows_[r].open) continue;
+      const float log_prob = host_log_probs.const_data_ptr<float>()[r];
+      if (!std::isfinite(log_prob)) {
+        return absl::InternalError(absl::StrCat("prompt ", first_prompt_ + rows_[r].prompt, ": the logits of position ",
+                                                rows_[r].position, ", divided by the temperature, are not finite"));
+      }
       Completion& completion = completions_[rows_[r].completion];
       completion.tokens.push_back(static_cast<int32_t>(tokens[r]));
-      completion.log_probs.push_back(host_log_probs.const_data_ptr<float>()[r]);
+      completion.log_probs.push_back(log_prob);
       completion.finished = tokens[r] == end_token_;
       const bool full = static_cast<int64_t>(completion.tokens.size()) == params_.max_new_tokens ||
                         rows_[r].position + 1 == decoder_.config().max_positions;
@@ -116,14 +126,16 @@ class Rollout {
     at::Tensor uniform = at::empty({static_cast<int64_t>(rows_.size())}, at::kDouble);
     for (size_t r = 0; r < rows_.size(); ++r) {
       const uint64_t stream = DeriveSeed(params_.seed, first_completion_ + rows_[r].completion);
-      uniform.mutable_data_ptr<double>()[r] = UnitInterval(DeriveSeed(stream, static_cast<uint64_t>(rows_[r].position)));
+      uniform.mutable_data_ptr<double>()[r] =
+          UnitInterval(DeriveSeed(stream, static_cast<uint64_t>(rows_[r].position)));
     }
     return uniform;
   }
 
   // Copying the cache costs about a step, so closed rows are carried along until they are a quarter.
   std::vector<int64_t> DropClosedRows(const std::vector<int64_t>& tokens) {
-    const auto open = static_cast<size_t>(std::count_if(rows_.begin(), rows_.end(), [](const Row& r) { return r.open; }));
+    const auto open =
+        static_cast<size_t>(std::count_if(rows_.begin(), rows_.end(), [](const Row& r) { return r.open; }));
     if (4 * open > 3 * rows_.size()) return tokens;
     std::vector<Row> kept_rows;
     std::vector<int64_t> kept, kept_tokens;
@@ -158,7 +170,8 @@ class Rollout {
   const int64_t end_token_;
   const SamplingParams params_;
   const std::span<const Prompt> prompts_;
-  const uint64_t first_completion_;
+  const size_t first_prompt_;
+  const size_t first_completion_;
   const std::span<Completion> completions_;
   model::KvCache cache_;
   std::vector<Row> rows_;
@@ -173,8 +186,9 @@ absl::Status CheckPrompts(std::span<const Prompt> prompts, const model::ModelCon
     if (prompt.tokens.empty()) return refuse("is empty; it needs at least one token");
     if (prompt.samples < 1) return refuse(absl::StrCat("asks for ", prompt.samples, " samples; at least 1 is needed"));
     if (static_cast<int64_t>(prompt.tokens.size()) >= config.max_positions) {
-      return refuse(absl::StrCat("has ", prompt.tokens.size(), " tokens, which leaves no room for an answer within the ",
-                                 config.max_positions, " positions of the model"));
+      return refuse(absl::StrCat("has ", prompt.tokens.size(),
+                                 " tokens, which leaves no room for an answer within the ", config.max_positions,
+                                 " positions of the model"));
     }
     for (int32_t token : prompt.tokens) {
       if (token < 0 || token >= config.vocab_size) {
@@ -188,6 +202,7 @@ absl::Status CheckPrompts(std::span<const Prompt> prompts, const model::ModelCon
 // Prompts that one thread works on at the same time.
 struct Share {
   std::span<const Prompt> prompts;
+  size_t first_prompt;
   size_t first_completion;
   size_t completions;
 };
@@ -205,7 +220,7 @@ std::vector<Share> ShareOut(std::span<const Prompt> prompts, const EngineOptions
     do {
       rows += prompts[end++].samples;
     } while (end < prompts.size() && rows + prompts[end].samples <= limit);
-    shares.push_back({prompts.subspan(begin, end - begin), first_completion, static_cast<size_t>(rows)});
+    shares.push_back({prompts.subspan(begin, end - begin), begin, first_completion, static_cast<size_t>(rows)});
     first_completion += static_cast<size_t>(rows);
     begin = end;
   }
@@ -220,20 +235,23 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt>
   if (params.max_new_tokens < 1) {
     return absl::InvalidArgumentError(absl::StrCat("max_new_tokens must be at least 1, not ", params.max_new_tokens));
   }
-  if (!(params.temperature >= 0)) {
-    return absl::InvalidArgumentError(absl::StrCat("temperature must not be negative, but is ", params.temperature));
+  if (!(params.temperature >= 0) || !std::isfinite(params.temperature)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("temperature must be a number of at least 0, not ", params.temperature));
   }
   const std::vector<Share> shares = ShareOut(prompts, options_);
   std::vector<Completion> completions(shares.empty() ? 0 : shares.back().first_completion + shares.back().completions);
+  std::vector<absl::Status> results(shares.size());
   const auto run = [&](int i) {
     at::NoGradGuard no_grad;
     const Share& share = shares[static_cast<size_t>(i)];
-    Rollout(decoder_, options_.end_token, params, share.prompts, share.first_completion,
-            std::span(completions).subspan(share.first_completion, share.completions))
-        .Run();
+    Rollout rollout(decoder_, options_.end_token, params, share.prompts, share.first_prompt, share.first_completion,
+                    std::span(completions).subspan(share.first_completion, share.completions));
+    results[static_cast<size_t>(i)] = rollout.Run();
   };
   Workers alone(1);
   (options_.workers ? *options_.workers : alone).Run(static_cast<int>(shares.size()), run);
+  for (const absl::Status& result : results) TDOCK_RETURN_IF_ERROR(result);
   return completions;
 }
 

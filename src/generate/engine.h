@@ -23,15 +23,17 @@ struct SamplingParams {
 };
 
 struct Completion {
-  std::vector<int32_t> tokens;   // with the end token where it was reached
-  std::vector<float> log_probs;  // of each token, under softmax(logits / temperature) (temperature 0: under softmax(logits))
-  bool finished = false;         // ended with the end token, rather than at the limit
+  std::vector<int32_t> tokens;  // with the end token where it was reached
+  // Of each token, under softmax(logits / temperature), or softmax(logits) where the temperature is 0.
+  std::vector<float> log_probs;
+  bool finished = false;  // ended with the end token, rather than at the limit
 };
 
 struct EngineOptions {
   int32_t end_token = 0;
-  int64_t max_rows = 4096;     // completions that a thread works on at the same time; bounds the cache, but one prompt's
-                               // samples stay together
+  // Completions that a thread works on at the same time: bounds the cache. One prompt's samples stay together, even
+  // where they are more.
+  int64_t max_rows = 4096;
   Workers* workers = nullptr;  // share out the prompts; null: the calling thread does all
 };
 
@@ -42,9 +44,10 @@ class Engine {
 
   // The completions of prompt 0, then those of prompt 1, and so on. The random numbers of a completion depend on the
   // seed, its number and the position alone, so the same call gives the same answer however the work is shared
-  // out, up to rounding of the logits. A completion also ends where the model has no more positions. InvalidArgument names a prompt
-  // that is empty, has a token outside of the vocabulary, or leaves no room for an answer. Throws c10::Error where
-  // libtorch does.
+  // out, up to rounding of the logits. A completion also ends where the model has no more positions.
+  //
+  // InvalidArgument names a prompt that is empty, has a token outside of the vocabulary, or leaves no room for an
+  // answer. Internal names a prompt for which the model's logits are not finite. Throws c10::Error where libtorch does.
   absl::StatusOr<std::vector<Completion>> Generate(std::span<const Prompt> prompts, const SamplingParams& params) const;
 
  private:
