@@ -22,12 +22,14 @@ class Buffer {
   // Memory of somebody else's, which must stay as it is until the last copy of `keep_alive` is gone. (A custom deleter
   // is a shared_ptr's.)
   static Buffer Wrap(const void* data, size_t size_bytes, std::shared_ptr<const void> keep_alive);
+  // The same, of memory that may be written before the buffer is handed on.
+  static Buffer WrapWritable(void* data, size_t size_bytes, std::shared_ptr<void> keep_alive);
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Null unless the memory comes from Allocate() or CopyOf(), or is a slice of such memory.
+  // Null for memory that Wrap() was given, and its slices.
   std::byte* mutable_data() { return writable_; }
 
   // A part of the same memory. `offset` + `size_bytes` must not exceed size().
@@ -41,6 +43,15 @@ class Buffer {
   std::byte* writable_ = nullptr;
   size_t size_ = 0;
   std::shared_ptr<const void> owner_;
+};
+
+// Where the memory of large buffers comes from: kept warm, or known to a device. Thread-safe.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+
+  // Memory of unspecified contents, at a multiple of Buffer::kAlignment. The buffer may outlive this object.
+  virtual Buffer Allocate(size_t size_bytes) = 0;
 };
 
 }  // namespace tdock

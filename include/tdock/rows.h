@@ -47,6 +47,8 @@ struct RowsData {
   std::shared_ptr<const std::vector<ColumnSpec>> columns = {};
   std::vector<Cell> cells = {};  // column after column
   std::vector<std::shared_ptr<const void>> pins = {};
+  // Where copies of the rows go; null: the heap.
+  std::shared_ptr<Memory> memory = {};
 };
 
 // Immutable; copies share the views. The bytes stay where they are, whatever happens to the rows or the dock, until the
@@ -82,14 +84,14 @@ class Rows {
   // The weights version that made a cell. Errors as for Get.
   absl::StatusOr<int64_t> WeightsVersion(size_t row, absl::string_view column) const;
 
-  // A contiguous copy of one column, or of all.
-  absl::StatusOr<Column> ToColumn(absl::string_view name) const;
-  absl::StatusOr<Batch> ToBatch() const;
+  // A contiguous copy of one column, or of all: in `memory`, or else where the dock keeps memory warm.
+  absl::StatusOr<Column> ToColumn(absl::string_view name, Memory* memory = nullptr) const;
+  absl::StatusOr<Batch> ToBatch(Memory* memory = nullptr) const;
 
  private:
   absl::StatusOr<std::span<const std::byte>> Look(size_t row, absl::string_view column, DType dtype) const;
   absl::StatusOr<size_t> FindCell(size_t row, absl::string_view column) const;
-  absl::StatusOr<Column> Gather(size_t column) const;
+  absl::StatusOr<Column> Gather(size_t column, Memory* memory) const;
 
   std::shared_ptr<const RowsData> data_;
 };

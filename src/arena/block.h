@@ -28,27 +28,26 @@ struct BlockShape {
 //
 //   values   | rows of put 1 | rows of put 2 |         dense: row r at r × item
 //   offsets  | 0 | 2 | 9 |  9 | 12 | …                 other kinds, in items. A put of k rows takes k + 1 places, so
-//   that no
-//                                                      two puts share one; the last of them is no row.
+//                                                      that no two puts share one; the last of them is no row.
 class Block {
  public:
-  Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held);
+  Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Memory& memory);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
   const BlockShape& shape() const { return shape_; }
   // What it occupies.
-  int64_t bytes() const { return static_cast<int64_t>(values_.size() + offsets_.size()); }
+  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
 
   // Copies all rows of `column` to the rows from `first_row` on, with their values from `first_byte` on.
   void Write(uint32_t first_row, int64_t first_byte, const Column& column);
 
   std::span<const std::byte> Row(uint32_t row) const {
     const int64_t item = shape_.item_bytes;
-    if (shape_.kind == ColumnKind::kDense) return {values_.data() + row * item, static_cast<size_t>(item)};
-    const int64_t* offset = reinterpret_cast<const int64_t*>(offsets_.data()) + row;
-    return {values_.data() + offset[0] * item, static_cast<size_t>((offset[1] - offset[0]) * item)};
+    if (shape_.kind == ColumnKind::kDense) return {memory_.data() + row * item, static_cast<size_t>(item)};
+    const int64_t* const offset = reinterpret_cast<const int64_t*>(memory_.data() + offsets_at_) + row;
+    return {memory_.data() + offset[0] * item, static_cast<size_t>((offset[1] - offset[0]) * item)};
   }
 
   // The places that `rows` rows of one put take.
@@ -56,9 +55,18 @@ class Block {
 
  private:
   const BlockShape shape_;
-  Buffer values_;
-  Buffer offsets_;
+  const size_t offsets_at_;
+  Buffer memory_;
   const std::shared_ptr<HeldBytes> held_;
+};
+
+// Where the blocks of one owner come from. Thread-safe.
+struct BlockSource {
+  std::shared_ptr<Memory> memory;
+  // What the blocks occupy, those included that only readers own.
+  std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>(0);
+
+  std::shared_ptr<Block> Make(const BlockShape& shape) const { return std::make_shared<Block>(shape, held, *memory); }
 };
 
 }  // namespace tdock

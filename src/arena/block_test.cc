@@ -3,17 +3,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "arena/warm_memory.h"
+
 namespace tdock {
 namespace {
+
+class BlockTest : public testing::Test {
+ protected:
+  const BlockSource source_{.memory = std::make_shared<WarmMemory>()};
+};
 
 std::string Text(const Block& block, uint32_t row) {
   const auto bytes = block.Row(row);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-TEST(Block, HoldsRowsOfSeveralPutsOneBehindTheOther) {
-  const auto held = std::make_shared<HeldBytes>(0);
-  Block block({.kind = ColumnKind::kBytes, .item_bytes = 1, .row_capacity = 8, .value_capacity_bytes = 64}, held);
+TEST_F(BlockTest, HoldsRowsOfSeveralPutsOneBehindTheOther) {
+  const std::shared_ptr<Block> made =
+      source_.Make({.kind = ColumnKind::kBytes, .item_bytes = 1, .row_capacity = 8, .value_capacity_bytes = 64});
+  Block& block = *made;
   block.Write(0, 0, Column::FromStrings(std::vector<std::string>{"ab", ""}));
   // Two rows took three places.
   EXPECT_EQ(Block::RowPlaces(ColumnKind::kBytes, 2), 3);
@@ -23,9 +31,10 @@ TEST(Block, HoldsRowsOfSeveralPutsOneBehindTheOther) {
   EXPECT_EQ(Text(block, 3), "c");
 }
 
-TEST(Block, CopiesSlicesWhoseOffsetsDoNotStartAtZero) {
-  const auto held = std::make_shared<HeldBytes>(0);
-  Block block({.kind = ColumnKind::kRagged, .item_bytes = 8, .row_capacity = 8, .value_capacity_bytes = 64}, held);
+TEST_F(BlockTest, CopiesSlicesWhoseOffsetsDoNotStartAtZero) {
+  const std::shared_ptr<Block> made =
+      source_.Make({.kind = ColumnKind::kRagged, .item_bytes = 8, .row_capacity = 8, .value_capacity_bytes = 64});
+  Block& block = *made;
   block.Write(0, 8, *Column::FromRows<int64_t>({{1, 2}, {3}, {4, 5}}).Slice(1, 2));
   const auto bytes = block.Row(1);
   ASSERT_EQ(bytes.size(), 16u);
@@ -33,14 +42,12 @@ TEST(Block, CopiesSlicesWhoseOffsetsDoNotStartAtZero) {
   EXPECT_EQ(block.Row(0).size(), 8u);
 }
 
-TEST(Block, CountsWhatItOccupiesWhileItLives) {
-  const auto held = std::make_shared<HeldBytes>(0);
-  {
-    const Block block({.kind = ColumnKind::kDense, .item_bytes = 4, .row_capacity = 25, .value_capacity_bytes = 100},
-                      held);
-    EXPECT_EQ(*held, 100);
-  }
-  EXPECT_EQ(*held, 0);
+TEST_F(BlockTest, CountsWhatItOccupiesWhileItLives) {
+  std::shared_ptr<Block> block =
+      source_.Make({.kind = ColumnKind::kDense, .item_bytes = 4, .row_capacity = 25, .value_capacity_bytes = 100});
+  EXPECT_EQ(*source_.held, 100);
+  block.reset();
+  EXPECT_EQ(*source_.held, 0);
 }
 
 }  // namespace

@@ -49,10 +49,10 @@ std::vector<BlockStore::Placement> BlockStore::Reserve(const Batch& batch, std::
   return placements;
 }
 
-void BlockStore::Write(const Batch& batch, const std::shared_ptr<HeldBytes>& held, std::span<Placement> placements) {
+void BlockStore::Write(const Batch& batch, const BlockSource& source, std::span<Placement> placements) {
   for (size_t i = 0; i < placements.size(); ++i) {
     Placement& placement = placements[i];
-    if (placement.block == nullptr) placement.block = std::make_shared<Block>(placement.shape, held);
+    if (placement.block == nullptr) placement.block = source.Make(placement.shape);
     placement.block->Write(placement.first_row, placement.first_byte, batch.columns()[i].column);
   }
 }

@@ -37,7 +37,7 @@ class BlockStore {
   std::vector<Placement> Reserve(const Batch& batch, std::span<const uint32_t> columns, int64_t weights_version);
 
   // Makes the blocks that are missing, and copies the batch. Thread-safe.
-  static void Write(const Batch& batch, const std::shared_ptr<HeldBytes>& held, std::span<Placement> placements);
+  static void Write(const Batch& batch, const BlockSource& source, std::span<Placement> placements);
 
   // Makes what was written cells; returns the first of each column.
   std::vector<CellRef> Publish(const Batch& batch, std::span<const uint32_t> columns, std::span<Placement> placements);

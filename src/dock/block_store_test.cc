@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "arena/warm_memory.h"
+
 namespace tdock {
 namespace {
 
@@ -17,7 +19,7 @@ class BlockStoreTest : public testing::Test {
   CellRef Put(size_t rows, float value, int64_t weights_version = 1) {
     const Batch batch = Floats(rows, value);
     auto placements = store_.Reserve(batch, columns_, weights_version);
-    BlockStore::Write(batch, held_, placements);
+    BlockStore::Write(batch, source_, placements);
     return store_.Publish(batch, columns_, placements)[0];
   }
 
@@ -32,7 +34,7 @@ class BlockStoreTest : public testing::Test {
   }
 
   const std::vector<uint32_t> columns_ = {0};
-  const std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>(0);
+  const BlockSource source_{.memory = std::make_shared<WarmMemory>()};
   BlockStore store_;
 };
 
@@ -51,9 +53,9 @@ TEST_F(BlockStoreTest, SmallPutsShareABlockAndLargeOnesGetTheirOwn) {
 TEST_F(BlockStoreTest, ABlockGoesWithItsLastCell) {
   const CellRef large = Put(100'000, 3);
   Drop(large, 99'999);
-  EXPECT_GE(*held_, 400'000);
+  EXPECT_GE(*source_.held, 400'000);
   Drop({large.block, 99'999}, 1);
-  EXPECT_EQ(*held_, 0);
+  EXPECT_EQ(*source_.held, 0);
   // Its number is used again.
   EXPECT_EQ(Put(100'000, 4).block, large.block);
 }
@@ -62,7 +64,7 @@ TEST_F(BlockStoreTest, WhoeverLooksAtABlockKeepsIt) {
   const CellRef large = Put(100'000, 3);
   const std::shared_ptr<Block> view = store_.BlockOf(large);
   Drop(large, 100'000);
-  EXPECT_GE(*held_, 400'000);
+  EXPECT_GE(*source_.held, 400'000);
   EXPECT_EQ(*reinterpret_cast<const float*>(view->Row(5).data()), 3);
 }
 
@@ -80,7 +82,7 @@ TEST_F(BlockStoreTest, AnAbandonedPutLeavesNothing) {
   const Batch batch = Floats(2, 9);
   auto placements = store_.Reserve(batch, columns_, 1);
   const auto others = store_.Reserve(batch, columns_, 1);
-  BlockStore::Write(batch, held_, placements);
+  BlockStore::Write(batch, source_, placements);
   store_.Abandon(placements);
   store_.Abandon(others);
   const CellRef next = Put(1, 2);
@@ -94,7 +96,7 @@ TEST_F(BlockStoreTest, ABlockWithAPutUnderWayStaysUntilItIsPublished) {
   auto placements = store_.Reserve(batch, columns_, 1);
   Put(1, 2, 2);  // closes the block of version 1
   Drop(first, 1);
-  BlockStore::Write(batch, held_, placements);
+  BlockStore::Write(batch, source_, placements);
   const CellRef late = store_.Publish(batch, columns_, placements)[0];
   EXPECT_EQ(late.block, first.block);
   EXPECT_EQ(Read(late), 9);
@@ -104,9 +106,9 @@ TEST_F(BlockStoreTest, ABlockWithAPutUnderWayStaysUntilItIsPublished) {
 
 TEST_F(BlockStoreTest, BlocksGrowFromSmallToLarge) {
   Put(1, 1);
-  EXPECT_LE(*held_, 8 << 10);
+  EXPECT_LE(*source_.held, 8 << 10);
   for (int i = 0; i < 20'000; ++i) Put(16, 1);
-  EXPECT_LE(*held_, 20'000 * 64 + (512 << 10));
+  EXPECT_LE(*source_.held, 20'000 * 64 + (512 << 10));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "arena/warm_memory.h"
 #include "base/status.h"
 #include "dock/name.h"
 #include "dock/partition.h"
@@ -54,7 +55,7 @@ class LocalDock final : public Dock {
       MutexLock lock(mu_);
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_);
+        entry = std::make_shared<Partition>(options, clock_, memory_);
         return absl::OkStatus();
       }
       existing = entry;
@@ -147,6 +148,7 @@ class LocalDock final : public Dock {
   }
 
   Clock& clock_;
+  const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
   Mutex mu_;
   absl::flat_hash_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
 };

@@ -51,6 +51,24 @@ TEST(LocalDock, AWaiterWakesForTheEndOfALeaseThatBeganWhileItWaited) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
 }
 
+TEST(LocalDock, LargeCellsAndCopiesOfThemUseTheSameMemoryAgain) {
+  const std::unique_ptr<Dock> dock = MakeLocalDock();
+  ASSERT_TRUE(dock->CreatePartition({.name = "p", .columns = {{"a", ColumnType::Dense(DType::kF32)}}}).ok());
+  std::vector<const std::byte*> cells, copies;
+  for (int again = 0; again < 2; ++again) {
+    PutRequest put{.partition = "p"};
+    ASSERT_TRUE(put.batch.Add("a", Column::FromValues<float>(std::vector<float>(1'000'000))).ok());
+    const std::vector<RowId> rows = dock->Put(put)->rows;
+    const Rows view = *dock->Fetch({.partition = "p", .rows = rows, .columns = {"a"}});
+    cells.push_back(view.cell(0, 0).bytes.data());
+    copies.push_back(view.ToColumn("a")->values().data());
+    ASSERT_TRUE(dock->Clear({.partition = "p", .everything = true}).ok());
+  }
+  // The first copy was freed before the second put.
+  EXPECT_EQ(cells[1], copies[0]);
+  EXPECT_EQ(copies[1], cells[0]);
+}
+
 INSTANTIATE_TEST_SUITE_P(Local, DockConformance,
                          testing::Values([](Clock& clock) { return MakeLocalDock({.clock = &clock}); }));
 

@@ -93,7 +93,7 @@ absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
     checked_at = table_.changes();
   }
 
-  BlockStore::Write(request.batch, held_, placements);
+  BlockStore::Write(request.batch, blocks_, placements);
 
   Aftermath after;
   MutexLock lock(mu_);
@@ -195,6 +195,7 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
 
 RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns) {
   RowsData data;
+  data.memory = blocks_.memory;
   data.ids.assign(rows.begin(), rows.end());
   data.groups.reserve(rows.size());
   data.cells.reserve(rows.size() * columns.size());
@@ -286,7 +287,7 @@ absl::StatusOr<PartitionStatus> Partition::GetStatus() {
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin());
   PartitionStatus status = table_.Status();
-  status.held_bytes = held_->load(std::memory_order_relaxed);
+  status.held_bytes = blocks_.held->load(std::memory_order_relaxed);
   return status;
 }
 

@@ -19,7 +19,9 @@ namespace tdock {
 // allocated and freed without it. The methods are Dock's. Thread-safe.
 class Partition {
  public:
-  Partition(PartitionOptions options, Clock& clock) : clock_(clock), table_(std::move(options)) {}
+  // Payload lies in `memory`, which views keep alive.
+  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory)
+      : clock_(clock), blocks_{.memory = std::move(memory)}, table_(std::move(options)) {}
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
   absl::Status RegisterConsumer(const ConsumerOptions& options) TDOCK_EXCLUDES(mu_);
@@ -68,7 +70,7 @@ class Partition {
   RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns) TDOCK_REQUIRES(mu_);
 
   Clock& clock_;
-  const std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>(0);
+  const BlockSource blocks_;
 
   Mutex mu_;
   bool dropped_ TDOCK_GUARDED_BY(mu_) = false;

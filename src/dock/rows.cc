@@ -57,13 +57,17 @@ absl::StatusOr<int64_t> Rows::WeightsVersion(size_t row, absl::string_view colum
   return cell(row, index).weights_version;
 }
 
-absl::StatusOr<Column> Rows::Gather(size_t column) const {
+absl::StatusOr<Column> Rows::Gather(size_t column, Memory* memory) const {
+  if (memory == nullptr) memory = data_->memory.get();
+  const auto allocate = [&](size_t bytes) {
+    return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
+  };
   const ColumnType& type = columns()[column].type;
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
   const std::span<const Cell> cells = std::span(data_->cells).subspan(column * size(), size());
   size_t total = 0;
   for (const Cell& cell : cells) total += cell.bytes.size();
-  Buffer values = Buffer::Allocate(total);
+  Buffer values = allocate(total);
   std::byte* end = values.mutable_data();
   for (size_t i = 0; i < cells.size();) {
     // Cells that were put together lie one behind the other, and are copied as one.
@@ -76,7 +80,7 @@ absl::StatusOr<Column> Rows::Gather(size_t column) const {
   if (type.kind == ColumnKind::kDense) {
     return Column::MakeDense(type.dtype, type.row_shape, static_cast<int64_t>(size()), std::move(values));
   }
-  Buffer offsets = Buffer::Allocate((size() + 1) * sizeof(int64_t));
+  Buffer offsets = allocate((size() + 1) * sizeof(int64_t));
   int64_t* offset = reinterpret_cast<int64_t*>(offsets.mutable_data());
   *offset = 0;
   for (const Cell& cell : cells) {
@@ -87,14 +91,14 @@ absl::StatusOr<Column> Rows::Gather(size_t column) const {
   return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
 }
 
-absl::StatusOr<Column> Rows::ToColumn(absl::string_view name) const {
+absl::StatusOr<Column> Rows::ToColumn(absl::string_view name, Memory* memory) const {
   TDOCK_ASSIGN_OR_RETURN(const size_t index, FindColumn(name));
-  return Gather(index);
+  return Gather(index, memory);
 }
 
-absl::StatusOr<Batch> Rows::ToBatch() const {
+absl::StatusOr<Batch> Rows::ToBatch(Memory* memory) const {
   Batch batch;
-  for (size_t i = 0; i < columns().size(); ++i) TDOCK_RETURN_IF_ERROR(batch.Add(columns()[i].name, Gather(i)));
+  for (size_t i = 0; i < columns().size(); ++i) TDOCK_RETURN_IF_ERROR(batch.Add(columns()[i].name, Gather(i, memory)));
   return batch;
 }
 

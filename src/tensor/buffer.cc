@@ -7,6 +7,7 @@
 #include "base/status.h"
 
 namespace tdock {
+
 Buffer Buffer::Allocate(size_t size_bytes) {
   Buffer buffer;
   // One allocation holds the count of owners and the bytes. Asking the allocator for aligned memory costs three times
@@ -31,6 +32,12 @@ Buffer Buffer::Wrap(const void* data, size_t size_bytes, std::shared_ptr<const v
   buffer.data_ = static_cast<const std::byte*>(data);
   buffer.size_ = size_bytes;
   buffer.owner_ = std::move(keep_alive);
+  return buffer;
+}
+
+Buffer Buffer::WrapWritable(void* data, size_t size_bytes, std::shared_ptr<void> keep_alive) {
+  Buffer buffer = Wrap(data, size_bytes, std::move(keep_alive));
+  buffer.writable_ = static_cast<std::byte*>(data);
   return buffer;
 }
 

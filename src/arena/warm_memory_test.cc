@@ -1,0 +1,88 @@
+#include "arena/warm_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tdock {
+namespace {
+
+constexpr size_t kMegabyte = size_t{1} << 20;
+
+void AwaitWarmBytes(const WarmMemory& memory, size_t bytes) {
+  while (memory.warm_bytes() != bytes) std::this_thread::yield();
+}
+
+TEST(WarmMemory, HandsOutWhatWasFreed) {
+  WarmMemory memory;
+  Buffer first = memory.Allocate(3 * kMegabyte);
+  const std::byte* const data = first.data();
+  first.mutable_data()[first.size() - 1] = std::byte{1};
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % Buffer::kAlignment, 0u);
+  first = Buffer();
+  EXPECT_GE(memory.warm_bytes(), 3 * kMegabyte);
+  // A little less or more is served from it, much less is not.
+  const Buffer other = memory.Allocate(kMegabyte);
+  EXPECT_NE(other.data(), data);
+  const Buffer again = memory.Allocate(3 * kMegabyte + 1'000);
+  EXPECT_EQ(again.size(), 3 * kMegabyte + 1'000);
+  EXPECT_NE(again.data(), other.data());
+  const Buffer slice = again.Slice(1'000, 10);
+  EXPECT_EQ(slice.data(), again.data() + 1'000);
+}
+
+TEST(WarmMemory, ServesTheSameSizeFromTheSameMemory) {
+  WarmMemory memory;
+  Buffer buffer = memory.Allocate(100'000);
+  const std::byte* const data = buffer.data();
+  for (int again = 0; again < 3; ++again) {
+    buffer = Buffer();
+    buffer = memory.Allocate(99'000);
+    EXPECT_EQ(buffer.data(), data);
+    EXPECT_EQ(memory.warm_bytes(), 0u);
+  }
+}
+
+TEST(WarmMemory, GivesBackToTheSystemWhatNobodyUsedForAWhile) {
+  FakeClock clock;
+  WarmMemory memory({.keep = absl::Seconds(4), .clock = clock});
+  Buffer early = memory.Allocate(kMegabyte), late = memory.Allocate(3 * kMegabyte);
+  early = Buffer();
+  clock.Advance(absl::Seconds(2));
+  late = Buffer();
+  EXPECT_EQ(memory.warm_bytes(), 4 * kMegabyte);
+  clock.Advance(absl::Seconds(2));
+  AwaitWarmBytes(memory, 3 * kMegabyte);
+  clock.Advance(absl::Seconds(2));
+  AwaitWarmBytes(memory, 0);
+  late = memory.Allocate(kMegabyte);
+  late = Buffer();
+  EXPECT_EQ(memory.warm_bytes(), kMegabyte);
+}
+
+TEST(WarmMemory, KeepsNoMoreThanItsLimit) {
+  WarmMemory memory({.limit_bytes = 5 * kMegabyte / 2});
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 4; ++i) buffers.push_back(memory.Allocate(kMegabyte));
+  buffers.clear();
+  EXPECT_EQ(memory.warm_bytes(), 2 * kMegabyte);
+}
+
+TEST(WarmMemory, BuffersOutliveIt) {
+  auto memory = std::make_unique<WarmMemory>();
+  Buffer kept = memory->Allocate(kMegabyte), freed = memory->Allocate(kMegabyte);
+  freed = Buffer();
+  kept.mutable_data()[kMegabyte - 1] = std::byte{5};
+  memory.reset();
+  EXPECT_EQ(kept.bytes().back(), std::byte{5});
+}
+
+TEST(WarmMemory, LeavesSmallBuffersToTheHeap) {
+  WarmMemory memory;
+  { const Buffer small = memory.Allocate(1'000); }
+  EXPECT_EQ(memory.warm_bytes(), 0u);
+  EXPECT_EQ(memory.Allocate(0).size(), 0u);
+}
+
+}  // namespace
+}  // namespace tdock
