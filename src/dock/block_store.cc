@@ -18,7 +18,7 @@ BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Open* open
     if (shape.weights_version == weights_version && places <= shape.row_capacity - open->used_rows &&
         bytes <= shape.value_capacity_bytes - open->used_bytes) {
       ++entry.pending;
-      placement.block = entry.block;
+      placement.block = entry.block.get();
       placement.id = open->id;
       placement.first_row = static_cast<uint32_t>(open->used_rows);
       placement.first_byte = open->used_bytes;
@@ -52,7 +52,10 @@ std::vector<BlockStore::Placement> BlockStore::Reserve(const Batch& batch, std::
 void BlockStore::Write(const Batch& batch, const BlockSource& source, std::span<Placement> placements) {
   for (size_t i = 0; i < placements.size(); ++i) {
     Placement& placement = placements[i];
-    if (placement.block == nullptr) placement.block = source.Make(placement.shape);
+    if (placement.block == nullptr) {
+      placement.fresh = source.Make(placement.shape);
+      placement.block = placement.fresh.get();
+    }
     placement.block->Write(placement.first_row, placement.first_byte, batch.columns()[i].column);
   }
 }
@@ -71,7 +74,7 @@ std::vector<CellRef> BlockStore::Publish(const Batch& batch, std::span<const uin
         placement.id = free_ids_.back();
         free_ids_.pop_back();
       }
-      entries_[placement.id] = {.block = std::move(placement.block), .live_rows = 0, .pending = 1, .open = false};
+      entries_[placement.id] = {.block = std::move(placement.fresh), .live_rows = 0, .pending = 1, .open = false};
     }
     Entry& entry = entries_[placement.id];
     --entry.pending;

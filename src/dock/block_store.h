@@ -22,11 +22,13 @@ class BlockStore {
  public:
   // Where the rows of one column of a put go.
   struct Placement {
-    std::shared_ptr<Block> block;
+    // The store keeps it while the put is under way.
+    Block* block = nullptr;
     uint32_t id = 0;  // 0 for a block that is not in the store yet
+    std::shared_ptr<Block> fresh;
     uint32_t first_row = 0;
     int64_t first_byte = 0;
-    // Of the block that is to be made, if `block` is null.
+    // Of the block that is to be made, if there is none.
     BlockShape shape;
     // Lets later puts append to that block.
     bool opens = false;

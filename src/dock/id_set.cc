@@ -114,16 +114,14 @@ void IdSet::ChangeInLeaf(uint64_t begin, uint64_t end, bool insert) {
     const uint64_t stop = std::min(last, (first | 63) + 1);
     const uint64_t mask = MaskOf(first % 64, first % 64 + (stop - first));
     uint64_t& word = leaf->words[first / 64];
-    if (insert) {
-      change += std::popcount(mask & ~word);
-      word |= mask;
-    } else {
-      change -= std::popcount(mask & word);
-      word &= ~mask;
+    if (const uint64_t changes = mask & (insert ? ~word : word)) {
+      change += std::has_single_bit(changes) ? 1 : std::popcount(changes);
+      word ^= changes;
     }
     first = stop;
   }
   if (change == 0) return;
+  if (!insert) change = -change;
 
   size_ += change;
   for (int height = 1; height <= height_; ++height) {

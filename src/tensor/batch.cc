@@ -30,7 +30,9 @@ absl::Status Batch::Add(absl::string_view name, absl::StatusOr<Column> column) {
 
 const Column* Batch::Find(absl::string_view name) const {
   for (const NamedColumn& column : columns_) {
-    if (column.name == name) return &column.column;
+    // Names of columns often differ in their last letter only.
+    const bool differs = column.name.size() != name.size() || (!name.empty() && column.name.back() != name.back());
+    if (!differs && column.name == name) return &column.column;
   }
   return nullptr;
 }

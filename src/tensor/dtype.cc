@@ -51,10 +51,9 @@ absl::StatusOr<int64_t> NumElements(const Shape& shape) {
   for (int64_t size : shape) {
     if (size < 0) return absl::InvalidArgumentError(absl::StrCat("shape ", ToString(shape), " has a negative size"));
     if (size == 0) return 0;
-    if (count > kLimit / size) {
+    if (__builtin_mul_overflow(count, size, &count) || count > kLimit) {
       return absl::InvalidArgumentError(absl::StrCat("shape ", ToString(shape), " has too many elements"));
     }
-    count *= size;
   }
   return count;
 }
