@@ -1,25 +1,13 @@
-"""TensorBoard's own reader finds in a run directory's event files what its metrics.jsonl says.
-
-TDOCK_RUN_DIR names the run directory.
-"""
+"""TensorBoard's own reader finds in a run directory's event files what its metrics.jsonl says."""
 
 import json
 import math
-import os
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-
-
-@pytest.fixture(scope="module")
-def run_dir():
-    path = os.environ.get("TDOCK_RUN_DIR")
-    assert path, "set TDOCK_RUN_DIR to the directory of a finished run"
-    return Path(path)
 
 
 @pytest.fixture(scope="module")
