@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/container/inlined_vector.h"
+#include "dock/group.h"
 #include "tdock/rows.h"
 
 namespace tdock {
@@ -26,28 +27,6 @@ inline constexpr RowState kLeased = 254;
 inline constexpr RowState kDone = 255;
 
 constexpr bool IsWaiting(RowState state) { return state != kReady && state <= kMaxReads; }
-
-// A prompt's rows, when there can be more than one.
-struct Group {
-  GroupId id = kNoGroup;
-  int64_t size = 0;
-  // The rows that were put and not cleared; released ones count.
-  int64_t arrived = 0;
-  // The id of its first row: where it stands among others. That row itself may be gone.
-  RowId leader = 0;
-  // The rows that are there, ascending.
-  absl::InlinedVector<RowId, 8> rows;
-  // For each consumer of groups, how many of the rows are ready, and how many are done.
-  struct Counts {
-    int64_t ready = 0;
-    int64_t done = 0;
-  };
-  absl::InlinedVector<Counts, 2> counts;
-
-  bool complete() const { return arrived == size; }
-  // Rows were released: no consumer can take it as a whole any more.
-  bool broken() const { return static_cast<int64_t>(rows.size()) < arrived; }
-};
 
 struct Page {
   static constexpr uint64_t kRows = 1024;
@@ -74,6 +53,19 @@ struct Page {
     return column < cells.size() && cells[column] != nullptr ? cells[column][slot] : CellRef();
   }
   Group* GroupAt(uint64_t slot) const { return groups == nullptr ? nullptr : groups[slot]; }
+};
+
+// A row that is there. Good until rows come or go.
+struct Place {
+  Page* page;
+  uint64_t slot;
+
+  RowId row() const { return page->first + slot; }
+  Group* group() const { return page->GroupAt(slot); }
+  GroupId group_id() const { return group() == nullptr ? kNoGroup : group()->id; }
+  CellRef cell(uint32_t column) const { return page->CellAt(slot, column); }
+  RowState& state(uint32_t consumer) const { return page->consumers[consumer]->state[slot]; }
+  uint32_t& lease(uint32_t consumer) const { return page->consumers[consumer]->lease[slot]; }
 };
 
 }  // namespace tdock

@@ -15,10 +15,10 @@ Partition::Aftermath::~Aftermath() {
 
 absl::Status Partition::Begin() {
   if (dropped_) return absl::NotFoundError(absl::StrCat("partition '", table_.options().name, "' was dropped"));
-  if (table_.NextExpiry() == absl::InfiniteFuture()) return absl::OkStatus();
+  if (table_.leases().NextExpiry() == absl::InfiniteFuture()) return absl::OkStatus();
   const absl::Time now = clock_.Now();
   bool any = false;
-  while (const std::optional<LeaseId> lease = table_.NextExpired(now)) {
+  while (const std::optional<LeaseId> lease = table_.leases().NextExpired(now)) {
     table_.Apply(LeaseExpired{*lease});
     any = true;
   }
@@ -40,7 +40,7 @@ void Partition::CollectWakes(std::vector<CondVar*>& wake) {
   const bool all = dropped_ || table_.sealed();
   for (uint32_t consumer = 0; consumer < waiters_.size(); ++consumer) {
     Waiters& waiters = waiters_[consumer];
-    const int64_t takeable = table_.Takeable(consumer);
+    const int64_t takeable = table_.consumer(consumer).takeable().size();
     const bool any = std::any_of(waiters.waiting.begin(), waiters.waiting.end(),
                                  [&](const Waiters::Waiter* waiter) { return all || takeable >= waiter->least; });
     if (any) wake.push_back(&waiters.changed);
@@ -118,11 +118,11 @@ absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
 std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint32_t> columns,
                                       std::span<BlockStore::Placement> placements) {
   for (size_t i = 0; i < columns.size(); ++i) {
-    if (columns[i] != Table::kNewColumn && table_.IsTyped(columns[i])) continue;
+    if (columns[i] != Schema::kNone && table_.schema()[columns[i]].typed) continue;
     const NamedColumn& given = request.batch.columns()[i];
     const ColumnSpec spec{given.name, given.column.type()};
     table_.Apply(ColumnAdded{&spec});
-    columns[i] = table_.ColumnIndex(given.name);
+    columns[i] = table_.schema().Find(given.name);
   }
   const std::vector<CellRef> cells = store_.Publish(request.batch, columns, placements);
   RowsPut event{.columns = columns, .first_cells = cells, .rows = request.rows, .groups = request.groups};
@@ -143,15 +143,15 @@ absl::Status Partition::AwaitRows(uint32_t consumer, const TakeRequest& request)
   for (;;) {
     TDOCK_RETURN_IF_ERROR(Begin());
     TDOCK_ASSIGN_OR_RETURN(const int64_t least, table_.LeastToTake(consumer, request.min));
-    if (table_.Takeable(consumer) >= least) return absl::OkStatus();
+    if (table_.consumer(consumer).takeable().size() >= least) return absl::OkStatus();
     const absl::Time now = clock_.Now();
     if (request.deadline <= now) {
-      const bool groups = table_.consumer_options(consumer).unit == Unit::kGroup;
+      const bool groups = table_.consumer(consumer).options().unit == Unit::kGroup;
       return absl::DeadlineExceededError(
           absl::StrCat("waited for ", least, groups ? " groups: " : " rows: ", table_.Explain(consumer, now)));
     }
     Waiters& waiters = waiters_[consumer];
-    Waiters::Waiter waiter{least, std::min(request.deadline, table_.NextExpiry())};
+    Waiters::Waiter waiter{least, std::min(request.deadline, table_.leases().NextExpiry())};
     waiters.waiting.push_back(&waiter);
     clock_.Wait(waiters.changed, mu_, waiter.until);
     std::erase(waiters.waiting, &waiter);
@@ -171,8 +171,8 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
   const std::vector<RowId> rows = table_.Choose(consumer, request.max);
   Taken taken;
   const absl::Time now = clock_.Now();
-  taken.lease = table_.NextLease();
-  taken.expires = now + table_.consumer_options(consumer).lease_duration;
+  taken.lease = table_.leases().Next();
+  taken.expires = now + table_.consumer(consumer).options().lease_duration;
   table_.Apply(RowsTaken{consumer, taken.lease, rows, now, taken.expires});
   Waiters& waiters = waiters_[consumer];
   const bool expires_first = std::any_of(waiters.waiting.begin(), waiters.waiting.end(),
@@ -183,10 +183,10 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
   std::shared_ptr<const std::vector<ColumnSpec>>& spec = specs_[consumer];
   if (spec == nullptr) {
     auto columns = std::make_shared<std::vector<ColumnSpec>>();
-    for (uint32_t column : table_.reads(consumer)) columns->push_back(table_.column(column));
+    for (uint32_t column : table_.consumer(consumer).reads()) columns->push_back(table_.schema()[column].spec);
     spec = std::move(columns);
   }
-  RowsData data = View(rows, table_.reads(consumer));
+  RowsData data = View(rows, table_.consumer(consumer).reads());
   data.columns = spec;
   data.redeliveries = table_.RedeliveriesOf(consumer, rows);
   taken.rows = Rows(std::move(data));
@@ -199,8 +199,8 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
   data.ids.assign(rows.begin(), rows.end());
   data.groups.reserve(rows.size());
   data.cells.reserve(rows.size() * columns.size());
-  const std::vector<Table::Place> places = table_.Locate(rows);
-  for (const Table::Place& place : places) data.groups.push_back(place.group());
+  const std::vector<Place> places = table_.Locate(rows);
+  for (const Place& place : places) data.groups.push_back(place.group_id());
   // All rows take one step of the chase from row to bytes before any takes the next, so that their misses overlap.
   std::vector<CellRef> cells(rows.size());
   std::vector<const std::shared_ptr<Block>*> blocks(rows.size());
@@ -228,7 +228,7 @@ absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) {
     TDOCK_ASSIGN_OR_RETURN(const Table::FetchPlan plan, table_.CheckFetch(request));
     if (plan.missing_cells == 0) {
       auto spec = std::make_shared<std::vector<ColumnSpec>>();
-      for (uint32_t column : plan.columns) spec->push_back(table_.column(column));
+      for (uint32_t column : plan.columns) spec->push_back(table_.schema()[column].spec);
       RowsData data = View(request.rows, plan.columns);
       data.columns = std::move(spec);
       return Rows(std::move(data));

@@ -47,21 +47,10 @@ std::vector<int64_t> DrawRanks(int64_t count, int64_t size, Rng& rng) {
 
 // ---- Finding things.
 
-std::optional<Table::Place> Table::Find(RowId row) const {
-  if (last_page_ == nullptr || row - last_page_->first >= Page::kRows) {
-    const auto it = pages_.find(row / Page::kRows);
-    if (it == pages_.end()) return std::nullopt;
-    last_page_ = it->second.get();
-  }
-  const uint64_t slot = row - last_page_->first;
-  if (!last_page_->Has(slot)) return std::nullopt;
-  return Place{last_page_, slot};
-}
-
-absl::StatusOr<Table::Place> Table::FindOrError(RowId row) const {
-  const std::optional<Place> place = Find(row);
+absl::StatusOr<Place> Table::FindOrError(RowId row) const {
+  const std::optional<Place> place = pages_.Find(row);
   if (place.has_value()) return *place;
-  return absl::NotFoundError(row < next_row_
+  return absl::NotFoundError(row < pages_.next_row()
                                  ? absl::StrCat("row ", row, " is gone: it was cleared, or released after its last use")
                                  : absl::StrCat("there is no row ", row));
 }
@@ -70,22 +59,19 @@ absl::StatusOr<uint32_t> Table::FindConsumer(absl::string_view name) const {
   const auto it = consumer_by_name_.find(name);
   if (it != consumer_by_name_.end()) return it->second;
   std::vector<std::string> names;
-  for (const auto& consumer : consumers_) names.push_back(consumer->options.name);
+  for (const auto& consumer : consumers_) names.push_back(consumer->options().name);
   return absl::NotFoundError(
       absl::StrCat("partition '", options_.name, "' has no consumer '", name, "'; it has ", Quoted(names)));
 }
 
 absl::StatusOr<uint32_t> Table::FindColumn(absl::string_view name, uint32_t guess) const {
-  if (guess < columns_.size() && columns_[guess].spec.name == name) return guess;
-  const auto it = column_by_name_.find(name);
-  if (it != column_by_name_.end()) return it->second;
+  const uint32_t found = schema_.Find(name, guess);
+  if (found != Schema::kNone) return found;
   std::vector<std::string> names;
-  for (const Column& column : columns_) names.push_back(column.spec.name);
+  for (const Schema::Column& column : schema_) names.push_back(column.spec.name);
   return absl::NotFoundError(
       absl::StrCat("partition '", options_.name, "' has no column '", name, "'; it has ", Quoted(names)));
 }
-
-uint32_t Table::ColumnIndex(absl::string_view name) const { return column_by_name_.find(name)->second; }
 
 // ---- Consumers.
 
@@ -106,7 +92,7 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
   const std::string who = absl::StrCat("consumer '", options.name, "'");
   const auto it = consumer_by_name_.find(options.name);
   if (it != consumer_by_name_.end()) {
-    const ConsumerOptions& old = consumers_[it->second]->options;
+    const ConsumerOptions& old = consumers_[it->second]->options();
     std::vector<absl::string_view> differences;
     if (old.reads != options.reads) differences.push_back("reads");
     if (old.writes != options.writes) differences.push_back("writes");
@@ -161,8 +147,9 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& requ
     if (!index.ok()) {
       if (!options_.growing) return std::move(index).status();
       TDOCK_RETURN_IF_ERROR(CheckName("column", given.name));
-      index = kNewColumn;
-    } else if (const Column& column = columns_[*index]; column.typed && column.spec.type != given.column.type()) {
+      index = Schema::kNone;
+    } else if (const Schema::Column& column = schema_[*index];
+               column.typed && column.spec.type != given.column.type()) {
       return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "' holds ", ToString(column.spec.type),
                                                      "; given ", ToString(given.column.type())));
     }
@@ -204,9 +191,9 @@ absl::Status Table::CheckGroups(const PutRequest& request) const {
   }
   for (const auto& [id, count] : given) {
     if (id == kNoGroup) return absl::InvalidArgumentError(absl::StrCat("no group may be called ", id));
-    const auto it = groups_.find(id);
-    const int64_t size = it == groups_.end() ? new_size : it->second->size;
-    const int64_t arrived = it == groups_.end() ? 0 : it->second->arrived;
+    const Group* const group = groups_.Find(id);
+    const int64_t size = group == nullptr ? new_size : group->size;
+    const int64_t arrived = group == nullptr ? 0 : group->arrived;
     if (request.group_size > 0 && request.group_size != size) {
       return absl::InvalidArgumentError(
           absl::StrCat("group ", id, " was started with ", size, " rows; given group_size ", request.group_size));
@@ -235,8 +222,8 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
     TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
     if (request.overwrite) continue;
     for (uint32_t column : columns) {
-      if (column == kNewColumn || place.page->CellAt(place.slot, column).empty()) continue;
-      return absl::AlreadyExistsError(absl::StrCat("column '", columns_[column].spec.name, "' of row ", row,
+      if (column == Schema::kNone || place.cell(column).empty()) continue;
+      return absl::AlreadyExistsError(absl::StrCat("column '", schema_[column].spec.name, "' of row ", row,
                                                    " is there already; overwrite replaces it"));
     }
   }
@@ -247,20 +234,21 @@ absl::Status Table::CheckLeaseOfPut(const PutRequest& request, std::span<const u
   TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(request.lease));
   const Consumer& consumer = *consumers_[lease->consumer];
   for (size_t i = 0; i < columns.size(); ++i) {
-    if (std::find(consumer.writes.begin(), consumer.writes.end(), columns[i]) != consumer.writes.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options.name, "' does not write column '",
+    const std::vector<uint32_t>& writes = consumer.writes();
+    if (std::find(writes.begin(), writes.end(), columns[i]) != writes.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name, "' does not write column '",
                                                    request.batch.columns()[i].name, "'; it writes ",
-                                                   Quoted(consumer.options.writes)));
+                                                   Quoted(consumer.options().writes)));
   }
   return CheckLease({.partition = {}, .lease = request.lease, .rows = request.rows}).status();
 }
 
 // ---- Leases.
 
-absl::StatusOr<const Table::Lease*> Table::FindLease(LeaseId lease) const {
-  const auto it = leases_.find(LeaseKey(lease));
-  if (it != leases_.end() && it->second.id == lease) return &it->second;
-  if (lease == kNoLease || lease > last_lease_) {
+absl::StatusOr<const Lease*> Table::FindLease(LeaseId lease) const {
+  const Lease* const found = leases_.Find(lease);
+  if (found != nullptr) return found;
+  if (lease == kNoLease || lease > leases_.last()) {
     return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no lease ", lease));
   }
   return absl::FailedPreconditionError(
@@ -268,7 +256,7 @@ absl::StatusOr<const Table::Lease*> Table::FindLease(LeaseId lease) const {
 }
 
 bool Table::Holds(const Lease& lease, const Place& place) const {
-  return place.state(lease.consumer) == kLeased && place.lease(lease.consumer) == LeaseKey(lease.id);
+  return place.state(lease.consumer) == kLeased && place.lease(lease.consumer) == lease.key();
 }
 
 absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request) const {
@@ -276,7 +264,7 @@ absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request
   std::vector<RowId> rows;
   if (request.rows.empty()) {
     for (RowId row : lease->rows) {
-      const std::optional<Place> place = Find(row);
+      const std::optional<Place> place = pages_.Find(row);
       if (place.has_value() && Holds(*lease, *place)) rows.push_back(row);
     }
     return rows;
@@ -286,7 +274,7 @@ absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request
     TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
     if (!Holds(*lease, place)) {
       return absl::FailedPreconditionError(absl::StrCat("row ", row, " is not held by lease ", lease->id,
-                                                        " of consumer '", consumers_[lease->consumer]->options.name,
+                                                        " of consumer '", consumers_[lease->consumer]->options().name,
                                                         "'"));
     }
     rows.push_back(row);
@@ -294,64 +282,45 @@ absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request
   return rows;
 }
 
-LeaseId Table::NextLease() const {
-  LeaseId lease = last_lease_ + 1;
-  while (leases_.contains(LeaseKey(lease)) || LeaseKey(lease) == 0) ++lease;
-  return lease;
-}
-
-std::optional<LeaseId> Table::NextExpired(absl::Time now) const {
-  if (expiries_.empty() || expiries_.begin()->first > now) return std::nullopt;
-  return expiries_.begin()->second;
-}
-
-absl::Time Table::NextExpiry() const { return expiries_.empty() ? absl::InfiniteFuture() : expiries_.begin()->first; }
-
 // ---- Take.
-
-int64_t Table::MayStillCome(const Consumer& consumer) const {
-  if (!consumer.by_group()) return rows_ - consumer.done;
-  return static_cast<int64_t>(groups_.size()) - consumer.dead_groups + lone_rows_ - consumer.lone_done;
-}
 
 absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int64_t min) const {
   if (!sealed_) return min;
   const Consumer& consumer = *consumers_[index];
-  if (consumer.done == rows_) {
+  if (consumer.open() == 0) {
     return absl::OutOfRangeError(absl::StrCat("partition '", options_.name,
                                               "' is sealed, and all its rows are done for consumer '",
-                                              consumer.options.name, "'"));
+                                              consumer.options().name, "'"));
   }
-  const int64_t possible = MayStillCome(consumer);
-  if (possible > 0) return std::min(min, possible);
-  if (consumer.leased > 0) return 1;
+  if (consumer.coming() > 0) return std::min(min, consumer.coming());
+  if (consumer.leased() > 0) return 1;
   std::string text =
-      absl::StrCat("consumer '", consumer.options.name, "' can take nothing more, though not all rows are done");
+      absl::StrCat("consumer '", consumer.options().name, "' can take nothing more, though not all rows are done");
   ExplainGroups(consumer, text);
   return absl::FailedPreconditionError(text);
 }
 
 std::vector<RowId> Table::Choose(uint32_t index, int64_t max) const {
   const Consumer& consumer = *consumers_[index];
-  const int64_t count = std::min(max, consumer.takeable.size());
+  const int64_t count = std::min(max, consumer.takeable().size());
   std::vector<RowId> units;
   units.reserve(static_cast<size_t>(count));
-  if (consumer.options.sampler == Sampler::kFirstCome) {
-    consumer.takeable.First(count, units);
+  if (consumer.options().sampler == Sampler::kFirstCome) {
+    consumer.takeable().First(count, units);
   } else {
-    Rng rng(DeriveSeed(consumer.options.seed, consumer.takes));
-    for (int64_t rank : DrawRanks(count, consumer.takeable.size(), rng)) {
-      units.push_back(consumer.takeable.Select(rank));
+    Rng rng(DeriveSeed(consumer.options().seed, consumer.takes));
+    for (int64_t rank : DrawRanks(count, consumer.takeable().size(), rng)) {
+      units.push_back(consumer.takeable().Select(rank));
     }
   }
-  if (!consumer.by_group() || groups_.empty()) return units;
+  if (!consumer.by_group() || groups_.size() == 0) return units;
   std::vector<RowId> rows;
   for (RowId unit : units) {
-    const auto it = group_by_leader_.find(unit);
-    if (it == group_by_leader_.end()) {
+    const Group* const group = groups_.FindByLeader(unit);
+    if (group == nullptr) {
       rows.push_back(unit);
     } else {
-      rows.insert(rows.end(), it->second->rows.begin(), it->second->rows.end());
+      rows.insert(rows.end(), group->rows.begin(), group->rows.end());
     }
   }
   return rows;
@@ -372,17 +341,18 @@ absl::StatusOr<Table::FetchPlan> Table::CheckFetch(const FetchRequest& request) 
   }
   for (RowId row : request.rows) {
     TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
-    for (uint32_t column : plan.columns) plan.missing_cells += place.page->CellAt(place.slot, column).empty();
+    for (uint32_t column : plan.columns) plan.missing_cells += place.cell(column).empty();
   }
   return plan;
 }
 
 absl::Status Table::CheckSeal() const {
-  if (incomplete_groups_.size() == 0) return absl::OkStatus();
-  const Group& first = *group_by_leader_.at(incomplete_groups_.Select(0));
+  const IdSet& incomplete = groups_.incomplete();
+  if (incomplete.size() == 0) return absl::OkStatus();
+  const Group& first = *groups_.FindByLeader(incomplete.Select(0));
   return absl::FailedPreconditionError(absl::StrCat(
-      "partition '", options_.name, "' cannot be sealed: ", incomplete_groups_.size(),
-      " groups are incomplete, first group ", first.id, " with ", first.arrived, " of ", first.size, " rows"));
+      "partition '", options_.name, "' cannot be sealed: ", incomplete.size(), " groups are incomplete, first group ",
+      first.id, " with ", first.arrived, " of ", first.size, " rows"));
 }
 
 absl::StatusOr<std::vector<RowId>> Table::CheckClear(const ClearRequest& request) const {
@@ -393,21 +363,19 @@ absl::StatusOr<std::vector<RowId>> Table::CheckClear(const ClearRequest& request
   for (RowId row : request.rows) TDOCK_RETURN_IF_ERROR(FindOrError(row).status());
   if (AnyTwice(request.rows)) return absl::InvalidArgumentError("a row is named twice");
   for (GroupId id : request.groups) {
-    const auto it = groups_.find(id);
-    if (it == groups_.end()) {
+    const Group* const group = groups_.Find(id);
+    if (group == nullptr) {
       return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no group ", id));
     }
-    rows.insert(rows.end(), it->second->rows.begin(), it->second->rows.end());
+    rows.insert(rows.end(), group->rows.begin(), group->rows.end());
   }
   if (AnyTwice(rows)) return absl::InvalidArgumentError("a group is named twice");
   if (!request.rows.empty()) return request.rows;
   if (!request.everything) return rows;
-  for (const uint64_t number : page_order_) {
-    const Page& page = *pages_.at(number);
-    for (uint64_t slot = 0; slot < Page::kRows; ++slot) {
-      if (page.Has(slot)) rows.push_back(page.first + slot);
-    }
-  }
+  pages_.ForEachRow(0, [&](const Place& place) {
+    rows.push_back(place.row());
+    return true;
+  });
   return rows;
 }
 

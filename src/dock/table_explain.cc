@@ -23,23 +23,22 @@ std::string Table::LeaseText(const Lease& lease, absl::Time now) const {
 
 // Who could write a missing cell, and what keeps it.
 std::string Table::WriterText(const Place& place, uint32_t column, absl::Time now) const {
-  if (columns_[column].writers.empty()) return "no registered consumer writes it";
+  if (schema_[column].writers.empty()) return "no registered consumer writes it";
   std::string text;
-  for (uint32_t index : columns_[column].writers) {
+  for (uint32_t index : schema_[column].writers) {
     const Consumer& writer = *consumers_[index];
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "its writer '", writer.options.name, "' ");
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "its writer '", writer.options().name, "' ");
     const RowState state = place.state(index);
     if (state == kLeased) {
-      const auto it = leases_.find(place.lease(index));
-      absl::StrAppend(&text, "has held the row ", LeaseText(it->second, now));
+      absl::StrAppend(&text, "has held the row ", LeaseText(leases_.ByKey(place.lease(index)), now));
     } else if (state == kReady) {
       absl::StrAppend(&text, "has not taken the row");
     } else if (state == kDone) {
       absl::StrAppend(&text, "is done with the row and has not written it");
     } else {
       std::vector<std::string> missing;
-      for (uint32_t read : writer.reads) {
-        if (place.page->CellAt(place.slot, read).empty()) missing.push_back(columns_[read].spec.name);
+      for (uint32_t read : writer.reads()) {
+        if (place.cell(read).empty()) missing.push_back(schema_[read].spec.name);
       }
       absl::StrAppend(&text, "waits for '", absl::StrJoin(missing, "', '"), "' of the row");
     }
@@ -49,42 +48,38 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
 
 void Table::ExplainColumns(const Consumer& consumer, std::string& text) const {
   const char* separator = ". Missing: ";
-  for (uint32_t index : consumer.reads) {
-    const int64_t missing = rows_ - columns_[index].ready_cells;
+  for (uint32_t index : consumer.reads()) {
+    const int64_t missing = pages_.rows() - schema_[index].ready_cells;
     if (missing == 0) continue;
-    absl::StrAppend(&text, separator, "'", columns_[index].spec.name, "' of ", missing, " rows");
+    absl::StrAppend(&text, separator, "'", schema_[index].spec.name, "' of ", missing, " rows");
     separator = ", ";
   }
 }
 
 void Table::ExplainWaitingRows(uint32_t index, absl::Time now, std::string& text) const {
   const Consumer& consumer = *consumers_[index];
-  if (rows_ == consumer.ready + consumer.leased + consumer.done) return;
+  if (StatusOf(index).waiting == 0) return;
   int named = 0;
   bool found = false;
-  auto it = page_order_.lower_bound(consumer.waiting_from / Page::kRows);
-  for (; it != page_order_.end() && named < kNamed; ++it) {
-    Page& page = *pages_.at(*it);
-    for (uint64_t slot = 0; slot < Page::kRows && named < kNamed; ++slot) {
-      const Place place{&page, slot};
-      if (!page.Has(slot) || !IsWaiting(place.state(index))) continue;
-      if (!found) consumer.waiting_from = page.first;
-      found = true;
-      for (uint32_t column : consumer.reads) {
-        if (!page.CellAt(slot, column).empty() || named == kNamed) continue;
-        absl::StrAppend(&text, ". Row ", place.row(), " lacks '", columns_[column].spec.name,
-                        "': ", WriterText(place, column, now));
-        ++named;
-      }
+  pages_.ForEachRow(consumer.waiting_from, [&](const Place& place) {
+    if (!IsWaiting(place.state(index))) return true;
+    if (!found) consumer.waiting_from = place.row();
+    found = true;
+    for (uint32_t column : consumer.reads()) {
+      if (!place.cell(column).empty() || named == kNamed) continue;
+      absl::StrAppend(&text, ". Row ", place.row(), " lacks '", schema_[column].spec.name,
+                      "': ", WriterText(place, column, now));
+      ++named;
     }
-  }
+    return named < kNamed;
+  });
 }
 
 void Table::ExplainLeases(uint32_t index, absl::Time now, std::string& text) const {
   const absl::btree_set<LeaseId>& leases = consumers_[index]->leases;
   size_t named = 0;
   for (auto it = leases.begin(); it != leases.end() && named < kNamed; ++it, ++named) {
-    const Lease& lease = leases_.at(LeaseKey(*it));
+    const Lease& lease = *leases_.Find(*it);
     absl::StrAppend(&text, ". It holds ", lease.held, " rows ", LeaseText(lease, now));
   }
   if (leases.size() > named) absl::StrAppend(&text, ", and ", leases.size() - named, " more leases");
@@ -92,26 +87,27 @@ void Table::ExplainLeases(uint32_t index, absl::Time now, std::string& text) con
 
 void Table::ExplainGroups(const Consumer& consumer, std::string& text) const {
   if (!consumer.by_group()) return;
-  if (incomplete_groups_.size() > 0) {
-    const Group& first = *group_by_leader_.at(incomplete_groups_.Select(0));
-    absl::StrAppend(&text, ". ", incomplete_groups_.size(), " groups are incomplete, first group ", first.id, " with ",
+  const IdSet& incomplete = groups_.incomplete();
+  if (incomplete.size() > 0) {
+    const Group& first = *groups_.FindByLeader(incomplete.Select(0));
+    absl::StrAppend(&text, ". ", incomplete.size(), " groups are incomplete, first group ", first.id, " with ",
                     first.arrived, " of ", first.size, " rows");
   }
-  if (consumer.stuck_groups.size() > 0) {
-    const Group& first = *group_by_leader_.at(consumer.stuck_groups.Select(0));
-    absl::StrAppend(&text, ". ", consumer.stuck_groups.size(), " groups are done in part, first group ", first.id,
-                    ": of its ", first.size, " rows ", first.counts[consumer.group_slot].done, " are done and ",
-                    first.arrived - static_cast<int64_t>(first.rows.size()), " were released");
+  if (consumer.stuck().size() > 0) {
+    const Group& first = *groups_.FindByLeader(consumer.stuck().Select(0));
+    absl::StrAppend(&text, ". ", consumer.stuck().size(), " groups are done in part, first group ", first.id,
+                    ": of its ", first.size, " rows ", consumer.DoneOf(first), " are done and ",
+                    first.arrived - first.rows_here(), " were released");
   }
 }
 
 std::string Table::Explain(uint32_t index, absl::Time now) const {
   const Consumer& consumer = *consumers_[index];
   const ConsumerStatus status = StatusOf(index);
-  std::string text = absl::StrCat("consumer '", consumer.options.name, "' of partition '", options_.name, "' can take ",
-                                  status.takeable, consumer.by_group() ? " groups" : " rows", " (", status.waiting,
-                                  " rows wait, ", status.ready, " are ready, ", status.leased, " leased, ", status.done,
-                                  " done", sealed_ ? "; the partition is sealed)" : ")");
+  std::string text = absl::StrCat("consumer '", consumer.options().name, "' of partition '", options_.name,
+                                  "' can take ", status.takeable, consumer.by_group() ? " groups" : " rows", " (",
+                                  status.waiting, " rows wait, ", status.ready, " are ready, ", status.leased,
+                                  " leased, ", status.done, " done", sealed_ ? "; the partition is sealed)" : ")");
   ExplainColumns(consumer, text);
   ExplainWaitingRows(index, now, text);
   ExplainLeases(index, now, text);
@@ -123,11 +119,11 @@ std::string Table::ExplainFetch(const FetchRequest& request, const FetchPlan& pl
   std::string text = absl::StrCat(plan.missing_cells, " cells are missing");
   int named = 0;
   for (RowId row : request.rows) {
-    const std::optional<Place> place = Find(row);
+    const std::optional<Place> place = pages_.Find(row);
     for (uint32_t column : plan.columns) {
-      if (!place.has_value() || !place->page->CellAt(place->slot, column).empty()) continue;
+      if (!place.has_value() || !place->cell(column).empty()) continue;
       if (++named > kNamed) return text;
-      absl::StrAppend(&text, ". Row ", row, " lacks '", columns_[column].spec.name,
+      absl::StrAppend(&text, ". Row ", row, " lacks '", schema_[column].spec.name,
                       "': ", WriterText(*place, column, now));
     }
   }

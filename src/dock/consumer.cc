@@ -1,0 +1,27 @@
+#include "dock/consumer.h"
+
+namespace tdock {
+
+void Consumer::Restand(RowId first, int64_t count, Standing from, Standing to) {
+  if (from == to) return;
+  const RowId end = first + static_cast<RowId>(count);
+  const auto tally = [&](Standing standing, int64_t change) {
+    if (standing == Standing::kComing || standing == Standing::kTakeable) coming_ += change;
+    if (standing != Standing::kAbsent && standing != Standing::kFinished) open_ += change;
+  };
+  tally(from, -count);
+  tally(to, count);
+  if (from == Standing::kTakeable) takeable_.Erase(first, end);
+  if (to == Standing::kTakeable) takeable_.Insert(first, end);
+  if (from == Standing::kStuck) stuck_.Erase(first, end);
+  if (to == Standing::kStuck) stuck_.Insert(first, end);
+}
+
+Standing Consumer::StandingOf(const Group& group) const {
+  const Group::Counts& counts = group.counts[group_slot_];
+  if (counts.done == group.rows_here()) return group.rows.empty() ? Standing::kAbsent : Standing::kFinished;
+  if (counts.done > 0 || group.broken()) return Standing::kStuck;
+  return counts.ready == group.size ? Standing::kTakeable : Standing::kComing;
+}
+
+}  // namespace tdock

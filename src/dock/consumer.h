@@ -1,0 +1,112 @@
+// A consumer of a table: what it is, and how the rows and groups stand with it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "dock/group.h"
+#include "dock/id_set.h"
+#include "dock/page.h"
+#include "tdock/dock.h"
+
+namespace tdock {
+
+// How a unit, a row or a whole group, stands with a consumer that takes such units.
+enum class Standing : uint8_t {
+  kAbsent,
+  kComing,    // it can be taken some day: it waits for columns or rows, or it is leased
+  kTakeable,  // now
+  kStuck,     // not as a whole any more, though not all its rows are done
+  kFinished,  // all its rows are done
+};
+
+constexpr Standing StandingOf(RowState state) {
+  if (state == kReady) return Standing::kTakeable;
+  return state == kDone ? Standing::kFinished : Standing::kComing;
+}
+
+// The states of its rows are in the pages; here they are counted. Not thread-safe.
+class Consumer {
+ public:
+  // The columns are the table's. `group_slot` is the place of a consumer of groups in Group::counts.
+  Consumer(ConsumerOptions options, std::vector<uint32_t> reads, std::vector<uint32_t> writes, size_t group_slot,
+           bool retained)
+      : options_(std::move(options)),
+        reads_(std::move(reads)),
+        writes_(std::move(writes)),
+        group_slot_(group_slot),
+        retained_(retained) {}
+
+  const ConsumerOptions& options() const { return options_; }
+  const std::vector<uint32_t>& reads() const { return reads_; }
+  const std::vector<uint32_t>& writes() const { return writes_; }
+  bool by_group() const { return options_.unit == Unit::kGroup; }
+  // Rows must outlive it.
+  bool retained() const { return retained_; }
+  // The state of a row that has none of the columns yet. A consumer that reads nothing waits for the row to exist.
+  RowState initial_state() const { return static_cast<RowState>(std::max<size_t>(reads_.size(), 1)); }
+
+  // ---- What there is for it.
+
+  // The row ids, or the leaders of groups, that can be taken.
+  const IdSet& takeable() const { return takeable_; }
+  // Units that can be taken some day, those that can be now included; and those that are not finished.
+  int64_t coming() const { return coming_; }
+  int64_t open() const { return open_; }
+  const IdSet& stuck() const { return stuck_; }
+
+  int64_t ready() const { return ready_; }
+  int64_t leased() const { return leased_; }
+  int64_t done() const { return done_; }
+
+  // ---- Changes, which the table makes together with those of the states.
+
+  // `count` rows entered or, if negative, left a state.
+  void Count(RowState state, int64_t count) {
+    if (state == kReady) ready_ += count;
+    if (state == kLeased) leased_ += count;
+    if (state == kDone) done_ += count;
+  }
+
+  // A row that is a unit, or the rows of [first, first + count), changed.
+  void Restand(RowId first, int64_t count, Standing from, Standing to);
+  // Around every change of a group or of its counts.
+  void Leave(const Group& group) { Restand(group.leader, 1, StandingOf(group), Standing::kAbsent); }
+  void Enter(const Group& group) { Restand(group.leader, 1, Standing::kAbsent, StandingOf(group)); }
+  void CountInGroup(Group& group, RowState state, int64_t count) const {
+    Group::Counts& counts = group.counts[group_slot_];
+    if (state == kReady) counts.ready += count;
+    if (state == kDone) counts.done += count;
+  }
+  int64_t DoneOf(const Group& group) const { return group.counts[group_slot_].done; }
+
+  // Since it was registered.
+  int64_t completed = 0;
+  int64_t expired = 0;
+  uint64_t takes = 0;
+  absl::btree_set<LeaseId> leases;
+  // Of the rows whose lease expired, how often.
+  absl::flat_hash_map<RowId, int32_t> redeliveries;
+  // No row before this one waits: where to start looking for some.
+  mutable RowId waiting_from = 0;
+
+ private:
+  Standing StandingOf(const Group& group) const;
+
+  const ConsumerOptions options_;
+  const std::vector<uint32_t> reads_;
+  const std::vector<uint32_t> writes_;
+  const size_t group_slot_;
+  const bool retained_;
+  IdSet takeable_;
+  IdSet stuck_;
+  int64_t coming_ = 0;
+  int64_t open_ = 0;
+  int64_t ready_ = 0;
+  int64_t leased_ = 0;
+  int64_t done_ = 0;
+};
+
+}  // namespace tdock

@@ -1,0 +1,99 @@
+// Prompts and their rows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "dock/id_set.h"
+#include "tdock/rows.h"
+
+namespace tdock {
+
+// A prompt's rows, when there can be more than one.
+struct Group {
+  GroupId id = kNoGroup;
+  int64_t size = 0;
+  // The rows that were put and not cleared; released ones count.
+  int64_t arrived = 0;
+  // The id of its first row: where it stands among others. That row itself may be gone.
+  RowId leader = 0;
+  // The rows that are there, ascending.
+  absl::InlinedVector<RowId, 8> rows;
+  // For each consumer of groups, how many of the rows are in these states.
+  struct Counts {
+    int64_t ready = 0;
+    int64_t done = 0;
+  };
+  absl::InlinedVector<Counts, 2> counts;
+
+  int64_t rows_here() const { return static_cast<int64_t>(rows.size()); }
+  bool complete() const { return arrived == size; }
+  // Rows were released: no consumer can take it as a whole any more.
+  bool broken() const { return rows_here() < arrived; }
+};
+
+// The groups of a table. Not thread-safe.
+class Groups {
+ public:
+  // Null if there is none.
+  const Group* Find(GroupId id) const {
+    const auto it = by_id_.find(id);
+    return it == by_id_.end() ? nullptr : it->second.get();
+  }
+  const Group* FindByLeader(RowId leader) const {
+    const auto it = by_leader_.find(leader);
+    return it == by_leader_.end() ? nullptr : it->second;
+  }
+  int64_t size() const { return static_cast<int64_t>(by_id_.size()); }
+  // Those that do not have all their rows, by leader.
+  const IdSet& incomplete() const { return incomplete_; }
+
+  // The group of this id; one that is new gets this size, leader and number of counts.
+  Group& Open(GroupId id, int64_t size, RowId leader, size_t counts) {
+    std::unique_ptr<Group>& group = by_id_[id];
+    if (group == nullptr) {
+      group = std::make_unique<Group>();
+      group->id = id;
+      group->size = size;
+      group->leader = leader;
+      group->counts.resize(counts);
+      by_leader_[leader] = group.get();
+      incomplete_.Insert(leader);
+    }
+    return *group;
+  }
+  void AddRow(Group& group, RowId row) {
+    ++group.arrived;
+    group.rows.push_back(row);
+    if (group.complete()) incomplete_.Erase(group.leader);
+  }
+  // A row that was cleared may be put again, one that was released may not. True if that was the last: the group is
+  // gone then.
+  bool RemoveRow(Group& group, RowId row, bool cleared) {
+    group.arrived -= cleared;
+    group.rows.erase(std::find(group.rows.begin(), group.rows.end(), row));
+    if (!group.rows.empty()) {
+      if (!group.complete()) incomplete_.Insert(group.leader);
+      return false;
+    }
+    incomplete_.Erase(group.leader);
+    by_leader_.erase(group.leader);
+    by_id_.erase(group.id);
+    return true;
+  }
+
+  template <class Visit>
+  void ForEach(Visit visit) {
+    for (auto& [id, group] : by_id_) visit(*group);
+  }
+
+ private:
+  absl::flat_hash_map<GroupId, std::unique_ptr<Group>> by_id_;
+  absl::flat_hash_map<RowId, Group*> by_leader_;
+  IdSet incomplete_;
+};
+
+}  // namespace tdock
