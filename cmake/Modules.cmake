@@ -17,4 +17,7 @@ tdock_module(train TORCH USES dock reward generate algo LINKS nlohmann_json::nlo
 if(TARGET tdock_train)
   tdock_embed(tdock_train ${PROJECT_SOURCE_DIR}/src/train/report.html train/report_template.h train::kReportTemplate)
 endif()
-tdock_module(cli TORCH USES train LINKS CLI11::CLI11)
+tdock_module(bench USES dock LINKS nlohmann_json::nlohmann_json)
+target_compile_definitions(tdock_bench PRIVATE TDOCK_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
+tdock_module(bench_torch TORCH USES bench train)
+tdock_module(cli TORCH USES train bench_torch LINKS CLI11::CLI11)

@@ -12,5 +12,6 @@ using Command = std::function<absl::Status()>;
 
 Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
+Command AddBench(CLI::App& app);
 
 }  // namespace tdock::cli

@@ -1,0 +1,48 @@
+// What `tdock bench` measures: named functions that time one run of something.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace tdock::bench {
+
+struct Settings {
+  Clock& clock;
+  int runs = 5;                // of each benchmark, and of its reference
+  int threads = 1;             // for what is not measured on one thread by definition
+  bool quick = false;          // small sizes, to see that everything works
+  std::string device = "cpu";  // for models
+};
+
+// One timed run. Returns its figure, in the benchmark's unit; what it sets up or puts back is outside of the timing.
+using TimedRun = std::function<absl::StatusOr<double>()>;
+
+// A benchmark that is set up. The functions own what they need.
+struct Prepared {
+  TimedRun run;
+  TimedRun reference = {};  // the same amount of work done by what `of` names; empty where there is nothing to compare
+};
+
+enum class Better { kHigher, kLower };
+
+struct Benchmark {
+  std::string name;  // "group/what/parameter=value"
+  std::string unit;
+  Better better = Better::kLower;
+  std::string of = {};  // what the ratio compares with, such as "memcpy"; empty: no reference
+  std::function<absl::StatusOr<Prepared>(const Settings&)> prepare;
+};
+
+// The seconds that `body`, which returns an absl::Status, takes.
+template <class Body>
+absl::StatusOr<double> Seconds(Clock& clock, Body&& body) {
+  const absl::Time begun = clock.Now();
+  TDOCK_RETURN_IF_ERROR(body());
+  return absl::ToDoubleSeconds(clock.Now() - begun);
+}
+
+}  // namespace tdock::bench

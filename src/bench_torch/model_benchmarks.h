@@ -1,0 +1,19 @@
+// The groups `generate` and `train_step`: models on libtorch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/benchmark.h"
+
+namespace tdock::bench {
+
+// Tokens that the rollout engine samples in a second, prompts included in the time.
+std::vector<Benchmark> GenerateBenchmarks();
+
+// Tokens of samples that an optimizer step goes through in a second.
+std::vector<Benchmark> TrainStepBenchmarks();
+
+std::string LibtorchVersion();
+
+}  // namespace tdock::bench

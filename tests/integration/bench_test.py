@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""What `tdock bench` prints and writes: tests/integration/bench_test.py TDOCK"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+tdock = None
+
+
+def run(*arguments):
+    return subprocess.run([tdock, "bench", *arguments], capture_output=True, text=True, timeout=60)
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name) / "figures.json"
+
+    def test_the_dock_is_measured(self):
+        result = run("dock", "--quick", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(self.file.read_text())
+
+        machine = report["machine"]
+        for key in ("cpu", "cores", "memory_bytes", "kernel", "compiler", "build_type", "libtorch", "time"):
+            self.assertTrue(machine[key], key)
+        self.assertEqual(len(machine["load_average"]), 3)
+
+        names = [entry["name"] for entry in report["results"]]
+        for name in ("dock/put16", "dock/take32/rows=1000", "dock/status/rows=1000"):
+            self.assertIn(name, names)
+        self.assertEqual(len(set(names)), len(names))
+        for entry in report["results"]:
+            self.assertTrue(entry["name"].startswith("dock/"))
+            self.assertGreaterEqual(len(entry["runs"]), 5)
+            self.assertEqual(entry["median"], sorted(entry["runs"])[len(entry["runs"]) // 2])
+            self.assertGreater(entry["median"], 0)
+            self.assertTrue(entry["unit"])
+            self.assertEqual("ratio" in entry, "of" in entry)
+            self.assertIn(entry["name"], result.stdout)
+        put16 = report["results"][names.index("dock/put16")]
+        self.assertEqual((put16["unit"], put16["of"]), ("rows/s", "memcpy"))
+        self.assertGreater(put16["ratio"], 0)
+
+    def test_models_are_measured(self):
+        result = run("generate/arithmetic", "train_step/arithmetic", "--quick", "--runs", "1", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        units = {entry["name"]: entry["unit"] for entry in json.loads(self.file.read_text())["results"]}
+        self.assertEqual(units, {"generate/arithmetic": "tokens/s", "train_step/arithmetic": "tokens/s"})
+
+    def test_the_list_has_every_group(self):
+        names = [line.split()[0] for line in run("--list").stdout.splitlines()]
+        self.assertEqual({name.split("/")[0] for name in names}, {"dock", "generate", "train_step"})
+        self.assertIn("dock/take32/rows=1000000", names)
+
+    def test_what_is_wrong_is_named_and_nothing_is_written(self):
+        for arguments, message in [
+            (["dok"], "the groups are dock, generate, train_step"),
+            (["--filter", "zzz"], "zzz"),
+            (["--runs", "0"], "--runs"),
+            (["generate/arithmetic", "--device", "abacus"], "abacus"),
+        ]:
+            result = run(*arguments, "--json", str(self.file))
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(message, result.stderr)
+            self.assertEqual(result.stdout, "")
+            self.assertFalse(self.file.exists())
+
+
+if __name__ == "__main__":
+    tdock = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
