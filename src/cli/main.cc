@@ -1,4 +1,4 @@
-#include <exception>
+#include <csignal>
 #include <iostream>
 #include <utility>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// 2 for what the user can mend by changing the call, 1 for what went wrong during the work.
+// 2 for what the user can mend by changing the call, 130 for Ctrl-C, 1 for what went wrong during the work.
 int ExitCode(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -16,6 +16,8 @@ int ExitCode(const absl::Status& status) {
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kUnimplemented:
       return 2;
+    case absl::StatusCode::kCancelled:
+      return 130;
     default:
       return 1;
   }
@@ -24,6 +26,8 @@ int ExitCode(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file that reaches the size limit of the process is then an error of the write, which is reported.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("Transfer Dock: post-training for large language models.", "tdock");
   app.require_subcommand(1);
   app.set_version_flag("--version", TDOCK_VERSION);

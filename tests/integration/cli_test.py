@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""The `tdock` command as a user meets it: tests/integration/cli_test.py TDOCK"""
+
+import json
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+EXAMPLE = "examples/arithmetic/grpo.yaml"
+SHORT = [
+    "model.hidden_size=32", "model.num_hidden_layers=2", "data.train_batch_size=8", "actor.ppo_mini_batch_size=4",
+    "rollout.n=4", "warmup.max_steps=2", "warmup.target_accuracy=1", "trainer.total_training_steps=2",
+]  # fmt: skip
+tdock = None
+
+
+def run(*arguments, **options):
+    return subprocess.run([tdock, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, **options)
+
+
+class CommandLine(unittest.TestCase):
+    def setUp(self):
+        self.parent = tempfile.TemporaryDirectory()
+        self.addCleanup(self.parent.cleanup)
+        self.folder = pathlib.Path(self.parent.name) / "run"
+
+    def refused(self, *arguments):
+        """The message of a call that must be refused with exit code 2 and leave nothing behind."""
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertFalse(self.folder.exists())
+        self.assertNotIn("Exception", result.stderr)
+        return result.stderr
+
+    def train_refused(self, *overrides):
+        return self.refused("train", EXAMPLE, "--run-dir", str(self.folder), *overrides)
+
+    def test_help_lists_every_command_and_option(self):
+        text = run("--help").stdout
+        for command in ("train", "generate", "bench"):
+            self.assertIn(command, text)
+            self.assertEqual(run(command, "--help").returncode, 0)
+        self.assertIn("--run-dir", run("train", "--help").stdout)
+        self.assertIn("--max-new-tokens", run("generate", "--help").stdout)
+        self.assertRegex(run("--version").stdout, r"\d+\.\d+\.\d+")
+
+    def test_unknown_keys_are_refused_with_the_nearest_known_one(self):
+        message = self.train_refused("rollout.temprature=1", "trainer.total_steps=3")
+        self.assertIn("rollout.temprature", message)
+        self.assertIn("did you mean rollout.temperature?", message)
+        self.assertIn("trainer.total_steps", message)
+
+    def test_wrong_types_and_values_are_named_together(self):
+        message = self.train_refused("rollout.n=many", "actor.optim.lr=-1", "actor.kl_loss_type=k9", "seed=1.5")
+        for key in ("rollout.n", "actor.optim.lr", "actor.kl_loss_type", "seed"):
+            self.assertIn(key, message)
+
+    def test_a_mini_batch_that_does_not_divide_is_refused(self):
+        self.assertIn("the mini-batch must divide the batch", self.train_refused("actor.ppo_mini_batch_size=33"))
+
+    def test_missing_files_are_named(self):
+        self.assertIn("/nonexistent.yaml", self.refused("train", "/nonexistent.yaml"))
+        self.assertIn("config", self.refused("train"))
+        self.assertIn("/nonexistent/tokenizer", self.refused("generate", "--model", "/nonexistent", "--prompt", "1"))
+
+    def test_an_unreadable_model_is_refused(self):
+        model = pathlib.Path(self.parent.name) / "model"
+        model.mkdir()
+        (model / "config.json").write_text('{"model_type": "mamba"}')
+        self.assertIn(str(model), self.train_refused(f"model.path={model}"))
+        self.assertIn(str(model), self.refused("generate", "--model", str(model), "--prompt", "1"))
+
+    def test_a_gpu_that_is_not_there_is_refused(self):
+        self.assertIn("cuda:99", self.train_refused("device=cuda:99"))
+
+    def test_a_folder_that_is_taken_is_refused(self):
+        self.folder.mkdir()
+        (self.folder / "precious").write_text("data")
+        result = run("train", EXAMPLE, "--run-dir", str(self.folder), *SHORT)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(str(self.folder), result.stderr)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["precious"])
+
+    def test_a_short_run_can_be_asked_questions(self):
+        result = run("train", EXAMPLE, "--run-dir", str(self.folder), "--seed", "3", *SHORT)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(str(self.folder / "report.html"), result.stdout)
+        self.assertIn("seed: 3", (self.folder / "config.yaml").read_text())
+        model = str(self.folder / "checkpoint")
+        ask = ["generate", "--model", model, "--prompt", "37+85=", "--max-new-tokens", "8"]
+        first, second = run(*ask, "--temperature", "0"), run(*ask, "--temperature", "0")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertEqual(first.stdout, second.stdout)
+        sampled = run(*ask, "--samples", "3", "--prompt", "00+00=").stdout
+        self.assertEqual(len(sampled.splitlines()), 6)
+        self.assertIn('"x" (U+0078)', self.refused_question(model, "x+1="))
+
+    def refused_question(self, model, prompt):
+        result = run("generate", "--model", model, "--prompt", prompt)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        return result.stderr
+
+    def test_a_full_disk_stops_the_run_and_keeps_what_was_written(self):
+        limit = 4096  # bytes in one file: the metrics reach it
+        result = run(
+            "train", EXAMPLE, "--run-dir", str(self.folder), *SHORT, "trainer.total_training_steps=50",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )  # fmt: skip
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn(str(self.folder / "metrics.jsonl"), result.stderr)
+        text = (self.folder / "metrics.jsonl").read_text()
+        for line in text[: text.rfind("\n")].splitlines():
+            json.loads(line)
+
+    def test_ctrl_c_ends_the_run_with_a_report(self):
+        process = subprocess.Popen(
+            [tdock, "train", EXAMPLE, "--run-dir", str(self.folder), *SHORT, "trainer.total_training_steps=100000"],
+            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.addCleanup(process.kill)
+        metrics = self.folder / "metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while not (metrics.exists() and '"grpo"' in metrics.read_text()):
+            self.assertLess(time.monotonic(), deadline, "the run did not reach its first step")
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, message)
+        self.assertIn("interrupted", message)
+        self.assertIn("interrupted", (self.folder / "report.html").read_text())
+
+
+if __name__ == "__main__":
+    tdock = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
