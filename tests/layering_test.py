@@ -18,6 +18,8 @@ PUBLIC = {  # header of include/tdock -> its module
     "dtype.h": "tensor",
     "dock.h": "dock",
     "local_dock.h": "dock",
+    "options.h": "dock",
+    "requests.h": "dock",
     "rows.h": "dock",
 }
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/")

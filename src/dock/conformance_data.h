@@ -59,6 +59,7 @@ TEST_P(DockConformance, RefusesConsumersThatMakeNoSense) {
   EXPECT_EQ(code({.name = "x", .reads = {"d"}}), Code::kNotFound);
   EXPECT_EQ(code({.name = "x", .writes = {"d"}}), Code::kNotFound);
   EXPECT_EQ(code({.name = "x", .lease_duration = absl::ZeroDuration()}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.name = "x", .max_deliveries = 0}), Code::kInvalidArgument);
   EXPECT_EQ(code({.name = "x", .unit = static_cast<Unit>(7)}), Code::kInvalidArgument);
   EXPECT_EQ(code({.name = "x", .sampler = static_cast<Sampler>(7)}), Code::kInvalidArgument);
   EXPECT_EQ(code({.name = "x", .reads = std::vector<std::string>(251, "a")}), Code::kInvalidArgument);

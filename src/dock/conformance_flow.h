@@ -202,6 +202,114 @@ TEST_P(DockConformance, AnExpiredLeaseIsRefusedEvenWhereNobodyTookItsRows) {
   EXPECT_EQ(Ids(Take("x", 1)), rows);
 }
 
+TEST_P(DockConformance, ARenewedLeaseLastsFromThenOn) {
+  Create();
+  Register({.name = "x", .reads = {"a"}, .lease_duration = absl::Seconds(30)});
+  PutFloats({{"a", {1}}});
+  const Taken taken = Take("x", 1);
+  clock_.Advance(absl::Seconds(20));
+  EXPECT_EQ(*dock_->Renew(kPartition, taken.lease), clock_.Now() + absl::Seconds(30));
+  clock_.Advance(absl::Seconds(29));
+  EXPECT_EQ(StatusOf("x").leased, 1);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(StatusOf("x").ready, 1);
+  EXPECT_THAT(dock_->Renew(kPartition, taken.lease).status(), Fails(Code::kFailedPrecondition, {"expired"}));
+  EXPECT_THAT(dock_->Renew(kPartition, 9).status(), Fails(Code::kNotFound, {"no lease 9"}));
+}
+
+TEST_P(DockConformance, ARowThatIsLostTooOftenIsQuarantined) {
+  Create();
+  Register({.name = "x", .reads = {"a"}, .lease_duration = absl::Seconds(30), .max_deliveries = 2});
+  Register({.name = "y", .reads = {"a"}});
+  const std::vector<RowId> rows = PutFloats({{"a", {1, 2}}});
+  ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
+  ASSERT_EQ(Complete(Take("x", 2).lease, {rows[0]}), absl::OkStatus());
+  for (int delivery = 0; delivery < 2; ++delivery) {
+    clock_.Advance(absl::Seconds(30));
+    if (delivery == 0) {
+      EXPECT_EQ(Take("x", 1).rows.redeliveries(0), 1);
+    }
+  }
+  EXPECT_EQ(StatusOf("x").quarantined, 1);
+  EXPECT_EQ(StatusOf("x").ready, 0);
+  EXPECT_EQ(StatusOf("y").ready, 2);
+  // Nothing else can come.
+  EXPECT_THAT(
+      TryTake("x", 1, 1).status(),
+      Fails(Code::kFailedPrecondition, {"1 rows are quarantined", "expired 2 times", "requeue or drop them: 1"}));
+  EXPECT_THAT(dock_->Requeue({.partition = kPartition, .consumer = "x", .rows = {rows[0]}}),
+              Fails(Code::kFailedPrecondition, {"row 0 is not quarantined", "'x'"}));
+  ASSERT_EQ(dock_->Requeue({.partition = kPartition, .consumer = "x"}), absl::OkStatus());
+  const Taken again = Take("x", 1);
+  EXPECT_EQ(again.rows.redeliveries(0), 0);
+  ASSERT_EQ(Complete(again.lease), absl::OkStatus());
+  EXPECT_EQ(TryTake("x", 1, 1).status().code(), Code::kOutOfRange);
+}
+
+TEST_P(DockConformance, AQuarantinedRowHoldsItsGroupBackUntilItIsRequeued) {
+  Create({.group_size = 2});
+  Register(
+      {.name = "x", .reads = {"a"}, .unit = Unit::kGroup, .lease_duration = absl::Seconds(30), .max_deliveries = 1});
+  PutRequest put = Floats({{"a", {1, 2}}});
+  put.groups = {5, 5};
+  const std::vector<RowId> rows = PutNew(put);
+  const Taken lost = Take("x", 1);
+  ASSERT_EQ(Release(lost.lease, {rows[0]}), absl::OkStatus());
+  clock_.Advance(absl::Seconds(30));
+  EXPECT_EQ(StatusOf("x").ready, 1);
+  EXPECT_EQ(StatusOf("x").quarantined, 1);
+  EXPECT_THAT(TryTake("x", 1, 1).status(), Fails(Code::kDeadlineExceeded, {"1 rows are quarantined"}));
+  ASSERT_EQ(dock_->Requeue({.partition = kPartition, .consumer = "x", .rows = {rows[1]}}), absl::OkStatus());
+  EXPECT_EQ(Ids(Take("x", 1)), rows);
+}
+
+TEST_P(DockConformance, AWaiterGetsARowThatIsRequeued) {
+  Create();
+  Register({.name = "x", .reads = {"a"}, .lease_duration = absl::Seconds(30), .max_deliveries = 1});
+  PutFloats({{"a", {1}}});
+  Take("x", 1);
+  clock_.Advance(absl::Seconds(30));
+  absl::Status status;
+  std::thread waiter([&] {
+    status = dock_->Take({.partition = kPartition, .consumer = "x", .deadline = absl::InfiniteFuture()}).status();
+  });
+  clock_.AwaitWaiters(1);
+  ASSERT_EQ(dock_->Requeue({.partition = kPartition, .consumer = "x"}), absl::OkStatus());
+  waiter.join();
+  EXPECT_EQ(status, absl::OkStatus());
+}
+
+TEST_P(DockConformance, DroppedRowsAreDoneForAll) {
+  Create();
+  Register({.name = "x", .reads = {"a"}});
+  Register({.name = "y", .reads = {"b"}});
+  const std::vector<RowId> rows = PutFloats({{"a", {1, 2, 3}}});
+  const Taken taken = Take("x", 3);
+  EXPECT_THAT(dock_->Drop({.partition = kPartition, .lease = taken.lease + 1}), Fails(Code::kNotFound, {"no lease"}));
+  EXPECT_THAT(dock_->Drop({.partition = kPartition}), Fails(Code::kInvalidArgument, {"name the rows"}));
+  ASSERT_EQ(dock_->Drop({.partition = kPartition, .lease = taken.lease, .rows = {rows[1]}}), absl::OkStatus());
+  EXPECT_THAT(Complete(taken.lease, {rows[1]}), Fails(Code::kFailedPrecondition, {"not held"}));
+  ASSERT_EQ(Complete(taken.lease), absl::OkStatus());
+  EXPECT_EQ(StatusOf("x").completed, 2);
+  EXPECT_EQ(StatusOf("x").done, 3);
+  EXPECT_EQ(StatusOf("y").done, 1);
+  // Its cells may still come, and those who come late do not get it either.
+  ASSERT_EQ(Fill(rows, {{"b", {1, 2, 3}}}), absl::OkStatus());
+  EXPECT_EQ(StatusOf("y").done, 1);
+  EXPECT_EQ(StatusOf("y").ready, 2);
+  Register({.name = "late", .reads = {"a"}});
+  EXPECT_EQ(Ids(Take("late", 2)), (std::vector<RowId>{rows[0], rows[2]}));
+}
+
+TEST_P(DockConformance, DroppingReleasesRowsThatWaitForConsumersToBeDone) {
+  Create({.retain_for = {"x", "late"}});
+  Register({.name = "x", .reads = {"a"}});
+  const std::vector<RowId> rows = PutFloats({{"a", {1, 2}}});
+  ASSERT_EQ(dock_->Drop({.partition = kPartition, .rows = {rows[0]}}), absl::OkStatus());
+  EXPECT_EQ(Status().rows, 1);
+  EXPECT_THAT(dock_->Drop({.partition = kPartition, .rows = {rows[0]}}), Fails(Code::kNotFound, {"row 0 is gone"}));
+}
+
 TEST_P(DockConformance, ALeaseMayLastForEver) {
   Create();
   Register({.name = "x", .reads = {"a"}, .lease_duration = absl::InfiniteDuration()});

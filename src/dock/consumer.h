@@ -18,12 +18,13 @@ enum class Standing : uint8_t {
   kAbsent,
   kComing,    // it can be taken some day: it waits for columns or rows, or it is leased
   kTakeable,  // now
-  kStuck,     // not as a whole any more, though not all its rows are done
+  kStuck,     // not as a whole, though not all its rows are done
   kFinished,  // all its rows are done
 };
 
 constexpr Standing StandingOf(RowState state) {
   if (state == kReady) return Standing::kTakeable;
+  if (state == kQuarantined) return Standing::kStuck;
   return state == kDone ? Standing::kFinished : Standing::kComing;
 }
 
@@ -56,6 +57,8 @@ class Consumer {
   int64_t coming() const { return coming_; }
   int64_t open() const { return open_; }
   const IdSet& stuck() const { return stuck_; }
+  // Rows, whatever the unit.
+  const IdSet& quarantined() const { return quarantined_; }
 
   int64_t ready() const { return ready_; }
   int64_t leased() const { return leased_; }
@@ -63,23 +66,16 @@ class Consumer {
 
   // ---- Changes, which the table makes together with those of the states.
 
-  // `count` rows entered or, if negative, left a state.
-  void Count(RowState state, int64_t count) {
-    if (state == kReady) ready_ += count;
-    if (state == kLeased) leased_ += count;
-    if (state == kDone) done_ += count;
-  }
+  // Rows from `first` on entered or left a state.
+  void EnterState(RowState state, RowId first, int64_t count);
+  void LeaveState(RowState state, RowId first, int64_t count);
 
   // A row that is a unit, or the rows of [first, first + count), changed.
   void Restand(RowId first, int64_t count, Standing from, Standing to);
   // Around every change of a group or of its counts.
   void Leave(const Group& group) { Restand(group.leader, 1, StandingOf(group), Standing::kAbsent); }
   void Enter(const Group& group) { Restand(group.leader, 1, Standing::kAbsent, StandingOf(group)); }
-  void CountInGroup(Group& group, RowState state, int64_t count) const {
-    Group::Counts& counts = group.counts[group_slot_];
-    if (state == kReady) counts.ready += count;
-    if (state == kDone) counts.done += count;
-  }
+  void CountInGroup(Group& group, RowState state, int32_t count) const;
   int64_t DoneOf(const Group& group) const { return group.counts[group_slot_].done; }
 
   // Since it was registered.
@@ -102,6 +98,7 @@ class Consumer {
   const bool retained_;
   IdSet takeable_;
   IdSet stuck_;
+  IdSet quarantined_;
   int64_t coming_ = 0;
   int64_t open_ = 0;
   int64_t ready_ = 0;

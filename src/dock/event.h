@@ -60,6 +60,20 @@ struct LeaseExpired {
   LeaseId lease;
 };
 
+struct LeaseRenewed {
+  LeaseId lease;
+  absl::Time expires = {};
+};
+
+struct RowsRequeued {
+  uint32_t consumer;
+  std::span<const RowId> rows = {};
+};
+
+struct RowsDropped {
+  std::span<const RowId> rows = {};
+};
+
 struct RowsCleared {
   std::span<const RowId> rows = {};
 };
@@ -69,6 +83,6 @@ struct SealChanged {
 };
 
 using Event = std::variant<ColumnAdded, ConsumerRegistered, RowsPut, RowsTaken, RowsCompleted, RowsReturned,
-                           LeaseExpired, RowsCleared, SealChanged>;
+                           LeaseExpired, LeaseRenewed, RowsRequeued, RowsDropped, RowsCleared, SealChanged>;
 
 }  // namespace tdock

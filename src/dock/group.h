@@ -24,8 +24,9 @@ struct Group {
   absl::InlinedVector<RowId, 8> rows;
   // For each consumer of groups, how many of the rows are in these states.
   struct Counts {
-    int64_t ready = 0;
-    int64_t done = 0;
+    int32_t ready = 0;
+    int32_t quarantined = 0;
+    int32_t done = 0;
   };
   absl::InlinedVector<Counts, 2> counts;
 

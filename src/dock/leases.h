@@ -61,6 +61,12 @@ class Leases {
     if (lease.expires != absl::InfiniteFuture()) expiries_.emplace(lease.expires, lease.id);
     by_key_[lease.key()] = std::move(lease);
   }
+  void Renew(LeaseId id, absl::Time expires) {
+    Lease& lease = ByKey(Lease::KeyOf(id));
+    expiries_.erase({lease.expires, id});
+    lease.expires = expires;
+    if (expires != absl::InfiniteFuture()) expiries_.emplace(expires, id);
+  }
   void Remove(const Lease& lease) {
     expiries_.erase({lease.expires, lease.id});
     by_key_.erase(lease.key());

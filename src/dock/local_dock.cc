@@ -72,7 +72,7 @@ class LocalDock final : public Dock {
       dropped = std::move(it->second);
       partitions_.erase(it);
     }
-    dropped->Drop();
+    dropped->Close();
     return absl::OkStatus();
   }
 
@@ -104,6 +104,18 @@ class LocalDock final : public Dock {
   absl::Status Release(const LeaseRequest& request) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
     return found->Release(request);
+  }
+  absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->Renew(lease);
+  }
+  absl::Status Drop(const LeaseRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Drop(request);
+  }
+  absl::Status Requeue(const RequeueRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Requeue(request);
   }
   absl::Status Seal(absl::string_view partition) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));

@@ -46,7 +46,7 @@ class Driver {
 
   void Step() {
     twin_->Expire(clock_.Now());
-    switch (rng_.Below(16)) {
+    switch (rng_.Below(18)) {
       case 0:
       case 1:
       case 2:
@@ -71,6 +71,10 @@ class Driver {
       case 14:
         if (OneIn(2)) Seal();
         return;
+      case 15:
+        return Drop();
+      case 16:
+        return OneIn(2) ? Renew() : Requeue();
       default:
         clock_.Advance(absl::Seconds(static_cast<int64_t>(rng_.Below(4))));
         twin_->Expire(clock_.Now());
@@ -89,6 +93,7 @@ class Driver {
       ASSERT_EQ(real.waiting, expected.waiting) << name;
       ASSERT_EQ(real.ready, expected.ready) << name;
       ASSERT_EQ(real.leased, expected.leased) << name;
+      ASSERT_EQ(real.quarantined, expected.quarantined) << name;
       ASSERT_EQ(real.done, expected.done) << name;
       ASSERT_EQ(real.takeable, expected.takeable) << name;
       ASSERT_EQ(real.completed, expected.completed) << name;
@@ -210,8 +215,54 @@ class Driver {
     }
   }
 
+  void Renew() {
+    const LeaseId lease = AnyLease();
+    const absl::StatusOr<absl::Time> expires = dock_->Renew(kPartition, lease);
+    ASSERT_TRUE(Agree(expires.status(), twin_->CheckLease(lease, {})));
+    if (expires.ok()) twin_->Renew(lease, clock_.Now());
+  }
+
+  void Drop() {
+    if (!OneIn(3)) return;
+    LeaseRequest request{.partition = kPartition};
+    if (OneIn(2)) request.lease = AnyLease();
+    std::vector<RowId> rows = request.lease != kNoLease ? RowsFor(request.lease) : AnyRows();
+    request.rows = rows;
+    Refusals refusals =
+        request.lease == kNoLease ? twin_->CheckRowsThere(rows) : twin_->CheckLease(request.lease, rows);
+    if (rows.empty() && request.lease == kNoLease) refusals.insert(absl::StatusCode::kInvalidArgument);
+    const absl::Status status = dock_->Drop(request);
+    ASSERT_TRUE(Agree(status, refusals));
+    if (status.ok()) twin_->Drop(rows.empty() ? twin_->LeaseRows(request.lease) : rows);
+  }
+
+  void Requeue() {
+    const std::string name = AnyConsumer();
+    if (!twin_->HasConsumer(name)) return;
+    std::vector<RowId> rows;
+    for (RowId row : twin_->Quarantined(name)) {
+      if (OneIn(2)) rows.push_back(row);
+    }
+    if (OneIn(10)) rows = AnyRows();
+    const absl::Status status = dock_->Requeue({.partition = kPartition, .consumer = name, .rows = rows});
+    ASSERT_TRUE(Agree(status, twin_->CheckRequeue(name, rows)));
+    if (status.ok()) twin_->Requeue(name, rows.empty() ? twin_->Quarantined(name) : rows);
+  }
+
+  std::string AnyConsumer() { return "c" + std::to_string(rng_.Below(6)); }
+
+  // A few that are there, or now and then not, or twice.
+  std::vector<RowId> AnyRows() {
+    std::vector<RowId> rows;
+    const std::vector<RowId> all = twin_->AllRows();
+    for (uint64_t i = 0; i <= rng_.Below(4) && !all.empty(); ++i) {
+      rows.push_back(OneIn(20) ? rng_.Below(twin_->next_row() + 1) : all[rng_.Below(all.size())]);
+    }
+    return rows;
+  }
+
   void Take() {
-    const std::string name = "c" + std::to_string(rng_.Below(6));
+    const std::string name = AnyConsumer();
     if (!twin_->HasConsumer(name)) return;
     const int64_t min = static_cast<int64_t>(rng_.Below(4)),
                   max = min + static_cast<int64_t>(rng_.Below(4)) - OneIn(20);
@@ -273,13 +324,11 @@ class Driver {
       if (cleared.ok()) twin_->Clear(rows);
       return;
     } else {
-      for (uint64_t i = 0; i <= rng_.Below(4) && !all.empty(); ++i) {
-        rows.push_back(OneIn(20) ? rng_.Below(twin_->next_row() + 1) : all[rng_.Below(all.size())]);
-      }
+      rows = AnyRows();
       if (rows.empty()) return;
       request.rows = rows;
     }
-    const Refusals refusals = twin_->CheckClear(rows);
+    const Refusals refusals = twin_->CheckRowsThere(rows);
     const absl::StatusOr<int64_t> cleared = dock_->Clear(request);
     ASSERT_TRUE(Agree(cleared.status(), refusals));
     if (!cleared.ok()) return;
@@ -305,6 +354,7 @@ class Driver {
     options.unit = i % 3 == 0 ? Unit::kGroup : Unit::kRow;
     if (IsUniform(options.name)) options.sampler = Sampler::kUniform;
     options.lease_duration = absl::Seconds(5);
+    options.max_deliveries = i % 2 == 0 ? 1 : 3;
     ASSERT_TRUE(dock_->RegisterConsumer(kPartition, options).ok());
     if (!twin_->HasConsumer(options.name)) twin_->Register(options);
   }

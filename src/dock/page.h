@@ -23,6 +23,7 @@ struct CellRef {
 using RowState = uint8_t;
 inline constexpr RowState kReady = 0;
 inline constexpr RowState kMaxReads = 250;
+inline constexpr RowState kQuarantined = 253;
 inline constexpr RowState kLeased = 254;
 inline constexpr RowState kDone = 255;
 
@@ -41,6 +42,8 @@ struct Page {
   RowId first = 0;
   int64_t live = 0;
   std::array<uint64_t, kRows / 64> present{};
+  // Of these, the ones that are done for consumers that come later too.
+  std::array<uint64_t, kRows / 64> dropped{};
   // By column; null until a cell of this page is put.
   absl::InlinedVector<std::unique_ptr<CellRef[]>, 16> cells;
   // By consumer, never null.
@@ -49,6 +52,7 @@ struct Page {
   std::unique_ptr<Group*[]> groups;
 
   bool Has(uint64_t slot) const { return present[slot / 64] >> (slot % 64) & 1; }
+  bool IsDropped(uint64_t slot) const { return dropped[slot / 64] >> (slot % 64) & 1; }
   CellRef CellAt(uint64_t slot, uint32_t column) const {
     return column < cells.size() && cells[column] != nullptr ? cells[column][slot] : CellRef();
   }

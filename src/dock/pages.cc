@@ -61,7 +61,9 @@ void Pages::Occupy(Page& page, uint64_t slot, int64_t count) {
 
 void Pages::Remove(const Place& place) {
   Page& page = *place.page;
-  page.present[place.slot / 64] &= ~(uint64_t{1} << place.slot % 64);
+  const uint64_t others = ~(uint64_t{1} << place.slot % 64);
+  page.present[place.slot / 64] &= others;
+  page.dropped[place.slot / 64] &= others;
   --rows_;
   // Rows to come may still get ids of this page.
   if (--page.live > 0 || next_row_ < page.first + Page::kRows) return;

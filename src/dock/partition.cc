@@ -48,7 +48,7 @@ void Partition::CollectWakes(std::vector<CondVar*>& wake) {
   if (fetches_waiting_ > 0) wake.push_back(&cells_put_);
 }
 
-void Partition::Drop() {
+void Partition::Close() {
   Aftermath after;
   MutexLock lock(mu_);
   dropped_ = true;
@@ -257,6 +257,36 @@ absl::Status Partition::Release(const LeaseRequest& request) {
   TDOCK_RETURN_IF_ERROR(Begin());
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
   table_.Apply(RowsReturned{request.lease, rows});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const Lease* found, table_.FindLease(lease));
+  const absl::Time expires = clock_.Now() + table_.consumer(found->consumer).options().lease_duration;
+  table_.Apply(LeaseRenewed{lease, expires});
+  return expires;
+}
+
+absl::Status Partition::Drop(const LeaseRequest& request) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckDrop(request));
+  table_.Apply(RowsDropped{rows});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Requeue(const RequeueRequest& request) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckRequeue(request));
+  table_.Apply(RowsRequeued{consumer, rows});
   End(after);
   return absl::OkStatus();
 }

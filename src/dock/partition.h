@@ -30,6 +30,9 @@ class Partition {
   absl::StatusOr<Rows> Fetch(const FetchRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Complete(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Release(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<absl::Time> Renew(LeaseId lease) TDOCK_EXCLUDES(mu_);
+  absl::Status Drop(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Requeue(const RequeueRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Seal() TDOCK_EXCLUDES(mu_);
   absl::StatusOr<int64_t> Clear(const ClearRequest& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<PartitionStatus> GetStatus() TDOCK_EXCLUDES(mu_);
@@ -37,7 +40,7 @@ class Partition {
   absl::StatusOr<std::string> Explain(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
 
   // Calls that wait, and calls to come, fail with NotFound.
-  void Drop() TDOCK_EXCLUDES(mu_);
+  void Close() TDOCK_EXCLUDES(mu_);
 
  private:
   // Those who wait for rows of one consumer.

@@ -33,7 +33,11 @@ class SlowDock {
 
   explicit SlowDock(PartitionOptions options) : options_(std::move(options)) {}
 
-  void Register(const ConsumerOptions& options) { consumers_[options.name].options = options; }
+  void Register(const ConsumerOptions& options) {
+    SlowConsumer& consumer = consumers_[options.name];
+    consumer.options = options;
+    consumer.done = dropped_;
+  }
 
   Refusals CheckPut(const SlowPut& put) const {
     const PutRequest& request = put.request;
@@ -191,12 +195,48 @@ class SlowDock {
       if (lease.expires > now) continue;
       SlowConsumer& consumer = consumers_.at(lease.consumer);
       for (RowId row : lease.rows) {
-        ++consumer.redeliveries[row];
+        if (++consumer.redeliveries[row] == consumer.options.max_deliveries) consumer.quarantined.insert(row);
         ++consumer.expired;
       }
       lease.rows.clear();
     }
     DropEmptyLeases();
+  }
+
+  void Renew(LeaseId lease, absl::Time now) {
+    leases_.at(lease).expires = now + consumers_.at(leases_.at(lease).consumer).options.lease_duration;
+  }
+
+  void Drop(const std::vector<RowId>& rows) {
+    for (RowId row : rows) {
+      if (!options_.retain_for.empty()) {
+        Remove(row);
+        continue;
+      }
+      dropped_.insert(row);
+      for (auto& [name, consumer] : consumers_) {
+        consumer.Forget(row);
+        consumer.done.insert(row);
+      }
+      for (auto& [id, lease] : leases_) lease.rows.erase(row);
+    }
+    DropEmptyLeases();
+  }
+
+  Refusals CheckRequeue(const std::string& name, const std::vector<RowId>& rows) const {
+    Refusals refusals;
+    CheckRows(rows, refusals);
+    for (RowId row : rows) {
+      if (!consumers_.at(name).quarantined.contains(row)) refusals.insert(Code::kFailedPrecondition);
+    }
+    return refusals;
+  }
+  void Requeue(const std::string& name, const std::vector<RowId>& rows) {
+    for (RowId row : rows) consumers_.at(name).Forget(row);
+  }
+  std::vector<RowId> Quarantined(const std::string& name) const {
+    const std::set<RowId>& rows = consumers_.at(name).quarantined;
+    return {rows.begin(), rows.end()};
   }
 
   Refusals CheckSeal() const {
@@ -207,7 +247,7 @@ class SlowDock {
   }
   void Seal() { sealed_ = true; }
 
-  Refusals CheckClear(const std::vector<RowId>& rows) const {
+  Refusals CheckRowsThere(const std::vector<RowId>& rows) const {
     Refusals refusals;
     CheckRows(rows, refusals);
     return refusals;
@@ -226,8 +266,10 @@ class SlowDock {
     ConsumerStatus status;
     status.leased = Leased(name);
     status.done = static_cast<int64_t>(consumer.done.size());
+    status.quarantined = static_cast<int64_t>(consumer.quarantined.size());
     for (const auto& [id, row] : rows_) status.ready += IsReady(name, id);
-    status.waiting = static_cast<int64_t>(rows_.size()) - status.ready - status.leased - status.done;
+    status.waiting =
+        static_cast<int64_t>(rows_.size()) - status.ready - status.leased - status.quarantined - status.done;
     status.takeable = static_cast<int64_t>(Takeable(name).size());
     status.completed = consumer.completed;
     status.expired = consumer.expired;
@@ -283,9 +325,18 @@ class SlowDock {
   struct SlowConsumer {
     ConsumerOptions options;
     std::set<RowId> done;
+    std::set<RowId> quarantined;
     std::map<RowId, int32_t> redeliveries;
     int64_t completed = 0;
     int64_t expired = 0;
+
+    // It is not to be handed out.
+    bool IsOut(RowId row) const { return done.contains(row) || quarantined.contains(row); }
+    void Forget(RowId row) {
+      done.erase(row);
+      quarantined.erase(row);
+      redeliveries.erase(row);
+    }
   };
   struct SlowLease {
     std::string consumer;
@@ -348,7 +399,7 @@ class SlowDock {
 
   bool IsReady(const std::string& name, RowId id) const {
     const SlowConsumer& consumer = consumers_.at(name);
-    if (consumer.done.contains(id) || IsLeased(name, id)) return false;
+    if (consumer.IsOut(id) || IsLeased(name, id)) return false;
     const auto& reads = consumer.options.reads;
     return std::all_of(reads.begin(), reads.end(),
                        [&](const std::string& column) { return rows_.at(id).cells.contains(column); });
@@ -357,13 +408,13 @@ class SlowDock {
   int64_t MayStillCome(const SlowConsumer& consumer) const {
     int64_t units = 0;
     for (const auto& [id, row] : rows_) {
-      if (consumer.options.unit == Unit::kRow || row.group == kNoGroup) units += !consumer.done.contains(id);
+      if (consumer.options.unit == Unit::kRow || row.group == kNoGroup) units += !consumer.IsOut(id);
     }
     for (const auto& [id, group] : groups_) {
       if (consumer.options.unit == Unit::kRow) break;
       const std::vector<RowId> rows = RowsOf(id);
       units += static_cast<int64_t>(rows.size()) == group.arrived &&
-               std::none_of(rows.begin(), rows.end(), [&](RowId row) { return consumer.done.contains(row); });
+               std::none_of(rows.begin(), rows.end(), [&](RowId row) { return consumer.IsOut(row); });
     }
     return units;
   }
@@ -371,10 +422,8 @@ class SlowDock {
   void Remove(RowId row) {
     const GroupId group = rows_.at(row).group;
     rows_.erase(row);
-    for (auto& [name, consumer] : consumers_) {
-      consumer.done.erase(row);
-      consumer.redeliveries.erase(row);
-    }
+    dropped_.erase(row);
+    for (auto& [name, consumer] : consumers_) consumer.Forget(row);
     for (auto& [id, lease] : leases_) lease.rows.erase(row);
     if (group != kNoGroup && RowsOf(group).empty()) groups_.erase(group);
   }
@@ -388,6 +437,7 @@ class SlowDock {
   RowId next_row_ = 0;
   LeaseId last_lease_ = kNoLease;
   std::map<RowId, SlowRow> rows_;
+  std::set<RowId> dropped_;
   std::map<GroupId, SlowGroup> groups_;
   std::map<std::string, SlowConsumer> consumers_;
   std::map<LeaseId, SlowLease> leases_;

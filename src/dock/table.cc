@@ -71,6 +71,10 @@ void Table::ShowRowsTo(uint32_t index) {
     if (!consumer.by_group() || place.group() == nullptr) {
       consumer.Restand(place.row(), 1, Standing::kAbsent, Standing::kComing);
     }
+    if (place.page->IsDropped(place.slot)) {
+      Move(index, place, kDone);
+      return true;
+    }
     const auto missing = std::count_if(consumer.reads().begin(), consumer.reads().end(),
                                        [&](uint32_t column) { return place.cell(column).empty(); });
     Move(index, place, static_cast<RowState>(missing));
@@ -139,7 +143,7 @@ void Table::PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t 
     }
     if (ready) {
       std::memset(states, kReady, static_cast<size_t>(count));
-      consumer.Count(kReady, count);
+      consumer.EnterState(kReady, page.first + slot, count);
     }
     consumer.Restand(page.first + slot, count, Standing::kAbsent, ready ? Standing::kTakeable : Standing::kComing);
   }
@@ -188,7 +192,7 @@ void Table::PutInRows(const RowsPut& event) {
         RowState& state = place.state(reader);
         if (state == 1) {
           Move(reader, place, kReady);
-        } else {
+        } else if (IsWaiting(state)) {
           --state;  // it waited for this column among others
         }
       }
@@ -200,8 +204,8 @@ void Table::Move(uint32_t index, const Place& place, RowState to) {
   Consumer& consumer = *consumers_[index];
   const RowState from = std::exchange(place.state(index), to);
   if (from == to) return;
-  consumer.Count(from, -1);
-  consumer.Count(to, 1);
+  consumer.LeaveState(from, place.row(), 1);
+  consumer.EnterState(to, place.row(), 1);
   Group* const group = consumer.by_group() ? place.group() : nullptr;
   if (group == nullptr) {
     consumer.Restand(place.row(), 1, StandingOf(from), StandingOf(to));
@@ -277,14 +281,39 @@ void Table::On(const LeaseExpired& event) {
   for (RowId row : lease.rows) {
     const std::optional<Place> place = pages_.Find(row);
     if (!place.has_value() || !Holds(lease, *place)) continue;
-    Move(lease.consumer, *place, kReady);
-    ++consumer.redeliveries[row];
+    const int32_t deliveries = ++consumer.redeliveries[row];
+    Move(lease.consumer, *place, deliveries < consumer.options().max_deliveries ? kReady : kQuarantined);
     ++consumer.expired;
   }
   EndLease(lease);
 }
 
+void Table::On(const LeaseRenewed& event) { leases_.Renew(event.lease, event.expires); }
+
+void Table::On(const RowsRequeued& event) {
+  for (RowId row : event.rows) {
+    consumers_[event.consumer]->redeliveries.erase(row);
+    Move(event.consumer, pages_.At(row), kReady);
+  }
+}
+
 // ---- The end of rows.
+
+void Table::On(const RowsDropped& event) {
+  for (RowId row : event.rows) {
+    const Place place = pages_.At(row);
+    if (!retainers_.empty()) {
+      Remove(place, /*cleared=*/false);
+      continue;
+    }
+    place.page->dropped[place.slot / 64] |= uint64_t{1} << place.slot % 64;
+    for (uint32_t index = 0; index < consumers_.size(); ++index) {
+      if (place.state(index) == kLeased) LeaveLease(index, place);
+      consumers_[index]->redeliveries.erase(row);
+      Move(index, place, kDone);
+    }
+  }
+}
 
 void Table::On(const RowsCleared& event) {
   for (RowId row : event.rows) Remove(pages_.At(row), /*cleared=*/true);
@@ -307,7 +336,7 @@ void Table::Remove(const Place& place, bool cleared) {
     const RowState state = place.state(index);
     if (state == kLeased) LeaveLease(index, place);
     if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(place.row());
-    consumer.Count(state, -1);
+    consumer.LeaveState(state, place.row(), 1);
     if (consumer.by_group() && group != nullptr) {
       consumer.CountInGroup(*group, state, -1);
     } else {
@@ -342,9 +371,11 @@ std::vector<int32_t> Table::RedeliveriesOf(uint32_t consumer, std::span<const Ro
 
 ConsumerStatus Table::StatusOf(uint32_t index) const {
   const Consumer& consumer = *consumers_[index];
-  return {.waiting = pages_.rows() - consumer.ready() - consumer.leased() - consumer.done(),
+  const int64_t quarantined = consumer.quarantined().size();
+  return {.waiting = pages_.rows() - consumer.ready() - consumer.leased() - quarantined - consumer.done(),
           .ready = consumer.ready(),
           .leased = consumer.leased(),
+          .quarantined = quarantined,
           .done = consumer.done(),
           .takeable = consumer.takeable().size(),
           .completed = consumer.completed,

@@ -57,6 +57,10 @@ class Table {
 
   // The rows of the request, or all that the lease holds.
   absl::StatusOr<std::vector<RowId>> CheckLease(const LeaseRequest& request) const;
+  absl::StatusOr<const Lease*> FindLease(LeaseId lease) const;
+  // The rows of the request.
+  absl::StatusOr<std::vector<RowId>> CheckDrop(const LeaseRequest& request) const;
+  absl::StatusOr<std::vector<RowId>> CheckRequeue(const RequeueRequest& request) const;
   const Leases& leases() const { return leases_; }
 
   absl::Status CheckSeal() const;
@@ -92,7 +96,7 @@ class Table {
  private:
   // table_check.cc
   absl::StatusOr<Place> FindOrError(RowId row) const;
-  absl::StatusOr<const Lease*> FindLease(LeaseId lease) const;
+  absl::Status CheckRows(const std::vector<RowId>& rows) const;
   bool Holds(const Lease& lease, const Place& place) const;
   absl::StatusOr<uint32_t> FindColumn(absl::string_view name, uint32_t guess) const;
   absl::StatusOr<std::vector<uint32_t>> CheckColumns(const PutRequest& request) const;
@@ -109,6 +113,7 @@ class Table {
   void ExplainWaitingRows(uint32_t consumer, absl::Time now, std::string& text) const;
   void ExplainLeases(uint32_t consumer, absl::Time now, std::string& text) const;
   void ExplainGroups(const Consumer& consumer, std::string& text) const;
+  void ExplainQuarantine(const Consumer& consumer, std::string& text) const;
 
   // table.cc
   void On(const ColumnAdded& event);
@@ -118,6 +123,9 @@ class Table {
   void On(const RowsCompleted& event);
   void On(const RowsReturned& event);
   void On(const LeaseExpired& event);
+  void On(const LeaseRenewed& event);
+  void On(const RowsRequeued& event);
+  void On(const RowsDropped& event);
   void On(const RowsCleared& event);
   void On(const SealChanged& event);
 

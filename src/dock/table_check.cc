@@ -55,6 +55,12 @@ absl::StatusOr<Place> Table::FindOrError(RowId row) const {
                                  : absl::StrCat("there is no row ", row));
 }
 
+absl::Status Table::CheckRows(const std::vector<RowId>& rows) const {
+  if (AnyTwice(rows)) return absl::InvalidArgumentError("a row is named twice");
+  for (RowId row : rows) TDOCK_RETURN_IF_ERROR(FindOrError(row).status());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint32_t> Table::FindConsumer(absl::string_view name) const {
   const auto it = consumer_by_name_.find(name);
   if (it != consumer_by_name_.end()) return it->second;
@@ -100,6 +106,7 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     if (old.sampler != options.sampler) differences.push_back("sampler");
     if (old.seed != options.seed) differences.push_back("seed");
     if (old.lease_duration != options.lease_duration) differences.push_back("lease_duration");
+    if (old.max_deliveries != options.max_deliveries) differences.push_back("max_deliveries");
     if (differences.empty()) return false;
     return absl::AlreadyExistsError(absl::StrCat(who, " is registered with other ", absl::StrJoin(differences, ", "),
                                                  "; it reads ", Quoted(old.reads), " and writes ", Quoted(old.writes)));
@@ -114,6 +121,10 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
   if (options.lease_duration <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, " has a lease_duration of ", absl::FormatDuration(options.lease_duration)));
+  }
+  if (options.max_deliveries < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " has max_deliveries of ", options.max_deliveries, "; it must be at least 1"));
   }
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads, "reads"), who));
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.writes, "writes"), who));
@@ -282,6 +293,30 @@ absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request
   return rows;
 }
 
+absl::StatusOr<std::vector<RowId>> Table::CheckDrop(const LeaseRequest& request) const {
+  if (request.lease != kNoLease) return CheckLease(request);
+  if (request.rows.empty()) return absl::InvalidArgumentError("without a lease, name the rows to drop");
+  TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
+  return request.rows;
+}
+
+absl::StatusOr<std::vector<RowId>> Table::CheckRequeue(const RequeueRequest& request) const {
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindConsumer(request.consumer));
+  const IdSet& quarantined = consumers_[index]->quarantined();
+  if (request.rows.empty()) {
+    std::vector<RowId> rows;
+    quarantined.First(quarantined.size(), rows);
+    return rows;
+  }
+  TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
+  for (RowId row : request.rows) {
+    if (quarantined.Contains(row)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", row, " is not quarantined for consumer '", request.consumer, "'"));
+  }
+  return request.rows;
+}
+
 // ---- Take.
 
 absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int64_t min) const {
@@ -297,6 +332,7 @@ absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int64_t min) const {
   std::string text =
       absl::StrCat("consumer '", consumer.options().name, "' can take nothing more, though not all rows are done");
   ExplainGroups(consumer, text);
+  ExplainQuarantine(consumer, text);
   return absl::FailedPreconditionError(text);
 }
 
@@ -359,9 +395,8 @@ absl::StatusOr<std::vector<RowId>> Table::CheckClear(const ClearRequest& request
   if (!request.rows.empty() + !request.groups.empty() + request.everything != 1) {
     return absl::InvalidArgumentError("clear either rows, or groups, or everything");
   }
+  TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
   std::vector<RowId> rows;
-  for (RowId row : request.rows) TDOCK_RETURN_IF_ERROR(FindOrError(row).status());
-  if (AnyTwice(request.rows)) return absl::InvalidArgumentError("a row is named twice");
   for (GroupId id : request.groups) {
     const Group* const group = groups_.Find(id);
     if (group == nullptr) {

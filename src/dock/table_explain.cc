@@ -33,6 +33,8 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
       absl::StrAppend(&text, "has held the row ", LeaseText(leases_.ByKey(place.lease(index)), now));
     } else if (state == kReady) {
       absl::StrAppend(&text, "has not taken the row");
+    } else if (state == kQuarantined) {
+      absl::StrAppend(&text, "has lost the row ", writer.options().max_deliveries, " times, and it is quarantined");
     } else if (state == kDone) {
       absl::StrAppend(&text, "is done with the row and has not written it");
     } else {
@@ -93,25 +95,42 @@ void Table::ExplainGroups(const Consumer& consumer, std::string& text) const {
     absl::StrAppend(&text, ". ", incomplete.size(), " groups are incomplete, first group ", first.id, " with ",
                     first.arrived, " of ", first.size, " rows");
   }
-  if (consumer.stuck().size() > 0) {
-    const Group& first = *groups_.FindByLeader(consumer.stuck().Select(0));
-    absl::StrAppend(&text, ". ", consumer.stuck().size(), " groups are done in part, first group ", first.id,
-                    ": of its ", first.size, " rows ", consumer.DoneOf(first), " are done and ",
-                    first.arrived - first.rows_here(), " were released");
+  // A quarantined row without a group is among them, and named elsewhere.
+  std::vector<RowId> stuck;
+  consumer.stuck().First(kNamed, stuck);
+  for (RowId leader : stuck) {
+    const Group* const group = groups_.FindByLeader(leader);
+    if (group == nullptr) continue;
+    absl::StrAppend(&text, ". ", consumer.stuck().size(), " groups cannot be taken as a whole, first group ", group->id,
+                    ": of its ", group->size, " rows ", consumer.DoneOf(*group), " are done and ",
+                    group->arrived - group->rows_here(), " were released");
+    return;
   }
+}
+
+void Table::ExplainQuarantine(const Consumer& consumer, std::string& text) const {
+  const IdSet& quarantined = consumer.quarantined();
+  if (quarantined.size() == 0) return;
+  std::vector<RowId> first;
+  quarantined.First(kNamed, first);
+  absl::StrAppend(&text, ". ", quarantined.size(), " rows are quarantined, because their leases expired ",
+                  consumer.options().max_deliveries, " times; requeue or drop them: ", absl::StrJoin(first, ", "),
+                  quarantined.size() > kNamed ? ", …" : "");
 }
 
 std::string Table::Explain(uint32_t index, absl::Time now) const {
   const Consumer& consumer = *consumers_[index];
   const ConsumerStatus status = StatusOf(index);
-  std::string text = absl::StrCat("consumer '", consumer.options().name, "' of partition '", options_.name,
-                                  "' can take ", status.takeable, consumer.by_group() ? " groups" : " rows", " (",
-                                  status.waiting, " rows wait, ", status.ready, " are ready, ", status.leased,
-                                  " leased, ", status.done, " done", sealed_ ? "; the partition is sealed)" : ")");
+  std::string text =
+      absl::StrCat("consumer '", consumer.options().name, "' of partition '", options_.name, "' can take ",
+                   status.takeable, consumer.by_group() ? " groups" : " rows", " (", status.waiting, " rows wait, ",
+                   status.ready, " are ready, ", status.leased, " leased, ", status.quarantined, " quarantined, ",
+                   status.done, " done", sealed_ ? "; the partition is sealed)" : ")");
   ExplainColumns(consumer, text);
   ExplainWaitingRows(index, now, text);
   ExplainLeases(index, now, text);
   ExplainGroups(consumer, text);
+  ExplainQuarantine(consumer, text);
   return text;
 }
 

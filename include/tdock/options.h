@@ -1,0 +1,56 @@
+// What a partition and a consumer are.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tdock/rows.h"
+
+namespace tdock {
+
+struct PartitionOptions {
+  // Names, here and elsewhere, are 1 to 255 bytes of UTF-8 without control characters.
+  std::string name = {};
+  std::vector<ColumnSpec> columns = {};
+  // Lets puts add columns to those above; otherwise a column that is not listed is an error.
+  bool growing = false;
+  // The number of rows in a group, where the put that starts it does not say.
+  int64_t group_size = 1;
+  // The consumers that a row must outlive, registered yet or not: it is released when all of them are done with it.
+  // None: rows stay until they are cleared.
+  std::vector<std::string> retain_for = {};
+
+  friend bool operator==(const PartitionOptions&, const PartitionOptions&) = default;
+};
+
+enum class Unit : uint8_t {
+  kRow = 0,
+  kGroup = 1,  // takes whole groups: all rows exist, all are ready, none is leased or done
+};
+
+enum class Sampler : uint8_t {
+  kFirstCome = 0,  // in the order of the row ids; a group stands where its first row does
+  kUniform = 1,    // uniform without replacement: depends on the seed, the takes before, and what is ready, not on when
+                   // it became ready
+};
+
+struct ConsumerOptions {
+  std::string name = {};
+  // At most 250 columns. Those of a growing partition may come later.
+  std::vector<std::string> reads = {};
+  // Columns that it may put under its leases. Explain names it as the one to write them.
+  std::vector<std::string> writes = {};
+  Unit unit = Unit::kRow;
+  Sampler sampler = Sampler::kFirstCome;
+  uint64_t seed = 0;
+  // How long it may hold what it takes. May be infinite.
+  absl::Duration lease_duration = absl::Minutes(10);
+  // A row whose lease has expired so often is quarantined: it is not handed out any more until it is requeued.
+  int32_t max_deliveries = 5;
+
+  friend bool operator==(const ConsumerOptions&, const ConsumerOptions&) = default;
+};
+
+}  // namespace tdock

@@ -1,0 +1,131 @@
+// What one asks of a dock, and what it answers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tdock/batch.h"
+#include "tdock/rows.h"
+
+namespace tdock {
+
+// Names the rows of one Take. Ascending within a partition, never reused.
+using LeaseId = uint64_t;
+inline constexpr LeaseId kNoLease = 0;
+
+struct PutRequest {
+  std::string partition = {};
+  // At least one column, and one row.
+  Batch batch = {};
+  // The rows that the batch fills, one each and no two equal. Empty: new rows.
+  std::vector<RowId> rows = {};
+  // With a lease, `rows` must be held by it, the columns be among those that its consumer writes, and the rows are done
+  // for that consumer afterwards; the lease's other rows stay leased.
+  LeaseId lease = kNoLease;
+  // Stores under the lease without completing.
+  bool keep = false;
+  // The group of each new row. Empty: rows without a group, which only a partition with group_size 1 takes.
+  std::vector<GroupId> groups = {};
+  // The size of the groups that this put starts; 0: the partition's.
+  int64_t group_size = 0;
+  // Replaces cells that are ready. Views of the old ones live on, and what is done stays done.
+  bool overwrite = false;
+  // The version of the weights that made these cells.
+  int64_t weights_version = kNoWeightsVersion;
+};
+
+struct PutResult {
+  // One for each row of the batch: the new ids, or those of the request.
+  std::vector<RowId> rows = {};
+};
+
+struct TakeRequest {
+  std::string partition = {};
+  std::string consumer = {};
+  // Rows, or groups for a consumer of groups. 1 ≤ min ≤ max.
+  int64_t min = 1;
+  int64_t max = 1;
+  // In the past: answer at once.
+  absl::Time deadline = absl::InfinitePast();
+};
+
+struct Taken {
+  LeaseId lease = kNoLease;
+  // When the lease ends. What is published after that is refused.
+  absl::Time expires = {};
+  Rows rows = {};
+};
+
+struct FetchRequest {
+  std::string partition = {};
+  std::vector<RowId> rows = {};
+  std::vector<std::string> columns = {};
+  absl::Time deadline = absl::InfinitePast();
+};
+
+struct LeaseRequest {
+  std::string partition = {};
+  LeaseId lease = kNoLease;
+  // Empty: all that the lease still holds.
+  std::vector<RowId> rows = {};
+};
+
+struct RequeueRequest {
+  std::string partition = {};
+  std::string consumer = {};
+  // Empty: all that are quarantined.
+  std::vector<RowId> rows = {};
+};
+
+// What to clear: the rows, or the groups, or everything. Naming more or less than one of them is InvalidArgument.
+struct ClearRequest {
+  std::string partition = {};
+  std::vector<RowId> rows = {};
+  std::vector<GroupId> groups = {};
+  // Also unseals.
+  bool everything = false;
+};
+
+struct ConsumerStatus {
+  // Rows that are there now, by their state for this consumer.
+  int64_t waiting = 0;
+  int64_t ready = 0;
+  int64_t leased = 0;
+  int64_t quarantined = 0;
+  int64_t done = 0;
+  // Rows, or groups for a consumer of groups, that a Take could have now.
+  int64_t takeable = 0;
+  // Since it was registered: rows that became done, and rows whose lease expired.
+  int64_t completed = 0;
+  int64_t expired = 0;
+};
+
+struct ColumnStatus {
+  std::string name = {};
+  // Unset for a column that a consumer reads and nobody has put.
+  bool typed = false;
+  ColumnType type = {};
+  int64_t ready_cells = 0;
+};
+
+struct NamedConsumerStatus {
+  std::string name = {};
+  ConsumerStatus status = {};
+};
+
+struct PartitionStatus {
+  bool sealed = false;
+  int64_t rows = 0;
+  int64_t groups = 0;
+  // Groups of which not all rows are there.
+  int64_t incomplete_groups = 0;
+  // Bytes that the partition's cells occupy, those of views that outlive their cells included.
+  int64_t held_bytes = 0;
+  // In the order in which they were named first.
+  std::vector<ColumnStatus> columns = {};
+  std::vector<NamedConsumerStatus> consumers = {};
+};
+
+}  // namespace tdock
