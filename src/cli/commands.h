@@ -8,7 +8,14 @@
 
 namespace tdock::cli {
 
+// main() exits with 2 for InvalidArgument, NotFound, AlreadyExists and Unimplemented, with 130 for Cancelled, and with
+// 1 for any other error.
 using Command = std::function<absl::Status()>;
+
+// Where a command can tell, the exit code says when it failed rather than how: 2 before any work has begun, because it
+// is the call that must be mended, be it a file that may not be read; 1 from then on.
+absl::Status Refused(const absl::Status& status);
+absl::Status Failed(const absl::Status& status);
 
 Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);

@@ -11,6 +11,7 @@
 #include "model/checkpoint.h"
 #include "model/device.h"
 #include "text/tokenizer.h"
+#include "train/guard.h"
 
 namespace tdock::cli {
 namespace {
@@ -25,22 +26,36 @@ struct GenerateArguments {
   std::string device = "cpu";
 };
 
-absl::Status Generate(const GenerateArguments& arguments) {
+// What a call reads before it answers anything.
+struct Materials {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  model::Decoder decoder;
+  std::vector<generate::Prompt> prompts;
+};
+
+absl::StatusOr<Materials> Gather(const GenerateArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
-  TDOCK_ASSIGN_OR_RETURN(const auto tokenizer, text::LoadTokenizer(Env::Real(), arguments.model));
-  TDOCK_ASSIGN_OR_RETURN(const model::Decoder decoder, model::LoadCheckpoint(Env::Real(), arguments.model, device));
+  TDOCK_ASSIGN_OR_RETURN(auto tokenizer, text::LoadTokenizer(Env::Real(), arguments.model));
+  TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, model::LoadCheckpoint(Env::Real(), arguments.model, device));
   std::vector<generate::Prompt> prompts;
   for (const std::string& text : arguments.prompts) {
     absl::StatusOr<std::vector<int32_t>> tokens = tokenizer->Encode(text);
     if (!tokens.ok()) return Annotate(tokens.status(), absl::StrCat("prompt '", text, "'"));
     prompts.push_back({*std::move(tokens), arguments.samples});
   }
-  const generate::Engine engine(decoder, {.end_token = tokenizer->eos_id()});
-  TDOCK_ASSIGN_OR_RETURN(const auto completions, engine.Generate(prompts, {.temperature = arguments.temperature,
-                                                                           .max_new_tokens = arguments.max_new_tokens,
-                                                                           .seed = arguments.seed}));
+  return Materials{std::move(tokenizer), std::move(decoder), std::move(prompts)};
+}
+
+absl::Status Generate(const GenerateArguments& arguments) {
+  const absl::StatusOr<Materials> materials = train::Guarded([&] { return Gather(arguments); });
+  TDOCK_RETURN_IF_ERROR(Refused(materials.status()));
+  const generate::Engine engine(materials->decoder, {.end_token = materials->tokenizer->eos_id()});
+  TDOCK_ASSIGN_OR_RETURN(const auto completions,
+                         engine.Generate(materials->prompts, {.temperature = arguments.temperature,
+                                                              .max_new_tokens = arguments.max_new_tokens,
+                                                              .seed = arguments.seed}));
   for (const generate::Completion& completion : completions) {
-    TDOCK_ASSIGN_OR_RETURN(const std::string text, tokenizer->Decode(completion.tokens));
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, materials->tokenizer->Decode(completion.tokens));
     std::cout << text << "\n";
   }
   return absl::OkStatus();

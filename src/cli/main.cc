@@ -8,7 +8,6 @@
 
 namespace {
 
-// 2 for what the user can mend by changing the call, 130 for Ctrl-C, 1 for what went wrong during the work.
 int ExitCode(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:

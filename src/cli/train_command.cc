@@ -41,16 +41,18 @@ absl::Status Train(const TrainArguments& arguments) {
   add("trainer.run_dir", arguments.run_dir);
   add("device", arguments.device);
   add("threads", arguments.threads);
-  TDOCK_RETURN_IF_ERROR(config::LoadFile(Env::Real(), spec, arguments.config_path, overrides));
+  TDOCK_RETURN_IF_ERROR(Refused(config::LoadFile(Env::Real(), spec, arguments.config_path, overrides)));
 
   train::Progress progress(train::ProgressOutput::StandardError(), Clock::Real());
-  TDOCK_ASSIGN_OR_RETURN(const train::GrpoResult result,
-                         train::RunGrpo(config, {Env::Real(), Clock::Real(), progress, &InterruptFlag()}));
-  std::cout << absl::StrFormat("held-out accuracy  %.3f after the warm-up, %.3f at the end\n", result.warmup_accuracy,
-                               result.final_accuracy)
-            << "run directory      " << result.run_dir << "\n"
-            << "report             " << result.run_dir << "/report.html\n"
-            << "checkpoint         " << result.run_dir << "/checkpoint\n";
+  const auto run = train::PrepareGrpo(config, {Env::Real(), Clock::Real(), progress, &InterruptFlag()});
+  TDOCK_RETURN_IF_ERROR(Refused(run.status()));
+  const absl::StatusOr<train::GrpoResult> result = (*run)->Run();
+  TDOCK_RETURN_IF_ERROR(Failed(result.status()));
+  std::cout << absl::StrFormat("held-out accuracy  %.3f after the warm-up, %.3f at the end\n", result->warmup_accuracy,
+                               result->final_accuracy)
+            << "run directory      " << result->run_dir << "\n"
+            << "report             " << result->run_dir << "/report.html\n"
+            << "checkpoint         " << result->run_dir << "/checkpoint\n";
   return absl::OkStatus();
 }
 

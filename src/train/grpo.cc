@@ -9,15 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "base/rng.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
-#include "model/device.h"
 #include "tdock/local_dock.h"
-#include "text/arithmetic.h"
-#include "text/char_tokenizer.h"
 #include "text/shuffled_indexes.h"
+#include "train/grpo_materials.h"
 #include "train/guard.h"
 #include "train/stages.h"
 #include "train/warmup.h"
@@ -26,13 +22,6 @@ namespace tdock::train {
 namespace {
 
 constexpr char kPartition[] = "train";
-
-// The purposes of the seeds derived from the run's.
-enum SeedPurpose : uint64_t { kModelSeed = 1, kDataSeed, kPromptSeed, kRolloutSeed, kMiniBatchSeed };
-
-uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose) {
-  return DeriveSeed(static_cast<uint64_t>(config.seed), purpose);
-}
 
 int WorkerCount(const GrpoConfig& config) {
   if (config.threads > 0) return static_cast<int>(config.threads);
@@ -43,98 +32,46 @@ int64_t MaxRowTokens(const GrpoConfig& config, const model::Decoder& decoder) {
   return config.actor.max_row_tokens > 0 ? config.actor.max_row_tokens : decoder.config().hidden_size / 3;
 }
 
-// Everything that a run reads before it writes anything.
-struct Materials {
-  std::unique_ptr<text::Tokenizer> tokenizer;
-  std::unique_ptr<model::Decoder> decoder;
-  ProblemSet train, validation, test;
-};
-
-model::ModelConfig FreshModelConfig(const GrpoConfig& config, const text::Tokenizer& tokenizer) {
-  model::ModelConfig m;
-  m.vocab_size = tokenizer.vocab_size();
-  m.hidden_size = config.model.hidden_size;
-  m.intermediate_size = config.model.intermediate_size;
-  m.num_layers = config.model.num_hidden_layers;
-  m.num_heads = config.model.num_attention_heads;
-  m.num_kv_heads = config.model.num_key_value_heads;
-  m.head_dim = config.model.hidden_size / config.model.num_attention_heads;
-  m.max_positions = config.model.max_position_embeddings;
-  m.rms_norm_eps = config.model.rms_norm_eps;
-  m.rope_theta = config.model.rope_theta;
-  m.tied_head = config.model.tie_word_embeddings;
-  m.eos_token_id = tokenizer.eos_id();
-  m.pad_token_id = tokenizer.pad_id();
-  return m;
+std::string Grouped(int64_t number) {
+  std::string digits = absl::StrCat(number);
+  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
+  return digits;
 }
 
-absl::StatusOr<ProblemSet> MakeProblemSet(text::PromptSet problems, const text::Tokenizer& tokenizer) {
-  TDOCK_ASSIGN_OR_RETURN(std::vector<EncodedProblem> encoded, EncodeProblems(problems, tokenizer));
-  return ProblemSet{std::move(problems), std::move(encoded)};
-}
-
-absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) {
-  size_t longest = 0;
-  for (const EncodedProblem& problem : materials.train.encoded) longest = std::max(longest, problem.prompt.size());
-  const int64_t needed = static_cast<int64_t>(longest) + config.data.max_response_length;
-  const int64_t positions = materials.decoder->config().max_positions;
-  if (needed <= positions) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a prompt of ", longest, " tokens and an answer of data.max_response_length = ", config.data.max_response_length,
-      " need ", needed, " positions; the model has ", positions));
-}
-
-absl::StatusOr<Materials> Prepare(const GrpoConfig& config, Env& env) {
-  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
-  Materials materials;
-  if (config.model.path.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer,
-                           text::CharTokenizer::Create(text::kAdditionAlphabet, config.model.max_position_embeddings));
-    materials.decoder = std::make_unique<model::Decoder>(
-        model::Decoder::Random(FreshModelConfig(config, *materials.tokenizer), SeedFor(config, kModelSeed), device));
-  } else {
-    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer, text::LoadTokenizer(env, config.model.path));
-    TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, model::LoadCheckpoint(env, config.model.path, device));
-    if (decoder.config().vocab_size < materials.tokenizer->vocab_size()) {
-      return absl::InvalidArgumentError(absl::StrCat(config.model.path, ": the tokenizer has ",
-                                                     materials.tokenizer->vocab_size(), " tokens, the model only ",
-                                                     decoder.config().vocab_size));
-    }
-    materials.decoder = std::make_unique<model::Decoder>(std::move(decoder));
-  }
-  text::AdditionSplit split = text::SplitAddition(SeedFor(config, kDataSeed));
-  TDOCK_ASSIGN_OR_RETURN(materials.train, MakeProblemSet(std::move(split.train), *materials.tokenizer));
-  TDOCK_ASSIGN_OR_RETURN(materials.validation, MakeProblemSet(std::move(split.validation), *materials.tokenizer));
-  TDOCK_ASSIGN_OR_RETURN(materials.test, MakeProblemSet(std::move(split.test), *materials.tokenizer));
-  TDOCK_RETURN_IF_ERROR(CheckLengths(config, materials));
-  return materials;
-}
-
-// The run once it has its folder.
-class GrpoRun {
+class PreparedGrpo final : public GrpoRun {
  public:
-  GrpoRun(const GrpoConfig& config, RunContext context, Materials& materials, reward::Reward& reward, RunDirectory& run)
+  PreparedGrpo(const GrpoConfig& config, RunContext context, Materials materials, reward::Reward* reward)
       : config_(config),
         context_(context),
-        materials_(materials),
-        reward_(reward),
-        run_(run),
+        materials_(std::move(materials)),
+        reward_(reward != nullptr ? *reward : exact_match_),
         workers_(WorkerCount(config), [] { at::init_num_threads(); }),
-        engine_options_{
-            .end_token = materials.tokenizer->eos_id(), .max_rows = config.rollout.max_num_seqs, .workers = &workers_} {
+        engine_options_{.end_token = materials_.tokenizer->eos_id(),
+                        .max_rows = config.rollout.max_num_seqs,
+                        .workers = &workers_} {}
+
+  absl::Status MakeRunDirectory() {
+    std::string path = config_.trainer.run_dir;
+    if (path.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(path, NextRunPath(context_.env, "runs", config_.recipe));
+    }
+    TDOCK_ASSIGN_OR_RETURN(run_, RunDirectory::Create(context_.env, context_.clock, path));
+    return absl::OkStatus();
   }
 
-  absl::Status Run(GrpoResult& result) {
-    materials_.decoder->SetTrainable(true);
-    TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
-                                    *materials_.decoder, WarmupForward(), run_, context_)
-                              .status());
-    Policy reference{materials_.decoder->Clone()};
-    Policy policy{std::move(*materials_.decoder)};
-    TDOCK_RETURN_IF_ERROR(Reinforce(policy, reference, result));
-    TDOCK_RETURN_IF_ERROR(materials_.tokenizer->Save(context_.env, run_.checkpoint_path()));
-    TDOCK_RETURN_IF_ERROR(model::SaveCheckpoint(context_.env, run_.checkpoint_path(), policy.decoder));
-    return run_.Sync();
+  absl::StatusOr<GrpoResult> Run() override {
+    ReportHead head{.title = absl::StrCat("GRPO: ", run_->path()),
+                    .facts = {{"seed", absl::StrCat(config_.seed)},
+                              {"parameters", Grouped(materials_.decoder->parameter_count())},
+                              {"device", absl::StrCat(config_.device, ", ", workers_.threads(), " threads")}},
+                    .problem = ""};
+    GrpoResult result{.run_dir = run_->path()};
+    const absl::Status status = Guarded([&] { return Train(result); });
+    head.problem = std::string(status.message());
+    const absl::Status reported = Guarded([&] { return run_->WriteReport(head); });
+    TDOCK_RETURN_IF_ERROR(status);
+    TDOCK_RETURN_IF_ERROR(reported);
+    return result;
   }
 
  private:
@@ -143,6 +80,22 @@ class GrpoRun {
     std::unique_ptr<Stage> stage;
     int64_t takes = 1;
   };
+
+  absl::Status Train(GrpoResult& result) {
+    config::Spec spec;
+    Bind(spec, config_);
+    TDOCK_RETURN_IF_ERROR(run_->WriteConfig(config::Dump(spec)));
+    materials_.decoder->SetTrainable(true);
+    TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
+                                    *materials_.decoder, WarmupForward(), *run_, context_)
+                              .status());
+    Policy reference{materials_.decoder->Clone()};
+    Policy policy{std::move(*materials_.decoder)};
+    TDOCK_RETURN_IF_ERROR(Reinforce(policy, reference, result));
+    TDOCK_RETURN_IF_ERROR(materials_.tokenizer->Save(context_.env, run_->checkpoint_path()));
+    TDOCK_RETURN_IF_ERROR(model::SaveCheckpoint(context_.env, run_->checkpoint_path(), policy.decoder));
+    return run_->Sync();
+  }
 
   ForwardOptions WarmupForward() {
     return {.workers = workers_, .max_row_tokens = MaxRowTokens(config_, *materials_.decoder)};
@@ -161,13 +114,13 @@ class GrpoRun {
                           .optimizer = config_.actor.optim.adamw(),
                           .lr = config_.actor.optim.lr,
                           .schedule = config_.actor.optim.schedule(config_.trainer.total_training_steps),
-                          .seed = SeedFor(config_, kMiniBatchSeed)};
+                          .seed = SeedFor(config_, SeedPurpose::kMiniBatches)};
     actor.forward.micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu;
     std::vector<Placed> stages;
     stages.push_back({MakeRolloutStage(policy, engine_options_,
                                        {.temperature = config_.rollout.temperature,
                                         .max_new_tokens = config_.data.max_response_length,
-                                        .seed = SeedFor(config_, kRolloutSeed)})});
+                                        .seed = SeedFor(config_, SeedPurpose::kRollout)})});
     stages.push_back({MakeRewardStage(reward_, *materials_.tokenizer)});
     stages.push_back({MakeLogProbStage("ref", "ref_log_prob", reference, forward)});
     stages.push_back({MakeLogProbStage("old_log_prob", "old_log_probs", policy, forward)});
@@ -188,7 +141,8 @@ class GrpoRun {
     for (const Placed& placed : stages) TDOCK_RETURN_IF_ERROR(runner.Add(*placed.stage));
 
     const generate::Engine engine(policy.decoder, engine_options_);
-    text::ShuffledIndexes order(static_cast<int64_t>(materials_.train.problems.size()), SeedFor(config_, kPromptSeed));
+    text::ShuffledIndexes order(static_cast<int64_t>(materials_.train.problems.size()),
+                                SeedFor(config_, SeedPurpose::kPrompts));
     const int64_t steps = config_.trainer.total_training_steps;
     context_.progress.Begin("GRPO", steps);
     for (int64_t step = 0; step <= steps; ++step) {
@@ -268,7 +222,7 @@ class GrpoRun {
                                     config_.data.max_response_length, config_.trainer.log_val_generations));
     metrics.Mean("val/test_accuracy", evaluation.accuracy);
     metrics.Mean("timing_s/testing", absl::ToDoubleSeconds(context_.clock.Now() - begun));
-    return run_.LogSamples("grpo", step, evaluation.samples);
+    return run_->LogSamples("grpo", step, evaluation.samples);
   }
 
   absl::Status Report(int64_t step, Metrics metrics) {
@@ -283,58 +237,34 @@ class GrpoRun {
     if (metrics.contains("critic/score/mean")) figures.emplace_back("reward", metrics.at("critic/score/mean"));
     if (metrics.contains("actor/kl_loss")) figures.emplace_back("kl", metrics.at("actor/kl_loss"));
     context_.progress.Update(step, figures);
-    return run_.LogMetrics("grpo", step, metrics);
+    return run_->LogMetrics("grpo", step, metrics);
   }
 
-  const GrpoConfig& config_;
+  GrpoConfig config_;
   const RunContext context_;
-  Materials& materials_;
+  Materials materials_;
+  reward::ExactMatch exact_match_;
   reward::Reward& reward_;
-  RunDirectory& run_;
+  std::unique_ptr<RunDirectory> run_;
   Workers workers_;
   const generate::EngineOptions engine_options_;
 };
 
-std::string Grouped(int64_t number) {
-  std::string digits = absl::StrCat(number);
-  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
-  return digits;
-}
-
-absl::StatusOr<GrpoResult> Run(const GrpoConfig& config, RunContext context, reward::Reward& reward) {
+absl::StatusOr<std::unique_ptr<GrpoRun>> Prepare(const GrpoConfig& config, RunContext context, reward::Reward* reward) {
   // Threads share out samples, not operations: those of a small model are too short to be worth a barrier each, and on
   // a busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
-  TDOCK_ASSIGN_OR_RETURN(Materials materials, Prepare(config, context.env));
-  GrpoResult result{.run_dir = config.trainer.run_dir};
-  if (result.run_dir.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(result.run_dir, NextRunPath(context.env, "runs", config.recipe));
-  }
-  TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<RunDirectory> run,
-                         RunDirectory::Create(context.env, context.clock, result.run_dir));
-  config::Spec spec;
-  GrpoConfig resolved = config;
-  Bind(spec, resolved);
-  TDOCK_RETURN_IF_ERROR(run->WriteConfig(config::Dump(spec)));
-
-  ReportHead head{.title = absl::StrCat("GRPO: ", result.run_dir),
-                  .facts = {{"seed", absl::StrCat(config.seed)},
-                            {"parameters", Grouped(materials.decoder->parameter_count())},
-                            {"device", absl::StrCat(config.device, ", ", WorkerCount(config), " threads")}},
-                  .problem = ""};
-  const absl::Status status = Guarded([&] { return GrpoRun(config, context, materials, reward, *run).Run(result); });
-  head.problem = std::string(status.message());
-  const absl::Status reported = run->WriteReport(head);
-  if (!status.ok()) return status;
-  TDOCK_RETURN_IF_ERROR(reported);
-  return result;
+  TDOCK_ASSIGN_OR_RETURN(Materials materials, GatherMaterials(config, context.env));
+  auto prepared = std::make_unique<PreparedGrpo>(config, context, std::move(materials), reward);
+  TDOCK_RETURN_IF_ERROR(prepared->MakeRunDirectory());
+  return prepared;
 }
 
 }  // namespace
 
-absl::StatusOr<GrpoResult> RunGrpo(const GrpoConfig& config, RunContext context, reward::Reward* reward) {
-  reward::ExactMatch exact_match;
-  return Guarded([&] { return Run(config, context, reward ? *reward : exact_match); });
+absl::StatusOr<std::unique_ptr<GrpoRun>> PrepareGrpo(const GrpoConfig& config, RunContext context,
+                                                     reward::Reward* reward) {
+  return Guarded([&] { return Prepare(config, context, reward); });
 }
 
 }  // namespace tdock::train

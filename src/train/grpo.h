@@ -5,6 +5,7 @@
 //   feeder ─► rollout ─► reward ─► ref ─► old_log_prob ─► advantage ─► actor (one take per mini-batch)
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,14 +21,23 @@ struct GrpoResult {
   double final_accuracy = 0;   // held out, after the last
 };
 
-// Trains as `config` says, and leaves a run directory with a checkpoint. A configuration that cannot run (a device that
-// is not there, a model that cannot be read, an answer longer than the model's positions, a folder that is taken) is
-// InvalidArgument or NotFound, before anything is written. An error after that names the stage and the samples; what
-// was written before it stays readable, and the report says how far the run came.
+// A run that could be prepared, and has its folder.
+class GrpoRun {
+ public:
+  virtual ~GrpoRun() = default;
+
+  // Trains, and leaves a checkpoint in the run directory. To be called once. An error names the stage and the samples;
+  // what was written before it stays readable, and the report says how far the run came. A run that is told to stop is
+  // Cancelled, between two steps. Throws nothing.
+  virtual absl::StatusOr<GrpoResult> Run() = 0;
+};
+
+// Reads what `config` asks for and makes the run directory, last. What cannot run (a device that is not there, a model
+// that cannot be read, an answer longer than the model's positions, a folder that is taken) is refused before anything
+// is written.
 //
-// A run that is told to stop is Cancelled, between two steps.
-//
-// `reward` scores the samples; null: ExactMatch. Throws nothing.
-absl::StatusOr<GrpoResult> RunGrpo(const GrpoConfig& config, RunContext context, reward::Reward* reward = nullptr);
+// `reward` scores the samples; null: ExactMatch. What `context` and `reward` refer to outlives the run. Throws nothing.
+absl::StatusOr<std::unique_ptr<GrpoRun>> PrepareGrpo(const GrpoConfig& config, RunContext context,
+                                                     reward::Reward* reward = nullptr);
 
 }  // namespace tdock::train

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/limited_env.h"
+#include "base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::train {
@@ -43,7 +44,8 @@ GrpoConfig TinyConfig() {
 
 absl::StatusOr<GrpoResult> RunIn(Env& env, const GrpoConfig& config, reward::Reward* reward = nullptr) {
   Progress progress({.write = [](absl::string_view) {}, .columns = [] { return 0; }}, Clock::Real());
-  return RunGrpo(config, {env, Clock::Real(), progress}, reward);
+  TDOCK_ASSIGN_OR_RETURN(const auto run, PrepareGrpo(config, {env, Clock::Real(), progress}, reward));
+  return run->Run();
 }
 
 std::vector<json> Records(const std::string& path) {
@@ -231,7 +233,9 @@ TEST(Grpo, ARunToldToStopEndsBeforeItsNextStepAndReportsSo) {
     int calls_ = 0;
   } reward(stop);
   Progress progress({.write = [](absl::string_view) {}, .columns = [] { return 0; }}, Clock::Real());
-  const absl::Status status = RunGrpo(config, {Env::Real(), Clock::Real(), progress, &stop}, &reward).status();
+  const auto run = PrepareGrpo(config, {Env::Real(), Clock::Real(), progress, &stop}, &reward);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const absl::Status status = (*run)->Run().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(status.message(), "GRPO, before step 3: interrupted");
   EXPECT_EQ(Metrics(config).back()["step"], 2);

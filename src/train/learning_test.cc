@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "base/status.h"
 #include "train/grpo.h"
 
 namespace tdock::train {
@@ -21,7 +22,8 @@ GrpoConfig ExampleConfig(const std::vector<std::string>& overrides) {
 
 absl::StatusOr<GrpoResult> Train(const GrpoConfig& config, reward::Reward* reward = nullptr) {
   Progress progress(ProgressOutput::StandardError(), Clock::Real());
-  return RunGrpo(config, {Env::Real(), Clock::Real(), progress}, reward);
+  TDOCK_ASSIGN_OR_RETURN(const auto run, PrepareGrpo(config, {Env::Real(), Clock::Real(), progress}, reward));
+  return run->Run();
 }
 
 TEST(Learning, TheExampleLearnsAdditionIn120Steps) {

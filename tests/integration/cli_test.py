@@ -4,6 +4,7 @@
 import json
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,13 @@ def run(*arguments, **options):
 
 
 class CommandLine(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.shared.cleanup)
+        cls.trained = pathlib.Path(cls.shared.name) / "run"
+        cls.training = run("train", EXAMPLE, "--run-dir", str(cls.trained), "--seed", "3", *SHORT)
+
     def setUp(self):
         self.parent = tempfile.TemporaryDirectory()
         self.addCleanup(self.parent.cleanup)
@@ -70,12 +78,40 @@ class CommandLine(unittest.TestCase):
         self.assertIn("config", self.refused("train"))
         self.assertIn("/nonexistent/tokenizer", self.refused("generate", "--model", "/nonexistent", "--prompt", "1"))
 
-    def test_an_unreadable_model_is_refused(self):
+    def model_refused(self, spoil):
+        """What train and generate say about a copy of a good model that `spoil` was called on."""
         model = pathlib.Path(self.parent.name) / "model"
-        model.mkdir()
-        (model / "config.json").write_text('{"model_type": "mamba"}')
-        self.assertIn(str(model), self.train_refused(f"model.path={model}"))
-        self.assertIn(str(model), self.refused("generate", "--model", str(model), "--prompt", "1"))
+        shutil.copytree(self.trained / "checkpoint", model)
+        spoil(model)
+        message = self.train_refused(f"model.path={model}")
+        self.assertIn(str(model), message)
+        self.assertIn(message.split(": ", 1)[1], self.refused("generate", "--model", str(model), "--prompt", "1"))
+        shutil.rmtree(model)
+        return message
+
+    def test_an_unreadable_model_is_refused(self):
+        def replace_by_a_folder(path):
+            path.unlink()
+            path.mkdir()
+
+        def truncate(path):
+            path.write_bytes(path.read_bytes()[:-1000])
+
+        other = '{"model_type": "mamba"}'
+        self.assertIn("'mamba' is not", self.model_refused(lambda m: (m / "config.json").write_text(other)))
+        self.assertIn("config.json", self.model_refused(lambda m: replace_by_a_folder(m / "config.json")))
+        self.assertIn("model.safetensors", self.model_refused(lambda m: truncate(m / "model.safetensors")))
+        self.assertIn("tokenizer.json", self.model_refused(lambda m: (m / "tokenizer.json").unlink()))
+        self.assertIn("not JSON", self.model_refused(lambda m: truncate(m / "tokenizer.json")))
+
+    def test_a_run_directory_that_cannot_be_made_is_refused(self):
+        blocked = pathlib.Path(self.parent.name) / "file"
+        blocked.write_text("data")
+        self.assertIn(str(blocked), self.refused("train", EXAMPLE, "--run-dir", str(blocked / "run")))
+        self.assertIn("/proc/run", self.refused("train", EXAMPLE, "--run-dir", "/proc/run"))
+
+    def test_a_configuration_that_is_a_folder_is_refused(self):
+        self.assertIn(self.parent.name, self.refused("train", self.parent.name))
 
     def test_a_gpu_that_is_not_there_is_refused(self):
         self.assertIn("cuda:99", self.train_refused("device=cuda:99"))
@@ -89,11 +125,10 @@ class CommandLine(unittest.TestCase):
         self.assertEqual([path.name for path in self.folder.iterdir()], ["precious"])
 
     def test_a_short_run_can_be_asked_questions(self):
-        result = run("train", EXAMPLE, "--run-dir", str(self.folder), "--seed", "3", *SHORT)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn(str(self.folder / "report.html"), result.stdout)
-        self.assertIn("seed: 3", (self.folder / "config.yaml").read_text())
-        model = str(self.folder / "checkpoint")
+        self.assertEqual(self.training.returncode, 0, self.training.stderr)
+        self.assertIn(str(self.trained / "report.html"), self.training.stdout)
+        self.assertIn("seed: 3", (self.trained / "config.yaml").read_text())
+        model = str(self.trained / "checkpoint")
         ask = ["generate", "--model", model, "--prompt", "37+85=", "--max-new-tokens", "8"]
         first, second = run(*ask, "--temperature", "0"), run(*ask, "--temperature", "0")
         self.assertEqual(first.returncode, 0, first.stderr)

@@ -1,0 +1,82 @@
+#include "train/grpo_materials.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "model/checkpoint.h"
+#include "model/device.h"
+#include "text/arithmetic.h"
+#include "text/char_tokenizer.h"
+
+namespace tdock::train {
+namespace {
+
+model::ModelConfig FreshModelConfig(const GrpoConfig& config, const text::Tokenizer& tokenizer) {
+  model::ModelConfig m;
+  m.vocab_size = tokenizer.vocab_size();
+  m.hidden_size = config.model.hidden_size;
+  m.intermediate_size = config.model.intermediate_size;
+  m.num_layers = config.model.num_hidden_layers;
+  m.num_heads = config.model.num_attention_heads;
+  m.num_kv_heads = config.model.num_key_value_heads;
+  m.head_dim = config.model.hidden_size / config.model.num_attention_heads;
+  m.max_positions = config.model.max_position_embeddings;
+  m.rms_norm_eps = config.model.rms_norm_eps;
+  m.rope_theta = config.model.rope_theta;
+  m.tied_head = config.model.tie_word_embeddings;
+  m.eos_token_id = tokenizer.eos_id();
+  m.pad_token_id = tokenizer.pad_id();
+  return m;
+}
+
+absl::StatusOr<ProblemSet> MakeProblemSet(text::PromptSet problems, const text::Tokenizer& tokenizer) {
+  TDOCK_ASSIGN_OR_RETURN(std::vector<EncodedProblem> encoded, EncodeProblems(problems, tokenizer));
+  return ProblemSet{std::move(problems), std::move(encoded)};
+}
+
+absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) {
+  size_t longest = 0;
+  for (const EncodedProblem& problem : materials.train.encoded) longest = std::max(longest, problem.prompt.size());
+  const int64_t needed = static_cast<int64_t>(longest) + config.data.max_response_length;
+  const int64_t positions = materials.decoder->config().max_positions;
+  if (needed <= positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a prompt of ", longest, " tokens and an answer of data.max_response_length = ", config.data.max_response_length,
+      " need ", needed, " positions; the model has ", positions));
+}
+
+}  // namespace
+
+uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose) {
+  return DeriveSeed(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(purpose));
+}
+
+absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
+  Materials materials;
+  if (config.model.path.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer,
+                           text::CharTokenizer::Create(text::kAdditionAlphabet, config.model.max_position_embeddings));
+    materials.decoder = std::make_unique<model::Decoder>(model::Decoder::Random(
+        FreshModelConfig(config, *materials.tokenizer), SeedFor(config, SeedPurpose::kModel), device));
+  } else {
+    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer, text::LoadTokenizer(env, config.model.path));
+    TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, model::LoadCheckpoint(env, config.model.path, device));
+    if (decoder.config().vocab_size < materials.tokenizer->vocab_size()) {
+      return absl::InvalidArgumentError(absl::StrCat(config.model.path, ": the tokenizer has ",
+                                                     materials.tokenizer->vocab_size(), " tokens, the model only ",
+                                                     decoder.config().vocab_size));
+    }
+    materials.decoder = std::make_unique<model::Decoder>(std::move(decoder));
+  }
+  text::AdditionSplit split = text::SplitAddition(SeedFor(config, SeedPurpose::kData));
+  TDOCK_ASSIGN_OR_RETURN(materials.train, MakeProblemSet(std::move(split.train), *materials.tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(materials.validation, MakeProblemSet(std::move(split.validation), *materials.tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(materials.test, MakeProblemSet(std::move(split.test), *materials.tokenizer));
+  TDOCK_RETURN_IF_ERROR(CheckLengths(config, materials));
+  return materials;
+}
+
+}  // namespace tdock::train
