@@ -7,11 +7,9 @@ namespace tdock {
 
 Block::Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Memory& memory)
     : shape_(shape),
-      offsets_at_((static_cast<size_t>(shape.value_capacity_bytes) + alignof(int64_t) - 1) / alignof(int64_t) *
-                  alignof(int64_t)),
-      memory_(memory.Allocate(shape.kind == ColumnKind::kDense
-                                  ? static_cast<size_t>(shape.value_capacity_bytes)
-                                  : offsets_at_ + static_cast<size_t>(shape.row_capacity) * sizeof(int64_t))),
+      offsets_at_(OffsetsAt(shape.value_capacity_bytes)),
+      memory_(
+          memory.Allocate(static_cast<size_t>(BytesFor(shape.kind, shape.row_capacity, shape.value_capacity_bytes)))),
       held_(std::move(held)) {
   held_->fetch_add(bytes(), std::memory_order_relaxed);
 }
@@ -23,9 +21,28 @@ void Block::Write(uint32_t first_row, int64_t first_byte, const Column& column) 
   if (!payload.empty()) std::memcpy(memory_.mutable_data() + first_byte, payload.data(), payload.size());
   if (shape_.kind == ColumnKind::kDense) return;
   const std::span<const int64_t> from = column.offsets();
-  int64_t* const to = reinterpret_cast<int64_t*>(memory_.mutable_data() + offsets_at_) + first_row;
+  int64_t* const to = Offsets() + first_row;
   const int64_t shift = first_byte / shape_.item_bytes - from[0];
   for (size_t i = 0; i < from.size(); ++i) to[i] = from[i] + shift;
+}
+
+void Block::WriteRows(const Block& from, std::span<const uint32_t> rows) {
+  std::byte* const first = memory_.mutable_data();
+  std::byte* end = first;
+  for (size_t i = 0; i < rows.size();) {
+    // Rows that lie one behind the other are copied as one.
+    const std::byte* const begin = from.Row(rows[i]).data();
+    size_t run = 0;
+    for (; i < rows.size() && from.Row(rows[i]).data() == begin + run; ++i) {
+      if (shape_.kind != ColumnKind::kDense) {
+        Offsets()[i] = (end - first + static_cast<ptrdiff_t>(run)) / shape_.item_bytes;
+      }
+      run += from.Row(rows[i]).size();
+    }
+    if (run > 0) std::memcpy(end, begin, run);
+    end += run;
+  }
+  if (shape_.kind != ColumnKind::kDense) Offsets()[rows.size()] = (end - first) / shape_.item_bytes;
 }
 
 }  // namespace tdock

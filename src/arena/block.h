@@ -42,6 +42,8 @@ class Block {
 
   // Copies all rows of `column` to the rows from `first_row` on, with their values from `first_byte` on.
   void Write(uint32_t first_row, int64_t first_byte, const Column& column);
+  // Copies those rows of a block of the same kind and item, which ascend, to the first rows of this one.
+  void WriteRows(const Block& from, std::span<const uint32_t> rows);
 
   std::span<const std::byte> Row(uint32_t row) const {
     const int64_t item = shape_.item_bytes;
@@ -52,10 +54,20 @@ class Block {
 
   // The places that `rows` rows of one put take.
   static int64_t RowPlaces(ColumnKind kind, int64_t rows) { return kind == ColumnKind::kDense ? rows : rows + 1; }
+  // What a block for so many places and bytes of values occupies.
+  static int64_t BytesFor(ColumnKind kind, int64_t places, int64_t value_bytes) {
+    return kind == ColumnKind::kDense ? value_bytes : OffsetsAt(value_bytes) + places * kOffsetBytes;
+  }
 
  private:
+  static constexpr int64_t kOffsetBytes = sizeof(int64_t);
+  static int64_t OffsetsAt(int64_t value_bytes) {
+    return (value_bytes + kOffsetBytes - 1) / kOffsetBytes * kOffsetBytes;
+  }
+  int64_t* Offsets() { return reinterpret_cast<int64_t*>(memory_.mutable_data() + offsets_at_); }
+
   const BlockShape shape_;
-  const size_t offsets_at_;
+  const int64_t offsets_at_;
   Buffer memory_;
   const std::shared_ptr<HeldBytes> held_;
 };

@@ -42,10 +42,25 @@ TEST_F(BlockTest, CopiesSlicesWhoseOffsetsDoNotStartAtZero) {
   EXPECT_EQ(block.Row(0).size(), 8u);
 }
 
+TEST_F(BlockTest, TakesOverChosenRowsOfAnotherBlock) {
+  const BlockShape shape{.kind = ColumnKind::kBytes, .item_bytes = 1, .row_capacity = 8, .value_capacity_bytes = 64};
+  const std::shared_ptr<Block> from = source_.Make(shape);
+  from->Write(0, 0, Column::FromStrings(std::vector<std::string>{"ab", "", "cde", "f"}));
+  from->Write(5, 6, Column::FromStrings(std::vector<std::string>{"", "gh"}));
+  const std::shared_ptr<Block> to = source_.Make(shape);
+  to->WriteRows(*from, std::vector<uint32_t>{0, 1, 3, 5, 6});
+  std::vector<std::string> texts;
+  for (uint32_t row = 0; row < 5; ++row) texts.push_back(Text(*to, row));
+  EXPECT_THAT(texts, testing::ElementsAre("ab", "", "f", "", "gh"));
+}
+
 TEST_F(BlockTest, CountsWhatItOccupiesWhileItLives) {
   std::shared_ptr<Block> block =
       source_.Make({.kind = ColumnKind::kDense, .item_bytes = 4, .row_capacity = 25, .value_capacity_bytes = 100});
   EXPECT_EQ(*source_.held, 100);
+  EXPECT_EQ(Block::BytesFor(ColumnKind::kDense, 25, 100), 100);
+  EXPECT_EQ(source_.Make({.kind = ColumnKind::kBytes, .row_capacity = 3, .value_capacity_bytes = 9})->bytes(),
+            Block::BytesFor(ColumnKind::kBytes, 3, 9));
   block.reset();
   EXPECT_EQ(*source_.held, 0);
 }

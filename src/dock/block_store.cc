@@ -1,9 +1,21 @@
 #include "dock/block_store.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace tdock {
+namespace {
+
+void SetBits(RowBits& bits, uint32_t first, uint32_t count) {
+  for (uint32_t row = first; row < first + count;) {
+    const uint32_t end = std::min(first + count, (row / 64 + 1) * 64);
+    bits[row / 64] |= ~uint64_t{0} >> (64 - (end - row)) << row % 64;
+    row = end;
+  }
+}
+
+}  // namespace
 
 BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Open* open, int64_t weights_version) {
   const ColumnKind kind = column.type().kind;
@@ -66,55 +78,141 @@ std::vector<CellRef> BlockStore::Publish(const Batch& batch, std::span<const uin
   cells.reserve(columns.size());
   for (size_t i = 0; i < columns.size(); ++i) {
     Placement& placement = placements[i];
-    if (placement.id == 0) {
-      if (free_ids_.empty()) {
-        placement.id = static_cast<uint32_t>(entries_.size());
-        entries_.emplace_back();
-      } else {
-        placement.id = free_ids_.back();
-        free_ids_.pop_back();
-      }
-      entries_[placement.id] = {.block = std::move(placement.fresh), .live_rows = 0, .pending = 1, .open = false};
-    }
+    if (placement.id == 0) placement.id = AddEntry(std::move(placement.fresh));
     Entry& entry = entries_[placement.id];
     --entry.pending;
+    const int64_t bytes = batch.columns()[i].column.payload_bytes();
     entry.live_rows += batch.rows();
+    entry.live_bytes += bytes;
+    SetBits(entry.live, placement.first_row, static_cast<uint32_t>(batch.rows()));
     cells.push_back({placement.id, placement.first_row});
-    if (!placement.opens) continue;
-    if (columns[i] >= open_.size()) open_.resize(columns[i] + 1);
-    Open& open = open_[columns[i]];
-    entry.open = true;
-    const uint32_t closed = std::exchange(open.id, placement.id);
-    open.used_rows = Block::RowPlaces(placement.shape.kind, batch.rows());
-    open.used_bytes = batch.columns()[i].column.payload_bytes();
-    open.next_bytes = std::min(2 * placement.shape.value_capacity_bytes, kLargestOpenBytes);
-    if (closed != 0) {
-      entries_[closed].open = false;
-      FreeIfUnused(closed);
+    if (placement.opens) {
+      OpenFor(columns[i], placement, Block::RowPlaces(placement.shape.kind, batch.rows()), bytes);
     }
+    Settle(placement.id);
   }
   return cells;
+}
+
+uint32_t BlockStore::AddEntry(std::shared_ptr<Block> block) {
+  if (free_ids_.empty()) {
+    free_ids_.push_back(static_cast<uint32_t>(entries_.size()));
+    entries_.emplace_back();
+  }
+  const uint32_t id = free_ids_.back();
+  free_ids_.pop_back();
+  Entry& entry = entries_[id];
+  entry.live.resize(static_cast<size_t>(block->shape().row_capacity + 63) / 64);
+  entry.block = std::move(block);
+  entry.pending = 1;
+  return id;
+}
+
+void BlockStore::OpenFor(uint32_t column, const Placement& placement, int64_t used_rows, int64_t used_bytes) {
+  if (column >= open_.size()) open_.resize(column + 1);
+  const uint32_t old = open_[column].id;
+  if (old != 0) Close(old);
+  entries_[placement.id].open_for = column;
+  open_[column] = {.id = placement.id,
+                   .used_rows = used_rows,
+                   .used_bytes = used_bytes,
+                   .next_bytes = std::min(2 * placement.shape.value_capacity_bytes, kLargestOpenBytes)};
+  if (old != 0) Settle(old);
+}
+
+void BlockStore::Close(uint32_t id) {
+  Open& open = open_[*std::exchange(entries_[id].open_for, std::nullopt)];
+  open.id = 0;
+  // What was not needed this time is not needed next time.
+  open.next_bytes = std::clamp(2 * open.used_bytes, kFirstBlockBytes, open.next_bytes);
 }
 
 void BlockStore::Abandon(std::span<const Placement> placements) {
   for (const Placement& placement : placements) {
     if (placement.id == 0) continue;
     --entries_[placement.id].pending;
-    FreeIfUnused(placement.id);
+    Settle(placement.id);
   }
 }
 
 void BlockStore::Drop(std::span<const CellRef> cells) {
   for (const CellRef cell : cells) {
-    if (--entries_[cell.block].live_rows == 0) FreeIfUnused(cell.block);
+    Entry& entry = entries_[cell.block];
+    --entry.live_rows;
+    entry.live_bytes -= static_cast<int64_t>(entry.block->Row(RowIn(entry, cell.row)).size());
+    entry.live[cell.row / 64] &= ~(uint64_t{1} << cell.row % 64);
+    Settle(cell.block);
   }
 }
 
-void BlockStore::FreeIfUnused(uint32_t id) {
+bool BlockStore::IsSparse(const Entry& entry) const {
+  const BlockShape& shape = entry.block->shape();
+  const int64_t compact = Block::BytesFor(shape.kind, Block::RowPlaces(shape.kind, entry.live_rows), entry.live_bytes);
+  int64_t full = entry.block->bytes();
+  if (entry.open_for.has_value()) {
+    const Open& open = open_[*entry.open_for];
+    full = Block::BytesFor(shape.kind, open.used_rows, open.used_bytes);
+  }
+  return 4 * compact < full && full - compact >= kLeastGainBytes;
+}
+
+void BlockStore::Settle(uint32_t id) {
   Entry& entry = entries_[id];
-  if (entry.open || entry.live_rows > 0 || entry.pending > 0) return;
-  garbage_.push_back(std::move(entry.block));
-  free_ids_.push_back(id);
+  const bool empty = entry.live_rows == 0;
+  if (!empty && (entry.compacting != Compacting::kNo || !IsSparse(entry))) return;
+  // What is under way goes where it was reserved, but nothing else does.
+  if (entry.open_for.has_value() && (!empty || entry.pending == 0)) Close(id);
+  if (entry.pending > 0) return;
+  if (empty) {
+    garbage_.push_back(std::move(entry.block));
+    entry = Entry();
+    free_ids_.push_back(id);
+  } else {
+    entry.compacting = Compacting::kListed;
+    sparse_.push_back(id);
+  }
+}
+
+std::vector<BlockStore::Compaction> BlockStore::TakeCompactions() {
+  std::vector<Compaction> compactions;
+  for (uint32_t id : std::exchange(sparse_, {})) {
+    Entry& entry = entries_[id];
+    if (entry.compacting != Compacting::kListed) continue;  // it is free again
+    entry.compacting = Compacting::kTaken;
+    compactions.push_back({.id = id, .block = entry.block, .ranks = entry.ranks, .live = entry.live});
+  }
+  return compactions;
+}
+
+void BlockStore::Copy(Compaction& compaction, const BlockSource& source) {
+  const Block& block = *compaction.block;
+  auto ranks = std::make_shared<const RowRanks>(std::move(compaction.live));
+  std::vector<uint32_t> rows;
+  rows.reserve(ranks->size());
+  BlockShape shape = block.shape();
+  shape.value_capacity_bytes = 0;
+  ranks->ForEach([&](uint32_t row) {
+    rows.push_back(compaction.ranks == nullptr ? row : compaction.ranks->Rank(row));
+    shape.value_capacity_bytes += static_cast<int64_t>(block.Row(rows.back()).size());
+  });
+  shape.row_capacity = Block::RowPlaces(shape.kind, ranks->size());
+  try {
+    compaction.new_block = source.Make(shape);
+  } catch (const std::bad_alloc&) {
+    return;  // less memory would be held, but not before more was
+  }
+  compaction.new_block->WriteRows(block, rows);
+  compaction.new_ranks = std::move(ranks);
+}
+
+void BlockStore::Install(Compaction& compaction) {
+  Entry& entry = entries_[compaction.id];
+  if (entry.block != compaction.block) return;
+  entry.compacting = Compacting::kNo;
+  if (compaction.new_block == nullptr) return;
+  entry.block = std::move(compaction.new_block);
+  entry.ranks.swap(compaction.new_ranks);
+  Settle(compaction.id);
 }
 
 }  // namespace tdock

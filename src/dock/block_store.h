@@ -3,21 +3,31 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "arena/block.h"
 #include "dock/page.h"
+#include "dock/row_ranks.h"
 #include "tdock/batch.h"
 #include "tdock/rows.h"
 
 namespace tdock {
 
 // Cells are rows of blocks. A column's small puts append to a block that is open for it; a large one gets a block of
-// its own. A block goes when none of its rows is a cell any more and nobody looks at it.
+// its own. A block goes when none of its rows is a cell any more and nobody looks at it. When less than a quarter of it
+// is cells, a smaller block takes its place:
 //
-// A put is Reserve, then Write, which needs no lock, then Publish. The other methods are not thread-safe; none of them
-// copies or frees payload: what they let go of is handed to the caller, to be freed outside the lock.
+//   CellRef {id, row} ──► entry of id ──► block, row                         as it was put
+//                                   └───► block, rank of row in `ranks`      since the rows of `ranks` moved together
+//
+// so that the cells' references stay good.
+//
+// A put is Reserve, then Write, which needs no lock, then Publish. A compaction is TakeCompactions, then Copy, which
+// needs no lock, then Install. The other methods are not thread-safe; none of them copies or frees payload: what they
+// let go of is handed to the caller, to be freed outside the lock.
 class BlockStore {
  public:
   // Where the rows of one column of a put go.
@@ -32,6 +42,17 @@ class BlockStore {
     BlockShape shape;
     // Lets later puts append to that block.
     bool opens = false;
+  };
+
+  // A block that is about to be replaced by a smaller one.
+  struct Compaction {
+    uint32_t id = 0;
+    std::shared_ptr<Block> block;
+    std::shared_ptr<const RowRanks> ranks;
+    RowBits live;
+    // What Copy makes of them.
+    std::shared_ptr<Block> new_block = {};
+    std::shared_ptr<const RowRanks> new_ranks = {};
   };
 
   // Finds room in open blocks for the columns of the batch, or says what block to make. `columns` are the table's, in
@@ -53,15 +74,31 @@ class BlockStore {
   // The blocks that the store has let go of since the last call.
   std::vector<std::shared_ptr<Block>> TakeGarbage() { return std::exchange(garbage_, {}); }
 
+  // The blocks that have become sparse since the last call. Each must be given to Install.
+  std::vector<Compaction> TakeCompactions();
+  // Copies what was live when the compaction was taken. Where there is no memory for that, does nothing. Thread-safe.
+  static void Copy(Compaction& compaction, const BlockSource& source);
+  // Puts the new block in the place of the old one, unless that is gone. The compaction keeps what is not needed.
+  void Install(Compaction& compaction);
+
   const std::shared_ptr<Block>& BlockOf(CellRef cell) const { return entries_[cell.block].block; }
+  // The row of that block.
+  uint32_t RowOf(CellRef cell) const { return RowIn(entries_[cell.block], cell.row); }
 
  private:
+  enum class Compacting : uint8_t { kNo, kListed, kTaken };
+
   struct Entry {
     std::shared_ptr<Block> block;
+    std::shared_ptr<const RowRanks> ranks;  // null: rows are where they were put
+    RowBits live;
     int64_t live_rows = 0;
+    int64_t live_bytes = 0;  // of values
     // Puts that have reserved room in it and are not published.
     int32_t pending = 0;
-    bool open = false;
+    // The column whose small puts append to it.
+    std::optional<uint32_t> open_for = {};
+    Compacting compacting = Compacting::kNo;
   };
   // The block that small puts of a column append to.
   struct Open {
@@ -75,14 +112,27 @@ class BlockStore {
   static constexpr int64_t kFirstBlockBytes = 4 << 10;
   static constexpr int64_t kLargestOpenBytes = 256 << 10;
   static constexpr int64_t kLargePutBytes = 64 << 10;
+  // A block of its own costs a few hundred bytes beside those of its rows.
+  static constexpr int64_t kLeastGainBytes = 512;
+
+  static uint32_t RowIn(const Entry& entry, uint32_t row) {
+    return entry.ranks == nullptr ? row : entry.ranks->Rank(row);
+  }
 
   Placement ReserveColumn(const Column& column, Open* open, int64_t weights_version);
-  void FreeIfUnused(uint32_t id);
+  uint32_t AddEntry(std::shared_ptr<Block> block);
+  void OpenFor(uint32_t column, const Placement& placement, int64_t used_rows, int64_t used_bytes);
+  void Close(uint32_t id);
+  bool IsSparse(const Entry& entry) const;
+  // Frees an entry without cells, and lists a sparse one. Called when its cells or the puts under way have become
+  // fewer.
+  void Settle(uint32_t id);
 
   std::vector<Entry> entries_{1};  // by block id; 0 is none
   std::vector<uint32_t> free_ids_;
   std::vector<Open> open_;  // by column
   std::vector<std::shared_ptr<Block>> garbage_;
+  std::vector<uint32_t> sparse_;
 };
 
 }  // namespace tdock

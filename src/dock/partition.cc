@@ -11,6 +11,23 @@ namespace tdock {
 
 Partition::Aftermath::~Aftermath() {
   for (CondVar* condition : wake) condition->NotifyAll();
+  if (!compactions.empty()) partition->Compact(std::move(compactions));
+}
+
+void Partition::Compact(std::vector<BlockStore::Compaction> compactions) {
+  // While one is copied, its rows may have become so few that the copy is sparse in turn.
+  while (!compactions.empty()) {
+    for (BlockStore::Compaction& compaction : compactions) BlockStore::Copy(compaction, blocks_);
+    std::vector<BlockStore::Compaction> more;
+    std::vector<std::shared_ptr<Block>> garbage;
+    {
+      MutexLock lock(mu_);
+      for (BlockStore::Compaction& compaction : compactions) store_.Install(compaction);
+      more = store_.TakeCompactions();
+      garbage = store_.TakeGarbage();
+    }
+    compactions = std::move(more);
+  }
 }
 
 absl::Status Partition::Begin() {
@@ -32,6 +49,8 @@ absl::Status Partition::Begin() {
 void Partition::End(Aftermath& after) {
   store_.Drop(table_.TakeDroppedCells());
   after.garbage = store_.TakeGarbage();
+  after.compactions = store_.TakeCompactions();
+  after.partition = this;
   CollectWakes(after.wake);
 }
 
@@ -215,7 +234,7 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
         pinned = cells[i].block;
         data.pins.push_back(*blocks[i]);
       }
-      data.cells.push_back({block.Row(cells[i].row), block.shape().weights_version});
+      data.cells.push_back({block.Row(store_.RowOf(cells[i])), block.shape().weights_version});
     }
   }
   return data;

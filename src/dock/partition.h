@@ -58,6 +58,8 @@ class Partition {
     ~Aftermath();
     std::vector<CondVar*> wake;
     std::vector<std::shared_ptr<Block>> garbage;
+    Partition* partition = nullptr;  // whose blocks are to be compacted
+    std::vector<BlockStore::Compaction> compactions;
   };
 
   // What every call does first: fails if the partition was dropped, and ends the leases whose time is over.
@@ -65,6 +67,7 @@ class Partition {
   // What every call that changes something does last.
   void End(Aftermath& after) TDOCK_REQUIRES(mu_);
   void CollectWakes(std::vector<CondVar*>& wake) TDOCK_REQUIRES(mu_);
+  void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
 
   std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
                              std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
