@@ -8,9 +8,8 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "generate/engine.h"
-#include "model/checkpoint.h"
+#include "generate/model_folder.h"
 #include "model/device.h"
-#include "text/tokenizer.h"
 #include "train/guard.h"
 
 namespace tdock::cli {
@@ -28,34 +27,32 @@ struct GenerateArguments {
 
 // What a call reads before it answers anything.
 struct Materials {
-  std::unique_ptr<text::Tokenizer> tokenizer;
-  model::Decoder decoder;
+  generate::ModelFolder model;
   std::vector<generate::Prompt> prompts;
 };
 
 absl::StatusOr<Materials> Gather(const GenerateArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
-  TDOCK_ASSIGN_OR_RETURN(auto tokenizer, text::LoadTokenizer(Env::Real(), arguments.model));
-  TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, model::LoadCheckpoint(Env::Real(), arguments.model, device));
+  TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder, generate::LoadModelFolder(Env::Real(), arguments.model, device));
   std::vector<generate::Prompt> prompts;
   for (const std::string& text : arguments.prompts) {
-    absl::StatusOr<std::vector<int32_t>> tokens = tokenizer->Encode(text);
+    absl::StatusOr<std::vector<int32_t>> tokens = folder.tokenizer->Encode(text);
     if (!tokens.ok()) return Annotate(tokens.status(), absl::StrCat("prompt '", text, "'"));
     prompts.push_back({*std::move(tokens), arguments.samples});
   }
-  return Materials{std::move(tokenizer), std::move(decoder), std::move(prompts)};
+  return Materials{std::move(folder), std::move(prompts)};
 }
 
 absl::Status Generate(const GenerateArguments& arguments) {
   const absl::StatusOr<Materials> materials = train::Guarded([&] { return Gather(arguments); });
   TDOCK_RETURN_IF_ERROR(Refused(materials.status()));
-  const generate::Engine engine(materials->decoder, {.end_token = materials->tokenizer->eos_id()});
+  const generate::Engine engine(materials->model.decoder, {.end_token = materials->model.tokenizer->eos_id()});
   TDOCK_ASSIGN_OR_RETURN(const auto completions,
                          engine.Generate(materials->prompts, {.temperature = arguments.temperature,
                                                               .max_new_tokens = arguments.max_new_tokens,
                                                               .seed = arguments.seed}));
   for (const generate::Completion& completion : completions) {
-    TDOCK_ASSIGN_OR_RETURN(const std::string text, materials->tokenizer->Decode(completion.tokens));
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, materials->model.tokenizer->Decode(completion.tokens));
     std::cout << text << "\n";
   }
   return absl::OkStatus();

@@ -40,7 +40,8 @@ void KvCache::SelectRows(const at::Tensor& index) {
   rows_ = index.numel();
 }
 
-Decoder::Decoder(const ModelConfig& config, const at::Device& device) : config_(config), layers_(config.num_layers) {
+Decoder::Decoder(const ModelConfig& config, const at::Device& device)
+    : config_(config), used_tokens_(config.vocab_size), layers_(config.num_layers) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   const int64_t hidden = config.hidden_size;
   const int64_t query_size = config.num_heads * config.head_dim;
@@ -107,6 +108,7 @@ Decoder Decoder::Clone() const {
   at::NoGradGuard no_grad;
   Decoder copy(config_, device());
   for (size_t i = 0; i < parameters_.size(); ++i) copy.parameters_[i].copy_(parameters_[i]);
+  copy.used_tokens_ = used_tokens_;
   copy.rotary_cos_ = rotary_cos_;
   copy.rotary_sin_ = rotary_sin_;
   return copy;
@@ -254,8 +256,14 @@ at::Tensor Decoder::Hidden(const TokenBatch& batch, KvCache* cache) const {
   return norm(x_BTC, norm_);
 }
 
+void Decoder::LimitVocabulary(int64_t tokens) {
+  TORCH_CHECK(tokens >= 1 && tokens <= config_.vocab_size, tokens, " tokens of a vocabulary of ", config_.vocab_size);
+  used_tokens_ = tokens;
+}
+
 at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
-  return at::linear(hidden, head_.defined() ? head_ : embedding_);
+  const at::Tensor& head = head_.defined() ? head_ : embedding_;
+  return at::linear(hidden, used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head);
 }
 
 }  // namespace tdock::model

@@ -1,6 +1,7 @@
 // A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 //
-// Shapes: B rows, T tokens of a row, S slots of the cache, C hidden size, V vocabulary.
+// Shapes: B rows, T tokens of a row, S slots of the cache, C hidden size, V vocabulary, as far as it
+// is used.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -77,6 +78,11 @@ class Decoder {
   // own position, and their keys and values are stored in it; no gradients then.
   at::Tensor Hidden(const TokenBatch& batch, KvCache* cache = nullptr) const;
 
+  // From now on Logits() gives those of the first `tokens` ids alone, as if the vocabulary ended there: rows behind the
+  // last token of the tokenizer, which checkpoints have to fill up a size, are then never sampled, and no probability
+  // is theirs. 1 ≤ `tokens` ≤ vocab_size. Saved with a checkpoint are all rows.
+  void LimitVocabulary(int64_t tokens);
+
   // Hidden states [..., C] to logits [..., V].
   at::Tensor Logits(const at::Tensor& hidden) const;
 
@@ -117,10 +123,11 @@ class Decoder {
   at::Tensor Mlp(const Layer& layer, const at::Tensor& normed_BTC) const;
 
   ModelConfig config_;
-  at::Tensor embedding_;  // [V, C]
+  int64_t used_tokens_;   // V
+  at::Tensor embedding_;  // [vocab_size, C]
   std::vector<Layer> layers_;
   at::Tensor norm_;  // [C]
-  at::Tensor head_;  // [V, C], or undefined where it is tied to the embedding
+  at::Tensor head_;  // [vocab_size, C], or undefined where it is tied to the embedding
   std::vector<at::Tensor> parameters_;
   at::Tensor rotary_cos_, rotary_sin_;  // [max positions, head dim]
 };

@@ -81,6 +81,21 @@ TEST_P(DecoderTest, ReadsAPromptInPiecesAsItReadsItWhole) {
   EXPECT_LE(Difference(at::cat(pieces, 1), FullLogits(decoder, tokens)), kTolerance);
 }
 
+TEST_P(DecoderTest, OfALimitedVocabularyGivesTheLogitsOfItsFirstTokensAndSavesAll) {
+  for (const bool tied_head : {false, true}) {
+    const ModelConfig config = TinyConfig(Architecture::kLlama, tied_head);
+    Decoder decoder = TinyDecoder(config, 4, GetParam());
+    const at::Tensor tokens = RandomTokens(2, 7, 20, 6, GetParam());
+    const at::Tensor all = FullLogits(decoder, tokens);
+    decoder.LimitVocabulary(20);
+    EXPECT_LE(Difference(FullLogits(decoder, tokens), all.narrow(-1, 0, 20)), kTolerance);
+    EXPECT_LE(Difference(FullLogits(decoder.Clone(), tokens), all.narrow(-1, 0, 20)), kTolerance);
+    EXPECT_EQ(decoder.NamedWeights().front().second.size(0), config.vocab_size);
+    EXPECT_THROW(decoder.LimitVocabulary(config.vocab_size + 1), c10::Error);
+    EXPECT_THROW(decoder.LimitVocabulary(0), c10::Error);
+  }
+}
+
 TEST_P(DecoderTest, GoesOnWithTheSelectedRowsOfACache) {
   const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
   const Decoder decoder = TinyDecoder(config, 7, GetParam());

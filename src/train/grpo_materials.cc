@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "model/checkpoint.h"
+#include "generate/model_folder.h"
 #include "model/device.h"
 #include "text/arithmetic.h"
 #include "text/char_tokenizer.h"
@@ -62,14 +62,9 @@ absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env) {
     materials.decoder = std::make_unique<model::Decoder>(model::Decoder::Random(
         FreshModelConfig(config, *materials.tokenizer), SeedFor(config, SeedPurpose::kModel), device));
   } else {
-    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer, text::LoadTokenizer(env, config.model.path));
-    TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, model::LoadCheckpoint(env, config.model.path, device));
-    if (decoder.config().vocab_size < materials.tokenizer->vocab_size()) {
-      return absl::InvalidArgumentError(absl::StrCat(config.model.path, ": the tokenizer has ",
-                                                     materials.tokenizer->vocab_size(), " tokens, the model only ",
-                                                     decoder.config().vocab_size));
-    }
-    materials.decoder = std::make_unique<model::Decoder>(std::move(decoder));
+    TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder, generate::LoadModelFolder(env, config.model.path, device));
+    materials.tokenizer = std::move(folder.tokenizer);
+    materials.decoder = std::make_unique<model::Decoder>(std::move(folder.decoder));
   }
   text::AdditionSplit split = text::SplitAddition(SeedFor(config, SeedPurpose::kData));
   TDOCK_ASSIGN_OR_RETURN(materials.train, MakeProblemSet(std::move(split.train), *materials.tokenizer));

@@ -11,7 +11,11 @@
 #include "absl/strings/str_split.h"
 #include "base/limited_env.h"
 #include "base/status.h"
+#include "model/checkpoint.h"
+#include "model/test_models.h"
 #include "nlohmann/json.hpp"
+#include "text/arithmetic.h"
+#include "text/char_tokenizer.h"
 
 namespace tdock::train {
 namespace {
@@ -147,6 +151,21 @@ TEST(Grpo, StartsFromACheckpoint) {
   EXPECT_EQ(continued->final_accuracy, trained->final_accuracy);
   EXPECT_EQ(*Env::Real().ReadFile(second.model.path + "/model.safetensors"),
             *Env::Real().ReadFile(second.trainer.run_dir + "/checkpoint/model.safetensors"));
+}
+
+TEST(Grpo, TrainsACheckpointWithMoreRowsThanTokens) {
+  GrpoConfig config = TinyConfig();
+  config.model.path = NewFolder();
+  const auto tokenizer = *text::CharTokenizer::Create(text::kAdditionAlphabet);
+  ASSERT_TRUE(tokenizer->Save(Env::Real(), config.model.path).ok());
+  model::ModelConfig padded = model::TinyConfig(model::Architecture::kQwen2, /*tied_head=*/true);
+  padded.vocab_size = 64;
+  ASSERT_TRUE(model::SaveCheckpoint(Env::Real(), config.model.path, model::Decoder::Random(padded, 1, at::kCPU)).ok());
+  ASSERT_TRUE(RunIn(Env::Real(), config).ok());
+  EXPECT_LE(Metrics(config).back()["actor/fresh_ratio_deviation"].get<double>(), 1e-5);
+  EXPECT_LE(Metrics(config).back()["actor/entropy"].get<double>(), std::log(14.0));
+  EXPECT_THAT(*Env::Real().ReadFile(config.trainer.run_dir + "/checkpoint/config.json"),
+              HasSubstr("\"vocab_size\": 64"));
 }
 
 class BrokenReward final : public reward::Reward {
