@@ -19,6 +19,7 @@
 //   AlreadyExists       a cell that is ready, a partition or a consumer that exists otherwise
 //   FailedPrecondition  the state does not allow it: a sealed partition, a lease that is over, an incomplete group
 //   DeadlineExceeded    what was waited for did not come; the message names what is missing and who holds it. Retry.
+//   Cancelled           the wait was cancelled
 //   OutOfRange          nothing can come any more: the partition is sealed and every row is done for this consumer
 //
 // A call that fails changes nothing.
@@ -51,6 +52,9 @@ class Dock {
 
   // Registering again is as for partitions. A consumer registered late sees the rows that are there.
   virtual absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) = 0;
+  // Forgets a consumer, with its leases and what it has done. Rows need not outlive it any more, registered or not;
+  // when no other name is left in retain_for, rows live until they are cleared.
+  virtual absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) = 0;
 
   // All or nothing. Copies the data. Without a lease anybody may fill empty cells, sealed or not; a sealed partition
   // takes no new rows.
@@ -76,6 +80,13 @@ class Dock {
   // Makes quarantined rows ready again, as if they had never been handed out. FailedPrecondition for a row that is not
   // quarantined.
   virtual absl::Status Requeue(const RequeueRequest& request) = 0;
+
+  // What a checkpointed consumer completed under steps up to this one is done for good. Committing less than before
+  // changes nothing.
+  virtual absl::Status Commit(const StepRequest& request) = 0;
+  // Ends the consumer's leases, and makes ready again what it completed under later steps: to be called when it goes
+  // back to what it saved after this step. FailedPrecondition if a later step is committed.
+  virtual absl::Status Rollback(const StepRequest& request) = 0;
 
   // No new rows from now on; cells of those that are there may still be put. FailedPrecondition if a group is
   // incomplete.

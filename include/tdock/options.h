@@ -49,6 +49,11 @@ struct ConsumerOptions {
   absl::Duration lease_duration = absl::Minutes(10);
   // A row whose lease has expired so often is quarantined: it is not handed out any more until it is requeued.
   int32_t max_deliveries = 5;
+  // What it is handed is done at once, without a lease: a row that it loses is lost.
+  bool at_most_once = false;
+  // What it completes, under the number of a step, is done for good only when that step is committed; until then it can
+  // be rolled back. Rows that must outlive the consumer wait for the commit.
+  bool checkpointed = false;
 
   friend bool operator==(const ConsumerOptions&, const ConsumerOptions&) = default;
 };

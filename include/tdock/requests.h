@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace tdock {
 using LeaseId = uint64_t;
 inline constexpr LeaseId kNoLease = 0;
 
+// Steps of a checkpointed consumer, its optimizer steps for instance, are numbered from 0 on.
+inline constexpr int64_t kNoStep = -1;
+
 struct PutRequest {
   std::string partition = {};
   // At least one column, and one row.
@@ -26,6 +30,8 @@ struct PutRequest {
   LeaseId lease = kNoLease;
   // Stores under the lease without completing.
   bool keep = false;
+  // The step that completes the rows, if the lease is a checkpointed consumer's: above the last that it committed.
+  int64_t step = kNoStep;
   // The group of each new row. Empty: rows without a group, which only a partition with group_size 1 takes.
   std::vector<GroupId> groups = {};
   // The size of the groups that this put starts; 0: the partition's.
@@ -49,12 +55,15 @@ struct TakeRequest {
   int64_t max = 1;
   // In the past: answer at once.
   absl::Time deadline = absl::InfinitePast();
+  // Ends the wait with Cancelled.
+  std::stop_token cancel = {};
 };
 
 struct Taken {
+  // None for a consumer that takes rows at most once.
   LeaseId lease = kNoLease;
   // When the lease ends. What is published after that is refused.
-  absl::Time expires = {};
+  absl::Time expires = absl::InfiniteFuture();
   Rows rows = {};
 };
 
@@ -63,6 +72,7 @@ struct FetchRequest {
   std::vector<RowId> rows = {};
   std::vector<std::string> columns = {};
   absl::Time deadline = absl::InfinitePast();
+  std::stop_token cancel = {};
 };
 
 struct LeaseRequest {
@@ -70,6 +80,8 @@ struct LeaseRequest {
   LeaseId lease = kNoLease;
   // Empty: all that the lease still holds.
   std::vector<RowId> rows = {};
+  // As for puts. For Complete only.
+  int64_t step = kNoStep;
 };
 
 struct RequeueRequest {
@@ -77,6 +89,12 @@ struct RequeueRequest {
   std::string consumer = {};
   // Empty: all that are quarantined.
   std::vector<RowId> rows = {};
+};
+
+struct StepRequest {
+  std::string partition = {};
+  std::string consumer = {};
+  int64_t step = 0;
 };
 
 // What to clear: the rows, or the groups, or everything. Naming more or less than one of them is InvalidArgument.
@@ -95,6 +113,9 @@ struct ConsumerStatus {
   int64_t leased = 0;
   int64_t quarantined = 0;
   int64_t done = 0;
+  // Of those that are done, the ones that may still be rolled back; and the last step that was committed.
+  int64_t uncommitted = 0;
+  int64_t committed_step = kNoStep;
   // Rows, or groups for a consumer of groups, that a Take could have now.
   int64_t takeable = 0;
   // Since it was registered: rows that became done, and rows whose lease expired.
@@ -121,6 +142,8 @@ struct PartitionStatus {
   int64_t groups = 0;
   // Groups of which not all rows are there.
   int64_t incomplete_groups = 0;
+  // The consumers that rows must outlive.
+  std::vector<std::string> retain_for = {};
   // Bytes that the partition's cells occupy, those of views that outlive their cells included.
   int64_t held_bytes = 0;
   // In the order in which they were named first.

@@ -5,14 +5,16 @@ namespace tdock {
 void Consumer::EnterState(RowState state, RowId first, int64_t count) {
   if (state == kReady) ready_ += count;
   if (state == kLeased) leased_ += count;
-  if (state == kDone) done_ += count;
+  if (state == kDone || state == kUncommitted) done_ += count;
+  if (state == kUncommitted) uncommitted_ += count;
   if (state == kQuarantined) quarantined_.Insert(first, first + static_cast<RowId>(count));
 }
 
 void Consumer::LeaveState(RowState state, RowId first, int64_t count) {
   if (state == kReady) ready_ -= count;
   if (state == kLeased) leased_ -= count;
-  if (state == kDone) done_ -= count;
+  if (state == kDone || state == kUncommitted) done_ -= count;
+  if (state == kUncommitted) uncommitted_ -= count;
   if (state == kQuarantined) quarantined_.Erase(first, first + static_cast<RowId>(count));
 }
 
@@ -20,7 +22,7 @@ void Consumer::CountInGroup(Group& group, RowState state, int32_t count) const {
   Group::Counts& counts = group.counts[group_slot_];
   if (state == kReady) counts.ready += count;
   if (state == kQuarantined) counts.quarantined += count;
-  if (state == kDone) counts.done += count;
+  if (state == kDone || state == kUncommitted) counts.done += count;
 }
 
 void Consumer::Restand(RowId first, int64_t count, Standing from, Standing to) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "dock/group.h"
@@ -25,7 +26,7 @@ enum class Standing : uint8_t {
 constexpr Standing StandingOf(RowState state) {
   if (state == kReady) return Standing::kTakeable;
   if (state == kQuarantined) return Standing::kStuck;
-  return state == kDone ? Standing::kFinished : Standing::kComing;
+  return state == kDone || state == kUncommitted ? Standing::kFinished : Standing::kComing;
 }
 
 // The states of its rows are in the pages; here they are counted. Not thread-safe.
@@ -62,7 +63,10 @@ class Consumer {
 
   int64_t ready() const { return ready_; }
   int64_t leased() const { return leased_; }
+  // Those included that are not committed.
   int64_t done() const { return done_; }
+  int64_t uncommitted() const { return uncommitted_; }
+  size_t group_slot() const { return group_slot_; }
 
   // ---- Changes, which the table makes together with those of the states.
 
@@ -83,6 +87,10 @@ class Consumer {
   int64_t expired = 0;
   uint64_t takes = 0;
   absl::btree_set<LeaseId> leases;
+  // Of a checkpointed consumer: the last step that it committed, and what it has done since. Some of these rows may be
+  // gone.
+  int64_t committed_step = kNoStep;
+  absl::btree_map<int64_t, std::vector<RowId>> uncommitted_rows;
   // Of the rows whose lease expired, how often.
   absl::flat_hash_map<RowId, int32_t> redeliveries;
   // No row before this one waits: where to start looking for some.
@@ -104,6 +112,7 @@ class Consumer {
   int64_t ready_ = 0;
   int64_t leased_ = 0;
   int64_t done_ = 0;
+  int64_t uncommitted_ = 0;
 };
 
 }  // namespace tdock

@@ -24,6 +24,11 @@ struct ConsumerRegistered {
   const ConsumerOptions* options;
 };
 
+// Also takes the name out of those that rows must outlive.
+struct ConsumerDropped {
+  absl::string_view name;
+};
+
 struct RowsPut {
   // By column of the put: the column of the table, and the cell of the first row. The other rows' cells follow it.
   std::span<const uint32_t> columns = {};
@@ -36,10 +41,12 @@ struct RowsPut {
   int64_t group_size = 1;
   // Completes the rows for the consumer of this lease, unless there is none.
   LeaseId completes = kNoLease;
+  int64_t step = kNoStep;
 };
 
 struct RowsTaken {
   uint32_t consumer;
+  // None: they are done.
   LeaseId lease;
   std::span<const RowId> rows = {};
   absl::Time at = {};
@@ -49,6 +56,7 @@ struct RowsTaken {
 struct RowsCompleted {
   LeaseId lease;
   std::span<const RowId> rows = {};
+  int64_t step = kNoStep;
 };
 
 struct RowsReturned {
@@ -70,6 +78,16 @@ struct RowsRequeued {
   std::span<const RowId> rows = {};
 };
 
+struct StepCommitted {
+  uint32_t consumer;
+  int64_t step;
+};
+
+struct StepsRolledBack {
+  uint32_t consumer;
+  int64_t to_step;
+};
+
 struct RowsDropped {
   std::span<const RowId> rows = {};
 };
@@ -82,7 +100,8 @@ struct SealChanged {
   bool sealed;
 };
 
-using Event = std::variant<ColumnAdded, ConsumerRegistered, RowsPut, RowsTaken, RowsCompleted, RowsReturned,
-                           LeaseExpired, LeaseRenewed, RowsRequeued, RowsDropped, RowsCleared, SealChanged>;
+using Event = std::variant<ColumnAdded, ConsumerRegistered, ConsumerDropped, StepCommitted, StepsRolledBack, RowsPut,
+                           RowsTaken, RowsCompleted, RowsReturned, LeaseExpired, LeaseRenewed, RowsRequeued,
+                           RowsDropped, RowsCleared, SealChanged>;
 
 }  // namespace tdock

@@ -85,6 +85,10 @@ class LocalDock final : public Dock {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->RegisterConsumer(options);
   }
+  absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->DropConsumer(consumer);
+  }
   absl::StatusOr<PutResult> Put(const PutRequest& request) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
     return found->Put(request);
@@ -116,6 +120,14 @@ class LocalDock final : public Dock {
   absl::Status Requeue(const RequeueRequest& request) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
     return found->Requeue(request);
+  }
+  absl::Status Commit(const StepRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Commit(request);
+  }
+  absl::Status Rollback(const StepRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Rollback(request);
   }
   absl::Status Seal(absl::string_view partition) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));

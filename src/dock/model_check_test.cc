@@ -46,7 +46,7 @@ class Driver {
 
   void Step() {
     twin_->Expire(clock_.Now());
-    switch (rng_.Below(18)) {
+    switch (rng_.Below(20)) {
       case 0:
       case 1:
       case 2:
@@ -75,6 +75,11 @@ class Driver {
         return Drop();
       case 16:
         return OneIn(2) ? Renew() : Requeue();
+      case 17:
+        return OneIn(2) ? Commit() : Rollback();
+      case 18:
+        if (OneIn(10)) DropConsumer();
+        return;
       default:
         clock_.Advance(absl::Seconds(static_cast<int64_t>(rng_.Below(4))));
         twin_->Expire(clock_.Now());
@@ -95,6 +100,8 @@ class Driver {
       ASSERT_EQ(real.leased, expected.leased) << name;
       ASSERT_EQ(real.quarantined, expected.quarantined) << name;
       ASSERT_EQ(real.done, expected.done) << name;
+      ASSERT_EQ(real.uncommitted, expected.uncommitted) << name;
+      ASSERT_EQ(real.committed_step, expected.committed_step) << name;
       ASSERT_EQ(real.takeable, expected.takeable) << name;
       ASSERT_EQ(real.completed, expected.completed) << name;
       ASSERT_EQ(real.expired, expected.expired) << name;
@@ -195,24 +202,59 @@ class Driver {
     if (put.count == 0) return;
     put.request.keep = OneIn(4);
     put.request.overwrite = OneIn(2);
+    if (!put.request.keep || OneIn(10)) put.request.step = StepFor(put.request.lease);
     RunPut(put, OneIn(10) ? kColumns : std::vector<std::string>{"text", "wide"});
   }
 
   void FinishLease() {
     const LeaseId lease = AnyLease();
     std::vector<RowId> rows = OneIn(2) ? std::vector<RowId>() : RowsFor(lease);
-    const Refusals refusals = twin_->CheckLease(lease, rows);
-    const LeaseRequest request{.partition = kPartition, .lease = lease, .rows = rows};
     const bool completes = OneIn(2);
+    const int64_t step = completes ? StepFor(lease) : kNoStep;
+    const Refusals refusals = completes ? twin_->CheckComplete(lease, rows, step) : twin_->CheckLease(lease, rows);
+    const LeaseRequest request{.partition = kPartition, .lease = lease, .rows = rows, .step = step};
     const absl::Status status = completes ? dock_->Complete(request) : dock_->Release(request);
     ASSERT_TRUE(Agree(status, refusals));
     if (!status.ok()) return;
     if (rows.empty()) rows = twin_->LeaseRows(lease);
     if (completes) {
-      twin_->Complete(lease, rows);
+      twin_->Complete(lease, rows, step);
     } else {
       twin_->Release(lease, rows);
     }
+  }
+
+  // Mostly one that fits.
+  int64_t StepFor(LeaseId lease) {
+    const std::string name = twin_->ConsumerOf(lease);
+    const bool checkpointed = !name.empty() && twin_->OptionsOf(name).checkpointed;
+    if (checkpointed == OneIn(30)) return kNoStep;
+    return OneIn(20) ? static_cast<int64_t>(rng_.Below(8)) : ++step_;
+  }
+
+  void Commit() {
+    const std::string name = OneIn(10) ? AnyConsumer() : "c4";
+    if (!twin_->HasConsumer(name)) return;
+    const int64_t step = step_ - static_cast<int64_t>(rng_.Below(8));
+    const absl::Status status = dock_->Commit({kPartition, name, step});
+    ASSERT_TRUE(Agree(status, twin_->CheckCommit(name, step)));
+    if (status.ok()) twin_->Commit(name, step);
+  }
+
+  void Rollback() {
+    const std::string name = OneIn(10) ? AnyConsumer() : "c4";
+    if (!twin_->HasConsumer(name)) return;
+    const int64_t step = step_ - static_cast<int64_t>(rng_.Below(10));
+    const absl::Status status = dock_->Rollback({kPartition, name, step});
+    ASSERT_TRUE(Agree(status, twin_->CheckRollback(name, step)));
+    if (status.ok()) twin_->Rollback(name, step);
+  }
+
+  void DropConsumer() {
+    const std::string name = AnyConsumer();
+    const absl::Status status = dock_->DropConsumer(kPartition, name);
+    ASSERT_TRUE(Agree(status, twin_->CheckDropConsumer(name)));
+    if (status.ok()) twin_->DropConsumer(name);
   }
 
   void Renew() {
@@ -298,7 +340,7 @@ class Driver {
   }
 
   void Remember(LeaseId lease, const Rows& view) {
-    leases_.push_back(lease);
+    if (lease != kNoLease) leases_.push_back(lease);
     if (leases_.size() > 6) leases_.erase(leases_.begin());
     views_.push_back(view);
     copies_.push_back(*view.ToBatch());
@@ -355,6 +397,8 @@ class Driver {
     if (IsUniform(options.name)) options.sampler = Sampler::kUniform;
     options.lease_duration = absl::Seconds(5);
     options.max_deliveries = i % 2 == 0 ? 1 : 3;
+    options.checkpointed = i == 4;
+    options.at_most_once = i == 5;
     ASSERT_TRUE(dock_->RegisterConsumer(kPartition, options).ok());
     if (!twin_->HasConsumer(options.name)) twin_->Register(options);
   }
@@ -400,6 +444,7 @@ class Driver {
   std::unique_ptr<Dock> dock_ = MakeLocalDock({.clock = &clock_});
   std::unique_ptr<SlowDock> twin_;
   int64_t next_number_ = 1;
+  int64_t step_ = 0;
   std::vector<LeaseId> leases_;
   std::vector<Rows> views_;
   std::vector<Batch> copies_;

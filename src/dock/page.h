@@ -23,6 +23,8 @@ struct CellRef {
 using RowState = uint8_t;
 inline constexpr RowState kReady = 0;
 inline constexpr RowState kMaxReads = 250;
+// Done, and can be rolled back.
+inline constexpr RowState kUncommitted = 252;
 inline constexpr RowState kQuarantined = 253;
 inline constexpr RowState kLeased = 254;
 inline constexpr RowState kDone = 255;

@@ -1,6 +1,7 @@
 #include "dock/partition.h"
 
 #include <algorithm>
+#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,7 +58,7 @@ void Partition::End(Aftermath& after) {
 void Partition::CollectWakes(std::vector<CondVar*>& wake) {
   // In a sealed partition every change may lower what a waiter waits for.
   const bool all = dropped_ || table_.sealed();
-  for (uint32_t consumer = 0; consumer < waiters_.size(); ++consumer) {
+  for (uint32_t consumer : table_.consumers()) {
     Waiters& waiters = waiters_[consumer];
     const int64_t takeable = table_.consumer(consumer).takeable().size();
     const bool any = std::any_of(waiters.waiting.begin(), waiters.waiting.end(),
@@ -72,6 +73,13 @@ void Partition::Close() {
   MutexLock lock(mu_);
   dropped_ = true;
   CollectWakes(after.wake);
+}
+
+void Partition::WakeAll() {
+  Aftermath after;
+  MutexLock lock(mu_);
+  for (Waiters& waiters : waiters_) after.wake.push_back(&waiters.changed);
+  after.wake.push_back(&cells_put_);
 }
 
 absl::Status Partition::Matches(const PartitionOptions& options) {
@@ -94,8 +102,24 @@ absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
   if (!is_new) return absl::OkStatus();
   table_.Apply(ConsumerRegistered{&options});
-  waiters_.emplace_back();
-  specs_.emplace_back();
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(options.name));
+  if (index == waiters_.size()) {
+    waiters_.emplace_back();
+    specs_.emplace_back();
+  }
+  specs_[index] = nullptr;
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::DropConsumer(absl::string_view consumer) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(consumer));
+  // Those who wait for its rows will not find it any more.
+  if (const auto index = table_.FindConsumer(consumer); index.ok()) after.wake.push_back(&waiters_[*index].changed);
+  table_.Apply(ConsumerDropped{consumer});
   End(after);
   return absl::OkStatus();
 }
@@ -153,16 +177,22 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_.next_row() + i;
   } else if (!request.keep) {
     event.completes = request.lease;
+    event.step = request.step;
   }
   table_.Apply(event);
   return rows;
 }
 
-absl::Status Partition::AwaitRows(uint32_t consumer, const TakeRequest& request) {
+absl::StatusOr<uint32_t> Partition::AwaitRows(const TakeRequest& request) {
   for (;;) {
     TDOCK_RETURN_IF_ERROR(Begin());
+    // It may be dropped, and even come back, during the wait.
+    TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
     TDOCK_ASSIGN_OR_RETURN(const int64_t least, table_.LeastToTake(consumer, request.min));
-    if (table_.consumer(consumer).takeable().size() >= least) return absl::OkStatus();
+    if (table_.consumer(consumer).takeable().size() >= least) return consumer;
+    if (request.cancel.stop_requested()) {
+      return absl::CancelledError(absl::StrCat("the take of consumer '", request.consumer, "' was cancelled"));
+    }
     const absl::Time now = clock_.Now();
     if (request.deadline <= now) {
       const bool groups = table_.consumer(consumer).options().unit == Unit::kGroup;
@@ -182,13 +212,24 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("min is ", request.min, " and max is ", request.max, "; 1 ≤ min ≤ max is needed"));
   }
+  // Outlives the lock: it waits for a callback that runs, which waits for the lock.
+  const std::stop_callback cancelled(request.cancel, [this] { WakeAll(); });
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
-  TDOCK_RETURN_IF_ERROR(AwaitRows(consumer, request));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, AwaitRows(request));
 
   const std::vector<RowId> rows = table_.Choose(consumer, request.max);
   Taken taken;
+  // Before the rows are taken, because rows that are done at once may be released at once.
+  RowsData data = View(rows, table_.consumer(consumer).reads());
+  data.columns = SpecOf(consumer);
+  data.redeliveries = table_.RedeliveriesOf(consumer, rows);
+  taken.rows = Rows(std::move(data));
+  if (table_.consumer(consumer).options().at_most_once) {
+    table_.Apply(RowsTaken{consumer, kNoLease, rows});
+    End(after);
+    return taken;
+  }
   const absl::Time now = clock_.Now();
   taken.lease = table_.leases().Next();
   taken.expires = now + table_.consumer(consumer).options().lease_duration;
@@ -198,18 +239,17 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
                                          [&](const Waiters::Waiter* other) { return taken.expires < other->until; });
   // They may get these rows when the lease ends, and have to look then.
   if (expires_first) after.wake.push_back(&waiters.changed);
+  return taken;
+}
 
+std::shared_ptr<const std::vector<ColumnSpec>> Partition::SpecOf(uint32_t consumer) {
   std::shared_ptr<const std::vector<ColumnSpec>>& spec = specs_[consumer];
   if (spec == nullptr) {
     auto columns = std::make_shared<std::vector<ColumnSpec>>();
     for (uint32_t column : table_.consumer(consumer).reads()) columns->push_back(table_.schema()[column].spec);
     spec = std::move(columns);
   }
-  RowsData data = View(rows, table_.consumer(consumer).reads());
-  data.columns = spec;
-  data.redeliveries = table_.RedeliveriesOf(consumer, rows);
-  taken.rows = Rows(std::move(data));
-  return taken;
+  return spec;
 }
 
 RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns) {
@@ -241,6 +281,7 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
 }
 
 absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) {
+  const std::stop_callback cancelled(request.cancel, [this] { WakeAll(); });
   MutexLock lock(mu_);
   for (;;) {
     TDOCK_RETURN_IF_ERROR(Begin());
@@ -252,6 +293,7 @@ absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) {
       data.columns = std::move(spec);
       return Rows(std::move(data));
     }
+    if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
     const absl::Time now = clock_.Now();
     if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, plan, now));
     ++fetches_waiting_;
@@ -265,7 +307,8 @@ absl::Status Partition::Complete(const LeaseRequest& request) {
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin());
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
-  table_.Apply(RowsCompleted{request.lease, rows});
+  TDOCK_RETURN_IF_ERROR(table_.CheckStep(request.lease, request.step));
+  table_.Apply(RowsCompleted{request.lease, rows, request.step});
   End(after);
   return absl::OkStatus();
 }
@@ -306,6 +349,26 @@ absl::Status Partition::Requeue(const RequeueRequest& request) {
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckRequeue(request));
   table_.Apply(RowsRequeued{consumer, rows});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Commit(const StepRequest& request) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckCommit(request));
+  table_.Apply(StepCommitted{consumer, request.step});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Rollback(const StepRequest& request) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckRollback(request));
+  table_.Apply(StepsRolledBack{consumer, request.step});
   End(after);
   return absl::OkStatus();
 }

@@ -25,6 +25,7 @@ class Partition {
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
   absl::Status RegisterConsumer(const ConsumerOptions& options) TDOCK_EXCLUDES(mu_);
+  absl::Status DropConsumer(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<PutResult> Put(const PutRequest& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<Taken> Take(const TakeRequest& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<Rows> Fetch(const FetchRequest& request) TDOCK_EXCLUDES(mu_);
@@ -33,6 +34,8 @@ class Partition {
   absl::StatusOr<absl::Time> Renew(LeaseId lease) TDOCK_EXCLUDES(mu_);
   absl::Status Drop(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Requeue(const RequeueRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Commit(const StepRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Rollback(const StepRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Seal() TDOCK_EXCLUDES(mu_);
   absl::StatusOr<int64_t> Clear(const ClearRequest& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<PartitionStatus> GetStatus() TDOCK_EXCLUDES(mu_);
@@ -71,8 +74,11 @@ class Partition {
 
   std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
                              std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
-  // Waits until `least` rows or groups, or as many as can come, are takeable.
-  absl::Status AwaitRows(uint32_t consumer, const TakeRequest& request) TDOCK_REQUIRES(mu_);
+  // Waits until `min` rows or groups, or as many as can come, are takeable; returns the consumer's place.
+  absl::StatusOr<uint32_t> AwaitRows(const TakeRequest& request) TDOCK_REQUIRES(mu_);
+  // The columns that a consumer is handed, all of which have their types.
+  std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer) TDOCK_REQUIRES(mu_);
+  void WakeAll() TDOCK_EXCLUDES(mu_);
   RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns) TDOCK_REQUIRES(mu_);
 
   Clock& clock_;

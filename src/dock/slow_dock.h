@@ -31,7 +31,7 @@ class SlowDock {
     int64_t count = 0;
   };
 
-  explicit SlowDock(PartitionOptions options) : options_(std::move(options)) {}
+  explicit SlowDock(const PartitionOptions& options) : options_(options), retain_for_(options.retain_for) {}
 
   void Register(const ConsumerOptions& options) {
     SlowConsumer& consumer = consumers_[options.name];
@@ -39,9 +39,24 @@ class SlowDock {
     consumer.done = dropped_;
   }
 
+  Refusals CheckDropConsumer(const std::string& name) const {
+    const bool retains = std::find(retain_for_.begin(), retain_for_.end(), name) != retain_for_.end();
+    return HasConsumer(name) || retains ? Refusals() : Refusals{Code::kNotFound};
+  }
+  void DropConsumer(const std::string& name) {
+    std::erase(retain_for_, name);
+    consumers_.erase(name);
+    std::erase_if(leases_, [&](const auto& lease) { return lease.second.consumer == name; });
+    ReleaseRows(AllRows());
+  }
+
   Refusals CheckPut(const SlowPut& put) const {
     const PutRequest& request = put.request;
     Refusals refusals;
+    if (request.step != kNoStep && (request.lease == kNoLease || request.keep)) {
+      refusals.insert(Code::kInvalidArgument);
+    }
+    if (request.lease != kNoLease && !request.keep) CheckStep(request.lease, request.step, refusals);
     if (put.count == 0 || put.columns.empty()) refusals.insert(Code::kInvalidArgument);
     if (request.rows.empty()) {
       if (request.lease != kNoLease) refusals.insert(Code::kInvalidArgument);
@@ -87,7 +102,7 @@ class SlowDock {
     for (const auto& [name, values] : put.columns) {
       for (size_t i = 0; i < ids.size(); ++i) rows_[ids[i]].cells[name] = {values[i], request.weights_version};
     }
-    if (request.lease != kNoLease && !request.keep) Complete(request.lease, ids);
+    if (request.lease != kNoLease && !request.keep) Complete(request.lease, ids, request.step);
     return ids;
   }
 
@@ -150,6 +165,10 @@ class SlowDock {
   }
 
   void Take(const std::string& consumer, LeaseId lease, const std::vector<RowId>& rows, absl::Time now) {
+    if (consumers_.at(consumer).options.at_most_once) {
+      Finish(consumers_.at(consumer), rows, kNoStep);
+      return;
+    }
     leases_[lease] = {consumer, now + consumers_.at(consumer).options.lease_duration, {rows.begin(), rows.end()}};
     last_lease_ = lease;
   }
@@ -167,22 +186,38 @@ class SlowDock {
     return {it->second.rows.begin(), it->second.rows.end()};
   }
 
-  void Complete(LeaseId lease, const std::vector<RowId>& rows) {
-    SlowConsumer& consumer = consumers_.at(leases_.at(lease).consumer);
-    for (RowId row : rows) {
-      leases_.at(lease).rows.erase(row);
-      consumer.done.insert(row);
-      consumer.redeliveries.erase(row);
-      ++consumer.completed;
-    }
-    for (RowId row : rows) {
-      const auto done_for = [&](const std::string& name) {
-        return consumers_.contains(name) && consumers_.at(name).done.contains(row);
-      };
-      const auto& retain = options_.retain_for;
-      if (!retain.empty() && std::all_of(retain.begin(), retain.end(), done_for)) Remove(row);
-    }
+  Refusals CheckComplete(LeaseId lease, const std::vector<RowId>& rows, int64_t step) const {
+    Refusals refusals = CheckLease(lease, rows);
+    CheckStep(lease, step, refusals);
+    return refusals;
+  }
+  void Complete(LeaseId lease, const std::vector<RowId>& rows, int64_t step) {
+    for (RowId row : rows) leases_.at(lease).rows.erase(row);
+    Finish(consumers_.at(leases_.at(lease).consumer), rows, step);
     DropEmptyLeases();
+  }
+
+  Refusals CheckCommit(const std::string& name, int64_t step) const {
+    return consumers_.at(name).options.checkpointed && step >= kNoStep ? Refusals() : Refusals{Code::kInvalidArgument};
+  }
+  void Commit(const std::string& name, int64_t step) {
+    SlowConsumer& consumer = consumers_.at(name);
+    consumer.committed_step = std::max(consumer.committed_step, step);
+    std::erase_if(consumer.uncommitted, [&](const auto& row_and_step) { return row_and_step.second <= step; });
+    ReleaseRows(AllRows());
+  }
+  Refusals CheckRollback(const std::string& name, int64_t step) const {
+    Refusals refusals = CheckCommit(name, step);
+    if (step < consumers_.at(name).committed_step) refusals.insert(Code::kFailedPrecondition);
+    return refusals;
+  }
+  void Rollback(const std::string& name, int64_t step) {
+    std::erase_if(leases_, [&](const auto& lease) { return lease.second.consumer == name; });
+    SlowConsumer& consumer = consumers_.at(name);
+    std::erase_if(consumer.uncommitted, [&](const auto& row_and_step) {
+      if (row_and_step.second > step) consumer.done.erase(row_and_step.first);
+      return row_and_step.second > step;
+    });
   }
 
   void Release(LeaseId lease, const std::vector<RowId>& rows) {
@@ -209,7 +244,7 @@ class SlowDock {
 
   void Drop(const std::vector<RowId>& rows) {
     for (RowId row : rows) {
-      if (!options_.retain_for.empty()) {
+      if (!retain_for_.empty()) {
         Remove(row);
         continue;
       }
@@ -266,6 +301,8 @@ class SlowDock {
     ConsumerStatus status;
     status.leased = Leased(name);
     status.done = static_cast<int64_t>(consumer.done.size());
+    status.uncommitted = static_cast<int64_t>(consumer.uncommitted.size());
+    status.committed_step = consumer.committed_step;
     status.quarantined = static_cast<int64_t>(consumer.quarantined.size());
     for (const auto& [id, row] : rows_) status.ready += IsReady(name, id);
     status.waiting =
@@ -308,6 +345,12 @@ class SlowDock {
   }
   bool sealed() const { return sealed_; }
   size_t groups() const { return groups_.size(); }
+  // Empty if the lease is over.
+  std::string ConsumerOf(LeaseId lease) const {
+    const auto it = leases_.find(lease);
+    return it == leases_.end() ? "" : it->second.consumer;
+  }
+  const ConsumerOptions& OptionsOf(const std::string& name) const { return consumers_.at(name).options; }
   bool HasConsumer(const std::string& name) const { return consumers_.contains(name); }
   RowId next_row() const { return next_row_; }
   LeaseId last_lease() const { return last_lease_; }
@@ -325,6 +368,8 @@ class SlowDock {
   struct SlowConsumer {
     ConsumerOptions options;
     std::set<RowId> done;
+    std::map<RowId, int64_t> uncommitted;  // of those, with their steps
+    int64_t committed_step = kNoStep;
     std::set<RowId> quarantined;
     std::map<RowId, int32_t> redeliveries;
     int64_t completed = 0;
@@ -334,6 +379,7 @@ class SlowDock {
     bool IsOut(RowId row) const { return done.contains(row) || quarantined.contains(row); }
     void Forget(RowId row) {
       done.erase(row);
+      uncommitted.erase(row);
       quarantined.erase(row);
       redeliveries.erase(row);
     }
@@ -386,6 +432,36 @@ class SlowDock {
     }
   }
 
+  void CheckStep(LeaseId lease, int64_t step, Refusals& refusals) const {
+    const auto it = leases_.find(lease);
+    if (it == leases_.end()) return;
+    const SlowConsumer& consumer = consumers_.at(it->second.consumer);
+    if (consumer.options.checkpointed ? step < 0 : step != kNoStep) refusals.insert(Code::kInvalidArgument);
+    if (consumer.options.checkpointed && step <= consumer.committed_step) refusals.insert(Code::kFailedPrecondition);
+  }
+
+  void Finish(SlowConsumer& consumer, const std::vector<RowId>& rows, int64_t step) {
+    for (RowId row : rows) {
+      consumer.done.insert(row);
+      if (step != kNoStep) consumer.uncommitted[row] = step;
+      consumer.redeliveries.erase(row);
+      ++consumer.completed;
+    }
+    ReleaseRows(rows);
+  }
+
+  // Removes those that need not outlive anybody any more.
+  void ReleaseRows(const std::vector<RowId>& rows) {
+    for (RowId row : rows) {
+      const auto done_for = [&](const std::string& name) {
+        return consumers_.contains(name) && consumers_.at(name).done.contains(row) &&
+               !consumers_.at(name).uncommitted.contains(row);
+      };
+      if (!retain_for_.empty() && std::all_of(retain_for_.begin(), retain_for_.end(), done_for)) Remove(row);
+    }
+    DropEmptyLeases();
+  }
+
   int64_t Leased(const std::string& consumer) const {
     size_t rows = 0;
     for (const auto& [id, lease] : leases_) rows += lease.consumer == consumer ? lease.rows.size() : 0;
@@ -433,6 +509,7 @@ class SlowDock {
   }
 
   const PartitionOptions options_;
+  std::vector<std::string> retain_for_;
   bool sealed_ = false;
   RowId next_row_ = 0;
   LeaseId last_lease_ = kNoLease;

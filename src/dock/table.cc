@@ -9,14 +9,25 @@
 namespace tdock {
 namespace {
 
-void AddConsumer(Page& page, const Consumer& consumer) {
-  page.consumers.push_back(std::make_unique_for_overwrite<Page::ConsumerStates>());
-  page.consumers.back()->state.fill(consumer.initial_state());
+void AddConsumer(Page& page, uint32_t index, const Consumer& consumer) {
+  if (page.consumers.size() <= index) page.consumers.resize(index + 1);
+  page.consumers[index] = std::make_unique_for_overwrite<Page::ConsumerStates>();
+  page.consumers[index]->state.fill(consumer.initial_state());
+}
+
+// The lowest number that is free, which is taken then.
+uint32_t TakeNumber(std::vector<bool>& taken) {
+  const auto free = std::find(taken.begin(), taken.end(), false);
+  const auto number = static_cast<uint32_t>(free - taken.begin());
+  if (free == taken.end()) taken.push_back(false);
+  taken[number] = true;
+  return number;
 }
 
 }  // namespace
 
-Table::Table(PartitionOptions options) : options_(std::move(options)), retainers_(options_.retain_for.size()) {
+Table::Table(PartitionOptions options) : options_(std::move(options)) {
+  for (const std::string& name : options_.retain_for) retainers_.push_back({name, std::nullopt});
   for (const ColumnSpec& spec : options_.columns) On(ColumnAdded{&spec});
 }
 
@@ -34,7 +45,9 @@ void Table::On(const ColumnAdded& event) {
 }
 
 void Table::On(const ConsumerRegistered& event) {
-  const uint32_t index = static_cast<uint32_t>(consumers_.size());
+  const auto free = std::find(consumers_.begin(), consumers_.end(), nullptr);
+  const uint32_t index = static_cast<uint32_t>(free - consumers_.begin());
+  if (free == consumers_.end()) consumers_.emplace_back();
   const ConsumerOptions& options = *event.options;
   std::vector<uint32_t> reads, writes;
   for (const std::string& name : options.reads) {
@@ -46,24 +59,52 @@ void Table::On(const ConsumerRegistered& event) {
     schema_[writes.back()].writers.push_back(index);
   }
   bool retained = false;
-  for (size_t i = 0; i < retainers_.size(); ++i) {
-    if (options_.retain_for[i] != options.name) continue;
-    retainers_[i] = index;
+  for (Retainer& retainer : retainers_) {
+    if (retainer.name != options.name) continue;
+    retainer.consumer = index;
     retained = true;
   }
-  const size_t group_slot = options.unit == Unit::kGroup ? group_consumers_++ : 0;
+  const size_t group_slot = options.unit == Unit::kGroup ? TakeNumber(group_slots_) : 0;
   consumer_by_name_.emplace(options.name, index);
-  consumers_.push_back(std::make_unique<Consumer>(options, std::move(reads), std::move(writes), group_slot, retained));
+  registered_.push_back(index);
+  consumers_[index] = std::make_unique<Consumer>(options, std::move(reads), std::move(writes), group_slot, retained);
   hits_.resize(consumers_.size());
   ShowRowsTo(index);
 }
 
+void Table::On(const ConsumerDropped& event) {
+  std::erase_if(retainers_, [&](const Retainer& retainer) { return retainer.name == event.name; });
+  if (const auto it = consumer_by_name_.find(event.name); it != consumer_by_name_.end()) Forget(it->second);
+  if (retainers_.empty()) return;
+  std::vector<RowId> released;
+  pages_.ForEachRow(0, [&](const Place& place) {
+    if (MayRelease(place)) released.push_back(place.row());
+    return true;
+  });
+  for (RowId row : released) Remove(pages_.At(row), /*cleared=*/false);
+}
+
+void Table::Forget(uint32_t index) {
+  const Consumer& consumer = *consumers_[index];
+  for (LeaseId lease : consumer.leases) leases_.Remove(leases_.ByKey(Lease::KeyOf(lease)));
+  for (uint32_t column : consumer.reads()) std::erase(schema_[column].readers, index);
+  for (uint32_t column : consumer.writes()) std::erase(schema_[column].writers, index);
+  pages_.ForEachPage([&](Page& page) { page.consumers[index].reset(); });
+  if (consumer.by_group()) {
+    groups_.ForEach([&](Group& group) { group.counts[consumer.group_slot()] = {}; });
+    group_slots_[consumer.group_slot()] = false;
+  }
+  std::erase(registered_, index);
+  consumer_by_name_.erase(consumer.options().name);
+  consumers_[index].reset();
+}
+
 void Table::ShowRowsTo(uint32_t index) {
   Consumer& consumer = *consumers_[index];
-  pages_.ForEachPage([&](Page& page) { AddConsumer(page, consumer); });
+  pages_.ForEachPage([&](Page& page) { AddConsumer(page, index, consumer); });
   if (consumer.by_group()) {
     groups_.ForEach([&](Group& group) {
-      group.counts.resize(group_consumers_);
+      group.counts.resize(group_slots_.size());
       consumer.Enter(group);
     });
   }
@@ -95,7 +136,7 @@ void Table::On(const RowsPut& event) {
     PutNewRows(event);
   } else {
     PutInRows(event);
-    if (event.completes != kNoLease) Finish(event.completes, event.rows);
+    if (event.completes != kNoLease) On(RowsCompleted{event.completes, event.rows, event.step});
   }
 }
 
@@ -109,7 +150,7 @@ void Table::PutNewRows(const RowsPut& event) {
       event.new_rows,
       [&](Page& page) {
         page.consumers.reserve(consumers_.size());
-        for (const auto& consumer : consumers_) AddConsumer(page, *consumer);
+        for (uint32_t index : registered_) AddConsumer(page, index, *consumers_[index]);
       },
       [&](Page& page, uint64_t slot, int64_t count) {
         if (!event.groups.empty()) {
@@ -129,7 +170,7 @@ void Table::PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t 
     const CellRef from = event.first_cells[i];
     for (int64_t k = 0; k < count; ++k) cells[k] = {from.block, from.row + static_cast<uint32_t>(first + k)};
   }
-  for (uint32_t index = 0; index < consumers_.size(); ++index) {
+  for (uint32_t index : registered_) {
     Consumer& consumer = *consumers_[index];
     const size_t reads = consumer.reads().size();
     const bool ready = hits_[index] == reads;
@@ -153,7 +194,7 @@ void Table::JoinGroups(Page& page, uint64_t slot, std::span<const GroupId> ids, 
   if (page.groups == nullptr) page.groups = std::make_unique<Group*[]>(Page::kRows);
   for (size_t i = 0; i < ids.size();) {
     const RowId row = page.first + slot + i;
-    Group& group = groups_.Open(ids[i], group_size, row, group_consumers_);
+    Group& group = groups_.Open(ids[i], group_size, row, group_slots_.size());
     LeaveConsumers(group);
     for (const GroupId id = ids[i]; i < ids.size() && ids[i] == id; ++i) {
       groups_.AddRow(group, page.first + slot + i);
@@ -164,14 +205,14 @@ void Table::JoinGroups(Page& page, uint64_t slot, std::span<const GroupId> ids, 
 }
 
 void Table::LeaveConsumers(const Group& group) {
-  for (const auto& consumer : consumers_) {
-    if (consumer->by_group()) consumer->Leave(group);
+  for (uint32_t index : registered_) {
+    if (consumers_[index]->by_group()) consumers_[index]->Leave(group);
   }
 }
 
 void Table::EnterConsumers(const Group& group) {
-  for (const auto& consumer : consumers_) {
-    if (consumer->by_group()) consumer->Enter(group);
+  for (uint32_t index : registered_) {
+    if (consumers_[index]->by_group()) consumers_[index]->Enter(group);
   }
 }
 
@@ -217,145 +258,6 @@ void Table::Move(uint32_t index, const Place& place, RowState to) {
   consumer.Enter(*group);
 }
 
-// ---- Leases.
-
-void Table::On(const RowsTaken& event) {
-  Consumer& consumer = *consumers_[event.consumer];
-  ++consumer.takes;
-  const std::vector<Place> places = Locate(event.rows);
-  // Rows that were drawn at random are far apart: fetching what each needs before using any lets their misses overlap.
-  for (const Place& place : places) {
-    __builtin_prefetch(&place.state(event.consumer));
-    __builtin_prefetch(&place.lease(event.consumer));
-  }
-  for (const Place& place : places) {
-    Move(event.consumer, place, kLeased);
-    place.lease(event.consumer) = Lease::KeyOf(event.lease);
-  }
-  leases_.Add({.id = event.lease,
-               .consumer = event.consumer,
-               .at = event.at,
-               .expires = event.expires,
-               .rows = {event.rows.begin(), event.rows.end()},
-               .held = static_cast<int64_t>(event.rows.size())});
-  consumer.leases.insert(event.lease);
-}
-
-void Table::LeaveLease(uint32_t consumer, const Place& place) {
-  Lease& lease = leases_.ByKey(place.lease(consumer));
-  if (--lease.held == 0) EndLease(lease);
-}
-
-void Table::EndLease(const Lease& lease) {
-  consumers_[lease.consumer]->leases.erase(lease.id);
-  leases_.Remove(lease);
-}
-
-void Table::On(const RowsCompleted& event) { Finish(event.lease, event.rows); }
-
-void Table::Finish(LeaseId lease, std::span<const RowId> rows) {
-  const uint32_t index = leases_.Find(lease)->consumer;
-  Consumer& consumer = *consumers_[index];
-  for (RowId row : rows) {
-    const Place place = pages_.At(row);
-    LeaveLease(index, place);
-    Move(index, place, kDone);
-    if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(row);
-    ++consumer.completed;
-    if (consumer.retained() && MayRelease(place)) Remove(place, /*cleared=*/false);
-  }
-}
-
-void Table::On(const RowsReturned& event) {
-  const uint32_t consumer = leases_.Find(event.lease)->consumer;
-  for (RowId row : event.rows) {
-    const Place place = pages_.At(row);
-    LeaveLease(consumer, place);
-    Move(consumer, place, kReady);
-  }
-}
-
-void Table::On(const LeaseExpired& event) {
-  const Lease& lease = *leases_.Find(event.lease);
-  Consumer& consumer = *consumers_[lease.consumer];
-  for (RowId row : lease.rows) {
-    const std::optional<Place> place = pages_.Find(row);
-    if (!place.has_value() || !Holds(lease, *place)) continue;
-    const int32_t deliveries = ++consumer.redeliveries[row];
-    Move(lease.consumer, *place, deliveries < consumer.options().max_deliveries ? kReady : kQuarantined);
-    ++consumer.expired;
-  }
-  EndLease(lease);
-}
-
-void Table::On(const LeaseRenewed& event) { leases_.Renew(event.lease, event.expires); }
-
-void Table::On(const RowsRequeued& event) {
-  for (RowId row : event.rows) {
-    consumers_[event.consumer]->redeliveries.erase(row);
-    Move(event.consumer, pages_.At(row), kReady);
-  }
-}
-
-// ---- The end of rows.
-
-void Table::On(const RowsDropped& event) {
-  for (RowId row : event.rows) {
-    const Place place = pages_.At(row);
-    if (!retainers_.empty()) {
-      Remove(place, /*cleared=*/false);
-      continue;
-    }
-    place.page->dropped[place.slot / 64] |= uint64_t{1} << place.slot % 64;
-    for (uint32_t index = 0; index < consumers_.size(); ++index) {
-      if (place.state(index) == kLeased) LeaveLease(index, place);
-      consumers_[index]->redeliveries.erase(row);
-      Move(index, place, kDone);
-    }
-  }
-}
-
-void Table::On(const RowsCleared& event) {
-  for (RowId row : event.rows) Remove(pages_.At(row), /*cleared=*/true);
-}
-
-void Table::On(const SealChanged& event) { sealed_ = event.sealed; }
-
-bool Table::MayRelease(const Place& place) const {
-  return std::all_of(retainers_.begin(), retainers_.end(), [&](std::optional<uint32_t> consumer) {
-    return consumer.has_value() && place.state(*consumer) == kDone;
-  });
-}
-
-void Table::Remove(const Place& place, bool cleared) {
-  Page& page = *place.page;
-  Group* const group = place.group();
-  if (group != nullptr) LeaveConsumers(*group);
-  for (uint32_t index = 0; index < consumers_.size(); ++index) {
-    Consumer& consumer = *consumers_[index];
-    const RowState state = place.state(index);
-    if (state == kLeased) LeaveLease(index, place);
-    if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(place.row());
-    consumer.LeaveState(state, place.row(), 1);
-    if (consumer.by_group() && group != nullptr) {
-      consumer.CountInGroup(*group, state, -1);
-    } else {
-      consumer.Restand(place.row(), 1, StandingOf(state), Standing::kAbsent);
-    }
-    place.state(index) = consumer.initial_state();
-  }
-  for (uint32_t column = 0; column < page.cells.size(); ++column) {
-    if (place.cell(column).empty()) continue;
-    dropped_cells_.push_back(std::exchange(page.cells[column][place.slot], CellRef()));
-    --schema_[column].ready_cells;
-  }
-  if (group != nullptr) {
-    page.groups[place.slot] = nullptr;
-    if (!groups_.RemoveRow(*group, place.row(), cleared)) EnterConsumers(*group);
-  }
-  pages_.Remove(place);
-}
-
 // ---- What is there.
 
 std::vector<int32_t> Table::RedeliveriesOf(uint32_t consumer, std::span<const RowId> rows) const {
@@ -377,6 +279,8 @@ ConsumerStatus Table::StatusOf(uint32_t index) const {
           .leased = consumer.leased(),
           .quarantined = quarantined,
           .done = consumer.done(),
+          .uncommitted = consumer.uncommitted(),
+          .committed_step = consumer.committed_step,
           .takeable = consumer.takeable().size(),
           .completed = consumer.completed,
           .expired = consumer.expired};
@@ -391,8 +295,9 @@ PartitionStatus Table::Status() const {
   for (const Schema::Column& column : schema_) {
     status.columns.push_back({column.spec.name, column.typed, column.spec.type, column.ready_cells});
   }
-  for (uint32_t i = 0; i < consumers_.size(); ++i) {
-    status.consumers.push_back({consumers_[i]->options().name, StatusOf(i)});
+  for (const Retainer& retainer : retainers_) status.retain_for.push_back(retainer.name);
+  for (uint32_t index : registered_) {
+    status.consumers.push_back({consumers_[index]->options().name, StatusOf(index)});
   }
   return status;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dock/consumer.h"
@@ -36,6 +37,9 @@ class Table {
 
   absl::StatusOr<uint32_t> FindConsumer(absl::string_view name) const;
   const Consumer& consumer(uint32_t index) const { return *consumers_[index]; }
+  // Of those that are there, in the order of their registration.
+  std::span<const uint32_t> consumers() const { return registered_; }
+  absl::Status CheckDropConsumer(absl::string_view name) const;
   const Schema& schema() const { return schema_; }
 
   // True if the consumer is new, false if it is registered with equal options.
@@ -62,6 +66,11 @@ class Table {
   absl::StatusOr<std::vector<RowId>> CheckDrop(const LeaseRequest& request) const;
   absl::StatusOr<std::vector<RowId>> CheckRequeue(const RequeueRequest& request) const;
   const Leases& leases() const { return leases_; }
+  // A step that completes rows for the consumer of the lease.
+  absl::Status CheckStep(LeaseId lease, int64_t step) const;
+  // The consumer of the request.
+  absl::StatusOr<uint32_t> CheckCommit(const StepRequest& request) const;
+  absl::StatusOr<uint32_t> CheckRollback(const StepRequest& request) const;
 
   absl::Status CheckSeal() const;
   absl::StatusOr<std::vector<RowId>> CheckClear(const ClearRequest& request) const;
@@ -98,6 +107,7 @@ class Table {
   absl::StatusOr<Place> FindOrError(RowId row) const;
   absl::Status CheckRows(const std::vector<RowId>& rows) const;
   bool Holds(const Lease& lease, const Place& place) const;
+  std::vector<RowId> HeldRows(const Lease& lease) const;
   absl::StatusOr<uint32_t> FindColumn(absl::string_view name, uint32_t guess) const;
   absl::StatusOr<std::vector<uint32_t>> CheckColumns(const PutRequest& request) const;
   absl::Status CheckNewRows(const PutRequest& request) const;
@@ -118,18 +128,25 @@ class Table {
   // table.cc
   void On(const ColumnAdded& event);
   void On(const ConsumerRegistered& event);
+  void On(const ConsumerDropped& event);
   void On(const RowsPut& event);
+
+  // table_rows.cc
   void On(const RowsTaken& event);
   void On(const RowsCompleted& event);
   void On(const RowsReturned& event);
   void On(const LeaseExpired& event);
   void On(const LeaseRenewed& event);
   void On(const RowsRequeued& event);
+  void On(const StepCommitted& event);
+  void On(const StepsRolledBack& event);
   void On(const RowsDropped& event);
   void On(const RowsCleared& event);
   void On(const SealChanged& event);
 
+  // table.cc
   void ShowRowsTo(uint32_t consumer);
+  void Forget(uint32_t consumer);
   CellRef* CellsFor(Page& page, uint32_t column);
   void PutNewRows(const RowsPut& event);
   void PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t first, int64_t count);
@@ -139,10 +156,13 @@ class Table {
   void EnterConsumers(const Group& group);
   void PutInRows(const RowsPut& event);
   void Move(uint32_t consumer, const Place& place, RowState to);
+
+  // table_rows.cc
   // Takes a row out of its lease.
   void LeaveLease(uint32_t consumer, const Place& place);
   void EndLease(const Lease& lease);
-  void Finish(LeaseId lease, std::span<const RowId> rows);
+  void Finish(uint32_t consumer, std::span<const RowId> rows, RowState state);
+  void ForEachUncommitted(uint32_t consumer, std::span<const RowId> rows, absl::FunctionRef<void(const Place&)> visit);
   bool MayRelease(const Place& place) const;
   void Remove(const Place& place, bool cleared);
 
@@ -154,11 +174,19 @@ class Table {
   Pages pages_;
   Groups groups_;
   Leases leases_;
+  // Null where a consumer was dropped, until the next one gets the place; and the places of those that are there, in
+  // the order of their registration.
   std::vector<std::unique_ptr<Consumer>> consumers_;
+  std::vector<uint32_t> registered_;
   absl::flat_hash_map<std::string, uint32_t> consumer_by_name_;
-  size_t group_consumers_ = 0;
+  // Which places in Group::counts are some consumer's.
+  std::vector<bool> group_slots_;
   // The consumers that rows must outlive, unset while they are not registered.
-  std::vector<std::optional<uint32_t>> retainers_;
+  struct Retainer {
+    std::string name;
+    std::optional<uint32_t> consumer;
+  };
+  std::vector<Retainer> retainers_;
 
   std::vector<CellRef> dropped_cells_;
   std::vector<uint8_t> hits_;  // scratch of a put: by consumer, how many of its columns come

@@ -65,7 +65,7 @@ absl::StatusOr<uint32_t> Table::FindConsumer(absl::string_view name) const {
   const auto it = consumer_by_name_.find(name);
   if (it != consumer_by_name_.end()) return it->second;
   std::vector<std::string> names;
-  for (const auto& consumer : consumers_) names.push_back(consumer->options().name);
+  for (uint32_t index : registered_) names.push_back(consumers_[index]->options().name);
   return absl::NotFoundError(
       absl::StrCat("partition '", options_.name, "' has no consumer '", name, "'; it has ", Quoted(names)));
 }
@@ -107,6 +107,8 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     if (old.seed != options.seed) differences.push_back("seed");
     if (old.lease_duration != options.lease_duration) differences.push_back("lease_duration");
     if (old.max_deliveries != options.max_deliveries) differences.push_back("max_deliveries");
+    if (old.at_most_once != options.at_most_once) differences.push_back("at_most_once");
+    if (old.checkpointed != options.checkpointed) differences.push_back("checkpointed");
     if (differences.empty()) return false;
     return absl::AlreadyExistsError(absl::StrCat(who, " is registered with other ", absl::StrJoin(differences, ", "),
                                                  "; it reads ", Quoted(old.reads), " and writes ", Quoted(old.writes)));
@@ -126,9 +128,19 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     return absl::InvalidArgumentError(
         absl::StrCat(who, " has max_deliveries of ", options.max_deliveries, "; it must be at least 1"));
   }
+  if (options.at_most_once && options.checkpointed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " is checkpointed and takes rows at most once; what is done at once cannot be rolled back"));
+  }
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads, "reads"), who));
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.writes, "writes"), who));
   return true;
+}
+
+absl::Status Table::CheckDropConsumer(absl::string_view name) const {
+  const bool retains = std::any_of(retainers_.begin(), retainers_.end(),
+                                   [&](const Retainer& retainer) { return retainer.name == name; });
+  return retains ? absl::OkStatus() : FindConsumer(name).status();
 }
 
 // ---- Put.
@@ -175,6 +187,7 @@ absl::Status Table::CheckNewRows(const PutRequest& request) const {
     return absl::InvalidArgumentError(
         absl::StrCat("a put under lease ", request.lease, " must name the rows that it fills"));
   }
+  if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
   if (sealed_) return absl::FailedPreconditionError(absl::StrCat("partition '", options_.name, "' is sealed"));
   return CheckGroups(request);
 }
@@ -229,6 +242,11 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
   }
   if (request.keep && request.lease == kNoLease) return absl::InvalidArgumentError("keep without a lease");
   if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfPut(request, columns));
+  if (request.lease != kNoLease && !request.keep) {
+    TDOCK_RETURN_IF_ERROR(CheckStep(request.lease, request.step));
+  } else if (request.step != kNoStep) {
+    return absl::InvalidArgumentError("this put completes nothing: give no step");
+  }
   for (RowId row : rows) {
     TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
     if (request.overwrite) continue;
@@ -270,16 +288,18 @@ bool Table::Holds(const Lease& lease, const Place& place) const {
   return place.state(lease.consumer) == kLeased && place.lease(lease.consumer) == lease.key();
 }
 
+std::vector<RowId> Table::HeldRows(const Lease& lease) const {
+  std::vector<RowId> rows;
+  for (RowId row : lease.rows) {
+    const std::optional<Place> place = pages_.Find(row);
+    if (place.has_value() && Holds(lease, *place)) rows.push_back(row);
+  }
+  return rows;
+}
+
 absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request) const {
   TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(request.lease));
-  std::vector<RowId> rows;
-  if (request.rows.empty()) {
-    for (RowId row : lease->rows) {
-      const std::optional<Place> place = pages_.Find(row);
-      if (place.has_value() && Holds(*lease, *place)) rows.push_back(row);
-    }
-    return rows;
-  }
+  if (request.rows.empty()) return HeldRows(*lease);
   if (AnyTwice(request.rows)) return absl::InvalidArgumentError("a row is named twice");
   for (RowId row : request.rows) {
     TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
@@ -288,9 +308,43 @@ absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request
                                                         " of consumer '", consumers_[lease->consumer]->options().name,
                                                         "'"));
     }
-    rows.push_back(row);
   }
-  return rows;
+  return request.rows;
+}
+
+absl::Status Table::CheckStep(LeaseId lease, int64_t step) const {
+  TDOCK_ASSIGN_OR_RETURN(const Lease* found, FindLease(lease));
+  const Consumer& consumer = *consumers_[found->consumer];
+  if (!consumer.options().checkpointed) {
+    if (step == kNoStep) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("consumer '", consumer.options().name, "' is not checkpointed: give no step"));
+  }
+  if (step < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name,
+                                                   "' is checkpointed: give the step that completes the rows"));
+  }
+  if (step > consumer.committed_step) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("consumer '", consumer.options().name, "' has committed step ",
+                                                    consumer.committed_step, "; rows cannot be completed under step ",
+                                                    step));
+}
+
+absl::StatusOr<uint32_t> Table::CheckCommit(const StepRequest& request) const {
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindConsumer(request.consumer));
+  if (!consumers_[index]->options().checkpointed) {
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", request.consumer, "' is not checkpointed"));
+  }
+  if (request.step >= kNoStep) return index;
+  return absl::InvalidArgumentError(absl::StrCat("there is no step ", request.step, "; steps are numbered from 0 on"));
+}
+
+absl::StatusOr<uint32_t> Table::CheckRollback(const StepRequest& request) const {
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, CheckCommit(request));
+  const int64_t committed = consumers_[index]->committed_step;
+  if (request.step >= committed) return index;
+  return absl::FailedPreconditionError(absl::StrCat("consumer '", request.consumer, "' has committed step ", committed,
+                                                    "; it cannot go back to step ", request.step));
 }
 
 absl::StatusOr<std::vector<RowId>> Table::CheckDrop(const LeaseRequest& request) const {

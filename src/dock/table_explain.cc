@@ -35,7 +35,7 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
       absl::StrAppend(&text, "has not taken the row");
     } else if (state == kQuarantined) {
       absl::StrAppend(&text, "has lost the row ", writer.options().max_deliveries, " times, and it is quarantined");
-    } else if (state == kDone) {
+    } else if (state == kDone || state == kUncommitted) {
       absl::StrAppend(&text, "is done with the row and has not written it");
     } else {
       std::vector<std::string> missing;

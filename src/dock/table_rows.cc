@@ -1,0 +1,197 @@
+// What happens to rows that are there: taken, given back, done, gone.
+#include <algorithm>
+#include <utility>
+
+#include "dock/table.h"
+
+namespace tdock {
+
+// ---- Leases.
+
+void Table::On(const RowsTaken& event) {
+  Consumer& consumer = *consumers_[event.consumer];
+  ++consumer.takes;
+  const std::vector<Place> places = Locate(event.rows);
+  // Rows that were drawn at random are far apart: fetching what each needs before using any lets their misses overlap.
+  for (const Place& place : places) {
+    __builtin_prefetch(&place.state(event.consumer));
+    __builtin_prefetch(&place.lease(event.consumer));
+  }
+  for (const Place& place : places) {
+    Move(event.consumer, place, kLeased);
+    place.lease(event.consumer) = Lease::KeyOf(event.lease);
+  }
+  if (event.lease == kNoLease) {
+    Finish(event.consumer, event.rows, kDone);
+    return;
+  }
+  leases_.Add({.id = event.lease,
+               .consumer = event.consumer,
+               .at = event.at,
+               .expires = event.expires,
+               .rows = {event.rows.begin(), event.rows.end()},
+               .held = static_cast<int64_t>(event.rows.size())});
+  consumer.leases.insert(event.lease);
+}
+
+void Table::LeaveLease(uint32_t consumer, const Place& place) {
+  Lease& lease = leases_.ByKey(place.lease(consumer));
+  if (--lease.held == 0) EndLease(lease);
+}
+
+void Table::EndLease(const Lease& lease) {
+  consumers_[lease.consumer]->leases.erase(lease.id);
+  leases_.Remove(lease);
+}
+
+void Table::On(const RowsCompleted& event) {
+  const uint32_t index = leases_.Find(event.lease)->consumer;
+  Consumer& consumer = *consumers_[index];
+  for (RowId row : event.rows) LeaveLease(index, pages_.At(row));
+  if (!consumer.options().checkpointed) {
+    Finish(index, event.rows, kDone);
+    return;
+  }
+  std::vector<RowId>& step = consumer.uncommitted_rows[event.step];
+  step.insert(step.end(), event.rows.begin(), event.rows.end());
+  Finish(index, event.rows, kUncommitted);
+}
+
+void Table::Finish(uint32_t index, std::span<const RowId> rows, RowState state) {
+  Consumer& consumer = *consumers_[index];
+  for (RowId row : rows) {
+    const Place place = pages_.At(row);
+    Move(index, place, state);
+    if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(row);
+    ++consumer.completed;
+    if (consumer.retained() && MayRelease(place)) Remove(place, /*cleared=*/false);
+  }
+}
+
+void Table::On(const RowsReturned& event) {
+  const uint32_t consumer = leases_.Find(event.lease)->consumer;
+  for (RowId row : event.rows) {
+    const Place place = pages_.At(row);
+    LeaveLease(consumer, place);
+    Move(consumer, place, kReady);
+  }
+}
+
+void Table::On(const LeaseExpired& event) {
+  const Lease& lease = *leases_.Find(event.lease);
+  Consumer& consumer = *consumers_[lease.consumer];
+  for (RowId row : lease.rows) {
+    const std::optional<Place> place = pages_.Find(row);
+    if (!place.has_value() || !Holds(lease, *place)) continue;
+    const int32_t deliveries = ++consumer.redeliveries[row];
+    Move(lease.consumer, *place, deliveries < consumer.options().max_deliveries ? kReady : kQuarantined);
+    ++consumer.expired;
+  }
+  EndLease(lease);
+}
+
+void Table::On(const LeaseRenewed& event) { leases_.Renew(event.lease, event.expires); }
+
+void Table::On(const RowsRequeued& event) {
+  for (RowId row : event.rows) {
+    consumers_[event.consumer]->redeliveries.erase(row);
+    Move(event.consumer, pages_.At(row), kReady);
+  }
+}
+
+// ---- Steps.
+
+void Table::On(const StepCommitted& event) {
+  Consumer& consumer = *consumers_[event.consumer];
+  consumer.committed_step = std::max(consumer.committed_step, event.step);
+  auto& steps = consumer.uncommitted_rows;
+  for (auto it = steps.begin(); it != steps.end() && it->first <= event.step; it = steps.erase(it)) {
+    ForEachUncommitted(event.consumer, it->second, [&](const Place& place) {
+      Move(event.consumer, place, kDone);
+      if (consumer.retained() && MayRelease(place)) Remove(place, /*cleared=*/false);
+    });
+  }
+}
+
+void Table::On(const StepsRolledBack& event) {
+  Consumer& consumer = *consumers_[event.consumer];
+  const std::vector<LeaseId> revoked(consumer.leases.begin(), consumer.leases.end());
+  for (LeaseId lease : revoked) {
+    const std::vector<RowId> rows = HeldRows(*leases_.Find(lease));
+    On(RowsReturned{lease, rows});
+  }
+  auto& steps = consumer.uncommitted_rows;
+  for (auto it = steps.upper_bound(event.to_step); it != steps.end(); it = steps.erase(it)) {
+    ForEachUncommitted(event.consumer, it->second, [&](const Place& place) { Move(event.consumer, place, kReady); });
+  }
+}
+
+// Of these rows, some may have been cleared or dropped since.
+void Table::ForEachUncommitted(uint32_t consumer, std::span<const RowId> rows,
+                               absl::FunctionRef<void(const Place&)> visit) {
+  for (RowId row : rows) {
+    const std::optional<Place> place = pages_.Find(row);
+    if (place.has_value() && place->state(consumer) == kUncommitted) visit(*place);
+  }
+}
+
+// ---- The end of rows.
+
+void Table::On(const RowsDropped& event) {
+  for (RowId row : event.rows) {
+    const Place place = pages_.At(row);
+    if (!retainers_.empty()) {
+      Remove(place, /*cleared=*/false);
+      continue;
+    }
+    place.page->dropped[place.slot / 64] |= uint64_t{1} << place.slot % 64;
+    for (uint32_t index : registered_) {
+      if (place.state(index) == kLeased) LeaveLease(index, place);
+      consumers_[index]->redeliveries.erase(row);
+      Move(index, place, kDone);
+    }
+  }
+}
+
+void Table::On(const RowsCleared& event) {
+  for (RowId row : event.rows) Remove(pages_.At(row), /*cleared=*/true);
+}
+
+void Table::On(const SealChanged& event) { sealed_ = event.sealed; }
+
+bool Table::MayRelease(const Place& place) const {
+  return std::all_of(retainers_.begin(), retainers_.end(), [&](const Retainer& retainer) {
+    return retainer.consumer.has_value() && place.state(*retainer.consumer) == kDone;
+  });
+}
+
+void Table::Remove(const Place& place, bool cleared) {
+  Page& page = *place.page;
+  Group* const group = place.group();
+  if (group != nullptr) LeaveConsumers(*group);
+  for (uint32_t index : registered_) {
+    Consumer& consumer = *consumers_[index];
+    const RowState state = place.state(index);
+    if (state == kLeased) LeaveLease(index, place);
+    if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(place.row());
+    consumer.LeaveState(state, place.row(), 1);
+    if (consumer.by_group() && group != nullptr) {
+      consumer.CountInGroup(*group, state, -1);
+    } else {
+      consumer.Restand(place.row(), 1, StandingOf(state), Standing::kAbsent);
+    }
+    place.state(index) = consumer.initial_state();
+  }
+  for (uint32_t column = 0; column < page.cells.size(); ++column) {
+    if (place.cell(column).empty()) continue;
+    dropped_cells_.push_back(std::exchange(page.cells[column][place.slot], CellRef()));
+    --schema_[column].ready_cells;
+  }
+  if (group != nullptr) {
+    page.groups[place.slot] = nullptr;
+    if (!groups_.RemoveRow(*group, place.row(), cleared)) EnterConsumers(*group);
+  }
+  pages_.Remove(place);
+}
+
+}  // namespace tdock
