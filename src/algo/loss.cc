@@ -27,4 +27,16 @@ at::Tensor TokenMean(const at::Tensor& values, const at::Tensor& mask, double to
   return Unmasked(values, mask).sum() / token_count;
 }
 
+ActorLoss ComputeActorLoss(const at::Tensor& log_probs, const at::Tensor& old_log_probs,
+                           const at::Tensor& ref_log_probs, const at::Tensor& advantages, const at::Tensor& mask,
+                           double token_count, const ActorLossOptions& options) {
+  const at::Tensor own = Unmasked(log_probs, mask);
+  ActorLoss result;
+  result.policy =
+      PpoClipLoss(own, Unmasked(old_log_probs, mask), Unmasked(advantages, mask), options.clip_low, options.clip_high);
+  result.kl = KlDivergence(own, Unmasked(ref_log_probs, mask), options.kl_type);
+  result.loss = TokenMean(result.policy.per_token + options.kl_coef * result.kl, mask, token_count);
+  return result;
+}
+
 }  // namespace tdock::algo

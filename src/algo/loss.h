@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "algo/kl.h"
+
 namespace tdock::algo {
 
 struct PolicyLoss {
@@ -32,5 +34,24 @@ at::Tensor Unmasked(const at::Tensor& values, const at::Tensor& mask);
 // on all ranks and in all micro-batches, so that the sum of the parts' gradients is the gradient of the whole, however
 // it was cut. Throws c10::Error where it is not positive.
 at::Tensor TokenMean(const at::Tensor& values, const at::Tensor& mask, double token_count);
+
+struct ActorLossOptions {
+  double clip_low = 0.2;
+  double clip_high = 0.2;
+  double kl_coef = 0.0;
+  KlEstimator kl_type = KlEstimator::kK3;
+};
+
+// What an actor minimises: the token mean of PPO's clipped surrogate plus kl_coef times the KL to a reference model.
+struct ActorLoss {
+  at::Tensor loss;    // a scalar, with gradients
+  PolicyLoss policy;  // of the masked tokens: that of a ratio of 1 with an advantage of 0
+  at::Tensor kl;      // [N], 0 for masked tokens
+};
+
+// All tensors are [N]. Masked tokens change neither the loss nor any gradient, whatever they hold.
+ActorLoss ComputeActorLoss(const at::Tensor& log_probs, const at::Tensor& old_log_probs,
+                           const at::Tensor& ref_log_probs, const at::Tensor& advantages, const at::Tensor& mask,
+                           double token_count, const ActorLossOptions& options);
 
 }  // namespace tdock::algo

@@ -18,13 +18,11 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 at::Tensor Numbers(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 
-// What an actor minimises: the token mean of the clipped surrogate.
-at::Tensor ActorLoss(const at::Tensor& log_probs, const at::Tensor& old_log_probs, const at::Tensor& advantages,
-                     const at::Tensor& mask, double clip = 0.2) {
-  return TokenMean(
-      PpoClipLoss(Unmasked(log_probs, mask), Unmasked(old_log_probs, mask), Unmasked(advantages, mask), clip, clip)
-          .per_token,
-      mask, mask.sum().item<double>());
+// The loss without a KL.
+at::Tensor PolicyPart(const at::Tensor& log_probs, const at::Tensor& old_log_probs, const at::Tensor& advantages,
+                      const at::Tensor& mask) {
+  return ComputeActorLoss(log_probs, old_log_probs, old_log_probs, advantages, mask, mask.sum().item<double>(), {})
+      .loss;
 }
 
 // DeepSpeed-Chat's end-to-end cases: an answer of five tokens, of which the mask keeps some.
@@ -33,13 +31,13 @@ TEST(PpoClipLoss, GivesThePublishedActorLosses) {
   const at::Tensor new_log_probs = Numbers({-0.7, -2.5, -0.4, -1.5, -0.3});
   const at::Tensor first_mask = Numbers({1, 1, 1, 0, 0});
   const at::Tensor first_advantages = Numbers({4.170937, 4.30625, 4.375, 4.5, 0});
-  EXPECT_NEAR(ActorLoss(new_log_probs, old_log_probs, first_advantages, first_mask).item<double>(), -4.150707, 1e-6);
+  EXPECT_NEAR(PolicyPart(new_log_probs, old_log_probs, first_advantages, first_mask).item<double>(), -4.150707, 1e-6);
 
   const at::Tensor second_advantages = Numbers({-1.087772, -1.229234, -1.451825, -1.6335, -1.93});
-  EXPECT_NEAR(ActorLoss(new_log_probs, old_log_probs, second_advantages, at::ones({5}, at::kDouble)).item<double>(),
+  EXPECT_NEAR(PolicyPart(new_log_probs, old_log_probs, second_advantages, at::ones({5}, at::kDouble)).item<double>(),
               1.523948, 1e-6);
 
-  EXPECT_NEAR(ActorLoss(old_log_probs, old_log_probs, first_advantages, first_mask).item<double>(), -4.284063, 1e-6);
+  EXPECT_NEAR(PolicyPart(old_log_probs, old_log_probs, first_advantages, first_mask).item<double>(), -4.284063, 1e-6);
 }
 
 TEST(PpoClipLoss, ClipsOnlyWhereTheRatioHasMovedTheWayTheAdvantagePushes) {
@@ -140,22 +138,20 @@ TEST(TokenMean, RefusesAMeanOverNothing) {
   EXPECT_THROW(TokenMean(none, at::ones({2}), 2), c10::Error);
 }
 
-TEST(Unmasked, KeepsTheGradientsOfALossFiniteWhereAMaskedRatioOverflows) {
-  const at::Tensor mask = Numbers({1, 0, 0, 1});
-  const at::Tensor old_log_probs = Numbers({-1, -1e9, kNan, -2});
-  const at::Tensor log_probs = Numbers({-1.1, -1, -3, -1.9}).set_requires_grad(true);
-  const at::Tensor advantages = Numbers({1, kNan, kInfinity, -1});
-  const at::Tensor kept = Unmasked(log_probs, mask);
-  const at::Tensor loss = ActorLoss(log_probs, old_log_probs, advantages, mask) +
-                          TokenMean(KlDivergence(kept, Unmasked(old_log_probs, mask), KlEstimator::kK3), mask, 2);
-  const at::Tensor gradient = torch::autograd::grad({loss}, {log_probs})[0];
-  EXPECT_TRUE(std::isfinite(loss.item<double>()));
-  EXPECT_EQ(gradient[1].item<double>(), 0.0);
-  EXPECT_EQ(gradient[2].item<double>(), 0.0);
+TEST(ActorLoss, LeavesOutWhatIsMaskedWhateverItHolds) {
+  const at::Tensor mask = Numbers({1, 0, 0, 1, 0});
+  const at::Tensor old_log_probs = Numbers({-1, -1e9, kNan, -2, -100});
+  const at::Tensor log_probs = Numbers({-1.1, -1, -3, -1.9, -1}).set_requires_grad(true);
+  const at::Tensor advantages = Numbers({1, kNan, kInfinity, -1, 1e30});
+  const auto loss = [&](double kl_coef) {
+    return ComputeActorLoss(log_probs, old_log_probs, old_log_probs, advantages, mask, 2, {.kl_coef = kl_coef}).loss;
+  };
+  const at::Tensor gradient = torch::autograd::grad({loss(1.0)}, {log_probs})[0];
+  EXPECT_TRUE(at::equal(gradient.index_select(0, at::tensor({1, 2, 4})), at::zeros({3}, at::kDouble))) << gradient;
   EXPECT_NEAR(gradient[0].item<double>(), (-std::exp(-0.1) + 1 - std::exp(0.1)) / 2, 1e-12);
+  EXPECT_NEAR(loss(0).item<double>(), (-std::exp(-0.1) + std::exp(0.1)) / 2, 1e-12);
 }
 
-// The whole actor loss, as a trainer puts it together from its parts.
 TEST(ActorLoss, HasTheGradientsOfItsFormula) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(8);
   const at::Tensor old_log_probs = -at::rand({60}, generator, at::kDouble);
@@ -163,8 +159,8 @@ TEST(ActorLoss, HasTheGradientsOfItsFormula) {
   const at::Tensor advantages = at::randn({60}, generator, at::kDouble);
   const at::Tensor mask = (at::rand({60}, generator, at::kDouble) < 0.8).to(at::kDouble);
   const auto loss = [&](const std::vector<at::Tensor>& x) {
-    return ActorLoss(x[0], old_log_probs, advantages, mask) +
-           0.02 * TokenMean(KlDivergence(x[0], ref, KlEstimator::kK3), mask, mask.sum().item<double>());
+    return ComputeActorLoss(x[0], old_log_probs, ref, advantages, mask, mask.sum().item<double>(), {.kl_coef = 0.02})
+        .loss;
   };
   EXPECT_TRUE(GradientsMatch(loss, {old_log_probs + 0.4 * at::randn({60}, generator, at::kDouble)}));
 }

@@ -250,23 +250,25 @@ class ActorStage final : public StageOf {
     at::Tensor entropy;
     const Layout layout = MakeLayout(micro.samples, options_.forward.max_row_tokens, policy_.decoder.device());
     const at::Tensor log_probs = ResponseLogProbs(policy_.decoder, layout, options_.forward.temperature, &entropy);
-    const algo::PolicyLoss policy_loss = algo::PpoClipLoss(log_probs, old_log_probs, part(batch.advantages),
-                                                           options_.clip_ratio_low, options_.clip_ratio_high);
-    const at::Tensor kl = algo::KlDivergence(log_probs, part(batch.ref_log_probs), options_.kl_loss_type);
-    const at::Tensor loss = algo::TokenMean(policy_loss.per_token + options_.kl_loss_coef * kl, mask, token_count);
+    const algo::ActorLoss result = algo::ComputeActorLoss(log_probs, old_log_probs, part(batch.ref_log_probs),
+                                                          part(batch.advantages), mask, token_count,
+                                                          {.clip_low = options_.clip_ratio_low,
+                                                           .clip_high = options_.clip_ratio_high,
+                                                           .kl_coef = options_.kl_loss_coef,
+                                                           .kl_type = options_.kl_loss_type});
 
     at::NoGradGuard no_grad;
     const auto sum = [&](const at::Tensor& values) { return algo::TokenMean(values, mask, 1.0).item<double>(); };
     figures = {.tokens = mask.sum().item<double>(),
-               .pg_loss = sum(policy_loss.per_token),
-               .kl_loss = sum(kl),
+               .pg_loss = sum(result.policy.per_token),
+               .kl_loss = sum(result.kl),
                .entropy = sum(entropy),
-               .clipped = sum(policy_loss.clipped.to(at::kFloat)),
+               .clipped = sum(result.policy.clipped.to(at::kFloat)),
                .ppo_kl = sum(old_log_probs - log_probs)};
     if (batch.fresh) {
-      figures.fresh_ratio_deviation = (policy_loss.ratio - 1).abs().masked_fill(mask == 0, 0.0).max().item<double>();
+      figures.fresh_ratio_deviation = (result.policy.ratio - 1).abs().max().item<double>();
     }
-    return loss;
+    return result.loss;
   }
 
   static void Note(const Figures& figures, StepMetrics& metrics) {
