@@ -15,6 +15,8 @@
 
 namespace tdock {
 
+class BulkCopy;
+
 // Assigned by the dock, ascending within a partition, never reused.
 using RowId = uint64_t;
 // Chosen by the feeder: the rows of one prompt.
@@ -91,7 +93,7 @@ class Rows {
  private:
   absl::StatusOr<std::span<const std::byte>> Look(size_t row, absl::string_view column, DType dtype) const;
   absl::StatusOr<size_t> FindCell(size_t row, absl::string_view column) const;
-  absl::StatusOr<Column> Gather(size_t column, Memory* memory) const;
+  absl::StatusOr<Column> Gather(size_t column, const BulkCopy& copy, Memory* memory) const;
 
   std::shared_ptr<const RowsData> data_;
 };

@@ -16,9 +16,9 @@ Block::Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Memory& m
 
 Block::~Block() { held_->fetch_sub(bytes(), std::memory_order_relaxed); }
 
-void Block::Write(uint32_t first_row, int64_t first_byte, const Column& column) {
+void Block::Write(uint32_t first_row, int64_t first_byte, const Column& column, const BulkCopy& copy) {
   const auto payload = column.PayloadBytes();
-  if (!payload.empty()) std::memcpy(memory_.mutable_data() + first_byte, payload.data(), payload.size());
+  copy(memory_.mutable_data() + first_byte, payload.data(), payload.size());
   if (shape_.kind == ColumnKind::kDense) return;
   const std::span<const int64_t> from = column.offsets();
   int64_t* const to = Offsets() + first_row;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "tdock/column.h"
+#include "tensor/bulk_copy.h"
 
 namespace tdock {
 
@@ -41,7 +42,7 @@ class Block {
   int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
 
   // Copies all rows of `column` to the rows from `first_row` on, with their values from `first_byte` on.
-  void Write(uint32_t first_row, int64_t first_byte, const Column& column);
+  void Write(uint32_t first_row, int64_t first_byte, const Column& column, const BulkCopy& copy);
   // Copies those rows of a block of the same kind and item, which ascend, to the first rows of this one.
   void WriteRows(const Block& from, std::span<const uint32_t> rows);
 

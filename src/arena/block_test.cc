@@ -10,6 +10,7 @@ namespace {
 
 class BlockTest : public testing::Test {
  protected:
+  const BulkCopy copy_{0};
   const BlockSource source_{.memory = std::make_shared<WarmMemory>()};
 };
 
@@ -22,10 +23,10 @@ TEST_F(BlockTest, HoldsRowsOfSeveralPutsOneBehindTheOther) {
   const std::shared_ptr<Block> made =
       source_.Make({.kind = ColumnKind::kBytes, .item_bytes = 1, .row_capacity = 8, .value_capacity_bytes = 64});
   Block& block = *made;
-  block.Write(0, 0, Column::FromStrings(std::vector<std::string>{"ab", ""}));
+  block.Write(0, 0, Column::FromStrings(std::vector<std::string>{"ab", ""}), copy_);
   // Two rows took three places.
   EXPECT_EQ(Block::RowPlaces(ColumnKind::kBytes, 2), 3);
-  block.Write(3, 2, Column::FromStrings(std::vector<std::string>{"c"}));
+  block.Write(3, 2, Column::FromStrings(std::vector<std::string>{"c"}), copy_);
   EXPECT_EQ(Text(block, 0), "ab");
   EXPECT_EQ(Text(block, 1), "");
   EXPECT_EQ(Text(block, 3), "c");
@@ -35,7 +36,7 @@ TEST_F(BlockTest, CopiesSlicesWhoseOffsetsDoNotStartAtZero) {
   const std::shared_ptr<Block> made =
       source_.Make({.kind = ColumnKind::kRagged, .item_bytes = 8, .row_capacity = 8, .value_capacity_bytes = 64});
   Block& block = *made;
-  block.Write(0, 8, *Column::FromRows<int64_t>({{1, 2}, {3}, {4, 5}}).Slice(1, 2));
+  block.Write(0, 8, *Column::FromRows<int64_t>({{1, 2}, {3}, {4, 5}}).Slice(1, 2), copy_);
   const auto bytes = block.Row(1);
   ASSERT_EQ(bytes.size(), 16u);
   EXPECT_EQ(reinterpret_cast<const int64_t*>(bytes.data())[1], 5);
@@ -45,8 +46,8 @@ TEST_F(BlockTest, CopiesSlicesWhoseOffsetsDoNotStartAtZero) {
 TEST_F(BlockTest, TakesOverChosenRowsOfAnotherBlock) {
   const BlockShape shape{.kind = ColumnKind::kBytes, .item_bytes = 1, .row_capacity = 8, .value_capacity_bytes = 64};
   const std::shared_ptr<Block> from = source_.Make(shape);
-  from->Write(0, 0, Column::FromStrings(std::vector<std::string>{"ab", "", "cde", "f"}));
-  from->Write(5, 6, Column::FromStrings(std::vector<std::string>{"", "gh"}));
+  from->Write(0, 0, Column::FromStrings(std::vector<std::string>{"ab", "", "cde", "f"}), copy_);
+  from->Write(5, 6, Column::FromStrings(std::vector<std::string>{"", "gh"}), copy_);
   const std::shared_ptr<Block> to = source_.Make(shape);
   to->WriteRows(*from, std::vector<uint32_t>{0, 1, 3, 5, 6});
   std::vector<std::string> texts;

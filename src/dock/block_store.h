@@ -123,6 +123,7 @@ class BlockStore {
   uint32_t AddEntry(std::shared_ptr<Block> block);
   void OpenFor(uint32_t column, const Placement& placement, int64_t used_rows, int64_t used_bytes);
   void Close(uint32_t id);
+  void DropCell(CellRef cell);
   bool IsSparse(const Entry& entry) const;
   // Frees an entry without cells, and lists a sparse one. Called when its cells or the puts under way have become
   // fewer.

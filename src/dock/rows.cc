@@ -1,13 +1,22 @@
 #include "tdock/rows.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "tensor/bulk_copy.h"
 
 namespace tdock {
+namespace {
+
+size_t BytesOf(std::span<const Cell> cells) {
+  size_t bytes = 0;
+  for (const Cell& cell : cells) bytes += cell.bytes.size();
+  return bytes;
+}
+
+}  // namespace
 
 Rows::Rows(RowsData data) {
   if (data.columns == nullptr) data.columns = std::make_shared<const std::vector<ColumnSpec>>();
@@ -57,7 +66,7 @@ absl::StatusOr<int64_t> Rows::WeightsVersion(size_t row, absl::string_view colum
   return cell(row, index).weights_version;
 }
 
-absl::StatusOr<Column> Rows::Gather(size_t column, Memory* memory) const {
+absl::StatusOr<Column> Rows::Gather(size_t column, const BulkCopy& copy, Memory* memory) const {
   if (memory == nullptr) memory = data_->memory.get();
   const auto allocate = [&](size_t bytes) {
     return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
@@ -65,16 +74,14 @@ absl::StatusOr<Column> Rows::Gather(size_t column, Memory* memory) const {
   const ColumnType& type = columns()[column].type;
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
   const std::span<const Cell> cells = std::span(data_->cells).subspan(column * size(), size());
-  size_t total = 0;
-  for (const Cell& cell : cells) total += cell.bytes.size();
-  Buffer values = allocate(total);
+  Buffer values = allocate(BytesOf(cells));
   std::byte* end = values.mutable_data();
   for (size_t i = 0; i < cells.size();) {
     // Cells that were put together lie one behind the other, and are copied as one.
     const std::byte* const first = cells[i].bytes.data();
     size_t run = cells[i].bytes.size();
     for (++i; i < cells.size() && cells[i].bytes.data() == first + run; ++i) run += cells[i].bytes.size();
-    if (run > 0) std::memcpy(end, first, run);
+    copy(end, first, run);
     end += run;
   }
   if (type.kind == ColumnKind::kDense) {
@@ -93,12 +100,15 @@ absl::StatusOr<Column> Rows::Gather(size_t column, Memory* memory) const {
 
 absl::StatusOr<Column> Rows::ToColumn(absl::string_view name, Memory* memory) const {
   TDOCK_ASSIGN_OR_RETURN(const size_t index, FindColumn(name));
-  return Gather(index, memory);
+  return Gather(index, BulkCopy(BytesOf(std::span(data_->cells).subspan(index * size(), size()))), memory);
 }
 
 absl::StatusOr<Batch> Rows::ToBatch(Memory* memory) const {
   Batch batch;
-  for (size_t i = 0; i < columns().size(); ++i) TDOCK_RETURN_IF_ERROR(batch.Add(columns()[i].name, Gather(i, memory)));
+  const BulkCopy copy(BytesOf(data_->cells));
+  for (size_t i = 0; i < columns().size(); ++i) {
+    TDOCK_RETURN_IF_ERROR(batch.Add(columns()[i].name, Gather(i, copy, memory)));
+  }
   return batch;
 }
 
