@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -18,8 +20,20 @@ struct Settings {
   std::string device = "cpu";  // for models
 };
 
+struct Detail {
+  std::string name;  // a key of the report, such as "p99"
+  double value = 0;
+};
+
+struct Figure {
+  Figure(double figure, std::vector<Detail> more = {}) : value(figure), details(std::move(more)) {}
+
+  double value;
+  std::vector<Detail> details;  // the same ones in every run
+};
+
 // One timed run. Returns its figure, in the benchmark's unit; what it sets up or puts back is outside of the timing.
-using TimedRun = std::function<absl::StatusOr<double>()>;
+using TimedRun = std::function<absl::StatusOr<Figure>()>;
 
 // A benchmark that is set up. The functions own what they need.
 struct Prepared {

@@ -7,7 +7,12 @@
 
 namespace tdock::bench {
 
-// Sizes of tables go up to a million rows, or to ten thousand where `quick` is set.
+// Sizes of tables go up to ten million rows, or to ten thousand where `quick` is set.
 std::vector<Benchmark> DockBenchmarks(bool quick);
+
+// Its parts: what bookkeeping costs, what bytes cost, and what threads that wait for each other cost.
+void AddTableBenchmarks(std::vector<Benchmark>& benchmarks, bool quick);
+void AddPayloadBenchmarks(std::vector<Benchmark>& benchmarks);
+void AddFlowBenchmarks(std::vector<Benchmark>& benchmarks);
 
 }  // namespace tdock::bench

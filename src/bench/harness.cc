@@ -24,10 +24,20 @@ std::string GroupNames(std::span<const Benchmark> benchmarks) {
   return absl::StrJoin(groups, ", ");
 }
 
-absl::StatusOr<double> Run(const TimedRun& run) {
-  TDOCK_ASSIGN_OR_RETURN(const double figure, run());
-  if (std::isfinite(figure) && figure > 0) return figure;
-  return absl::InternalError(absl::StrCat("a run gave the figure ", figure));
+absl::StatusOr<Figure> Run(const TimedRun& run) {
+  TDOCK_ASSIGN_OR_RETURN(Figure figure, run());
+  if (std::isfinite(figure.value) && figure.value > 0) return figure;
+  return absl::InternalError(absl::StrCat("a run gave the figure ", figure.value));
+}
+
+std::vector<Detail> MedianDetails(std::span<const std::vector<Detail>> runs) {
+  std::vector<Detail> medians = runs.front();
+  for (size_t i = 0; i < medians.size(); ++i) {
+    std::vector<double> values;
+    for (const std::vector<Detail>& run : runs) values.push_back(run[i].value);
+    medians[i].value = Median(std::move(values));
+  }
+  return medians;
 }
 
 absl::StatusOr<Result> MeasureUnnamed(const Benchmark& benchmark, const Settings& settings, const Watcher& watcher) {
@@ -42,16 +52,19 @@ absl::StatusOr<Result> MeasureUnnamed(const Benchmark& benchmark, const Settings
   result.unit = benchmark.unit;
   result.of = benchmark.of;
   std::vector<double> ratios;
+  std::vector<std::vector<Detail>> details;
   for (int run = 1; run <= settings.runs; ++run) {
     watcher(benchmark, run);
-    TDOCK_ASSIGN_OR_RETURN(const double ours, Run(prepared.run));
-    result.runs.push_back(ours);
+    TDOCK_ASSIGN_OR_RETURN(Figure ours, Run(prepared.run));
+    result.runs.push_back(ours.value);
+    details.push_back(std::move(ours.details));
     if (!prepared.reference) continue;
-    TDOCK_ASSIGN_OR_RETURN(const double reference, Run(prepared.reference));
-    result.reference_runs.push_back(reference);
-    ratios.push_back(benchmark.better == Better::kHigher ? ours / reference : reference / ours);
+    TDOCK_ASSIGN_OR_RETURN(const Figure reference, Run(prepared.reference));
+    result.reference_runs.push_back(reference.value);
+    ratios.push_back(benchmark.better == Better::kHigher ? ours.value / reference.value : reference.value / ours.value);
   }
   result.median = Median(result.runs);
+  result.details = MedianDetails(details);
   if (!ratios.empty()) result.ratio = Median(ratios);
   return result;
 }

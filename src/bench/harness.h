@@ -23,6 +23,8 @@ struct Result {
   std::optional<double> ratio;
   std::string of;
   std::vector<double> reference_runs;
+  // The median of each detail.
+  std::vector<Detail> details;
 };
 
 // `values` must not be empty.

@@ -26,8 +26,8 @@ std::string Field(Env& env, const std::string& path, absl::string_view key) {
   return "";
 }
 
-int64_t MemoryBytes(Env& env) {
-  const std::string field = Field(env, "/proc/meminfo", "MemTotal");
+int64_t KilobytesField(Env& env, const std::string& path, absl::string_view key) {
+  const std::string field = Field(env, path, key);
   int64_t kibibytes = 0;
   return absl::SimpleAtoi(absl::StripSuffix(field, " kB"), &kibibytes) ? kibibytes * 1024 : 0;
 }
@@ -46,7 +46,7 @@ Machine DescribeMachine(Env& env, Clock& clock) {
   Machine machine;
   machine.cpu = Field(env, "/proc/cpuinfo", "model name");
   machine.cores = static_cast<int>(std::thread::hardware_concurrency());
-  machine.memory_bytes = MemoryBytes(env);
+  machine.memory_bytes = KilobytesField(env, "/proc/meminfo", "MemTotal");
   if (utsname names = {}; ::uname(&names) == 0) {
     machine.kernel = absl::StrCat(names.sysname, " ", names.release);
     if (machine.cpu.empty()) machine.cpu = names.machine;
@@ -57,5 +57,7 @@ Machine DescribeMachine(Env& env, Clock& clock) {
   machine.time = absl::FormatTime(absl::RFC3339_sec, clock.Now(), absl::UTCTimeZone());
   return machine;
 }
+
+int64_t ResidentBytes(Env& env) { return KilobytesField(env, "/proc/self/status", "VmRSS"); }
 
 }  // namespace tdock::bench

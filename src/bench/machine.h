@@ -25,4 +25,7 @@ struct Machine {
 // All but `libtorch`, as it is now.
 Machine DescribeMachine(Env& env, Clock& clock);
 
+// The memory of this process that is in use now; 0 where the system does not tell.
+int64_t ResidentBytes(Env& env);
+
 }  // namespace tdock::bench

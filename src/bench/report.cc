@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
@@ -10,7 +11,7 @@ namespace tdock::bench {
 namespace {
 
 // Three digits or more: 0.0123, 1.23, 12.3, 1,234,567.
-std::string Figure(double value) {
+std::string Digits(double value) {
   if (value < 1000) {
     const int whole_digits = value >= 1 ? static_cast<int>(std::log10(value)) + 1 : 0;
     return absl::StrFormat("%.*f", std::max(value < 0.1 ? 4 : 3 - whole_digits, 0), value);
@@ -36,7 +37,11 @@ std::string TableRow(const Result& result, size_t name_width) {
   const auto [lowest, highest] = std::minmax_element(result.runs.begin(), result.runs.end());
   const std::string spread = absl::StrFormat("%.0f%%", (*highest - *lowest) / result.median * 100);
   const std::string ratio = result.ratio ? absl::StrFormat("%.3f", *result.ratio) : "";
-  return Line(result.name, name_width, Figure(result.median), result.unit, spread, ratio, result.of);
+  std::string last = result.of;
+  for (const Detail& detail : result.details) {
+    absl::StrAppend(&last, last.empty() ? "" : ", ", detail.name, " ", Digits(detail.value));
+  }
+  return Line(result.name, name_width, Digits(result.median), result.unit, spread, ratio, last);
 }
 
 std::string ReportJson(const Machine& machine, const Settings& settings, std::span<const Result> results) {
@@ -61,6 +66,7 @@ std::string ReportJson(const Machine& machine, const Settings& settings, std::sp
       entry["of"] = result.of;
       entry["reference_runs"] = result.reference_runs;
     }
+    for (const Detail& detail : result.details) entry[detail.name] = detail.value;
     report["results"].push_back(std::move(entry));
   }
   return report.dump(2) + "\n";

@@ -15,7 +15,7 @@ std::string TableHead(size_t name_width);
 std::string TableRow(const Result& result, size_t name_width);
 
 // {"machine": {…}, "settings": {…}, "results": [{"name", "unit", "median", "runs", and where there is a reference
-// "ratio", "of", "reference_runs"}, …]}
+// "ratio", "of", "reference_runs", and its details by their names}, …]}
 std::string ReportJson(const Machine& machine, const Settings& settings, std::span<const Result> results);
 
 }  // namespace tdock::bench

@@ -88,6 +88,18 @@ TEST_F(SuiteTest, WritesMachineSettingsAndResultsAsJson) {
   EXPECT_FALSE(lonely.contains("of"));
 }
 
+TEST_F(SuiteTest, ReportsTheMedianOfEveryDetail) {
+  const auto run = [calls = 0]() mutable -> absl::StatusOr<Figure> {
+    ++calls;
+    return Figure(1, {{"p99", static_cast<double>(calls * calls)}});
+  };
+  benchmarks_ = {{.name = "dock/wake", .unit = "ms", .prepare = [&](const Settings&) { return Prepared{.run = run}; }}};
+  const std::string path = folder_ + "/figures.json";
+  ASSERT_TRUE(Run({.names = {}, .filter = "", .json_path = path}).ok());
+  EXPECT_EQ(Json::parse(*Env::Real().ReadFile(path))["results"][0]["p99"], 9);
+  EXPECT_THAT(out_.str(), HasSubstr("p99 9.00"));
+}
+
 TEST_F(SuiteTest, ListsNamesAndUnitsWithoutRunningAnything) {
   ASSERT_TRUE(Run({.names = {}, .filter = "", .json_path = "", .list = true}).ok());
   EXPECT_EQ(out_.str(), "dock/steady      ms\ngenerate/lonely  ms\n");
@@ -131,6 +143,12 @@ TEST(TableRow, ShowsThreeDigitsAndTheSpreadInPercentOfTheMedian) {
   EXPECT_THAT(row(90, 98.76, 110), StartsWith("a          98.8  us"));
   EXPECT_THAT(row(900, 987.6, 1100), StartsWith("a           988  us"));
   EXPECT_THAT(row(1e6, 1234567, 2e6), StartsWith("a     1,234,567  us"));
+}
+
+TEST(ResidentBytes, CountsWhatIsTouched) {
+  const int64_t before = ResidentBytes(Env::Real());
+  const std::vector<char> touched(64 << 20, 'x');
+  EXPECT_GE(ResidentBytes(Env::Real()), before + (60 << 20));
 }
 
 TEST(DescribeMachine, TellsWhatTheSystemSays) {

@@ -32,7 +32,10 @@ class Bench(unittest.TestCase):
         self.assertEqual(len(machine["load_average"]), 3)
 
         names = [entry["name"] for entry in report["results"]]
-        for name in ("dock/put16", "dock/take32/rows=1000", "dock/status/rows=1000"):
+        for name in ("dock/put1", "dock/put16", "dock/put_dense", "dock/read_views", "dock/read_batch", "dock/put_mixed",
+                     "dock/read_mixed", "dock/sweep_put/columns=1", "dock/sweep_get/columns=32", "dock/pipeline",
+                     "dock/wake", "dock/row_overhead", "dock/take32/rows=1000", "dock/take32_uniform/rows=10000",
+                     "dock/status/rows=1000", "dock/growth/clear/rows=10000"):
             self.assertIn(name, names)
         self.assertEqual(len(set(names)), len(names))
         for entry in report["results"]:
@@ -46,6 +49,11 @@ class Bench(unittest.TestCase):
         put16 = report["results"][names.index("dock/put16")]
         self.assertEqual((put16["unit"], put16["of"]), ("rows/s", "memcpy"))
         self.assertGreater(put16["ratio"], 0)
+        wake = report["results"][names.index("dock/wake")]
+        self.assertEqual(wake["median"], wake["p50"])
+        self.assertGreaterEqual(wake["p99"], wake["p50"])
+        wide = report["results"][names.index("dock/sweep_put/columns=32")]
+        self.assertEqual(wide["of"], "columns=1")
 
     def test_models_are_measured(self):
         result = run("generate/arithmetic", "train_step/arithmetic", "--quick", "--runs", "1", "--json", str(self.file))
@@ -56,7 +64,7 @@ class Bench(unittest.TestCase):
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
         self.assertEqual({name.split("/")[0] for name in names}, {"dock", "generate", "train_step"})
-        self.assertIn("dock/take32/rows=1000000", names)
+        self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
         for arguments, message in [

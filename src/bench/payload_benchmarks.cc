@@ -1,0 +1,267 @@
+// What bytes cost: few large rows, beside memcpy.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "arena/warm_memory.h"
+#include "base/rng.h"
+#include "bench/dock_benchmarks.h"
+#include "dock/partition.h"
+
+namespace tdock::bench {
+namespace {
+
+constexpr char kPartition[] = "bench";
+constexpr size_t kConsumers = 5;
+constexpr double kGigabyte = 1e9;
+
+// Warm memory that remembers where it is. Not thread-safe.
+class Arena final : public Memory {
+ public:
+  Buffer Allocate(size_t size_bytes) override {
+    Buffer buffer = warm_.Allocate(size_bytes);
+    ranges_.push_back(buffer.bytes());
+    return buffer;
+  }
+  bool Holds(std::span<const std::byte> bytes) const {
+    return std::any_of(ranges_.begin(), ranges_.end(), [&](std::span<const std::byte> range) {
+      return bytes.data() >= range.data() && bytes.data() + bytes.size() <= range.data() + range.size();
+    });
+  }
+  void Forget() { ranges_.clear(); }
+
+ private:
+  WarmMemory warm_;
+  std::vector<std::span<const std::byte>> ranges_;
+};
+
+// A partition, and the columns that a producer puts in it, all at once.
+class LargeRows {
+ public:
+  static absl::StatusOr<std::shared_ptr<LargeRows>> Create(Clock& clock, std::vector<Column> columns) {
+    std::shared_ptr<LargeRows> rows(new LargeRows(clock, std::move(columns)));
+    // Together they read all columns.
+    const size_t count = rows->names_.size();
+    for (size_t c = 0; c < std::min(kConsumers, count); ++c) {
+      ConsumerOptions consumer{.name = absl::StrCat("consumer", c)};
+      for (size_t read = c; read < count; read += kConsumers) consumer.reads.push_back(rows->names_[read]);
+      TDOCK_RETURN_IF_ERROR(rows->partition_->RegisterConsumer(consumer));
+    }
+    return rows;
+  }
+
+  int64_t bytes() const { return bytes_; }
+  int64_t cells() const { return static_cast<int64_t>(columns_.size()) * columns_.front().rows(); }
+
+  // Builds a batch around the columns, and puts it.
+  absl::Status Put() {
+    PutRequest request{.partition = kPartition};
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      TDOCK_RETURN_IF_ERROR(request.batch.Add(names_[c], columns_[c]));
+    }
+    TDOCK_ASSIGN_OR_RETURN(PutResult result, partition_->Put(request));
+    rows_ = std::move(result.rows);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Rows> Read() { return partition_->Fetch({.partition = kPartition, .rows = rows_, .columns = names_}); }
+  absl::Status Clear() {
+    arena_->Forget();
+    return partition_->Clear({.partition = kPartition, .everything = true}).status();
+  }
+  const Arena& arena() const { return *arena_; }
+
+  // Copies the same bytes, a column at a time, and nothing else.
+  void Copy(std::byte* to) const {
+    for (const Column& column : columns_) {
+      const auto bytes = column.PayloadBytes();
+      std::memcpy(to, bytes.data(), bytes.size());
+      to += bytes.size();
+    }
+  }
+
+ private:
+  LargeRows(Clock& clock, std::vector<Column> columns) : columns_(std::move(columns)) {
+    PartitionOptions options{.name = kPartition};
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      names_.push_back(absl::StrCat("column", c));
+      options.columns.push_back({names_.back(), columns_[c].type()});
+      bytes_ += columns_[c].payload_bytes();
+    }
+    partition_ = std::make_unique<Partition>(std::move(options), clock, arena_);
+  }
+
+  const std::vector<Column> columns_;
+  std::vector<std::string> names_;
+  int64_t bytes_ = 0;
+  const std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
+  std::unique_ptr<Partition> partition_;
+  std::vector<RowId> rows_;  // of the last put
+};
+
+// ---- The columns of a producer.
+
+absl::StatusOr<Column> Dense(Memory& memory, int64_t rows, int64_t floats) {
+  Buffer values = memory.Allocate(static_cast<size_t>(rows * floats) * sizeof(float));
+  std::memset(values.mutable_data(), 1, values.size());
+  return Column::MakeDense(DType::kF32, {floats}, rows, std::move(values));
+}
+
+// Rows of any length up to twice `mean_items`.
+absl::StatusOr<Column> Varying(Memory& memory, bool ragged, int64_t rows, int64_t mean_items, uint64_t seed) {
+  Rng rng(seed);
+  Buffer offsets = memory.Allocate(static_cast<size_t>(rows + 1) * sizeof(int64_t));
+  int64_t* const offset = reinterpret_cast<int64_t*>(offsets.mutable_data());
+  offset[0] = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    offset[row + 1] = offset[row] + static_cast<int64_t>(rng.Below(static_cast<uint64_t>(2 * mean_items + 1)));
+  }
+  Buffer values = memory.Allocate(static_cast<size_t>(offset[rows]) * (ragged ? sizeof(float) : 1));
+  std::memset(values.mutable_data(), 1, values.size());
+  if (ragged) return Column::MakeRagged(DType::kF32, {}, std::move(values), std::move(offsets));
+  return Column::MakeBytes(std::move(values), std::move(offsets));
+}
+
+absl::StatusOr<std::shared_ptr<LargeRows>> DenseRows(const Settings& settings) {
+  WarmMemory memory;
+  std::vector<Column> columns;
+  for (int c = 0; c < 9; ++c) {
+    TDOCK_ASSIGN_OR_RETURN(Column column, Dense(memory, settings.quick ? 64 : 1024, 8192));
+    columns.push_back(std::move(column));
+  }
+  return LargeRows::Create(settings.clock, std::move(columns));
+}
+
+// As many bytes as DenseRows, a third of them in ragged columns and a third in strings.
+absl::StatusOr<std::shared_ptr<LargeRows>> MixedRows(const Settings& settings) {
+  WarmMemory memory;
+  std::vector<Column> columns;
+  const int64_t rows = settings.quick ? 64 : 1024, floats = 8192;
+  for (uint64_t c = 0; c < 9; ++c) {
+    const bool dense = c % 3 == 0, ragged = c % 3 == 1;
+    TDOCK_ASSIGN_OR_RETURN(Column column, dense    ? Dense(memory, rows, floats)
+                                          : ragged ? Varying(memory, ragged, rows, floats, c)
+                                                   : Varying(memory, ragged, rows, floats * sizeof(float), c));
+    columns.push_back(std::move(column));
+  }
+  return LargeRows::Create(settings.clock, std::move(columns));
+}
+
+// 256 MiB in 256 rows.
+absl::StatusOr<std::shared_ptr<LargeRows>> WideRows(const Settings& settings, int64_t columns) {
+  WarmMemory memory;
+  std::vector<Column> made;
+  for (int64_t c = 0; c < columns; ++c) {
+    TDOCK_ASSIGN_OR_RETURN(Column column, Dense(memory, settings.quick ? 16 : 256, (int64_t{1} << 18) / columns));
+    made.push_back(std::move(column));
+  }
+  return LargeRows::Create(settings.clock, std::move(made));
+}
+
+// ---- Timed runs. The bytes that they free are warm for the next run.
+
+TimedRun TimePut(std::shared_ptr<LargeRows> rows, Clock& clock) {
+  return [rows = std::move(rows), &clock]() -> absl::StatusOr<Figure> {
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] { return rows->Put(); }));
+    TDOCK_RETURN_IF_ERROR(rows->Clear());
+    return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
+  };
+}
+
+absl::StatusOr<TimedRun> TimeRead(std::shared_ptr<LargeRows> rows, Clock& clock) {
+  TDOCK_RETURN_IF_ERROR(rows->Put());
+  return [rows = std::move(rows), &clock]() -> absl::StatusOr<Figure> {
+    Batch batch;
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
+                             TDOCK_ASSIGN_OR_RETURN(const Rows views, rows->Read());
+                             TDOCK_ASSIGN_OR_RETURN(batch, views.ToBatch());
+                             return absl::OkStatus();
+                           }));
+    return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
+  };
+}
+
+TimedRun TimeCopy(std::shared_ptr<LargeRows> rows, Clock& clock) {
+  const auto to = std::make_shared<Buffer>(WarmMemory().Allocate(static_cast<size_t>(rows->bytes())));
+  return [rows = std::move(rows), to, &clock]() -> absl::StatusOr<Figure> {
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] {
+                             rows->Copy(to->mutable_data());
+                             return absl::OkStatus();
+                           }));
+    return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
+  };
+}
+
+using MakeRows = std::function<absl::StatusOr<std::shared_ptr<LargeRows>>(const Settings&)>;
+
+absl::StatusOr<Prepared> PreparePut(const Settings& settings, const MakeRows& make) {
+  TDOCK_ASSIGN_OR_RETURN(const auto rows, make(settings));
+  return Prepared{.run = TimePut(rows, settings.clock), .reference = TimeCopy(rows, settings.clock)};
+}
+
+absl::StatusOr<Prepared> PrepareRead(const Settings& settings, const MakeRows& make) {
+  TDOCK_ASSIGN_OR_RETURN(const auto rows, make(settings));
+  TDOCK_ASSIGN_OR_RETURN(TimedRun run, TimeRead(rows, settings.clock));
+  return Prepared{.run = std::move(run), .reference = TimeCopy(rows, settings.clock)};
+}
+
+absl::StatusOr<Prepared> PrepareReadViews(const Settings& settings) {
+  TDOCK_ASSIGN_OR_RETURN(const auto rows, DenseRows(settings));
+  TDOCK_RETURN_IF_ERROR(rows->Put());
+  return Prepared{.run = [rows, &clock = settings.clock]() -> absl::StatusOr<Figure> {
+    Rows views;
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
+                             TDOCK_ASSIGN_OR_RETURN(views, rows->Read());
+                             return absl::OkStatus();
+                           }));
+    for (size_t column = 0; column < views.columns().size(); ++column) {
+      for (size_t row = 0; row < views.size(); ++row) {
+        if (!rows->arena().Holds(views.cell(row, column).bytes)) return absl::InternalError("a cell is not a view");
+      }
+    }
+    return seconds / static_cast<double>(rows->cells()) * 1e9;
+  }};
+}
+
+absl::StatusOr<Prepared> PrepareSweep(const Settings& settings, int64_t columns, bool put) {
+  const auto time = [&](int64_t of_columns) -> absl::StatusOr<TimedRun> {
+    TDOCK_ASSIGN_OR_RETURN(const auto rows, WideRows(settings, of_columns));
+    if (put) return TimePut(rows, settings.clock);
+    return TimeRead(rows, settings.clock);
+  };
+  Prepared prepared;
+  TDOCK_ASSIGN_OR_RETURN(prepared.run, time(columns));
+  if (columns > 1) {
+    TDOCK_ASSIGN_OR_RETURN(prepared.reference, time(1));
+  }
+  return prepared;
+}
+
+}  // namespace
+
+void AddPayloadBenchmarks(std::vector<Benchmark>& benchmarks) {
+  const auto add = [&](std::string name, const auto& prepare, const MakeRows& make) {
+    benchmarks.push_back({.name = std::move(name),
+                          .unit = "GB/s",
+                          .better = Better::kHigher,
+                          .of = "memcpy",
+                          .prepare = [=](const Settings& settings) { return prepare(settings, make); }});
+  };
+  add("dock/put_dense", PreparePut, DenseRows);
+  benchmarks.push_back({.name = "dock/read_views", .unit = "ns/cell", .prepare = PrepareReadViews});
+  add("dock/read_batch", PrepareRead, DenseRows);
+  add("dock/put_mixed", PreparePut, MixedRows);
+  add("dock/read_mixed", PrepareRead, MixedRows);
+  for (const bool put : {true, false}) {
+    for (const int64_t columns : {1, 8, 32}) {
+      benchmarks.push_back({.name = absl::StrCat(put ? "dock/sweep_put" : "dock/sweep_get", "/columns=", columns),
+                            .unit = "GB/s",
+                            .better = Better::kHigher,
+                            .of = columns > 1 ? "columns=1" : "",
+                            .prepare = [=](const Settings& settings) { return PrepareSweep(settings, columns, put); }});
+    }
+  }
+}
+
+}  // namespace tdock::bench
