@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -57,8 +58,10 @@ WarmMemory::Chunk WarmMemory::Map(size_t size) {
 
 WarmMemory::Chunk WarmMemory::List::Find(size_t size) {
   MutexLock lock(mu_);
-  const auto it = chunks_.lower_bound(size);
-  if (it == chunks_.end() || it->first > size + size / 8) return {};
+  const auto fitting = chunks_.lower_bound(size);
+  if (fitting == chunks_.end() || fitting->first > size + size / 8) return {};
+  // The one that was freed last: what is too much then grows old.
+  const auto it = std::prev(chunks_.upper_bound(fitting->first));
   const Chunk chunk = {it->second.data, it->first};
   bytes_ -= chunk.size;
   chunks_.erase(it);

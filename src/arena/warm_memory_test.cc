@@ -1,7 +1,10 @@
 #include "arena/warm_memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstring>
+#include <fstream>
 #include <vector>
 
 namespace tdock {
@@ -11,6 +14,12 @@ constexpr size_t kMegabyte = size_t{1} << 20;
 
 void AwaitWarmBytes(const WarmMemory& memory, size_t bytes) {
   while (memory.warm_bytes() != bytes) std::this_thread::yield();
+}
+
+size_t ResidentBytes() {
+  size_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 TEST(WarmMemory, HandsOutWhatWasFreed) {
@@ -58,6 +67,35 @@ TEST(WarmMemory, GivesBackToTheSystemWhatNobodyUsedForAWhile) {
   late = memory.Allocate(kMegabyte);
   late = Buffer();
   EXPECT_EQ(memory.warm_bytes(), kMegabyte);
+}
+
+TEST(WarmMemory, GivesBackWhatIsTooMuchWhileTheRestIsUsed) {
+  FakeClock clock;
+  WarmMemory memory({.keep = absl::Seconds(4), .clock = clock});
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 3; ++i) buffers.push_back(memory.Allocate(kMegabyte));
+  buffers.clear();
+  for (int second = 0; second < 3; ++second) {
+    clock.Advance(absl::Seconds(1));
+    const Buffer used = memory.Allocate(kMegabyte);
+  }
+  EXPECT_EQ(memory.warm_bytes(), 3 * kMegabyte);
+  clock.Advance(absl::Seconds(1));
+  AwaitWarmBytes(memory, kMegabyte);
+}
+
+TEST(WarmMemory, TheSystemHasItBackWithinFiveSecondsThoughNobodyCalls) {
+  FakeClock clock;
+  WarmMemory memory({.clock = clock});
+  {
+    Buffer buffer = memory.Allocate(64 * kMegabyte);
+    std::memset(buffer.mutable_data(), 1, buffer.size());
+  }
+  const size_t before = ResidentBytes();
+  EXPECT_EQ(memory.warm_bytes(), 64 * kMegabyte);
+  clock.Advance(absl::Seconds(5));
+  while (ResidentBytes() > before - 60 * kMegabyte) std::this_thread::yield();
+  EXPECT_EQ(memory.warm_bytes(), 0u);
 }
 
 TEST(WarmMemory, KeepsNoMoreThanItsLimit) {
