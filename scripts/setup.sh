@@ -39,8 +39,8 @@ is_current() { [ -f "$1/.requirements" ] && cmp -s "$1/.requirements" "$2"; }
 make_environment() {
   local folder=$1 requirements=$2 borrow=${3:-}
   is_current "$folder" "$requirements" && return
-  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then install_packages python3-venv; fi
-  [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
+  # An environment without pip is what an interrupted call leaves behind.
+  "$folder/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$folder"
   if [ -n "$borrow" ]; then
     # The second environment sees the first one's torch, instead of holding a second gigabyte of it.
     (cd "$borrow"/lib/python3*/site-packages && pwd) > "$(echo "$folder"/lib/python3*/site-packages)/borrowed.pth"
@@ -62,9 +62,12 @@ for candidate in python3.11 python3; do
   fi
 done
 if [ -z "$python" ]; then
-  install_packages python3 python3-venv
   python=python3
+  build_packages+=(python3)
 fi
+
+# Asked for together with the others, so that one printed command installs everything.
+"$python" -c 'import ensurepip, venv' 2>/dev/null || build_packages+=(python3-venv)
 
 case $what in
   build)
@@ -72,7 +75,7 @@ case $what in
     make_environment .venv requirements/torch.txt
     ;;
   oracle)
-    "$0" build
+    scripts/setup.sh build
     make_environment .venv-oracle requirements/oracle.txt .venv
     ;;
   lint) install_packages "${build_packages[@]}" "${lint_packages[@]}" ;;
