@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 
 namespace tdock {
 namespace {
@@ -151,25 +152,56 @@ bool IdSet::Contains(uint64_t id) const {
   return static_cast<const Leaf*>(node)->words[id / 64 % kLeafWords] >> (id % 64) & 1;
 }
 
-uint64_t IdSet::Select(int64_t rank) const {
-  const void* node = root_;
-  uint64_t id = 0;
-  for (int height = height_; height > 0; --height) {
-    const Inner* const inner = static_cast<const Inner*>(node);
-    uint32_t left = inner->occupied;
-    size_t child = static_cast<size_t>(std::countr_zero(left));
-    while (rank >= inner->counts[child]) {
-      rank -= inner->counts[child];
-      left &= left - 1;
-      child = static_cast<size_t>(std::countr_zero(left));
-    }
-    id = id << kFanBits | child;
-    node = inner->children[child];
+void IdSet::StepDown(Search& search) {
+  const Inner* const inner = static_cast<const Inner*>(search.node);
+  uint32_t left = inner->occupied;
+  size_t child = static_cast<size_t>(std::countr_zero(left));
+  while (search.rank >= inner->counts[child]) {
+    search.rank -= inner->counts[child];
+    left &= left - 1;
+    child = static_cast<size_t>(std::countr_zero(left));
   }
-  const Leaf* const leaf = static_cast<const Leaf*>(node);
-  size_t word = 0;
-  while (rank >= std::popcount(leaf->words[word])) rank -= std::popcount(leaf->words[word++]);
-  return id << kLeafBits | word * 64 | static_cast<uint64_t>(SelectBit(leaf->words[word], rank));
+  search.id = search.id << kFanBits | child;
+  search.node = inner->children[child];
+}
+
+uint64_t IdSet::SelectInLeaf(const Search& search) {
+  const Leaf* const leaf = static_cast<const Leaf*>(search.node);
+  int64_t rank = search.rank;
+  for (size_t word = 0;; ++word) {
+    const int here = std::popcount(leaf->words[word]);
+    if (rank < here) {
+      return search.id << kLeafBits | word * 64 | static_cast<uint64_t>(SelectBit(leaf->words[word], rank));
+    }
+    rank -= here;
+  }
+}
+
+uint64_t IdSet::Select(int64_t rank) const {
+  Search search{.node = root_, .rank = rank};
+  for (int height = height_; height > 0; --height) StepDown(search);
+  return SelectInLeaf(search);
+}
+
+void IdSet::Select(std::span<const int64_t> ranks, std::vector<uint64_t>& ids) const {
+  // All searches of a round take one step down before any takes the next, so that their misses overlap.
+  constexpr size_t kRound = 32;
+  constexpr size_t kLine = 64;
+  std::array<Search, kRound> searches;
+  for (; !ranks.empty(); ranks = ranks.subspan(std::min(kRound, ranks.size()))) {
+    const std::span<Search> round(searches.data(), std::min(kRound, ranks.size()));
+    for (size_t i = 0; i < round.size(); ++i) round[i] = {.node = root_, .rank = ranks[i]};
+    for (int height = height_; height > 0; --height) {
+      const size_t next_bytes = height == 1 ? sizeof(Leaf) : offsetof(Inner, children);
+      for (Search& search : round) {
+        StepDown(search);
+        for (size_t at = 0; at < next_bytes; at += kLine) {
+          __builtin_prefetch(static_cast<const char*>(search.node) + at);
+        }
+      }
+    }
+    for (const Search& search : round) ids.push_back(SelectInLeaf(search));
+  }
 }
 
 void IdSet::First(int64_t count, std::vector<uint64_t>& ids) const {

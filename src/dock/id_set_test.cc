@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <iterator>
+#include <numeric>
 #include <set>
 
 #include "base/rng.h"
@@ -61,6 +62,11 @@ TEST(IdSet, BehavesAsASortedSet) {
         ASSERT_EQ(set.Select(static_cast<int64_t>(rank)), *std::next(twin.begin(), static_cast<ptrdiff_t>(rank)));
       }
       if (step % 500 == 0) {
+        std::vector<int64_t> ranks(twin.size());
+        std::iota(ranks.rbegin(), ranks.rend(), 0);
+        std::vector<uint64_t> selected;
+        set.Select(ranks, selected);
+        ASSERT_EQ(selected, std::vector<uint64_t>(twin.rbegin(), twin.rend()));
         ASSERT_EQ(All(set), std::vector<uint64_t>(twin.begin(), twin.end()));
       }
     }
