@@ -21,6 +21,7 @@ PUBLIC = {  # header of include/tdock -> its module
     "options.h": "dock",
     "requests.h": "dock",
     "rows.h": "dock",
+    "sampler.h": "dock",
 }
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/")
 # A library that only one module may know, so that it can be replaced there.

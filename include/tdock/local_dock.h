@@ -1,9 +1,12 @@
 // A dock inside this process.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "tdock/dock.h"
+#include "tdock/sampler.h"
 
 namespace tdock {
 
@@ -12,6 +15,8 @@ class Clock;
 struct LocalDockOptions {
   // Judges deadlines and leases; null: Clock::Real(). Must outlive the dock.
   Clock* clock = nullptr;
+  // By the names that consumers give.
+  std::map<std::string, std::shared_ptr<OwnSampler>> samplers = {};
 };
 
 // Views outlive it; no call may be running when it is destroyed.

@@ -34,6 +34,9 @@ enum class Sampler : uint8_t {
   kFirstCome = 0,  // in the order of the row ids; a group stands where its first row does
   kUniform = 1,    // uniform without replacement: depends on the seed, the takes before, and what is ready, not on when
                    // it became ready
+  kLengthBalanced = 2,  // splits the oldest 8 · max that are ready into sets of equal size and nearly equal length, and
+                        // hands out the one that has the oldest
+  kOwn = 3,  // by an OwnSampler that the dock was given (sampler.h)
 };
 
 struct ConsumerOptions {
@@ -45,6 +48,13 @@ struct ConsumerOptions {
   Unit unit = Unit::kRow;
   Sampler sampler = Sampler::kFirstCome;
   uint64_t seed = 0;
+  // The column of `reads` whose lengths a sampler balances or sees; needed for kLengthBalanced.
+  std::string length_column = {};
+  // The name of the sampler, for kOwn.
+  std::string own_sampler = {};
+  // Shares rows and groups out to so many ranks, in turn: a row by its id, a group by the order in which groups began.
+  // A take names its rank, and several loaders of one rank share what is the rank's.
+  int32_t ranks = 1;
   // How long it may hold what it takes. May be infinite.
   absl::Duration lease_duration = absl::Minutes(10);
   // A row whose lease has expired so often is quarantined: it is not handed out any more until it is requeued.

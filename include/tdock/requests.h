@@ -53,6 +53,8 @@ struct TakeRequest {
   // Rows, or groups for a consumer of groups. 1 ≤ min ≤ max.
   int64_t min = 1;
   int64_t max = 1;
+  // Below the consumer's `ranks`.
+  int32_t rank = 0;
   // In the past: answer at once.
   absl::Time deadline = absl::InfinitePast();
   // Ends the wait with Cancelled.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "dock/conformance.h"
 
@@ -105,6 +106,68 @@ TEST_P(DockConformance, UniformTakesAreUniform) {
     for (RowId row : Ids(Take(name, 2))) ++first[row];
   }
   for (RowId row : rows) EXPECT_NEAR(first[row], 200, 60) << row;
+}
+
+TEST_P(DockConformance, LoadersOfOneRankShareItsRowsAndNeverRepeat) {
+  Create();
+  Register({.name = "x", .reads = {"a"}, .ranks = 2});
+  const std::vector<RowId> rows = PutFloats({{"a", {0, 1, 2, 3, 4, 5, 6, 7}}});
+  const auto take = [&](int32_t rank, int64_t count) {
+    return dock_->Take({.partition = kPartition, .consumer = "x", .min = count, .max = count, .rank = rank});
+  };
+  EXPECT_EQ(Ids(*take(1, 1)), std::vector<RowId>{rows[1]});
+  EXPECT_EQ(Ids(*take(0, 3)), (std::vector<RowId>{rows[0], rows[2], rows[4]}));
+  // Another loader of rank 1.
+  EXPECT_EQ(Ids(*take(1, 2)), (std::vector<RowId>{rows[3], rows[5]}));
+  EXPECT_EQ(StatusOf("x").takeable, 2);
+  EXPECT_EQ(take(0, 2).status().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(take(2, 1).status(), Fails(Code::kInvalidArgument, {"'x' has 2 ranks", "rank 2"}));
+  EXPECT_EQ(take(-1, 1).status().code(), Code::kInvalidArgument);
+  // Sealed, each rank ends by itself.
+  ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
+  for (LeaseId lease = 1; lease <= 3; ++lease) ASSERT_EQ(Complete(lease), absl::OkStatus());
+  const absl::StatusOr<Taken> last = take(0, 5);
+  ASSERT_EQ(last.status(), absl::OkStatus());
+  EXPECT_EQ(Ids(*last), std::vector<RowId>{rows[6]});
+  ASSERT_EQ(Complete(last->lease), absl::OkStatus());
+  EXPECT_THAT(take(0, 1).status(), Fails(Code::kOutOfRange, {"rank 0"}));
+  EXPECT_EQ(Ids(*take(1, 1)), std::vector<RowId>{rows[7]});
+}
+
+TEST_P(DockConformance, RanksShareGroupsOutInTheOrderInWhichTheyBegan) {
+  Create({.group_size = 2});
+  Register({.name = "x", .reads = {"a"}, .unit = Unit::kGroup, .ranks = 2});
+  PutRequest put = Floats({{"a", {0, 1, 2, 3, 4, 5}}});
+  put.groups = {70, 50, 70, 50, 60, 60};
+  const std::vector<RowId> rows = PutNew(put);
+  const auto take = [&](int32_t rank) {
+    return Ids(*dock_->Take({.partition = kPartition, .consumer = "x", .max = 9, .rank = rank}));
+  };
+  EXPECT_EQ(take(1), (std::vector<RowId>{rows[1], rows[3]}));
+  EXPECT_EQ(take(0), (std::vector<RowId>{rows[0], rows[2], rows[4], rows[5]}));
+}
+
+TEST_P(DockConformance, BalancedTakesHaveNearlyEqualLengths) {
+  Create({.columns = {{"text", ColumnType::Bytes()}}});
+  Register({.name = "x", .reads = {"text"}, .sampler = Sampler::kLengthBalanced, .length_column = "text"});
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < 32; ++i) texts.emplace_back(100 * (i % 2 == 0 ? 1 + i : 64 - i), 'x');
+  PutRequest put{.partition = kPartition};
+  ASSERT_EQ(put.batch.Add("text", Column::FromStrings(texts)), absl::OkStatus());
+  PutNew(put);
+  std::set<RowId> seen;
+  for (int take = 0; take < 8; ++take) {
+    const Taken taken = Take("x", 4);
+    // The oldest comes first: no row waits for ever.
+    if (take == 0) {
+      EXPECT_EQ(taken.rows.ids()[0], 0u);
+    }
+    size_t length = 0;
+    for (size_t i = 0; i < taken.rows.size(); ++i) length += taken.rows.Text(i, "text")->size();
+    EXPECT_NEAR(static_cast<double>(length), 4 * 3200, 450) << take;
+    seen.insert(taken.rows.ids().begin(), taken.rows.ids().end());
+  }
+  EXPECT_EQ(seen.size(), 32u);
 }
 
 // ---- Groups.

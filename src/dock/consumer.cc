@@ -25,17 +25,32 @@ void Consumer::CountInGroup(Group& group, RowState state, int32_t count) const {
   if (state == kDone || state == kUncommitted) counts.done += count;
 }
 
+int64_t Consumer::takeable() const {
+  int64_t units = 0;
+  for (const Share& share : shares_) units += share.takeable.size();
+  return units;
+}
+
 void Consumer::Restand(RowId first, int64_t count, Standing from, Standing to) {
+  if (from == to) return;
+  if (shares_.size() == 1) {
+    Restand(shares_[0], first, count, from, to);
+    return;
+  }
+  for (RowId row = first; row < first + static_cast<RowId>(count); ++row) Restand(ShareOf(row), row, 1, from, to);
+}
+
+void Consumer::Restand(Share& share, RowId first, int64_t count, Standing from, Standing to) {
   if (from == to) return;
   const RowId end = first + static_cast<RowId>(count);
   const auto tally = [&](Standing standing, int64_t change) {
-    if (standing == Standing::kComing || standing == Standing::kTakeable) coming_ += change;
-    if (standing != Standing::kAbsent && standing != Standing::kFinished) open_ += change;
+    if (standing == Standing::kComing || standing == Standing::kTakeable) share.coming += change;
+    if (standing != Standing::kAbsent && standing != Standing::kFinished) share.open += change;
   };
   tally(from, -count);
   tally(to, count);
-  if (from == Standing::kTakeable) takeable_.Erase(first, end);
-  if (to == Standing::kTakeable) takeable_.Insert(first, end);
+  if (from == Standing::kTakeable) share.takeable.Erase(first, end);
+  if (to == Standing::kTakeable) share.takeable.Insert(first, end);
   if (from == Standing::kStuck) stuck_.Erase(first, end);
   if (to == Standing::kStuck) stuck_.Insert(first, end);
 }

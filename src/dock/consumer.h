@@ -39,7 +39,8 @@ class Consumer {
         reads_(std::move(reads)),
         writes_(std::move(writes)),
         group_slot_(group_slot),
-        retained_(retained) {}
+        retained_(retained),
+        shares_(static_cast<size_t>(options_.ranks)) {}
 
   const ConsumerOptions& options() const { return options_; }
   const std::vector<uint32_t>& reads() const { return reads_; }
@@ -52,11 +53,18 @@ class Consumer {
 
   // ---- What there is for it.
 
-  // The row ids, or the leaders of groups, that can be taken.
-  const IdSet& takeable() const { return takeable_; }
-  // Units that can be taken some day, those that can be now included; and those that are not finished.
-  int64_t coming() const { return coming_; }
-  int64_t open() const { return open_; }
+  // The units of one rank.
+  struct Share {
+    // The row ids, or the leaders of groups, that can be taken.
+    IdSet takeable;
+    // Units that can be taken some day, those that can be now included; and those that are not finished.
+    int64_t coming = 0;
+    int64_t open = 0;
+    uint64_t takes = 0;
+  };
+  const Share& share(int32_t rank) const { return shares_[static_cast<size_t>(rank)]; }
+  // Of all ranks.
+  int64_t takeable() const;
   const IdSet& stuck() const { return stuck_; }
   // Rows, whatever the unit.
   const IdSet& quarantined() const { return quarantined_; }
@@ -74,18 +82,22 @@ class Consumer {
   void EnterState(RowState state, RowId first, int64_t count);
   void LeaveState(RowState state, RowId first, int64_t count);
 
-  // A row that is a unit, or the rows of [first, first + count), changed.
+  // The rows of [first, first + count), each of which is a unit, changed.
   void Restand(RowId first, int64_t count, Standing from, Standing to);
   // Around every change of a group or of its counts.
-  void Leave(const Group& group) { Restand(group.leader, 1, StandingOf(group), Standing::kAbsent); }
-  void Enter(const Group& group) { Restand(group.leader, 1, Standing::kAbsent, StandingOf(group)); }
+  void Leave(const Group& group) {
+    Restand(ShareOf(group.ordinal), group.leader, 1, StandingOf(group), Standing::kAbsent);
+  }
+  void Enter(const Group& group) {
+    Restand(ShareOf(group.ordinal), group.leader, 1, Standing::kAbsent, StandingOf(group));
+  }
+  void CountTake(int32_t rank) { ++shares_[static_cast<size_t>(rank)].takes; }
   void CountInGroup(Group& group, RowState state, int32_t count) const;
   int64_t DoneOf(const Group& group) const { return group.counts[group_slot_].done; }
 
   // Since it was registered.
   int64_t completed = 0;
   int64_t expired = 0;
-  uint64_t takes = 0;
   absl::btree_set<LeaseId> leases;
   // Of a checkpointed consumer: the last step that it committed, and what it has done since. Some of these rows may be
   // gone.
@@ -98,17 +110,17 @@ class Consumer {
 
  private:
   Standing StandingOf(const Group& group) const;
+  Share& ShareOf(uint64_t ordinal) { return shares_[ordinal % shares_.size()]; }
+  void Restand(Share& share, RowId first, int64_t count, Standing from, Standing to);
 
   const ConsumerOptions options_;
   const std::vector<uint32_t> reads_;
   const std::vector<uint32_t> writes_;
   const size_t group_slot_;
   const bool retained_;
-  IdSet takeable_;
+  std::vector<Share> shares_;
   IdSet stuck_;
   IdSet quarantined_;
-  int64_t coming_ = 0;
-  int64_t open_ = 0;
   int64_t ready_ = 0;
   int64_t leased_ = 0;
   int64_t done_ = 0;

@@ -46,6 +46,7 @@ struct RowsPut {
 
 struct RowsTaken {
   uint32_t consumer;
+  int32_t rank;
   // None: they are done.
   LeaseId lease;
   std::span<const RowId> rows = {};

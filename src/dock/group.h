@@ -20,6 +20,8 @@ struct Group {
   int64_t arrived = 0;
   // The id of its first row: where it stands among others. That row itself may be gone.
   RowId leader = 0;
+  // How many groups were begun before it.
+  uint64_t ordinal = 0;
   // The rows that are there, ascending.
   absl::InlinedVector<RowId, 8> rows;
   // For each consumer of groups, how many of the rows are in these states.
@@ -60,6 +62,7 @@ class Groups {
       group->id = id;
       group->size = size;
       group->leader = leader;
+      group->ordinal = begun_++;
       group->counts.resize(counts);
       by_leader_[leader] = group.get();
       incomplete_.Insert(leader);
@@ -95,6 +98,7 @@ class Groups {
   absl::flat_hash_map<GroupId, std::unique_ptr<Group>> by_id_;
   absl::flat_hash_map<RowId, Group*> by_leader_;
   IdSet incomplete_;
+  uint64_t begun_ = 0;
 };
 
 }  // namespace tdock

@@ -43,10 +43,15 @@ absl::Status CheckOptions(const PartitionOptions& options) {
   return absl::OkStatus();
 }
 
+std::shared_ptr<const Table::OwnSamplers> WithoutNulls(Table::OwnSamplers samplers) {
+  std::erase_if(samplers, [](const auto& named) { return named.second == nullptr; });
+  return std::make_shared<const Table::OwnSamplers>(std::move(samplers));
+}
+
 class LocalDock final : public Dock {
  public:
   explicit LocalDock(const LocalDockOptions& options)
-      : clock_(options.clock == nullptr ? Clock::Real() : *options.clock) {}
+      : clock_(options.clock == nullptr ? Clock::Real() : *options.clock), samplers_(WithoutNulls(options.samplers)) {}
 
   absl::Status CreatePartition(const PartitionOptions& options) override TDOCK_EXCLUDES(mu_) {
     TDOCK_RETURN_IF_ERROR(CheckOptions(options));
@@ -55,7 +60,7 @@ class LocalDock final : public Dock {
       MutexLock lock(mu_);
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_, memory_);
+        entry = std::make_shared<Partition>(options, clock_, memory_, samplers_);
         return absl::OkStatus();
       }
       existing = entry;
@@ -172,6 +177,7 @@ class LocalDock final : public Dock {
   }
 
   Clock& clock_;
+  const std::shared_ptr<const Table::OwnSamplers> samplers_;
   const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
   Mutex mu_;
   absl::flat_hash_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);

@@ -308,15 +308,16 @@ class Driver {
     if (!twin_->HasConsumer(name)) return;
     const int64_t min = static_cast<int64_t>(rng_.Below(4)),
                   max = min + static_cast<int64_t>(rng_.Below(4)) - OneIn(20);
-    const SlowDock::TakePlan plan = twin_->CheckTake(name, min, max);
-    const std::vector<RowId> takeable = twin_->Takeable(name);
+    const int32_t rank = static_cast<int32_t>(rng_.Below(OneIn(20) ? 4 : twin_->OptionsOf(name).ranks)) - OneIn(50);
+    const SlowDock::TakePlan plan = twin_->CheckTake(name, rank, min, max);
+    const std::vector<RowId> takeable = twin_->Takeable(name, rank);
     const absl::StatusOr<Taken> taken =
-        dock_->Take({.partition = kPartition, .consumer = name, .min = min, .max = max});
+        dock_->Take({.partition = kPartition, .consumer = name, .min = min, .max = max, .rank = rank});
     ASSERT_TRUE(Agree(taken.status(), plan.refusals));
     if (!taken.ok()) return;
 
     std::vector<RowId> expected, real(taken->rows.ids().begin(), taken->rows.ids().end());
-    if (IsUniform(name)) {
+    if (twin_->OptionsOf(name).sampler != Sampler::kFirstCome) {
       for (RowId unit : takeable) {
         const std::vector<RowId> rows = twin_->RowsOfUnit(name, unit);
         const auto found = std::search(real.begin(), real.end(), rows.begin(), rows.end());
@@ -386,15 +387,18 @@ class Driver {
     if (status.ok()) twin_->Seal();
   }
 
-  static bool IsUniform(const std::string& name) { return name == "c2" || name == "c3"; }
-
   void Register() {
     static const std::vector<std::vector<std::string>> reads = {{},       {"dense"}, {"ragged"}, {"dense", "text"},
                                                                 {"wide"}, kColumns};
     const uint64_t i = rng_.Below(6);
     ConsumerOptions options{.name = "c" + std::to_string(i), .reads = reads[i], .writes = {"text", "wide"}};
     options.unit = i % 3 == 0 ? Unit::kGroup : Unit::kRow;
-    if (IsUniform(options.name)) options.sampler = Sampler::kUniform;
+    if (i == 2 || i == 3) options.sampler = Sampler::kUniform;
+    if (i == 5) {
+      options.sampler = Sampler::kLengthBalanced;
+      options.length_column = "ragged";
+    }
+    options.ranks = i == 1 || i == 3 ? 2 : 1;
     options.lease_duration = absl::Seconds(5);
     options.max_deliveries = i % 2 == 0 ? 1 : 3;
     options.checkpointed = i == 4;

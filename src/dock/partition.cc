@@ -60,9 +60,12 @@ void Partition::CollectWakes(std::vector<CondVar*>& wake) {
   const bool all = dropped_ || table_.sealed();
   for (uint32_t consumer : table_.consumers()) {
     Waiters& waiters = waiters_[consumer];
-    const int64_t takeable = table_.consumer(consumer).takeable().size();
-    const bool any = std::any_of(waiters.waiting.begin(), waiters.waiting.end(),
-                                 [&](const Waiters::Waiter* waiter) { return all || takeable >= waiter->least; });
+    const Consumer& state = table_.consumer(consumer);
+    const bool any = std::any_of(waiters.waiting.begin(), waiters.waiting.end(), [&](const Waiters::Waiter* waiter) {
+      // One that waits for a consumer of this place that was dropped is on its way out.
+      if (waiter->rank >= state.options().ranks) return true;
+      return all || state.share(waiter->rank).takeable.size() >= waiter->least;
+    });
     if (any) wake.push_back(&waiters.changed);
   }
   if (fetches_waiting_ > 0) wake.push_back(&cells_put_);
@@ -101,6 +104,13 @@ absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
   TDOCK_RETURN_IF_ERROR(Begin());
   TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
   if (!is_new) return absl::OkStatus();
+  if (options.sampler == Sampler::kOwn && !samplers_->contains(options.own_sampler)) {
+    std::vector<std::string> names;
+    for (const auto& [name, sampler] : *samplers_) names.push_back(name);
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", options.name, "': there is no sampler '",
+                                                   options.own_sampler, "'; the dock was given ",
+                                                   names.empty() ? "none" : absl::StrJoin(names, ", ")));
+  }
   table_.Apply(ConsumerRegistered{&options});
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(options.name));
   if (index == waiters_.size()) {
@@ -183,13 +193,14 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
   return rows;
 }
 
-absl::StatusOr<uint32_t> Partition::AwaitRows(const TakeRequest& request) {
+absl::StatusOr<Partition::Awaited> Partition::AwaitRows(const TakeRequest& request) {
   for (;;) {
     TDOCK_RETURN_IF_ERROR(Begin());
     // It may be dropped, and even come back, during the wait.
     TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
-    TDOCK_ASSIGN_OR_RETURN(const int64_t least, table_.LeastToTake(consumer, request.min));
-    if (table_.consumer(consumer).takeable().size() >= least) return consumer;
+    TDOCK_RETURN_IF_ERROR(table_.CheckTake(consumer, request));
+    TDOCK_ASSIGN_OR_RETURN(const int64_t least, table_.LeastToTake(consumer, request.rank, request.min));
+    if (table_.consumer(consumer).share(request.rank).takeable.size() >= least) return Awaited{consumer, least};
     if (request.cancel.stop_requested()) {
       return absl::CancelledError(absl::StrCat("the take of consumer '", request.consumer, "' was cancelled"));
     }
@@ -200,7 +211,7 @@ absl::StatusOr<uint32_t> Partition::AwaitRows(const TakeRequest& request) {
           absl::StrCat("waited for ", least, groups ? " groups: " : " rows: ", table_.Explain(consumer, now)));
     }
     Waiters& waiters = waiters_[consumer];
-    Waiters::Waiter waiter{least, std::min(request.deadline, table_.leases().NextExpiry())};
+    Waiters::Waiter waiter{request.rank, least, std::min(request.deadline, table_.leases().NextExpiry())};
     waiters.waiting.push_back(&waiter);
     clock_.Wait(waiters.changed, mu_, waiter.until);
     std::erase(waiters.waiting, &waiter);
@@ -208,17 +219,18 @@ absl::StatusOr<uint32_t> Partition::AwaitRows(const TakeRequest& request) {
 }
 
 absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
-  if (request.min < 1 || request.max < request.min) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("min is ", request.min, " and max is ", request.max, "; 1 ≤ min ≤ max is needed"));
-  }
   // Outlives the lock: it waits for a callback that runs, which waits for the lock.
   const std::stop_callback cancelled(request.cancel, [this] { WakeAll(); });
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, AwaitRows(request));
-
-  const std::vector<RowId> rows = table_.Choose(consumer, request.max);
+  TDOCK_ASSIGN_OR_RETURN(const Awaited awaited, AwaitRows(request));
+  const uint32_t consumer = awaited.consumer;
+  const auto length_of = [this](CellRef cell) TDOCK_REQUIRES(mu_) {
+    const Block& block = *store_.BlockOf(cell);
+    return static_cast<int64_t>(block.Row(store_.RowOf(cell)).size()) / std::max<int64_t>(block.shape().item_bytes, 1);
+  };
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows,
+                         table_.Choose(consumer, request.rank, awaited.least, request.max, *samplers_, length_of));
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   RowsData data = View(rows, table_.consumer(consumer).reads());
@@ -226,14 +238,14 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
   data.redeliveries = table_.RedeliveriesOf(consumer, rows);
   taken.rows = Rows(std::move(data));
   if (table_.consumer(consumer).options().at_most_once) {
-    table_.Apply(RowsTaken{consumer, kNoLease, rows});
+    table_.Apply(RowsTaken{consumer, request.rank, kNoLease, rows});
     End(after);
     return taken;
   }
   const absl::Time now = clock_.Now();
   taken.lease = table_.leases().Next();
   taken.expires = now + table_.consumer(consumer).options().lease_duration;
-  table_.Apply(RowsTaken{consumer, taken.lease, rows, now, taken.expires});
+  table_.Apply(RowsTaken{consumer, request.rank, taken.lease, rows, now, taken.expires});
   Waiters& waiters = waiters_[consumer];
   const bool expires_first = std::any_of(waiters.waiting.begin(), waiters.waiting.end(),
                                          [&](const Waiters::Waiter* other) { return taken.expires < other->until; });

@@ -20,8 +20,12 @@ namespace tdock {
 class Partition {
  public:
   // Payload lies in `memory`, which views keep alive.
-  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory)
-      : clock_(clock), blocks_{.memory = std::move(memory)}, table_(std::move(options)) {}
+  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory,
+            std::shared_ptr<const Table::OwnSamplers> samplers)
+      : clock_(clock),
+        blocks_{.memory = std::move(memory)},
+        samplers_(std::move(samplers)),
+        table_(std::move(options)) {}
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
   absl::Status RegisterConsumer(const ConsumerOptions& options) TDOCK_EXCLUDES(mu_);
@@ -49,6 +53,7 @@ class Partition {
   // Those who wait for rows of one consumer.
   struct Waiters {
     struct Waiter {
+      int32_t rank;
       int64_t least;
       absl::Time until;  // when it looks again by itself
     };
@@ -74,8 +79,12 @@ class Partition {
 
   std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
                              std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
-  // Waits until `min` rows or groups, or as many as can come, are takeable; returns the consumer's place.
-  absl::StatusOr<uint32_t> AwaitRows(const TakeRequest& request) TDOCK_REQUIRES(mu_);
+  // Waits until `min` rows or groups, or as many as can come, are takeable.
+  struct Awaited {
+    uint32_t consumer;
+    int64_t least;
+  };
+  absl::StatusOr<Awaited> AwaitRows(const TakeRequest& request) TDOCK_REQUIRES(mu_);
   // The columns that a consumer is handed, all of which have their types.
   std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer) TDOCK_REQUIRES(mu_);
   void WakeAll() TDOCK_EXCLUDES(mu_);
@@ -83,6 +92,7 @@ class Partition {
 
   Clock& clock_;
   const BlockSource blocks_;
+  const std::shared_ptr<const Table::OwnSamplers> samplers_;
 
   Mutex mu_;
   bool dropped_ TDOCK_GUARDED_BY(mu_) = false;

@@ -96,7 +96,8 @@ class SlowDock {
       if (request.groups.empty()) continue;
       row.group = request.groups[static_cast<size_t>(i)];
       const auto [it, started] = groups_.try_emplace(row.group);
-      if (started) it->second = {.size = SizeOfNewGroups(request), .arrived = 0, .leader = ids.back()};
+      if (started)
+        it->second = {.size = SizeOfNewGroups(request), .arrived = 0, .leader = ids.back(), .ordinal = groups_begun_++};
       ++it->second.arrived;
     }
     for (const auto& [name, values] : put.columns) {
@@ -111,44 +112,45 @@ class SlowDock {
     Refusals refusals;
     int64_t count = 0;
   };
-  TakePlan CheckTake(const std::string& name, int64_t min, int64_t max) const {
+  TakePlan CheckTake(const std::string& name, int32_t rank, int64_t min, int64_t max) const {
     const SlowConsumer& consumer = consumers_.at(name);
     TakePlan plan;
-    if (min < 1 || max < min) {
+    if (min < 1 || max < min || rank < 0 || rank >= consumer.options.ranks) {
       plan.refusals.insert(Code::kInvalidArgument);
       return plan;
     }
     if (sealed_) {
-      if (consumer.done.size() == rows_.size()) {
+      if (AllDone(consumer, rank)) {
         plan.refusals.insert(Code::kOutOfRange);
         return plan;
       }
-      const int64_t possible = MayStillCome(consumer);
+      const int64_t possible = MayStillCome(consumer, rank);
       if (possible == 0 && Leased(name) == 0) {
         plan.refusals.insert(Code::kFailedPrecondition);
         return plan;
       }
       min = std::max<int64_t>(std::min(min, possible), 1);
     }
-    const int64_t takeable = static_cast<int64_t>(Takeable(name).size());
+    const int64_t takeable = static_cast<int64_t>(Takeable(name, rank).size());
     if (takeable < min) plan.refusals.insert(Code::kDeadlineExceeded);
     plan.count = std::min(max, takeable);
     return plan;
   }
 
-  // Where the rows or groups that can be taken stand: their first rows, ascending.
-  std::vector<RowId> Takeable(const std::string& name) const {
+  // Where the rows or groups that a rank can take stand: their first rows, ascending.
+  std::vector<RowId> Takeable(const std::string& name, int32_t rank) const {
     const SlowConsumer& consumer = consumers_.at(name);
     std::vector<RowId> units;
     for (const auto& [id, row] : rows_) {
       if (consumer.options.unit == Unit::kRow || row.group == kNoGroup) {
-        if (IsReady(name, id)) units.push_back(id);
+        if (IsReady(name, id) && IsFor(consumer, rank, id)) units.push_back(id);
       }
     }
     for (const auto& [id, group] : groups_) {
       if (consumer.options.unit == Unit::kRow) break;
       const std::vector<RowId> rows = RowsOf(id);
       const bool ready = std::all_of(rows.begin(), rows.end(), [&](RowId row) { return IsReady(name, row); });
+      if (!IsFor(consumer, rank, group.ordinal)) continue;
       if (ready && static_cast<int64_t>(rows.size()) == group.size) units.push_back(group.leader);
     }
     std::sort(units.begin(), units.end());
@@ -307,7 +309,9 @@ class SlowDock {
     for (const auto& [id, row] : rows_) status.ready += IsReady(name, id);
     status.waiting =
         static_cast<int64_t>(rows_.size()) - status.ready - status.leased - status.quarantined - status.done;
-    status.takeable = static_cast<int64_t>(Takeable(name).size());
+    for (int32_t rank = 0; rank < consumer.options.ranks; ++rank) {
+      status.takeable += static_cast<int64_t>(Takeable(name, rank).size());
+    }
     status.completed = consumer.completed;
     status.expired = consumer.expired;
     return status;
@@ -364,6 +368,7 @@ class SlowDock {
     int64_t size = 0;
     int64_t arrived = 0;
     RowId leader = 0;
+    uint64_t ordinal = 0;
   };
   struct SlowConsumer {
     ConsumerOptions options;
@@ -481,13 +486,28 @@ class SlowDock {
                        [&](const std::string& column) { return rows_.at(id).cells.contains(column); });
   }
 
-  int64_t MayStillCome(const SlowConsumer& consumer) const {
+  static bool IsFor(const SlowConsumer& consumer, int32_t rank, uint64_t ordinal) {
+    return ordinal % static_cast<uint64_t>(consumer.options.ranks) == static_cast<uint64_t>(rank);
+  }
+
+  bool AllDone(const SlowConsumer& consumer, int32_t rank) const {
+    return std::all_of(rows_.begin(), rows_.end(), [&](const auto& id_and_row) {
+      const auto& [id, row] = id_and_row;
+      const bool grouped = consumer.options.unit == Unit::kGroup && row.group != kNoGroup;
+      const uint64_t ordinal = grouped ? groups_.at(row.group).ordinal : id;
+      return consumer.done.contains(id) || !IsFor(consumer, rank, ordinal);
+    });
+  }
+
+  int64_t MayStillCome(const SlowConsumer& consumer, int32_t rank) const {
     int64_t units = 0;
     for (const auto& [id, row] : rows_) {
+      if (!IsFor(consumer, rank, id)) continue;
       if (consumer.options.unit == Unit::kRow || row.group == kNoGroup) units += !consumer.IsOut(id);
     }
     for (const auto& [id, group] : groups_) {
       if (consumer.options.unit == Unit::kRow) break;
+      if (!IsFor(consumer, rank, group.ordinal)) continue;
       const std::vector<RowId> rows = RowsOf(id);
       units += static_cast<int64_t>(rows.size()) == group.arrived &&
                std::none_of(rows.begin(), rows.end(), [&](RowId row) { return consumer.IsOut(row); });
@@ -516,6 +536,7 @@ class SlowDock {
   std::map<RowId, SlowRow> rows_;
   std::set<RowId> dropped_;
   std::map<GroupId, SlowGroup> groups_;
+  uint64_t groups_begun_ = 0;
   std::map<std::string, SlowConsumer> consumers_;
   std::map<LeaseId, SlowLease> leases_;
 };

@@ -281,7 +281,7 @@ ConsumerStatus Table::StatusOf(uint32_t index) const {
           .done = consumer.done(),
           .uncommitted = consumer.uncommitted(),
           .committed_step = consumer.committed_step,
-          .takeable = consumer.takeable().size(),
+          .takeable = consumer.takeable(),
           .completed = consumer.completed,
           .expired = consumer.expired};
 }

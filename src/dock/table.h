@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "dock/pages.h"
 #include "dock/schema.h"
 #include "tdock/dock.h"
+#include "tdock/sampler.h"
 
 namespace tdock {
 
@@ -53,11 +55,17 @@ class Table {
   }
   RowId next_row() const { return pages_.next_row(); }
 
+  absl::Status CheckTake(uint32_t consumer, const TakeRequest& request) const;
   // The least that a take of at least `min` has to wait for: less than that where less can come. OutOfRange or
   // FailedPrecondition where nothing can.
-  absl::StatusOr<int64_t> LeastToTake(uint32_t consumer, int64_t min) const;
-  // The rows of at most `max` rows or groups, by the consumer's sampler.
-  std::vector<RowId> Choose(uint32_t consumer, int64_t max) const;
+  absl::StatusOr<int64_t> LeastToTake(uint32_t consumer, int32_t rank, int64_t min) const;
+  // The items of a cell.
+  using LengthOf = absl::FunctionRef<int64_t(CellRef)>;
+  using OwnSamplers = std::map<std::string, std::shared_ptr<OwnSampler>>;
+  // The rows of `min` to `max` rows or groups, by the consumer's sampler; so many are takeable. Internal if a sampler
+  // of the user's fails.
+  absl::StatusOr<std::vector<RowId>> Choose(uint32_t consumer, int32_t rank, int64_t min, int64_t max,
+                                            const OwnSamplers& samplers, LengthOf length_of) const;
 
   // The rows of the request, or all that the lease holds.
   absl::StatusOr<std::vector<RowId>> CheckLease(const LeaseRequest& request) const;
@@ -115,6 +123,14 @@ class Table {
   absl::Status CheckRowsOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
   absl::Status CheckLeaseOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
   absl::Status CheckColumnNames(const std::vector<std::string>& names, absl::string_view what) const;
+  absl::Status CheckSampler(const ConsumerOptions& options) const;
+
+  // table_take.cc
+  absl::StatusOr<std::vector<RowId>> ChooseBy(OwnSampler& sampler, const Consumer& consumer,
+                                              const Consumer::Share& share, int64_t min, int64_t max, uint64_t seed,
+                                              LengthOf length_of) const;
+  Candidate CandidateOf(const Consumer& consumer, RowId unit, LengthOf length_of) const;
+  std::vector<RowId> RowsOfUnits(const Consumer& consumer, std::vector<RowId> units) const;
 
   // table_explain.cc
   std::string LeaseText(const Lease& lease, absl::Time now) const;

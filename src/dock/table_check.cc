@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/rng.h"
 #include "base/status.h"
 #include "dock/name.h"
 #include "dock/table.h"
@@ -12,6 +11,7 @@
 namespace tdock {
 namespace {
 
+constexpr int32_t kMaxRanks = 1 << 16;
 constexpr int64_t kMaxRowsPerPut = int64_t{1} << 24;
 
 bool AnyTwice(std::span<const RowId> rows) {
@@ -23,24 +23,6 @@ bool AnyTwice(std::span<const RowId> rows) {
 
 std::string Quoted(const std::vector<std::string>& names) {
   return names.empty() ? "none" : absl::StrCat("'", absl::StrJoin(names, "', '"), "'");
-}
-
-// `count` of the ranks below `size`, each with the same chance, in random order.
-std::vector<int64_t> DrawRanks(int64_t count, int64_t size, Rng& rng) {
-  std::vector<int64_t> ranks;
-  ranks.reserve(static_cast<size_t>(count));
-  // Fisher and Yates over 0, 1, …, size − 1, of which only the places that were swapped are written down.
-  absl::flat_hash_map<int64_t, int64_t> swapped;
-  const auto at = [&](int64_t place) {
-    const auto it = swapped.find(place);
-    return it == swapped.end() ? place : it->second;
-  };
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t chosen = i + static_cast<int64_t>(rng.Below(static_cast<uint64_t>(size - i)));
-    ranks.push_back(at(chosen));
-    swapped[chosen] = at(i);
-  }
-  return ranks;
 }
 
 }  // namespace
@@ -105,6 +87,9 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     if (old.unit != options.unit) differences.push_back("unit");
     if (old.sampler != options.sampler) differences.push_back("sampler");
     if (old.seed != options.seed) differences.push_back("seed");
+    if (old.length_column != options.length_column) differences.push_back("length_column");
+    if (old.own_sampler != options.own_sampler) differences.push_back("own_sampler");
+    if (old.ranks != options.ranks) differences.push_back("ranks");
     if (old.lease_duration != options.lease_duration) differences.push_back("lease_duration");
     if (old.max_deliveries != options.max_deliveries) differences.push_back("max_deliveries");
     if (old.at_most_once != options.at_most_once) differences.push_back("at_most_once");
@@ -117,9 +102,8 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     return absl::InvalidArgumentError(absl::StrCat(who, " reads ", options.reads.size(), " columns; at most ",
                                                    static_cast<int>(kMaxReads), " are possible"));
   }
-  if (options.unit > Unit::kGroup || options.sampler > Sampler::kUniform) {
-    return absl::InvalidArgumentError(absl::StrCat(who, " has an unknown unit or sampler"));
-  }
+  if (options.unit > Unit::kGroup) return absl::InvalidArgumentError(absl::StrCat(who, " has an unknown unit"));
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckSampler(options), who));
   if (options.lease_duration <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, " has a lease_duration of ", absl::FormatDuration(options.lease_duration)));
@@ -135,6 +119,29 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads, "reads"), who));
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.writes, "writes"), who));
   return true;
+}
+
+absl::Status Table::CheckSampler(const ConsumerOptions& options) const {
+  if (options.sampler > Sampler::kOwn) return absl::InvalidArgumentError("unknown sampler");
+  if (options.ranks < 1 || options.ranks > kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("ranks is ", options.ranks, "; 1 to ", kMaxRanks, " are possible"));
+  }
+  if ((options.sampler == Sampler::kOwn) == options.own_sampler.empty()) {
+    return absl::InvalidArgumentError("own_sampler is the name of the sampler where it is kOwn, and empty elsewhere");
+  }
+  if (options.length_column.empty()) {
+    if (options.sampler != Sampler::kLengthBalanced) return absl::OkStatus();
+    return absl::InvalidArgumentError("a sampler that balances lengths needs a length_column");
+  }
+  if (std::find(options.reads.begin(), options.reads.end(), options.length_column) == options.reads.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("length_column '", options.length_column,
+                                                   "' is not among its reads; these are ", Quoted(options.reads)));
+  }
+  const uint32_t column = schema_.Find(options.length_column);
+  if (column == Schema::kNone || !schema_[column].typed) return absl::OkStatus();
+  if (schema_[column].spec.type.kind != ColumnKind::kDense) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("length_column '", options.length_column, "' holds ",
+                                                 ToString(schema_[column].spec.type), ": all its rows are as long"));
 }
 
 absl::Status Table::CheckDropConsumer(absl::string_view name) const {
@@ -369,51 +376,6 @@ absl::StatusOr<std::vector<RowId>> Table::CheckRequeue(const RequeueRequest& req
         absl::StrCat("row ", row, " is not quarantined for consumer '", request.consumer, "'"));
   }
   return request.rows;
-}
-
-// ---- Take.
-
-absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int64_t min) const {
-  if (!sealed_) return min;
-  const Consumer& consumer = *consumers_[index];
-  if (consumer.open() == 0) {
-    return absl::OutOfRangeError(absl::StrCat("partition '", options_.name,
-                                              "' is sealed, and all its rows are done for consumer '",
-                                              consumer.options().name, "'"));
-  }
-  if (consumer.coming() > 0) return std::min(min, consumer.coming());
-  if (consumer.leased() > 0) return 1;
-  std::string text =
-      absl::StrCat("consumer '", consumer.options().name, "' can take nothing more, though not all rows are done");
-  ExplainGroups(consumer, text);
-  ExplainQuarantine(consumer, text);
-  return absl::FailedPreconditionError(text);
-}
-
-std::vector<RowId> Table::Choose(uint32_t index, int64_t max) const {
-  const Consumer& consumer = *consumers_[index];
-  const int64_t count = std::min(max, consumer.takeable().size());
-  std::vector<RowId> units;
-  units.reserve(static_cast<size_t>(count));
-  if (consumer.options().sampler == Sampler::kFirstCome) {
-    consumer.takeable().First(count, units);
-  } else {
-    Rng rng(DeriveSeed(consumer.options().seed, consumer.takes));
-    for (int64_t rank : DrawRanks(count, consumer.takeable().size(), rng)) {
-      units.push_back(consumer.takeable().Select(rank));
-    }
-  }
-  if (!consumer.by_group() || groups_.size() == 0) return units;
-  std::vector<RowId> rows;
-  for (RowId unit : units) {
-    const Group* const group = groups_.FindByLeader(unit);
-    if (group == nullptr) {
-      rows.push_back(unit);
-    } else {
-      rows.insert(rows.end(), group->rows.begin(), group->rows.end());
-    }
-  }
-  return rows;
 }
 
 // ---- Fetch, seal, clear.

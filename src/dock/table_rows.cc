@@ -10,7 +10,7 @@ namespace tdock {
 
 void Table::On(const RowsTaken& event) {
   Consumer& consumer = *consumers_[event.consumer];
-  ++consumer.takes;
+  consumer.CountTake(event.rank);
   const std::vector<Place> places = Locate(event.rows);
   // Rows that were drawn at random are far apart: fetching what each needs before using any lets their misses overlap.
   for (const Place& place : places) {
