@@ -17,14 +17,6 @@ using Json = nlohmann::json;
 
 constexpr int kMaxJsonDepth = 32;
 
-// Bounds of the sizes: the bytes of the largest weight can be counted in 64 bits, and what is made before the weights
-// are known to exist (a list of layers) or beside them (a table of positions) fits a machine's memory.
-constexpr int64_t kMaxSize = int64_t{1} << 24;
-constexpr int64_t kMaxHeads = int64_t{1} << 16;
-constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
-constexpr int64_t kMaxPositions = int64_t{1} << 22;
-constexpr int64_t kMaxLayers = int64_t{1} << 14;
-
 // Reads typed keys of a JSON object and keeps the first complaint.
 class KeyReader {
  public:

@@ -33,6 +33,14 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
+// Bounds of the sizes: the bytes of the largest weight can be counted in 64 bits, and what is made before the weights
+// are known to exist (a list of layers) or beside them (a table of positions) fits a machine's memory.
+inline constexpr int64_t kMaxSize = int64_t{1} << 24;  // of vocabulary, hidden and intermediate
+inline constexpr int64_t kMaxLayers = int64_t{1} << 14;
+inline constexpr int64_t kMaxHeads = int64_t{1} << 16;
+inline constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 22;
+
 // InvalidArgument names the first key that is wrong, or every contradiction between sizes.
 absl::Status Validate(const ModelConfig& config);
 

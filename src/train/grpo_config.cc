@@ -1,9 +1,13 @@
 #include "train/grpo_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "model/config.h"
 
 namespace tdock::train {
 namespace {
+
+// More of anything in one batch than memory holds, and little enough for products of two to be counted.
+constexpr int64_t kMaxBatch = int64_t{1} << 20;
 
 void BindOptim(config::Spec& spec, const std::string& prefix, OptimConfig& c) {
   spec.Float(prefix + ".lr", &c.lr, "Peak learning rate of AdamW.").MoreThan(0);
@@ -23,16 +27,22 @@ void BindOptim(config::Spec& spec, const std::string& prefix, OptimConfig& c) {
 void BindModel(config::Spec& spec, GrpoConfig& c) {
   spec.String("model.path", &c.model.path,
               "Folder of a model in the Hugging Face layout to start from; empty: random weights of the sizes below.");
-  spec.Int("model.hidden_size", &c.model.hidden_size, "Width of the residual stream.").AtLeast(1).AtMost(1 << 20);
-  spec.Int("model.intermediate_size", &c.model.intermediate_size, "Width inside the MLP.").AtLeast(1).AtMost(1 << 20);
-  spec.Int("model.num_hidden_layers", &c.model.num_hidden_layers, "Layers.").AtLeast(1).AtMost(1000);
-  spec.Int("model.num_attention_heads", &c.model.num_attention_heads, "Query heads.").AtLeast(1).AtMost(1 << 16);
+  spec.Int("model.hidden_size", &c.model.hidden_size, "Width of the residual stream.")
+      .AtLeast(1)
+      .AtMost(model::kMaxSize);
+  spec.Int("model.intermediate_size", &c.model.intermediate_size, "Width inside the MLP.")
+      .AtLeast(1)
+      .AtMost(model::kMaxSize);
+  spec.Int("model.num_hidden_layers", &c.model.num_hidden_layers, "Layers.").AtLeast(1).AtMost(model::kMaxLayers);
+  spec.Int("model.num_attention_heads", &c.model.num_attention_heads, "Query heads.")
+      .AtLeast(1)
+      .AtMost(model::kMaxHeads);
   spec.Int("model.num_key_value_heads", &c.model.num_key_value_heads, "Key and value heads.")
       .AtLeast(1)
-      .AtMost(1 << 16);
+      .AtMost(model::kMaxHeads);
   spec.Int("model.max_position_embeddings", &c.model.max_position_embeddings, "Longest sequence, in tokens.")
       .AtLeast(2)
-      .AtMost(1 << 24);
+      .AtMost(model::kMaxPositions);
   spec.Float("model.rms_norm_eps", &c.model.rms_norm_eps, "Added to the mean square in RMSNorm.").MoreThan(0);
   spec.Float("model.rope_theta", &c.model.rope_theta, "Base of the rotary frequencies.").MoreThan(0);
   spec.Bool("model.tie_word_embeddings", &c.model.tie_word_embeddings, "The output head is the embedding.");
@@ -48,7 +58,9 @@ void BindModel(config::Spec& spec, GrpoConfig& c) {
 }
 
 void BindWarmup(config::Spec& spec, GrpoConfig& c) {
-  spec.Int("warmup.batch_size", &c.warmup.batch_size, "Problems per step of the supervised warm-up.").AtLeast(1);
+  spec.Int("warmup.batch_size", &c.warmup.batch_size, "Problems per step of the supervised warm-up.")
+      .AtLeast(1)
+      .AtMost(kMaxBatch);
   spec.Int("warmup.max_steps", &c.warmup.max_steps, "Most steps of the warm-up; 0 leaves it out.").AtLeast(0);
   spec.Float("warmup.target_accuracy", &c.warmup.target_accuracy,
              "The warm-up ends once the greedy accuracy on the validation problems is this high.")
@@ -61,7 +73,8 @@ void BindWarmup(config::Spec& spec, GrpoConfig& c) {
 void BindActor(config::Spec& spec, GrpoConfig& c) {
   spec.Int("actor.ppo_mini_batch_size", &c.actor.ppo_mini_batch_size,
            "Prompts per optimizer step; each stands for rollout.n samples.")
-      .AtLeast(1);
+      .AtLeast(1)
+      .AtMost(kMaxBatch);
   spec.Int("actor.ppo_micro_batch_size_per_gpu", &c.actor.ppo_micro_batch_size_per_gpu,
            "Samples in one forward and backward pass, which bounds memory and changes no result; 0: the whole "
            "mini-batch.")
@@ -135,13 +148,23 @@ void Bind(config::Spec& spec, GrpoConfig& c) {
       .AtMost(1024);
   BindModel(spec, c);
   spec.Choice("data.task", &c.data.task, {{"addition", Task::kAddition}}, "What is learnt: two-digit addition.");
-  spec.Int("data.train_batch_size", &c.data.train_batch_size, "Prompts per step.").AtLeast(1);
-  spec.Int("data.max_response_length", &c.data.max_response_length, "Most tokens of an answer.").AtLeast(1);
+  spec.Int("data.train_batch_size", &c.data.train_batch_size, "Prompts per step.").AtLeast(1).AtMost(kMaxBatch);
+  spec.Int("data.max_response_length", &c.data.max_response_length, "Most tokens of an answer, its end token included.")
+      .AtLeast(1)
+      .AtMost(model::kMaxPositions);
   BindWarmup(spec, c);
-  spec.Int("rollout.n", &c.rollout.n, "Samples per prompt: the group that advantages are relative to.").AtLeast(1);
+  spec.Int("rollout.n", &c.rollout.n, "Samples per prompt: the group that advantages are relative to.")
+      .AtLeast(1)
+      .AtMost(kMaxBatch);
+  spec.Check({"data.train_batch_size", "rollout.n"}, [&c]() -> std::vector<std::string> {
+    if (c.samples_per_step() <= kMaxBatch) return {};
+    return {absl::StrCat("a step has ", c.samples_per_step(), " samples; at most ", kMaxBatch, " are possible")};
+  });
   spec.Float("rollout.temperature", &c.rollout.temperature, "Sampling temperature, also of every log-probability.")
       .MoreThan(0);
-  spec.Int("rollout.max_num_seqs", &c.rollout.max_num_seqs, "Samples generated at the same time.").AtLeast(1);
+  spec.Int("rollout.max_num_seqs", &c.rollout.max_num_seqs, "Samples generated at the same time.")
+      .AtLeast(1)
+      .AtMost(kMaxBatch);
   BindActor(spec, c);
   spec.Int("ref.log_prob_micro_batch_size_per_gpu", &c.ref.log_prob_micro_batch_size_per_gpu,
            "Samples in one forward pass of the reference and old log-probabilities; 0: all at once.")

@@ -36,15 +36,28 @@ absl::StatusOr<ProblemSet> MakeProblemSet(text::PromptSet problems, const text::
   return ProblemSet{std::move(problems), std::move(encoded)};
 }
 
+// Whether every right answer can be given, and every sample has a place in the model.
 absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) {
-  size_t longest = 0;
-  for (const EncodedProblem& problem : materials.train.encoded) longest = std::max(longest, problem.prompt.size());
-  const int64_t needed = static_cast<int64_t>(longest) + config.data.max_response_length;
+  size_t prompt = 0;
+  size_t answer = 0;
+  for (const ProblemSet* set : {&materials.train, &materials.validation, &materials.test}) {
+    for (const EncodedProblem& problem : set->encoded) {
+      prompt = std::max(prompt, problem.prompt.size());
+      answer = std::max(answer, problem.answer.size());
+    }
+  }
+  const int64_t longest = config.data.max_response_length;
+  if (longest < static_cast<int64_t>(answer)) {
+    return absl::InvalidArgumentError(absl::StrCat("data.max_response_length = ", longest,
+                                                   " cuts off right answers, which have up to ", answer,
+                                                   " tokens with their end token"));
+  }
+  const int64_t needed = static_cast<int64_t>(prompt) + longest;
   const int64_t positions = materials.decoder->config().max_positions;
   if (needed <= positions) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a prompt of ", longest, " tokens and an answer of data.max_response_length = ", config.data.max_response_length,
-      " need ", needed, " positions; the model has ", positions));
+  return absl::InvalidArgumentError(absl::StrCat("a prompt of ", prompt,
+                                                 " tokens and an answer of data.max_response_length = ", longest,
+                                                 " need ", needed, " positions; the model has ", positions));
 }
 
 }  // namespace
@@ -59,8 +72,10 @@ absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env) {
   if (config.model.path.empty()) {
     TDOCK_ASSIGN_OR_RETURN(materials.tokenizer,
                            text::CharTokenizer::Create(text::kAdditionAlphabet, config.model.max_position_embeddings));
-    materials.decoder = std::make_unique<model::Decoder>(model::Decoder::Random(
-        FreshModelConfig(config, *materials.tokenizer), SeedFor(config, SeedPurpose::kModel), device));
+    const model::ModelConfig fresh = FreshModelConfig(config, *materials.tokenizer);
+    TDOCK_RETURN_IF_ERROR(Annotate(model::Validate(fresh), "model"));
+    materials.decoder =
+        std::make_unique<model::Decoder>(model::Decoder::Random(fresh, SeedFor(config, SeedPurpose::kModel), device));
   } else {
     TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder, generate::LoadModelFolder(env, config.model.path, device));
     materials.tokenizer = std::move(folder.tokenizer);

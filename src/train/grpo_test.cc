@@ -233,6 +233,10 @@ TEST(Grpo, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
   EXPECT_THAT(refused([](GrpoConfig& c) { c.model.path = "/nonexistent"; }), HasSubstr("/nonexistent/"));
   EXPECT_THAT(refused([](GrpoConfig& c) { c.data.max_response_length = 100; }),
               HasSubstr("need 106 positions; the model has 64"));
+  EXPECT_THAT(refused([](GrpoConfig& c) { c.data.max_response_length = 3; }),
+              HasSubstr("data.max_response_length = 3 cuts off right answers, which have up to 4 tokens"));
+  EXPECT_THAT(refused([](GrpoConfig& c) { c.model.hidden_size = 4 * c.model.num_attention_heads << 16; }),
+              HasSubstr("model: head_dim must be between 1 and 65536, not 262144"));
 }
 
 TEST(Grpo, ARunToldToStopEndsBeforeItsNextStepAndReportsSo) {
@@ -298,6 +302,21 @@ TEST(GrpoConfig, ReportsEveryContradictionAtOnce) {
   EXPECT_THAT(message, HasSubstr("the micro-batch must divide the 256 samples of a mini-batch"));
   EXPECT_THAT(message, HasSubstr("the heads must divide the width"));
   EXPECT_THAT(message, HasSubstr("must be a multiple of the key and value heads"));
+}
+
+TEST(GrpoConfig, BatchesThatNoMachineHoldsAreRefused) {
+  GrpoConfig config;
+  config::Spec spec;
+  Bind(spec, config);
+  const auto refused = [&](const std::vector<std::string>& overrides) {
+    return std::string(config::Load(spec, "", "run.yaml", overrides).message());
+  };
+  for (const char* key : {"data.train_batch_size", "actor.ppo_mini_batch_size", "rollout.n", "rollout.max_num_seqs",
+                          "warmup.batch_size", "data.max_response_length"}) {
+    EXPECT_THAT(refused({absl::StrCat(key, "=1000000000000")}), HasSubstr(absl::StrCat("command line: ", key, ": ")));
+  }
+  EXPECT_THAT(refused({"data.train_batch_size=1048576", "rollout.n=1048576"}),
+              HasSubstr("a step has 1099511627776 samples; at most 1048576 are possible"));
 }
 
 }  // namespace
