@@ -156,6 +156,11 @@ class PosixEnv final : public Env {
     return absl::OkStatus();
   }
 
+  absl::Status CreateNewFolder(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0755) != 0) return FileError(errno, "create the folder", path);
+    return absl::OkStatus();
+  }
+
   bool Exists(const std::string& path) override {
     struct stat info;
     return ::stat(path.c_str(), &info) == 0;

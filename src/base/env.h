@@ -46,6 +46,8 @@ class Env {
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status Remove(const std::string& path) = 0;
   virtual absl::Status CreateFolders(const std::string& path) = 0;
+  // AlreadyExists where anything has that name: of several processes that try, one succeeds.
+  virtual absl::Status CreateNewFolder(const std::string& path) = 0;
   virtual bool Exists(const std::string& path) = 0;
   // Names in a folder, sorted, without "." and "..".
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;

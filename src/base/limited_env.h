@@ -10,7 +10,7 @@ namespace tdock {
 
 // Passes everything on to `base`, and refuses with ResourceExhausted what would write more than `capacity_bytes` in
 // all. A write that crosses the limit is written up to it, as a full disk does. Thread-safe.
-class LimitedEnv final : public Env {
+class LimitedEnv : public Env {
  public:
   LimitedEnv(Env& base, int64_t capacity_bytes) : base_(base), left_(capacity_bytes) {}
 
@@ -20,6 +20,7 @@ class LimitedEnv final : public Env {
   absl::Status Rename(const std::string& from, const std::string& to) override { return base_.Rename(from, to); }
   absl::Status Remove(const std::string& path) override { return base_.Remove(path); }
   absl::Status CreateFolders(const std::string& path) override { return base_.CreateFolders(path); }
+  absl::Status CreateNewFolder(const std::string& path) override { return base_.CreateNewFolder(path); }
   bool Exists(const std::string& path) override { return base_.Exists(path); }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override { return base_.List(path); }
 

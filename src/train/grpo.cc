@@ -51,11 +51,10 @@ class PreparedGrpo final : public GrpoRun {
                         .workers = &workers_} {}
 
   absl::Status MakeRunDirectory() {
-    std::string path = config_.trainer.run_dir;
-    if (path.empty()) {
-      TDOCK_ASSIGN_OR_RETURN(path, NextRunPath(context_.env, "runs", config_.recipe));
-    }
-    TDOCK_ASSIGN_OR_RETURN(run_, RunDirectory::Create(context_.env, context_.clock, path));
+    const std::string& path = config_.trainer.run_dir;
+    TDOCK_ASSIGN_OR_RETURN(run_, path.empty()
+                                     ? RunDirectory::CreateNext(context_.env, context_.clock, "runs", config_.recipe)
+                                     : RunDirectory::Create(context_.env, context_.clock, path));
     return absl::OkStatus();
   }
 

@@ -20,6 +20,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr absl::string_view kEventsFolder = "tensorboard";
+constexpr int kMostAttempts = 1000;
+
 // The host's name as it may stand in a file's name.
 std::string HostName() {
   char name[256] = {};
@@ -52,8 +55,6 @@ std::string Line(const Json& record) {
   return record.dump(/*indent=*/-1, /*indent_char=*/' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace
-
 absl::StatusOr<std::string> NextRunPath(Env& env, const std::string& root, absl::string_view name) {
   if (name.empty() || absl::StrContains(name, '/')) {
     return absl::InvalidArgumentError(absl::StrCat("'", name, "' cannot be the name of a run's folder"));
@@ -70,6 +71,8 @@ absl::StatusOr<std::string> NextRunPath(Env& env, const std::string& root, absl:
   }
   return JoinPath(root, absl::StrFormat("%s-%03d", name, highest + 1));
 }
+
+}  // namespace
 
 absl::Status RunDirectory::LineFile::Append(absl::string_view lines) {
   TDOCK_RETURN_IF_ERROR(failed_);
@@ -95,17 +98,28 @@ RunDirectory::RunDirectory(Env& env, Clock& clock, std::string path)
       samples_(env, JoinPath(path_, "samples.jsonl")) {}
 
 absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(Env& env, Clock& clock, const std::string& path) {
-  if (env.Exists(path)) {
-    const auto entries = env.List(path);
-    if (!entries.ok()) return Annotate(entries.status(), absl::StrCat("cannot use ", path, " as a run directory"));
-    if (!entries->empty()) {
-      return absl::AlreadyExistsError(absl::StrCat("the run directory ", path, " already holds ", entries->front(),
-                                                   entries->size() > 1 ? " and more" : "",
-                                                   ": name another folder, or remove this one"));
-    }
-  }
+  const auto taken = [&](absl::string_view by) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("the run directory ", path, " already holds ", by, ": name another folder, or remove this one"));
+  };
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(path));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> entries, env.List(path));
+  if (!entries.empty()) return taken(absl::StrCat(entries.front(), entries.size() > 1 ? " and more" : ""));
+  // Every run has this folder, and only one process can be the one that makes it.
+  const absl::Status claimed = env.CreateNewFolder(JoinPath(path, kEventsFolder));
+  if (absl::IsAlreadyExists(claimed)) return taken("another run");
+  TDOCK_RETURN_IF_ERROR(claimed);
   return std::unique_ptr<RunDirectory>(new RunDirectory(env, clock, path));
+}
+
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::CreateNext(Env& env, Clock& clock, const std::string& root,
+                                                                       absl::string_view name) {
+  for (int attempt = 0;; ++attempt) {
+    TDOCK_ASSIGN_OR_RETURN(const std::string path, NextRunPath(env, root, name));
+    auto made = Create(env, clock, path);
+    // Somebody else was faster, and has taken the number: the next look sees it.
+    if (!absl::IsAlreadyExists(made.status()) || attempt == kMostAttempts) return made;
+  }
 }
 
 absl::Status RunDirectory::WriteConfig(absl::string_view yaml) {
@@ -154,7 +168,7 @@ absl::Status RunDirectory::Sync() {
 absl::StatusOr<TensorBoardWriter*> RunDirectory::EventsOf(absl::string_view phase) {
   std::unique_ptr<TensorBoardWriter>& events = events_[std::string(phase)];
   if (!events) {
-    const std::string folder = JoinPath(JoinPath(path_, "tensorboard"), phase);
+    const std::string folder = JoinPath(JoinPath(path_, kEventsFolder), phase);
     TDOCK_ASSIGN_OR_RETURN(events, TensorBoardWriter::Create(env_, folder, HostName(), clock_.Now()));
   }
   return events.get();

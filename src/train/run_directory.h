@@ -41,17 +41,17 @@ struct Answer {
   bool correct = false;
 };
 
-// `root`/`name`-001, or the number after the highest that `root` holds. `root` need not exist.
-absl::StatusOr<std::string> NextRunPath(Env& env, const std::string& root, absl::string_view name);
-
 // Not thread-safe. What a call has written is with the system when it returns, so that another process can follow the
 // run, and nothing but the machine's own failure can take it away. After a failed write to a file, every later one to
 // that file fails with the same error, which names it.
 class RunDirectory {
  public:
-  // Makes the folder; one that holds anything already is refused with AlreadyExists. `env` and `clock` must outlive
-  // the result.
+  // Makes the folder; one that holds anything already is refused with AlreadyExists, and so are all but one of several
+  // processes that want the same. `env` and `clock` must outlive the result.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Create(Env& env, Clock& clock, const std::string& path);
+  // The same for `root`/`name`-001, or the number after the highest that `root` holds. `root` need not exist.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> CreateNext(Env& env, Clock& clock, const std::string& root,
+                                                                  absl::string_view name);
 
   const std::string& path() const { return path_; }
   std::string checkpoint_path() const { return JoinPath(path_, "checkpoint"); }

@@ -56,9 +56,9 @@ TEST_F(RunDirectoryTest, RefusesAFolderThatHoldsSomething) {
   EXPECT_EQ(Read("config.yaml"), "seed: 1\n");
   const auto again = RunDirectory::Create(env, clock_, root_ + "/runs/it");
   EXPECT_EQ(again.status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(
-      again.status().message(),
-      "the run directory " + root_ + "/runs/it already holds config.yaml: name another folder, or remove this one");
+  EXPECT_EQ(again.status().message(),
+            "the run directory " + root_ +
+                "/runs/it already holds config.yaml and more: name another folder, or remove this one");
   EXPECT_EQ(RunDirectory::Create(env, clock_, root_ + "/runs/it/config.yaml").status().code(),
             absl::StatusCode::kNotFound);
 }
@@ -68,17 +68,45 @@ TEST_F(RunDirectoryTest, TakesAnEmptyFolder) {
   EXPECT_EQ(Create(Env::Real())->checkpoint_path(), root_ + "/runs/it/checkpoint");
 }
 
+// A folder in which somebody else makes the same run directory right after it was looked at.
+class RacingEnv final : public LimitedEnv {
+ public:
+  explicit RacingEnv(int races) : LimitedEnv(Env::Real(), 1'000'000), races_(races) {}
+  absl::Status CreateNewFolder(const std::string& path) override {
+    if (races_-- > 0) {
+      EXPECT_TRUE(Env::Real().CreateNewFolder(path).ok());
+    }
+    return Env::Real().CreateNewFolder(path);
+  }
+
+ private:
+  int races_;
+};
+
+TEST_F(RunDirectoryTest, OnlyOneOfTwoRunsGetsAnEmptyFolder) {
+  RacingEnv env(1);
+  EXPECT_EQ(RunDirectory::Create(env, clock_, root_ + "/runs/it").status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(RunDirectoryTest, TakesTheNextNumberWhereAnotherRunWasFaster) {
+  RacingEnv env(2);
+  const auto directory = RunDirectory::CreateNext(env, clock_, root_ + "/runs", "add");
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  EXPECT_EQ((*directory)->path(), root_ + "/runs/add-003");
+}
+
 TEST_F(RunDirectoryTest, NumbersRunsAfterTheHighestThatIsThere) {
   Env& env = Env::Real();
   const std::string runs = root_ + "/runs";
-  EXPECT_EQ(*NextRunPath(env, runs, "add"), runs + "/add-001");
-  for (const char* name : {"add-001", "add-007", "add-x", "add", "addition-900", "add-"}) {
+  const auto next = [&] { return (*RunDirectory::CreateNext(env, clock_, runs, "add"))->path(); };
+  EXPECT_EQ(next(), runs + "/add-001");
+  for (const char* name : {"add-007", "add-x", "add", "addition-900", "add-"}) {
     ASSERT_TRUE(env.CreateFolders(runs + "/" + name).ok());
   }
-  EXPECT_EQ(*NextRunPath(env, runs, "add"), runs + "/add-008");
+  EXPECT_EQ(next(), runs + "/add-008");
   ASSERT_TRUE(env.CreateFolders(runs + "/add-1234").ok());
-  EXPECT_EQ(*NextRunPath(env, runs, "add"), runs + "/add-1235");
-  EXPECT_EQ(NextRunPath(env, runs, "a/b").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(next(), runs + "/add-1235");
+  EXPECT_EQ(RunDirectory::CreateNext(env, clock_, runs, "a/b").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(RunDirectoryTest, WritesOneLineForEachStep) {
@@ -133,7 +161,7 @@ TEST_F(RunDirectoryTest, RefusesNamesThatItCannotWrite) {
     EXPECT_EQ(directory->LogMetrics(phase, 1, {{"x", 1}}).code(), absl::StatusCode::kInvalidArgument) << phase;
     EXPECT_EQ(directory->LogSamples(phase, 1, {}).code(), absl::StatusCode::kInvalidArgument) << phase;
   }
-  EXPECT_TRUE(Env::Real().List(root_ + "/runs/it")->empty());
+  EXPECT_THAT(*Env::Real().List(root_ + "/runs/it"), ElementsAre("tensorboard"));
 }
 
 TEST_F(RunDirectoryTest, WritesAnyTextAsOneLineOfUtf8) {
@@ -192,7 +220,7 @@ TEST_F(RunDirectoryTest, AFullDiskKeepsTheOlderReport) {
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(full.message(), HasSubstr("report.html"));
   EXPECT_THAT(Read("report.html"), HasSubstr("older"));
-  EXPECT_THAT(*Env::Real().List(root_ + "/runs/it"), ElementsAre("report.html"));
+  EXPECT_THAT(*Env::Real().List(root_ + "/runs/it"), ElementsAre("report.html", "tensorboard"));
 }
 
 TEST_F(RunDirectoryTest, TheReportShowsWhatTheFolderHolds) {
