@@ -1,3 +1,5 @@
+#include <ATen/Parallel.h>
+
 #include <iostream>
 #include <memory>
 #include <string>
@@ -6,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/status.h"
+#include "base/workers.h"
 #include "cli/commands.h"
 #include "generate/engine.h"
 #include "generate/model_folder.h"
@@ -23,6 +26,7 @@ struct GenerateArguments {
   int64_t samples = 1;
   uint64_t seed = 0;
   std::string device = "cpu";
+  int threads = 0;
 };
 
 // What a call reads before it answers anything.
@@ -46,7 +50,11 @@ absl::StatusOr<Materials> Gather(const GenerateArguments& arguments) {
 absl::Status Generate(const GenerateArguments& arguments) {
   const absl::StatusOr<Materials> materials = train::Guarded([&] { return Gather(arguments); });
   TDOCK_RETURN_IF_ERROR(Refused(materials.status()));
-  const generate::Engine engine(materials->model.decoder, {.end_token = materials->model.tokenizer->eos_id()});
+  at::set_num_threads(1);
+  Workers workers(model::WorkerThreads(arguments.threads, materials->model.decoder.device()),
+                  [] { at::init_num_threads(); });
+  const generate::Engine engine(materials->model.decoder,
+                                {.end_token = materials->model.tokenizer->eos_id(), .workers = &workers});
   TDOCK_ASSIGN_OR_RETURN(const auto completions,
                          engine.Generate(materials->prompts, {.temperature = arguments.temperature,
                                                               .max_new_tokens = arguments.max_new_tokens,
@@ -70,6 +78,8 @@ Command AddGenerate(CLI::App& app) {
   command->add_option("--samples", arguments->samples, "Answers to each prompt")->capture_default_str();
   command->add_option("--seed", arguments->seed, "Seed of the sampling")->capture_default_str();
   command->add_option("--device", arguments->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--threads", arguments->threads, "Work on different answers; 0: one for each core, one on a GPU")
+      ->check(CLI::Range(0, 1024));
   return [arguments] { return Generate(*arguments); };
 }
 

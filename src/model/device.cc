@@ -3,6 +3,9 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -13,6 +16,11 @@ namespace {
 int CudaDevices() { return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0; }
 
 }  // namespace
+
+int WorkerThreads(int64_t asked, const at::Device& device) {
+  if (asked > 0) return static_cast<int>(asked);
+  return device.is_cpu() ? static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)) : 1;
+}
 
 bool HasCuda() { return CudaDevices() > 0; }
 

@@ -30,5 +30,12 @@ TEST(ParseDevice, GivesTheDevicesThatAreThere) {
   for (const at::Device& device : TestDevices()) EXPECT_EQ(*ParseDevice(device.str()), device);
 }
 
+TEST(WorkerThreads, AreTheCoresUnlessTheDeviceIsAGpu) {
+  EXPECT_EQ(WorkerThreads(3, at::kCPU), 3);
+  EXPECT_EQ(WorkerThreads(3, at::kCUDA), 3);
+  EXPECT_EQ(WorkerThreads(0, at::kCUDA), 1);
+  EXPECT_GE(WorkerThreads(0, at::kCPU), 1);
+}
+
 }  // namespace
 }  // namespace tdock::model
