@@ -40,6 +40,52 @@ TEST(FakeClock, WakesAWaiterOnlyWhenItsDeadlineHasPassed) {
   EXPECT_TRUE(expired);
 }
 
+TEST(FakeClock, AWaiterSleepsUntilItIsNotified) {
+  FakeClock clock;
+  Mutex mu;
+  CondVar cv;
+  bool ready = false;
+  int wakes = 0;
+  std::thread waiter([&] {
+    MutexLock lock(mu);
+    while (!ready) {
+      clock.Wait(cv, mu, absl::InfiniteFuture());
+      ++wakes;
+    }
+  });
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Hours(1));
+  clock.Advance(absl::Hours(1));
+  {
+    MutexLock lock(mu);
+    ready = true;
+    cv.NotifyAll();
+  }
+  waiter.join();
+  // The system may wake a thread for no reason, but hardly twice.
+  EXPECT_LE(wakes, 2);
+}
+
+TEST(FakeClock, ManyAdvancesLoseNoWaiter) {
+  FakeClock clock;
+  Mutex mu;
+  CondVar cv;
+  constexpr int kWaits = 2'000;
+  std::atomic<int> running = 2;
+  const auto wait = [&] {
+    for (int i = 0; i < kWaits; ++i) {
+      MutexLock lock(mu);
+      const absl::Time deadline = clock.Now() + absl::Seconds(1);
+      while (clock.Now() < deadline) clock.Wait(cv, mu, deadline);
+    }
+    --running;
+  };
+  std::thread first(wait), second(wait);
+  while (running > 0) clock.Advance(absl::Milliseconds(700));
+  first.join();
+  second.join();
+}
+
 TEST(RealClock, WaitEndsAtItsDeadline) {
   Clock& clock = Clock::Real();
   Mutex mu;

@@ -1,13 +1,17 @@
 #include "base/clock.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "absl/time/clock.h"
+#include "base/status.h"
 
 namespace tdock {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLongestTest(100);
 
 class RealClock final : public Clock {
  public:
@@ -37,26 +41,53 @@ absl::Time FakeClock::Now() {
 }
 
 void FakeClock::Wait(CondVar& cv, Mutex& mu, absl::Time deadline) {
+  std::list<Waiter>::iterator self;
   {
     MutexLock lock(mu_);
     if (now_ >= deadline) return;
-    ++waiters_;
+    self = waiters_.insert(waiters_.end(), {cv, deadline});
     changed_.NotifyAll();
   }
-  // Advance() does not know the condition variables that wait here, so each looks again every millisecond.
-  cv.WaitUntil(mu, SteadyClock::now() + std::chrono::milliseconds(1));
+  const SteadyClock::time_point limit = SteadyClock::now() + kLongestTest;
+  cv.WaitUntil(mu, limit);
+  TDOCK_CHECK(SteadyClock::now() < limit, "nobody has woken a thread that waits on a FakeClock");
   MutexLock lock(mu_);
-  --waiters_;
+  waiters_.erase(self);
 }
 
 void FakeClock::Advance(absl::Duration by) {
+  absl::Time now;
+  {
+    MutexLock lock(mu_);
+    now = now_ += by;
+  }
+  // A waiter that is in the list may not sleep yet, and would miss the only notification. It cannot be waited for with
+  // its mutex, which may be gone with its owner as soon as it has left the list.
+  const SteadyClock::time_point limit = SteadyClock::now() + kLongestTest;
+  while (WakeThoseDueBy(now)) {
+    TDOCK_CHECK(SteadyClock::now() < limit, "a thread whose time has come on a FakeClock does not get its mutex");
+    std::this_thread::yield();
+  }
+}
+
+bool FakeClock::WakeThoseDueBy(absl::Time now) {
   MutexLock lock(mu_);
-  now_ += by;
+  bool any = false;
+  for (Waiter& waiter : waiters_) {
+    if (waiter.deadline > now) continue;
+    waiter.cv.NotifyAll();
+    any = true;
+  }
+  return any;
 }
 
 void FakeClock::AwaitWaiters(int count) {
+  const SteadyClock::time_point limit = SteadyClock::now() + kLongestTest;
   MutexLock lock(mu_);
-  while (waiters_ < count) changed_.Wait(mu_);
+  while (static_cast<int>(waiters_.size()) < count) {
+    changed_.WaitUntil(mu_, limit);
+    TDOCK_CHECK(SteadyClock::now() < limit, "fewer threads wait on a FakeClock than a test waits for");
+  }
 }
 
 }  // namespace tdock

@@ -1,6 +1,8 @@
 // Time that a test can replace.
 #pragma once
 
+#include <list>
+
 #include "absl/time/time.h"
 #include "base/mutex.h"
 
@@ -22,7 +24,9 @@ class Clock {
   static Clock& Real();
 };
 
-// A clock that stands still until it is advanced. Thread-safe.
+// A clock that stands still until it is advanced. A wait on it ends when it is notified or when the clock has been
+// advanced to its deadline, and not otherwise: a wake-up that is forgotten keeps the waiter. A test that hangs so is
+// aborted after 100 s of real time. Thread-safe.
 class FakeClock final : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1'000'000'000)) : now_(start) {}
@@ -30,17 +34,26 @@ class FakeClock final : public Clock {
   absl::Time Now() override;
   void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override TDOCK_REQUIRES(mu);
 
+  // Returns when those whose deadline has come have left Wait(). The caller must hold no mutex that they wait with.
   void Advance(absl::Duration by) TDOCK_EXCLUDES(mu_);
 
-  // Blocks until `count` threads are inside Wait(): after it returns, they hold no lock and have seen their condition
-  // false.
+  // Blocks until `count` threads are inside Wait(): they have seen their condition false, and whoever takes their mutex
+  // now finds them asleep.
   void AwaitWaiters(int count) TDOCK_EXCLUDES(mu_);
 
  private:
+  struct Waiter {
+    CondVar& cv;
+    absl::Time deadline;
+  };
+
+  // Whether somebody still waits for a time that has come; wakes them.
+  bool WakeThoseDueBy(absl::Time now) TDOCK_EXCLUDES(mu_);
+
   Mutex mu_;
   CondVar changed_;
   absl::Time now_ TDOCK_GUARDED_BY(mu_);
-  int waiters_ TDOCK_GUARDED_BY(mu_) = 0;
+  std::list<Waiter> waiters_ TDOCK_GUARDED_BY(mu_);
 };
 
 }  // namespace tdock
