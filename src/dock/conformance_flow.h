@@ -272,7 +272,7 @@ TEST_P(DockConformance, AGroupReleasedInPartIsNotHandedOutToAConsumerThatComesLa
   EXPECT_EQ(StatusOf("late").ready, 1);
   EXPECT_EQ(StatusOf("late").takeable, 0);
   ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
-  EXPECT_THAT(TryTake("late", 1, 1).status(), Fails(Code::kFailedPrecondition, {"group 5", "1 were released"}));
+  EXPECT_THAT(TryTake("late", 1, 1).status(), Fails(Code::kFailedPrecondition, {"group 5", "1 are gone"}));
 }
 
 TEST_P(DockConformance, AGroupConsumerRegisteredLateSeesTheGroups) {

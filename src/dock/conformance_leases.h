@@ -339,6 +339,44 @@ TEST_P(DockConformance, StepsAreForCheckpointedConsumers) {
   EXPECT_EQ(Put(put).code(), Code::kInvalidArgument);
 }
 
+TEST_P(DockConformance, InASealedPartitionWhatCannotComeIsNotWaitedFor) {
+  Create({.group_size = 2});
+  Register({.name = "x", .reads = {"a"}, .unit = Unit::kGroup});
+  PutRequest put = Floats({{"a", {0, 1, 2, 3}}});
+  put.groups = {5, 5, 6, 6};
+  const std::vector<RowId> rows = PutNew(put);
+  ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
+  ASSERT_EQ(Clear({rows[0]}).status(), absl::OkStatus());
+  // Group 5 will never be whole again.
+  EXPECT_EQ(Ids(*TryTake("x", 2, 2)), (std::vector<RowId>{rows[2], rows[3]}));
+  ASSERT_EQ(Complete(1), absl::OkStatus());
+  EXPECT_THAT(TryTake("x", 1, 1).status(), Fails(Code::kFailedPrecondition, {"first group 5", "1 are gone"}));
+}
+
+TEST_P(DockConformance, AGroupRemembersRowsThatWereReleasedBeforeItWasWhole) {
+  Create({.group_size = 2, .retain_for = {"x"}});
+  Register({.name = "x", .reads = {"a"}});
+  const auto put = [&](std::vector<GroupId> groups) {
+    PutRequest request = Floats({{"a", std::vector<float>(groups.size())}});
+    request.groups = std::move(groups);
+    return Put(request);
+  };
+  ASSERT_EQ(put({5}), absl::OkStatus());
+  ASSERT_EQ(Complete(Take("x", 1).lease), absl::OkStatus());
+  EXPECT_EQ(Status().rows, 0);
+  EXPECT_THAT(dock_->Seal(kPartition), Fails(Code::kFailedPrecondition, {"group 5 with 1 of 2 rows"}));
+  EXPECT_THAT(put({5, 5}), Fails(Code::kInvalidArgument, {"group 5 takes 2 rows and has 1; given 2 more"}));
+  ASSERT_EQ(put({5}), absl::OkStatus());
+  ASSERT_EQ(Complete(Take("x", 1).lease), absl::OkStatus());
+  EXPECT_EQ(Status().groups, 0);
+  // It can be forgotten before it is whole.
+  ASSERT_EQ(put({6}), absl::OkStatus());
+  ASSERT_EQ(Complete(Take("x", 1).lease), absl::OkStatus());
+  EXPECT_EQ(*dock_->Clear({.partition = kPartition, .groups = {6}}), 0);
+  EXPECT_EQ(Status().groups, 0);
+  EXPECT_EQ(dock_->Seal(kPartition), absl::OkStatus());
+}
+
 TEST_P(DockConformance, ALeaseMayLastForEver) {
   Create();
   Register({.name = "x", .reads = {"a"}, .lease_duration = absl::InfiniteDuration()});

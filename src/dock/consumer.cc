@@ -3,6 +3,7 @@
 namespace tdock {
 
 void Consumer::EnterState(RowState state, RowId first, int64_t count) {
+  if (IsWaiting(state)) waiting_.Insert(first, first + static_cast<RowId>(count));
   if (state == kReady) ready_ += count;
   if (state == kLeased) leased_ += count;
   if (state == kDone || state == kUncommitted) done_ += count;
@@ -11,6 +12,7 @@ void Consumer::EnterState(RowState state, RowId first, int64_t count) {
 }
 
 void Consumer::LeaveState(RowState state, RowId first, int64_t count) {
+  if (IsWaiting(state)) waiting_.Erase(first, first + static_cast<RowId>(count));
   if (state == kReady) ready_ -= count;
   if (state == kLeased) leased_ -= count;
   if (state == kDone || state == kUncommitted) done_ -= count;

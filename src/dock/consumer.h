@@ -67,6 +67,7 @@ class Consumer {
   int64_t takeable() const;
   const IdSet& stuck() const { return stuck_; }
   // Rows, whatever the unit.
+  const IdSet& waiting() const { return waiting_; }
   const IdSet& quarantined() const { return quarantined_; }
 
   int64_t ready() const { return ready_; }
@@ -105,8 +106,6 @@ class Consumer {
   absl::btree_map<int64_t, std::vector<RowId>> uncommitted_rows;
   // Of the rows whose lease expired, how often.
   absl::flat_hash_map<RowId, int32_t> redeliveries;
-  // No row before this one waits: where to start looking for some.
-  mutable RowId waiting_from = 0;
 
  private:
   Standing StandingOf(const Group& group) const;
@@ -120,6 +119,7 @@ class Consumer {
   const bool retained_;
   std::vector<Share> shares_;
   IdSet stuck_;
+  IdSet waiting_;
   IdSet quarantined_;
   int64_t ready_ = 0;
   int64_t leased_ = 0;

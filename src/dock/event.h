@@ -95,6 +95,8 @@ struct RowsDropped {
 
 struct RowsCleared {
   std::span<const RowId> rows = {};
+  // These are forgotten, whatever rows they had before.
+  std::span<const GroupId> groups = {};
 };
 
 struct SealChanged {

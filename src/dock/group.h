@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
@@ -16,7 +17,7 @@ namespace tdock {
 struct Group {
   GroupId id = kNoGroup;
   int64_t size = 0;
-  // The rows that were put and not cleared; released ones count.
+  // The rows that were put, less those that may be put again.
   int64_t arrived = 0;
   // The id of its first row: where it stands among others. That row itself may be gone.
   RowId leader = 0;
@@ -34,7 +35,7 @@ struct Group {
 
   int64_t rows_here() const { return static_cast<int64_t>(rows.size()); }
   bool complete() const { return arrived == size; }
-  // Rows were released: no consumer can take it as a whole any more.
+  // Rows are gone for good: no consumer can take it as a whole any more.
   bool broken() const { return rows_here() < arrived; }
 };
 
@@ -74,19 +75,26 @@ class Groups {
     group.rows.push_back(row);
     if (group.complete()) incomplete_.Erase(group.leader);
   }
-  // A row that was cleared may be put again, one that was released may not. True if that was the last: the group is
-  // gone then.
-  bool RemoveRow(Group& group, RowId row, bool cleared) {
-    group.arrived -= cleared;
+  // With `again`, another may take its place. True if the group is gone then: no row is there, and none is to come.
+  bool RemoveRow(Group& group, RowId row, bool again) {
+    group.arrived -= again;
     group.rows.erase(std::find(group.rows.begin(), group.rows.end(), row));
-    if (!group.rows.empty()) {
-      if (!group.complete()) incomplete_.Insert(group.leader);
-      return false;
-    }
+    if (!group.complete()) incomplete_.Insert(group.leader);
+    if (!group.rows.empty() || (group.arrived > 0 && !group.complete())) return false;
+    Forget(group);
+    return true;
+  }
+  // It has no rows.
+  void Forget(const Group& group) {
     incomplete_.Erase(group.leader);
     by_leader_.erase(group.leader);
     by_id_.erase(group.id);
-    return true;
+  }
+
+  std::vector<GroupId> Ids() const {
+    std::vector<GroupId> ids;
+    for (const auto& [id, group] : by_id_) ids.push_back(id);
+    return ids;
   }
 
   template <class Visit>

@@ -318,11 +318,14 @@ class Driver {
 
     std::vector<RowId> expected, real(taken->rows.ids().begin(), taken->rows.ids().end());
     if (twin_->OptionsOf(name).sampler != Sampler::kFirstCome) {
+      int64_t units = 0;
       for (RowId unit : takeable) {
         const std::vector<RowId> rows = twin_->RowsOfUnit(name, unit);
-        const auto found = std::search(real.begin(), real.end(), rows.begin(), rows.end());
-        if (found != real.end()) expected.insert(expected.end(), rows.begin(), rows.end());
+        if (std::search(real.begin(), real.end(), rows.begin(), rows.end()) == real.end()) continue;
+        expected.insert(expected.end(), rows.begin(), rows.end());
+        ++units;
       }
+      ASSERT_EQ(units, plan.count);
       ASSERT_THAT(real, testing::UnorderedElementsAreArray(expected));
     } else {
       for (int64_t i = 0; i < plan.count; ++i) {
@@ -363,8 +366,10 @@ class Driver {
       request.groups = {rng_.Below(8)};
       rows = twin_->RowsOf(request.groups[0]);
       const absl::StatusOr<int64_t> cleared = dock_->Clear(request);
-      ASSERT_EQ(cleared.ok(), !rows.empty()) << cleared.status();
-      if (cleared.ok()) twin_->Clear(rows);
+      ASSERT_EQ(cleared.ok(), twin_->HasGroup(request.groups[0])) << cleared.status();
+      if (!cleared.ok()) return;
+      twin_->Clear(rows);
+      twin_->ForgetGroup(request.groups[0]);
       return;
     } else {
       rows = AnyRows();
@@ -377,7 +382,7 @@ class Driver {
     if (!cleared.ok()) return;
     ASSERT_EQ(*cleared, static_cast<int64_t>(rows.size()));
     twin_->Clear(rows);
-    if (request.everything) twin_->Unseal();
+    if (request.everything) twin_->ForgetEverything();
   }
 
   void Seal() {

@@ -400,11 +400,11 @@ absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin());
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckClear(request));
-  if (!rows.empty()) table_.Apply(RowsCleared{rows});
+  TDOCK_ASSIGN_OR_RETURN(const Table::ClearPlan plan, table_.CheckClear(request));
+  table_.Apply(RowsCleared{plan.rows, plan.groups});
   if (request.everything && table_.sealed()) table_.Apply(SealChanged{false});
   End(after);
-  return static_cast<int64_t>(rows.size());
+  return static_cast<int64_t>(plan.rows.size());
 }
 
 absl::StatusOr<PartitionStatus> Partition::GetStatus() {

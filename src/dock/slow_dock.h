@@ -59,6 +59,7 @@ class SlowDock {
     if (request.lease != kNoLease && !request.keep) CheckStep(request.lease, request.step, refusals);
     if (put.count == 0 || put.columns.empty()) refusals.insert(Code::kInvalidArgument);
     if (request.rows.empty()) {
+      if (request.keep) refusals.insert(Code::kInvalidArgument);
       if (request.lease != kNoLease) refusals.insert(Code::kInvalidArgument);
       if (sealed_) refusals.insert(Code::kFailedPrecondition);
       CheckGroups(put, refusals);
@@ -291,12 +292,16 @@ class SlowDock {
   }
   void Clear(const std::vector<RowId>& rows) {
     for (RowId row : rows) {
-      if (rows_.at(row).group != kNoGroup) --groups_.at(rows_.at(row).group).arrived;
+      if (rows_.at(row).group != kNoGroup && !sealed_) --groups_.at(rows_.at(row).group).arrived;
       Remove(row);
     }
     DropEmptyLeases();
   }
-  void Unseal() { sealed_ = false; }
+  void ForgetGroup(GroupId group) { groups_.erase(group); }
+  void ForgetEverything() {
+    groups_.clear();
+    sealed_ = false;
+  }
 
   ConsumerStatus StatusOf(const std::string& name) const {
     const SlowConsumer& consumer = consumers_.at(name);
@@ -347,6 +352,7 @@ class SlowDock {
     const auto it = counts.find(row);
     return it == counts.end() ? 0 : it->second;
   }
+  bool HasGroup(GroupId group) const { return groups_.contains(group); }
   bool sealed() const { return sealed_; }
   size_t groups() const { return groups_.size(); }
   // Empty if the lease is over.
@@ -521,7 +527,9 @@ class SlowDock {
     dropped_.erase(row);
     for (auto& [name, consumer] : consumers_) consumer.Forget(row);
     for (auto& [id, lease] : leases_) lease.rows.erase(row);
-    if (group != kNoGroup && RowsOf(group).empty()) groups_.erase(group);
+    const auto it = groups_.find(group);
+    if (it == groups_.end() || !RowsOf(group).empty()) return;
+    if (it->second.arrived == 0 || it->second.arrived == it->second.size) groups_.erase(it);
   }
 
   void DropEmptyLeases() {

@@ -112,6 +112,7 @@ void Table::ShowRowsTo(uint32_t index) {
     if (!consumer.by_group() || place.group() == nullptr) {
       consumer.Restand(place.row(), 1, Standing::kAbsent, Standing::kComing);
     }
+    consumer.EnterState(consumer.initial_state(), place.row(), 1);
     if (place.page->IsDropped(place.slot)) {
       Move(index, place, kDone);
       return true;
@@ -179,13 +180,12 @@ void Table::PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t 
       std::memset(states, static_cast<int>(reads - hits_[index]), static_cast<size_t>(count));
     }
     if (consumer.by_group() && !event.groups.empty()) {
+      consumer.EnterState(consumer.initial_state(), page.first + slot, count);
       for (int64_t k = 0; ready && k < count; ++k) Move(index, Place{&page, slot + static_cast<uint64_t>(k)}, kReady);
       continue;
     }
-    if (ready) {
-      std::memset(states, kReady, static_cast<size_t>(count));
-      consumer.EnterState(kReady, page.first + slot, count);
-    }
+    if (ready) std::memset(states, kReady, static_cast<size_t>(count));
+    consumer.EnterState(ready ? kReady : consumer.initial_state(), page.first + slot, count);
     consumer.Restand(page.first + slot, count, Standing::kAbsent, ready ? Standing::kTakeable : Standing::kComing);
   }
 }
@@ -273,11 +273,10 @@ std::vector<int32_t> Table::RedeliveriesOf(uint32_t consumer, std::span<const Ro
 
 ConsumerStatus Table::StatusOf(uint32_t index) const {
   const Consumer& consumer = *consumers_[index];
-  const int64_t quarantined = consumer.quarantined().size();
-  return {.waiting = pages_.rows() - consumer.ready() - consumer.leased() - quarantined - consumer.done(),
+  return {.waiting = consumer.waiting().size(),
           .ready = consumer.ready(),
           .leased = consumer.leased(),
-          .quarantined = quarantined,
+          .quarantined = consumer.quarantined().size(),
           .done = consumer.done(),
           .uncommitted = consumer.uncommitted(),
           .committed_step = consumer.committed_step,

@@ -81,7 +81,12 @@ class Table {
   absl::StatusOr<uint32_t> CheckRollback(const StepRequest& request) const;
 
   absl::Status CheckSeal() const;
-  absl::StatusOr<std::vector<RowId>> CheckClear(const ClearRequest& request) const;
+  // What to clear: rows, and groups that are to be forgotten with them.
+  struct ClearPlan {
+    std::vector<RowId> rows;
+    std::vector<GroupId> groups;
+  };
+  absl::StatusOr<ClearPlan> CheckClear(const ClearRequest& request) const;
 
   // The columns of a fetch, in its order; and how many of its cells are not ready yet.
   struct FetchPlan {

@@ -159,6 +159,10 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckPut(const PutRequest& request)
     return absl::InvalidArgumentError(
         absl::StrCat("the batch has ", batch.rows(), " rows; at most ", kMaxRowsPerPut, " fit one put"));
   }
+  if (request.weights_version < kNoWeightsVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights_version is ", request.weights_version, "; versions are numbered from 0 on"));
+  }
   TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckColumns(request));
   if (request.rows.empty()) {
     TDOCK_RETURN_IF_ERROR(CheckNewRows(request));
@@ -195,6 +199,7 @@ absl::Status Table::CheckNewRows(const PutRequest& request) const {
         absl::StrCat("a put under lease ", request.lease, " must name the rows that it fills"));
   }
   if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
+  if (request.keep) return absl::InvalidArgumentError("keep is for puts under a lease");
   if (sealed_) return absl::FailedPreconditionError(absl::StrCat("partition '", options_.name, "' is sealed"));
   return CheckGroups(request);
 }
@@ -407,11 +412,12 @@ absl::Status Table::CheckSeal() const {
       first.id, " with ", first.arrived, " of ", first.size, " rows"));
 }
 
-absl::StatusOr<std::vector<RowId>> Table::CheckClear(const ClearRequest& request) const {
+absl::StatusOr<Table::ClearPlan> Table::CheckClear(const ClearRequest& request) const {
   if (!request.rows.empty() + !request.groups.empty() + request.everything != 1) {
     return absl::InvalidArgumentError("clear either rows, or groups, or everything");
   }
   TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
+  if (!request.rows.empty()) return ClearPlan{request.rows, {}};
   std::vector<RowId> rows;
   for (GroupId id : request.groups) {
     const Group* const group = groups_.Find(id);
@@ -420,14 +426,13 @@ absl::StatusOr<std::vector<RowId>> Table::CheckClear(const ClearRequest& request
     }
     rows.insert(rows.end(), group->rows.begin(), group->rows.end());
   }
-  if (AnyTwice(rows)) return absl::InvalidArgumentError("a group is named twice");
-  if (!request.rows.empty()) return request.rows;
-  if (!request.everything) return rows;
+  if (AnyTwice(request.groups)) return absl::InvalidArgumentError("a group is named twice");
+  if (!request.everything) return ClearPlan{std::move(rows), request.groups};
   pages_.ForEachRow(0, [&](const Place& place) {
     rows.push_back(place.row());
     return true;
   });
-  return rows;
+  return ClearPlan{std::move(rows), groups_.Ids()};
 }
 
 }  // namespace tdock

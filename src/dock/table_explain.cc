@@ -60,21 +60,18 @@ void Table::ExplainColumns(const Consumer& consumer, std::string& text) const {
 
 void Table::ExplainWaitingRows(uint32_t index, absl::Time now, std::string& text) const {
   const Consumer& consumer = *consumers_[index];
-  if (StatusOf(index).waiting == 0) return;
+  std::vector<RowId> rows;
+  consumer.waiting().First(kNamed, rows);
   int named = 0;
-  bool found = false;
-  pages_.ForEachRow(consumer.waiting_from, [&](const Place& place) {
-    if (!IsWaiting(place.state(index))) return true;
-    if (!found) consumer.waiting_from = place.row();
-    found = true;
+  for (RowId row : rows) {
+    const Place place = pages_.At(row);
     for (uint32_t column : consumer.reads()) {
       if (!place.cell(column).empty() || named == kNamed) continue;
-      absl::StrAppend(&text, ". Row ", place.row(), " lacks '", schema_[column].spec.name,
+      absl::StrAppend(&text, ". Row ", row, " lacks '", schema_[column].spec.name,
                       "': ", WriterText(place, column, now));
       ++named;
     }
-    return named < kNamed;
-  });
+  }
 }
 
 void Table::ExplainLeases(uint32_t index, absl::Time now, std::string& text) const {
@@ -103,7 +100,7 @@ void Table::ExplainGroups(const Consumer& consumer, std::string& text) const {
     if (group == nullptr) continue;
     absl::StrAppend(&text, ". ", consumer.stuck().size(), " groups cannot be taken as a whole, first group ", group->id,
                     ": of its ", group->size, " rows ", consumer.DoneOf(*group), " are done and ",
-                    group->arrived - group->rows_here(), " were released");
+                    group->arrived - group->rows_here(), " are gone");
     return;
   }
 }

@@ -155,6 +155,9 @@ void Table::On(const RowsDropped& event) {
 
 void Table::On(const RowsCleared& event) {
   for (RowId row : event.rows) Remove(pages_.At(row), /*cleared=*/true);
+  for (GroupId id : event.groups) {
+    if (const Group* const group = groups_.Find(id); group != nullptr) groups_.Forget(*group);
+  }
 }
 
 void Table::On(const SealChanged& event) { sealed_ = event.sealed; }
@@ -189,7 +192,8 @@ void Table::Remove(const Place& place, bool cleared) {
   }
   if (group != nullptr) {
     page.groups[place.slot] = nullptr;
-    if (!groups_.RemoveRow(*group, place.row(), cleared)) EnterConsumers(*group);
+    // Where no new rows are to come, none takes the place of one that was cleared.
+    if (!groups_.RemoveRow(*group, place.row(), cleared && !sealed_)) EnterConsumers(*group);
   }
   pages_.Remove(place);
 }
