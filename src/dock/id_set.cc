@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
 
 namespace tdock {
 namespace {
@@ -116,7 +115,10 @@ void IdSet::ChangeInLeaf(uint64_t begin, uint64_t end, bool insert) {
     const uint64_t mask = MaskOf(first % 64, first % 64 + (stop - first));
     uint64_t& word = leaf->words[first / 64];
     if (const uint64_t changes = mask & (insert ? ~word : word)) {
-      change += std::has_single_bit(changes) ? 1 : std::popcount(changes);
+      const int count = std::has_single_bit(changes) ? 1 : std::popcount(changes);
+      uint16_t& part = leaf->counts[first >> kPartBits];
+      part = static_cast<uint16_t>(insert ? part + count : part - count);
+      change += count;
       word ^= changes;
     }
     first = stop;
@@ -165,14 +167,19 @@ void IdSet::StepDown(Search& search) {
   search.node = inner->children[child];
 }
 
-uint64_t IdSet::SelectInLeaf(const Search& search) {
-  const Leaf* const leaf = static_cast<const Leaf*>(search.node);
+void IdSet::StepToPart(Search& search) {
+  const auto& counts = search.leaf().counts;
+  size_t part = 0;
+  for (; search.rank >= counts[part]; ++part) search.rank -= counts[part];
+  search.id = search.id << (kLeafBits - kPartBits) | part;
+}
+
+uint64_t IdSet::SelectInPart(const Search& search) {
+  const uint64_t* const words = search.part();
   int64_t rank = search.rank;
-  for (size_t word = 0;; ++word) {
-    const int here = std::popcount(leaf->words[word]);
-    if (rank < here) {
-      return search.id << kLeafBits | word * 64 | static_cast<uint64_t>(SelectBit(leaf->words[word], rank));
-    }
+  for (uint64_t word = 0;; ++word) {
+    const int here = std::popcount(words[word]);
+    if (rank < here) return search.id << kPartBits | word * 64 | static_cast<uint64_t>(SelectBit(words[word], rank));
     rank -= here;
   }
 }
@@ -180,27 +187,29 @@ uint64_t IdSet::SelectInLeaf(const Search& search) {
 uint64_t IdSet::Select(int64_t rank) const {
   Search search{.node = root_, .rank = rank};
   for (int height = height_; height > 0; --height) StepDown(search);
-  return SelectInLeaf(search);
+  StepToPart(search);
+  return SelectInPart(search);
 }
 
 void IdSet::Select(std::span<const int64_t> ranks, std::vector<uint64_t>& ids) const {
-  // All searches of a round take one step down before any takes the next, so that their misses overlap.
+  // All searches of a round take one step before any takes the next, so that their misses overlap.
   constexpr size_t kRound = 32;
-  constexpr size_t kLine = 64;
+  constexpr size_t kLineWords = 8;
   std::array<Search, kRound> searches;
   for (; !ranks.empty(); ranks = ranks.subspan(std::min(kRound, ranks.size()))) {
     const std::span<Search> round(searches.data(), std::min(kRound, ranks.size()));
-    for (size_t i = 0; i < round.size(); ++i) round[i] = {.node = root_, .rank = ranks[i]};
-    for (int height = height_; height > 0; --height) {
-      const size_t next_bytes = height == 1 ? sizeof(Leaf) : offsetof(Inner, children);
-      for (Search& search : round) {
-        StepDown(search);
-        for (size_t at = 0; at < next_bytes; at += kLine) {
-          __builtin_prefetch(static_cast<const char*>(search.node) + at);
-        }
-      }
+    for (size_t i = 0; i < round.size(); ++i) {
+      round[i] = {.node = root_, .rank = ranks[i]};
+      // The few inner nodes stay in the caches.
+      for (int height = height_; height > 0; --height) StepDown(round[i]);
+      __builtin_prefetch(&round[i].leaf().counts);
     }
-    for (const Search& search : round) ids.push_back(SelectInLeaf(search));
+    for (Search& search : round) {
+      StepToPart(search);
+      __builtin_prefetch(search.part());
+      __builtin_prefetch(search.part() + kLineWords);
+    }
+    for (const Search& search : round) ids.push_back(SelectInPart(search));
   }
 }
 
@@ -219,6 +228,7 @@ void IdSet::Collect(const void* node, int height, uint64_t base, size_t limit, s
   }
   const Leaf* const leaf = static_cast<const Leaf*>(node);
   for (size_t word = 0; word < kLeafWords; ++word) {
+    if (leaf->counts[word / kPartWords] == 0) word |= kPartWords - 1;  // the next part
     for (uint64_t left = leaf->words[word]; left != 0; left &= left - 1) {
       if (ids.size() == limit) return;
       ids.push_back(base << kLeafBits | word * 64 | static_cast<uint64_t>(std::countr_zero(left)));

@@ -10,11 +10,12 @@
 namespace tdock {
 
 // Costs a few nanoseconds per operation whatever its size, and about two bits per id when the ids are dense: a tree of
-// fan-out 32 over bitmaps of 1024 ids, whose nodes count what is below them. Nodes without ids are given back, but for
+// fan-out 32 over leaves of 32768 ids, whose nodes count what is below them. Nodes without ids are given back, but for
 // a few. Not thread-safe.
 //
 //   inner   | count of child 0 | … | count of child 31 |      covers 32 × what a child covers
-//   leaf    | 1024 bits |
+//   leaf    | count of part 0 | … | 1024 bits of part 0 | …   32 parts; in one piece, so that a set of ten million ids
+//                                                             lies in few pages of memory, which the processor can find
 class IdSet {
  public:
   IdSet() = default;
@@ -40,13 +41,14 @@ class IdSet {
   void First(int64_t count, std::vector<uint64_t>& ids) const;
 
  private:
-  static constexpr int kLeafBits = 10, kFanBits = 5;
-  static constexpr int kLeafWords = (1 << kLeafBits) / 64, kFan = 1 << kFanBits;
+  static constexpr int kPartBits = 10, kLeafBits = 15, kFanBits = 5;
+  static constexpr int kPartWords = (1 << kPartBits) / 64, kLeafWords = (1 << kLeafBits) / 64;
+  static constexpr int kParts = 1 << (kLeafBits - kPartBits), kFan = 1 << kFanBits;
   static constexpr int kMaxHeight = (64 - kLeafBits + kFanBits - 1) / kFanBits;
-  static constexpr size_t kSpares = 16;
+  static constexpr size_t kSpares = 2;
 
-  // A leaf uses `words`, an inner node the rest.
-  struct Leaf {
+  struct alignas(64) Leaf {
+    std::array<uint16_t, kParts> counts{};
     std::array<uint64_t, kLeafWords> words{};
   };
   struct Inner {
@@ -59,6 +61,10 @@ class IdSet {
     const void* node;
     int64_t rank;     // in the node
     uint64_t id = 0;  // its high bits
+
+    const Leaf& leaf() const { return *static_cast<const Leaf*>(node); }
+    // The words of the part of the leaf that `id` names.
+    const uint64_t* part() const { return leaf().words.data() + id % kParts * kPartWords; }
   };
 
   void Change(uint64_t begin, uint64_t end, bool insert);
@@ -70,7 +76,8 @@ class IdSet {
     return static_cast<int>((id >> (kLeafBits + (height - 1) * kFanBits)) & (kFan - 1));
   }
   static void StepDown(Search& search);
-  static uint64_t SelectInLeaf(const Search& search);
+  static void StepToPart(Search& search);
+  static uint64_t SelectInPart(const Search& search);
   static void Collect(const void* node, int height, uint64_t base, size_t limit, std::vector<uint64_t>& ids);
 
   Leaf* NewLeaf();
