@@ -89,7 +89,8 @@ class LargeRows {
       options.columns.push_back({names_.back(), columns_[c].type()});
       bytes_ += columns_[c].payload_bytes();
     }
-    partition_ = std::make_unique<Partition>(std::move(options), clock, arena_);
+    partition_ =
+        std::make_unique<Partition>(std::move(options), clock, arena_, std::make_shared<const Table::OwnSamplers>());
   }
 
   const std::vector<Column> columns_;

@@ -78,7 +78,7 @@ absl::Status SmallRows::Replace(std::vector<RowId> rows) {
 
 absl::StatusOr<double> SmallRows::TimePut() {
   TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&] { return Put(); }));
-  TDOCK_ASSIGN_OR_RETURN(Held held, Take(0, kPutRows));
+  TDOCK_ASSIGN_OR_RETURN(Held held, Take(1, kPutRows));
   rows_ -= kPutRows;
   TDOCK_RETURN_IF_ERROR(dock_->Clear({.partition = kPartition, .rows = std::move(held.rows)}).status());
   return seconds;
