@@ -18,7 +18,6 @@
 #define TDOCK_GUARDED_BY(x) TDOCK_THREAD_ANNOTATION(guarded_by(x))
 #define TDOCK_REQUIRES(...) TDOCK_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define TDOCK_EXCLUDES(...) TDOCK_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-#define TDOCK_ACQUIRED_BEFORE(...) TDOCK_THREAD_ANNOTATION(acquired_before(__VA_ARGS__))
 
 namespace tdock {
 
