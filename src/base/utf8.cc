@@ -50,8 +50,8 @@ std::string EscapeForMessage(absl::string_view text, size_t max_bytes) {
     const std::optional<Utf8Char> next = FirstUtf8Char(text.substr(offset));
     const absl::string_view bytes = text.substr(offset, next ? next->bytes : 1);
     if (offset + bytes.size() > max_bytes) return absl::StrCat(shown, "…");
-    // U+0080 … U+009F are control characters too, some of which terminals obey.
-    const bool printable = next && !(next->code >= 0x80 && next->code < 0xA0);
+    // The first leaves all that is not ASCII as it is.
+    const bool printable = next && !IsControl(next->code);
     absl::StrAppend(&shown, printable ? absl::Utf8SafeCHexEscape(bytes) : absl::CHexEscape(bytes));
     offset += bytes.size();
   }

@@ -20,6 +20,9 @@ std::optional<Utf8Char> FirstUtf8Char(absl::string_view text);
 // The offset of the first byte that belongs to no valid character; nothing if all of `text` is valid.
 std::optional<size_t> FindInvalidUtf8(absl::string_view text);
 
+// U+0000 to U+001F, U+007F, and U+0080 to U+009F: terminals obey some of the last, too.
+inline bool IsControl(char32_t code) { return code < 0x20 || (code >= 0x7F && code < 0xA0); }
+
 // Text from outside as a message may show it: valid UTF-8 on one line, with C escapes for the rest, and an ellipsis in
 // place of what exceeds `max_bytes`.
 std::string EscapeForMessage(absl::string_view text, size_t max_bytes = 80);

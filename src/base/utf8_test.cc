@@ -37,6 +37,12 @@ TEST(Utf8, FindsTheFirstInvalidByte) {
   EXPECT_EQ(FindInvalidUtf8(""), std::nullopt);
 }
 
+TEST(Utf8, KnowsTheControlCharacters) {
+  for (const char32_t code : {0x00, 0x0A, 0x1B, 0x1F, 0x7F, 0x80, 0x9B, 0x9F})
+    EXPECT_TRUE(IsControl(code)) << uint32_t{code};
+  for (const char32_t code : {0x20, 0x7E, 0xA0, 0xE9, 0x1F600}) EXPECT_FALSE(IsControl(code)) << uint32_t{code};
+}
+
 TEST(EscapeForMessage, KeepsTextValidShortAndOnOneLine) {
   EXPECT_EQ(EscapeForMessage("37+85= é😀"), "37+85= é😀");
   EXPECT_EQ(EscapeForMessage("a\nb\"\x1b[0m\xC2\x9B\xFF"), "a\\nb\\\"\\x1b[0m\\xc2\\x9b\\xff");
