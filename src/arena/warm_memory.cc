@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <iterator>
 #include <new>
 #include <utility>
@@ -68,18 +69,24 @@ WarmMemory::Chunk WarmMemory::List::Find(size_t size) {
   return chunk;
 }
 
-void WarmMemory::List::Free(Chunk chunk) {
-  {
-    MutexLock lock(mu_);
-    if (!closed_ && chunk.size <= options_.limit_bytes - bytes_) {
-      chunks_.emplace(chunk.size, Warm{chunk.data, options_.clock.Now() + options_.keep});
-      bytes_ += chunk.size;
-      if (!trimmer_.joinable()) trimmer_ = std::thread([this] { Trim(); });
-      if (chunks_.size() == 1) changed_.NotifyOne();
-      return;
-    }
+void WarmMemory::List::Free(Chunk chunk) noexcept {
+  // Buffers are freed by destructors, where nothing may be thrown.
+  try {
+    if (Keep(chunk)) return;
+  } catch (const std::exception&) {
+    // There is no memory for the list, or no thread to trim it.
   }
   ::munmap(chunk.data, chunk.size);
+}
+
+bool WarmMemory::List::Keep(Chunk chunk) {
+  MutexLock lock(mu_);
+  if (closed_ || chunk.size > options_.limit_bytes - bytes_) return false;
+  if (!trimmer_.joinable()) trimmer_ = std::thread([this] { Trim(); });
+  chunks_.emplace(chunk.size, Warm{chunk.data, options_.clock.Now() + options_.keep});
+  bytes_ += chunk.size;
+  if (chunks_.size() == 1) changed_.NotifyOne();
+  return true;
 }
 
 void WarmMemory::List::Empty() {

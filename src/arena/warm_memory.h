@@ -50,7 +50,7 @@ class WarmMemory final : public Memory {
     // A chunk of at least this size and not much more, or none.
     Chunk Find(size_t size) TDOCK_EXCLUDES(mu_);
     // Keeps the chunk or gives it back to the system.
-    void Free(Chunk chunk) TDOCK_EXCLUDES(mu_);
+    void Free(Chunk chunk) noexcept TDOCK_EXCLUDES(mu_);
     // Gives everything back, and what is freed from now on.
     void Close() TDOCK_EXCLUDES(mu_);
     void Empty() TDOCK_EXCLUDES(mu_);
@@ -63,6 +63,8 @@ class WarmMemory final : public Memory {
     };
     using Chunks = std::multimap<size_t, Warm>;  // by size
 
+    // False if it is too much. May throw; then it is not kept.
+    bool Keep(Chunk chunk) TDOCK_EXCLUDES(mu_);
     // Returns chunks to the system when their time has come.
     void Trim() TDOCK_EXCLUDES(mu_);
     absl::Time NextTrim() const TDOCK_REQUIRES(mu_);

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <fstream>
+#include <new>
+#include <thread>
 #include <vector>
 
 namespace tdock {
@@ -29,13 +32,17 @@ TEST(WarmMemory, HandsOutWhatWasFreed) {
   first.mutable_data()[first.size() - 1] = std::byte{1};
   EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % Buffer::kAlignment, 0u);
   first = Buffer();
-  EXPECT_GE(memory.warm_bytes(), 3 * kMegabyte);
-  // A little less or more is served from it, much less is not.
-  const Buffer other = memory.Allocate(kMegabyte);
-  EXPECT_NE(other.data(), data);
-  const Buffer again = memory.Allocate(3 * kMegabyte + 1'000);
-  EXPECT_EQ(again.size(), 3 * kMegabyte + 1'000);
-  EXPECT_NE(again.data(), other.data());
+  EXPECT_EQ(memory.warm_bytes(), 3 * kMegabyte);
+  // It serves what is a little smaller: neither what is much smaller nor what is larger.
+  const Buffer small = memory.Allocate(kMegabyte), large = memory.Allocate(3 * kMegabyte + 1'000);
+  EXPECT_EQ(memory.warm_bytes(), 3 * kMegabyte);
+  EXPECT_NE(small.data(), data);
+  EXPECT_NE(large.data(), data);
+  EXPECT_EQ(large.size(), 3 * kMegabyte + 1'000);
+  const Buffer again = memory.Allocate(3 * kMegabyte - 1'000);
+  EXPECT_EQ(again.data(), data);
+  EXPECT_EQ(again.size(), 3 * kMegabyte - 1'000);
+  EXPECT_EQ(memory.warm_bytes(), 0u);
   const Buffer slice = again.Slice(1'000, 10);
   EXPECT_EQ(slice.data(), again.data() + 1'000);
 }
@@ -113,6 +120,30 @@ TEST(WarmMemory, BuffersOutliveIt) {
   kept.mutable_data()[kMegabyte - 1] = std::byte{5};
   memory.reset();
   EXPECT_EQ(kept.bytes().back(), std::byte{5});
+}
+
+// Fails in the thread that made it, as the allocation of a list's node or the start of a thread may.
+class FailingClock final : public Clock {
+ public:
+  absl::Time Now() override {
+    if (fails && std::this_thread::get_id() == maker_) throw std::bad_alloc();
+    return absl::UnixEpoch();
+  }
+  void Wait(CondVar& cv, Mutex& mu, absl::Time) override TDOCK_REQUIRES(mu) { cv.Wait(mu); }
+  std::atomic<bool> fails = true;
+
+ private:
+  const std::thread::id maker_ = std::this_thread::get_id();
+};
+
+TEST(WarmMemory, WhatItFailsToKeepGoesBackToTheSystem) {
+  FailingClock clock;
+  WarmMemory memory({.clock = clock});
+  { const Buffer buffer = memory.Allocate(kMegabyte); }
+  EXPECT_EQ(memory.warm_bytes(), 0u);
+  clock.fails = false;
+  { const Buffer buffer = memory.Allocate(kMegabyte); }
+  EXPECT_EQ(memory.warm_bytes(), kMegabyte);
 }
 
 TEST(WarmMemory, LeavesSmallBuffersToTheHeap) {
