@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <functional>
 #include <numeric>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -163,6 +165,45 @@ TEST(LimitedEnv, AFullDiskKeepsTheOldFileAndLeavesNothingAside) {
   const absl::Status full = WriteFileAtomically(env, folder + "/file", "abcdefgh");
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(*env.ReadFile(folder + "/file"), "12345678");
+  EXPECT_EQ(env.List(folder)->size(), 1u);
+}
+
+// Does something else before or after a rename.
+class RenameEnv final : public LimitedEnv {
+ public:
+  RenameEnv() : LimitedEnv(Env::Real(), 1'000'000) {}
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    if (before) std::exchange(before, nullptr)();
+    const absl::Status status = LimitedEnv::Rename(from, to);
+    return status.ok() ? after : status;
+  }
+  std::function<void()> before;
+  absl::Status after;
+};
+
+TEST(WriteFileAtomically, ThreadsThatWriteTheSameFileDoNotMixTheirs) {
+  const std::string path = MakeTempFolder() + "/file";
+  RenameEnv env;
+  absl::Status other;
+  env.before = [&] {
+    std::thread([&] {
+      other = WriteFileAtomically(env, path, "another's");
+      EXPECT_EQ(*env.ReadFile(path), "another's");
+    }).join();
+  };
+  EXPECT_EQ(WriteFileAtomically(env, path, "one's own"), absl::OkStatus());
+  EXPECT_EQ(other, absl::OkStatus());
+  EXPECT_EQ(*env.ReadFile(path), "one's own");
+}
+
+TEST(WriteFileAtomically, TheNewFileIsThereWhereOnlyItsFolderCouldNotBeSynced) {
+  const std::string folder = MakeTempFolder();
+  RenameEnv env;
+  ASSERT_EQ(WriteFileAtomically(env, folder + "/file", "old"), absl::OkStatus());
+  env.after = absl::UnavailableError("cannot sync the folder");
+  EXPECT_EQ(WriteFileAtomically(env, folder + "/file", "new"), env.after);
+  EXPECT_EQ(*env.ReadFile(folder + "/file"), "new");
   EXPECT_EQ(env.List(folder)->size(), 1u);
 }
 

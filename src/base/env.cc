@@ -193,7 +193,8 @@ Env& Env::Real() {
 }
 
 absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<const absl::string_view> pieces) {
-  const std::string aside = absl::StrCat(path, ".writing-", ::getpid());
+  // The number of the thread, which no other process has either.
+  const std::string aside = absl::StrCat(path, ".writing-", ::gettid());
   absl::Status status = WriteAndSync(env, aside, pieces);
   if (status.ok()) status = env.Rename(aside, path);
   if (!status.ok() && env.Exists(aside)) env.Remove(aside).IgnoreError();

@@ -42,7 +42,8 @@ class Env {
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) = 0;
-  // Replaces `to` in one step, and syncs the folder that holds it.
+  // Replaces `to` in one step, and syncs the folder that holds it. Where only the latter fails, `to` is replaced, but
+  // may be the old file again after a power failure; the error says "sync the folder".
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status Remove(const std::string& path) = 0;
   virtual absl::Status CreateFolders(const std::string& path) = 0;
@@ -55,8 +56,9 @@ class Env {
   static Env& Real();
 };
 
-// Writes the pieces one after another to `path` so that a reader sees the whole new file or the old one: aside,
-// synced, renamed. On an error the file aside is removed and `path` is as it was.
+// Writes the pieces one after another to `path` so that a reader sees the whole new file or the old one: aside, synced,
+// renamed. Of several threads or processes that write the same file, the last to rename wins. On an error the file
+// aside is removed and `path` is as it was, unless Rename() replaced it and could not sync its folder.
 absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<const absl::string_view> pieces);
 absl::Status WriteFileAtomically(Env& env, const std::string& path, absl::string_view contents);
 
