@@ -25,6 +25,7 @@
 // A call that fails changes nothing.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,12 @@ class Dock {
   // Ends the consumer's leases, and makes ready again what it completed under later steps: to be called when it goes
   // back to what it saved after this step. FailedPrecondition if a later step is committed.
   virtual absl::Status Rollback(const StepRequest& request) = 0;
+
+  // The rows of these keys, in their order. NotFound names a key that no row has.
+  virtual absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition,
+                                                      std::span<const std::string> keys) = 0;
+  // What rows there are, page by page.
+  virtual absl::StatusOr<ListResult> List(const ListRequest& request) = 0;
 
   // No new rows from now on; cells of those that are there may still be put. FailedPrecondition if a group is
   // incomplete.

@@ -21,6 +21,8 @@ struct PartitionOptions {
   // The consumers that a row must outlive, registered yet or not: it is released when all of them are done with it.
   // None: rows stay until they are cleared.
   std::vector<std::string> retain_for = {};
+  // Refuses puts with a NaN in a floating-point column.
+  bool refuse_nan = false;
 
   friend bool operator==(const PartitionOptions&, const PartitionOptions&) = default;
 };
@@ -43,6 +45,8 @@ struct ConsumerOptions {
   std::string name = {};
   // At most 250 columns. Those of a growing partition may come later.
   std::vector<std::string> reads = {};
+  // Columns that it is handed too where they are there (see Rows::Has), and does not wait for.
+  std::vector<std::string> reads_optional = {};
   // Columns that it may put under its leases. Explain names it as the one to write them.
   std::vector<std::string> writes = {};
   Unit unit = Unit::kRow;

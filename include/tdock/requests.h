@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -21,8 +22,10 @@ inline constexpr int64_t kNoStep = -1;
 
 struct PutRequest {
   std::string partition = {};
-  // At least one column, and one row.
+  // At least one row, and one column: but see new_rows and tags.
   Batch batch = {};
+  // With an empty batch: makes so many rows without cells.
+  int64_t new_rows = 0;
   // The rows that the batch fills, one each and no two equal. Empty: new rows.
   std::vector<RowId> rows = {};
   // With a lease, `rows` must be held by it, the columns be among those that its consumer writes, and the rows are done
@@ -36,6 +39,10 @@ struct PutRequest {
   std::vector<GroupId> groups = {};
   // The size of the groups that this put starts; 0: the partition's.
   int64_t group_size = 0;
+  // The key of each new row, none twice in a partition; empty strings for rows without. Names, as everywhere.
+  std::vector<std::string> keys = {};
+  // For each row, or one for all of them. Rows that are there keep their other tags; for these the batch may be empty.
+  std::vector<Tags> tags = {};
   // Replaces cells that are ready. Views of the old ones live on, and what is done stays done.
   bool overwrite = false;
   // The version of the weights that made these cells.
@@ -99,11 +106,36 @@ struct StepRequest {
   int64_t step = 0;
 };
 
-// What to clear: the rows, or the groups, or everything. Naming more or less than one of them is InvalidArgument.
+struct ListRequest {
+  std::string partition = {};
+  // Only rows that have all of these.
+  Tags tags = {};
+  // Only this row and later ones.
+  RowId from = 0;
+  int64_t limit = 1000;
+};
+
+struct ListedRow {
+  RowId row = 0;
+  GroupId group = kNoGroup;
+  std::string key = {};
+  Tags tags = {};
+};
+
+struct ListResult {
+  // Ascending; at most `limit`, and fewer where the dock stops looking to let others go on.
+  std::vector<ListedRow> rows = {};
+  // Where to go on; unset at the end.
+  std::optional<RowId> next = {};
+};
+
+// What to clear: the rows, or the groups, or those with all of these tags, or everything. Naming more or less than one
+// of them is InvalidArgument.
 struct ClearRequest {
   std::string partition = {};
   std::vector<RowId> rows = {};
   std::vector<GroupId> groups = {};
+  Tags tags = {};
   // Also unseals.
   bool everything = false;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,9 @@ using GroupId = uint64_t;
 // A row that was put without a group: it is a group of its own.
 inline constexpr GroupId kNoGroup = ~GroupId{0};
 
+// What a row is marked with: names and values. Names are as everywhere; values have at most 1,024 bytes of UTF-8.
+using Tags = std::map<std::string, std::string>;
+
 // A cell that no version of the trained weights had a part in.
 inline constexpr int64_t kNoWeightsVersion = -1;
 
@@ -36,6 +40,7 @@ struct ColumnSpec {
 
 // One column of one row.
 struct Cell {
+  // Where there is no such cell, as can be for a column that is optional, they begin at null.
   std::span<const std::byte> bytes = {};
   int64_t weights_version = kNoWeightsVersion;
 };
@@ -46,6 +51,9 @@ struct RowsData {
   std::vector<GroupId> groups = {};
   // How often each row was handed to this consumer before and came back because a lease expired. Empty: never.
   std::vector<int32_t> redeliveries = {};
+  // Of each row. Empty where no row of the partition has any.
+  std::vector<std::string> keys = {};
+  std::vector<std::shared_ptr<const Tags>> tags = {};
   std::shared_ptr<const std::vector<ColumnSpec>> columns = {};
   std::vector<Cell> cells = {};  // column after column
   std::vector<std::shared_ptr<const void>> pins = {};
@@ -67,14 +75,24 @@ class Rows {
   std::span<const GroupId> groups() const { return data_->groups; }
   int32_t redeliveries(size_t row) const { return data_->redeliveries.empty() ? 0 : data_->redeliveries[row]; }
 
+  // Empty for a row without a key.
+  absl::string_view key(size_t row) const { return data_->keys.empty() ? "" : absl::string_view(data_->keys[row]); }
+  const Tags& tags(size_t row) const {
+    static const Tags kNone;
+    return data_->tags.empty() || data_->tags[row] == nullptr ? kNone : *data_->tags[row];
+  }
+
   std::span<const ColumnSpec> columns() const { return *data_->columns; }
   // The position of a column. NotFound, naming those that there are.
   absl::StatusOr<size_t> FindColumn(absl::string_view name) const;
 
   // `row` < size(), `column` < columns().size().
   const Cell& cell(size_t row, size_t column) const { return data_->cells[column * size() + row]; }
+  // Whether an optional column is there.
+  bool Has(size_t row, size_t column) const { return cell(row, column).bytes.data() != nullptr; }
 
-  // The elements of one cell. NotFound for the column, InvalidArgument for the element type, OutOfRange for the row.
+  // The elements of one cell. NotFound for the column or a cell that is not there, InvalidArgument for the element
+  // type, OutOfRange for the row.
   template <Element T>
   absl::StatusOr<std::span<const T>> Get(size_t row, absl::string_view column) const {
     absl::StatusOr<std::span<const std::byte>> bytes = Look(row, column, kDTypeOf<T>);
@@ -86,13 +104,16 @@ class Rows {
   // The weights version that made a cell. Errors as for Get.
   absl::StatusOr<int64_t> WeightsVersion(size_t row, absl::string_view column) const;
 
-  // A contiguous copy of one column, or of all: in `memory`, or else where the dock keeps memory warm.
+  // A contiguous copy of one column, or of all: in `memory`, or else where the dock keeps memory warm. NotFound if a
+  // cell is not there; a batch goes without the optional columns that not every row has.
   absl::StatusOr<Column> ToColumn(absl::string_view name, Memory* memory = nullptr) const;
   absl::StatusOr<Batch> ToBatch(Memory* memory = nullptr) const;
 
  private:
   absl::StatusOr<std::span<const std::byte>> Look(size_t row, absl::string_view column, DType dtype) const;
   absl::StatusOr<size_t> FindCell(size_t row, absl::string_view column) const;
+  // The first row without the column, or size().
+  size_t FirstWithout(size_t column) const;
   absl::StatusOr<Column> Gather(size_t column, const BulkCopy& copy, Memory* memory) const;
 
   std::shared_ptr<const RowsData> data_;

@@ -33,10 +33,11 @@ constexpr Standing StandingOf(RowState state) {
 class Consumer {
  public:
   // The columns are the table's. `group_slot` is the place of a consumer of groups in Group::counts.
-  Consumer(ConsumerOptions options, std::vector<uint32_t> reads, std::vector<uint32_t> writes, size_t group_slot,
-           bool retained)
+  Consumer(ConsumerOptions options, std::vector<uint32_t> reads, std::vector<uint32_t> reads_optional,
+           std::vector<uint32_t> writes, size_t group_slot, bool retained)
       : options_(std::move(options)),
         reads_(std::move(reads)),
+        reads_optional_(std::move(reads_optional)),
         writes_(std::move(writes)),
         group_slot_(group_slot),
         retained_(retained),
@@ -44,6 +45,7 @@ class Consumer {
 
   const ConsumerOptions& options() const { return options_; }
   const std::vector<uint32_t>& reads() const { return reads_; }
+  const std::vector<uint32_t>& reads_optional() const { return reads_optional_; }
   const std::vector<uint32_t>& writes() const { return writes_; }
   bool by_group() const { return options_.unit == Unit::kGroup; }
   // Rows must outlive it.
@@ -114,6 +116,7 @@ class Consumer {
 
   const ConsumerOptions options_;
   const std::vector<uint32_t> reads_;
+  const std::vector<uint32_t> reads_optional_;
   const std::vector<uint32_t> writes_;
   const size_t group_slot_;
   const bool retained_;

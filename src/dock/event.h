@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <variant>
 
 #include "absl/time/time.h"
@@ -39,6 +41,9 @@ struct RowsPut {
   // Of the new rows, or none; and the size of those that start here.
   std::span<const GroupId> groups = {};
   int64_t group_size = 1;
+  // Of the new rows, or none; and of all rows, none or one for all or one for each.
+  std::span<const std::string> keys = {};
+  std::span<const std::shared_ptr<const Tags>> tags = {};
   // Completes the rows for the consumer of this lease, unless there is none.
   LeaseId completes = kNoLease;
   int64_t step = kNoStep;

@@ -134,6 +134,14 @@ class LocalDock final : public Dock {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
     return found->Rollback(request);
   }
+  absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition, std::span<const std::string> keys) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->FindRows(keys);
+  }
+  absl::StatusOr<ListResult> List(const ListRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->List(request);
+  }
   absl::Status Seal(absl::string_view partition) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->Seal();

@@ -4,6 +4,7 @@
 
 #include "dock/conformance_data.h"
 #include "dock/conformance_flow.h"
+#include "dock/conformance_labels.h"
 #include "dock/conformance_leases.h"
 #include "dock/conformance_life.h"
 

@@ -107,6 +107,34 @@ class Driver {
       ASSERT_EQ(real.expired, expected.expired) << name;
     }
     if (rng_.Below(20) == 0) CompareCells();
+    if (rng_.Below(20) == 0) CompareLabels();
+  }
+
+  void CompareLabels() {
+    const Tags wanted = AnyTags();
+    const std::vector<RowId> expected = twin_->RowsWith(wanted);
+    std::vector<RowId> listed;
+    std::optional<RowId> from = 0;
+    while (from.has_value()) {
+      const auto page = dock_->List({.partition = kPartition, .tags = wanted, .from = *from, .limit = 3});
+      ASSERT_TRUE(page.ok()) << page.status();
+      for (const ListedRow& row : page->rows) {
+        listed.push_back(row.row);
+        ASSERT_EQ(row.key, twin_->KeyOf(row.row));
+        ASSERT_EQ(row.tags, twin_->TagsOf(row.row));
+        ASSERT_EQ(row.group, twin_->GroupOf(row.row));
+      }
+      from = page->next;
+    }
+    ASSERT_EQ(listed, expected);
+    for (const std::string& key : {AnyKey(), AnyKey()}) {
+      const auto found = dock_->FindRows(kPartition, std::vector{key});
+      const std::optional<RowId> row = twin_->FindKey(key);
+      ASSERT_EQ(found.ok(), row.has_value()) << found.status();
+      if (row.has_value()) {
+        ASSERT_EQ(found->front(), *row);
+      }
+    }
   }
 
   void CompareCells() {
@@ -128,6 +156,13 @@ class Driver {
   // One in `n`.
   bool OneIn(uint64_t n) { return rng_.Below(n) == 0; }
 
+  std::string AnyKey() { return "k" + std::to_string(rng_.Below(40)); }
+  Tags AnyTags() {
+    Tags tags;
+    while (OneIn(2)) tags["t" + std::to_string(rng_.Below(3))] = std::to_string(rng_.Below(2));
+    return tags;
+  }
+
   std::vector<int64_t> Numbers(int64_t count) {
     std::vector<int64_t> numbers;
     for (int64_t i = 0; i < count; ++i) numbers.push_back(next_number_++);
@@ -137,8 +172,10 @@ class Driver {
   // Runs a put on both, with random columns among `from`.
   void RunPut(SlowDock::SlowPut put, const std::vector<std::string>& from) {
     for (const std::string& column : from) {
-      if (OneIn(2)) put.columns[column] = Numbers(put.count);
+      if (OneIn(2) && put.request.new_rows == 0) put.columns[column] = Numbers(put.count);
     }
+    // Without a batch, the rows that are named say how many there are.
+    if (put.columns.empty() && !put.request.rows.empty()) put.count = static_cast<int64_t>(put.request.rows.size());
     PutRequest request = put.request;
     request.partition = kPartition;
     for (const auto& [name, numbers] : put.columns) ASSERT_TRUE(request.batch.Add(name, Encode(name, numbers)).ok());
@@ -158,6 +195,10 @@ class Driver {
       if (OneIn(20)) put.request.groups.push_back(0);
     }
     if (OneIn(20)) put.request.group_size = static_cast<int64_t>(rng_.Below(4)) - 1;
+    if (OneIn(5)) put.request.new_rows = put.count;
+    for (int64_t i = 0; i < put.count && options_.group_size == 1; ++i)
+      put.request.keys.push_back(OneIn(3) ? AnyKey() : "");
+    if (OneIn(3)) put.request.tags = {AnyTags()};
     put.request.weights_version = static_cast<int64_t>(next_number_ / 500);
     RunPut(put, kColumns);
   }
@@ -175,6 +216,10 @@ class Driver {
     put.count = static_cast<int64_t>(put.request.rows.size()) + (OneIn(30) ? 1 : 0);
     put.request.overwrite = OneIn(4);
     put.request.keep = OneIn(30);
+    if (OneIn(4)) {
+      for (size_t i = 0; i < put.request.rows.size(); ++i) put.request.tags.push_back(AnyTags());
+      if (OneIn(20)) put.request.tags.push_back(AnyTags());
+    }
     RunPut(put, kColumns);
   }
 
@@ -337,6 +382,8 @@ class Driver {
     for (size_t i = 0; i < real.size(); ++i) {
       ASSERT_EQ(taken->rows.groups()[i], twin_->GroupOf(real[i]));
       ASSERT_EQ(taken->rows.redeliveries(i), twin_->Redeliveries(name, real[i]));
+      ASSERT_EQ(taken->rows.key(i), twin_->KeyOf(real[i]));
+      ASSERT_EQ(taken->rows.tags(i), twin_->TagsOf(real[i]));
     }
     CheckCells(taken->rows);
     twin_->Take(name, taken->lease, real, clock_.Now());
@@ -371,6 +418,10 @@ class Driver {
       twin_->Clear(rows);
       twin_->ForgetGroup(request.groups[0]);
       return;
+    } else if (choice == 4) {
+      request.tags = AnyTags();
+      if (request.tags.empty()) return;
+      rows = twin_->RowsWith(request.tags);
     } else {
       rows = AnyRows();
       if (rows.empty()) return;

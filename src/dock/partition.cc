@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "dock/nan.h"
 
 namespace tdock {
 
@@ -93,6 +94,7 @@ absl::Status Partition::Matches(const PartitionOptions& options) {
   if (old.growing != options.growing) differences.push_back("growing");
   if (old.group_size != options.group_size) differences.push_back("group_size");
   if (old.retain_for != options.retain_for) differences.push_back("retain_for");
+  if (old.refuse_nan != options.refuse_nan) differences.push_back("refuse_nan");
   if (differences.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat("partition '", options.name, "' exists with other ", absl::StrJoin(differences, ", ")));
@@ -135,6 +137,7 @@ absl::Status Partition::DropConsumer(absl::string_view consumer) {
 }
 
 absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
+  if (refuses_nan_) TDOCK_RETURN_IF_ERROR(CheckNoNan(request.batch));
   std::vector<uint32_t> columns;
   std::vector<BlockStore::Placement> placements;
   uint64_t checked_at = 0;
@@ -146,11 +149,11 @@ absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
     checked_at = table_.changes();
   }
 
-  BlockStore::Write(request.batch, blocks_, placements);
+  const absl::Status written = Write(request.batch, placements);
 
   Aftermath after;
   MutexLock lock(mu_);
-  absl::Status status = Begin();
+  absl::Status status = written.ok() ? Begin() : written;
   // What was allowed before the copy may not be any more: leases expire, others put.
   if (status.ok() && table_.changes() != checked_at) {
     absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
@@ -168,6 +171,19 @@ absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
   return result;
 }
 
+absl::Status Partition::Write(const Batch& batch, std::span<BlockStore::Placement> placements) {
+  try {
+    BlockStore::Write(batch, blocks_, placements);
+    return absl::OkStatus();
+  } catch (const std::bad_alloc&) {
+    int64_t bytes = 0;
+    for (const NamedColumn& column : batch.columns()) bytes += column.column.payload_bytes();
+    return absl::ResourceExhaustedError(absl::StrCat("there is no memory for the ", bytes, " bytes of this put; ",
+                                                     blocks_.held->load(std::memory_order_relaxed),
+                                                     " bytes of the partition are held"));
+  }
+}
+
 std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint32_t> columns,
                                       std::span<BlockStore::Placement> placements) {
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -179,9 +195,13 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
   }
   const std::vector<CellRef> cells = store_.Publish(request.batch, columns, placements);
   RowsPut event{.columns = columns, .first_cells = cells, .rows = request.rows, .groups = request.groups};
+  std::vector<std::shared_ptr<const Tags>> tags;
+  for (const Tags& each : request.tags) tags.push_back(std::make_shared<const Tags>(each));
+  event.tags = tags;
+  event.keys = request.keys;
   std::vector<RowId> rows = request.rows;
   if (rows.empty()) {
-    event.new_rows = request.batch.rows();
+    event.new_rows = Table::RowsOf(request);
     event.group_size = table_.GroupSizeFor(request);
     rows.resize(static_cast<size_t>(event.new_rows));
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_.next_row() + i;
@@ -233,8 +253,9 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
                          table_.Choose(consumer, request.rank, awaited.least, request.max, *samplers_, length_of));
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
-  RowsData data = View(rows, table_.consumer(consumer).reads());
-  data.columns = SpecOf(consumer);
+  const std::vector<uint32_t> columns = ColumnsFor(consumer);
+  RowsData data = View(rows, columns);
+  data.columns = SpecOf(consumer, columns);
   data.redeliveries = table_.RedeliveriesOf(consumer, rows);
   taken.rows = Rows(std::move(data));
   if (table_.consumer(consumer).options().at_most_once) {
@@ -254,12 +275,20 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
   return taken;
 }
 
-std::shared_ptr<const std::vector<ColumnSpec>> Partition::SpecOf(uint32_t consumer) {
+std::vector<uint32_t> Partition::ColumnsFor(uint32_t consumer) const {
+  std::vector<uint32_t> columns = table_.consumer(consumer).reads();
+  for (uint32_t column : table_.consumer(consumer).reads_optional()) {
+    if (table_.schema()[column].typed) columns.push_back(column);
+  }
+  return columns;
+}
+
+std::shared_ptr<const std::vector<ColumnSpec>> Partition::SpecOf(uint32_t consumer, std::span<const uint32_t> columns) {
   std::shared_ptr<const std::vector<ColumnSpec>>& spec = specs_[consumer];
-  if (spec == nullptr) {
-    auto columns = std::make_shared<std::vector<ColumnSpec>>();
-    for (uint32_t column : table_.consumer(consumer).reads()) columns->push_back(table_.schema()[column].spec);
-    spec = std::move(columns);
+  if (spec == nullptr || spec->size() != columns.size()) {
+    auto fresh = std::make_shared<std::vector<ColumnSpec>>();
+    for (uint32_t column : columns) fresh->push_back(table_.schema()[column].spec);
+    spec = std::move(fresh);
   }
   return spec;
 }
@@ -272,6 +301,11 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
   data.cells.reserve(rows.size() * columns.size());
   const std::vector<Place> places = table_.Locate(rows);
   for (const Place& place : places) data.groups.push_back(place.group_id());
+  for (size_t i = 0; !table_.labels().empty() && i < rows.size(); ++i) {
+    const Labels::Label& label = table_.labels().Of(rows[i]);
+    data.keys.push_back(label.key);
+    data.tags.push_back(label.tags);
+  }
   // All rows take one step of the chase from row to bytes before any takes the next, so that their misses overlap.
   std::vector<CellRef> cells(rows.size());
   std::vector<const std::shared_ptr<Block>*> blocks(rows.size());
@@ -281,6 +315,10 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
     for (size_t i = 0; i < rows.size(); ++i) __builtin_prefetch(blocks[i]->get());
     uint32_t pinned = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
+      if (cells[i].empty()) {
+        data.cells.emplace_back();
+        continue;
+      }
       const Block& block = **blocks[i];
       if (cells[i].block != pinned) {
         pinned = cells[i].block;
@@ -383,6 +421,18 @@ absl::Status Partition::Rollback(const StepRequest& request) {
   table_.Apply(StepsRolledBack{consumer, request.step});
   End(after);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RowId>> Partition::FindRows(std::span<const std::string> keys) {
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  return table_.FindRows(keys);
+}
+
+absl::StatusOr<ListResult> Partition::List(const ListRequest& request) {
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin());
+  return table_.List(request);
 }
 
 absl::Status Partition::Seal() {

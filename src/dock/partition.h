@@ -25,6 +25,7 @@ class Partition {
       : clock_(clock),
         blocks_{.memory = std::move(memory)},
         samplers_(std::move(samplers)),
+        refuses_nan_(options.refuse_nan),
         table_(std::move(options)) {}
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
@@ -40,6 +41,8 @@ class Partition {
   absl::Status Requeue(const RequeueRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Commit(const StepRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Rollback(const StepRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<ListResult> List(const ListRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Seal() TDOCK_EXCLUDES(mu_);
   absl::StatusOr<int64_t> Clear(const ClearRequest& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<PartitionStatus> GetStatus() TDOCK_EXCLUDES(mu_);
@@ -77,6 +80,8 @@ class Partition {
   void CollectWakes(std::vector<CondVar*>& wake) TDOCK_REQUIRES(mu_);
   void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
 
+  // ResourceExhausted where there is no memory.
+  absl::Status Write(const Batch& batch, std::span<BlockStore::Placement> placements) TDOCK_EXCLUDES(mu_);
   std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
                              std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
   // Waits until `min` rows or groups, or as many as can come, are takeable.
@@ -85,14 +90,18 @@ class Partition {
     int64_t least;
   };
   absl::StatusOr<Awaited> AwaitRows(const TakeRequest& request) TDOCK_REQUIRES(mu_);
-  // The columns that a consumer is handed, all of which have their types.
-  std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer) TDOCK_REQUIRES(mu_);
+  // The columns that a consumer is handed: those that it waits for, and the others that have a type.
+  std::vector<uint32_t> ColumnsFor(uint32_t consumer) const TDOCK_REQUIRES(mu_);
+  std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer, std::span<const uint32_t> columns)
+      TDOCK_REQUIRES(mu_);
   void WakeAll() TDOCK_EXCLUDES(mu_);
   RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns) TDOCK_REQUIRES(mu_);
 
   Clock& clock_;
   const BlockSource blocks_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
+
+  const bool refuses_nan_;
 
   Mutex mu_;
   bool dropped_ TDOCK_GUARDED_BY(mu_) = false;
@@ -102,7 +111,7 @@ class Partition {
   std::deque<Waiters> waiters_ TDOCK_GUARDED_BY(mu_);
   CondVar cells_put_;
   int fetches_waiting_ TDOCK_GUARDED_BY(mu_) = 0;
-  // The columns that each consumer is handed, once all have their types.
+  // The columns that each consumer was handed last.
   std::vector<std::shared_ptr<const std::vector<ColumnSpec>>> specs_ TDOCK_GUARDED_BY(mu_);
 };
 

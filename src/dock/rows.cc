@@ -38,6 +38,9 @@ absl::StatusOr<size_t> Rows::FindColumn(absl::string_view name) const {
 absl::StatusOr<size_t> Rows::FindCell(size_t row, absl::string_view column) const {
   TDOCK_ASSIGN_OR_RETURN(const size_t index, FindColumn(column));
   if (row >= size()) return absl::OutOfRangeError(absl::StrCat("column '", column, "': row ", row, " of ", size()));
+  if (!Has(row, index)) {
+    return absl::NotFoundError(absl::StrCat("column '", column, "': row ", ids()[row], " does not have it"));
+  }
   return index;
 }
 
@@ -64,6 +67,12 @@ absl::StatusOr<absl::string_view> Rows::Text(size_t row, absl::string_view colum
 absl::StatusOr<int64_t> Rows::WeightsVersion(size_t row, absl::string_view column) const {
   TDOCK_ASSIGN_OR_RETURN(const size_t index, FindCell(row, column));
   return cell(row, index).weights_version;
+}
+
+size_t Rows::FirstWithout(size_t column) const {
+  size_t row = 0;
+  while (row < size() && Has(row, column)) ++row;
+  return row;
 }
 
 absl::StatusOr<Column> Rows::Gather(size_t column, const BulkCopy& copy, Memory* memory) const {
@@ -100,6 +109,7 @@ absl::StatusOr<Column> Rows::Gather(size_t column, const BulkCopy& copy, Memory*
 
 absl::StatusOr<Column> Rows::ToColumn(absl::string_view name, Memory* memory) const {
   TDOCK_ASSIGN_OR_RETURN(const size_t index, FindColumn(name));
+  if (const size_t row = FirstWithout(index); row < size()) return FindCell(row, name).status();
   return Gather(index, BulkCopy(BytesOf(std::span(data_->cells).subspan(index * size(), size()))), memory);
 }
 
@@ -107,6 +117,7 @@ absl::StatusOr<Batch> Rows::ToBatch(Memory* memory) const {
   Batch batch;
   const BulkCopy copy(BytesOf(data_->cells));
   for (size_t i = 0; i < columns().size(); ++i) {
+    if (FirstWithout(i) < size()) continue;
     TDOCK_RETURN_IF_ERROR(batch.Add(columns()[i].name, Gather(i, copy, memory)));
   }
   return batch;

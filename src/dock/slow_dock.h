@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,7 +59,21 @@ class SlowDock {
       refusals.insert(Code::kInvalidArgument);
     }
     if (request.lease != kNoLease && !request.keep) CheckStep(request.lease, request.step, refusals);
-    if (put.count == 0 || put.columns.empty()) refusals.insert(Code::kInvalidArgument);
+    const bool only_tags = !request.rows.empty() && !request.tags.empty();
+    if (put.count == 0 || (put.columns.empty() && request.new_rows == 0 && !only_tags)) {
+      refusals.insert(Code::kInvalidArgument);
+    }
+    if (request.tags.size() > 1 && static_cast<int64_t>(request.tags.size()) != put.count) {
+      refusals.insert(Code::kInvalidArgument);
+    }
+    for (size_t i = 0; i < request.keys.size(); ++i) {
+      if (request.keys[i].empty()) continue;
+      if (FindKey(request.keys[i]).has_value()) refusals.insert(Code::kAlreadyExists);
+      const auto others = std::span(request.keys).first(i);
+      if (std::find(others.begin(), others.end(), request.keys[i]) != others.end()) {
+        refusals.insert(Code::kInvalidArgument);
+      }
+    }
     if (request.rows.empty()) {
       if (request.keep) refusals.insert(Code::kInvalidArgument);
       if (request.lease != kNoLease) refusals.insert(Code::kInvalidArgument);
@@ -94,12 +110,17 @@ class SlowDock {
     for (int64_t i = 0; request.rows.empty() && i < put.count; ++i) {
       ids.push_back(next_row_++);
       SlowRow& row = rows_[ids.back()];
+      if (!request.keys.empty()) row.key = request.keys[static_cast<size_t>(i)];
       if (request.groups.empty()) continue;
       row.group = request.groups[static_cast<size_t>(i)];
       const auto [it, started] = groups_.try_emplace(row.group);
       if (started)
         it->second = {.size = SizeOfNewGroups(request), .arrived = 0, .leader = ids.back(), .ordinal = groups_begun_++};
       ++it->second.arrived;
+    }
+    for (size_t i = 0; i < ids.size() && !request.tags.empty(); ++i) {
+      const Tags& tags = request.tags[request.tags.size() == 1 ? 0 : i];
+      for (const auto& [name, value] : tags) rows_[ids[i]].tags[name] = value;
     }
     for (const auto& [name, values] : put.columns) {
       for (size_t i = 0; i < ids.size(); ++i) rows_[ids[i]].cells[name] = {values[i], request.weights_version};
@@ -346,6 +367,21 @@ class SlowDock {
     }
     return rows;
   }
+  std::vector<RowId> RowsWith(const Tags& wanted) const {
+    std::vector<RowId> rows;
+    for (const auto& [id, row] : rows_) {
+      if (std::includes(row.tags.begin(), row.tags.end(), wanted.begin(), wanted.end())) rows.push_back(id);
+    }
+    return rows;
+  }
+  std::optional<RowId> FindKey(const std::string& key) const {
+    for (const auto& [id, row] : rows_) {
+      if (!key.empty() && row.key == key) return id;
+    }
+    return std::nullopt;
+  }
+  const std::string& KeyOf(RowId row) const { return rows_.at(row).key; }
+  const Tags& TagsOf(RowId row) const { return rows_.at(row).tags; }
   GroupId GroupOf(RowId row) const { return rows_.at(row).group; }
   int32_t Redeliveries(const std::string& consumer, RowId row) const {
     const auto& counts = consumers_.at(consumer).redeliveries;
@@ -368,6 +404,8 @@ class SlowDock {
  private:
   struct SlowRow {
     GroupId group = kNoGroup;
+    std::string key;
+    Tags tags;
     std::map<std::string, CellValue> cells;
   };
   struct SlowGroup {

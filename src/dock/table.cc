@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/status.h"
@@ -49,7 +50,8 @@ void Table::On(const ConsumerRegistered& event) {
   const uint32_t index = static_cast<uint32_t>(free - consumers_.begin());
   if (free == consumers_.end()) consumers_.emplace_back();
   const ConsumerOptions& options = *event.options;
-  std::vector<uint32_t> reads, writes;
+  std::vector<uint32_t> reads, optional, writes;
+  for (const std::string& name : options.reads_optional) optional.push_back(schema_.Name(name));
   for (const std::string& name : options.reads) {
     reads.push_back(schema_.Name(name));
     schema_[reads.back()].readers.push_back(index);
@@ -67,7 +69,8 @@ void Table::On(const ConsumerRegistered& event) {
   const size_t group_slot = options.unit == Unit::kGroup ? TakeNumber(group_slots_) : 0;
   consumer_by_name_.emplace(options.name, index);
   registered_.push_back(index);
-  consumers_[index] = std::make_unique<Consumer>(options, std::move(reads), std::move(writes), group_slot, retained);
+  consumers_[index] = std::make_unique<Consumer>(options, std::move(reads), std::move(optional), std::move(writes),
+                                                 group_slot, retained);
   hits_.resize(consumers_.size());
   ShowRowsTo(index);
 }
@@ -137,6 +140,7 @@ void Table::On(const RowsPut& event) {
     PutNewRows(event);
   } else {
     PutInRows(event);
+    LabelRows(event, event.rows);
     if (event.completes != kNoLease) On(RowsCompleted{event.completes, event.rows, event.step});
   }
 }
@@ -162,6 +166,19 @@ void Table::PutNewRows(const RowsPut& event) {
         done += count;
       });
   std::fill(hits_.begin(), hits_.end(), uint8_t{0});
+  if (event.keys.empty() && event.tags.empty()) return;
+  std::vector<RowId> rows(static_cast<size_t>(event.new_rows));
+  std::iota(rows.begin(), rows.end(), pages_.next_row() - rows.size());
+  LabelRows(event, rows);
+}
+
+void Table::LabelRows(const RowsPut& event, std::span<const RowId> rows) {
+  for (size_t i = 0; i < event.keys.size(); ++i) {
+    if (!event.keys[i].empty()) labels_.SetKey(rows[i], event.keys[i]);
+  }
+  for (size_t i = 0; !event.tags.empty() && i < rows.size(); ++i) {
+    labels_.AddTags(rows[i], event.tags[event.tags.size() == 1 ? 0 : i]);
+  }
 }
 
 // The `count` new rows of the put from its row `first` on, which lie in one page from `slot` on.

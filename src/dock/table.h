@@ -16,6 +16,7 @@
 #include "dock/consumer.h"
 #include "dock/event.h"
 #include "dock/group.h"
+#include "dock/labels.h"
 #include "dock/leases.h"
 #include "dock/pages.h"
 #include "dock/schema.h"
@@ -54,6 +55,12 @@ class Table {
     return request.group_size > 0 ? request.group_size : options_.group_size;
   }
   RowId next_row() const { return pages_.next_row(); }
+  // How many rows a put is for.
+  static int64_t RowsOf(const PutRequest& request) {
+    return request.batch.columns().empty() && request.rows.empty() ? request.new_rows
+           : request.batch.columns().empty()                       ? static_cast<int64_t>(request.rows.size())
+                                                                   : request.batch.rows();
+  }
 
   absl::Status CheckTake(uint32_t consumer, const TakeRequest& request) const;
   // The least that a take of at least `min` has to wait for: less than that where less can come. OutOfRange or
@@ -95,7 +102,12 @@ class Table {
   };
   absl::StatusOr<FetchPlan> CheckFetch(const FetchRequest& request) const;
 
+  absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) const;
+  absl::StatusOr<ListResult> List(const ListRequest& request) const;
+
   // ---- What is there.
+
+  const Labels& labels() const { return labels_; }
 
   std::vector<Place> Locate(std::span<const RowId> rows) const { return pages_.Locate(rows); }
   // Of each row; empty if there are none.
@@ -123,7 +135,9 @@ class Table {
   std::vector<RowId> HeldRows(const Lease& lease) const;
   absl::StatusOr<uint32_t> FindColumn(absl::string_view name, uint32_t guess) const;
   absl::StatusOr<std::vector<uint32_t>> CheckColumns(const PutRequest& request) const;
+  absl::Status CheckSizeOfPut(const PutRequest& request) const;
   absl::Status CheckNewRows(const PutRequest& request) const;
+  absl::Status CheckKeys(const PutRequest& request) const;
   absl::Status CheckGroups(const PutRequest& request) const;
   absl::Status CheckRowsOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
   absl::Status CheckLeaseOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
@@ -170,6 +184,7 @@ class Table {
   void Forget(uint32_t consumer);
   CellRef* CellsFor(Page& page, uint32_t column);
   void PutNewRows(const RowsPut& event);
+  void LabelRows(const RowsPut& event, std::span<const RowId> rows);
   void PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t first, int64_t count);
   void JoinGroups(Page& page, uint64_t slot, std::span<const GroupId> ids, int64_t group_size);
   // Around every change of a group's rows.
@@ -194,6 +209,7 @@ class Table {
   Schema schema_;
   Pages pages_;
   Groups groups_;
+  Labels labels_;
   Leases leases_;
   // Null where a consumer was dropped, until the next one gets the place; and the places of those that are there, in
   // the order of their registration.

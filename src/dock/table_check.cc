@@ -5,25 +5,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "dock/name.h"
 #include "dock/table.h"
+#include "dock/table_text.h"
 
 namespace tdock {
 namespace {
 
+// A listing looks at no more rows under the lock.
+constexpr int64_t kMaxListedRows = 1 << 15;
 constexpr int32_t kMaxRanks = 1 << 16;
-constexpr int64_t kMaxRowsPerPut = int64_t{1} << 24;
-
-bool AnyTwice(std::span<const RowId> rows) {
-  if (std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end()) return false;
-  std::vector<RowId> sorted(rows.begin(), rows.end());
-  std::sort(sorted.begin(), sorted.end());
-  return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
-}
-
-std::string Quoted(const std::vector<std::string>& names) {
-  return names.empty() ? "none" : absl::StrCat("'", absl::StrJoin(names, "', '"), "'");
-}
 
 }  // namespace
 
@@ -83,6 +75,7 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     const ConsumerOptions& old = consumers_[it->second]->options();
     std::vector<absl::string_view> differences;
     if (old.reads != options.reads) differences.push_back("reads");
+    if (old.reads_optional != options.reads_optional) differences.push_back("reads_optional");
     if (old.writes != options.writes) differences.push_back("writes");
     if (old.unit != options.unit) differences.push_back("unit");
     if (old.sampler != options.sampler) differences.push_back("sampler");
@@ -117,6 +110,11 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
         absl::StrCat(who, " is checkpointed and takes rows at most once; what is done at once cannot be rolled back"));
   }
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads, "reads"), who));
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads_optional, "reads_optional"), who));
+  for (const std::string& name : options.reads_optional) {
+    if (std::find(options.reads.begin(), options.reads.end(), name) == options.reads.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(who, " reads column '", name, "' and has it optional too"));
+  }
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.writes, "writes"), who));
   return true;
 }
@@ -148,140 +146,6 @@ absl::Status Table::CheckDropConsumer(absl::string_view name) const {
   const bool retains = std::any_of(retainers_.begin(), retainers_.end(),
                                    [&](const Retainer& retainer) { return retainer.name == name; });
   return retains ? absl::OkStatus() : FindConsumer(name).status();
-}
-
-// ---- Put.
-
-absl::StatusOr<std::vector<uint32_t>> Table::CheckPut(const PutRequest& request) const {
-  const Batch& batch = request.batch;
-  if (batch.rows() == 0) return absl::InvalidArgumentError("the batch has no rows");
-  if (batch.rows() > kMaxRowsPerPut) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the batch has ", batch.rows(), " rows; at most ", kMaxRowsPerPut, " fit one put"));
-  }
-  if (request.weights_version < kNoWeightsVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("weights_version is ", request.weights_version, "; versions are numbered from 0 on"));
-  }
-  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckColumns(request));
-  if (request.rows.empty()) {
-    TDOCK_RETURN_IF_ERROR(CheckNewRows(request));
-  } else {
-    TDOCK_RETURN_IF_ERROR(CheckRowsOfPut(request, columns));
-  }
-  return columns;
-}
-
-absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& request) const {
-  std::vector<uint32_t> columns;
-  columns.reserve(request.batch.columns().size());
-  uint32_t guess = 0;
-  for (const NamedColumn& given : request.batch.columns()) {
-    absl::StatusOr<uint32_t> index = FindColumn(given.name, guess);
-    if (!index.ok()) {
-      if (!options_.growing) return std::move(index).status();
-      TDOCK_RETURN_IF_ERROR(CheckName("column", given.name));
-      index = Schema::kNone;
-    } else if (const Schema::Column& column = schema_[*index];
-               column.typed && column.spec.type != given.column.type()) {
-      return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "' holds ", ToString(column.spec.type),
-                                                     "; given ", ToString(given.column.type())));
-    }
-    columns.push_back(*index);
-    guess = *index + 1;
-  }
-  return columns;
-}
-
-absl::Status Table::CheckNewRows(const PutRequest& request) const {
-  if (request.lease != kNoLease) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a put under lease ", request.lease, " must name the rows that it fills"));
-  }
-  if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
-  if (request.keep) return absl::InvalidArgumentError("keep is for puts under a lease");
-  if (sealed_) return absl::FailedPreconditionError(absl::StrCat("partition '", options_.name, "' is sealed"));
-  return CheckGroups(request);
-}
-
-absl::Status Table::CheckGroups(const PutRequest& request) const {
-  const std::vector<GroupId>& groups = request.groups;
-  if (request.group_size < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("group_size is ", request.group_size));
-  }
-  const int64_t new_size = GroupSizeFor(request);
-  if (groups.empty()) {
-    if (new_size == 1) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("groups have ", new_size, " rows here; name the group of each row"));
-  }
-  if (static_cast<int64_t>(groups.size()) != request.batch.rows()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(groups.size(), " groups for ", request.batch.rows(), " rows; give one for each row"));
-  }
-  absl::flat_hash_map<GroupId, int64_t> given;
-  for (size_t i = 0; i < groups.size();) {
-    size_t end = i + 1;
-    while (end < groups.size() && groups[end] == groups[i]) ++end;
-    given[groups[i]] += static_cast<int64_t>(end - i);
-    i = end;
-  }
-  for (const auto& [id, count] : given) {
-    if (id == kNoGroup) return absl::InvalidArgumentError(absl::StrCat("no group may be called ", id));
-    const Group* const group = groups_.Find(id);
-    const int64_t size = group == nullptr ? new_size : group->size;
-    const int64_t arrived = group == nullptr ? 0 : group->arrived;
-    if (request.group_size > 0 && request.group_size != size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("group ", id, " was started with ", size, " rows; given group_size ", request.group_size));
-    }
-    if (count > size - arrived) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("group ", id, " takes ", size, " rows and has ", arrived, "; given ", count, " more"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const uint32_t> columns) const {
-  const std::vector<RowId>& rows = request.rows;
-  if (static_cast<int64_t>(rows.size()) != request.batch.rows()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the batch has ", request.batch.rows(), " rows; given ", rows.size(), " row ids"));
-  }
-  if (AnyTwice(rows)) return absl::InvalidArgumentError("a put names a row twice");
-  if (!request.groups.empty() || request.group_size != 0) {
-    return absl::InvalidArgumentError("groups are for new rows; the rows of this put have theirs already");
-  }
-  if (request.keep && request.lease == kNoLease) return absl::InvalidArgumentError("keep without a lease");
-  if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfPut(request, columns));
-  if (request.lease != kNoLease && !request.keep) {
-    TDOCK_RETURN_IF_ERROR(CheckStep(request.lease, request.step));
-  } else if (request.step != kNoStep) {
-    return absl::InvalidArgumentError("this put completes nothing: give no step");
-  }
-  for (RowId row : rows) {
-    TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
-    if (request.overwrite) continue;
-    for (uint32_t column : columns) {
-      if (column == Schema::kNone || place.cell(column).empty()) continue;
-      return absl::AlreadyExistsError(absl::StrCat("column '", schema_[column].spec.name, "' of row ", row,
-                                                   " is there already; overwrite replaces it"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Table::CheckLeaseOfPut(const PutRequest& request, std::span<const uint32_t> columns) const {
-  TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(request.lease));
-  const Consumer& consumer = *consumers_[lease->consumer];
-  for (size_t i = 0; i < columns.size(); ++i) {
-    const std::vector<uint32_t>& writes = consumer.writes();
-    if (std::find(writes.begin(), writes.end(), columns[i]) != writes.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name, "' does not write column '",
-                                                   request.batch.columns()[i].name, "'; it writes ",
-                                                   Quoted(consumer.options().writes)));
-  }
-  return CheckLease({.partition = {}, .lease = request.lease, .rows = request.rows}).status();
 }
 
 // ---- Leases.
@@ -413,8 +277,8 @@ absl::Status Table::CheckSeal() const {
 }
 
 absl::StatusOr<Table::ClearPlan> Table::CheckClear(const ClearRequest& request) const {
-  if (!request.rows.empty() + !request.groups.empty() + request.everything != 1) {
-    return absl::InvalidArgumentError("clear either rows, or groups, or everything");
+  if (!request.rows.empty() + !request.groups.empty() + !request.tags.empty() + request.everything != 1) {
+    return absl::InvalidArgumentError("clear either rows, or groups, or what has tags, or everything");
   }
   TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
   if (!request.rows.empty()) return ClearPlan{request.rows, {}};
@@ -427,12 +291,46 @@ absl::StatusOr<Table::ClearPlan> Table::CheckClear(const ClearRequest& request) 
     rows.insert(rows.end(), group->rows.begin(), group->rows.end());
   }
   if (AnyTwice(request.groups)) return absl::InvalidArgumentError("a group is named twice");
-  if (!request.everything) return ClearPlan{std::move(rows), request.groups};
+  if (!request.groups.empty()) return ClearPlan{std::move(rows), request.groups};
   pages_.ForEachRow(0, [&](const Place& place) {
-    rows.push_back(place.row());
+    if (labels_.Match(place.row(), request.tags)) rows.push_back(place.row());
     return true;
   });
-  return ClearPlan{std::move(rows), groups_.Ids()};
+  return ClearPlan{std::move(rows), request.everything ? groups_.Ids() : std::vector<GroupId>()};
+}
+
+// ---- Find and list.
+
+absl::StatusOr<std::vector<RowId>> Table::FindRows(std::span<const std::string> keys) const {
+  std::vector<RowId> rows;
+  rows.reserve(keys.size());
+  for (const std::string& key : keys) {
+    const RowId* const row = labels_.FindKey(key);
+    if (row == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat("partition '", options_.name, "' has no row with key '", EscapeForMessage(key), "'"));
+    }
+    rows.push_back(*row);
+  }
+  return rows;
+}
+
+absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
+  if (request.limit < 1) return absl::InvalidArgumentError(absl::StrCat("limit is ", request.limit));
+  ListResult result;
+  int64_t looked_at = 0;
+  pages_.ForEachRow(request.from, [&](const Place& place) {
+    if (static_cast<int64_t>(result.rows.size()) == request.limit || looked_at == kMaxListedRows) {
+      result.next = place.row();
+      return false;
+    }
+    ++looked_at;
+    if (!labels_.Match(place.row(), request.tags)) return true;
+    const Labels::Label& label = labels_.Of(place.row());
+    result.rows.push_back({place.row(), place.group_id(), label.key, label.tags == nullptr ? Tags() : *label.tags});
+    return true;
+  });
+  return result;
 }
 
 }  // namespace tdock

@@ -195,6 +195,7 @@ void Table::Remove(const Place& place, bool cleared) {
     // Where no new rows are to come, none takes the place of one that was cleared.
     if (!groups_.RemoveRow(*group, place.row(), cleared && !sealed_)) EnterConsumers(*group);
   }
+  if (!labels_.empty()) labels_.Remove(place.row());
   pages_.Remove(place);
 }
 

@@ -20,6 +20,7 @@ std::vector<int64_t> DrawPlaces(int64_t count, int64_t size, Rng& rng) {
   places.reserve(static_cast<size_t>(count));
   // Fisher and Yates over 0, 1, …, size − 1, of which only the places that were swapped are written down.
   absl::flat_hash_map<int64_t, int64_t> swapped;
+  swapped.reserve(static_cast<size_t>(count));
   const auto at = [&](int64_t place) {
     const auto it = swapped.find(place);
     return it == swapped.end() ? place : it->second;
@@ -113,7 +114,7 @@ absl::StatusOr<std::vector<RowId>> Table::Choose(uint32_t index, int32_t rank, i
       break;
     case Sampler::kUniform: {
       Rng rng(seed);
-      for (int64_t place : DrawPlaces(count, share.takeable.size(), rng)) units.push_back(share.takeable.Select(place));
+      share.takeable.Select(DrawPlaces(count, share.takeable.size(), rng), units);
       break;
     }
     case Sampler::kLengthBalanced: {

@@ -1,0 +1,12 @@
+// NaN in columns.
+#pragma once
+
+#include "absl/status/status.h"
+#include "tdock/batch.h"
+
+namespace tdock {
+
+// InvalidArgument, naming column, row and place, if a floating-point column of the batch holds a NaN.
+absl::Status CheckNoNan(const Batch& batch);
+
+}  // namespace tdock
