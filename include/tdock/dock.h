@@ -19,6 +19,7 @@
 //   AlreadyExists       a cell that is ready, a partition or a consumer that exists otherwise
 //   FailedPrecondition  the state does not allow it: a sealed partition, a lease that is over, an incomplete group
 //   DeadlineExceeded    what was waited for did not come; the message names what is missing and who holds it. Retry.
+//   ResourceExhausted   it is above the partition's budget by itself, or there is no memory
 //   Cancelled           the wait was cancelled
 //   OutOfRange          nothing can come any more: the partition is sealed and every row is done for this consumer
 //
@@ -37,8 +38,8 @@
 
 namespace tdock {
 
-// Thread-safe. Only Take and Fetch wait, and only until their deadline; a call never waits for another's copying of
-// data.
+// Thread-safe. Only Take, Fetch and puts of new rows wait, and only until their deadline; a call never waits for
+// another's copying of data.
 class Dock {
  public:
   virtual ~Dock() = default;

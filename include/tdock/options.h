@@ -21,6 +21,13 @@ struct PartitionOptions {
   // The consumers that a row must outlive, registered yet or not: it is released when all of them are done with it.
   // None: rows stay until they are cleared.
   std::vector<std::string> retain_for = {};
+  // How much it may hold; 0: as much as there is. Puts of new rows wait until they fit, in the order in which they
+  // came, for whole groups at once; puts to rows that are there never wait. Rows of groups that were begun count, and
+  // bytes that only views hold. Every row has a right to row_bytes (0: to what rows have on average), whatever it has
+  // yet.
+  int64_t max_rows = 0;
+  int64_t max_bytes = 0;
+  int64_t row_bytes = 0;
   // Refuses puts with a NaN in a floating-point column.
   bool refuse_nan = false;
 

@@ -47,6 +47,9 @@ struct PutRequest {
   bool overwrite = false;
   // The version of the weights that made these cells.
   int64_t weights_version = kNoWeightsVersion;
+  // Until when to wait for room for new rows, in a partition with a budget. In the past: do not wait.
+  absl::Time deadline = absl::InfinitePast();
+  std::stop_token cancel = {};
 };
 
 struct PutResult {

@@ -11,10 +11,10 @@ Block::Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Memory& m
       memory_(
           memory.Allocate(static_cast<size_t>(BytesFor(shape.kind, shape.row_capacity, shape.value_capacity_bytes)))),
       held_(std::move(held)) {
-  held_->fetch_add(bytes(), std::memory_order_relaxed);
+  held_->Add(bytes());
 }
 
-Block::~Block() { held_->fetch_sub(bytes(), std::memory_order_relaxed); }
+Block::~Block() { held_->Subtract(bytes()); }
 
 void Block::Write(uint32_t first_row, int64_t first_byte, const Column& column, const BulkCopy& copy) {
   const auto payload = column.PayloadBytes();

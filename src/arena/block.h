@@ -6,13 +6,28 @@
 #include <memory>
 #include <span>
 
+#include "base/event_count.h"
 #include "tdock/column.h"
 #include "tensor/bulk_copy.h"
 
 namespace tdock {
 
-// Bytes that blocks occupy. Outlives them all, therefore shared.
-using HeldBytes = std::atomic<int64_t>;
+// Bytes that blocks occupy. Outlives them all, therefore shared. Thread-safe.
+class HeldBytes {
+ public:
+  int64_t load() const { return bytes_.load(std::memory_order_relaxed); }
+  void Add(int64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  void Subtract(int64_t bytes) {
+    bytes_.fetch_sub(bytes);
+    freed.Notify();
+  }
+
+  // That there are fewer.
+  EventCount freed;
+
+ private:
+  std::atomic<int64_t> bytes_{0};
+};
 
 struct BlockShape {
   ColumnKind kind = ColumnKind::kDense;
@@ -77,7 +92,7 @@ class Block {
 struct BlockSource {
   std::shared_ptr<Memory> memory;
   // What the blocks occupy, those included that only readers own.
-  std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>(0);
+  std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
 
   std::shared_ptr<Block> Make(const BlockShape& shape) const { return std::make_shared<Block>(shape, held, *memory); }
 };

@@ -58,12 +58,12 @@ TEST_F(BlockTest, TakesOverChosenRowsOfAnotherBlock) {
 TEST_F(BlockTest, CountsWhatItOccupiesWhileItLives) {
   std::shared_ptr<Block> block =
       source_.Make({.kind = ColumnKind::kDense, .item_bytes = 4, .row_capacity = 25, .value_capacity_bytes = 100});
-  EXPECT_EQ(*source_.held, 100);
+  EXPECT_EQ(source_.held->load(), 100);
   EXPECT_EQ(Block::BytesFor(ColumnKind::kDense, 25, 100), 100);
   EXPECT_EQ(source_.Make({.kind = ColumnKind::kBytes, .row_capacity = 3, .value_capacity_bytes = 9})->bytes(),
             Block::BytesFor(ColumnKind::kBytes, 3, 9));
   block.reset();
-  EXPECT_EQ(*source_.held, 0);
+  EXPECT_EQ(source_.held->load(), 0);
 }
 
 }  // namespace

@@ -53,9 +53,9 @@ TEST_F(BlockStoreTest, SmallPutsShareABlockAndLargeOnesGetTheirOwn) {
 TEST_F(BlockStoreTest, ABlockGoesWithItsLastCell) {
   const CellRef large = Put(100'000, 3);
   Drop(large, 99'999);
-  EXPECT_GE(*source_.held, 400'000);
+  EXPECT_GE(source_.held->load(), 400'000);
   Drop({large.block, 99'999}, 1);
-  EXPECT_EQ(*source_.held, 0);
+  EXPECT_EQ(source_.held->load(), 0);
   // Its number is used again.
   EXPECT_EQ(Put(100'000, 4).block, large.block);
 }
@@ -64,7 +64,7 @@ TEST_F(BlockStoreTest, WhoeverLooksAtABlockKeepsIt) {
   const CellRef large = Put(100'000, 3);
   const std::shared_ptr<Block> view = store_.BlockOf(large);
   Drop(large, 100'000);
-  EXPECT_GE(*source_.held, 400'000);
+  EXPECT_GE(source_.held->load(), 400'000);
   EXPECT_EQ(*reinterpret_cast<const float*>(view->Row(5).data()), 3);
 }
 
@@ -106,9 +106,9 @@ TEST_F(BlockStoreTest, ABlockWithAPutUnderWayStaysUntilItIsPublished) {
 
 TEST_F(BlockStoreTest, BlocksGrowFromSmallToLarge) {
   Put(1, 1);
-  EXPECT_LE(*source_.held, 8 << 10);
+  EXPECT_LE(source_.held->load(), 8 << 10);
   for (int i = 0; i < 20'000; ++i) Put(16, 1);
-  EXPECT_LE(*source_.held, 20'000 * 64 + (512 << 10));
+  EXPECT_LE(source_.held->load(), 20'000 * 64 + (512 << 10));
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ class RandomStore {
     EXPECT_LE(3 * copied_bytes_, freed_bytes_);
     live_bytes_ = live;
   }
-  int64_t held() const { return *source_.held; }
+  int64_t held() const { return source_.held->load(); }
   int64_t live_bytes() const { return live_bytes_; }
   int64_t copied_bytes() const { return copied_bytes_; }
 

@@ -2,8 +2,8 @@
 //
 //   INSTANTIATE_TEST_SUITE_P(Local, DockConformance, testing::Values(DockFactory(…)));
 //
-// This header holds the fixture; the tests are in conformance_data.h, conformance_labels.h, conformance_flow.h,
-// conformance_leases.h and conformance_life.h.
+// This header holds the fixture; the tests are in conformance_budget.h, conformance_data.h, conformance_labels.h,
+// conformance_flow.h, conformance_leases.h and conformance_life.h.
 #pragma once
 
 #include <gmock/gmock.h>

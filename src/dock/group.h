@@ -54,6 +54,8 @@ class Groups {
   int64_t size() const { return static_cast<int64_t>(by_id_.size()); }
   // Those that do not have all their rows, by leader.
   const IdSet& incomplete() const { return incomplete_; }
+  // The rows that these lack together.
+  int64_t rows_to_come() const { return to_come_; }
 
   // The group of this id; one that is new gets this size, leader and number of counts.
   Group& Open(GroupId id, int64_t size, RowId leader, size_t counts) {
@@ -64,6 +66,7 @@ class Groups {
       group->size = size;
       group->leader = leader;
       group->ordinal = begun_++;
+      to_come_ += size;
       group->counts.resize(counts);
       by_leader_[leader] = group.get();
       incomplete_.Insert(leader);
@@ -72,12 +75,14 @@ class Groups {
   }
   void AddRow(Group& group, RowId row) {
     ++group.arrived;
+    --to_come_;
     group.rows.push_back(row);
     if (group.complete()) incomplete_.Erase(group.leader);
   }
   // With `again`, another may take its place. True if the group is gone then: no row is there, and none is to come.
   bool RemoveRow(Group& group, RowId row, bool again) {
     group.arrived -= again;
+    to_come_ += again;
     group.rows.erase(std::find(group.rows.begin(), group.rows.end(), row));
     if (!group.complete()) incomplete_.Insert(group.leader);
     if (!group.rows.empty() || (group.arrived > 0 && !group.complete())) return false;
@@ -86,6 +91,7 @@ class Groups {
   }
   // It has no rows.
   void Forget(const Group& group) {
+    to_come_ -= group.size - group.arrived;
     incomplete_.Erase(group.leader);
     by_leader_.erase(group.leader);
     by_id_.erase(group.id);
@@ -107,6 +113,7 @@ class Groups {
   absl::flat_hash_map<RowId, Group*> by_leader_;
   IdSet incomplete_;
   uint64_t begun_ = 0;
+  int64_t to_come_ = 0;
 };
 
 }  // namespace tdock

@@ -19,6 +19,16 @@ absl::Status CheckOptions(const PartitionOptions& options) {
   if (options.group_size < 1) {
     return absl::InvalidArgumentError(absl::StrCat("group_size is ", options.group_size, "; it must be at least 1"));
   }
+  constexpr int64_t kMaxBudget = int64_t{1} << 50;
+  for (const auto& [name, value] : {std::pair("max_rows", options.max_rows), std::pair("max_bytes", options.max_bytes),
+                                    std::pair("row_bytes", options.row_bytes)}) {
+    if (value >= 0 && value <= kMaxBudget) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", value, "; it must be 0 to ", kMaxBudget));
+  }
+  if (options.max_rows > 0 && options.group_size > options.max_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("groups of ", options.group_size, " rows do not fit max_rows ", options.max_rows));
+  }
   if (options.columns.empty() && !options.growing) {
     return absl::InvalidArgumentError("a partition that does not grow needs columns");
   }

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "dock/conformance_budget.h"
 #include "dock/conformance_data.h"
 #include "dock/conformance_flow.h"
 #include "dock/conformance_labels.h"

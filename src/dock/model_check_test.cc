@@ -40,6 +40,7 @@ class Driver {
     for (const std::string& name : kColumns) options_.columns.push_back({name, TypeOf(name)});
     if (rng_.Below(2) == 0) options_.group_size = 3;
     if (rng_.Below(2) == 0) options_.retain_for = {"c1", "c4"};
+    if (rng_.Below(3) == 0) options_.max_rows = 30;
     twin_ = std::make_unique<SlowDock>(options_);
     EXPECT_TRUE(dock_->CreatePartition(options_).ok());
   }

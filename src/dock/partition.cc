@@ -10,6 +10,15 @@
 #include "dock/nan.h"
 
 namespace tdock {
+namespace {
+
+int64_t PayloadOf(const Batch& batch) {
+  int64_t bytes = 0;
+  for (const NamedColumn& column : batch.columns()) bytes += column.column.payload_bytes();
+  return bytes;
+}
+
+}  // namespace
 
 Partition::Aftermath::~Aftermath() {
   for (CondVar* condition : wake) condition->NotifyAll();
@@ -49,11 +58,16 @@ absl::Status Partition::Begin() {
 }
 
 void Partition::End(Aftermath& after) {
-  store_.Drop(table_.TakeDroppedCells());
+  const std::vector<CellRef> dropped = table_.TakeDroppedCells();
+  if (budget_.limits_bytes()) {
+    for (CellRef cell : dropped) budget_.CountGone(BytesOf(cell));
+  }
+  store_.Drop(dropped);
   after.garbage = store_.TakeGarbage();
   after.compactions = store_.TakeCompactions();
   after.partition = this;
   CollectWakes(after.wake);
+  NotifyRoom();
 }
 
 void Partition::CollectWakes(std::vector<CondVar*>& wake) {
@@ -77,6 +91,7 @@ void Partition::Close() {
   MutexLock lock(mu_);
   dropped_ = true;
   CollectWakes(after.wake);
+  NotifyRoom();
 }
 
 void Partition::WakeAll() {
@@ -94,6 +109,9 @@ absl::Status Partition::Matches(const PartitionOptions& options) {
   if (old.growing != options.growing) differences.push_back("growing");
   if (old.group_size != options.group_size) differences.push_back("group_size");
   if (old.retain_for != options.retain_for) differences.push_back("retain_for");
+  if (old.max_rows != options.max_rows) differences.push_back("max_rows");
+  if (old.max_bytes != options.max_bytes) differences.push_back("max_bytes");
+  if (old.row_bytes != options.row_bytes) differences.push_back("row_bytes");
   if (old.refuse_nan != options.refuse_nan) differences.push_back("refuse_nan");
   if (differences.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
@@ -136,15 +154,89 @@ absl::Status Partition::DropConsumer(absl::string_view consumer) {
   return absl::OkStatus();
 }
 
+Budget::Use Partition::Use() const {
+  return {.rows = table_.rows() + table_.rows_to_come(),
+          .held = blocks_.held->load(),
+          .rows_ever = table_.next_row(),
+          .rows_here = table_.rows()};
+}
+
+int64_t Partition::BytesOf(CellRef cell) const {
+  return static_cast<int64_t>(store_.BlockOf(cell)->Row(store_.RowOf(cell)).size());
+}
+
+absl::StatusOr<bool> Partition::Fits(const PutRequest& request, Claim& claim) {
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(table_.CheckPut(request).status());
+  claim.rows = table_.RowsClaimedBy(request);
+  // The rest of groups that were let in as a whole.
+  if (claim.rows == 0) return true;
+  const Budget::Use use = Use();
+  TDOCK_RETURN_IF_ERROR(budget_.CheckEver(claim, use));
+  if ((turns_.empty() || turns_.front() == &claim) && budget_.Fits(claim, use)) return true;
+  TDOCK_RETURN_IF_ERROR(table_.CheckNeedsNoCommit(claim.rows));
+  if (request.cancel.stop_requested()) return absl::CancelledError("the put was cancelled");
+  if (request.deadline <= clock_.Now()) return absl::DeadlineExceededError(budget_.Explain(claim, use));
+  return false;
+}
+
+absl::StatusOr<bool> Partition::LetIn(const PutRequest& request, Claim& claim) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  const absl::StatusOr<bool> fits = Fits(request, claim);
+  const auto turn = std::find(turns_.begin(), turns_.end(), &claim);
+  if (fits.ok() && !*fits) {
+    if (turn == turns_.end()) turns_.push_back(&claim);
+    // Those who wait for rows that cannot come now have to look.
+    for (Waiters& waiters : waiters_) after.wake.push_back(&waiters.changed);
+    return false;
+  }
+  if (fits.ok()) budget_.Begin(claim);
+  if (turn != turns_.end()) {
+    turns_.erase(turn);
+    NotifyRoom();
+  }
+  return fits;
+}
+
+absl::StatusOr<Claim> Partition::AwaitRoom(const PutRequest& request) {
+  if (!limited_ || !request.rows.empty()) return Claim();
+  const std::stop_callback cancelled(request.cancel, [this] { NotifyRoom(); });
+  Claim claim{.rows = 0, .bytes = PayloadOf(request.batch)};
+  EventCount& freed = blocks_.held->freed;
+  for (;;) {
+    const EventCount::Key key = freed.Prepare();
+    const absl::StatusOr<bool> let_in = LetIn(request, claim);
+    if (let_in.ok() && !*let_in) {
+      freed.Wait(key, clock_, request.deadline);
+      continue;
+    }
+    freed.Cancel();
+    if (!let_in.ok()) return let_in.status();
+    return claim;
+  }
+}
+
 absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
   if (refuses_nan_) TDOCK_RETURN_IF_ERROR(CheckNoNan(request.batch));
+  TDOCK_ASSIGN_OR_RETURN(const Claim claim, AwaitRoom(request));
   std::vector<uint32_t> columns;
   std::vector<BlockStore::Placement> placements;
   uint64_t checked_at = 0;
   {
+    Aftermath after;
     MutexLock lock(mu_);
-    TDOCK_RETURN_IF_ERROR(Begin());
-    TDOCK_ASSIGN_OR_RETURN(columns, table_.CheckPut(request));
+    absl::Status status = Begin();
+    if (status.ok()) {
+      absl::StatusOr<std::vector<uint32_t>> checked = table_.CheckPut(request);
+      status = checked.status();
+      if (checked.ok()) columns = *std::move(checked);
+    }
+    if (!status.ok()) {
+      budget_.End(claim);
+      End(after);
+      return status;
+    }
     placements = store_.Reserve(request.batch, columns, request.weights_version);
     checked_at = table_.changes();
   }
@@ -160,6 +252,7 @@ absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
     status = again.status();
     if (again.ok()) columns = *std::move(again);
   }
+  budget_.End(claim);
   if (!status.ok()) {
     store_.Abandon(placements);
     End(after);
@@ -167,6 +260,7 @@ absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
   }
   PutResult result;
   result.rows = Publish(request, columns, placements);
+  budget_.CountPut(PayloadOf(request.batch));
   End(after);
   return result;
 }
@@ -176,10 +270,8 @@ absl::Status Partition::Write(const Batch& batch, std::span<BlockStore::Placemen
     BlockStore::Write(batch, blocks_, placements);
     return absl::OkStatus();
   } catch (const std::bad_alloc&) {
-    int64_t bytes = 0;
-    for (const NamedColumn& column : batch.columns()) bytes += column.column.payload_bytes();
-    return absl::ResourceExhaustedError(absl::StrCat("there is no memory for the ", bytes, " bytes of this put; ",
-                                                     blocks_.held->load(std::memory_order_relaxed),
+    return absl::ResourceExhaustedError(absl::StrCat("there is no memory for the ", PayloadOf(batch),
+                                                     " bytes of this put; ", blocks_.held->load(),
                                                      " bytes of the partition are held"));
   }
 }
@@ -229,6 +321,9 @@ absl::StatusOr<Partition::Awaited> Partition::AwaitRows(const TakeRequest& reque
       const bool groups = table_.consumer(consumer).options().unit == Unit::kGroup;
       return absl::DeadlineExceededError(
           absl::StrCat("waited for ", least, groups ? " groups: " : " rows: ", table_.Explain(consumer, now)));
+    }
+    if (!turns_.empty() && !budget_.FitsRows(*turns_.front(), Use())) {
+      TDOCK_RETURN_IF_ERROR(table_.CheckCanCome(consumer, request.rank, least));
     }
     Waiters& waiters = waiters_[consumer];
     Waiters::Waiter waiter{request.rank, least, std::min(request.deadline, table_.leases().NextExpiry())};
@@ -461,7 +556,7 @@ absl::StatusOr<PartitionStatus> Partition::GetStatus() {
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin());
   PartitionStatus status = table_.Status();
-  status.held_bytes = blocks_.held->load(std::memory_order_relaxed);
+  status.held_bytes = blocks_.held->load();
   return status;
 }
 

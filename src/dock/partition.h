@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "dock/block_store.h"
+#include "dock/budget.h"
 #include "dock/table.h"
 #include "tdock/dock.h"
 
@@ -26,7 +27,9 @@ class Partition {
         blocks_{.memory = std::move(memory)},
         samplers_(std::move(samplers)),
         refuses_nan_(options.refuse_nan),
-        table_(std::move(options)) {}
+        limited_(Budget(options).limited()),
+        table_(std::move(options)),
+        budget_(table_.options()) {}
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
   absl::Status RegisterConsumer(const ConsumerOptions& options) TDOCK_EXCLUDES(mu_);
@@ -80,6 +83,16 @@ class Partition {
   void CollectWakes(std::vector<CondVar*>& wake) TDOCK_REQUIRES(mu_);
   void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
 
+  // Waits until new rows are let in, and counts them as under way; nothing for other puts.
+  absl::StatusOr<Claim> AwaitRoom(const PutRequest& request) TDOCK_EXCLUDES(mu_);
+  // Whether the put is let in now, or has to wait; fills in the rows of its claim.
+  absl::StatusOr<bool> Fits(const PutRequest& request, Claim& claim) TDOCK_REQUIRES(mu_);
+  // The same, and counts it as under way, or as waiting.
+  absl::StatusOr<bool> LetIn(const PutRequest& request, Claim& claim) TDOCK_EXCLUDES(mu_);
+  Budget::Use Use() const TDOCK_REQUIRES(mu_);
+  int64_t BytesOf(CellRef cell) const TDOCK_REQUIRES(mu_);
+  void NotifyRoom() { blocks_.held->freed.Notify(); }
+
   // ResourceExhausted where there is no memory.
   absl::Status Write(const Batch& batch, std::span<BlockStore::Placement> placements) TDOCK_EXCLUDES(mu_);
   std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
@@ -102,11 +115,15 @@ class Partition {
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
 
   const bool refuses_nan_;
+  const bool limited_;
 
   Mutex mu_;
   bool dropped_ TDOCK_GUARDED_BY(mu_) = false;
   Table table_ TDOCK_GUARDED_BY(mu_);
   BlockStore store_ TDOCK_GUARDED_BY(mu_);
+  Budget budget_ TDOCK_GUARDED_BY(mu_);
+  // Of the puts that wait for room, in the order in which they came.
+  std::deque<const Claim*> turns_ TDOCK_GUARDED_BY(mu_);
   // By consumer; a deque, because waiters hold on to their place.
   std::deque<Waiters> waiters_ TDOCK_GUARDED_BY(mu_);
   CondVar cells_put_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "dock/slow_rows.h"
 #include "tdock/dock.h"
 
 namespace tdock {
@@ -23,10 +24,7 @@ class SlowDock {
  public:
   using Code = absl::StatusCode;
 
-  struct CellValue {
-    int64_t number = 0;
-    int64_t weights_version = kNoWeightsVersion;
-  };
+  using CellValue = SlowCell;
   struct SlowPut {
     std::map<std::string, std::vector<int64_t>> columns;
     PutRequest request;  // all but the batch
@@ -79,6 +77,7 @@ class SlowDock {
       if (request.lease != kNoLease) refusals.insert(Code::kInvalidArgument);
       if (sealed_) refusals.insert(Code::kFailedPrecondition);
       CheckGroups(put, refusals);
+      if (options_.max_rows > 0) CheckBudget(put, refusals);
       return refusals;
     }
     if (static_cast<int64_t>(request.rows.size()) != put.count) refusals.insert(Code::kInvalidArgument);
@@ -402,43 +401,6 @@ class SlowDock {
   LeaseId last_lease() const { return last_lease_; }
 
  private:
-  struct SlowRow {
-    GroupId group = kNoGroup;
-    std::string key;
-    Tags tags;
-    std::map<std::string, CellValue> cells;
-  };
-  struct SlowGroup {
-    int64_t size = 0;
-    int64_t arrived = 0;
-    RowId leader = 0;
-    uint64_t ordinal = 0;
-  };
-  struct SlowConsumer {
-    ConsumerOptions options;
-    std::set<RowId> done;
-    std::map<RowId, int64_t> uncommitted;  // of those, with their steps
-    int64_t committed_step = kNoStep;
-    std::set<RowId> quarantined;
-    std::map<RowId, int32_t> redeliveries;
-    int64_t completed = 0;
-    int64_t expired = 0;
-
-    // It is not to be handed out.
-    bool IsOut(RowId row) const { return done.contains(row) || quarantined.contains(row); }
-    void Forget(RowId row) {
-      done.erase(row);
-      uncommitted.erase(row);
-      quarantined.erase(row);
-      redeliveries.erase(row);
-    }
-  };
-  struct SlowLease {
-    std::string consumer;
-    absl::Time expires;
-    std::set<RowId> rows;
-  };
-
   int64_t SizeOfNewGroups(const PutRequest& request) const {
     return request.group_size > 0 ? request.group_size : options_.group_size;
   }
@@ -458,6 +420,28 @@ class SlowDock {
       if (id == kNoGroup || (put.request.group_size > 0 && put.request.group_size != size) ||
           arrived + std::count(groups.begin(), groups.end(), id) > size) {
         refusals.insert(Code::kInvalidArgument);
+      }
+    }
+  }
+
+  // In rows; groups claim all their rows with the first.
+  void CheckBudget(const SlowPut& put, Refusals& refusals) const {
+    int64_t claimed = put.request.groups.empty() ? put.count : 0;
+    for (GroupId id : std::set<GroupId>(put.request.groups.begin(), put.request.groups.end())) {
+      if (!groups_.contains(id)) claimed += SizeOfNewGroups(put.request);
+    }
+    int64_t admitted = static_cast<int64_t>(rows_.size());
+    for (const auto& [id, group] : groups_) admitted += group.size - group.arrived;
+    if (claimed == 0) return;
+    if (claimed > options_.max_rows) refusals.insert(Code::kResourceExhausted);
+    if (admitted + claimed <= options_.max_rows) return;
+    refusals.insert(Code::kDeadlineExceeded);
+    for (const std::string& name : retain_for_) {
+      if (!consumers_.contains(name)) continue;
+      const size_t uncommitted = consumers_.at(name).uncommitted.size();
+      const bool all = uncommitted > 0 && uncommitted == rows_.size();
+      if (all || static_cast<int64_t>(uncommitted) + claimed > options_.max_rows) {
+        refusals.insert(Code::kFailedPrecondition);
       }
     }
   }

@@ -66,6 +66,8 @@ class Table {
   // The least that a take of at least `min` has to wait for: less than that where less can come. OutOfRange or
   // FailedPrecondition where nothing can.
   absl::StatusOr<int64_t> LeastToTake(uint32_t consumer, int32_t rank, int64_t min) const;
+  // FailedPrecondition where no more rows are let in before the consumer is done with some, and it waits for more.
+  absl::Status CheckCanCome(uint32_t consumer, int32_t rank, int64_t min) const;
   // The items of a cell.
   using LengthOf = absl::FunctionRef<int64_t(CellRef)>;
   using OwnSamplers = std::map<std::string, std::shared_ptr<OwnSampler>>;
@@ -101,6 +103,14 @@ class Table {
     int64_t missing_cells = 0;
   };
   absl::StatusOr<FetchPlan> CheckFetch(const FetchRequest& request) const;
+
+  // The rows that a put of new rows claims, those of the groups that it begins included.
+  int64_t RowsClaimedBy(const PutRequest& request) const;
+  // FailedPrecondition if only a commit can make room for so many rows.
+  absl::Status CheckNeedsNoCommit(int64_t rows) const;
+  int64_t rows() const { return pages_.rows(); }
+  // Of groups that are not complete.
+  int64_t rows_to_come() const { return groups_.rows_to_come(); }
 
   absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) const;
   absl::StatusOr<ListResult> List(const ListRequest& request) const;

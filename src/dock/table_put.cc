@@ -14,6 +14,7 @@ namespace tdock {
 namespace {
 
 constexpr int64_t kMaxRowsPerPut = int64_t{1} << 24;
+constexpr int64_t kMaxGroupSize = int64_t{1} << 20;
 constexpr size_t kMaxTags = 64;
 constexpr size_t kMaxTagBytes = 1024;
 
@@ -68,6 +69,29 @@ absl::Status Table::CheckSizeOfPut(const PutRequest& request) const {
   if (rows <= kMaxRowsPerPut) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the put has ", rows, " rows; at most ", kMaxRowsPerPut, " fit one put"));
+}
+
+int64_t Table::RowsClaimedBy(const PutRequest& request) const {
+  if (request.groups.empty()) return RowsOf(request);
+  absl::flat_hash_set<GroupId> begun;
+  for (GroupId id : request.groups) {
+    if (groups_.Find(id) == nullptr) begun.insert(id);
+  }
+  return static_cast<int64_t>(begun.size()) * GroupSizeFor(request);
+}
+
+absl::Status Table::CheckNeedsNoCommit(int64_t rows) const {
+  for (const Retainer& retainer : retainers_) {
+    if (!retainer.consumer.has_value()) continue;
+    const Consumer& consumer = *consumers_[*retainer.consumer];
+    const bool all = consumer.uncommitted() > 0 && consumer.uncommitted() == pages_.rows();
+    const int64_t room = options_.max_rows;
+    if (!all && (room == 0 || consumer.uncommitted() + rows <= room)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "there is no room for ", rows, " rows before consumer '", retainer.name, "' commits: ", consumer.uncommitted(),
+        " rows are done and not committed, after step ", consumer.committed_step));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& request) const {
@@ -127,6 +151,10 @@ absl::Status Table::CheckGroups(const PutRequest& request) const {
     return absl::InvalidArgumentError(absl::StrCat("group_size is ", request.group_size));
   }
   const int64_t new_size = GroupSizeFor(request);
+  if (new_size > kMaxGroupSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("groups of ", new_size, " rows; at most ", kMaxGroupSize, " are possible"));
+  }
   if (groups.empty()) {
     if (new_size == 1) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("groups have ", new_size, " rows here; name the group of each row"));

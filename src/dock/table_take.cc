@@ -100,6 +100,16 @@ absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int32_t rank, int64_t
   return absl::FailedPreconditionError(text);
 }
 
+absl::Status Table::CheckCanCome(uint32_t index, int32_t rank, int64_t min) const {
+  const Consumer& consumer = *consumers_[index];
+  const bool others_may_release = !consumer.retained() || consumer.done() > 0 || consumer.leased() > 0;
+  if (others_may_release || consumer.share(rank).coming >= min) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "consumer '", consumer.options().name, "' waits for ", min, consumer.by_group() ? " groups" : " rows",
+      " and can have ", consumer.share(rank).coming, ": the partition's max_rows of ", options_.max_rows,
+      " is used up by rows that it is to take first. Take fewer, or raise max_rows"));
+}
+
 absl::StatusOr<std::vector<RowId>> Table::Choose(uint32_t index, int32_t rank, int64_t min, int64_t max,
                                                  const OwnSamplers& samplers, LengthOf length_of) const {
   const Consumer& consumer = *consumers_[index];
