@@ -2,12 +2,16 @@
 #include <malloc.h>
 
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/rng.h"
 #include "bench/dock_benchmarks.h"
 #include "bench/machine.h"
 #include "bench/small_rows.h"
+#include "tdock/local_dock.h"
 
 namespace tdock::bench {
 namespace {
@@ -119,6 +123,32 @@ void AddForSize(std::vector<Benchmark>& benchmarks, const std::shared_ptr<Shared
   add("growth/clear", 2'000, on_rows(&SmallRows::TimeClear));
 }
 
+// One key among a million, or among 10,000, in random order.
+absl::StatusOr<Prepared> PrepareKeyLookup(const Settings& settings) {
+  constexpr int64_t kRowsOfPut = 1'000;
+  const int64_t rows = settings.quick ? 10'000 : 1'000'000;
+  const std::shared_ptr<Dock> dock = MakeLocalDock({.clock = &settings.clock});
+  TDOCK_RETURN_IF_ERROR(dock->CreatePartition({.name = "keys", .columns = {{"a", ColumnType::Dense(DType::kF32)}}}));
+  const auto key = [](uint64_t row) { return absl::StrCat("sample-", row); };
+  for (int64_t row = 0; row < rows;) {
+    PutRequest put{.partition = "keys", .new_rows = kRowsOfPut};
+    for (int64_t i = 0; i < kRowsOfPut; ++i) put.keys.push_back(key(static_cast<uint64_t>(row++)));
+    TDOCK_RETURN_IF_ERROR(dock->Put(put).status());
+  }
+  const auto wanted = std::make_shared<std::vector<std::string>>();
+  Rng rng(1);
+  for (int i = 0; i < 100'000; ++i) wanted->push_back(key(rng.Below(static_cast<uint64_t>(rows))));
+  return Prepared{.run = [dock, wanted, &clock = settings.clock]() -> absl::StatusOr<double> {
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
+                             for (const std::string& one : *wanted) {
+                               TDOCK_RETURN_IF_ERROR(dock->FindRows("keys", std::span(&one, 1)).status());
+                             }
+                             return absl::OkStatus();
+                           }));
+    return seconds / static_cast<double>(wanted->size()) * 1e6;
+  }};
+}
+
 }  // namespace
 
 void AddTableBenchmarks(std::vector<Benchmark>& benchmarks, bool quick) {
@@ -131,6 +161,8 @@ void AddTableBenchmarks(std::vector<Benchmark>& benchmarks, bool quick) {
          .prepare = [at_a_time](const Settings& settings) { return PreparePut(settings, at_a_time); }});
   }
   benchmarks.push_back({.name = "dock/row_overhead", .unit = "B/row", .prepare = PrepareRowOverhead});
+
+  benchmarks.push_back({.name = "dock/key_lookup", .unit = "us", .prepare = PrepareKeyLookup});
 
   const auto shared = std::make_shared<SharedTable>();
   const std::vector<int64_t> sizes =
