@@ -83,7 +83,7 @@ class PreparedGrpo final : public GrpoRun {
   absl::Status Train(GrpoResult& result) {
     config::Spec spec;
     Bind(spec, config_);
-    TDOCK_RETURN_IF_ERROR(run_->WriteConfig(config::Dump(spec)));
+    TDOCK_RETURN_IF_ERROR(Annotate(run_->WriteConfig(config::Dump(spec)), "writing the configuration"));
     materials_.decoder->SetTrainable(true);
     TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
                                     *materials_.decoder, WarmupForward(), *run_, context_)
@@ -91,6 +91,10 @@ class PreparedGrpo final : public GrpoRun {
     Policy reference{materials_.decoder->Clone()};
     Policy policy{std::move(*materials_.decoder)};
     TDOCK_RETURN_IF_ERROR(Reinforce(policy, reference, result));
+    return Annotate(Guarded([&] { return Save(policy); }), "saving the checkpoint");
+  }
+
+  absl::Status Save(const Policy& policy) {
     TDOCK_RETURN_IF_ERROR(materials_.tokenizer->Save(context_.env, run_->checkpoint_path()));
     TDOCK_RETURN_IF_ERROR(model::SaveCheckpoint(context_.env, run_->checkpoint_path(), policy.decoder));
     return run_->Sync();
@@ -146,20 +150,23 @@ class PreparedGrpo final : public GrpoRun {
     context_.progress.Begin("GRPO", steps);
     for (int64_t step = 0; step <= steps; ++step) {
       TDOCK_RETURN_IF_ERROR(Annotate(context_.CheckStop(), absl::StrCat("GRPO, before step ", step)));
-      StepMetrics metrics;
-      metrics.Mean("training/global_step", static_cast<double>(step));
-      if (step > 0) {
-        StageContext stage_context{step, metrics};
-        TDOCK_RETURN_IF_ERROR(Feed(*dock, order.Next(config_.data.train_batch_size), step));
-        TDOCK_RETURN_IF_ERROR(Step(runner, stages, stage_context));
-        TDOCK_RETURN_IF_ERROR(Account(*dock, metrics));
-      }
-      if (step == steps || step % config_.trainer.test_freq == 0) {
-        TDOCK_RETURN_IF_ERROR(Test(engine, step, metrics));
-        result.final_accuracy = metrics.Values().at("val/test_accuracy");
-        if (step == 0) result.warmup_accuracy = result.final_accuracy;
-      }
-      TDOCK_RETURN_IF_ERROR(Report(step, metrics.Values()));
+      const absl::Status status = Guarded([&]() -> absl::Status {
+        StepMetrics metrics;
+        metrics.Mean("training/global_step", static_cast<double>(step));
+        if (step > 0) {
+          StageContext stage_context{step, metrics};
+          TDOCK_RETURN_IF_ERROR(Feed(*dock, order.Next(config_.data.train_batch_size), step));
+          TDOCK_RETURN_IF_ERROR(Step(runner, stages, stage_context));
+          TDOCK_RETURN_IF_ERROR(Account(*dock, metrics));
+        }
+        if (step == steps || step % config_.trainer.test_freq == 0) {
+          TDOCK_RETURN_IF_ERROR(Annotate(Test(engine, step, metrics), "testing"));
+          result.final_accuracy = metrics.Values().at("val/test_accuracy");
+          if (step == 0) result.warmup_accuracy = result.final_accuracy;
+        }
+        return Report(step, metrics.Values());
+      });
+      TDOCK_RETURN_IF_ERROR(Annotate(status, absl::StrCat("GRPO, step ", step)));
     }
     context_.progress.End();
     return absl::OkStatus();

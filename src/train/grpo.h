@@ -26,9 +26,9 @@ class GrpoRun {
  public:
   virtual ~GrpoRun() = default;
 
-  // Trains, and leaves a checkpoint in the run directory. To be called once. An error names the stage and the samples;
-  // what was written before it stays readable, and the report says how far the run came. A run that is told to stop is
-  // Cancelled, between two steps. Throws nothing.
+  // Trains, and leaves a checkpoint in the run directory. To be called once. An error names the phase and the step, and
+  // what failed in it: the stage and the samples, or the file; what was written before it stays readable, and the
+  // report says how far the run came. A run that is told to stop is Cancelled, between two steps. Throws nothing.
   virtual absl::StatusOr<GrpoResult> Run() = 0;
 };
 

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 
 #include <cmath>
+#include <new>
 #include <stdexcept>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/limited_env.h"
@@ -195,7 +197,7 @@ TEST(Grpo, ABrokenRewardStopsTheRunNamingStageAndSamplesAndKeepsWhatWasWritten) 
     const GrpoConfig config = TinyConfig();
     BrokenReward reward(fault);
     const absl::Status status = RunIn(Env::Real(), config, &reward).status();
-    EXPECT_THAT(std::string(status.message()), HasSubstr("stage 'reward', step 2, 32 rows between 32 and 63"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("GRPO, step 2: stage 'reward', 32 rows between 32 and 63"));
     EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
     EXPECT_EQ(Metrics(config).size(), 4u + 2u);
     const std::string report = *Env::Real().ReadFile(config.trainer.run_dir + "/report.html");
@@ -204,13 +206,19 @@ TEST(Grpo, ABrokenRewardStopsTheRunNamingStageAndSamplesAndKeepsWhatWasWritten) 
   }
 }
 
-TEST(Grpo, AFullDiskStopsTheRunNamingAFileAndKeepsWhatWasWritten) {
-  for (int64_t capacity : {0, 500, 2'000, 5'000, 20'000, 60'000}) {
+TEST(Grpo, AFullDiskStopsTheRunNamingPhaseAndFileAndKeepsWhatWasWritten) {
+  const std::pair<int64_t, std::string> cases[] = {{0, "writing the configuration: "},
+                                                   {2'000, "warm-up, step "},
+                                                   {3'000, "GRPO, step 0: testing: "},
+                                                   {12'000, "GRPO, step "},
+                                                   {40'000, "saving the checkpoint: "}};
+  for (const auto& [capacity, what] : cases) {
     const GrpoConfig config = TinyConfig();
     LimitedEnv env(Env::Real(), capacity);
     const absl::Status status = RunIn(env, config).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << capacity << ": " << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(config.trainer.run_dir));
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith(what)) << capacity;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(": cannot write to " + config.trainer.run_dir));
     EXPECT_FALSE(Env::Real().Exists(config.trainer.run_dir + "/checkpoint/config.json"));
     if (!Env::Real().Exists(config.trainer.run_dir + "/metrics.jsonl")) continue;
     std::string text = *Env::Real().ReadFile(config.trainer.run_dir + "/metrics.jsonl");
@@ -219,6 +227,23 @@ TEST(Grpo, AFullDiskStopsTheRunNamingAFileAndKeepsWhatWasWritten) {
       EXPECT_TRUE(json::accept(line)) << line;
     }
   }
+}
+
+TEST(Grpo, AnExceptionOutsideOfTheStagesNamesPhaseAndStep) {
+  class ThrowingEnv final : public LimitedEnv {
+   public:
+    explicit ThrowingEnv(std::string file) : LimitedEnv(Env::Real(), 1'000'000), file_(std::move(file)) {}
+    absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) override {
+      if (absl::EndsWith(path, file_)) throw std::bad_alloc();
+      return LimitedEnv::OpenForWriting(path, mode);
+    }
+
+   private:
+    const std::string file_;
+  };
+  ThrowingEnv metrics("metrics.jsonl"), samples("samples.jsonl");
+  EXPECT_EQ(RunIn(metrics, TinyConfig()).status().message(), "warm-up, step 0: out of memory");
+  EXPECT_EQ(RunIn(samples, TinyConfig()).status().message(), "GRPO, step 0: out of memory");
 }
 
 TEST(Grpo, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {

@@ -88,7 +88,7 @@ absl::Status StageRunner::Run(Stage& stage, int64_t units, StageContext& context
   const absl::Status status = Guarded([&] { return RunOn(stage, *taken, context); });
   if (status.ok()) return status;
   dock_.Release({.partition = partition_, .lease = taken->lease}).IgnoreError();  // the stage's error counts
-  return Annotate(status, absl::StrCat("stage '", name, "', step ", context.step, ", ", RowRange(taken->rows)));
+  return Annotate(status, absl::StrCat("stage '", name, "', ", RowRange(taken->rows)));
 }
 
 absl::Status StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& context) {

@@ -70,7 +70,7 @@ TEST_F(StageRunnerTest, AnExceptionNamesTheStageAndItsRowsAndGivesThemBack) {
   FunctionStage broken("broken", [](const Rows&) -> std::vector<float> { throw std::runtime_error("no such planet"); });
   const absl::Status status = Run(broken, 4);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(status.message(), "stage 'broken', step 3, 4 rows between 0 and 3: no such planet");
+  EXPECT_EQ(status.message(), "stage 'broken', 4 rows between 0 and 3: no such planet");
   EXPECT_EQ(dock_->GetConsumerStatus("train", "broken")->ready, 4);
 }
 
@@ -78,12 +78,12 @@ TEST_F(StageRunnerTest, ANumberThatIsNotFiniteNamesItsColumnAndRow) {
   FunctionStage poisoned("poisoned", [](const Rows&) { return std::vector<float>{1, 2, std::nanf(""), 4}; });
   const absl::Status status = Run(poisoned, 4);
   EXPECT_EQ(status.message(),
-            "stage 'poisoned', step 3, 4 rows between 0 and 3: wrote nan into column 'y' of row 2, at position 0");
+            "stage 'poisoned', 4 rows between 0 and 3: wrote nan into column 'y' of row 2, at position 0");
 }
 
 TEST_F(StageRunnerTest, TooFewRowsOutNamesBothCounts) {
   FunctionStage lazy("lazy", [](const Rows&) { return std::vector<float>{1}; });
-  EXPECT_EQ(Run(lazy, 4).message(), "stage 'lazy', step 3, 4 rows between 0 and 3: gave 1 rows for the 4 that it took");
+  EXPECT_EQ(Run(lazy, 4).message(), "stage 'lazy', 4 rows between 0 and 3: gave 1 rows for the 4 that it took");
 }
 
 TEST_F(StageRunnerTest, RowsThatCannotComeAreAnErrorAtOnce) {

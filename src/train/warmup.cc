@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "text/shuffled_indexes.h"
+#include "train/guard.h"
 #include "train/layout.h"
 #include "train/optimizer.h"
 
@@ -60,24 +61,24 @@ absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenize
   context.progress.Begin("warm-up", options.max_steps);
   for (int64_t step = 0;; ++step) {
     TDOCK_RETURN_IF_ERROR(Annotate(context.CheckStop(), absl::StrCat("warm-up, before step ", step)));
-    Metrics metrics;
-    const absl::Time begun = context.clock.Now();
-    if (step > 0) {
-      if (absl::Status status = TrainOn(train.encoded, order.Next(options.batch_size), forward,
-                                        options.optim.lr * schedule.Factor(step - 1), decoder, optimizer, metrics);
-          !status.ok()) {
-        return Annotate(status, absl::StrCat("warm-up, step ", step));
-      }
-      metrics["timing_s/step"] = absl::ToDoubleSeconds(context.clock.Now() - begun);
-    }
     const bool last = step == options.max_steps;
-    if (last || step % options.test_freq == 0) {
-      TDOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
-                             Evaluate(engine, tokenizer, validation.problems, validation.encoded,
-                                      config.data.max_response_length, /*samples_kept=*/0));
-      metrics["sft/val_accuracy"] = evaluation.accuracy;
-    }
-    TDOCK_RETURN_IF_ERROR(run.LogMetrics("warmup", step, metrics));
+    Metrics metrics;
+    const absl::Status status = Guarded([&]() -> absl::Status {
+      if (step > 0) {
+        const absl::Time begun = context.clock.Now();
+        TDOCK_RETURN_IF_ERROR(TrainOn(train.encoded, order.Next(options.batch_size), forward,
+                                      options.optim.lr * schedule.Factor(step - 1), decoder, optimizer, metrics));
+        metrics["timing_s/step"] = absl::ToDoubleSeconds(context.clock.Now() - begun);
+      }
+      if (last || step % options.test_freq == 0) {
+        TDOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                               Evaluate(engine, tokenizer, validation.problems, validation.encoded,
+                                        config.data.max_response_length, /*samples_kept=*/0));
+        metrics["sft/val_accuracy"] = evaluation.accuracy;
+      }
+      return run.LogMetrics("warmup", step, metrics);
+    });
+    TDOCK_RETURN_IF_ERROR(Annotate(status, absl::StrCat("warm-up, step ", step)));
     Progress::Figures figures;
     if (metrics.contains("sft/loss")) figures.emplace_back("loss", metrics["sft/loss"]);
     if (metrics.contains("sft/val_accuracy")) figures.emplace_back("accuracy", metrics["sft/val_accuracy"]);
