@@ -113,6 +113,15 @@ class Loader {
     }
   }
 
+  void CheckUnused() {
+    for (const Spec::UnusedKeys& unused : spec_.unused_keys()) {
+      if (!unused.when()) continue;
+      for (const std::string& key : unused.keys) {
+        if (given_.contains(key)) Violate(absl::StrCat(given_.at(key), ": ", key, ": ", unused.why));
+      }
+    }
+  }
+
   absl::Status Result() && {
     if (violations_.empty()) return absl::OkStatus();
     const size_t shown = std::min(violations_.size(), static_cast<size_t>(std::max(limits_.max_reported, 1)));
@@ -201,6 +210,7 @@ absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view na
   for (const std::string& text : overrides) loader.TakeOverride(text);
   loader.CheckRequired(name);
   loader.CheckConstraints();
+  loader.CheckUnused();
   return std::move(loader).Result();
 }
 

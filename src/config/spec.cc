@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -120,6 +121,11 @@ void Spec::Check(std::vector<std::string> keys, std::function<std::vector<std::s
   constraints_.push_back({std::move(keys), std::move(check)});
 }
 
+void Spec::Unused(std::vector<std::string> keys, std::function<bool()> when, std::string why) {
+  for (const std::string& key : keys) TDOCK_CHECK(Find(key) != nullptr, absl::StrCat(key, " is not bound"));
+  unused_keys_.push_back({std::move(keys), std::move(when), std::move(why)});
+}
+
 Binding* Spec::Find(absl::string_view key) const {
   for (const auto& binding : bindings_) {
     if (binding->key() == key) return binding.get();
@@ -129,7 +135,13 @@ Binding* Spec::Find(absl::string_view key) const {
 
 std::string Dump(const Spec& spec) {
   DumpNode root;
+  const auto is_unused = [&](const std::string& key) {
+    return absl::c_any_of(spec.unused_keys(), [&](const Spec::UnusedKeys& unused) {
+      return absl::c_linear_search(unused.keys, key) && unused.when();
+    });
+  };
   for (const auto& binding : spec.bindings()) {
+    if (is_unused(binding->key())) continue;
     DumpNode* node = &root;
     for (absl::string_view word : absl::StrSplit(absl::string_view(binding->key()), '.')) node = &node->Child(word);
     node->binding = binding.get();

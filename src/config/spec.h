@@ -108,6 +108,10 @@ class Spec {
   // puts the keys, their values and where the first of them was given before it.
   void Check(std::vector<std::string> keys, std::function<std::vector<std::string>()> check);
 
+  // While `when` holds for the fields as they are, `keys`, which must be bound, mean nothing: Load() refuses those that
+  // are given and says `why`, and Dump() leaves them out.
+  void Unused(std::vector<std::string> keys, std::function<bool()> when, std::string why);
+
   // The bindings in the order in which they were made; nullptr if there is none with this key.
   const std::vector<std::unique_ptr<Binding>>& bindings() const { return bindings_; }
   Binding* Find(absl::string_view key) const;
@@ -117,6 +121,12 @@ class Spec {
     std::function<std::vector<std::string>()> check;
   };
   const std::vector<Constraint>& constraints() const { return constraints_; }
+  struct UnusedKeys {
+    std::vector<std::string> keys;
+    std::function<bool()> when;
+    std::string why;
+  };
+  const std::vector<UnusedKeys>& unused_keys() const { return unused_keys_; }
 
  private:
   template <class B, class... Args>
@@ -126,6 +136,7 @@ class Spec {
 
   std::vector<std::unique_ptr<Binding>> bindings_;
   std::vector<Constraint> constraints_;
+  std::vector<UnusedKeys> unused_keys_;
 };
 
 // Bounds on what a configuration may cost to read.
@@ -151,7 +162,7 @@ absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view na
 absl::Status LoadFile(Env& env, const Spec& spec, const std::string& path, std::span<const std::string> overrides,
                       const Limits& limits = {});
 
-// The fields as YAML, which loads back to the same values.
+// The fields that are used as YAML, which loads back to the same values.
 std::string Dump(const Spec& spec);
 
 // A Markdown table of key, type, default and meaning.

@@ -424,5 +424,21 @@ TEST(Reference, ShowsKeyTypeDefaultAndMeaning) {
   EXPECT_THAT(table, HasSubstr("| `actor.kl_loss_type` | k1, k2 or k3 | `k3` | Estimator \\| KL. |\n"));
 }
 
+TEST(Spec, RefusesAndDoesNotDumpWhatMeansNothingBesideOtherKeys) {
+  std::string path;
+  int64_t size = 96;
+  Spec spec;
+  spec.String("model.path", &path, "Where from.");
+  spec.Int("model.size", &size, "How large.");
+  spec.Unused(
+      {"model.size"}, [&] { return !path.empty(); }, "the model of model.path has its own");
+  EXPECT_TRUE(Load(spec, "model: {size: 5}", "a.yaml", {}).ok());
+  EXPECT_EQ(Dump(spec), "model:\n  path: \"\"\n  size: 5\n");
+  EXPECT_TRUE(Load(spec, "model: {path: x}", "a.yaml", {}).ok());
+  EXPECT_EQ(Dump(spec), "model:\n  path: x\n");
+  EXPECT_EQ(Load(spec, "model: {size: 5}", "a.yaml", std::vector<std::string>{"model.path=x"}).message(),
+            "a.yaml:1: model.size: the model of model.path has its own");
+}
+
 }  // namespace
 }  // namespace tdock::config

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
+#include "model/device.h"
 #include "tdock/local_dock.h"
 #include "text/shuffled_indexes.h"
 #include "train/grpo_materials.h"
@@ -23,13 +23,13 @@ namespace {
 
 constexpr char kPartition[] = "train";
 
-int WorkerCount(const GrpoConfig& config) {
-  if (config.threads > 0) return static_cast<int>(config.threads);
-  return config.device == "cpu" ? static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)) : 1;
-}
-
-int64_t MaxRowTokens(const GrpoConfig& config, const model::Decoder& decoder) {
-  return config.actor.max_row_tokens > 0 ? config.actor.max_row_tokens : decoder.config().hidden_size / 3;
+// With the values that a run uses for what may be left to it.
+GrpoConfig Resolved(GrpoConfig config, const model::Decoder& decoder) {
+  config.threads = model::WorkerThreads(config.threads, decoder.device());
+  if (config.actor.max_row_tokens == 0) {
+    config.actor.max_row_tokens = std::max<int64_t>(decoder.config().hidden_size / 3, 1);
+  }
+  return config;
 }
 
 std::string Grouped(int64_t number) {
@@ -41,11 +41,11 @@ std::string Grouped(int64_t number) {
 class PreparedGrpo final : public GrpoRun {
  public:
   PreparedGrpo(const GrpoConfig& config, RunContext context, Materials materials, reward::Reward* reward)
-      : config_(config),
+      : config_(Resolved(config, *materials.decoder)),
         context_(context),
         materials_(std::move(materials)),
         reward_(reward != nullptr ? *reward : exact_match_),
-        workers_(WorkerCount(config), [] { at::init_num_threads(); }),
+        workers_(static_cast<int>(config_.threads), [] { at::init_num_threads(); }),
         engine_options_{.end_token = materials_.tokenizer->eos_id(),
                         .max_rows = config.rollout.max_num_seqs,
                         .workers = &workers_} {}
@@ -55,6 +55,7 @@ class PreparedGrpo final : public GrpoRun {
     TDOCK_ASSIGN_OR_RETURN(run_, path.empty()
                                      ? RunDirectory::CreateNext(context_.env, context_.clock, "runs", config_.recipe)
                                      : RunDirectory::Create(context_.env, context_.clock, path));
+    config_.trainer.run_dir = run_->path();
     return absl::OkStatus();
   }
 
@@ -85,8 +86,9 @@ class PreparedGrpo final : public GrpoRun {
     Bind(spec, config_);
     TDOCK_RETURN_IF_ERROR(Annotate(run_->WriteConfig(config::Dump(spec)), "writing the configuration"));
     materials_.decoder->SetTrainable(true);
+    const ForwardOptions forward = {.workers = workers_, .max_row_tokens = config_.actor.max_row_tokens};
     TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
-                                    *materials_.decoder, WarmupForward(), *run_, context_)
+                                    *materials_.decoder, forward, *run_, context_)
                               .status());
     Policy reference{materials_.decoder->Clone()};
     Policy policy{std::move(*materials_.decoder)};
@@ -100,15 +102,11 @@ class PreparedGrpo final : public GrpoRun {
     return run_->Sync();
   }
 
-  ForwardOptions WarmupForward() {
-    return {.workers = workers_, .max_row_tokens = MaxRowTokens(config_, *materials_.decoder)};
-  }
-
   std::vector<Placed> MakeStages(Policy& policy, const Policy& reference) {
     const ForwardOptions forward = {.workers = workers_,
                                     .temperature = config_.rollout.temperature,
                                     .micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
-                                    .max_row_tokens = MaxRowTokens(config_, policy.decoder)};
+                                    .max_row_tokens = config_.actor.max_row_tokens};
     ActorOptions actor = {.forward = forward,
                           .clip_ratio_low = config_.actor.clip_ratio_low,
                           .clip_ratio_high = config_.actor.clip_ratio_high,

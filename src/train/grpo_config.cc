@@ -26,7 +26,8 @@ void BindOptim(config::Spec& spec, const std::string& prefix, OptimConfig& c) {
 
 void BindModel(config::Spec& spec, GrpoConfig& c) {
   spec.String("model.path", &c.model.path,
-              "Folder of a model in the Hugging Face layout to start from; empty: random weights of the sizes below.");
+              "Folder of a model in the Hugging Face layout to start from; empty: random weights of the sizes below, "
+              "which cannot be given beside it.");
   spec.Int("model.hidden_size", &c.model.hidden_size, "Width of the residual stream.")
       .AtLeast(1)
       .AtMost(model::kMaxSize);
@@ -55,6 +56,11 @@ void BindModel(config::Spec& spec, GrpoConfig& c) {
     if (c.model.num_attention_heads % c.model.num_key_value_heads == 0) return {};
     return {"the query heads must be a multiple of the key and value heads"};
   });
+  spec.Unused(
+      {"model.hidden_size", "model.intermediate_size", "model.num_hidden_layers", "model.num_attention_heads",
+       "model.num_key_value_heads", "model.max_position_embeddings", "model.rms_norm_eps", "model.rope_theta",
+       "model.tie_word_embeddings"},
+      [&c] { return !c.model.path.empty(); }, "given together with model.path, whose model has its own");
 }
 
 void BindWarmup(config::Spec& spec, GrpoConfig& c) {

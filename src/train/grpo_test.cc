@@ -96,6 +96,8 @@ TEST(Grpo, LeavesACompleteRunDirectory) {
   Bind(spec, reloaded);
   ASSERT_TRUE(config::LoadFile(Env::Real(), spec, config.trainer.run_dir + "/config.yaml", {}).ok());
   EXPECT_EQ(reloaded.data.max_response_length, 5);
+  EXPECT_EQ(reloaded.actor.max_row_tokens, 10) << "a third of 32";
+  EXPECT_EQ(reloaded.trainer.run_dir, config.trainer.run_dir);
 }
 
 TEST(Grpo, EveryStageRunsOnTheDockAndTheDockIsEmptyAfterEachStep) {
@@ -145,6 +147,7 @@ TEST(Grpo, StartsFromACheckpoint) {
   const auto trained = RunIn(Env::Real(), first);
   ASSERT_TRUE(trained.ok());
   GrpoConfig second = TinyConfig();
+  second.threads = 0;
   second.model.path = first.trainer.run_dir + "/checkpoint";
   second.warmup.max_steps = 0;
   second.trainer.total_training_steps = 0;
@@ -153,6 +156,16 @@ TEST(Grpo, StartsFromACheckpoint) {
   EXPECT_EQ(continued->final_accuracy, trained->final_accuracy);
   EXPECT_EQ(*Env::Real().ReadFile(second.model.path + "/model.safetensors"),
             *Env::Real().ReadFile(second.trainer.run_dir + "/checkpoint/model.safetensors"));
+
+  const std::string resolved = *Env::Real().ReadFile(second.trainer.run_dir + "/config.yaml");
+  EXPECT_THAT(resolved, testing::Not(HasSubstr("hidden_size")));
+  GrpoConfig reloaded;
+  config::Spec spec;
+  Bind(spec, reloaded);
+  const absl::Status loaded = config::Load(spec, resolved, "config.yaml", {});
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_EQ(reloaded.model.path, second.model.path);
+  EXPECT_GE(reloaded.threads, 1);
 }
 
 TEST(Grpo, TrainsACheckpointWithMoreRowsThanTokens) {

@@ -83,7 +83,9 @@ class CommandLine(unittest.TestCase):
         model = pathlib.Path(self.parent.name) / "model"
         shutil.copytree(self.trained / "checkpoint", model)
         spoil(model)
-        message = self.train_refused(f"model.path={model}")
+        own = pathlib.Path(self.parent.name) / "own.yaml"
+        own.write_text(f"model: {{path: {model}}}\n")
+        message = self.refused("train", str(own), "--run-dir", str(self.folder))
         self.assertIn(str(model), message)
         self.assertIn(message.split(": ", 1)[1], self.refused("generate", "--model", str(model), "--prompt", "1"))
         shutil.rmtree(model)
@@ -103,6 +105,10 @@ class CommandLine(unittest.TestCase):
         self.assertIn("model.safetensors", self.model_refused(lambda m: truncate(m / "model.safetensors")))
         self.assertIn("tokenizer.json", self.model_refused(lambda m: (m / "tokenizer.json").unlink()))
         self.assertIn("not JSON", self.model_refused(lambda m: truncate(m / "tokenizer.json")))
+
+    def test_sizes_beside_a_model_are_refused(self):
+        message = self.train_refused("model.path=somewhere")
+        self.assertIn("grpo.yaml:8: model.hidden_size: given together with model.path", message)
 
     def test_a_run_directory_that_cannot_be_made_is_refused(self):
         blocked = pathlib.Path(self.parent.name) / "file"
