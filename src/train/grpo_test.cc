@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <new>
+#include <regex>
+#include <set>
 #include <stdexcept>
 
 #include "absl/strings/match.h"
@@ -18,6 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "text/arithmetic.h"
 #include "text/char_tokenizer.h"
+#include "train/report_template.h"
 
 namespace tdock::train {
 namespace {
@@ -110,6 +113,38 @@ TEST(Grpo, EveryStageRunsOnTheDockAndTheDockIsEmptyAfterEachStep) {
       EXPECT_TRUE(record.contains(absl::StrCat("timing_s/", stage))) << stage;
     }
     EXPECT_EQ(record["dock/rows"], 0.0);
+  }
+}
+
+// What stands between quotes and fits, from `begin` up to `end` in the page of a run.
+std::set<std::string> QuotedInPage(const std::string& begin, const std::string& end, const std::string& fits) {
+  const std::string page(kReportTemplate);
+  const size_t first = page.find(begin);
+  const std::string part = page.substr(first, page.find(end, first) - first);
+  const std::regex quoted("'(" + fits + ")'");
+  std::set<std::string> found;
+  for (std::sregex_iterator it(part.begin(), part.end(), quoted); it != std::sregex_iterator(); ++it) {
+    found.insert((*it)[1]);
+  }
+  return found;
+}
+
+TEST(Grpo, TheReportChartsWhatTheRunLogsUnderTheNamesThatItLogs) {
+  const std::set<std::string> charted = QuotedInPage("const known = [", "];", "[a-z_]+/[a-z_/]+");
+  EXPECT_THAT(charted, testing::IsSupersetOf({"val/test_accuracy", "critic/score/mean", "actor/kl_loss",
+                                              "actor/entropy", "response_length/mean"}));
+  const GrpoConfig config = TinyConfig();
+  ASSERT_TRUE(RunIn(Env::Real(), config).ok());
+  std::set<std::string> logged;
+  for (const json& record : Metrics(config)) {
+    for (const auto& [tag, value] : record.items()) logged.insert(tag);
+  }
+  for (const std::string& tag : charted) EXPECT_TRUE(logged.contains(tag)) << tag;
+  const std::set<std::string> stages = QuotedInPage("const stageOrder = [", "];", "[a-z_]+");
+  for (const std::string& stage : stages) EXPECT_TRUE(logged.contains("timing_s/" + stage)) << stage;
+  for (const std::string& tag : logged) {
+    if (!absl::StartsWith(tag, "timing_s/") || tag == "timing_s/step") continue;
+    EXPECT_TRUE(stages.contains(tag.substr(9))) << tag;
   }
 }
 

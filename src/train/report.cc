@@ -135,11 +135,6 @@ MetricsLog ReadMetrics(absl::string_view metrics_jsonl) {
     for (const auto& [tag, value] : record.items()) {
       if (tag == "phase" || tag == "step" || (!value.is_number() && !value.is_null())) continue;
       Series& series = FindOrAdd(phase->series, tag);
-      // Steps that a resumed run repeats replace those of before.
-      while (!series.steps.empty() && series.steps.back() >= step) {
-        series.steps.pop_back();
-        series.values.pop_back();
-      }
       series.steps.push_back(step);
       series.values.push_back(value.is_null() ? std::nan("") : value.get<double>());
     }

@@ -84,16 +84,6 @@ TEST(Report, ShowsALongSeriesAsMeansWithTheirRange) {
   EXPECT_FALSE(sparse.contains("low"));
 }
 
-TEST(Report, AResumedRunReplacesTheStepsThatItRepeats) {
-  const Json phase = DataOf({.metrics_jsonl = R"({"phase":"p","step":1,"x":1}
-{"phase":"p","step":2,"x":2}
-{"phase":"p","step":3,"x":3}
-{"phase":"p","step":2,"x":20}
-)"})["phases"][0];
-  EXPECT_EQ(phase["steps"][0], Json::parse("[1,2]"));
-  EXPECT_EQ(phase["series"][0]["y"], Json::parse("[1.0,20.0]"));
-}
-
 TEST(Report, SkipsATornLastLineAndCountsWhatItCannotRead) {
   const Json data =
       DataOf({.metrics_jsonl = "{\"phase\":\"p\",\"step\":1,\"x\":1}\nnonsense\n[1]\n{\"phase\":\"p\",\"st",
