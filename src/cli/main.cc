@@ -22,6 +22,13 @@ int ExitCode(const absl::Status& status) {
   }
 }
 
+// Output is buffered: a full disk or a closed pipe shows when it is written out.
+int ExitOnceWritten(int code) {
+  if (std::cout.flush()) return code;
+  std::cerr << "tdock: cannot write to standard output\n";
+  return code != 0 ? code : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,12 +45,12 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return ExitOnceWritten(app.exit(e) == 0 ? 0 : 2);
   }
   for (const auto& [subcommand, command] : commands) {
     if (!subcommand->parsed()) continue;
     const absl::Status status = tdock::train::Guarded(command);
-    if (status.ok()) return 0;
+    if (status.ok()) return ExitOnceWritten(0);
     std::cerr << "tdock " << subcommand->get_name() << ": " << status.message() << "\n";
     return ExitCode(status);
   }

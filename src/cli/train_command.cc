@@ -18,10 +18,16 @@
 namespace tdock::cli {
 namespace {
 
+// A key of the configuration that has an option of its own. An empty value is one, unlike none.
+struct Shortcut {
+  std::string value;
+  const CLI::Option* option = nullptr;
+};
+
 struct TrainArguments {
   std::string config_path;
   std::vector<std::string> overrides;
-  std::string seed, run_dir, device, threads;
+  Shortcut seed, run_dir, device, threads;
   bool keys = false;
 };
 
@@ -34,8 +40,8 @@ absl::Status Train(const TrainArguments& arguments) {
     return absl::OkStatus();
   }
   std::vector<std::string> overrides = arguments.overrides;
-  const auto add = [&](const char* key, const std::string& value) {
-    if (!value.empty()) overrides.push_back(absl::StrCat(key, "=", value));
+  const auto add = [&](const char* key, const Shortcut& given) {
+    if (given.option->count() > 0) overrides.push_back(absl::StrCat(key, "=", given.value));
   };
   add("seed", arguments.seed);
   add("trainer.run_dir", arguments.run_dir);
@@ -64,10 +70,10 @@ Command AddTrain(CLI::App& app) {
   command->add_option("config", arguments->config_path, "YAML file with the configuration");
   command->add_option("overrides", arguments->overrides,
                       "key=value … for any key of the configuration, after the file");
-  command->add_option("--seed", arguments->seed, "Short for seed=…");
-  command->add_option("--run-dir", arguments->run_dir, "Short for trainer.run_dir=…");
-  command->add_option("--device", arguments->device, "Short for device=…");
-  command->add_option("--threads", arguments->threads, "Short for threads=…");
+  arguments->seed.option = command->add_option("--seed", arguments->seed.value, "Short for seed=…");
+  arguments->run_dir.option = command->add_option("--run-dir", arguments->run_dir.value, "Short for trainer.run_dir=…");
+  arguments->device.option = command->add_option("--device", arguments->device.value, "Short for device=…");
+  arguments->threads.option = command->add_option("--threads", arguments->threads.value, "Short for threads=…");
   command->add_flag("--keys", arguments->keys, "Print every key with its default and meaning, and stop");
   command->final_callback([arguments] {
     if (arguments->config_path.empty() && !arguments->keys) throw CLI::RequiredError("config");

@@ -70,6 +70,18 @@ class CommandLine(unittest.TestCase):
         for key in ("rollout.n", "actor.optim.lr", "actor.kl_loss_type", "seed"):
             self.assertIn(key, message)
 
+    def test_an_empty_option_is_a_value_not_an_absent_one(self):
+        for option, key in (("--seed", "seed"), ("--device", "device"), ("--threads", "threads")):
+            self.assertIn(f'command line: {key}: "" given', self.train_refused(option, ""))
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        model = str(self.trained / "checkpoint")
+        for call in (["generate", "--model", model, "--prompt", "1"], ["train", "--keys"], ["--help"]):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([tdock, *call], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+            self.assertEqual(result.returncode, 1, call)
+            self.assertIn("cannot write to standard output", result.stderr)
+
     def test_a_mini_batch_that_does_not_divide_is_refused(self):
         self.assertIn("the mini-batch must divide the batch", self.train_refused("actor.ppo_mini_batch_size=33"))
 
@@ -139,7 +151,7 @@ class CommandLine(unittest.TestCase):
         first, second = run(*ask, "--temperature", "0"), run(*ask, "--temperature", "0")
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertEqual(first.stdout, second.stdout)
-        sampled = run(*ask, "--samples", "3", "--prompt", "00+00=").stdout
+        sampled = run(*ask, "--samples", "3", "--prompt", "00+00=", "--threads", "2").stdout
         self.assertEqual(len(sampled.splitlines()), 6)
         self.assertIn('"x" (U+0078)', self.refused_question(model, "x+1="))
 
