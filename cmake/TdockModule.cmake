@@ -1,10 +1,11 @@
-# tdock_module(NAME [TORCH] [USES module…] [LINKS target…] [PRIVATE_LINKS target…])
+# tdock_module(NAME [TORCH] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [LONG_TESTS filter])
 #
 # Declares the module src/NAME: a static library of its *.cc, and one test executable of its *_test.cc.
 # USES lists the modules whose headers it may include; the right is transitive. TORCH lets it include libtorch.
+# LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores; they get both, and more time.
 # tests/layering_test.py reads these declarations and fails on an include that they do not allow.
 function(tdock_module name)
-  cmake_parse_arguments(arg "TORCH" "" "USES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS" ${ARGN})
   if(arg_TORCH AND NOT TDOCK_TORCH)
     return()
   endif()
@@ -41,7 +42,12 @@ function(tdock_module name)
     if(arg_TORCH)
       target_precompile_headers(${name}_test REUSE_FROM tdock_torch_pch)
     endif()
-    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300
-                         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set(discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_TIMEOUT 60)
+    if(arg_LONG_TESTS)
+      gtest_discover_tests(${name}_test ${discovery} TEST_FILTER ${arg_LONG_TESTS} TEST_LIST ${name}_long_tests
+                           PROPERTIES TIMEOUT 1200 PROCESSORS 2)
+      set(short_tests TEST_FILTER -${arg_LONG_TESTS})
+    endif()
+    gtest_discover_tests(${name}_test ${discovery} ${short_tests} PROPERTIES TIMEOUT 300)
   endif()
 endfunction()

@@ -52,7 +52,7 @@ TEST(Learning, RewardsOfOtherSamplesTeachNothing) {
   PermutedReward reward;
   const auto result = Train(ExampleConfig({"seed=1", "trainer.total_training_steps=20"}), &reward);
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_LT(result->final_accuracy, result->warmup_accuracy);
+  EXPECT_LT(result->final_accuracy, 0.7 * result->warmup_accuracy) << "measured: 0.367 falls to 0.168";
 }
 
 }  // namespace
