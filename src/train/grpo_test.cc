@@ -16,6 +16,7 @@
 #include "base/limited_env.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
+#include "model/test_devices.h"
 #include "model/test_models.h"
 #include "nlohmann/json.hpp"
 #include "text/arithmetic.h"
@@ -157,6 +158,22 @@ TEST(Grpo, TheRatioIsOneOnTheFirstPassOverFreshSamples) {
   for (const json& record : Metrics(config)) {
     if (record["phase"] != "grpo" || record["step"] == 0) continue;
     EXPECT_LE(record["actor/fresh_ratio_deviation"].get<double>(), 1e-5) << "step " << record["step"];
+  }
+}
+
+class GrpoOnDevice : public testing::TestWithParam<at::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, GrpoOnDevice, testing::ValuesIn(model::TestDevices()), model::DeviceName);
+
+TEST_P(GrpoOnDevice, TrainsWithARatioOfOneOnFreshSamplesAndLeavesACheckpoint) {
+  GrpoConfig config = TinyConfig();
+  config.device = GetParam().str();
+  const auto result = RunIn(Env::Real(), config);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(Env::Real().Exists(config.trainer.run_dir + "/checkpoint/config.json"));
+  for (const json& record : Metrics(config)) {
+    if (record["phase"] != "grpo" || record["step"] == 0) continue;
+    EXPECT_LE(record["actor/fresh_ratio_deviation"].get<double>(), GetParam().is_cpu() ? 1e-5 : 1e-4);
+    EXPECT_TRUE(std::isfinite(record["actor/grad_norm"].get<double>()));
   }
 }
 

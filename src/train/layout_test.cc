@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "model/test_devices.h"
 
 namespace tdock::train {
 namespace {
 
-model::Decoder TinyDecoder(uint64_t seed = 1) {
+model::Decoder TinyDecoder(const at::Device& device) {
   model::ModelConfig config;
   config.vocab_size = 11;
   config.hidden_size = 16;
@@ -18,7 +19,7 @@ model::Decoder TinyDecoder(uint64_t seed = 1) {
   config.num_kv_heads = 2;
   config.head_dim = 4;
   config.max_positions = 32;
-  return model::Decoder::Random(config, seed, at::kCPU);
+  return model::Decoder::Random(config, 1, device);
 }
 
 // Owns what Sequence only views.
@@ -53,7 +54,9 @@ at::Tensor LogProbsOneByOne(const model::Decoder& decoder, const std::vector<Seq
     std::vector<int64_t> tokens(sample.prompt.begin(), sample.prompt.end());
     tokens.insert(tokens.end(), sample.response.begin(), sample.response.end());
     const auto length = static_cast<int64_t>(tokens.size());
-    const at::Tensor hidden = decoder.Hidden({at::tensor(tokens).unsqueeze(0), at::arange(length).unsqueeze(0), {}});
+    const at::Tensor hidden = decoder.Hidden({at::tensor(tokens).unsqueeze(0).to(decoder.device()),
+                                              at::arange(length).unsqueeze(0).to(decoder.device()),
+                                              {}});
     const at::Tensor log_probs = at::log_softmax(decoder.Logits(hidden[0]) / temperature, -1);
     for (int64_t i = static_cast<int64_t>(sample.prompt.size()); i < length; ++i) {
       pieces.push_back(log_probs[i - 1][tokens[static_cast<size_t>(i)]]);
@@ -84,15 +87,18 @@ TEST(Layout, IsWhatItsHeaderDraws) {
   EXPECT_TRUE(at::equal(layout.batch.visible[0][0].to(at::kLong), visible));
 }
 
-TEST(Layout, GivesTheLogProbabilitiesOfSeparatePasses) {
-  const model::Decoder decoder = TinyDecoder();
+class LayoutTest : public testing::TestWithParam<at::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, LayoutTest, testing::ValuesIn(model::TestDevices()), model::DeviceName);
+
+TEST_P(LayoutTest, GivesTheLogProbabilitiesOfSeparatePasses) {
+  const model::Decoder decoder = TinyDecoder(GetParam());
   Rng rng(3);
   for (int round = 0; round < 20; ++round) {
     const Samples samples = RandomSamples(rng, 1 + static_cast<int>(rng.Below(9)));
     const at::Tensor expected = LogProbsOneByOne(decoder, samples.views(), 0.7);
     for (int64_t max_row_tokens : {1, 8, 64}) {
       at::Tensor entropy;
-      const Layout layout = MakeLayout(samples.views(), max_row_tokens, at::kCPU);
+      const Layout layout = MakeLayout(samples.views(), max_row_tokens, GetParam());
       const at::Tensor actual = ResponseLogProbs(decoder, layout, 0.7, &entropy);
       EXPECT_TRUE(at::allclose(actual, expected, 1e-5, 1e-5)) << "round " << round << ", rows of " << max_row_tokens;
       EXPECT_EQ(entropy.sizes(), actual.sizes());
@@ -102,13 +108,13 @@ TEST(Layout, GivesTheLogProbabilitiesOfSeparatePasses) {
   }
 }
 
-TEST(Layout, GivesTheGradientsOfSeparatePasses) {
-  model::Decoder decoder = TinyDecoder();
+TEST_P(LayoutTest, GivesTheGradientsOfSeparatePasses) {
+  model::Decoder decoder = TinyDecoder(GetParam());
   decoder.SetTrainable(true);
   Rng rng(4);
   const Samples samples = RandomSamples(rng, 8);
   const auto gradients = [&](const std::function<at::Tensor()>& log_probs) {
-    (log_probs() * at::arange(1, 1 + log_probs().numel(), at::kFloat)).sum().backward();
+    (log_probs() * at::arange(1, 1 + log_probs().numel(), at::kFloat).to(GetParam())).sum().backward();
     std::vector<at::Tensor> result;
     for (const at::Tensor& parameter : decoder.parameters()) {
       result.push_back(parameter.grad().clone());
@@ -119,7 +125,7 @@ TEST(Layout, GivesTheGradientsOfSeparatePasses) {
   const auto expected = gradients([&] { return LogProbsOneByOne(decoder, samples.views(), 1.0); });
   for (int64_t max_row_tokens : {1, 64}) {
     const auto actual = gradients(
-        [&] { return ResponseLogProbs(decoder, MakeLayout(samples.views(), max_row_tokens, at::kCPU), 1.0); });
+        [&] { return ResponseLogProbs(decoder, MakeLayout(samples.views(), max_row_tokens, GetParam()), 1.0); });
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_TRUE(at::allclose(actual[i], expected[i], 1e-4, 1e-4)) << "parameter " << i;
     }

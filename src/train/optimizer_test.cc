@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "model/test_devices.h"
+
 namespace tdock::train {
 namespace {
 
@@ -22,16 +24,20 @@ struct Reference {
   }
 };
 
-TEST(AdamW, FollowsTheFormulaAndDecaysMatricesOnly) {
-  const at::Tensor matrix = at::full({1, 1}, 2.0).set_requires_grad(true);
-  const at::Tensor vector = at::full({1}, 2.0).set_requires_grad(true);
+class AdamWTest : public testing::TestWithParam<at::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, AdamWTest, testing::ValuesIn(model::TestDevices()), model::DeviceName);
+
+TEST_P(AdamWTest, FollowsTheFormulaAndDecaysMatricesOnly) {
+  const auto options = at::TensorOptions().device(GetParam());
+  const at::Tensor matrix = at::full({1, 1}, 2.0, options).set_requires_grad(true);
+  const at::Tensor vector = at::full({1}, 2.0, options).set_requires_grad(true);
   AdamW optimizer({matrix, vector}, {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1, .clip_grad = 0});
   Reference with_decay{2.0}, without{2.0};
   for (int i = 0; i < 20; ++i) {
     const double gradient = std::sin(i) * 3;
     const double lr = 0.1 / (1 + i);
-    at::Tensor(matrix).mutable_grad() = at::full({1, 1}, gradient);
-    at::Tensor(vector).mutable_grad() = at::full({1}, gradient);
+    at::Tensor(matrix).mutable_grad() = at::full({1, 1}, gradient, options);
+    at::Tensor(vector).mutable_grad() = at::full({1}, gradient, options);
     EXPECT_NEAR(optimizer.Step(lr), std::abs(gradient) * std::sqrt(2.0), 1e-5);
     with_decay.Step(gradient, lr, 0.9, 0.99, 1e-8, 0.1);
     without.Step(gradient, lr, 0.9, 0.99, 1e-8, 0.0);

@@ -4,12 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "model/test_devices.h"
 
 namespace tdock::train {
 namespace {
 
 struct Fixture {
-  Fixture() : decoder(Make()) {
+  explicit Fixture(const at::Device& device) : decoder(Make(device)) {
     decoder.SetTrainable(true);
     Rng rng(9);
     for (int i = 0; i < 13; ++i) {
@@ -20,7 +21,7 @@ struct Fixture {
     for (size_t i = 0; i < prompts.size(); ++i) samples.push_back({prompts[i], responses[i]});
   }
 
-  static model::Decoder Make() {
+  static model::Decoder Make(const at::Device& device) {
     model::ModelConfig config;
     config.vocab_size = 9;
     config.hidden_size = 16;
@@ -30,7 +31,7 @@ struct Fixture {
     config.head_dim = 8;
     config.max_positions = 16;
     config.tied_head = true;
-    return model::Decoder::Random(config, 2, at::kCPU);
+    return model::Decoder::Random(config, 2, device);
   }
 
   // The gradients of the token mean of the log-probabilities.
@@ -38,7 +39,7 @@ struct Fixture {
     const std::vector<MicroBatch> micro_batches = CutMicroBatches(samples, options);
     const double tokens = static_cast<double>(micro_batches.back().first_token + micro_batches.back().tokens);
     Backward(decoder, options.workers, micro_batches.size(), [&](size_t i) {
-      const Layout layout = MakeLayout(micro_batches[i].samples, options.max_row_tokens, at::kCPU);
+      const Layout layout = MakeLayout(micro_batches[i].samples, options.max_row_tokens, decoder.device());
       return ResponseLogProbs(decoder, layout, options.temperature).sum() / tokens;
     });
     std::vector<at::Tensor> gradients;
@@ -54,8 +55,11 @@ struct Fixture {
   std::vector<Sequence> samples;
 };
 
-TEST(Policy, GradientsDoNotDependOnHowTheBatchIsCut) {
-  Fixture fixture;
+class PolicyTest : public testing::TestWithParam<at::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, PolicyTest, testing::ValuesIn(model::TestDevices()), model::DeviceName);
+
+TEST_P(PolicyTest, GradientsDoNotDependOnHowTheBatchIsCut) {
+  Fixture fixture(GetParam());
   Workers one(1), three(3);
   const auto expected = fixture.Gradients({.workers = one, .micro_batch_size = 13, .max_row_tokens = 1});
   for (Workers* workers : {&one, &three}) {
@@ -71,8 +75,9 @@ TEST(Policy, GradientsDoNotDependOnHowTheBatchIsCut) {
   }
 }
 
+// On the CPU: a GPU adds up in an order of its own.
 TEST(Policy, GradientsAreEqualToTheBitWheneverTheyAreComputed) {
-  Fixture fixture;
+  Fixture fixture(at::kCPU);
   Workers three(3);
   const ForwardOptions options{.workers = three, .micro_batch_size = 2};
   const auto expected = fixture.Gradients(options);
@@ -82,8 +87,8 @@ TEST(Policy, GradientsAreEqualToTheBitWheneverTheyAreComputed) {
   }
 }
 
-TEST(Policy, LogProbsComeInTheOrderOfTheSamples) {
-  Fixture fixture;
+TEST_P(PolicyTest, LogProbsComeInTheOrderOfTheSamples) {
+  Fixture fixture(GetParam());
   Workers one(1), two(2);
   const at::Tensor expected = LogProbs(fixture.decoder, fixture.samples, {.workers = one, .micro_batch_size = 1});
   const at::Tensor actual = LogProbs(fixture.decoder, fixture.samples, {.workers = two, .micro_batch_size = 3});
@@ -92,7 +97,7 @@ TEST(Policy, LogProbsComeInTheOrderOfTheSamples) {
 }
 
 TEST(Policy, AnExceptionInAMicroBatchReachesTheCaller) {
-  Fixture fixture;
+  Fixture fixture(at::kCPU);
   Workers two(2);
   EXPECT_THROW(Backward(fixture.decoder, two, 4,
                         [](size_t i) -> at::Tensor {
