@@ -2,7 +2,8 @@ include(EmbedFile)
 
 # The order of modules. Each may include the headers of those that it uses, of those that they use, and of no other.
 
-tdock_module(base LINKS absl::status absl::statusor absl::strings absl::str_format absl::time Threads::Threads)
+tdock_module(base LINKS absl::status absl::statusor absl::strings absl::str_format absl::time absl::flat_hash_set Threads::Threads
+             nlohmann_json::nlohmann_json)
 tdock_module(config USES base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
 tdock_module(tensor USES base LINKS absl::inlined_vector absl::flat_hash_map)
 tdock_module(arena USES tensor)

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/json_text.h"
 #include "base/status.h"
-#include "model/json_text.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::model {

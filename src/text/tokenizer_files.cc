@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/json_text.h"
 #include "base/status.h"
 #include "base/utf8.h"
 
@@ -46,19 +47,8 @@ absl::StatusOr<Json> Parse(absl::string_view text, absl::string_view file) {
   if (text.size() > kMaxFileBytes) {
     return Damaged(file, absl::StrCat("the file has ", text.size(), " bytes; at most ", kMaxFileBytes, " are read"));
   }
-  const Json::parser_callback_t limit_depth = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) throw std::length_error("too deep");
-    return true;
-  };
-  Json parsed;
-  try {
-    parsed = Json::parse(text.begin(), text.end(), limit_depth);
-  } catch (const Json::exception& error) {
-    return Damaged(file, absl::StrCat("not JSON: ", EscapeForMessage(error.what(), 200)));
-  } catch (const std::length_error&) {
-    return Damaged(file, absl::StrCat("nested deeper than ", kMaxDepth));
-  }
-  if (!parsed.is_object()) return Damaged(file, "not a JSON object");
+  absl::StatusOr<Json> parsed = ParseJsonObject(text, kMaxDepth);
+  if (!parsed.ok()) return Annotate(parsed.status(), file);
   return parsed;
 }
 

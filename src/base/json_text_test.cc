@@ -1,10 +1,10 @@
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace tdock::model {
+namespace tdock {
 namespace {
 
 std::string Complaint(const std::string& text, int max_depth = 4) {
@@ -38,9 +38,10 @@ TEST(ParseJsonObject, RefusesDeepNestingHoweverDeepItIs) {
   EXPECT_TRUE(ParseJsonObject(R"({"a": [{"b": []}]})", 4).ok());
   EXPECT_EQ(Complaint(R"({"a": [{"b": [[]]}]})"), "more than 4 objects and lists inside one another");
   const int depth = 1'000'000;
+  EXPECT_EQ(Complaint(std::string(depth, '[')), "more than 4 objects and lists inside one another");
   EXPECT_EQ(Complaint(R"({"a": )" + std::string(depth, '[') + std::string(depth, ']') + "}"),
             "more than 4 objects and lists inside one another");
 }
 
 }  // namespace
-}  // namespace tdock::model
+}  // namespace tdock

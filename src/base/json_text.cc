@@ -1,4 +1,4 @@
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
-namespace tdock::model {
+namespace tdock {
 namespace {
 
 using Json = nlohmann::json;
@@ -36,9 +36,9 @@ absl::StatusOr<Json> ParseJsonObject(absl::string_view text, int max_depth) {
   try {
     json = Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::parse_error& e) {
-    return absl::InvalidArgumentError(absl::StrCat("not JSON: a syntax error at byte ", e.byte));
+    if (!too_deep) return absl::InvalidArgumentError(absl::StrCat("not JSON: a syntax error at byte ", e.byte));
   } catch (const Json::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat("not JSON: ", e.what()));
+    if (!too_deep) return absl::InvalidArgumentError(absl::StrCat("not JSON: ", e.what()));
   }
   if (too_deep) {
     return absl::InvalidArgumentError(absl::StrCat("more than ", max_depth, " objects and lists inside one another"));
@@ -48,4 +48,4 @@ absl::StatusOr<Json> ParseJsonObject(absl::string_view text, int max_depth) {
   return json;
 }
 
-}  // namespace tdock::model
+}  // namespace tdock
