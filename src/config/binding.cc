@@ -33,24 +33,20 @@ std::optional<int64_t> ParseInt(absl::string_view text) {
   return value;
 }
 
+// A finite number.
 std::optional<double> ParseFloat(absl::string_view text) {
   const bool negative = absl::StartsWith(text, "-");
   if (negative || absl::StartsWith(text, "+")) text.remove_prefix(1);
+  // from_chars also reads "inf" and "nan".
+  if (text.empty() || !(absl::ascii_isdigit(text[0]) || text[0] == '.')) return std::nullopt;
   double value = 0;
-  if (text == ".inf" || text == ".Inf" || text == ".INF") {
-    value = std::numeric_limits<double>::infinity();
-  } else {
-    // from_chars reads "inf" and "nan", which are words in YAML.
-    if (text.empty() || !(absl::ascii_isdigit(text[0]) || text[0] == '.')) return std::nullopt;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  }
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return negative ? -value : value;
 }
 
 // The shortest text that reads back as `value`, with a point: without one, YAML 1.1 takes 1e-04 for a word.
 std::string ShowFloat(double value) {
-  if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
   const double magnitude = std::abs(value);
   const bool fixed = magnitude == 0 || (magnitude >= 1e-5 && magnitude < 1e15);
   char buffer[64];
@@ -95,17 +91,17 @@ std::string ShowString(absl::string_view text) {
 bool IntBinding::Set(const Given& given) {
   if (given.null || given.quoted) return false;
   const std::optional<int64_t> parsed = ParseInt(given.text);
-  if (!parsed || *parsed < std::max(min_, lowest()) || *parsed > std::min(max_, highest())) return false;
-  set_value(*parsed);
+  if (!parsed || *parsed < min_ || *parsed > max_) return false;
+  *field_ = *parsed;
   return true;
 }
 
-std::string IntBinding::Yaml() const { return absl::StrCat(value()); }
+std::string IntBinding::Yaml() const { return absl::StrCat(*field_); }
 
 std::string IntBinding::Expected() const {
   std::vector<std::string> bounds;
-  if (min_ > lowest()) bounds.push_back(absl::StrCat("≥ ", min_));
-  if (max_ < highest()) bounds.push_back(absl::StrCat("≤ ", max_));
+  if (min_ > std::numeric_limits<int64_t>::min()) bounds.push_back(absl::StrCat("≥ ", min_));
+  if (max_ < std::numeric_limits<int64_t>::max()) bounds.push_back(absl::StrCat("≤ ", max_));
   return absl::StrCat("integer", bounds.empty() ? "" : " ", absl::StrJoin(bounds, " and "));
 }
 
@@ -114,15 +110,13 @@ std::string IntBinding::Hint(const Given& given) const {
   if (absl::StartsWith(digits, "-") || absl::StartsWith(digits, "+")) digits.remove_prefix(1);
   if (given.quoted || !AllDigits(digits)) return "";
   if (digits.size() > 1 && digits[0] == '0') return " without leading zeros";
-  const std::optional<int64_t> parsed = ParseInt(given.text);
-  if (parsed && *parsed >= lowest() && *parsed <= highest()) return "";
-  return highest() <= std::numeric_limits<int32_t>::max() ? " in 32 bits" : " in 64 bits";
+  return ParseInt(given.text) ? "" : " in 64 bits";
 }
 
 bool FloatBinding::Set(const Given& given) {
   if (given.null || given.quoted) return false;
   const std::optional<double> parsed = ParseFloat(given.text);
-  if (!parsed || (std::isinf(*parsed) && !infinite_)) return false;
+  if (!parsed) return false;
   if (*parsed < min_ || (above_min_ && *parsed <= min_)) return false;
   if (*parsed > max_ || (below_max_ && *parsed >= max_)) return false;
   *field_ = *parsed;
@@ -135,8 +129,7 @@ std::string FloatBinding::Expected() const {
   std::vector<std::string> bounds;
   if (!std::isinf(min_)) bounds.push_back(absl::StrCat(above_min_ ? "> " : "≥ ", min_));
   if (!std::isinf(max_)) bounds.push_back(absl::StrCat(below_max_ ? "< " : "≤ ", max_));
-  return absl::StrCat("number", bounds.empty() ? "" : " ", absl::StrJoin(bounds, " and "),
-                      infinite_ ? ", .inf included" : "");
+  return absl::StrCat("number", bounds.empty() ? "" : " ", absl::StrJoin(bounds, " and "));
 }
 
 bool BoolBinding::Set(const Given& given) {

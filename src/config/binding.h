@@ -29,8 +29,6 @@ class Binding {
 
   const std::string& key() const { return key_; }
   const std::string& doc() const { return doc_; }
-  bool required() const { return required_; }
-  void set_required() { required_ = true; }
   // The field as YAML when it was bound.
   const std::string& default_yaml() const { return default_yaml_; }
   void remember_default() { default_yaml_ = Yaml(); }
@@ -47,13 +45,13 @@ class Binding {
  private:
   const std::string key_;
   const std::string doc_;
-  bool required_ = false;
   std::string default_yaml_;
 };
 
-class IntBinding : public Binding {
+class IntBinding final : public Binding {
  public:
-  using Binding::Binding;
+  IntBinding(std::string key, std::string doc, int64_t* field)
+      : Binding(std::move(key), std::move(doc)), field_(field) {}
   void AtLeast(int64_t bound) { min_ = bound; }
   void AtMost(int64_t bound) { max_ = bound; }
   bool Set(const Given& given) override;
@@ -61,30 +59,10 @@ class IntBinding : public Binding {
   std::string Expected() const override;
   std::string Hint(const Given& given) const override;
 
- protected:
-  virtual int64_t value() const = 0;
-  virtual void set_value(int64_t value) = 0;
-  virtual int64_t lowest() const = 0;
-  virtual int64_t highest() const = 0;
-
  private:
+  int64_t* const field_;
   int64_t min_ = std::numeric_limits<int64_t>::min();
   int64_t max_ = std::numeric_limits<int64_t>::max();
-};
-
-template <class T>
-class IntFieldBinding final : public IntBinding {
- public:
-  IntFieldBinding(std::string key, std::string doc, T* field)
-      : IntBinding(std::move(key), std::move(doc)), field_(field) {}
-
- private:
-  int64_t value() const override { return *field_; }
-  void set_value(int64_t value) override { *field_ = static_cast<T>(value); }
-  int64_t lowest() const override { return std::numeric_limits<T>::min(); }
-  int64_t highest() const override { return std::numeric_limits<T>::max(); }
-
-  T* const field_;
 };
 
 class FloatBinding final : public Binding {
@@ -95,7 +73,6 @@ class FloatBinding final : public Binding {
   void MoreThan(double bound) { min_ = bound, above_min_ = true; }
   void AtMost(double bound) { max_ = bound, below_max_ = false; }
   void LessThan(double bound) { max_ = bound, below_max_ = true; }
-  void AllowInfinite() { infinite_ = true; }
   bool Set(const Given& given) override;
   std::string Yaml() const override;
   std::string Expected() const override;
@@ -106,7 +83,6 @@ class FloatBinding final : public Binding {
   double max_ = std::numeric_limits<double>::infinity();
   bool above_min_ = false;
   bool below_max_ = false;
-  bool infinite_ = false;
 };
 
 class BoolBinding final : public Binding {

@@ -89,15 +89,6 @@ class Loader {
     TakeEntry(entry, false, std::string(kCommandLine));
   }
 
-  void CheckRequired(absl::string_view name) {
-    for (const auto& binding : spec_.bindings()) {
-      const std::string& key = binding->key();
-      if (!binding->required() || given_.contains(key) || faulty_.contains(key) || unreadable_) continue;
-      faulty_.insert(key);
-      Violate(absl::StrCat(name, ": ", key, ": not given, expected ", binding->Expected()));
-    }
-  }
-
   void CheckConstraints() {
     if (unreadable_) return;
     for (const Spec::Constraint& constraint : spec_.constraints()) {
@@ -208,7 +199,6 @@ absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view na
   Loader loader(spec, limits);
   loader.TakeYaml(yaml, name);
   for (const std::string& text : overrides) loader.TakeOverride(text);
-  loader.CheckRequired(name);
   loader.CheckConstraints();
   loader.CheckUnused();
   return std::move(loader).Result();

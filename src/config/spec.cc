@@ -55,21 +55,15 @@ struct DumpNode {
 
 }  // namespace
 
-Key& Key::Required() { return binding_.set_required(), *this; }
-
 IntKey& IntKey::AtLeast(int64_t bound) { return binding_.AtLeast(bound), *this; }
 IntKey& IntKey::AtMost(int64_t bound) { return binding_.AtMost(bound), *this; }
-IntKey& IntKey::Required() { return binding_.set_required(), *this; }
 
 FloatKey& FloatKey::AtLeast(double bound) { return binding_.AtLeast(bound), *this; }
 FloatKey& FloatKey::MoreThan(double bound) { return binding_.MoreThan(bound), *this; }
 FloatKey& FloatKey::AtMost(double bound) { return binding_.AtMost(bound), *this; }
 FloatKey& FloatKey::LessThan(double bound) { return binding_.LessThan(bound), *this; }
-FloatKey& FloatKey::AllowInfinite() { return binding_.AllowInfinite(), *this; }
-FloatKey& FloatKey::Required() { return binding_.set_required(), *this; }
 
 StringKey& StringKey::NotEmpty() { return binding_.NotEmpty(), *this; }
-StringKey& StringKey::Required() { return binding_.set_required(), *this; }
 
 Spec::Spec() = default;
 Spec::~Spec() = default;
@@ -91,28 +85,24 @@ B& Spec::Bind(std::string key, std::string doc, Args... args) {
 }
 
 IntKey Spec::Int(std::string key, int64_t* field, std::string doc) {
-  return IntKey(Bind<IntFieldBinding<int64_t>>(std::move(key), std::move(doc), field));
-}
-
-IntKey Spec::Int(std::string key, int* field, std::string doc) {
-  return IntKey(Bind<IntFieldBinding<int>>(std::move(key), std::move(doc), field));
+  return IntKey(Bind<IntBinding>(std::move(key), std::move(doc), field));
 }
 
 FloatKey Spec::Float(std::string key, double* field, std::string doc) {
   return FloatKey(Bind<FloatBinding>(std::move(key), std::move(doc), field));
 }
 
-Key Spec::Bool(std::string key, bool* field, std::string doc) {
-  return Key(Bind<BoolBinding>(std::move(key), std::move(doc), field));
+void Spec::Bool(std::string key, bool* field, std::string doc) {
+  Bind<BoolBinding>(std::move(key), std::move(doc), field);
 }
 
 StringKey Spec::String(std::string key, std::string* field, std::string doc) {
   return StringKey(Bind<StringBinding>(std::move(key), std::move(doc), field));
 }
 
-Key Spec::BindChoice(std::string key, std::vector<std::string> names, std::function<void(size_t)> set,
-                     std::function<size_t()> get, std::string doc) {
-  return Key(Bind<ChoiceBinding>(std::move(key), std::move(doc), std::move(names), std::move(set), std::move(get)));
+void Spec::BindChoice(std::string key, std::vector<std::string> names, std::function<void(size_t)> set,
+                      std::function<size_t()> get, std::string doc) {
+  Bind<ChoiceBinding>(std::move(key), std::move(doc), std::move(names), std::move(set), std::move(get));
 }
 
 void Spec::Check(std::vector<std::string> keys, std::function<std::vector<std::string>()> check) {
@@ -155,7 +145,7 @@ std::string Reference(const Spec& spec) {
   std::string out = "| key | type | default | meaning |\n|---|---|---|---|\n";
   const auto cell = [](absl::string_view text) { return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}}); };
   for (const auto& binding : spec.bindings()) {
-    const std::string value = binding->required() ? "required" : absl::StrCat("`", binding->default_yaml(), "`");
+    const std::string value = absl::StrCat("`", binding->default_yaml(), "`");
     absl::StrAppend(&out, "| `", binding->key(), "` | ", cell(binding->Expected()), " | ", cell(value), " | ",
                     cell(binding->doc()), " |\n");
   }

@@ -33,22 +33,12 @@ class IntBinding;
 class FloatBinding;
 class StringBinding;
 
-// What Spec's functions return, to say more about the key just bound: Required() means that it must be given.
-class Key {
- public:
-  explicit Key(Binding& binding) : binding_(binding) {}
-  Key& Required();
-
- private:
-  Binding& binding_;
-};
-
+// What Spec's functions return, to say more about the key just bound.
 class IntKey {
  public:
   explicit IntKey(IntBinding& binding) : binding_(binding) {}
   IntKey& AtLeast(int64_t bound);
   IntKey& AtMost(int64_t bound);
-  IntKey& Required();
 
  private:
   IntBinding& binding_;
@@ -61,9 +51,6 @@ class FloatKey {
   FloatKey& MoreThan(double bound);
   FloatKey& AtMost(double bound);
   FloatKey& LessThan(double bound);
-  // .inf and -.inf are values too, as far as the bounds let them. NaN never is.
-  FloatKey& AllowInfinite();
-  FloatKey& Required();
 
  private:
   FloatBinding& binding_;
@@ -73,7 +60,6 @@ class StringKey {
  public:
   explicit StringKey(StringBinding& binding) : binding_(binding) {}
   StringKey& NotEmpty();
-  StringKey& Required();
 
  private:
   StringBinding& binding_;
@@ -89,19 +75,18 @@ class Spec {
   Spec(Spec&&) noexcept;
   Spec& operator=(Spec&&) noexcept;
 
-  // A decimal integer that the field can hold.
+  // A decimal integer.
   IntKey Int(std::string key, int64_t* field, std::string doc);
-  IntKey Int(std::string key, int* field, std::string doc);
   // A finite number.
   FloatKey Float(std::string key, double* field, std::string doc);
   // true or false.
-  Key Bool(std::string key, bool* field, std::string doc);
+  void Bool(std::string key, bool* field, std::string doc);
   // Valid UTF-8. Any YAML scalar serves, as it is written: `name: 12` is the text "12".
   StringKey String(std::string key, std::string* field, std::string doc);
   // One of the names. The field must hold one of the values, which must differ from each other.
   template <class T>
-  Key Choice(const std::string& key, T* field, std::vector<std::pair<std::string, std::type_identity_t<T>>> choices,
-             const std::string& doc);
+  void Choice(const std::string& key, T* field, std::vector<std::pair<std::string, std::type_identity_t<T>>> choices,
+              const std::string& doc);
 
   // A constraint over several keys, which must be bound. Load() calls it once the fields are filled, unless one of
   // `keys` is at fault by itself. It returns one sentence for each violation, saying what would be right; the report
@@ -131,8 +116,8 @@ class Spec {
  private:
   template <class B, class... Args>
   B& Bind(std::string key, std::string doc, Args... args);
-  Key BindChoice(std::string key, std::vector<std::string> names, std::function<void(size_t)> set,
-                 std::function<size_t()> get, std::string doc);
+  void BindChoice(std::string key, std::vector<std::string> names, std::function<void(size_t)> set,
+                  std::function<size_t()> get, std::string doc);
 
   std::vector<std::unique_ptr<Binding>> bindings_;
   std::vector<Constraint> constraints_;
@@ -152,8 +137,8 @@ struct Limits {
 //
 // All violations come in one InvalidArgument, one line each: where the key was given ("name:line" or "command line"),
 // the key, what was given and what would be right. After an error the fields hold some of what was given: discard
-// them. Violations are unknown keys (told with the nearest known one), wrong types, values out of range, required keys
-// that are missing, duplicate keys, failed constraints, and text that is not YAML or exceeds the limits. YAML anchors,
+// them. Violations are unknown keys (told with the nearest known one), wrong types, values out of range, duplicate
+// keys, failed constraints, and text that is not YAML or exceeds the limits. YAML anchors,
 // aliases and tags are refused.
 absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view name,
                   std::span<const std::string> overrides, const Limits& limits = {});
@@ -169,8 +154,8 @@ std::string Dump(const Spec& spec);
 std::string Reference(const Spec& spec);
 
 template <class T>
-Key Spec::Choice(const std::string& key, T* field, std::vector<std::pair<std::string, std::type_identity_t<T>>> choices,
-                 const std::string& doc) {
+void Spec::Choice(const std::string& key, T* field,
+                  std::vector<std::pair<std::string, std::type_identity_t<T>>> choices, const std::string& doc) {
   std::vector<std::string> names;
   std::vector<T> values;
   for (auto& [choice, value] : choices) {
@@ -183,7 +168,7 @@ Key Spec::Choice(const std::string& key, T* field, std::vector<std::pair<std::st
     return i;
   };
   auto set = [field, values](size_t i) { *field = values[i]; };
-  return BindChoice(key, std::move(names), std::move(set), std::move(get), doc);
+  BindChoice(key, std::move(names), std::move(set), std::move(get), doc);
 }
 
 }  // namespace tdock::config

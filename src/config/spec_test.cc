@@ -27,7 +27,7 @@ enum class Kl { kK1, kK2, kK3 };
 struct Trainer {
   int64_t train_batch = 128;
   int64_t mini_batch = 32;
-  int threads = 1;
+  int64_t threads = 1;
   double lr = 4e-4;
   double clip = 0.2;
   double cap = 1.0;
@@ -44,7 +44,7 @@ Spec MakeSpec(Trainer& t) {
   spec.Int("trainer.threads", &t.threads, "Threads.").AtLeast(1);
   spec.Float("actor.optim.lr", &t.lr, "Learning rate.").MoreThan(0);
   spec.Float("actor.clip_ratio", &t.clip, "Clip of the ratio.").AtLeast(0).LessThan(1);
-  spec.Float("actor.cap", &t.cap, "Bound on the weights.").AllowInfinite();
+  spec.Float("actor.cap", &t.cap, "Bound on the weights.");
   spec.Bool("data.shuffle", &t.shuffle, "Shuffle the prompts.");
   spec.Choice("actor.kl_loss_type", &t.kl, {{"k1", Kl::kK1}, {"k2", Kl::kK2}, {"k3", Kl::kK3}}, "Estimator | KL.");
   spec.String("trainer.device", &t.device, "Where to run.").NotEmpty();
@@ -156,11 +156,8 @@ TEST(Load, RefusesWhatIsNotAnInteger) {
     EXPECT_THAT(loaded.message(), HasSubstr("expected integer ≥ 1")) << text;
     EXPECT_EQ(t.train_batch, 128);
   }
-  EXPECT_THAT(Violations("trainer: {threads: 2147483648}"),
-              ElementsAre("t.yaml:1: trainer.threads: \"2147483648\" given, expected integer ≥ 1 in 32 bits"));
   EXPECT_THAT(Violations("data.train_batch_size: 9223372036854775808"), ElementsAre(HasSubstr("≥ 1 in 64 bits")));
   EXPECT_THAT(Violations("data.train_batch_size: 010"), ElementsAre(HasSubstr("≥ 1 without leading zeros")));
-  EXPECT_THAT(Violations("trainer: {threads: 2147483647}"), ElementsAre());
   EXPECT_THAT(Violations("actor: {ppo_mini_batch_size: 4097}"), ElementsAre(HasSubstr("integer ≥ 1 and ≤ 4096")));
 }
 
@@ -176,15 +173,8 @@ TEST(Load, RefusesWhatIsNotAFiniteNumber) {
 }
 
 TEST(Load, ReadsNumbersAsYamlWritesThem) {
-  const std::pair<const char*, double> numbers[] = {{"1e-4", 1e-4},
-                                                    {"1", 1},
-                                                    {"+2.5", 2.5},
-                                                    {"-3", -3},
-                                                    {".5", 0.5},
-                                                    {"5.", 5},
-                                                    {"1E+2", 100},
-                                                    {".inf", std::numeric_limits<double>::infinity()},
-                                                    {"-.inf", -std::numeric_limits<double>::infinity()}};
+  const std::pair<const char*, double> numbers[] = {{"1e-4", 1e-4}, {"1", 1},  {"+2.5", 2.5}, {"-3", -3},
+                                                    {".5", 0.5},    {"5.", 5}, {"1E+2", 100}};
   for (const auto& [text, value] : numbers) {
     Trainer t;
     const Spec spec = MakeSpec(t);
@@ -230,18 +220,6 @@ TEST(Load, RefusesADuplicateKey) {
       ElementsAre("t.yaml:3: trainer.threads: given twice, first in line 2; keep one",
                   "t.yaml:6: actor: given twice, first in line 4; keep one",
                   "t.yaml:6: actor.optim.lr: given twice, first in line 5; keep one"));
-}
-
-TEST(Load, ReportsAMissingRequiredKey) {
-  std::string path, other = "kept";
-  int64_t steps = 0;
-  Spec spec;
-  spec.String("model.path", &path, "Checkpoint.").Required();
-  spec.Int("steps", &steps, "Steps.").AtLeast(1).Required();
-  spec.String("other", &other, "Other.");
-  EXPECT_EQ(Load(spec, "steps: 0", "t.yaml", {}).message(),
-            "t.yaml:1: steps: \"0\" given, expected integer ≥ 1\nt.yaml: model.path: not given, expected text");
-  EXPECT_EQ(Load(spec, "steps: 3", "t.yaml", std::vector<std::string>{"model.path="}), absl::OkStatus());
 }
 
 TEST(Load, TellsWhereTextIsNotYaml) {
@@ -381,18 +359,8 @@ TEST(Dump, LoadsBackToTheSameValues) {
                                "[1, 2]",
                                "&a *b !c",
                                "\xC2\x85 \xE2\x80\xA8 \xEF\xBB\xBF"};
-  const double numbers[] = {0,
-                            -0.0,
-                            1,
-                            1e-4,
-                            0.1,
-                            1.0 / 3,
-                            1e300,
-                            -5e-324,
-                            123456789012345680.0,
-                            std::numeric_limits<double>::infinity(),
-                            -std::numeric_limits<double>::infinity(),
-                            std::numeric_limits<double>::max()};
+  const double numbers[] = {
+      0, -0.0, 1, 1e-4, 0.1, 1.0 / 3, 1e300, -5e-324, 123456789012345680.0, std::numeric_limits<double>::max()};
   for (size_t i = 0; i < std::max(std::size(texts), std::size(numbers)); ++i) {
     Trainer t;
     t.out = texts[i % std::size(texts)];

@@ -25,7 +25,6 @@ class SafetensorsFile {
   static absl::StatusOr<SafetensorsFile> Open(Env& env, const std::string& path);
 
   std::vector<std::string> names() const;
-  bool Contains(const std::string& name) const { return tensors_.contains(name); }
 
   // The tensor in the dtype of the file: a view of the mapped bytes, not to be written to, that keeps the mapping
   // alive. NotFound names a tensor that is not there.

@@ -65,13 +65,6 @@ absl::StatusOr<at::Tensor> ValuesOf(const Column& column) {
       at::TensorOptions().dtype(dtype));
 }
 
-absl::StatusOr<Column> DenseColumn(const at::Tensor& rows) {
-  if (rows.dim() < 1) return absl::InvalidArgumentError("a column needs a tensor with a dimension of rows");
-  TDOCK_ASSIGN_OR_RETURN(const DType dtype, ToDType(rows.scalar_type()));
-  const at::Tensor host = rows.detach().to(at::kCPU).contiguous();
-  return Column::MakeDense(dtype, RowShape(host), host.size(0), Share(host));
-}
-
 absl::StatusOr<Column> RaggedColumn(const at::Tensor& items, std::span<const int64_t> lengths) {
   if (items.dim() < 1) return absl::InvalidArgumentError("a column needs a tensor with a dimension of items");
   TDOCK_ASSIGN_OR_RETURN(const DType dtype, ToDType(items.scalar_type()));

@@ -18,10 +18,6 @@ absl::StatusOr<DType> ToDType(at::ScalarType dtype);
 // dense column; the rows one after another, [items, row shape…], of a ragged one. InvalidArgument for a bytes column.
 absl::StatusOr<at::Tensor> ValuesOf(const Column& column);
 
-// A dense column of the rows of a tensor [rows, row shape…], which is copied to the host if it is elsewhere, and shared
-// if it is not.
-absl::StatusOr<Column> DenseColumn(const at::Tensor& rows);
-
 // A ragged column: row i is the next lengths[i] items of a tensor [items, row shape…]. InvalidArgument where the
 // lengths do not add up to the items.
 absl::StatusOr<Column> RaggedColumn(const at::Tensor& items, std::span<const int64_t> lengths);

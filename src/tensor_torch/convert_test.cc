@@ -6,14 +6,13 @@
 namespace tdock {
 namespace {
 
-TEST(Convert, ADenseColumnSharesItsMemoryWithTheTensor) {
-  const at::Tensor tensor = at::arange(12, at::kFloat).view({3, 4});
-  const auto column = DenseColumn(tensor);
-  ASSERT_TRUE(column.ok()) << column.status();
-  EXPECT_EQ(column->rows(), 3);
-  EXPECT_EQ(column->type(), ColumnType::Dense(DType::kF32, {4}));
-  EXPECT_EQ(static_cast<const void*>(column->values().data()), tensor.const_data_ptr());
-  EXPECT_TRUE(at::equal(*ValuesOf(*column), tensor));
+TEST(Convert, TheTensorOfADenseColumnSharesItsMemory) {
+  const std::vector<float> values = {1, 2, 3};
+  const Column column = *Column::FromValues(values);
+  const auto tensor = ValuesOf(column);
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_TRUE(at::equal(*tensor, at::tensor(values)));
+  EXPECT_EQ(static_cast<const void*>(column.values().data()), tensor->const_data_ptr());
 }
 
 TEST(Convert, ARaggedColumnKeepsTheTensorAlive) {
@@ -52,7 +51,8 @@ TEST(Convert, WhatDoesNotFitIsNamed) {
   const int64_t lengths[] = {2, 1};
   EXPECT_EQ(RaggedColumn(at::zeros({4}), lengths).status().message(),
             "the rows have 3 items together, the tensor has 4");
-  EXPECT_EQ(DenseColumn(at::zeros({1}, at::kComplexFloat)).status().message(), "columns have no dtype ComplexFloat");
+  EXPECT_EQ(RaggedColumn(at::zeros({3}, at::kComplexFloat), lengths).status().message(),
+            "columns have no dtype ComplexFloat");
   const std::string text[] = {"a"};
   EXPECT_FALSE(ValuesOf(Column::FromStrings(text)).ok());
 }

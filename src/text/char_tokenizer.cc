@@ -112,10 +112,6 @@ absl::StatusOr<std::string> CharTokenizer::Decode(std::span<const int32_t> ids, 
   return text;
 }
 
-absl::StatusOr<std::string> CharTokenizer::TokenText(int32_t id) const {
-  return Decode(std::span(&id, 1), SpecialTokens::kKeep);
-}
-
 absl::Status CharTokenizer::Save(Env& env, const std::string& folder) const {
   const TokenizerFiles files =
       WriteTokenizerFiles({.tokens = tokens_, .eos_id = eos_id_, .pad_id = pad_id_, .max_length = max_length_});

@@ -34,7 +34,6 @@ class CharTokenizer final : public Tokenizer {
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text) const override;
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids,
                                      SpecialTokens special = SpecialTokens::kSkip) const override;
-  absl::StatusOr<std::string> TokenText(int32_t id) const override;
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
   int32_t eos_id() const override { return eos_id_; }
   int32_t pad_id() const override { return pad_id_; }

@@ -17,14 +17,11 @@ class ShuffledIndexes {
   // next.
   std::vector<int64_t> Next(int64_t count);
 
-  // How many indexes were drawn so far.
-  int64_t position() const { return position_; }
-
  private:
   void Shuffle();
 
   uint64_t seed_;
-  int64_t position_;
+  int64_t position_;            // how many were drawn so far
   std::vector<int64_t> order_;  // of the epoch of position_
 };
 

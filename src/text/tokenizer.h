@@ -31,9 +31,6 @@ class Tokenizer {
   virtual absl::StatusOr<std::string> Decode(std::span<const int32_t> ids,
                                              SpecialTokens special = SpecialTokens::kSkip) const = 0;
 
-  // One token as text, special ones included, such as "<eos>".
-  virtual absl::StatusOr<std::string> TokenText(int32_t id) const = 0;
-
   virtual int32_t vocab_size() const = 0;
   virtual int32_t eos_id() const = 0;
   virtual int32_t pad_id() const = 0;

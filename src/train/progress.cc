@@ -119,14 +119,6 @@ void Progress::Update(int64_t step, const Figures& figures) {
   shown_step_ = step;
 }
 
-void Progress::Print(absl::string_view line) {
-  const int columns = output_.columns();
-  std::string text = drawn_ ? absl::StrCat(kLineStart, kClearToEnd, line, "\n") : absl::StrCat(line, "\n");
-  drawn_ = running_ && columns > 0;
-  if (drawn_) absl::StrAppend(&text, TerminalLine(columns), kClearToEnd);
-  output_.write(text);
-}
-
 void Progress::End(absl::string_view remark) {
   if (running_) Finish("", remark);
 }

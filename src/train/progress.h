@@ -48,9 +48,6 @@ class Progress {
   // keeps its last value.
   void Update(int64_t step, const Figures& figures);
 
-  // A line that stays, above the bar.
-  void Print(absl::string_view line);
-
   // Leaves "phase: n steps in m:ss, figures" behind, followed by `remark` if there is one.
   void End(absl::string_view remark = "");
 

@@ -103,17 +103,6 @@ TEST_F(ProgressTest, FitsIntoAnyTerminal) {
   }
 }
 
-TEST_F(ProgressTest, PrintsALineAboveTheBar) {
-  columns_ = 60;
-  Progress progress(Output(), clock_);
-  progress.Print("before");
-  EXPECT_EQ(Written(), "before\n");
-  progress.Begin("grpo", 2);
-  Written();
-  progress.Print("a note");
-  EXPECT_EQ(Written(), "\r\x1b[Ka note\ngrpo  ----------------------------------------  0/2  0:00\x1b[K");
-}
-
 TEST_F(ProgressTest, SaysWhereARunStoppedThatDidNotEnd) {
   columns_ = 60;
   {

@@ -74,7 +74,6 @@ class RunDirectory {
   class LineFile {
    public:
     LineFile(Env& env, std::string path) : env_(env), path_(std::move(path)) {}
-    const std::string& path() const { return path_; }
     absl::Status Append(absl::string_view lines);
     absl::Status Sync();
 
