@@ -43,6 +43,10 @@ struct PutRequest {
   std::vector<std::string> keys = {};
   // For each row, or one for all of them. Rows that are there keep their other tags; for these the batch may be empty.
   std::vector<Tags> tags = {};
+  // The cells are not complete: only consumers that write the column are handed them, where they have it in
+  // reads_optional, and nobody else's rows become ready. They are replaced without `overwrite`. Under a lease, the rows
+  // are given back instead of completed. For rows that are there.
+  bool partial = false;
   // Replaces cells that are ready. Views of the old ones live on, and what is done stays done.
   bool overwrite = false;
   // The version of the weights that made these cells.

@@ -43,6 +43,8 @@ struct Cell {
   // Where there is no such cell, as can be for a column that is optional, they begin at null.
   std::span<const std::byte> bytes = {};
   int64_t weights_version = kNoWeightsVersion;
+  // It was put as not complete.
+  bool partial = false;
 };
 
 // What a dock fills in; users see it through Rows.

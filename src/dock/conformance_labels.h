@@ -108,6 +108,43 @@ TEST_P(DockConformance, OptionalColumnsComeWhereTheyAreThere) {
             Code::kInvalidArgument);
 }
 
+TEST_P(DockConformance, APartialCellIsItsWritersOnly) {
+  Create({.growing = true});
+  Register({.name = "rollout", .reads = {"a"}, .reads_optional = {"b"}, .writes = {"b"}});
+  Register({.name = "reader", .reads = {"b"}});
+  Register({.name = "curious", .reads = {"a"}, .reads_optional = {"b"}});
+  const std::vector<RowId> rows = PutFloats({{"a", {1, 2}}});
+  PutRequest unfinished = Floats({{"b", {10, 20}}});
+  unfinished.rows = rows;
+  unfinished.lease = Take("rollout", 2).lease;
+  unfinished.partial = true;
+  ASSERT_EQ(Put(unfinished), absl::OkStatus());
+  // The rows were given back, and nobody else sees anything.
+  EXPECT_EQ(StatusOf("reader").waiting, 2);
+  EXPECT_FALSE(Take("curious", 1).rows.Has(0, 1));
+  EXPECT_EQ(dock_->Fetch({.partition = kPartition, .rows = rows, .columns = {"b"}}).status().code(),
+            Code::kDeadlineExceeded);
+  const Taken again = Take("rollout", 2);
+  EXPECT_EQ(again.rows.Get<float>(1, "b")->front(), 20);
+  EXPECT_TRUE(again.rows.cell(1, 1).partial);
+  EXPECT_EQ(again.rows.redeliveries(0), 0);
+  // Finished now, one of them: without overwriting, because nothing was ready.
+  ASSERT_EQ(Fill({rows[0]}, {{"b", {11}}}, again.lease), absl::OkStatus());
+  EXPECT_EQ(StatusOf("reader").ready, 1);
+  EXPECT_EQ(Take("reader", 1).rows.Get<float>(0, "b")->front(), 11);
+  ASSERT_EQ(Clear({rows[1]}).status(), absl::OkStatus());
+
+  unfinished.lease = kNoLease;
+  unfinished.rows = {rows[0]};
+  unfinished.batch = Floats({{"b", {12}}}).batch;
+  EXPECT_EQ(Put(unfinished).code(), Code::kAlreadyExists);
+  unfinished.overwrite = true;
+  EXPECT_EQ(Put(unfinished).code(), Code::kInvalidArgument);
+  unfinished.overwrite = false;
+  unfinished.rows = {};
+  EXPECT_EQ(Put(unfinished).code(), Code::kInvalidArgument);
+}
+
 TEST_P(DockConformance, ACellWithoutElementsIsThere) {
   Create({.columns = {{"a", ColumnType::Dense(DType::kF32, {0})}, {"t", ColumnType::Bytes()}}});
   Register({.name = "x", .reads = {"a", "t"}});

@@ -44,6 +44,9 @@ struct RowsPut {
   // Of the new rows, or none; and of all rows, none or one for all or one for each.
   std::span<const std::string> keys = {};
   std::span<const std::shared_ptr<const Tags>> tags = {};
+  // The cells are not ready yet; and the lease that gives the rows back, unless there is none.
+  bool partial = false;
+  LeaseId returns = kNoLease;
   // Completes the rows for the consumer of this lease, unless there is none.
   LeaseId completes = kNoLease;
   int64_t step = kNoStep;

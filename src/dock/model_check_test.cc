@@ -217,6 +217,7 @@ class Driver {
     put.count = static_cast<int64_t>(put.request.rows.size()) + (OneIn(30) ? 1 : 0);
     put.request.overwrite = OneIn(4);
     put.request.keep = OneIn(30);
+    put.request.partial = OneIn(10);
     if (OneIn(4)) {
       for (size_t i = 0; i < put.request.rows.size(); ++i) put.request.tags.push_back(AnyTags());
       if (OneIn(20)) put.request.tags.push_back(AnyTags());
@@ -247,8 +248,9 @@ class Driver {
     put.count = static_cast<int64_t>(put.request.rows.size());
     if (put.count == 0) return;
     put.request.keep = OneIn(4);
-    put.request.overwrite = OneIn(2);
-    if (!put.request.keep || OneIn(10)) put.request.step = StepFor(put.request.lease);
+    put.request.partial = OneIn(5);
+    put.request.overwrite = !put.request.partial && OneIn(2);
+    if ((!put.request.keep && !put.request.partial) || OneIn(10)) put.request.step = StepFor(put.request.lease);
     RunPut(put, OneIn(10) ? kColumns : std::vector<std::string>{"text", "wide"});
   }
 

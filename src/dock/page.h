@@ -11,12 +11,19 @@
 
 namespace tdock {
 
-// Where a cell's bytes are. Block 0 does not exist: the cell is empty.
+// Where a cell's bytes are. Block 0 does not exist: there are none.
 struct CellRef {
+  static constexpr uint32_t kPartial = uint32_t{1} << 31;  // of `row`; blocks have fewer rows
+
   uint32_t block = 0;
   uint32_t row = 0;
 
-  bool empty() const { return block == 0; }
+  bool there() const { return block != 0; }
+  bool partial() const { return (row & kPartial) != 0; }
+  // Nobody but its writer has anything of it.
+  bool empty() const { return !there() || partial(); }
+  // For the store, which knows of no partial cells.
+  CellRef plain() const { return {block, row & ~kPartial}; }
 };
 
 // A row's state for one consumer, in a byte: from 1 to kMaxReads, it waits for that many columns.

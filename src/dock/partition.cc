@@ -297,8 +297,9 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
     event.group_size = table_.GroupSizeFor(request);
     rows.resize(static_cast<size_t>(event.new_rows));
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_.next_row() + i;
-  } else if (!request.keep) {
-    event.completes = request.lease;
+  } else {
+    event.partial = request.partial;
+    if (!request.keep) (request.partial ? event.returns : event.completes) = request.lease;
     event.step = request.step;
   }
   table_.Apply(event);
@@ -349,7 +350,7 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   const std::vector<uint32_t> columns = ColumnsFor(consumer);
-  RowsData data = View(rows, columns);
+  RowsData data = View(rows, columns, table_.consumer(consumer).writes());
   data.columns = SpecOf(consumer, columns);
   data.redeliveries = table_.RedeliveriesOf(consumer, rows);
   taken.rows = Rows(std::move(data));
@@ -388,7 +389,8 @@ std::shared_ptr<const std::vector<ColumnSpec>> Partition::SpecOf(uint32_t consum
   return spec;
 }
 
-RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns) {
+RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns,
+                         std::span<const uint32_t> writes) {
   RowsData data;
   data.memory = blocks_.memory;
   data.ids.assign(rows.begin(), rows.end());
@@ -405,7 +407,11 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
   std::vector<CellRef> cells(rows.size());
   std::vector<const std::shared_ptr<Block>*> blocks(rows.size());
   for (uint32_t column : columns) {
-    for (size_t i = 0; i < rows.size(); ++i) cells[i] = places[i].cell(column);
+    const bool writer = std::find(writes.begin(), writes.end(), column) != writes.end();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      cells[i] = places[i].cell(column);
+      if (cells[i].partial()) cells[i] = writer ? cells[i].plain() : CellRef();
+    }
     for (size_t i = 0; i < rows.size(); ++i) blocks[i] = &store_.BlockOf(cells[i]);
     for (size_t i = 0; i < rows.size(); ++i) __builtin_prefetch(blocks[i]->get());
     uint32_t pinned = 0;
@@ -419,7 +425,8 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
         pinned = cells[i].block;
         data.pins.push_back(*blocks[i]);
       }
-      data.cells.push_back({block.Row(store_.RowOf(cells[i])), block.shape().weights_version});
+      data.cells.push_back({block.Row(store_.RowOf(cells[i])), block.shape().weights_version,
+                            writer && places[i].cell(column).partial()});
     }
   }
   return data;
@@ -434,7 +441,7 @@ absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) {
     if (plan.missing_cells == 0) {
       auto spec = std::make_shared<std::vector<ColumnSpec>>();
       for (uint32_t column : plan.columns) spec->push_back(table_.schema()[column].spec);
-      RowsData data = View(request.rows, plan.columns);
+      RowsData data = View(request.rows, plan.columns, {});
       data.columns = std::move(spec);
       return Rows(std::move(data));
     }

@@ -108,7 +108,9 @@ class Partition {
   std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer, std::span<const uint32_t> columns)
       TDOCK_REQUIRES(mu_);
   void WakeAll() TDOCK_EXCLUDES(mu_);
-  RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns) TDOCK_REQUIRES(mu_);
+  // Partial cells only of the columns that the viewer writes.
+  RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns, std::span<const uint32_t> writes)
+      TDOCK_REQUIRES(mu_);
 
   Clock& clock_;
   const BlockSource blocks_;

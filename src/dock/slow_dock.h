@@ -53,10 +53,12 @@ class SlowDock {
   Refusals CheckPut(const SlowPut& put) const {
     const PutRequest& request = put.request;
     Refusals refusals;
-    if (request.step != kNoStep && (request.lease == kNoLease || request.keep)) {
+    const bool completes = request.lease != kNoLease && !request.keep && !request.partial;
+    if (request.partial && request.overwrite) refusals.insert(Code::kInvalidArgument);
+    if (request.step != kNoStep && !completes) {
       refusals.insert(Code::kInvalidArgument);
     }
-    if (request.lease != kNoLease && !request.keep) CheckStep(request.lease, request.step, refusals);
+    if (completes) CheckStep(request.lease, request.step, refusals);
     const bool only_tags = !request.rows.empty() && !request.tags.empty();
     if (put.count == 0 || (put.columns.empty() && request.new_rows == 0 && !only_tags)) {
       refusals.insert(Code::kInvalidArgument);
@@ -73,7 +75,7 @@ class SlowDock {
       }
     }
     if (request.rows.empty()) {
-      if (request.keep) refusals.insert(Code::kInvalidArgument);
+      if (request.keep || request.partial) refusals.insert(Code::kInvalidArgument);
       if (request.lease != kNoLease) refusals.insert(Code::kInvalidArgument);
       if (sealed_) refusals.insert(Code::kFailedPrecondition);
       CheckGroups(put, refusals);
@@ -122,9 +124,12 @@ class SlowDock {
       for (const auto& [name, value] : tags) rows_[ids[i]].tags[name] = value;
     }
     for (const auto& [name, values] : put.columns) {
+      if (request.partial) continue;  // nobody but the writer has anything of them
       for (size_t i = 0; i < ids.size(); ++i) rows_[ids[i]].cells[name] = {values[i], request.weights_version};
     }
-    if (request.lease != kNoLease && !request.keep) Complete(request.lease, ids, request.step);
+    if (request.lease != kNoLease && !request.keep) {
+      request.partial ? Release(request.lease, ids) : Complete(request.lease, ids, request.step);
+    }
     return ids;
   }
 

@@ -141,6 +141,7 @@ void Table::On(const RowsPut& event) {
   } else {
     PutInRows(event);
     LabelRows(event, event.rows);
+    if (event.returns != kNoLease) On(RowsReturned{event.returns, event.rows});
     if (event.completes != kNoLease) On(RowsCompleted{event.completes, event.rows, event.step});
   }
 }
@@ -241,10 +242,10 @@ void Table::PutInRows(const RowsPut& event) {
     for (const Place& place : places) {
       CellRef& cell = CellsFor(*place.page, event.columns[i])[place.slot];
       const bool was_empty = cell.empty();
-      if (!was_empty) dropped_cells_.push_back(cell);
-      cell = from;
+      if (cell.there()) dropped_cells_.push_back(cell.plain());
+      cell = event.partial ? CellRef{from.block, from.row | CellRef::kPartial} : from;
       ++from.row;
-      if (!was_empty) continue;
+      if (!was_empty || event.partial) continue;
       ++column.ready_cells;
       for (uint32_t reader : column.readers) {
         RowState& state = place.state(reader);

@@ -122,6 +122,7 @@ absl::Status Table::CheckNewRows(const PutRequest& request) const {
   }
   if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
   if (request.keep) return absl::InvalidArgumentError("keep is for puts under a lease");
+  if (request.partial) return absl::InvalidArgumentError("partial cells are for rows that are there");
   if (sealed_) return absl::FailedPreconditionError(absl::StrCat("partition '", options_.name, "' is sealed"));
   TDOCK_RETURN_IF_ERROR(CheckKeys(request));
   return CheckGroups(request);
@@ -202,7 +203,10 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
   }
   if (request.keep && request.lease == kNoLease) return absl::InvalidArgumentError("keep without a lease");
   if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfPut(request, columns));
-  if (request.lease != kNoLease && !request.keep) {
+  if (request.partial && request.overwrite) {
+    return absl::InvalidArgumentError("a partial cell does not overwrite one that is ready");
+  }
+  if (request.lease != kNoLease && !request.keep && !request.partial) {
     TDOCK_RETURN_IF_ERROR(CheckStep(request.lease, request.step));
   } else if (request.step != kNoStep) {
     return absl::InvalidArgumentError("this put completes nothing: give no step");

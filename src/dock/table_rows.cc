@@ -186,8 +186,11 @@ void Table::Remove(const Place& place, bool cleared) {
     place.state(index) = consumer.initial_state();
   }
   for (uint32_t column = 0; column < page.cells.size(); ++column) {
-    if (place.cell(column).empty()) continue;
-    dropped_cells_.push_back(std::exchange(page.cells[column][place.slot], CellRef()));
+    const CellRef cell = place.cell(column);
+    if (!cell.there()) continue;
+    dropped_cells_.push_back(cell.plain());
+    page.cells[column][place.slot] = CellRef();
+    if (cell.partial()) continue;
     --schema_[column].ready_cells;
   }
   if (group != nullptr) {
