@@ -1,5 +1,6 @@
 #include "bench/suite.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
@@ -19,9 +20,8 @@ using Json = nlohmann::json;
 
 class SuiteTest : public ::testing::Test {
  protected:
-  SuiteTest() : folder_(::testing::TempDir() + "tdock_suite_test") {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+  SuiteTest() : folder_(::testing::TempDir() + "/suite_test_XXXXXX") {
+    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
     // Runs that take 2 ms, beside a reference that takes 1 ms.
     benchmarks_.push_back({.name = "dock/steady", .unit = "ms", .of = "memcpy", .prepare = [this](const Settings& s) {
                              return Prepared{.run = Taking(s, 2), .reference = Taking(s, 1)};
@@ -52,7 +52,7 @@ class SuiteTest : public ::testing::Test {
                     {.env = env, .out = out_, .watcher = [](const Benchmark&, int) {}});
   }
 
-  const std::string folder_;
+  std::string folder_;
   FakeClock clock_;
   std::vector<Benchmark> benchmarks_;
   std::ostringstream out_;
