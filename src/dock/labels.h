@@ -35,9 +35,8 @@ class Labels {
 
   // The key must not be in use.
   void SetKey(RowId row, const std::string& key) {
-    Label& label = by_row_[row];
-    label.key = key;
-    by_key_.emplace(label.key, row);
+    by_row_[row].key = key;
+    by_key_.emplace(key, row);
   }
   // Adds to the tags that the row has, and replaces those of the same names.
   void AddTags(RowId row, const std::shared_ptr<const Tags>& tags) {
@@ -71,7 +70,8 @@ class Labels {
 
  private:
   absl::node_hash_map<RowId, Label> by_row_;
-  absl::flat_hash_map<absl::string_view, RowId> by_key_;  // the strings are those of the labels
+  // With keys of its own, which mostly lie in the table itself: a lookup in a large one costs its cache misses.
+  absl::flat_hash_map<std::string, RowId> by_key_;
 };
 
 }  // namespace tdock
