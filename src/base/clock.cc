@@ -1,7 +1,6 @@
 #include "base/clock.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "absl/time/clock.h"
 #include "base/status.h"
@@ -53,25 +52,22 @@ void FakeClock::Wait(CondVar& cv, Mutex& mu, absl::Time deadline) {
   TDOCK_CHECK(SteadyClock::now() < limit, "nobody has woken a thread that waits on a FakeClock");
   MutexLock lock(mu_);
   waiters_.erase(self);
+  changed_.NotifyAll();
 }
 
 void FakeClock::Advance(absl::Duration by) {
-  absl::Time now;
-  {
-    MutexLock lock(mu_);
-    now = now_ += by;
-  }
+  MutexLock lock(mu_);
+  const absl::Time now = now_ += by;
   // A waiter that is in the list may not sleep yet, and would miss the only notification. It cannot be waited for with
   // its mutex, which may be gone with its owner as soon as it has left the list.
   const SteadyClock::time_point limit = SteadyClock::now() + kLongestTest;
   while (WakeThoseDueBy(now)) {
+    changed_.WaitUntil(mu_, SteadyClock::now() + std::chrono::milliseconds(1));
     TDOCK_CHECK(SteadyClock::now() < limit, "a thread whose time has come on a FakeClock does not get its mutex");
-    std::this_thread::yield();
   }
 }
 
 bool FakeClock::WakeThoseDueBy(absl::Time now) {
-  MutexLock lock(mu_);
   bool any = false;
   for (Waiter& waiter : waiters_) {
     if (waiter.deadline > now) continue;

@@ -48,7 +48,7 @@ class FakeClock final : public Clock {
   };
 
   // Whether somebody still waits for a time that has come; wakes them.
-  bool WakeThoseDueBy(absl::Time now) TDOCK_EXCLUDES(mu_);
+  bool WakeThoseDueBy(absl::Time now) TDOCK_REQUIRES(mu_);
 
   Mutex mu_;
   CondVar changed_;
