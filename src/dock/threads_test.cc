@@ -84,6 +84,8 @@ struct Scenario {
   bool retain = false;
   // Some groups are cleared while they are worked on.
   bool clears = false;
+  // 0: the feeders need not wait.
+  int64_t max_rows = 0;
 };
 
 // What one thread was handed.
@@ -103,6 +105,7 @@ class Pipeline {
     PartitionOptions partition{.name = kPartition,
                                .columns = {{"x", longs}, {"twice", longs}, {"note", ColumnType::Bytes()}},
                                .group_size = kGroupSize};
+    partition.max_rows = scenario_.max_rows;
     if (scenario_.retain) partition.retain_for = {"double", "check"};
     ASSERT_EQ(dock_->CreatePartition(partition), absl::OkStatus());
     for (const bool groups : {false, true}) {
@@ -128,6 +131,7 @@ class Pipeline {
     Expect(dock_->Seal(kPartition), "seal");
     for (std::thread& thread : stages) thread.join();
     finished_ = true;
+    Progress();
     observer.join();
     if (!stop_.stop_requested()) Recount();
   }
@@ -135,11 +139,18 @@ class Pipeline {
  private:
   Rng RngOf(uint64_t thread) const { return Rng(MixBits(scenario_.seed) + thread); }
 
+  // Lets the one who looks on look again.
+  void Progress() {
+    ++progress_;
+    progress_.notify_all();
+  }
+
   // ---- Faults.
 
   void Fail(const std::string& what) {
     ADD_FAILURE() << "seed " << scenario_.seed << ": " << what;
     stop_.request_stop();
+    Progress();
   }
   void Expect(const absl::Status& status, const std::string& what) {
     if (!status.ok()) Fail(what + ": " + status.ToString());
@@ -173,7 +184,7 @@ class Pipeline {
       const int64_t first = 1 + static_cast<int64_t>(rng.Below(kGroupSize - 1));
       for (const auto& [begin, end] : {std::pair<int64_t, int64_t>(0, first), {first, kGroupSize}}) {
         if (stop_.stop_requested()) return;
-        PutRequest put{.partition = kPartition};
+        PutRequest put{.partition = kPartition, .deadline = absl::InfiniteFuture(), .cancel = stop_.get_token()};
         std::vector<int64_t> numbers;
         for (int64_t i = begin; i < end; ++i) numbers.push_back(group * kGroupSize + i);
         Expect(put.batch.Add("x", Column::FromValues<int64_t>(numbers)), "x");
@@ -185,6 +196,7 @@ class Pipeline {
         }
       }
       fed_[static_cast<size_t>(group)] = true;
+      Progress();
     }
   }
 
@@ -194,6 +206,7 @@ class Pipeline {
     Ledger& ledger = consumer == "check" ? checked_ : doubled_;
     bool first = true;
     while (!stop_.stop_requested()) {
+      Progress();
       std::optional<Handed> handed = Take(consumer, rng);
       if (!handed.has_value()) return;
       if (handed->numbers.empty()) continue;
@@ -329,8 +342,10 @@ class Pipeline {
   void Observe(Rng rng) {
     int clears = scenario_.clears ? 20 : 0;
     while (!finished_ && !stop_.stop_requested()) {
+      const int seen = progress_;
       const absl::StatusOr<PartitionStatus> status = dock_->GetStatus(kPartition);
       if (!status.ok()) return Expect(status.status(), "status");
+      if (scenario_.max_rows > 0 && status->rows > scenario_.max_rows) Fail("there are more rows than max_rows");
       for (const NamedConsumerStatus& consumer : status->consumers) {
         const ConsumerStatus& s = consumer.status;
         if (s.waiting + s.ready + s.leased + s.quarantined + s.done != status->rows) Fail("the states do not add up");
@@ -345,7 +360,8 @@ class Pipeline {
         // Released already.
         if (cleared.code() != Code::kNotFound) Expect(cleared, "clear");
       }
-      std::this_thread::yield();
+      // Whoever looks all the time keeps the others from the lock.
+      progress_.wait(seen);
     }
   }
 
@@ -406,6 +422,7 @@ class Pipeline {
   // Set before the group is cleared.
   std::vector<std::atomic<bool>> cleared_ = std::vector<std::atomic<bool>>(kGroups);
   std::atomic<int> requeued_ = 0;
+  std::atomic<int> progress_ = 0;
   std::atomic<bool> finished_ = false;
 };
 
@@ -422,6 +439,13 @@ TEST_P(LocalDockThreads, SoItIsWithRowsThatAreQuarantinedAndRequeued) {
 TEST_P(LocalDockThreads, SoItIsWithRowsThatAreClearedMeanwhile) {
   Pipeline({.seed = GetParam(), .clears = true}).Run();
   Pipeline({.seed = GetParam(), .retain = true, .clears = true}).Run();
+}
+
+TEST_P(LocalDockThreads, SoItIsWithinABudgetOfRowsThatIsNeverExceeded) {
+  // Takes wait for up to three rows or groups; with fewer groups than this all might wait for each other.
+  for (const bool clears : {false, true}) {
+    Pipeline({.seed = GetParam(), .retain = true, .clears = clears, .max_rows = 8 * kGroupSize}).Run();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, LocalDockThreads, testing::Range<uint64_t>(1, 5));
