@@ -341,8 +341,10 @@ class Pipeline {
 
   void Observe(Rng rng) {
     int clears = scenario_.clears ? 20 : 0;
-    while (!finished_ && !stop_.stop_requested()) {
+    for (;;) {
+      // Before it asks whether this is the end, whose announcement it might sleep through otherwise.
       const int seen = progress_;
+      if (finished_ || stop_.stop_requested()) return;
       const absl::StatusOr<PartitionStatus> status = dock_->GetStatus(kPartition);
       if (!status.ok()) return Expect(status.status(), "status");
       if (scenario_.max_rows > 0 && status->rows > scenario_.max_rows) Fail("there are more rows than max_rows");
