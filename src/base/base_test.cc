@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/huge_pages.h"
 #include "base/limited_env.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -205,6 +206,14 @@ TEST(WriteFileAtomically, TheNewFileIsThereWhereOnlyItsFolderCouldNotBeSynced) {
   EXPECT_EQ(WriteFileAtomically(env, folder + "/file", "new"), env.after);
   EXPECT_EQ(*env.ReadFile(folder + "/file"), "new");
   EXPECT_EQ(env.List(folder)->size(), 1u);
+}
+
+TEST(HugePageAllocator, PiecesOfEverySizeHoldTheirContents) {
+  std::vector<uint64_t, HugePageAllocator<uint64_t>> numbers;
+  for (uint64_t i = 0; i < 1'000'000; ++i) numbers.push_back(i);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(numbers.data()) % (uintptr_t{2} << 20), 0u);
+  for (uint64_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], i);
+  EXPECT_THROW(HugePageAllocator<uint64_t>().allocate(SIZE_MAX / 4), std::bad_array_new_length);
 }
 
 TEST(Status, AnnotateKeepsTheCode) {

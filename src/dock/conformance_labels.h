@@ -1,6 +1,7 @@
 // Rows without cells, keys, tags, listing; optional columns; NaN.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 
 #include "dock/conformance.h"
@@ -21,6 +22,20 @@ TEST_P(DockConformance, RowsCanBeMadeBeforeTheirCells) {
   EXPECT_EQ(Put({.partition = kPartition, .new_rows = -1}).code(), Code::kInvalidArgument);
   EXPECT_EQ(Put({.partition = kPartition, .new_rows = int64_t{1} << 40, .group_size = 1}).code(),
             Code::kInvalidArgument);
+}
+
+TEST_P(DockConformance, FindsManyKeysAtOnce) {
+  Create({});
+  constexpr int kRows = 2'000;
+  PutRequest put{.partition = kPartition, .new_rows = kRows};
+  for (int i = 0; i < kRows; ++i) put.keys.push_back(absl::StrCat("sample of some length ", i));
+  std::vector<RowId> rows = PutNew(put);
+  std::reverse(rows.begin(), rows.end());
+  std::reverse(put.keys.begin(), put.keys.end());
+  EXPECT_EQ(*dock_->FindRows(kPartition, put.keys), rows);
+  put.keys.back() = "another";
+  EXPECT_THAT(dock_->FindRows(kPartition, put.keys).status(), Fails(Code::kNotFound, {"no row with key 'another'"}));
+  EXPECT_TRUE(dock_->FindRows(kPartition, {})->empty());
 }
 
 TEST_P(DockConformance, AKeyNamesOneRow) {

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "base/huge_pages.h"
 #include "tdock/rows.h"
 
 namespace tdock {
@@ -27,6 +28,8 @@ class Labels {
     const auto it = by_row_.find(row);
     return it == by_row_.end() ? kNone : it->second;
   }
+  // Starts to fetch what FindKey will read.
+  void Prefetch(const std::string& key) const { by_key_.prefetch(key); }
   // Null if there is none.
   const RowId* FindKey(absl::string_view key) const {
     const auto it = by_key_.find(key);
@@ -71,7 +74,11 @@ class Labels {
  private:
   absl::node_hash_map<RowId, Label> by_row_;
   // With keys of its own, which mostly lie in the table itself: a lookup in a large one costs its cache misses.
-  absl::flat_hash_map<std::string, RowId> by_key_;
+  template <class Key, class Value>
+  using LargeMap = absl::flat_hash_map<Key, Value, typename absl::flat_hash_map<Key, Value>::hasher,
+                                       typename absl::flat_hash_map<Key, Value>::key_equal,
+                                       HugePageAllocator<std::pair<const Key, Value>>>;
+  LargeMap<std::string, RowId> by_key_;
 };
 
 }  // namespace tdock
