@@ -114,7 +114,11 @@ uint32_t BlockStore::AddEntry(std::shared_ptr<Block> block) {
 void BlockStore::OpenFor(uint32_t column, const Placement& placement, int64_t used_rows, int64_t used_bytes) {
   if (column >= open_.size()) open_.resize(column + 1);
   const uint32_t old = open_[column].id;
-  if (old != 0) Close(old);
+  if (old != 0) {
+    // Another put has opened one for newer weights while this one was writing.
+    if (placement.shape.weights_version < entries_[old].block->shape().weights_version) return;
+    Close(old);
+  }
   entries_[placement.id].open_for = column;
   open_[column] = {.id = placement.id,
                    .used_rows = used_rows,

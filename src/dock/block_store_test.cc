@@ -77,6 +77,15 @@ TEST_F(BlockStoreTest, NewWeightsOpenANewBlockAndStragglersDoNotCloseIt) {
   EXPECT_EQ(store_.BlockOf(straggler)->bytes(), 4);
 }
 
+TEST_F(BlockStoreTest, ALatePutOfOldWeightsDoesNotCloseTheBlockOfNewOnes) {
+  const Batch batch = Floats(1, 9);
+  auto placements = store_.Reserve(batch, columns_, 1);
+  const CellRef fresh = Put(1, 2, 2);
+  BlockStore::Write(batch, source_, placements);
+  EXPECT_EQ(Read(store_.Publish(batch, columns_, placements)[0]), 9);
+  EXPECT_EQ(Put(1, 3, 2).block, fresh.block);
+}
+
 TEST_F(BlockStoreTest, AnAbandonedPutLeavesNothing) {
   Put(1, 1);
   const Batch batch = Floats(2, 9);

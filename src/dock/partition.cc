@@ -449,7 +449,11 @@ absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) {
     const absl::Time now = clock_.Now();
     if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, plan, now));
     ++fetches_waiting_;
-    clock_.Wait(cells_put_, mu_, request.deadline);
+    // Every change wakes every fetch, and most changes are of other cells.
+    do {
+      clock_.Wait(cells_put_, mu_, request.deadline);
+    } while (!dropped_ && !request.cancel.stop_requested() && clock_.Now() < request.deadline &&
+             table_.Lacks(plan.missing_row, plan.missing_column));
     --fetches_waiting_;
   }
 }

@@ -97,12 +97,16 @@ class Table {
   };
   absl::StatusOr<ClearPlan> CheckClear(const ClearRequest& request) const;
 
-  // The columns of a fetch, in its order; and how many of its cells are not ready yet.
+  // The columns of a fetch, in its order; how many of its cells are not ready yet, and one of them.
   struct FetchPlan {
     std::vector<uint32_t> columns;
     int64_t missing_cells = 0;
+    RowId missing_row = 0;
+    uint32_t missing_column = 0;
   };
   absl::StatusOr<FetchPlan> CheckFetch(const FetchRequest& request) const;
+  // Whether the row is still there, and still without this cell.
+  bool Lacks(RowId row, uint32_t column) const;
 
   // The rows that a put of new rows claims, those of the groups that it begins included.
   int64_t RowsClaimedBy(const PutRequest& request) const;

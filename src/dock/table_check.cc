@@ -262,9 +262,19 @@ absl::StatusOr<Table::FetchPlan> Table::CheckFetch(const FetchRequest& request) 
   }
   for (RowId row : request.rows) {
     TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
-    for (uint32_t column : plan.columns) plan.missing_cells += place.cell(column).empty();
+    for (uint32_t column : plan.columns) {
+      if (!place.cell(column).empty()) continue;
+      ++plan.missing_cells;
+      plan.missing_row = row;
+      plan.missing_column = column;
+    }
   }
   return plan;
+}
+
+bool Table::Lacks(RowId row, uint32_t column) const {
+  const std::optional<Place> place = pages_.Find(row);
+  return place.has_value() && place->cell(column).empty();
 }
 
 absl::Status Table::CheckSeal() const {

@@ -1,5 +1,6 @@
 #include "tdock/batch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -66,21 +67,22 @@ absl::StatusOr<Batch> Batch::SelectRows(std::span<const int64_t> rows) const {
 
 absl::StatusOr<Batch> Batch::Concat(std::span<const Batch> batches) {
   if (batches.empty()) return absl::InvalidArgumentError("no batches to concatenate");
+  const Batch& first = batches.front();
   for (const Batch& batch : batches) {
-    if (batch.columns_.size() != batches.front().columns_.size()) {
+    const bool same = batch.columns_.size() == first.columns_.size() &&
+                      std::all_of(first.columns_.begin(), first.columns_.end(),
+                                  [&](const NamedColumn& column) { return batch.Find(column.name) != nullptr; });
+    if (!same) {
       return absl::InvalidArgumentError(absl::StrCat("cannot concatenate batches of the columns ",
-                                                     absl::StrJoin(batches.front().columns_, ", ", AppendName), " and ",
+                                                     absl::StrJoin(first.columns_, ", ", AppendName), " and ",
                                                      absl::StrJoin(batch.columns_, ", ", AppendName)));
     }
   }
   Batch result;
   std::vector<Column> parts;
-  for (const NamedColumn& column : batches.front().columns_) {
+  for (const NamedColumn& column : first.columns_) {
     parts.clear();
-    for (const Batch& batch : batches) {
-      TDOCK_ASSIGN_OR_RETURN(const Column* part, batch.Look(column.name));
-      parts.push_back(*part);
-    }
+    for (const Batch& batch : batches) parts.push_back(*batch.Find(column.name));
     TDOCK_RETURN_IF_ERROR(result.Add(column.name, Column::Concat(parts)));
   }
   return result;

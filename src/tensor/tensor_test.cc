@@ -179,7 +179,11 @@ TEST(Batch, SelectsColumnsAndRowsAndConcatenates) {
   const Batch joined = *Batch::Concat(std::vector<Batch>{*batch.Slice(1, 1), reversed});
   EXPECT_THAT(Copy(joined.Values<int64_t>("a")), ElementsAre(2, 3, 2, 1));
   EXPECT_EQ(*joined.Find("b")->Text(0), "y");
-  EXPECT_FALSE(Batch::Concat(std::vector<Batch>{batch, only_b}).ok());
+  EXPECT_EQ(Batch::Concat(std::vector<Batch>{batch, only_b}).status().code(), absl::StatusCode::kInvalidArgument);
+  Batch renamed;
+  for (const char* name : {"a", "c"}) ASSERT_TRUE(renamed.Add(name, *batch.Get("b")).ok());
+  const absl::Status names = Batch::Concat(std::vector<Batch>{batch, renamed}).status();
+  EXPECT_EQ(names.code(), absl::StatusCode::kInvalidArgument) << names;
   EXPECT_FALSE(Batch::Concat({}).ok());
 }
 
