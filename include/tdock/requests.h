@@ -159,7 +159,7 @@ struct ConsumerStatus {
   int64_t committed_step = kNoStep;
   // Rows, or groups for a consumer of groups, that a Take could have now.
   int64_t takeable = 0;
-  // Since it was registered: rows that became done, and rows whose lease expired.
+  // Since it was registered: rows that it completed, dropped ones not counted, and rows whose lease expired.
   int64_t completed = 0;
   int64_t expired = 0;
 };

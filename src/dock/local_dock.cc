@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "arena/warm_memory.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "dock/name.h"
 #include "dock/partition.h"
 
@@ -190,7 +191,7 @@ class LocalDock final : public Dock {
 
   absl::Status NoPartition(absl::string_view name) const TDOCK_REQUIRES(mu_) {
     const std::vector<std::string> names = Names();
-    return absl::NotFoundError(absl::StrCat("there is no partition '", name, "'; there are ",
+    return absl::NotFoundError(absl::StrCat("there is no partition '", EscapeForMessage(name), "'; there are ",
                                             names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
 

@@ -55,7 +55,7 @@ struct Page {
   std::array<uint64_t, kRows / 64> dropped{};
   // By column; null until a cell of this page is put.
   absl::InlinedVector<std::unique_ptr<CellRef[]>, 16> cells;
-  // By consumer, never null.
+  // By consumer; null for one that was dropped.
   absl::InlinedVector<std::unique_ptr<ConsumerStates>, 8> consumers;
   // Null until a row of this page has a group; then null for rows without.
   std::unique_ptr<Group*[]> groups;

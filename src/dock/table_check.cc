@@ -40,8 +40,8 @@ absl::StatusOr<uint32_t> Table::FindConsumer(absl::string_view name) const {
   if (it != consumer_by_name_.end()) return it->second;
   std::vector<std::string> names;
   for (uint32_t index : registered_) names.push_back(consumers_[index]->options().name);
-  return absl::NotFoundError(
-      absl::StrCat("partition '", options_.name, "' has no consumer '", name, "'; it has ", Quoted(names)));
+  return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no consumer '", EscapeForMessage(name),
+                                          "'; it has ", Quoted(names)));
 }
 
 absl::StatusOr<uint32_t> Table::FindColumn(absl::string_view name, uint32_t guess) const {
@@ -49,8 +49,8 @@ absl::StatusOr<uint32_t> Table::FindColumn(absl::string_view name, uint32_t gues
   if (found != Schema::kNone) return found;
   std::vector<std::string> names;
   for (const Schema::Column& column : schema_) names.push_back(column.spec.name);
-  return absl::NotFoundError(
-      absl::StrCat("partition '", options_.name, "' has no column '", name, "'; it has ", Quoted(names)));
+  return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no column '", EscapeForMessage(name),
+                                          "'; it has ", Quoted(names)));
 }
 
 // ---- Consumers.
