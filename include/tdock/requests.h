@@ -69,6 +69,9 @@ struct TakeRequest {
   int64_t max = 1;
   // Below the consumer's `ranks`.
   int32_t rank = 0;
+  // Exactly these rows, in this order, whatever the sampler: for consumers of rows. Then min and max are not looked at,
+  // and there is no wait: FailedPrecondition if one is not ready.
+  std::vector<RowId> rows = {};
   // In the past: answer at once.
   absl::Time deadline = absl::InfinitePast();
   // Ends the wait with Cancelled.
@@ -117,6 +120,10 @@ struct ListRequest {
   std::string partition = {};
   // Only rows that have all of these.
   Tags tags = {};
+  // Only rows that are ready for this consumer, unless it is empty.
+  std::string ready_for = {};
+  // Only rows with these columns ready.
+  std::vector<std::string> having = {};
   // Only this row and later ones.
   RowId from = 0;
   int64_t limit = 1000;

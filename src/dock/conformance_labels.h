@@ -38,6 +38,27 @@ TEST_P(DockConformance, FindsManyKeysAtOnce) {
   EXPECT_TRUE(dock_->FindRows(kPartition, {})->empty());
 }
 
+TEST_P(DockConformance, ListsWhatAConsumerCouldTakeWithColumnsItDoesNotRead) {
+  Create({});
+  Register({.name = "x", .reads = {"a"}});
+  const std::vector<RowId> rows = PutFloats({{"a", {1, 2, 3, 4}}});
+  ASSERT_EQ(Fill({rows[0], rows[2]}, {{"b", {1, 3}}}), absl::OkStatus());
+  Take("x", 1);
+  const auto list = [&](std::string ready_for, std::vector<std::string> having) {
+    const absl::StatusOr<ListResult> listed =
+        dock_->List({.partition = kPartition, .ready_for = std::move(ready_for), .having = std::move(having)});
+    EXPECT_EQ(listed.status(), absl::OkStatus());
+    std::vector<RowId> ids;
+    for (const ListedRow& row : listed->rows) ids.push_back(row.row);
+    return ids;
+  };
+  EXPECT_EQ(list("x", {}), (std::vector<RowId>{rows[1], rows[2], rows[3]}));
+  EXPECT_EQ(list("", {"a", "b"}), (std::vector<RowId>{rows[0], rows[2]}));
+  EXPECT_EQ(list("x", {"b"}), std::vector<RowId>{rows[2]});
+  EXPECT_THAT(dock_->List({.partition = kPartition, .ready_for = "y"}).status(), Fails(Code::kNotFound, {"'y'"}));
+  EXPECT_THAT(dock_->List({.partition = kPartition, .having = {"d"}}).status(), Fails(Code::kNotFound, {"'d'"}));
+}
+
 TEST_P(DockConformance, AKeyNamesOneRow) {
   Create({.retain_for = {"x"}});
   Register({.name = "x", .reads = {"a"}});

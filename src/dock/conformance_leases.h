@@ -5,6 +5,29 @@
 
 namespace tdock {
 
+TEST_P(DockConformance, ATakeCanNameItsRows) {
+  Create({});
+  Register({.name = "x", .reads = {"a"}, .sampler = Sampler::kUniform});
+  Register({.name = "groups", .reads = {"a"}, .unit = Unit::kGroup});
+  const std::vector<RowId> rows = PutFloats({{"a", {0, 1, 2, 3}}});
+  const RowId bare = PutFloats({{"b", {4}}})[0];
+  const auto take = [&](std::vector<RowId> wanted, const char* consumer = "x") {
+    return dock_->Take({.partition = kPartition, .consumer = consumer, .rows = std::move(wanted)});
+  };
+  const absl::StatusOr<Taken> taken = take({rows[3], rows[1]});
+  ASSERT_EQ(taken.status(), absl::OkStatus());
+  EXPECT_EQ(Ids(*taken), (std::vector<RowId>{rows[3], rows[1]}));
+  EXPECT_EQ(taken->rows.Get<float>(0, "a")->front(), 3);
+  EXPECT_THAT(take({rows[0], rows[1]}).status(), Fails(Code::kFailedPrecondition, {"row 1", "'x'", "is leased"}));
+  EXPECT_THAT(take({bare}).status(), Fails(Code::kFailedPrecondition, {"row 4", "waits"}));
+  EXPECT_EQ(StatusOf("x").ready, 2) << "a take that fails takes nothing";
+  ASSERT_EQ(Complete(taken->lease), absl::OkStatus());
+  EXPECT_THAT(take({rows[1]}).status(), Fails(Code::kFailedPrecondition, {"is done"}));
+  EXPECT_EQ(take({rows[0], rows[0]}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(take({99}).status().code(), Code::kNotFound);
+  EXPECT_THAT(take({rows[0]}, "groups").status(), Fails(Code::kInvalidArgument, {"'groups'", "whole groups"}));
+}
+
 TEST_P(DockConformance, APutUnderALeaseCompletesExactlyItsRows) {
   Create();
   Register({.name = "x", .reads = {"a"}, .writes = {"b"}});

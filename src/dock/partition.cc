@@ -334,19 +334,30 @@ absl::StatusOr<Partition::Awaited> Partition::AwaitRows(const TakeRequest& reque
   }
 }
 
+absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& request, uint32_t& consumer) {
+  if (!request.rows.empty()) {
+    TDOCK_RETURN_IF_ERROR(Begin());
+    TDOCK_ASSIGN_OR_RETURN(consumer, table_.FindConsumer(request.consumer));
+    TDOCK_RETURN_IF_ERROR(table_.CheckTake(consumer, request));
+    TDOCK_RETURN_IF_ERROR(table_.CheckTakeOfRows(consumer, request));
+    return request.rows;
+  }
+  TDOCK_ASSIGN_OR_RETURN(const Awaited awaited, AwaitRows(request));
+  consumer = awaited.consumer;
+  const auto length_of = [this](CellRef cell) TDOCK_REQUIRES(mu_) {
+    const Block& block = *store_.BlockOf(cell);
+    return static_cast<int64_t>(block.Row(store_.RowOf(cell)).size()) / std::max<int64_t>(block.shape().item_bytes, 1);
+  };
+  return table_.Choose(consumer, request.rank, awaited.least, request.max, *samplers_, length_of);
+}
+
 absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
   // Outlives the lock: it waits for a callback that runs, which waits for the lock.
   const std::stop_callback cancelled(request.cancel, [this] { WakeAll(); });
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_ASSIGN_OR_RETURN(const Awaited awaited, AwaitRows(request));
-  const uint32_t consumer = awaited.consumer;
-  const auto length_of = [this](CellRef cell) TDOCK_REQUIRES(mu_) {
-    const Block& block = *store_.BlockOf(cell);
-    return static_cast<int64_t>(block.Row(store_.RowOf(cell)).size()) / std::max<int64_t>(block.shape().item_bytes, 1);
-  };
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows,
-                         table_.Choose(consumer, request.rank, awaited.least, request.max, *samplers_, length_of));
+  uint32_t consumer = 0;
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, ChooseRows(request, consumer));
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   const std::vector<uint32_t> columns = ColumnsFor(consumer);

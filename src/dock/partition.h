@@ -103,6 +103,8 @@ class Partition {
     int64_t least;
   };
   absl::StatusOr<Awaited> AwaitRows(const TakeRequest& request) TDOCK_REQUIRES(mu_);
+  // What a take hands out, and to whom.
+  absl::StatusOr<std::vector<RowId>> ChooseRows(const TakeRequest& request, uint32_t& consumer) TDOCK_REQUIRES(mu_);
   // The columns that a consumer is handed: those that it waits for, and the others that have a type.
   std::vector<uint32_t> ColumnsFor(uint32_t consumer) const TDOCK_REQUIRES(mu_);
   std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer, std::span<const uint32_t> columns)

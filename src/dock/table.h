@@ -63,6 +63,8 @@ class Table {
   }
 
   absl::Status CheckTake(uint32_t consumer, const TakeRequest& request) const;
+  // The rows that the request names.
+  absl::Status CheckTakeOfRows(uint32_t consumer, const TakeRequest& request) const;
   // The least that a take of at least `min` has to wait for: less than that where less can come. OutOfRange or
   // FailedPrecondition where nothing can.
   absl::StatusOr<int64_t> LeastToTake(uint32_t consumer, int32_t rank, int64_t min) const;

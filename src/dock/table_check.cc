@@ -331,6 +331,14 @@ absl::StatusOr<std::vector<RowId>> Table::FindRows(std::span<const std::string> 
 
 absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
   if (request.limit < 1) return absl::InvalidArgumentError(absl::StrCat("limit is ", request.limit));
+  uint32_t consumer = 0;
+  if (!request.ready_for.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(consumer, FindConsumer(request.ready_for));
+  }
+  std::vector<uint32_t> columns;
+  for (const std::string& name : request.having) {
+    TDOCK_ASSIGN_OR_RETURN(columns.emplace_back(), FindColumn(name, 0));
+  }
   ListResult result;
   int64_t looked_at = 0;
   pages_.ForEachRow(request.from, [&](const Place& place) {
@@ -340,6 +348,8 @@ absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
     }
     ++looked_at;
     if (!labels_.Match(place.row(), request.tags)) return true;
+    if (!request.ready_for.empty() && place.state(consumer) != kReady) return true;
+    if (std::any_of(columns.begin(), columns.end(), [&](uint32_t c) { return place.cell(c).empty(); })) return true;
     const Labels::Label& label = labels_.Of(place.row());
     result.rows.push_back({place.row(), place.group_id(), label.key, label.tags == nullptr ? Tags() : *label.tags});
     return true;

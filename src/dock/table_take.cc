@@ -53,6 +53,20 @@ class BalancedSampler final : public OwnSampler {
   }
 };
 
+const char* StateText(RowState state) {
+  switch (state) {
+    case kLeased:
+      return "is leased";
+    case kQuarantined:
+      return "is quarantined";
+    case kDone:
+    case kUncommitted:
+      return "is done";
+    default:
+      return "waits for columns";
+  }
+}
+
 absl::Status CheckChoice(const std::vector<size_t>& chosen, size_t candidates, int64_t min, int64_t max) {
   const int64_t count = static_cast<int64_t>(chosen.size());
   if (count < min || count > max) {
@@ -72,7 +86,7 @@ absl::Status CheckChoice(const std::vector<size_t>& chosen, size_t candidates, i
 }  // namespace
 
 absl::Status Table::CheckTake(uint32_t index, const TakeRequest& request) const {
-  if (request.min < 1 || request.max < request.min) {
+  if (request.rows.empty() && (request.min < 1 || request.max < request.min)) {
     return absl::InvalidArgumentError(
         absl::StrCat("min is ", request.min, " and max is ", request.max, "; 1 ≤ min ≤ max is needed"));
   }
@@ -80,6 +94,27 @@ absl::Status Table::CheckTake(uint32_t index, const TakeRequest& request) const 
   if (request.rank >= 0 && request.rank < options.ranks) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("consumer '", options.name, "' has ", options.ranks, " ranks; given rank ", request.rank));
+}
+
+absl::Status Table::CheckTakeOfRows(uint32_t index, const TakeRequest& request) const {
+  const Consumer& consumer = *consumers_[index];
+  const std::string& name = consumer.options().name;
+  if (consumer.by_group()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("consumer '", name, "' takes whole groups: it cannot be handed rows by their ids"));
+  }
+  TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
+  for (RowId row : request.rows) {
+    const Place place = pages_.At(row);
+    const RowState state = place.state(index);
+    if (state == kReady &&
+        place.row() % static_cast<RowId>(consumer.options().ranks) == static_cast<RowId>(request.rank)) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat("row ", row, " is not ready for consumer '", name, "': it ",
+                                                      state == kReady ? "is another rank's" : StateText(state)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int32_t rank, int64_t min) const {
