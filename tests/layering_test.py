@@ -16,6 +16,8 @@ PUBLIC = {  # header of include/tdock -> its module
     "buffer.h": "tensor",
     "column.h": "tensor",
     "dtype.h": "tensor",
+    "meta.h": "tensor",
+    "meta_batch.h": "tensor",
     "dock.h": "dock",
     "local_dock.h": "dock",
     "options.h": "dock",

@@ -1,0 +1,148 @@
+// Columns of the same samples together with what is known about them as a whole, and the algebra of such batches.
+// docs/batch.md shows each operation by an example.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tdock/batch.h"
+#include "tdock/column.h"
+#include "tdock/meta.h"
+
+namespace tdock {
+
+enum class RepeatOrder {
+  kInterleaved,  // AABB: the copies of a row follow one another
+  kTiled,        // ABAB: the copies of the batch follow one another
+};
+
+// An immutable value: operations return other batches, which share the columns' memory unless they change the order or
+// the number of rows. Thread-safe. Operations on rows keep the meta as it is. Errors name the column, the key or the
+// row: NotFound for a column that is not there, OutOfRange for a row, AlreadyExists for a name that would be there
+// twice, and InvalidArgument for the rest.
+class MetaBatch {
+ public:
+  MetaBatch() = default;
+  explicit MetaBatch(Batch columns, Meta meta = {}) : columns_(std::move(columns)), meta_(std::move(meta)) {}
+
+  const Batch& columns() const { return columns_; }
+  const Meta& meta() const { return meta_; }
+  // 0 without columns.
+  int64_t rows() const { return columns_.rows(); }
+
+  // The named columns, in the given order.
+  absl::StatusOr<MetaBatch> Select(const std::vector<std::string>& names) const;
+
+  struct Popped;
+  // The named columns, in the given order, and what is left without them; both with the meta.
+  absl::StatusOr<Popped> Pop(const std::vector<std::string>& names) const;
+
+  // Each first name becomes the second, all at once: two columns may swap theirs.
+  absl::StatusOr<MetaBatch> Rename(const std::vector<std::pair<std::string, std::string>>& names) const;
+
+  // Rows [begin, begin + count).
+  absl::StatusOr<MetaBatch> Slice(int64_t begin, int64_t count) const;
+  // The given rows in the given order, repeats allowed.
+  absl::StatusOr<MetaBatch> SelectRows(const std::vector<int64_t>& rows) const;
+  // The rows where `mask`, dense bool[rows], is true.
+  absl::StatusOr<MetaBatch> SelectWhere(const Column& mask) const;
+  // The row that was at permutation[i] comes to i. Every row must occur once.
+  absl::StatusOr<MetaBatch> Reorder(const std::vector<int64_t>& permutation) const;
+  // Every row `times` times; none if 0.
+  absl::StatusOr<MetaBatch> Repeat(int64_t times, RepeatOrder order) const;
+
+  // The columns and the meta of both. What both have must be equal, columns byte by byte.
+  absl::StatusOr<MetaBatch> Union(const MetaBatch& other) const;
+
+  // All rows of one batch after another; the columns in the order of the first. The values of the meta keys `metrics`
+  // become lists (ConcatMeta); other meta must be the same in all. InvalidArgument if there are no batches.
+  static absl::StatusOr<MetaBatch> Concat(const std::vector<MetaBatch>& batches,
+                                          const std::vector<std::string>& metrics = {"metrics"});
+
+  // `count` batches of rows() / `count` rows, which must be a whole number. Concat() undoes it, but for metrics, which
+  // each chunk repeats.
+  absl::StatusOr<std::vector<MetaBatch>> Chunk(int64_t count) const;
+  // Batches of `size` rows; the last may be shorter. One, without rows, if there are none.
+  absl::StatusOr<std::vector<MetaBatch>> Split(int64_t size) const;
+
+  // The same names in the same order, types, values (bytes) and meta.
+  friend bool operator==(const MetaBatch& a, const MetaBatch& b);
+
+ private:
+  Batch columns_;
+  Meta meta_;
+};
+
+struct MetaBatch::Popped {
+  MetaBatch taken;
+  MetaBatch rest;
+};
+
+// A batch that was filled up with copies of its rows, and knows which are real: the first. Immutable, thread-safe.
+//
+//   PaddedBatch padded = *PaddedBatch::ToDivisor(batch, ranks);      // 5 rows for 4 ranks: 0 1 2 3 4 0 1 2
+//   … chunk padded.batch(), compute, concatenate to `result` …
+//   MetaBatch real = *padded.Unpad(result);
+class PaddedBatch {
+ public:
+  // As many rows as the next multiple of `divisor`, by repeating rows from the front, again from the front when they
+  // run out. InvalidArgument if `divisor` is not positive. (pad_dataproto_to_divisor)
+  static absl::StatusOr<PaddedBatch> ToDivisor(const MetaBatch& batch, int64_t divisor);
+
+  const MetaBatch& batch() const { return batch_; }
+  int64_t real_rows() const { return real_rows_; }
+
+  // Dense float32[], a weight for each row of batch(): 1 for a real one, 0 for padding. A loss that multiplies by it,
+  // and divides by its sum, does not see the padding.
+  Column Weights() const;
+
+  // MetaBatch::Chunk; each chunk knows which of its rows are real.
+  absl::StatusOr<std::vector<PaddedBatch>> Chunk(int64_t count) const;
+
+  // The real rows, sharing memory: of batch(), or of what was computed from it, row by row. InvalidArgument if `result`
+  // has another number of rows.
+  MetaBatch Unpad() const;
+  absl::StatusOr<MetaBatch> Unpad(const MetaBatch& result) const;
+
+ private:
+  PaddedBatch(MetaBatch batch, int64_t real_rows) : batch_(std::move(batch)), real_rows_(real_rows) {}
+
+  MetaBatch batch_;
+  int64_t real_rows_;
+};
+
+struct MiniBatchOptions {
+  int64_t size = 1;  // in rows; divides the rows of the batch
+  int64_t epochs = 1;
+  // Each epoch has an order of its own, which depends on the seed and on the number of the epoch, and on nothing else.
+  uint64_t seed = 0;
+  bool shuffle = true;
+};
+
+// A batch in parts of one size, each row once in every epoch. Immutable, thread-safe: a run that stopped after `n`
+// mini-batches goes on with Get(n).
+class MiniBatches {
+ public:
+  // InvalidArgument if the size is not positive or leaves rows over, or if there are negative or too many epochs.
+  static absl::StatusOr<MiniBatches> Of(MetaBatch batch, const MiniBatchOptions& options);
+
+  int64_t per_epoch() const { return per_epoch_; }
+  // Of all epochs.
+  int64_t count() const { return per_epoch_ * options_.epochs; }
+
+  // A copy of the rows of mini-batch `index`, that of epoch `index` / per_epoch(). OutOfRange unless 0 ≤ index <
+  // count().
+  absl::StatusOr<MetaBatch> Get(int64_t index) const;
+
+ private:
+  MiniBatches(MetaBatch batch, const MiniBatchOptions& options);
+
+  MetaBatch batch_;
+  MiniBatchOptions options_;
+  int64_t per_epoch_;
+};
+
+}  // namespace tdock
