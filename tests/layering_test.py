@@ -16,6 +16,7 @@ PUBLIC = {  # header of include/tdock -> its module
     "buffer.h": "tensor",
     "column.h": "tensor",
     "dtype.h": "tensor",
+    "frame.h": "tensor",
     "meta.h": "tensor",
     "meta_batch.h": "tensor",
     "dock.h": "dock",

@@ -1,0 +1,63 @@
+// A batch as bytes: one format for files, sockets and journals. docs/frame.md describes it byte by byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tdock/buffer.h"
+#include "tdock/meta_batch.h"
+
+namespace tdock {
+
+class Env;
+
+// What a frame may ask of its reader. Checked when one is written too, so that what was written can be read.
+struct FrameLimits {
+  int64_t max_rows = int64_t{1} << 32;
+  size_t max_columns = 4096;
+  // Of the name of a column or of a key of the meta.
+  size_t max_name_bytes = 255;
+  // Lists and maps inside one another, the meta itself not counted.
+  int max_meta_depth = 32;
+  // Everything but the columns' bytes. What is read takes up to about ten times that in memory.
+  size_t max_header_bytes = size_t{16} << 20;
+};
+
+//   | header … zeros | block … zeros | block … zeros |      each part ends at a multiple of 64 bytes
+//
+// The blocks share the memory of the batch, but for the offsets of a column that is a slice of another.
+struct EncodedFrame {
+  static constexpr size_t kAlignment = 64;
+
+  // Ends in the zeros before the first block.
+  std::string header;
+  // Zeros up to the next multiple of kAlignment follow each.
+  std::vector<Buffer> blocks;
+
+  // All bytes of the frame in order. They live as long as this object.
+  std::vector<absl::string_view> Pieces() const;
+};
+
+// InvalidArgument, naming the column or the key, if the batch exceeds a limit or a name is not UTF-8 without control
+// characters. The same batch always makes the same bytes.
+absl::StatusOr<EncodedFrame> EncodeFrame(const MetaBatch& batch, const FrameLimits& limits = {});
+
+// The batch of a frame, which shares the memory of `frame`. Whatever the bytes are, nothing is read outside of them,
+// and no more is allocated than the limits allow. A frame with a single bit changed is refused. The memory must begin
+// at a multiple of 8 bytes and stay as it is while the batch lives.
+// InvalidArgument for what is no frame, is of another version, or exceeds a limit; DataLoss for a frame that is cut off
+// or damaged. The message names the byte.
+absl::StatusOr<MetaBatch> DecodeFrame(const Buffer& frame, const FrameLimits& limits = {});
+
+// One frame in a file, which is replaced as a whole or not at all. Errors name the file, and are those of `env` and of
+// the functions above. A loaded batch reads from the file while it lives: replace such a file, but do not write into
+// it.
+absl::Status SaveBatch(Env& env, const std::string& path, const MetaBatch& batch, const FrameLimits& limits = {});
+absl::StatusOr<MetaBatch> LoadBatch(Env& env, const std::string& path, const FrameLimits& limits = {});
+
+}  // namespace tdock
