@@ -8,6 +8,7 @@ tdock_module(config USES base LINKS absl::flat_hash_map absl::flat_hash_set PRIV
 tdock_module(tensor USES base LINKS absl::inlined_vector absl::flat_hash_map)
 tdock_module(arena USES tensor)
 tdock_module(dock USES arena LINKS absl::flat_hash_map absl::flat_hash_set absl::btree)
+tdock_module(mindspeed USES dock LINKS absl::flat_hash_map)
 tdock_module(text USES config LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_module(reward USES text)
 tdock_module(tensor_torch TORCH USES tensor)

@@ -21,6 +21,7 @@ PUBLIC = {  # header of include/tdock -> its module
     "meta_batch.h": "tensor",
     "dock.h": "dock",
     "local_dock.h": "dock",
+    "mindspeed.h": "mindspeed",
     "options.h": "dock",
     "requests.h": "dock",
     "rows.h": "dock",
