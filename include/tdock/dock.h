@@ -87,8 +87,14 @@ class Dock {
   // changes nothing.
   virtual absl::Status Commit(const StepRequest& request) = 0;
   // Ends the consumer's leases, and makes ready again what it completed under later steps: to be called when it goes
-  // back to what it saved after this step. FailedPrecondition if a later step is committed.
+  // back to what it saved after this step. With a weights version, cells that later weights had a part in are sent
+  // back, and this version is the published one. FailedPrecondition if a later step is committed, or if nobody writes a
+  // column that would be sent back.
   virtual absl::Status Rollback(const StepRequest& request) = 0;
+
+  // Says that weights of this version make cells from now on. Versions rise: FailedPrecondition for one that is lower
+  // than the published one (but see Rollback).
+  virtual absl::Status PublishWeights(absl::string_view partition, int64_t version) = 0;
 
   // The rows of these keys, in their order. NotFound names a key that no row has.
   virtual absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition,

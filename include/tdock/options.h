@@ -40,12 +40,20 @@ enum class Unit : uint8_t {
 };
 
 enum class Sampler : uint8_t {
-  kFirstCome = 0,  // in the order of the row ids; a group stands where its first row does
+  kFirstCome = 0,  // those of the highest age first (see Rows::age), of the same age in the order of the row ids; a row
+                   // is as old as the oldest of its group, and a group stands where its first row does
   kUniform = 1,    // uniform without replacement: depends on the seed, the takes before, and what is ready, not on when
                    // it became ready
   kLengthBalanced = 2,  // splits the oldest 8 · max that are ready into sets of equal size and nearly equal length, and
                         // hands out the one that has the oldest
   kOwn = 3,  // by an OwnSampler that the dock was given (sampler.h)
+};
+
+// What becomes of rows that are too old for a consumer.
+enum class Stale : uint8_t {
+  kSendBack =
+      0,      // what the writer of the old cells writes is cleared, and all that was derived from it; it is made anew
+  kDrop = 1,  // they are done for all consumers
 };
 
 struct ConsumerOptions {
@@ -70,6 +78,11 @@ struct ConsumerOptions {
   absl::Duration lease_duration = absl::Minutes(10);
   // A row whose lease has expired so often is quarantined: it is not handed out any more until it is requeued.
   int32_t max_deliveries = 5;
+  // By how many versions of the weights what it reads may be older than the published one. A row's version is the
+  // smallest among the cells that it is handed; cells without a version have no age. Judged when rows are taken: those
+  // that are too old are not handed out, but sent back or dropped: whole groups for a consumer of groups.
+  int64_t max_version_lag = INT64_MAX;
+  Stale stale = Stale::kSendBack;
   // What it is handed is done at once, without a lease: a row that it loses is lost.
   bool at_most_once = false;
   // What it completes, under the number of a step, is done for good only when that step is committed; until then it can

@@ -44,9 +44,13 @@ struct PutRequest {
   // For each row, or one for all of them. Rows that are there keep their other tags; for these the batch may be empty.
   std::vector<Tags> tags = {};
   // The cells are not complete: only consumers that write the column are handed them, where they have it in
-  // reads_optional, and nobody else's rows become ready. They are replaced without `overwrite`. Under a lease, the rows
-  // are given back instead of completed. For rows that are there.
+  // reads_optional, and nobody else's rows become ready. They are replaced without `overwrite`, and what replaces them
+  // goes on from them: see Rows::Pieces. Under a lease, the rows are given back instead of completed, one age older.
+  // For rows that are there.
   bool partial = false;
+  // The epoch of each row when it was handed out, for results that come without a lease: FailedPrecondition if one was
+  // sent back since. Empty: not looked at.
+  std::vector<uint32_t> epochs = {};
   // Replaces cells that are ready. Views of the old ones live on, and what is done stays done.
   bool overwrite = false;
   // The version of the weights that made these cells.
@@ -114,6 +118,8 @@ struct StepRequest {
   std::string partition = {};
   std::string consumer = {};
   int64_t step = 0;
+  // For Rollback: the version of the weights that it goes back to. None: cells and the published version stay.
+  int64_t weights_version = kNoWeightsVersion;
 };
 
 struct ListRequest {
@@ -134,6 +140,8 @@ struct ListedRow {
   GroupId group = kNoGroup;
   std::string key = {};
   Tags tags = {};
+  int32_t age = 0;
+  uint32_t epoch = 0;
 };
 
 struct ListResult {
@@ -169,6 +177,13 @@ struct ConsumerStatus {
   // Since it was registered: rows that it completed, dropped ones not counted, and rows whose lease expired.
   int64_t completed = 0;
   int64_t expired = 0;
+  // Rows that it gave back with partial cells.
+  int64_t unfinished = 0;
+  // Rows that were too old for it, by what became of them; and rows that it had taken and has to take again, because
+  // what it read was sent back.
+  int64_t sent_back = 0;
+  int64_t stale_dropped = 0;
+  int64_t reset = 0;
 };
 
 struct ColumnStatus {
@@ -186,6 +201,8 @@ struct NamedConsumerStatus {
 
 struct PartitionStatus {
   bool sealed = false;
+  // The published one.
+  int64_t weights_version = kNoWeightsVersion;
   int64_t rows = 0;
   int64_t groups = 0;
   // Groups of which not all rows are there.

@@ -38,10 +38,19 @@ struct ColumnSpec {
   friend bool operator==(const ColumnSpec&, const ColumnSpec&) = default;
 };
 
+// The part of a cell up to item `end` (a step along the first dimension, or a byte), from where the part before ends.
+struct Piece {
+  int64_t end = 0;
+  int64_t weights_version = kNoWeightsVersion;
+
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
 // One column of one row.
 struct Cell {
   // Where there is no such cell, as can be for a column that is optional, they begin at null.
   std::span<const std::byte> bytes = {};
+  // Of a response that was made in several pieces, the smallest.
   int64_t weights_version = kNoWeightsVersion;
   // It was put as not complete.
   bool partial = false;
@@ -58,6 +67,11 @@ struct RowsData {
   std::vector<std::shared_ptr<const Tags>> tags = {};
   std::shared_ptr<const std::vector<ColumnSpec>> columns = {};
   std::vector<Cell> cells = {};  // column after column
+  // Of each row. Empty where all are 0.
+  std::vector<int32_t> ages = {};
+  std::vector<uint32_t> epochs = {};
+  // Of those cells that were made in several pieces; by the position in `cells`.
+  std::map<size_t, std::vector<Piece>> pieces = {};
   std::vector<std::shared_ptr<const void>> pins = {};
   // Where copies of the rows go; null: the heap.
   std::shared_ptr<Memory> memory = {};
@@ -83,6 +97,10 @@ class Rows {
     static const Tags kNone;
     return data_->tags.empty() || data_->tags[row] == nullptr ? kNone : *data_->tags[row];
   }
+  // How often the row was given back unfinished, or sent back.
+  int32_t age(size_t row) const { return data_->ages.empty() ? 0 : data_->ages[row]; }
+  // How often the row was sent back: results that were made from what it was before are refused.
+  uint32_t epoch(size_t row) const { return data_->epochs.empty() ? 0 : data_->epochs[row]; }
 
   std::span<const ColumnSpec> columns() const { return *data_->columns; }
   // The position of a column. NotFound, naming those that there are.
@@ -103,8 +121,11 @@ class Rows {
   }
   // A cell of a bytes column. Errors as for Get.
   absl::StatusOr<absl::string_view> Text(size_t row, absl::string_view column) const;
-  // The weights version that made a cell. Errors as for Get.
+  // The weights version that made a cell; of one that was made in several pieces, the smallest. Errors as for Get.
   absl::StatusOr<int64_t> WeightsVersion(size_t row, absl::string_view column) const;
+  // Which versions made which part of a cell: several where it was put as partial first, and by other weights later.
+  // Errors as for Get.
+  absl::StatusOr<std::vector<Piece>> Pieces(size_t row, absl::string_view column) const;
 
   // A contiguous copy of one column, or of all: in `memory`, or else where the dock keeps memory warm. NotFound if a
   // cell is not there; a batch goes without the optional columns that not every row has.

@@ -18,6 +18,8 @@ struct Candidate {
   int64_t length = 0;
   // How often it was handed out and came back because a lease expired; of a group, the highest.
   int32_t redeliveries = 0;
+  // See Rows::age; of a group, the highest.
+  int32_t age = 0;
 };
 
 // A rule of one's own. The dock calls it under its lock: it must neither block nor call the dock. One that throws or
@@ -26,10 +28,10 @@ class OwnSampler {
  public:
   virtual ~OwnSampler() = default;
 
-  // How many candidates, the oldest ones, a take of at most `max` needs to see; at least `max`.
+  // How many candidates, the first that kFirstCome would choose, a take of at most `max` needs to see; at least `max`.
   virtual int64_t Window(int64_t max) const = 0;
 
-  // Positions in `candidates`, which are in the order of their rows: at least `min` of them and at most `max`, none
+  // Positions in `candidates`, which are in the order of kFirstCome: at least `min` of them and at most `max`, none
   // twice. They are handed out in this order. `seed` comes from the consumer's and differs from take to take; the same
   // calls in the same order are given the same seeds.
   virtual std::vector<size_t> Choose(std::span<const Candidate> candidates, int64_t min, int64_t max,

@@ -33,16 +33,16 @@ int64_t Consumer::takeable() const {
   return units;
 }
 
-void Consumer::Restand(RowId first, int64_t count, Standing from, Standing to) {
+void Consumer::Restand(RowId first, int64_t count, Standing from, Standing to, int32_t age) {
   if (from == to) return;
   if (shares_.size() == 1) {
-    Restand(shares_[0], first, count, from, to);
+    Restand(shares_[0], first, count, from, to, age);
     return;
   }
-  for (RowId row = first; row < first + static_cast<RowId>(count); ++row) Restand(ShareOf(row), row, 1, from, to);
+  for (RowId row = first; row < first + static_cast<RowId>(count); ++row) Restand(ShareOf(row), row, 1, from, to, age);
 }
 
-void Consumer::Restand(Share& share, RowId first, int64_t count, Standing from, Standing to) {
+void Consumer::Restand(Share& share, RowId first, int64_t count, Standing from, Standing to, int32_t age) {
   if (from == to) return;
   const RowId end = first + static_cast<RowId>(count);
   const auto tally = [&](Standing standing, int64_t change) {
@@ -51,8 +51,8 @@ void Consumer::Restand(Share& share, RowId first, int64_t count, Standing from, 
   };
   tally(from, -count);
   tally(to, count);
-  if (from == Standing::kTakeable) share.takeable.Erase(first, end);
-  if (to == Standing::kTakeable) share.takeable.Insert(first, end);
+  if (from == Standing::kTakeable) share.takeable.Erase(first, end, age);
+  if (to == Standing::kTakeable) share.takeable.Insert(first, end, age);
   if (from == Standing::kStuck) stuck_.Erase(first, end);
   if (to == Standing::kStuck) stuck_.Insert(first, end);
 }

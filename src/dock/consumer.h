@@ -10,6 +10,7 @@
 #include "dock/group.h"
 #include "dock/id_set.h"
 #include "dock/page.h"
+#include "dock/takeable.h"
 #include "tdock/dock.h"
 
 namespace tdock {
@@ -58,7 +59,7 @@ class Consumer {
   // The units of one rank.
   struct Share {
     // The row ids, or the leaders of groups, that can be taken.
-    IdSet takeable;
+    Takeable takeable;
     // Units that can be taken some day, those that can be now included; and those that are not finished.
     int64_t coming = 0;
     int64_t open = 0;
@@ -86,13 +87,13 @@ class Consumer {
   void LeaveState(RowState state, RowId first, int64_t count);
 
   // The rows of [first, first + count), each of which is a unit, changed.
-  void Restand(RowId first, int64_t count, Standing from, Standing to);
+  void Restand(RowId first, int64_t count, Standing from, Standing to, int32_t age = 0);
   // Around every change of a group or of its counts.
   void Leave(const Group& group) {
-    Restand(ShareOf(group.ordinal), group.leader, 1, StandingOf(group), Standing::kAbsent);
+    Restand(ShareOf(group.ordinal), group.leader, 1, StandingOf(group), Standing::kAbsent, group.age);
   }
   void Enter(const Group& group) {
-    Restand(ShareOf(group.ordinal), group.leader, 1, Standing::kAbsent, StandingOf(group));
+    Restand(ShareOf(group.ordinal), group.leader, 1, Standing::kAbsent, StandingOf(group), group.age);
   }
   void CountTake(int32_t rank) { ++shares_[static_cast<size_t>(rank)].takes; }
   void CountInGroup(Group& group, RowState state, int32_t count) const;
@@ -101,18 +102,26 @@ class Consumer {
   // Since it was registered.
   int64_t completed = 0;
   int64_t expired = 0;
+  int64_t unfinished = 0;
+  int64_t sent_back = 0;
+  int64_t stale_dropped = 0;
+  int64_t reset = 0;
   absl::btree_set<LeaseId> leases;
   // Of a checkpointed consumer: the last step that it committed, and what it has done since. Some of these rows may be
-  // gone.
+  // gone, or sent back since: then they are of another epoch.
+  struct Uncommitted {
+    RowId row;
+    uint32_t epoch;
+  };
   int64_t committed_step = kNoStep;
-  absl::btree_map<int64_t, std::vector<RowId>> uncommitted_rows;
+  absl::btree_map<int64_t, std::vector<Uncommitted>> uncommitted_rows;
   // Of the rows whose lease expired, how often.
   absl::flat_hash_map<RowId, int32_t> redeliveries;
 
  private:
   Standing StandingOf(const Group& group) const;
   Share& ShareOf(uint64_t ordinal) { return shares_[ordinal % shares_.size()]; }
-  void Restand(Share& share, RowId first, int64_t count, Standing from, Standing to);
+  void Restand(Share& share, RowId first, int64_t count, Standing from, Standing to, int32_t age);
 
   const ConsumerOptions options_;
   const std::vector<uint32_t> reads_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -44,7 +45,12 @@ struct RowsPut {
   // Of the new rows, or none; and of all rows, none or one for all or one for each.
   std::span<const std::string> keys = {};
   std::span<const std::shared_ptr<const Tags>> tags = {};
-  // The cells are not ready yet; and the lease that gives the rows back, unless there is none.
+  // The version that made the cells.
+  int64_t weights_version = kNoWeightsVersion;
+  // How many items each cell has, column after column; where cells are partial, or may replace some that are.
+  std::span<const int64_t> lengths = {};
+  // The cells are not ready yet; and the lease that gives the rows
+  // back, unless there is none.
   bool partial = false;
   LeaseId returns = kNoLease;
   // Completes the rows for the consumer of this lease, unless there is none.
@@ -99,6 +105,22 @@ struct StepsRolledBack {
 
 struct RowsDropped {
   std::span<const RowId> rows = {};
+  // The consumer for which they were too old, if that is why.
+  std::optional<uint32_t> stale_for = {};
+};
+
+struct WeightsPublished {
+  int64_t version;
+};
+
+// The cells of these columns are emptied, and these consumers, who write or read them, have all of the rows before them
+// again.
+struct RowsSentBack {
+  std::span<const RowId> rows = {};
+  std::span<const uint32_t> columns = {};
+  std::span<const uint32_t> consumers = {};
+  // The consumer for which they were too old, if that is why.
+  std::optional<uint32_t> stale_for = {};
 };
 
 struct RowsCleared {
@@ -113,6 +135,6 @@ struct SealChanged {
 
 using Event = std::variant<ColumnAdded, ConsumerRegistered, ConsumerDropped, StepCommitted, StepsRolledBack, RowsPut,
                            RowsTaken, RowsCompleted, RowsReturned, LeaseExpired, LeaseRenewed, RowsRequeued,
-                           RowsDropped, RowsCleared, SealChanged>;
+                           RowsDropped, RowsSentBack, WeightsPublished, RowsCleared, SealChanged>;
 
 }  // namespace tdock

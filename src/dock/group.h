@@ -21,6 +21,8 @@ struct Group {
   int64_t arrived = 0;
   // The id of its first row: where it stands among others. That row itself may be gone.
   RowId leader = 0;
+  // The highest that a row of it had.
+  int32_t age = 0;
   // How many groups were begun before it.
   uint64_t ordinal = 0;
   // The rows that are there, ascending.

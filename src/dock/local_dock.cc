@@ -145,6 +145,10 @@ class LocalDock final : public Dock {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
     return found->Rollback(request);
   }
+  absl::Status PublishWeights(absl::string_view partition, int64_t version) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->PublishWeights(version);
+  }
   absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition, std::span<const std::string> keys) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->FindRows(keys);

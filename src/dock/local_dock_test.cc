@@ -8,6 +8,7 @@
 #include "dock/conformance_labels.h"
 #include "dock/conformance_leases.h"
 #include "dock/conformance_life.h"
+#include "dock/conformance_versions.h"
 
 namespace tdock {
 namespace {
@@ -73,8 +74,9 @@ TEST(LocalDock, LargeCellsAndCopiesOfThemUseTheSameMemoryAgain) {
   EXPECT_THAT(std::set({cells[1], copies[1]}), testing::Eq(std::set({cells[0], copies[0]})));
 }
 
-INSTANTIATE_TEST_SUITE_P(Local, DockConformance,
-                         testing::Values([](Clock& clock) { return MakeLocalDock({.clock = &clock}); }));
+const auto kLocal = testing::Values([](Clock& clock) { return MakeLocalDock({.clock = &clock}); });
+INSTANTIATE_TEST_SUITE_P(Local, DockConformance, kLocal);
+INSTANTIATE_TEST_SUITE_P(Local, DockVersions, kLocal);
 
 // Takes from the end of what it sees, and does as it is told otherwise.
 class FromTheEnd final : public OwnSampler {

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "dock/slow_columns.h"
 #include "dock/slow_dock.h"
 #include "tdock/local_dock.h"
 
@@ -12,26 +13,6 @@ namespace {
 
 constexpr const char* kPartition = "p";
 const std::vector<std::string> kColumns = {"dense", "ragged", "text", "wide"};
-
-// Columns of each kind, made from numbers so that a cell can be checked against its number.
-Column Encode(const std::string& name, const std::vector<int64_t>& numbers) {
-  if (name == "dense") return *Column::FromValues<int64_t>(numbers);
-  if (name == "ragged") {
-    std::vector<std::vector<int64_t>> rows;
-    for (int64_t n : numbers) rows.emplace_back(static_cast<size_t>(n % 5), n);
-    return Column::FromRows(rows);
-  }
-  if (name == "text") {
-    std::vector<std::string> rows;
-    for (int64_t n : numbers) rows.push_back(std::string(static_cast<size_t>(n % 3), 'x') + std::to_string(n));
-    return Column::FromStrings(rows);
-  }
-  std::vector<int64_t> values;  // 800 bytes a row, so that blocks fill up
-  for (int64_t n : numbers) values.insert(values.end(), 100, n);
-  return *Column::FromValues<int64_t>(values, {100});
-}
-
-ColumnType TypeOf(const std::string& name) { return Encode(name, {1}).type(); }
 
 class Driver {
  public:
@@ -47,7 +28,7 @@ class Driver {
 
   void Step() {
     twin_->Expire(clock_.Now());
-    switch (rng_.Below(20)) {
+    switch (rng_.Below(21)) {
       case 0:
       case 1:
       case 2:
@@ -81,6 +62,9 @@ class Driver {
       case 18:
         if (OneIn(10)) DropConsumer();
         return;
+      case 19:
+        if (OneIn(4)) Publish();
+        return;
       default:
         clock_.Advance(absl::Seconds(static_cast<int64_t>(rng_.Below(4))));
         twin_->Expire(clock_.Now());
@@ -91,6 +75,7 @@ class Driver {
     const PartitionStatus status = *dock_->GetStatus(kPartition);
     ASSERT_EQ(status.rows, static_cast<int64_t>(twin_->AllRows().size()));
     ASSERT_EQ(status.sealed, twin_->sealed());
+    ASSERT_EQ(status.weights_version, twin_->published());
     ASSERT_EQ(status.groups, static_cast<int64_t>(twin_->groups()));
     ASSERT_EQ(status.incomplete_groups, twin_->IncompleteGroups());
     for (const ColumnStatus& column : status.columns) ASSERT_EQ(column.ready_cells, twin_->ReadyCells(column.name));
@@ -106,6 +91,10 @@ class Driver {
       ASSERT_EQ(real.takeable, expected.takeable) << name;
       ASSERT_EQ(real.completed, expected.completed) << name;
       ASSERT_EQ(real.expired, expected.expired) << name;
+      ASSERT_EQ(real.unfinished, expected.unfinished) << name;
+      ASSERT_EQ(real.sent_back, expected.sent_back) << name;
+      ASSERT_EQ(real.stale_dropped, expected.stale_dropped) << name;
+      ASSERT_EQ(real.reset, expected.reset) << name;
     }
     if (rng_.Below(20) == 0) CompareCells();
     if (rng_.Below(20) == 0) CompareLabels();
@@ -124,6 +113,8 @@ class Driver {
         ASSERT_EQ(row.key, twin_->KeyOf(row.row));
         ASSERT_EQ(row.tags, twin_->TagsOf(row.row));
         ASSERT_EQ(row.group, twin_->GroupOf(row.row));
+        ASSERT_EQ(row.age, twin_->AgeOf(row.row));
+        ASSERT_EQ(row.epoch, twin_->EpochOf(row.row));
       }
       from = page->next;
     }
@@ -157,6 +148,16 @@ class Driver {
   // One in `n`.
   bool OneIn(uint64_t n) { return rng_.Below(n) == 0; }
 
+  // Around what is published soon.
+  int64_t AnyVersion() {
+    const int64_t version = next_number_ / 400 - static_cast<int64_t>(rng_.Below(3));
+    return OneIn(3) || version < 0 ? kNoWeightsVersion : version;
+  }
+  uint32_t EpochOf(RowId row) {
+    const std::vector<RowId> all = twin_->AllRows();
+    return std::binary_search(all.begin(), all.end(), row) ? twin_->EpochOf(row) : 0;
+  }
+
   std::string AnyKey() { return "k" + std::to_string(rng_.Below(40)); }
   Tags AnyTags() {
     Tags tags;
@@ -177,9 +178,18 @@ class Driver {
     }
     // Without a batch, the rows that are named say how many there are.
     if (put.columns.empty() && !put.request.rows.empty()) put.count = static_cast<int64_t>(put.request.rows.size());
+    if (OneIn(8) && !put.request.rows.empty()) {
+      for (RowId row : put.request.rows) put.request.epochs.push_back(OneIn(10) ? 1 : EpochOf(row));
+    }
     PutRequest request = put.request;
     request.partition = kPartition;
-    for (const auto& [name, numbers] : put.columns) ASSERT_TRUE(request.batch.Add(name, Encode(name, numbers)).ok());
+    for (const auto& [name, numbers] : put.columns) {
+      const Column column = Encode(name, numbers);
+      for (int64_t row = 0; row < column.rows() && column.type().kind != ColumnKind::kDense; ++row) {
+        put.lengths[name].push_back(column.Length(row));
+      }
+      ASSERT_TRUE(request.batch.Add(name, column).ok());
+    }
     const Refusals refusals = twin_->CheckPut(put);
     const absl::StatusOr<PutResult> result = dock_->Put(request);
     ASSERT_TRUE(Agree(result.status(), refusals));
@@ -200,7 +210,7 @@ class Driver {
     for (int64_t i = 0; i < put.count && options_.group_size == 1; ++i)
       put.request.keys.push_back(OneIn(3) ? AnyKey() : "");
     if (OneIn(3)) put.request.tags = {AnyTags()};
-    put.request.weights_version = static_cast<int64_t>(next_number_ / 500);
+    put.request.weights_version = AnyVersion();
     RunPut(put, kColumns);
   }
 
@@ -218,6 +228,7 @@ class Driver {
     put.request.overwrite = OneIn(4);
     put.request.keep = OneIn(30);
     put.request.partial = OneIn(10);
+    put.request.weights_version = AnyVersion();
     if (OneIn(4)) {
       for (size_t i = 0; i < put.request.rows.size(); ++i) put.request.tags.push_back(AnyTags());
       if (OneIn(20)) put.request.tags.push_back(AnyTags());
@@ -248,10 +259,12 @@ class Driver {
     put.count = static_cast<int64_t>(put.request.rows.size());
     if (put.count == 0) return;
     put.request.keep = OneIn(4);
-    put.request.partial = OneIn(5);
+    put.request.partial = OneIn(3);
+    put.request.weights_version = AnyVersion();
     put.request.overwrite = !put.request.partial && OneIn(2);
     if ((!put.request.keep && !put.request.partial) || OneIn(10)) put.request.step = StepFor(put.request.lease);
-    RunPut(put, OneIn(10) ? kColumns : std::vector<std::string>{"text", "wide"});
+    const std::string name = twin_->ConsumerOf(put.request.lease);
+    RunPut(put, OneIn(10) || name.empty() ? kColumns : twin_->OptionsOf(name).writes);
   }
 
   void FinishLease() {
@@ -293,9 +306,11 @@ class Driver {
     const std::string name = OneIn(10) ? AnyConsumer() : "c4";
     if (!twin_->HasConsumer(name)) return;
     const int64_t step = step_ - static_cast<int64_t>(rng_.Below(10));
-    const absl::Status status = dock_->Rollback({kPartition, name, step});
-    ASSERT_TRUE(Agree(status, twin_->CheckRollback(name, step)));
-    if (status.ok()) twin_->Rollback(name, step);
+    const int64_t version =
+        OneIn(2) ? kNoWeightsVersion : std::max<int64_t>(twin_->published() - static_cast<int64_t>(rng_.Below(3)), -1);
+    const absl::Status status = dock_->Rollback({kPartition, name, step, version});
+    ASSERT_TRUE(Agree(status, twin_->CheckRollback(name, step, version)));
+    if (status.ok()) twin_->Rollback(name, step, version);
   }
 
   void DropConsumer() {
@@ -303,6 +318,13 @@ class Driver {
     const absl::Status status = dock_->DropConsumer(kPartition, name);
     ASSERT_TRUE(Agree(status, twin_->CheckDropConsumer(name)));
     if (status.ok()) twin_->DropConsumer(name);
+  }
+
+  void Publish() {
+    const int64_t version = std::max(twin_->published(), AnyVersion()) + OneIn(2) - OneIn(20);
+    const absl::Status status = dock_->PublishWeights(kPartition, version);
+    ASSERT_TRUE(Agree(status, twin_->CheckPublish(version)));
+    if (status.ok()) twin_->Publish(version);
   }
 
   void Renew() {
@@ -357,8 +379,8 @@ class Driver {
     const int64_t min = static_cast<int64_t>(rng_.Below(4)),
                   max = min + static_cast<int64_t>(rng_.Below(4)) - OneIn(20);
     const int32_t rank = static_cast<int32_t>(rng_.Below(OneIn(20) ? 4 : twin_->OptionsOf(name).ranks)) - OneIn(50);
-    const SlowDock::TakePlan plan = twin_->CheckTake(name, rank, min, max);
-    const std::vector<RowId> takeable = twin_->Takeable(name, rank);
+    const SlowDock::TakePlan plan = PlanTake(name, rank, min, max);
+    const std::vector<RowId> takeable = plan.refusals.empty() ? twin_->Takeable(name, rank) : std::vector<RowId>();
     const absl::StatusOr<Taken> taken =
         dock_->Take({.partition = kPartition, .consumer = name, .min = min, .max = max, .rank = rank});
     ASSERT_TRUE(Agree(taken.status(), plan.refusals));
@@ -387,10 +409,32 @@ class Driver {
       ASSERT_EQ(taken->rows.redeliveries(i), twin_->Redeliveries(name, real[i]));
       ASSERT_EQ(taken->rows.key(i), twin_->KeyOf(real[i]));
       ASSERT_EQ(taken->rows.tags(i), twin_->TagsOf(real[i]));
+      ASSERT_EQ(taken->rows.age(i), twin_->AgeOf(real[i]));
+      ASSERT_EQ(taken->rows.epoch(i), twin_->EpochOf(real[i]));
+      for (size_t column = 0; column < taken->rows.columns().size(); ++column) {
+        CheckCell(taken->rows, i, column, twin_->OptionsOf(name));
+      }
     }
-    CheckCells(taken->rows);
     twin_->Take(name, taken->lease, real, clock_.Now());
     Remember(taken->lease, taken->rows);
+  }
+
+  // What a take comes to when those that are too old are out of its way. Only consumers that take in order have such.
+  SlowDock::TakePlan PlanTake(const std::string& name, int32_t rank, int64_t min, int64_t max) {
+    for (;;) {
+      SlowDock::TakePlan plan = twin_->CheckTake(name, rank, min, max);
+      if (!plan.refusals.empty()) return plan;
+      std::vector<RowId> rows;
+      const std::vector<RowId> takeable = twin_->Takeable(name, rank);
+      for (int64_t i = 0; i < plan.count; ++i) {
+        const std::vector<RowId> unit = twin_->RowsOfUnit(name, takeable[static_cast<size_t>(i)]);
+        rows.insert(rows.end(), unit.begin(), unit.end());
+      }
+      const SlowDock::Judgement stale = twin_->JudgeForTake(name, rows);
+      plan.refusals = stale.refusals;
+      if (stale.empty() || !plan.refusals.empty()) return plan;
+      twin_->PutAside(stale, name);
+    }
   }
 
   void Remember(LeaseId lease, const Rows& view) {
@@ -447,10 +491,21 @@ class Driver {
   }
 
   void Register() {
-    static const std::vector<std::vector<std::string>> reads = {{},       {"dense"}, {"ragged"}, {"dense", "text"},
-                                                                {"wide"}, kColumns};
+    static const std::vector<std::vector<std::string>> reads = {{"text"},          {"dense"}, {"ragged"},
+                                                                {"dense", "text"}, {"wide"},  kColumns};
+    static const std::vector<std::vector<std::string>> writes = {{"wide"}, {"text"},  {"ragged", "text", "wide"},
+                                                                 {},       {"dense"}, {"text", "wide"}};
     const uint64_t i = rng_.Below(6);
-    ConsumerOptions options{.name = "c" + std::to_string(i), .reads = reads[i], .writes = {"text", "wide"}};
+    ConsumerOptions options{.name = "c" + std::to_string(i), .reads = reads[i], .writes = writes[i]};
+    if (i == 2) {
+      options.reads = {"dense"};
+      options.reads_optional = {"ragged", "text"};
+    }
+    if (i == 1) {
+      options.max_version_lag = 2;
+      options.stale = Stale::kDrop;
+    }
+    if (i == 0 || i == 4) options.max_version_lag = 1;
     options.unit = i % 3 == 0 ? Unit::kGroup : Unit::kRow;
     if (i == 2 || i == 3) options.sampler = Sampler::kUniform;
     if (i == 5) {
@@ -466,16 +521,29 @@ class Driver {
     if (!twin_->HasConsumer(options.name)) twin_->Register(options);
   }
 
+  void CheckCell(const Rows& rows, size_t i, size_t column, const ConsumerOptions& options) {
+    const std::string& name = rows.columns()[column].name;
+    const SlowCell* const expected = twin_->CellSeenBy(options, rows.ids()[i], name);
+    ASSERT_EQ(rows.Has(i, column), expected != nullptr) << name;
+    if (expected == nullptr) return;
+    const Cell& cell = rows.cell(i, column);
+    ASSERT_EQ(cell.partial, twin_->Find(rows.ids()[i], name) == nullptr) << name;
+    ASSERT_EQ(cell.weights_version, expected->Oldest()) << name;
+    ASSERT_EQ(*rows.Pieces(i, name), expected->Pieces()) << name;
+    ASSERT_TRUE(std::ranges::equal(cell.bytes, Encode(name, {expected->number}).RowBytes(0))) << name;
+  }
+
   // Every cell of the view holds its number, made by its version.
   void CheckCells(const Rows& rows) {
     const Batch batch = *rows.ToBatch();
     for (const NamedColumn& column : batch.columns()) {
       std::vector<int64_t> numbers;
       for (size_t i = 0; i < rows.size(); ++i) {
-        const SlowDock::CellValue* value = twin_->Find(rows.ids()[i], column.name);
+        const SlowCell* value = twin_->Find(rows.ids()[i], column.name);
         ASSERT_NE(value, nullptr);
         numbers.push_back(value->number);
-        ASSERT_EQ(*rows.WeightsVersion(i, column.name), value->weights_version);
+        ASSERT_EQ(*rows.WeightsVersion(i, column.name), value->Oldest());
+        ASSERT_EQ(*rows.Pieces(i, column.name), value->Pieces());
       }
       ExpectEqual(column.column, Encode(column.name, numbers));
     }
@@ -485,20 +553,6 @@ class Driver {
     const size_t index = static_cast<size_t>(&view - views_.data());
     const Batch now = *view.ToBatch();
     for (const NamedColumn& column : now.columns()) ExpectEqual(column.column, *copies_[index].Find(column.name));
-  }
-
-  static void ExpectEqual(const Column& a, const Column& b) {
-    ASSERT_EQ(a.rows(), b.rows());
-    for (int64_t row = 0; row < a.rows(); ++row) {
-      ASSERT_TRUE(std::ranges::equal(a.RowBytes(row), b.RowBytes(row))) << row;
-    }
-  }
-
-  static testing::AssertionResult Agree(const absl::Status& status, const Refusals& refusals) {
-    if (status.ok() ? refusals.empty() : refusals.contains(status.code())) return testing::AssertionSuccess();
-    auto failure = testing::AssertionFailure() << "the dock says " << status << ", its twin";
-    for (absl::StatusCode code : refusals) failure << " " << code;
-    return failure;
   }
 
   Rng rng_;

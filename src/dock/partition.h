@@ -44,6 +44,7 @@ class Partition {
   absl::Status Requeue(const RequeueRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Commit(const StepRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Rollback(const StepRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status PublishWeights(int64_t version) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<ListResult> List(const ListRequest& request) TDOCK_EXCLUDES(mu_);
   absl::Status Seal() TDOCK_EXCLUDES(mu_);
@@ -105,11 +106,22 @@ class Partition {
   absl::StatusOr<Awaited> AwaitRows(const TakeRequest& request) TDOCK_REQUIRES(mu_);
   // What a take hands out, and to whom.
   absl::StatusOr<std::vector<RowId>> ChooseRows(const TakeRequest& request, uint32_t& consumer) TDOCK_REQUIRES(mu_);
+  // Drops or sends back those of the rows that are too old for the consumer; true if there are none.
+  absl::StatusOr<bool> AreFresh(uint32_t consumer, std::span<const RowId> rows, Aftermath& after) TDOCK_REQUIRES(mu_);
+  absl::StatusOr<Taken> HandOut(uint32_t consumer, std::span<const RowId> rows, int32_t rank, Aftermath& after)
+      TDOCK_REQUIRES(mu_);
+  // Of a cell's block.
+  auto VersionOf() const TDOCK_REQUIRES(mu_) {
+    return [this](CellRef cell) TDOCK_REQUIRES(mu_) { return store_.BlockOf(cell)->shape().weights_version; };
+  }
   // The columns that a consumer is handed: those that it waits for, and the others that have a type.
   std::vector<uint32_t> ColumnsFor(uint32_t consumer) const TDOCK_REQUIRES(mu_);
   std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer, std::span<const uint32_t> columns)
       TDOCK_REQUIRES(mu_);
   void WakeAll() TDOCK_EXCLUDES(mu_);
+  // Labels and histories of the rows.
+  void Describe(std::span<const RowId> rows, RowsData& data) TDOCK_REQUIRES(mu_);
+  void DescribePieces(RowId row, uint32_t column, RowsData& data) TDOCK_REQUIRES(mu_);
   // Partial cells only of the columns that the viewer writes.
   RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns, std::span<const uint32_t> writes)
       TDOCK_REQUIRES(mu_);

@@ -69,6 +69,14 @@ absl::StatusOr<int64_t> Rows::WeightsVersion(size_t row, absl::string_view colum
   return cell(row, index).weights_version;
 }
 
+absl::StatusOr<std::vector<Piece>> Rows::Pieces(size_t row, absl::string_view column) const {
+  TDOCK_ASSIGN_OR_RETURN(const size_t index, FindCell(row, column));
+  if (const auto it = data_->pieces.find(index * size() + row); it != data_->pieces.end()) return it->second;
+  const int64_t item_bytes = std::max<int64_t>(*ItemBytes((*data_->columns)[index].type), 1);
+  const Cell& one = cell(row, index);
+  return std::vector<Piece>{{static_cast<int64_t>(one.bytes.size()) / item_bytes, one.weights_version}};
+}
+
 size_t Rows::FirstWithout(size_t column) const {
   size_t row = 0;
   while (row < size() && Has(row, column)) ++row;

@@ -11,27 +11,23 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "dock/slow_rows.h"
+#include "dock/slow_versions.h"
 #include "tdock/dock.h"
 
 namespace tdock {
 
-// Every reason to refuse a call; none: it succeeds. A dock may report any one of them.
-using Refusals = std::set<absl::StatusCode>;
-
 // Cells hold numbers; what column type they stand for is the driver's business. Not thread-safe.
-class SlowDock {
+class SlowDock : public SlowVersions {
  public:
-  using Code = absl::StatusCode;
-
-  using CellValue = SlowCell;
   struct SlowPut {
     std::map<std::string, std::vector<int64_t>> columns;
+    // Of those that are lists, how many items each cell has.
+    std::map<std::string, std::vector<int64_t>> lengths;
     PutRequest request;  // all but the batch
     int64_t count = 0;
   };
 
-  explicit SlowDock(const PartitionOptions& options) : options_(options), retain_for_(options.retain_for) {}
+  explicit SlowDock(const PartitionOptions& options) : SlowVersions(options) {}
 
   void Register(const ConsumerOptions& options) {
     SlowConsumer& consumer = consumers_[options.name];
@@ -95,6 +91,13 @@ class SlowDock {
       }
     }
     CheckRows(request.rows, refusals);
+    if (!request.epochs.empty() && request.epochs.size() != request.rows.size()) {
+      refusals.insert(Code::kInvalidArgument);
+    }
+    for (size_t i = 0; i < std::min(request.epochs.size(), request.rows.size()); ++i) {
+      const auto it = rows_.find(request.rows[i]);
+      if ((it == rows_.end() ? 0 : it->second.epoch) != request.epochs[i]) refusals.insert(Code::kFailedPrecondition);
+    }
     for (RowId row : request.rows) {
       const auto it = rows_.find(row);
       if (it == rows_.end() || request.overwrite) continue;
@@ -124,10 +127,24 @@ class SlowDock {
       for (const auto& [name, value] : tags) rows_[ids[i]].tags[name] = value;
     }
     for (const auto& [name, values] : put.columns) {
-      if (request.partial) continue;  // nobody but the writer has anything of them
-      for (size_t i = 0; i < ids.size(); ++i) rows_[ids[i]].cells[name] = {values[i], request.weights_version};
+      const auto lengths = put.lengths.find(name);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        SlowRow& row = rows_[ids[i]];
+        SlowCell old;
+        old.is_list = lengths != put.lengths.end();
+        if (const auto it = row.partial_cells.find(name); it != row.partial_cells.end()) old = it->second;
+        row.partial_cells.erase(name);
+        // Nobody but the writer has anything of one that is partial.
+        (request.partial ? row.partial_cells : row.cells)[name] =
+            old.Continued(values[i], old.is_list ? lengths->second[i] : 1, request.weights_version);
+      }
     }
     if (request.lease != kNoLease && !request.keep) {
+      for (RowId row : ids) {
+        if (!request.partial) break;
+        GrowOlder(row);
+        ++consumers_.at(leases_.at(request.lease).consumer).unfinished;
+      }
       request.partial ? Release(request.lease, ids) : Complete(request.lease, ids, request.step);
     }
     return ids;
@@ -163,35 +180,6 @@ class SlowDock {
     return plan;
   }
 
-  // Where the rows or groups that a rank can take stand: their first rows, ascending.
-  std::vector<RowId> Takeable(const std::string& name, int32_t rank) const {
-    const SlowConsumer& consumer = consumers_.at(name);
-    std::vector<RowId> units;
-    for (const auto& [id, row] : rows_) {
-      if (consumer.options.unit == Unit::kRow || row.group == kNoGroup) {
-        if (IsReady(name, id) && IsFor(consumer, rank, id)) units.push_back(id);
-      }
-    }
-    for (const auto& [id, group] : groups_) {
-      if (consumer.options.unit == Unit::kRow) break;
-      const std::vector<RowId> rows = RowsOf(id);
-      const bool ready = std::all_of(rows.begin(), rows.end(), [&](RowId row) { return IsReady(name, row); });
-      if (!IsFor(consumer, rank, group.ordinal)) continue;
-      if (ready && static_cast<int64_t>(rows.size()) == group.size) units.push_back(group.leader);
-    }
-    std::sort(units.begin(), units.end());
-    return units;
-  }
-
-  std::vector<RowId> RowsOfUnit(const std::string& name, RowId unit) const {
-    if (consumers_.at(name).options.unit == Unit::kGroup) {
-      for (const auto& [id, group] : groups_) {
-        if (group.leader == unit) return RowsOf(id);
-      }
-    }
-    return {unit};
-  }
-
   void Take(const std::string& consumer, LeaseId lease, const std::vector<RowId>& rows, absl::Time now) {
     if (consumers_.at(consumer).options.at_most_once) {
       Finish(consumers_.at(consumer), rows, kNoStep);
@@ -206,12 +194,6 @@ class SlowDock {
     CheckLease(lease, rows, refusals);
     CheckRows(rows, refusals);
     return refusals;
-  }
-
-  std::vector<RowId> LeaseRows(LeaseId lease) const {
-    const auto it = leases_.find(lease);
-    if (it == leases_.end()) return {};
-    return {it->second.rows.begin(), it->second.rows.end()};
   }
 
   Refusals CheckComplete(LeaseId lease, const std::vector<RowId>& rows, int64_t step) const {
@@ -234,18 +216,25 @@ class SlowDock {
     std::erase_if(consumer.uncommitted, [&](const auto& row_and_step) { return row_and_step.second <= step; });
     ReleaseRows(AllRows());
   }
-  Refusals CheckRollback(const std::string& name, int64_t step) const {
+  Refusals CheckRollback(const std::string& name, int64_t step, int64_t version) const {
     Refusals refusals = CheckCommit(name, step);
+    if (version < kNoWeightsVersion) refusals.insert(Code::kInvalidArgument);
+    if (published_ != kNoWeightsVersion && version > published_) refusals.insert(Code::kFailedPrecondition);
+    if (version != kNoWeightsVersion) refusals.merge(JudgeForRollback(version).refusals);
     if (step < consumers_.at(name).committed_step) refusals.insert(Code::kFailedPrecondition);
     return refusals;
   }
-  void Rollback(const std::string& name, int64_t step) {
+  void Rollback(const std::string& name, int64_t step, int64_t version) {
     std::erase_if(leases_, [&](const auto& lease) { return lease.second.consumer == name; });
     SlowConsumer& consumer = consumers_.at(name);
     std::erase_if(consumer.uncommitted, [&](const auto& row_and_step) {
       if (row_and_step.second > step) consumer.done.erase(row_and_step.first);
       return row_and_step.second > step;
     });
+    if (version != kNoWeightsVersion) {
+      SendBack(JudgeForRollback(version), "");
+      published_ = version;
+    }
   }
 
   void Release(LeaseId lease, const std::vector<RowId>& rows) {
@@ -284,6 +273,13 @@ class SlowDock {
       for (auto& [id, lease] : leases_) lease.rows.erase(row);
     }
     DropEmptyLeases();
+  }
+
+  // Before a take hands them out.
+  void PutAside(const Judgement& stale, const std::string& name) {
+    consumers_.at(name).stale_dropped += static_cast<int64_t>(stale.dropped.size());
+    Drop({stale.dropped.begin(), stale.dropped.end()});
+    SendBack(stale, name);
   }
 
   Refusals CheckRequeue(const std::string& name, const std::vector<RowId>& rows) const {
@@ -327,83 +323,6 @@ class SlowDock {
     groups_.clear();
     sealed_ = false;
   }
-
-  ConsumerStatus StatusOf(const std::string& name) const {
-    const SlowConsumer& consumer = consumers_.at(name);
-    ConsumerStatus status;
-    status.leased = Leased(name);
-    status.done = static_cast<int64_t>(consumer.done.size());
-    status.uncommitted = static_cast<int64_t>(consumer.uncommitted.size());
-    status.committed_step = consumer.committed_step;
-    status.quarantined = static_cast<int64_t>(consumer.quarantined.size());
-    for (const auto& [id, row] : rows_) status.ready += IsReady(name, id);
-    status.waiting =
-        static_cast<int64_t>(rows_.size()) - status.ready - status.leased - status.quarantined - status.done;
-    for (int32_t rank = 0; rank < consumer.options.ranks; ++rank) {
-      status.takeable += static_cast<int64_t>(Takeable(name, rank).size());
-    }
-    status.completed = consumer.completed;
-    status.expired = consumer.expired;
-    return status;
-  }
-  int64_t IncompleteGroups() const {
-    return std::count_if(groups_.begin(), groups_.end(),
-                         [](const auto& g) { return g.second.arrived < g.second.size; });
-  }
-  int64_t ReadyCells(const std::string& column) const {
-    return std::count_if(rows_.begin(), rows_.end(), [&](const auto& r) { return r.second.cells.contains(column); });
-  }
-  const CellValue* Find(RowId row, const std::string& column) const {
-    const auto it = rows_.find(row);
-    if (it == rows_.end()) return nullptr;
-    const auto cell = it->second.cells.find(column);
-    return cell == it->second.cells.end() ? nullptr : &cell->second;
-  }
-  std::vector<RowId> AllRows() const {
-    std::vector<RowId> rows;
-    for (const auto& [id, row] : rows_) rows.push_back(id);
-    return rows;
-  }
-  std::vector<RowId> RowsOf(GroupId group) const {
-    std::vector<RowId> rows;
-    for (const auto& [id, row] : rows_) {
-      if (row.group == group && group != kNoGroup) rows.push_back(id);
-    }
-    return rows;
-  }
-  std::vector<RowId> RowsWith(const Tags& wanted) const {
-    std::vector<RowId> rows;
-    for (const auto& [id, row] : rows_) {
-      if (std::includes(row.tags.begin(), row.tags.end(), wanted.begin(), wanted.end())) rows.push_back(id);
-    }
-    return rows;
-  }
-  std::optional<RowId> FindKey(const std::string& key) const {
-    for (const auto& [id, row] : rows_) {
-      if (!key.empty() && row.key == key) return id;
-    }
-    return std::nullopt;
-  }
-  const std::string& KeyOf(RowId row) const { return rows_.at(row).key; }
-  const Tags& TagsOf(RowId row) const { return rows_.at(row).tags; }
-  GroupId GroupOf(RowId row) const { return rows_.at(row).group; }
-  int32_t Redeliveries(const std::string& consumer, RowId row) const {
-    const auto& counts = consumers_.at(consumer).redeliveries;
-    const auto it = counts.find(row);
-    return it == counts.end() ? 0 : it->second;
-  }
-  bool HasGroup(GroupId group) const { return groups_.contains(group); }
-  bool sealed() const { return sealed_; }
-  size_t groups() const { return groups_.size(); }
-  // Empty if the lease is over.
-  std::string ConsumerOf(LeaseId lease) const {
-    const auto it = leases_.find(lease);
-    return it == leases_.end() ? "" : it->second.consumer;
-  }
-  const ConsumerOptions& OptionsOf(const std::string& name) const { return consumers_.at(name).options; }
-  bool HasConsumer(const std::string& name) const { return consumers_.contains(name); }
-  RowId next_row() const { return next_row_; }
-  LeaseId last_lease() const { return last_lease_; }
 
  private:
   int64_t SizeOfNewGroups(const PutRequest& request) const {
@@ -451,13 +370,6 @@ class SlowDock {
     }
   }
 
-  void CheckRows(const std::vector<RowId>& rows, Refusals& refusals) const {
-    if (std::set<RowId>(rows.begin(), rows.end()).size() != rows.size()) refusals.insert(Code::kInvalidArgument);
-    for (RowId row : rows) {
-      if (!rows_.contains(row)) refusals.insert(Code::kNotFound);
-    }
-  }
-
   void CheckLease(LeaseId lease, const std::vector<RowId>& rows, Refusals& refusals) const {
     if (lease == kNoLease || lease > last_lease_) refusals.insert(Code::kNotFound);
     const auto it = leases_.find(lease);
@@ -500,29 +412,6 @@ class SlowDock {
     DropEmptyLeases();
   }
 
-  int64_t Leased(const std::string& consumer) const {
-    size_t rows = 0;
-    for (const auto& [id, lease] : leases_) rows += lease.consumer == consumer ? lease.rows.size() : 0;
-    return static_cast<int64_t>(rows);
-  }
-  bool IsLeased(const std::string& consumer, RowId row) const {
-    return std::any_of(leases_.begin(), leases_.end(), [&](const auto& lease) {
-      return lease.second.consumer == consumer && lease.second.rows.contains(row);
-    });
-  }
-
-  bool IsReady(const std::string& name, RowId id) const {
-    const SlowConsumer& consumer = consumers_.at(name);
-    if (consumer.IsOut(id) || IsLeased(name, id)) return false;
-    const auto& reads = consumer.options.reads;
-    return std::all_of(reads.begin(), reads.end(),
-                       [&](const std::string& column) { return rows_.at(id).cells.contains(column); });
-  }
-
-  static bool IsFor(const SlowConsumer& consumer, int32_t rank, uint64_t ordinal) {
-    return ordinal % static_cast<uint64_t>(consumer.options.ranks) == static_cast<uint64_t>(rank);
-  }
-
   bool AllDone(const SlowConsumer& consumer, int32_t rank) const {
     return std::all_of(rows_.begin(), rows_.end(), [&](const auto& id_and_row) {
       const auto& [id, row] = id_and_row;
@@ -562,18 +451,6 @@ class SlowDock {
   void DropEmptyLeases() {
     std::erase_if(leases_, [](const auto& lease) { return lease.second.rows.empty(); });
   }
-
-  const PartitionOptions options_;
-  std::vector<std::string> retain_for_;
-  bool sealed_ = false;
-  RowId next_row_ = 0;
-  LeaseId last_lease_ = kNoLease;
-  std::map<RowId, SlowRow> rows_;
-  std::set<RowId> dropped_;
-  std::map<GroupId, SlowGroup> groups_;
-  uint64_t groups_begun_ = 0;
-  std::map<std::string, SlowConsumer> consumers_;
-  std::map<LeaseId, SlowLease> leases_;
 };
 
 }  // namespace tdock

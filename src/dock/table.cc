@@ -141,7 +141,11 @@ void Table::On(const RowsPut& event) {
   } else {
     PutInRows(event);
     LabelRows(event, event.rows);
-    if (event.returns != kNoLease) On(RowsReturned{event.returns, event.rows});
+    if (event.returns != kNoLease) {
+      consumers_[leases_.Find(event.returns)->consumer]->unfinished += static_cast<int64_t>(event.rows.size());
+      for (RowId row : event.rows) Raise(pages_.At(row), /*sent_back=*/false);
+      On(RowsReturned{event.returns, event.rows});
+    }
     if (event.completes != kNoLease) On(RowsCompleted{event.completes, event.rows, event.step});
   }
 }
@@ -204,7 +208,16 @@ void Table::PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t 
     }
     if (ready) std::memset(states, kReady, static_cast<size_t>(count));
     consumer.EnterState(ready ? kReady : consumer.initial_state(), page.first + slot, count);
-    consumer.Restand(page.first + slot, count, Standing::kAbsent, ready ? Standing::kTakeable : Standing::kComing);
+    const Standing standing = ready ? Standing::kTakeable : Standing::kComing;
+    if (event.groups.empty() || !any_group_aged_) {
+      consumer.Restand(page.first + slot, count, Standing::kAbsent, standing);
+      continue;
+    }
+    // They may come to groups that are older than they.
+    for (uint64_t k = slot; k < slot + static_cast<uint64_t>(count); ++k) {
+      const Place place{&page, k};
+      consumer.Restand(place.row(), 1, Standing::kAbsent, standing, AgeOf(place));
+    }
   }
 }
 
@@ -239,6 +252,7 @@ void Table::PutInRows(const RowsPut& event) {
   for (size_t i = 0; i < event.columns.size(); ++i) {
     Schema::Column& column = schema_[event.columns[i]];
     CellRef from = event.first_cells[i];
+    if (event.partial || !histories_.empty()) NotePieces(event, places, i);
     for (const Place& place : places) {
       CellRef& cell = CellsFor(*place.page, event.columns[i])[place.slot];
       const bool was_empty = cell.empty();
@@ -259,6 +273,43 @@ void Table::PutInRows(const RowsPut& event) {
   }
 }
 
+// Before the cells are replaced.
+void Table::NotePieces(const RowsPut& event, std::span<const Place> places, size_t i) {
+  const uint32_t column = event.columns[i];
+  const bool is_list = schema_[column].spec.type.kind != ColumnKind::kDense;
+  for (size_t k = 0; k < places.size(); ++k) {
+    const RowId row = places[k].row();
+    if (!places[k].cell(column).partial()) histories_.ForgetCell(row, column);
+    if (!places[k].cell(column).partial() && !event.partial) continue;
+    histories_.AddPiece(row, column, event.lengths[i * places.size() + k], event.weights_version, is_list);
+    if (!event.partial) histories_.Complete(row, column, event.weights_version);
+  }
+}
+
+void Table::Raise(const Place& place, bool sent_back) {
+  Group* const group = place.group();
+  const int32_t before = AgeOf(place);
+  const int32_t own = histories_.Raise(place.row(), sent_back);
+  const int32_t after = group == nullptr ? own : std::max(own, group->age);
+  if (after == before) return;
+  const RowId row = place.row();
+  const std::span<const RowId> rows = group == nullptr ? std::span(&row, 1) : std::span<const RowId>(group->rows);
+  if (group != nullptr) LeaveConsumers(*group);
+  for (uint32_t index : registered_) {
+    Consumer& consumer = *consumers_[index];
+    if (consumer.by_group() && group != nullptr) continue;
+    for (RowId each : rows) {
+      const Standing standing = StandingOf(pages_.At(each).state(index));
+      consumer.Restand(each, 1, standing, Standing::kAbsent, before);
+      consumer.Restand(each, 1, Standing::kAbsent, standing, after);
+    }
+  }
+  if (group == nullptr) return;
+  group->age = after;
+  any_group_aged_ = true;
+  EnterConsumers(*group);
+}
+
 void Table::Move(uint32_t index, const Place& place, RowState to) {
   Consumer& consumer = *consumers_[index];
   const RowState from = std::exchange(place.state(index), to);
@@ -267,7 +318,7 @@ void Table::Move(uint32_t index, const Place& place, RowState to) {
   consumer.EnterState(to, place.row(), 1);
   Group* const group = consumer.by_group() ? place.group() : nullptr;
   if (group == nullptr) {
-    consumer.Restand(place.row(), 1, StandingOf(from), StandingOf(to));
+    consumer.Restand(place.row(), 1, StandingOf(from), StandingOf(to), AgeOf(place));
     return;
   }
   consumer.Leave(*group);
@@ -300,12 +351,17 @@ ConsumerStatus Table::StatusOf(uint32_t index) const {
           .committed_step = consumer.committed_step,
           .takeable = consumer.takeable(),
           .completed = consumer.completed,
-          .expired = consumer.expired};
+          .expired = consumer.expired,
+          .unfinished = consumer.unfinished,
+          .sent_back = consumer.sent_back,
+          .stale_dropped = consumer.stale_dropped,
+          .reset = consumer.reset};
 }
 
 PartitionStatus Table::Status() const {
   PartitionStatus status;
   status.sealed = sealed_;
+  status.weights_version = weights_version_;
   status.rows = pages_.rows();
   status.groups = groups_.size();
   status.incomplete_groups = groups_.incomplete().size();

@@ -16,6 +16,7 @@
 #include "dock/consumer.h"
 #include "dock/event.h"
 #include "dock/group.h"
+#include "dock/history.h"
 #include "dock/labels.h"
 #include "dock/leases.h"
 #include "dock/pages.h"
@@ -70,6 +71,35 @@ class Table {
   absl::StatusOr<int64_t> LeastToTake(uint32_t consumer, int32_t rank, int64_t min) const;
   // FailedPrecondition where no more rows are let in before the consumer is done with some, and it waits for more.
   absl::Status CheckCanCome(uint32_t consumer, int32_t rank, int64_t min) const;
+  // What becomes of rows that are too old for a consumer, or come from weights that are taken back: by what is to be
+  // made anew, and by whom.
+  struct SendBack {
+    std::vector<RowId> rows;
+    std::vector<uint32_t> columns;
+    std::vector<uint32_t> consumers;
+    bool whole_groups = false;
+  };
+  struct StaleRows {
+    std::vector<SendBack> sent_back;
+    std::vector<RowId> dropped;
+
+    bool empty() const { return sent_back.empty() && dropped.empty(); }
+  };
+  // The version of a cell's block.
+  using VersionOf = absl::FunctionRef<int64_t(CellRef)>;
+  // Of rows that a take is to hand out. FailedPrecondition if they would be sent back to nobody.
+  absl::StatusOr<StaleRows> FindStale(uint32_t consumer, std::span<const RowId> rows, VersionOf version_of) const;
+  // All that weights after this version had a part in. FailedPrecondition as above.
+  absl::StatusOr<std::vector<SendBack>> FindLater(int64_t version, VersionOf version_of) const;
+  absl::Status CheckPublish(int64_t version) const;
+  // The smallest and the largest version that had a part in a cell, or twice none; `of_block` is that of its block.
+  struct Versions {
+    int64_t oldest = kNoWeightsVersion;
+    int64_t newest = kNoWeightsVersion;
+  };
+  Versions VersionsOf(RowId row, uint32_t column, int64_t of_block) const;
+  int64_t weights_version() const { return weights_version_; }
+
   // The items of a cell.
   using LengthOf = absl::FunctionRef<int64_t(CellRef)>;
   using OwnSamplers = std::map<std::string, std::shared_ptr<OwnSampler>>;
@@ -124,6 +154,7 @@ class Table {
   // ---- What is there.
 
   const Labels& labels() const { return labels_; }
+  const Histories& histories() const { return histories_; }
 
   std::vector<Place> Locate(std::span<const RowId> rows) const { return pages_.Locate(rows); }
   // Of each row; empty if there are none.
@@ -156,6 +187,7 @@ class Table {
   absl::Status CheckKeys(const PutRequest& request) const;
   absl::Status CheckGroups(const PutRequest& request) const;
   absl::Status CheckRowsOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
+  absl::Status CheckEpochs(const PutRequest& request) const;
   absl::Status CheckLeaseOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
   absl::Status CheckColumnNames(const std::vector<std::string>& names, absl::string_view what) const;
   absl::Status CheckSampler(const ConsumerOptions& options) const;
@@ -167,6 +199,15 @@ class Table {
   Candidate CandidateOf(const Consumer& consumer, RowId unit, LengthOf length_of) const;
   std::vector<RowId> RowsOfUnits(const Consumer& consumer, std::vector<RowId> units) const;
 
+  // table_versions.cc
+  using ColumnSet = std::vector<uint32_t>;  // ascending
+  // Of one row, those that it would be sent back for.
+  using StaleColumns = absl::FunctionRef<ColumnSet(const Place&)>;
+  absl::StatusOr<std::vector<SendBack>> PlanSendBack(std::span<const RowId> rows, bool whole_groups,
+                                                     StaleColumns stale_columns) const;
+  absl::StatusOr<SendBack> WhoMakesAnew(const ColumnSet& stale, RowId example) const;
+  std::vector<RowId> RowsThatCount(const Group& group) const;
+
   // table_explain.cc
   std::string LeaseText(const Lease& lease, absl::Time now) const;
   std::string WriterText(const Place& place, uint32_t column, absl::Time now) const;
@@ -175,6 +216,7 @@ class Table {
   void ExplainLeases(uint32_t consumer, absl::Time now, std::string& text) const;
   void ExplainGroups(const Consumer& consumer, std::string& text) const;
   void ExplainQuarantine(const Consumer& consumer, std::string& text) const;
+  void ExplainVersions(const Consumer& consumer, std::string& text) const;
 
   // table.cc
   void On(const ColumnAdded& event);
@@ -192,6 +234,8 @@ class Table {
   void On(const StepCommitted& event);
   void On(const StepsRolledBack& event);
   void On(const RowsDropped& event);
+  void On(const RowsSentBack& event);
+  void On(const WeightsPublished& event);
   void On(const RowsCleared& event);
   void On(const SealChanged& event);
 
@@ -207,14 +251,24 @@ class Table {
   void LeaveConsumers(const Group& group);
   void EnterConsumers(const Group& group);
   void PutInRows(const RowsPut& event);
+  void NotePieces(const RowsPut& event, std::span<const Place> places, size_t column);
   void Move(uint32_t consumer, const Place& place, RowState to);
+  // Where a row stands among those that can be taken.
+  int32_t AgeOf(const Place& place) const {
+    const Group* const group = place.group();
+    return group != nullptr ? group->age : histories_.Of(place.row()).age;
+  }
+  void Raise(const Place& place, bool sent_back);
 
   // table_rows.cc
   // Takes a row out of its lease.
   void LeaveLease(uint32_t consumer, const Place& place);
   void EndLease(const Lease& lease);
   void Finish(uint32_t consumer, std::span<const RowId> rows, RowState state);
-  void ForEachUncommitted(uint32_t consumer, std::span<const RowId> rows, absl::FunctionRef<void(const Place&)> visit);
+  void ForEachUncommitted(uint32_t consumer, std::span<const Consumer::Uncommitted> rows,
+                          absl::FunctionRef<void(const Place&)> visit);
+  void EmptyCell(const Place& place, uint32_t column);
+  void Reset(uint32_t consumer, const Place& place);
   bool MayRelease(const Place& place) const;
   void Remove(const Place& place, bool cleared);
 
@@ -226,6 +280,9 @@ class Table {
   Pages pages_;
   Groups groups_;
   Labels labels_;
+  Histories histories_;
+  bool any_group_aged_ = false;  // ever
+  int64_t weights_version_ = kNoWeightsVersion;
   Leases leases_;
   // Null where a consumer was dropped, until the next one gets the place; and the places of those that are there, in
   // the order of their registration.

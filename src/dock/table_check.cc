@@ -85,6 +85,8 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     if (old.ranks != options.ranks) differences.push_back("ranks");
     if (old.lease_duration != options.lease_duration) differences.push_back("lease_duration");
     if (old.max_deliveries != options.max_deliveries) differences.push_back("max_deliveries");
+    if (old.max_version_lag != options.max_version_lag) differences.push_back("max_version_lag");
+    if (old.stale != options.stale) differences.push_back("stale");
     if (old.at_most_once != options.at_most_once) differences.push_back("at_most_once");
     if (old.checkpointed != options.checkpointed) differences.push_back("checkpointed");
     if (differences.empty()) return false;
@@ -100,6 +102,10 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
   if (options.lease_duration <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, " has a lease_duration of ", absl::FormatDuration(options.lease_duration)));
+  }
+  if (options.max_version_lag < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " has max_version_lag of ", options.max_version_lag, "; it must be at least 0"));
   }
   if (options.max_deliveries < 1) {
     return absl::InvalidArgumentError(
@@ -218,6 +224,13 @@ absl::StatusOr<uint32_t> Table::CheckCommit(const StepRequest& request) const {
 absl::StatusOr<uint32_t> Table::CheckRollback(const StepRequest& request) const {
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, CheckCommit(request));
   const int64_t committed = consumers_[index]->committed_step;
+  if (request.weights_version < kNoWeightsVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("weights version ", request.weights_version, " is negative"));
+  }
+  if (weights_version_ != kNoWeightsVersion && request.weights_version > weights_version_) {
+    return absl::FailedPreconditionError(absl::StrCat("weights version ", request.weights_version,
+                                                      " is no way back: ", weights_version_, " is published"));
+  }
   if (request.step >= committed) return index;
   return absl::FailedPreconditionError(absl::StrCat("consumer '", request.consumer, "' has committed step ", committed,
                                                     "; it cannot go back to step ", request.step));
@@ -351,7 +364,9 @@ absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
     if (!request.ready_for.empty() && place.state(consumer) != kReady) return true;
     if (std::any_of(columns.begin(), columns.end(), [&](uint32_t c) { return place.cell(c).empty(); })) return true;
     const Labels::Label& label = labels_.Of(place.row());
-    result.rows.push_back({place.row(), place.group_id(), label.key, label.tags == nullptr ? Tags() : *label.tags});
+    const Histories::History& history = histories_.Of(place.row());
+    result.rows.push_back({place.row(), place.group_id(), label.key, label.tags == nullptr ? Tags() : *label.tags,
+                           history.age, history.epoch});
     return true;
   });
   return result;

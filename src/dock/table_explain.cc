@@ -115,6 +115,14 @@ void Table::ExplainQuarantine(const Consumer& consumer, std::string& text) const
                   quarantined.size() > kNamed ? ", …" : "");
 }
 
+void Table::ExplainVersions(const Consumer& consumer, std::string& text) const {
+  const int64_t lag = consumer.options().max_version_lag;
+  if (weights_version_ <= lag) return;
+  absl::StrAppend(&text, ". Weights version ", weights_version_, " is published, and it takes what is up to ", lag,
+                  " versions older: so far ", consumer.sent_back, " rows were sent back and ", consumer.stale_dropped,
+                  " dropped");
+}
+
 std::string Table::Explain(uint32_t index, absl::Time now) const {
   const Consumer& consumer = *consumers_[index];
   const ConsumerStatus status = StatusOf(index);
@@ -128,6 +136,7 @@ std::string Table::Explain(uint32_t index, absl::Time now) const {
   ExplainLeases(index, now, text);
   ExplainGroups(consumer, text);
   ExplainQuarantine(consumer, text);
+  ExplainVersions(consumer, text);
   return text;
 }
 

@@ -123,6 +123,7 @@ absl::Status Table::CheckNewRows(const PutRequest& request) const {
   if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
   if (request.keep) return absl::InvalidArgumentError("keep is for puts under a lease");
   if (request.partial) return absl::InvalidArgumentError("partial cells are for rows that are there");
+  if (!request.epochs.empty()) return absl::InvalidArgumentError("epochs are for rows that are there");
   if (sealed_) return absl::FailedPreconditionError(absl::StrCat("partition '", options_.name, "' is sealed"));
   TDOCK_RETURN_IF_ERROR(CheckKeys(request));
   return CheckGroups(request);
@@ -195,6 +196,7 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
         absl::StrCat("the batch has ", RowsOf(request), " rows; given ", rows.size(), " row ids"));
   }
   if (AnyTwice(rows)) return absl::InvalidArgumentError("a put names a row twice");
+  TDOCK_RETURN_IF_ERROR(CheckEpochs(request));
   if (!request.keys.empty()) {
     return absl::InvalidArgumentError("keys are for new rows; the rows of this put keep theirs");
   }
@@ -219,6 +221,21 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
       return absl::AlreadyExistsError(absl::StrCat("column '", schema_[column].spec.name, "' of row ", row,
                                                    " is there already; overwrite replaces it"));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Table::CheckEpochs(const PutRequest& request) const {
+  if (request.epochs.empty()) return absl::OkStatus();
+  if (request.epochs.size() != request.rows.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.epochs.size(), " epochs for ", request.rows.size(), " rows; give one for each row"));
+  }
+  for (size_t i = 0; i < request.rows.size(); ++i) {
+    const uint32_t epoch = histories_.Of(request.rows[i]).epoch;
+    if (epoch == request.epochs[i]) continue;
+    return absl::FailedPreconditionError(absl::StrCat("row ", request.rows[i], " is of epoch ", epoch,
+                                                      ": it was sent back since epoch ", request.epochs[i]));
   }
   return absl::OkStatus();
 }

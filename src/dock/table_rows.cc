@@ -52,8 +52,8 @@ void Table::On(const RowsCompleted& event) {
     Finish(index, event.rows, kDone);
     return;
   }
-  std::vector<RowId>& step = consumer.uncommitted_rows[event.step];
-  step.insert(step.end(), event.rows.begin(), event.rows.end());
+  std::vector<Consumer::Uncommitted>& step = consumer.uncommitted_rows[event.step];
+  for (RowId row : event.rows) step.push_back({row, histories_.Of(row).epoch});
   Finish(index, event.rows, kUncommitted);
 }
 
@@ -126,18 +126,57 @@ void Table::On(const StepsRolledBack& event) {
   }
 }
 
-// Of these rows, some may have been cleared or dropped since.
-void Table::ForEachUncommitted(uint32_t consumer, std::span<const RowId> rows,
+// Of these rows, some may have been cleared, dropped or sent back since.
+void Table::ForEachUncommitted(uint32_t consumer, std::span<const Consumer::Uncommitted> rows,
                                absl::FunctionRef<void(const Place&)> visit) {
-  for (RowId row : rows) {
+  for (const auto& [row, epoch] : rows) {
     const std::optional<Place> place = pages_.Find(row);
-    if (place.has_value() && place->state(consumer) == kUncommitted) visit(*place);
+    if (!place.has_value() || place->state(consumer) != kUncommitted) continue;
+    if (histories_.Of(row).epoch == epoch) visit(*place);
   }
+}
+
+// ---- Versions.
+
+void Table::On(const WeightsPublished& event) { weights_version_ = event.version; }
+
+void Table::On(const RowsSentBack& event) {
+  for (RowId row : event.rows) {
+    const Place place = pages_.At(row);
+    for (uint32_t column : event.columns) {
+      EmptyCell(place, column);
+      histories_.ForgetCell(row, column);
+    }
+    for (uint32_t consumer : event.consumers) Reset(consumer, place);
+    Raise(place, /*sent_back=*/true);
+  }
+  if (event.stale_for) consumers_[*event.stale_for]->sent_back += static_cast<int64_t>(event.rows.size());
+}
+
+void Table::EmptyCell(const Place& place, uint32_t column) {
+  const CellRef cell = place.cell(column);
+  if (!cell.there()) return;
+  dropped_cells_.push_back(cell.plain());
+  place.page->cells[column][place.slot] = CellRef();
+  if (!cell.partial()) --schema_[column].ready_cells;
+}
+
+// As if it had never been handed out.
+void Table::Reset(uint32_t index, const Place& place) {
+  Consumer& consumer = *consumers_[index];
+  const RowState state = place.state(index);
+  if (state == kLeased) LeaveLease(index, place);
+  consumer.reset += state != kReady && !IsWaiting(state);
+  consumer.redeliveries.erase(place.row());
+  const auto missing = std::count_if(consumer.reads().begin(), consumer.reads().end(),
+                                     [&](uint32_t column) { return place.cell(column).empty(); });
+  Move(index, place, static_cast<RowState>(missing));
 }
 
 // ---- The end of rows.
 
 void Table::On(const RowsDropped& event) {
+  if (event.stale_for) consumers_[*event.stale_for]->stale_dropped += static_cast<int64_t>(event.rows.size());
   for (RowId row : event.rows) {
     const Place place = pages_.At(row);
     if (!retainers_.empty()) {
@@ -181,18 +220,12 @@ void Table::Remove(const Place& place, bool cleared) {
     if (consumer.by_group() && group != nullptr) {
       consumer.CountInGroup(*group, state, -1);
     } else {
-      consumer.Restand(place.row(), 1, StandingOf(state), Standing::kAbsent);
+      consumer.Restand(place.row(), 1, StandingOf(state), Standing::kAbsent, AgeOf(place));
     }
     place.state(index) = consumer.initial_state();
   }
-  for (uint32_t column = 0; column < page.cells.size(); ++column) {
-    const CellRef cell = place.cell(column);
-    if (!cell.there()) continue;
-    dropped_cells_.push_back(cell.plain());
-    page.cells[column][place.slot] = CellRef();
-    if (cell.partial()) continue;
-    --schema_[column].ready_cells;
-  }
+  for (uint32_t column = 0; column < page.cells.size(); ++column) EmptyCell(place, column);
+  histories_.Remove(place.row());
   if (group != nullptr) {
     page.groups[place.slot] = nullptr;
     // Where no new rows are to come, none takes the place of one that was cleared.

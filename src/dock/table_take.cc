@@ -208,6 +208,7 @@ Candidate Table::CandidateOf(const Consumer& consumer, RowId unit, LengthOf leng
   for (RowId row : rows) {
     const Place place = pages_.At(row);
     candidate.group = place.group_id();
+    candidate.age = AgeOf(place);
     if (column != Schema::kNone) candidate.length += length_of(place.cell(column));
     if (const auto it = consumer.redeliveries.find(row); it != consumer.redeliveries.end()) {
       candidate.redeliveries = std::max(candidate.redeliveries, it->second);

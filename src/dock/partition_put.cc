@@ -1,0 +1,182 @@
+// Puts: until they are let in, the copy, and what is published.
+#include <algorithm>
+#include <stop_token>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "dock/nan.h"
+#include "dock/partition.h"
+
+namespace tdock {
+namespace {
+
+int64_t PayloadOf(const Batch& batch) {
+  int64_t bytes = 0;
+  for (const NamedColumn& column : batch.columns()) bytes += column.column.payload_bytes();
+  return bytes;
+}
+
+}  // namespace
+
+Budget::Use Partition::Use() const {
+  return {.rows = table_.rows() + table_.rows_to_come(),
+          .held = blocks_.held->load(),
+          .rows_ever = table_.next_row(),
+          .rows_here = table_.rows()};
+}
+
+int64_t Partition::BytesOf(CellRef cell) const {
+  return static_cast<int64_t>(store_.BlockOf(cell)->Row(store_.RowOf(cell)).size());
+}
+
+absl::StatusOr<bool> Partition::Fits(const PutRequest& request, Claim& claim) {
+  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(table_.CheckPut(request).status());
+  claim.rows = table_.RowsClaimedBy(request);
+  // The rest of groups that were let in as a whole.
+  if (claim.rows == 0) return true;
+  const Budget::Use use = Use();
+  TDOCK_RETURN_IF_ERROR(budget_.CheckEver(claim, use));
+  if ((turns_.empty() || turns_.front() == &claim) && budget_.Fits(claim, use)) return true;
+  TDOCK_RETURN_IF_ERROR(table_.CheckNeedsNoCommit(claim.rows));
+  if (request.cancel.stop_requested()) return absl::CancelledError("the put was cancelled");
+  if (request.deadline <= clock_.Now()) return absl::DeadlineExceededError(budget_.Explain(claim, use));
+  return false;
+}
+
+absl::StatusOr<bool> Partition::LetIn(const PutRequest& request, Claim& claim) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  const absl::StatusOr<bool> fits = Fits(request, claim);
+  const auto turn = std::find(turns_.begin(), turns_.end(), &claim);
+  if (fits.ok() && !*fits) {
+    if (turn == turns_.end()) turns_.push_back(&claim);
+    // Those who wait for rows that cannot come now have to look.
+    for (Waiters& waiters : waiters_) after.wake.push_back(&waiters.changed);
+    return false;
+  }
+  if (fits.ok()) budget_.Begin(claim);
+  if (turn != turns_.end()) {
+    turns_.erase(turn);
+    NotifyRoom();
+  }
+  return fits;
+}
+
+absl::StatusOr<Claim> Partition::AwaitRoom(const PutRequest& request) {
+  if (!limited_ || !request.rows.empty()) return Claim();
+  const std::stop_callback cancelled(request.cancel, [this] { NotifyRoom(); });
+  Claim claim{.rows = 0, .bytes = PayloadOf(request.batch)};
+  EventCount& freed = blocks_.held->freed;
+  for (;;) {
+    const EventCount::Key key = freed.Prepare();
+    const absl::StatusOr<bool> let_in = LetIn(request, claim);
+    if (let_in.ok() && !*let_in) {
+      freed.Wait(key, clock_, request.deadline);
+      continue;
+    }
+    freed.Cancel();
+    if (!let_in.ok()) return let_in.status();
+    return claim;
+  }
+}
+
+absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
+  if (refuses_nan_) TDOCK_RETURN_IF_ERROR(CheckNoNan(request.batch));
+  TDOCK_ASSIGN_OR_RETURN(const Claim claim, AwaitRoom(request));
+  std::vector<uint32_t> columns;
+  std::vector<BlockStore::Placement> placements;
+  uint64_t checked_at = 0;
+  {
+    Aftermath after;
+    MutexLock lock(mu_);
+    absl::Status status = Begin();
+    if (status.ok()) {
+      absl::StatusOr<std::vector<uint32_t>> checked = table_.CheckPut(request);
+      status = checked.status();
+      if (checked.ok()) columns = *std::move(checked);
+    }
+    if (!status.ok()) {
+      budget_.End(claim);
+      End(after);
+      return status;
+    }
+    placements = store_.Reserve(request.batch, columns, request.weights_version);
+    checked_at = table_.changes();
+  }
+
+  const absl::Status written = Write(request.batch, placements);
+
+  Aftermath after;
+  MutexLock lock(mu_);
+  absl::Status status = written.ok() ? Begin() : written;
+  // What was allowed before the copy may not be any more: leases expire, others put.
+  if (status.ok() && table_.changes() != checked_at) {
+    absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
+    status = again.status();
+    if (again.ok()) columns = *std::move(again);
+  }
+  budget_.End(claim);
+  if (!status.ok()) {
+    store_.Abandon(placements);
+    End(after);
+    return status;
+  }
+  PutResult result;
+  result.rows = Publish(request, columns, placements);
+  budget_.CountPut(PayloadOf(request.batch));
+  End(after);
+  return result;
+}
+
+absl::Status Partition::Write(const Batch& batch, std::span<BlockStore::Placement> placements) {
+  try {
+    BlockStore::Write(batch, blocks_, placements);
+    return absl::OkStatus();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat("there is no memory for the ", PayloadOf(batch),
+                                                     " bytes of this put; ", blocks_.held->load(),
+                                                     " bytes of the partition are held"));
+  }
+}
+
+std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint32_t> columns,
+                                      std::span<BlockStore::Placement> placements) {
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] != Schema::kNone && table_.schema()[columns[i]].typed) continue;
+    const NamedColumn& given = request.batch.columns()[i];
+    const ColumnSpec spec{given.name, given.column.type()};
+    table_.Apply(ColumnAdded{&spec});
+    columns[i] = table_.schema().Find(given.name);
+  }
+  const std::vector<CellRef> cells = store_.Publish(request.batch, columns, placements);
+  RowsPut event{.columns = columns, .first_cells = cells, .rows = request.rows, .groups = request.groups};
+  std::vector<std::shared_ptr<const Tags>> tags;
+  for (const Tags& each : request.tags) tags.push_back(std::make_shared<const Tags>(each));
+  event.tags = tags;
+  event.keys = request.keys;
+  event.weights_version = request.weights_version;
+  std::vector<int64_t> lengths;
+  for (size_t i = 0; (request.partial || !table_.histories().empty()) && i < columns.size(); ++i) {
+    const Column& column = request.batch.columns()[i].column;
+    const bool is_list = column.type().kind != ColumnKind::kDense;
+    for (int64_t row = 0; row < column.rows(); ++row) lengths.push_back(is_list ? column.Length(row) : 1);
+  }
+  event.lengths = lengths;
+  std::vector<RowId> rows = request.rows;
+  if (rows.empty()) {
+    event.new_rows = Table::RowsOf(request);
+    event.group_size = table_.GroupSizeFor(request);
+    rows.resize(static_cast<size_t>(event.new_rows));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_.next_row() + i;
+  } else {
+    event.partial = request.partial;
+    if (!request.keep) (request.partial ? event.returns : event.completes) = request.lease;
+    event.step = request.step;
+  }
+  table_.Apply(event);
+  return rows;
+}
+
+}  // namespace tdock
