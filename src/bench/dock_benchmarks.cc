@@ -7,6 +7,7 @@ std::vector<Benchmark> DockBenchmarks(bool quick) {
   AddPayloadBenchmarks(benchmarks);
   AddFlowBenchmarks(benchmarks);
   AddTableBenchmarks(benchmarks, quick);
+  AddVersionBenchmarks(benchmarks, quick);
   return benchmarks;
 }
 

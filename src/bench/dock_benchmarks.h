@@ -14,5 +14,7 @@ std::vector<Benchmark> DockBenchmarks(bool quick);
 void AddTableBenchmarks(std::vector<Benchmark>& benchmarks, bool quick);
 void AddPayloadBenchmarks(std::vector<Benchmark>& benchmarks);
 void AddFlowBenchmarks(std::vector<Benchmark>& benchmarks);
+// And what it costs to send rows back, and to carry some over.
+void AddVersionBenchmarks(std::vector<Benchmark>& benchmarks, bool quick);
 
 }  // namespace tdock::bench
