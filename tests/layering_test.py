@@ -20,6 +20,8 @@ PUBLIC = {  # header of include/tdock -> its module
     "meta.h": "tensor",
     "mesh_rules.h": "tensor",
     "meta_batch.h": "tensor",
+    "packing.h": "tensor",
+    "padding.h": "tensor",
     "plans.h": "tensor",
     "dock.h": "dock",
     "local_dock.h": "dock",
