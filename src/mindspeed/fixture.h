@@ -60,10 +60,10 @@ class MindSpeedTest : public testing::Test {
   std::unique_ptr<MindSpeedDock> dock_;
 
   // Reads do not wait, unless a test says so.
-  void Make(MindSpeedOptions options) {
+  void Make(MindSpeedOptions options, absl::Duration timeout = absl::ZeroDuration()) {
     options.partition = "train";
     options.clock = &clock_;
-    if (options.timeout == MindSpeedOptions().timeout) options.timeout = absl::ZeroDuration();
+    options.timeout = timeout;
     absl::StatusOr<std::unique_ptr<MindSpeedDock>> made = MakeMindSpeedDock(core_, options);
     ASSERT_EQ(made.status(), absl::OkStatus());
     dock_ = *std::move(made);
