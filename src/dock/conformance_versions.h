@@ -94,6 +94,17 @@ TEST_P(DockVersions, WhatIsTooOldIsSentBackToItsWriterWithAllThatCameFromIt) {
   EXPECT_EQ(Ids(Take("trainer", 2)), old);
 }
 
+TEST_P(DockVersions, WhoReadAnOldCellWithoutWaitingForItHasTheRowAgain) {
+  Start({.max_version_lag = 0});
+  Register({.name = "log", .reads = {"a"}, .reads_optional = {"b"}});
+  Roll(1, 1);
+  ASSERT_EQ(Complete(Take("log", 1).lease), absl::OkStatus());
+  ASSERT_EQ(Publish(2), absl::OkStatus());
+  EXPECT_EQ(TryTake("trainer", 1, 1).status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(StatusOf("log").reset, 1);
+  EXPECT_EQ(StatusOf("log").ready, 1);
+}
+
 TEST_P(DockVersions, WhatIsTooOldIsDroppedForAll) {
   Start({.max_version_lag = 0, .stale = Stale::kDrop}, Unit::kRow, {.retain_for = {"trainer"}});
   Roll(2, 1);
