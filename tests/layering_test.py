@@ -33,7 +33,7 @@ PUBLIC = {  # header of include/tdock -> its module
 }
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/")
 # A library that only one module may know, so that it can be replaced there.
-OWNED_LIBRARIES = {"yaml-cpp/": "config", "CLI/": "cli"}
+OWNED_LIBRARIES = {"yaml-cpp/": "config", "CLI/": "cli", "xxhash": "tensor"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
