@@ -33,6 +33,7 @@
 #include "absl/time/time.h"
 #include "tdock/batch.h"
 #include "tdock/dock.h"
+#include "tdock/padding.h"
 
 namespace tdock {
 
@@ -168,8 +169,11 @@ class MindSpeedDock {
   // handed to actor_rollout again. Theirs are seen by nobody else.
   virtual absl::Status PutExperience(const Batch& batch, const ExperienceIndexes& indexes,
                                      const PutOptions& options = {}) = 0;
+  // The same of columns as PadColumns makes them; `PadColumns(experience.batch)` pads what a get returns.
+  absl::Status PutExperience(const PaddedColumns& padded, const ExperienceIndexes& indexes,
+                             const PutOptions& options = {});
 
-  // Each row of `prompts`, ragged, n times, with its prompt_length (int64). Returns the indexes.
+  // Each row of `prompts` n times, and its prompt_length, as RepeatPrompts makes them. Returns the indexes.
   virtual absl::StatusOr<ExperienceIndexes> PutPromptsExperience(const Batch& batch,
                                                                  const PromptsOptions& options = {}) = 0;
 

@@ -29,6 +29,19 @@ TEST_F(MindSpeedTest, TheLastOfEqualIndexesWins) {
   EXPECT_EQ(Read("a", {0, 1}), (Tokens{{2}, {3}}));
 }
 
+TEST_F(MindSpeedTest, TakesAndGivesPaddedColumns) {
+  Make(TransferDock(2, 1, {"a", "b"}));
+  const Batch rows = TokenBatch({{"a", {{1, 2, 3}, {4}}}, {"b", {{5}, {6, 7}}}});
+  const auto padded = PadColumns(rows);
+  ASSERT_EQ(padded.status(), absl::OkStatus());
+  ASSERT_EQ(dock_->PutExperience(*padded, {0, 1}), absl::OkStatus());
+  EXPECT_EQ(Read("a", {0, 1}), (Tokens{{1, 2, 3}, {4}}));
+  const auto again = PadColumns(*dock_->Get({"a", "b"}, {0, 1}));
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_THAT(*again->columns.Values<int64_t>("a"), ElementsAre(1, 2, 3, 4, 0, 0));
+  EXPECT_THAT(*again->original_length->Values<int64_t>(), ElementsAre(3, 1, 1, 2));
+}
+
 TEST_F(MindSpeedTest, APutReplacesWhatIsThere) {
   Make(TransferDock(2, 1, {"a"}));
   ASSERT_EQ(Put({0}, {{"a", {{1}}}}), absl::OkStatus());

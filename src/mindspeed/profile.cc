@@ -16,6 +16,12 @@ absl::StatusOr<std::unique_ptr<MindSpeedDock>> MakeMindSpeedDock(std::shared_ptr
   return mindspeed::Profile::Make(std::move(dock), options);
 }
 
+absl::Status MindSpeedDock::PutExperience(const PaddedColumns& padded, const ExperienceIndexes& indexes,
+                                          const PutOptions& options) {
+  TDOCK_ASSIGN_OR_RETURN(const Batch rows, UnpadColumns(padded));
+  return PutExperience(rows, indexes, options);
+}
+
 ExperienceIndexes ExperienceIndexes::Slice(size_t begin, size_t count) const {
   ExperienceIndexes part;
   const auto cut = [&](const auto& all) {
@@ -209,12 +215,19 @@ Profile::Snapshot Profile::Look() {
 
 absl::StatusOr<std::vector<RowId>> Profile::Resolve(const ExperienceIndexes& indexes) {
   TDOCK_RETURN_IF_ERROR(CheckIndexes(indexes.indexes));
-  if (!indexes.rows.empty()) {
-    if (indexes.rows.size() == indexes.indexes.size()) return indexes.rows;
-    return absl::InvalidArgumentError(absl::StrCat("a handle has ", indexes.indexes.size(), " indexes and ",
-                                                   indexes.rows.size(), " rows; it must have as many"));
-  }
   const Snapshot snapshot = Look();
+  if (!indexes.rows.empty()) {
+    if (indexes.rows.size() != indexes.indexes.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("a handle has ", indexes.indexes.size(), " indexes and ",
+                                                     indexes.rows.size(), " rows; it must have as many"));
+    }
+    for (size_t i = 0; i < indexes.rows.size(); ++i) {
+      if (snapshot.generation->index_of.contains(indexes.rows[i])) continue;
+      return absl::NotFoundError(absl::StrCat("index ", indexes.indexes[i], " of dock '", options_.partition,
+                                              "' was cleared since it was handed out"));
+    }
+    return indexes.rows;
+  }
   std::vector<RowId> rows;
   for (const int64_t index : indexes.indexes) rows.push_back(snapshot.generation->rows[static_cast<size_t>(index)]);
   return rows;

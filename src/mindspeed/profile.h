@@ -23,6 +23,7 @@ class Profile final : public MindSpeedDock {
   static absl::StatusOr<std::unique_ptr<Profile>> Make(std::shared_ptr<Dock> dock, const MindSpeedOptions& options);
   ~Profile() override;
 
+  using MindSpeedDock::PutExperience;
   absl::Status PutExperience(const Batch& batch, const ExperienceIndexes& indexes, const PutOptions& options) override;
   absl::StatusOr<ExperienceIndexes> PutPromptsExperience(const Batch& batch, const PromptsOptions& options) override;
   absl::StatusOr<std::optional<Experience>> GetExperience(absl::string_view consumer,
@@ -121,6 +122,7 @@ class Profile final : public MindSpeedDock {
   };
   absl::Status PutCells(const Batch& batch, const Target& target);
   absl::Status PutResponses(const Batch& batch, const Target& target);
+  absl::Status CheckHeld(const Target& target) TDOCK_EXCLUDES(mu_);
   absl::Status PutUnfinished(const Batch& batch, const Target& target);
   absl::Status PutFinished(const Batch& batch, const Target& target);
   // Rows of `rows` that the consumer holds, by lease; it is taken to hold them no more.

@@ -30,7 +30,7 @@ absl::StatusOr<Column> WithBlanks(const Rows& rows, absl::string_view name) {
   // Nobody has put the column yet.
   const ColumnType type = column.ok()           ? rows.columns()[*column].type
                           : name == "responses" ? ColumnType::Ragged(DType::kI64)
-                                                : ColumnType::Dense(DType::kI64);
+                                                : ColumnType::Dense(DType::kI64, {1});
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
   const bool dense = type.kind == ColumnKind::kDense;
   const auto size_of = [&](size_t row) -> size_t {

@@ -99,6 +99,7 @@ absl::Status Profile::PutResponses(const Batch& batch, const Target& target) {
                                                    "': 1 in each row that is finished, 0 in the others"));
   }
   TDOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> completed, IntegersOf(kCompleted, *flags));
+  TDOCK_RETURN_IF_ERROR(CheckHeld(target));
   std::vector<int64_t> finished, unfinished;
   for (size_t i = 0; i < completed.size(); ++i) {
     (completed[i] == 1 ? finished : unfinished).push_back(static_cast<int64_t>(i));
@@ -112,6 +113,20 @@ absl::Status Profile::PutResponses(const Batch& batch, const Target& target) {
   // The unfinished ones first: they can be refused.
   TDOCK_RETURN_IF_ERROR(put(unfinished, &Profile::PutUnfinished));
   return put(finished, &Profile::PutFinished);
+}
+
+// Two puts of the dock follow: what can be known to fail has to fail before the first.
+absl::Status Profile::CheckHeld(const Target& target) {
+  if (target.lease == kNoLease) return absl::OkStatus();
+  TDOCK_ASSIGN_OR_RETURN(const Consumer* rollout, FindConsumer("actor_rollout"));
+  MutexLock lock(mu_);
+  for (const RowId row : target.rows) {
+    const auto it = held_[rollout->number].find(row);
+    if (it != held_[rollout->number].end() && it->second == target.lease) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("actor_rollout does not hold row ", row, " under lease ", target.lease, " any more"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Profile::PutUnfinished(const Batch& batch, const Target& target) {
@@ -223,18 +238,9 @@ absl::Status Profile::Release(absl::string_view consumer, const ExperienceIndexe
 
 absl::StatusOr<ExperienceIndexes> Profile::PutPromptsExperience(const Batch& batch, const PromptsOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(const Column prompts, batch.Get("prompts"));
-  if (prompts.type().kind == ColumnKind::kBytes) {
-    return absl::InvalidArgumentError("column 'prompts' must hold tokens; it holds bytes");
-  }
+  TDOCK_ASSIGN_OR_RETURN(Batch samples, RepeatPrompts(prompts, n_));
   std::vector<int64_t> repeated;
-  std::vector<int64_t> lengths;
-  for (int64_t prompt = 0; prompt < prompts.rows(); ++prompt) {
-    repeated.insert(repeated.end(), static_cast<size_t>(n_), prompt);
-    lengths.insert(lengths.end(), static_cast<size_t>(n_), prompts.Length(prompt));
-  }
-  Batch samples;
-  TDOCK_RETURN_IF_ERROR(samples.Add("prompt_length", Column::FromValues<int64_t>(lengths)));
-  TDOCK_RETURN_IF_ERROR(samples.Add("prompts", prompts.Select(repeated)));
+  for (int64_t sample = 0; sample < samples.rows(); ++sample) repeated.push_back(sample / n_);
   for (const std::string& name : options.dataset_additional_keys) {
     const Column* const column = batch.Find(name);
     if (column != nullptr) TDOCK_RETURN_IF_ERROR(samples.Add(name, column->Select(repeated)));
