@@ -1,6 +1,6 @@
 #include "tdock/mesh_rules.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -278,8 +278,9 @@ TEST(MetaBatch, RoundTripsOnRandomBatches) {
 
     const MetaBatch tiled = *batch.Repeat(count, RepeatOrder::kTiled);
     EXPECT_EQ(tiled, *MetaBatch::Concat(std::vector<MetaBatch>(static_cast<size_t>(count), batch)));
-    std::vector<MetaBatch> each;
     const std::vector<MetaBatch> single_rows = *batch.Split(1);
+    std::vector<MetaBatch> each;
+    each.reserve(single_rows.size());
     for (const MetaBatch& row : single_rows) each.push_back(*row.Repeat(count, RepeatOrder::kInterleaved));
     EXPECT_EQ(*batch.Repeat(count, RepeatOrder::kInterleaved), *MetaBatch::Concat(each));
   }

@@ -13,8 +13,6 @@
 namespace tdock {
 namespace {
 
-using testing::ElementsAre;
-
 std::vector<int64_t> RandomLengths(Rng& rng, size_t count, uint64_t below) {
   std::vector<int64_t> lengths(count);
   for (int64_t& length : lengths) length = static_cast<int64_t>(rng.Below(below));
