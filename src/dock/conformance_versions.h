@@ -105,6 +105,28 @@ TEST_P(DockVersions, WhoReadAnOldCellWithoutWaitingForItHasTheRowAgain) {
   EXPECT_EQ(StatusOf("log").ready, 1);
 }
 
+TEST_P(DockVersions, ARandomTakeHandsOutOnlyWhatIsFresh) {
+  Start({.sampler = Sampler::kUniform, .max_version_lag = 0});
+  Roll(20, 1);
+  std::vector<RowId> fresh = Roll(20, 2);
+  ASSERT_EQ(Publish(2), absl::OkStatus());
+  std::vector<RowId> taken = Ids(Take("trainer", 15));
+  const std::vector<RowId> rest = Ids(Take("trainer", 5));
+  taken.insert(taken.end(), rest.begin(), rest.end());
+  EXPECT_THAT(taken, testing::UnorderedElementsAreArray(fresh));
+  EXPECT_EQ(TryTake("trainer", 1, 40).status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(StatusOf("trainer").sent_back, 20);
+}
+
+TEST_P(DockVersions, RowsThatAreNamedAreJudgedToo) {
+  Start({.max_version_lag = 0});
+  const std::vector<RowId> rows = Roll(1, 1);
+  ASSERT_EQ(Publish(2), absl::OkStatus());
+  EXPECT_THAT(dock_->Take({.partition = kPartition, .consumer = "trainer", .rows = rows}).status(),
+              Fails(Code::kFailedPrecondition, {"row 0", "waits for columns"}));
+  EXPECT_EQ(StatusOf("trainer").sent_back, 1);
+}
+
 TEST_P(DockVersions, WhatIsTooOldIsDroppedForAll) {
   Start({.max_version_lag = 0, .stale = Stale::kDrop}, Unit::kRow, {.retain_for = {"trainer"}});
   Roll(2, 1);

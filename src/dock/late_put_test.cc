@@ -150,6 +150,32 @@ TEST_F(LatePut, SucceedsWhenItsLeaseWasRenewed) {
   EXPECT_EQ(StatusOfX().completed, 1);
 }
 
+TEST_F(LatePut, IsRefusedWhenItsRowWasSentBack) {
+  Register({});
+  ASSERT_EQ(partition_->RegisterConsumer({.name = "maker", .writes = {"id"}}), absl::OkStatus());
+  ASSERT_EQ(partition_->RegisterConsumer({.name = "judge", .reads = {"id"}, .max_version_lag = 0}), absl::OkStatus());
+  int64_t version = 0;
+  // What `id` is made from is too old a moment later.
+  const auto send_back = [&] {
+    ASSERT_EQ(partition_->PublishWeights(version + 1), absl::OkStatus());
+    EXPECT_EQ(partition_->Take({.partition = "p", .consumer = "judge"}).status().code(), Code::kDeadlineExceeded);
+  };
+  const std::vector<RowId> rows = PutIds({1});
+  for (const bool leased : {true, false}) {
+    PutRequest id{.partition = "p", .rows = rows, .overwrite = true, .weights_version = ++version};
+    ASSERT_EQ(id.batch.Add("id", Column::FromValues<float>({1})), absl::OkStatus());
+    ASSERT_EQ(partition_->Put(id).status(), absl::OkStatus());
+    const Taken taken = TakeOne();
+    PutRequest results = Results(rows, leased ? taken.lease : kNoLease);
+    if (!leased) results.epochs = {taken.rows.epoch(0)};
+    EXPECT_EQ(PutWhile(results, send_back).code(), Code::kFailedPrecondition);
+    EXPECT_THAT(ReadyCells(), ElementsAre(0, 0, 0));
+    EXPECT_EQ(StatusOfX().waiting, 1);
+    EXPECT_EQ(StatusOfX().completed, 0);
+  }
+  EXPECT_EQ(StatusOfX().reset, 2);
+}
+
 TEST_F(LatePut, IsRefusedWhenItsRowWasCleared) {
   Register({});
   const std::vector<RowId> rows = PutIds({1, 2, 3});
