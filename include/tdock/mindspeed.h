@@ -129,7 +129,8 @@ struct GetOptions {
   // Where nothing else decides, prefers rows whose prompt_length + response_length is near it: a row is drawn with the
   // weight 1 / (1 + exp(−1 / (|length − target| + 0.001))), its group with that of the sum over the group.
   std::optional<double> target_seq_len = {};
-  // Until when to wait for enough rows; in the past: the answer is "nothing yet" at once.
+  // Until when to wait for enough rows; in the past: the answer is "nothing yet" at once. Who waits gets that answer,
+  // too, when every row is done.
   absl::Time deadline = absl::InfinitePast();
 };
 

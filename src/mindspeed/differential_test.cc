@@ -107,7 +107,9 @@ class Differential : public MindSpeedTest {
     size_t rows = indexes.size();
     if (Chance(40)) rows += 1;
     const PlainDock::Put put = SomePut(rows, partial_ && Chance(3));
-    ASSERT_EQ(dock_->PutExperience(BatchOf(put), indexes).code(), plain_->PutPlain(indexes, put));
+    const Code expected = plain_->PutPlain(indexes, put);
+    ASSERT_EQ(dock_->PutExperience(BatchOf(put), indexes).code(), expected);
+    if (expected == Code::kAlreadyExists) ++seen_["unfinished after complete"];
   }
 
   void StepPutThroughHandle() {
@@ -115,7 +117,11 @@ class Differential : public MindSpeedTest {
     const size_t which = rng_.Below(handles_.size());
     const PlainDock::Handle& handle = plain_handles_[which];
     const PlainDock::Put put = SomePut(handle.ids.size(), plain_->Rollout(handle.consumer));
-    ASSERT_EQ(dock_->PutExperience(BatchOf(put), handles_[which]).code(), plain_->PutThrough(handle, put));
+    const Code expected = plain_->PutThrough(handle, put);
+    ASSERT_EQ(dock_->PutExperience(BatchOf(put), handles_[which]).code(), expected);
+    if (expected == Code::kOk) ++seen_["put through a handle"];
+    if (expected == Code::kNotFound) ++seen_["put to cleared rows"];
+    if (expected == Code::kFailedPrecondition) ++seen_["put under a lease that is over"];
     Forget(which);
   }
   void StepEndLease() {
@@ -162,11 +168,15 @@ class Differential : public MindSpeedTest {
     ASSERT_EQ(got.status().code(), choice.code) << got.status();
     if (!got.ok()) return;
     ASSERT_EQ(got->has_value(), !choice.nothing);
+    ++seen_[choice.nothing ? "nothing yet" : choice.determined ? "determined" : "random"];
+    if (!choice.nothing && choice.determined && !partial_) ++seen_["balanced"];
+    if (!choice.nothing && partial_ && !plain_->Rollout(get.consumer)) ++seen_["from complete groups"];
     if (choice.nothing) return;
     const Ints& indexes = (*got)->indexes.indexes;
     ASSERT_NO_FATAL_FAILURE(CheckChoice(get, choice, indexes));
     const int64_t rows = static_cast<int64_t>(indexes.size());
     const bool pads = plain_->Rollout(get.consumer) && rows < get.count && rows % options.dp_size != 0;
+    if (pads) ++seen_["padded"];
     ASSERT_EQ((*got)->indexes.padding_rows, pads ? options.dp_size - rows % options.dp_size : 0);
     ASSERT_NO_FATAL_FAILURE(CheckHandOut(get, **got, /*named=*/false));
   }
@@ -216,6 +226,8 @@ class Differential : public MindSpeedTest {
         ASSERT_EQ(RowOf(got.batch, column, i), plain_->Expected(get.consumer, column, index)) << column;
       }
       if (!plain_->Rollout(get.consumer)) continue;
+      if (plain_->At(index).age > 0) ++seen_["aged"];
+      if (!plain_->At(index).unfinished.empty()) ++seen_["resumed"];
       ASSERT_EQ((*got.batch.Values<int32_t>("age"))[static_cast<size_t>(i)], plain_->At(index).age);
     }
     ASSERT_EQ(got.batch.Find("age") != nullptr, plain_->Rollout(get.consumer));
@@ -314,6 +326,8 @@ class Differential : public MindSpeedTest {
   int64_t next_lease_ = 0;
   int64_t cursor_ = 0;
   std::map<std::string, std::vector<double>> metrics_;
+  // How often something came up that the test is about.
+  std::map<std::string, int> seen_;
 };
 
 TEST_F(Differential, DoesWhatThePlainRestatementDoes) {
@@ -325,6 +339,11 @@ TEST_F(Differential, DoesWhatThePlainRestatementDoes) {
       if (HasFatalFailure()) return;
     }
     ASSERT_NO_FATAL_FAILURE(CheckEverything()) << "seed " << seed;
+  }
+  for (const char* what :
+       {"put through a handle", "put to cleared rows", "put under a lease that is over", "unfinished after complete",
+        "nothing yet", "determined", "random", "balanced", "from complete groups", "padded", "aged", "resumed"}) {
+    EXPECT_GT(seen_[what], kDocks) << what;
   }
 }
 

@@ -151,6 +151,21 @@ TEST_F(Faults, AGetCanWaitInsteadOfSpinning) {
               Fails(Code::kDeadlineExceeded, {"'rule_reward'", "2 are not consumed", "'responses'", "is index 1"}));
 }
 
+TEST_F(Faults, AWaitingGetEndsWhenOthersHaveDoneEverything) {
+  Make(GrpoDock(1, 1));
+  ASSERT_EQ(Put({0}, {{"prompts", Ones({0})}}), absl::OkStatus());
+  bool nothing = false;
+  std::thread reader([&] {
+    const GetOptions waiting{.experience_count = 1, .deadline = clock_.Now() + absl::Hours(1)};
+    nothing = NothingYet("rule_reward", {"responses"}, waiting);
+  });
+  clock_.AwaitWaiters(1);
+  const Experience got = Sample("rule_reward", {"prompts"}, {.experience_count = 1});
+  ASSERT_EQ(Put(got.indexes, {{"rm_scores", Ones({0})}}), absl::OkStatus());
+  reader.join();
+  EXPECT_TRUE(nothing);
+}
+
 TEST_F(Faults, AWaitingGetSeesRowsWhoseLeaseEnds) {
   MindSpeedOptions options = GrpoDock(1, 1);
   options.lease_duration = absl::Seconds(5);

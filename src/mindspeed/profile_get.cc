@@ -116,6 +116,10 @@ absl::StatusOr<std::optional<Experience>> Profile::GetExperience(absl::string_vi
     }
     TDOCK_ASSIGN_OR_RETURN(std::optional<Experience> sampled, GetSampled(*consumer, wanted));
     if (sampled.has_value() || !waits) return sampled;
+    TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status,
+                           dock_->GetConsumerStatus(options_.partition, consumer->options.name));
+    // What is leased may come back.
+    if (status.done >= max_len_) return std::nullopt;
     if (!AwaitChange(seen, options.deadline)) return ExplainShortage(*consumer, wanted);
   }
 }
