@@ -48,8 +48,8 @@ enum class HandOut : uint8_t {
 
 struct MindSpeedConsumer {
   std::string name = {};
-  // A put of one of these columns by plain indexes completes the rows that the consumer holds. A put through a handle
-  // may name any column.
+  // A put of one of these columns by plain indexes completes the rows that the consumer holds. A put under its lease
+  // may name these, and those that no consumer writes.
   std::vector<std::string> writes = {};
   // Unset: leased if it writes anything.
   std::optional<HandOut> hand_out = {};
@@ -77,7 +77,7 @@ struct MindSpeedOptions {
   uint64_t seed = 0;
   // The one by which the dock beneath judges deadlines; null: the real one. Must outlive this dock.
   Clock* clock = nullptr;
-  // Called within each sampling of a consumer, with its name; for tests.
+  // Called within each sampling of a consumer, between its choice and the take, with its name; for tests.
   std::function<void(absl::string_view consumer)> on_sampling = {};
 };
 

@@ -68,11 +68,15 @@ class Differential : public MindSpeedTest {
     return columns;
   }
   // Rows for so many indexes: an answer with partial rollout comes as a whole, with its state.
-  PlainDock::Put SomePut(size_t rows, bool answer) {
+  // For a lease, of columns that its consumer may write.
+  PlainDock::Put SomePut(size_t rows, bool answer, const std::string& leased_to = "") {
     PlainDock::Put put;
     Names columns = {"responses", "response_length", "input_ids"};
     if (!answer) columns = SomeColumns();
     if (partial_ && !answer) std::erase_if(columns, [](const auto& name) { return name.starts_with("response"); });
+    if (!leased_to.empty()) {
+      std::erase_if(columns, [&](const auto& name) { return !plain_->MayWrite(leased_to, name); });
+    }
     if (columns.empty()) columns = {"prompts"};
     for (const std::string& name : columns) {
       std::vector<PlainDock::Row> values;
@@ -116,7 +120,8 @@ class Differential : public MindSpeedTest {
     if (handles_.empty()) return;
     const size_t which = rng_.Below(handles_.size());
     const PlainDock::Handle& handle = plain_handles_[which];
-    const PlainDock::Put put = SomePut(handle.ids.size(), plain_->Rollout(handle.consumer));
+    const PlainDock::Put put =
+        SomePut(handle.ids.size(), plain_->Rollout(handle.consumer), handle.lease == 0 ? "" : handle.consumer);
     const Code expected = plain_->PutThrough(handle, put);
     ASSERT_EQ(dock_->PutExperience(BatchOf(put), handles_[which]).code(), expected);
     if (expected == Code::kOk) ++seen_["put through a handle"];

@@ -318,6 +318,15 @@ TEST_F(MindSpeedTest, APutThroughAHandleCompletesIt) {
   EXPECT_TRUE(AllConsumed("rule_reward"));
 }
 
+TEST_F(MindSpeedTest, ALeaseIsForTheColumnsOfItsConsumer) {
+  Make(GrpoDock(1, 1));
+  ASSERT_EQ(Put({0}, {{"responses", Ones({0})}}), absl::OkStatus());
+  const Experience got = Sample("rule_reward", {"responses"}, {.experience_count = 1});
+  EXPECT_THAT(Put(got.indexes, {{"rm_scores", {{1}}}, {"returns", {{1}}}}),
+              Fails(Code::kInvalidArgument, {"'rule_reward'", "'returns'", "rm_scores"}));
+  EXPECT_EQ(Put(got.indexes, {{"rm_scores", {{1}}}, {"token_level_rewards", {{1}}}}), absl::OkStatus());
+}
+
 TEST_F(MindSpeedTest, APutByPlainIndexesCompletesWhatItsWritersHold) {
   Make(GrpoDock(2, 2));
   ASSERT_EQ(Put({0, 1, 2, 3}, {{"responses", Ones({0, 1, 2, 3})}}), absl::OkStatus());

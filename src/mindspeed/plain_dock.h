@@ -72,6 +72,12 @@ class PlainDock {
     return consumers[name] = {std::move(writes), std::vector<bool>(cells.size()), std::vector<int64_t>(cells.size())};
   }
   bool Rollout(const std::string& consumer) const { return partial_ && consumer == "actor_rollout"; }
+  // Its own columns, and those that nobody writes.
+  bool MayWrite(const std::string& consumer, const std::string& column) const {
+    if (consumers.at(consumer).writes.contains(column)) return true;
+    return std::none_of(consumers.begin(), consumers.end(),
+                        [&](const auto& named) { return named.second.writes.contains(column); });
+  }
   int64_t Find(int64_t id) const {
     for (int64_t i = 0; i < size(); ++i) {
       if (At(i).id == id) return i;

@@ -138,9 +138,14 @@ absl::Status Profile::Begin() {
   for (const auto& consumer : consumers_) {
     TDOCK_RETURN_IF_ERROR(Annotate(CheckColumns(consumer->options.writes),
                                    absl::StrCat("consumer '", consumer->options.name, "' writes")));
-    if (consumer->resumes && !consumer->leased()) {
+    if (!consumer->resumes) continue;
+    const std::vector<std::string>& writes = consumer->options.writes;
+    const auto does_not_write = [&](const char* column) {
+      return std::find(writes.begin(), writes.end(), column) == writes.end();
+    };
+    if (!consumer->leased() || does_not_write("responses") || does_not_write("response_length")) {
       return absl::InvalidArgumentError(
-          "with max_age above 1, actor_rollout must be leased: what is done at hand-out cannot be resumed");
+          "with max_age above 1, actor_rollout must be leased, to be resumed, and write responses and response_length");
     }
   }
   TDOCK_RETURN_IF_ERROR(dock_->CreatePartition({.name = name, .growing = true}));
@@ -157,19 +162,25 @@ absl::Status Profile::Begin() {
 }
 
 absl::Status Profile::RegisterConsumers() {
-  bool any_writes = false;
+  // What nobody is said to write, whoever holds a lease may.
+  std::vector<std::string> unclaimed = columns_;
+  bool any_leased = false;
+  for (const auto& consumer : consumers_) {
+    any_leased |= consumer->leased();
+    for (const std::string& name : consumer->options.writes) std::erase(unclaimed, name);
+  }
   for (const auto& consumer : consumers_) {
     ConsumerOptions options{.name = consumer->options.name,
+                            .writes = consumer->options.writes,
                             .lease_duration = options_.lease_duration,
                             .max_deliveries = std::numeric_limits<int32_t>::max()};
-    if (consumer->leased()) options.writes = columns_;
+    if (consumer->leased()) options.writes.insert(options.writes.end(), unclaimed.begin(), unclaimed.end());
     if (consumer->resumes) options.reads_optional = {"responses", "response_length"};
-    any_writes |= consumer->leased();
     TDOCK_RETURN_IF_ERROR(dock_->RegisterConsumer(options_.partition, options));
   }
   // The dock knows a column by a put, or by a consumer that names it; a read waits only for columns that it knows.
-  if (any_writes) return absl::OkStatus();
-  return dock_->RegisterConsumer(options_.partition, {.name = kPutter, .writes = columns_});
+  if (any_leased) return absl::OkStatus();
+  return dock_->RegisterConsumer(options_.partition, {.name = kPutter, .writes = unclaimed});
 }
 
 absl::StatusOr<std::vector<RowId>> Profile::NewRows(int64_t count) {

@@ -185,11 +185,11 @@ absl::StatusOr<std::optional<Experience>> Profile::GetSampled(Consumer& consumer
 
 absl::StatusOr<std::optional<Profile::Chosen>> Profile::TakeSample(Consumer& consumer, const Wanted& wanted) {
   MutexLock lock(consumer.sampling);
-  if (options_.on_sampling) options_.on_sampling(consumer.options.name);
   for (;;) {
     const Snapshot snapshot = Look();
     Chosen chosen;
     absl::StatusOr<std::vector<int64_t>> indexes = Choose(consumer, wanted, snapshot);
+    if (options_.on_sampling) options_.on_sampling(consumer.options.name);
     // Rows that were cleared while their lengths were looked at.
     if (absl::IsNotFound(indexes.status()) && Look().generation != snapshot.generation) continue;
     if (!indexes.ok()) return indexes.status();
