@@ -23,7 +23,8 @@
 //   Cancelled           the wait was cancelled
 //   OutOfRange          nothing can come any more: the partition is sealed and every row is done for this consumer
 //
-// A call that fails changes nothing.
+// A call that fails changes nothing, but for a take: rows that it found to be too old are sent back or dropped, also
+// where it then gets none.
 #pragma once
 
 #include <span>
@@ -55,7 +56,8 @@ class Dock {
   // Registering again is as for partitions. A consumer registered late sees the rows that are there.
   virtual absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) = 0;
   // Forgets a consumer, with its leases and what it has done. Rows need not outlive it any more, registered or not;
-  // when no other name is left in retain_for, rows live until they are cleared.
+  // when no other name is left in retain_for, rows live until they are cleared. Cells that it wrote stay, also when
+  // what they were made from is sent back later: clear them, or keep the consumer.
   virtual absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) = 0;
 
   // All or nothing. Copies the data. Without a lease anybody may fill empty cells, sealed or not; a sealed partition

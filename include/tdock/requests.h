@@ -51,7 +51,8 @@ struct PutRequest {
   // The epoch of each row when it was handed out, for results that come without a lease: FailedPrecondition if one was
   // sent back since. Empty: not looked at.
   std::vector<uint32_t> epochs = {};
-  // Replaces cells that are ready. Views of the old ones live on, and what is done stays done.
+  // Replaces cells that are ready: views of the old ones live on, and what is done stays done. Cells that are partial
+  // it replaces by ones that do not go on from them.
   bool overwrite = false;
   // The version of the weights that made these cells.
   int64_t weights_version = kNoWeightsVersion;
@@ -179,8 +180,8 @@ struct ConsumerStatus {
   int64_t expired = 0;
   // Rows that it gave back with partial cells.
   int64_t unfinished = 0;
-  // Rows that were too old for it, by what became of them; and rows that it had taken and has to take again, because
-  // what it read was sent back.
+  // Rows that were too old for it, by what became of them; and rows that it had taken, was done with or had lost, and
+  // has to take again, because what it read or wrote was sent back.
   int64_t sent_back = 0;
   int64_t stale_dropped = 0;
   int64_t reset = 0;

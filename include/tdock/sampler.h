@@ -32,8 +32,9 @@ class OwnSampler {
   virtual int64_t Window(int64_t max) const = 0;
 
   // Positions in `candidates`, which are in the order of kFirstCome: at least `min` of them and at most `max`, none
-  // twice. They are handed out in this order. `seed` comes from the consumer's and differs from take to take; the same
-  // calls in the same order are given the same seeds.
+  // twice. They are handed out in this order. `seed` comes from the consumer's and differs from take to take; a take
+  // that finds chosen rows too old chooses again, with the same seed. The same calls in the same order are given the
+  // same seeds.
   virtual std::vector<size_t> Choose(std::span<const Candidate> candidates, int64_t min, int64_t max,
                                      uint64_t seed) = 0;
 };

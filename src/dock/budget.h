@@ -50,7 +50,7 @@ class Budget {
   void Begin(const Claim& claim);
   void End(const Claim& claim);
 
-  // Payload of cells that are published, and that are gone.
+  // Payload of cells that are published, less that of those that they replace; and of cells that go with their rows.
   void CountPut(int64_t bytes) { live_bytes_ += bytes; }
   void CountGone(int64_t bytes) {
     live_bytes_ -= bytes;

@@ -182,7 +182,7 @@ TEST_P(DockVersions, ResultsMadeFromWhatWasSentBackAreRefused) {
   PutRequest late = Floats({{"c", {9}}});
   late.rows = rows;
   late.epochs = {held.rows.epoch(0)};
-  EXPECT_THAT(Put(late), Fails(Code::kFailedPrecondition, {"row 0", "epoch 1", "sent back since epoch 0"}));
+  EXPECT_THAT(Put(late), Fails(Code::kFailedPrecondition, {"row 0", "of epoch 1", "for epoch 0", "sent back"}));
   late.epochs = {1, 1};
   EXPECT_EQ(Put(late).code(), Code::kInvalidArgument);
   late.epochs = {1};
@@ -308,6 +308,98 @@ TEST_P(DockVersions, AStepThatCountedARowBeforeItWasSentBackDoesNotCommitItAfter
   EXPECT_EQ(Status().rows, 1);
   ASSERT_EQ(dock_->Commit({kPartition, "trainer", 2}), absl::OkStatus());
   EXPECT_EQ(Status().rows, 0);
+}
+
+TEST_P(DockVersions, StepsOfAConsumerThatReadsOtherColumnsAreLeftAlone) {
+  Start({.max_version_lag = 0}, Unit::kRow, {.retain_for = {"other"}});
+  Register({.name = "other", .reads = {"a"}, .checkpointed = true});
+  const std::vector<RowId> rows = Roll(2, 1);
+  ASSERT_EQ(dock_->Complete({kPartition, Take("other", 1).lease, {}, 1}), absl::OkStatus());
+  ASSERT_EQ(dock_->Complete({kPartition, Take("other", 1).lease, {}, 2}), absl::OkStatus());
+  ASSERT_EQ(Publish(2), absl::OkStatus());
+  EXPECT_EQ(TryTake("trainer", 2, 2).status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(StatusOf("trainer").sent_back, 2);
+  ASSERT_EQ(dock_->Commit({kPartition, "other", 1}), absl::OkStatus());
+  EXPECT_EQ(Status().rows, 1) << "the row of step 1 is released";
+  ASSERT_EQ(dock_->Rollback({kPartition, "other", 1}), absl::OkStatus());
+  EXPECT_EQ(Ids(Take("other", 1)), std::vector<RowId>{rows[1]});
+}
+
+TEST_P(DockVersions, WhatIsCommittedStaysDoneForItsConsumer) {
+  Start({.checkpointed = true});
+  Register({.name = "strict", .reads = {"b"}, .max_version_lag = 0});
+  Roll(1, 1);
+  ASSERT_EQ(dock_->Complete({kPartition, Take("trainer", 1).lease, {}, 1}), absl::OkStatus());
+  ASSERT_EQ(dock_->Commit({kPartition, "trainer", 1}), absl::OkStatus());
+  ASSERT_EQ(Publish(2), absl::OkStatus());
+  EXPECT_EQ(TryTake("strict", 1, 1).status().code(), Code::kDeadlineExceeded);
+  ASSERT_EQ(Respond(Take("rollout", 1), {3}, 2), absl::OkStatus());
+  Score(1);
+  EXPECT_EQ(StatusOf("trainer").done, 1);
+  EXPECT_EQ(Take("strict", 1).rows.size(), 1u);
+}
+
+TEST_P(DockVersions, TheRestOfAGroupThatIsNotWholeAnyMoreIsDropped) {
+  for (const bool retained : {true, false}) {
+    PartitionOptions options;
+    if (retained) options.retain_for = {"trainer"};
+    Start({.max_version_lag = 0}, Unit::kGroup, options);
+    PutRequest prompts = Floats({{"a", {1, 2}}});
+    prompts.groups = {5, 5};
+    prompts.group_size = 2;
+    const std::vector<RowId> rows = PutNew(prompts);
+    ASSERT_EQ(Respond(Take("rollout", 1), {3, 3}, 1), absl::OkStatus());
+    Score(2);
+    if (retained) {
+      ASSERT_EQ(Complete(Take("trainer", 1).lease), absl::OkStatus());
+    } else {
+      ASSERT_EQ(dock_->Drop({.partition = kPartition, .rows = {rows[0]}}), absl::OkStatus());
+    }
+    ASSERT_EQ(Publish(2), absl::OkStatus());
+    ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
+    EXPECT_EQ(TryTake("trainer", 1, 1).status().code(), Code::kOutOfRange) << "instead of waiting for ever";
+    EXPECT_EQ(StatusOf("trainer").stale_dropped, 1);
+    EXPECT_EQ(StatusOf("trainer").sent_back, 0);
+    ASSERT_EQ(dock_->DropPartition(kPartition), absl::OkStatus());
+  }
+}
+
+TEST_P(DockVersions, AGroupIsDroppedAsAWhole) {
+  Start({.unit = Unit::kGroup, .max_version_lag = 0, .stale = Stale::kDrop});
+  PutRequest prompts = Floats({{"a", {1, 2}}});
+  prompts.groups = {5, 5};
+  prompts.group_size = 2;
+  const std::vector<RowId> rows = PutNew(prompts);
+  const Taken taken = Take("rollout", 2);
+  ASSERT_EQ(Respond(taken, {3}, 1, false, {rows[0]}), absl::OkStatus());
+  ASSERT_EQ(Respond(taken, {3}, 2, false, {rows[1]}), absl::OkStatus());
+  Score(2);
+  ASSERT_EQ(Publish(2), absl::OkStatus());
+  EXPECT_EQ(TryTake("trainer", 1, 1).status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(StatusOf("trainer").stale_dropped, 2);
+  EXPECT_EQ(StatusOf("trainer").done, 2);
+}
+
+TEST_P(DockVersions, AResponseThatIsBegunAnewDoesNotGoOnFromAPiece) {
+  Start({});
+  const RowId row = PutFloats({{"a", {1}}})[0];
+  ASSERT_EQ(Respond(Take("rollout", 1), {4}, 1, true), absl::OkStatus());
+  PutRequest put{.partition = kPartition, .rows = {row}, .lease = Take("rollout", 1).lease, .overwrite = true};
+  ASSERT_EQ(put.batch.Add("b", Column::FromRows<int64_t>({{1, 2, 3, 4, 5}})), absl::OkStatus());
+  put.weights_version = 5;
+  ASSERT_EQ(Put(put), absl::OkStatus());
+  EXPECT_EQ(PiecesOf(row), (std::vector<Piece>{{5, 5}}));
+}
+
+TEST_P(DockVersions, CellsThatAreMadeManyTimesDoNotCountAsManyRowsForTheBudget) {
+  Start({}, Unit::kRow, {.max_bytes = 4 << 20});
+  const std::vector<RowId> rows = PutFloats({{"a", std::vector<float>(20, 0)}});
+  for (int round = 0; round < 30; ++round) {
+    const Taken taken = Take("rollout", 20);
+    ASSERT_EQ(Respond(taken, std::vector<int64_t>(20, 1000), 1, /*partial=*/true), absl::OkStatus());
+  }
+  ASSERT_EQ(*Clear({rows[0]}), 1);
+  EXPECT_EQ(Put(Floats({{"a", {1}}})), absl::OkStatus());
 }
 
 TEST_P(DockVersions, AWaitingWriterWakesWhenRowsAreSentBackToIt) {

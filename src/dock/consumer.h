@@ -107,14 +107,12 @@ class Consumer {
   int64_t stale_dropped = 0;
   int64_t reset = 0;
   absl::btree_set<LeaseId> leases;
-  // Of a checkpointed consumer: the last step that it committed, and what it has done since. Some of these rows may be
-  // gone, or sent back since: then they are of another epoch.
-  struct Uncommitted {
-    RowId row;
-    uint32_t epoch;
-  };
+  // Of a checkpointed consumer: the last step that it committed, and what it has done since: the step of each row, and
+  // the rows of each step, among which there may be some that are gone, or are not of this step any more.
   int64_t committed_step = kNoStep;
-  absl::btree_map<int64_t, std::vector<Uncommitted>> uncommitted_rows;
+  absl::flat_hash_map<RowId, int64_t> uncommitted_steps;
+  absl::btree_map<int64_t, std::vector<RowId>> uncommitted_rows;
+  using RowsOfStep = decltype(uncommitted_rows)::value_type;
   // Of the rows whose lease expired, how often.
   absl::flat_hash_map<RowId, int32_t> redeliveries;
 

@@ -15,8 +15,9 @@
 namespace tdock {
 
 // Events carry what was decided, not what was asked for, so that applying the same events to an equal table gives an
-// equal table. They refer to what they carry and own nothing. What follows from an event by itself (a row that becomes
-// ready, a row that is released because the last consumer to retain it is done) is part of applying it.
+// equal table. Some calls are several events, which belong together. They refer to what they carry and own nothing.
+// What follows from an event by itself (a row that becomes ready, a row that is released because the last consumer to
+// retain it is done) is part of applying it.
 
 // A column is there from now on, or has a type from now on.
 struct ColumnAdded {
@@ -49,6 +50,8 @@ struct RowsPut {
   int64_t weights_version = kNoWeightsVersion;
   // How many items each cell has, column after column; where cells are partial, or may replace some that are.
   std::span<const int64_t> lengths = {};
+  // The cells do not go on from partial ones that they replace.
+  bool anew = false;
   // The cells are not ready yet; and the lease that gives the rows
   // back, unless there is none.
   bool partial = false;

@@ -12,7 +12,7 @@ namespace tdock {
 namespace {
 
 constexpr const char* kPartition = "p";
-const std::vector<std::string> kColumns = {"dense", "ragged", "text", "wide"};
+const std::vector<std::string> kColumns = {"dense", "ragged", "text", "wide", "note"};
 
 class Driver {
  public:
@@ -22,6 +22,7 @@ class Driver {
     if (rng_.Below(2) == 0) options_.group_size = 3;
     if (rng_.Below(2) == 0) options_.retain_for = {"c1", "c4"};
     if (rng_.Below(3) == 0) options_.max_rows = 30;
+    groups_are_dropped_ = rng_.Below(3) == 0;
     twin_ = std::make_unique<SlowDock>(options_);
     EXPECT_TRUE(dock_->CreatePartition(options_).ok());
   }
@@ -294,7 +295,7 @@ class Driver {
   }
 
   void Commit() {
-    const std::string name = OneIn(10) ? AnyConsumer() : "c4";
+    const std::string name = OneIn(10) ? AnyConsumer() : OneIn(2) ? "c4" : "c6";
     if (!twin_->HasConsumer(name)) return;
     const int64_t step = step_ - static_cast<int64_t>(rng_.Below(8));
     const absl::Status status = dock_->Commit({kPartition, name, step});
@@ -303,7 +304,7 @@ class Driver {
   }
 
   void Rollback() {
-    const std::string name = OneIn(10) ? AnyConsumer() : "c4";
+    const std::string name = OneIn(10) ? AnyConsumer() : OneIn(2) ? "c4" : "c6";
     if (!twin_->HasConsumer(name)) return;
     const int64_t step = step_ - static_cast<int64_t>(rng_.Below(10));
     const int64_t version =
@@ -361,7 +362,7 @@ class Driver {
     if (status.ok()) twin_->Requeue(name, rows.empty() ? twin_->Quarantined(name) : rows);
   }
 
-  std::string AnyConsumer() { return "c" + std::to_string(rng_.Below(6)); }
+  std::string AnyConsumer() { return "c" + std::to_string(rng_.Below(7)); }
 
   // A few that are there, or now and then not, or twice.
   std::vector<RowId> AnyRows() {
@@ -491,22 +492,20 @@ class Driver {
   }
 
   void Register() {
-    static const std::vector<std::vector<std::string>> reads = {{"text"},          {"dense"}, {"ragged"},
-                                                                {"dense", "text"}, {"wide"},  kColumns};
-    static const std::vector<std::vector<std::string>> writes = {{"wide"}, {"text"},  {"ragged", "text", "wide"},
-                                                                 {},       {"dense"}, {"text", "wide"}};
-    const uint64_t i = rng_.Below(6);
+    static const std::vector<std::vector<std::string>> reads = {
+        {"text"}, {"dense"}, {"dense"}, {"dense", "text"}, {"wide"}, {"dense", "ragged", "text", "wide"}, {"note"}};
+    static const std::vector<std::vector<std::string>> writes = {
+        {"wide"}, {"text"}, {"ragged", "text", "wide"}, {}, {"dense"}, {"text", "wide"}, {"note"}};
+    const uint64_t i = rng_.Below(7);
     ConsumerOptions options{.name = "c" + std::to_string(i), .reads = reads[i], .writes = writes[i]};
-    if (i == 2) {
-      options.reads = {"dense"};
-      options.reads_optional = {"ragged", "text"};
-    }
+    if (i == 2) options.reads_optional = {"ragged", "text"};
     if (i == 1) {
       options.max_version_lag = 2;
       options.stale = Stale::kDrop;
     }
     if (i == 0 || i == 4) options.max_version_lag = 1;
-    options.unit = i % 3 == 0 ? Unit::kGroup : Unit::kRow;
+    if (i == 0 && groups_are_dropped_) options.stale = Stale::kDrop;
+    options.unit = i == 0 || i == 3 ? Unit::kGroup : Unit::kRow;
     if (i == 2 || i == 3) options.sampler = Sampler::kUniform;
     if (i == 5) {
       options.sampler = Sampler::kLengthBalanced;
@@ -515,7 +514,7 @@ class Driver {
     options.ranks = i == 1 || i == 3 ? 2 : 1;
     options.lease_duration = absl::Seconds(5);
     options.max_deliveries = i % 2 == 0 ? 1 : 3;
-    options.checkpointed = i == 4;
+    options.checkpointed = i == 4 || i == 6;
     options.at_most_once = i == 5;
     ASSERT_TRUE(dock_->RegisterConsumer(kPartition, options).ok());
     if (!twin_->HasConsumer(options.name)) twin_->Register(options);
@@ -558,6 +557,7 @@ class Driver {
   Rng rng_;
   FakeClock clock_;
   PartitionOptions options_;
+  bool groups_are_dropped_ = false;
   std::unique_ptr<Dock> dock_ = MakeLocalDock({.clock = &clock_});
   std::unique_ptr<SlowDock> twin_;
   int64_t next_number_ = 1;

@@ -47,11 +47,13 @@ absl::Status Partition::Begin() {
 }
 
 void Partition::End(Aftermath& after) {
-  const std::vector<CellRef> dropped = table_.TakeDroppedCells();
+  const std::vector<CellRef> removed = table_.TakeRemovedCells(), replaced = table_.TakeReplacedCells();
   if (budget_.limits_bytes()) {
-    for (CellRef cell : dropped) budget_.CountGone(BytesOf(cell));
+    for (CellRef cell : removed) budget_.CountGone(BytesOf(cell));
+    for (CellRef cell : replaced) budget_.CountPut(-BytesOf(cell));
   }
-  store_.Drop(dropped);
+  store_.Drop(removed);
+  store_.Drop(replaced);
   after.garbage = store_.TakeGarbage();
   after.compactions = store_.TakeCompactions();
   after.partition = this;
@@ -209,13 +211,16 @@ absl::Status Partition::Rollback(const StepRequest& request) {
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin());
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckRollback(request));
-  std::vector<Table::SendBack> later;
+  Table::StaleRows later;
   if (request.weights_version != kNoWeightsVersion) {
     TDOCK_ASSIGN_OR_RETURN(later, table_.FindLater(request.weights_version, VersionOf()));
   }
   table_.Apply(StepsRolledBack{consumer, request.step});
   if (request.weights_version != kNoWeightsVersion) table_.Apply(WeightsPublished{request.weights_version});
-  for (const Table::SendBack& plan : later) table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers});
+  if (!later.dropped.empty()) table_.Apply(RowsDropped{later.dropped});
+  for (const Table::SendBack& plan : later.sent_back) {
+    table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers});
+  }
   End(after);
   return absl::OkStatus();
 }

@@ -158,7 +158,8 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
   event.keys = request.keys;
   event.weights_version = request.weights_version;
   std::vector<int64_t> lengths;
-  for (size_t i = 0; (request.partial || !table_.histories().empty()) && i < columns.size(); ++i) {
+  for (size_t i = 0; !request.rows.empty() && (request.partial || !table_.histories().empty()) && i < columns.size();
+       ++i) {
     const Column& column = request.batch.columns()[i].column;
     const bool is_list = column.type().kind != ColumnKind::kDense;
     for (int64_t row = 0; row < column.rows(); ++row) lengths.push_back(is_list ? column.Length(row) : 1);
@@ -172,6 +173,7 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_.next_row() + i;
   } else {
     event.partial = request.partial;
+    event.anew = request.overwrite;
     if (!request.keep) (request.partial ? event.returns : event.completes) = request.lease;
     event.step = request.step;
   }

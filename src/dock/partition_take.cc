@@ -15,6 +15,10 @@ int64_t LengthIn(const Block& block, std::span<const std::byte> cell) {
   return static_cast<int64_t>(cell.size()) / std::max<int64_t>(block.shape().item_bytes, 1);
 }
 
+absl::Status Cancelled(const TakeRequest& request) {
+  return absl::CancelledError(absl::StrCat("the take of consumer '", request.consumer, "' was cancelled"));
+}
+
 }  // namespace
 
 absl::StatusOr<Partition::Awaited> Partition::AwaitRows(const TakeRequest& request) {
@@ -25,9 +29,7 @@ absl::StatusOr<Partition::Awaited> Partition::AwaitRows(const TakeRequest& reque
     TDOCK_RETURN_IF_ERROR(table_.CheckTake(consumer, request));
     TDOCK_ASSIGN_OR_RETURN(const int64_t least, table_.LeastToTake(consumer, request.rank, request.min));
     if (table_.consumer(consumer).share(request.rank).takeable.size() >= least) return Awaited{consumer, least};
-    if (request.cancel.stop_requested()) {
-      return absl::CancelledError(absl::StrCat("the take of consumer '", request.consumer, "' was cancelled"));
-    }
+    if (request.cancel.stop_requested()) return Cancelled(request);
     const absl::Time now = clock_.Now();
     if (request.deadline <= now) {
       const bool groups = table_.consumer(consumer).options().unit == Unit::kGroup;
@@ -72,6 +74,7 @@ absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, ChooseRows(request, consumer));
     TDOCK_ASSIGN_OR_RETURN(const bool fresh, AreFresh(consumer, rows, after));
     if (fresh) return HandOut(consumer, rows, request.rank, after);
+    if (request.cancel.stop_requested()) return Cancelled(request);
     // Lets others have the lock: there may be many that are too old.
   }
 }

@@ -14,7 +14,7 @@ namespace tdock {
 
 // Columns of each kind, made from numbers so that a cell can be checked against its number.
 inline Column Encode(const std::string& name, const std::vector<int64_t>& numbers) {
-  if (name == "dense") return *Column::FromValues<int64_t>(numbers);
+  if (name == "dense" || name == "note") return *Column::FromValues<int64_t>(numbers);
   if (name == "ragged") {
     std::vector<std::vector<int64_t>> rows;
     for (int64_t n : numbers) rows.emplace_back(static_cast<size_t>(n % 5), n);

@@ -91,13 +91,7 @@ class SlowDock : public SlowVersions {
       }
     }
     CheckRows(request.rows, refusals);
-    if (!request.epochs.empty() && request.epochs.size() != request.rows.size()) {
-      refusals.insert(Code::kInvalidArgument);
-    }
-    for (size_t i = 0; i < std::min(request.epochs.size(), request.rows.size()); ++i) {
-      const auto it = rows_.find(request.rows[i]);
-      if ((it == rows_.end() ? 0 : it->second.epoch) != request.epochs[i]) refusals.insert(Code::kFailedPrecondition);
-    }
+    CheckEpochs(request, refusals);
     for (RowId row : request.rows) {
       const auto it = rows_.find(row);
       if (it == rows_.end() || request.overwrite) continue;
@@ -132,7 +126,8 @@ class SlowDock : public SlowVersions {
         SlowRow& row = rows_[ids[i]];
         SlowCell old;
         old.is_list = lengths != put.lengths.end();
-        if (const auto it = row.partial_cells.find(name); it != row.partial_cells.end()) old = it->second;
+        const auto it = row.partial_cells.find(name);
+        if (it != row.partial_cells.end() && !request.overwrite) old = it->second;
         row.partial_cells.erase(name);
         // Nobody but the writer has anything of one that is partial.
         (request.partial ? row.partial_cells : row.cells)[name] =
@@ -232,7 +227,9 @@ class SlowDock : public SlowVersions {
       return row_and_step.second > step;
     });
     if (version != kNoWeightsVersion) {
-      SendBack(JudgeForRollback(version), "");
+      const Judgement later = JudgeForRollback(version);
+      Drop({later.dropped.begin(), later.dropped.end()});
+      SendBack(later, "");
       published_ = version;
     }
   }
@@ -345,6 +342,16 @@ class SlowDock : public SlowVersions {
           arrived + std::count(groups.begin(), groups.end(), id) > size) {
         refusals.insert(Code::kInvalidArgument);
       }
+    }
+  }
+
+  void CheckEpochs(const PutRequest& request, Refusals& refusals) const {
+    if (!request.epochs.empty() && request.epochs.size() != request.rows.size()) {
+      refusals.insert(Code::kInvalidArgument);
+    }
+    for (size_t i = 0; i < std::min(request.epochs.size(), request.rows.size()); ++i) {
+      const auto it = rows_.find(request.rows[i]);
+      if (it != rows_.end() && it->second.epoch != request.epochs[i]) refusals.insert(Code::kFailedPrecondition);
     }
   }
 

@@ -86,7 +86,7 @@ class SlowVersions : public SlowTable {
         rows_.at(row).cells.erase(column);
         rows_.at(row).partial_cells.erase(column);
       }
-      for (const std::string& name : sent.consumers) Reset(name, row);
+      for (const std::string& name : sent.consumers) Reset(name, row, sent.columns);
       ++rows_.at(row).epoch;
       GrowOlder(row);
       if (!for_whom.empty()) ++consumers_.at(for_whom).sent_back;
@@ -140,8 +140,17 @@ class SlowVersions : public SlowTable {
       }
     }
     for (const auto& [group, columns] : groups) {
-      for (RowId row : RowsOf(group)) {
-        if (!dropped_.contains(row)) judgement.sent_back[row] = WhoMakesAnew(columns, judgement.refusals);
+      const std::vector<RowId> all = RowsOf(group);
+      // Nobody can take it as a whole any more.
+      const bool broken = static_cast<int64_t>(all.size()) < groups_.at(group).arrived ||
+                          std::any_of(all.begin(), all.end(), [&](RowId row) { return dropped_.contains(row); });
+      for (RowId row : all) {
+        if (dropped_.contains(row)) continue;
+        if (broken) {
+          judgement.dropped.insert(row);
+        } else {
+          judgement.sent_back[row] = WhoMakesAnew(columns, judgement.refusals);
+        }
       }
     }
     return judgement;
@@ -177,8 +186,14 @@ class SlowVersions : public SlowTable {
     return sent;
   }
 
-  void Reset(const std::string& name, RowId row) {
+  void Reset(const std::string& name, RowId row, const std::set<std::string>& emptied) {
     SlowConsumer& consumer = consumers_.at(name);
+    const std::vector<std::string>& writes = consumer.options.writes;
+    const bool writes_it =
+        std::any_of(writes.begin(), writes.end(), [&](const std::string& column) { return emptied.contains(column); });
+    // What is committed is part of saved weights.
+    const bool committed = consumer.done.contains(row) && !consumer.uncommitted.contains(row);
+    if (consumer.options.checkpointed && committed && !writes_it) return;
     consumer.reset += consumer.IsOut(row) || IsLeased(name, row);
     for (auto& [id, lease] : leases_) {
       if (lease.consumer == name) lease.rows.erase(row);

@@ -136,6 +136,7 @@ CellRef* Table::CellsFor(Page& page, uint32_t column) {
 }
 
 void Table::On(const RowsPut& event) {
+  newest_version_ = std::max(newest_version_, event.weights_version);
   if (event.rows.empty()) {
     PutNewRows(event);
   } else {
@@ -256,7 +257,7 @@ void Table::PutInRows(const RowsPut& event) {
     for (const Place& place : places) {
       CellRef& cell = CellsFor(*place.page, event.columns[i])[place.slot];
       const bool was_empty = cell.empty();
-      if (cell.there()) dropped_cells_.push_back(cell.plain());
+      if (cell.there()) replaced_cells_.push_back(cell.plain());
       cell = event.partial ? CellRef{from.block, from.row | CellRef::kPartial} : from;
       ++from.row;
       if (!was_empty || event.partial) continue;
@@ -279,8 +280,9 @@ void Table::NotePieces(const RowsPut& event, std::span<const Place> places, size
   const bool is_list = schema_[column].spec.type.kind != ColumnKind::kDense;
   for (size_t k = 0; k < places.size(); ++k) {
     const RowId row = places[k].row();
-    if (!places[k].cell(column).partial()) histories_.ForgetCell(row, column);
-    if (!places[k].cell(column).partial() && !event.partial) continue;
+    const bool goes_on = places[k].cell(column).partial() && !event.anew;
+    if (!goes_on) histories_.ForgetCell(row, column);
+    if (!goes_on && !event.partial) continue;
     histories_.AddPiece(row, column, event.lengths[i * places.size() + k], event.weights_version, is_list);
     if (!event.partial) histories_.Complete(row, column, event.weights_version);
   }
@@ -314,6 +316,7 @@ void Table::Move(uint32_t index, const Place& place, RowState to) {
   Consumer& consumer = *consumers_[index];
   const RowState from = std::exchange(place.state(index), to);
   if (from == to) return;
+  if (from == kUncommitted) consumer.uncommitted_steps.erase(place.row());
   consumer.LeaveState(from, place.row(), 1);
   consumer.EnterState(to, place.row(), 1);
   Group* const group = consumer.by_group() ? place.group() : nullptr;

@@ -90,7 +90,7 @@ class Table {
   // Of rows that a take is to hand out. FailedPrecondition if they would be sent back to nobody.
   absl::StatusOr<StaleRows> FindStale(uint32_t consumer, std::span<const RowId> rows, VersionOf version_of) const;
   // All that weights after this version had a part in. FailedPrecondition as above.
-  absl::StatusOr<std::vector<SendBack>> FindLater(int64_t version, VersionOf version_of) const;
+  absl::StatusOr<StaleRows> FindLater(int64_t version, VersionOf version_of) const;
   absl::Status CheckPublish(int64_t version) const;
   // The smallest and the largest version that had a part in a cell, or twice none; `of_block` is that of its block.
   struct Versions {
@@ -171,8 +171,9 @@ class Table {
 
   void Apply(const Event& event);
 
-  // The cells that events have emptied or replaced since the last call.
-  std::vector<CellRef> TakeDroppedCells() { return std::exchange(dropped_cells_, {}); }
+  // The cells that went since the last call: with their rows, and others.
+  std::vector<CellRef> TakeRemovedCells() { return std::exchange(removed_cells_, {}); }
+  std::vector<CellRef> TakeReplacedCells() { return std::exchange(replaced_cells_, {}); }
 
  private:
   // table_check.cc
@@ -203,10 +204,10 @@ class Table {
   using ColumnSet = std::vector<uint32_t>;  // ascending
   // Of one row, those that it would be sent back for.
   using StaleColumns = absl::FunctionRef<ColumnSet(const Place&)>;
-  absl::StatusOr<std::vector<SendBack>> PlanSendBack(std::span<const RowId> rows, bool whole_groups,
-                                                     StaleColumns stale_columns) const;
+  absl::StatusOr<StaleRows> PlanSendBack(std::span<const RowId> rows, bool whole_groups,
+                                         StaleColumns stale_columns) const;
   absl::StatusOr<SendBack> WhoMakesAnew(const ColumnSet& stale, RowId example) const;
-  std::vector<RowId> RowsThatCount(const Group& group) const;
+  bool CanBeMadeAnew(const Group& group) const;
 
   // table_explain.cc
   std::string LeaseText(const Lease& lease, absl::Time now) const;
@@ -265,10 +266,10 @@ class Table {
   void LeaveLease(uint32_t consumer, const Place& place);
   void EndLease(const Lease& lease);
   void Finish(uint32_t consumer, std::span<const RowId> rows, RowState state);
-  void ForEachUncommitted(uint32_t consumer, std::span<const Consumer::Uncommitted> rows,
+  void ForEachUncommitted(uint32_t consumer, const Consumer::RowsOfStep& step,
                           absl::FunctionRef<void(const Place&)> visit);
-  void EmptyCell(const Place& place, uint32_t column);
-  void Reset(uint32_t consumer, const Place& place);
+  void EmptyCell(const Place& place, uint32_t column, bool of_removed_row);
+  void Reset(uint32_t consumer, const Place& place, std::span<const uint32_t> emptied);
   bool MayRelease(const Place& place) const;
   void Remove(const Place& place, bool cleared);
 
@@ -298,7 +299,9 @@ class Table {
   };
   std::vector<Retainer> retainers_;
 
-  std::vector<CellRef> dropped_cells_;
+  std::vector<CellRef> removed_cells_, replaced_cells_;
+  // Of all cells that were ever put.
+  int64_t newest_version_ = kNoWeightsVersion;
   std::vector<uint8_t> hits_;  // scratch of a put: by consumer, how many of its columns come
 };
 

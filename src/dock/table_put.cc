@@ -196,7 +196,6 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
         absl::StrCat("the batch has ", RowsOf(request), " rows; given ", rows.size(), " row ids"));
   }
   if (AnyTwice(rows)) return absl::InvalidArgumentError("a put names a row twice");
-  TDOCK_RETURN_IF_ERROR(CheckEpochs(request));
   if (!request.keys.empty()) {
     return absl::InvalidArgumentError("keys are for new rows; the rows of this put keep theirs");
   }
@@ -222,7 +221,7 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
                                                    " is there already; overwrite replaces it"));
     }
   }
-  return absl::OkStatus();
+  return CheckEpochs(request);
 }
 
 absl::Status Table::CheckEpochs(const PutRequest& request) const {
@@ -235,7 +234,8 @@ absl::Status Table::CheckEpochs(const PutRequest& request) const {
     const uint32_t epoch = histories_.Of(request.rows[i]).epoch;
     if (epoch == request.epochs[i]) continue;
     return absl::FailedPreconditionError(absl::StrCat("row ", request.rows[i], " is of epoch ", epoch,
-                                                      ": it was sent back since epoch ", request.epochs[i]));
+                                                      ", and the put is for epoch ", request.epochs[i],
+                                                      ": it was sent back in between"));
   }
   return absl::OkStatus();
 }

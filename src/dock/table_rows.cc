@@ -52,8 +52,11 @@ void Table::On(const RowsCompleted& event) {
     Finish(index, event.rows, kDone);
     return;
   }
-  std::vector<Consumer::Uncommitted>& step = consumer.uncommitted_rows[event.step];
-  for (RowId row : event.rows) step.push_back({row, histories_.Of(row).epoch});
+  std::vector<RowId>& step = consumer.uncommitted_rows[event.step];
+  for (RowId row : event.rows) {
+    step.push_back(row);
+    consumer.uncommitted_steps[row] = event.step;
+  }
   Finish(index, event.rows, kUncommitted);
 }
 
@@ -106,7 +109,7 @@ void Table::On(const StepCommitted& event) {
   consumer.committed_step = std::max(consumer.committed_step, event.step);
   auto& steps = consumer.uncommitted_rows;
   for (auto it = steps.begin(); it != steps.end() && it->first <= event.step; it = steps.erase(it)) {
-    ForEachUncommitted(event.consumer, it->second, [&](const Place& place) {
+    ForEachUncommitted(event.consumer, *it, [&](const Place& place) {
       Move(event.consumer, place, kDone);
       if (consumer.retained() && MayRelease(place)) Remove(place, /*cleared=*/false);
     });
@@ -122,17 +125,16 @@ void Table::On(const StepsRolledBack& event) {
   }
   auto& steps = consumer.uncommitted_rows;
   for (auto it = steps.upper_bound(event.to_step); it != steps.end(); it = steps.erase(it)) {
-    ForEachUncommitted(event.consumer, it->second, [&](const Place& place) { Move(event.consumer, place, kReady); });
+    ForEachUncommitted(event.consumer, *it, [&](const Place& place) { Move(event.consumer, place, kReady); });
   }
 }
 
 // Of these rows, some may have been cleared, dropped or sent back since.
-void Table::ForEachUncommitted(uint32_t consumer, std::span<const Consumer::Uncommitted> rows,
+void Table::ForEachUncommitted(uint32_t consumer, const Consumer::RowsOfStep& step,
                                absl::FunctionRef<void(const Place&)> visit) {
-  for (const auto& [row, epoch] : rows) {
-    const std::optional<Place> place = pages_.Find(row);
-    if (!place.has_value() || place->state(consumer) != kUncommitted) continue;
-    if (histories_.Of(row).epoch == epoch) visit(*place);
+  const auto& steps = consumers_[consumer]->uncommitted_steps;
+  for (RowId row : step.second) {
+    if (const auto it = steps.find(row); it != steps.end() && it->second == step.first) visit(pages_.At(row));
   }
 }
 
@@ -144,27 +146,32 @@ void Table::On(const RowsSentBack& event) {
   for (RowId row : event.rows) {
     const Place place = pages_.At(row);
     for (uint32_t column : event.columns) {
-      EmptyCell(place, column);
+      EmptyCell(place, column, /*of_removed_row=*/false);
       histories_.ForgetCell(row, column);
     }
-    for (uint32_t consumer : event.consumers) Reset(consumer, place);
+    for (uint32_t consumer : event.consumers) Reset(consumer, place, event.columns);
     Raise(place, /*sent_back=*/true);
   }
   if (event.stale_for) consumers_[*event.stale_for]->sent_back += static_cast<int64_t>(event.rows.size());
 }
 
-void Table::EmptyCell(const Place& place, uint32_t column) {
+void Table::EmptyCell(const Place& place, uint32_t column, bool of_removed_row) {
   const CellRef cell = place.cell(column);
   if (!cell.there()) return;
-  dropped_cells_.push_back(cell.plain());
+  (of_removed_row ? removed_cells_ : replaced_cells_).push_back(cell.plain());
   place.page->cells[column][place.slot] = CellRef();
   if (!cell.partial()) --schema_[column].ready_cells;
 }
 
-// As if it had never been handed out.
-void Table::Reset(uint32_t index, const Place& place) {
+// As if it had never been handed out. What a checkpointed consumer has committed is part of saved weights, and stays
+// done: unless it has to write some of the columns anew.
+void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> emptied) {
   Consumer& consumer = *consumers_[index];
   const RowState state = place.state(index);
+  const bool writes = std::any_of(emptied.begin(), emptied.end(), [&](uint32_t column) {
+    return std::find(consumer.writes().begin(), consumer.writes().end(), column) != consumer.writes().end();
+  });
+  if (consumer.options().checkpointed && state == kDone && !writes) return;
   if (state == kLeased) LeaveLease(index, place);
   consumer.reset += state != kReady && !IsWaiting(state);
   consumer.redeliveries.erase(place.row());
@@ -217,6 +224,7 @@ void Table::Remove(const Place& place, bool cleared) {
     if (state == kLeased) LeaveLease(index, place);
     if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(place.row());
     consumer.LeaveState(state, place.row(), 1);
+    if (state == kUncommitted) consumer.uncommitted_steps.erase(place.row());
     if (consumer.by_group() && group != nullptr) {
       consumer.CountInGroup(*group, state, -1);
     } else {
@@ -224,7 +232,7 @@ void Table::Remove(const Place& place, bool cleared) {
     }
     place.state(index) = consumer.initial_state();
   }
-  for (uint32_t column = 0; column < page.cells.size(); ++column) EmptyCell(place, column);
+  for (uint32_t column = 0; column < page.cells.size(); ++column) EmptyCell(place, column, /*of_removed_row=*/true);
   histories_.Remove(place.row());
   if (group != nullptr) {
     page.groups[place.slot] = nullptr;

@@ -62,8 +62,7 @@ absl::StatusOr<Table::StaleRows> Table::FindStale(uint32_t index, std::span<cons
     return old;
   };
   if (consumer.options().stale == Stale::kSendBack) {
-    TDOCK_ASSIGN_OR_RETURN(found.sent_back, PlanSendBack(rows, consumer.by_group(), old_columns));
-    return found;
+    return PlanSendBack(rows, consumer.by_group(), old_columns);
   }
   std::set<RowId> dropped;
   for (const Place& place : Locate(rows)) {
@@ -77,7 +76,8 @@ absl::StatusOr<Table::StaleRows> Table::FindStale(uint32_t index, std::span<cons
   return found;
 }
 
-absl::StatusOr<std::vector<Table::SendBack>> Table::FindLater(int64_t version, VersionOf version_of) const {
+absl::StatusOr<Table::StaleRows> Table::FindLater(int64_t version, VersionOf version_of) const {
+  if (newest_version_ <= version) return StaleRows();
   const auto later_columns = [&](const Place& place) {
     ColumnSet later;
     for (uint32_t column = 0; column < schema_.size(); ++column) {
@@ -90,14 +90,14 @@ absl::StatusOr<std::vector<Table::SendBack>> Table::FindLater(int64_t version, V
   };
   std::vector<RowId> rows;
   pages_.ForEachRow(0, [&](const Place& place) {
-    if (!place.page->IsDropped(place.slot) && !later_columns(place).empty()) rows.push_back(place.row());
+    if (!place.page->IsDropped(place.slot)) rows.push_back(place.row());
     return true;
   });
   return PlanSendBack(rows, /*whole_groups=*/false, later_columns);
 }
 
-absl::StatusOr<std::vector<Table::SendBack>> Table::PlanSendBack(std::span<const RowId> rows, bool whole_groups,
-                                                                 StaleColumns stale_columns) const {
+absl::StatusOr<Table::StaleRows> Table::PlanSendBack(std::span<const RowId> rows, bool whole_groups,
+                                                     StaleColumns stale_columns) const {
   std::map<ColumnSet, SendBack> plans;
   const auto plan_for = [&](const ColumnSet& stale, RowId row) -> absl::StatusOr<SendBack*> {
     const auto it = plans.find(stale);
@@ -125,17 +125,21 @@ absl::StatusOr<std::vector<Table::SendBack>> Table::PlanSendBack(std::span<const
     std::set_union(group->second.begin(), group->second.end(), stale.begin(), stale.end(), std::back_inserter(all));
     group->second = std::move(all);
   }
+  StaleRows result;
   for (const auto& [group, stale] : groups) {
     TDOCK_ASSIGN_OR_RETURN(SendBack* const plan, plan_for(stale, group->leader));
-    const std::vector<RowId> all = RowsThatCount(*group);
-    plan->rows.insert(plan->rows.end(), all.begin(), all.end());
+    std::vector<RowId>& where = CanBeMadeAnew(*group) ? plan->rows : result.dropped;
+    for (RowId row : group->rows) {
+      const Place place = pages_.At(row);
+      if (!place.page->IsDropped(place.slot)) where.push_back(row);
+    }
   }
-  std::vector<SendBack> result;
+  // In one order, whatever the groups' addresses are.
+  std::sort(result.dropped.begin(), result.dropped.end());
   for (auto& [stale, plan] : plans) {
     if (plan.rows.empty()) continue;
-    // In one order, whatever the groups' addresses are.
     std::sort(plan.rows.begin(), plan.rows.end());
-    result.push_back(std::move(plan));
+    result.sent_back.push_back(std::move(plan));
   }
   return result;
 }
@@ -172,13 +176,12 @@ absl::StatusOr<Table::SendBack> Table::WhoMakesAnew(const ColumnSet& stale, RowI
   return plan;
 }
 
-std::vector<RowId> Table::RowsThatCount(const Group& group) const {
-  std::vector<RowId> rows;
-  for (RowId row : group.rows) {
+// By consumers that take it as a whole.
+bool Table::CanBeMadeAnew(const Group& group) const {
+  return !group.broken() && std::none_of(group.rows.begin(), group.rows.end(), [&](RowId row) {
     const Place place = pages_.At(row);
-    if (!place.page->IsDropped(place.slot)) rows.push_back(row);
-  }
-  return rows;
+    return place.page->IsDropped(place.slot);
+  });
 }
 
 }  // namespace tdock
