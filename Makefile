@@ -4,7 +4,7 @@ jobs := $(shell nproc)
 tdock := build/release/tdock
 run_dir := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test build lint sanitizers nightly clean
+.PHONY: help demo test build lint sanitizers fuzz nightly clean
 
 help:
 	@echo "make demo        install what is missing, build, train a model on addition, ask it a question"
@@ -12,6 +12,7 @@ help:
 	@echo "make build       the part that both share"
 	@echo "make lint        the static checks: format, thread-safety analysis, clang-tidy"
 	@echo "make sanitizers  the tests of the modules without libtorch under asan+ubsan and tsan"
+	@echo "make fuzz        the fuzzers of the decoders, for a minute together"
 	@echo "make nightly     the long proofs"
 	@echo "make clean       remove build/ (.venv stays)"
 
@@ -39,6 +40,12 @@ sanitizers:
 	@for preset in asan tsan; do \
 	  { cmake --preset $$preset > build/configure-$$preset.log 2>&1 || { cat build/configure-$$preset.log; exit 1; }; } && \
 	  cmake --build --preset $$preset -j $(jobs) && ctest --preset $$preset -j $(jobs) || exit 1; done
+
+fuzz:
+	@scripts/setup.sh build && scripts/setup.sh lint
+	@mkdir -p build && { cmake --preset fuzz > build/configure-fuzz.log 2>&1 || { cat build/configure-fuzz.log; exit 1; }; }
+	@cmake --build --preset fuzz -j $(jobs)
+	@scripts/fuzz.sh
 
 nightly: build
 	@python3 tests/nightly/learning.py $(tdock)

@@ -1,6 +1,7 @@
 # tdock_module(NAME [TORCH] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [LONG_TESTS filter])
 #
-# Declares the module src/NAME: a static library of its *.cc, and one test executable of its *_test.cc.
+# Declares the module src/NAME: a static library of its *.cc, and one test executable of its *_test.cc. With TDOCK_FUZZ,
+# also one fuzzer of each *_fuzz.cc, all of them built by the target `fuzzers`.
 # USES lists the modules whose headers it may include; the right is transitive. TORCH lets it include libtorch.
 # LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores; they get both, and more time.
 # tests/layering_test.py reads these declarations and fails on an include that they do not allow.
@@ -12,7 +13,8 @@ function(tdock_module name)
   set(dir ${PROJECT_SOURCE_DIR}/src/${name})
   file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
   file(GLOB tests CONFIGURE_DEPENDS ${dir}/*_test.cc)
-  list(FILTER sources EXCLUDE REGEX "(_test|main)\\.cc$")
+  file(GLOB fuzzers CONFIGURE_DEPENDS ${dir}/*_fuzz.cc)
+  list(FILTER sources EXCLUDE REGEX "(_test|_fuzz|main)\\.cc$")
 
   set(target tdock_${name})
   set(used ${arg_USES})
@@ -49,5 +51,14 @@ function(tdock_module name)
       set(short_tests TEST_FILTER -${arg_LONG_TESTS})
     endif()
     gtest_discover_tests(${name}_test ${discovery} ${short_tests} PROPERTIES TIMEOUT 300)
+  endif()
+  if(TDOCK_FUZZ)
+    foreach(source ${fuzzers})
+      cmake_path(GET source STEM fuzzer)
+      add_executable(${fuzzer} ${source})
+      target_link_libraries(${fuzzer} PRIVATE ${target})
+      target_link_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
+      add_dependencies(fuzzers ${fuzzer})
+    endforeach()
   endif()
 endfunction()
