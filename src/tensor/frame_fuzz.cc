@@ -1,5 +1,5 @@
-// Whatever the bytes are, decoding them reads nothing outside of them; and a batch that comes out of them is a batch, and
-// makes them again.
+// Whatever the bytes are, decoding them reads nothing outside of them; and a batch that comes out of them is a batch,
+// and makes them again.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
