@@ -77,7 +77,8 @@ struct MindSpeedOptions {
   uint64_t seed = 0;
   // The one by which the dock beneath judges deadlines; null: the real one. Must outlive this dock.
   Clock* clock = nullptr;
-  // Called within each sampling of a consumer, between its choice and the take, with its name; for tests.
+  // Called within each sampling of a consumer, between its choice and the take, with its name; for
+  // tests. It must not sample for the same consumer.
   std::function<void(absl::string_view consumer)> on_sampling = {};
 };
 
@@ -92,7 +93,8 @@ MindSpeedOptions TransferDock(int64_t prompts_num, int64_t n_samples_per_prompt,
 
 // Row numbers. Made from plain numbers, it means what is at these indexes when the call is made. What a get returns
 // remembers the rows themselves: a put through it fails with NotFound once they were cleared, and with
-// FailedPrecondition once their lease is over. A value.
+// FailedPrecondition once their lease is over. A get by indexes of which some were handed out before has no lease. A
+// value.
 struct ExperienceIndexes {
   ExperienceIndexes() = default;
   ExperienceIndexes(std::vector<int64_t> plain) : indexes(std::move(plain)) {}                      // NOLINT: implicit

@@ -222,7 +222,12 @@ class Differential : public MindSpeedTest {
     const bool leased = !plain_->consumers.at(get.consumer).writes.empty();
     const int64_t lease = leased ? ++next_lease_ : 0;
     plain_->HandOut(get.consumer, indexes, lease);
-    PlainDock::Handle handle{.indexes = indexes, .ids = {}, .consumer = get.consumer, .lease = named ? 0 : lease};
+    // A get by indexes has a lease if it was handed all of them.
+    const std::vector<int64_t>& leases = plain_->consumers.at(get.consumer).lease;
+    const bool all = std::all_of(indexes.begin(), indexes.end(),
+                                 [&](int64_t index) { return leases[static_cast<size_t>(index)] == lease; });
+    PlainDock::Handle handle{
+        .indexes = indexes, .ids = {}, .consumer = get.consumer, .lease = named && !all ? 0 : lease};
     for (const int64_t index : indexes) handle.ids.push_back(plain_->At(index).id);
     ASSERT_EQ(got.batch.rows(), static_cast<int64_t>(indexes.size()) + got.indexes.padding_rows);
     for (int64_t i = 0; i < got.batch.rows(); ++i) {

@@ -182,6 +182,48 @@ TEST_F(Faults, AWaitingGetSeesRowsWhoseLeaseEnds) {
   EXPECT_THAT(got.indexes.indexes, ElementsAre(0));
 }
 
+TEST_F(Faults, AWaitingGetEndsWhenOthersHaveDoneABatch) {
+  MakePartial(4, 1, 2);  // the other two prompts never come
+  ASSERT_EQ(Put({0, 1}, {{"prompts", Ones({0, 1})}, {"prompt_length", Ones({1, 1})}}), absl::OkStatus());
+  std::vector<std::thread> waiters;
+  std::atomic<int> nothing = 0;
+  const GetOptions rows{.experience_count = 1, .get_n_samples = false, .deadline = clock_.Now() + absl::Hours(1)};
+  const Experience rollout = SampleRows("actor_rollout", {"prompts"}, 2);
+  waiters.emplace_back([&] { nothing += NothingYet("actor_rollout", {"prompts"}, rows); });
+  clock_.AwaitWaiters(1);
+  ASSERT_EQ(PutResponses(rollout.indexes, Ones({0, 1}), {1, 1}), absl::OkStatus());
+  EXPECT_TRUE(AllConsumed("actor_rollout"));
+  waiters.back().join();
+  const Experience judged = Sample("rule_reward", {"responses"}, {.experience_count = 2});
+  waiters.emplace_back(
+      [&] { nothing += NothingYet("rule_reward", {"responses"}, {.experience_count = 1, .deadline = rows.deadline}); });
+  clock_.AwaitWaiters(1);
+  ASSERT_EQ(Put(judged.indexes, {{"rm_scores", Ones({1, 1})}}), absl::OkStatus());
+  waiters.back().join();
+  EXPECT_EQ(nothing, 2);
+}
+
+TEST_F(Faults, ALatePutOfRowsThatWereNamedIsRefused) {
+  Make(GrpoDock(2, 1));
+  ASSERT_EQ(Put({0, 1}, {{"responses", Ones({0, 1})}}), absl::OkStatus());
+  const Experience late = Sample("rule_reward", {"responses"}, {.indexes = ExperienceIndexes{0, 1}});
+  clock_.Advance(absl::Hours(1));
+  const Experience now = Sample("rule_reward", {"responses"}, {.experience_count = 2});
+  EXPECT_THAT(Put(late.indexes, {{"rm_scores", Ones({0, 0})}}), Fails(Code::kFailedPrecondition, {"lease"}));
+  ASSERT_EQ(Put(now.indexes, {{"rm_scores", Ones({1, 1})}}), absl::OkStatus());
+  EXPECT_EQ(Read("rm_scores", {0, 1}), Ones({1, 1}));
+}
+
+TEST_F(Faults, OneConsumerDoesNotCompleteWhatAnotherHolds) {
+  Make(GrpoDock(1, 1));
+  ASSERT_EQ(Put({0}, {{"responses", Ones({0})}}), absl::OkStatus());
+  const Experience got = Sample("rule_reward", {"responses"}, {.experience_count = 1});
+  EXPECT_THAT(dock_->Complete("ref_log_prob", got.indexes), Fails(Code::kFailedPrecondition, {"'ref_log_prob'"}));
+  EXPECT_EQ(dock_->Complete("rule_reward", got.indexes), absl::OkStatus());
+  EXPECT_EQ(dock_->Clear("actor_trian").code(), Code::kNotFound);
+  EXPECT_EQ(Read("responses", {0}), Ones({0})) << "nothing was cleared";
+}
+
 TEST_F(Faults, RowsOfACrashedConsumerComeBack) {
   Make(GrpoDock(2, 2));
   ASSERT_EQ(Put({0, 1, 2, 3}, {{"responses", Ones({0, 1, 2, 3})}}), absl::OkStatus());

@@ -22,7 +22,7 @@ absl::Status RunIteration(MindSpeedDock& dock) {
   TDOCK_RETURN_IF_ERROR(prompts.Add("prompts", Column::FromRows<int64_t>({{1, 2, 3}, {4, 5}})));
   TDOCK_RETURN_IF_ERROR(dock.PutPromptsExperience(prompts).status());
 
-  // Each stage asks until everything was handed out; another process may be at it too.
+  // Each stage asks until everything was handed out; another thread may be at it too.
   const auto stage = [&](const char* consumer, const Names& reads, int64_t count, auto compute) -> absl::Status {
     for (;;) {
       TDOCK_ASSIGN_OR_RETURN(const bool all, dock.AllConsumed(consumer));

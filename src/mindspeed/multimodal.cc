@@ -29,14 +29,18 @@ Columns ColumnsOf(absl::string_view consumer, bool reuse_image_embeds) {
 
 bool IsPerPrompt(absl::string_view name) { return name == "image_num" || name == "video_num" || name == "video_fps"; }
 
-// One number for each row, as a column of rows of one number.
+// One number for each row, as a column of rows of one number. The rates of several videos stay as they are.
 absl::StatusOr<Column> AsRowsOfOne(absl::string_view name, const Column& column) {
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(ColumnType::Dense(column.type().dtype)));
-  if (column.type().kind == ColumnKind::kBytes || column.payload_bytes() != column.rows() * item) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("column '", name, "' must hold one number for each prompt; it holds ", ToString(column.type())));
+  bool one_each = column.type().kind != ColumnKind::kBytes && column.payload_bytes() == column.rows() * item;
+  for (int64_t row = 0; row < column.rows() && column.type().kind == ColumnKind::kRagged; ++row) {
+    one_each = one_each && column.Length(row) == 1;
   }
-  return Column::MakeDense(column.type().dtype, {1}, column.rows(), Buffer::CopyOf(column.PayloadBytes()));
+  if (one_each)
+    return Column::MakeDense(column.type().dtype, {1}, column.rows(), Buffer::CopyOf(column.PayloadBytes()));
+  if (name == "video_fps" && column.type().kind == ColumnKind::kRagged) return column;
+  return absl::InvalidArgumentError(
+      absl::StrCat("column '", name, "' must hold one number for each prompt; it holds ", ToString(column.type())));
 }
 
 }  // namespace

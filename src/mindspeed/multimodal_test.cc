@@ -69,6 +69,18 @@ TEST_F(Multimodal, RefusesWhatIsWrong) {
   EXPECT_THAT(MultimodalDock::Make(core_, "other", 1, 0).status(), Fails(Code::kInvalidArgument, {"n_samples"}));
   ASSERT_EQ(dock_->PutExperience(TokenBatch({{"image_num", {{1, 2}}}}), {0}), absl::OkStatus());
   EXPECT_THAT(dock_->GetExperience({"image_num"}, {0, 1}).status(), Fails(Code::kInvalidArgument, {"'image_num'"}));
+  // As many numbers as prompts, but not one each.
+  ASSERT_EQ(dock_->PutExperience(TokenBatch({{"image_num", {{}}}}), {1}), absl::OkStatus());
+  EXPECT_THAT(dock_->GetExperience({"image_num"}, {0, 1, 2, 3}).status(),
+              Fails(Code::kInvalidArgument, {"'image_num'"}));
+}
+
+TEST_F(Multimodal, KeepsTheRatesOfSeveralVideosWithTheirPrompt) {
+  Make(false);
+  ASSERT_EQ(dock_->PutExperience(TokenBatch({{"video_fps", {{24, 30}, {}}}}), {0, 1}), absl::OkStatus());
+  const auto got = dock_->GetExperience({"video_fps"}, {0, 1, 2, 3});
+  ASSERT_EQ(got.status(), absl::OkStatus());
+  EXPECT_EQ(TokensOf(*got, "video_fps"), (Tokens{{24, 30}, {}}));
 }
 
 }  // namespace

@@ -48,6 +48,24 @@ TEST_F(PartialRollout, TakesWhatThereIsAndPadsToRanks) {
   EXPECT_TRUE(NothingToRollOut());
 }
 
+TEST_F(PartialRollout, HandsOutALengthOfZeroWhereThereIsNoResponse) {
+  MakePartial(2, 1, 1);
+  ASSERT_EQ(PutResponses({1}, {{7, 7}}, {1}), absl::OkStatus());
+  PutPrompts({0});
+  EXPECT_EQ(TokensOf(Rollout(1).batch, "response_length"), Ones({0}));
+}
+
+TEST_F(PartialRollout, RefusesToKeepWhatIsGivenBackAndStatesThatAreNone) {
+  MakePartial(2, 1, 1);
+  PutPrompts({0});
+  const Experience got = Rollout(1);
+  const Batch unfinished = TokenBatch({{"responses", {{1}}}, {"rollout_completed", {{0}}}});
+  EXPECT_THAT(dock_->PutExperience(unfinished, got.indexes, {.keep = true}),
+              Fails(Code::kInvalidArgument, {"row 0 is unfinished"}));
+  EXPECT_THAT(PutResponses(got.indexes, {{1}}, {2}), Fails(Code::kInvalidArgument, {"'rollout_completed'", "is 2"}));
+  EXPECT_EQ(dock_->PutExperience(unfinished, got.indexes), absl::OkStatus());
+}
+
 TEST_F(PartialRollout, TakesTheFirstAscending) {
   MakePartial(8, 1, 2);
   PutPrompts({6, 0, 5, 3});

@@ -16,7 +16,7 @@ namespace tdock::mindspeed {
 // Every consumer is a core consumer of rows that reads nothing, so that its rows are ready, leased or done: not
 // consumed, or consumed. Which columns have to be there, a get says.
 //
-// Lock order: a consumer's `sampling`, then mu_; mu_ is never held during a call of the dock.
+// Lock order: a consumer's `sampling` or checking_, then mu_; mu_ is never held during a call of the dock.
 class Profile final : public MindSpeedDock {
  public:
   // Makes the partition and its consumers.
@@ -122,7 +122,7 @@ class Profile final : public MindSpeedDock {
   };
   absl::Status PutCells(const Batch& batch, const Target& target);
   absl::Status PutResponses(const Batch& batch, const Target& target);
-  absl::Status CheckHeld(const Target& target) TDOCK_EXCLUDES(mu_);
+  absl::Status CheckHeld(const Consumer& consumer, const Target& target) TDOCK_EXCLUDES(mu_);
   absl::Status PutUnfinished(const Batch& batch, const Target& target);
   absl::Status PutFinished(const Batch& batch, const Target& target);
   // Rows of `rows` that the consumer holds, by lease; it is taken to hold them no more.
@@ -159,6 +159,8 @@ class Profile final : public MindSpeedDock {
   absl::StatusOr<Batch> HandOver(const Consumer& consumer, const Wanted& wanted, const Chosen& chosen,
                                  absl::Time deadline);
   absl::Status ExplainShortage(const Consumer& consumer, const Wanted& wanted);
+  // Whether there is nothing more for it until a clear.
+  absl::StatusOr<bool> IsServed(const Consumer& consumer);
   // False if nothing changed until the deadline.
   bool AwaitChange(uint64_t since, absl::Time deadline) TDOCK_EXCLUDES(mu_);
 
@@ -181,6 +183,7 @@ class Profile final : public MindSpeedDock {
   std::vector<std::unique_ptr<Consumer>> consumers_;
   bool made_partition_ = false;
 
+  Mutex checking_;  // held by AllConsumed of the consumer that resumes
   Mutex mu_;
   CondVar changed_;
   uint64_t changes_ TDOCK_GUARDED_BY(mu_) = 0;

@@ -36,7 +36,7 @@ absl::StatusOr<bool> Profile::Empty(const Snapshot& snapshot, const std::vector<
   bool current = false;
   {
     MutexLock lock(mu_);
-    current = now_.generation == snapshot.generation;
+    current = now_.generation == snapshot.generation && now_.complete == snapshot.complete;
     if (current) {
       now_ = changed;
       for (auto& held : held_) {
@@ -97,7 +97,8 @@ absl::StatusOr<bool> Profile::CarryOver(const Snapshot& snapshot, const Consumer
 
 absl::Status Profile::Clear(absl::string_view name) {
   const Consumer* consumer = nullptr;
-  if (partial_rollout_) {
+  // A dock without consumers is cleared by the name that is the default.
+  if (partial_rollout_ || !consumers_.empty()) {
     TDOCK_ASSIGN_OR_RETURN(consumer, FindConsumer(name));
   }
   for (bool cleared = false; !cleared;) {
@@ -132,6 +133,8 @@ absl::StatusOr<bool> Profile::AllConsumed(absl::string_view name) {
     TDOCK_ASSIGN_OR_RETURN(const int64_t consumed, CountConsumed(*consumer));
     return consumed >= (partial_rollout_ ? options_.gbs_train * n_ : max_len_);
   }
+  // One after another, so that none overwrites what a later one has seen.
+  MutexLock check(checking_);
   const Snapshot snapshot = Look();
   TDOCK_ASSIGN_OR_RETURN(std::vector<bool> complete, Filter(*snapshot.generation, {}, {"responses"}));
   int64_t groups = 0;
@@ -141,13 +144,15 @@ absl::StatusOr<bool> Profile::AllConsumed(absl::string_view name) {
     if (!all) std::fill(begin, begin + n_, false);
     groups += all ? 1 : 0;
   }
+  bool changed = false;
   {
     MutexLock lock(mu_);
     if (now_.generation == snapshot.generation) {
-      now_.complete = std::make_shared<const std::vector<bool>>(std::move(complete));
+      changed = complete != *now_.complete;
+      if (changed) now_.complete = std::make_shared<const std::vector<bool>>(std::move(complete));
     }
   }
-  NoteChange();
+  if (changed) NoteChange();
   return groups >= options_.gbs_train;
 }
 
@@ -203,14 +208,17 @@ absl::StatusOr<std::map<std::string, std::vector<bool>>> Profile::GetExperienceS
 }
 
 absl::StatusOr<std::map<std::string, std::vector<bool>>> Profile::GetConsumerStatus() {
-  const Snapshot snapshot = Look();
-  std::map<std::string, std::vector<bool>> status;
-  for (const auto& consumer : consumers_) {
-    std::vector<bool>& consumed = status[consumer->options.name];
-    TDOCK_ASSIGN_OR_RETURN(consumed, Filter(*snapshot.generation, consumer->options.name, {}));
-    consumed.flip();
+  for (;;) {
+    const Snapshot snapshot = Look();
+    std::map<std::string, std::vector<bool>> status;
+    for (const auto& consumer : consumers_) {
+      std::vector<bool>& consumed = status[consumer->options.name];
+      TDOCK_ASSIGN_OR_RETURN(consumed, Filter(*snapshot.generation, consumer->options.name, {}));
+      consumed.flip();
+    }
+    // Rows that were cleared meanwhile look as if they were handed out.
+    if (Look().generation == snapshot.generation) return status;
   }
-  return status;
 }
 
 // ---- Metrics.

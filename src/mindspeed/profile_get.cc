@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "mindspeed/integers.h"
@@ -33,8 +34,10 @@ absl::StatusOr<Column> WithBlanks(const Rows& rows, absl::string_view name) {
                                                 : ColumnType::Dense(DType::kI64, {1});
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
   const bool dense = type.kind == ColumnKind::kDense;
+  // No response is empty, no length is 0: one number also where lengths are ragged.
+  const size_t blank = dense || (name == "response_length" && type.kind == ColumnKind::kRagged) ? item : 0;
   const auto size_of = [&](size_t row) -> size_t {
-    return dense ? static_cast<size_t>(item) : column.ok() ? rows.cell(row, *column).bytes.size() : 0;
+    return column.ok() && rows.Has(row, *column) ? rows.cell(row, *column).bytes.size() : blank;
   };
   size_t total = 0;
   for (size_t row = 0; row < rows.size(); ++row) total += size_of(row);
@@ -45,7 +48,7 @@ absl::StatusOr<Column> WithBlanks(const Rows& rows, absl::string_view name) {
   offset[0] = 0;
   for (size_t row = 0; row < rows.size(); ++row) {
     const size_t size = size_of(row);
-    offset[row + 1] = offset[row] + static_cast<int64_t>(size) / item;
+    if (!dense) offset[row + 1] = offset[row] + static_cast<int64_t>(size) / item;
     if (size == 0) continue;
     const bool there = column.ok() && rows.Has(row, *column);
     if (there) std::memcpy(end, rows.cell(row, *column).bytes.data(), size);
@@ -116,12 +119,21 @@ absl::StatusOr<std::optional<Experience>> Profile::GetExperience(absl::string_vi
     }
     TDOCK_ASSIGN_OR_RETURN(std::optional<Experience> sampled, GetSampled(*consumer, wanted));
     if (sampled.has_value() || !waits) return sampled;
-    TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status,
-                           dock_->GetConsumerStatus(options_.partition, consumer->options.name));
-    // What is leased may come back.
-    if (status.done >= max_len_) return std::nullopt;
+    TDOCK_ASSIGN_OR_RETURN(const bool served, IsServed(*consumer));
+    if (served) return std::nullopt;
     if (!AwaitChange(seen, options.deadline)) return ExplainShortage(*consumer, wanted);
   }
+}
+
+absl::StatusOr<bool> Profile::IsServed(const Consumer& consumer) {
+  if (consumer.resumes) {
+    const Snapshot snapshot = Look();
+    return std::count(snapshot.complete->begin(), snapshot.complete->end(), true) >= options_.gbs_train * n_;
+  }
+  TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status,
+                         dock_->GetConsumerStatus(options_.partition, consumer.options.name));
+  // What is leased may come back.
+  return status.done >= (partial_rollout_ ? options_.gbs_train * n_ : max_len_);
 }
 
 bool Profile::AwaitChange(uint64_t since, absl::Time deadline) {
@@ -152,6 +164,11 @@ absl::Status Profile::ExplainShortage(const Consumer& consumer, const Wanted& wa
                                   wanted.options.get_n_samples ? " rows in whole groups; " : " rows; ", rows.size(),
                                   " are not consumed, and of these ", units.size(),
                                   wanted.options.get_n_samples ? " groups" : "", " can be had");
+  if (partial_rollout_ && !consumer.resumes) {
+    absl::StrAppend(&text,
+                    ", of those groups that were complete when AllConsumed(\"actor_rollout\") was called last, and ",
+                    "until ", options_.gbs_train * n_, " rows are taken");
+  }
   if (!rows.empty() && !wanted.needed.empty()) {
     const absl::Status missing =
         dock_->Fetch({.partition = options_.partition, .rows = rows, .columns = wanted.needed}).status();
@@ -346,6 +363,10 @@ absl::StatusOr<Experience> Profile::GetNamed(Consumer& consumer, const Wanted& w
   absl::StatusOr<Batch> batch = HandOver(consumer, wanted, chosen, clock_.Now() + options_.timeout);
   if (!batch.ok()) return InIndexes(batch.status(), chosen.indexes, chosen.rows);
   Experience experience{.batch = *std::move(batch), .indexes = std::move(chosen.indexes)};
+  const absl::flat_hash_set<RowId> distinct(chosen.rows.begin(), chosen.rows.end());
+  if (consumer.leased() && chosen.taken.rows.size() == distinct.size()) {
+    experience.indexes.lease = chosen.taken.lease;
+  }
   experience.indexes.rows = std::move(chosen.rows);
   return experience;
 }

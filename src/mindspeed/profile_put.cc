@@ -99,10 +99,19 @@ absl::Status Profile::PutResponses(const Batch& batch, const Target& target) {
                                                    "': 1 in each row that is finished, 0 in the others"));
   }
   TDOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> completed, IntegersOf(kCompleted, *flags));
-  TDOCK_RETURN_IF_ERROR(CheckHeld(target));
+  TDOCK_ASSIGN_OR_RETURN(const Consumer* rollout, FindConsumer("actor_rollout"));
+  TDOCK_RETURN_IF_ERROR(CheckHeld(*rollout, target));
   std::vector<int64_t> finished, unfinished;
   for (size_t i = 0; i < completed.size(); ++i) {
+    if (completed[i] != 0 && completed[i] != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", kCompleted, "' of row ", i, " is ", completed[i], "; it must be 0 or 1"));
+    }
     (completed[i] == 1 ? finished : unfinished).push_back(static_cast<int64_t>(i));
+  }
+  if (target.keep && !unfinished.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("row ", unfinished.front(), " is unfinished: its put gives it back, and cannot keep it"));
   }
   TDOCK_ASSIGN_OR_RETURN(const Batch cells, ColumnsWhere(batch, [](const auto& name) { return name != kCompleted; }));
   const auto put = [&](std::span<const int64_t> positions, auto method) -> absl::Status {
@@ -116,15 +125,15 @@ absl::Status Profile::PutResponses(const Batch& batch, const Target& target) {
 }
 
 // Two puts of the dock follow: what can be known to fail has to fail before the first.
-absl::Status Profile::CheckHeld(const Target& target) {
+absl::Status Profile::CheckHeld(const Consumer& consumer, const Target& target) {
   if (target.lease == kNoLease) return absl::OkStatus();
-  TDOCK_ASSIGN_OR_RETURN(const Consumer* rollout, FindConsumer("actor_rollout"));
   MutexLock lock(mu_);
+  const auto& held = held_[consumer.number];
   for (const RowId row : target.rows) {
-    const auto it = held_[rollout->number].find(row);
-    if (it != held_[rollout->number].end() && it->second == target.lease) continue;
+    const auto it = held.find(row);
+    if (it != held.end() && it->second == target.lease) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("actor_rollout does not hold row ", row, " under lease ", target.lease, " any more"));
+        absl::StrCat("consumer '", consumer.options.name, "' does not hold row ", row, " under lease ", target.lease));
   }
   return absl::OkStatus();
 }
@@ -212,6 +221,7 @@ absl::Status Profile::EndLeases(absl::string_view name, const ExperienceIndexes&
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, Resolve(indexes));
   absl::Status status;
   if (indexes.lease != kNoLease) {
+    TDOCK_RETURN_IF_ERROR(CheckHeld(*consumer, {.rows = rows, .lease = indexes.lease}));
     status = ((*dock_).*call)(Lease(indexes.lease, rows));
     if (status.ok()) ForgetLease(indexes.lease, rows);
   } else {
