@@ -40,7 +40,8 @@ absl::StatusOr<bool> AsksDock(const MeshCoordinates& at, const MeshSizes& sizes)
 absl::StatusOr<bool> PutsResults(const MeshCoordinates& at, const MeshSizes& sizes);
 
 // The rows of a data-parallel rank, `rows_per_rank` from `rows_per_rank`·`rank` on, in chunks of `chunk`; the last may
-// be shorter. InvalidArgument unless chunk > 0 and the others are 0 or more. (get_dp_range_indexes)
+// be shorter. InvalidArgument unless chunk > 0 and the others are 0 or more, for more than 2^28 rows or 2^20 chunks,
+// and for rows beyond 2^62. (get_dp_range_indexes)
 //
 //   RowChunksOfRank(3, 8, 1)  →  {8, 9, 10}, {11, 12, 13}, {14, 15}
 absl::StatusOr<std::vector<std::vector<int64_t>>> RowChunksOfRank(int64_t chunk, int64_t rows_per_rank, int64_t rank);

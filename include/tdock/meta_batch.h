@@ -51,7 +51,8 @@ class MetaBatch {
   absl::StatusOr<MetaBatch> SelectWhere(const Column& mask) const;
   // The row that was at permutation[i] comes to i. Every row must occur once.
   absl::StatusOr<MetaBatch> Reorder(const std::vector<int64_t>& permutation) const;
-  // Every row `times` times; none if 0.
+  // Every row `times` times; none if 0. InvalidArgument if that makes more than 2^28 rows, or a column of more than
+  // 2^36 bytes.
   absl::StatusOr<MetaBatch> Repeat(int64_t times, RepeatOrder order) const;
 
   // The columns and the meta of both. What both have must be equal, columns byte by byte.
@@ -63,9 +64,9 @@ class MetaBatch {
                                           const std::vector<std::string>& metrics = {"metrics"});
 
   // `count` batches of rows() / `count` rows, which must be a whole number. Concat() undoes it, but for metrics, which
-  // each chunk repeats.
+  // each chunk repeats. At most 2^20 chunks.
   absl::StatusOr<std::vector<MetaBatch>> Chunk(int64_t count) const;
-  // Batches of `size` rows; the last may be shorter. One, without rows, if there are none.
+  // Batches of `size` rows; the last may be shorter. One, without rows, if there are none. At most 2^20 batches.
   absl::StatusOr<std::vector<MetaBatch>> Split(int64_t size) const;
 
   // The same names in the same order, types, values (bytes) and meta.
@@ -89,7 +90,8 @@ struct MetaBatch::Popped {
 class PaddedBatch {
  public:
   // As many rows as the next multiple of `divisor`, by repeating rows from the front, again from the front when they
-  // run out. InvalidArgument if `divisor` is not positive. (pad_dataproto_to_divisor)
+  // run out. InvalidArgument if `divisor` is not positive, or if there would be more than 2^28 rows, or a column of
+  // more than 2^36 bytes. (pad_dataproto_to_divisor)
   static absl::StatusOr<PaddedBatch> ToDivisor(const MetaBatch& batch, int64_t divisor);
 
   const MetaBatch& batch() const { return batch_; }
@@ -126,7 +128,8 @@ struct MiniBatchOptions {
 // mini-batches goes on with Get(n).
 class MiniBatches {
  public:
-  // InvalidArgument if the size is not positive or leaves rows over, or if there are negative or too many epochs.
+  // InvalidArgument if the size is not positive or leaves rows over, or if there are negative or too many epochs,
+  // or more than 2^28 rows.
   static absl::StatusOr<MiniBatches> Of(MetaBatch batch, const MiniBatchOptions& options);
 
   int64_t per_epoch() const { return per_epoch_; }

@@ -2,7 +2,8 @@
 // same in MindSpeed-RL. Pure functions, thread-safe; rows are never written through, and errors name the column or row.
 //
 // "Rows" below are those of a ragged column, or of a dense one, whose rows are as long as the first of their dimensions
-// (a scalar: 1). Later dimensions stay as they are. Bytes have no rows in this sense: InvalidArgument.
+// (a scalar: 1). Later dimensions stay as they are. Bytes have no rows in this sense: InvalidArgument. Nor may there be
+// more than 2^28 dense rows of length 0.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct PadOptions {
 absl::StatusOr<Column> Lengths(const Column& rows);
 
 // Rows as dense [width, …], where width is that of the longest row, rounded up. InvalidArgument if the pad id does not
-// fit into the element type, or the multiple is not positive.
+// fit into the element type, the multiple is not positive, or the result would have more than 2^36 bytes.
 absl::StatusOr<Column> PadRows(const Column& rows, const PadOptions& options = {});
 
 // The inverse, ragged: of row i the first lengths[i] items if padding is on the right, else the last; none if that is
@@ -59,7 +60,7 @@ absl::StatusOr<Batch> UnpadColumns(const PaddedColumns& padded);
 absl::StatusOr<Batch> PadExperience(const Batch& columns, const PadOptions& options);
 
 // "prompts", each `n` times, the copies after one another, and "prompt_length", dense int64[1]. InvalidArgument if `n`
-// is negative. (put_prompts_experience)
+// is negative, or if there would be more than 2^28 rows or 2^36 bytes of prompts. (put_prompts_experience)
 absl::StatusOr<Batch> RepeatPrompts(const Column& prompts, int64_t n);
 
 }  // namespace tdock

@@ -25,7 +25,8 @@ inline constexpr int64_t kMaxLength = int64_t{1} << 40;
 // then the others in reverse. So the first and the last micro-batches of a pipeline, which leave stages idle, are
 // short.
 //
-// InvalidArgument if the samples do not make `ranks` sets of one size, or naming a sample whose length is not possible.
+// InvalidArgument if the samples do not make `ranks` sets of one size, for more than 2^20 ranks, or naming a sample
+// whose length is not possible.
 absl::StatusOr<Plan> BalanceRanks(std::span<const int64_t> lengths, int64_t ranks);
 
 struct MicroBatchOptions {

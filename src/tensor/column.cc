@@ -194,7 +194,9 @@ absl::StatusOr<Column> Column::Concat(std::span<const Column> columns) {
       return absl::InvalidArgumentError(
           absl::StrCat("cannot concatenate ", ToString(type), " and ", ToString(column.type_)));
     }
-    rows += column.rows_;
+    if (__builtin_add_overflow(rows, column.rows_, &rows)) {
+      return absl::InvalidArgumentError("the rows to concatenate are more than 2^63");
+    }
     bytes += column.payload_bytes();
   }
   Buffer values = Buffer::Allocate(static_cast<size_t>(bytes));

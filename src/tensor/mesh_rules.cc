@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "tensor/count_limits.h"
 
 namespace tdock {
 namespace {
@@ -69,6 +70,9 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> RowChunksOfRank(int64_t chunk,
     return absl::InvalidArgumentError(
         absl::StrCat("there are no chunks of ", chunk, " rows for rank ", rank, " of ", rows_per_rank, " rows each"));
   }
+  TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of rows per rank", rows_per_rank, kMaxRows));
+  const int64_t count = rows_per_rank / chunk + (rows_per_rank % chunk == 0 ? 0 : 1);
+  TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of chunks", count, kMaxParts));
   std::vector<std::vector<int64_t>> chunks;
   const int64_t end = rows_per_rank * (rank + 1);
   for (int64_t row = rows_per_rank * rank; row < end; ++row) {

@@ -61,6 +61,11 @@ TEST(MeshRules, ChunkTheRowsOfADataParallelRank) {
   EXPECT_EQ(RowChunksOfRank(0, 8, 1).status().message(), "there are no chunks of 0 rows for rank 1 of 8 rows each");
   EXPECT_FALSE(RowChunksOfRank(2, -4, 1).ok());
   EXPECT_FALSE(RowChunksOfRank(2, INT64_MAX, 2).ok());
+  EXPECT_EQ(RowChunksOfRank(1, int64_t{1} << 61, 0).status().message(),
+            "the number of rows per rank is 2305843009213693952; it must be at most 268435456");
+  EXPECT_EQ(RowChunksOfRank(1, 1 << 28, 0).status().message(),
+            "the number of chunks is 268435456; it must be at most 1048576");
+  EXPECT_EQ(RowChunksOfRank(2, 4, int64_t{1} << 58)->size(), 2u);
 }
 
 TEST(MeshRules, SliceSequencesForContextParallelRanks) {

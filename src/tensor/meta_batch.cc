@@ -9,15 +9,14 @@
 #include "absl/strings/str_join.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "tensor/count_limits.h"
 
 namespace tdock {
 namespace {
 
-// Beyond this, a number of rows is a mistake rather than a batch.
-constexpr int64_t kMaxRows = int64_t{1} << 40;
-
 // The first row in which columns of one type and one number of rows differ; their number of rows if there is none.
 int64_t FirstDifference(const Column& a, const Column& b) {
+  if (a.payload_bytes() == 0 && b.payload_bytes() == 0) return a.rows();  // however many there are
   for (int64_t row = 0; row < a.rows(); ++row) {
     const auto x = a.RowBytes(row), y = b.RowBytes(row);
     if (x.size() != y.size() || (!x.empty() && std::memcmp(x.data(), y.data(), x.size()) != 0)) return row;
@@ -43,6 +42,15 @@ absl::Status CheckEqual(absl::string_view name, const Column& a, const Column& b
 absl::Status CheckPositive(absl::string_view what, int64_t value) {
   if (value > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(what, " is ", value, "; it must be positive"));
+}
+
+// Whether the rows, in turn until there are `total`, are not too many bytes.
+absl::Status CheckRepeatedBytes(const Batch& batch, int64_t total) {
+  for (const auto& [name, column] : batch.columns()) {
+    const absl::Status status = tdock::CheckRepeatedBytes(column, total);
+    if (!status.ok()) return Annotate(status, absl::StrCat("column '", name, "'"));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<int64_t> Numbers(int64_t count) {
@@ -126,8 +134,10 @@ absl::StatusOr<MetaBatch> MetaBatch::Reorder(const std::vector<int64_t>& permuta
 
 absl::StatusOr<MetaBatch> MetaBatch::Repeat(int64_t times, RepeatOrder order) const {
   if (times < 0 || (rows() > 0 && times > kMaxRows / rows())) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot repeat ", rows(), " rows ", times, " times"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot repeat ", rows(), " rows ", times, " times; from 0 to ", kMaxRows, " rows can be made"));
   }
+  TDOCK_RETURN_IF_ERROR(CheckRepeatedBytes(columns_, rows() * times));
   std::vector<int64_t> chosen(static_cast<size_t>(rows() * times));
   for (size_t i = 0; i < chosen.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
@@ -164,6 +174,7 @@ absl::StatusOr<MetaBatch> MetaBatch::Concat(const std::vector<MetaBatch>& batche
 
 absl::StatusOr<std::vector<MetaBatch>> MetaBatch::Chunk(int64_t count) const {
   TDOCK_RETURN_IF_ERROR(CheckPositive("the number of chunks", count));
+  TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of chunks", count, kMaxParts));
   if (rows() % count != 0) {
     return absl::InvalidArgumentError(absl::StrCat(rows(), " rows do not make ", count,
                                                    " equal chunks; pad them to a multiple of ", count,
@@ -180,6 +191,8 @@ absl::StatusOr<std::vector<MetaBatch>> MetaBatch::Chunk(int64_t count) const {
 
 absl::StatusOr<std::vector<MetaBatch>> MetaBatch::Split(int64_t size) const {
   TDOCK_RETURN_IF_ERROR(CheckPositive("the size to split into", size));
+  const int64_t needed = rows() / size + (rows() % size == 0 ? 0 : 1);
+  TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of parts", needed, kMaxParts));
   std::vector<MetaBatch> parts;
   int64_t begin = 0;
   do {
@@ -203,10 +216,12 @@ absl::StatusOr<PaddedBatch> PaddedBatch::ToDivisor(const MetaBatch& batch, int64
   TDOCK_RETURN_IF_ERROR(CheckPositive("the divisor", divisor));
   const int64_t real = batch.rows();
   const int64_t missing = real % divisor == 0 ? 0 : divisor - real % divisor;
-  if (missing == 0) return PaddedBatch(batch, real);
-  if (missing > kMaxRows) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot pad ", real, " rows to a multiple of ", divisor));
+  if (real > kMaxRows || missing > kMaxRows - real) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot pad ", real, " rows to a multiple of ", divisor,
+                                                   "; a padded batch has at most ", kMaxRows, " rows"));
   }
+  if (missing == 0) return PaddedBatch(batch, real);
+  TDOCK_RETURN_IF_ERROR(CheckRepeatedBytes(batch.columns(), real + missing));
   std::vector<int64_t> rows = Numbers(real + missing);
   for (int64_t& row : rows) row %= real;
   TDOCK_ASSIGN_OR_RETURN(MetaBatch padded, batch.SelectRows(rows));
@@ -244,6 +259,7 @@ absl::StatusOr<MetaBatch> PaddedBatch::Unpad(const MetaBatch& result) const {
 absl::StatusOr<MiniBatches> MiniBatches::Of(MetaBatch batch, const MiniBatchOptions& options) {
   TDOCK_RETURN_IF_ERROR(CheckPositive("the size of a mini-batch", options.size));
   const int64_t rows = batch.rows();
+  TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of rows", rows, kMaxRows));
   if (rows % options.size != 0) {
     return absl::InvalidArgumentError(absl::StrCat(rows, " rows do not make mini-batches of ", options.size, "; ",
                                                    rows - rows % options.size, " or ",

@@ -101,9 +101,36 @@ TEST(MetaBatch, RepeatsRowsInBothOrders) {
   EXPECT_THAT(Ids(*batch.Repeat(2, RepeatOrder::kInterleaved)), ElementsAre(0, 0, 1, 1));
   EXPECT_THAT(Ids(*batch.Repeat(2, RepeatOrder::kTiled)), ElementsAre(0, 1, 0, 1));
   EXPECT_THAT(Ids(*batch.Repeat(0, RepeatOrder::kTiled)), ElementsAre());
-  EXPECT_EQ(Message(batch.Repeat(-1, RepeatOrder::kTiled).status()), "cannot repeat 2 rows -1 times");
+  EXPECT_EQ(Message(batch.Repeat(-1, RepeatOrder::kTiled).status()),
+            "cannot repeat 2 rows -1 times; from 0 to 268435456 rows can be made");
   EXPECT_EQ(Message(batch.Repeat(INT64_MAX, RepeatOrder::kTiled).status()),
-            "cannot repeat 2 rows 9223372036854775807 times");
+            "cannot repeat 2 rows 9223372036854775807 times; from 0 to 268435456 rows can be made");
+}
+
+// Rows without elements, for which no memory is needed.
+MetaBatch Weightless(int64_t rows) { return OneColumn("x", Column::MakeDense(DType::kF32, {0}, rows, Buffer())); }
+
+TEST(MetaBatch, RefusesCountsThatNoMemoryHolds) {
+  for (RepeatOrder order : {RepeatOrder::kInterleaved, RepeatOrder::kTiled}) {
+    EXPECT_EQ(Message(Counted(1).Repeat((1 << 28) + 1, order).status()),
+              "cannot repeat 1 rows 268435457 times; from 0 to 268435456 rows can be made");
+    const MetaBatch wide = OneColumn("x", Column::FromValues(std::vector<int64_t>(1024), {1024}));
+    EXPECT_EQ(Message(wide.Repeat((1 << 23) + 1, order).status()),
+              "column 'x': 1 rows of 8192 bytes, repeated to 8388609 rows, exceed the most bytes of a column, "
+              "68719476736");
+    EXPECT_EQ(Weightless(0).Repeat(INT64_MAX, order)->rows(), 0);
+  }
+  for (const MetaBatch& empty : {MetaBatch(), Counted(0), Counted(4)}) {
+    EXPECT_EQ(Message(empty.Chunk(int64_t{1} << 62).status()),
+              "the number of chunks is 4611686018427387904; it must be at most 1048576");
+  }
+  EXPECT_EQ(Counted(0).Chunk(1000)->size(), 1000u);
+  EXPECT_EQ(Message(Weightless(INT64_MAX).Split(1).status()),
+            "the number of parts is 9223372036854775807; it must be at most 1048576");
+  EXPECT_EQ(Weightless(INT64_MAX).Split(INT64_MAX)->size(), 1u);
+  EXPECT_EQ(Weightless(INT64_MAX), Weightless(INT64_MAX));
+  EXPECT_EQ(Message(MetaBatch::Concat({Weightless(INT64_MAX), Weightless(1)}).status()),
+            "column 'x': the rows to concatenate are more than 2^63");
 }
 
 TEST(MetaBatch, UnitesWhatIsEqualInBoth) {
@@ -191,7 +218,20 @@ TEST(PaddedBatch, RepeatsRowsFromTheFrontAndKnowsWhichAreReal) {
   EXPECT_EQ(PaddedBatch::ToDivisor(batch, 3)->real_rows(), 3);
   EXPECT_EQ(PaddedBatch::ToDivisor(Counted(0), 4)->batch(), Counted(0));
   EXPECT_EQ(Message(PaddedBatch::ToDivisor(batch, 0).status()), "the divisor is 0; it must be positive");
-  EXPECT_FALSE(PaddedBatch::ToDivisor(batch, INT64_MAX).ok());
+}
+
+TEST(PaddedBatch, RefusesCountsThatNoMemoryHolds) {
+  EXPECT_EQ(Message(PaddedBatch::ToDivisor(Counted(1), int64_t{1} << 39).status()),
+            "cannot pad 1 rows to a multiple of 549755813888; a padded batch has at most 268435456 rows");
+  EXPECT_FALSE(PaddedBatch::ToDivisor(Counted(3), INT64_MAX).ok());
+  EXPECT_FALSE(PaddedBatch::ToDivisor(Counted(1), (1 << 28) + 1).ok());
+  EXPECT_FALSE(PaddedBatch::ToDivisor(Weightless(INT64_MAX), 1).ok());
+  const MetaBatch wide = OneColumn("x", Column::FromValues(std::vector<int64_t>(4096), {2048}));
+  EXPECT_EQ(Message(PaddedBatch::ToDivisor(wide, (1 << 22) + 1).status()),
+            "column 'x': 2 rows of 32768 bytes, repeated to 4194305 rows, exceed the most bytes of a column, "
+            "68719476736");
+  EXPECT_EQ(Message(PaddedBatch::ToDivisor(Counted(0), 4)->Chunk(int64_t{1} << 62).status()),
+            "the number of chunks is 4611686018427387904; it must be at most 1048576");
 }
 
 TEST(PaddedBatch, GivesBackTheRealRowsOfWhatWasComputedInChunks) {
@@ -242,6 +282,8 @@ TEST(MiniBatches, LeaveNoRowOver) {
             "the size of a mini-batch is 0; it must be positive");
   EXPECT_FALSE(MiniBatches::Of(Counted(8), {.size = 2, .epochs = INT64_MAX}).ok());
   EXPECT_EQ(MiniBatches::Of(Counted(0), {.size = 3})->count(), 0);
+  EXPECT_EQ(Message(MiniBatches::Of(Weightless(int64_t{1} << 60), {.size = 1}).status()),
+            "the number of rows is 1152921504606846976; it must be at most 268435456");
 }
 
 std::vector<int64_t> Shuffled(Rng& rng, int64_t rows) {

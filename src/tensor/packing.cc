@@ -105,7 +105,7 @@ absl::StatusOr<PackedRows> PackMatrices(std::span<const Column> matrices) {
   for (const Column& matrix : matrices) bytes += matrix.payload_bytes();
   Buffer values = Buffer::Allocate(static_cast<size_t>(bytes));
   std::byte* to = values.mutable_data();
-  for (int64_t row = 0; row < first.rows(); ++row) {
+  for (int64_t row = 0; bytes > 0 && row < first.rows(); ++row) {
     for (const Column& matrix : matrices) {
       const auto from = matrix.RowBytes(row);
       if (!from.empty()) std::memcpy(to, from.data(), from.size());

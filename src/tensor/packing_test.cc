@@ -93,6 +93,15 @@ TEST(PackMatrices, PutsThemNextToEachOther) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(Only(unpacked[i]), Only(matrices[i]));
 }
 
+TEST(PackMatrices, TakesNoTimeForRowsThatAreOnlyClaimed) {
+  const Column claimed = *Column::MakeDense(DType::kI32, {0}, INT64_MAX, Buffer());
+  const PackedRows packed = *PackMatrices(std::vector<Column>{claimed, claimed});
+  EXPECT_EQ(packed.values.rows(), INT64_MAX);
+  EXPECT_EQ(UnpackMatrices(packed)->size(), 2u);
+  EXPECT_EQ(PackRows(claimed).status().message(),
+            "the number of rows is 9223372036854775807; it must be at most 268435456");
+}
+
 TEST(PackMatrices, SaysWhichDoesNotFit) {
   const Column two_rows = *Column::FromValues<int32_t>({1, 2}, {1}), one_row = *Column::FromValues<int32_t>({1}, {1});
   const Column floats = *Column::FromValues<float>({1, 2}, {1});

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "tensor/count_limits.h"
 #include "tensor/row_items.h"
 
 namespace tdock {
@@ -60,15 +61,22 @@ void Fill(std::span<std::byte> to, DType dtype, int64_t pad_id) {
   for (size_t at = 0; at < to.size(); at += size) std::memcpy(to.data() + at, id.data(), size);
 }
 
+absl::Status TooWide(const Column& rows, const PadOptions& options) {
+  return absl::InvalidArgumentError(absl::StrCat(rows.rows(), " rows padded to a multiple of ", options.multiple,
+                                                 " items exceed the most bytes of a column, ", kMaxColumnBytes));
+}
+
 // The longest row, rounded up.
-absl::StatusOr<int64_t> Width(const Column& rows, int64_t multiple) {
+absl::StatusOr<int64_t> Width(const Column& rows, const PadOptions& options) {
+  const int64_t multiple = options.multiple;
   if (multiple <= 0)
     return absl::InvalidArgumentError(absl::StrCat("the multiple is ", multiple, "; it must be positive"));
   int64_t longest = 0;
   for (int64_t row = 0; row < rows.rows(); ++row) longest = std::max(longest, rows.Length(row));
   const int64_t rest = longest % multiple;
-  if (rest != 0 && longest > (int64_t{1} << 62) - (multiple - rest)) {
-    return absl::InvalidArgumentError(absl::StrCat("rows of a multiple of ", multiple, " items are too long"));
+  // An item has a byte or more.
+  if (rest != 0 && (longest > kMaxColumnBytes || multiple - rest > kMaxColumnBytes - longest)) {
+    return TooWide(rows, options);
   }
   return rest == 0 ? longest : longest + (multiple - rest);
 }
@@ -111,14 +119,12 @@ absl::StatusOr<Column> Lengths(const Column& rows) {
 absl::StatusOr<Column> PadRows(const Column& rows, const PadOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(const RowItems items, ItemsOf(rows));
   TDOCK_RETURN_IF_ERROR(CheckPadId(rows.type().dtype, options.pad_id));
-  TDOCK_ASSIGN_OR_RETURN(const int64_t width, Width(rows, options.multiple));
+  TDOCK_ASSIGN_OR_RETURN(const int64_t width, Width(rows, options));
   std::vector<int64_t> sizes(items.shape.begin(), items.shape.end());
   sizes.insert(sizes.begin(), width);
   const Shape shape{std::span<const int64_t>(sizes)};
   TDOCK_ASSIGN_OR_RETURN(const int64_t row_bytes, ItemBytes(ColumnType::Dense(rows.type().dtype, shape)));
-  if (row_bytes > 0 && rows.rows() > (int64_t{1} << 62) / row_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(rows.rows(), " rows of ", row_bytes, " bytes are too many"));
-  }
+  if (row_bytes > 0 && rows.rows() > kMaxColumnBytes / row_bytes) return TooWide(rows, options);
   Buffer values = Buffer::Allocate(static_cast<size_t>(rows.rows() * row_bytes));
   std::span<std::byte> to(values.mutable_data(), values.size());
   for (int64_t row = 0; row < rows.rows(); ++row, to = to.subspan(static_cast<size_t>(row_bytes))) {
@@ -196,6 +202,7 @@ absl::StatusOr<PaddedColumns> PadColumns(const Batch& columns) {
 absl::StatusOr<Batch> UnpadColumns(const PaddedColumns& padded) {
   if (!padded.original_length) return padded.columns;
   const int64_t rows = padded.columns.rows(), count = static_cast<int64_t>(padded.columns.columns().size());
+  TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of rows", rows, kMaxRows));
   if (padded.original_length->rows() != rows * count) {
     return absl::InvalidArgumentError(absl::StrCat("original_length has ", padded.original_length->rows(), " lengths; ",
                                                    count, " columns of ", rows, " rows have ", rows * count));
@@ -219,9 +226,11 @@ absl::StatusOr<Batch> PadExperience(const Batch& columns, const PadOptions& opti
 }
 
 absl::StatusOr<Batch> RepeatPrompts(const Column& prompts, int64_t n) {
-  if (n < 0 || (prompts.rows() > 0 && n > (int64_t{1} << 40) / prompts.rows())) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot repeat ", prompts.rows(), " prompts ", n, " times"));
+  if (n < 0 || (prompts.rows() > 0 && n > kMaxRows / prompts.rows())) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot repeat ", prompts.rows(), " prompts ", n,
+                                                   " times; from 0 to ", kMaxRows, " rows can be made"));
   }
+  TDOCK_RETURN_IF_ERROR(CheckRepeatedBytes(prompts, prompts.rows() * n));
   std::vector<int64_t> rows(static_cast<size_t>(prompts.rows() * n));
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i) / n;
   TDOCK_ASSIGN_OR_RETURN(Column repeated, prompts.Select(rows));

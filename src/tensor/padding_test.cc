@@ -64,10 +64,31 @@ TEST(PadRows, SaysWhatDoesNotFit) {
       *Column::MakeRagged(DType::kU8, {}, Buffer(), Buffer::CopyOf(std::as_bytes(std::span("\0\0\0\0\0\0\0", 8))));
   EXPECT_EQ(PadRows(bytes, {.pad_id = 256}).status().message(), "the pad id 256 is no uint8");
   EXPECT_EQ(PadRows(Ints({}), {.multiple = 0}).status().message(), "the multiple is 0; it must be positive");
-  EXPECT_FALSE(PadRows(Ints({{1}}), {.multiple = INT64_MAX}).ok());
-  EXPECT_FALSE(PadRows(Ints({{1}, {1}}), {.multiple = int64_t{1} << 59}).ok());
   EXPECT_EQ(PadRows(Column::FromStrings(std::vector<std::string>{"a"})).status().message(),
             "holds bytes, not numbers in rows");
+}
+
+TEST(PadRows, RefusesWidthsThatNoMemoryHolds) {
+  for (int64_t multiple : {(int64_t{1} << 33) + 1, int64_t{1} << 45, INT64_MAX}) {
+    const absl::Status status = PadRows(Ints({{1}}), {.multiple = multiple}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), absl::StrCat("1 rows padded to a multiple of ", multiple,
+                                             " items exceed the most bytes of a column, 68719476736"));
+  }
+  EXPECT_FALSE(PadRows(Ints({{1}, {1}}), {.multiple = (int64_t{1} << 32) + 1}).ok());
+  EXPECT_EQ(PadRows(Ints({{}}), {.multiple = INT64_MAX})->rows(), 1);
+}
+
+TEST(PadRows, RefusesRowsThatAreOnlyClaimed) {
+  const Column claimed = *Column::MakeDense(DType::kI64, {0}, INT64_MAX, Buffer());
+  const absl::string_view refusal = "the number of rows is 9223372036854775807; it must be at most 268435456";
+  EXPECT_EQ(PadRows(claimed).status().message(), refusal);
+  EXPECT_EQ(Lengths(claimed).status().message(), refusal);
+  EXPECT_EQ(CutAtPad(claimed, 1, 1).status().message(), refusal);
+  Batch batch;
+  ASSERT_TRUE(batch.Add("x", claimed).ok());
+  ASSERT_TRUE(batch.Add("y", claimed).ok());
+  EXPECT_EQ(UnpadColumns({batch, Numbers({1, 2})}).status().message(), refusal);
 }
 
 TEST(UnpadRows, CutsRowsToTheirFirstOrLastItems) {
@@ -169,7 +190,18 @@ TEST(RepeatPrompts, PutsTheCopiesOfAPromptNextToEachOther) {
   EXPECT_EQ(RowsOf<int64_t>(repeated.Get("prompts")), (Rows<int64_t>{{1, 2, 3}, {1, 2, 3}, {4, 5}, {4, 5}}));
   EXPECT_EQ(RowsOf<int64_t>(repeated.Get("prompt_length")), (Rows<int64_t>{{3}, {3}, {2}, {2}}));
   EXPECT_EQ(RepeatPrompts(Ints({{1}}), 0)->rows(), 0);
-  EXPECT_EQ(RepeatPrompts(Ints({{1}}), -1).status().message(), "cannot repeat 1 prompts -1 times");
+  EXPECT_EQ(RepeatPrompts(Ints({}), INT64_MAX)->rows(), 0);
+}
+
+TEST(RepeatPrompts, RefusesCountsThatNoMemoryHolds) {
+  const absl::string_view bound = "; from 0 to 268435456 rows can be made";
+  for (int64_t n : {int64_t{-1}, int64_t{1 << 28} + 1, int64_t{1} << 40, INT64_MAX}) {
+    const absl::Status status = RepeatPrompts(Ints({{1}}), n).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), absl::StrCat("cannot repeat 1 prompts ", n, " times", bound));
+  }
+  EXPECT_EQ(RepeatPrompts(Ints({std::vector<int64_t>(1024)}), (1 << 23) + 1).status().message(),
+            "1 rows of 8192 bytes, repeated to 8388609 rows, exceed the most bytes of a column, 68719476736");
 }
 
 }  // namespace

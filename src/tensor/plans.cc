@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tensor/balance.h"
+#include "tensor/count_limits.h"
 
 namespace tdock {
 namespace {
@@ -108,6 +109,7 @@ absl::StatusOr<Plan> BalanceRanks(std::span<const int64_t> lengths, int64_t rank
   TDOCK_RETURN_IF_ERROR(CheckLengths(lengths));
   if (ranks <= 0)
     return absl::InvalidArgumentError(absl::StrCat(ranks, " data-parallel ranks; there must be at least 1"));
+  TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of data-parallel ranks", ranks, kMaxParts));
   if (lengths.size() % static_cast<size_t>(ranks) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(lengths.size(), " samples do not make ", ranks,
                                                    " sets of one size; pad them to a multiple of ", ranks));

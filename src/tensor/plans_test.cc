@@ -101,6 +101,8 @@ TEST(BalanceRanks, SaysWhatDoesNotFit) {
   EXPECT_FALSE(BalanceRanks(std::vector<int64_t>{1, kMaxLength + 1}, 2).ok());
   EXPECT_FALSE(BalanceRanks({}, 0).ok());
   EXPECT_FALSE(BalanceRanks({}, -1).ok());
+  EXPECT_EQ(BalanceRanks({}, int64_t{1} << 60).status().message(),
+            "the number of data-parallel ranks is 1152921504606846976; it must be at most 1048576");
 }
 
 // The plain form of what PackMicroBatches does: the number of its bins.

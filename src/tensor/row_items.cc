@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "tensor/count_limits.h"
 
 namespace tdock {
 
@@ -16,6 +17,8 @@ absl::StatusOr<RowItems> ItemsOf(const Column& rows) {
   items.shape = Shape(item_is_row ? sizes : sizes.subspan(1));
   TDOCK_ASSIGN_OR_RETURN(items.bytes, ItemBytes(ColumnType::Dense(type.dtype, items.shape)));
   if (items.bytes == 0) return absl::InvalidArgumentError(absl::StrCat("holds ", ToString(type), ", without elements"));
+  // No memory stands behind rows without elements, so any number of them can be claimed.
+  if (rows.item_bytes() == 0) TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of rows", rows.rows(), kMaxRows));
   return items;
 }
 

@@ -16,7 +16,7 @@ struct RowItems {
   int64_t bytes = 0;
 };
 
-// InvalidArgument for bytes, and for items without elements.
+// InvalidArgument for bytes, for items without elements, and for more than kMaxRows rows without items.
 absl::StatusOr<RowItems> ItemsOf(const Column& rows);
 
 // Lengths as a column holds them: dense int32 or int64, [] or [1], not negative. InvalidArgument otherwise, naming the
