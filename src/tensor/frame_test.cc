@@ -7,11 +7,9 @@
 #include <cstring>
 #include <filesystem>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/env.h"
 #include "base/limited_env.h"
+#include "tensor/frame_signing.h"
 #include "tensor/random_batch.h"
 
 namespace tdock {
@@ -44,13 +42,6 @@ T ReadAt(const std::string& bytes, size_t at) {
   T value;
   std::memcpy(&value, bytes.data() + at, sizeof(value));
   return value;
-}
-
-// Gives the header the checksum that it should have, as somebody would who wants to be believed.
-void Sign(std::string& bytes) {
-  const uint64_t end = ReadAt<uint64_t>(bytes, 24);
-  if (end < 48 || end > bytes.size()) return;
-  Overwrite(bytes, end - 8, XXH3_64bits(bytes.data(), end - 8));
 }
 
 MetaBatch Rewards() {
@@ -126,7 +117,7 @@ TEST(Frame, SaysWhatIsWrongAndWhere) {
   const auto error = [&](size_t at, auto value, bool sign = true) {
     std::string changed = bytes;
     Overwrite(changed, at, value);
-    if (sign) Sign(changed);
+    if (sign) SignHeader(changed);
     return Decode(changed).status().ToString();
   };
   EXPECT_EQ(Decode("a text").status().ToString(),
@@ -214,7 +205,7 @@ TEST(Frame, SurvivesHostileHeaders) {
     if (rng.Below(4) == 0) bytes.resize(rng.Below(bytes.size() + 1));
     if (bytes.size() >= 48) {
       if (rng.Below(2) == 0) Overwrite(bytes, 32, uint64_t{bytes.size()});
-      Sign(bytes);
+      SignHeader(bytes);
     }
     const auto decoded = Decode(bytes);
     if (!decoded.ok()) continue;
@@ -237,14 +228,47 @@ TEST(Frame, SurvivesHostileBlocks) {
     const uint64_t at = ReadAt<uint64_t>(bytes, block), size = ReadAt<uint64_t>(bytes, block + 8);
     if (size < 8) continue;
     Overwrite(bytes, at + rng.Below(size / 8) * 8, rng.Next() >> rng.Below(64));
-    Overwrite(bytes, block + 16, XXH3_64bits(bytes.data() + at, size));
-    Sign(bytes);
+    SignFrame(bytes);
     const auto decoded = Decode(bytes);
     if (!decoded.ok()) continue;
     ++accepted;
     sum += ReadAll(*decoded);
   }
   EXPECT_GT(accepted, 100u) << sum;
+}
+
+TEST(Frame, RefusesABoolThatIsNoneBehindARightChecksum) {
+  Batch columns = Rewards().columns();
+  ASSERT_TRUE(columns.Add("mask", Column::FromValues<bool>({true, false})).ok());
+  std::string bytes = Encode(MetaBatch(std::move(columns)));
+  const size_t mask = bytes.size() - EncodedFrame::kAlignment;
+  ASSERT_EQ(bytes.substr(mask, 2), std::string("\1\0", 2));
+  Overwrite(bytes, mask + 1, uint8_t{2});
+  SignFrame(bytes);
+  const absl::Status status = Decode(bytes).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("column 'mask': damaged frame: byte "));
+  EXPECT_THAT(status.message(), HasSubstr(": value 1 is a bool of 2"));
+}
+
+TEST(Frame, RefusesOffsetsThatDescendBehindARightChecksum) {
+  std::string bytes = Encode(Rewards());
+  Overwrite(bytes, 256 + 8, int64_t{4});
+  SignFrame(bytes);
+  EXPECT_THAT(Decode(bytes).status().message(), HasSubstr("offset 2 is 3, after 4"));
+}
+
+TEST(SignFrame, LeavesAFrameAsItIsAndTakesAnyBytes) {
+  Rng rng(9);
+  for (int round = 0; round < 2'000; ++round) {
+    std::string bytes = Encode(RandomBatch(rng, static_cast<int64_t>(rng.Below(4)), static_cast<int>(rng.Below(4))));
+    std::string signed_bytes = bytes;
+    SignFrame(signed_bytes);
+    EXPECT_EQ(signed_bytes, bytes);
+    Mutate(rng, bytes);
+    bytes.resize(rng.Below(bytes.size() + 1));
+    SignFrame(bytes);
+  }
 }
 
 TEST(Frame, RefusesABoolThatIsNone) {
