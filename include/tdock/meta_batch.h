@@ -137,7 +137,8 @@ class MiniBatches {
   int64_t count() const { return per_epoch_ * options_.epochs; }
 
   // A copy of the rows of mini-batch `index`, that of epoch `index` / per_epoch(). OutOfRange unless 0 ≤ index <
-  // count().
+  // count(). Makes the order of the epoch anew, so each call takes O(rows of the batch) time and 8 bytes for each of
+  // them, however small the mini-batch is.
   absl::StatusOr<MetaBatch> Get(int64_t index) const;
 
  private:
