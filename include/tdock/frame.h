@@ -26,6 +26,17 @@ struct FrameLimits {
   int max_meta_depth = 32;
   // Everything but the columns' bytes. What is read takes up to about ten times that in memory.
   size_t max_header_bytes = size_t{16} << 20;
+  // Of everything. Where a frame comes in pieces, it bounds what is allocated for it.
+  size_t max_frame_bytes = size_t{64} << 30;
+  // Whether blocks without checksums are read: only from a peer on this host, and never from a file.
+  bool allow_unchecked = false;
+};
+
+// Which parts of a frame are protected by checksums; the header always is.
+enum class FrameChecksums {
+  kBlocks,
+  // For bytes that never leave the host: a reader notices no damage in a block.
+  kNone,
 };
 
 //   | header … zeros | block … zeros | block … zeros |      each part ends at a multiple of 64 bytes
@@ -45,11 +56,13 @@ struct EncodedFrame {
 
 // InvalidArgument, naming the column or the key, if the batch exceeds a limit or a name is not UTF-8 without control
 // characters. The same batch always makes the same bytes.
-absl::StatusOr<EncodedFrame> EncodeFrame(const MetaBatch& batch, const FrameLimits& limits = {});
+absl::StatusOr<EncodedFrame> EncodeFrame(const MetaBatch& batch, const FrameLimits& limits = {},
+                                         FrameChecksums checksums = FrameChecksums::kBlocks);
 
 // The batch of a frame, which shares the memory of `frame`. Whatever the bytes are, nothing is read outside of them,
-// and no more is allocated than the limits allow. A frame with a single bit changed is refused. The memory must begin
-// at a multiple of 8 bytes and stay as it is while the batch lives.
+// and no more is allocated than the limits allow. A frame with a single bit changed is refused, unless it has no
+// checksums and they are not asked for. The memory must begin at a multiple of 8 bytes and stay as it is while the
+// batch lives. (src/tensor/frame_reader.h reads a frame that comes in pieces.)
 // InvalidArgument for what is no frame, is of another version, or exceeds a limit; DataLoss for a frame that is cut off
 // or damaged. The message names the byte.
 absl::StatusOr<MetaBatch> DecodeFrame(const Buffer& frame, const FrameLimits& limits = {});

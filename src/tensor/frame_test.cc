@@ -86,6 +86,24 @@ TEST(Frame, HasTheDocumentedBytes) {
   EXPECT_EQ(ReadAt<uint64_t>(bytes, header - 8), XXH3_64bits(bytes.data(), header - 8));
 }
 
+TEST(Frame, WithoutChecksumsHasZerosInTheirPlaces) {
+  std::string bytes = Join(*EncodeFrame(Rewards(), {}, FrameChecksums::kNone));
+  const uint64_t header = ReadAt<uint64_t>(bytes, 24);
+  EXPECT_EQ(ReadAt<uint32_t>(bytes, 8), 2u);   // version
+  EXPECT_EQ(ReadAt<uint64_t>(bytes, 70), 0u);  // the checksum of "reward"
+  EXPECT_EQ(ReadAt<uint64_t>(bytes, header - 8), XXH3_64bits(bytes.data(), header - 8));
+  const std::string checked = Encode(Rewards());
+  EXPECT_EQ(bytes.substr(192), checked.substr(192));
+  const FrameLimits unchecked = {.allow_unchecked = true};
+  EXPECT_EQ(*Decode(bytes, unchecked), Rewards());
+  EXPECT_EQ(Decode(bytes).status().code(), absl::StatusCode::kInvalidArgument);
+  // No other number there, so that every byte has one meaning.
+  Overwrite(bytes, 70, uint64_t{1});
+  SignHeader(bytes);
+  EXPECT_EQ(Decode(bytes, unchecked).status().message(),
+            "column 'reward': damaged frame: byte 78: a checksum of values in a frame whose blocks have none");
+}
+
 TEST(Frame, SharesMemoryBothWays) {
   const MetaBatch batch = Rewards();
   const EncodedFrame frame = *EncodeFrame(batch);
@@ -126,8 +144,8 @@ TEST(Frame, SaysWhatIsWrongAndWhere) {
             "DATA_LOSS: damaged frame: it ends at byte 20, within the first 40");
   EXPECT_EQ(Decode(bytes.substr(0, 200)).status().ToString(),
             "DATA_LOSS: damaged frame: byte 40: the frame should have 384 bytes and has 200");
-  EXPECT_EQ(error(8, uint32_t{2}),
-            "INVALID_ARGUMENT: frame refused: byte 12: version 2 of the format; this program reads 1");
+  EXPECT_EQ(error(8, uint32_t{3}),
+            "INVALID_ARGUMENT: frame refused: byte 12: version 3 of the format; this program reads 1 and 2");
   EXPECT_EQ(error(12, uint32_t{9999}), "INVALID_ARGUMENT: frame refused: byte 16: 9999 columns; the limit is 4096");
   EXPECT_THAT(error(16, UINT64_MAX), HasSubstr("18446744073709551615 rows; the limit is 4294967296"));
   EXPECT_THAT(error(24, uint64_t{1} << 30), HasSubstr("a header of 1073741824 bytes; the limit is 16777216"));
@@ -136,7 +154,7 @@ TEST(Frame, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(error(54, uint64_t{128}),
               HasSubstr("DATA_LOSS: column 'reward': damaged frame: byte 62: values at byte 128; they must be at 192"));
   EXPECT_THAT(error(62, UINT64_MAX), HasSubstr("18446744073709551615 bytes of values; the frame has 192 left"));
-  EXPECT_THAT(error(62, uint64_t{7}), HasSubstr("column 'reward': damaged frame: bytes 192 to 199: the values do not"));
+  EXPECT_THAT(error(62, uint64_t{7}), HasSubstr("column 'reward': damaged frame: byte 78: 2 rows of float32[] do not"));
   EXPECT_THAT(error(16, uint64_t{3}), HasSubstr("column 'reward': damaged frame: byte 78: 3 rows of float32[]"));
   EXPECT_THAT(error(50, uint8_t{9}), HasSubstr("column 'reward': damaged frame: byte 54: unknown column type"));
   EXPECT_THAT(error(52, uint16_t{9}), HasSubstr("a shape of 9 dimensions"));
@@ -290,8 +308,8 @@ TEST(Frame, KeepsItsLimitsWhenWrittenAndWhenRead) {
   EXPECT_THAT(EncodeFrame(MetaBatch({}, {{std::string(256, 'x'), 1}})).status().message(),
               HasSubstr("cannot write a meta key with a name of 256 bytes"));
 
-  const FrameLimits tight[] = {
-      {.max_rows = 1}, {.max_columns = 1}, {.max_name_bytes = 3}, {.max_meta_depth = 0}, {.max_header_bytes = 64}};
+  const FrameLimits tight[] = {{.max_rows = 1},       {.max_columns = 1},       {.max_name_bytes = 3},
+                               {.max_meta_depth = 0}, {.max_header_bytes = 64}, {.max_frame_bytes = 383}};
   const MetaBatch batch(Rewards().columns(), {{"list", MetaValue::List{1}}});
   for (const FrameLimits& limits : tight) {
     EXPECT_EQ(EncodeFrame(batch, limits).status().code(), absl::StatusCode::kInvalidArgument);
@@ -316,6 +334,10 @@ TEST(Frame, SavesAndLoadsFilesWholeOrNotAtAll) {
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), path, Encode(Rewards()).substr(0, 100)).ok());
   EXPECT_EQ(LoadBatch(Env::Real(), path).status().message(),
             path + ": damaged frame: byte 40: the frame should have 384 bytes and has 100");
+  const std::string unchecked = Join(*EncodeFrame(Rewards(), {}, FrameChecksums::kNone));
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), path, unchecked).ok());
+  EXPECT_THAT(LoadBatch(Env::Real(), path, {.allow_unchecked = true}).status().message(),
+              HasSubstr("version 2 of the format"));
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), path, "").ok());
   EXPECT_EQ(LoadBatch(Env::Real(), path).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(LoadBatch(Env::Real(), path + "s").status().code(), absl::StatusCode::kNotFound);
