@@ -9,6 +9,8 @@ tdock_module(tensor USES base LINKS absl::inlined_vector absl::flat_hash_map)
 tdock_module(arena USES tensor)
 tdock_module(dock USES arena LINKS absl::flat_hash_map absl::flat_hash_set absl::btree)
 tdock_module(mindspeed USES dock LINKS absl::flat_hash_map)
+# gRPC is not instrumented for ThreadSanitizer, which reports hundreds of races in it that are not there.
+tdock_module(rpc NO_TSAN USES tensor PRIVATE_LINKS gRPC::grpc++ OpenSSL::Crypto)
 tdock_module(text USES config LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_module(reward USES text)
 tdock_module(tensor_torch TORCH USES tensor)

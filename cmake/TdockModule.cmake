@@ -1,12 +1,13 @@
-# tdock_module(NAME [TORCH] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [LONG_TESTS filter])
+# tdock_module(NAME [TORCH] [NO_TSAN] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [LONG_TESTS filter])
 #
 # Declares the module src/NAME: a static library of its *.cc, and one test executable of its *_test.cc. With TDOCK_FUZZ,
 # also one fuzzer of each *_fuzz.cc, all of them built by the target `fuzzers`.
 # USES lists the modules whose headers it may include; the right is transitive. TORCH lets it include libtorch.
+# NO_TSAN leaves its tests out of builds with ThreadSanitizer.
 # LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores; they get both, and more time.
 # tests/layering_test.py reads these declarations and fails on an include that they do not allow.
 function(tdock_module name)
-  cmake_parse_arguments(arg "TORCH" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;NO_TSAN" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS" ${ARGN})
   if(arg_TORCH AND NOT TDOCK_TORCH)
     return()
   endif()
@@ -38,7 +39,7 @@ function(tdock_module name)
     endif()
   endif()
 
-  if(tests)
+  if(tests AND NOT (arg_NO_TSAN AND TDOCK_SANITIZE MATCHES "thread"))
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE ${target} GTest::gmock GTest::gtest_main)
     if(arg_TORCH)

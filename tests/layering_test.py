@@ -33,7 +33,7 @@ PUBLIC = {  # header of include/tdock -> its module
 }
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/")
 # A library that only one module may know, so that it can be replaced there.
-OWNED_LIBRARIES = {"yaml-cpp/": "config", "CLI/": "cli", "xxhash": "tensor"}
+OWNED_LIBRARIES = {"yaml-cpp/": "config", "CLI/": "cli", "xxhash": "tensor", "grpc": "rpc", "openssl/": "rpc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -44,7 +44,7 @@ def declared_modules():
     modules = {}
     for body in re.findall(r"tdock_module\(([^)]*)\)", text):
         words = body.split()
-        keywords = {"TORCH", "USES", "LINKS", "PRIVATE_LINKS"}
+        keywords = {"TORCH", "NO_TSAN", "USES", "LINKS", "PRIVATE_LINKS"}
         uses, part = [], None
         for word in words[1:]:
             if word in keywords:

@@ -1,0 +1,35 @@
+// What travels on a stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tdock/buffer.h"
+
+namespace tdock::rpc {
+
+// A message to send: its bytes are those of the buffers, one after another. Large buffers are shared, not copied, until
+// the last byte has left; small ones are copied together. Where one buffer ends and the next begins does not travel.
+using Message = std::vector<Buffer>;
+
+// A received message, in as many pieces as it came in: cut anywhere.
+using Pieces = std::span<const std::span<const std::byte>>;
+
+inline int64_t SizeOf(const Message& message) {
+  int64_t size = 0;
+  for (const Buffer& buffer : message) size += static_cast<int64_t>(buffer.size());
+  return size;
+}
+
+inline int64_t SizeOf(Pieces pieces) {
+  int64_t size = 0;
+  for (std::span<const std::byte> piece : pieces) size += static_cast<int64_t>(piece.size());
+  return size;
+}
+
+// The largest message that a stream takes unless its options say otherwise. What is larger goes as several messages.
+inline constexpr int64_t kMaxMessageBytes = 8 << 20;
+
+}  // namespace tdock::rpc

@@ -1,0 +1,67 @@
+#include "rpc/settings.h"
+
+#include <cstdlib>
+#include <limits>
+
+namespace tdock::rpc {
+namespace {
+
+constexpr int kNever = std::numeric_limits<int>::max();
+
+// Settings of a connection, for either side.
+template <class SetInt>
+void ApplyToConnection(const SetInt& set) {
+  auto env = [&](const char* name, const char* key) { if (const char* v = getenv(name)) set(key, atoi(v)); };
+  env("BDP", GRPC_ARG_HTTP2_BDP_PROBE);
+  env("LOOK", GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES);
+  env("FRAME", GRPC_ARG_HTTP2_MAX_FRAME_SIZE);
+  env("WBUF", GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE);
+  env("RCHUNK", GRPC_ARG_TCP_READ_CHUNK_SIZE);
+  env("RMIN", GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE);
+  env("RMAX", GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE);
+}
+
+}  // namespace
+
+void ApplyServerSettings(grpc::ServerBuilder& builder, const StreamServerOptions& options) {
+  const auto set = [&](const char* name, int value) { builder.AddChannelArgument(name, value); };
+  ApplyToConnection(set);
+  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
+  set(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
+  set(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
+  // Two servers on one port would share its clients between them.
+  set(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A client that is stopped is not dead: the server never asks whether it is there.
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, kNever);
+  // Clients ask, however often.
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+}
+
+grpc::ChannelArguments ClientSettings(const StreamClientOptions& options) {
+  grpc::ChannelArguments arguments;
+  const auto set = [&](const char* name, int value) { arguments.SetInt(name, value); };
+  ApplyToConnection(set);
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  arguments.SetMaxSendMessageSize(-1);
+  set(GRPC_ARG_MAX_METADATA_SIZE, 64 << 10);
+  // A connection of its own for each client, straight to the server, and nothing repeated behind our back.
+  set(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  set(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  set(GRPC_ARG_ENABLE_RETRIES, 0);
+  set(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  set(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  set(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);  // how long an attempt may take
+  set(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  // A machine that is gone says nothing: it is noticed after the sum of both. A server that is stopped for less is not.
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  if (!options.tls_server_name.empty()) arguments.SetSslTargetNameOverride(options.tls_server_name);
+  return arguments;
+}
+
+}  // namespace tdock::rpc
