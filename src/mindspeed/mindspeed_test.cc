@@ -1,5 +1,6 @@
 // What the docks do.
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "mindspeed/fixture.h"
@@ -76,6 +77,9 @@ TEST_F(MindSpeedTest, ChecksCounts) {
   fails({.experience_count = 4}, {"divide", "6"});
   fails({.experience_count = 3}, {"multiple of 2"});
   fails({.experience_count = 2, .dp_size = 0}, {"dp_size"});
+  for (const double target : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    fails({.experience_count = 2, .target_seq_len = target}, {"target_seq_len", "finite"});
+  }
   EXPECT_TRUE(NothingYet("rule_reward", {"prompts"}, {.experience_count = 3, .get_n_samples = false}));
 }
 
@@ -284,6 +288,25 @@ TEST_F(MindSpeedTest, BalancingNeedsTheLengths) {
             absl::OkStatus());
   EXPECT_THAT(TryGet("actor_train", {"responses"}, {.experience_count = 2, .use_batch_seqlen_balance = true}).status(),
               Fails(Code::kFailedPrecondition, {"lengths", "'response_length'", "is index"}));
+}
+
+TEST_F(MindSpeedTest, RowsAreNotChosenByLengthsThatCannotBe) {
+  Make(GrpoDock(4, 1));
+  const GetOptions balanced{.experience_count = 2, .use_batch_seqlen_balance = true};
+  const GetOptions near{.experience_count = 2, .target_seq_len = 3};
+  for (const int64_t length : {int64_t{-1}, (int64_t{1} << 32) + 1, std::numeric_limits<int64_t>::max()}) {
+    ASSERT_EQ(Put({0, 1, 2, 3},
+                  {{"prompt_length", Ones({1, 1, 1, 1})}, {"response_length", Ones({0, 1, length, int64_t{1} << 32})}}),
+              absl::OkStatus());
+    for (const GetOptions& options : {balanced, near}) {
+      EXPECT_THAT(TryGet("actor_train", {"response_length"}, options).status(),
+                  Fails(Code::kFailedPrecondition,
+                        {"'response_length' of index 2 is " + std::to_string(length), "0 to 4294967296"}));
+    }
+  }
+  EXPECT_THAT(Consumed("actor_train"), ElementsAre(false, false, false, false));
+  ASSERT_EQ(Put({2}, {{"response_length", Ones({5})}}), absl::OkStatus());
+  EXPECT_EQ(Sample("actor_train", {"response_length"}, balanced).batch.rows(), 2);
 }
 
 TEST_F(MindSpeedTest, NamedRowsAreConsumedAndRead) {
