@@ -143,11 +143,11 @@ struct PutOptions {
 };
 
 struct PromptsOptions {
-  // Columns of the batch to put too, beside prompts.
+  // Columns of the batch to put too, beside prompts: those that it has.
   std::vector<std::string> dataset_additional_keys = {};
   // Default: from 0 on.
   std::optional<std::vector<int64_t>> indexes = {};
-  // Puts behind a first batch of the same size.
+  // Puts behind a first batch of the same size; then without `indexes`.
   bool add_another_batch = false;
 };
 

@@ -151,6 +151,11 @@ TEST_F(MindSpeedTest, PutsEachPromptNTimes) {
   ASSERT_EQ(there.status(), absl::OkStatus());
   EXPECT_EQ(Read("prompts", {1, 2, 3, 4}), (Tokens{{1, 2, 3}, {9}, {9}, {1, 2, 3}}));
   EXPECT_EQ(*dock_->GetIncompleteResponseNum(), 8);
+
+  const PromptsOptions two_places{.indexes = Ints{0, 1, 2, 3}, .add_another_batch = true};
+  EXPECT_THAT(dock_->PutPromptsExperience(TokenBatch({{"prompts", {{8}, {9}}}}), two_places).status(),
+              Fails(Code::kInvalidArgument, {"indexes or add_another_batch"}));
+  EXPECT_EQ(Read("prompts", {0, 4}), (Tokens{{1, 2, 3}, {1, 2, 3}})) << "nothing was put";
 }
 
 TEST_F(MindSpeedTest, PrefetchesRowNumbers) {
