@@ -111,13 +111,43 @@ TEST_F(MindSpeedTest, ChecksOptions) {
 }
 
 TEST_F(MindSpeedTest, DocksHaveTheColumnsAndConsumersOfTheOriginal) {
+  using Writers = std::vector<std::pair<std::string, Names>>;
+  const auto writers = [](const MindSpeedOptions& options) {
+    Writers found;
+    for (const MindSpeedConsumer& consumer : options.consumers) {
+      EXPECT_FALSE(consumer.hand_out.has_value()) << consumer.name;
+      found.emplace_back(consumer.name, consumer.writes);
+    }
+    return found;
+  };
+  const auto with = [](auto items, const decltype(items)& more) {
+    items.insert(items.end(), more.begin(), more.end());
+    return items;
+  };
+  const Names columns = {
+      "prompts",      "prompt_length",    "responses",     "response_length", "attention_mask",      "labels",
+      "input_ids",    "input_ids_length", "actor_rollout", "rm_scores",       "token_level_rewards", "old_log_prob",
+      "ref_log_prob", "advantages",       "returns"};
+  const Writers consumers = {{"trainer", {}},
+                             {"actor_rollout", {"responses", "input_ids", "response_length"}},
+                             {"actor_image_embeds", {}},
+                             {"actor_log_prob", {"old_log_prob"}},
+                             {"ref_log_prob", {"ref_log_prob"}},
+                             {"actor_train", {}},
+                             {"compute_advantage", {"advantages", "returns"}},
+                             {"rule_reward", {"rm_scores"}},
+                             {"reward_scores", {"rm_scores"}},
+                             {"grpo_metrics", {}}};
   const MindSpeedOptions grpo = GrpoDock(1, 1), ppo = PpoDock(1, 1), dapo = DapoDock(1, 1);
-  EXPECT_EQ(grpo.columns.size(), 15);
-  EXPECT_EQ(grpo.consumers.size(), 10);
-  EXPECT_EQ(ppo.columns.back(), "values");
-  EXPECT_EQ(ppo.consumers.size(), 14);
-  EXPECT_EQ(dapo.columns.back(), "metric_for_dapo");
-  EXPECT_EQ(dapo.consumers.size(), 12);
+  EXPECT_EQ(grpo.columns, columns);
+  EXPECT_EQ(writers(grpo), consumers);
+  EXPECT_EQ(ppo.columns, with(columns, {"values"}));
+  EXPECT_EQ(writers(ppo), with(consumers, {{"compute_kl", {"token_level_rewards"}},
+                                           {"critic_train", {}},
+                                           {"critic_compute_values", {"values"}},
+                                           {"ppo_metrics", {}}}));
+  EXPECT_EQ(dapo.columns, with(columns, {"metric_for_dapo"}));
+  EXPECT_EQ(writers(dapo), with(consumers, {{"dynamic_sampling", {}}, {"dapo_metrics", {}}}));
   EXPECT_EQ(grpo.timeout, absl::Seconds(300));
   EXPECT_EQ(grpo.max_age, 1);
 }
