@@ -103,7 +103,7 @@ TEST_F(Faults, ATargetLengthPrefersWhatIsNearIt) {
       const GetOptions draw{.experience_count = n, .target_seq_len = 15.0 * static_cast<double>(n)};
       near += Sample("compute_advantage", {"response_length"}, draw).indexes.indexes.front() == n;
     }
-    // The weights are 1 and, far from the target, 1/2. Equal ones would miss by more than 7 deviations.
+    // The weights are 1 and, far from the target, 1/2. Equal ones would be 8 deviations off.
     const double p = 2.0 / 3;
     EXPECT_NEAR(near, kDraws * p, 4 * std::sqrt(kDraws * p * (1 - p))) << n;
   }
