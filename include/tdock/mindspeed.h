@@ -9,7 +9,8 @@
 //
 //   InvalidArgument     an index, a count or a batch that is wrong; the message says what would be right
 //   NotFound            no such consumer or column; an index of a handle that was cleared since
-//   FailedPrecondition  the lease of a handle is over; rows that are not there to be taken
+//   FailedPrecondition  the lease of a handle is over; rows that are not there to be taken; lengths to choose rows by
+//                       that are missing, negative or above 2^32
 //   AlreadyExists       an unfinished response for an index whose response is complete
 //   DeadlineExceeded    what was waited for did not come; the message names cells that are missing and who writes them
 //
@@ -129,7 +130,7 @@ struct GetOptions {
   bool get_n_samples = true;
   bool use_batch_seqlen_balance = false;
   // Where nothing else decides, prefers rows whose prompt_length + response_length is near it: a row is drawn with the
-  // weight 1 / (1 + exp(−1 / (|length − target| + 0.001))), its group with that of the sum over the group.
+  // weight 1 / (1 + exp(−1 / (|length − target| + 0.001))), its group with that of the sum over the group. Finite.
   std::optional<double> target_seq_len = {};
   // Until when to wait for enough rows; in the past: the answer is "nothing yet" at once. Who waits gets that answer,
   // too, when every row is done.
@@ -142,11 +143,11 @@ struct PutOptions {
 };
 
 struct PromptsOptions {
-  // Columns of the batch to put too, beside prompts.
+  // Columns of the batch to put too, beside prompts: those that it has.
   std::vector<std::string> dataset_additional_keys = {};
   // Default: from 0 on.
   std::optional<std::vector<int64_t>> indexes = {};
-  // Puts behind a first batch of the same size.
+  // Puts behind a first batch of the same size; then without `indexes`.
   bool add_another_batch = false;
 };
 

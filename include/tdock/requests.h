@@ -119,7 +119,7 @@ struct StepRequest {
   std::string partition = {};
   std::string consumer = {};
   int64_t step = 0;
-  // For Rollback: the version of the weights that it goes back to. None: cells and the published version stay.
+  // For Rollback only: the version of the weights that it goes back to. None: cells and the published version stay.
   int64_t weights_version = kNoWeightsVersion;
 };
 

@@ -134,25 +134,21 @@ absl::StatusOr<Prepared> PrepareSendBack(const Settings& settings, int64_t rows,
 }
 
 // The end of a step: 32 responses are unfinished and are put so, 32 rows that were trained on are cleared, and the next
-// step's rollout is handed the unfinished ones.
+// step's rollout is handed the unfinished ones, and drops its views.
 absl::StatusOr<double> TimeStepsEnd(Rollouts& table) {
   const std::vector<RowId> carried = table.Draw(), trained = table.Draw();
   TDOCK_RETURN_IF_ERROR(table.Finish(trained, 1));
   TDOCK_ASSIGN_OR_RETURN(const LeaseId rollout, table.Take("rollout", carried));
-  Taken taken;
-  TDOCK_ASSIGN_OR_RETURN(
-      const double seconds, Seconds(table.clock(), [&]() -> absl::Status {
-        TDOCK_RETURN_IF_ERROR(table.Respond(carried, rollout, 1, /*partial=*/true));
-        TDOCK_RETURN_IF_ERROR(table.Clear(trained));
-        TDOCK_ASSIGN_OR_RETURN(
-            taken, table.dock().Take(
-                       {.partition = kPartition, .consumer = "rollout", .min = kRowsAtATime, .max = kRowsAtATime}));
-        return absl::OkStatus();
-      }));
-  for (size_t i = 0; i < kRowsAtATime; ++i) {
-    if (taken.rows.age(i) != 1) return absl::InternalError("the oldest rows were not handed out first");
-  }
-  taken.rows = Rows();
+  const TakeRequest next{.partition = kPartition, .consumer = "rollout", .min = kRowsAtATime, .max = kRowsAtATime};
+  bool oldest_first = true;
+  TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(table.clock(), [&]() -> absl::Status {
+                           TDOCK_RETURN_IF_ERROR(table.Respond(carried, rollout, 1, /*partial=*/true));
+                           TDOCK_RETURN_IF_ERROR(table.Clear(trained));
+                           TDOCK_ASSIGN_OR_RETURN(const Taken taken, table.dock().Take(next));
+                           for (size_t i = 0; i < kRowsAtATime; ++i) oldest_first &= taken.rows.age(i) == 1;
+                           return absl::OkStatus();
+                         }));
+  if (!oldest_first) return absl::InternalError("the oldest rows were not handed out first");
   TDOCK_RETURN_IF_ERROR(table.Clear(carried));
   TDOCK_RETURN_IF_ERROR(table.AddPrompts(2 * kRowsAtATime));
   return seconds;

@@ -325,6 +325,17 @@ TEST_P(DockVersions, StepsOfAConsumerThatReadsOtherColumnsAreLeftAlone) {
   EXPECT_EQ(Ids(Take("other", 1)), std::vector<RowId>{rows[1]});
 }
 
+TEST_P(DockVersions, ACommitTakesNoVersionOfTheWeights) {
+  Start({.checkpointed = true});
+  Roll(1, 1);
+  ASSERT_EQ(dock_->Complete({kPartition, Take("trainer", 1).lease, {}, 1}), absl::OkStatus());
+  EXPECT_THAT(dock_->Commit({kPartition, "trainer", 1, 1}),
+              Fails(Code::kInvalidArgument, {"weights version 1", "only a rollback"}));
+  EXPECT_EQ(StatusOf("trainer").committed_step, kNoStep);
+  EXPECT_EQ(StatusOf("trainer").uncommitted, 1);
+  EXPECT_EQ(Status().weights_version, kNoWeightsVersion);
+}
+
 TEST_P(DockVersions, WhatIsCommittedStaysDoneForItsConsumer) {
   Start({.checkpointed = true});
   Register({.name = "strict", .reads = {"b"}, .max_version_lag = 0});

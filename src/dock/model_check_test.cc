@@ -298,8 +298,9 @@ class Driver {
     const std::string name = OneIn(10) ? AnyConsumer() : OneIn(2) ? "c4" : "c6";
     if (!twin_->HasConsumer(name)) return;
     const int64_t step = step_ - static_cast<int64_t>(rng_.Below(8));
-    const absl::Status status = dock_->Commit({kPartition, name, step});
-    ASSERT_TRUE(Agree(status, twin_->CheckCommit(name, step)));
+    const int64_t version = OneIn(20) ? AnyVersion() : kNoWeightsVersion;
+    const absl::Status status = dock_->Commit({kPartition, name, step, version});
+    ASSERT_TRUE(Agree(status, twin_->CheckCommit(name, step, version)));
     if (status.ok()) twin_->Commit(name, step);
   }
 

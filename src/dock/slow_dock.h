@@ -202,8 +202,10 @@ class SlowDock : public SlowVersions {
     DropEmptyLeases();
   }
 
-  Refusals CheckCommit(const std::string& name, int64_t step) const {
-    return consumers_.at(name).options.checkpointed && step >= kNoStep ? Refusals() : Refusals{Code::kInvalidArgument};
+  Refusals CheckCommit(const std::string& name, int64_t step, int64_t version) const {
+    Refusals refusals = CheckCheckpointed(name, step);
+    if (version != kNoWeightsVersion) refusals.insert(Code::kInvalidArgument);
+    return refusals;
   }
   void Commit(const std::string& name, int64_t step) {
     SlowConsumer& consumer = consumers_.at(name);
@@ -212,7 +214,7 @@ class SlowDock : public SlowVersions {
     ReleaseRows(AllRows());
   }
   Refusals CheckRollback(const std::string& name, int64_t step, int64_t version) const {
-    Refusals refusals = CheckCommit(name, step);
+    Refusals refusals = CheckCheckpointed(name, step);
     if (version < kNoWeightsVersion) refusals.insert(Code::kInvalidArgument);
     if (published_ != kNoWeightsVersion && version > published_) refusals.insert(Code::kFailedPrecondition);
     if (version != kNoWeightsVersion) refusals.merge(JudgeForRollback(version).refusals);
@@ -322,6 +324,10 @@ class SlowDock : public SlowVersions {
   }
 
  private:
+  Refusals CheckCheckpointed(const std::string& name, int64_t step) const {
+    return consumers_.at(name).options.checkpointed && step >= kNoStep ? Refusals() : Refusals{Code::kInvalidArgument};
+  }
+
   int64_t SizeOfNewGroups(const PutRequest& request) const {
     return request.group_size > 0 ? request.group_size : options_.group_size;
   }

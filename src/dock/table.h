@@ -180,6 +180,7 @@ class Table {
   absl::StatusOr<Place> FindOrError(RowId row) const;
   absl::Status CheckRows(const std::vector<RowId>& rows) const;
   bool Holds(const Lease& lease, const Place& place) const;
+  absl::StatusOr<uint32_t> FindCheckpointed(const StepRequest& request) const;
   std::vector<RowId> HeldRows(const Lease& lease) const;
   absl::StatusOr<uint32_t> FindColumn(absl::string_view name, uint32_t guess) const;
   absl::StatusOr<std::vector<uint32_t>> CheckColumns(const PutRequest& request) const;

@@ -212,7 +212,7 @@ absl::Status Table::CheckStep(LeaseId lease, int64_t step) const {
                                                     step));
 }
 
-absl::StatusOr<uint32_t> Table::CheckCommit(const StepRequest& request) const {
+absl::StatusOr<uint32_t> Table::FindCheckpointed(const StepRequest& request) const {
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindConsumer(request.consumer));
   if (!consumers_[index]->options().checkpointed) {
     return absl::InvalidArgumentError(absl::StrCat("consumer '", request.consumer, "' is not checkpointed"));
@@ -221,8 +221,14 @@ absl::StatusOr<uint32_t> Table::CheckCommit(const StepRequest& request) const {
   return absl::InvalidArgumentError(absl::StrCat("there is no step ", request.step, "; steps are numbered from 0 on"));
 }
 
+absl::StatusOr<uint32_t> Table::CheckCommit(const StepRequest& request) const {
+  if (request.weights_version == kNoWeightsVersion) return FindCheckpointed(request);
+  return absl::InvalidArgumentError(absl::StrCat("weights version ", request.weights_version,
+                                                 " is given to a commit: only a rollback goes back to one"));
+}
+
 absl::StatusOr<uint32_t> Table::CheckRollback(const StepRequest& request) const {
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, CheckCommit(request));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindCheckpointed(request));
   const int64_t committed = consumers_[index]->committed_step;
   if (request.weights_version < kNoWeightsVersion) {
     return absl::InvalidArgumentError(absl::StrCat("weights version ", request.weights_version, " is negative"));

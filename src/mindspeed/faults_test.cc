@@ -1,5 +1,6 @@
 // What is known to be wrong with the original, and must not be here.
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "mindspeed/fixture.h"
@@ -84,6 +85,28 @@ TEST_F(Faults, ATargetLengthChoosesInsteadOfFailing) {
   EXPECT_EQ(Sample("actor_train", {"response_length"}, near).batch.rows(), 4);
   EXPECT_EQ(
       Sample("compute_advantage", {"response_length"}, {.experience_count = 4, .target_seq_len = 40}).batch.rows(), 4);
+}
+
+TEST_F(Faults, ATargetLengthPrefersWhatIsNearIt) {
+  constexpr int kDraws = 500;
+  for (const int64_t n : {1, 2}) {
+    int near = 0;
+    for (uint64_t seed = 0; seed < kDraws; ++seed) {
+      dock_.reset();
+      MindSpeedOptions options = GrpoDock(2, n);
+      options.seed = seed;
+      Make(options);
+      for (int64_t i = 0; i < 2 * n; ++i) {
+        ASSERT_EQ(Put({i}, {{"prompt_length", {{10}}}, {"response_length", {{i < n ? 1'000'000 : 5}}}}),
+                  absl::OkStatus());
+      }
+      const GetOptions draw{.experience_count = n, .target_seq_len = 15.0 * static_cast<double>(n)};
+      near += Sample("compute_advantage", {"response_length"}, draw).indexes.indexes.front() == n;
+    }
+    // The weights are 1 and, far from the target, 1/2. Equal ones would be 8 deviations off.
+    const double p = 2.0 / 3;
+    EXPECT_NEAR(near, kDraws * p, 4 * std::sqrt(kDraws * p * (1 - p))) << n;
+  }
 }
 
 TEST_F(Faults, AllConsumedHoldsWhenMoreWasTakenThanABatch) {

@@ -1,5 +1,6 @@
 // What the docks do.
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "mindspeed/fixture.h"
@@ -76,6 +77,9 @@ TEST_F(MindSpeedTest, ChecksCounts) {
   fails({.experience_count = 4}, {"divide", "6"});
   fails({.experience_count = 3}, {"multiple of 2"});
   fails({.experience_count = 2, .dp_size = 0}, {"dp_size"});
+  for (const double target : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    fails({.experience_count = 2, .target_seq_len = target}, {"target_seq_len", "finite"});
+  }
   EXPECT_TRUE(NothingYet("rule_reward", {"prompts"}, {.experience_count = 3, .get_n_samples = false}));
 }
 
@@ -107,13 +111,43 @@ TEST_F(MindSpeedTest, ChecksOptions) {
 }
 
 TEST_F(MindSpeedTest, DocksHaveTheColumnsAndConsumersOfTheOriginal) {
+  using Writers = std::vector<std::pair<std::string, Names>>;
+  const auto writers = [](const MindSpeedOptions& options) {
+    Writers found;
+    for (const MindSpeedConsumer& consumer : options.consumers) {
+      EXPECT_FALSE(consumer.hand_out.has_value()) << consumer.name;
+      found.emplace_back(consumer.name, consumer.writes);
+    }
+    return found;
+  };
+  const auto with = [](auto items, const decltype(items)& more) {
+    items.insert(items.end(), more.begin(), more.end());
+    return items;
+  };
+  const Names columns = {
+      "prompts",      "prompt_length",    "responses",     "response_length", "attention_mask",      "labels",
+      "input_ids",    "input_ids_length", "actor_rollout", "rm_scores",       "token_level_rewards", "old_log_prob",
+      "ref_log_prob", "advantages",       "returns"};
+  const Writers consumers = {{"trainer", {}},
+                             {"actor_rollout", {"responses", "input_ids", "response_length"}},
+                             {"actor_image_embeds", {}},
+                             {"actor_log_prob", {"old_log_prob"}},
+                             {"ref_log_prob", {"ref_log_prob"}},
+                             {"actor_train", {}},
+                             {"compute_advantage", {"advantages", "returns"}},
+                             {"rule_reward", {"rm_scores"}},
+                             {"reward_scores", {"rm_scores"}},
+                             {"grpo_metrics", {}}};
   const MindSpeedOptions grpo = GrpoDock(1, 1), ppo = PpoDock(1, 1), dapo = DapoDock(1, 1);
-  EXPECT_EQ(grpo.columns.size(), 15);
-  EXPECT_EQ(grpo.consumers.size(), 10);
-  EXPECT_EQ(ppo.columns.back(), "values");
-  EXPECT_EQ(ppo.consumers.size(), 14);
-  EXPECT_EQ(dapo.columns.back(), "metric_for_dapo");
-  EXPECT_EQ(dapo.consumers.size(), 12);
+  EXPECT_EQ(grpo.columns, columns);
+  EXPECT_EQ(writers(grpo), consumers);
+  EXPECT_EQ(ppo.columns, with(columns, {"values"}));
+  EXPECT_EQ(writers(ppo), with(consumers, {{"compute_kl", {"token_level_rewards"}},
+                                           {"critic_train", {}},
+                                           {"critic_compute_values", {"values"}},
+                                           {"ppo_metrics", {}}}));
+  EXPECT_EQ(dapo.columns, with(columns, {"metric_for_dapo"}));
+  EXPECT_EQ(writers(dapo), with(consumers, {{"dynamic_sampling", {}}, {"dapo_metrics", {}}}));
   EXPECT_EQ(grpo.timeout, absl::Seconds(300));
   EXPECT_EQ(grpo.max_age, 1);
 }
@@ -147,6 +181,11 @@ TEST_F(MindSpeedTest, PutsEachPromptNTimes) {
   ASSERT_EQ(there.status(), absl::OkStatus());
   EXPECT_EQ(Read("prompts", {1, 2, 3, 4}), (Tokens{{1, 2, 3}, {9}, {9}, {1, 2, 3}}));
   EXPECT_EQ(*dock_->GetIncompleteResponseNum(), 8);
+
+  const PromptsOptions two_places{.indexes = Ints{0, 1, 2, 3}, .add_another_batch = true};
+  EXPECT_THAT(dock_->PutPromptsExperience(TokenBatch({{"prompts", {{8}, {9}}}}), two_places).status(),
+              Fails(Code::kInvalidArgument, {"indexes or add_another_batch"}));
+  EXPECT_EQ(Read("prompts", {0, 4}), (Tokens{{1, 2, 3}, {1, 2, 3}})) << "nothing was put";
 }
 
 TEST_F(MindSpeedTest, PrefetchesRowNumbers) {
@@ -284,6 +323,25 @@ TEST_F(MindSpeedTest, BalancingNeedsTheLengths) {
             absl::OkStatus());
   EXPECT_THAT(TryGet("actor_train", {"responses"}, {.experience_count = 2, .use_batch_seqlen_balance = true}).status(),
               Fails(Code::kFailedPrecondition, {"lengths", "'response_length'", "is index"}));
+}
+
+TEST_F(MindSpeedTest, RowsAreNotChosenByLengthsThatCannotBe) {
+  Make(GrpoDock(4, 1));
+  const GetOptions balanced{.experience_count = 2, .use_batch_seqlen_balance = true};
+  const GetOptions near{.experience_count = 2, .target_seq_len = 3};
+  for (const int64_t length : {int64_t{-1}, (int64_t{1} << 32) + 1, std::numeric_limits<int64_t>::max()}) {
+    ASSERT_EQ(Put({0, 1, 2, 3},
+                  {{"prompt_length", Ones({1, 1, 1, 1})}, {"response_length", Ones({0, 1, length, int64_t{1} << 32})}}),
+              absl::OkStatus());
+    for (const GetOptions& options : {balanced, near}) {
+      EXPECT_THAT(TryGet("actor_train", {"response_length"}, options).status(),
+                  Fails(Code::kFailedPrecondition,
+                        {"'response_length' of index 2 is " + std::to_string(length), "0 to 4294967296"}));
+    }
+  }
+  EXPECT_THAT(Consumed("actor_train"), ElementsAre(false, false, false, false));
+  ASSERT_EQ(Put({2}, {{"response_length", Ones({5})}}), absl::OkStatus());
+  EXPECT_EQ(Sample("actor_train", {"response_length"}, balanced).batch.rows(), 2);
 }
 
 TEST_F(MindSpeedTest, NamedRowsAreConsumedAndRead) {

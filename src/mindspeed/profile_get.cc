@@ -1,5 +1,6 @@
 // What comes out: sampling, taking, reading.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -17,6 +18,8 @@ namespace {
 constexpr char kAge[] = "age";
 // A lease that ends makes rows usable without anybody's call; whoever waits for rows looks so often.
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
+// Sums of such lengths over all rows of a dock fit into int64.
+constexpr int64_t kMaxLength = int64_t{1} << 32;
 
 bool IsResumed(absl::string_view column) { return column == "responses" || column == "response_length"; }
 
@@ -80,6 +83,10 @@ absl::StatusOr<Profile::Wanted> Profile::CheckGet(const Consumer& consumer, cons
   }
   if (options.dp_size < 1) {
     return absl::InvalidArgumentError(absl::StrCat("dp_size is ", options.dp_size, "; it must be at least 1"));
+  }
+  if (options.target_seq_len.has_value() && !std::isfinite(*options.target_seq_len)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("target_seq_len is ", *options.target_seq_len, "; it must be a finite number"));
   }
   if (options.indexes.has_value()) return wanted;
   if (!options.experience_count.has_value()) {
@@ -312,7 +319,14 @@ absl::StatusOr<std::vector<int64_t>> Profile::LengthsOf(const std::vector<int64_
   for (const std::string& name : request.columns) {
     TDOCK_ASSIGN_OR_RETURN(const Column column, rows->ToColumn(name));
     TDOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> values, IntegersOf(name, column));
-    for (size_t i = 0; i < values.size(); ++i) lengths[i / static_cast<size_t>(unit_size)] += values[i];
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i] < 0 || values[i] > kMaxLength) {
+        return absl::FailedPreconditionError(absl::StrCat("rows are chosen by their lengths, but '", name,
+                                                          "' of index ", indexes[i], " is ", values[i],
+                                                          "; it must be 0 to ", kMaxLength));
+      }
+      lengths[i / static_cast<size_t>(unit_size)] += values[i];
+    }
   }
   return lengths;
 }

@@ -247,6 +247,9 @@ absl::Status Profile::Release(absl::string_view consumer, const ExperienceIndexe
 // ---- Prompts.
 
 absl::StatusOr<ExperienceIndexes> Profile::PutPromptsExperience(const Batch& batch, const PromptsOptions& options) {
+  if (options.indexes.has_value() && options.add_another_batch) {
+    return absl::InvalidArgumentError("give indexes or add_another_batch, not both: each says where the prompts go");
+  }
   TDOCK_ASSIGN_OR_RETURN(const Column prompts, batch.Get("prompts"));
   TDOCK_ASSIGN_OR_RETURN(Batch samples, RepeatPrompts(prompts, n_));
   std::vector<int64_t> repeated;
@@ -257,7 +260,7 @@ absl::StatusOr<ExperienceIndexes> Profile::PutPromptsExperience(const Batch& bat
   }
   std::vector<int64_t> indexes(repeated.size());
   std::iota(indexes.begin(), indexes.end(), options.add_another_batch ? samples.rows() : 0);
-  if (options.indexes.has_value() && !options.add_another_batch) indexes = *options.indexes;
+  if (options.indexes.has_value()) indexes = *options.indexes;
   TDOCK_RETURN_IF_ERROR(PutExperience(samples, indexes, {}));
   return ExperienceIndexes(std::move(indexes));
 }
