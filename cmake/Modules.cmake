@@ -1,4 +1,5 @@
 include(EmbedFile)
+include(Protobuf)
 
 # The order of modules. Each may include the headers of those that it uses, of those that they use, and of no other.
 
@@ -10,7 +11,10 @@ tdock_module(arena USES tensor)
 tdock_module(dock USES arena LINKS absl::flat_hash_map absl::flat_hash_set absl::btree)
 tdock_module(mindspeed USES dock LINKS absl::flat_hash_map)
 # gRPC is not instrumented for ThreadSanitizer, which reports hundreds of races in it that are not there.
+tdock_proto(tdock_messages ${PROJECT_SOURCE_DIR}/proto/tdock.proto)
+tdock_module(wire USES dock LINKS tdock_messages absl::btree absl::flat_hash_map absl::flat_hash_set)
 tdock_module(rpc NO_TSAN USES tensor PRIVATE_LINKS gRPC::grpc++ OpenSSL::Crypto)
+tdock_module(remote NO_TSAN USES wire rpc)
 tdock_module(text USES config LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_module(reward USES text)
 tdock_module(tensor_torch TORCH USES tensor)

@@ -24,6 +24,8 @@ PUBLIC = {  # header of include/tdock -> its module
     "padding.h": "tensor",
     "plans.h": "tensor",
     "dock.h": "dock",
+    "dock_server.h": "remote",
+    "remote_dock.h": "remote",
     "local_dock.h": "dock",
     "mindspeed.h": "mindspeed",
     "options.h": "dock",

@@ -127,6 +127,9 @@ class Rows {
   // Errors as for Get.
   absl::StatusOr<std::vector<Piece>> Pieces(size_t row, absl::string_view column) const;
 
+  // Of those cells that were made in several pieces; by `column` × size() + `row`.
+  const std::map<size_t, std::vector<Piece>>& pieces() const { return data_->pieces; }
+
   // A contiguous copy of one column, or of all: in `memory`, or else where the dock keeps memory warm. NotFound if a
   // cell is not there; a batch goes without the optional columns that not every row has.
   absl::StatusOr<Column> ToColumn(absl::string_view name, Memory* memory = nullptr) const;

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "arena/warm_memory.h"
-#include "base/rng.h"
 #include "bench/dock_benchmarks.h"
+#include "bench/payload_columns.h"
 #include "dock/partition.h"
 
 namespace tdock::bench {
@@ -101,63 +101,11 @@ class LargeRows {
   std::vector<RowId> rows_;  // of the last put
 };
 
-// ---- The columns of a producer.
+using MakeColumns = std::function<absl::StatusOr<std::vector<Column>>(bool quick)>;
 
-absl::StatusOr<Column> Dense(Memory& memory, int64_t rows, int64_t floats) {
-  Buffer values = memory.Allocate(static_cast<size_t>(rows * floats) * sizeof(float));
-  std::memset(values.mutable_data(), 1, values.size());
-  return Column::MakeDense(DType::kF32, {floats}, rows, std::move(values));
-}
-
-// Rows of any length up to twice `mean_items`.
-absl::StatusOr<Column> Varying(Memory& memory, bool ragged, int64_t rows, int64_t mean_items, uint64_t seed) {
-  Rng rng(seed);
-  Buffer offsets = memory.Allocate(static_cast<size_t>(rows + 1) * sizeof(int64_t));
-  int64_t* const offset = reinterpret_cast<int64_t*>(offsets.mutable_data());
-  offset[0] = 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    offset[row + 1] = offset[row] + static_cast<int64_t>(rng.Below(static_cast<uint64_t>(2 * mean_items + 1)));
-  }
-  Buffer values = memory.Allocate(static_cast<size_t>(offset[rows]) * (ragged ? sizeof(float) : 1));
-  std::memset(values.mutable_data(), 1, values.size());
-  if (ragged) return Column::MakeRagged(DType::kF32, {}, std::move(values), std::move(offsets));
-  return Column::MakeBytes(std::move(values), std::move(offsets));
-}
-
-absl::StatusOr<std::shared_ptr<LargeRows>> DenseRows(const Settings& settings) {
-  WarmMemory memory;
-  std::vector<Column> columns;
-  for (int c = 0; c < 9; ++c) {
-    TDOCK_ASSIGN_OR_RETURN(Column column, Dense(memory, settings.quick ? 64 : 1024, 8192));
-    columns.push_back(std::move(column));
-  }
+absl::StatusOr<std::shared_ptr<LargeRows>> MakeLargeRows(const Settings& settings, const MakeColumns& make) {
+  TDOCK_ASSIGN_OR_RETURN(std::vector<Column> columns, make(settings.quick));
   return LargeRows::Create(settings.clock, std::move(columns));
-}
-
-// As many bytes as DenseRows, a third of them in ragged columns and a third in strings.
-absl::StatusOr<std::shared_ptr<LargeRows>> MixedRows(const Settings& settings) {
-  WarmMemory memory;
-  std::vector<Column> columns;
-  const int64_t rows = settings.quick ? 64 : 1024, floats = 8192;
-  for (uint64_t c = 0; c < 9; ++c) {
-    const bool dense = c % 3 == 0, ragged = c % 3 == 1;
-    TDOCK_ASSIGN_OR_RETURN(Column column, dense    ? Dense(memory, rows, floats)
-                                          : ragged ? Varying(memory, ragged, rows, floats, c)
-                                                   : Varying(memory, ragged, rows, floats * sizeof(float), c));
-    columns.push_back(std::move(column));
-  }
-  return LargeRows::Create(settings.clock, std::move(columns));
-}
-
-// 256 MiB in 256 rows.
-absl::StatusOr<std::shared_ptr<LargeRows>> WideRows(const Settings& settings, int64_t columns) {
-  WarmMemory memory;
-  std::vector<Column> made;
-  for (int64_t c = 0; c < columns; ++c) {
-    TDOCK_ASSIGN_OR_RETURN(Column column, Dense(memory, settings.quick ? 16 : 256, (int64_t{1} << 18) / columns));
-    made.push_back(std::move(column));
-  }
-  return LargeRows::Create(settings.clock, std::move(made));
 }
 
 // ---- Timed runs. The bytes that they free are warm for the next run.
@@ -194,21 +142,19 @@ TimedRun TimeCopy(std::shared_ptr<LargeRows> rows, Clock& clock) {
   };
 }
 
-using MakeRows = std::function<absl::StatusOr<std::shared_ptr<LargeRows>>(const Settings&)>;
-
-absl::StatusOr<Prepared> PreparePut(const Settings& settings, const MakeRows& make) {
-  TDOCK_ASSIGN_OR_RETURN(const auto rows, make(settings));
+absl::StatusOr<Prepared> PreparePut(const Settings& settings, const MakeColumns& make) {
+  TDOCK_ASSIGN_OR_RETURN(const auto rows, MakeLargeRows(settings, make));
   return Prepared{.run = TimePut(rows, settings.clock), .reference = TimeCopy(rows, settings.clock)};
 }
 
-absl::StatusOr<Prepared> PrepareRead(const Settings& settings, const MakeRows& make) {
-  TDOCK_ASSIGN_OR_RETURN(const auto rows, make(settings));
+absl::StatusOr<Prepared> PrepareRead(const Settings& settings, const MakeColumns& make) {
+  TDOCK_ASSIGN_OR_RETURN(const auto rows, MakeLargeRows(settings, make));
   TDOCK_ASSIGN_OR_RETURN(TimedRun run, TimeRead(rows, settings.clock));
   return Prepared{.run = std::move(run), .reference = TimeCopy(rows, settings.clock)};
 }
 
 absl::StatusOr<Prepared> PrepareReadViews(const Settings& settings) {
-  TDOCK_ASSIGN_OR_RETURN(const auto rows, DenseRows(settings));
+  TDOCK_ASSIGN_OR_RETURN(const auto rows, MakeLargeRows(settings, DenseColumns));
   TDOCK_RETURN_IF_ERROR(rows->Put());
   return Prepared{.run = [rows, &clock = settings.clock]() -> absl::StatusOr<Figure> {
     Rows views;
@@ -227,7 +173,8 @@ absl::StatusOr<Prepared> PrepareReadViews(const Settings& settings) {
 
 absl::StatusOr<Prepared> PrepareSweep(const Settings& settings, int64_t columns, bool put) {
   const auto time = [&](int64_t of_columns) -> absl::StatusOr<TimedRun> {
-    TDOCK_ASSIGN_OR_RETURN(const auto rows, WideRows(settings, of_columns));
+    TDOCK_ASSIGN_OR_RETURN(const auto rows,
+                           MakeLargeRows(settings, [&](bool quick) { return WideColumns(quick, of_columns); }));
     if (put) return TimePut(rows, settings.clock);
     return TimeRead(rows, settings.clock);
   };
@@ -242,18 +189,18 @@ absl::StatusOr<Prepared> PrepareSweep(const Settings& settings, int64_t columns,
 }  // namespace
 
 void AddPayloadBenchmarks(std::vector<Benchmark>& benchmarks) {
-  const auto add = [&](std::string name, const auto& prepare, const MakeRows& make) {
+  const auto add = [&](std::string name, const auto& prepare, const MakeColumns& make) {
     benchmarks.push_back({.name = std::move(name),
                           .unit = "GB/s",
                           .better = Better::kHigher,
                           .of = "memcpy",
                           .prepare = [=](const Settings& settings) { return prepare(settings, make); }});
   };
-  add("dock/put_dense", PreparePut, DenseRows);
+  add("dock/put_dense", PreparePut, DenseColumns);
   benchmarks.push_back({.name = "dock/read_views", .unit = "ns/cell", .prepare = PrepareReadViews});
-  add("dock/read_batch", PrepareRead, DenseRows);
-  add("dock/put_mixed", PreparePut, MixedRows);
-  add("dock/read_mixed", PrepareRead, MixedRows);
+  add("dock/read_batch", PrepareRead, DenseColumns);
+  add("dock/put_mixed", PreparePut, MixedColumns);
+  add("dock/read_mixed", PrepareRead, MixedColumns);
   for (const bool put : {true, false}) {
     for (const int64_t columns : {1, 8, 32}) {
       benchmarks.push_back({.name = absl::StrCat(put ? "dock/sweep_put" : "dock/sweep_get", "/columns=", columns),

@@ -14,8 +14,9 @@ constexpr char kPartition[] = "bench";
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SmallRows>> SmallRows::Create(Clock& clock, Size size) {
-  std::unique_ptr<SmallRows> table(new SmallRows(clock));
+absl::StatusOr<std::unique_ptr<SmallRows>> SmallRows::Create(Clock& clock, Size size, std::unique_ptr<Dock> dock) {
+  if (dock == nullptr) dock = MakeLocalDock({.clock = &clock});
+  std::unique_ptr<SmallRows> table(new SmallRows(clock, std::move(dock)));
   PartitionOptions partition{.name = kPartition};
   for (int64_t c = 0; c < size.columns; ++c) {
     table->columns_.push_back(absl::StrCat("column", c));

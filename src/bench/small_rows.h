@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,7 +29,9 @@ class SmallRows {
     int64_t columns = 9;
     int64_t consumers = 5;
   };
-  static absl::StatusOr<std::unique_ptr<SmallRows>> Create(Clock& clock, Size size = {.columns = 9, .consumers = 5});
+  // In `dock`, or else in one of its own.
+  static absl::StatusOr<std::unique_ptr<SmallRows>> Create(Clock& clock, Size size = {.columns = 9, .consumers = 5},
+                                                           std::unique_ptr<Dock> dock = nullptr);
 
   // The rows that are there.
   int64_t rows() const { return rows_; }
@@ -55,7 +58,7 @@ class SmallRows {
   absl::Status ReadStatus();
 
  private:
-  explicit SmallRows(Clock& clock) : clock_(clock), dock_(MakeLocalDock({.clock = &clock})) {}
+  SmallRows(Clock& clock, std::unique_ptr<Dock> dock) : clock_(clock), dock_(std::move(dock)) {}
 
   // Without its rows, the ids of which it returns.
   struct Held {

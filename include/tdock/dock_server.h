@@ -1,0 +1,74 @@
+// A dock that other processes use: what `tdock dock serve` runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tdock/dock.h"
+#include "tdock/local_dock.h"
+
+namespace tdock {
+
+struct DockServerOptions {
+  // "host:port" to serve gRPC at, an IPv6 address in brackets, port 0 for any; empty: not over TCP.
+  std::string listen = {};
+  // The path of a Unix socket to serve shared memory at; empty: none. Only the same user may connect.
+  std::string socket = {};
+  // How much memory all cells may occupy; 0: as much as there is.
+  uint64_t memory_bytes = 0;
+  // What clients must show over TCP: the text itself, or a file that holds it.
+  std::string token = {};
+  std::string token_file = {};
+  // Paths of PEM files, for TCP: with a certificate and its key, connections are encrypted; with a ca, clients must
+  // show a certificate of it.
+  std::string tls_certificate = {};
+  std::string tls_key = {};
+  std::string tls_ca = {};
+  // Lets strangers in: without it, a server beyond the loopback interface needs a token or a ca.
+  bool insecure = false;
+  // How long a session outlives its last connection.
+  absl::Duration session_grace = absl::Seconds(1);
+  // Leases are numbered from here on. 0: from a number that no server before has reached, so that a lease of the time
+  // before a restart is known as such.
+  LeaseId first_lease = 0;
+  LocalDockOptions dock = {};
+};
+
+struct DockServerCounts {
+  int64_t sessions = 0;
+  int64_t calls_under_way = 0;
+  int64_t calls = 0;  // since the start
+  int64_t pinned_answers = 0;
+  int64_t leases = 0;
+  int64_t memory_bytes = 0;  // that cells and their free places occupy
+};
+
+// Thread-safe.
+class DockServer {
+ public:
+  virtual ~DockServer() = default;  // shuts down at once
+
+  // Errors: FailedPrecondition for a server that would let strangers in, InvalidArgument and NotFound for files and
+  // addresses that are wrong, Unavailable or AlreadyExists for those that are in use.
+  static absl::StatusOr<std::unique_ptr<DockServer>> Start(const DockServerOptions& options);
+
+  // The same dock, for this process.
+  virtual Dock& dock() = 0;
+  // "host:port" of TCP; empty if there is none.
+  virtual std::string tcp_address() const = 0;
+  // What to give to ConnectDock: the socket, if there is one, or else the TCP address.
+  virtual std::string address() const = 0;
+  // What whoever starts the server should know about its security, in sentences.
+  virtual std::vector<std::string> warnings() const = 0;
+  virtual DockServerCounts counts() = 0;
+
+  // Refuses new calls and ends those that wait with Unavailable; lets the others finish for so long. Returns when all
+  // is closed.
+  virtual void Shutdown(absl::Duration drain) = 0;
+};
+
+}  // namespace tdock

@@ -1,0 +1,51 @@
+// Another program, run as a child.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tdock {
+
+// Its standard output is read here; its standard error is this process's. The child is killed when the thread that
+// started it ends, so that it never outlives whoever needed it. Not thread-safe.
+class ChildProcess {
+ public:
+  // `arguments` begin with the path of the program. Errors name it: NotFound where it is not there.
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& arguments);
+  // Kills it if it runs.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // The next line of its output, without the end of line. OutOfRange where it has no more, DeadlineExceeded.
+  absl::StatusOr<std::string> ReadLine(absl::Duration within);
+  // Does nothing if it has ended.
+  void Signal(int signal);
+  // Waits until it has ended, and returns its exit code, or 128 and the number of the signal that ended it.
+  // DeadlineExceeded.
+  absl::StatusOr<int> Wait(absl::Duration within);
+
+ private:
+  ChildProcess(pid_t pid, int output) : pid_(pid), output_(output) {}
+
+  // The exit code, if it has ended.
+  std::optional<int> Poll();
+
+  const pid_t pid_;
+  const int output_;
+  std::string read_;
+  std::optional<int> code_;
+};
+
+// Where this process's executable lies.
+std::string FolderOfThisProgram();
+
+}  // namespace tdock

@@ -1,0 +1,102 @@
+#include "tdock/dock_server.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "arena/segment_memory.h"
+#include "base/status.h"
+#include "dock/served_dock.h"
+#include "remote/rpc_service.h"
+#include "remote/token_file.h"
+#include "rpc/stream_server.h"
+#include "wire/service.h"
+#include "wire/socket_server.h"
+
+namespace tdock {
+namespace {
+
+// Two starts within one second, or more than a million leases in each second of a server's life, would be needed for a
+// number to come twice.
+LeaseId FirstLease() {
+  constexpr int64_t kEpoch = 1'577'836'800;  // 2020
+  return static_cast<LeaseId>(absl::ToUnixSeconds(absl::Now()) - kEpoch) << 20;
+}
+
+class Server final : public DockServer {
+ public:
+  Server(const DockServerOptions& options, LeaseId first_lease)
+      : pool_({.limit_bytes = options.memory_bytes == 0 ? SIZE_MAX : options.memory_bytes, .clock = Clock::Real()}),
+        dock_(
+            MakeServedDock({.local = options.dock,
+                            .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool_); },
+                            .first_lease = first_lease})),
+        service_(
+            *dock_,
+            {.dock_clock = options.dock.clock, .session_grace = options.session_grace, .first_lease = first_lease}) {}
+  ~Server() override { Shutdown(absl::ZeroDuration()); }
+
+  absl::Status Listen(const DockServerOptions& options) {
+    if (!options.socket.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(socket_, SocketServer::Start(service_, pool_, {.path = options.socket}));
+    }
+    if (options.listen.empty()) return absl::OkStatus();
+    rpc::StreamServerOptions rpc{.listen = options.listen,
+                                 .tls = {options.tls_certificate, options.tls_key, options.tls_ca},
+                                 .token = options.token,
+                                 .insecure = options.insecure};
+    if (!options.token_file.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(rpc.token, ReadTokenFile(options.token_file));
+    }
+    TDOCK_ASSIGN_OR_RETURN(rpc_, rpc::StreamServer::Start(rpc, ServeOverRpc(service_)));
+    host_ = options.listen.substr(0, options.listen.rfind(':'));
+    return absl::OkStatus();
+  }
+
+  Dock& dock() override { return *dock_; }
+  std::string tcp_address() const override { return rpc_ == nullptr ? "" : absl::StrCat(host_, ":", rpc_->port()); }
+  std::string address() const override {
+    return socket_ != nullptr ? absl::StrCat("unix:", socket_->path()) : tcp_address();
+  }
+  std::vector<std::string> warnings() const override {
+    return rpc_ == nullptr ? std::vector<std::string>() : rpc_->warnings();
+  }
+  DockServerCounts counts() override {
+    const Service::Counts counts = service_.counts();
+    return {.sessions = counts.sessions,
+            .calls_under_way = counts.calls_under_way,
+            .calls = counts.calls,
+            .pinned_answers = counts.pins,
+            .leases = counts.leases,
+            .memory_bytes = static_cast<int64_t>(pool_.held_bytes() + pool_.warm_bytes())};
+  }
+
+  void Shutdown(absl::Duration drain) override {
+    if (rpc_ != nullptr) rpc_->StopAccepting();
+    service_.Drain();
+    if (rpc_ != nullptr) rpc_->Shutdown(absl::Now() + drain);
+    if (socket_ != nullptr) socket_->Shutdown(absl::Now() + drain);
+  }
+
+ private:
+  SegmentPool pool_;
+  const std::unique_ptr<ServedDock> dock_;
+  Service service_;
+  std::unique_ptr<SocketServer> socket_;
+  std::unique_ptr<rpc::StreamServer> rpc_;
+  std::string host_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DockServer>> DockServer::Start(const DockServerOptions& options) {
+  if (options.listen.empty() && options.socket.empty()) {
+    return absl::InvalidArgumentError("a server needs an address to listen on, or the path of a socket");
+  }
+  auto server = std::make_unique<Server>(options, options.first_lease == 0 ? FirstLease() : options.first_lease);
+  TDOCK_RETURN_IF_ERROR(server->Listen(options));
+  return server;
+}
+
+}  // namespace tdock

@@ -1,0 +1,150 @@
+#include "remote/rpc_service.h"
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "arena/warm_memory.h"
+#include "base/status.h"
+#include "remote/envelope.h"
+#include "wire/rows_codec.h"
+#include "wire/status_codec.h"
+
+namespace tdock {
+namespace {
+
+v1::Rows* RowsIn(v1::Reply& reply) {
+  if (reply.has_taken()) return reply.mutable_taken()->mutable_rows();
+  return reply.has_rows() ? reply.mutable_rows() : nullptr;
+}
+
+// Sends the answer to a call.
+void Send(rpc::CallSink& sink, const Answer& answer, Memory* memory) {
+  v1::Reply with_rows;
+  const v1::Reply* reply = &answer.reply;
+  Batch cells;
+  if (!answer.rows.empty() && !answer.rows.columns().empty()) {
+    absl::StatusOr<Batch> gathered = CellsOf(answer.rows, memory);
+    if (!gathered.ok()) return sink.Finish(gathered.status());
+    cells = *std::move(gathered);
+    with_rows = answer.reply;
+    RowsIn(with_rows)->set_has_frame(true);
+    reply = &with_rows;
+  }
+  absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(reply->SerializeAsString(), cells);
+  if (!messages.ok()) return sink.Finish(messages.status());
+  for (rpc::Message& message : *messages) sink.Send(std::move(message));
+  sink.Finish(absl::OkStatus());
+}
+
+// Keeps a session, from its hello on, for as long as the stream is there.
+class SessionHandler final : public rpc::CallHandler {
+ public:
+  SessionHandler(Service& service, std::shared_ptr<rpc::CallSink> sink) : service_(service), sink_(std::move(sink)) {}
+
+  void OnMessage(rpc::Pieces message) override {
+    std::string bytes;
+    for (const auto& piece : message) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    if (const absl::Status status = connection_ == nullptr ? OnHello(bytes) : OnTold(bytes); !status.ok()) {
+      sink_->Finish(status);
+    }
+  }
+  void OnHalfClose() override { sink_->Finish(absl::OkStatus()); }
+  void OnGone() override { connection_.reset(); }
+
+ private:
+  absl::Status OnHello(const std::string& bytes) {
+    v1::Hello hello;
+    if (!hello.ParseFromString(bytes)) return absl::InvalidArgumentError("a hello that cannot be read");
+    TDOCK_ASSIGN_OR_RETURN(Service::Welcomed welcomed, service_.Connect(hello));
+    connection_ = std::move(welcomed.connection);
+    const std::string welcome = welcomed.welcome.SerializeAsString();
+    sink_->Send({Buffer::CopyOf(std::as_bytes(std::span(welcome)))});
+    return absl::OkStatus();
+  }
+  absl::Status OnTold(const std::string& bytes) {
+    v1::Request request;
+    if (!request.ParseFromString(bytes) || (!request.has_acknowledge() && !request.has_cancel())) {
+      return absl::InvalidArgumentError("a session is told of cancellations and acknowledgements only");
+    }
+    service_.Call(connection_->session(), std::move(request), Batch(), [](const auto&) {});
+    return absl::OkStatus();
+  }
+
+  Service& service_;
+  const std::shared_ptr<rpc::CallSink> sink_;
+  std::unique_ptr<Service::Connection> connection_;
+};
+
+class RequestHandler final : public rpc::CallHandler {
+ public:
+  RequestHandler(Service& service, std::shared_ptr<rpc::CallSink> sink, std::shared_ptr<Memory> memory)
+      : service_(service),
+        sink_(std::move(sink)),
+        memory_(std::move(memory)),
+        reader_([this](const std::string& control) { return OnControl(control); }) {}
+
+  void OnMessage(rpc::Pieces message) override {
+    if (started_) return sink_->Finish(absl::InvalidArgumentError("bytes behind a request that is complete"));
+    absl::Status status = reader_.Feed(message);
+    if (status.ok() && reader_.done()) status = Start();
+    if (!status.ok()) sink_->Finish(status);
+  }
+  void OnHalfClose() override {
+    if (!started_) sink_->Finish(absl::InvalidArgumentError("a request that is not complete"));
+  }
+  // The call goes on: it belongs to the session.
+  void OnGone() override {}
+
+ private:
+  absl::StatusOr<std::unique_ptr<FrameReader>> OnControl(const std::string& control) {
+    if (!request_.ParseFromString(control)) return absl::InvalidArgumentError("a request that cannot be read");
+    session_ = service_.FindSession(request_.session());
+    if (session_ == nullptr) {
+      return absl::UnavailableError("the session is not there: the server was restarted, or has given it up");
+    }
+    if (!request_.has_put() || !request_.put().has_frame()) return nullptr;
+    FrameLimits limits;
+    limits.max_frame_bytes = service_.max_frame_bytes();
+    // Where there is no such partition, the dock says so when it gets the put.
+    const absl::StatusOr<std::shared_ptr<Memory>> memory = service_.MemoryFor(request_.put());
+    return std::make_unique<FrameReader>(limits, [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
+      return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
+    });
+  }
+
+  absl::Status Start() {
+    started_ = true;
+    TDOCK_ASSIGN_OR_RETURN(Batch batch, reader_.Finish());
+    service_.Call(session_, std::move(request_), std::move(batch),
+                  [sink = sink_, memory = memory_](const std::shared_ptr<const Answer>& answer) {
+                    Send(*sink, *answer, memory.get());
+                  });
+    return absl::OkStatus();
+  }
+
+  Service& service_;
+  const std::shared_ptr<rpc::CallSink> sink_;
+  const std::shared_ptr<Memory> memory_;
+  v1::Request request_;
+  std::shared_ptr<Session> session_;
+  EnvelopeReader reader_;
+  bool started_ = false;
+};
+
+}  // namespace
+
+rpc::HandlerFactory ServeOverRpc(Service& service) {
+  // For answers whose cells have to be copied together.
+  const auto memory = std::make_shared<WarmMemory>();
+  return [&service, memory](absl::string_view method,
+                            std::shared_ptr<rpc::CallSink> sink) -> absl::StatusOr<std::shared_ptr<rpc::CallHandler>> {
+    if (method == kCallMethod) return std::make_shared<RequestHandler>(service, std::move(sink), memory);
+    if (method == kSessionMethod) return std::make_shared<SessionHandler>(service, std::move(sink));
+    return absl::UnimplementedError(
+        absl::StrCat("there is no method '", method, "'; there are ", kCallMethod, " and ", kSessionMethod));
+  };
+}
+
+}  // namespace tdock

@@ -1,0 +1,146 @@
+#include "wire/client_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "wire/service.h"
+#include "wire/status_codec.h"
+
+namespace tdock {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+constexpr absl::Duration kCancelWithin = absl::Seconds(1);
+
+bool IsLost(const absl::Status& status) { return absl::IsUnavailable(status); }
+
+}  // namespace
+
+absl::StatusOr<v1::Welcome> ClientSession::Hello(const std::string& session) {
+  v1::Hello hello;
+  hello.set_protocol(Service::kProtocol);
+  hello.set_session(session);
+  hello.set_client(options_.client);
+  const absl::Time until = absl::Now() + options_.reconnect_for;
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    absl::StatusOr<v1::Welcome> welcome = transport_->Connect(hello, until);
+    if (welcome.ok() || !IsLost(welcome.status())) return welcome;
+    if (absl::Now() + pause >= until) {
+      return absl::UnavailableError(absl::StrCat("no dock server answers at ", options_.address, ": ",
+                                                 welcome.status().message(), "; tried for ",
+                                                 absl::FormatDuration(options_.reconnect_for)));
+    }
+    absl::SleepFor(pause);
+  }
+}
+
+absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
+  std::string session;
+  {
+    MutexLock lock(mu_);
+    while (connecting_) changed_.Wait(mu_);
+    if (broken.has_value() && connection_ != *broken) return absl::OkStatus();
+    connecting_ = true;
+    session = session_;
+  }
+  const absl::StatusOr<v1::Welcome> welcome = Hello(session);
+  MutexLock lock(mu_);
+  connecting_ = false;
+  changed_.NotifyAll();
+  if (!welcome.ok()) return welcome.status();
+  ++connection_;
+  session_ = welcome->session();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batch& batch, const Wait& wait) {
+  const absl::Time deadline = absl::Now() + std::max(wait.wait, absl::ZeroDuration()) + options_.answer_within;
+  uint64_t call = 0, connection = 0;
+  {
+    MutexLock lock(mu_);
+    call = next_call_++;
+    outstanding_.insert(call);
+    connection = connection_;
+    request.set_session(session_);
+    request.set_answered_below(*outstanding_.begin());
+  }
+  request.set_call(call);
+  const std::stop_callback cancelled(wait.cancel, [this, call] {
+    v1::Request cancel;
+    {
+      MutexLock lock(mu_);
+      cancel.set_session(session_);
+    }
+    cancel.mutable_cancel()->set_call(call);
+    transport_->Tell(cancel, kCancelWithin);
+  });
+  for (;;) {
+    ClientAnswer answer = transport_->Call(request, batch, deadline);
+    if (!IsLost(answer.status)) {
+      End(call);
+      if (absl::IsDeadlineExceeded(answer.status)) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("the dock server at ", options_.address, " does not answer: ", answer.status.message()));
+      }
+      if (!answer.status.ok()) return answer.status;
+      if (absl::Status status = StatusOf(answer.reply); !status.ok()) return status;
+      // The server keeps what it has handed out until it knows that it has arrived.
+      if (answer.reply.has_taken() || answer.reply.has_rows()) Acknowledge();
+      return answer;
+    }
+    const absl::Status found = Reconnect(connection);
+    MutexLock lock(mu_);
+    const bool same = found.ok() && session_ == request.session();
+    if (!found.ok() || (!same && answer.sent && !wait.repeatable)) {
+      outstanding_.erase(call);
+      if (!answer.sent) return found;
+      return absl::UnavailableError(
+          absl::StrCat("the connection to the dock server at ", options_.address, " was lost during the call",
+                       wait.repeatable ? "" : ", which may have been carried out or not",
+                       found.ok() ? "; it was restarted or has given up the session, with its leases" : "; ",
+                       found.ok() ? "" : found.message()));
+    }
+    connection = connection_;
+    request.set_session(session_);
+    request.set_answered_below(*outstanding_.begin());
+  }
+}
+
+void ClientSession::End(uint64_t call) {
+  bool left = false;
+  {
+    MutexLock lock(mu_);
+    outstanding_.erase(call);
+    left = !unpinned_.empty();
+  }
+  if (left) Acknowledge();
+}
+
+void ClientSession::Unpin(uint64_t call) {
+  {
+    MutexLock lock(mu_);
+    unpinned_.push_back(call);
+  }
+  Acknowledge();
+}
+
+void ClientSession::Acknowledge() {
+  v1::Request request;
+  std::vector<uint64_t> pins;
+  {
+    MutexLock lock(mu_);
+    request.set_session(session_);
+    request.set_answered_below(AnsweredBelow());
+    pins.swap(unpinned_);
+  }
+  request.mutable_acknowledge()->mutable_pins()->Add(pins.begin(), pins.end());
+  if (transport_->Tell(request, absl::ZeroDuration())) return;
+  MutexLock lock(mu_);
+  unpinned_.insert(unpinned_.end(), pins.begin(), pins.end());
+}
+
+}  // namespace tdock

@@ -1,0 +1,64 @@
+// A thread that serves file descriptors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+
+namespace tdock {
+
+// Its methods, but for Post, are called by its own thread only, or before Start.
+class EventLoop {
+ public:
+  // What happens to a descriptor: EPOLLIN, EPOLLOUT, EPOLLHUP, ….
+  using OnEvents = std::function<void(uint32_t events)>;
+
+  // ResourceExhausted where the system has no more descriptors.
+  static absl::StatusOr<std::shared_ptr<EventLoop>> Make();
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  void Start();
+  // Stops the thread. What was posted and did not run is dropped, and what is posted later. Not by the loop's thread.
+  void Stop() TDOCK_EXCLUDES(mu_);
+
+  // Runs `task` on the loop's thread, soon. Thread-safe.
+  void Post(std::function<void()> task) TDOCK_EXCLUDES(mu_);
+  bool OnLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+  // The descriptor stays the caller's, who removes it before closing it.
+  absl::Status Add(int fd, uint32_t events, OnEvents on_events);
+  void Change(int fd, uint32_t events);
+  void Remove(int fd);
+  // Calls `tick` about every so often.
+  void SetTick(absl::Duration period, std::function<void()> tick);
+
+ private:
+  EventLoop(int epoll, int wakeup) : epoll_(epoll), wakeup_(wakeup) {}
+
+  void Run();
+  // False when the loop is to end.
+  bool RunTasks() TDOCK_EXCLUDES(mu_);
+
+  const int epoll_;
+  const int wakeup_;
+  absl::flat_hash_map<int, std::shared_ptr<OnEvents>> watched_;
+  absl::Duration tick_period_ = absl::InfiniteDuration();
+  std::function<void()> tick_;
+
+  Mutex mu_;
+  bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
+  bool woken_ TDOCK_GUARDED_BY(mu_) = false;
+  std::vector<std::function<void()>> tasks_ TDOCK_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace tdock

@@ -1,0 +1,47 @@
+// What one asks of a dock, as messages and back.
+//
+// Encode fills a message that is empty. Decode fails with InvalidArgument for what no request can be; whether the
+// request is right is judged by the dock. Deadlines travel as the time that is left, by the clock of each side.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tdock.pb.h"
+#include "tdock/options.h"
+#include "tdock/requests.h"
+
+namespace tdock {
+
+void Encode(const PartitionOptions& options, v1::PartitionOptions* message);
+absl::StatusOr<PartitionOptions> Decode(const v1::PartitionOptions& message);
+
+void Encode(absl::string_view partition, const ConsumerOptions& options, v1::RegisterConsumer* message);
+// Without the partition.
+absl::StatusOr<ConsumerOptions> Decode(const v1::RegisterConsumer& message);
+
+// Without the batch.
+void Encode(const PutRequest& request, absl::Time now, v1::Put* message);
+absl::StatusOr<PutRequest> Decode(const v1::Put& message, absl::Time now);
+
+void Encode(const TakeRequest& request, absl::Time now, v1::Take* message);
+TakeRequest Decode(const v1::Take& message, absl::Time now);
+
+void Encode(const FetchRequest& request, absl::Time now, v1::Fetch* message);
+FetchRequest Decode(const v1::Fetch& message, absl::Time now);
+
+void Encode(const LeaseRequest& request, v1::LeaseRows* message);
+LeaseRequest Decode(const v1::LeaseRows& message);
+
+void Encode(const RequeueRequest& request, v1::Requeue* message);
+RequeueRequest Decode(const v1::Requeue& message);
+
+void Encode(const StepRequest& request, v1::Step* message);
+StepRequest Decode(const v1::Step& message);
+
+void Encode(const ListRequest& request, v1::List* message);
+absl::StatusOr<ListRequest> Decode(const v1::List& message);
+
+void Encode(const ClearRequest& request, v1::ClearRows* message);
+absl::StatusOr<ClearRequest> Decode(const v1::ClearRows& message);
+
+}  // namespace tdock

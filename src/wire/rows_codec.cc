@@ -1,0 +1,332 @@
+#include "wire/rows_codec.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "wire/fields.h"
+
+namespace tdock {
+namespace {
+
+// Stands for the place of a cell without bytes: it is there all the same.
+const std::byte kNoBytes{};
+
+absl::Status Unfit(absl::string_view what, size_t given, size_t wanted) {
+  return absl::InvalidArgumentError(absl::StrCat("rows with ", given, " ", what, " instead of ", wanted));
+}
+
+// InvalidArgument if the runs are not just the cells of all rows and columns. Returns how many of them are there.
+absl::StatusOr<uint64_t> CountPresent(const v1::Rows& message) {
+  const uint64_t total = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
+  uint64_t told = 0, present = 0;
+  for (const v1::CellRun& run : message.cells()) {
+    if (run.count() > total - told)
+      return absl::InvalidArgumentError("rows with more cells than they have columns for");
+    told += run.count();
+    if (!run.absent()) present += run.count();
+  }
+  if (told != total) return Unfit("cells", told, total);
+  return present;
+}
+
+void EncodeLabels(const Rows& rows, v1::Rows* message) {
+  const size_t count = rows.size();
+  bool any_keys = false, any_tags = false;
+  for (size_t i = 0; i < count; ++i) {
+    any_keys = any_keys || !rows.key(i).empty();
+    any_tags = any_tags || !rows.tags(i).empty();
+  }
+  for (size_t i = 0; any_keys && i < count; ++i) message->add_keys(std::string(rows.key(i)));
+  if (!any_tags) return;
+  std::map<Tags, uint32_t> numbers;
+  for (size_t i = 0; i < count; ++i) {
+    const Tags& tags = rows.tags(i);
+    if (tags.empty()) {
+      message->add_tags(0);
+      continue;
+    }
+    const auto [entry, is_new] = numbers.try_emplace(tags, static_cast<uint32_t>(numbers.size()) + 1);
+    if (is_new) Encode(tags, message->add_tag_sets());
+    message->add_tags(entry->second);
+  }
+}
+
+void EncodeCells(const Rows& rows, v1::Rows* message) {
+  v1::CellRun* run = nullptr;
+  for (size_t column = 0; column < rows.columns().size(); ++column) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const Cell& cell = rows.cell(row, column);
+      const bool absent = cell.bytes.data() == nullptr;
+      if (run == nullptr || run->absent() != absent || run->partial() != cell.partial ||
+          run->weights_version() != cell.weights_version) {
+        run = message->add_cells();
+        run->set_absent(absent);
+        run->set_partial(cell.partial);
+        run->set_weights_version(cell.weights_version);
+      }
+      run->set_count(run->count() + 1);
+    }
+  }
+}
+
+// The cells of a column that are there: one behind the other, or copied so.
+absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memory) {
+  const ColumnType& type = rows.columns()[index].type;
+  TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
+  std::vector<std::span<const std::byte>> cells;
+  cells.reserve(rows.size());
+  size_t total = 0;
+  bool adjacent = true;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const std::span<const std::byte> bytes = rows.cell(row, index).bytes;
+    if (bytes.data() == nullptr) continue;
+    adjacent = adjacent && (cells.empty() || cells.back().data() + cells.back().size() == bytes.data());
+    total += bytes.size();
+    cells.push_back(bytes);
+  }
+  const auto allocate = [&](size_t bytes) {
+    return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
+  };
+  Buffer values;
+  if (adjacent && !cells.empty()) {
+    values = Buffer::Wrap(cells.front().data(), total, std::make_shared<Rows>(rows));
+  } else {
+    values = allocate(total);
+    std::byte* to = values.mutable_data();
+    for (const auto& cell : cells) to = std::copy(cell.begin(), cell.end(), to);
+  }
+  if (type.kind == ColumnKind::kDense) {
+    return Column::MakeDense(type.dtype, type.row_shape, static_cast<int64_t>(cells.size()), std::move(values));
+  }
+  Buffer offsets = allocate((cells.size() + 1) * sizeof(int64_t));
+  auto* offset = reinterpret_cast<int64_t*>(offsets.mutable_data());
+  *offset = 0;
+  for (const auto& cell : cells) {
+    offset[1] = offset[0] + (item == 0 ? 0 : static_cast<int64_t>(cell.size()) / item);
+    ++offset;
+  }
+  if (type.kind == ColumnKind::kBytes) return Column::MakeBytes(std::move(values), std::move(offsets));
+  return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
+}
+
+absl::Status CheckLists(const v1::Rows& message) {
+  const auto rows = static_cast<size_t>(message.ids_size());
+  const auto fits = [&](absl::string_view what, int size) {
+    return size == 0 || static_cast<size_t>(size) == rows ? absl::OkStatus()
+                                                          : Unfit(what, static_cast<size_t>(size), rows);
+  };
+  TDOCK_RETURN_IF_ERROR(fits("groups", message.groups_size()));
+  TDOCK_RETURN_IF_ERROR(fits("redeliveries", message.redeliveries_size()));
+  TDOCK_RETURN_IF_ERROR(fits("keys", message.keys_size()));
+  TDOCK_RETURN_IF_ERROR(fits("tags", message.tags_size()));
+  TDOCK_RETURN_IF_ERROR(fits("ages", message.ages_size()));
+  return fits("epochs", message.epochs_size());
+}
+
+absl::Status DecodeTags(const v1::Rows& message, RowsData& data) {
+  std::vector<std::shared_ptr<const Tags>> sets = {nullptr};
+  for (const v1::Tags& tags : message.tag_sets()) {
+    TDOCK_ASSIGN_OR_RETURN(Tags decoded, Decode(tags));
+    sets.push_back(std::make_shared<const Tags>(std::move(decoded)));
+  }
+  for (uint32_t number : message.tags()) {
+    if (number >= sets.size()) return absl::InvalidArgumentError(absl::StrCat("there is no set of tags ", number));
+    data.tags.push_back(sets[number]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecodePieces(const v1::Rows& message, RowsData& data) {
+  for (const v1::CellPieces& pieces : message.pieces()) {
+    if (pieces.cell() >= data.cells.size() || pieces.ends_size() != pieces.weights_versions_size()) {
+      return absl::InvalidArgumentError(absl::StrCat("pieces of cell ", pieces.cell(), " that do not fit"));
+    }
+    std::vector<Piece>& decoded = data.pieces[pieces.cell()];
+    for (int i = 0; i < pieces.ends_size(); ++i) decoded.push_back({pieces.ends(i), pieces.weights_versions(i)});
+  }
+  return absl::OkStatus();
+}
+
+// Whether a cell of this type can have so many bytes.
+bool Fits(const ColumnType& type, int64_t item_bytes, size_t bytes) {
+  const auto item = static_cast<size_t>(item_bytes);
+  if (type.kind == ColumnKind::kDense) return bytes == item;
+  return item == 0 ? bytes == 0 : bytes % item == 0;
+}
+
+}  // namespace
+
+void Encode(const Rows& rows, v1::Rows* message) {
+  const size_t count = rows.size();
+  Append(rows.ids(), message->mutable_ids());
+  if (std::any_of(rows.groups().begin(), rows.groups().end(), [](GroupId group) { return group != kNoGroup; })) {
+    Append(rows.groups(), message->mutable_groups());
+  }
+  bool redelivered = false, aged = false, sent_back = false;
+  for (size_t i = 0; i < count; ++i) {
+    redelivered = redelivered || rows.redeliveries(i) != 0;
+    aged = aged || rows.age(i) != 0;
+    sent_back = sent_back || rows.epoch(i) != 0;
+  }
+  for (size_t i = 0; redelivered && i < count; ++i) message->add_redeliveries(rows.redeliveries(i));
+  for (size_t i = 0; aged && i < count; ++i) message->add_ages(rows.age(i));
+  for (size_t i = 0; sent_back && i < count; ++i) message->add_epochs(rows.epoch(i));
+  EncodeLabels(rows, message);
+  for (const ColumnSpec& column : rows.columns()) Encode(column, message->add_columns());
+  EncodeCells(rows, message);
+  for (const auto& [cell, pieces] : rows.pieces()) {
+    v1::CellPieces* const added = message->add_pieces();
+    added->set_cell(cell);
+    for (const Piece& piece : pieces) {
+      added->add_ends(piece.end);
+      added->add_weights_versions(piece.weights_version);
+    }
+  }
+}
+
+absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory) {
+  Batch batch;
+  for (size_t i = 0; i < rows.columns().size(); ++i) {
+    TDOCK_RETURN_IF_ERROR(batch.Add(rows.columns()[i].name, GatherColumn(rows, i, memory)));
+  }
+  return batch;
+}
+
+absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message) {
+  for (size_t column = 0; column < rows.columns().size(); ++column) {
+    v1::ViewRun* run = nullptr;
+    const std::byte* end = nullptr;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const std::span<const std::byte> bytes = rows.cell(row, column).bytes;
+      if (bytes.data() == nullptr) continue;
+      if (run == nullptr || bytes.data() != end) {
+        // A cell without bytes may lie behind the last byte of its memory.
+        const std::optional<SharedPlace> place = bytes.empty() ? SharedPlace() : locate(bytes.data());
+        if (!place.has_value()) {
+          return absl::AbortedError(absl::StrCat("row ", rows.ids()[row], ", column '", rows.columns()[column].name,
+                                                 "' does not lie where the partition's cells do: it was dropped, and "
+                                                 "another made in its place"));
+        }
+        run = message->add_views();
+        run->set_segment(place->segment);
+        run->set_offset(place->offset);
+        run->set_cell_bytes(bytes.size());
+        run->set_count(1);
+        // Nothing lies behind a cell whose place is not known.
+        end = bytes.empty() ? nullptr : bytes.data() + bytes.size();
+        continue;
+      }
+      if (run->each_bytes_size() == 0 && bytes.size() == run->cell_bytes()) {
+        run->set_count(run->count() + 1);
+      } else {
+        if (run->each_bytes_size() == 0) {
+          run->mutable_each_bytes()->Resize(static_cast<int>(run->count()), run->cell_bytes());
+          run->clear_count();
+          run->clear_cell_bytes();
+        }
+        run->add_each_bytes(bytes.size());
+      }
+      end += bytes.size();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
+  if (frame.columns().size() != static_cast<size_t>(message.columns_size())) {
+    return Unfit("columns in their frame", frame.columns().size(), static_cast<size_t>(message.columns_size()));
+  }
+  CellBytes bytes;
+  for (int i = 0; i < message.columns_size(); ++i) {
+    const NamedColumn& named = frame.columns()[static_cast<size_t>(i)];
+    if (named.name != message.columns(i).name()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a frame with column '", named.name, "' instead of '", message.columns(i).name(), "'"));
+    }
+    const Column& column = named.column;
+    for (int64_t row = 0; row < column.rows(); ++row) {
+      const std::span<const std::byte> cell = column.RowBytes(row);
+      bytes.cells.push_back(cell.data() == nullptr ? std::span(&kNoBytes, 0) : cell);
+    }
+    bytes.pins.push_back(column.values().owner());
+  }
+  return bytes;
+}
+
+absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look) {
+  // More cannot be there, so nobody makes this allocate for what he does not send.
+  const uint64_t most = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
+  CellBytes bytes;
+  for (const v1::ViewRun& run : message.views()) {
+    const bool varies = run.each_bytes_size() > 0;
+    const uint64_t count = varies ? static_cast<uint64_t>(run.each_bytes_size()) : run.count();
+    if (count > most - bytes.cells.size()) return absl::InvalidArgumentError("rows with more views than cells");
+    uint64_t total = 0;
+    bool overflow = false;
+    if (varies) {
+      for (uint64_t each : run.each_bytes()) overflow |= __builtin_add_overflow(total, each, &total);
+    } else {
+      overflow = __builtin_mul_overflow(count, run.cell_bytes(), &total);
+    }
+    if (overflow) return absl::InvalidArgumentError("a view of more bytes than can be counted");
+    const std::byte* at = &kNoBytes;
+    if (total > 0) {
+      TDOCK_ASSIGN_OR_RETURN(at, look(run.segment(), run.offset(), total));
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t size = varies ? run.each_bytes(static_cast<int>(i)) : run.cell_bytes();
+      bytes.cells.emplace_back(at, size);
+      at += size;
+    }
+  }
+  return bytes;
+}
+
+absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes) {
+  TDOCK_RETURN_IF_ERROR(CheckLists(message));
+  RowsData data;
+  data.ids.assign(message.ids().begin(), message.ids().end());
+  data.groups.assign(message.groups().begin(), message.groups().end());
+  if (data.groups.empty()) data.groups.resize(data.ids.size(), kNoGroup);
+  data.redeliveries.assign(message.redeliveries().begin(), message.redeliveries().end());
+  data.keys = Strings(message.keys());
+  data.ages.assign(message.ages().begin(), message.ages().end());
+  data.epochs.assign(message.epochs().begin(), message.epochs().end());
+  TDOCK_RETURN_IF_ERROR(DecodeTags(message, data));
+
+  auto columns = std::make_shared<std::vector<ColumnSpec>>();
+  std::vector<int64_t> items;
+  for (const v1::ColumnSpec& column : message.columns()) {
+    TDOCK_ASSIGN_OR_RETURN(ColumnSpec spec, Decode(column));
+    TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(spec.type));
+    items.push_back(item);
+    columns->push_back(std::move(spec));
+  }
+
+  TDOCK_ASSIGN_OR_RETURN(const uint64_t present, CountPresent(message));
+  if (present != bytes.cells.size()) return Unfit("bytes of cells", bytes.cells.size(), present);
+  data.cells.reserve(data.ids.size() * columns->size());
+  auto next = bytes.cells.begin();
+  for (const v1::CellRun& run : message.cells()) {
+    for (uint64_t i = 0; i < run.count(); ++i) {
+      const size_t column = data.cells.size() / data.ids.size();
+      const std::span<const std::byte> cell = run.absent() ? std::span<const std::byte>() : *next++;
+      if (!run.absent() && !Fits((*columns)[column].type, items[column], cell.size())) {
+        return absl::InvalidArgumentError(absl::StrCat("column '", (*columns)[column].name, "' is ",
+                                                       ToString((*columns)[column].type), ", but a cell has ",
+                                                       cell.size(), " bytes"));
+      }
+      data.cells.push_back({cell, run.weights_version(), run.partial()});
+    }
+  }
+  TDOCK_RETURN_IF_ERROR(DecodePieces(message, data));
+  data.columns = std::move(columns);
+  data.pins = std::move(bytes.pins);
+  return Rows(std::move(data));
+}
+
+}  // namespace tdock

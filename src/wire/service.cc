@@ -1,0 +1,429 @@
+#include "wire/service.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "wire/fields.h"
+#include "wire/request_codec.h"
+#include "wire/rows_codec.h"
+#include "wire/status_codec.h"
+
+namespace tdock {
+namespace {
+
+// Nobody may guess the session of another.
+std::string RandomBytes(size_t count) {
+  std::random_device device;
+  std::string bytes;
+  while (bytes.size() < count) bytes.push_back(static_cast<char>(device()));
+  return bytes;
+}
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
+
+std::shared_ptr<const Answer> Failure(const absl::Status& status) {
+  auto answer = std::make_shared<Answer>();
+  Encode(status, &answer->reply);
+  return answer;
+}
+
+void EncodeAll(std::span<const RowId> rows, v1::RowIds* message) { Append(rows, message->mutable_rows()); }
+
+}  // namespace
+
+Service::Service(ServedDock& dock, const ServiceOptions& options)
+    : dock_(dock),
+      options_(options),
+      dock_clock_(options.dock_clock == nullptr ? Clock::Real() : *options.dock_clock),
+      clock_(options.clock == nullptr ? Clock::Real() : *options.clock),
+      instance_(RandomNumber()),
+      reaper_([this] { Reap(); }) {}
+
+Service::~Service() {
+  Drain();
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    for (const auto& [id, session] : sessions_) sessions.push_back(session);
+    changed_.NotifyAll();
+  }
+  reaper_.join();
+  for (const auto& session : sessions) EndIfAlone(session);
+  MutexLock lock(mu_);
+  while (under_way_ > 0) changed_.Wait(mu_);
+}
+
+absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
+  if (hello.protocol() != kProtocol) {
+    return absl::FailedPreconditionError(absl::StrCat("the client speaks protocol ", hello.protocol(), ", the server ",
+                                                      kProtocol, ": use the same release on both"));
+  }
+  std::shared_ptr<Session> session;
+  bool resumed = false;
+  {
+    MutexLock lock(mu_);
+    if (draining_) return ShuttingDown();
+    const auto found = sessions_.find(hello.session());
+    resumed = found != sessions_.end();
+    if (resumed) {
+      session = found->second;
+    } else {
+      std::string id = RandomBytes(16);
+      session = std::make_shared<Session>(id, hello.client());
+      sessions_.emplace(std::move(id), session);
+    }
+    // Under the lock, so that the session does not end in between.
+    session->Attach();
+  }
+  Welcomed welcomed;
+  welcomed.connection = std::make_unique<Connection>(*this, session);
+  welcomed.welcome.set_protocol(kProtocol);
+  welcomed.welcome.set_session(session->id());
+  welcomed.welcome.set_instance(instance_);
+  welcomed.welcome.set_resumed(resumed);
+  welcomed.welcome.add_units()->set_number(0);
+  welcomed.welcome.set_max_frame_bytes(options_.max_frame_bytes);
+  return welcomed;
+}
+
+std::shared_ptr<Session> Service::FindSession(const std::string& id) {
+  MutexLock lock(mu_);
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+void Service::Disconnect(const std::shared_ptr<Session>& session) {
+  if (session->Detach() > 0) return;
+  MutexLock lock(mu_);
+  endings_.push_back({clock_.Now() + options_.session_grace, session});
+  changed_.NotifyAll();
+}
+
+void Service::Reap() {
+  for (;;) {
+    std::shared_ptr<Session> session;
+    {
+      MutexLock lock(mu_);
+      for (;;) {
+        if (stopping_) return;
+        const absl::Time next = endings_.empty() ? absl::InfiniteFuture() : endings_.front().at;
+        if (next <= clock_.Now()) break;
+        clock_.Wait(changed_, mu_, next);
+      }
+      session = std::move(endings_.front().session);
+      endings_.pop_front();
+    }
+    EndIfAlone(session);
+  }
+}
+
+void Service::EndIfAlone(const std::shared_ptr<Session>& session) {
+  std::vector<HeldLease> leases;
+  {
+    MutexLock lock(mu_);
+    bool over = false;
+    std::tie(leases, over) = session->EndIfAlone();
+    if (!over) return;
+    sessions_.erase(session->id());
+  }
+  std::map<std::string, std::vector<LeaseId>> by_partition;
+  for (HeldLease& held : leases) by_partition[std::move(held.partition)].push_back(held.lease);
+  // A partition that is not there any more has no leases either.
+  for (const auto& [partition, ids] : by_partition) dock_.ExpireLeases(partition, ids).IgnoreError();
+}
+
+void Service::Drain() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(mu_);
+    draining_ = true;
+    for (const auto& [id, session] : sessions_) sessions.push_back(session);
+  }
+  for (const auto& session : sessions) session->CancelAll();
+}
+
+Service::Counts Service::counts() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, session] : sessions_) sessions.push_back(session);
+  }
+  Counts counts{.sessions = static_cast<int64_t>(sessions.size()), .calls = calls_.load()};
+  for (const auto& session : sessions) {
+    const Session::Counts of = session->counts();
+    counts.calls_under_way += of.calls;
+    counts.pins += of.pins;
+    counts.leases += of.leases;
+  }
+  return counts;
+}
+
+void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  // What only tells something needs no place in the session.
+  if (request.has_acknowledge()) {
+    session->Acknowledge(request.answered_below());
+    const auto& pins = request.acknowledge().pins();
+    session->Unpin(std::span<const uint64_t>(pins.data(), static_cast<size_t>(pins.size())));
+    reply(std::make_shared<Answer>());
+    return;
+  }
+  if (request.has_cancel()) {
+    session->Cancel(request.cancel().call());
+    reply(std::make_shared<Answer>());
+    return;
+  }
+  const absl::StatusOr<Session::Begun> begun = session->Begin(request.call(), request.answered_below(), reply);
+  if (!begun.ok()) {
+    reply(Failure(begun.status()));
+    return;
+  }
+  if (!begun->is_new) return;
+  const auto finish = [this, session, call = request.call()](std::shared_ptr<const Answer> answer) {
+    if (draining_ && answer->reply.code() == static_cast<uint32_t>(absl::StatusCode::kCancelled)) {
+      answer = Failure(ShuttingDown());
+    }
+    session->Finish(call, std::move(answer));
+    MutexLock lock(mu_);
+    if (--under_way_ == 0) changed_.NotifyAll();
+  };
+  {
+    MutexLock lock(mu_);
+    ++under_way_;
+  }
+  if (draining_) {
+    finish(Failure(ShuttingDown()));
+    return;
+  }
+  Do(session, request, std::move(batch), begun->cancel, finish);
+}
+
+void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
+                 const Finish& finish) {
+  switch (request.body_case()) {
+    case v1::Request::kPut: {
+      absl::StatusOr<PutRequest> put = Decode(request.put(), Now());
+      const absl::Status status = put.ok() ? CheckLease(put->lease) : put.status();
+      if (!status.ok()) return finish(Failure(status));
+      put->batch = std::move(batch);
+      put->cancel = std::move(cancel);
+      dock_.StartPut(*std::move(put), [finish](const absl::StatusOr<PutResult>& result) {
+        if (!result.ok()) return finish(Failure(result.status()));
+        auto answer = std::make_shared<Answer>();
+        Append(result->rows, answer->reply.mutable_put()->mutable_rows());
+        finish(std::move(answer));
+      });
+      return;
+    }
+    case v1::Request::kTake: {
+      TakeRequest take = Decode(request.take(), Now());
+      take.cancel = std::move(cancel);
+      return StartTake(session, std::move(take), finish);
+    }
+    case v1::Request::kFetch: {
+      FetchRequest fetch = Decode(request.fetch(), Now());
+      fetch.cancel = std::move(cancel);
+      std::shared_ptr<const Memory> memory = MemoryOf(fetch.partition);
+      dock_.StartFetch(std::move(fetch), [finish, memory](const absl::StatusOr<Rows>& rows) {
+        if (!rows.ok()) return finish(Failure(rows.status()));
+        auto answer = std::make_shared<Answer>();
+        answer->memory = memory;
+        Encode(*rows, answer->reply.mutable_rows());
+        answer->rows = *rows;
+        finish(std::move(answer));
+      });
+      return;
+    }
+    default: {
+      auto answer = std::make_shared<Answer>();
+      DoNow(request, answer->reply);
+      finish(std::move(answer));
+    }
+  }
+}
+
+void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish) {
+  const std::string partition = request.partition;
+  std::shared_ptr<const Memory> memory = MemoryOf(partition);
+  dock_.StartTake(std::move(request), [this, session, partition, memory, finish](const absl::StatusOr<Taken>& taken) {
+    if (!taken.ok()) return finish(Failure(taken.status()));
+    if (taken->lease != kNoLease) {
+      if (!session->Hold({partition, taken->lease})) {
+        // Whoever asked is gone.
+        const LeaseId lease = taken->lease;
+        dock_.ExpireLeases(partition, std::span(&lease, 1)).IgnoreError();
+      }
+      CheckLeases(session);
+    }
+    auto answer = std::make_shared<Answer>();
+    answer->memory = memory;
+    v1::Taken* const message = answer->reply.mutable_taken();
+    message->set_lease(taken->lease);
+    message->set_remaining(ToWire(taken->expires - Now()));
+    Encode(taken->rows, message->mutable_rows());
+    answer->rows = taken->rows;
+    finish(std::move(answer));
+  });
+}
+
+std::shared_ptr<const Memory> Service::MemoryOf(const std::string& partition) {
+  // Where there is no such partition, the call fails.
+  absl::StatusOr<std::shared_ptr<Memory>> memory = dock_.MemoryOf(partition);
+  return memory.ok() ? *std::move(memory) : nullptr;
+}
+
+void Service::CheckLeases(const std::shared_ptr<Session>& session) {
+  const std::vector<HeldLease> held = session->LeasesToCheck();
+  if (held.empty()) return;
+  std::map<std::string, std::vector<LeaseId>> by_partition;
+  for (const HeldLease& lease : held) by_partition[lease.partition].push_back(lease.lease);
+  std::vector<HeldLease> over;
+  for (auto& [partition, leases] : by_partition) {
+    std::sort(leases.begin(), leases.end());
+    absl::StatusOr<std::vector<LeaseId>> live = dock_.LiveLeases(partition, leases);
+    if (live.ok()) std::sort(live->begin(), live->end());
+    for (LeaseId lease : leases) {
+      if (!live.ok() || !std::binary_search(live->begin(), live->end(), lease)) over.push_back({partition, lease});
+    }
+  }
+  session->Forget(over);
+}
+
+absl::Status Service::CheckLease(LeaseId lease) const {
+  if (lease == kNoLease || lease >= options_.first_lease) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "lease ", lease, " was given out before the server was restarted: it is over, and its rows are not there"));
+}
+
+void Service::DoNow(const v1::Request& request, v1::Reply& reply) {
+  absl::Status status;
+  switch (request.body_case()) {
+    case v1::Request::kComplete:
+    case v1::Request::kRelease:
+    case v1::Request::kRenew:
+    case v1::Request::kDrop:
+      status = DoLeases(request, reply);
+      break;
+    case v1::Request::kListPartitions:
+    case v1::Request::kFindRows:
+    case v1::Request::kList:
+    case v1::Request::kGetStatus:
+    case v1::Request::kGetConsumerStatus:
+    case v1::Request::kExplain:
+    case v1::Request::kGetRowStatus:
+      status = DoQueries(request, reply);
+      break;
+    case v1::Request::kPing:
+      break;
+    default:
+      status = DoPartitions(request, reply);
+  }
+  if (!status.ok()) Encode(status, &reply);
+}
+
+absl::Status Service::DoLeases(const v1::Request& request, v1::Reply& reply) {
+  const v1::LeaseRows& message = request.has_complete()  ? request.complete()
+                                 : request.has_release() ? request.release()
+                                 : request.has_renew()   ? request.renew()
+                                                         : request.drop();
+  TDOCK_RETURN_IF_ERROR(CheckLease(message.lease()));
+  const LeaseRequest lease = Decode(message);
+  if (request.has_complete()) return dock_.Complete(lease);
+  if (request.has_release()) return dock_.Release(lease);
+  if (request.has_drop()) return dock_.Drop(lease);
+  TDOCK_ASSIGN_OR_RETURN(const absl::Time expires, dock_.Renew(lease.partition, lease.lease));
+  reply.mutable_expires()->set_remaining(ToWire(expires - Now()));
+  return absl::OkStatus();
+}
+
+absl::Status Service::DoPartitions(const v1::Request& request, v1::Reply& reply) {
+  switch (request.body_case()) {
+    case v1::Request::kCreatePartition: {
+      TDOCK_ASSIGN_OR_RETURN(const PartitionOptions options, Decode(request.create_partition()));
+      return dock_.CreatePartition(options);
+    }
+    case v1::Request::kDropPartition:
+      return dock_.DropPartition(request.drop_partition().partition());
+    case v1::Request::kRegisterConsumer: {
+      TDOCK_ASSIGN_OR_RETURN(const ConsumerOptions options, Decode(request.register_consumer()));
+      return dock_.RegisterConsumer(request.register_consumer().partition(), options);
+    }
+    case v1::Request::kDropConsumer:
+      return dock_.DropConsumer(request.drop_consumer().partition(), request.drop_consumer().consumer());
+    case v1::Request::kRequeue:
+      return dock_.Requeue(Decode(request.requeue()));
+    case v1::Request::kCommit:
+      return dock_.Commit(Decode(request.commit()));
+    case v1::Request::kRollback:
+      return dock_.Rollback(Decode(request.rollback()));
+    case v1::Request::kPublishWeights:
+      return dock_.PublishWeights(request.publish_weights().partition(), request.publish_weights().version());
+    case v1::Request::kSeal:
+      return dock_.Seal(request.seal().partition());
+    case v1::Request::kClear: {
+      TDOCK_ASSIGN_OR_RETURN(const ClearRequest clear, Decode(request.clear()));
+      TDOCK_ASSIGN_OR_RETURN(const int64_t count, dock_.Clear(clear));
+      reply.set_count(count);
+      return absl::OkStatus();
+    }
+    default:
+      return absl::UnimplementedError("the server does not know this request: use the same release on both sides");
+  }
+}
+
+absl::Status Service::DoQueries(const v1::Request& request, v1::Reply& reply) {
+  switch (request.body_case()) {
+    case v1::Request::kListPartitions: {
+      TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, dock_.ListPartitions());
+      Append(names, reply.mutable_names()->mutable_names());
+      return absl::OkStatus();
+    }
+    case v1::Request::kFindRows: {
+      const std::vector<std::string> keys = Strings(request.find_rows().keys());
+      TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, dock_.FindRows(request.find_rows().partition(), keys));
+      EncodeAll(rows, reply.mutable_row_ids());
+      return absl::OkStatus();
+    }
+    case v1::Request::kList: {
+      TDOCK_ASSIGN_OR_RETURN(const ListRequest list, Decode(request.list()));
+      TDOCK_ASSIGN_OR_RETURN(const ListResult result, dock_.List(list));
+      Encode(result, reply.mutable_list());
+      return absl::OkStatus();
+    }
+    case v1::Request::kGetStatus: {
+      TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock_.GetStatus(request.get_status().partition()));
+      Encode(status, reply.mutable_status());
+      return absl::OkStatus();
+    }
+    case v1::Request::kGetConsumerStatus: {
+      const v1::ConsumerName& name = request.get_consumer_status();
+      TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status, dock_.GetConsumerStatus(name.partition(), name.consumer()));
+      Encode(status, reply.mutable_consumer_status());
+      return absl::OkStatus();
+    }
+    case v1::Request::kGetRowStatus: {
+      TDOCK_ASSIGN_OR_RETURN(const RowStatus status,
+                             dock_.GetRowStatus(request.get_row_status().partition(), request.get_row_status().row()));
+      Encode(status, Now(), reply.mutable_row_status());
+      return absl::OkStatus();
+    }
+    default: {
+      const v1::ConsumerName& name = request.explain();
+      TDOCK_ASSIGN_OR_RETURN(std::string text, dock_.Explain(name.partition(), name.consumer()));
+      reply.set_text(std::move(text));
+      return absl::OkStatus();
+    }
+  }
+}
+
+}  // namespace tdock

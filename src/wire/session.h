@@ -1,0 +1,126 @@
+// What a client has at a server, however often its connections break.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/status/statusor.h"
+#include "arena/segment_view.h"
+#include "base/mutex.h"
+#include "tdock.pb.h"
+#include "tdock/requests.h"
+
+namespace tdock {
+
+// What a call comes to. The bytes of the rows are apart from the message, because transports differ in how they bring
+// them over.
+struct Answer {
+  v1::Reply reply = {};
+  Rows rows = {};
+  // Where the bytes of the rows lie.
+  std::shared_ptr<const Memory> memory = {};
+};
+
+// Called once, by whichever thread ends the call, with no lock held.
+using ReplyTo = std::function<void(const std::shared_ptr<const Answer>&)>;
+
+// A lease and where it is from.
+struct HeldLease {
+  std::string partition;
+  LeaseId lease = kNoLease;
+};
+
+// The calls that are under way or whose answers may not have arrived, the leases, and the pins of views. Thread-safe.
+class Session {
+ public:
+  // Calls that may be under way, or have answers that were not acknowledged, at once.
+  static constexpr size_t kMaxCalls = 4096;
+
+  Session(std::string id, std::string client) : id_(std::move(id)), client_(std::move(client)) {}
+
+  const std::string& id() const { return id_; }
+  // What the client calls itself.
+  const std::string& client() const { return client_; }
+
+  struct Begun {
+    // False: it is under way, or was answered at once from what is remembered.
+    bool is_new = false;
+    std::stop_token cancel = {};
+  };
+  // Begins a call; or, if it was begun before, lets `reply` have its answer. Forgets the answers of calls below
+  // `answered_below`. FailedPrecondition for a call that was acknowledged or if the session is over,
+  // ResourceExhausted for too many.
+  absl::StatusOr<Begun> Begin(uint64_t call, uint64_t answered_below, ReplyTo reply) TDOCK_EXCLUDES(mu_);
+  // Ends a call that was begun, and remembers the answer until it is acknowledged.
+  void Finish(uint64_t call, std::shared_ptr<const Answer> answer) TDOCK_EXCLUDES(mu_);
+  // One that has not come yet is cancelled when it comes.
+  void Cancel(uint64_t call) TDOCK_EXCLUDES(mu_);
+  // Cancels all that are under way.
+  void CancelAll() TDOCK_EXCLUDES(mu_);
+  void Acknowledge(uint64_t answered_below) TDOCK_EXCLUDES(mu_);
+
+  // Keeps views until they are unpinned, under the number of the call that handed them out.
+  void Pin(uint64_t call, const Rows& rows) TDOCK_EXCLUDES(mu_);
+  void Unpin(std::span<const uint64_t> calls) TDOCK_EXCLUDES(mu_);
+
+  // False if the session is over: the caller has to end the lease.
+  bool Hold(HeldLease lease) TDOCK_EXCLUDES(mu_);
+  // The leases, if there are so many that it is time to ask which of them still hold rows; the others are to be
+  // forgotten.
+  std::vector<HeldLease> LeasesToCheck() TDOCK_EXCLUDES(mu_);
+  void Forget(const std::vector<HeldLease>& leases) TDOCK_EXCLUDES(mu_);
+
+  // Where the client writes what it puts through shared memory; made when it is asked for first.
+  absl::StatusOr<UploadArea> Upload(uint32_t slots, uint32_t slot_bytes) TDOCK_EXCLUDES(mu_);
+
+  // Connections come and go. Returns how many there are.
+  int Attach() TDOCK_EXCLUDES(mu_);
+  int Detach() TDOCK_EXCLUDES(mu_);
+
+  // Ends the session unless it has connections: cancels its calls, forgets everything, and returns its leases. The
+  // second value is whether it is over.
+  std::pair<std::vector<HeldLease>, bool> EndIfAlone() TDOCK_EXCLUDES(mu_);
+
+  struct Counts {
+    int64_t calls = 0;
+    int64_t pins = 0;
+    int64_t leases = 0;
+  };
+  Counts counts() TDOCK_EXCLUDES(mu_);
+
+ private:
+  struct Call {
+    ReplyTo reply;  // null once it is answered
+    std::stop_source cancel;
+    std::shared_ptr<const Answer> answer;
+  };
+  using Calls = absl::btree_map<uint64_t, Call>;
+
+  // Takes those out that are answered and below.
+  Calls TakeAcknowledged(uint64_t answered_below) TDOCK_REQUIRES(mu_);
+
+  const std::string id_;
+  const std::string client_;
+
+  Mutex mu_;
+  bool over_ TDOCK_GUARDED_BY(mu_) = false;
+  int connections_ TDOCK_GUARDED_BY(mu_) = 0;
+  uint64_t acknowledged_below_ TDOCK_GUARDED_BY(mu_) = 0;
+  Calls calls_ TDOCK_GUARDED_BY(mu_);
+  absl::btree_set<uint64_t> cancelled_ahead_ TDOCK_GUARDED_BY(mu_);
+  absl::btree_map<uint64_t, Rows> pins_ TDOCK_GUARDED_BY(mu_);
+  std::vector<HeldLease> leases_ TDOCK_GUARDED_BY(mu_);
+  std::optional<UploadArea> area_ TDOCK_GUARDED_BY(mu_);
+  size_t check_leases_at_ TDOCK_GUARDED_BY(mu_) = 64;
+};
+
+}  // namespace tdock

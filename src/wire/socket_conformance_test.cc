@@ -1,0 +1,24 @@
+// What every dock must do, done over a Unix socket and shared memory.
+#include "dock/conformance_budget.h"
+#include "dock/conformance_data.h"
+#include "dock/conformance_flow.h"
+#include "dock/conformance_labels.h"
+#include "dock/conformance_leases.h"
+#include "dock/conformance_life.h"
+#include "dock/conformance_versions.h"
+#include "wire/serve_for_test.h"
+
+namespace tdock {
+namespace {
+
+std::unique_ptr<Dock> OverSocket(Clock& clock) {
+  auto server = std::make_shared<TestSocketServer>(LocalDockOptions{.clock = &clock});
+  auto transport = std::make_unique<SocketTransport>(server->path());
+  return ConnectThrough(std::make_unique<OwningTransport>(server, std::move(transport)), clock);
+}
+
+INSTANTIATE_TEST_SUITE_P(Socket, DockConformance, testing::Values(OverSocket));
+INSTANTIATE_TEST_SUITE_P(Socket, DockVersions, testing::Values(OverSocket));
+
+}  // namespace
+}  // namespace tdock

@@ -1,0 +1,110 @@
+// One connection of the Unix socket, at the server.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "arena/segment_memory.h"
+#include "arena/segment_view.h"
+#include "tensor/frame_reader.h"
+#include "wire/event_loop.h"
+#include "wire/service.h"
+#include "wire/socket_message.h"
+
+namespace tdock {
+
+struct SocketLimits {
+  // Frames of one connection that have begun and are not complete.
+  size_t max_uploads = 64;
+  // Of answers that the client has not read: no more requests are read while there are as many.
+  size_t max_queued_bytes = size_t{16} << 20;
+  // A connection that has not said hello by then is closed.
+  absl::Duration hello_within = absl::Seconds(10);
+  uint32_t upload_slots = 16;
+  uint32_t upload_slot_bytes = 1 << 20;
+};
+
+// Lives on its loop's thread; only what is said to be thread-safe may be called by others.
+class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
+ public:
+  struct Shared {
+    Service& service;
+    SegmentPool& segments;
+    SocketLimits limits;
+  };
+
+  // Takes over the socket, which does not block.
+  SocketConnection(int fd, std::shared_ptr<EventLoop> loop, const Shared& shared,
+                   std::function<void(int fd)> on_closed);
+  ~SocketConnection();
+
+  absl::Status Start();
+  // Closes it if it has not said hello for too long.
+  void Tick();
+  // Says why, as far as that can be sent at once, and closes.
+  void Close(const absl::Status& why);
+
+ private:
+  struct Outgoing {
+    std::string bytes;
+    size_t sent = 0;
+    // Goes with the first byte.
+    std::shared_ptr<const FileDescriptor> file = {};
+  };
+  struct Upload {
+    v1::Request request;
+    FrameReader reader;
+  };
+
+  void OnEvents(uint32_t events);
+  void Read();
+  // Handles the messages that are complete, up to so many copied bytes.
+  void HandleMessages();
+  absl::Status Handle(const SocketHeader& header, absl::string_view body);
+  absl::Status OnHello(absl::string_view body);
+  absl::Status OnCall(uint64_t tag, absl::string_view body);
+  absl::Status OnBytes(uint64_t tag, std::span<const std::byte> bytes);
+  absl::Status OnSlot(uint64_t tag, absl::string_view body);
+  void Start(v1::Request request, Batch batch);
+  // Thread-safe.
+  ReplyTo ReplyHere(uint64_t call);
+
+  void Reply(uint64_t call, const Answer& answer);
+  void ReplyError(uint64_t call, const absl::Status& status);
+  absl::Status AddViews(uint64_t call, const Answer& answer, v1::Rows* message);
+  void TellGoneSegments();
+  void Send(std::string bytes, std::shared_ptr<const FileDescriptor> file = nullptr);
+  void Flush();
+  void Watch();
+  bool choked() const { return queued_bytes_ > shared_.limits.max_queued_bytes; }
+
+  const int fd_;
+  const std::shared_ptr<EventLoop> loop_;
+  const Shared shared_;
+  const std::function<void(int fd)> on_closed_;
+  const absl::Time opened_;
+  bool closed_ = false;
+
+  std::unique_ptr<Service::Connection> connection_;
+  std::optional<UploadArea> area_;
+  std::string in_;
+  bool more_posted_ = false;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Upload>> uploads_;
+
+  std::deque<Outgoing> out_;
+  size_t queued_bytes_ = 0;
+  uint32_t watched_events_ = 0;
+  // What the client was sent.
+  absl::flat_hash_set<uint64_t> segments_;
+  uint64_t closed_segments_seen_ = 0;
+};
+
+}  // namespace tdock

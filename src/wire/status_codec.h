@@ -1,0 +1,24 @@
+// What a dock tells of itself, as messages and back. As in request_codec.h.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tdock.pb.h"
+#include "tdock/requests.h"
+
+namespace tdock {
+
+// The error of a call. A code that absl does not have becomes Unknown.
+void Encode(const absl::Status& status, v1::Reply* reply);
+absl::Status StatusOf(const v1::Reply& reply);
+
+void Encode(const ListResult& result, v1::ListResult* message);
+absl::StatusOr<ListResult> Decode(const v1::ListResult& message);
+
+void Encode(const ConsumerStatus& status, v1::ConsumerStatus* message);
+ConsumerStatus Decode(const v1::ConsumerStatus& message);
+
+void Encode(const PartitionStatus& status, v1::PartitionStatus* message);
+absl::StatusOr<PartitionStatus> Decode(const v1::PartitionStatus& message);
+
+}  // namespace tdock
