@@ -6,7 +6,7 @@ include(Protobuf)
 tdock_module(base LINKS absl::status absl::statusor absl::strings absl::str_format absl::time absl::flat_hash_set Threads::Threads
              nlohmann_json::nlohmann_json)
 tdock_module(config USES base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
-tdock_module(tensor USES base LINKS absl::inlined_vector absl::flat_hash_map)
+tdock_module(tensor USES base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)
 tdock_module(arena USES tensor)
 tdock_module(dock USES arena LINKS absl::flat_hash_map absl::flat_hash_set absl::btree)
 tdock_module(mindspeed USES dock LINKS absl::flat_hash_map)

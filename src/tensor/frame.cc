@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "tensor/checksum.h"
 #include "tensor/frame_header.h"
 
 namespace tdock {
@@ -96,7 +97,7 @@ struct Block {
 // The blocks of a column: offsets if it has any, then values.
 void AppendBlocks(const Column& column, FrameChecksums checksums, std::vector<Block>& blocks) {
   const auto append = [checksums, &blocks](Buffer bytes) {
-    const uint64_t checksum = checksums == FrameChecksums::kBlocks ? FrameChecksum(bytes.bytes()) : 0;
+    const uint64_t checksum = checksums == FrameChecksums::kBlocks ? Checksum(bytes.bytes()) : 0;
     blocks.push_back({std::move(bytes), checksum});
   };
   const auto owner = std::make_shared<const Column>(column);
@@ -141,7 +142,7 @@ absl::StatusOr<std::string> MakeHeader(const MetaBatch& batch, const std::vector
   std::string& header = writer.bytes();
   const uint64_t sizes[] = {header.size() + kFrameChecksumBytes, at};
   std::memcpy(header.data() + kFramePreludeBytes - sizeof(sizes), sizes, sizeof(sizes));
-  writer.Number(FrameChecksum(std::as_bytes(std::span(header))));
+  writer.Number(Checksum(std::as_bytes(std::span(header))));
   return std::move(header);
 }
 
@@ -211,7 +212,7 @@ absl::StatusOr<MetaBatch> DecodeFrame(const Buffer& frame, const FrameLimits& li
   for (const FrameBlock& block : header.blocks) {
     TDOCK_RETURN_IF_ERROR(header.CheckZeros(frame.bytes().subspan(at, block.begin - at), at, before));
     blocks.push_back(frame.Slice(block.begin, block.bytes));
-    if (prelude.checked()) TDOCK_RETURN_IF_ERROR(header.CheckBlock(block, FrameChecksum(blocks.back().bytes())));
+    if (prelude.checked()) TDOCK_RETURN_IF_ERROR(header.CheckBlock(block, Checksum(blocks.back().bytes())));
     at = block.end();
     before = &block;
   }

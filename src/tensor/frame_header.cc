@@ -10,9 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "tensor/checksum.h"
 
 namespace tdock {
 namespace {
@@ -230,8 +228,6 @@ absl::StatusOr<Column> MakeColumn(const FrameColumn& column, int64_t rows, Buffe
 
 }  // namespace
 
-uint64_t FrameChecksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
-
 absl::Status CheckTruths(std::span<const std::byte> values) {
   const auto wrong = std::find_if(values.begin(), values.end(), [](std::byte value) { return value > std::byte{1}; });
   if (wrong == values.end()) return absl::OkStatus();
@@ -312,7 +308,7 @@ absl::StatusOr<FrameHeader> ReadFrameHeader(std::span<const std::byte> bytes, co
   const uint64_t checked = prelude.header_bytes - kFrameChecksumBytes;
   uint64_t checksum;
   std::memcpy(&checksum, bytes.data() + checked, sizeof(checksum));
-  if (FrameChecksum(bytes.first(checked)) != checksum) {
+  if (Checksum(bytes.first(checked)) != checksum) {
     return absl::DataLossError(
         absl::StrCat("damaged frame: bytes 0 to ", checked, ": the header does not have its checksum"));
   }

@@ -32,8 +32,6 @@ constexpr uint64_t RoundUpToBlock(uint64_t bytes) {
   return (bytes + EncodedFrame::kAlignment - 1) / EncodedFrame::kAlignment * EncodedFrame::kAlignment;
 }
 
-uint64_t FrameChecksum(std::span<const std::byte> bytes);
-
 // InvalidArgument, with the number of the value, if one is neither 0 nor 1: to read any other byte as a bool is
 // undefined.
 absl::Status CheckTruths(std::span<const std::byte> values);

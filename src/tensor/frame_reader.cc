@@ -9,9 +9,6 @@
 #include "base/status.h"
 #include "tensor/bulk_copy.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 namespace tdock {
 namespace {
 
@@ -26,14 +23,8 @@ std::span<const std::byte> TakeFront(std::span<const std::byte>& bytes, uint64_t
 
 }  // namespace
 
-struct FrameReader::Checksum {
-  XXH3_state_t state;
-};
-
 FrameReader::FrameReader(const FrameLimits& limits, std::function<Buffer(size_t)> allocate)
-    : limits_(limits), allocate_(std::move(allocate)), checksum_(std::make_unique<Checksum>()) {}
-
-FrameReader::~FrameReader() = default;
+    : limits_(limits), allocate_(std::move(allocate)) {}
 
 uint64_t FrameReader::missing() const { return (prelude_ ? prelude_->frame_bytes : kFramePreludeBytes) - fed_; }
 
@@ -103,13 +94,13 @@ void FrameReader::TakeValues(std::span<const std::byte>& bytes) {
   while (!values.empty()) {
     const auto part = TakeFront(values, kCachedBytes);
     std::memcpy(to, part.data(), part.size());
-    XXH3_64bits_update(&checksum_->state, to, part.size());
+    checksum_.Add({to, part.size()});
     to += part.size();
   }
 }
 
 absl::Status FrameReader::OpenBlock() {
-  XXH3_64bits_reset(&checksum_->state);
+  checksum_.Reset();
   if (block().bytes == 0) {
     buffers_.emplace_back();
     return absl::OkStatus();
@@ -125,7 +116,7 @@ absl::Status FrameReader::OpenBlock() {
 
 absl::Status FrameReader::CloseBlock() {
   if (prelude_->checked()) {
-    TDOCK_RETURN_IF_ERROR(header_->CheckBlock(block(), XXH3_64bits_digest(&checksum_->state)));
+    TDOCK_RETURN_IF_ERROR(header_->CheckBlock(block(), checksum_.Value()));
   }
   ++closed_;
   return absl::OkStatus();

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tensor/checksum.h"
 #include "tensor/frame_header.h"
 
 namespace tdock {
@@ -29,7 +29,6 @@ namespace tdock {
 class FrameReader {
  public:
   FrameReader(const FrameLimits& limits, std::function<Buffer(size_t)> allocate);
-  ~FrameReader();
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
@@ -44,8 +43,6 @@ class FrameReader {
   absl::StatusOr<MetaBatch> Finish();
 
  private:
-  struct Checksum;
-
   // Each takes what belongs to it from the front of `bytes`.
   absl::Status TakeHeader(std::span<const std::byte>& bytes);
   absl::Status TakeBlocks(std::span<const std::byte>& bytes);
@@ -66,7 +63,7 @@ class FrameReader {
   std::optional<FrameHeader> header_;
   size_t closed_ = 0;            // blocks that are there
   std::vector<Buffer> buffers_;  // of those, and of the one that is being read
-  const std::unique_ptr<Checksum> checksum_;
+  RunningChecksum checksum_;     // of that one
 };
 
 }  // namespace tdock
