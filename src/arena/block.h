@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "base/event_count.h"
+#include "base/bell.h"
 #include "tdock/column.h"
 #include "tensor/bulk_copy.h"
 
@@ -15,18 +15,23 @@ namespace tdock {
 // Bytes that blocks occupy. Outlives them all, therefore shared. Thread-safe.
 class HeldBytes {
  public:
-  int64_t load() const { return bytes_.load(std::memory_order_relaxed); }
+  // The bell is rung when there are fewer, if somebody watches; it may be null.
+  explicit HeldBytes(std::shared_ptr<Bell> bell = nullptr) : bell_(std::move(bell)) {}
+
+  int64_t load() const { return bytes_.load(); }
+  // Has the bell rung once when there are fewer than a load() after this tells.
+  void Watch() { watched_ = true; }
   void Add(int64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  // May be called with any lock held.
   void Subtract(int64_t bytes) {
     bytes_.fetch_sub(bytes);
-    freed.Notify();
+    if (watched_ && watched_.exchange(false) && bell_ != nullptr) bell_->Ring();
   }
 
-  // That there are fewer.
-  EventCount freed;
-
  private:
+  const std::shared_ptr<Bell> bell_;
   std::atomic<int64_t> bytes_{0};
+  std::atomic<bool> watched_{false};
 };
 
 struct BlockShape {

@@ -130,6 +130,8 @@ class FailingClock final : public Clock {
     return absl::UnixEpoch();
   }
   void Wait(CondVar& cv, Mutex& mu, absl::Time) override TDOCK_REQUIRES(mu) { cv.Wait(mu); }
+  std::optional<AlarmId> SetAlarm(absl::Time, std::function<void()>) override { return std::nullopt; }
+  void CancelAlarm(const AlarmId&) override {}
   std::atomic<bool> fails = true;
 
  private:

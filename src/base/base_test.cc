@@ -89,6 +89,60 @@ TEST(FakeClock, ManyAdvancesLoseNoWaiter) {
   second.join();
 }
 
+TEST(FakeClock, AnAlarmCallsWhenItsTimeHasCome) {
+  FakeClock clock;
+  std::vector<int> calls;
+  Alarm late(clock), early(clock), cancelled(clock), never(clock);
+  const absl::Time now = clock.Now();
+  EXPECT_TRUE(late.Set(now + absl::Seconds(5), [&] { calls.push_back(5); }));
+  EXPECT_TRUE(early.Set(now + absl::Seconds(9), [&] { calls.push_back(9); }));
+  EXPECT_TRUE(early.Set(now + absl::Seconds(2), [&] {
+    calls.push_back(2);
+    early.Cancel();
+    EXPECT_TRUE(early.Set(now + absl::Seconds(6), [&] { calls.push_back(6); }));
+  }));
+  EXPECT_TRUE(cancelled.Set(now + absl::Seconds(3), [&] { calls.push_back(3); }));
+  EXPECT_TRUE(never.Set(absl::InfiniteFuture(), [&] { calls.push_back(0); }));
+  clock.AwaitWaiters(4);
+  clock.Advance(absl::Seconds(1));
+  EXPECT_TRUE(calls.empty());
+  cancelled.Cancel();
+  clock.Advance(absl::Seconds(4));
+  EXPECT_EQ(calls, (std::vector<int>{2, 5}));
+  clock.Advance(absl::Seconds(100));
+  EXPECT_EQ(calls, (std::vector<int>{2, 5, 6}));
+  EXPECT_FALSE(late.Set(clock.Now(), [&] { calls.push_back(7); }));
+  clock.Advance(absl::Seconds(1));
+  EXPECT_EQ(calls.size(), 3u);
+}
+
+TEST(RealClock, CallsItsAlarmsInTheirOrderAndNoneThatIsCancelled) {
+  Clock& clock = Clock::Real();
+  Mutex mu;
+  CondVar changed;
+  std::vector<int> calls;
+  const auto note = [&](int call) {
+    return [&, call] {
+      MutexLock lock(mu);
+      calls.push_back(call);
+      changed.NotifyAll();
+    };
+  };
+  const absl::Time now = clock.Now();
+  Alarm first(clock), second(clock), cancelled(clock), far(clock);
+  ASSERT_TRUE(far.Set(absl::InfiniteFuture(), note(4)));
+  ASSERT_TRUE(second.Set(now + absl::Milliseconds(400), note(2)));
+  ASSERT_TRUE(cancelled.Set(now + absl::Milliseconds(300), note(3)));
+  ASSERT_TRUE(first.Set(now + absl::Milliseconds(200), note(1)));
+  // With a lock held that the call takes.
+  MutexLock lock(mu);
+  cancelled.Cancel();
+  while (calls.size() < 2) changed.Wait(mu);
+  EXPECT_EQ(calls, (std::vector<int>{1, 2}));
+  EXPECT_GE(clock.Now(), now + absl::Milliseconds(400));
+  EXPECT_FALSE(first.Set(now, note(5)));
+}
+
 TEST(RealClock, WaitEndsAtItsDeadline) {
   Clock& clock = Clock::Real();
   Mutex mu;

@@ -29,6 +29,10 @@ class CountingClock final : public Clock {
     ++waits;
     fake.Wait(cv, mu, deadline);
   }
+  std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override {
+    return fake.SetAlarm(at, std::move(call));
+  }
+  void CancelAlarm(const AlarmId& id) override { fake.CancelAlarm(id); }
 
   FakeClock fake;
   std::atomic<int> waits = 0;

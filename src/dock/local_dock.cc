@@ -1,6 +1,7 @@
 #include "tdock/local_dock.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -11,6 +12,7 @@
 #include "base/utf8.h"
 #include "dock/name.h"
 #include "dock/partition.h"
+#include "dock/served_dock.h"
 
 namespace tdock {
 namespace {
@@ -59,10 +61,48 @@ std::shared_ptr<const Table::OwnSamplers> WithoutNulls(Table::OwnSamplers sample
   return std::make_shared<const Table::OwnSamplers>(std::move(samplers));
 }
 
-class LocalDock final : public Dock {
+// Calls that hold no thread and are not over. Thread-safe.
+class OpenCalls {
  public:
-  explicit LocalDock(const LocalDockOptions& options)
-      : clock_(options.clock == nullptr ? Clock::Real() : *options.clock), samplers_(WithoutNulls(options.samplers)) {}
+  // `done`, counted until it has returned.
+  template <class T>
+  ServedDock::Done<T> Count(ServedDock::Done<T> done) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    ++count_;
+    return [this, done = std::move(done)](absl::StatusOr<T> result) mutable {
+      std::exchange(done, nullptr)(std::move(result));
+      MutexLock over(mu_);
+      if (--count_ == 0) none_.NotifyAll();
+    };
+  }
+  void AwaitNone() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (count_ > 0) none_.Wait(mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar none_;
+  int64_t count_ TDOCK_GUARDED_BY(mu_) = 0;
+};
+
+class LocalDock final : public ServedDock {
+ public:
+  explicit LocalDock(const ServedDockOptions& options)
+      : clock_(options.local.clock == nullptr ? Clock::Real() : *options.local.clock),
+        samplers_(WithoutNulls(options.local.samplers)) {}
+
+  ~LocalDock() override {
+    for (const auto& partition : Partitions()) partition->Close();
+    open_calls_.AwaitNone();
+    bell_->Close();
+    std::thread porter;
+    {
+      MutexLock lock(mu_);
+      porter.swap(porter_);
+    }
+    if (porter.joinable()) porter.join();
+  }
 
   absl::Status CreatePartition(const PartitionOptions& options) override TDOCK_EXCLUDES(mu_) {
     TDOCK_RETURN_IF_ERROR(CheckOptions(options));
@@ -71,7 +111,8 @@ class LocalDock final : public Dock {
       MutexLock lock(mu_);
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_, memory_, samplers_);
+        entry = std::make_shared<Partition>(options, clock_, memory_, samplers_, bell_);
+        if (options.max_bytes > 0 && !porter_.joinable()) porter_ = std::thread([this] { LetPutsIn(); });
         return absl::OkStatus();
       }
       existing = entry;
@@ -116,6 +157,21 @@ class LocalDock final : public Dock {
   absl::StatusOr<Rows> Fetch(const FetchRequest& request) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
     return found->Fetch(request);
+  }
+  void StartTake(TakeRequest request, Done<Taken> done) override {
+    auto found = Find(request.partition);
+    if (!found.ok()) return done(found.status());
+    Partition::StartTake(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
+  }
+  void StartPut(PutRequest request, Done<PutResult> done) override {
+    auto found = Find(request.partition);
+    if (!found.ok()) return done(found.status());
+    Partition::StartPut(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
+  }
+  void StartFetch(FetchRequest request, Done<Rows> done) override {
+    auto found = Find(request.partition);
+    if (!found.ok()) return done(found.status());
+    Partition::StartFetch(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
   }
   absl::Status Complete(const LeaseRequest& request) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
@@ -186,6 +242,20 @@ class LocalDock final : public Dock {
     return it->second;
   }
 
+  std::vector<std::shared_ptr<Partition>> Partitions() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    std::vector<std::shared_ptr<Partition>> partitions;
+    for (const auto& [name, partition] : partitions_) partitions.push_back(partition);
+    return partitions;
+  }
+
+  // Whoever lets go of a view may hold locks that those need who wait for its bytes: so a thread of its own tells them.
+  void LetPutsIn() TDOCK_EXCLUDES(mu_) {
+    while (bell_->Await()) {
+      for (const auto& partition : Partitions()) partition->BytesWereFreed();
+    }
+  }
+
   std::vector<std::string> Names() const TDOCK_REQUIRES(mu_) {
     std::vector<std::string> names;
     for (const auto& [name, partition] : partitions_) names.push_back(name);
@@ -202,12 +272,21 @@ class LocalDock final : public Dock {
   Clock& clock_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
   const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
+  const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+  OpenCalls open_calls_;
   Mutex mu_;
   absl::flat_hash_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
+  std::thread porter_ TDOCK_GUARDED_BY(mu_);  // runs from the first budget of bytes on
 };
 
 }  // namespace
 
-std::unique_ptr<Dock> MakeLocalDock(const LocalDockOptions& options) { return std::make_unique<LocalDock>(options); }
+std::unique_ptr<Dock> MakeLocalDock(const LocalDockOptions& options) {
+  return std::make_unique<LocalDock>(ServedDockOptions{.local = options});
+}
+
+std::unique_ptr<ServedDock> MakeServedDock(const ServedDockOptions& options) {
+  return std::make_unique<LocalDock>(options);
+}
 
 }  // namespace tdock

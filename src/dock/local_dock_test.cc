@@ -9,6 +9,7 @@
 #include "dock/conformance_leases.h"
 #include "dock/conformance_life.h"
 #include "dock/conformance_versions.h"
+#include "dock/dock_over_served.h"
 
 namespace tdock {
 namespace {
@@ -25,6 +26,8 @@ class SleepyClock final : public Clock {
     }
     cv.Wait(mu);
   }
+  std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()>) override { return AlarmId(at, 0); }
+  void CancelAlarm(const AlarmId&) override {}
   void AwaitDeadline(absl::Time deadline) TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     while (deadline_ != deadline) changed_.Wait(mu_);
@@ -77,6 +80,12 @@ TEST(LocalDock, LargeCellsAndCopiesOfThemUseTheSameMemoryAgain) {
 const auto kLocal = testing::Values([](Clock& clock) { return MakeLocalDock({.clock = &clock}); });
 INSTANTIATE_TEST_SUITE_P(Local, DockConformance, kLocal);
 INSTANTIATE_TEST_SUITE_P(Local, DockVersions, kLocal);
+
+const auto kServed = testing::Values(DockFactory([](Clock& clock) -> std::unique_ptr<Dock> {
+  return std::make_unique<DockOverServed>(MakeServedDock({.local = {.clock = &clock}}));
+}));
+INSTANTIATE_TEST_SUITE_P(Served, DockConformance, kServed);
+INSTANTIATE_TEST_SUITE_P(Served, DockVersions, kServed);
 
 // Takes from the end of what it sees, and does as it is told otherwise.
 class FromTheEnd final : public OwnSampler {

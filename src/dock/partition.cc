@@ -9,8 +9,16 @@
 
 namespace tdock {
 
+void Partition::WakeAll(WakeList wake) {
+  // It grows meanwhile: one that has looked may leave something to others.
+  for (size_t i = 0; i < wake.size(); ++i) {
+    const std::shared_ptr<Waiter> waiter = std::move(wake[i]);
+    waiter->Wake(wake);
+  }
+}
+
 Partition::Aftermath::~Aftermath() {
-  for (CondVar* condition : wake) condition->NotifyAll();
+  WakeAll(std::move(wake));
   if (!compactions.empty()) partition->Compact(std::move(compactions));
 }
 
@@ -30,7 +38,7 @@ void Partition::Compact(std::vector<BlockStore::Compaction> compactions) {
   }
 }
 
-absl::Status Partition::Begin() {
+absl::Status Partition::Begin(Aftermath& after) {
   if (dropped_) return absl::NotFoundError(absl::StrCat("partition '", table_.options().name, "' was dropped"));
   if (table_.leases().NextExpiry() == absl::InfiniteFuture()) return absl::OkStatus();
   const absl::Time now = clock_.Now();
@@ -39,10 +47,7 @@ absl::Status Partition::Begin() {
     table_.Apply(LeaseExpired{*lease});
     any = true;
   }
-  if (!any) return absl::OkStatus();
-  std::vector<CondVar*> wake;
-  CollectWakes(wake);
-  for (CondVar* condition : wake) condition->NotifyAll();
+  if (any) ChooseWakes(after.wake);
   return absl::OkStatus();
 }
 
@@ -57,39 +62,7 @@ void Partition::End(Aftermath& after) {
   after.garbage = store_.TakeGarbage();
   after.compactions = store_.TakeCompactions();
   after.partition = this;
-  CollectWakes(after.wake);
-  NotifyRoom();
-}
-
-void Partition::CollectWakes(std::vector<CondVar*>& wake) {
-  // In a sealed partition every change may lower what a waiter waits for.
-  const bool all = dropped_ || table_.sealed();
-  for (uint32_t consumer : table_.consumers()) {
-    Waiters& waiters = waiters_[consumer];
-    const Consumer& state = table_.consumer(consumer);
-    const bool any = std::any_of(waiters.waiting.begin(), waiters.waiting.end(), [&](const Waiters::Waiter* waiter) {
-      // One that waits for a consumer of this place that was dropped is on its way out.
-      if (waiter->rank >= state.options().ranks) return true;
-      return all || state.share(waiter->rank).takeable.size() >= waiter->least;
-    });
-    if (any) wake.push_back(&waiters.changed);
-  }
-  if (fetches_waiting_ > 0) wake.push_back(&cells_put_);
-}
-
-void Partition::Close() {
-  Aftermath after;
-  MutexLock lock(mu_);
-  dropped_ = true;
-  CollectWakes(after.wake);
-  NotifyRoom();
-}
-
-void Partition::WakeAll() {
-  Aftermath after;
-  MutexLock lock(mu_);
-  for (Waiters& waiters : waiters_) after.wake.push_back(&waiters.changed);
-  after.wake.push_back(&cells_put_);
+  ChooseWakes(after.wake);
 }
 
 absl::Status Partition::Matches(const PartitionOptions& options) {
@@ -112,7 +85,7 @@ absl::Status Partition::Matches(const PartitionOptions& options) {
 absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
   if (!is_new) return absl::OkStatus();
   if (options.sampler == Sampler::kOwn && !samplers_->contains(options.own_sampler)) {
@@ -124,10 +97,7 @@ absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
   }
   table_.Apply(ConsumerRegistered{&options});
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(options.name));
-  if (index == waiters_.size()) {
-    waiters_.emplace_back();
-    specs_.emplace_back();
-  }
+  if (index == specs_.size()) specs_.emplace_back();
   specs_[index] = nullptr;
   End(after);
   return absl::OkStatus();
@@ -136,10 +106,10 @@ absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
 absl::Status Partition::DropConsumer(absl::string_view consumer) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(consumer));
   // Those who wait for its rows will not find it any more.
-  if (const auto index = table_.FindConsumer(consumer); index.ok()) after.wake.push_back(&waiters_[*index].changed);
+  if (const auto index = table_.FindConsumer(consumer); index.ok()) waits_.WakeTakes(*index, after.wake);
   table_.Apply(ConsumerDropped{consumer});
   End(after);
   return absl::OkStatus();
@@ -148,7 +118,7 @@ absl::Status Partition::DropConsumer(absl::string_view consumer) {
 absl::Status Partition::Complete(const LeaseRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
   TDOCK_RETURN_IF_ERROR(table_.CheckStep(request.lease, request.step));
   table_.Apply(RowsCompleted{request.lease, rows, request.step});
@@ -159,7 +129,7 @@ absl::Status Partition::Complete(const LeaseRequest& request) {
 absl::Status Partition::Release(const LeaseRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
   table_.Apply(RowsReturned{request.lease, rows});
   End(after);
@@ -167,8 +137,9 @@ absl::Status Partition::Release(const LeaseRequest& request) {
 }
 
 absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
+  Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const Lease* found, table_.FindLease(lease));
   const absl::Time expires = clock_.Now() + table_.consumer(found->consumer).options().lease_duration;
   table_.Apply(LeaseRenewed{lease, expires});
@@ -178,7 +149,7 @@ absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
 absl::Status Partition::Drop(const LeaseRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckDrop(request));
   table_.Apply(RowsDropped{rows});
   End(after);
@@ -188,7 +159,7 @@ absl::Status Partition::Drop(const LeaseRequest& request) {
 absl::Status Partition::Requeue(const RequeueRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckRequeue(request));
   table_.Apply(RowsRequeued{consumer, rows});
@@ -199,7 +170,7 @@ absl::Status Partition::Requeue(const RequeueRequest& request) {
 absl::Status Partition::Commit(const StepRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckCommit(request));
   table_.Apply(StepCommitted{consumer, request.step});
   End(after);
@@ -209,7 +180,7 @@ absl::Status Partition::Commit(const StepRequest& request) {
 absl::Status Partition::Rollback(const StepRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckRollback(request));
   Table::StaleRows later;
   if (request.weights_version != kNoWeightsVersion) {
@@ -226,29 +197,32 @@ absl::Status Partition::Rollback(const StepRequest& request) {
 }
 
 absl::Status Partition::PublishWeights(int64_t version) {
+  Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_RETURN_IF_ERROR(table_.CheckPublish(version));
   if (version != table_.weights_version()) table_.Apply(WeightsPublished{version});
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<RowId>> Partition::FindRows(std::span<const std::string> keys) {
+  Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   return table_.FindRows(keys);
 }
 
 absl::StatusOr<ListResult> Partition::List(const ListRequest& request) {
+  Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   return table_.List(request);
 }
 
 absl::Status Partition::Seal() {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   if (table_.sealed()) return absl::OkStatus();
   TDOCK_RETURN_IF_ERROR(table_.CheckSeal());
   table_.Apply(SealChanged{true});
@@ -259,7 +233,7 @@ absl::Status Partition::Seal() {
 absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const Table::ClearPlan plan, table_.CheckClear(request));
   table_.Apply(RowsCleared{plan.rows, plan.groups});
   if (request.everything && table_.sealed()) table_.Apply(SealChanged{false});
@@ -268,23 +242,26 @@ absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
 }
 
 absl::StatusOr<PartitionStatus> Partition::GetStatus() {
+  Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   PartitionStatus status = table_.Status();
   status.held_bytes = blocks_.held->load();
   return status;
 }
 
 absl::StatusOr<ConsumerStatus> Partition::GetConsumerStatus(absl::string_view consumer) {
+  Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
   return table_.StatusOf(index);
 }
 
 absl::StatusOr<std::string> Partition::Explain(absl::string_view consumer) {
+  Aftermath after;
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin());
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
   return table_.Explain(index, clock_.Now());
 }

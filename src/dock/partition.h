@@ -1,17 +1,21 @@
 // One partition of a dock inside this process.
 #pragma once
 
-#include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "dock/block_store.h"
 #include "dock/budget.h"
 #include "dock/table.h"
+#include "dock/waits.h"
 #include "tdock/dock.h"
 
 namespace tdock {
@@ -20,11 +24,12 @@ namespace tdock {
 // allocated and freed without it. The methods are Dock's. Thread-safe.
 class Partition {
  public:
-  // Payload lies in `memory`, which views keep alive.
+  // Payload lies in `memory`, which views keep alive. When the bell is rung, BytesWereFreed() is to be called, not by
+  // the thread that rang.
   Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory,
-            std::shared_ptr<const Table::OwnSamplers> samplers)
+            std::shared_ptr<const Table::OwnSamplers> samplers, std::shared_ptr<Bell> bell)
       : clock_(clock),
-        blocks_{.memory = std::move(memory)},
+        blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(std::move(bell))},
         samplers_(std::move(samplers)),
         refuses_nan_(options.refuse_nan),
         limited_(Budget(options).limited()),
@@ -53,59 +58,89 @@ class Partition {
   absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<std::string> Explain(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
 
+  // The same without a thread, as in served_dock.h.
+  template <class T>
+  using Done = std::function<void(absl::StatusOr<T>)>;
+  static void StartTake(std::shared_ptr<Partition> partition, TakeRequest request, Done<Taken> done);
+  static void StartPut(std::shared_ptr<Partition> partition, PutRequest request, Done<PutResult> done);
+  static void StartFetch(std::shared_ptr<Partition> partition, FetchRequest request, Done<Rows> done);
+
   // Calls that wait, and calls to come, fail with NotFound.
   void Close() TDOCK_EXCLUDES(mu_);
+  // Lets puts in that waited for bytes.
+  void BytesWereFreed() TDOCK_EXCLUDES(mu_);
 
  private:
-  // Those who wait for rows of one consumer.
-  struct Waiters {
-    struct Waiter {
-      int32_t rank;
-      int64_t least;
-      absl::Time until;  // when it looks again by itself
-    };
-    CondVar changed;
-    std::vector<Waiter*> waiting;
-  };
-
   // What a call leaves to be done when it has let go of the lock: declared before the lock is taken.
   struct Aftermath {
     ~Aftermath();
-    std::vector<CondVar*> wake;
+    WakeList wake;
     std::vector<std::shared_ptr<Block>> garbage;
     Partition* partition = nullptr;  // whose blocks are to be compacted
     std::vector<BlockStore::Compaction> compactions;
   };
 
   // What every call does first: fails if the partition was dropped, and ends the leases whose time is over.
-  absl::Status Begin() TDOCK_REQUIRES(mu_);
+  absl::Status Begin(Aftermath& after) TDOCK_REQUIRES(mu_);
   // What every call that changes something does last.
   void End(Aftermath& after) TDOCK_REQUIRES(mu_);
-  void CollectWakes(std::vector<CondVar*>& wake) TDOCK_REQUIRES(mu_);
   void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
 
-  // Waits until new rows are let in, and counts them as under way; nothing for other puts.
-  absl::StatusOr<Claim> AwaitRoom(const PutRequest& request) TDOCK_EXCLUDES(mu_);
-  // Whether the put is let in now, or has to wait; fills in the rows of its claim.
-  absl::StatusOr<bool> Fits(const PutRequest& request, Claim& claim) TDOCK_REQUIRES(mu_);
-  // The same, and counts it as under way, or as waiting.
-  absl::StatusOr<bool> LetIn(const PutRequest& request, Claim& claim) TDOCK_EXCLUDES(mu_);
+  // ---- Waiting (partition_wait.cc).
+
+  // What one that has looked in vain waits for. Not set: it is to look again at once.
+  struct Wait {
+    std::variant<WishForRows, WishForCell, WishForRoom> wish = {};
+    absl::Time until = absl::InfinitePast();
+  };
+  class ThreadWaiter;
+  template <class Request, class T>
+  class Call;
+  template <class Request>
+  auto Await(const Request& request) TDOCK_EXCLUDES(mu_);
+  // Looks, and waits if that was in vain: `waiter` is made or queued then.
+  template <class Request, class W>
+  auto LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Aftermath& after) TDOCK_REQUIRES(mu_);
+  // What the call returns, or else what it waits for. A put is let in: it is counted as under way.
+  std::optional<absl::StatusOr<Taken>> Look(const TakeRequest& request, const Waiter* waiter, Wait& wait,
+                                            Aftermath& after) TDOCK_REQUIRES(mu_);
+  std::optional<absl::StatusOr<Rows>> Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
+                                           Aftermath& after) TDOCK_REQUIRES(mu_);
+  std::optional<absl::StatusOr<Claim>> Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
+                                            Aftermath& after) TDOCK_REQUIRES(mu_);
+
+  static void WakeAll(WakeList wake);
+  // Chooses those who can have what they wait for, or never will.
+  void ChooseWakes(WakeList& wake) TDOCK_REQUIRES(mu_);
+  void WakeTakers(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
+  void WakePutters(WakeList& wake) TDOCK_REQUIRES(mu_);
+  // Has one of those who wait for a consumer's rows look when the next lease ends.
+  void KeepLookout(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
+  // No more rows are let in for the time being.
+  bool IsFull() const TDOCK_REQUIRES(mu_);
+
+  // ---- Puts.
+
+  absl::Status CheckValues(const PutRequest& request) const;
+  bool NeedsRoom(const PutRequest& request) const { return limited_ && request.rows.empty(); }
+  // Whether the put is let in, or has to wait; fills in its claim.
+  absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after)
+      TDOCK_REQUIRES(mu_);
+  absl::StatusOr<PutResult> PutLetIn(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
   int64_t BytesOf(CellRef cell) const TDOCK_REQUIRES(mu_);
-  void NotifyRoom() { blocks_.held->freed.Notify(); }
-
   // ResourceExhausted where there is no memory.
   absl::Status Write(const Batch& batch, std::span<BlockStore::Placement> placements) TDOCK_EXCLUDES(mu_);
   std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
                              std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
-  // Waits until `min` rows or groups, or as many as can come, are takeable.
-  struct Awaited {
-    uint32_t consumer;
-    int64_t least;
-  };
-  absl::StatusOr<Awaited> AwaitRows(const TakeRequest& request) TDOCK_REQUIRES(mu_);
-  // What a take hands out, and to whom.
-  absl::StatusOr<std::vector<RowId>> ChooseRows(const TakeRequest& request, uint32_t& consumer) TDOCK_REQUIRES(mu_);
+
+  // ---- Takes.
+
+  // Whether as many as `wish.least`, which it fills in, are takeable.
+  absl::StatusOr<bool> AreEnough(const TakeRequest& request, WishForRows& wish) TDOCK_REQUIRES(mu_);
+  // What a take hands out; nothing if it has to wait. Fills in the wish.
+  absl::StatusOr<std::vector<RowId>> ChooseRows(const TakeRequest& request, WishForRows& wish, Aftermath& after)
+      TDOCK_REQUIRES(mu_);
   // Drops or sends back those of the rows that are too old for the consumer; true if there are none.
   absl::StatusOr<bool> AreFresh(uint32_t consumer, std::span<const RowId> rows, Aftermath& after) TDOCK_REQUIRES(mu_);
   absl::StatusOr<Taken> HandOut(uint32_t consumer, std::span<const RowId> rows, int32_t rank, Aftermath& after)
@@ -118,7 +153,6 @@ class Partition {
   std::vector<uint32_t> ColumnsFor(uint32_t consumer) const TDOCK_REQUIRES(mu_);
   std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer, std::span<const uint32_t> columns)
       TDOCK_REQUIRES(mu_);
-  void WakeAll() TDOCK_EXCLUDES(mu_);
   // Labels and histories of the rows.
   void Describe(std::span<const RowId> rows, RowsData& data) TDOCK_REQUIRES(mu_);
   void DescribePieces(RowId row, uint32_t column, RowsData& data) TDOCK_REQUIRES(mu_);
@@ -138,12 +172,7 @@ class Partition {
   Table table_ TDOCK_GUARDED_BY(mu_);
   BlockStore store_ TDOCK_GUARDED_BY(mu_);
   Budget budget_ TDOCK_GUARDED_BY(mu_);
-  // Of the puts that wait for room, in the order in which they came.
-  std::deque<const Claim*> turns_ TDOCK_GUARDED_BY(mu_);
-  // By consumer; a deque, because waiters hold on to their place.
-  std::deque<Waiters> waiters_ TDOCK_GUARDED_BY(mu_);
-  CondVar cells_put_;
-  int fetches_waiting_ TDOCK_GUARDED_BY(mu_) = 0;
+  Waits waits_ TDOCK_GUARDED_BY(mu_);
   // The columns that each consumer was handed last.
   std::vector<std::shared_ptr<const std::vector<ColumnSpec>>> specs_ TDOCK_GUARDED_BY(mu_);
 };

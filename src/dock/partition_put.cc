@@ -1,6 +1,5 @@
 // Puts: until they are let in, the copy, and what is published.
 #include <algorithm>
-#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,68 +29,48 @@ int64_t Partition::BytesOf(CellRef cell) const {
   return static_cast<int64_t>(store_.BlockOf(cell)->Row(store_.RowOf(cell)).size());
 }
 
-absl::StatusOr<bool> Partition::Fits(const PutRequest& request, Claim& claim) {
-  TDOCK_RETURN_IF_ERROR(Begin());
+absl::Status Partition::CheckValues(const PutRequest& request) const {
+  return refuses_nan_ ? CheckNoNan(request.batch) : absl::OkStatus();
+}
+
+absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after) {
+  TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_RETURN_IF_ERROR(table_.CheckPut(request).status());
-  claim.rows = table_.RowsClaimedBy(request);
+  claim = {.rows = table_.RowsClaimedBy(request), .bytes = PayloadOf(request.batch)};
   // The rest of groups that were let in as a whole.
   if (claim.rows == 0) return true;
+  // Before it is looked at how many are held, so that it is known when there are fewer.
+  if (budget_.limits_bytes()) blocks_.held->Watch();
   const Budget::Use use = Use();
   TDOCK_RETURN_IF_ERROR(budget_.CheckEver(claim, use));
-  if ((turns_.empty() || turns_.front() == &claim) && budget_.Fits(claim, use)) return true;
+  if (waits_.IsFirst(waiter) && budget_.Fits(claim, use)) return true;
   TDOCK_RETURN_IF_ERROR(table_.CheckNeedsNoCommit(claim.rows));
   if (request.cancel.stop_requested()) return absl::CancelledError("the put was cancelled");
   if (request.deadline <= clock_.Now()) return absl::DeadlineExceededError(budget_.Explain(claim, use));
   return false;
 }
 
-absl::StatusOr<bool> Partition::LetIn(const PutRequest& request, Claim& claim) {
-  Aftermath after;
-  MutexLock lock(mu_);
-  const absl::StatusOr<bool> fits = Fits(request, claim);
-  const auto turn = std::find(turns_.begin(), turns_.end(), &claim);
-  if (fits.ok() && !*fits) {
-    if (turn == turns_.end()) turns_.push_back(&claim);
-    // Those who wait for rows that cannot come now have to look.
-    for (Waiters& waiters : waiters_) after.wake.push_back(&waiters.changed);
-    return false;
-  }
-  if (fits.ok()) budget_.Begin(claim);
-  if (turn != turns_.end()) {
-    turns_.erase(turn);
-    NotifyRoom();
-  }
-  return fits;
-}
-
-absl::StatusOr<Claim> Partition::AwaitRoom(const PutRequest& request) {
-  if (!limited_ || !request.rows.empty()) return Claim();
-  const std::stop_callback cancelled(request.cancel, [this] { NotifyRoom(); });
-  Claim claim{.rows = 0, .bytes = PayloadOf(request.batch)};
-  EventCount& freed = blocks_.held->freed;
-  for (;;) {
-    const EventCount::Key key = freed.Prepare();
-    const absl::StatusOr<bool> let_in = LetIn(request, claim);
-    if (let_in.ok() && !*let_in) {
-      freed.Wait(key, clock_, request.deadline);
-      continue;
-    }
-    freed.Cancel();
-    if (!let_in.ok()) return let_in.status();
+std::optional<absl::StatusOr<Claim>> Partition::Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
+                                                     Aftermath& after) {
+  Claim claim;
+  const absl::StatusOr<bool> fits = Fits(request, waiter, claim, after);
+  if (!fits.ok()) return fits.status();
+  if (*fits) {
+    budget_.Begin(claim);
     return claim;
   }
+  wait = {WishForRoom{&request, claim}, request.deadline};
+  return std::nullopt;
 }
 
-absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
-  if (refuses_nan_) TDOCK_RETURN_IF_ERROR(CheckNoNan(request.batch));
-  TDOCK_ASSIGN_OR_RETURN(const Claim claim, AwaitRoom(request));
+absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const Claim& claim) {
   std::vector<uint32_t> columns;
   std::vector<BlockStore::Placement> placements;
   uint64_t checked_at = 0;
   {
     Aftermath after;
     MutexLock lock(mu_);
-    absl::Status status = Begin();
+    absl::Status status = Begin(after);
     if (status.ok()) {
       absl::StatusOr<std::vector<uint32_t>> checked = table_.CheckPut(request);
       status = checked.status();
@@ -110,7 +89,7 @@ absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
 
   Aftermath after;
   MutexLock lock(mu_);
-  absl::Status status = written.ok() ? Begin() : written;
+  absl::Status status = written.ok() ? Begin(after) : written;
   // What was allowed before the copy may not be any more: leases expire, others put.
   if (status.ok() && table_.changes() != checked_at) {
     absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);

@@ -1,6 +1,5 @@
-// Takes and fetches: the wait, the choice, and the views.
+// Takes and fetches: what they wait for, the choice, and the views.
 #include <algorithm>
-#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,62 +20,54 @@ absl::Status Cancelled(const TakeRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<Partition::Awaited> Partition::AwaitRows(const TakeRequest& request) {
-  for (;;) {
-    TDOCK_RETURN_IF_ERROR(Begin());
-    // It may be dropped, and even come back, during the wait.
-    TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
-    TDOCK_RETURN_IF_ERROR(table_.CheckTake(consumer, request));
-    TDOCK_ASSIGN_OR_RETURN(const int64_t least, table_.LeastToTake(consumer, request.rank, request.min));
-    if (table_.consumer(consumer).share(request.rank).takeable.size() >= least) return Awaited{consumer, least};
-    if (request.cancel.stop_requested()) return Cancelled(request);
-    const absl::Time now = clock_.Now();
-    if (request.deadline <= now) {
-      const bool groups = table_.consumer(consumer).options().unit == Unit::kGroup;
-      return absl::DeadlineExceededError(
-          absl::StrCat("waited for ", least, groups ? " groups: " : " rows: ", table_.Explain(consumer, now)));
-    }
-    if (!turns_.empty() && !budget_.FitsRows(*turns_.front(), Use())) {
-      TDOCK_RETURN_IF_ERROR(table_.CheckCanCome(consumer, request.rank, least));
-    }
-    Waiters& waiters = waiters_[consumer];
-    Waiters::Waiter waiter{request.rank, least, std::min(request.deadline, table_.leases().NextExpiry())};
-    waiters.waiting.push_back(&waiter);
-    clock_.Wait(waiters.changed, mu_, waiter.until);
-    std::erase(waiters.waiting, &waiter);
+absl::StatusOr<bool> Partition::AreEnough(const TakeRequest& request, WishForRows& wish) {
+  TDOCK_ASSIGN_OR_RETURN(wish.least, table_.LeastToTake(wish.consumer, request.rank, request.min));
+  if (table_.consumer(wish.consumer).share(request.rank).takeable.size() >= wish.least) return true;
+  if (request.cancel.stop_requested()) return Cancelled(request);
+  const absl::Time now = clock_.Now();
+  if (request.deadline <= now) {
+    const bool groups = table_.consumer(wish.consumer).by_group();
+    return absl::DeadlineExceededError(
+        absl::StrCat("waited for ", wish.least, groups ? " groups: " : " rows: ", table_.Explain(wish.consumer, now)));
   }
+  if (IsFull()) TDOCK_RETURN_IF_ERROR(table_.CheckCanCome(wish.consumer, request.rank, wish.least));
+  return false;
 }
 
-absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& request, uint32_t& consumer) {
+absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& request, WishForRows& wish,
+                                                         Aftermath& after) {
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  // It may be dropped, and even come back, during the wait.
+  TDOCK_ASSIGN_OR_RETURN(wish.consumer, table_.FindConsumer(request.consumer));
+  TDOCK_RETURN_IF_ERROR(table_.CheckTake(wish.consumer, request));
   if (!request.rows.empty()) {
-    TDOCK_RETURN_IF_ERROR(Begin());
-    TDOCK_ASSIGN_OR_RETURN(consumer, table_.FindConsumer(request.consumer));
-    TDOCK_RETURN_IF_ERROR(table_.CheckTake(consumer, request));
-    TDOCK_RETURN_IF_ERROR(table_.CheckTakeOfRows(consumer, request));
+    TDOCK_RETURN_IF_ERROR(table_.CheckTakeOfRows(wish.consumer, request));
     return request.rows;
   }
-  TDOCK_ASSIGN_OR_RETURN(const Awaited awaited, AwaitRows(request));
-  consumer = awaited.consumer;
+  TDOCK_ASSIGN_OR_RETURN(const bool enough, AreEnough(request, wish));
+  if (!enough) return std::vector<RowId>();
   const auto length_of = [this](CellRef cell) TDOCK_REQUIRES(mu_) {
     const Block& block = *store_.BlockOf(cell);
     return LengthIn(block, block.Row(store_.RowOf(cell)));
   };
-  return table_.Choose(consumer, request.rank, awaited.least, request.max, *samplers_, length_of);
+  return table_.Choose(wish.consumer, request.rank, wish.least, request.max, *samplers_, length_of);
 }
 
-absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) {
-  // Outlives the lock: it waits for a callback that runs, which waits for the lock.
-  const std::stop_callback cancelled(request.cancel, [this] { WakeAll(); });
-  for (;;) {
-    Aftermath after;
-    MutexLock lock(mu_);
-    uint32_t consumer = 0;
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, ChooseRows(request, consumer));
-    TDOCK_ASSIGN_OR_RETURN(const bool fresh, AreFresh(consumer, rows, after));
-    if (fresh) return HandOut(consumer, rows, request.rank, after);
-    if (request.cancel.stop_requested()) return Cancelled(request);
-    // Lets others have the lock: there may be many that are too old.
+std::optional<absl::StatusOr<Taken>> Partition::Look(const TakeRequest& request, const Waiter*, Wait& wait,
+                                                     Aftermath& after) {
+  WishForRows wish{.rank = request.rank, .max = request.max};
+  const absl::StatusOr<std::vector<RowId>> rows = ChooseRows(request, wish, after);
+  if (!rows.ok()) return rows.status();
+  if (rows->empty()) {
+    wait = {wish, request.deadline};
+    return std::nullopt;
   }
+  const absl::StatusOr<bool> fresh = AreFresh(wish.consumer, *rows, after);
+  if (!fresh.ok()) return fresh.status();
+  if (*fresh) return HandOut(wish.consumer, *rows, request.rank, after);
+  if (request.cancel.stop_requested()) return Cancelled(request);
+  // Lets others have the lock: there may be many that are too old.
+  return std::nullopt;
 }
 
 absl::StatusOr<bool> Partition::AreFresh(uint32_t consumer, std::span<const RowId> rows, Aftermath& after) {
@@ -108,11 +99,8 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   taken.lease = table_.leases().Next();
   taken.expires = now + table_.consumer(consumer).options().lease_duration;
   table_.Apply(RowsTaken{consumer, rank, taken.lease, rows, now, taken.expires});
-  Waiters& waiters = waiters_[consumer];
-  const bool expires_first = std::any_of(waiters.waiting.begin(), waiters.waiting.end(),
-                                         [&](const Waiters::Waiter* other) { return taken.expires < other->until; });
-  // They may get these rows when the lease ends, and have to look then.
-  if (expires_first) after.wake.push_back(&waiters.changed);
+  // Those who wait may get these rows when the lease ends.
+  KeepLookout(consumer, after.wake);
   return taken;
 }
 
@@ -197,30 +185,23 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
   return data;
 }
 
-absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) {
-  const std::stop_callback cancelled(request.cancel, [this] { WakeAll(); });
-  MutexLock lock(mu_);
-  for (;;) {
-    TDOCK_RETURN_IF_ERROR(Begin());
-    TDOCK_ASSIGN_OR_RETURN(const Table::FetchPlan plan, table_.CheckFetch(request));
-    if (plan.missing_cells == 0) {
-      auto spec = std::make_shared<std::vector<ColumnSpec>>();
-      for (uint32_t column : plan.columns) spec->push_back(table_.schema()[column].spec);
-      RowsData data = View(request.rows, plan.columns, {});
-      data.columns = std::move(spec);
-      return Rows(std::move(data));
-    }
-    if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
-    const absl::Time now = clock_.Now();
-    if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, plan, now));
-    ++fetches_waiting_;
-    // Every change wakes every fetch, and most changes are of other cells.
-    do {
-      clock_.Wait(cells_put_, mu_, request.deadline);
-    } while (!dropped_ && !request.cancel.stop_requested() && clock_.Now() < request.deadline &&
-             table_.Lacks(plan.missing_row, plan.missing_column));
-    --fetches_waiting_;
+std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request, const Waiter*, Wait& wait,
+                                                    Aftermath& after) {
+  if (absl::Status status = Begin(after); !status.ok()) return status;
+  const absl::StatusOr<Table::FetchPlan> plan = table_.CheckFetch(request);
+  if (!plan.ok()) return plan.status();
+  if (plan->missing_cells == 0) {
+    auto spec = std::make_shared<std::vector<ColumnSpec>>();
+    for (uint32_t column : plan->columns) spec->push_back(table_.schema()[column].spec);
+    RowsData data = View(request.rows, plan->columns, {});
+    data.columns = std::move(spec);
+    return Rows(std::move(data));
   }
+  if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
+  const absl::Time now = clock_.Now();
+  if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, *plan, now));
+  wait = {WishForCell{plan->missing_row, plan->missing_column}, request.deadline};
+  return std::nullopt;
 }
 
 }  // namespace tdock
