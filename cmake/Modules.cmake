@@ -9,8 +9,8 @@ tdock_module(tensor USES base LINKS absl::inlined_vector absl::flat_hash_map)
 tdock_module(arena USES tensor)
 tdock_module(dock USES arena LINKS absl::flat_hash_map absl::flat_hash_set absl::btree)
 tdock_module(mindspeed USES dock LINKS absl::flat_hash_map)
-tdock_module(console USES dock config LINKS CLI11::CLI11 nlohmann_json::nlohmann_json
-             PRIVATE_LINKS PkgConfig::prometheus PkgConfig::httplib)
+tdock_module(console USES dock config LINKS CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::httplib
+             PRIVATE_LINKS PkgConfig::prometheus)
 tdock_embed(tdock_console ${PROJECT_SOURCE_DIR}/src/console/page.html console/page_template.h console::kPageTemplate)
 tdock_module(text USES config LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_module(reward USES text)

@@ -45,7 +45,7 @@ struct Context {
 
 CLI::App* AddVerb(CLI::App& app, const char* name, const char* description, absl::string_view example) {
   CLI::App* verb = app.add_subcommand(name, description);
-  verb->footer(absl::StrCat("\nFor example:\n  tdock dock ", name, " ", example));
+  verb->footer(absl::StrCat("For example:\n  tdock dock ", name, " ", example));
   return verb;
 }
 

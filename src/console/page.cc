@@ -168,8 +168,10 @@ std::string PartitionPage(const NamedPartition& partition, const std::vector<std
                    "<section>", Heading(partition, false), FactsOf(partition.status), ConsumersOf(partition.status));
   if (!explanations.empty()) absl::StrAppend(&main, "<h3>What keeps each from having more</h3><dl class=why>");
   for (size_t i = 0; i < std::min(explanations.size(), partition.status.consumers.size()); ++i) {
-    absl::StrAppend(&main, "<dt>", NameHtml(partition.status.consumers[i].name), "</dt><dd>",
-                    EscapeHtml(explanations[i]), "</dd>");
+    absl::StrAppend(&main, "<dt>", NameHtml(partition.status.consumers[i].name), "</dt>");
+    for (const std::string& sentence : Sentences(explanations[i])) {
+      absl::StrAppend(&main, "<dd>", EscapeHtml(sentence), "</dd>");
+    }
   }
   if (!explanations.empty()) absl::StrAppend(&main, "</dl>");
   absl::StrAppend(&main, partition.status.columns.empty() ? "" : "<h3>Columns</h3>", ColumnsOf(partition.status),

@@ -70,19 +70,33 @@ std::string Shown(absl::string_view name) {
   return absl::StrCat(escaped.substr(0, end), "…");
 }
 
+std::vector<std::string> Sentences(absl::string_view text) {
+  std::vector<std::string> sentences;
+  for (size_t i = 0; i + 2 < text.size(); ++i) {
+    if (text[i] != '.' || text[i + 1] != ' ' || !absl::ascii_isupper(static_cast<unsigned char>(text[i + 2]))) continue;
+    sentences.emplace_back(text.substr(0, i + 1));
+    text.remove_prefix(i + 2);
+    i = 0;
+  }
+  sentences.emplace_back(text);
+  return sentences;
+}
+
 std::string Wrapped(absl::string_view text, size_t width) {
-  const std::string escaped = Printable(text);
   std::string wrapped;
-  size_t used = 0;
-  for (absl::string_view word : absl::StrSplit(escaped, ' ')) {
-    const size_t length = Characters(word);
-    if (used > 0) {
-      const bool breaks = used + 1 + length > width;
-      absl::StrAppend(&wrapped, breaks ? "\n" : " ");
-      used = breaks ? 0 : used + 1;
+  for (const std::string& sentence : Sentences(Printable(text))) {
+    size_t used = 0;
+    if (!wrapped.empty()) wrapped += "\n";
+    for (absl::string_view word : absl::StrSplit(sentence, ' ')) {
+      const size_t length = Characters(word);
+      if (used > 0) {
+        const bool breaks = used + 1 + length > width;
+        absl::StrAppend(&wrapped, breaks ? "\n" : " ");
+        used = breaks ? 0 : used + 1;
+      }
+      absl::StrAppend(&wrapped, word);
+      used += length;
     }
-    absl::StrAppend(&wrapped, word);
-    used += length;
   }
   return wrapped;
 }

@@ -22,7 +22,10 @@ std::string Roughly(absl::Duration duration);
 std::string Printable(absl::string_view text);
 // A name, printable; an ellipsis ends what is longer than 40 characters.
 std::string Shown(absl::string_view name);
-// A text from a dock, printable, with lines broken at spaces before `width` characters.
+// The sentences of a text from a dock: what ends with a period before a space and a capital.
+std::vector<std::string> Sentences(absl::string_view text);
+// A text from a dock, printable, each sentence on a line of its own, or on several of at most `width` characters, if
+// its words allow that.
 std::string Wrapped(absl::string_view text, size_t width = 100);
 
 // Aligned columns, two spaces apart. Not thread-safe.
