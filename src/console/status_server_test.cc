@@ -11,6 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "console/example_dock.h"
 #include "console/page.h"
 #include "httplib.h"
@@ -121,6 +123,20 @@ TEST_F(StatusServerTest, GivesMetricsInPrometheusText) {
   EXPECT_THAT(result->body, Not(HasSubstr("process_resident_memory_bytes 0\n")));
   example_.clock.Advance(absl::Seconds(30));
   EXPECT_THAT(Body("/metrics"), HasSubstr("tdock_uptime_seconds 30\n"));
+}
+
+TEST_F(StatusServerTest, TheDocumentationNamesEveryMetric) {
+  const absl::StatusOr<std::string> page = Env::Real().ReadFile("docs/service.md");
+  ASSERT_EQ(page.status(), absl::OkStatus());
+  Start({.clock = example_.clock});
+  const std::string metrics = Body("/metrics");
+  int found = 0;
+  for (absl::string_view line : absl::StrSplit(metrics, '\n')) {
+    if (!absl::ConsumePrefix(&line, "# TYPE ")) continue;
+    EXPECT_THAT(*page, HasSubstr(absl::StrCat("`", line.substr(0, line.find(' ')), "`")));
+    ++found;
+  }
+  EXPECT_EQ(found, 22);
 }
 
 TEST_F(StatusServerTest, ShowsPartitionsToPeople) {

@@ -5,6 +5,8 @@
 
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
+#include "base/env.h"
 #include "console/example_dock.h"
 #include "console/text_table.h"
 #include "nlohmann/json.hpp"
@@ -190,6 +192,31 @@ TEST(Clear, OfEverythingHasToBeConfirmed) {
   options.yes = true;
   EXPECT_EQ(Output([&](std::ostream& o) { return ClearRows(*example.dock, options, o); }), "removed 8 rows of train\n");
   EXPECT_EQ(example.dock->GetStatus("train")->rows, 0);
+}
+
+// The lines as the documentation has them, four spaces in.
+std::string Quoted(const std::string& text) {
+  std::string quoted;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) absl::StrAppend(&quoted, line.empty() ? "" : "    ", line, "\n");
+  return quoted;
+}
+
+TEST(Documentation, ShowsWhatTheVerbsPrint) {
+  const absl::StatusOr<std::string> page = Env::Real().ReadFile("docs/service.md");
+  ASSERT_EQ(page.status(), absl::OkStatus());
+  ExampleDock example;
+  Dock& dock = *example.dock;
+  const ListOptions list{.request = {.partition = "train", .ready_for = "actor", .limit = 2}};
+  for (const std::string& output :
+       {Output([&](std::ostream& out) { return PrintStatus(dock, {}, out); }),
+        Output([&](std::ostream& out) { return PrintStatus(dock, {.partition = "train"}, out); }),
+        Output([&](std::ostream& out) {
+          return PrintExplanation(dock, {"train", "actor"}, out);
+        }),
+        Output([&](std::ostream& out) { return PrintList(dock, list, out); })}) {
+    EXPECT_THAT(*page, HasSubstr(Quoted(output)));
+  }
 }
 
 TEST(Numbers, AreListsAndRanges) {
