@@ -167,7 +167,7 @@ class HttpStatusServer final : public StatusServer {
     ::close(stop_);
   }
 
-  absl::Status Listen() {
+  absl::Status Listen() TDOCK_EXCLUDES(mu_) {
     if (stop_ < 0) return absl::ResourceExhaustedError("no file descriptor is left for the status page");
     if (!Bind(address_.port)) {
       return absl::UnavailableError(absl::StrCat("cannot listen on ", ToString(address_),
@@ -179,7 +179,10 @@ class HttpStatusServer final : public StatusServer {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    listening_ = true;
+    {
+      MutexLock lock(mu_);
+      listening_ = true;
+    }
     thread_ = std::thread([this] { Run(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return absl::OkStatus();
@@ -281,7 +284,7 @@ class HttpStatusServer final : public StatusServer {
   Mutex mu_;
   CondVar ended_;
   bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
-  bool listening_ = false;  // guarded by mu_ once the thread runs
+  bool listening_ TDOCK_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 
