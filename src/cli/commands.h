@@ -21,4 +21,11 @@ Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
 Command AddBench(CLI::App& app);
 
+// `tdock dock` is an executable of its own, tdock-dock, which needs no libtorch. It lies in the folder of `tdock`, or
+// in ../libexec.
+void DescribeDock(CLI::App& app);
+// Puts it in the place of this process, with these arguments, the name first and null last. Returns only where that
+// fails.
+absl::Status RunDock(char** arguments);
+
 }  // namespace tdock::cli

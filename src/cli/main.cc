@@ -1,5 +1,6 @@
 #include <csignal>
 #include <iostream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,11 @@ int ExitOnceWritten(int code) {
 int main(int argc, char** argv) {
   // A file that reaches the size limit of the process is then an error of the write, which is reported.
   std::signal(SIGXFSZ, SIG_IGN);
+  if (argc > 1 && std::string_view(argv[1]) == "dock") {
+    const absl::Status status = tdock::cli::RunDock(argv + 1);
+    std::cerr << "tdock dock: " << status.message() << "\n";
+    return ExitCode(status);
+  }
   CLI::App app("Transfer Dock: post-training for large language models.", "tdock");
   app.require_subcommand(1);
   app.set_version_flag("--version", TDOCK_VERSION);
@@ -42,6 +48,7 @@ int main(int argc, char** argv) {
     tdock::cli::Command command = add(app);
     commands.emplace_back(app.get_subcommands(nullptr).back(), std::move(command));
   }
+  tdock::cli::DescribeDock(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

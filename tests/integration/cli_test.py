@@ -59,6 +59,20 @@ class CommandLine(unittest.TestCase):
         self.assertIn("--max-new-tokens", run("generate", "--help").stdout)
         self.assertRegex(run("--version").stdout, r"\d+\.\d+\.\d+")
 
+    def test_dock_is_the_executable_beside_it(self):
+        self.assertIn("dock", run("--help").stdout)
+        self.assertIn("serve", run("dock", "--help").stdout)
+        self.assertIn("--drain", run("dock", "serve", "--help").stdout)
+        self.assertIn("--address", self.refused("dock", "status"))
+
+    def test_dock_without_its_executable_says_where_it_belongs(self):
+        alone = pathlib.Path(self.parent.name) / "tdock"
+        shutil.copy(tdock, alone)
+        result = subprocess.run([alone, "dock", "status"], capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(f"{alone}-dock", result.stderr)
+        self.assertIn("libexec", result.stderr)
+
     def test_unknown_keys_are_refused_with_the_nearest_known_one(self):
         message = self.train_refused("rollout.temprature=1", "trainer.total_steps=3")
         self.assertIn("rollout.temprature", message)

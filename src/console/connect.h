@@ -1,0 +1,47 @@
+// What it takes to reach the server of a dock.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tdock/dock.h"
+
+namespace tdock::console {
+
+inline constexpr int kDefaultPort = 7077;
+inline constexpr absl::string_view kAddressVariable = "TDOCK_ADDRESS";
+
+struct ConnectOptions {
+  // host:port, [ipv6]:port or unix:/path.
+  std::string address = {};
+  // Paths; empty for none. The token file's contents prove who asks; tls_ca makes the connection TLS, and tls_cert with
+  // tls_key is what the client shows.
+  std::string token_file = {};
+  std::string tls_ca = {};
+  std::string tls_cert = {};
+  std::string tls_key = {};
+};
+
+// The dock of the server at an address.
+using Connect = std::function<absl::StatusOr<std::unique_ptr<Dock>>(const ConnectOptions&)>;
+
+// InvalidArgument, saying what would be right, for an address of neither form, for half of a certificate and its key,
+// and for TLS over a Unix socket.
+absl::Status Check(const ConnectOptions& options);
+
+struct HostPort {
+  // Without brackets.
+  std::string host = {};
+  int port = 0;
+};
+
+// Of "host:port" or "[ipv6]:port"; where the host is empty, 127.0.0.1. The port may be 0. InvalidArgument begins with
+// `what`.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view what, absl::string_view text);
+// The reverse.
+std::string ToString(const HostPort& address);
+
+}  // namespace tdock::console

@@ -1,0 +1,62 @@
+#include "console/dock_json.h"
+
+#include <string>
+
+namespace tdock::console {
+namespace {
+
+Json NullUnless(bool present, Json value) { return present ? std::move(value) : Json(nullptr); }
+
+Json ToJson(const NamedConsumerStatus& consumer) {
+  const ConsumerStatus& status = consumer.status;
+  return {{"name", consumer.name},
+          {"waiting", status.waiting},
+          {"ready", status.ready},
+          {"leased", status.leased},
+          {"quarantined", status.quarantined},
+          {"done", status.done},
+          {"uncommitted", status.uncommitted},
+          {"committed_step", NullUnless(status.committed_step != kNoStep, status.committed_step)},
+          {"takeable", status.takeable},
+          {"completed", status.completed},
+          {"expired", status.expired},
+          {"unfinished", status.unfinished},
+          {"sent_back", status.sent_back},
+          {"stale_dropped", status.stale_dropped},
+          {"reset", status.reset}};
+}
+
+}  // namespace
+
+Json ToJson(absl::string_view name, const PartitionStatus& status) {
+  Json columns = Json::array(), consumers = Json::array();
+  for (const ColumnStatus& column : status.columns) {
+    columns.push_back({{"name", column.name},
+                       {"type", NullUnless(column.typed, ToString(column.type))},
+                       {"ready_cells", column.ready_cells}});
+  }
+  for (const NamedConsumerStatus& consumer : status.consumers) consumers.push_back(ToJson(consumer));
+  const bool published = status.weights_version != kNoWeightsVersion;
+  return {{"name", std::string(name)},
+          {"sealed", status.sealed},
+          {"weights_version", NullUnless(published, status.weights_version)},
+          {"rows", status.rows},
+          {"groups", status.groups},
+          {"incomplete_groups", status.incomplete_groups},
+          {"held_bytes", status.held_bytes},
+          {"retain_for", status.retain_for},
+          {"columns", std::move(columns)},
+          {"consumers", std::move(consumers)}};
+}
+
+Json ToJson(const ListedRow& row) {
+  return {{"row", row.row}, {"group", NullUnless(row.group != kNoGroup, row.group)},
+          {"key", row.key}, {"tags", row.tags},
+          {"age", row.age}, {"epoch", row.epoch}};
+}
+
+void Write(const Json& json, std::ostream& out) {
+  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+}
+
+}  // namespace tdock::console

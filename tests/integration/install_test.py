@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""The installed dock as another project meets it: tests/integration/install_test.py CMAKE BUILD CXX CXX_FLAGS
+
+Installs the build into a folder that is then moved away, and builds and runs examples/cpp-local against it.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+cmake, build, compiler, flags = None, None, None, None
+
+
+def run(*command):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    if result.returncode != 0:
+        raise AssertionError(f"{command} exits {result.returncode}:\n{result.stdout}\n{result.stderr}")
+    return result.stdout
+
+
+class Install(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.prefix = cls.folder / "elsewhere"
+        run(cmake, "--install", build, "--prefix", str(cls.folder / "first"))
+        shutil.move(cls.folder / "first", cls.prefix)
+
+    def test_an_example_builds_and_runs_against_it(self):
+        source, out = self.folder / "source", self.folder / "out"
+        shutil.copytree(ROOT / "examples/cpp-local", source)
+        run(cmake, "-S", str(source), "-B", str(out), f"-DCMAKE_PREFIX_PATH={self.prefix}",
+            f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_CXX_FLAGS={flags}")  # fmt: skip
+        run(cmake, "--build", str(out))
+        self.assertEqual(run(str(out / "cpp-local")), "37+85=\n12+30=\n")
+
+    def test_another_version_is_refused(self):
+        source = self.folder / "later"
+        source.mkdir()
+        (source / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(later LANGUAGES CXX)\nfind_package(tdock 99.0 REQUIRED)\n"
+        )
+        with self.assertRaisesRegex(AssertionError, "99.0"):
+            run(cmake, "-S", str(source), "-B", str(self.folder / "no"), f"-DCMAKE_PREFIX_PATH={self.prefix}")
+
+    def test_nothing_points_back_to_the_sources_or_the_build(self):
+        files = [path for path in self.prefix.rglob("*") if path.suffix in (".cmake", ".h")]
+        self.assertGreater(len(files), 10)
+        for path in files:
+            for place in (str(ROOT), str(pathlib.Path(build).resolve())):
+                self.assertNotIn(place, path.read_text(), path)
+
+    def test_the_public_headers_are_all_there(self):
+        for header in (ROOT / "include/tdock").glob("*.h"):
+            self.assertTrue((self.prefix / "include/tdock" / header.name).exists(), header.name)
+
+    def test_the_command_is_there(self):
+        self.assertIn("serve", run(str(self.prefix / "bin/tdock-dock"), "--help"))
+
+
+if __name__ == "__main__":
+    cmake, build, compiler, flags = sys.argv[1:5]
+    unittest.main(argv=sys.argv[:1])
