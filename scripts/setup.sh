@@ -51,7 +51,7 @@ make_environment() {
 }
 
 build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
-                libxxhash-dev libgtest-dev libgmock-dev)
+                libxxhash-dev libgrpc++-dev libprotobuf-dev libssl-dev openssl libgtest-dev libgmock-dev)
 lint_packages=(git clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev)
 
 python=
