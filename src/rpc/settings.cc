@@ -1,6 +1,13 @@
 #include "rpc/settings.h"
 
+#include <grpc/support/log.h>
+
+#include <cstdio>
 #include <limits>
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
 
 namespace tdock::rpc {
 namespace {
@@ -16,6 +23,14 @@ void ApplyToConnection(const SetInt& set) {
 }
 
 }  // namespace
+
+void SetUpLog() {
+  gpr_set_log_function([](gpr_log_func_args* args) {
+    constexpr size_t kMaxBytes = 500;
+    const std::string line = absl::CHexEscape(absl::string_view(args->message).substr(0, kMaxBytes));
+    std::fprintf(stderr, "gRPC: %s\n", line.c_str());
+  });
+}
 
 void ApplyServerSettings(grpc::ServerBuilder& builder, const StreamServerOptions& options) {
   const auto set = [&](const char* name, int value) { builder.AddChannelArgument(name, value); };

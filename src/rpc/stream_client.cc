@@ -209,6 +209,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsF
 absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const StreamClientOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(options.target, "the address of the server"));
   TDOCK_ASSIGN_OR_RETURN(auto credentials, Credentials(options.tls));
+  SetUpLog();
   const std::string target = endpoint.ToString();
   auto channel = grpc::CreateCustomChannel(absl::StrCat("dns:///", target), credentials, ClientSettings(options));
   auto client = std::make_unique<StreamClientImpl>(options, target, std::move(channel));
