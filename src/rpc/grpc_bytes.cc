@@ -21,8 +21,9 @@ constexpr size_t kMaxStatusMessageBytes = 12 << 10;
 grpc::Slice Share(const Buffer& buffer) {
   auto* held = new Buffer(buffer);
   // gRPC only reads what it sends; its slices have no const variant.
-  return grpc::Slice(const_cast<std::byte*>(buffer.data()), buffer.size(),
-                     [](void* share) { delete static_cast<Buffer*>(share); }, held);
+  return grpc::Slice(
+      const_cast<std::byte*>(buffer.data()), buffer.size(), [](void* share) { delete static_cast<Buffer*>(share); },
+      held);
 }
 
 grpc::Slice Join(std::span<const Buffer> buffers) {

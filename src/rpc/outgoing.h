@@ -67,8 +67,8 @@ class Outgoing {
   int corks_ TDOCK_GUARDED_BY(mu_) = 0;
   int pins_ TDOCK_GUARDED_BY(mu_) = 0;
   bool in_flight_ TDOCK_GUARDED_BY(mu_) = false;
-  bool ended_ TDOCK_GUARDED_BY(mu_) = false;       // End() was called
-  bool end_given_ TDOCK_GUARDED_BY(mu_) = false;   // … and given as a step
+  bool ended_ TDOCK_GUARDED_BY(mu_) = false;      // End() was called
+  bool end_given_ TDOCK_GUARDED_BY(mu_) = false;  // … and given as a step
   bool abandoned_ TDOCK_GUARDED_BY(mu_) = false;
   bool closed_ TDOCK_GUARDED_BY(mu_) = false;
 };

@@ -9,6 +9,10 @@
 
 namespace tdock::rpc {
 
+// gRPC's errors go to stderr, as lines that what a peer sends cannot break; $GRPC_VERBOSITY=DEBUG shows more. Concerns
+// the whole process; harmless to repeat.
+void SetUpLog();
+
 void ApplyServerSettings(grpc::ServerBuilder& builder, const StreamServerOptions& options);
 grpc::ChannelArguments ClientSettings(const StreamClientOptions& options);
 

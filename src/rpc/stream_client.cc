@@ -140,8 +140,9 @@ class StreamClientImpl final : public StreamClient {
     const absl::Time deadline = Clock::Real().Now() + options_.connect_timeout;
     if (channel_->WaitForConnected(ToGrpc(deadline))) return absl::OkStatus();
     // A call says what went wrong in the attempts; if one still hangs, the call ends with its deadline.
-    const absl::Status why = Call("/grpc.health.v1.Health/Check", {}, [](Pieces) { return absl::OkStatus(); },
-                                  Clock::Real().Now() + absl::Milliseconds(50))
+    const absl::Status why = Call(
+                                 "/grpc.health.v1.Health/Check", {}, [](Pieces) { return absl::OkStatus(); },
+                                 Clock::Real().Now() + absl::Milliseconds(50))
                                  .status;
     return absl::UnavailableError(absl::StrCat("no connection to ", target_, " within ",
                                                absl::FormatDuration(options_.connect_timeout),
@@ -164,11 +165,10 @@ class StreamClientImpl final : public StreamClient {
 
   std::unique_ptr<ClientStream> Open(absl::string_view method, std::function<void(Pieces)> on_message,
                                      std::function<void(const absl::Status&)> on_end) override {
-    auto stream = std::make_unique<OpenStream>(
-        MakeContext(), std::move(on_message),
-        [this, name = std::string(method), on_end = std::move(on_end)](const grpc::Status& status) {
-          on_end(Explain(FromGrpc(status), name));
-        });
+    auto stream =
+        std::make_unique<OpenStream>(MakeContext(), std::move(on_message),
+                                     [this, name = std::string(method), on_end = std::move(on_end)](
+                                         const grpc::Status& status) { on_end(Explain(FromGrpc(status), name)); });
     stream->Start(stub_, std::string(method));
     return stream;
   }
@@ -209,6 +209,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsF
 absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const StreamClientOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(options.target, "the address of the server"));
   TDOCK_ASSIGN_OR_RETURN(auto credentials, Credentials(options.tls));
+  SetUpLog();
   const std::string target = endpoint.ToString();
   auto channel = grpc::CreateCustomChannel(absl::StrCat("dns:///", target), credentials, ClientSettings(options));
   auto client = std::make_unique<StreamClientImpl>(options, target, std::move(channel));

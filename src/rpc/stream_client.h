@@ -16,12 +16,13 @@
 namespace tdock::rpc {
 
 struct StreamClientOptions {
-  std::string target;           // "host:port" of the server
-  TlsFiles tls;                 // empty: plain TCP
-  std::string tls_server_name;  // of the server's certificate, if not the host
-  std::string token;            // empty: none
+  std::string target = {};           // "host:port" of the server
+  TlsFiles tls = {};                 // empty: plain TCP
+  std::string tls_server_name = {};  // of the server's certificate, if not the host
+  std::string token = {};            // empty: none
   absl::Duration connect_timeout = absl::Seconds(10);
-  int64_t max_message_bytes = kMaxMessageBytes;  // of one that comes in; a larger one ends its call with ResourceExhausted
+  int64_t max_message_bytes =
+      kMaxMessageBytes;  // of one that comes in; a larger one ends its call with ResourceExhausted
 };
 
 struct CallResult {

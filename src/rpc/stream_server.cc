@@ -116,7 +116,10 @@ class StreamServerImpl final : public StreamServer {
   absl::Status Listen(const StreamServerOptions& options, const Endpoint& endpoint) {
     TDOCK_ASSIGN_OR_RETURN(auto credentials, Credentials(options.tls));
     static std::once_flag once;
-    std::call_once(once, [] { grpc::EnableDefaultHealthCheckService(true); });
+    std::call_once(once, [] {
+      SetUpLog();
+      grpc::EnableDefaultHealthCheckService(true);
+    });
     grpc::ServerBuilder builder;
     ApplyServerSettings(builder, options);
     builder.RegisterCallbackGenericService(&service_);

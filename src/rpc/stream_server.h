@@ -1,7 +1,7 @@
 // A server of calls that are streams of bytes in both directions, over gRPC.
 //
-// A call has a method, messages from the client, messages to the client, and a status at the end. What the bytes mean is
-// up to the handlers. A call that waits costs memory and no thread.
+// A call has a method, messages from the client, messages to the client, and a status at the end. What the bytes mean
+// is up to the handlers. A call that waits costs memory and no thread.
 #pragma once
 
 #include <cstdint>
@@ -63,13 +63,14 @@ using HandlerFactory = std::function<absl::StatusOr<std::shared_ptr<CallHandler>
 struct StreamServerOptions {
   // "host:port", an IPv6 address in brackets. Port 0: any that is free.
   std::string listen = "127.0.0.1:0";
-  TlsFiles tls;       // empty: plain TCP
-  std::string token;  // what clients must show; empty: nothing
+  TlsFiles tls = {};       // empty: plain TCP
+  std::string token = {};  // what clients must show; empty: nothing
   // Allows to listen beyond the loopback interface without a token and without mutual TLS.
   bool insecure = false;
 
-  int64_t max_message_bytes = kMaxMessageBytes;  // of one that comes in; a larger one ends its call with ResourceExhausted
-  int max_concurrent_streams = 1024;             // per connection; further calls wait at the client
+  int64_t max_message_bytes =
+      kMaxMessageBytes;               // of one that comes in; a larger one ends its call with ResourceExhausted
+  int max_concurrent_streams = 1024;  // per connection; further calls wait at the client
 };
 
 // Thread-safe.
@@ -77,8 +78,8 @@ class StreamServer {
  public:
   virtual ~StreamServer() = default;  // shuts down at once
 
-  // Starts to listen. Refused with FailedPrecondition: a host beyond the loopback interface when nothing keeps strangers
-  // out. InvalidArgument: an address or a certificate that is wrong. Unavailable: an address that is in use.
+  // Starts to listen. Refused with FailedPrecondition: a host beyond the loopback interface when nothing keeps
+  // strangers out. InvalidArgument: an address or a certificate that is wrong. Unavailable: an address that is in use.
   static absl::StatusOr<std::unique_ptr<StreamServer>> Start(const StreamServerOptions& options,
                                                              HandlerFactory factory);
 
@@ -88,8 +89,8 @@ class StreamServer {
 
   // New calls get Unavailable, and the standard health service says NOT_SERVING; those that run go on.
   virtual void StopAccepting() = 0;
-  // Stops accepting and listening, lets the calls that run finish until the deadline, and cancels the rest. Blocks until
-  // the last OnGone has returned. May be called again.
+  // Stops accepting and listening, lets the calls that run finish until the deadline, and cancels the rest. Blocks
+  // until the last OnGone has returned. May be called again.
   virtual void Shutdown(absl::Time drain_deadline) = 0;
 };
 

@@ -7,13 +7,13 @@
 
 namespace tdock::rpc {
 
-// Paths of PEM files; empty: not given. A server needs `certificate` and `key`, and demands a certificate of each client
-// when it has a `ca` (mutual TLS). A client trusts the servers that `ca` vouches for, and shows `certificate` if it has
-// one.
+// Paths of PEM files; empty: not given. A server needs `certificate` and `key`, and demands a certificate of each
+// client when it has a `ca` (mutual TLS). A client trusts the servers that `ca` vouches for, and shows `certificate` if
+// it has one.
 struct TlsFiles {
-  std::string certificate;  // of this side, with the chain above it
-  std::string key;          // of `certificate`, without a password
-  std::string ca;           // who vouches for the other side
+  std::string certificate = {};  // of this side, with the chain above it
+  std::string key = {};          // of `certificate`, without a password
+  std::string ca = {};           // who vouches for the other side
 
   bool empty() const { return certificate.empty() && key.empty() && ca.empty(); }
 };
