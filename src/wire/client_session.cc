@@ -14,7 +14,8 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
-constexpr absl::Duration kCancelWithin = absl::Seconds(1);
+// Where every connection waits for an answer, another one is made to tell something.
+constexpr absl::Duration kTellWithin = absl::Seconds(1);
 
 bool IsLost(const absl::Status& status) { return absl::IsUnavailable(status); }
 
@@ -76,7 +77,7 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
       cancel.set_session(session_);
     }
     cancel.mutable_cancel()->set_call(call);
-    transport_->Tell(cancel, kCancelWithin);
+    transport_->Tell(cancel, kTellWithin);
   });
   for (;;) {
     ClientAnswer answer = transport_->Call(request, batch, deadline);
@@ -138,7 +139,7 @@ void ClientSession::Acknowledge() {
     pins.swap(unpinned_);
   }
   request.mutable_acknowledge()->mutable_pins()->Add(pins.begin(), pins.end());
-  if (transport_->Tell(request, absl::ZeroDuration())) return;
+  if (transport_->Tell(request, kTellWithin)) return;
   MutexLock lock(mu_);
   unpinned_.insert(unpinned_.end(), pins.begin(), pins.end());
 }

@@ -35,15 +35,22 @@ EventLoop::~EventLoop() {
 }
 
 void EventLoop::Stop() {
-  Post([] {});
   std::vector<std::function<void()>> tasks;
   {
     MutexLock lock(mu_);
     stopping_ = true;
     tasks.swap(tasks_);
+    Wake();
   }
   if (thread_.joinable()) thread_.join();
   watched_.clear();
+}
+
+void EventLoop::Wake() {
+  if (std::exchange(woken_, true)) return;
+  const uint64_t one = 1;
+  // It cannot fail: the counter is far from full.
+  [[maybe_unused]] const ssize_t written = write(wakeup_, &one, sizeof(one));
 }
 
 void EventLoop::Start() {
@@ -54,10 +61,7 @@ void EventLoop::Post(std::function<void()> task) {
   MutexLock lock(mu_);
   if (stopping_) return;
   tasks_.push_back(std::move(task));
-  if (std::exchange(woken_, true)) return;
-  const uint64_t one = 1;
-  // It cannot fail: the counter is far from full.
-  [[maybe_unused]] const ssize_t written = write(wakeup_, &one, sizeof(one));
+  Wake();
 }
 
 absl::Status EventLoop::Add(int fd, uint32_t events, OnEvents on_events) {

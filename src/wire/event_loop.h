@@ -45,6 +45,7 @@ class EventLoop {
   EventLoop(int epoll, int wakeup) : epoll_(epoll), wakeup_(wakeup) {}
 
   void Run();
+  void Wake() TDOCK_REQUIRES(mu_);
   // False when the loop is to end.
   bool RunTasks() TDOCK_EXCLUDES(mu_);
 

@@ -50,7 +50,8 @@ absl::Status SocketChannel::AwaitEvent(short event, absl::Time deadline) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("nothing came in time");
     pollfd watched{.fd = fd_, .events = event, .revents = 0};
-    const int64_t timeout_ms = std::clamp<int64_t>(absl::ToInt64Milliseconds(left) + 1, 1, 1 << 30);
+    // A millisecond more than asked for rather than less.
+    const int64_t timeout_ms = absl::ToInt64Milliseconds(std::min(left, absl::Hours(1))) + 1;
     const int count = poll(&watched, 1, static_cast<int>(timeout_ms));
     if (count > 0) return absl::OkStatus();
     if (count < 0 && errno != EINTR) return Lost(errno);
