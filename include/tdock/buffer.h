@@ -52,6 +52,9 @@ class Memory {
 
   // Memory of unspecified contents, at a multiple of Buffer::kAlignment. The buffer may outlive this object.
   virtual Buffer Allocate(size_t size_bytes) = 0;
+
+  // Whether these bytes, which a buffer keeps, lie in memory that this object gave out; where it does not know: false.
+  virtual bool Holds(const std::byte*) const { return false; }
 };
 
 }  // namespace tdock
