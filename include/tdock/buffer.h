@@ -53,7 +53,7 @@ class Memory {
   // Memory of unspecified contents, at a multiple of Buffer::kAlignment. The buffer may outlive this object.
   virtual Buffer Allocate(size_t size_bytes) = 0;
 
-  // Whether the bytes lie in memory that this object gave out.
+  // Whether these bytes, which a buffer keeps, lie in memory that this object gave out; where it does not know: false.
   virtual bool Holds([[maybe_unused]] const std::byte* data) const { return false; }
 };
 

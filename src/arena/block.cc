@@ -7,9 +7,19 @@ namespace tdock {
 
 Block::Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Memory& memory)
     : shape_(shape),
-      offsets_at_(OffsetsAt(shape.value_capacity_bytes)),
       memory_(
           memory.Allocate(static_cast<size_t>(BytesFor(shape.kind, shape.row_capacity, shape.value_capacity_bytes)))),
+      values_(memory_.data()),
+      offsets_(shape.kind == ColumnKind::kDense ? nullptr : Offsets()),
+      held_(std::move(held)) {
+  held_->Add(bytes());
+}
+
+Block::Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Column column)
+    : shape_(shape),
+      adopted_(std::move(column)),
+      values_(adopted_->PayloadBytes().data()),
+      offsets_(adopted_->offsets().data()),
       held_(std::move(held)) {
   held_->Add(bytes());
 }
@@ -43,6 +53,20 @@ void Block::WriteRows(const Block& from, std::span<const uint32_t> rows) {
     end += run;
   }
   if (shape_.kind != ColumnKind::kDense) Offsets()[rows.size()] = (end - first) / shape_.item_bytes;
+}
+
+std::shared_ptr<Block> BlockSource::MakeOf(const BlockShape& shape, const Column& column, const BulkCopy& copy) const {
+  const std::byte* const values = column.PayloadBytes().data();
+  const std::span<const int64_t> offsets = column.offsets();
+  const bool lies_as_in_a_block =
+      reinterpret_cast<uintptr_t>(values) % Buffer::kAlignment == 0 && (offsets.empty() || offsets[0] == 0);
+  if (lies_as_in_a_block && memory->Holds(values) &&
+      (offsets.empty() || memory->Holds(reinterpret_cast<const std::byte*>(offsets.data())))) {
+    return std::make_shared<Block>(shape, held, column);
+  }
+  std::shared_ptr<Block> block = Make(shape);
+  block->Write(/*first_row=*/0, /*first_byte=*/0, column, copy);
+  return block;
 }
 
 }  // namespace tdock

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/bell.h"
@@ -53,13 +54,15 @@ struct BlockShape {
 class Block {
  public:
   Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Memory& memory);
+  // The rows of a column where they lie, which nobody writes again. Its shape is what a copy of it would have.
+  Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Column column);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
   const BlockShape& shape() const { return shape_; }
   // What it occupies.
-  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
+  int64_t bytes() const { return BytesFor(shape_.kind, shape_.row_capacity, shape_.value_capacity_bytes); }
 
   // Copies all rows of `column` to the rows from `first_row` on, with their values from `first_byte` on.
   void Write(uint32_t first_row, int64_t first_byte, const Column& column, const BulkCopy& copy);
@@ -68,9 +71,9 @@ class Block {
 
   std::span<const std::byte> Row(uint32_t row) const {
     const int64_t item = shape_.item_bytes;
-    if (shape_.kind == ColumnKind::kDense) return {memory_.data() + row * item, static_cast<size_t>(item)};
-    const int64_t* const offset = reinterpret_cast<const int64_t*>(memory_.data() + offsets_at_) + row;
-    return {memory_.data() + offset[0] * item, static_cast<size_t>((offset[1] - offset[0]) * item)};
+    if (shape_.kind == ColumnKind::kDense) return {values_ + row * item, static_cast<size_t>(item)};
+    const int64_t* const offset = offsets_ + row;
+    return {values_ + offset[0] * item, static_cast<size_t>((offset[1] - offset[0]) * item)};
   }
 
   // The places that `rows` rows of one put take.
@@ -85,11 +88,17 @@ class Block {
   static int64_t OffsetsAt(int64_t value_bytes) {
     return (value_bytes + kOffsetBytes - 1) / kOffsetBytes * kOffsetBytes;
   }
-  int64_t* Offsets() { return reinterpret_cast<int64_t*>(memory_.mutable_data() + offsets_at_); }
+  // Of its own memory.
+  int64_t* Offsets() {
+    return reinterpret_cast<int64_t*>(memory_.mutable_data() + OffsetsAt(shape_.value_capacity_bytes));
+  }
 
   const BlockShape shape_;
-  const int64_t offsets_at_;
+  // One of them keeps the bytes.
   Buffer memory_;
+  const std::optional<Column> adopted_;
+  const std::byte* const values_;
+  const int64_t* const offsets_;
   const std::shared_ptr<HeldBytes> held_;
 };
 
@@ -100,6 +109,8 @@ struct BlockSource {
   std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
 
   std::shared_ptr<Block> Make(const BlockShape& shape) const { return std::make_shared<Block>(shape, held, *memory); }
+  // A block of the column's rows: not copied if they lie in this memory already, as they would in a block.
+  std::shared_ptr<Block> MakeOf(const BlockShape& shape, const Column& column, const BulkCopy& copy) const;
 };
 
 }  // namespace tdock

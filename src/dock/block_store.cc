@@ -67,11 +67,17 @@ void BlockStore::Write(const Batch& batch, const BlockSource& source, std::span<
   const BulkCopy copy(static_cast<size_t>(total_bytes));
   for (size_t i = 0; i < placements.size(); ++i) {
     Placement& placement = placements[i];
+    const Column& column = batch.columns()[i].column;
+    if (placement.block == nullptr && column.payload_bytes() >= kLargePutBytes) {
+      placement.fresh = source.MakeOf(placement.shape, column, copy);
+      placement.block = placement.fresh.get();
+      continue;
+    }
     if (placement.block == nullptr) {
       placement.fresh = source.Make(placement.shape);
       placement.block = placement.fresh.get();
     }
-    placement.block->Write(placement.first_row, placement.first_byte, batch.columns()[i].column, copy);
+    placement.block->Write(placement.first_row, placement.first_byte, column, copy);
   }
 }
 

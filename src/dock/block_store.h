@@ -59,7 +59,8 @@ class BlockStore {
   // the order of the batch; one beyond those that the store has seen has no open block.
   std::vector<Placement> Reserve(const Batch& batch, std::span<const uint32_t> columns, int64_t weights_version);
 
-  // Makes the blocks that are missing, and copies the batch. Thread-safe.
+  // Makes the blocks that are missing, and copies the batch: but for large columns that lie in the source's memory
+  // already, which become blocks where they are. Thread-safe.
   static void Write(const Batch& batch, const BlockSource& source, std::span<Placement> placements);
 
   // Makes what was written cells; returns the first of each column.

@@ -90,7 +90,8 @@ class LocalDock final : public ServedDock {
  public:
   explicit LocalDock(const ServedDockOptions& options)
       : clock_(options.local.clock == nullptr ? Clock::Real() : *options.local.clock),
-        samplers_(WithoutNulls(options.local.samplers)) {}
+        samplers_(WithoutNulls(options.local.samplers)),
+        memory_for_(options.memory_for) {}
 
   ~LocalDock() override {
     for (const auto& partition : Partitions()) partition->Close();
@@ -107,11 +108,14 @@ class LocalDock final : public ServedDock {
   absl::Status CreatePartition(const PartitionOptions& options) override TDOCK_EXCLUDES(mu_) {
     TDOCK_RETURN_IF_ERROR(CheckOptions(options));
     std::shared_ptr<Partition> existing;
+    std::shared_ptr<Memory> memory;
+    if (memory_for_ != nullptr && !Find(options.name).ok()) memory = memory_for_(options.name);
+    if (memory == nullptr) memory = memory_;
     {
       MutexLock lock(mu_);
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_, memory_, samplers_, bell_);
+        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, bell_);
         if (options.max_bytes > 0 && !porter_.joinable()) porter_ = std::thread([this] { LetPutsIn(); });
         return absl::OkStatus();
       }
@@ -172,6 +176,19 @@ class LocalDock final : public ServedDock {
     auto found = Find(request.partition);
     if (!found.ok()) return done(found.status());
     Partition::StartFetch(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
+  }
+  absl::Status ExpireLeases(absl::string_view partition, std::span<const LeaseId> leases) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->ExpireLeases(leases);
+  }
+  absl::StatusOr<std::vector<LeaseId>> LiveLeases(absl::string_view partition,
+                                                  std::span<const LeaseId> leases) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->LiveLeases(leases);
+  }
+  absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->memory();
   }
   absl::Status Complete(const LeaseRequest& request) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
@@ -271,6 +288,7 @@ class LocalDock final : public ServedDock {
 
   Clock& clock_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
+  const std::function<std::shared_ptr<Memory>(absl::string_view)> memory_for_;
   const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   OpenCalls open_calls_;

@@ -146,6 +146,28 @@ absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
   return expires;
 }
 
+absl::Status Partition::ExpireLeases(std::span<const LeaseId> leases) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  for (LeaseId lease : leases) {
+    if (table_.leases().Find(lease) != nullptr) table_.Apply(LeaseExpired{lease});
+  }
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<LeaseId>> Partition::LiveLeases(std::span<const LeaseId> leases) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  std::vector<LeaseId> live;
+  for (LeaseId lease : leases) {
+    if (table_.leases().Find(lease) != nullptr) live.push_back(lease);
+  }
+  return live;
+}
+
 absl::Status Partition::Drop(const LeaseRequest& request) {
   Aftermath after;
   MutexLock lock(mu_);

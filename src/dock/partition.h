@@ -24,12 +24,13 @@ namespace tdock {
 // allocated and freed without it. The methods are Dock's. Thread-safe.
 class Partition {
  public:
-  // Payload lies in `memory`, which views keep alive. When the bell is rung, BytesWereFreed() is to be called, not by
-  // the thread that rang.
-  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory,
+  // Payload lies in `memory`, which views keep alive; copies that are made of them, in `copies`. When the bell is rung,
+  // BytesWereFreed() is to be called, not by the thread that rang.
+  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory, std::shared_ptr<Memory> copies,
             std::shared_ptr<const Table::OwnSamplers> samplers, std::shared_ptr<Bell> bell)
       : clock_(clock),
         blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(std::move(bell))},
+        copies_(std::move(copies)),
         samplers_(std::move(samplers)),
         refuses_nan_(options.refuse_nan),
         limited_(Budget(options).limited()),
@@ -57,6 +58,10 @@ class Partition {
   absl::StatusOr<PartitionStatus> GetStatus() TDOCK_EXCLUDES(mu_);
   absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<std::string> Explain(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+
+  absl::Status ExpireLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<std::vector<LeaseId>> LiveLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
+  const std::shared_ptr<Memory>& memory() const { return blocks_.memory; }
 
   // The same without a thread, as in served_dock.h.
   template <class T>
@@ -162,6 +167,7 @@ class Partition {
 
   Clock& clock_;
   const BlockSource blocks_;
+  const std::shared_ptr<Memory> copies_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
 
   const bool refuses_nan_;

@@ -147,7 +147,7 @@ void Partition::DescribePieces(RowId row, uint32_t column, RowsData& data) {
 RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns,
                          std::span<const uint32_t> writes) {
   RowsData data;
-  data.memory = blocks_.memory;
+  data.memory = copies_;
   data.ids.assign(rows.begin(), rows.end());
   data.groups.reserve(rows.size());
   data.cells.reserve(rows.size() * columns.size());

@@ -23,10 +23,24 @@ class ServedDock : public Dock {
   virtual void StartTake(TakeRequest request, Done<Taken> done) = 0;
   virtual void StartPut(PutRequest request, Done<PutResult> done) = 0;
   virtual void StartFetch(FetchRequest request, Done<Rows> done) = 0;
+
+  // Ends leases as if their time were over: deliveries are counted, so that a row that kills its consumers is
+  // quarantined. Those that are over already are passed over.
+  virtual absl::Status ExpireLeases(absl::string_view partition, std::span<const LeaseId> leases) = 0;
+  // Those of the leases that are not over.
+  virtual absl::StatusOr<std::vector<LeaseId>> LiveLeases(absl::string_view partition,
+                                                          std::span<const LeaseId> leases) = 0;
+
+  // Where a partition's cells lie. Large columns of a put that lie there already (Memory::Holds; values aligned to
+  // Buffer::kAlignment, offsets from 0 on) become cells without a copy: nobody may write them again.
+  virtual absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) = 0;
 };
 
 struct ServedDockOptions {
   LocalDockOptions local = {};
+  // Where the cells of a partition lie, whatever their size. Called when one is created, without a lock; maybe in vain
+  // where two create it at once. Null, or where it returns null: memory of the dock's own, which is kept warm.
+  std::function<std::shared_ptr<Memory>(absl::string_view partition)> memory_for = {};
 };
 
 // Views outlive it. Its destructor ends the waits with NotFound, and returns when each `done` has; no other call may be

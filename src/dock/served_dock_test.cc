@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <stdexcept>
 #include <stop_token>
 
@@ -357,6 +359,133 @@ TEST_F(ServedDockTest, WhoLetsGoOfAViewMayHoldALockThatThosePutNeed) {
   EXPECT_FALSE(put);
   view = Rows();
   while (!put) changed.Wait(mu);
+}
+
+// ---- Leases of those who went away.
+
+TEST_F(ServedDockTest, LeasesCanBeEndedAsIfTheirTimeWereOver) {
+  Create({}, {.max_deliveries = 2});
+  Put(2);
+  const auto take = [&] { return dock_->Take({.partition = "p", .consumer = "x"}); };
+  const LeaseId lost = take()->lease, done = take()->lease;
+  ASSERT_EQ(dock_->Complete({.partition = "p", .lease = done}), absl::OkStatus());
+  EXPECT_THAT(*dock_->LiveLeases("p", std::vector<LeaseId>{lost, done, 99}), ElementsAre(lost));
+  StartTake(1, 1, 1);
+  ASSERT_EQ(dock_->ExpireLeases("p", std::vector<LeaseId>{done, 99, lost}), absl::OkStatus());
+  ASSERT_THAT(Calls(), ElementsAre(1));
+  EXPECT_THAT(ended_[0].rows, ElementsAre(0));
+  EXPECT_THAT(*dock_->LiveLeases("p", std::vector<LeaseId>{lost}), ElementsAre());
+  EXPECT_EQ(dock_->Complete({.partition = "p", .lease = lost}).code(), Code::kFailedPrecondition);
+  // The second time is the last.
+  ASSERT_EQ(dock_->ExpireLeases("p", std::vector<LeaseId>{ended_[0].lease}), absl::OkStatus());
+  EXPECT_EQ(dock_->GetConsumerStatus("p", "x")->quarantined, 1);
+  EXPECT_EQ(dock_->ExpireLeases("q", {}).code(), Code::kNotFound);
+}
+
+// ---- Memory of one partition.
+
+// Remembers what it gave out, and that is still there.
+class KnownMemory final : public Memory {
+ public:
+  Buffer Allocate(size_t size_bytes) override {
+    Buffer buffer = Buffer::Allocate(size_bytes);
+    given.push_back({buffer.data(), size_bytes, buffer.owner()});
+    return buffer;
+  }
+  bool Holds(const std::byte* data) const override {
+    return std::any_of(given.begin(), given.end(),
+                       [&](const Given& each) { return each.data <= data && data < each.data + each.size; });
+  }
+  int64_t still_there() const {
+    return std::count_if(given.begin(), given.end(), [](const Given& each) { return !each.owner.expired(); });
+  }
+
+  struct Given {
+    const std::byte* data;
+    size_t size;
+    std::weak_ptr<const void> owner;
+  };
+  std::vector<Given> given;
+};
+
+class PartitionMemory : public testing::Test {
+ protected:
+  static constexpr int64_t kRows = 4, kItems = 8'192;  // 64 KiB a row
+
+  void SetUp() override {
+    const auto column = [](const char* name, ColumnType type) { return ColumnSpec{name, std::move(type)}; };
+    ASSERT_EQ(dock_->CreatePartition({.name = "p",
+                                      .columns = {column("dense", ColumnType::Dense(DType::kI64, {kItems})),
+                                                  column("ragged", ColumnType::Ragged(DType::kI64)),
+                                                  column("small", ColumnType::Dense(DType::kI64))}}),
+              absl::OkStatus());
+  }
+  static Buffer Filled(Memory& memory, int64_t first, int64_t count, int64_t step) {
+    Buffer buffer = memory.Allocate(static_cast<size_t>(count) * sizeof(int64_t));
+    for (int64_t i = 0; i < count; ++i) reinterpret_cast<int64_t*>(buffer.mutable_data())[i] = first + i * step;
+    return buffer;
+  }
+  static Column Ragged(Memory& values, Memory& offsets, int64_t first_offset = 0) {
+    return *Column::MakeRagged(DType::kI64, {}, Filled(values, 0, first_offset + kRows * kItems, 1),
+                               Filled(offsets, first_offset, kRows + 1, kItems));
+  }
+  static Column Dense(Memory& memory) {
+    return *Column::MakeDense(DType::kI64, {kItems}, kRows, Filled(memory, 0, kRows * kItems, 1));
+  }
+  Rows PutAndFetch(const std::string& name, const Column& column) {
+    PutRequest put{.partition = "p"};
+    EXPECT_EQ(put.batch.Add(name, column), absl::OkStatus());
+    const absl::StatusOr<PutResult> result = dock_->Put(put);
+    EXPECT_EQ(result.status(), absl::OkStatus());
+    return *dock_->Fetch({.partition = "p", .rows = result->rows, .columns = {name}});
+  }
+  int64_t Held() { return dock_->GetStatus("p")->held_bytes; }
+
+  const std::shared_ptr<KnownMemory> memory_ = std::make_shared<KnownMemory>();
+  KnownMemory other_;
+  std::unique_ptr<ServedDock> dock_ = MakeServedDock({.memory_for = [this](absl::string_view) { return memory_; }});
+};
+
+TEST_F(PartitionMemory, LargeColumnsThatLieThereBecomeCellsWithoutACopy) {
+  for (const bool dense : {true, false}) {
+    const std::string name = dense ? "dense" : "ragged";
+    std::optional<Column> column = dense ? Dense(*memory_) : Ragged(*memory_, *memory_);
+    const std::byte* const at = column->PayloadBytes().data();
+    const int64_t before = Held();
+    std::optional<Rows> rows = PutAndFetch(name, *column);
+    const int64_t adopted = Held() - before;
+    EXPECT_EQ(rows->cell(2, 0).bytes.data(), at + 2 * kItems * sizeof(int64_t));
+    // It counts as a copy does.
+    const Rows copied = PutAndFetch(name, dense ? Dense(other_) : Ragged(other_, other_));
+    EXPECT_EQ(Held() - before, 2 * adopted);
+    EXPECT_EQ(copied.Get<int64_t>(3, name)->back(), kRows * kItems - 1);
+    // Views keep what nobody else does.
+    column.reset();
+    ASSERT_EQ(dock_->Clear({.partition = "p", .everything = true}).status(), absl::OkStatus());
+    EXPECT_EQ(rows->Get<int64_t>(3, name)->back(), kRows * kItems - 1);
+    EXPECT_EQ(Held() - before, 2 * adopted);
+    rows.reset();
+    EXPECT_EQ(Held() - before, adopted);
+  }
+  EXPECT_EQ(memory_->still_there(), 0);
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(PartitionMemory, WhatDoesNotLieThereAsInABlockIsCopied) {
+  for (const Column& column : {Ragged(other_, *memory_), Ragged(*memory_, other_), Ragged(*memory_, *memory_, 8)}) {
+    const Rows rows = PutAndFetch("ragged", column);
+    EXPECT_NE(rows.cell(0, 0).bytes.data(), column.PayloadBytes().data());
+    EXPECT_TRUE(memory_->Holds(rows.cell(0, 0).bytes.data()));
+    EXPECT_EQ(rows.Get<int64_t>(3, "ragged")->back(), column.Row<int64_t>(3)->back());
+  }
+}
+
+TEST_F(PartitionMemory, SmallCellsLieThereTooAndCopiesOfCellsDoNot) {
+  EXPECT_EQ(*dock_->MemoryOf("p"), memory_);
+  EXPECT_EQ(dock_->MemoryOf("q").status().code(), absl::StatusCode::kNotFound);
+  const Rows rows = PutAndFetch("small", Column::FromValues<int64_t>({1, 2}).value());
+  EXPECT_TRUE(memory_->Holds(rows.cell(0, 0).bytes.data()));
+  EXPECT_FALSE(memory_->Holds(rows.ToColumn("small")->PayloadBytes().data()));
 }
 
 }  // namespace
