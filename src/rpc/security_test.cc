@@ -155,11 +155,12 @@ TEST(Listen, BeyondLoopbackWithATokenOverPlainTcpOrInsecureWarns) {
 }
 
 TEST(Listen, WorksOnIpv6LoopbackAndOnNames) {
-  for (const std::string host : {"[::1]", "localhost"}) {
-    const auto server = StartServer(Serve(), {.listen = host + ":0"});
-    auto client = StreamClient::Connect({.target = absl::StrCat(host, ":", server->port())});
+  // The client is given addresses: Debian's c-ares, which resolves names for it, leaks ten bytes for "localhost".
+  for (const auto& [listen, address] : {std::pair("[::1]:0", "[::1]"), std::pair("localhost:0", "127.0.0.1")}) {
+    const auto server = StartServer(Serve(), {.listen = listen});
+    auto client = StreamClient::Connect({.target = absl::StrCat(address, ":", server->port())});
     ASSERT_TRUE(client.ok()) << client.status();
-    EXPECT_EQ(Ask(**client, "/echo", host).value(), host);
+    EXPECT_EQ(Ask(**client, "/echo", listen).value(), listen);
   }
 }
 
