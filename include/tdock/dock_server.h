@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,9 @@ struct DockServerOptions {
   bool insecure = false;
   // How long a session outlives its last connection.
   absl::Duration session_grace = absl::Seconds(1);
-  // Leases are numbered from here on. 0: from a number that no server before has reached, so that a lease of the time
+  // Leases are numbered from the next on. Unset: a number that no server before has reached, so that a lease of the time
   // before a restart is known as such.
-  LeaseId first_lease = 0;
+  std::optional<LeaseId> last_lease = {};
   LocalDockOptions dock = {};
 };
 

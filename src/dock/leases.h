@@ -30,6 +30,9 @@ struct Lease {
 // Not thread-safe.
 class Leases {
  public:
+  // Ids begin after `last`.
+  explicit Leases(LeaseId last = kNoLease) : last_(last) {}
+
   // The last that was added.
   LeaseId last() const { return last_; }
   // The id of the next. Its key is not in use.
@@ -73,7 +76,7 @@ class Leases {
   }
 
  private:
-  LeaseId last_ = kNoLease;
+  LeaseId last_;
   absl::flat_hash_map<uint32_t, Lease> by_key_;
   absl::btree_set<std::pair<absl::Time, LeaseId>> expiries_;
 };

@@ -91,7 +91,8 @@ class LocalDock final : public ServedDock {
   explicit LocalDock(const ServedDockOptions& options)
       : clock_(options.local.clock == nullptr ? Clock::Real() : *options.local.clock),
         samplers_(WithoutNulls(options.local.samplers)),
-        memory_for_(options.memory_for) {}
+        memory_for_(options.memory_for),
+        last_lease_(options.last_lease) {}
 
   ~LocalDock() override {
     for (const auto& partition : Partitions()) partition->Close();
@@ -115,7 +116,7 @@ class LocalDock final : public ServedDock {
       MutexLock lock(mu_);
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, bell_);
+        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, bell_, last_lease_);
         if (options.max_bytes > 0 && !porter_.joinable()) porter_ = std::thread([this] { LetPutsIn(); });
         return absl::OkStatus();
       }
@@ -289,6 +290,7 @@ class LocalDock final : public ServedDock {
   Clock& clock_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
   const std::function<std::shared_ptr<Memory>(absl::string_view)> memory_for_;
+  const LeaseId last_lease_;
   const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   OpenCalls open_calls_;

@@ -27,14 +27,15 @@ class Partition {
   // Payload lies in `memory`, which views keep alive; copies that are made of them, in `copies`. When the bell is rung,
   // BytesWereFreed() is to be called, not by the thread that rang.
   Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory, std::shared_ptr<Memory> copies,
-            std::shared_ptr<const Table::OwnSamplers> samplers, std::shared_ptr<Bell> bell)
+            std::shared_ptr<const Table::OwnSamplers> samplers, std::shared_ptr<Bell> bell,
+            LeaseId last_lease = kNoLease)
       : clock_(clock),
         blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(std::move(bell))},
         copies_(std::move(copies)),
         samplers_(std::move(samplers)),
         refuses_nan_(options.refuse_nan),
         limited_(Budget(options).limited()),
-        table_(std::move(options)),
+        table_(std::move(options), last_lease),
         budget_(table_.options()) {}
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);

@@ -41,6 +41,8 @@ struct ServedDockOptions {
   // Where the cells of a partition lie, whatever their size. Called when one is created, without a lock; maybe in vain
   // where two create it at once. Null, or where it returns null: memory of the dock's own, which is kept warm.
   std::function<std::shared_ptr<Memory>(absl::string_view partition)> memory_for = {};
+  // Leases are numbered from the next on.
+  LeaseId last_lease = kNoLease;
 };
 
 // Views outlive it. Its destructor ends the waits with NotFound, and returns when each `done` has; no other call may be

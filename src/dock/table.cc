@@ -27,7 +27,7 @@ uint32_t TakeNumber(std::vector<bool>& taken) {
 
 }  // namespace
 
-Table::Table(PartitionOptions options) : options_(std::move(options)) {
+Table::Table(PartitionOptions options, LeaseId last_lease) : options_(std::move(options)), leases_(last_lease) {
   for (const std::string& name : options_.retain_for) retainers_.push_back({name, std::nullopt});
   for (const ColumnSpec& spec : options_.columns) On(ColumnAdded{&spec});
 }

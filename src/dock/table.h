@@ -30,7 +30,8 @@ namespace tdock {
 // events that a decision on the same state has allowed. Not thread-safe, and never blocks.
 class Table {
  public:
-  explicit Table(PartitionOptions options);
+  // Leases are numbered from `last_lease` + 1 on.
+  explicit Table(PartitionOptions options, LeaseId last_lease = kNoLease);
 
   // ---- Decisions.
 

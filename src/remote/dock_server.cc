@@ -19,22 +19,22 @@ namespace {
 
 // Two starts within one second, or more than a million leases in each second of a server's life, would be needed for a
 // number to come twice.
-LeaseId FirstLease() {
+LeaseId LastLease() {
   constexpr int64_t kEpoch = 1'577'836'800;  // 2020
   return static_cast<LeaseId>(absl::ToUnixSeconds(absl::Now()) - kEpoch) << 20;
 }
 
 class Server final : public DockServer {
  public:
-  Server(const DockServerOptions& options, LeaseId first_lease)
+  Server(const DockServerOptions& options, LeaseId last_lease)
       : pool_({.limit_bytes = options.memory_bytes == 0 ? SIZE_MAX : options.memory_bytes, .clock = Clock::Real()}),
         dock_(
             MakeServedDock({.local = options.dock,
                             .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool_); },
-                            .first_lease = first_lease})),
+                            .last_lease = last_lease})),
         service_(
             *dock_,
-            {.dock_clock = options.dock.clock, .session_grace = options.session_grace, .first_lease = first_lease}) {}
+            {.dock_clock = options.dock.clock, .session_grace = options.session_grace, .last_lease = last_lease}) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const DockServerOptions& options) {
@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<DockServer>> DockServer::Start(const DockServerOp
   if (options.listen.empty() && options.socket.empty()) {
     return absl::InvalidArgumentError("a server needs an address to listen on, or the path of a socket");
   }
-  auto server = std::make_unique<Server>(options, options.first_lease == 0 ? FirstLease() : options.first_lease);
+  auto server = std::make_unique<Server>(options, options.last_lease.value_or(LastLease()));
   TDOCK_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }

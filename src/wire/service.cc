@@ -300,7 +300,7 @@ void Service::CheckLeases(const std::shared_ptr<Session>& session) {
 }
 
 absl::Status Service::CheckLease(LeaseId lease) const {
-  if (lease == kNoLease || lease >= options_.first_lease) return absl::OkStatus();
+  if (lease == kNoLease || lease > options_.last_lease) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "lease ", lease, " was given out before the server was restarted: it is over, and its rows are not there"));
 }
@@ -409,12 +409,6 @@ absl::Status Service::DoQueries(const v1::Request& request, v1::Reply& reply) {
       const v1::ConsumerName& name = request.get_consumer_status();
       TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status, dock_.GetConsumerStatus(name.partition(), name.consumer()));
       Encode(status, reply.mutable_consumer_status());
-      return absl::OkStatus();
-    }
-    case v1::Request::kGetRowStatus: {
-      TDOCK_ASSIGN_OR_RETURN(const RowStatus status,
-                             dock_.GetRowStatus(request.get_row_status().partition(), request.get_row_status().row()));
-      Encode(status, Now(), reply.mutable_row_status());
       return absl::OkStatus();
     }
     default: {

@@ -28,8 +28,8 @@ struct ServiceOptions {
   Clock* clock = nullptr;
   absl::Duration session_grace = absl::Seconds(1);
   uint64_t max_frame_bytes = uint64_t{16} << 30;
-  // Leases below this number are of the server before it was restarted.
-  LeaseId first_lease = 0;
+  // Leases up to this number are of the server before it was restarted.
+  LeaseId last_lease = kNoLease;
 };
 
 // Thread-safe. Holds no thread while a call waits.
