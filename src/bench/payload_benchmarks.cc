@@ -25,7 +25,7 @@ class Arena final : public Memory {
     ranges_.push_back(buffer.bytes());
     return buffer;
   }
-  bool Holds(std::span<const std::byte> bytes) const {
+  bool Contains(std::span<const std::byte> bytes) const {
     return std::any_of(ranges_.begin(), ranges_.end(), [&](std::span<const std::byte> range) {
       return bytes.data() >= range.data() && bytes.data() + bytes.size() <= range.data() + range.size();
     });
@@ -89,8 +89,8 @@ class LargeRows {
       options.columns.push_back({names_.back(), columns_[c].type()});
       bytes_ += columns_[c].payload_bytes();
     }
-    partition_ =
-        std::make_unique<Partition>(std::move(options), clock, arena_, std::make_shared<const Table::OwnSamplers>());
+    partition_ = std::make_unique<Partition>(std::move(options), clock, arena_, arena_,
+                                             std::make_shared<const Table::OwnSamplers>(), /*bell=*/nullptr);
   }
 
   const std::vector<Column> columns_;
@@ -164,7 +164,7 @@ absl::StatusOr<Prepared> PrepareReadViews(const Settings& settings) {
                            }));
     for (size_t column = 0; column < views.columns().size(); ++column) {
       for (size_t row = 0; row < views.size(); ++row) {
-        if (!rows->arena().Holds(views.cell(row, column).bytes)) return absl::InternalError("a cell is not a view");
+        if (!rows->arena().Contains(views.cell(row, column).bytes)) return absl::InternalError("a cell is not a view");
       }
     }
     return seconds / static_cast<double>(rows->cells()) * 1e9;
