@@ -32,9 +32,9 @@ class Server final : public DockServer {
             MakeServedDock({.local = options.dock,
                             .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool_); },
                             .last_lease = last_lease})),
-        service_(
-            *dock_,
-            {.dock_clock = options.dock.clock, .session_grace = options.session_grace, .last_lease = last_lease}) {}
+        service_(*dock_,
+                 {.dock_clock = options.dock.clock, .session_grace = options.session_grace, .last_lease = last_lease}) {
+  }
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const DockServerOptions& options) {

@@ -19,8 +19,9 @@ v1::Rows* RowsIn(v1::Reply& reply) {
   return reply.has_rows() ? reply.mutable_rows() : nullptr;
 }
 
-// Sends the answer to a call.
-void Send(rpc::CallSink& sink, const Answer& answer, Memory* memory) {
+// Sends the answer to a call. The dock's bytes stay until the client says that nobody looks at its copy any more: so
+// they count as held, as they do where rows are views.
+void Send(rpc::CallSink& sink, Session& session, uint64_t call, const Answer& answer, Memory* memory) {
   v1::Reply with_rows;
   const v1::Reply* reply = &answer.reply;
   Batch cells;
@@ -30,6 +31,8 @@ void Send(rpc::CallSink& sink, const Answer& answer, Memory* memory) {
     cells = *std::move(gathered);
     with_rows = answer.reply;
     RowsIn(with_rows)->set_has_frame(true);
+    RowsIn(with_rows)->set_pin(call);
+    session.Pin(call, answer.rows);
     reply = &with_rows;
   }
   absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(reply->SerializeAsString(), cells);
@@ -102,7 +105,8 @@ class RequestHandler final : public rpc::CallHandler {
     if (!request_.ParseFromString(control)) return absl::InvalidArgumentError("a request that cannot be read");
     session_ = service_.FindSession(request_.session());
     if (session_ == nullptr) {
-      return absl::UnavailableError("the session is not there: the server was restarted, or has given it up");
+      // The client takes it as not carried out.
+      return absl::AbortedError("the session is not there: the server was restarted, or has given it up");
     }
     if (!request_.has_put() || !request_.put().has_frame()) return nullptr;
     FrameLimits limits;
@@ -117,10 +121,12 @@ class RequestHandler final : public rpc::CallHandler {
   absl::Status Start() {
     started_ = true;
     TDOCK_ASSIGN_OR_RETURN(Batch batch, reader_.Finish());
-    service_.Call(session_, std::move(request_), std::move(batch),
-                  [sink = sink_, memory = memory_](const std::shared_ptr<const Answer>& answer) {
-                    Send(*sink, *answer, memory.get());
-                  });
+    const uint64_t call = request_.call();
+    service_.Call(
+        session_, std::move(request_), std::move(batch),
+        [sink = sink_, session = session_, call, memory = memory_](const std::shared_ptr<const Answer>& answer) {
+          Send(*sink, *session, call, *answer, memory.get());
+        });
     return absl::OkStatus();
   }
 

@@ -111,6 +111,11 @@ ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, 
       kCallMethod, *messages, [&](rpc::Pieces message) { return reader.Feed(message); }, deadline);
   answer.sent = result.sent;
   answer.status = result.status;
+  if (absl::IsAborted(answer.status)) {
+    // The server refused to look at it.
+    answer.status = absl::UnavailableError(answer.status.message());
+    answer.sent = false;
+  }
   if (!answer.status.ok()) return answer;
   if (!reader.done()) {
     answer.status = absl::UnavailableError("the answer ended before it was complete");

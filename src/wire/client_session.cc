@@ -89,8 +89,6 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
       }
       if (!answer.status.ok()) return answer.status;
       if (absl::Status status = StatusOf(answer.reply); !status.ok()) return status;
-      // The server keeps what it has handed out until it knows that it has arrived.
-      if (answer.reply.has_taken() || answer.reply.has_rows()) Acknowledge();
       return answer;
     }
     const absl::Status found = Reconnect(connection);

@@ -73,18 +73,27 @@ void EncodeCells(const Rows& rows, v1::Rows* message) {
   }
 }
 
-// The cells of a column that are there: one behind the other, or copied so.
+// A column with the cells of all rows: where they lie, if they lie one behind the other, or else copied so.
 absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memory) {
   const ColumnType& type = rows.columns()[index].type;
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
+  // Stands for cells that are absent: of a dense column, a row of zeros.
+  const std::vector<std::byte> zeros(type.kind == ColumnKind::kDense ? static_cast<size_t>(item) : 0);
   std::vector<std::span<const std::byte>> cells;
   cells.reserve(rows.size());
   size_t total = 0;
+  const std::byte* first = nullptr;
+  const std::byte* end = nullptr;
   bool adjacent = true;
   for (size_t row = 0; row < rows.size(); ++row) {
-    const std::span<const std::byte> bytes = rows.cell(row, index).bytes;
-    if (bytes.data() == nullptr) continue;
-    adjacent = adjacent && (cells.empty() || cells.back().data() + cells.back().size() == bytes.data());
+    std::span<const std::byte> bytes = rows.cell(row, index).bytes;
+    if (bytes.data() == nullptr) bytes = zeros;
+    if (!bytes.empty()) {
+      adjacent = adjacent && (first == nullptr || bytes.data() == end);
+      if (first == nullptr) first = bytes.data();
+      end = bytes.data() + bytes.size();
+      adjacent = adjacent && bytes.data() != zeros.data();
+    }
     total += bytes.size();
     cells.push_back(bytes);
   }
@@ -92,8 +101,8 @@ absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memo
     return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
   };
   Buffer values;
-  if (adjacent && !cells.empty()) {
-    values = Buffer::Wrap(cells.front().data(), total, std::make_shared<Rows>(rows));
+  if (adjacent && first != nullptr) {
+    values = Buffer::Wrap(first, total, std::make_shared<Rows>(rows));
   } else {
     values = allocate(total);
     std::byte* to = values.mutable_data();
@@ -240,19 +249,26 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
   if (frame.columns().size() != static_cast<size_t>(message.columns_size())) {
     return Unfit("columns in their frame", frame.columns().size(), static_cast<size_t>(message.columns_size()));
   }
+  TDOCK_RETURN_IF_ERROR(CountPresent(message).status());
+  const int64_t rows = message.ids_size();
   CellBytes bytes;
-  for (int i = 0; i < message.columns_size(); ++i) {
-    const NamedColumn& named = frame.columns()[static_cast<size_t>(i)];
-    if (named.name != message.columns(i).name()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a frame with column '", named.name, "' instead of '", message.columns(i).name(), "'"));
+  int64_t column = -1, row = 0;
+  for (const v1::CellRun& run : message.cells()) {
+    for (uint64_t i = 0; i < run.count(); ++i) {
+      if (column < 0 || row == rows) {
+        ++column;
+        row = 0;
+        const NamedColumn& named = frame.columns()[static_cast<size_t>(column)];
+        const std::string& name = message.columns(static_cast<int>(column)).name();
+        if (named.name != name || named.column.rows() != rows) {
+          return absl::InvalidArgumentError(absl::StrCat("a frame with ", named.column.rows(), " rows of column '",
+                                                         named.name, "' instead of ", rows, " of '", name, "'"));
+        }
+        bytes.pins.push_back(named.column.values().owner());
+      }
+      const std::span<const std::byte> cell = frame.columns()[static_cast<size_t>(column)].column.RowBytes(row++);
+      if (!run.absent()) bytes.cells.push_back(cell.data() == nullptr ? std::span(&kNoBytes, 0) : cell);
     }
-    const Column& column = named.column;
-    for (int64_t row = 0; row < column.rows(); ++row) {
-      const std::span<const std::byte> cell = column.RowBytes(row);
-      bytes.cells.push_back(cell.data() == nullptr ? std::span(&kNoBytes, 0) : cell);
-    }
-    bytes.pins.push_back(column.values().owner());
   }
   return bytes;
 }

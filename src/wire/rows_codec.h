@@ -17,8 +17,9 @@ namespace tdock {
 // All but the bytes.
 void Encode(const Rows& rows, v1::Rows* message);
 
-// The columns of `rows`, each with the cells that are there: what goes into the frame behind the message. Cells that
-// lie one behind the other are not copied; others are, into `memory`, or the heap if it is null.
+// The columns of `rows`: what goes into the frame behind the message. Cells that are absent are zeros in a dense
+// column, and empty in others. Those that lie one behind the other are not copied; others are, into `memory`, or the
+// heap if it is null.
 absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory);
 
 // Where the bytes lie, for a reader who sees the same memory. Aborted if a cell lies elsewhere than `locate` knows.
