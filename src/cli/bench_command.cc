@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "bench/dock_benchmarks.h"
 #include "bench/suite.h"
+#include "bench_service/service_benchmarks.h"
 #include "bench_torch/model_benchmarks.h"
 #include "cli/commands.h"
 
@@ -51,7 +52,8 @@ class StatusLine {
 
 std::vector<bench::Benchmark> AllBenchmarks(bool quick) {
   std::vector<bench::Benchmark> all = bench::DockBenchmarks(quick);
-  for (std::vector<bench::Benchmark> group : {bench::GenerateBenchmarks(), bench::TrainStepBenchmarks()}) {
+  for (std::vector<bench::Benchmark> group :
+       {bench::ServiceBenchmarks(quick), bench::GenerateBenchmarks(), bench::TrainStepBenchmarks()}) {
     std::move(group.begin(), group.end(), std::back_inserter(all));
   }
   return all;

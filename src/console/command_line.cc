@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "console/load.h"
 #include "console/verbs.h"
 
 namespace tdock::console {
@@ -57,7 +58,7 @@ struct Client {
 };
 
 template <class Options>
-std::shared_ptr<Client<Options>> AddClient(CLI::App* verb) {
+std::shared_ptr<Client<Options>> AddServer(CLI::App* verb) {
   auto client = std::make_shared<Client<Options>>();
   ConnectOptions& server = client->server;
   verb->add_option("--address", server.address,
@@ -66,6 +67,12 @@ std::shared_ptr<Client<Options>> AddClient(CLI::App* verb) {
   verb->add_option("--tls-ca", server.tls_ca, "Certificates that the server's must be signed by; makes it TLS");
   verb->add_option("--tls-cert", server.tls_cert, "Certificate to show to the server");
   verb->add_option("--tls-key", server.tls_key, "Key of that certificate");
+  return client;
+}
+
+template <class Options>
+std::shared_ptr<Client<Options>> AddClient(CLI::App* verb) {
+  auto client = AddServer<Options>(verb);
   verb->add_flag("--json", client->options.json, "Print one JSON document");
   return client;
 }
@@ -153,6 +160,25 @@ void AddClear(CLI::App& app, Context& context) {
   });
 }
 
+void AddLoad(CLI::App& app, Context& context) {
+  CLI::App* verb = AddVerb(app, "load", "Puts rows for a while, and says how many a second: what a server takes.",
+                           "--address 127.0.0.1:7077 --rows 16 --seconds 5");
+  auto client = AddServer<LoadOptions>(verb);
+  LoadOptions& options = client->options;
+  auto seconds = std::make_shared<double>(absl::ToDoubleSeconds(options.duration));
+  verb->add_option("--partition", options.partition, "Made if it is not there; the rows stay in it")
+      ->capture_default_str();
+  verb->add_option("--rows", options.rows, "Rows of each put")->capture_default_str();
+  verb->add_option("--columns", options.columns, "Columns")->capture_default_str();
+  verb->add_option("--cell-bytes", options.cell_bytes, "Bytes of each cell, a multiple of 4")->capture_default_str();
+  verb->add_option("--seconds", *seconds, "How long")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+  context.verbs.emplace_back(verb, [client, seconds, &context]() -> absl::Status {
+    client->options.duration = absl::Seconds(*seconds);
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return Load(*dock, client->options, context.out);
+  });
+}
+
 // The texts of options that are not what ServeOptions holds.
 struct ServeTexts {
   std::string listen, socket, memory;
@@ -217,6 +243,7 @@ int RunCommandLine(int argc, const char* const* argv, const Wiring& wiring, std:
   AddExplain(app, context);
   AddList(app, context);
   AddClear(app, context);
+  AddLoad(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
