@@ -49,7 +49,7 @@ class Server final : public DockServer {
     if (!options.token_file.empty()) {
       TDOCK_ASSIGN_OR_RETURN(rpc.token, ReadTokenFile(options.token_file));
     }
-    TDOCK_ASSIGN_OR_RETURN(rpc_, rpc::StreamServer::Start(rpc, ServeOverRpc(service_)));
+    TDOCK_ASSIGN_OR_RETURN(rpc_, rpc::StreamServer::Start(rpc, ServeOverRpc(service_, streams_)));
     host_ = options.listen.substr(0, options.listen.rfind(':'));
     return absl::OkStatus();
   }
@@ -75,8 +75,11 @@ class Server final : public DockServer {
   void Shutdown(absl::Duration drain) override {
     if (rpc_ != nullptr) rpc_->StopAccepting();
     service_.Drain();
-    if (rpc_ != nullptr) rpc_->Shutdown(absl::Now() + drain);
-    if (socket_ != nullptr) socket_->Shutdown(absl::Now() + drain);
+    const absl::Time deadline = absl::Now() + drain;
+    while (absl::Now() < deadline && service_.counts().calls_under_way > 0) absl::SleepFor(absl::Milliseconds(2));
+    streams_->EndAll(absl::UnavailableError("the server is shutting down"));
+    if (rpc_ != nullptr) rpc_->Shutdown(deadline);
+    if (socket_ != nullptr) socket_->Shutdown(deadline);
   }
 
  private:
@@ -84,6 +87,7 @@ class Server final : public DockServer {
   const std::unique_ptr<ServedDock> dock_;
   Service service_;
   std::unique_ptr<SocketServer> socket_;
+  const std::shared_ptr<SessionStreams> streams_ = std::make_shared<SessionStreams>();
   std::unique_ptr<rpc::StreamServer> rpc_;
   std::string host_;
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "arena/warm_memory.h"
 #include "base/status.h"
+#include "remote/answer_gate.h"
 #include "remote/envelope.h"
 #include "wire/rows_codec.h"
 #include "wire/status_codec.h"
@@ -17,6 +18,19 @@ namespace {
 v1::Rows* RowsIn(v1::Reply& reply) {
   if (reply.has_taken()) return reply.mutable_taken()->mutable_rows();
   return reply.has_rows() ? reply.mutable_rows() : nullptr;
+}
+
+// Of the answers of one session that are on their way at once.
+constexpr int64_t kMaxSendingBytes = int64_t{64} << 20;
+
+int64_t SizeOf(const Answer& answer) {
+  auto bytes = static_cast<int64_t>(answer.reply.ByteSizeLong());
+  for (size_t column = 0; column < answer.rows.columns().size(); ++column) {
+    for (size_t row = 0; row < answer.rows.size(); ++row) {
+      bytes += static_cast<int64_t>(answer.rows.cell(row, column).bytes.size());
+    }
+  }
+  return bytes;
 }
 
 // Sends the answer to a call. The dock's bytes stay until the client says that nobody looks at its copy any more: so
@@ -44,7 +58,10 @@ void Send(rpc::CallSink& sink, Session& session, uint64_t call, const Answer& an
 // Keeps a session, from its hello on, for as long as the stream is there.
 class SessionHandler final : public rpc::CallHandler {
  public:
-  SessionHandler(Service& service, std::shared_ptr<rpc::CallSink> sink) : service_(service), sink_(std::move(sink)) {}
+  SessionHandler(Service& service, std::shared_ptr<rpc::CallSink> sink, std::shared_ptr<SessionStreams> streams)
+      : service_(service), sink_(std::move(sink)), streams_(std::move(streams)) {
+    streams_->Add(sink_);
+  }
 
   void OnMessage(rpc::Pieces message) override {
     std::string bytes;
@@ -54,7 +71,10 @@ class SessionHandler final : public rpc::CallHandler {
     }
   }
   void OnHalfClose() override { sink_->Finish(absl::OkStatus()); }
-  void OnGone() override { connection_.reset(); }
+  void OnGone() override {
+    streams_->Remove(sink_);
+    connection_.reset();
+  }
 
  private:
   absl::Status OnHello(const std::string& bytes) {
@@ -77,15 +97,18 @@ class SessionHandler final : public rpc::CallHandler {
 
   Service& service_;
   const std::shared_ptr<rpc::CallSink> sink_;
+  const std::shared_ptr<SessionStreams> streams_;
   std::unique_ptr<Service::Connection> connection_;
 };
 
 class RequestHandler final : public rpc::CallHandler {
  public:
-  RequestHandler(Service& service, std::shared_ptr<rpc::CallSink> sink, std::shared_ptr<Memory> memory)
+  RequestHandler(Service& service, std::shared_ptr<rpc::CallSink> sink, std::shared_ptr<Memory> memory,
+                 std::shared_ptr<AnswerGates> gates)
       : service_(service),
         sink_(std::move(sink)),
         memory_(std::move(memory)),
+        gates_(std::move(gates)),
         reader_([this](const std::string& control) { return OnControl(control); }) {}
 
   void OnMessage(rpc::Pieces message) override {
@@ -98,7 +121,9 @@ class RequestHandler final : public rpc::CallHandler {
     if (!started_) sink_->Finish(absl::InvalidArgumentError("a request that is not complete"));
   }
   // The call goes on: it belongs to the session.
-  void OnGone() override {}
+  void OnGone() override {
+    if (gated_ != nullptr) gated_->End();
+  }
 
  private:
   absl::StatusOr<std::unique_ptr<FrameReader>> OnControl(const std::string& control) {
@@ -122,17 +147,22 @@ class RequestHandler final : public rpc::CallHandler {
     started_ = true;
     TDOCK_ASSIGN_OR_RETURN(Batch batch, reader_.Finish());
     const uint64_t call = request_.call();
-    service_.Call(
-        session_, std::move(request_), std::move(batch),
-        [sink = sink_, session = session_, call, memory = memory_](const std::shared_ptr<const Answer>& answer) {
-          Send(*sink, *session, call, *answer, memory.get());
-        });
+    gated_ = std::make_shared<AnswerGate::Call>(gates_->For(session_.get()));
+    const auto send = [sink = sink_, session = session_, call, memory = memory_](const Answer& answer) {
+      Send(*sink, *session, call, answer, memory.get());
+    };
+    service_.Call(session_, std::move(request_), std::move(batch),
+                  [gated = gated_, send](const std::shared_ptr<const Answer>& answer) {
+                    AnswerGate::Call::Answer(gated, SizeOf(*answer), [send, answer] { send(*answer); });
+                  });
     return absl::OkStatus();
   }
 
   Service& service_;
   const std::shared_ptr<rpc::CallSink> sink_;
   const std::shared_ptr<Memory> memory_;
+  const std::shared_ptr<AnswerGates> gates_;
+  std::shared_ptr<AnswerGate::Call> gated_;
   v1::Request request_;
   std::shared_ptr<Session> session_;
   EnvelopeReader reader_;
@@ -141,13 +171,35 @@ class RequestHandler final : public rpc::CallHandler {
 
 }  // namespace
 
-rpc::HandlerFactory ServeOverRpc(Service& service) {
+void SessionStreams::Add(const std::shared_ptr<rpc::CallSink>& stream) {
+  MutexLock lock(mu_);
+  streams_.insert(stream);
+}
+
+void SessionStreams::Remove(const std::shared_ptr<rpc::CallSink>& stream) {
+  MutexLock lock(mu_);
+  streams_.erase(stream);
+}
+
+void SessionStreams::EndAll(const absl::Status& why) {
+  absl::flat_hash_set<std::shared_ptr<rpc::CallSink>> streams;
+  {
+    MutexLock lock(mu_);
+    streams = streams_;
+  }
+  for (const auto& stream : streams) stream->Finish(why);
+}
+
+rpc::HandlerFactory ServeOverRpc(Service& service, std::shared_ptr<SessionStreams> streams) {
+  if (streams == nullptr) streams = std::make_shared<SessionStreams>();
   // For answers whose cells have to be copied together.
   const auto memory = std::make_shared<WarmMemory>();
-  return [&service, memory](absl::string_view method,
-                            std::shared_ptr<rpc::CallSink> sink) -> absl::StatusOr<std::shared_ptr<rpc::CallHandler>> {
-    if (method == kCallMethod) return std::make_shared<RequestHandler>(service, std::move(sink), memory);
-    if (method == kSessionMethod) return std::make_shared<SessionHandler>(service, std::move(sink));
+  const auto gates = std::make_shared<AnswerGates>(kMaxSendingBytes);
+  return [&service, memory, gates, streams](
+             absl::string_view method,
+             std::shared_ptr<rpc::CallSink> sink) -> absl::StatusOr<std::shared_ptr<rpc::CallHandler>> {
+    if (method == kCallMethod) return std::make_shared<RequestHandler>(service, std::move(sink), memory, gates);
+    if (method == kSessionMethod) return std::make_shared<SessionHandler>(service, std::move(sink), streams);
     return absl::UnimplementedError(
         absl::StrCat("there is no method '", method, "'; there are ", kCallMethod, " and ", kSessionMethod));
   };
