@@ -111,6 +111,10 @@ ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, 
       kCallMethod, *messages, [&](rpc::Pieces message) { return reader.Feed(message); }, deadline);
   answer.sent = result.sent;
   answer.status = result.status;
+  if (absl::IsCancelled(answer.status)) {
+    // Nobody here cancels a call: it is a server that shuts down.
+    answer.status = absl::UnavailableError("the server has ended the call");
+  }
   if (absl::IsAborted(answer.status)) {
     // The server refused to look at it.
     answer.status = absl::UnavailableError(answer.status.message());

@@ -13,11 +13,39 @@ namespace tdock {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
-constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+// Well below the second for which a server keeps a session.
+constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
 // Where every connection waits for an answer, another one is made to tell something.
 constexpr absl::Duration kTellWithin = absl::Seconds(1);
 
 bool IsLost(const absl::Status& status) { return absl::IsUnavailable(status); }
+
+// Of one call that is lost again and again, as by a server that shuts down and refuses it: it is given time, and then
+// given up, as one that is not there.
+class Losses {
+ public:
+  explicit Losses(absl::Duration patience) : patience_(patience) {}
+
+  void BeginAttempt() { begin_ = absl::Now(); }
+  // False if it is time to give up. The first attempt after one that went well for long is made at once.
+  bool PauseAfterLoss() {
+    const absl::Time now = absl::Now();
+    if (pause_ == absl::ZeroDuration() || now - begin_ > patience_) {
+      since_ = now;
+      pause_ = kFirstPause;
+      return true;
+    }
+    if (now + pause_ - since_ > patience_) return false;
+    absl::SleepFor(pause_);
+    pause_ = std::min(2 * pause_, kLongestPause);
+    return true;
+  }
+
+ private:
+  const absl::Duration patience_;
+  absl::Time begin_, since_;
+  absl::Duration pause_ = absl::ZeroDuration();
+};
 
 }  // namespace
 
@@ -79,7 +107,9 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     cancel.mutable_cancel()->set_call(call);
     transport_->Tell(cancel, kTellWithin);
   });
+  Losses losses(options_.reconnect_for);
   for (;;) {
+    losses.BeginAttempt();
     ClientAnswer answer = transport_->Call(request, batch, deadline);
     if (!IsLost(answer.status)) {
       End(call);
@@ -91,7 +121,8 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
       if (absl::Status status = StatusOf(answer.reply); !status.ok()) return status;
       return answer;
     }
-    const absl::Status found = Reconnect(connection);
+    absl::Status found = Reconnect(connection);
+    if (found.ok() && !losses.PauseAfterLoss()) found = answer.status;
     MutexLock lock(mu_);
     const bool same = found.ok() && session_ == request.session();
     if (!found.ok() || (!same && answer.sent && !wait.repeatable)) {
