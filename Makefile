@@ -50,6 +50,7 @@ fuzz:
 nightly: build
 	@python3 tests/nightly/learning.py $(tdock)
 	@build/release/dock_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
+	@build/release/fault_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
 
 clean:
 	rm -rf build

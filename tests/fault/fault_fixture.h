@@ -1,0 +1,101 @@
+// Servers and clients as processes of their own, to be killed, stopped and lied to.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/child_process.h"
+#include "remote/server_process.h"
+#include "tdock/dock.h"
+#include "tdock/remote_dock.h"
+
+namespace tdock::fault {
+
+// Sanitizers make everything slower; what is bounded is bounded by more.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr int kSlowness = 4;
+#else
+inline constexpr int kSlowness = 1;
+#endif
+
+// So many seconds of a program without sanitizers.
+inline absl::Duration Seconds(double seconds) { return absl::Seconds(seconds * kSlowness); }
+
+// Looks every two milliseconds whether something holds; false if it does not in this time.
+bool Eventually(absl::Duration within, const std::function<bool()>& holds);
+
+// What the system knows of a process.
+// Stops it, and returns when it stands still; false if it does not.
+bool Stop(ChildProcess& process);
+int CountDescriptors(pid_t pid);
+int CountThreads(pid_t pid);
+// Memory of its own and shared, that is there.
+int64_t ResidentBytes(pid_t pid);
+
+inline constexpr const char* kPartition = "p";
+inline constexpr const char* kConsumer = "c";
+
+// Columns "mark" (one int64), "tokens" (ragged int32) and "text" (bytes).
+PartitionOptions Columns(absl::string_view name = kPartition);
+// Rows of so many bytes together, with the marks first, first + 1 and so on.
+Batch MakeBatch(int64_t rows, int64_t bytes, int64_t first_mark = 0);
+
+// Creates the partition and the consumer, which reads all columns.
+absl::Status CreateAll(Dock& dock, const ConsumerOptions& consumer = {}, PartitionOptions partition = Columns());
+
+// Whether every row has all of its columns.
+testing::AssertionResult HasWholeRowsOnly(const PartitionStatus& status);
+
+// A client process: tests/fault/fault_peer.cc says what roles there are. Null, with a failure, if it does not start.
+std::unique_ptr<ChildProcess> StartPeer(std::vector<std::string> arguments);
+
+// The median of so many calls that need no wait.
+absl::Duration MedianLatency(Dock& dock, int calls);
+
+enum class Via { kTcp, kSocket };
+std::string NameOf(const testing::TestParamInfo<Via>& info);
+
+// A server, and clients over one transport.
+class OverBoth : public testing::TestWithParam<Via> {
+ protected:
+  void SetUp() override { Start({}); }
+  void Start(const std::vector<std::string>& arguments);
+  std::string address() const { return Address(*server_); }
+  static std::string Address(const ServerProcess& server) {
+    return GetParam() == Via::kTcp ? server.tcp_address() : server.socket_address();
+  }
+  // The path without "unix:".
+  std::string socket_path() const { return server_->socket_address().substr(5); }
+  pid_t server_pid() const { return server_->process().pid(); }
+
+  // Null, with a failure, if nobody answers.
+  std::unique_ptr<Dock> Connect() { return Connect({.address = address()}); }
+  static std::unique_ptr<Dock> Connect(const ConnectOptions& options);
+
+  std::unique_ptr<ServerProcess> server_;
+};
+
+// A server that can be started again where it was. Not thread-safe.
+class RestartableServer {
+ public:
+  RestartableServer();
+  ~RestartableServer();
+
+  // After Kill(), at the addresses of before.
+  absl::Status Start();
+  void Kill();
+  std::string Address(Via via) const { return via == Via::kTcp ? tcp_ : "unix:" + folder_ + "/dock.sock"; }
+
+ private:
+  std::string folder_;
+  std::string tcp_ = "127.0.0.1:0";
+  std::unique_ptr<ChildProcess> process_;
+};
+
+}  // namespace tdock::fault

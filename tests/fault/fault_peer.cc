@@ -1,0 +1,99 @@
+// A client whose process the fault tests kill and stop.
+//
+//   fault_peer produce ADDRESS BYTES          puts batches of so many bytes without end
+//   fault_peer take ADDRESS ROWS              takes rows and holds them; completes them at SIGUSR1
+//   fault_peer read ADDRESS                   fetches all rows of column "text" and looks at them
+//   fault_peer flood HOST:PORT CALLS ROWS     asks for rows 0 to ROWS in so many calls at once, over raw streams
+//
+// Each prints a line when it is where it is to be killed, and lives until it is.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "fault_fixture.h"
+#include "raw_rpc.h"
+
+namespace tdock::fault {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::cerr << "fault_peer: " << status << std::endl;
+  return 1;
+}
+
+int Produce(Dock& dock, int64_t bytes) {
+  const PutRequest put{.partition = kPartition, .batch = MakeBatch(4, bytes)};
+  std::cout << "ready" << std::endl;
+  for (;;) {
+    if (const absl::Status status = dock.Put(put).status(); !status.ok()) return Fail(status);
+  }
+}
+
+int TakeAndHold(Dock& dock, int64_t rows, const sigset_t& signals) {
+  const absl::StatusOr<Taken> taken = dock.Take({.partition = kPartition,
+                                                 .consumer = kConsumer,
+                                                 .min = rows,
+                                                 .max = rows,
+                                                 .deadline = absl::Now() + absl::Seconds(60)});
+  if (!taken.ok()) return Fail(taken.status());
+  std::cout << "taken" << std::endl;
+  int signal = 0;
+  if (sigwait(&signals, &signal) != 0) return 1;
+  const absl::Status status = dock.Complete({.partition = kPartition, .lease = taken->lease});
+  if (!status.ok()) return Fail(status);
+  std::cout << "completed" << std::endl;
+  for (;;) pause();
+}
+
+int Read(Dock& dock) {
+  const absl::StatusOr<ListResult> list = dock.List({.partition = kPartition});
+  if (!list.ok()) return Fail(list.status());
+  FetchRequest fetch{.partition = kPartition, .columns = {"text"}};
+  for (const ListedRow& row : list->rows) fetch.rows.push_back(row.row);
+  const absl::StatusOr<Rows> rows = dock.Fetch(fetch);
+  if (!rows.ok()) return Fail(rows.status());
+  std::cout << "reading" << std::endl;
+  for (;;) pause();
+}
+
+int Flood(const std::string& target, int calls, uint64_t rows) {
+  RawRpc rpc(target);
+  std::vector<std::unique_ptr<rpc::ClientStream>> streams;
+  for (int call = 1; call <= calls; ++call) {
+    v1::Request request = rpc.NewRequest();
+    request.mutable_fetch()->set_partition(kPartition);
+    for (uint64_t row = 0; row < rows; ++row) request.mutable_fetch()->add_rows(row);
+    for (const char* column : {"tokens", "text"}) request.mutable_fetch()->add_columns(column);
+    // Its first message is never done with, so that no other is read.
+    streams.push_back(rpc.Open(
+        request, [](rpc::Pieces) { pause(); }, [](const absl::Status&) {}));
+  }
+  std::cout << "asked" << std::endl;
+  for (;;) pause();
+}
+
+int Run(const std::vector<std::string>& arguments) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const std::string& role = arguments.at(1);
+  if (role == "flood") return Flood(arguments.at(2), std::stoi(arguments.at(3)), std::stoull(arguments.at(4)));
+  const absl::StatusOr<std::unique_ptr<Dock>> dock = ConnectDock({.address = arguments.at(2)});
+  if (!dock.ok()) return Fail(dock.status());
+  if (role == "produce") return Produce(**dock, std::stoll(arguments.at(3)));
+  if (role == "take") return TakeAndHold(**dock, std::stoll(arguments.at(3)), signals);
+  if (role == "read") return Read(**dock);
+  return Fail(absl::InvalidArgumentError("there is no role '" + role + "'"));
+}
+
+}  // namespace
+}  // namespace tdock::fault
+
+int main(int argc, char** argv) { return tdock::fault::Run({argv, argv + argc}); }

@@ -1,0 +1,235 @@
+// Clients of the socket that lie about what they share, and claim what is not theirs.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "fault_fixture.h"
+#include "raw_rpc.h"
+#include "raw_socket.h"
+#include "wire/request_codec.h"
+
+namespace tdock::fault {
+namespace {
+
+using testing::HasSubstr;
+
+class Forged : public OverBoth {
+ protected:
+  void SetUp() override {
+    OverBoth::SetUp();
+    dock_ = Connect();
+    ASSERT_EQ(CreateAll(*dock_), absl::OkStatus());
+  }
+
+  static v1::Request PutRequestOf(RawSocket& raw) {
+    v1::Request request = raw.NewRequest();
+    Encode(PutRequest{.partition = kPartition}, absl::Now(), request.mutable_put());
+    request.mutable_put()->set_has_frame(true);
+    return request;
+  }
+  static v1::Request FetchRequestOf(RawSocket& raw, uint64_t row) {
+    v1::Request request = raw.NewRequest();
+    request.mutable_fetch()->set_partition(kPartition);
+    request.mutable_fetch()->add_rows(row);
+    request.mutable_fetch()->add_columns("text");
+    return request;
+  }
+  std::unique_ptr<Dock> dock_;
+};
+
+TEST_P(Forged, SlotsThatAreNotThereEndTheConnection) {
+  for (const auto& [slot, bytes] : std::vector<std::pair<uint32_t, uint32_t>>{
+           {16, 1}, {0xffffffff, 1}, {0, (1 << 20) + 1}, {0, 0xffffffff}, {0x80000000, 0x80000000}}) {
+    RawSocket raw(socket_path());
+    raw.Hello();
+    const v1::Request put = PutRequestOf(raw);
+    ASSERT_TRUE(raw.SendCall(put));
+    ASSERT_TRUE(raw.Send(NumbersMessage(SocketMessage::kSlot, put.call(), slot, bytes)));
+    const absl::Status status = raw.Receive().status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  }
+  EXPECT_EQ(dock_->ListPartitions().status(), absl::OkStatus());
+}
+
+TEST_P(Forged, SlotsThatChangeWhileTheyAreReadHarmNothingButTheirPut) {
+  PartitionOptions options = Columns("flags");
+  options.columns = {{"flag", ColumnType::Dense(DType::kBool)}, {"text", ColumnType::Bytes()}};
+  ASSERT_EQ(dock_->CreatePartition(options), absl::OkStatus());
+  RawSocket raw(socket_path());
+  raw.Hello();
+  Batch batch;
+  Buffer flags = Buffer::Allocate(50'000);
+  std::fill_n(flags.mutable_data(), flags.size(), std::byte{1});
+  ASSERT_EQ(batch.Add("flag", Column::MakeDense(DType::kBool, {}, 50'000, flags)), absl::OkStatus());
+  ASSERT_EQ(batch.Add("text", Column::FromStrings(std::vector<std::string>(50'000, "x"))), absl::OkStatus());
+  const std::string frame = FrameOf(batch);
+  ASSERT_LT(frame.size(), size_t{1} << 20);
+  const std::span<std::byte> slot = raw.area().Slot(0, frame.size()).value();
+  std::atomic<bool> over = false;
+  // Behind the header, which has a checksum.
+  std::thread scribbler([&] {
+    for (uint8_t value = 0; !over; ++value) {
+      for (size_t at = 300 + value; at < slot.size(); at += 997) slot[at] = std::byte{value};
+    }
+  });
+  int accepted = 0, refused = 0;
+  for (int i = 0; i < 60; ++i) {
+    std::copy_n(reinterpret_cast<const std::byte*>(frame.data()), frame.size(), slot.data());
+    v1::Request put = PutRequestOf(raw);
+    put.mutable_put()->set_partition("flags");
+    const auto size = static_cast<uint32_t>(frame.size());
+    ASSERT_TRUE(raw.SendCall(put) && raw.Send(NumbersMessage(SocketMessage::kSlot, put.call(), uint32_t{0}, size)));
+    const absl::StatusOr<v1::Reply> reply = raw.ReplyTo(put.call());
+    ASSERT_EQ(reply.status(), absl::OkStatus());
+    (reply->code() == 0 ? accepted : refused) += 1;
+  }
+  over = true;
+  scribbler.join();
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(dock_->GetStatus("flags")->rows, accepted * 50'000);
+  // What was let in was looked at as it is kept.
+  const absl::StatusOr<ListResult> list = dock_->List({.partition = "flags"});
+  ASSERT_EQ(list.status(), absl::OkStatus());
+  FetchRequest fetch{.partition = "flags", .columns = {"flag", "text"}};
+  for (const ListedRow& row : list->rows) fetch.rows.push_back(row.row);
+  if (fetch.rows.empty()) return;
+  const absl::StatusOr<Rows> rows = dock_->Fetch(fetch);
+  ASSERT_EQ(rows.status(), absl::OkStatus());
+  for (size_t row = 0; row < rows->size(); ++row) {
+    EXPECT_LE(static_cast<uint8_t>(rows->cell(row, 0).bytes.front()), 1);
+  }
+}
+
+TEST_P(Forged, SessionsThatAreGuessedAreNotThere) {
+  RawSocket raw(socket_path());
+  raw.Hello(std::string(16, '\x42'));
+  EXPECT_FALSE(raw.welcome().resumed());
+  EXPECT_NE(raw.session(), std::string(16, '\x42'));
+  // Over TCP, a call names its session itself.
+  RawRpc rpc(server_->tcp_address());
+  v1::Request request = rpc.NewRequest();
+  request.set_session(std::string(16, '\x42'));
+  request.mutable_list_partitions();
+  const absl::Status status = rpc.Call(request).status();
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the session is not there"));
+}
+
+TEST_P(Forged, PinsOfOthersAndOfNobodyStayAsTheyAre) {
+  ASSERT_EQ(dock_->Put({.partition = kPartition, .batch = MakeBatch(2, 2'000'000)}).status(), absl::OkStatus());
+  RawSocket holder(socket_path()), other(socket_path());
+  holder.Hello();
+  other.Hello();
+  const v1::Request fetch = FetchRequestOf(holder, 0);
+  const absl::StatusOr<v1::Reply> reply = holder.Call(fetch);
+  ASSERT_EQ(reply.status(), absl::OkStatus());
+  ASSERT_EQ(reply->rows().pin(), fetch.call());
+  v1::Request release = other.NewRequest();
+  release.set_call(0);
+  for (uint64_t pin : {uint64_t{0}, fetch.call(), uint64_t{77}, ~uint64_t{0}}) {
+    release.mutable_acknowledge()->add_pins(pin);
+  }
+  ASSERT_TRUE(other.SendCall(release));
+  v1::Request ping = other.NewRequest();
+  ping.mutable_ping();
+  ASSERT_EQ(other.Call(ping).status(), absl::OkStatus());
+  ASSERT_EQ(dock_->Clear({.partition = kPartition, .everything = true}).value_or(0), 2);
+  EXPECT_GT(dock_->GetStatus(kPartition)->held_bytes, 0) << "the holder looks at them";
+  // The holder's own, twice.
+  release.set_session(holder.session());
+  ASSERT_TRUE(holder.SendCall(release) && holder.SendCall(release));
+  // Its answer, which it has, is remembered until it says so.
+  release.set_answered_below(fetch.call() + 1);
+  ASSERT_TRUE(holder.SendCall(release));
+  EXPECT_TRUE(Eventually(Seconds(2), [&] { return dock_->GetStatus(kPartition)->held_bytes == 0; }));
+}
+
+TEST_P(Forged, NumbersOfCallsThatWereAnsweredAreAnsweredAsBefore) {
+  RawSocket first(socket_path());
+  first.Hello();
+  const v1::Request put = PutRequestOf(first);
+  const std::string bytes = DataMessage(put.call(), FrameOf(MakeBatch(2, 2000)));
+  ASSERT_TRUE(first.SendCall(put) && first.Send(bytes));
+  const absl::StatusOr<v1::Reply> reply = first.ReplyTo(put.call());
+  ASSERT_EQ(reply.status(), absl::OkStatus());
+  ASSERT_EQ(reply->put().rows_size(), 2);
+  RawSocket second(socket_path());
+  second.Hello(first.session());
+  ASSERT_TRUE(second.welcome().resumed());
+  ASSERT_TRUE(second.SendCall(put) && second.Send(bytes));
+  EXPECT_EQ(second.ReplyTo(put.call())->SerializeAsString(), reply->SerializeAsString());
+  EXPECT_EQ(dock_->GetStatus(kPartition)->rows, 2);
+  v1::Request told = first.NewRequest();
+  told.set_call(0);
+  told.set_answered_below(put.call() + 1);
+  told.mutable_acknowledge();
+  ASSERT_TRUE(second.SendCall(told) && second.SendCall(put) && second.Send(bytes));
+  const absl::StatusOr<v1::Reply> again = second.ReplyTo(put.call());
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_EQ(again->code(), static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition)) << again->message();
+  EXPECT_EQ(dock_->GetStatus(kPartition)->rows, 2);
+}
+
+TEST_P(Forged, PutsThatBreakOffAnywhereAreDoneOnceOrNot) {
+  const std::string frame = FrameOf(MakeBatch(1, 1000));
+  for (size_t sent : {size_t{0}, size_t{1}, frame.size() / 2, frame.size() - 1, frame.size()}) {
+    auto first = std::make_unique<RawSocket>(socket_path());
+    first->Hello();
+    const v1::Request put = PutRequestOf(*first);
+    const std::string bytes = DataMessage(put.call(), frame);
+    ASSERT_TRUE(first->SendCall(put) && first->Send(bytes.substr(0, bytes.size() - frame.size() + sent)));
+    const std::string session = first->session();
+    RawSocket second(socket_path());
+    second.Hello(session);
+    first.reset();
+    ASSERT_TRUE(second.SendCall(put) && second.Send(bytes));
+    const absl::StatusOr<v1::Reply> reply = second.ReplyTo(put.call());
+    ASSERT_EQ(reply.status(), absl::OkStatus());
+    EXPECT_EQ(reply->put().rows_size(), 1) << reply->message();
+  }
+  EXPECT_EQ(dock_->GetStatus(kPartition)->rows, 5);
+}
+
+TEST_P(Forged, DescriptorsCannotBeResizedAndSegmentsNotWritten) {
+  ASSERT_EQ(dock_->Put({.partition = kPartition, .batch = MakeBatch(1, 100'000)}).status(), absl::OkStatus());
+  RawSocket raw(socket_path());
+  raw.Hello();
+  ASSERT_EQ(raw.Call(FetchRequestOf(raw, 0)).status(), absl::OkStatus());
+  ASSERT_TRUE(raw.segment().has_value());
+  const int segment = raw.segment()->file->fd();
+  for (int fd : {segment, raw.area_fd()}) {
+    EXPECT_EQ(ftruncate(fd, 0), -1);
+    EXPECT_EQ(ftruncate(fd, int64_t{1} << 32), -1);
+    EXPECT_EQ(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), fd == segment ? -1 : 0);
+  }
+  const char byte = 1;
+  EXPECT_EQ(pwrite(segment, &byte, 1, 0), -1);
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, segment, 0), MAP_FAILED);
+  void* const read_only = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, segment, 0);
+  ASSERT_NE(read_only, MAP_FAILED);
+  EXPECT_EQ(mprotect(read_only, 4096, PROT_READ | PROT_WRITE), -1);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    *static_cast<volatile char*>(read_only) = 1;
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+  munmap(read_only, 4096);
+  const absl::StatusOr<Rows> rows = dock_->Fetch({.partition = kPartition, .rows = {0}, .columns = {"text"}});
+  ASSERT_EQ(rows.status(), absl::OkStatus());
+  EXPECT_EQ(rows->Text(0, "text").value(), std::string(50'000, 'a'));
+}
+
+INSTANTIATE_TEST_SUITE_P(One, Forged, testing::Values(Via::kSocket), NameOf);
+
+}  // namespace
+}  // namespace tdock::fault

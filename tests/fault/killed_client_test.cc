@@ -1,0 +1,90 @@
+// What clients leave behind whose processes are killed.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <numeric>
+
+#include "base/rng.h"
+#include "fault_fixture.h"
+
+namespace tdock::fault {
+namespace {
+
+using testing::Each;
+
+class KilledClient : public OverBoth {
+ protected:
+  // Whether the partition is empty, and no bytes are held for it, within two seconds of being cleared.
+  static bool BecomesEmpty(Dock& dock) {
+    return Eventually(Seconds(2), [&] {
+      // What a client had sent in full before it died may still be put.
+      EXPECT_EQ(dock.Clear({.partition = kPartition, .everything = true}).status(), absl::OkStatus());
+      const absl::StatusOr<PartitionStatus> status = dock.GetStatus(kPartition);
+      return status.ok() && status->rows == 0 && status->held_bytes == 0;
+    });
+  }
+
+  void KillProducers(int kills) {
+    const std::unique_ptr<Dock> dock = Connect();
+    ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
+    const int64_t resident_before = ResidentBytes(server_pid());
+    Rng rng(7);
+    for (int i = 0; i < kills; ++i) {
+      const auto peer = StartPeer({"produce", address(), "120000000"});
+      ASSERT_EQ(peer->ReadLine(Seconds(20)).value_or(""), "ready");
+      const absl::Time kill_at = absl::Now() + absl::Microseconds(static_cast<int64_t>(rng.Below(400'000)));
+      while (absl::Now() < kill_at) {
+        const absl::Time begin = absl::Now();
+        EXPECT_TRUE(HasWholeRowsOnly(dock->GetStatus(kPartition).value()));
+        EXPECT_LT(absl::Now() - begin, Seconds(1)) << "others wait for the put of a producer";
+      }
+      peer->Signal(SIGKILL);
+      ASSERT_TRUE(peer->Wait(Seconds(5)).ok());
+      EXPECT_TRUE(HasWholeRowsOnly(dock->GetStatus(kPartition).value()));
+      EXPECT_TRUE(BecomesEmpty(*dock)) << "after kill " << i;
+    }
+    // Segments in which nothing was for four seconds go back.
+    const int64_t allowed = resident_before + (int64_t{192} << 20) * kSlowness;
+    EXPECT_TRUE(Eventually(Seconds(8), [&] { return ResidentBytes(server_pid()) < allowed; }))
+        << ResidentBytes(server_pid()) << " bytes; there were " << resident_before;
+  }
+};
+
+TEST_P(KilledClient, LeavesNoHalfRowsOfAPutAndNoMemory) { KillProducers(6); }
+
+TEST_P(KilledClient, DISABLED_LeavesNoHalfRowsOfAPutAndNoMemoryEverAgain) { KillProducers(200); }
+
+TEST_P(KilledClient, GivesItsLeasedRowsBackWithinTwoSeconds) {
+  const std::unique_ptr<Dock> dock = Connect();
+  ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
+  ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(8, 8000)}).status(), absl::OkStatus());
+  const auto peer = StartPeer({"take", address(), "8"});
+  ASSERT_EQ(peer->ReadLine(Seconds(20)).value_or(""), "taken");
+  ASSERT_EQ(dock->GetConsumerStatus(kPartition, kConsumer)->leased, 8);
+  peer->Signal(SIGKILL);
+  EXPECT_TRUE(Eventually(Seconds(2), [&] { return dock->GetConsumerStatus(kPartition, kConsumer)->ready == 8; }));
+  EXPECT_EQ(dock->GetConsumerStatus(kPartition, kConsumer)->expired, 8);
+  const absl::StatusOr<Taken> taken = dock->Take({.partition = kPartition, .consumer = kConsumer, .max = 8});
+  ASSERT_EQ(taken.status(), absl::OkStatus());
+  ASSERT_EQ(taken->rows.size(), 8u);
+  for (size_t row = 0; row < 8; ++row) EXPECT_EQ(taken->rows.redeliveries(row), 1);
+}
+
+TEST_P(KilledClient, HoldsNoBytesThatItLookedAt) {
+  const std::unique_ptr<Dock> dock = Connect();
+  ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
+  ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(16, 16 << 20)}).status(), absl::OkStatus());
+  const auto peer = StartPeer({"read", address()});
+  ASSERT_EQ(peer->ReadLine(Seconds(20)).value_or(""), "reading");
+  ASSERT_EQ(dock->Clear({.partition = kPartition, .everything = true}).value_or(0), 16);
+  if (GetParam() == Via::kSocket) {
+    EXPECT_GT(dock->GetStatus(kPartition)->held_bytes, 0) << "it looks at them still";
+  }
+  peer->Signal(SIGKILL);
+  EXPECT_TRUE(Eventually(Seconds(2), [&] { return dock->GetStatus(kPartition)->held_bytes == 0; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, KilledClient, testing::Values(Via::kTcp, Via::kSocket), NameOf);
+
+}  // namespace
+}  // namespace tdock::fault

@@ -1,0 +1,142 @@
+// Ten thousand takes that wait over a thousand connections cost no thread, and others hardly any time.
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+
+#include "fault_fixture.h"
+#include "raw_rpc.h"
+#include "raw_socket.h"
+
+namespace tdock::fault {
+namespace {
+
+constexpr int kConnections = 1000;
+constexpr int kWaitsOfEach = 10;
+
+v1::Request WaitingTake(v1::Request request) {
+  request.mutable_take()->set_partition(kPartition);
+  request.mutable_take()->set_consumer("waited for");
+  request.mutable_take()->set_min(1);
+  request.mutable_take()->set_max(1);
+  request.mutable_take()->set_timeout(std::numeric_limits<int64_t>::max());
+  return request;
+}
+
+// Takes that wait, and a count of those that do no more.
+class Waiters {
+ public:
+  virtual ~Waiters() = default;
+  virtual int64_t answers() = 0;
+};
+
+class TcpWaiters final : public Waiters {
+ public:
+  explicit TcpWaiters(const std::string& target) {
+    for (int i = 0; i < kConnections; ++i) {
+      RawRpc& rpc = clients_.emplace_back(target);
+      for (int wait = 0; wait < kWaitsOfEach; ++wait) {
+        streams_.push_back(rpc.Open(
+            WaitingTake(rpc.NewRequest()), [](rpc::Pieces) {}, [this](const absl::Status&) { ++ended_; }));
+      }
+    }
+  }
+  int64_t answers() override { return ended_; }
+
+ private:
+  std::atomic<int64_t> ended_{0};
+  std::deque<RawRpc> clients_;
+  // Destroyed first.
+  std::vector<std::unique_ptr<rpc::ClientStream>> streams_;
+};
+
+class SocketWaiters final : public Waiters {
+ public:
+  explicit SocketWaiters(const std::string& path) {
+    for (int i = 0; i < kConnections; ++i) {
+      RawSocket& raw = clients_.emplace_back(path);
+      raw.Hello();
+      for (int wait = 0; wait < kWaitsOfEach; ++wait) EXPECT_TRUE(raw.SendCall(WaitingTake(raw.NewRequest())));
+    }
+  }
+  int64_t answers() override {
+    for (RawSocket& raw : clients_) {
+      for (;;) {
+        const absl::StatusOr<SocketChannel::Message> message = raw.Receive(absl::Nanoseconds(-1));
+        if (!message.ok()) break;
+        if (message->header.type == SocketMessage::kReply) ++answers_;
+      }
+    }
+    return answers_;
+  }
+
+ private:
+  std::deque<RawSocket> clients_;
+  int64_t answers_ = 0;
+};
+
+class ManyWaiters : public OverBoth {
+ protected:
+  void SetUp() override {
+    OverBoth::SetUp();
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    ASSERT_GE(limit.rlim_max, 4096u) << "each connection needs descriptors";
+  }
+
+  // Of a row that is put, taken by whom it is for, and cleared.
+  static absl::Duration MedianOfPutAndTake(Dock& dock) {
+    std::vector<absl::Duration> took;
+    for (int i = 0; i < 301; ++i) {
+      const absl::Time begin = absl::Now();
+      const absl::StatusOr<PutResult> put = dock.Put({.partition = "busy", .batch = MakeBatch(1, 1000)});
+      EXPECT_EQ(put.status(), absl::OkStatus());
+      const absl::StatusOr<Taken> taken = dock.Take({.partition = "busy", .consumer = "busy"});
+      EXPECT_EQ(taken.status(), absl::OkStatus());
+      took.push_back(absl::Now() - begin);
+    }
+    std::nth_element(took.begin(), took.begin() + 150, took.end());
+    return took[150];
+  }
+};
+
+TEST_P(ManyWaiters, CostNoThreadsAndAreWokenOneByOne) {
+  const std::unique_ptr<Dock> dock = Connect();
+  ASSERT_EQ(CreateAll(*dock, {.name = "waited for"}), absl::OkStatus());
+  ASSERT_EQ(CreateAll(*dock, {.name = "busy"}, Columns("busy")), absl::OkStatus());
+  const absl::Duration alone = std::max(MedianOfPutAndTake(*dock), MedianOfPutAndTake(*dock));
+  const int threads = CountThreads(server_pid());
+  std::unique_ptr<Waiters> waiters;
+  if (GetParam() == Via::kTcp) {
+    waiters = std::make_unique<TcpWaiters>(address());
+  } else {
+    waiters = std::make_unique<SocketWaiters>(socket_path());
+  }
+  EXPECT_EQ(dock->ListPartitions().status(), absl::OkStatus());
+  // They are there when the server has nothing more to do.
+  absl::SleepFor(Seconds(1));
+  // After a burst, gRPC's pool keeps a few more than it began with.
+  EXPECT_LE(CountThreads(server_pid()), threads + 8);
+  const absl::Duration crowded = std::min(MedianOfPutAndTake(*dock), MedianOfPutAndTake(*dock));
+  EXPECT_LE(crowded, 3 * alone);
+  RecordProperty("alone_us", absl::FormatDuration(alone));
+  RecordProperty("crowded_us", absl::FormatDuration(crowded));
+  EXPECT_EQ(waiters->answers(), 0);
+  for (int woken = 1; woken <= 3; ++woken) {
+    ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(1, 1000)}).status(), absl::OkStatus());
+    EXPECT_TRUE(Eventually(Seconds(5), [&] { return waiters->answers() >= woken; }));
+    EXPECT_FALSE(Eventually(absl::Milliseconds(200), [&] { return waiters->answers() > woken; }));
+  }
+  EXPECT_EQ(dock->GetConsumerStatus(kPartition, "waited for")->leased, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, ManyWaiters, testing::Values(Via::kTcp, Via::kSocket), NameOf);
+
+}  // namespace
+}  // namespace tdock::fault

@@ -1,0 +1,102 @@
+#include "raw_rpc.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <future>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "fault_fixture.h"
+#include "remote/envelope.h"
+
+namespace tdock::fault {
+namespace {
+
+std::string Join(rpc::Pieces pieces) {
+  std::string bytes;
+  for (const auto& piece : pieces) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  return bytes;
+}
+
+rpc::Message MessageOf(absl::string_view bytes) { return {Buffer::CopyOf(std::as_bytes(std::span(bytes)))}; }
+
+std::vector<rpc::Message> MessagesOf(absl::string_view bytes) {
+  constexpr size_t kMessageBytes = 1 << 20;
+  std::vector<rpc::Message> messages;
+  for (size_t at = 0; at < bytes.size(); at += kMessageBytes) {
+    messages.push_back(MessageOf(bytes.substr(at, kMessageBytes)));
+  }
+  return messages;
+}
+
+}  // namespace
+
+RawRpc::RawRpc(const std::string& target) {
+  absl::StatusOr<std::unique_ptr<rpc::StreamClient>> client = rpc::StreamClient::Connect({.target = target});
+  EXPECT_EQ(client.status(), absl::OkStatus());
+  client_ = *std::move(client);
+  auto welcome = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> arrived = welcome->get_future();
+  session_ = client_->Open(
+      std::string(kSessionMethod), [welcome](rpc::Pieces pieces) { welcome->set_value(Join(pieces)); },
+      [](const absl::Status&) {});
+  v1::Hello hello;
+  hello.set_protocol(1);
+  session_->Send(MessageOf(hello.SerializeAsString()));
+  EXPECT_EQ(arrived.wait_for(absl::ToChronoSeconds(Seconds(30))), std::future_status::ready);
+  EXPECT_TRUE(welcome_.ParseFromString(arrived.get()));
+}
+
+RawRpc::~RawRpc() = default;
+
+v1::Request RawRpc::NewRequest() {
+  v1::Request request;
+  request.set_session(welcome_.session());
+  request.set_call(next_call_++);
+  return request;
+}
+
+std::string RawRpc::BytesOf(const v1::Request& request, const Batch& batch) {
+  const absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(request.SerializeAsString(), batch);
+  EXPECT_EQ(messages.status(), absl::OkStatus());
+  std::string bytes;
+  for (const rpc::Message& message : *messages) {
+    for (const Buffer& piece : message) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::string> RawRpc::CallWith(const std::string& bytes, absl::Duration within) {
+  std::string answer;
+  const rpc::CallResult result = client_->Call(
+      kCallMethod, MessagesOf(bytes),
+      [&](rpc::Pieces pieces) {
+        answer += Join(pieces);
+        return absl::OkStatus();
+      },
+      absl::Now() + within);
+  if (!result.status.ok()) return result.status;
+  return answer;
+}
+
+absl::StatusOr<v1::Reply> RawRpc::Call(const v1::Request& request, const Batch& batch) {
+  TDOCK_ASSIGN_OR_RETURN(const std::string answer, CallWith(BytesOf(request, batch), Seconds(30)));
+  uint32_t length = 0;
+  if (answer.size() < sizeof(length)) return absl::DataLossError("an answer without a length");
+  std::memcpy(&length, answer.data(), sizeof(length));
+  v1::Reply reply;
+  if (!reply.ParseFromString(answer.substr(sizeof(length), length))) return absl::DataLossError("no reply");
+  return reply;
+}
+
+std::unique_ptr<rpc::ClientStream> RawRpc::Open(const v1::Request& request, std::function<void(rpc::Pieces)> on_message,
+                                                std::function<void(const absl::Status&)> on_end) {
+  auto stream = client_->Open(std::string(kCallMethod), std::move(on_message), std::move(on_end));
+  for (rpc::Message& message : MessagesOf(BytesOf(request))) stream->Send(std::move(message));
+  stream->HalfClose();
+  return stream;
+}
+
+}  // namespace tdock::fault

@@ -1,0 +1,86 @@
+#include "raw_socket.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "base/status.h"
+#include "fault_fixture.h"
+#include "tdock/frame.h"
+
+namespace tdock::fault {
+
+std::string FrameOf(const Batch& batch) {
+  const EncodedFrame frame = EncodeFrame(MetaBatch(batch), {}, FrameChecksums::kNone).value();
+  std::string bytes;
+  for (absl::string_view piece : frame.Pieces()) bytes.append(piece.data(), piece.size());
+  return bytes;
+}
+
+std::string DataMessage(uint64_t call, const std::string& frame) {
+  std::string bytes;
+  AppendHeader(SocketMessage::kData, call, frame.size(), &bytes);
+  return bytes + frame;
+}
+
+RawSocket::RawSocket(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<SocketChannel>> channel = SocketChannel::Connect(path, absl::Now() + Seconds(10));
+  EXPECT_EQ(channel.status(), absl::OkStatus());
+  channel_ = *std::move(channel);
+}
+
+bool RawSocket::Send(absl::string_view bytes, absl::Duration within) {
+  return channel_->Send({bytes}, absl::Now() + within).ok();
+}
+
+bool RawSocket::Send(absl::string_view bytes) { return Send(bytes, Seconds(20)); }
+
+absl::StatusOr<SocketChannel::Message> RawSocket::Receive() { return Receive(Seconds(20)); }
+
+absl::StatusOr<SocketChannel::Message> RawSocket::Receive(absl::Duration within) {
+  return channel_->Receive(absl::Now() + within);
+}
+
+void RawSocket::Hello(const std::string& session) {
+  v1::Hello hello;
+  hello.set_protocol(1);
+  hello.set_session(session);
+  ASSERT_TRUE(Send(ControlMessage(SocketMessage::kHello, 0, hello)));
+  const absl::StatusOr<SocketChannel::Message> message = Receive();
+  ASSERT_EQ(message.status(), absl::OkStatus());
+  ASSERT_EQ(message->header.type, SocketMessage::kWelcome);
+  ASSERT_TRUE(welcome_.ParseFromString(message->body));
+  area_file_ = message->file;
+  absl::StatusOr<UploadArea> area = UploadArea::Map(area_fd(), welcome_.upload_slots(), welcome_.upload_slot_bytes());
+  ASSERT_EQ(area.status(), absl::OkStatus());
+  area_ = *std::move(area);
+}
+
+v1::Request RawSocket::NewRequest() {
+  v1::Request request;
+  request.set_session(session());
+  request.set_call(next_call_++);
+  return request;
+}
+
+bool RawSocket::SendCall(const v1::Request& request) {
+  return Send(ControlMessage(SocketMessage::kCall, request.call(), request));
+}
+
+absl::StatusOr<v1::Reply> RawSocket::ReplyTo(uint64_t call) {
+  for (;;) {
+    TDOCK_ASSIGN_OR_RETURN(SocketChannel::Message message, Receive());
+    if (message.header.type == SocketMessage::kSegment && !segment_.has_value()) segment_ = message;
+    if (message.header.type != SocketMessage::kReply || message.header.tag != call) continue;
+    v1::Reply reply;
+    if (!reply.ParseFromString(message.body)) return absl::DataLossError("no reply");
+    return reply;
+  }
+}
+
+absl::StatusOr<v1::Reply> RawSocket::Call(const v1::Request& request) {
+  if (!SendCall(request)) return absl::UnavailableError("cannot send");
+  return ReplyTo(request.call());
+}
+
+}  // namespace tdock::fault

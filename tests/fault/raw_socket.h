@@ -1,0 +1,59 @@
+// A client of the server's Unix socket that sends what it likes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "arena/segment_view.h"
+#include "tdock.pb.h"
+#include "tdock/batch.h"
+#include "wire/socket_channel.h"
+#include "wire/socket_message.h"
+
+namespace tdock::fault {
+
+// A frame as it goes over the socket, and the data message with all of it.
+std::string FrameOf(const Batch& batch);
+std::string DataMessage(uint64_t call, const std::string& frame);
+
+// Not thread-safe.
+class RawSocket {
+ public:
+  // A failure of the test if nobody listens.
+  explicit RawSocket(const std::string& path);
+
+  // False where the server has ended the connection, or reads nothing for so long.
+  bool Send(absl::string_view bytes, absl::Duration within);
+  bool Send(absl::string_view bytes);
+  // The next message, or how the connection ended: with the error of a goodbye, or Unavailable without one.
+  // DeadlineExceeded.
+  absl::StatusOr<SocketChannel::Message> Receive();
+  absl::StatusOr<SocketChannel::Message> Receive(absl::Duration within);
+
+  // Says hello, and keeps what the welcome brings.
+  void Hello(const std::string& session = "");
+  const v1::Welcome& welcome() const { return welcome_; }
+  const std::string& session() const { return welcome_.session(); }
+  int area_fd() const { return area_file_->fd(); }
+  UploadArea& area() { return *area_; }
+
+  // With the session and the next number.
+  v1::Request NewRequest();
+  // A request and its answer; what else comes before is left out.
+  bool SendCall(const v1::Request& request);
+  absl::StatusOr<v1::Reply> ReplyTo(uint64_t call);
+  absl::StatusOr<v1::Reply> Call(const v1::Request& request);
+  // The first segment that the server named.
+  const std::optional<SocketChannel::Message>& segment() const { return segment_; }
+
+ private:
+  std::unique_ptr<SocketChannel> channel_;
+  v1::Welcome welcome_;
+  std::shared_ptr<const FileDescriptor> area_file_;
+  std::optional<UploadArea> area_;
+  std::optional<SocketChannel::Message> segment_;
+  uint64_t next_call_ = 1;
+};
+
+}  // namespace tdock::fault
