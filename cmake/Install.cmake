@@ -4,13 +4,14 @@
 #   target_link_libraries(mine PRIVATE tdock::dock)
 
 # The modules that the headers in include/tdock need, each after those that it uses.
-set(installed_modules base tensor arena dock mindspeed)
+set(installed_modules base tensor arena dock mindspeed wire rpc remote)
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tdock)
 
 list(TRANSFORM installed_modules PREPEND tdock_ OUTPUT_VARIABLE installed_targets)
+list(APPEND installed_targets tdock_messages)
 add_library(tdock_public INTERFACE)
 set_target_properties(tdock_public PROPERTIES EXPORT_NAME dock)
 target_link_libraries(tdock_public INTERFACE ${installed_targets})

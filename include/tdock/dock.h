@@ -114,6 +114,9 @@ class Dock {
   // Counters; they cost the same whatever the size of the table.
   virtual absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition) = 0;
   virtual absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) = 0;
+  // Everything about one row: which cells it has and who put them, and how it stands with each consumer. Costs the
+  // columns and the consumers, whatever the size of the table.
+  virtual absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) = 0;
 
   // What keeps this consumer from having more: which columns of which rows are missing, who writes them, who holds them
   // and since when; for people to read.

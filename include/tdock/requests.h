@@ -217,4 +217,52 @@ struct PartitionStatus {
   std::vector<NamedConsumerStatus> consumers = {};
 };
 
+enum class CellState {
+  kEmpty,
+  kPartial,  // only those who write it are handed it
+  kReady,
+};
+
+// One column of a row.
+struct RowCellStatus {
+  std::string column = {};
+  CellState state = CellState::kEmpty;
+  // Of a cell that is there, a partial one included: its size; the version as Rows::WeightsVersion gives it; and the
+  // consumer under whose lease it was put, which may have been dropped since. No writer: it was put without a lease.
+  int64_t bytes = 0;
+  int64_t weights_version = kNoWeightsVersion;
+  std::string writer = {};
+};
+
+// The states of dock.h.
+enum class DeliveryState { kWaiting, kReady, kLeased, kQuarantined, kDone };
+
+// How a row stands with a consumer.
+struct RowConsumerStatus {
+  std::string consumer = {};
+  DeliveryState state = DeliveryState::kWaiting;
+  // The columns that it waits for.
+  std::vector<std::string> missing = {};
+  // As Rows::redeliveries; of a row that is quarantined, the consumer's max_deliveries.
+  int32_t redeliveries = 0;
+  // Of a row that is leased: when it was taken, and when the lease ends.
+  LeaseId lease = kNoLease;
+  absl::Time taken = absl::InfinitePast();
+  absl::Time expires = absl::InfiniteFuture();
+  // Of a row that is done and may still be rolled back: the step that completed it.
+  int64_t uncommitted_step = kNoStep;
+};
+
+struct RowStatus {
+  RowId row = 0;
+  GroupId group = kNoGroup;
+  std::string key = {};
+  Tags tags = {};
+  int32_t age = 0;
+  uint32_t epoch = 0;
+  // In the order in which the columns were named first, and the consumers registered.
+  std::vector<RowCellStatus> cells = {};
+  std::vector<RowConsumerStatus> consumers = {};
+};
+
 }  // namespace tdock

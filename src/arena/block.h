@@ -42,11 +42,13 @@ struct BlockShape {
   int64_t row_capacity = 0;
   int64_t value_capacity_bytes = 0;
   int64_t weights_version = -1;
+  // Who put the rows: a number of the owner's, 0 for nobody in particular.
+  uint32_t writer = 0;
 };
 
-// Room for rows of one column, all made by the same version of the weights. Puts that append to it one after another
-// are each given a part of their own, in which nobody else writes; whoever reads a row does so after its put was
-// published. So it needs no lock of its own. Layout:
+// Room for rows of one column, all made by the same version of the weights and put by the same writer. Puts that append
+// to it one after another are each given a part of their own, in which nobody else writes; whoever reads a row does so
+// after its put was published. So it needs no lock of its own. Layout:
 //
 //   values   | rows of put 1 | rows of put 2 |         dense: row r at r × item
 //   offsets  | 0 | 2 | 9 |  9 | 12 | …                 other kinds, in items. A put of k rows takes k + 1 places, so

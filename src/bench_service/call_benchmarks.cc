@@ -52,9 +52,7 @@ absl::StatusOr<Prepared> PrepareClients(const Settings& settings, int clients) {
       total += rate;
       TDOCK_RETURN_IF_ERROR(process->Wait(absl::Seconds(10)).status());
     }
-    for (const std::string& name : *served->dock->ListPartitions()) {
-      TDOCK_RETURN_IF_ERROR(served->dock->DropPartition(name));
-    }
+    TDOCK_RETURN_IF_ERROR(served->dock->DropPartition("load"));
     return total;
   }};
 }

@@ -16,6 +16,7 @@
 #include "bench_service/service_benchmarks.h"
 #include "bench_torch/model_benchmarks.h"
 #include "cli/commands.h"
+#include "rpc/malloc_settings.h"
 
 namespace tdock::cli {
 namespace {
@@ -60,6 +61,7 @@ std::vector<bench::Benchmark> AllBenchmarks(bool quick) {
 }
 
 absl::Status Bench(const BenchArguments& arguments) {
+  rpc::KeepFreedMemory();
   const int cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
   const bench::Settings settings = {.clock = Clock::Real(),
                                     .runs = arguments.runs,

@@ -108,6 +108,18 @@ void AddExplain(CLI::App& app, Context& context) {
   });
 }
 
+void AddRow(CLI::App& app, Context& context) {
+  CLI::App* verb = AddVerb(app, "row", "Shows one row: its cells, who put them, and how far each consumer is with it.",
+                           "train 4 --address 127.0.0.1:7077");
+  auto client = AddClient<RowOptions>(verb);
+  verb->add_option("PARTITION", client->options.partition, "Partition")->required();
+  verb->add_option("ROW", client->options.row, "Number of the row")->required();
+  context.verbs.emplace_back(verb, [client, &context]() -> absl::Status {
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return PrintRow(*dock, client->options, context.out);
+  });
+}
+
 void AddList(CLI::App& app, Context& context) {
   CLI::App* verb = AddVerb(app, "list", "Lists rows, in the order of their numbers.",
                            "train --ready-for actor --having rewards --tag split=hard --limit 20");
@@ -241,6 +253,7 @@ int RunCommandLine(int argc, const char* const* argv, const Wiring& wiring, std:
   AddServe(app, context);
   AddStatus(app, context);
   AddExplain(app, context);
+  AddRow(app, context);
   AddList(app, context);
   AddClear(app, context);
   AddLoad(app, context);

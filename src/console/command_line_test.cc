@@ -125,6 +125,15 @@ TEST_F(CommandLine, OptionsReachTheDock) {
               HasSubstr("\"key\": \"a/0\""));
 }
 
+TEST_F(CommandLine, RowTakesAPartitionAndANumber) {
+  EXPECT_THAT(Call({"row", "train", "3"}).out, StartsWith("row 3 of train: group 7"));
+  for (const std::vector<const char*>& wrong : {std::vector<const char*>{"row", "train"}, {"row", "train", "x"}}) {
+    const Called called = Call(wrong);
+    EXPECT_EQ(called.code, 2);
+    EXPECT_THAT(called.err, HasSubstr("ROW"));
+  }
+}
+
 TEST_F(CommandLine, ClearTakesRowsGroupsOrTags) {
   EXPECT_EQ(Call({"clear", "--rows", "1,5-6", "train"}).out, "removed 3 rows of train\n");
   ExampleDock other;

@@ -26,6 +26,30 @@ Json ToJson(const NamedConsumerStatus& consumer) {
           {"reset", status.reset}};
 }
 
+Json ToJson(const RowCellStatus& cell) {
+  return {{"column", cell.column},
+          {"state", NameOf(cell.state)},
+          {"bytes", NullUnless(cell.state != CellState::kEmpty, cell.bytes)},
+          {"weights_version", NullUnless(cell.weights_version != kNoWeightsVersion, cell.weights_version)},
+          {"writer", NullUnless(!cell.writer.empty(), cell.writer)}};
+}
+
+Json Seconds(absl::Duration duration) {
+  return NullUnless(duration != absl::InfiniteDuration(), absl::ToDoubleSeconds(duration));
+}
+
+Json ToJson(const RowConsumerStatus& consumer, absl::Time now) {
+  const bool leased = consumer.lease != kNoLease;
+  return {{"name", consumer.consumer},
+          {"state", NameOf(consumer.state)},
+          {"missing", consumer.missing},
+          {"redeliveries", consumer.redeliveries},
+          {"lease", NullUnless(leased, consumer.lease)},
+          {"held_seconds", leased ? Seconds(now - consumer.taken) : Json(nullptr)},
+          {"remaining_seconds", leased ? Seconds(consumer.expires - now) : Json(nullptr)},
+          {"uncommitted_step", NullUnless(consumer.uncommitted_step != kNoStep, consumer.uncommitted_step)}};
+}
+
 }  // namespace
 
 Json ToJson(absl::string_view name, const PartitionStatus& status) {
@@ -53,6 +77,48 @@ Json ToJson(const ListedRow& row) {
   return {{"row", row.row}, {"group", NullUnless(row.group != kNoGroup, row.group)},
           {"key", row.key}, {"tags", row.tags},
           {"age", row.age}, {"epoch", row.epoch}};
+}
+
+Json ToJson(const RowStatus& row, absl::Time now) {
+  Json cells = Json::array(), consumers = Json::array();
+  for (const RowCellStatus& cell : row.cells) cells.push_back(ToJson(cell));
+  for (const RowConsumerStatus& consumer : row.consumers) consumers.push_back(ToJson(consumer, now));
+  return {{"row", row.row},
+          {"group", NullUnless(row.group != kNoGroup, row.group)},
+          {"key", row.key},
+          {"tags", row.tags},
+          {"age", row.age},
+          {"epoch", row.epoch},
+          {"cells", std::move(cells)},
+          {"consumers", std::move(consumers)}};
+}
+
+absl::string_view NameOf(CellState state) {
+  switch (state) {
+    case CellState::kEmpty:
+      return "empty";
+    case CellState::kPartial:
+      return "partial";
+    case CellState::kReady:
+      return "ready";
+  }
+  return "unknown";
+}
+
+absl::string_view NameOf(DeliveryState state) {
+  switch (state) {
+    case DeliveryState::kWaiting:
+      return "waiting";
+    case DeliveryState::kReady:
+      return "ready";
+    case DeliveryState::kLeased:
+      return "leased";
+    case DeliveryState::kQuarantined:
+      return "quarantined";
+    case DeliveryState::kDone:
+      return "done";
+  }
+  return "unknown";
 }
 
 void Write(const Json& json, std::ostream& out) {

@@ -3,6 +3,8 @@
 
 #include <ostream>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "tdock/requests.h"
 
@@ -12,6 +14,11 @@ using Json = nlohmann::ordered_json;
 
 Json ToJson(absl::string_view name, const PartitionStatus& status);
 Json ToJson(const ListedRow& row);
+// Of leases, how many seconds they have lasted at `now`, and will; null: for ever.
+Json ToJson(const RowStatus& row, absl::Time now);
+
+absl::string_view NameOf(CellState state);
+absl::string_view NameOf(DeliveryState state);
 
 // Indented, with a line end. What is not UTF-8 is replaced.
 void Write(const Json& json, std::ostream& out);

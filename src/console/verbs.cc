@@ -29,6 +29,10 @@ std::string ShownTags(const Tags& tags) {
   });
 }
 
+std::string ShownNames(const std::vector<std::string>& names) {
+  return absl::StrJoin(names, ", ", [](std::string* text, const auto& name) { *text += Shown(name); });
+}
+
 void WriteHead(absl::string_view name, const PartitionStatus& status, std::ostream& out) {
   out << Shown(name) << ": " << CountOf(status.rows, "row") << " in " << CountOf(status.groups, "group");
   if (status.incomplete_groups > 0) out << " (" << Grouped(status.incomplete_groups) << " incomplete)";
@@ -36,8 +40,7 @@ void WriteHead(absl::string_view name, const PartitionStatus& status, std::ostre
   if (status.weights_version != kNoWeightsVersion) out << ", weights " << status.weights_version;
   out << (status.sealed ? ", sealed\n" : "\n");
   if (status.retain_for.empty()) return;
-  out << "rows stay for "
-      << absl::StrJoin(status.retain_for, ", ", [](std::string* text, const auto& it) { *text += Shown(it); }) << "\n";
+  out << "rows stay for " << ShownNames(status.retain_for) << "\n";
 }
 
 void WriteColumns(const PartitionStatus& status, std::ostream& out) {
@@ -111,6 +114,39 @@ void WriteOverview(const std::vector<NamedPartition>& partitions, std::ostream& 
   out << table;
 }
 
+void WriteCells(const RowStatus& row, std::ostream& out) {
+  if (row.cells.empty()) return;
+  TextTable table({{"column"}, {"state"}, {"bytes", kRight}, {"weights", kRight}, {"put by"}});
+  for (const RowCellStatus& cell : row.cells) {
+    table.Add({Shown(cell.column), std::string(NameOf(cell.state)),
+               cell.state == CellState::kEmpty ? "-" : Grouped(cell.bytes),
+               cell.weights_version == kNoWeightsVersion ? "-" : absl::StrCat(cell.weights_version),
+               cell.writer.empty() ? "-" : Shown(cell.writer)});
+  }
+  out << "\n" << table;
+}
+
+// What there is to say about the state of a row for a consumer.
+std::string Details(const RowConsumerStatus& consumer, absl::Time now) {
+  if (consumer.state == DeliveryState::kLeased) {
+    return absl::StrCat("lease ", consumer.lease, " for ", Roughly(now - consumer.taken), ", ends ",
+                        consumer.expires == absl::InfiniteFuture() ? "" : "in ", Roughly(consumer.expires - now));
+  }
+  if (!consumer.missing.empty()) return absl::StrCat("lacks ", ShownNames(consumer.missing));
+  if (consumer.uncommitted_step != kNoStep) return absl::StrCat("step ", consumer.uncommitted_step, ", uncommitted");
+  return "";
+}
+
+void WriteDeliveries(const RowStatus& row, absl::Time now, std::ostream& out) {
+  if (row.consumers.empty()) return;
+  TextTable table({{"consumer"}, {"state"}, {"redelivered", kRight}, {"details"}});
+  for (const RowConsumerStatus& consumer : row.consumers) {
+    table.Add({Shown(consumer.consumer), std::string(NameOf(consumer.state)), absl::StrCat(consumer.redeliveries),
+               Details(consumer, now)});
+  }
+  out << "\n" << table;
+}
+
 absl::Status PrintPartition(Dock& dock, const StatusOptions& options, std::ostream& out) {
   TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock.GetStatus(options.partition));
   if (options.json) {
@@ -168,6 +204,23 @@ absl::Status PrintExplanation(Dock& dock, const ExplainOptions& options, std::os
   } else {
     out << Wrapped(text) << "\n";
   }
+  return absl::OkStatus();
+}
+
+absl::Status PrintRow(Dock& dock, const RowOptions& options, std::ostream& out) {
+  TDOCK_ASSIGN_OR_RETURN(const RowStatus row, dock.GetRowStatus(options.partition, options.row));
+  const absl::Time now = options.clock.Now();
+  if (options.json) {
+    Write(ToJson(row, now), out);
+    return absl::OkStatus();
+  }
+  out << "row " << row.row << " of " << Shown(options.partition) << ": "
+      << (row.group == kNoGroup ? "no group" : absl::StrCat("group ", row.group)) << ", age " << row.age << ", epoch "
+      << row.epoch << "\n";
+  if (!row.key.empty()) out << "key " << Shown(row.key) << "\n";
+  if (!row.tags.empty()) out << "tags " << ShownTags(row.tags) << "\n";
+  WriteCells(row, out);
+  WriteDeliveries(row, now, out);
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "tdock/dock.h"
 
 namespace tdock::console {
@@ -28,6 +29,16 @@ struct ExplainOptions {
   bool json = false;
 };
 absl::Status PrintExplanation(Dock& dock, const ExplainOptions& options, std::ostream& out);
+
+// One row: its cells and who put them, and how it stands with each consumer.
+struct RowOptions {
+  std::string partition = {};
+  RowId row = 0;
+  bool json = false;
+  // The one by which the dock's leases end.
+  Clock& clock = Clock::Real();
+};
+absl::Status PrintRow(Dock& dock, const RowOptions& options, std::ostream& out);
 
 // As many rows as `request.limit`, however many pages that takes; then where to go on.
 struct ListOptions {

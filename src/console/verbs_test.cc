@@ -120,6 +120,109 @@ TEST(Explain, SaysWhatIsMissingInLinesThatFit) {
   EXPECT_EQ(json["explanation"], *example.dock->Explain("train", "actor"));
 }
 
+std::string RowText(ExampleDock& example, RowId row) {
+  return Output([&](std::ostream& out) {
+    return PrintRow(*example.dock, {.partition = "train", .row = row, .clock = example.clock}, out);
+  });
+}
+
+TEST(Row, ShowsItsCellsAndHowItStandsWithEachConsumer) {
+  ExampleDock example;
+  EXPECT_EQ(RowText(example, 4), R"(row 4 of train: group 8, age 0, epoch 0
+
+COLUMN     STATE  BYTES  WEIGHTS  PUT BY
+prompts    ready     12        -  -
+responses  empty      -        -  -
+rewards    empty      -        -  -
+
+CONSUMER  STATE    REDELIVERED  DETAILS
+rollout   leased             0  lease 4 for 1m30s, ends in 8m30s
+reward    waiting            0  lacks responses
+actor     waiting            0  lacks responses, rewards
+)");
+  EXPECT_EQ(RowText(example, 0), R"(row 0 of train: group 7, age 0, epoch 0
+key a/0
+tags split=hard
+
+COLUMN     STATE  BYTES  WEIGHTS  PUT BY
+prompts    ready     12        -  -
+responses  ready      4        2  rollout
+rewards    ready      4        -  reward
+
+CONSUMER  STATE  REDELIVERED  DETAILS
+rollout   done             0
+reward    done             0
+actor     done             0  step 3, uncommitted
+)");
+}
+
+TEST(Row, WithoutCellsAndConsumersIsOneLine) {
+  const std::unique_ptr<Dock> dock = MakeLocalDock();
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  ASSERT_EQ(dock->Put({.partition = "p", .new_rows = 1}).status(), absl::OkStatus());
+  EXPECT_EQ(Output([&](std::ostream& out) { return PrintRow(*dock, {.partition = "p"}, out); }),
+            "row 0 of p: no group, age 0, epoch 0\n");
+}
+
+TEST(Row, HeldForEverSaysSo) {
+  FakeClock clock;
+  const std::unique_ptr<Dock> dock = MakeLocalDock({.clock = &clock});
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  ASSERT_EQ(dock->RegisterConsumer("p", {.name = "x", .lease_duration = absl::InfiniteDuration()}), absl::OkStatus());
+  ASSERT_EQ(dock->Put({.partition = "p", .new_rows = 1}).status(), absl::OkStatus());
+  ASSERT_EQ(dock->Take({.partition = "p", .consumer = "x"}).status(), absl::OkStatus());
+  clock.Advance(absl::Hours(2));
+  const RowOptions text{.partition = "p", .clock = clock};
+  EXPECT_THAT(Output([&](std::ostream& out) { return PrintRow(*dock, text, out); }),
+              HasSubstr("lease 1 for 2h0m, ends never\n"));
+  const RowOptions json{.partition = "p", .json = true, .clock = clock};
+  const auto consumer = Parsed([&](std::ostream& out) { return PrintRow(*dock, json, out); })["consumers"][0];
+  EXPECT_EQ(consumer["held_seconds"], 7200);
+  EXPECT_EQ(consumer["remaining_seconds"], nullptr);
+}
+
+TEST(Row, AsJsonHasEveryFigureUnderItsName) {
+  ExampleDock example;
+  const auto row = [&](RowId id) {
+    return Parsed([&](std::ostream& out) {
+      return PrintRow(*example.dock, {.partition = "train", .row = id, .json = true, .clock = example.clock}, out);
+    });
+  };
+  const auto done = row(0), held = row(4);
+  EXPECT_EQ(done["row"], 0);
+  EXPECT_EQ(done["group"], 7);
+  EXPECT_EQ(done["key"], "a/0");
+  EXPECT_EQ(done["tags"], nlohmann::json({{"split", "hard"}}));
+  EXPECT_EQ(done["age"], 0);
+  EXPECT_EQ(done["epoch"], 0);
+  EXPECT_EQ(
+      done["cells"][1],
+      nlohmann::json(
+          {{"column", "responses"}, {"state", "ready"}, {"bytes", 4}, {"weights_version", 2}, {"writer", "rollout"}}));
+  EXPECT_EQ(held["cells"][1], nlohmann::json({{"column", "responses"},
+                                              {"state", "empty"},
+                                              {"bytes", nullptr},
+                                              {"weights_version", nullptr},
+                                              {"writer", nullptr}}));
+  EXPECT_EQ(done["consumers"][2]["uncommitted_step"], 3);
+  EXPECT_EQ(held["consumers"][0], nlohmann::json({{"name", "rollout"},
+                                                  {"state", "leased"},
+                                                  {"missing", nlohmann::json::array()},
+                                                  {"redeliveries", 0},
+                                                  {"lease", example.held.lease},
+                                                  {"held_seconds", 90},
+                                                  {"remaining_seconds", 510},
+                                                  {"uncommitted_step", nullptr}}));
+  EXPECT_EQ(held["consumers"][2]["missing"], nlohmann::json({"responses", "rewards"}));
+}
+
+TEST(Row, ThatIsNotThereWritesNothing) {
+  ExampleDock example;
+  std::ostringstream out;
+  EXPECT_EQ(PrintRow(*example.dock, {.partition = "train", .row = 8}, out).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(out.str(), "");
+}
+
 TEST(List, ShowsRowsAndWhereToGoOn) {
   ExampleDock example;
   EXPECT_EQ(Output([&](std::ostream& out) {
@@ -214,7 +317,7 @@ TEST(Documentation, ShowsWhatTheVerbsPrint) {
         Output([&](std::ostream& out) {
           return PrintExplanation(dock, {"train", "actor"}, out);
         }),
-        Output([&](std::ostream& out) { return PrintList(dock, list, out); })}) {
+        RowText(example, 4), Output([&](std::ostream& out) { return PrintList(dock, list, out); })}) {
     EXPECT_THAT(*page, HasSubstr(Quoted(output)));
   }
 }

@@ -17,14 +17,28 @@ void SetBits(RowBits& bits, uint32_t first, uint32_t count) {
 
 }  // namespace
 
-BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Open* open, int64_t weights_version) {
+BlockStore::Open* BlockStore::FindPlace(Opens& opens, uint32_t writer) {
+  Open* free = nullptr;
+  for (Open& open : opens) {
+    if (open.writer == writer) return &open;
+    if (open.id == 0) free = &open;
+  }
+  if (opens.size() < kMostOpen) return &opens.emplace_back(Open{.writer = writer});
+  if (free != nullptr) *free = {.writer = writer};
+  return free;
+}
+
+BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Opens& opens, int64_t weights_version,
+                                                uint32_t writer) {
   const ColumnKind kind = column.type().kind;
   const int64_t places = Block::RowPlaces(kind, column.rows()), bytes = column.payload_bytes();
   Placement placement;
-  placement.shape = {kind, column.item_bytes(), places, bytes, weights_version};
+  placement.shape = {kind, column.item_bytes(), places, bytes, weights_version, writer};
   if (bytes >= kLargePutBytes) return placement;
 
-  if (open != nullptr && open->id != 0) {
+  Open* const open = FindPlace(opens, writer);
+  if (open == nullptr) return placement;
+  if (open->id != 0) {
     Entry& entry = entries_[open->id];
     const BlockShape& shape = entry.block->shape();
     if (shape.weights_version == weights_version && places <= shape.row_capacity - open->used_rows &&
@@ -42,7 +56,7 @@ BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Open* open
     if (weights_version < shape.weights_version) return placement;
   }
 
-  const int64_t capacity = std::max(bytes, open != nullptr ? open->next_bytes : kFirstBlockBytes);
+  const int64_t capacity = std::max(bytes, open->next_bytes);
   const int64_t row_bytes = std::max<int64_t>(bytes / column.rows(), kind == ColumnKind::kDense ? 1 : 8);
   placement.shape.row_capacity = std::max(places, capacity / row_bytes);
   placement.shape.value_capacity_bytes = capacity;
@@ -51,12 +65,13 @@ BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Open* open
 }
 
 std::vector<BlockStore::Placement> BlockStore::Reserve(const Batch& batch, std::span<const uint32_t> columns,
-                                                       int64_t weights_version) {
+                                                       int64_t weights_version, uint32_t writer) {
   std::vector<Placement> placements;
   placements.reserve(columns.size());
   for (size_t i = 0; i < columns.size(); ++i) {
-    Open* const open = columns[i] < open_.size() ? &open_[columns[i]] : nullptr;
-    placements.push_back(ReserveColumn(batch.columns()[i].column, open, weights_version));
+    Opens none;
+    Opens& opens = columns[i] < open_.size() ? open_[columns[i]] : none;
+    placements.push_back(ReserveColumn(batch.columns()[i].column, opens, weights_version, writer));
   }
   return placements;
 }
@@ -119,25 +134,41 @@ uint32_t BlockStore::AddEntry(std::shared_ptr<Block> block) {
 
 void BlockStore::OpenFor(uint32_t column, const Placement& placement, int64_t used_rows, int64_t used_bytes) {
   if (column >= open_.size()) open_.resize(column + 1);
-  const uint32_t old = open_[column].id;
+  Open* const open = FindPlace(open_[column], placement.shape.writer);
+  // Others have opened theirs while this one was writing.
+  if (open == nullptr) return;
+  const uint32_t old = open->id;
   if (old != 0) {
     // Another put has opened one for newer weights while this one was writing.
     if (placement.shape.weights_version < entries_[old].block->shape().weights_version) return;
     Close(old);
   }
-  entries_[placement.id].open_for = column;
-  open_[column] = {.id = placement.id,
-                   .used_rows = used_rows,
-                   .used_bytes = used_bytes,
-                   .next_bytes = std::min(2 * placement.shape.value_capacity_bytes, kLargestOpenBytes)};
+  entries_[placement.id].open_at = {.column = column, .slot = static_cast<uint32_t>(open - open_[column].data())};
+  *open = {.writer = placement.shape.writer,
+           .id = placement.id,
+           .used_rows = used_rows,
+           .used_bytes = used_bytes,
+           .next_bytes = std::min(2 * placement.shape.value_capacity_bytes, kLargestOpenBytes)};
   if (old != 0) Settle(old);
 }
 
 void BlockStore::Close(uint32_t id) {
-  Open& open = open_[*std::exchange(entries_[id].open_for, std::nullopt)];
+  const Entry::OpenAt at = *std::exchange(entries_[id].open_at, std::nullopt);
+  Open& open = open_[at.column][at.slot];
   open.id = 0;
   // What was not needed this time is not needed next time.
   open.next_bytes = std::clamp(2 * open.used_bytes, kFirstBlockBytes, open.next_bytes);
+}
+
+void BlockStore::CloseFor(uint32_t writer) {
+  for (const Opens& opens : open_) {
+    for (const Open& open : opens) {
+      if (open.writer != writer || open.id == 0) continue;
+      const uint32_t id = open.id;
+      Close(id);
+      Settle(id);
+    }
+  }
 }
 
 void BlockStore::Abandon(std::span<const Placement> placements) {
@@ -175,8 +206,8 @@ bool BlockStore::IsSparse(const Entry& entry) const {
   const BlockShape& shape = entry.block->shape();
   const int64_t compact = Block::BytesFor(shape.kind, Block::RowPlaces(shape.kind, entry.live_rows), entry.live_bytes);
   int64_t full = entry.block->bytes();
-  if (entry.open_for.has_value()) {
-    const Open& open = open_[*entry.open_for];
+  if (entry.open_at.has_value()) {
+    const Open& open = open_[entry.open_at->column][entry.open_at->slot];
     full = Block::BytesFor(shape.kind, open.used_rows, open.used_bytes);
   }
   return 4 * compact < full && full - compact >= kLeastGainBytes;
@@ -187,7 +218,7 @@ void BlockStore::Settle(uint32_t id) {
   const bool empty = entry.live_rows == 0;
   if (!empty && (entry.compacting != Compacting::kNo || !IsSparse(entry))) return;
   // What is under way goes where it was reserved, but nothing else does.
-  if (entry.open_for.has_value() && (!empty || entry.pending == 0)) Close(id);
+  if (entry.open_at.has_value() && (!empty || entry.pending == 0)) Close(id);
   if (entry.pending > 0) return;
   if (empty) {
     garbage_.push_back(std::move(entry.block));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "arena/block.h"
 #include "dock/page.h"
 #include "dock/row_ranks.h"
@@ -16,9 +17,9 @@
 
 namespace tdock {
 
-// Cells are rows of blocks. A column's small puts append to a block that is open for it; a large one gets a block of
-// its own. A block goes when none of its rows is a cell any more and nobody looks at it. When less than a quarter of it
-// is cells, a smaller block takes its place:
+// Cells are rows of blocks. A writer's small puts of a column append to a block that is open for them; a large put gets
+// a block of its own. A block goes when none of its rows is a cell any more and nobody looks at it. When less than a
+// quarter of it is cells, a smaller block takes its place:
 //
 //   CellRef {id, row} ──► entry of id ──► block, row                         as it was put
 //                                   └───► block, rank of row in `ranks`      since the rows of `ranks` moved together
@@ -56,8 +57,9 @@ class BlockStore {
   };
 
   // Finds room in open blocks for the columns of the batch, or says what block to make. `columns` are the table's, in
-  // the order of the batch; one beyond those that the store has seen has no open block.
-  std::vector<Placement> Reserve(const Batch& batch, std::span<const uint32_t> columns, int64_t weights_version);
+  // the order of the batch; one beyond those that the store has seen has no open block. `writer` is as in BlockShape.
+  std::vector<Placement> Reserve(const Batch& batch, std::span<const uint32_t> columns, int64_t weights_version,
+                                 uint32_t writer = 0);
 
   // Makes the blocks that are missing, and copies the batch: but for large columns that lie in the source's memory
   // already, which become blocks where they are. Thread-safe.
@@ -71,6 +73,9 @@ class BlockStore {
 
   // These are no cells any more.
   void Drop(std::span<const CellRef> cells);
+
+  // This writer puts nothing more for the time being: others may have its places.
+  void CloseFor(uint32_t writer);
 
   // The blocks that the store has let go of since the last call.
   std::vector<std::shared_ptr<Block>> TakeGarbage() { return std::exchange(garbage_, {}); }
@@ -97,19 +102,28 @@ class BlockStore {
     int64_t live_bytes = 0;  // of values
     // Puts that have reserved room in it and are not published.
     int32_t pending = 0;
-    // The column whose small puts append to it.
-    std::optional<uint32_t> open_for = {};
+    // Where it is open, if small puts append to it.
+    struct OpenAt {
+      uint32_t column;
+      uint32_t slot;
+    };
+    std::optional<OpenAt> open_at = {};
     Compacting compacting = Compacting::kNo;
   };
-  // The block that small puts of a column append to.
+  // The block that small puts of a writer to a column append to.
   struct Open {
+    uint32_t writer = 0;
     uint32_t id = 0;  // 0: none
     int64_t used_rows = 0;
     int64_t used_bytes = 0;
     // How large the next one should be.
     int64_t next_bytes = kFirstBlockBytes;
   };
+  // Of one column, which mostly has one writer. A place stays its writer's until it is needed and has no block.
+  using Opens = absl::InlinedVector<Open, 1>;
 
+  // Who writes a column beside so many others gets just what each put needs.
+  static constexpr size_t kMostOpen = 4;
   static constexpr int64_t kFirstBlockBytes = 4 << 10;
   static constexpr int64_t kLargestOpenBytes = 256 << 10;
   static constexpr int64_t kLargePutBytes = 64 << 10;
@@ -120,7 +134,9 @@ class BlockStore {
     return entry.ranks == nullptr ? row : entry.ranks->Rank(row);
   }
 
-  Placement ReserveColumn(const Column& column, Open* open, int64_t weights_version);
+  Placement ReserveColumn(const Column& column, Opens& opens, int64_t weights_version, uint32_t writer);
+  // The writer's place, or one that it may have; null if all are in use.
+  static Open* FindPlace(Opens& opens, uint32_t writer);
   uint32_t AddEntry(std::shared_ptr<Block> block);
   void OpenFor(uint32_t column, const Placement& placement, int64_t used_rows, int64_t used_bytes);
   void Close(uint32_t id);
@@ -132,7 +148,7 @@ class BlockStore {
 
   std::vector<Entry> entries_{1};  // by block id; 0 is none
   std::vector<uint32_t> free_ids_;
-  std::vector<Open> open_;  // by column
+  std::vector<Opens> open_;  // by column
   std::vector<std::shared_ptr<Block>> garbage_;
   std::vector<uint32_t> sparse_;
 };

@@ -16,9 +16,9 @@ class BlockStoreTest : public testing::Test {
   }
 
   // A whole put of one column.
-  CellRef Put(size_t rows, float value, int64_t weights_version = 1) {
+  CellRef Put(size_t rows, float value, int64_t weights_version = 1, uint32_t writer = 0) {
     const Batch batch = Floats(rows, value);
-    auto placements = store_.Reserve(batch, columns_, weights_version);
+    auto placements = store_.Reserve(batch, columns_, weights_version, writer);
     BlockStore::Write(batch, source_, placements);
     return store_.Publish(batch, columns_, placements)[0];
   }
@@ -84,6 +84,59 @@ TEST_F(BlockStoreTest, ALatePutOfOldWeightsDoesNotCloseTheBlockOfNewOnes) {
   BlockStore::Write(batch, source_, placements);
   EXPECT_EQ(Read(store_.Publish(batch, columns_, placements)[0]), 9);
   EXPECT_EQ(Put(1, 3, 2).block, fresh.block);
+}
+
+TEST_F(BlockStoreTest, WritersOfOneColumnEachFillABlock) {
+  const CellRef first = Put(1, 1, 1, 0), second = Put(1, 2, 1, 5);
+  EXPECT_NE(second.block, first.block);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(Put(1, 3, 1, 0).block, first.block);
+    EXPECT_EQ(Put(1, 4, 1, 5).block, second.block);
+  }
+  EXPECT_EQ(store_.BlockOf(first)->shape().writer, 0u);
+  EXPECT_EQ(store_.BlockOf(second)->shape().writer, 5u);
+  EXPECT_EQ(Read({second.block, 100}), 4);
+}
+
+TEST_F(BlockStoreTest, MoreWritersThanBlocksAreOpenGetWhatEachPutNeeds) {
+  std::vector<CellRef> cells;
+  for (uint32_t writer = 0; writer < 4; ++writer) cells.push_back(Put(1, 1, 1, writer));
+  const int64_t held = source_.held->load();
+  const CellRef fifth = Put(2, 5, 1, 4);
+  EXPECT_EQ(source_.held->load(), held + 8);
+  EXPECT_EQ(store_.BlockOf(fifth)->shape().writer, 4u);
+  EXPECT_NE(Put(1, 6, 1, 4).block, fifth.block);
+  // They closed nobody's block.
+  for (uint32_t writer = 0; writer < 4; ++writer) EXPECT_EQ(Put(1, 1, 1, writer).block, cells[writer].block);
+  // With its cells a block goes, and the next writer has its place.
+  Drop(cells[2], 2);
+  const CellRef opened = Put(1, 7, 1, 4);
+  EXPECT_EQ(Put(1, 8, 1, 4).block, opened.block);
+  EXPECT_EQ(Put(1, 9, 1, 3).block, cells[3].block);
+}
+
+TEST_F(BlockStoreTest, AWriterThatIsDoneLeavesItsPlaceToTheNext) {
+  for (uint32_t writer = 0; writer < 100; ++writer) {
+    const CellRef first = Put(1, 1, 1, writer);
+    EXPECT_EQ(Put(1, 1, 1, writer).block, first.block);
+    store_.CloseFor(writer);
+    EXPECT_NE(Put(1, 1, 1, writer).block, first.block);
+    store_.CloseFor(writer);
+  }
+}
+
+TEST_F(BlockStoreTest, WritersThatBeginTogetherCloseNobodysBlock) {
+  const Batch batch = Floats(1, 9);
+  std::vector<std::vector<BlockStore::Placement>> puts;
+  for (uint32_t writer = 0; writer < 5; ++writer) {
+    puts.push_back(store_.Reserve(batch, columns_, 1, writer));
+    BlockStore::Write(batch, source_, puts.back());
+  }
+  std::vector<CellRef> cells;
+  for (auto& placements : puts) cells.push_back(store_.Publish(batch, columns_, placements)[0]);
+  for (uint32_t writer = 0; writer < 5; ++writer) {
+    EXPECT_EQ(Put(1, 1, 1, writer).block == cells[writer].block, writer < 4) << writer;
+  }
 }
 
 TEST_F(BlockStoreTest, AnAbandonedPutLeavesNothing) {

@@ -1,10 +1,11 @@
 // What every Dock must do, whatever it is made of: a suite over the abstract interface. A test file instantiates it:
 //
 //   INSTANTIATE_TEST_SUITE_P(Local, DockConformance, testing::Values(DockFactory(…)));
+//   INSTANTIATE_TEST_SUITE_P(Local, DockRows, testing::Values(DockFactory(…)));
 //   INSTANTIATE_TEST_SUITE_P(Local, DockVersions, testing::Values(DockFactory(…)));
 //
 // This header holds the fixture; the tests are in conformance_budget.h, conformance_data.h, conformance_labels.h,
-// conformance_flow.h, conformance_leases.h, conformance_life.h and conformance_versions.h.
+// conformance_flow.h, conformance_leases.h, conformance_life.h, conformance_row.h and conformance_versions.h.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -57,6 +57,9 @@ class DockOverServed final : public Dock {
   absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) override {
     return dock_->GetConsumerStatus(partition, consumer);
   }
+  absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) override {
+    return dock_->GetRowStatus(partition, row);
+  }
   absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) override {
     return dock_->Explain(partition, consumer);
   }

@@ -247,6 +247,10 @@ class LocalDock final : public ServedDock {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->GetConsumerStatus(consumer);
   }
+  absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->GetRowStatus(row);
+  }
   absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->Explain(consumer);

@@ -8,6 +8,7 @@
 #include "dock/conformance_labels.h"
 #include "dock/conformance_leases.h"
 #include "dock/conformance_life.h"
+#include "dock/conformance_row.h"
 #include "dock/conformance_versions.h"
 #include "dock/dock_over_served.h"
 
@@ -79,12 +80,14 @@ TEST(LocalDock, LargeCellsAndCopiesOfThemUseTheSameMemoryAgain) {
 
 const auto kLocal = testing::Values([](Clock& clock) { return MakeLocalDock({.clock = &clock}); });
 INSTANTIATE_TEST_SUITE_P(Local, DockConformance, kLocal);
+INSTANTIATE_TEST_SUITE_P(Local, DockRows, kLocal);
 INSTANTIATE_TEST_SUITE_P(Local, DockVersions, kLocal);
 
 const auto kServed = testing::Values(DockFactory([](Clock& clock) -> std::unique_ptr<Dock> {
   return std::make_unique<DockOverServed>(MakeServedDock({.local = {.clock = &clock}}));
 }));
 INSTANTIATE_TEST_SUITE_P(Served, DockConformance, kServed);
+INSTANTIATE_TEST_SUITE_P(Served, DockRows, kServed);
 INSTANTIATE_TEST_SUITE_P(Served, DockVersions, kServed);
 
 // Takes from the end of what it sees, and does as it is told otherwise.

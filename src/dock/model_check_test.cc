@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "dock/slow_columns.h"
 #include "dock/slow_dock.h"
+#include "dock/slow_row_status.h"
 #include "tdock/local_dock.h"
 
 namespace tdock {
@@ -97,6 +98,7 @@ class Driver {
       ASSERT_EQ(real.stale_dropped, expected.stale_dropped) << name;
       ASSERT_EQ(real.reset, expected.reset) << name;
     }
+    CompareRow();
     if (rng_.Below(20) == 0) CompareCells();
     if (rng_.Below(20) == 0) CompareLabels();
   }
@@ -128,6 +130,14 @@ class Driver {
         ASSERT_EQ(found->front(), *row);
       }
     }
+  }
+
+  void CompareRow() {
+    const std::vector<RowId> rows = twin_->AllRows();
+    if (rows.empty()) return;
+    const auto status = dock_->GetRowStatus(kPartition, rows[rng_.Below(rows.size())]);
+    ASSERT_TRUE(status.ok()) << status.status();
+    CheckAsKnown(*status, *twin_);
   }
 
   void CompareCells() {

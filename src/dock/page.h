@@ -7,7 +7,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "dock/group.h"
-#include "tdock/rows.h"
+#include "tdock/requests.h"
 
 namespace tdock {
 
@@ -37,6 +37,13 @@ inline constexpr RowState kLeased = 254;
 inline constexpr RowState kDone = 255;
 
 constexpr bool IsWaiting(RowState state) { return state != kReady && state <= kMaxReads; }
+
+constexpr DeliveryState DeliveryStateOf(RowState state) {
+  if (state == kReady) return DeliveryState::kReady;
+  if (state == kLeased) return DeliveryState::kLeased;
+  if (state == kQuarantined) return DeliveryState::kQuarantined;
+  return state == kDone || state == kUncommitted ? DeliveryState::kDone : DeliveryState::kWaiting;
+}
 
 struct Page {
   static constexpr uint64_t kRows = 1024;

@@ -111,6 +111,7 @@ absl::Status Partition::DropConsumer(absl::string_view consumer) {
   // Those who wait for its rows will not find it any more.
   if (const auto index = table_.FindConsumer(consumer); index.ok()) waits_.WakeTakes(*index, after.wake);
   table_.Apply(ConsumerDropped{consumer});
+  if (const std::optional<uint32_t> writer = writers_.Find(consumer)) store_.CloseFor(*writer);
   End(after);
   return absl::OkStatus();
 }
@@ -278,6 +279,18 @@ absl::StatusOr<ConsumerStatus> Partition::GetConsumerStatus(absl::string_view co
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
   return table_.StatusOf(index);
+}
+
+absl::StatusOr<RowStatus> Partition::GetRowStatus(RowId row) {
+  Aftermath after;
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  return table_.StatusOfRow(row, [this](CellRef cell, RowCellStatus& status) TDOCK_REQUIRES(mu_) {
+    const BlockShape& shape = store_.BlockOf(cell)->shape();
+    status.bytes = BytesOf(cell);
+    status.weights_version = shape.weights_version;
+    status.writer = writers_.NameOf(shape.writer);
+  });
 }
 
 absl::StatusOr<std::string> Partition::Explain(absl::string_view consumer) {

@@ -16,6 +16,7 @@
 #include "dock/budget.h"
 #include "dock/table.h"
 #include "dock/waits.h"
+#include "dock/writers.h"
 #include "tdock/dock.h"
 
 namespace tdock {
@@ -58,6 +59,7 @@ class Partition {
   absl::StatusOr<int64_t> Clear(const ClearRequest& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<PartitionStatus> GetStatus() TDOCK_EXCLUDES(mu_);
   absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<RowStatus> GetRowStatus(RowId row) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<std::string> Explain(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
 
   absl::Status ExpireLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
@@ -134,6 +136,8 @@ class Partition {
       TDOCK_REQUIRES(mu_);
   absl::StatusOr<PutResult> PutLetIn(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
+  // The number of the consumer under whose lease a put is.
+  uint32_t WriterOf(const PutRequest& request) TDOCK_REQUIRES(mu_);
   int64_t BytesOf(CellRef cell) const TDOCK_REQUIRES(mu_);
   // ResourceExhausted where there is no memory.
   absl::Status Write(const Batch& batch, std::span<BlockStore::Placement> placements) TDOCK_EXCLUDES(mu_);
@@ -178,6 +182,7 @@ class Partition {
   bool dropped_ TDOCK_GUARDED_BY(mu_) = false;
   Table table_ TDOCK_GUARDED_BY(mu_);
   BlockStore store_ TDOCK_GUARDED_BY(mu_);
+  Writers writers_ TDOCK_GUARDED_BY(mu_);
   Budget budget_ TDOCK_GUARDED_BY(mu_);
   Waits waits_ TDOCK_GUARDED_BY(mu_);
   // The columns that each consumer was handed last.

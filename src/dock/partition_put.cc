@@ -25,6 +25,11 @@ Budget::Use Partition::Use() const {
           .rows_here = table_.rows()};
 }
 
+uint32_t Partition::WriterOf(const PutRequest& request) {
+  if (request.lease == kNoLease) return Writers::kNobody;
+  return writers_.NumberOf(table_.consumer((*table_.FindLease(request.lease))->consumer).options().name);
+}
+
 int64_t Partition::BytesOf(CellRef cell) const {
   return static_cast<int64_t>(store_.BlockOf(cell)->Row(store_.RowOf(cell)).size());
 }
@@ -81,7 +86,7 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
       End(after);
       return status;
     }
-    placements = store_.Reserve(request.batch, columns, request.weights_version);
+    placements = store_.Reserve(request.batch, columns, request.weights_version, WriterOf(request));
     checked_at = table_.changes();
   }
 

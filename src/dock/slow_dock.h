@@ -132,6 +132,7 @@ class SlowDock : public SlowVersions {
         // Nobody but the writer has anything of one that is partial.
         (request.partial ? row.partial_cells : row.cells)[name] =
             old.Continued(values[i], old.is_list ? lengths->second[i] : 1, request.weights_version);
+        (request.partial ? row.partial_cells : row.cells)[name].writer = ConsumerOf(request.lease);
       }
     }
     if (request.lease != kNoLease && !request.keep) {
@@ -180,7 +181,7 @@ class SlowDock : public SlowVersions {
       Finish(consumers_.at(consumer), rows, kNoStep);
       return;
     }
-    leases_[lease] = {consumer, now + consumers_.at(consumer).options.lease_duration, {rows.begin(), rows.end()}};
+    leases_[lease] = {consumer, now + consumers_.at(consumer).options.lease_duration, {rows.begin(), rows.end()}, now};
     last_lease_ = lease;
   }
 

@@ -19,6 +19,7 @@ struct SlowCell {
   std::vector<int64_t> versions = {};
   int64_t last_version = kNoWeightsVersion;
   bool is_list = false;
+  std::string writer = {};
 
   // What a put that replaces this cell and goes on from it makes.
   SlowCell Continued(int64_t new_number, int64_t items, int64_t version) const {
@@ -91,6 +92,7 @@ struct SlowLease {
   std::string consumer;
   absl::Time expires;
   std::set<RowId> rows;
+  absl::Time taken;
 };
 
 }  // namespace tdock

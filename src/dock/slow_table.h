@@ -80,6 +80,44 @@ class SlowTable {
     status.expired = consumer.expired;
     return status;
   }
+  // All but the bytes.
+  RowCellStatus StatusOfCell(RowId id, const std::string& column) const {
+    const SlowRow& row = rows_.at(id);
+    RowCellStatus status{.column = column};
+    for (const auto& [cells, state] :
+         {std::pair(&row.cells, CellState::kReady), std::pair(&row.partial_cells, CellState::kPartial)}) {
+      const auto it = cells->find(column);
+      if (it == cells->end()) continue;
+      status.state = state;
+      status.weights_version = it->second.Oldest();
+      status.writer = it->second.writer;
+    }
+    return status;
+  }
+  RowConsumerStatus StatusFor(const std::string& name, RowId row) const {
+    const SlowConsumer& consumer = consumers_.at(name);
+    RowConsumerStatus status{.consumer = name, .redeliveries = Redeliveries(name, row)};
+    for (const auto& [id, lease] : leases_) {
+      if (lease.consumer != name || !lease.rows.contains(row)) continue;
+      status.lease = id;
+      status.taken = lease.taken;
+      status.expires = lease.expires;
+    }
+    if (const auto it = consumer.uncommitted.find(row); it != consumer.uncommitted.end()) {
+      status.uncommitted_step = it->second;
+    }
+    status.state = consumer.done.contains(row)          ? DeliveryState::kDone
+                   : consumer.quarantined.contains(row) ? DeliveryState::kQuarantined
+                   : status.lease != kNoLease           ? DeliveryState::kLeased
+                   : IsReady(name, row)                 ? DeliveryState::kReady
+                                                        : DeliveryState::kWaiting;
+    for (const std::string& column : consumer.options.reads) {
+      const bool lacks = !rows_.at(row).cells.contains(column);
+      if (lacks && status.state == DeliveryState::kWaiting) status.missing.push_back(column);
+    }
+    return status;
+  }
+  size_t consumers() const { return consumers_.size(); }
   int64_t IncompleteGroups() const {
     return std::count_if(groups_.begin(), groups_.end(),
                          [](const auto& g) { return g.second.arrived < g.second.size; });

@@ -343,39 +343,4 @@ std::vector<int32_t> Table::RedeliveriesOf(uint32_t consumer, std::span<const Ro
   return counts;
 }
 
-ConsumerStatus Table::StatusOf(uint32_t index) const {
-  const Consumer& consumer = *consumers_[index];
-  return {.waiting = consumer.waiting().size(),
-          .ready = consumer.ready(),
-          .leased = consumer.leased(),
-          .quarantined = consumer.quarantined().size(),
-          .done = consumer.done(),
-          .uncommitted = consumer.uncommitted(),
-          .committed_step = consumer.committed_step,
-          .takeable = consumer.takeable(),
-          .completed = consumer.completed,
-          .expired = consumer.expired,
-          .unfinished = consumer.unfinished,
-          .sent_back = consumer.sent_back,
-          .stale_dropped = consumer.stale_dropped,
-          .reset = consumer.reset};
-}
-
-PartitionStatus Table::Status() const {
-  PartitionStatus status;
-  status.sealed = sealed_;
-  status.weights_version = weights_version_;
-  status.rows = pages_.rows();
-  status.groups = groups_.size();
-  status.incomplete_groups = groups_.incomplete().size();
-  for (const Schema::Column& column : schema_) {
-    status.columns.push_back({column.spec.name, column.typed, column.spec.type, column.ready_cells});
-  }
-  for (const Retainer& retainer : retainers_) status.retain_for.push_back(retainer.name);
-  for (uint32_t index : registered_) {
-    status.consumers.push_back({consumers_[index]->options().name, StatusOf(index)});
-  }
-  return status;
-}
-
 }  // namespace tdock

@@ -163,6 +163,9 @@ class Table {
 
   PartitionStatus Status() const;
   ConsumerStatus StatusOf(uint32_t consumer) const;
+  // Fills in bytes, and version and writer of the block, of a cell that is there.
+  using DescribeCell = absl::FunctionRef<void(CellRef, RowCellStatus&)>;
+  absl::StatusOr<RowStatus> StatusOfRow(RowId row, DescribeCell describe) const;
 
   // For people: what keeps a consumer, or a fetch, from going on.
   std::string Explain(uint32_t consumer, absl::Time now) const;
@@ -210,6 +213,10 @@ class Table {
                                          StaleColumns stale_columns) const;
   absl::StatusOr<SendBack> WhoMakesAnew(const ColumnSet& stale, RowId example) const;
   bool CanBeMadeAnew(const Group& group) const;
+
+  // table_status.cc
+  RowCellStatus StatusOfCell(const Place& place, uint32_t column, DescribeCell describe) const;
+  RowConsumerStatus StatusFor(uint32_t consumer, const Place& place) const;
 
   // table_explain.cc
   std::string LeaseText(const Lease& lease, absl::Time now) const;

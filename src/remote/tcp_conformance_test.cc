@@ -5,6 +5,7 @@
 #include "dock/conformance_labels.h"
 #include "dock/conformance_leases.h"
 #include "dock/conformance_life.h"
+#include "dock/conformance_row.h"
 #include "dock/conformance_versions.h"
 #include "remote/rpc_service.h"
 #include "remote/rpc_transport.h"
@@ -29,6 +30,7 @@ std::unique_ptr<Dock> OverTcp(Clock& clock) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, DockConformance, testing::Values(OverTcp));
+INSTANTIATE_TEST_SUITE_P(Tcp, DockRows, testing::Values(OverTcp));
 INSTANTIATE_TEST_SUITE_P(Tcp, DockVersions, testing::Values(OverTcp));
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "console/command_line.h"
+#include "rpc/malloc_settings.h"
 #include "serve/serve.h"
 #include "tdock/remote_dock.h"
 
@@ -22,6 +23,7 @@ absl::StatusOr<std::unique_ptr<tdock::Dock>> Connect(const tdock::console::Conne
 }  // namespace
 
 int main(int argc, char** argv) {
+  tdock::rpc::KeepFreedMemory();
   // A reader that goes away is then an error of the write, which is reported.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

@@ -1,11 +1,13 @@
 #include "tdock/frame.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -90,16 +92,28 @@ class Writer {
 };
 
 struct Block {
-  Buffer bytes;
-  uint64_t checksum;
+  Buffer bytes = {};
+  uint64_t checksum = 0;
 };
 
-// The blocks of a column: offsets if it has any, then values.
-void AppendBlocks(const Column& column, FrameChecksums checksums, std::vector<Block>& blocks) {
-  const auto append = [checksums, &blocks](Buffer bytes) {
-    const uint64_t checksum = checksums == FrameChecksums::kBlocks ? Checksum(bytes.bytes()) : 0;
-    blocks.push_back({std::move(bytes), checksum});
+// Nothing of a frame can be sent before the checksums in its header are known, so those of much are made by two
+// threads.
+void AddChecksums(std::vector<Block>& blocks) {
+  constexpr size_t kMuch = 4 << 20;
+  size_t total = 0;
+  for (const Block& block : blocks) total += block.bytes.size();
+  std::atomic<size_t> next{0};
+  const auto work = [&blocks, &next] {
+    for (size_t i = next++; i < blocks.size(); i = next++) blocks[i].checksum = Checksum(blocks[i].bytes.bytes());
   };
+  std::optional<std::jthread> second;
+  if (total >= kMuch && blocks.size() > 1 && std::thread::hardware_concurrency() > 1) second.emplace(work);
+  work();
+}
+
+// The blocks of a column: offsets if it has any, then values.
+void AppendBlocks(const Column& column, std::vector<Block>& blocks) {
+  const auto append = [&blocks](Buffer bytes) { blocks.push_back({std::move(bytes)}); };
   const auto owner = std::make_shared<const Column>(column);
   if (const std::span<const int64_t> offsets = column.offsets(); !offsets.empty()) {
     Buffer block = Buffer::Wrap(offsets.data(), offsets.size_bytes(), owner);
@@ -174,8 +188,9 @@ absl::StatusOr<EncodedFrame> EncodeFrame(const MetaBatch& batch, const FrameLimi
       const absl::Status status = CheckTruths(column.PayloadBytes());
       if (!status.ok()) return Annotate(status, absl::StrCat("column '", EscapeForMessage(name), "'"));
     }
-    AppendBlocks(column, checksums, blocks);
+    AppendBlocks(column, blocks);
   }
+  if (checksums == FrameChecksums::kBlocks) AddChecksums(blocks);
   // Where the blocks begin does not change the size of the header.
   TDOCK_ASSIGN_OR_RETURN(const std::string draft, MakeHeader(batch, blocks, 0, limits, checksums));
   if (draft.size() > limits.max_header_bytes) {

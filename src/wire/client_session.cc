@@ -1,10 +1,12 @@
 #include "wire/client_session.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/retry.h"
 #include "base/status.h"
 #include "wire/service.h"
 #include "wire/status_codec.h"
@@ -12,9 +14,8 @@
 namespace tdock {
 namespace {
 
-constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
-// Well below the second for which a server keeps a session.
-constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
+// The longest wait is well below the second for which a server keeps a session.
+constexpr BackoffPolicy kReconnect{.initial = absl::Milliseconds(10), .max = absl::Milliseconds(100)};
 // Where every connection waits for an answer, another one is made to tell something.
 constexpr absl::Duration kTellWithin = absl::Seconds(1);
 
@@ -30,21 +31,22 @@ class Losses {
   // False if it is time to give up. The first attempt after one that went well for long is made at once.
   bool PauseAfterLoss() {
     const absl::Time now = absl::Now();
-    if (pause_ == absl::ZeroDuration() || now - begin_ > patience_) {
+    if (!since_.has_value() || now - begin_ > patience_) {
       since_ = now;
-      pause_ = kFirstPause;
+      backoff_.Reset();
       return true;
     }
-    if (now + pause_ - since_ > patience_) return false;
-    absl::SleepFor(pause_);
-    pause_ = std::min(2 * pause_, kLongestPause);
+    const absl::Duration pause = backoff_.Next();
+    if (now + pause - *since_ > patience_) return false;
+    absl::SleepFor(pause);
     return true;
   }
 
  private:
   const absl::Duration patience_;
-  absl::Time begin_, since_;
-  absl::Duration pause_ = absl::ZeroDuration();
+  absl::Time begin_;
+  std::optional<absl::Time> since_;
+  Backoff backoff_{kReconnect, std::random_device()()};
 };
 
 }  // namespace
@@ -54,17 +56,21 @@ absl::StatusOr<v1::Welcome> ClientSession::Hello(const std::string& session) {
   hello.set_protocol(Service::kProtocol);
   hello.set_session(session);
   hello.set_client(options_.client);
-  const absl::Time until = absl::Now() + options_.reconnect_for;
-  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    absl::StatusOr<v1::Welcome> welcome = transport_->Connect(hello, until);
-    if (welcome.ok() || !IsLost(welcome.status())) return welcome;
-    if (absl::Now() + pause >= until) {
-      return absl::UnavailableError(absl::StrCat("no dock server answers at ", options_.address, ": ",
-                                                 welcome.status().message(), "; tried for ",
-                                                 absl::FormatDuration(options_.reconnect_for)));
-    }
-    absl::SleepFor(pause);
+  const absl::Time until = Clock::Real().Now() + options_.reconnect_for;
+  v1::Welcome welcome;
+  const absl::Status status =
+      Retry(Clock::Real(), until, Backoff(kReconnect, std::random_device()()), IsLost, [&]() -> absl::Status {
+        absl::StatusOr<v1::Welcome> answer = transport_->Connect(hello, absl::Now() + (until - Clock::Real().Now()));
+        if (!answer.ok()) return answer.status();
+        welcome = *std::move(answer);
+        return absl::OkStatus();
+      });
+  if (IsLost(status)) {
+    return absl::UnavailableError(absl::StrCat("no dock server answers at ", options_.address, " for ",
+                                               absl::FormatDuration(options_.reconnect_for), ": ", status.message()));
   }
+  if (!status.ok()) return status;
+  return welcome;
 }
 
 absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {

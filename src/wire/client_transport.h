@@ -14,7 +14,7 @@ namespace tdock {
 struct ClientAnswer {
   // The transport's: Unavailable if the connection was lost or there is none, DeadlineExceeded. What the server has to
   // say is in the reply.
-  absl::Status status;
+  absl::Status status = {};
   // False only if the server cannot have seen the call.
   bool sent = false;
   v1::Reply reply = {};

@@ -101,6 +101,7 @@ bool EventLoop::RunTasks() {
 }
 
 void EventLoop::Run() {
+  thread_id_ = std::this_thread::get_id();
   std::array<epoll_event, 64> events;
   absl::Time next_tick = absl::Now() + tick_period_;
   for (;;) {

@@ -1,9 +1,11 @@
 // A thread that serves file descriptors.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -32,7 +34,9 @@ class EventLoop {
 
   // Runs `task` on the loop's thread, soon. Thread-safe.
   void Post(std::function<void()> task) TDOCK_EXCLUDES(mu_);
-  bool OnLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+  bool OnLoopThread() const { return std::this_thread::get_id() == thread_id_.load(std::memory_order_relaxed); }
+  // To read into, for whoever runs on the loop's thread.
+  std::span<char> scratch() { return scratch_; }
 
   // The descriptor stays the caller's, who removes it before closing it.
   absl::Status Add(int fd, uint32_t events, OnEvents on_events);
@@ -54,11 +58,13 @@ class EventLoop {
   absl::flat_hash_map<int, std::shared_ptr<OnEvents>> watched_;
   absl::Duration tick_period_ = absl::InfiniteDuration();
   std::function<void()> tick_;
+  std::vector<char> scratch_ = std::vector<char>(size_t{256} << 10);
 
   Mutex mu_;
   bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
   bool woken_ TDOCK_GUARDED_BY(mu_) = false;
   std::vector<std::function<void()>> tasks_ TDOCK_GUARDED_BY(mu_);
+  std::atomic<std::thread::id> thread_id_{};  // once it runs
   std::thread thread_;
 };
 

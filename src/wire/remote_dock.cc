@@ -171,6 +171,13 @@ class RemoteDock final : public Dock {
     TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
     return Decode(reply.consumer_status());
   }
+  absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) override {
+    v1::Request request;
+    request.mutable_get_row_status()->set_partition(std::string(partition));
+    request.mutable_get_row_status()->set_row(row);
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
+    return Decode(reply.row_status(), clock_.Now());
+  }
   absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) override {
     v1::Request request;
     Name(partition, consumer, request.mutable_explain());

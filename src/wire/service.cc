@@ -411,6 +411,12 @@ absl::Status Service::DoQueries(const v1::Request& request, v1::Reply& reply) {
       Encode(status, reply.mutable_consumer_status());
       return absl::OkStatus();
     }
+    case v1::Request::kGetRowStatus: {
+      const v1::GetRow& row = request.get_row_status();
+      TDOCK_ASSIGN_OR_RETURN(const RowStatus status, dock_.GetRowStatus(row.partition(), row.row()));
+      Encode(status, Now(), reply.mutable_row_status());
+      return absl::OkStatus();
+    }
     default: {
       const v1::ConsumerName& name = request.explain();
       TDOCK_ASSIGN_OR_RETURN(std::string text, dock_.Explain(name.partition(), name.consumer()));

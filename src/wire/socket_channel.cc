@@ -20,7 +20,8 @@
 namespace tdock {
 namespace {
 
-constexpr size_t kReadBytes = 64 << 10;
+// Of a message that has not come at all: most are short, and memory to read into is cleared first.
+constexpr size_t kReadBytes = 4 << 10;
 
 absl::Status Lost(int error) {
   return absl::UnavailableError(absl::StrCat("the connection is lost: ", std::strerror(error)));

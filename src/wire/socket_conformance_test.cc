@@ -5,6 +5,7 @@
 #include "dock/conformance_labels.h"
 #include "dock/conformance_leases.h"
 #include "dock/conformance_life.h"
+#include "dock/conformance_row.h"
 #include "dock/conformance_versions.h"
 #include "wire/serve_for_test.h"
 
@@ -18,6 +19,7 @@ std::unique_ptr<Dock> OverSocket(Clock& clock) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Socket, DockConformance, testing::Values(OverSocket));
+INSTANTIATE_TEST_SUITE_P(Socket, DockRows, testing::Values(OverSocket));
 INSTANTIATE_TEST_SUITE_P(Socket, DockVersions, testing::Values(OverSocket));
 
 }  // namespace

@@ -18,7 +18,8 @@
 namespace tdock {
 namespace {
 
-constexpr size_t kReadBytes = 256 << 10;
+// More memory than this is not kept for messages to come.
+constexpr size_t kKeepBytes = 1 << 20;
 // After so much has been copied, other connections have their turn.
 constexpr size_t kTurnBytes = 2 << 20;
 
@@ -78,16 +79,14 @@ void SocketConnection::OnEvents(uint32_t events) {
 }
 
 void SocketConnection::Read() {
-  const size_t before = in_.size();
-  in_.resize(before + kReadBytes);
-  const ssize_t got = recv(fd_, in_.data() + before, kReadBytes, 0);
-  const int error = errno;
-  in_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  const std::span<char> scratch = loop_->scratch();
+  const ssize_t got = recv(fd_, scratch.data(), scratch.size(), 0);
   if (got == 0) return Close(absl::OkStatus());
   if (got < 0) {
-    if (error != EAGAIN && error != EINTR) Close(absl::OkStatus());
+    if (errno != EAGAIN && errno != EINTR) Close(absl::OkStatus());
     return;
   }
+  in_.append(scratch.data(), static_cast<size_t>(got));
   HandleMessages();
 }
 
@@ -110,7 +109,7 @@ void SocketConnection::HandleMessages() {
   }
   if (closed_) return;
   in_.erase(0, begin);
-  if (in_.empty() && in_.capacity() > 4 * kReadBytes) in_.shrink_to_fit();
+  if (in_.empty() && in_.capacity() > kKeepBytes) in_.shrink_to_fit();
   // What is left is an incomplete message, unless it was only others' turn.
   if (copied >= kTurnBytes && !std::exchange(more_posted_, true)) {
     loop_->Post([self = shared_from_this()] {

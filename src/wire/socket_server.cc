@@ -73,7 +73,7 @@ absl::Status SocketServer::StartLoops() {
   for (int i = 0; i < (options_.loops > 0 ? options_.loops : 2); ++i) {
     auto loop = std::make_unique<Loop>();
     TDOCK_ASSIGN_OR_RETURN(loop->events, EventLoop::Make());
-    loop->events->SetTick(absl::Seconds(1), [this, loop = loop.get()] {
+    loop->events->SetTick(absl::Seconds(1), [loop = loop.get()] {
       std::vector<std::shared_ptr<SocketConnection>> connections;
       for (const auto& [fd, connection] : loop->connections) connections.push_back(connection);
       for (const auto& connection : connections) connection->Tick();

@@ -83,8 +83,6 @@ absl::StatusOr<SocketTransport::Channel> SocketTransport::Acquire(absl::Time dea
   v1::Welcome welcome;
   TDOCK_ASSIGN_OR_RETURN(Channel channel, Open(hello, deadline, welcome));
   if (welcome.session() == hello.session()) return channel;
-  // Whoever asked for the session has to know that it is gone.
-  Connect(hello, deadline).IgnoreError();
   return absl::UnavailableError("the session is gone");
 }
 

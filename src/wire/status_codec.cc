@@ -122,4 +122,65 @@ absl::StatusOr<PartitionStatus> Decode(const v1::PartitionStatus& message) {
   return status;
 }
 
+void Encode(const RowStatus& status, absl::Time now, v1::RowStatus* message) {
+  message->set_row(status.row);
+  message->set_group(status.group);
+  message->set_key(status.key);
+  if (!status.tags.empty()) Encode(status.tags, message->mutable_tags());
+  message->set_age(status.age);
+  message->set_epoch(status.epoch);
+  for (const RowCellStatus& cell : status.cells) {
+    v1::RowCellStatus* const added = message->add_cells();
+    added->set_column(cell.column);
+    added->set_state(static_cast<uint32_t>(cell.state));
+    added->set_bytes(cell.bytes);
+    added->set_weights_version(cell.weights_version);
+    added->set_writer(cell.writer);
+  }
+  for (const RowConsumerStatus& consumer : status.consumers) {
+    v1::RowConsumerStatus* const added = message->add_consumers();
+    added->set_consumer(consumer.consumer);
+    added->set_state(static_cast<uint32_t>(consumer.state));
+    Append(consumer.missing, added->mutable_missing());
+    added->set_redeliveries(consumer.redeliveries);
+    added->set_lease(consumer.lease);
+    if (consumer.lease != kNoLease) {
+      added->set_held_for(ToWire(now - consumer.taken));
+      added->set_remaining(ToWire(consumer.expires - now));
+    }
+    added->set_uncommitted_step(consumer.uncommitted_step);
+  }
+}
+
+absl::StatusOr<RowStatus> Decode(const v1::RowStatus& message, absl::Time now) {
+  RowStatus status{.row = message.row(),
+                   .group = message.group(),
+                   .key = message.key(),
+                   .age = message.age(),
+                   .epoch = message.epoch()};
+  TDOCK_ASSIGN_OR_RETURN(status.tags, Decode(message.tags()));
+  for (const v1::RowCellStatus& cell : message.cells()) {
+    TDOCK_ASSIGN_OR_RETURN(const CellState state, DecodeEnum("cell state", cell.state(), CellState::kReady));
+    status.cells.push_back({.column = cell.column(),
+                            .state = state,
+                            .bytes = cell.bytes(),
+                            .weights_version = cell.weights_version(),
+                            .writer = cell.writer()});
+  }
+  for (const v1::RowConsumerStatus& each : message.consumers()) {
+    TDOCK_ASSIGN_OR_RETURN(const DeliveryState state, DecodeEnum("delivery state", each.state(), DeliveryState::kDone));
+    RowConsumerStatus& consumer = status.consumers.emplace_back();
+    consumer = {.consumer = each.consumer(),
+                .state = state,
+                .missing = Strings(each.missing()),
+                .redeliveries = each.redeliveries(),
+                .lease = each.lease(),
+                .uncommitted_step = each.uncommitted_step()};
+    if (consumer.lease == kNoLease) continue;
+    consumer.taken = now - DurationFromWire(each.held_for());
+    consumer.expires = now + DurationFromWire(each.remaining());
+  }
+  return status;
+}
+
 }  // namespace tdock

@@ -21,4 +21,8 @@ ConsumerStatus Decode(const v1::ConsumerStatus& message);
 void Encode(const PartitionStatus& status, v1::PartitionStatus* message);
 absl::StatusOr<PartitionStatus> Decode(const v1::PartitionStatus& message);
 
+// Each side's own `now`: since when and until when a lease lasts goes as durations.
+void Encode(const RowStatus& status, absl::Time now, v1::RowStatus* message);
+absl::StatusOr<RowStatus> Decode(const v1::RowStatus& message, absl::Time now);
+
 }  // namespace tdock

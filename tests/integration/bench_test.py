@@ -61,14 +61,28 @@ class Bench(unittest.TestCase):
         units = {entry["name"]: entry["unit"] for entry in json.loads(self.file.read_text())["results"]}
         self.assertEqual(units, {"generate/arithmetic": "tokens/s", "train_step/arithmetic": "tokens/s"})
 
+    def test_a_dock_in_another_process_is_measured(self):
+        result = run("service", "--quick", "--runs", "1", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        results = {entry["name"]: entry for entry in json.loads(self.file.read_text())["results"]}
+        for name in [
+            *(f"service/{kind}/tcp/{verb}" for kind in ("dense", "mixed") for verb in ("put", "get")),
+            *("service/dense/shm/put", "service/dense/shm/get", "service/put16/clients=4"),
+            *("service/rtt/tcp", "service/rtt/unix", "service/take32/rows=1000", "service/sweep_get/columns=32"),
+        ]:
+            self.assertIn(name, results)
+        self.assertEqual(results["service/dense/shm/put"]["of"], "memcpy")
+        self.assertGreater(results["service/dense/shm/get"]["us_per_cell"], 0)
+        self.assertGreaterEqual(results["service/rtt/unix"]["p99"], results["service/rtt/unix"]["median"])
+
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
-        self.assertEqual({name.split("/")[0] for name in names}, {"dock", "generate", "train_step"})
+        self.assertEqual({name.split("/")[0] for name in names}, {"dock", "service", "generate", "train_step"})
         self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
         for arguments, message in [
-            (["dok"], "the groups are dock, generate, train_step"),
+            (["dok"], "the groups are dock, service, generate, train_step"),
             (["--filter", "zzz"], "zzz"),
             (["--runs", "0"], "--runs"),
             (["generate/arithmetic", "--device", "abacus"], "abacus"),

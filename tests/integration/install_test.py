@@ -33,12 +33,38 @@ class Install(unittest.TestCase):
         shutil.move(cls.folder / "first", cls.prefix)
 
     def test_an_example_builds_and_runs_against_it(self):
-        source, out = self.folder / "source", self.folder / "out"
-        shutil.copytree(ROOT / "examples/cpp-local", source)
+        self.assertEqual(run(self.build_example("cpp-local")), "37+85=\n12+30=\n")
+
+    def build_example(self, name):
+        source, out = self.folder / f"{name}-source", self.folder / f"{name}-build"
+        shutil.copytree(ROOT / "examples" / name, source)
         run(cmake, "-S", str(source), "-B", str(out), f"-DCMAKE_PREFIX_PATH={self.prefix}",
             f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_CXX_FLAGS={flags}")  # fmt: skip
         run(cmake, "--build", str(out))
-        self.assertEqual(run(str(out / "cpp-local")), "37+85=\n12+30=\n")
+        return str(out / name)
+
+    def test_an_example_of_a_client_runs_against_the_installed_server(self):
+        client = self.build_example("cpp-service")
+        socket = self.folder / "dock.sock"
+        command = [str(self.prefix / "bin/tdock-dock"), "serve", "--listen", "127.0.0.1:0", "--socket", str(socket)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                addresses = []
+                for line in server.stdout:
+                    if line == "ready\n":
+                        break
+                    addresses.append(line.strip().removeprefix("tcp "))
+                self.assertEqual(len(addresses), 2)
+                for address in addresses:
+                    self.assertEqual(run(client, address), "37+85=\n12+30=\n")
+                server.terminate()
+                self.assertEqual(server.wait(timeout=30), 0)
+            finally:
+                server.kill()
+
+    def test_the_readme_shows_that_example(self):
+        shown = "\n".join("    " + line if line else "" for line in (ROOT / "examples/cpp-service/main.cc").read_text().splitlines())
+        self.assertIn(shown, (ROOT / "README.md").read_text())
 
     def test_another_version_is_refused(self):
         source = self.folder / "later"

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 
-namespace tdock::rpc {
+namespace tdock {
 
 // Waits grow from `initial` by `multiplier` up to `max`. Each is then made shorter by a random part of up to `jitter`
 // of it, so that those who failed together do not come back together.
@@ -45,4 +45,4 @@ absl::Status Retry(Clock& clock, absl::Time deadline, Backoff backoff,
                    const std::function<bool(const absl::Status&)>& is_retryable,
                    const std::function<absl::Status()>& attempt);
 
-}  // namespace tdock::rpc
+}  // namespace tdock

@@ -1,4 +1,4 @@
-#include "rpc/retry.h"
+#include "base/retry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace tdock::rpc {
+namespace tdock {
 namespace {
 
 constexpr BackoffPolicy kEven = {
@@ -91,4 +91,4 @@ TEST(Retry, CallsOnceEvenWhenTheDeadlineHasPassed) {
 }
 
 }  // namespace
-}  // namespace tdock::rpc
+}  // namespace tdock

@@ -1,4 +1,4 @@
-#include "rpc/retry.h"
+#include "base/retry.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 
-namespace tdock::rpc {
+namespace tdock {
 namespace {
 
 void SleepUntil(Clock& clock, absl::Time time) {
@@ -38,4 +38,4 @@ absl::Status Retry(Clock& clock, absl::Time deadline, Backoff backoff,
   }
 }
 
-}  // namespace tdock::rpc
+}  // namespace tdock

@@ -1,0 +1,41 @@
+// Who put cells.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+
+namespace tdock {
+
+// The consumers under whose leases cells were put, by numbers that blocks keep. A name stays when its consumer is
+// dropped, as what it wrote does. Not thread-safe.
+class Writers {
+ public:
+  // Who puts without a lease; without a name.
+  static constexpr uint32_t kNobody = 0;
+
+  // The number of a name, a new one if need be.
+  uint32_t NumberOf(absl::string_view name) {
+    if (const std::optional<uint32_t> known = Find(name)) return *known;
+    const auto number = static_cast<uint32_t>(names_.size());
+    names_.emplace_back(name);
+    numbers_.emplace(name, number);
+    return number;
+  }
+  // None if nobody of this name has put anything.
+  std::optional<uint32_t> Find(absl::string_view name) const {
+    const auto it = numbers_.find(name);
+    return it == numbers_.end() ? std::nullopt : std::optional(it->second);
+  }
+  const std::string& NameOf(uint32_t number) const { return names_[number]; }
+
+ private:
+  std::vector<std::string> names_{1};  // by number
+  absl::flat_hash_map<std::string, uint32_t> numbers_;
+};
+
+}  // namespace tdock

@@ -1,0 +1,126 @@
+#include "wire/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tdock {
+namespace {
+
+using Code = absl::StatusCode;
+
+std::shared_ptr<const Answer> Text(const std::string& text) {
+  auto answer = std::make_shared<Answer>();
+  answer->reply.set_text(text);
+  return answer;
+}
+
+class SessionTest : public testing::Test {
+ protected:
+  // Begins a call whose answer goes to `got`.
+  absl::StatusOr<Session::Begun> Begin(uint64_t call, uint64_t answered_below, std::vector<std::string>& got) {
+    return session_.Begin(call, answered_below, [&got](const auto& answer) { got.push_back(answer->reply.text()); });
+  }
+
+  Session session_{"id", "client"};
+};
+
+TEST_F(SessionTest, ACallThatComesAgainIsNotBegunAgain) {
+  std::vector<std::string> first, second;
+  EXPECT_TRUE(Begin(1, 1, first)->is_new);
+  // While it is under way: whoever asked last has the answer.
+  EXPECT_FALSE(Begin(1, 1, second)->is_new);
+  session_.Finish(1, Text("a"));
+  EXPECT_THAT(first, testing::IsEmpty());
+  EXPECT_THAT(second, testing::ElementsAre("a"));
+  // Afterwards: the same answer.
+  EXPECT_FALSE(Begin(1, 1, first)->is_new);
+  EXPECT_THAT(first, testing::ElementsAre("a"));
+}
+
+TEST_F(SessionTest, AnAnswerIsRememberedUntilItIsAcknowledged) {
+  std::vector<std::string> got;
+  ASSERT_TRUE(Begin(1, 1, got).ok());
+  const auto answer = Text("a");
+  const std::weak_ptr<const Answer> remembered = answer;
+  session_.Finish(1, answer);
+  ASSERT_TRUE(Begin(2, 1, got).ok());
+  EXPECT_EQ(remembered.use_count(), 2);
+  session_.Acknowledge(2);
+  EXPECT_EQ(remembered.use_count(), 1);
+  EXPECT_EQ(Begin(1, 2, got).status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(SessionTest, WhatIsUnderWayIsNotForgottenByAnAcknowledgement) {
+  std::vector<std::string> got;
+  ASSERT_TRUE(Begin(1, 1, got).ok());
+  session_.Acknowledge(5);
+  session_.Finish(1, Text("late"));
+  EXPECT_THAT(got, testing::ElementsAre("late"));
+}
+
+TEST_F(SessionTest, ACancelMayComeBeforeItsCall) {
+  std::vector<std::string> got;
+  session_.Cancel(3);
+  EXPECT_TRUE(Begin(3, 1, got)->cancel.stop_requested());
+  const std::stop_token other = Begin(4, 1, got)->cancel;
+  EXPECT_FALSE(other.stop_requested());
+  session_.Cancel(4);
+  EXPECT_TRUE(other.stop_requested());
+}
+
+TEST_F(SessionTest, CallsAreBounded) {
+  std::vector<std::string> got;
+  for (uint64_t call = 1; call <= Session::kMaxCalls; ++call) ASSERT_TRUE(Begin(call, 1, got).ok());
+  EXPECT_EQ(Begin(Session::kMaxCalls + 1, 1, got).status().code(), Code::kResourceExhausted);
+  session_.Finish(1, Text("a"));
+  session_.Acknowledge(2);
+  EXPECT_TRUE(Begin(Session::kMaxCalls + 1, 1, got).ok());
+}
+
+TEST_F(SessionTest, EndsOnlyWithoutConnections) {
+  std::vector<std::string> got;
+  session_.Attach();
+  session_.Attach();
+  EXPECT_EQ(session_.Detach(), 1);
+  EXPECT_FALSE(session_.EndIfAlone().second);
+  const std::stop_token cancel = Begin(1, 1, got)->cancel;
+  ASSERT_TRUE(session_.Hold({"train", 7}));
+  session_.Detach();
+  const auto [leases, over] = session_.EndIfAlone();
+  EXPECT_TRUE(over);
+  ASSERT_EQ(leases.size(), 1u);
+  EXPECT_EQ(leases[0].lease, 7u);
+  EXPECT_TRUE(cancel.stop_requested());
+  // What comes too late is refused, so that the caller ends the lease.
+  EXPECT_FALSE(session_.Hold({"train", 8}));
+  EXPECT_EQ(Begin(2, 1, got).status().code(), Code::kFailedPrecondition);
+  session_.Finish(1, Text("too late"));
+  EXPECT_THAT(got, testing::IsEmpty());
+}
+
+TEST_F(SessionTest, PinsKeepViewsUntilTheyAreReleased) {
+  auto pin = std::make_shared<int>();
+  RowsData data{.ids = {1}, .groups = {kNoGroup}};
+  data.pins = {pin};
+  session_.Pin(5, Rows(std::move(data)));
+  EXPECT_EQ(pin.use_count(), 2);
+  session_.Unpin(std::vector<uint64_t>{4, 6});
+  EXPECT_EQ(pin.use_count(), 2);
+  session_.Unpin(std::vector<uint64_t>{5, 5});
+  EXPECT_EQ(pin.use_count(), 1);
+}
+
+TEST_F(SessionTest, AsksForLeasesToBeCheckedWhenThereAreManyMore) {
+  for (LeaseId lease = 1; lease < 64; ++lease) session_.Hold({"train", lease});
+  EXPECT_THAT(session_.LeasesToCheck(), testing::IsEmpty());
+  session_.Hold({"train", 64});
+  std::vector<HeldLease> all = session_.LeasesToCheck();
+  EXPECT_EQ(all.size(), 64u);
+  all.resize(60);
+  session_.Forget(all);
+  EXPECT_EQ(session_.counts().leases, 4);
+  EXPECT_THAT(session_.LeasesToCheck(), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace tdock
