@@ -102,6 +102,8 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     connection = connection_;
     request.set_session(session_);
     request.set_answered_below(*outstanding_.begin());
+    request.mutable_released()->Add(unpinned_.begin(), unpinned_.end());
+    unpinned_.clear();
   }
   request.set_call(call);
   const std::stop_callback cancelled(wait.cancel, [this, call] {
@@ -147,36 +149,20 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
 }
 
 void ClientSession::End(uint64_t call) {
-  bool left = false;
-  {
-    MutexLock lock(mu_);
-    outstanding_.erase(call);
-    left = !unpinned_.empty();
-  }
-  if (left) Acknowledge();
+  MutexLock lock(mu_);
+  outstanding_.erase(call);
 }
 
 void ClientSession::Unpin(uint64_t call) {
+  v1::Request request;
   {
     MutexLock lock(mu_);
     unpinned_.push_back(call);
-  }
-  Acknowledge();
-}
-
-void ClientSession::Acknowledge() {
-  v1::Request request;
-  std::vector<uint64_t> pins;
-  {
-    MutexLock lock(mu_);
     request.set_session(session_);
     request.set_answered_below(AnsweredBelow());
-    pins.swap(unpinned_);
   }
-  request.mutable_acknowledge()->mutable_pins()->Add(pins.begin(), pins.end());
-  if (transport_->Tell(request, kTellWithin)) return;
-  MutexLock lock(mu_);
-  unpinned_.insert(unpinned_.end(), pins.begin(), pins.end());
+  request.mutable_acknowledge()->add_pins(call);
+  transport_->Tell(request, kTellWithin);
 }
 
 }  // namespace tdock

@@ -183,6 +183,10 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
     reply(std::make_shared<Answer>());
     return;
   }
+  if (const auto& pins = request.released(); !pins.empty()) {
+    session->Acknowledge(request.answered_below());
+    session->Unpin(std::span<const uint64_t>(pins.data(), static_cast<size_t>(pins.size())));
+  }
   const absl::StatusOr<Session::Begun> begun = session->Begin(request.call(), request.answered_below(), reply);
   if (!begun.ok()) {
     reply(Failure(begun.status()));
