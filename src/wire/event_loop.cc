@@ -1,5 +1,6 @@
 #include "wire/event_loop.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -14,6 +15,13 @@
 #include "absl/time/clock.h"
 
 namespace tdock {
+
+namespace {
+
+// After an event.
+constexpr absl::Duration kLookFor = absl::Microseconds(50);
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<EventLoop>> EventLoop::Make() {
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -104,12 +112,20 @@ void EventLoop::Run() {
   thread_id_ = std::this_thread::get_id();
   std::array<epoll_event, 64> events;
   absl::Time next_tick = absl::Now() + tick_period_;
+  absl::Time look_until = absl::InfinitePast();
   for (;;) {
     int timeout_ms = -1;
     if (tick_ != nullptr) {
       timeout_ms = static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(next_tick - absl::Now()) + 1));
     }
+    // Who asked once asks again soon, mostly sooner than an idle processor wakes up. Whoever else wants to run may.
+    if (absl::Now() < look_until) timeout_ms = 0;
     const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
+    if (count > 0) {
+      look_until = absl::Now() + kLookFor;
+    } else if (timeout_ms == 0) {
+      sched_yield();
+    }
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.fd == wakeup_) {

@@ -1,6 +1,7 @@
 #include "wire/socket_channel.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +23,9 @@ namespace {
 
 // Of a message that has not come at all: most are short, and memory to read into is cleared first.
 constexpr size_t kReadBytes = 4 << 10;
+
+// Most answers come sooner than an idle processor wakes up. Whoever else wants to run may.
+constexpr absl::Duration kLookFor = absl::Microseconds(50);
 
 absl::Status Lost(int error) {
   return absl::UnavailableError(absl::StrCat("the connection is lost: ", std::strerror(error)));
@@ -164,10 +168,15 @@ absl::StatusOr<std::optional<SocketChannel::Message>> SocketChannel::TryReceive(
 }
 
 absl::StatusOr<SocketChannel::Message> SocketChannel::Receive(absl::Time deadline) {
+  const absl::Time look_until = std::min(absl::Now() + kLookFor, deadline);
   for (;;) {
     TDOCK_ASSIGN_OR_RETURN(std::optional<Message> message, TryReceive());
     if (message.has_value()) return *std::move(message);
-    TDOCK_RETURN_IF_ERROR(AwaitEvent(POLLIN, deadline));
+    if (absl::Now() < look_until) {
+      sched_yield();
+    } else {
+      TDOCK_RETURN_IF_ERROR(AwaitEvent(POLLIN, deadline));
+    }
   }
 }
 
