@@ -33,8 +33,8 @@ struct DockServerOptions {
   bool insecure = false;
   // How long a session outlives its last connection.
   absl::Duration session_grace = absl::Seconds(1);
-  // Leases are numbered from the next on. Unset: a number that no server before has reached, so that a lease of the time
-  // before a restart is known as such.
+  // Leases are numbered from the next on. Unset: a number that no server before has reached, so that a lease of the
+  // time before a restart is known as such.
   std::optional<LeaseId> last_lease = {};
   LocalDockOptions dock = {};
 };
