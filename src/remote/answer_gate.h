@@ -21,7 +21,7 @@ class AnswerGate : public std::enable_shared_from_this<AnswerGate> {
   // An answer that is larger by itself is sent when no other is on its way.
   explicit AnswerGate(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  // A call whose answer passes the gate. Thread-safe.
+  // A call whose answer passes the gate; it must end, or the gate keeps it. Thread-safe.
   class Call {
    public:
     explicit Call(std::shared_ptr<AnswerGate> gate) : gate_(std::move(gate)) {}

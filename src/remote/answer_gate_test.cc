@@ -12,14 +12,21 @@ using testing::ElementsAre;
 
 class AnswerGateTest : public testing::Test {
  protected:
+  // Every call ends at some time.
+  ~AnswerGateTest() override {
+    for (const auto& call : calls_) call->End();
+  }
+
   std::shared_ptr<AnswerGate::Call> Answer(int number, int64_t bytes) {
     auto call = std::make_shared<AnswerGate::Call>(gate_);
+    calls_.push_back(call);
     AnswerGate::Call::Answer(call, bytes, [this, number] { sent_.push_back(number); });
     return call;
   }
 
   std::shared_ptr<AnswerGate> gate_ = std::make_shared<AnswerGate>(100);
   std::vector<int> sent_;
+  std::vector<std::shared_ptr<AnswerGate::Call>> calls_;
 };
 
 TEST_F(AnswerGateTest, SendsAnswersAtOnceWhileThereIsRoom) {

@@ -1,6 +1,7 @@
 #include "wire/service.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
 #include <utility>
@@ -58,7 +59,7 @@ Service::~Service() {
     changed_.NotifyAll();
   }
   reaper_.join();
-  for (const auto& session : sessions) EndIfAlone(session);
+  for (const auto& session : sessions) EndIfAlone(session, std::numeric_limits<uint64_t>::max());
   MutexLock lock(mu_);
   while (under_way_ > 0) changed_.Wait(mu_);
 }
@@ -103,15 +104,16 @@ std::shared_ptr<Session> Service::FindSession(const std::string& id) {
 }
 
 void Service::Disconnect(const std::shared_ptr<Session>& session) {
-  if (session->Detach() > 0) return;
+  const Session::Attachments left = session->Detach();
+  if (left.now > 0) return;
   MutexLock lock(mu_);
-  endings_.push_back({clock_.Now() + options_.session_grace, session});
+  endings_.push_back({clock_.Now() + options_.session_grace, session, left.ever});
   changed_.NotifyAll();
 }
 
 void Service::Reap() {
   for (;;) {
-    std::shared_ptr<Session> session;
+    Ending ending;
     {
       MutexLock lock(mu_);
       for (;;) {
@@ -120,19 +122,19 @@ void Service::Reap() {
         if (next <= clock_.Now()) break;
         clock_.Wait(changed_, mu_, next);
       }
-      session = std::move(endings_.front().session);
+      ending = std::move(endings_.front());
       endings_.pop_front();
     }
-    EndIfAlone(session);
+    EndIfAlone(ending.session, ending.connections_ever);
   }
 }
 
-void Service::EndIfAlone(const std::shared_ptr<Session>& session) {
+void Service::EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) {
   std::vector<HeldLease> leases;
   {
     MutexLock lock(mu_);
     bool over = false;
-    std::tie(leases, over) = session->EndIfAlone();
+    std::tie(leases, over) = session->EndIfAlone(connections_ever);
     if (!over) return;
     sessions_.erase(session->id());
   }
@@ -263,9 +265,9 @@ void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest req
     if (!taken.ok()) return finish(Failure(taken.status()));
     if (taken->lease != kNoLease) {
       if (!session->Hold({partition, taken->lease})) {
-        // Whoever asked is gone.
         const LeaseId lease = taken->lease;
         dock_.ExpireLeases(partition, std::span(&lease, 1)).IgnoreError();
+        return finish(Failure(absl::FailedPreconditionError("the session is over, and its leases with it")));
       }
       CheckLeases(session);
     }

@@ -95,7 +95,7 @@ class Service {
   void Disconnect(const std::shared_ptr<Session>& session) TDOCK_EXCLUDES(mu_);
   // Ends those that have had no connection for a while.
   void Reap() TDOCK_EXCLUDES(mu_);
-  void EndIfAlone(const std::shared_ptr<Session>& session) TDOCK_EXCLUDES(mu_);
+  void EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) TDOCK_EXCLUDES(mu_);
   void Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
           const Finish& finish);
   void StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish);
@@ -121,10 +121,11 @@ class Service {
   bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
   int64_t under_way_ TDOCK_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<std::string, std::shared_ptr<Session>> sessions_ TDOCK_GUARDED_BY(mu_);
-  // Sessions that lost their last connection, in the order of when they end; one may be there twice.
+  // Sessions that lost their last connection, in the order of when they end, unless they had another one since.
   struct Ending {
     absl::Time at;
     std::shared_ptr<Session> session;
+    uint64_t connections_ever;
   };
   std::deque<Ending> endings_ TDOCK_GUARDED_BY(mu_);
   CondVar changed_;

@@ -41,9 +41,12 @@ void Session::Finish(uint64_t call, std::shared_ptr<const Answer> answer) {
   {
     MutexLock lock(mu_);
     const auto found = calls_.find(call);
-    if (found == calls_.end()) return;  // the session is over
     reply = std::exchange(found->second.reply, nullptr);
-    found->second.answer = answer;
+    if (over_) {
+      calls_.erase(found);
+    } else {
+      found->second.answer = answer;
+    }
   }
   if (reply != nullptr) reply(answer);
 }
@@ -141,29 +144,40 @@ void Session::Forget(const std::vector<HeldLease>& leases) {
   check_leases_at_ = std::max<size_t>(64, 2 * leases_.size());
 }
 
-int Session::Attach() {
+void Session::Attach() {
   MutexLock lock(mu_);
-  return ++connections_;
+  ++connections_.now;
+  ++connections_.ever;
 }
 
-int Session::Detach() {
+Session::Attachments Session::Detach() {
   MutexLock lock(mu_);
-  return --connections_;
+  --connections_.now;
+  return connections_;
 }
 
-std::pair<std::vector<HeldLease>, bool> Session::EndIfAlone() {
-  Calls calls;
+std::pair<std::vector<HeldLease>, bool> Session::EndIfAlone(uint64_t ever) {
+  Calls answered;
+  std::vector<std::stop_source> under_way;
   absl::btree_map<uint64_t, Rows> pins;
   std::vector<HeldLease> leases;
   {
     MutexLock lock(mu_);
-    if (connections_ > 0) return {{}, false};
+    if (connections_.now > 0 || connections_.ever > ever) return {{}, false};
     over_ = true;
-    calls.swap(calls_);
+    for (auto it = calls_.begin(); it != calls_.end();) {
+      if (it->second.answer == nullptr) {
+        under_way.push_back(it->second.cancel);
+        ++it;
+      } else {
+        answered.insert(std::move(*it));
+        it = calls_.erase(it);
+      }
+    }
     pins.swap(pins_);
     leases.swap(leases_);
   }
-  for (auto& [number, call] : calls) call.cancel.request_stop();
+  for (std::stop_source& source : under_way) source.request_stop();
   return {std::move(leases), true};
 }
 

@@ -60,7 +60,7 @@ class Session {
   // `answered_below`. FailedPrecondition for a call that was acknowledged or if the session is over,
   // ResourceExhausted for too many.
   absl::StatusOr<Begun> Begin(uint64_t call, uint64_t answered_below, ReplyTo reply) TDOCK_EXCLUDES(mu_);
-  // Ends a call that was begun, and remembers the answer until it is acknowledged.
+  // Ends a call that was begun and not ended, and remembers the answer until it is acknowledged.
   void Finish(uint64_t call, std::shared_ptr<const Answer> answer) TDOCK_EXCLUDES(mu_);
   // One that has not come yet is cancelled when it comes.
   void Cancel(uint64_t call) TDOCK_EXCLUDES(mu_);
@@ -82,13 +82,19 @@ class Session {
   // Where the client writes what it puts through shared memory; made when it is asked for first.
   absl::StatusOr<UploadArea> Upload(uint32_t slots, uint32_t slot_bytes) TDOCK_EXCLUDES(mu_);
 
-  // Connections come and go. Returns how many there are.
-  int Attach() TDOCK_EXCLUDES(mu_);
-  int Detach() TDOCK_EXCLUDES(mu_);
+  // Connections come and go.
+  void Attach() TDOCK_EXCLUDES(mu_);
+  // How many connections are left, and how many there have been.
+  struct Attachments {
+    int now = 0;
+    uint64_t ever = 0;
+  };
+  Attachments Detach() TDOCK_EXCLUDES(mu_);
 
-  // Ends the session unless it has connections: cancels its calls, forgets everything, and returns its leases. The
-  // second value is whether it is over.
-  std::pair<std::vector<HeldLease>, bool> EndIfAlone() TDOCK_EXCLUDES(mu_);
+  // Ends the session unless it has connections, or had one after the first `ever` of them: cancels its calls, which
+  // then still answer whoever waits for them, forgets everything else, and returns its leases. The second value is
+  // whether it is over.
+  std::pair<std::vector<HeldLease>, bool> EndIfAlone(uint64_t ever) TDOCK_EXCLUDES(mu_);
 
   struct Counts {
     int64_t calls = 0;
@@ -113,7 +119,7 @@ class Session {
 
   Mutex mu_;
   bool over_ TDOCK_GUARDED_BY(mu_) = false;
-  int connections_ TDOCK_GUARDED_BY(mu_) = 0;
+  Attachments connections_ TDOCK_GUARDED_BY(mu_);
   uint64_t acknowledged_below_ TDOCK_GUARDED_BY(mu_) = 0;
   Calls calls_ TDOCK_GUARDED_BY(mu_);
   absl::btree_set<uint64_t> cancelled_ahead_ TDOCK_GUARDED_BY(mu_);

@@ -77,25 +77,35 @@ TEST_F(SessionTest, CallsAreBounded) {
   EXPECT_TRUE(Begin(Session::kMaxCalls + 1, 1, got).ok());
 }
 
-TEST_F(SessionTest, EndsOnlyWithoutConnections) {
+TEST_F(SessionTest, EndsOnlyWithoutConnectionsAndAnswersWhoWaits) {
   std::vector<std::string> got;
   session_.Attach();
   session_.Attach();
-  EXPECT_EQ(session_.Detach(), 1);
-  EXPECT_FALSE(session_.EndIfAlone().second);
+  EXPECT_EQ(session_.Detach().now, 1);
+  EXPECT_FALSE(session_.EndIfAlone(2).second);
   const std::stop_token cancel = Begin(1, 1, got)->cancel;
   ASSERT_TRUE(session_.Hold({"train", 7}));
-  session_.Detach();
-  const auto [leases, over] = session_.EndIfAlone();
+  EXPECT_EQ(session_.Detach().ever, 2u);
+  const auto [leases, over] = session_.EndIfAlone(2);
   EXPECT_TRUE(over);
   ASSERT_EQ(leases.size(), 1u);
   EXPECT_EQ(leases[0].lease, 7u);
   EXPECT_TRUE(cancel.stop_requested());
+  session_.Finish(1, Text("cancelled"));
+  EXPECT_THAT(got, testing::ElementsAre("cancelled"));
   // What comes too late is refused, so that the caller ends the lease.
   EXPECT_FALSE(session_.Hold({"train", 8}));
   EXPECT_EQ(Begin(2, 1, got).status().code(), Code::kFailedPrecondition);
-  session_.Finish(1, Text("too late"));
-  EXPECT_THAT(got, testing::IsEmpty());
+}
+
+TEST_F(SessionTest, IsNotEndedForAConnectionBeforeTheLast) {
+  session_.Attach();
+  const uint64_t first = session_.Detach().ever;
+  session_.Attach();
+  const uint64_t second = session_.Detach().ever;
+  // It is alone, but has not been so since the first.
+  EXPECT_FALSE(session_.EndIfAlone(first).second);
+  EXPECT_TRUE(session_.EndIfAlone(second).second);
 }
 
 TEST_F(SessionTest, PinsKeepViewsUntilTheyAreReleased) {
