@@ -11,7 +11,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tdock)
 
 list(TRANSFORM installed_modules PREPEND tdock_ OUTPUT_VARIABLE installed_targets)
-list(APPEND installed_targets tdock_messages)
+list(APPEND installed_targets tdock_messages tdock_health)
 add_library(tdock_public INTERFACE)
 set_target_properties(tdock_public PROPERTIES EXPORT_NAME dock)
 target_link_libraries(tdock_public INTERFACE ${installed_targets})

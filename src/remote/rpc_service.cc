@@ -22,6 +22,8 @@ v1::Rows* RowsIn(v1::Reply& reply) {
 
 // Of the answers of one session that are on their way at once.
 constexpr int64_t kMaxSendingBytes = int64_t{64} << 20;
+// Copying so many takes long.
+constexpr int64_t kLongBytes = 256 << 10;
 
 int64_t SizeOf(const Answer& answer) {
   auto bytes = static_cast<int64_t>(answer.reply.ByteSizeLong());
@@ -153,7 +155,11 @@ class RequestHandler final : public rpc::CallHandler {
     };
     service_.Call(session_, std::move(request_), std::move(batch),
                   [gated = gated_, send](const std::shared_ptr<const Answer>& answer) {
-                    AnswerGate::Call::Answer(gated, SizeOf(*answer), [send, answer] { send(*answer); });
+                    const int64_t bytes = SizeOf(*answer);
+                    AnswerGate::Call::Answer(gated, bytes, [send, answer, bytes] {
+                      if (bytes >= kLongBytes) rpc::HandWaitingOver();
+                      send(*answer);
+                    });
                   });
     return absl::OkStatus();
   }

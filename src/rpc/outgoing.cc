@@ -6,7 +6,7 @@ namespace tdock::rpc {
 
 bool Outgoing::Push(grpc::ByteBuffer message, int64_t size_bytes) {
   MutexLock lock(mu_);
-  if (ended_ || abandoned_ || closed_) return false;
+  if (ended_ || abandoned_) return false;
   waiting_.push_back({std::move(message), size_bytes});
   queued_bytes_ += size_bytes;
   return true;
@@ -14,7 +14,7 @@ bool Outgoing::Push(grpc::ByteBuffer message, int64_t size_bytes) {
 
 bool Outgoing::End() {
   MutexLock lock(mu_);
-  if (ended_ || abandoned_ || closed_) return false;
+  if (ended_ || abandoned_) return false;
   ended_ = true;
   return true;
 }
@@ -37,37 +37,17 @@ void Outgoing::Uncork() {
   --corks_;
 }
 
-bool Outgoing::Pin() {
-  MutexLock lock(mu_);
-  if (closed_) return false;
-  ++pins_;
-  return true;
-}
-
-void Outgoing::Unpin() {
-  MutexLock lock(mu_);
-  --pins_;
-}
-
 Outgoing::Step Outgoing::Next(grpc::ByteBuffer* message) {
   MutexLock lock(mu_);
-  if (closed_ || in_flight_) return Step::kNone;
-  if (abandoned_) {
-    if (pins_ > 0) return Step::kNone;
-    closed_ = true;
-    return Step::kAbandon;
-  }
-  if (corks_ > 0 || (waiting_.empty() && (!ended_ || end_given_))) return Step::kNone;
-  const bool last = ended_ && waiting_.size() <= 1;
-  if (last && end_closes_ && pins_ > 0) return Step::kNone;
+  if (in_flight_ || abandoned_ || end_given_ || corks_ > 0) return Step::kNone;
+  if (waiting_.empty() && !ended_) return Step::kNone;
   in_flight_ = true;
-  end_given_ = last;
-  closed_ = last && end_closes_;
+  end_given_ = ended_ && waiting_.size() <= 1;
   if (waiting_.empty()) return Step::kEnd;
   message->Swap(&waiting_.front().message);
   in_flight_bytes_ = waiting_.front().size_bytes;
   waiting_.pop_front();
-  return last ? Step::kWriteLast : Step::kWrite;
+  return end_given_ ? Step::kWriteLast : Step::kWrite;
 }
 
 void Outgoing::Done(bool ok) {
@@ -82,7 +62,7 @@ void Outgoing::Done(bool ok) {
 
 bool Outgoing::over() const {
   MutexLock lock(mu_);
-  return abandoned_ || closed_;
+  return abandoned_ || end_given_;
 }
 
 int64_t Outgoing::queued_bytes() const {

@@ -10,11 +10,10 @@
 
 namespace tdock::rpc {
 
-// A reactor of gRPC's may be touched by threads other than its own only while it cannot end. This class decides that:
-// whoever is given a step by Next() carries it out, and until it is done no other step is given; after the closing step
-// none follows, so that the reactor may be gone. Thread-safe; never calls gRPC.
+// gRPC takes one write of a call at a time, and nothing after the end. Whoever is given a step by Next() carries it
+// out, and until it is done no other step is given; none follows the last. Thread-safe; never calls gRPC.
 //
-//   Push, End, Abandon, Uncork, Unpin, Done  ──►  Next()  ──►  the caller starts what it says  ──►  Done(ok)
+//   Push, End, Uncork, Done  ──►  Next()  ──►  the caller starts what it says  ──►  Done(ok)
 class Outgoing {
  public:
   enum class Step {
@@ -22,12 +21,7 @@ class Outgoing {
     kWrite,      // write the message
     kWriteLast,  // write the message, and that it was the last
     kEnd,        // say that there is nothing more
-    kAbandon,    // let the stream go; closing
   };
-
-  // Whether kWriteLast and kEnd are closing steps, as on a server, where the status is the end of a call. On a client,
-  // the answers still come, and only kAbandon closes.
-  explicit Outgoing(bool end_closes) : end_closes_(end_closes) {}
 
   // False if nothing can be sent any more: the message is dropped.
   bool Push(grpc::ByteBuffer message, int64_t size_bytes) TDOCK_EXCLUDES(mu_);
@@ -40,15 +34,11 @@ class Outgoing {
   void Cork() TDOCK_EXCLUDES(mu_);
   void Uncork() TDOCK_EXCLUDES(mu_);
 
-  // Between them, no closing step is given: the caller starts an operation of its own. False if it is too late.
-  bool Pin() TDOCK_EXCLUDES(mu_);
-  void Unpin() TDOCK_EXCLUDES(mu_);
-
   Step Next(grpc::ByteBuffer* message) TDOCK_EXCLUDES(mu_);
   // The step before has been carried out; a failed one abandons the stream.
   void Done(bool ok) TDOCK_EXCLUDES(mu_);
 
-  // Whether the stream was abandoned or closed.
+  // Whether the stream was abandoned, or the last step was given.
   bool over() const TDOCK_EXCLUDES(mu_);
   // Of the messages that were pushed and are not done.
   int64_t queued_bytes() const TDOCK_EXCLUDES(mu_);
@@ -59,18 +49,15 @@ class Outgoing {
     int64_t size_bytes;
   };
 
-  const bool end_closes_;
   mutable Mutex mu_;
   std::deque<Waiting> waiting_ TDOCK_GUARDED_BY(mu_);
   int64_t queued_bytes_ TDOCK_GUARDED_BY(mu_) = 0;
   int64_t in_flight_bytes_ TDOCK_GUARDED_BY(mu_) = 0;
   int corks_ TDOCK_GUARDED_BY(mu_) = 0;
-  int pins_ TDOCK_GUARDED_BY(mu_) = 0;
   bool in_flight_ TDOCK_GUARDED_BY(mu_) = false;
   bool ended_ TDOCK_GUARDED_BY(mu_) = false;      // End() was called
   bool end_given_ TDOCK_GUARDED_BY(mu_) = false;  // … and given as a step
   bool abandoned_ TDOCK_GUARDED_BY(mu_) = false;
-  bool closed_ TDOCK_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tdock::rpc

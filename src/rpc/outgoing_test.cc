@@ -21,7 +21,7 @@ std::string Text(const grpc::ByteBuffer& bytes) {
 }
 
 TEST(Outgoing, GivesOneMessageAfterTheOtherAndTheEndWithTheLast) {
-  Outgoing out(/*end_closes=*/true);
+  Outgoing out;
   grpc::ByteBuffer message;
   EXPECT_EQ(out.Next(&message), Step::kNone);
   EXPECT_TRUE(out.Push(Bytes("one"), 3));
@@ -40,23 +40,22 @@ TEST(Outgoing, GivesOneMessageAfterTheOtherAndTheEndWithTheLast) {
   EXPECT_TRUE(out.over());
   out.Abandon();
   out.Done(true);
-  EXPECT_EQ(out.Next(&message), Step::kNone) << "the closing step was given";
+  EXPECT_EQ(out.Next(&message), Step::kNone) << "the last step was given";
 }
 
-TEST(Outgoing, OnAClientOnlyAbandoningClosesAndComesAfterTheEnd) {
-  Outgoing out(/*end_closes=*/false);
+TEST(Outgoing, GivesTheEndAloneWhereNothingWaits) {
+  Outgoing out;
   grpc::ByteBuffer message;
   out.End();
+  EXPECT_FALSE(out.over());
   EXPECT_EQ(out.Next(&message), Step::kEnd);
-  out.Abandon();
-  EXPECT_EQ(out.Next(&message), Step::kNone) << "the end is under way";
+  EXPECT_TRUE(out.over());
   out.Done(true);
-  EXPECT_EQ(out.Next(&message), Step::kAbandon);
   EXPECT_EQ(out.Next(&message), Step::kNone);
 }
 
 TEST(Outgoing, AFailedStepDropsWhatWaits) {
-  Outgoing out(/*end_closes=*/true);
+  Outgoing out;
   grpc::ByteBuffer message;
   out.Push(Bytes("one"), 3);
   out.Push(Bytes("two"), 3);
@@ -64,29 +63,19 @@ TEST(Outgoing, AFailedStepDropsWhatWaits) {
   out.Done(false);
   EXPECT_EQ(out.queued_bytes(), 0);
   EXPECT_FALSE(out.Push(Bytes("three"), 5));
-  EXPECT_EQ(out.Next(&message), Step::kAbandon);
+  EXPECT_TRUE(out.over());
+  EXPECT_EQ(out.Next(&message), Step::kNone);
 }
 
-TEST(Outgoing, GivesNoMessageWhileCorkedAndNoClosingStepWhilePinned) {
-  Outgoing out(/*end_closes=*/true);
+TEST(Outgoing, GivesNoMessageWhileCorked) {
+  Outgoing out;
   grpc::ByteBuffer message;
   out.Cork();
   out.Push(Bytes("one"), 3);
   EXPECT_EQ(out.Next(&message), Step::kNone);
   out.End();
-  EXPECT_TRUE(out.Pin());
   out.Uncork();
-  EXPECT_EQ(out.Next(&message), Step::kNone);
-  out.Unpin();
   EXPECT_EQ(out.Next(&message), Step::kWriteLast);
-  EXPECT_FALSE(out.Pin());
-
-  Outgoing abandoned(/*end_closes=*/true);
-  abandoned.Pin();
-  abandoned.Abandon();
-  EXPECT_EQ(abandoned.Next(&message), Step::kNone);
-  abandoned.Unpin();
-  EXPECT_EQ(abandoned.Next(&message), Step::kAbandon);
 }
 
 }  // namespace

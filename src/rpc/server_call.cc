@@ -1,16 +1,36 @@
 #include "rpc/server_call.h"
 
+#include <grpc/grpc.h>
+
 #include <utility>
 
 namespace tdock::rpc {
 
-void ServerCallSink::Send(Message message) {
+void ServerCall::Await(grpc::AsyncGenericService& service, grpc::ServerCompletionQueue& queue) {
+  context_.AsyncNotifyWhenDone(ended_.Begin());
+  service.RequestCall(&context_, &stream_, &queue, &queue, arrived_.Begin());
+}
+
+void ServerCall::OnArrived(bool ok) {
+  if (ok) return Dispatch(kArrived);
+  // gRPC does not tell the end of a call that never was.
+  ended_.Forget();
+  Leave();
+}
+
+void ServerCall::Accept() {
+  auto handler = host_.OnCall(context_, shared_from_this());
+  if (!handler.ok()) return Finish(handler.status());
+  handler_ = *std::move(handler);
+}
+
+void ServerCall::Send(Message message) {
   if (out_.over()) return;
   const int64_t size_bytes = SizeOf(message);
   if (out_.Push(ToByteBuffer(message), size_bytes)) Pump();
 }
 
-void ServerCallSink::Finish(const absl::Status& status) {
+void ServerCall::Finish(const absl::Status& status) {
   {
     MutexLock lock(mu_);
     if (std::exchange(finished_, true)) return;
@@ -19,12 +39,12 @@ void ServerCallSink::Finish(const absl::Status& status) {
   if (out_.End()) Pump();
 }
 
-void ServerCallSink::PauseReads() {
+void ServerCall::PauseReads() {
   MutexLock lock(mu_);
   paused_ = true;
 }
 
-void ServerCallSink::ResumeReads() {
+void ServerCall::ResumeReads() {
   {
     MutexLock lock(mu_);
     paused_ = false;
@@ -33,7 +53,7 @@ void ServerCallSink::ResumeReads() {
   StartRead();
 }
 
-void ServerCallSink::ReadNext() {
+void ServerCall::ReadNext() {
   {
     MutexLock lock(mu_);
     if (paused_) {
@@ -44,64 +64,53 @@ void ServerCallSink::ReadNext() {
   StartRead();
 }
 
-void ServerCallSink::StartRead() {
-  if (!out_.Pin()) return;
-  call_->StartRead(&call_->incoming_);
-  out_.Unpin();
-  Pump();
+void ServerCall::StartRead() {
+  if (out_.over() || !holds_.Enter()) return;
+  stream_.Read(&incoming_, read_.Begin());
 }
 
-void ServerCallSink::Pump() {
-  const Outgoing::Step step = out_.Next(&in_flight_);
-  if (step == Outgoing::Step::kNone) return;
-  if (step == Outgoing::Step::kWrite) return call_->StartWrite(&in_flight_);
-  if (step == Outgoing::Step::kAbandon) {
-    return call_->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled or its connection lost"));
+void ServerCall::OnRead(bool ok) {
+  if (ok) {
+    Dispatch(kMessage);
+  } else if (grpc_call_failed_before_recv_message(context_.c_call()) == 0) {
+    // The client has said so: it has neither cancelled the call nor gone.
+    Dispatch(kHalfClose);
   }
+  Leave();
+}
+
+void ServerCall::Pump() {
+  if (!holds_.Enter()) return;
+  const Outgoing::Step step = out_.Next(&in_flight_);
+  if (step == Outgoing::Step::kNone) return Leave();
+  if (step == Outgoing::Step::kWrite) return stream_.Write(in_flight_, write_.Begin());
   grpc::Status status;
   {
     MutexLock lock(mu_);
     status = status_;
   }
-  if (step == Outgoing::Step::kEnd) return call_->Finish(std::move(status));
-  call_->StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), std::move(status));
+  if (step == Outgoing::Step::kEnd) return stream_.Finish(status, write_.Begin());
+  stream_.WriteAndFinish(in_flight_, grpc::WriteOptions(), status, write_.Begin());
 }
 
-void ServerCall::Accept(std::shared_ptr<CallHandler> handler) {
-  handler_ = std::move(handler);
-  sink_->ReadNext();
-}
-
-void ServerCall::OnReadDone(bool ok) {
-  if (ok) {
-    Dispatch(kMessage);
-  } else if (!context_->IsCancelled()) {
-    // gRPC marks a call as cancelled before it reports that a read has failed for another reason than the end.
-    Dispatch(kHalfClose);
-  }
-}
-
-void ServerCall::OnWriteDone(bool ok) {
-  sink_->in_flight_.Clear();
-  sink_->out_.Done(ok);
-  sink_->Pump();
+void ServerCall::OnWritten(bool ok) {
+  in_flight_.Clear();
+  out_.Done(ok);
+  Pump();
   Dispatch(kSent);
+  Leave();
 }
 
-void ServerCall::OnCancel() {
-  sink_->out_.Abandon();
-  sink_->Pump();
+void ServerCall::OnEnded(bool) {
+  out_.Abandon();
+  Leave();
 }
 
-void ServerCall::OnDone() {
-  sink_->in_flight_.Clear();
-  sink_->out_.Done(/*ok=*/false);
-  if (handler_ != nullptr) handler_->OnGone();
-  delete this;
+void ServerCall::Leave() {
+  if (holds_.Leave()) Dispatch(kGone);
 }
 
 void ServerCall::Dispatch(Event event) {
-  if (handler_ == nullptr) return;
   {
     MutexLock lock(mu_);
     pending_ |= event;
@@ -123,19 +132,25 @@ void ServerCall::Dispatch(Event event) {
 
 void ServerCall::Handle(unsigned events) {
   // An answer that is complete when the handler returns goes out as one batch.
-  sink_->out_.Cork();
-  if ((events & kMessage) != 0) {
-    {
-      const ReceivedPieces received(incoming_);
-      handler_->OnMessage(received.pieces());
-    }
-    incoming_.Clear();
+  out_.Cork();
+  if ((events & kArrived) != 0) Accept();
+  if ((events & kMessage) != 0 && handler_ != nullptr) {
+    constexpr size_t kLongBytes = 64 << 10;
+    if (incoming_.Length() >= kLongBytes) HandWaitingOver();
+    const ReceivedPieces received(incoming_);
+    handler_->OnMessage(received.pieces());
   }
-  if ((events & kSent) != 0) handler_->OnSent();
-  if ((events & kHalfClose) != 0) handler_->OnHalfClose();
-  sink_->out_.Uncork();
-  sink_->Pump();
-  if ((events & kMessage) != 0) sink_->ReadNext();
+  if ((events & kMessage) != 0) incoming_.Clear();
+  if ((events & kSent) != 0 && handler_ != nullptr) handler_->OnSent();
+  if ((events & kHalfClose) != 0 && handler_ != nullptr) handler_->OnHalfClose();
+  out_.Uncork();
+  Pump();
+  if ((events & (kArrived | kMessage)) != 0) ReadNext();
+  if ((events & kGone) != 0) {
+    const std::shared_ptr<CallHandler> handler = std::exchange(handler_, nullptr);
+    if (handler != nullptr) handler->OnGone();
+    host_.OnOver();
+  }
 }
 
 }  // namespace tdock::rpc

@@ -1,4 +1,4 @@
-// One call on the server: gRPC's reactor on one side, CallHandler and CallSink on the other. For this module only.
+// One call on the server: gRPC's operations on one side, CallHandler and CallSink on the other. For this module only.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -6,18 +6,33 @@
 #include <memory>
 
 #include "base/mutex.h"
+#include "rpc/completion.h"
 #include "rpc/grpc_bytes.h"
 #include "rpc/outgoing.h"
 #include "rpc/stream_server.h"
 
 namespace tdock::rpc {
 
-class ServerCall;
-
-// Outlives the call as long as somebody holds it.
-class ServerCallSink final : public CallSink {
+// There as long as gRPC or somebody else holds it. Thread-safe.
+class ServerCall final : public CallSink, public std::enable_shared_from_this<ServerCall> {
  public:
-  explicit ServerCallSink(ServerCall* call) : call_(call) {}
+  // Whose calls these are; outlives them.
+  class Host {
+   public:
+    // The call has come: `context` says which it is.
+    virtual absl::StatusOr<std::shared_ptr<CallHandler>> OnCall(const grpc::GenericServerContext& context,
+                                                                const std::shared_ptr<CallSink>& sink) = 0;
+    // The call is over, or none came before the server was shut down.
+    virtual void OnOver() = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  explicit ServerCall(Host& host) : host_(host) {}
+
+  // Once, before anything else: waits for a call.
+  void Await(grpc::AsyncGenericService& service, grpc::ServerCompletionQueue& queue);
 
   void Send(Message message) override;
   void Finish(const absl::Status& status) override;
@@ -27,55 +42,47 @@ class ServerCallSink final : public CallSink {
   void ResumeReads() override TDOCK_EXCLUDES(mu_);
 
  private:
-  friend class ServerCall;
+  enum Event : unsigned { kMessage = 1, kHalfClose = 2, kSent = 4, kGone = 8, kArrived = 16 };
 
+  // Ends of operations.
+  void OnArrived(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnEnded(bool ok);
+
+  void Accept();
   // Starts what may be started.
-  void Pump() TDOCK_EXCLUDES(mu_);
+  void Pump();
   // Reads the next message, or remembers to.
   void ReadNext() TDOCK_EXCLUDES(mu_);
   void StartRead();
+  // Ends a hold.
+  void Leave();
 
-  ServerCall* const call_;  // there between a step of out_ or a pin, and its end
-  Outgoing out_{/*end_closes=*/true};
+  // Calls the handler, unless another thread does, which then goes on with this event.
+  void Dispatch(Event event) TDOCK_EXCLUDES(mu_);
+  void Handle(unsigned events);
+
+  Host& host_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_{&context_};
+  Operation<ServerCall> arrived_{this, &ServerCall::OnArrived};
+  Operation<ServerCall> read_{this, &ServerCall::OnRead};
+  Operation<ServerCall> write_{this, &ServerCall::OnWritten};
+  Operation<ServerCall> ended_{this, &ServerCall::OnEnded};
+  // The first is until the call has ended.
+  Holds holds_;
+
+  std::shared_ptr<CallHandler> handler_;  // null: rejected, or gone
+  Outgoing out_;
   grpc::ByteBuffer in_flight_;  // of whoever has a step of out_
+  grpc::ByteBuffer incoming_;   // of the read that is under way, then of the thread that dispatches
 
   Mutex mu_;
   grpc::Status status_ TDOCK_GUARDED_BY(mu_);
   bool finished_ TDOCK_GUARDED_BY(mu_) = false;
   bool paused_ TDOCK_GUARDED_BY(mu_) = false;
   bool read_wanted_ TDOCK_GUARDED_BY(mu_) = false;
-};
-
-// Deletes itself when gRPC is done with it.
-class ServerCall final : public grpc::ServerGenericBidiReactor {
- public:
-  explicit ServerCall(grpc::GenericCallbackServerContext* context)
-      : context_(context), sink_(std::make_shared<ServerCallSink>(this)) {}
-
-  const std::shared_ptr<ServerCallSink>& sink() const { return sink_; }
-  // Exactly one of the two, once. After a rejection, the sink is of no use.
-  void Accept(std::shared_ptr<CallHandler> handler);
-  void Reject(const absl::Status& status) { sink_->Finish(status); }
-
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
-
- private:
-  friend class ServerCallSink;
-  enum Event : unsigned { kMessage = 1, kHalfClose = 2, kSent = 4 };
-
-  // Calls the handler, unless another thread does, which then goes on with this event.
-  void Dispatch(Event event) TDOCK_EXCLUDES(mu_);
-  void Handle(unsigned events);
-
-  grpc::GenericCallbackServerContext* const context_;
-  const std::shared_ptr<ServerCallSink> sink_;
-  std::shared_ptr<CallHandler> handler_;  // null: rejected
-  grpc::ByteBuffer incoming_;             // of the read that is under way, then of the thread that dispatches
-
-  Mutex mu_;
   unsigned pending_ TDOCK_GUARDED_BY(mu_) = 0;
   bool dispatching_ TDOCK_GUARDED_BY(mu_) = false;
 };

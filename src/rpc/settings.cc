@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 
 namespace tdock::rpc {
 namespace {
@@ -24,7 +25,8 @@ void ApplyToConnection(const SetInt& set) {
 
 }  // namespace
 
-void SetUpLog() {
+void SetUpProcess() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   gpr_set_log_function([](gpr_log_func_args* args) {
     constexpr size_t kMaxBytes = 500;
     const std::string line = absl::CHexEscape(absl::string_view(args->message).substr(0, kMaxBytes));

@@ -144,8 +144,39 @@ TEST(Shutdown, TheHealthServiceSaysWhetherCallsAreTaken) {
   const auto client = ConnectTo(server->port());
   // HealthCheckResponse { status = 1: SERVING, 2: NOT_SERVING } in protobuf's encoding.
   EXPECT_EQ(Ask(*client, "/grpc.health.v1.Health/Check", "").value(), "\x08\x01");
+  // HealthCheckRequest { service = "other" }
+  EXPECT_TRUE(absl::IsNotFound(Ask(*client, "/grpc.health.v1.Health/Check", "\x0a\x05other").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Ask(*client, "/grpc.health.v1.Health/Check", "\xff").status()));
   server->StopAccepting();
   EXPECT_EQ(Ask(*client, "/grpc.health.v1.Health/Check", "").value(), "\x08\x02");
+}
+
+TEST(Shutdown, WhoWatchesTheHealthIsToldOfItsEndAndDoesNotHoldUpTheServer) {
+  const auto server = StartServer(Serve());
+  const auto client = ConnectTo(server->port());
+  std::string heard;
+  Counter messages, ends;
+  const auto watch = client->Open(
+      "/grpc.health.v1.Health/Watch",
+      [&](Pieces message) {
+        heard += Text(message);
+        messages.Add();
+      },
+      [&](const absl::Status& status) {
+        EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+        ends.Add();
+      });
+  watch->Send({Bytes("")});
+  watch->HalfClose();
+  ASSERT_TRUE(messages.Await(1));
+  EXPECT_EQ(heard, "\x08\x01");
+  server->StopAccepting();
+  ASSERT_TRUE(messages.Await(2));
+  EXPECT_EQ(heard, "\x08\x01\x08\x02");
+  const absl::Time start = Clock::Real().Now();
+  server->Shutdown(start + absl::Seconds(60));
+  EXPECT_LT(Clock::Real().Now() - start, absl::Seconds(30));
+  EXPECT_TRUE(ends.Await(1));
 }
 
 TEST(Shutdown, ACallToAServerThatIsGoneIsUnavailableAndWasNotSent) {

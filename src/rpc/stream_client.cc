@@ -16,9 +16,11 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "rpc/client_stream.h"
+#include "rpc/completion.h"
 #include "rpc/endpoint.h"
 #include "rpc/grpc_bytes.h"
 #include "rpc/settings.h"
+#include "rpc/stream_events.h"
 
 namespace tdock::rpc {
 namespace {
@@ -77,7 +79,7 @@ class BlockingCall {
     Read();
     void* tag = nullptr;
     bool ok = false;
-    while (under_way_ > 0 && queue_.Next(&tag, &ok)) {
+    while (under_way_ > 0 && AwaitEvent(queue_, &tag, &ok)) {
       --under_way_;
       if (tag == &outgoing_) {
         outgoing_.Clear();
@@ -165,12 +167,13 @@ class StreamClientImpl final : public StreamClient {
 
   std::unique_ptr<ClientStream> Open(absl::string_view method, std::function<void(Pieces)> on_message,
                                      std::function<void(const absl::Status&)> on_end) override {
-    auto stream =
-        std::make_unique<OpenStream>(MakeContext(), std::move(on_message),
+    auto call =
+        std::make_shared<StreamCall>(MakeContext(), std::move(on_message),
                                      [this, name = std::string(method), on_end = std::move(on_end)](
                                          const grpc::Status& status) { on_end(Explain(FromGrpc(status), name)); });
-    stream->Start(stub_, std::string(method));
-    return stream;
+    call->Start(stub_, std::string(method), events_->queue());
+    events_->Expect();
+    return std::make_unique<OpenStream>(std::move(call), *events_);
   }
 
  private:
@@ -194,6 +197,7 @@ class StreamClientImpl final : public StreamClient {
   QueuePool queues_;
   const std::shared_ptr<grpc::Channel> channel_;
   grpc::GenericStub stub_;
+  const std::shared_ptr<StreamEvents> events_ = StreamEvents::Get();
 };
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsFiles& files) {
@@ -209,7 +213,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsF
 absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const StreamClientOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(options.target, "the address of the server"));
   TDOCK_ASSIGN_OR_RETURN(auto credentials, Credentials(options.tls));
-  SetUpLog();
+  SetUpProcess();
   const std::string target = endpoint.ToString();
   auto channel = grpc::CreateCustomChannel(absl::StrCat("dns:///", target), credentials, ClientSettings(options));
   auto client = std::make_unique<StreamClientImpl>(options, target, std::move(channel));

@@ -1,17 +1,21 @@
 #include "rpc/stream_server.h"
 
-#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "rpc/endpoint.h"
+#include "rpc/event_threads.h"
+#include "rpc/health.h"
 #include "rpc/server_call.h"
 #include "rpc/settings.h"
 
@@ -27,32 +31,52 @@ bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
   return difference == 0;
 }
 
-class Service final : public grpc::CallbackGenericService {
+// Judges calls, and counts them.
+class Service final : public ServerCall::Host {
  public:
   Service(std::string token, HandlerFactory factory) : token_(std::move(token)), factory_(std::move(factory)) {}
 
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    auto* call = new ServerCall(context);
-    auto handler = MakeHandler(*context, call->sink());
-    if (handler.ok()) {
-      call->Accept(*std::move(handler));
-    } else {
-      call->Reject(handler.status());
-    }
-    return call;
+  grpc::AsyncGenericService& generic() { return generic_; }
+
+  // Waits for so many calls at once.
+  void AwaitCalls(int count, grpc::ServerCompletionQueue& queue) TDOCK_EXCLUDES(mu_) {
+    queue_ = &queue;
+    for (int i = 0; i < count; ++i) AwaitCall();
+  }
+  void StopAccepting() {
+    accepting_ = false;
+    health_.StopServing();
+  }
+  void EndWatches() { health_.EndWatches(); }
+  // Returns when every call is over; the server must have been shut down.
+  void AwaitEnd() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (calls_ > 0) over_.Wait(mu_);
   }
 
-  void StopAccepting() { accepting_ = false; }
-
- private:
-  absl::StatusOr<std::shared_ptr<CallHandler>> MakeHandler(const grpc::GenericCallbackServerContext& context,
-                                                           const std::shared_ptr<ServerCallSink>& sink) {
+  absl::StatusOr<std::shared_ptr<CallHandler>> OnCall(const grpc::GenericServerContext& context,
+                                                      const std::shared_ptr<CallSink>& sink) override {
+    AwaitCall();
+    if (auto health = health_.Handle(context.method(), sink)) return health;
     TDOCK_RETURN_IF_ERROR(CheckToken(context));
     if (!accepting_) return absl::UnavailableError("the server is shutting down and takes no further calls");
     return factory_(context.method(), sink);
   }
+  void OnOver() override TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (--calls_ == 0) over_.NotifyAll();
+  }
 
-  absl::Status CheckToken(const grpc::GenericCallbackServerContext& context) const {
+ private:
+  void AwaitCall() TDOCK_EXCLUDES(mu_) {
+    {
+      MutexLock lock(mu_);
+      ++calls_;
+    }
+    std::make_shared<ServerCall>(*this)->Await(generic_, *queue_);
+  }
+
+  absl::Status CheckToken(const grpc::GenericServerContext& context) const {
     if (token_.empty()) return absl::OkStatus();
     const auto& metadata = context.client_metadata();
     const auto found = metadata.find("authorization");
@@ -68,7 +92,13 @@ class Service final : public grpc::CallbackGenericService {
 
   const std::string token_;
   const HandlerFactory factory_;
+  Health health_;
+  grpc::AsyncGenericService generic_;
+  grpc::ServerCompletionQueue* queue_ = nullptr;
   std::atomic<bool> accepting_{true};
+  Mutex mu_;
+  CondVar over_;
+  int64_t calls_ TDOCK_GUARDED_BY(mu_) = 0;  // those that are waited for included
 };
 
 absl::StatusOr<std::vector<std::string>> CheckExposure(const StreamServerOptions& options, const Endpoint& endpoint) {
@@ -115,17 +145,20 @@ class StreamServerImpl final : public StreamServer {
 
   absl::Status Listen(const StreamServerOptions& options, const Endpoint& endpoint) {
     TDOCK_ASSIGN_OR_RETURN(auto credentials, Credentials(options.tls));
-    static std::once_flag once;
-    std::call_once(once, [] {
-      SetUpLog();
-      grpc::EnableDefaultHealthCheckService(true);
-    });
+    SetUpProcess();
     grpc::ServerBuilder builder;
     ApplyServerSettings(builder, options);
-    builder.RegisterCallbackGenericService(&service_);
+    builder.RegisterAsyncGenericService(&service_.generic());
+    queue_ = builder.AddCompletionQueue();
     builder.AddListeningPort(endpoint.ToString(), std::move(credentials), &port_);
     server_ = builder.BuildAndStart();
-    if (server_ != nullptr && port_ != 0) return absl::OkStatus();
+    if (server_ != nullptr && port_ != 0) {
+      // Beyond those that are waited for, calls queue up in gRPC.
+      constexpr int kAwaited = 64;
+      service_.AwaitCalls(kAwaited, *queue_);
+      threads_.emplace(*queue_, std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8));
+      return absl::OkStatus();
+    }
     server_ = nullptr;
     TDOCK_RETURN_IF_ERROR(TryToListen(endpoint));
     return absl::UnavailableError(absl::StrCat("cannot listen on ", endpoint.ToString(), ": gRPC refuses to"));
@@ -134,22 +167,25 @@ class StreamServerImpl final : public StreamServer {
   int port() const override { return port_; }
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
-  void StopAccepting() override {
-    service_.StopAccepting();
-    if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(false);
-  }
+  void StopAccepting() override { service_.StopAccepting(); }
 
   void Shutdown(absl::Time drain_deadline) override {
-    if (server_ == nullptr) return;  // never started
+    if (!threads_.has_value()) return;  // never started, or shut down before
     StopAccepting();
+    service_.EndWatches();
     server_->Shutdown(ToGrpc(drain_deadline));
+    service_.AwaitEnd();
+    queue_->Shutdown();
+    threads_.reset();
   }
 
  private:
   Service service_;
   const std::vector<std::string> warnings_;
   int port_ = 0;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
+  std::optional<EventThreads> threads_;
 };
 
 }  // namespace

@@ -40,8 +40,9 @@ class CallSink {
   virtual void ResumeReads() = 0;
 };
 
-// Handles one call. Its methods are called one after another, never two at once, on gRPC's few threads: they must not
-// block, and what they take long for holds up other calls. They may use their sink.
+// Handles one call. Its methods are called one after another, never two at once, on the server's few threads: they must
+// not block, and what they take long for holds up other calls, unless they call HandWaitingOver before. They may use
+// their sink.
 class CallHandler {
  public:
   virtual ~CallHandler() = default;
@@ -56,7 +57,12 @@ class CallHandler {
   virtual void OnGone() = 0;
 };
 
-// Makes the handler of a call. An error ends the call with it. Called on gRPC's threads, several at once.
+// To be called by a handler before it does what takes long, a tenth of a millisecond or more, so that another of the
+// server's threads sees to other calls. Messages of 64 KiB and more are long by themselves. Does nothing on any other
+// thread, and when repeated.
+void HandWaitingOver();
+
+// Makes the handler of a call. An error ends the call with it. Called on the server's threads, several at once.
 using HandlerFactory = std::function<absl::StatusOr<std::shared_ptr<CallHandler>>(absl::string_view method,
                                                                                   std::shared_ptr<CallSink> sink)>;
 
@@ -90,7 +96,7 @@ class StreamServer {
   // New calls get Unavailable, and the standard health service says NOT_SERVING; those that run go on.
   virtual void StopAccepting() = 0;
   // Stops accepting and listening, lets the calls that run finish until the deadline, and cancels the rest. Blocks
-  // until the last OnGone has returned. May be called again.
+  // until the last OnGone has returned; not to be called by a handler. May be called again.
   virtual void Shutdown(absl::Time drain_deadline) = 0;
 };
 

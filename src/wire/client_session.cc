@@ -33,10 +33,10 @@ class Losses {
     const absl::Time now = absl::Now();
     if (!since_.has_value() || now - begin_ > patience_) {
       since_ = now;
-      backoff_.Reset();
+      backoff_.emplace(kReconnect, std::random_device()());
       return true;
     }
-    const absl::Duration pause = backoff_.Next();
+    const absl::Duration pause = backoff_->Next();
     if (now + pause - *since_ > patience_) return false;
     absl::SleepFor(pause);
     return true;
@@ -46,7 +46,8 @@ class Losses {
   const absl::Duration patience_;
   absl::Time begin_;
   std::optional<absl::Time> since_;
-  Backoff backoff_{kReconnect, std::random_device()()};
+  // There after the first loss: randomness takes longer to get than many a call.
+  std::optional<Backoff> backoff_;
 };
 
 }  // namespace

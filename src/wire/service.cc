@@ -61,7 +61,7 @@ Service::~Service() {
   reaper_.join();
   for (const auto& session : sessions) EndIfAlone(session, std::numeric_limits<uint64_t>::max());
   MutexLock lock(mu_);
-  while (under_way_ > 0) changed_.Wait(mu_);
+  while (under_way_ > 0) all_answered_.Wait(mu_);
 }
 
 absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
@@ -201,7 +201,7 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
     }
     session->Finish(call, std::move(answer));
     MutexLock lock(mu_);
-    if (--under_way_ == 0) changed_.NotifyAll();
+    if (--under_way_ == 0) all_answered_.NotifyAll();
   };
   {
     MutexLock lock(mu_);

@@ -128,7 +128,8 @@ class Service {
     uint64_t connections_ever;
   };
   std::deque<Ending> endings_ TDOCK_GUARDED_BY(mu_);
-  CondVar changed_;
+  CondVar changed_;  // what the reaper looks at
+  CondVar all_answered_;
   std::thread reaper_;
 };
 

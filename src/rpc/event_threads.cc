@@ -1,0 +1,53 @@
+#include "rpc/event_threads.h"
+
+#include "rpc/completion.h"
+#include "rpc/stream_server.h"
+
+namespace tdock::rpc {
+namespace {
+
+// Those for which this thread waits for events.
+thread_local EventThreads* waits_for = nullptr;
+
+}  // namespace
+
+EventThreads::EventThreads(grpc::CompletionQueue& queue, int threads) : queue_(queue) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+EventThreads::~EventThreads() {
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void EventThreads::HandOver() {
+  waits_for = nullptr;
+  MutexLock lock(mu_);
+  waited_for_ = false;
+  free_.NotifyOne();
+}
+
+void EventThreads::Run() {
+  for (;;) {
+    {
+      MutexLock lock(mu_);
+      while (waited_for_) free_.Wait(mu_);
+      waited_for_ = true;
+    }
+    waits_for = this;
+    while (waits_for == this) {
+      void* tag = nullptr;
+      bool ok = false;
+      if (!AwaitEvent(queue_, &tag, &ok)) {
+        HandOver();
+        return;
+      }
+      static_cast<Completion*>(tag)->Done(ok);
+    }
+  }
+}
+
+void HandWaitingOver() {
+  if (waits_for != nullptr) waits_for->HandOver();
+}
+
+}  // namespace tdock::rpc

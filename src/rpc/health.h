@@ -1,0 +1,35 @@
+// The standard health service of gRPC. For this module only.
+#pragma once
+
+#include <memory>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "base/mutex.h"
+#include "rpc/stream_server.h"
+
+namespace tdock::rpc {
+
+// Knows the server as a whole, and no services by name. Thread-safe; its handlers must not outlive it.
+class Health {
+ public:
+  // Null if the method is none of this service's.
+  std::shared_ptr<CallHandler> Handle(absl::string_view method, const std::shared_ptr<CallSink>& sink);
+
+  void StopServing() TDOCK_EXCLUDES(mu_);
+  // Ends the calls of those who watch, who would stay for as long as there is a server.
+  void EndWatches() TDOCK_EXCLUDES(mu_);
+
+ private:
+  class Question;
+
+  // Sends how the server is; `watch` is told of changes, too.
+  void Answer(const std::shared_ptr<CallSink>& sink, bool watch) TDOCK_EXCLUDES(mu_);
+  void Remove(const std::shared_ptr<CallSink>& watch) TDOCK_EXCLUDES(mu_);
+
+  Mutex mu_;
+  bool serving_ TDOCK_GUARDED_BY(mu_) = true;
+  absl::flat_hash_set<std::shared_ptr<CallSink>> watches_ TDOCK_GUARDED_BY(mu_);
+};
+
+}  // namespace tdock::rpc
