@@ -110,7 +110,8 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     outstanding_.insert(call);
     connection = connection_;
     request.set_session(session_);
-    request.set_answered_below(*outstanding_.begin());
+    Acknowledge(request);
+    answered_.clear();
     request.mutable_released()->Add(unpinned_.begin(), unpinned_.end());
     unpinned_.clear();
   }
@@ -154,13 +155,19 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     connection = connection_;
     request.set_session(session_);
     request.set_answered_below(*outstanding_.begin());
-  }
     SetTimeout(wait_until - absl::Now(), request);
+  }
 }
 
 void ClientSession::End(uint64_t call) {
   MutexLock lock(mu_);
   outstanding_.erase(call);
+  if (!outstanding_.empty() && *outstanding_.begin() < call) answered_.push_back(call);
+}
+
+void ClientSession::Acknowledge(v1::Request& request) {
+  request.set_answered_below(outstanding_.empty() ? next_call_ : *outstanding_.begin());
+  request.mutable_answered()->Add(answered_.begin(), answered_.end());
 }
 
 void ClientSession::Unpin(uint64_t call) {
@@ -169,7 +176,7 @@ void ClientSession::Unpin(uint64_t call) {
     MutexLock lock(mu_);
     unpinned_.push_back(call);
     request.set_session(session_);
-    request.set_answered_below(AnsweredBelow());
+    Acknowledge(request);
   }
   request.mutable_acknowledge()->add_pins(call);
   transport_->Tell(request, kTellWithin);
