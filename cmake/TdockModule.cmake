@@ -46,7 +46,8 @@ function(tdock_module name)
     if(arg_TORCH)
       target_precompile_headers(${name}_test REUSE_FROM tdock_torch_pch)
     endif()
-    set(discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_TIMEOUT 60)
+    # The value of a parameter may be an address, which no two builds have in common: its number names the test.
+    set(discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES)
     if(arg_LONG_TESTS)
       gtest_discover_tests(${name}_test ${discovery} TEST_FILTER ${arg_LONG_TESTS} TEST_LIST ${name}_long_tests
                            PROPERTIES TIMEOUT 1200 PROCESSORS 2)

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/no_memory.h"
 #include "base/status.h"
 
 namespace tdock {
@@ -43,6 +44,9 @@ class SegmentPool::State {
   // Sees to it that a segment that is empty goes in time; false if the pool is closed. Throws if there is no thread.
   bool TrimBy(absl::Time time) TDOCK_EXCLUDES(mu_);
   void Close() TDOCK_EXCLUDES(mu_);
+
+  // For want of a segment of so many bytes.
+  [[noreturn]] void ThrowWithout(size_t bytes) const;
 
   void Forget(uint64_t segment, size_t bytes) noexcept TDOCK_EXCLUDES(mu_);
   bool Exists(uint64_t segment) TDOCK_EXCLUDES(mu_);
@@ -161,6 +165,13 @@ size_t SegmentPool::State::Reserve(size_t least, size_t wish) {
   }
 }
 
+void SegmentPool::State::ThrowWithout(size_t bytes) const {
+  const size_t limit = options_.limit_bytes, mapped = std::min<size_t>(mapped_bytes_, limit);
+  if (bytes <= limit - mapped) throw std::bad_alloc();
+  throw MemoryLimitReached(absl::StrCat(mapped, " of ", limit, " bytes are taken, the limit that ", options_.limit_name,
+                                        " sets: clear rows, let go of views, or raise it"));
+}
+
 void SegmentPool::State::Forget(uint64_t segment, size_t bytes) noexcept {
   mapped_bytes_ -= bytes;
   MutexLock lock(mu_);
@@ -247,7 +258,7 @@ Buffer SegmentMemory::Partition::Allocate(size_t size_bytes) {
     }
     found = segment == nullptr ? Find(bytes) : FindWith(std::move(segment), bytes);
   }
-  if (!found) throw std::bad_alloc();
+  if (!found) pool_->ThrowWithout(RoundUp(bytes, kSegmentStep));
   pool_->held_bytes_ += bytes;
   // Where there is no memory for the owner, this frees the bytes and throws.
   std::shared_ptr<void> owner(found->data,

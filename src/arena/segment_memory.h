@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -28,6 +29,8 @@ namespace tdock {
 struct SegmentPoolOptions {
   // What the segments of all partitions may have together, used or not.
   size_t limit_bytes = SIZE_MAX;
+  // For messages: what sets the limit.
+  std::string limit_name = "limit_bytes";
   // Of a segment, unless a buffer needs a larger one or the limit leaves less. A multiple of 2 MiB.
   size_t segment_bytes = size_t{64} << 20;
   // A segment in which nothing was used for so long goes back to the system.
@@ -77,8 +80,8 @@ class SegmentMemory final : public Memory {
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
-  // Throws std::bad_alloc beyond the limit of the pool, or where the system has no more memory or files. The contents
-  // are unspecified, but never another partition's. No bytes are in no segment.
+  // Throws MemoryLimitReached beyond the limit of the pool, and std::bad_alloc where the system has no more memory or
+  // files. The contents are unspecified, but never another partition's. No bytes are in no segment.
   Buffer Allocate(size_t size_bytes) override;
 
   bool Holds(const std::byte* data) const override { return Locate(data).has_value(); }

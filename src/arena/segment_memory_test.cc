@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "arena/other_process.h"
 #include "arena/segment_view.h"
+#include "base/no_memory.h"
 #include "base/rng.h"
 
 namespace tdock {
@@ -194,6 +195,19 @@ TEST(SegmentMemory, KeepsTheLimitOfAllPartitionsTogether) {
   three = four = Buffer();
   EXPECT_THROW(b.Allocate(kStep + 1), std::bad_alloc);
   EXPECT_EQ(b.Allocate(kStep).size(), kStep);
+}
+
+TEST(SegmentMemory, SaysWhichLimitIsReached) {
+  SegmentPool pool({.limit_bytes = 2 * kStep, .limit_name = "--memory", .segment_bytes = kStep});
+  SegmentMemory memory(pool);
+  const Buffer buffer = memory.Allocate(10);
+  const auto allocate = [&]() -> absl::Status {
+    memory.Allocate(kStep + 1);
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(OrNoMemory("a put", allocate),
+            absl::ResourceExhaustedError("there is no memory for a put: 2097152 of 4194304 bytes are taken, the limit "
+                                         "that --memory sets: clear rows, let go of views, or raise it"));
 }
 
 TEST(SegmentMemory, BuffersOutliveItAndThePool) {

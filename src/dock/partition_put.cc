@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/no_memory.h"
 #include "base/status.h"
 #include "dock/nan.h"
 #include "dock/partition.h"
@@ -118,10 +119,10 @@ absl::Status Partition::Write(const Batch& batch, std::span<BlockStore::Placemen
   try {
     BlockStore::Write(batch, blocks_, placements);
     return absl::OkStatus();
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("there is no memory for the ", PayloadOf(batch),
-                                                     " bytes of this put; ", blocks_.held->load(),
-                                                     " bytes of the partition are held"));
+  } catch (const std::bad_alloc& error) {
+    return NoMemory(absl::StrCat("the ", PayloadOf(batch), " bytes of this put beside the ", blocks_.held->load(),
+                                 " bytes that the partition holds"),
+                    error);
   }
 }
 

@@ -27,7 +27,8 @@ LeaseId LastLease() {
 class Server final : public DockServer {
  public:
   Server(const DockServerOptions& options, LeaseId last_lease)
-      : pool_({.limit_bytes = options.memory_bytes == 0 ? SIZE_MAX : options.memory_bytes, .clock = Clock::Real()}),
+      : pool_({.limit_bytes = options.memory_bytes == 0 ? SIZE_MAX : options.memory_bytes,
+               .limit_name = "--memory (DockServerOptions::memory_bytes)"}),
         dock_(
             MakeServedDock({.local = options.dock,
                             .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool_); },

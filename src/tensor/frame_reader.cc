@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/no_memory.h"
 #include "base/status.h"
 #include "tensor/bulk_copy.h"
 
@@ -107,11 +107,12 @@ absl::Status FrameReader::OpenBlock() {
   }
   try {
     buffers_.push_back(allocate_(block().bytes));
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", block().bytes, " bytes of ", block().what,
-                                                     " of column '", header_->columns[block().column].name, "'"));
+    return absl::OkStatus();
+  } catch (const std::bad_alloc& error) {
+    return NoMemory(absl::StrCat(block().bytes, " bytes of ", block().what, " of column '",
+                                 header_->columns[block().column].name, "'"),
+                    error);
   }
-  return absl::OkStatus();
 }
 
 absl::Status FrameReader::CloseBlock() {

@@ -191,7 +191,7 @@ TEST(FrameReader, SaysWhatItHadNoMemoryFor) {
   const std::string bytes = Encode(Rewards());
   FrameReader reader({}, [](size_t) -> Buffer { throw std::bad_alloc(); });
   EXPECT_EQ(reader.Feed(AsBytes(bytes)).ToString(),
-            "RESOURCE_EXHAUSTED: no memory for 8 bytes of values of column 'reward'");
+            "RESOURCE_EXHAUSTED: there is no memory for 8 bytes of values of column 'reward'");
   EXPECT_EQ(reader.Finish().status().code(), absl::StatusCode::kResourceExhausted);
 }
 

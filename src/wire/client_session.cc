@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/retry.h"
 #include "base/status.h"
+#include "wire/fields.h"
 #include "wire/service.h"
 #include "wire/status_codec.h"
 
@@ -20,6 +21,13 @@ constexpr BackoffPolicy kReconnect{.initial = absl::Milliseconds(10), .max = abs
 constexpr absl::Duration kTellWithin = absl::Seconds(1);
 
 bool IsLost(const absl::Status& status) { return absl::IsUnavailable(status); }
+
+// How long the call may wait at the server, if that is something it says.
+void SetTimeout(absl::Duration left, v1::Request& request) {
+  if (request.has_put()) request.mutable_put()->set_timeout(ToWire(left));
+  if (request.has_take()) request.mutable_take()->set_timeout(ToWire(left));
+  if (request.has_fetch()) request.mutable_fetch()->set_timeout(ToWire(left));
+}
 
 // Of one call that is lost again and again, as by a server that shuts down and refuses it: it is given time, and then
 // given up, as one that is not there.
@@ -94,7 +102,8 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
 }
 
 absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batch& batch, const Wait& wait) {
-  const absl::Time deadline = absl::Now() + std::max(wait.wait, absl::ZeroDuration()) + options_.answer_within;
+  const absl::Time wait_until = absl::Now() + std::max(wait.wait, absl::ZeroDuration());
+  const absl::Time deadline = wait_until + options_.answer_within;
   uint64_t call = 0, connection = 0;
   {
     MutexLock lock(mu_);
@@ -102,7 +111,8 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     outstanding_.insert(call);
     connection = connection_;
     request.set_session(session_);
-    request.set_answered_below(*outstanding_.begin());
+    Acknowledge(request);
+    answered_.clear();
     request.mutable_released()->Add(unpinned_.begin(), unpinned_.end());
     unpinned_.clear();
   }
@@ -146,12 +156,19 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     connection = connection_;
     request.set_session(session_);
     request.set_answered_below(*outstanding_.begin());
+    SetTimeout(wait_until - absl::Now(), request);
   }
 }
 
 void ClientSession::End(uint64_t call) {
   MutexLock lock(mu_);
   outstanding_.erase(call);
+  if (!outstanding_.empty() && *outstanding_.begin() < call) answered_.push_back(call);
+}
+
+void ClientSession::Acknowledge(v1::Request& request) {
+  request.set_answered_below(outstanding_.empty() ? next_call_ : *outstanding_.begin());
+  request.mutable_answered()->Add(answered_.begin(), answered_.end());
 }
 
 void ClientSession::Unpin(uint64_t call) {
@@ -160,7 +177,7 @@ void ClientSession::Unpin(uint64_t call) {
     MutexLock lock(mu_);
     unpinned_.push_back(call);
     request.set_session(session_);
-    request.set_answered_below(AnsweredBelow());
+    Acknowledge(request);
   }
   request.mutable_acknowledge()->add_pins(call);
   transport_->Tell(request, kTellWithin);

@@ -59,9 +59,8 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
   absl::Status Reconnect(std::optional<uint64_t> broken) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<v1::Welcome> Hello(const std::string& session);
   void End(uint64_t call) TDOCK_EXCLUDES(mu_);
-  uint64_t AnsweredBelow() const TDOCK_REQUIRES(mu_) {
-    return outstanding_.empty() ? next_call_ : *outstanding_.begin();
-  }
+  // Which answers have arrived.
+  void Acknowledge(v1::Request& request) TDOCK_REQUIRES(mu_);
 
   const ClientSessionOptions options_;
   const std::unique_ptr<ClientTransport> transport_;
@@ -74,6 +73,8 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
   std::string session_ TDOCK_GUARDED_BY(mu_);
   uint64_t next_call_ TDOCK_GUARDED_BY(mu_) = 1;
   absl::btree_set<uint64_t> outstanding_ TDOCK_GUARDED_BY(mu_);
+  // Calls that have ended since the last call, while others that began before are outstanding.
+  std::vector<uint64_t> answered_ TDOCK_GUARDED_BY(mu_);
   // Views that are gone since the last call. The server is told at once; but what is told may be overtaken by the next
   // call, which therefore says it again.
   std::vector<uint64_t> unpinned_ TDOCK_GUARDED_BY(mu_);

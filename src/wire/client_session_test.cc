@@ -5,6 +5,8 @@
 
 #include <deque>
 
+#include "wire/fields.h"
+
 namespace tdock {
 namespace {
 
@@ -99,6 +101,25 @@ TEST_F(ClientSessionTest, RepeatsInAnotherSessionWhatWasNotSentOrDoesNoHarm) {
   EXPECT_EQ(script_.calls[1].session(), "two");
   EXPECT_EQ(Ask(true)->reply.text(), "b");
   EXPECT_EQ(script_.calls[3].session(), "three");
+}
+
+TEST_F(ClientSessionTest, WhatIsRepeatedWaitsNoLongerThanTheCallHasLeft) {
+  constexpr absl::Duration kHour = absl::Hours(1);
+  for (const bool for_ever : {false, true}) {
+    script_ = {.sessions = {"another"}, .answers = {Lost(true), Good("a")}};
+    const absl::Duration wait = for_ever ? absl::InfiniteDuration() : kHour;
+    v1::Request take;
+    take.mutable_take()->set_timeout(absl::ToInt64Nanoseconds(wait));
+    ASSERT_EQ(session_->Call(take, Batch(), {.wait = wait, .repeatable = true}).status(), absl::OkStatus());
+    ASSERT_EQ(script_.calls.size(), 2u);
+    const absl::Duration again = DurationFromWire(script_.calls[1].take().timeout());
+    if (for_ever) {
+      EXPECT_EQ(again, absl::InfiniteDuration());
+    } else {
+      EXPECT_LT(again, kHour);
+      EXPECT_GT(again, kHour - absl::Minutes(1));
+    }
+  }
 }
 
 TEST_F(ClientSessionTest, LooksForTheServerForAWhile) {

@@ -37,6 +37,10 @@ std::shared_ptr<const Answer> Failure(const absl::Status& status) {
   return answer;
 }
 
+std::span<const uint64_t> SpanOf(const google::protobuf::RepeatedField<uint64_t>& numbers) {
+  return {numbers.data(), static_cast<size_t>(numbers.size())};
+}
+
 void EncodeAll(std::span<const RowId> rows, v1::RowIds* message) { Append(rows, message->mutable_rows()); }
 
 }  // namespace
@@ -172,11 +176,11 @@ Service::Counts Service::counts() {
 
 void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
   calls_.fetch_add(1, std::memory_order_relaxed);
+  const Session::Acknowledged acknowledged{request.answered_below(), SpanOf(request.answered())};
   // What only tells something needs no place in the session.
   if (request.has_acknowledge()) {
-    session->Acknowledge(request.answered_below());
-    const auto& pins = request.acknowledge().pins();
-    session->Unpin(std::span<const uint64_t>(pins.data(), static_cast<size_t>(pins.size())));
+    session->Acknowledge(acknowledged);
+    session->Unpin(SpanOf(request.acknowledge().pins()));
     reply(std::make_shared<Answer>());
     return;
   }
@@ -185,11 +189,11 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
     reply(std::make_shared<Answer>());
     return;
   }
-  if (const auto& pins = request.released(); !pins.empty()) {
-    session->Acknowledge(request.answered_below());
-    session->Unpin(std::span<const uint64_t>(pins.data(), static_cast<size_t>(pins.size())));
+  if (!request.released().empty()) {
+    session->Acknowledge(acknowledged);
+    session->Unpin(SpanOf(request.released()));
   }
-  const absl::StatusOr<Session::Begun> begun = session->Begin(request.call(), request.answered_below(), reply);
+  const absl::StatusOr<Session::Begun> begun = session->Begin(request.call(), acknowledged, reply);
   if (!begun.ok()) {
     reply(Failure(begun.status()));
     return;

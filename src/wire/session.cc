@@ -1,29 +1,40 @@
 #include "wire/session.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 namespace tdock {
 
-absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, uint64_t answered_below, ReplyTo reply) {
+namespace {
+
+AnswerBytes BytesOf(const Answer& answer) {
+  AnswerBytes bytes{.messages = static_cast<int64_t>(answer.reply.ByteSizeLong())};
+  for (size_t column = 0; column < answer.rows.columns().size(); ++column) {
+    for (size_t row = 0; row < answer.rows.size(); ++row) {
+      bytes.cells += static_cast<int64_t>(answer.rows.cell(row, column).bytes.size());
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, const Acknowledged& acknowledged, ReplyTo reply) {
   Calls gone;
   std::shared_ptr<const Answer> known;
   {
     MutexLock lock(mu_);
     if (over_) return absl::FailedPreconditionError("the session is over");
-    gone = TakeAcknowledged(answered_below);
+    gone = TakeAcknowledged(acknowledged);
     const auto found = calls_.find(call);
     if (found == calls_.end()) {
-      if (call < acknowledged_below_) {
+      if (WasAcknowledged(call)) {
         return absl::FailedPreconditionError(absl::StrCat("call ", call, " was answered, and its answer acknowledged"));
       }
-      if (calls_.size() >= kMaxCalls) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("the session has ", kMaxCalls, " calls under way, which is the limit"));
-      }
+      if (absl::Status status = CheckRoom(); !status.ok()) return status;
       Call& begun = calls_[call];
       begun.reply = std::move(reply);
       if (cancelled_ahead_.erase(call) > 0) begun.cancel.request_stop();
@@ -36,19 +47,50 @@ absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, uint64_t answered_b
   return Begun{};
 }
 
+absl::Status Session::CheckRoom() const {
+  if (calls_.size() >= kMaxCalls) {
+    return absl::ResourceExhaustedError(absl::StrCat("the session has ", kMaxCalls,
+                                                     " calls under way or not acknowledged, which is the limit: "
+                                                     "acknowledge the answers that have arrived"));
+  }
+  if (bytes_.cells <= max_bytes_.cells && bytes_.messages <= max_bytes_.messages) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the answers that the session has not acknowledged hold ",
+                                                   bytes_.cells, " bytes of cells (at most ", max_bytes_.cells,
+                                                   ") and ", bytes_.messages, " bytes of messages (at most ",
+                                                   max_bytes_.messages, "): acknowledge those that have arrived"));
+}
+
+void Session::Remember(Call& call, std::shared_ptr<const Answer> answer, const AnswerBytes& bytes) {
+  bytes_.cells += bytes.cells - call.bytes.cells;
+  bytes_.messages += bytes.messages - call.bytes.messages;
+  call.bytes = bytes;
+  call.answer.swap(answer);
+}
+
 void Session::Finish(uint64_t call, std::shared_ptr<const Answer> answer) {
+  const AnswerBytes bytes = BytesOf(*answer);
   ReplyTo reply;
   {
     MutexLock lock(mu_);
     const auto found = calls_.find(call);
     reply = std::exchange(found->second.reply, nullptr);
-    if (over_) {
+    if (over_ || WasAcknowledged(call)) {
       calls_.erase(found);
     } else {
-      found->second.answer = answer;
+      Remember(found->second, answer, bytes);
     }
   }
   if (reply != nullptr) reply(answer);
+}
+
+void Session::Replace(uint64_t call, std::shared_ptr<const Answer> answer) {
+  const AnswerBytes bytes = BytesOf(*answer);
+  std::shared_ptr<const Answer> replaced;  // freed without the lock
+  MutexLock lock(mu_);
+  const auto found = calls_.find(call);
+  if (found == calls_.end() || found->second.answer == nullptr) return;
+  replaced = found->second.answer;
+  Remember(found->second, std::move(answer), bytes);
 }
 
 void Session::Cancel(uint64_t call) {
@@ -57,7 +99,7 @@ void Session::Cancel(uint64_t call) {
     MutexLock lock(mu_);
     const auto found = calls_.find(call);
     if (found == calls_.end()) {
-      if (call >= acknowledged_below_ && cancelled_ahead_.size() < kMaxCalls) cancelled_ahead_.insert(call);
+      if (!WasAcknowledged(call) && cancelled_ahead_.size() < kMaxCalls) cancelled_ahead_.insert(call);
       return;
     }
     source = found->second.cancel;
@@ -74,25 +116,56 @@ void Session::CancelAll() {
   for (std::stop_source& source : sources) source.request_stop();
 }
 
-Session::Calls Session::TakeAcknowledged(uint64_t answered_below) {
-  acknowledged_below_ = std::max(acknowledged_below_, answered_below);
-  cancelled_ahead_.erase(cancelled_ahead_.begin(), cancelled_ahead_.lower_bound(acknowledged_below_));
-  Calls gone;
-  for (auto it = calls_.begin(); it != calls_.end() && it->first < answered_below;) {
-    if (it->second.answer == nullptr) {
-      ++it;
-      continue;
-    }
-    gone.insert(std::move(*it));
-    it = calls_.erase(it);
+bool Session::WasAcknowledged(uint64_t call) const {
+  if (call < acknowledged_below_) return true;
+  const auto next = acknowledged_.upper_bound(call);
+  return next != acknowledged_.begin() && call < std::prev(next)->second;
+}
+
+bool Session::NoteAcknowledged(uint64_t call) {
+  if (WasAcknowledged(call)) return true;
+  const uint64_t behind = call + 1;
+  const auto next = acknowledged_.upper_bound(call);
+  const bool joins_next = next != acknowledged_.end() && next->first == behind;
+  if (next != acknowledged_.begin() && std::prev(next)->second == call) {
+    std::prev(next)->second = joins_next ? next->second : behind;
+    if (joins_next) acknowledged_.erase(next);
+    return true;
   }
+  if (!joins_next && acknowledged_.size() >= kMaxCalls) return false;
+  const uint64_t end = joins_next ? next->second : behind;
+  if (joins_next) acknowledged_.erase(next);
+  acknowledged_.emplace(call, end);
+  return true;
+}
+
+Session::Calls Session::TakeAcknowledged(const Acknowledged& acknowledged) {
+  Calls gone;
+  const auto take = [&](Calls::iterator it) TDOCK_REQUIRES(mu_) {
+    if (it->second.answer == nullptr) return std::next(it);
+    bytes_.cells -= it->second.bytes.cells;
+    bytes_.messages -= it->second.bytes.messages;
+    gone.insert(std::move(*it));
+    return calls_.erase(it);
+  };
+  for (uint64_t call : acknowledged.calls) {
+    if (!NoteAcknowledged(call)) break;
+    if (const auto found = calls_.find(call); found != calls_.end()) take(found);
+  }
+  acknowledged_below_ = std::max(acknowledged_below_, acknowledged.below);
+  while (!acknowledged_.empty() && acknowledged_.begin()->first <= acknowledged_below_) {
+    acknowledged_below_ = std::max(acknowledged_below_, acknowledged_.begin()->second);
+    acknowledged_.erase(acknowledged_.begin());
+  }
+  cancelled_ahead_.erase(cancelled_ahead_.begin(), cancelled_ahead_.lower_bound(acknowledged_below_));
+  for (auto it = calls_.begin(); it != calls_.end() && it->first < acknowledged_below_;) it = take(it);
   return gone;
 }
 
-void Session::Acknowledge(uint64_t answered_below) {
+void Session::Acknowledge(const Acknowledged& acknowledged) {
   Calls gone;
   MutexLock lock(mu_);
-  gone = TakeAcknowledged(answered_below);
+  gone = TakeAcknowledged(acknowledged);
 }
 
 void Session::Pin(uint64_t call, const Rows& rows) {

@@ -21,6 +21,12 @@
 
 namespace tdock {
 
+// A lease and where it is from.
+struct HeldLease {
+  std::string partition = {};
+  LeaseId lease = kNoLease;
+};
+
 // What a call comes to. The bytes of the rows are apart from the message, because transports differ in how they bring
 // them over.
 struct Answer {
@@ -28,15 +34,17 @@ struct Answer {
   Rows rows = {};
   // Where the bytes of the rows lie.
   std::shared_ptr<const Memory> memory = {};
+  // That a take was given.
+  HeldLease lease = {};
 };
 
 // Called once, by whichever thread ends the call, with no lock held.
 using ReplyTo = std::function<void(const std::shared_ptr<const Answer>&)>;
 
-// A lease and where it is from.
-struct HeldLease {
-  std::string partition;
-  LeaseId lease = kNoLease;
+// What answers hold: the dock's memory with their cells, and that of their messages, as long as they are on the wire.
+struct AnswerBytes {
+  int64_t cells = 0;
+  int64_t messages = 0;
 };
 
 // The calls that are under way or whose answers may not have arrived, the leases, and the pins of views. Thread-safe.
@@ -44,8 +52,11 @@ class Session {
  public:
   // Calls that may be under way, or have answers that were not acknowledged, at once.
   static constexpr size_t kMaxCalls = 4096;
+  // With more in answers that were not acknowledged, no call is begun.
+  static constexpr AnswerBytes kMaxBytes = {.cells = int64_t{16} << 30, .messages = int64_t{256} << 20};
 
-  Session(std::string id, std::string client) : id_(std::move(id)), client_(std::move(client)) {}
+  Session(std::string id, std::string client, const AnswerBytes& max_bytes = kMaxBytes)
+      : id_(std::move(id)), client_(std::move(client)), max_bytes_(max_bytes) {}
 
   const std::string& id() const { return id_; }
   // What the client calls itself.
@@ -56,17 +67,24 @@ class Session {
     bool is_new = false;
     std::stop_token cancel = {};
   };
-  // Begins a call; or, if it was begun before, lets `reply` have its answer. Forgets the answers of calls below
-  // `answered_below`. FailedPrecondition for a call that was acknowledged or if the session is over,
-  // ResourceExhausted for too many.
-  absl::StatusOr<Begun> Begin(uint64_t call, uint64_t answered_below, ReplyTo reply) TDOCK_EXCLUDES(mu_);
+  // Answers that have arrived: those of all calls below a number, and of some beyond it.
+  struct Acknowledged {
+    uint64_t below = 0;
+    std::span<const uint64_t> calls = {};
+  };
+  // Begins a call; or, if it was begun before, lets `reply` have its answer. Forgets what is acknowledged.
+  // FailedPrecondition for a call that was acknowledged or if the session is over, ResourceExhausted for too many, or
+  // where what was not acknowledged holds too much.
+  absl::StatusOr<Begun> Begin(uint64_t call, const Acknowledged& acknowledged, ReplyTo reply) TDOCK_EXCLUDES(mu_);
   // Ends a call that was begun and not ended, and remembers the answer until it is acknowledged.
   void Finish(uint64_t call, std::shared_ptr<const Answer> answer) TDOCK_EXCLUDES(mu_);
+  // Remembers another answer for a call that was ended, if its answer is remembered still.
+  void Replace(uint64_t call, std::shared_ptr<const Answer> answer) TDOCK_EXCLUDES(mu_);
   // One that has not come yet is cancelled when it comes.
   void Cancel(uint64_t call) TDOCK_EXCLUDES(mu_);
   // Cancels all that are under way.
   void CancelAll() TDOCK_EXCLUDES(mu_);
-  void Acknowledge(uint64_t answered_below) TDOCK_EXCLUDES(mu_);
+  void Acknowledge(const Acknowledged& acknowledged) TDOCK_EXCLUDES(mu_);
 
   // Keeps views until they are unpinned, under the number of the call that handed them out.
   void Pin(uint64_t call, const Rows& rows) TDOCK_EXCLUDES(mu_);
@@ -108,20 +126,30 @@ class Session {
     ReplyTo reply;  // null once it is answered
     std::stop_source cancel;
     std::shared_ptr<const Answer> answer;
+    AnswerBytes bytes;  // of the answer
   };
   using Calls = absl::btree_map<uint64_t, Call>;
 
-  // Takes those out that are answered and below.
-  Calls TakeAcknowledged(uint64_t answered_below) TDOCK_REQUIRES(mu_);
+  // Takes those out that are answered and acknowledged.
+  Calls TakeAcknowledged(const Acknowledged& acknowledged) TDOCK_REQUIRES(mu_);
+  bool WasAcknowledged(uint64_t call) const TDOCK_REQUIRES(mu_);
+  // False if there are too many that are to be noted one by one.
+  bool NoteAcknowledged(uint64_t call) TDOCK_REQUIRES(mu_);
+  void Remember(Call& call, std::shared_ptr<const Answer> answer, const AnswerBytes& bytes) TDOCK_REQUIRES(mu_);
+  absl::Status CheckRoom() const TDOCK_REQUIRES(mu_);
 
   const std::string id_;
   const std::string client_;
+  const AnswerBytes max_bytes_;
 
   Mutex mu_;
   bool over_ TDOCK_GUARDED_BY(mu_) = false;
   Attachments connections_ TDOCK_GUARDED_BY(mu_);
   uint64_t acknowledged_below_ TDOCK_GUARDED_BY(mu_) = 0;
+  // And beyond it: ranges, each from its first call to the one behind its last.
+  absl::btree_map<uint64_t, uint64_t> acknowledged_ TDOCK_GUARDED_BY(mu_);
   Calls calls_ TDOCK_GUARDED_BY(mu_);
+  AnswerBytes bytes_ TDOCK_GUARDED_BY(mu_);  // of the answers in them
   absl::btree_set<uint64_t> cancelled_ahead_ TDOCK_GUARDED_BY(mu_);
   absl::btree_map<uint64_t, Rows> pins_ TDOCK_GUARDED_BY(mu_);
   std::vector<HeldLease> leases_ TDOCK_GUARDED_BY(mu_);

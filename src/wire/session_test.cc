@@ -18,7 +18,7 @@ class SessionTest : public testing::Test {
  protected:
   // Begins a call whose answer goes to `got`.
   absl::StatusOr<Session::Begun> Begin(uint64_t call, uint64_t answered_below, std::vector<std::string>& got) {
-    return session_.Begin(call, answered_below, [&got](const auto& answer) { got.push_back(answer->reply.text()); });
+    return session_.Begin(call, {answered_below}, [&got](const auto& answer) { got.push_back(answer->reply.text()); });
   }
 
   Session session_{"id", "client"};
@@ -45,7 +45,7 @@ TEST_F(SessionTest, AnAnswerIsRememberedUntilItIsAcknowledged) {
   session_.Finish(1, answer);
   ASSERT_TRUE(Begin(2, 1, got).ok());
   EXPECT_EQ(remembered.use_count(), 2);
-  session_.Acknowledge(2);
+  session_.Acknowledge({2});
   EXPECT_EQ(remembered.use_count(), 1);
   EXPECT_EQ(Begin(1, 2, got).status().code(), Code::kFailedPrecondition);
 }
@@ -53,9 +53,82 @@ TEST_F(SessionTest, AnAnswerIsRememberedUntilItIsAcknowledged) {
 TEST_F(SessionTest, WhatIsUnderWayIsNotForgottenByAnAcknowledgement) {
   std::vector<std::string> got;
   ASSERT_TRUE(Begin(1, 1, got).ok());
-  session_.Acknowledge(5);
-  session_.Finish(1, Text("late"));
+  session_.Acknowledge({5});
+  const std::shared_ptr<const Answer> late = Text("late");
+  session_.Finish(1, late);
   EXPECT_THAT(got, testing::ElementsAre("late"));
+  // Nobody asks for it again.
+  EXPECT_EQ(late.use_count(), 1);
+}
+
+TEST_F(SessionTest, AnswersAreForgottenWhileACallBeforeThemIsUnderWay) {
+  std::vector<std::string> got;
+  ASSERT_TRUE(Begin(1, 1, got).ok());
+  // In an order in which ranges of numbers begin, grow to both sides, and meet.
+  const std::vector<uint64_t> calls = {5, 3, 4, 9, 8, 7, 2, 6};
+  for (uint64_t call : calls) {
+    ASSERT_TRUE(Begin(call, 1, got).ok());
+    const std::shared_ptr<const Answer> answer = Text("a");
+    session_.Finish(call, answer);
+    EXPECT_EQ(answer.use_count(), 2);
+    session_.Acknowledge({1, std::span(&call, 1)});
+    EXPECT_EQ(answer.use_count(), 1) << call;
+    // It is not done again.
+    EXPECT_EQ(Begin(call, 1, got).status().code(), Code::kFailedPrecondition) << call;
+  }
+  EXPECT_TRUE(Begin(10, 1, got)->is_new);
+  session_.Finish(1, Text("first"));
+  session_.Acknowledge({2});
+  for (uint64_t call = 1; call <= 9; ++call) {
+    EXPECT_EQ(Begin(call, 1, got).status().code(), Code::kFailedPrecondition) << call;
+  }
+  EXPECT_FALSE(Begin(10, 1, got)->is_new);
+}
+
+TEST_F(SessionTest, AcknowledgementsFarApartAreNotedUpToALimit) {
+  std::vector<std::string> got;
+  std::vector<uint64_t> far;
+  for (uint64_t call = 2; far.size() <= 2 * Session::kMaxCalls; call += 2) far.push_back(call);
+  session_.Acknowledge({1, far});
+  EXPECT_EQ(Begin(far.front(), 1, got).status().code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(Begin(far.back(), 1, got)->is_new);
+}
+
+TEST_F(SessionTest, BytesOfAnswersThatAreNotAcknowledgedAreBounded) {
+  Session session("id", "client", {.cells = 1000, .messages = 100});
+  const auto begin = [&](uint64_t call, uint64_t below) {
+    return session.Begin(call, {below}, [](const auto&) {}).status();
+  };
+  const std::vector<std::byte> bytes(600);
+  RowsData data{.ids = {1, 2}, .groups = {kNoGroup, kNoGroup}};
+  data.columns = std::make_shared<std::vector<ColumnSpec>>(1, ColumnSpec{"a", ColumnType::Bytes()});
+  data.cells = {{bytes}, {bytes}};
+  ASSERT_EQ(begin(1, 1), absl::OkStatus());
+  ASSERT_EQ(begin(2, 1), absl::OkStatus());
+  session.Finish(1, std::make_shared<Answer>(Answer{.rows = Rows(std::move(data))}));
+  const absl::Status full = begin(3, 1);
+  EXPECT_EQ(full.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(full.message()), testing::HasSubstr("hold 1200 bytes of cells (at most 1000)"));
+  EXPECT_THAT(std::string(full.message()), testing::HasSubstr("acknowledge"));
+  // A call that was begun is answered all the same.
+  EXPECT_EQ(begin(2, 1), absl::OkStatus());
+  // The message of a call that says what has arrived makes room for it.
+  EXPECT_EQ(begin(3, 2), absl::OkStatus());
+  session.Finish(2, Text(std::string(200, 'x')));
+  EXPECT_THAT(std::string(begin(4, 2).message()), testing::HasSubstr("bytes of messages (at most 100)"));
+  // What takes its place is counted instead.
+  session.Replace(2, Text("short"));
+  EXPECT_EQ(begin(4, 2), absl::OkStatus());
+}
+
+TEST_F(SessionTest, AnotherAnswerTakesThePlaceOfOneThatIsRemembered) {
+  std::vector<std::string> got;
+  ASSERT_TRUE(Begin(1, 1, got).ok());
+  session_.Replace(1, Text("too early"));
+  session_.Finish(1, Text("a"));
+  session_.Replace(1, Text("b"));
+  EXPECT_FALSE(Begin(1, 1, got)->is_new);
+  EXPECT_THAT(got, testing::ElementsAre("a", "b"));
 }
 
 TEST_F(SessionTest, ACancelMayComeBeforeItsCall) {
@@ -73,7 +146,7 @@ TEST_F(SessionTest, CallsAreBounded) {
   for (uint64_t call = 1; call <= Session::kMaxCalls; ++call) ASSERT_TRUE(Begin(call, 1, got).ok());
   EXPECT_EQ(Begin(Session::kMaxCalls + 1, 1, got).status().code(), Code::kResourceExhausted);
   session_.Finish(1, Text("a"));
-  session_.Acknowledge(2);
+  session_.Acknowledge({2});
   EXPECT_TRUE(Begin(Session::kMaxCalls + 1, 1, got).ok());
 }
 

@@ -27,6 +27,19 @@ constexpr size_t kReadBytes = 4 << 10;
 // Most answers come sooner than an idle processor wakes up. Whoever else wants to run may.
 constexpr absl::Duration kLookFor = absl::Microseconds(50);
 
+// Anybody may listen at a path in /tmp before the server does; and nobody can keep from root what root wants to see.
+absl::Status CheckWhoListens(int fd, const std::string& path) {
+  ucred server{};
+  socklen_t size = sizeof(server);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot find out who listens on '", path, "': ", std::strerror(errno)));
+  }
+  const uid_t own = geteuid();
+  if (server.uid == own || server.uid == 0 || own == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("user ", server.uid, " listens on '", path, "', and this is user ",
+                                                  own, ": a dock is shared by processes of one user only"));
+}
+
 absl::Status Lost(int error) {
   return absl::UnavailableError(absl::StrCat("the connection is lost: ", std::strerror(error)));
 }
@@ -45,6 +58,7 @@ absl::StatusOr<std::unique_ptr<SocketChannel>> SocketChannel::Connect(const std:
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::UnavailableError(absl::StrCat("cannot connect to '", path, "': ", std::strerror(errno)));
   }
+  TDOCK_RETURN_IF_ERROR(CheckWhoListens(fd, path));
   return channel;
 }
 
