@@ -69,7 +69,11 @@ class Process {
     std::fclose(output_);
   }
 
-  void Signal(int number) const { kill(pid_, number); }
+  void Signal(int number) const {
+    kill(pid_, number);
+    // Its threads stop one after another.
+    if (number == SIGSTOP) waitpid(pid_, nullptr, WUNTRACED);
+  }
   int ReadNumber() {
     int number = 0;
     EXPECT_EQ(std::fscanf(output_, "%d", &number), 1);

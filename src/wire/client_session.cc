@@ -127,9 +127,10 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     transport_->Tell(cancel, kTellWithin);
   });
   Losses losses(options_.reconnect_for);
-  for (;;) {
+  for (bool sent = false;;) {
     losses.BeginAttempt();
     ClientAnswer answer = transport_->Call(request, batch, deadline);
+    sent |= answer.sent;
     if (!IsLost(answer.status)) {
       End(call);
       if (absl::IsDeadlineExceeded(answer.status)) {
@@ -144,9 +145,9 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     if (found.ok() && !losses.PauseAfterLoss()) found = answer.status;
     MutexLock lock(mu_);
     const bool same = found.ok() && session_ == request.session();
-    if (!found.ok() || (!same && answer.sent && !wait.repeatable)) {
+    if (!found.ok() || (!same && sent && !wait.repeatable)) {
       outstanding_.erase(call);
-      if (!answer.sent) return found;
+      if (!sent) return found;
       return absl::UnavailableError(
           absl::StrCat("the connection to the dock server at ", options_.address, " was lost during the call",
                        wait.repeatable ? "" : ", which may have been carried out or not",

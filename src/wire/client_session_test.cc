@@ -94,6 +94,14 @@ TEST_F(ClientSessionTest, DoesNotRepeatWhatMayHaveHappenedInASessionThatIsGone) 
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("somewhere:1"));
 }
 
+TEST_F(ClientSessionTest, DoesNotForgetThatACallWasSentBeforeTheSessionWasFoundToBeGone) {
+  script_.answers = {Lost(true), Lost(false)};
+  script_.sessions = {"one", "two"};
+  const absl::Status status = Ask(false).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may have been carried out or not"));
+}
+
 TEST_F(ClientSessionTest, RepeatsInAnotherSessionWhatWasNotSentOrDoesNoHarm) {
   script_.answers = {Lost(false), Good("a"), Lost(true), Good("b")};
   script_.sessions = {"two", "three"};
