@@ -44,6 +44,20 @@ TEST_P(DockConformance, APutUnderALeaseCompletesExactlyItsRows) {
   EXPECT_THAT(Complete(taken.lease), Fails(Code::kFailedPrecondition, {"is over"}));
 }
 
+TEST_P(DockConformance, ALeaseOfAPartitionThatWasDroppedIsNoneOfTheNextOfItsName) {
+  const auto take = [&] {
+    Create();
+    Register({.name = "x", .reads = {"a"}});
+    PutFloats({{"a", {1}}});
+    return Take("x", 1).lease;
+  };
+  const LeaseId before = take();
+  ASSERT_EQ(dock_->DropPartition(kPartition), absl::OkStatus());
+  EXPECT_NE(take(), before);
+  EXPECT_THAT(Complete(before), Fails(Code::kFailedPrecondition, {"is over"}));
+  EXPECT_EQ(StatusOf("x").leased, 1);
+}
+
 TEST_P(DockConformance, KeepStoresWithoutCompleting) {
   Create();
   Register({.name = "x", .reads = {"a"}, .writes = {"b", "c"}});

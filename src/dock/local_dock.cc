@@ -134,7 +134,9 @@ class LocalDock final : public ServedDock {
       dropped = std::move(it->second);
       partitions_.erase(it);
     }
-    dropped->Close();
+    const LeaseId last = dropped->Close();
+    MutexLock lock(mu_);
+    last_lease_ = std::max(last_lease_, last);
     return absl::OkStatus();
   }
 
@@ -294,12 +296,13 @@ class LocalDock final : public ServedDock {
   Clock& clock_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
   const std::function<std::shared_ptr<Memory>(absl::string_view)> memory_for_;
-  const LeaseId last_lease_;
   const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   OpenCalls open_calls_;
   Mutex mu_;
   absl::flat_hash_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
+  // Of the partitions that were dropped: who still has a lease of one must not be taken for the holder of another's.
+  LeaseId last_lease_ TDOCK_GUARDED_BY(mu_);
   std::thread porter_ TDOCK_GUARDED_BY(mu_);  // runs from the first budget of bytes on
 };
 

@@ -73,8 +73,8 @@ class Partition {
   static void StartPut(std::shared_ptr<Partition> partition, PutRequest request, Done<PutResult> done);
   static void StartFetch(std::shared_ptr<Partition> partition, FetchRequest request, Done<Rows> done);
 
-  // Calls that wait, and calls to come, fail with NotFound.
-  void Close() TDOCK_EXCLUDES(mu_);
+  // Calls that wait, and calls to come, fail with NotFound. Returns the last lease that was given out.
+  LeaseId Close() TDOCK_EXCLUDES(mu_);
   // Lets puts in that waited for bytes.
   void BytesWereFreed() TDOCK_EXCLUDES(mu_);
 

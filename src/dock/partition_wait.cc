@@ -61,11 +61,12 @@ void Partition::ChooseWakes(WakeList& wake) {
   WakePutters(wake);
 }
 
-void Partition::Close() {
+LeaseId Partition::Close() {
   Aftermath after;
   MutexLock lock(mu_);
   dropped_ = true;
   ChooseWakes(after.wake);
+  return table_.leases().last();
 }
 
 void Partition::BytesWereFreed() {

@@ -1,11 +1,13 @@
 #include "remote/rpc_service.h"
 
-#include <atomic>
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "arena/warm_memory.h"
+#include "base/no_memory.h"
 #include "base/status.h"
 #include "remote/answer_gate.h"
 #include "remote/envelope.h"
@@ -26,32 +28,34 @@ constexpr int64_t kMaxSendingBytes = int64_t{64} << 20;
 constexpr int64_t kLongBytes = 256 << 10;
 
 int64_t SizeOf(const Answer& answer) {
-  auto bytes = static_cast<int64_t>(answer.reply.ByteSizeLong());
-  for (size_t column = 0; column < answer.rows.columns().size(); ++column) {
-    for (size_t row = 0; row < answer.rows.size(); ++row) {
-      bytes += static_cast<int64_t>(answer.rows.cell(row, column).bytes.size());
-    }
-  }
-  return bytes;
+  // What has more bytes is not sent; so the sum of some can be counted.
+  constexpr int64_t kMost = int64_t{1} << 60;
+  return static_cast<int64_t>(answer.reply.ByteSizeLong()) + std::min(BytesInFrame(answer.rows), kMost);
 }
 
-// Sends the answer to a call. The dock's bytes stay until the client says that nobody looks at its copy any more: so
-// they count as held, as they do where rows are views.
-void Send(rpc::CallSink& sink, Session& session, uint64_t call, const Answer& answer, Memory* memory) {
-  v1::Reply with_rows;
-  const v1::Reply* reply = &answer.reply;
-  Batch cells;
-  if (!answer.rows.empty() && !answer.rows.columns().empty()) {
-    absl::StatusOr<Batch> gathered = CellsOf(answer.rows, memory);
-    if (!gathered.ok()) return sink.Finish(gathered.status());
-    cells = *std::move(gathered);
-    with_rows = answer.reply;
-    RowsIn(with_rows)->set_has_frame(true);
-    RowsIn(with_rows)->set_pin(call);
-    session.Pin(call, answer.rows);
-    reply = &with_rows;
+// The messages of the answer to a call. The dock's bytes stay until the client says that nobody looks at its copy any
+// more: so they count as held, as they do where rows are views.
+absl::StatusOr<std::vector<rpc::Message>> MessagesOf(const Answer& answer, Session& session, uint64_t call,
+                                                     Memory* memory, uint64_t max_bytes) {
+  if (answer.rows.empty() || answer.rows.columns().empty()) {
+    return ToMessages(answer.reply.SerializeAsString(), Batch());
   }
-  absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(reply->SerializeAsString(), cells);
+  TDOCK_ASSIGN_OR_RETURN(const Batch cells, CellsOf(answer.rows, memory, max_bytes));
+  v1::Reply reply = answer.reply;
+  RowsIn(reply)->set_has_frame(true);
+  RowsIn(reply)->set_pin(call);
+  session.Pin(call, answer.rows);
+  return ToMessages(reply.SerializeAsString(), cells);
+}
+
+void Send(Service& service, rpc::CallSink& sink, Session& session, uint64_t call, const Answer& answer,
+          Memory* memory) {
+  absl::StatusOr<std::vector<rpc::Message>> messages =
+      OrNoMemory("the answer", [&] { return MessagesOf(answer, session, call, memory, service.max_frame_bytes()); });
+  if (!messages.ok()) {
+    const auto refusal = service.Refuse(session, call, answer, messages.status());
+    messages = ToMessages(refusal->reply.SerializeAsString(), Batch());
+  }
   if (!messages.ok()) return sink.Finish(messages.status());
   for (rpc::Message& message : *messages) sink.Send(std::move(message));
   sink.Finish(absl::OkStatus());
@@ -66,11 +70,12 @@ class SessionHandler final : public rpc::CallHandler {
   }
 
   void OnMessage(rpc::Pieces message) override {
-    std::string bytes;
-    for (const auto& piece : message) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-    if (const absl::Status status = connection_ == nullptr ? OnHello(bytes) : OnTold(bytes); !status.ok()) {
-      sink_->Finish(status);
-    }
+    const absl::Status status = OrNoMemory("the message", [&] {
+      std::string bytes;
+      for (const auto& piece : message) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      return connection_ == nullptr ? OnHello(bytes) : OnTold(bytes);
+    });
+    if (!status.ok()) sink_->Finish(status);
   }
   void OnHalfClose() override { sink_->Finish(absl::OkStatus()); }
   void OnGone() override {
@@ -115,7 +120,7 @@ class RequestHandler final : public rpc::CallHandler {
 
   void OnMessage(rpc::Pieces message) override {
     if (started_) return sink_->Finish(absl::InvalidArgumentError("bytes behind a request that is complete"));
-    absl::Status status = reader_.Feed(message);
+    absl::Status status = OrNoMemory("the request", [&] { return reader_.Feed(message); });
     if (status.ok() && reader_.done()) status = Start();
     if (!status.ok()) sink_->Finish(status);
   }
@@ -150,9 +155,8 @@ class RequestHandler final : public rpc::CallHandler {
     TDOCK_ASSIGN_OR_RETURN(Batch batch, reader_.Finish());
     const uint64_t call = request_.call();
     gated_ = std::make_shared<AnswerGate::Call>(gates_->For(session_.get()));
-    const auto send = [sink = sink_, session = session_, call, memory = memory_](const Answer& answer) {
-      Send(*sink, *session, call, answer, memory.get());
-    };
+    const auto send = [&service = service_, sink = sink_, session = session_, call, memory = memory_](
+                          const Answer& answer) { Send(service, *sink, *session, call, answer, memory.get()); };
     service_.Call(session_, std::move(request_), std::move(batch),
                   [gated = gated_, send](const std::shared_ptr<const Answer>& answer) {
                     const int64_t bytes = SizeOf(*answer);

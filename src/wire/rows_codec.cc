@@ -73,12 +73,16 @@ void EncodeCells(const Rows& rows, v1::Rows* message) {
   }
 }
 
+// An absent cell of a dense column is a row of zeros.
+size_t SizeInFrame(const ColumnType& type, int64_t item, std::span<const std::byte> cell) {
+  return cell.data() == nullptr && type.kind == ColumnKind::kDense ? static_cast<size_t>(item) : cell.size();
+}
+
 // A column with the cells of all rows: where they lie, if they lie one behind the other, or else copied so.
 absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memory) {
   const ColumnType& type = rows.columns()[index].type;
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
-  // Stands for cells that are absent: of a dense column, a row of zeros.
-  const std::vector<std::byte> zeros(type.kind == ColumnKind::kDense ? static_cast<size_t>(item) : 0);
+  // Those that are absent begin at null.
   std::vector<std::span<const std::byte>> cells;
   cells.reserve(rows.size());
   size_t total = 0;
@@ -86,15 +90,15 @@ absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memo
   const std::byte* end = nullptr;
   bool adjacent = true;
   for (size_t row = 0; row < rows.size(); ++row) {
-    std::span<const std::byte> bytes = rows.cell(row, index).bytes;
-    if (bytes.data() == nullptr) bytes = zeros;
+    const std::span<const std::byte> bytes = rows.cell(row, index).bytes;
     if (!bytes.empty()) {
       adjacent = adjacent && (first == nullptr || bytes.data() == end);
       if (first == nullptr) first = bytes.data();
       end = bytes.data() + bytes.size();
-      adjacent = adjacent && bytes.data() != zeros.data();
     }
-    total += bytes.size();
+    const size_t size = SizeInFrame(type, item, bytes);
+    adjacent = adjacent && size == bytes.size();
+    total += size;
     cells.push_back(bytes);
   }
   const auto allocate = [&](size_t bytes) {
@@ -106,7 +110,10 @@ absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memo
   } else {
     values = allocate(total);
     std::byte* to = values.mutable_data();
-    for (const auto& cell : cells) to = std::copy(cell.begin(), cell.end(), to);
+    for (const auto& cell : cells) {
+      to = std::copy(cell.begin(), cell.end(), to);
+      to = std::fill_n(to, SizeInFrame(type, item, cell) - cell.size(), std::byte{0});
+    }
   }
   if (type.kind == ColumnKind::kDense) {
     return Column::MakeDense(type.dtype, type.row_shape, static_cast<int64_t>(cells.size()), std::move(values));
@@ -197,7 +204,24 @@ void Encode(const Rows& rows, v1::Rows* message) {
   }
 }
 
-absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory) {
+int64_t BytesInFrame(const Rows& rows) {
+  uint64_t total = 0;
+  bool overflow = false;
+  for (size_t column = 0; column < rows.columns().size(); ++column) {
+    const ColumnType& type = rows.columns()[column].type;
+    const int64_t item = ItemBytes(type).value_or(0);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      overflow |= __builtin_add_overflow(total, SizeInFrame(type, item, rows.cell(row, column).bytes), &total);
+    }
+  }
+  return overflow || total > INT64_MAX ? INT64_MAX : static_cast<int64_t>(total);
+}
+
+absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_bytes) {
+  if (const int64_t bytes = BytesInFrame(rows); static_cast<uint64_t>(bytes) > max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the rows have ", bytes, " bytes together; the limit is ",
+                                                     max_bytes, ": ask for fewer rows at once"));
+  }
   Batch batch;
   for (size_t i = 0; i < rows.columns().size(); ++i) {
     TDOCK_RETURN_IF_ERROR(batch.Add(rows.columns()[i].name, GatherColumn(rows, i, memory)));

@@ -19,8 +19,10 @@ void Encode(const Rows& rows, v1::Rows* message);
 
 // The columns of `rows`: what goes into the frame behind the message. Cells that are absent are zeros in a dense
 // column, and empty in others. Those that lie one behind the other are not copied; others are, into `memory`, or the
-// heap if it is null.
-absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory);
+// heap if it is null. ResourceExhausted for more than `max_bytes`. Throws std::bad_alloc as the memory does.
+absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_bytes);
+// So many bytes these columns have; INT64_MAX for more than can be counted.
+int64_t BytesInFrame(const Rows& rows);
 
 // Where the bytes lie, for a reader who sees the same memory. Aborted if a cell lies elsewhere than `locate` knows.
 struct SharedPlace {

@@ -27,7 +27,7 @@ void Read(const Rows& rows) {
   rows.ToBatch().IgnoreError();
   v1::Rows message;
   Encode(rows, &message);
-  CellsOf(rows, nullptr).IgnoreError();
+  CellsOf(rows, nullptr, 1 << 20).IgnoreError();
 }
 
 void TryViews(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {

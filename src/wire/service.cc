@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/no_memory.h"
 #include "base/status.h"
 #include "wire/fields.h"
 #include "wire/request_codec.h"
@@ -35,6 +36,20 @@ std::shared_ptr<const Answer> Failure(const absl::Status& status) {
   auto answer = std::make_shared<Answer>();
   Encode(status, &answer->reply);
   return answer;
+}
+
+// What `fill` makes of an empty answer, or its error.
+template <class F>
+std::shared_ptr<const Answer> MakeAnswer(F fill) {
+  auto answer = std::make_shared<Answer>();
+  const absl::Status status = OrNoMemory("the answer", [&] { return fill(*answer); });
+  return status.ok() ? answer : Failure(status);
+}
+
+// A message decoded. What it holds may take several times the memory that it takes on the way.
+template <class T, class... Arguments>
+absl::StatusOr<T> DecodeAs(const Arguments&... arguments) {
+  return OrNoMemory("the request", [&]() -> absl::StatusOr<T> { return Decode(arguments...); });
 }
 
 std::span<const uint64_t> SpanOf(const google::protobuf::RepeatedField<uint64_t>& numbers) {
@@ -222,42 +237,45 @@ void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, 
                  const Finish& finish) {
   switch (request.body_case()) {
     case v1::Request::kPut: {
-      absl::StatusOr<PutRequest> put = Decode(request.put(), Now());
+      absl::StatusOr<PutRequest> put = DecodeAs<PutRequest>(request.put(), Now());
       const absl::Status status = put.ok() ? CheckLease(put->lease) : put.status();
       if (!status.ok()) return finish(Failure(status));
       put->batch = std::move(batch);
       put->cancel = std::move(cancel);
       dock_.StartPut(*std::move(put), [finish](const absl::StatusOr<PutResult>& result) {
-        if (!result.ok()) return finish(Failure(result.status()));
-        auto answer = std::make_shared<Answer>();
-        Append(result->rows, answer->reply.mutable_put()->mutable_rows());
-        finish(std::move(answer));
+        finish(MakeAnswer([&](Answer& answer) {
+          if (result.ok()) Append(result->rows, answer.reply.mutable_put()->mutable_rows());
+          return result.status();
+        }));
       });
       return;
     }
     case v1::Request::kTake: {
-      TakeRequest take = Decode(request.take(), Now());
-      take.cancel = std::move(cancel);
-      return StartTake(session, std::move(take), finish);
+      absl::StatusOr<TakeRequest> take = DecodeAs<TakeRequest>(request.take(), Now());
+      if (!take.ok()) return finish(Failure(take.status()));
+      take->cancel = std::move(cancel);
+      return StartTake(session, *std::move(take), finish);
     }
     case v1::Request::kFetch: {
-      FetchRequest fetch = Decode(request.fetch(), Now());
-      fetch.cancel = std::move(cancel);
-      std::shared_ptr<const Memory> memory = MemoryOf(fetch.partition);
-      dock_.StartFetch(std::move(fetch), [finish, memory](const absl::StatusOr<Rows>& rows) {
-        if (!rows.ok()) return finish(Failure(rows.status()));
-        auto answer = std::make_shared<Answer>();
-        answer->memory = memory;
-        Encode(*rows, answer->reply.mutable_rows());
-        answer->rows = *rows;
-        finish(std::move(answer));
+      absl::StatusOr<FetchRequest> fetch = DecodeAs<FetchRequest>(request.fetch(), Now());
+      if (!fetch.ok()) return finish(Failure(fetch.status()));
+      fetch->cancel = std::move(cancel);
+      std::shared_ptr<const Memory> memory = MemoryOf(fetch->partition);
+      dock_.StartFetch(*std::move(fetch), [finish, memory](const absl::StatusOr<Rows>& rows) {
+        finish(MakeAnswer([&](Answer& answer) {
+          if (!rows.ok()) return rows.status();
+          answer.memory = memory;
+          Encode(*rows, answer.reply.mutable_rows());
+          answer.rows = *rows;
+          return absl::OkStatus();
+        }));
       });
       return;
     }
     default: {
       auto answer = std::make_shared<Answer>();
-      DoNow(request, answer->reply);
-      finish(std::move(answer));
+      const absl::Status status = DoNow(request, answer->reply);
+      finish(status.ok() ? std::move(answer) : Failure(status));
     }
   }
 }
@@ -267,23 +285,41 @@ void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest req
   std::shared_ptr<const Memory> memory = MemoryOf(partition);
   dock_.StartTake(std::move(request), [this, session, partition, memory, finish](const absl::StatusOr<Taken>& taken) {
     if (!taken.ok()) return finish(Failure(taken.status()));
-    if (taken->lease != kNoLease) {
-      if (!session->Hold({partition, taken->lease})) {
-        const LeaseId lease = taken->lease;
-        dock_.ExpireLeases(partition, std::span(&lease, 1)).IgnoreError();
-        return finish(Failure(absl::FailedPreconditionError("the session is over, and its leases with it")));
-      }
-      CheckLeases(session);
+    const HeldLease lease{partition, taken->lease};
+    std::shared_ptr<const Answer> answer = MakeAnswer([&](Answer& filled) {
+      filled.memory = memory;
+      v1::Taken* const message = filled.reply.mutable_taken();
+      message->set_lease(taken->lease);
+      message->set_remaining(ToWire(taken->expires - Now()));
+      Encode(taken->rows, message->mutable_rows());
+      filled.rows = taken->rows;
+      filled.lease = lease;
+      return absl::OkStatus();
+    });
+    if (answer->reply.code() != 0) {
+      Expire(lease);
+    } else if (lease.lease != kNoLease && !session->Hold(lease)) {
+      Expire(lease);
+      answer = Failure(absl::FailedPreconditionError("the session is over, and its leases with it"));
     }
-    auto answer = std::make_shared<Answer>();
-    answer->memory = memory;
-    v1::Taken* const message = answer->reply.mutable_taken();
-    message->set_lease(taken->lease);
-    message->set_remaining(ToWire(taken->expires - Now()));
-    Encode(taken->rows, message->mutable_rows());
-    answer->rows = taken->rows;
+    CheckLeases(session);
     finish(std::move(answer));
   });
+}
+
+void Service::Expire(const HeldLease& lease) {
+  if (lease.lease == kNoLease) return;
+  // A partition that is not there any more has no leases either.
+  dock_.ExpireLeases(lease.partition, std::span(&lease.lease, 1)).IgnoreError();
+}
+
+std::shared_ptr<const Answer> Service::Refuse(Session& session, uint64_t call, const Answer& answer,
+                                              const absl::Status& why) {
+  std::shared_ptr<const Answer> refusal = Failure(why);
+  session.Replace(call, refusal);
+  session.Unpin(std::span(&call, 1));
+  Expire(answer.lease);
+  return refusal;
 }
 
 std::shared_ptr<const Memory> Service::MemoryOf(const std::string& partition) {
@@ -315,15 +351,13 @@ absl::Status Service::CheckLease(LeaseId lease) const {
       "lease ", lease, " was given out before the server was restarted: it is over, and its rows are not there"));
 }
 
-void Service::DoNow(const v1::Request& request, v1::Reply& reply) {
-  absl::Status status;
+absl::Status Service::DoNow(const v1::Request& request, v1::Reply& reply) {
   switch (request.body_case()) {
     case v1::Request::kComplete:
     case v1::Request::kRelease:
     case v1::Request::kRenew:
     case v1::Request::kDrop:
-      status = DoLeases(request, reply);
-      break;
+      return DoLeases(request, reply);
     case v1::Request::kListPartitions:
     case v1::Request::kFindRows:
     case v1::Request::kList:
@@ -331,14 +365,12 @@ void Service::DoNow(const v1::Request& request, v1::Reply& reply) {
     case v1::Request::kGetConsumerStatus:
     case v1::Request::kExplain:
     case v1::Request::kGetRowStatus:
-      status = DoQueries(request, reply);
-      break;
+      return OrNoMemory("the answer", [&] { return DoQueries(request, reply); });
     case v1::Request::kPing:
-      break;
+      return absl::OkStatus();
     default:
-      status = DoPartitions(request, reply);
+      return DoPartitions(request, reply);
   }
-  if (!status.ok()) Encode(status, &reply);
 }
 
 absl::Status Service::DoLeases(const v1::Request& request, v1::Reply& reply) {
@@ -347,7 +379,7 @@ absl::Status Service::DoLeases(const v1::Request& request, v1::Reply& reply) {
                                  : request.has_renew()   ? request.renew()
                                                          : request.drop();
   TDOCK_RETURN_IF_ERROR(CheckLease(message.lease()));
-  const LeaseRequest lease = Decode(message);
+  TDOCK_ASSIGN_OR_RETURN(const LeaseRequest lease, DecodeAs<LeaseRequest>(message));
   if (request.has_complete()) return dock_.Complete(lease);
   if (request.has_release()) return dock_.Release(lease);
   if (request.has_drop()) return dock_.Drop(lease);
@@ -359,19 +391,21 @@ absl::Status Service::DoLeases(const v1::Request& request, v1::Reply& reply) {
 absl::Status Service::DoPartitions(const v1::Request& request, v1::Reply& reply) {
   switch (request.body_case()) {
     case v1::Request::kCreatePartition: {
-      TDOCK_ASSIGN_OR_RETURN(const PartitionOptions options, Decode(request.create_partition()));
+      TDOCK_ASSIGN_OR_RETURN(const auto options, DecodeAs<PartitionOptions>(request.create_partition()));
       return dock_.CreatePartition(options);
     }
     case v1::Request::kDropPartition:
       return dock_.DropPartition(request.drop_partition().partition());
     case v1::Request::kRegisterConsumer: {
-      TDOCK_ASSIGN_OR_RETURN(const ConsumerOptions options, Decode(request.register_consumer()));
+      TDOCK_ASSIGN_OR_RETURN(const auto options, DecodeAs<ConsumerOptions>(request.register_consumer()));
       return dock_.RegisterConsumer(request.register_consumer().partition(), options);
     }
     case v1::Request::kDropConsumer:
       return dock_.DropConsumer(request.drop_consumer().partition(), request.drop_consumer().consumer());
-    case v1::Request::kRequeue:
-      return dock_.Requeue(Decode(request.requeue()));
+    case v1::Request::kRequeue: {
+      TDOCK_ASSIGN_OR_RETURN(const auto requeue, DecodeAs<RequeueRequest>(request.requeue()));
+      return dock_.Requeue(requeue);
+    }
     case v1::Request::kCommit:
       return dock_.Commit(Decode(request.commit()));
     case v1::Request::kRollback:
@@ -381,7 +415,7 @@ absl::Status Service::DoPartitions(const v1::Request& request, v1::Reply& reply)
     case v1::Request::kSeal:
       return dock_.Seal(request.seal().partition());
     case v1::Request::kClear: {
-      TDOCK_ASSIGN_OR_RETURN(const ClearRequest clear, Decode(request.clear()));
+      TDOCK_ASSIGN_OR_RETURN(const auto clear, DecodeAs<ClearRequest>(request.clear()));
       TDOCK_ASSIGN_OR_RETURN(const int64_t count, dock_.Clear(clear));
       reply.set_count(count);
       return absl::OkStatus();

@@ -74,6 +74,10 @@ class Service {
   // same call comes again over another connection, which then has the answer.
   void Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply);
 
+  // For a transport that cannot send an answer: nobody will ever have it, so the lease of a take ends, and the call is
+  // answered with the error from here on. Returns what to send instead.
+  std::shared_ptr<const Answer> Refuse(Session& session, uint64_t call, const Answer& answer, const absl::Status& why);
+
   // Ends calls that wait, and refuses others: Unavailable, saying that the server shuts down.
   void Drain() TDOCK_EXCLUDES(mu_);
 
@@ -99,11 +103,12 @@ class Service {
   void Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
           const Finish& finish);
   void StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish);
+  void Expire(const HeldLease& lease);
   std::shared_ptr<const Memory> MemoryOf(const std::string& partition);
   absl::Status CheckLease(LeaseId lease) const;
   void CheckLeases(const std::shared_ptr<Session>& session);
   // Calls that need no wait.
-  void DoNow(const v1::Request& request, v1::Reply& reply);
+  absl::Status DoNow(const v1::Request& request, v1::Reply& reply);
   absl::Status DoLeases(const v1::Request& request, v1::Reply& reply);
   absl::Status DoPartitions(const v1::Request& request, v1::Reply& reply);
   absl::Status DoQueries(const v1::Request& request, v1::Reply& reply);

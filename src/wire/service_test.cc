@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "wire/request_codec.h"
 #include "wire/serve_for_test.h"
 
 namespace tdock {
@@ -20,6 +21,63 @@ void Prepare(Dock& dock) {
   PutRequest put{.partition = "p"};
   ASSERT_EQ(put.batch.Add("text", Column::FromStrings(std::vector<std::string>{"seven"})), absl::OkStatus());
   ASSERT_EQ(dock.Put(put).status(), absl::OkStatus());
+}
+
+class ServiceTest : public testing::Test {
+ protected:
+  void SetUp() override { Prepare(*test_.dock); }
+
+  // What comes of a call that needs no wait.
+  std::shared_ptr<const Answer> Take(uint64_t call) {
+    v1::Request request;
+    request.set_call(call);
+    request.set_answered_below(1);
+    Encode(TakeRequest{.partition = "p", .consumer = "c"}, absl::Now(), request.mutable_take());
+    std::shared_ptr<const Answer> answer;
+    test_.service.Call(session(), std::move(request), Batch(), [&](const auto& got) { answer = got; });
+    return answer;
+  }
+  const std::shared_ptr<Session>& session() const { return welcomed_.connection->session(); }
+
+  static v1::Hello Hello() {
+    v1::Hello hello;
+    hello.set_protocol(Service::kProtocol);
+    return hello;
+  }
+
+  TestService test_;
+  Service::Welcomed welcomed_ = test_.service.Connect(Hello()).value();
+};
+
+TEST_F(ServiceTest, AnAnswerThatCannotBeSentGivesItsRowsBackAtOnce) {
+  const std::shared_ptr<const Answer> answer = Take(1);
+  ASSERT_TRUE(answer->reply.has_taken());
+  EXPECT_EQ(Take(2)->reply.code(), static_cast<uint32_t>(Code::kDeadlineExceeded));
+  const absl::Status why = absl::ResourceExhaustedError("too long");
+  EXPECT_EQ(test_.service.Refuse(*session(), 1, *answer, why)->reply.message(), "too long");
+  // Whoever asks for the answer again is told the same.
+  EXPECT_EQ(Take(1)->reply.code(), static_cast<uint32_t>(Code::kResourceExhausted));
+  const ConsumerStatus status = test_.dock->GetConsumerStatus("p", "c").value();
+  EXPECT_EQ(status.leased, 0);
+  EXPECT_EQ(status.expired, 1);
+  EXPECT_TRUE(Take(3)->reply.has_taken());
+}
+
+TEST(SocketService, RowsThatTheClientCannotLookAtAreGivenBackAtOnce) {
+  // Its cells lie in no segment.
+  const std::unique_ptr<ServedDock> dock = MakeServedDock();
+  Prepare(*dock);
+  Service service(*dock, {});
+  SegmentPool pool;
+  const ScratchFolder folder;
+  const auto server = SocketServer::Start(service, pool, {.path = folder.File("dock.sock")}).value();
+  const std::unique_ptr<Dock> client =
+      ConnectThrough(std::make_unique<SocketTransport>(folder.File("dock.sock")), Clock::Real());
+  ASSERT_NE(client, nullptr);
+  EXPECT_EQ(client->Take({.partition = "p", .consumer = "c"}).status().code(), Code::kAborted);
+  const ConsumerStatus status = dock->GetConsumerStatus("p", "c").value();
+  EXPECT_EQ(status.leased, 0);
+  EXPECT_EQ(status.ready, 1);
 }
 
 TEST(SocketService, ACallThatWaitsKeepsNoAnswersOfOthersInTheSession) {

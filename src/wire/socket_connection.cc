@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/no_memory.h"
 #include "base/status.h"
 #include "wire/rows_codec.h"
 #include "wire/status_codec.h"
@@ -86,7 +87,11 @@ void SocketConnection::Read() {
     if (errno != EAGAIN && errno != EINTR) Close(absl::OkStatus());
     return;
   }
-  in_.append(scratch.data(), static_cast<size_t>(got));
+  const absl::Status status = OrNoMemory("the message", [&] {
+    in_.append(scratch.data(), static_cast<size_t>(got));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return Close(status);
   HandleMessages();
 }
 
@@ -158,9 +163,14 @@ absl::Status SocketConnection::OnHello(absl::string_view body) {
 
 absl::Status SocketConnection::OnCall(uint64_t tag, absl::string_view body) {
   v1::Request request;
-  if (!request.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
-    return absl::InvalidArgumentError(absl::StrCat("request ", tag, " cannot be read"));
+  const absl::StatusOr<bool> parsed = OrNoMemory("the request", [&]() -> absl::StatusOr<bool> {
+    return request.ParseFromArray(body.data(), static_cast<int>(body.size()));
+  });
+  if (!parsed.ok()) {
+    ReplyError(tag, parsed.status());
+    return absl::OkStatus();
   }
+  if (!*parsed) return absl::InvalidArgumentError(absl::StrCat("request ", tag, " cannot be read"));
   if (!request.has_put() || !request.put().has_frame()) {
     Start(std::move(request), Batch());
     return absl::OkStatus();
@@ -234,18 +244,27 @@ void SocketConnection::ReplyError(uint64_t call, const absl::Status& status) {
 void SocketConnection::Reply(uint64_t call, const Answer& answer) {
   // Those that only tell something have no answer.
   if (call == 0) return;
-  if (answer.rows.empty()) return Send(ControlMessage(SocketMessage::kReply, call, answer.reply));
-  v1::Reply reply = answer.reply;
-  if (absl::Status status = AddViews(call, answer, RowsIn(reply)); !status.ok()) return ReplyError(call, status);
-  std::string bytes = ControlMessage(SocketMessage::kReply, call, reply);
-  if (bytes.size() - sizeof(SocketHeader) > kMaxSocketControlBytes) {
-    const uint64_t pinned = call;
-    connection_->session()->Unpin(std::span(&pinned, 1));
-    return ReplyError(call, absl::ResourceExhaustedError(
-                                absl::StrCat("the answer says ", bytes.size(), " bytes of its rows; the limit is ",
-                                             kMaxSocketControlBytes, ": ask for fewer rows at once")));
+  absl::StatusOr<std::string> message = OrNoMemory("the answer", [&] { return MessageOf(call, answer); });
+  if (!message.ok()) {
+    const auto refusal = shared_.service.Refuse(*connection_->session(), call, answer, message.status());
+    message = ControlMessage(SocketMessage::kReply, call, refusal->reply);
   }
-  Send(std::move(bytes));
+  Send(*std::move(message));
+}
+
+absl::StatusOr<std::string> SocketConnection::MessageOf(uint64_t call, const Answer& answer) {
+  v1::Reply with_views;
+  const v1::Reply* reply = &answer.reply;
+  if (!answer.rows.empty()) {
+    with_views = answer.reply;
+    TDOCK_RETURN_IF_ERROR(AddViews(call, answer, RowsIn(with_views)));
+    reply = &with_views;
+  }
+  if (const size_t bytes = reply->ByteSizeLong(); bytes > kMaxSocketControlBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("an answer of ", bytes, " bytes without its cells; the limit is ",
+                                                     kMaxSocketControlBytes, ": ask for less at once"));
+  }
+  return ControlMessage(SocketMessage::kReply, call, *reply);
 }
 
 absl::Status SocketConnection::AddViews(uint64_t call, const Answer& answer, v1::Rows* message) {
@@ -260,8 +279,8 @@ absl::Status SocketConnection::AddViews(uint64_t call, const Answer& answer, v1:
         fault.Update(segment.status());
         return std::nullopt;
       }
-      segments_.insert(place->segment);
       Send(NumbersMessage(SocketMessage::kSegment, 0, place->segment, uint64_t{segment->bytes}), segment->file);
+      segments_.insert(place->segment);
     }
     return SharedPlace{place->segment, place->offset};
   };

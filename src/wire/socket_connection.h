@@ -79,6 +79,8 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
 
   void Reply(uint64_t call, const Answer& answer);
   void ReplyError(uint64_t call, const absl::Status& status);
+  // The message to send; ResourceExhausted if it is too long, Aborted if cells lie where the client cannot look.
+  absl::StatusOr<std::string> MessageOf(uint64_t call, const Answer& answer);
   absl::Status AddViews(uint64_t call, const Answer& answer, v1::Rows* message);
   void TellGoneSegments();
   void Send(std::string bytes, std::shared_ptr<const FileDescriptor> file = nullptr);

@@ -1,7 +1,6 @@
 #include "wire/socket_transport.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -43,10 +42,9 @@ absl::StatusOr<SocketTransport::Channel> SocketTransport::Open(const v1::Hello& 
   shared->instance = welcome.instance();
   shared->session = welcome.session();
   shared->area = std::move(area);
+  shared->slots.emplace(welcome.upload_slots());
   shared_ = std::move(shared);
   idle_.clear();
-  free_slots_.clear();
-  for (uint32_t slot = 0; slot < welcome.upload_slots(); ++slot) free_slots_.push_back(slot);
   hello_ = hello;
   hello_.set_session(welcome.session());
   return channel;
@@ -91,25 +89,6 @@ void SocketTransport::Keep(Channel channel, const std::shared_ptr<Shared>& share
   if (shared == shared_ && idle_.size() < kMaxIdle) idle_.push_back(std::move(channel));
 }
 
-std::optional<uint32_t> SocketTransport::TakeSlot(absl::Time wait) {
-  MutexLock lock(mu_);
-  while (free_slots_.empty()) {
-    const absl::Duration left = wait - absl::Now();
-    if (left <= absl::ZeroDuration()) return std::nullopt;
-    slots_freed_.WaitUntil(mu_, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left));
-  }
-  const uint32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  return slot;
-}
-
-void SocketTransport::ReturnSlots(const std::vector<uint32_t>& slots) {
-  if (slots.empty()) return;
-  MutexLock lock(mu_);
-  free_slots_.insert(free_slots_.end(), slots.begin(), slots.end());
-  slots_freed_.NotifyAll();
-}
-
 ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batch, absl::Time deadline) {
   ClientAnswer answer;
   absl::StatusOr<Channel> channel = Acquire(deadline);
@@ -127,11 +106,17 @@ ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batc
     answer.status = absl::UnavailableError("the session is gone");
     return answer;
   }
-  Exchange exchange(*this, **channel, shared, request.call(), deadline);
+  Exchange exchange(**channel, shared, request.call(), deadline);
   answer.sent = true;
   answer.status = exchange.Send(request, batch);
   if (answer.status.ok()) answer.status = exchange.AwaitAnswer(answer);
-  if (answer.status.ok()) Keep(*std::move(channel), shared);
+  if (answer.status.ok()) {
+    // The server looks at none of them once it has answered.
+    shared->slots->Return(exchange.TakeLent());
+    Keep(*std::move(channel), shared);
+  } else {
+    shared->slots->Abandon(*std::move(channel), request.call(), exchange.TakeLent());
+  }
   return answer;
 }
 
@@ -204,7 +189,7 @@ absl::StatusOr<uint32_t> SocketTransport::Exchange::BorrowSlot() {
     TDOCK_RETURN_IF_ERROR(Handle(*std::move(message)));
   }
   for (;;) {
-    const std::optional<uint32_t> slot = transport_.TakeSlot(lent_.empty() ? deadline_ : absl::InfinitePast());
+    const std::optional<uint32_t> slot = shared_->slots->Take(lent_.empty() ? deadline_ : absl::InfinitePast());
     if (slot.has_value()) {
       lent_.push_back(*slot);
       return *slot;
@@ -238,7 +223,8 @@ absl::Status SocketTransport::Exchange::Handle(SocketChannel::Message message) {
     case SocketMessage::kConsumed: {
       if (message.body.size() != 4) break;
       const auto slot = NumberAt<uint32_t>(message.body, 0);
-      if (std::erase(lent_, slot) > 0) transport_.ReturnSlots({slot});
+      // The last of a call may come behind its answer, when the slot is in use again.
+      if (message.header.tag == call_ && std::erase(lent_, slot) > 0) shared_->slots->Return(std::span(&slot, 1));
       return absl::OkStatus();
     }
     case SocketMessage::kSegment:

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,6 +12,7 @@
 #include "base/mutex.h"
 #include "wire/client_transport.h"
 #include "wire/socket_channel.h"
+#include "wire/upload_slots.h"
 
 namespace tdock {
 
@@ -29,6 +31,7 @@ class SocketTransport final : public ClientTransport {
     uint64_t instance = 0;
     std::string session;
     std::optional<UploadArea> area;
+    std::optional<UploadSlots> slots;
     SegmentMap segments;
   };
   using Channel = std::unique_ptr<SocketChannel>;
@@ -36,13 +39,13 @@ class SocketTransport final : public ClientTransport {
   // One call over one connection.
   class Exchange {
    public:
-    Exchange(SocketTransport& transport, SocketChannel& channel, std::shared_ptr<Shared> shared, uint64_t call,
-             absl::Time deadline)
-        : transport_(transport), channel_(channel), shared_(std::move(shared)), call_(call), deadline_(deadline) {}
-    ~Exchange() { transport_.ReturnSlots(lent_); }
+    Exchange(SocketChannel& channel, std::shared_ptr<Shared> shared, uint64_t call, absl::Time deadline)
+        : channel_(channel), shared_(std::move(shared)), call_(call), deadline_(deadline) {}
 
     absl::Status Send(const v1::Request& request, const Batch& batch);
     absl::Status AwaitAnswer(ClientAnswer& answer);
+    // Slots of which the server has not said that it has copied them.
+    std::vector<uint32_t> TakeLent() { return std::exchange(lent_, {}); }
 
    private:
     absl::Status SendThroughMemory(const std::vector<absl::string_view>& frame);
@@ -50,7 +53,6 @@ class SocketTransport final : public ClientTransport {
     absl::Status Handle(SocketChannel::Message message);
     absl::StatusOr<CellBytes> LookAt(const v1::Rows& rows) const;
 
-    SocketTransport& transport_;
     SocketChannel& channel_;
     const std::shared_ptr<Shared> shared_;
     const uint64_t call_;
@@ -66,18 +68,13 @@ class SocketTransport final : public ClientTransport {
   // The same, or one that is made, of the session that there is.
   absl::StatusOr<Channel> Acquire(absl::Time deadline) TDOCK_EXCLUDES(mu_);
   void Keep(Channel channel, const std::shared_ptr<Shared>& shared) TDOCK_EXCLUDES(mu_);
-  // A place of the upload area that nobody uses. Nothing if there is none, or, with `wait`, none until then.
-  std::optional<uint32_t> TakeSlot(absl::Time wait) TDOCK_EXCLUDES(mu_);
-  void ReturnSlots(const std::vector<uint32_t>& slots) TDOCK_EXCLUDES(mu_);
 
   const std::string path_;
 
   Mutex mu_;
-  CondVar slots_freed_;
   v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
   std::shared_ptr<Shared> shared_ TDOCK_GUARDED_BY(mu_);
   std::vector<Channel> idle_ TDOCK_GUARDED_BY(mu_);
-  std::vector<uint32_t> free_slots_ TDOCK_GUARDED_BY(mu_);
 };
 
 }  // namespace tdock
