@@ -22,6 +22,31 @@ v1::Rows* RowsIn(v1::Reply& reply) {
   return reply.has_rows() ? reply.mutable_rows() : nullptr;
 }
 
+// Whether what is asked for may take long, whatever the size of the question: it looks at whole tables, or at many
+// rows.
+bool TakesLong(const v1::Request& request) {
+  constexpr int64_t kManyRows = 1024;
+  switch (request.body_case()) {
+    case v1::Request::kTake:
+      return request.take().max() > kManyRows;
+    case v1::Request::kFetch:
+      return request.fetch().rows_size() > kManyRows;
+    case v1::Request::kDropPartition:
+    case v1::Request::kDropConsumer:
+    case v1::Request::kRegisterConsumer:
+    case v1::Request::kRequeue:
+    case v1::Request::kCommit:
+    case v1::Request::kRollback:
+    case v1::Request::kList:
+    case v1::Request::kSeal:
+    case v1::Request::kClear:
+    case v1::Request::kExplain:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Of the answers of one session that are on their way at once.
 constexpr int64_t kMaxSendingBytes = int64_t{64} << 20;
 // Copying so many takes long.
@@ -153,6 +178,7 @@ class RequestHandler final : public rpc::CallHandler {
   absl::Status Start() {
     started_ = true;
     TDOCK_ASSIGN_OR_RETURN(Batch batch, reader_.Finish());
+    if (TakesLong(request_)) rpc::HandWaitingOver();
     const uint64_t call = request_.call();
     gated_ = std::make_shared<AnswerGate::Call>(gates_->For(session_.get()));
     const auto send = [&service = service_, sink = sink_, session = session_, call, memory = memory_](

@@ -21,7 +21,8 @@ void ApplyToConnection(const SetInt& set) {
   // A fixed window for each stream instead of one that is guessed from probes, which cost more than they find here.
   set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
-  // A message in one frame, and in few pieces of memory: gRPC's 16 and 8 KiB cost large messages a tenth of their speed.
+  // A message in one frame, and in few pieces of memory: gRPC's 16 and 8 KiB cost large messages a tenth of their
+  // speed.
   set(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
   set(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
 }
