@@ -17,7 +17,7 @@ Found FindEvent(grpc::CompletionQueue& queue, std::chrono::system_clock::time_po
 }
 
 bool AwaitEvent(grpc::CompletionQueue& queue, void** tag, bool* ok) {
-  constexpr auto kLookFor = std::chrono::microseconds(50);
+  constexpr auto kLookFor = std::chrono::microseconds(200);
   const auto sleep_at = std::chrono::steady_clock::now() + kLookFor;
   do {
     const Found found = FindEvent(queue, std::chrono::system_clock::time_point(), tag, ok);
