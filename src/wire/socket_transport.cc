@@ -170,7 +170,7 @@ absl::Status SocketTransport::Exchange::SendThroughMemory(const std::vector<absl
     size_t filled = 0;
     while (piece != frame.end() && filled < memory.size()) {
       const size_t step = std::min(piece->size() - at, memory.size() - filled);
-      std::memcpy(memory.data() + filled, piece->data() + at, step);
+      if (step > 0) std::memcpy(memory.data() + filled, piece->data() + at, step);  // an empty piece may be nowhere
       filled += step;
       at += step;
       if (at == piece->size()) ++piece, at = 0;
