@@ -12,6 +12,10 @@ namespace tdock {
 // The same error with "`context`: " before its message.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
+// What a program that ends with this status exits with: 0, 2 where the call must be mended, 130 if it was interrupted,
+// and otherwise 1.
+int ExitCode(const absl::Status& status);
+
 // Prints the message and aborts. For invariants of our own only: nothing that a user or a peer sends may reach it.
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition, absl::string_view message);
 

@@ -1,6 +1,5 @@
 // What bytes cost: few large rows, beside memcpy.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "arena/warm_memory.h"
 #include "bench/dock_benchmarks.h"
 #include "bench/payload_columns.h"
+#include "bench/payload_runs.h"
 #include "dock/partition.h"
 
 namespace tdock::bench {
@@ -15,7 +15,6 @@ namespace {
 
 constexpr char kPartition[] = "bench";
 constexpr size_t kConsumers = 5;
-constexpr double kGigabyte = 1e9;
 
 // Warm memory that remembers where it is. Not thread-safe.
 class Arena final : public Memory {
@@ -53,6 +52,7 @@ class LargeRows {
   }
 
   int64_t bytes() const { return bytes_; }
+  const std::vector<Column>& columns() const { return columns_; }
   int64_t cells() const { return static_cast<int64_t>(columns_.size()) * columns_.front().rows(); }
 
   // Builds a batch around the columns, and puts it.
@@ -71,15 +71,6 @@ class LargeRows {
     return partition_->Clear({.partition = kPartition, .everything = true}).status();
   }
   const Arena& arena() const { return *arena_; }
-
-  // Copies the same bytes, a column at a time, and nothing else.
-  void Copy(std::byte* to) const {
-    for (const Column& column : columns_) {
-      const auto bytes = column.PayloadBytes();
-      std::memcpy(to, bytes.data(), bytes.size());
-      to += bytes.size();
-    }
-  }
 
  private:
   LargeRows(Clock& clock, std::vector<Column> columns) : columns_(std::move(columns)) {
@@ -108,16 +99,6 @@ absl::StatusOr<std::shared_ptr<LargeRows>> MakeLargeRows(const Settings& setting
   return LargeRows::Create(settings.clock, std::move(columns));
 }
 
-// ---- Timed runs. The bytes that they free are warm for the next run.
-
-TimedRun TimePut(std::shared_ptr<LargeRows> rows, Clock& clock) {
-  return [rows = std::move(rows), &clock]() -> absl::StatusOr<Figure> {
-    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] { return rows->Put(); }));
-    TDOCK_RETURN_IF_ERROR(rows->Clear());
-    return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
-  };
-}
-
 absl::StatusOr<TimedRun> TimeRead(std::shared_ptr<LargeRows> rows, Clock& clock) {
   TDOCK_RETURN_IF_ERROR(rows->Put());
   return [rows = std::move(rows), &clock]() -> absl::StatusOr<Figure> {
@@ -125,17 +106,6 @@ absl::StatusOr<TimedRun> TimeRead(std::shared_ptr<LargeRows> rows, Clock& clock)
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
                              TDOCK_ASSIGN_OR_RETURN(const Rows views, rows->Read());
                              TDOCK_ASSIGN_OR_RETURN(batch, views.ToBatch());
-                             return absl::OkStatus();
-                           }));
-    return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
-  };
-}
-
-TimedRun TimeCopy(std::shared_ptr<LargeRows> rows, Clock& clock) {
-  const auto to = std::make_shared<Buffer>(WarmMemory().Allocate(static_cast<size_t>(rows->bytes())));
-  return [rows = std::move(rows), to, &clock]() -> absl::StatusOr<Figure> {
-    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] {
-                             rows->Copy(to->mutable_data());
                              return absl::OkStatus();
                            }));
     return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
@@ -171,19 +141,13 @@ absl::StatusOr<Prepared> PrepareReadViews(const Settings& settings) {
   }};
 }
 
-absl::StatusOr<Prepared> PrepareSweep(const Settings& settings, int64_t columns, bool put) {
-  const auto time = [&](int64_t of_columns) -> absl::StatusOr<TimedRun> {
+absl::StatusOr<Prepared> PrepareSweepOf(const Settings& settings, int64_t columns, bool put) {
+  return PrepareSweep(columns, [&](int64_t of_columns) -> absl::StatusOr<TimedRun> {
     TDOCK_ASSIGN_OR_RETURN(const auto rows,
                            MakeLargeRows(settings, [&](bool quick) { return WideColumns(quick, of_columns); }));
     if (put) return TimePut(rows, settings.clock);
     return TimeRead(rows, settings.clock);
-  };
-  Prepared prepared;
-  TDOCK_ASSIGN_OR_RETURN(prepared.run, time(columns));
-  if (columns > 1) {
-    TDOCK_ASSIGN_OR_RETURN(prepared.reference, time(1));
-  }
-  return prepared;
+  });
 }
 
 }  // namespace
@@ -203,11 +167,12 @@ void AddPayloadBenchmarks(std::vector<Benchmark>& benchmarks) {
   add("dock/read_mixed", PrepareRead, MixedColumns);
   for (const bool put : {true, false}) {
     for (const int64_t columns : {1, 8, 32}) {
-      benchmarks.push_back({.name = absl::StrCat(put ? "dock/sweep_put" : "dock/sweep_get", "/columns=", columns),
-                            .unit = "GB/s",
-                            .better = Better::kHigher,
-                            .of = columns > 1 ? "columns=1" : "",
-                            .prepare = [=](const Settings& settings) { return PrepareSweep(settings, columns, put); }});
+      benchmarks.push_back(
+          {.name = absl::StrCat(put ? "dock/sweep_put" : "dock/sweep_get", "/columns=", columns),
+           .unit = "GB/s",
+           .better = Better::kHigher,
+           .of = columns > 1 ? "columns=1" : "",
+           .prepare = [=](const Settings& settings) { return PrepareSweepOf(settings, columns, put); }});
     }
   }
 }

@@ -1,6 +1,5 @@
 // What bytes cost between processes: few large rows.
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -8,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "arena/warm_memory.h"
 #include "bench/payload_columns.h"
+#include "bench/payload_runs.h"
 #include "bench_service/served.h"
 #include "bench_service/service_benchmarks.h"
 #include "rpc/stream_client.h"
@@ -19,7 +18,6 @@ namespace tdock::bench {
 namespace {
 
 constexpr char kPartition[] = "bench";
-constexpr double kGigabyte = 1e9;
 
 using MakeColumns = std::function<absl::StatusOr<std::vector<Column>>(bool quick)>;
 
@@ -66,35 +64,11 @@ class LargeRows {
   std::vector<RowId> ids_;
 };
 
-TimedRun TimePut(std::shared_ptr<LargeRows> rows, Clock& clock) {
-  return [rows = std::move(rows), &clock]() -> absl::StatusOr<Figure> {
-    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] { return rows->Put(); }));
-    TDOCK_RETURN_IF_ERROR(rows->Clear());
-    return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
-  };
-}
-
 // To the caller's memory.
 absl::StatusOr<TimedRun> TimeGet(std::shared_ptr<LargeRows> rows, Clock& clock) {
   TDOCK_RETURN_IF_ERROR(rows->Put());
   return [rows = std::move(rows), &clock]() -> absl::StatusOr<Figure> {
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] { return rows->Read().status(); }));
-    return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
-  };
-}
-
-TimedRun TimeCopy(std::shared_ptr<LargeRows> rows, Clock& clock) {
-  const auto to = std::make_shared<Buffer>(WarmMemory().Allocate(static_cast<size_t>(rows->bytes())));
-  return [rows = std::move(rows), to, &clock]() -> absl::StatusOr<Figure> {
-    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] {
-                             std::byte* end = to->mutable_data();
-                             for (const Column& column : rows->columns()) {
-                               const auto bytes = column.PayloadBytes();
-                               std::memcpy(end, bytes.data(), bytes.size());
-                               end += bytes.size();
-                             }
-                             return absl::OkStatus();
-                           }));
     return static_cast<double>(rows->bytes()) / seconds / kGigabyte;
   };
 }
@@ -232,18 +206,12 @@ absl::StatusOr<Prepared> PrepareTcp(const Settings& settings, const MakeColumns&
   return prepared;
 }
 
-absl::StatusOr<Prepared> PrepareSweep(const Settings& settings, int64_t columns) {
-  const auto time = [&](int64_t of_columns) -> absl::StatusOr<TimedRun> {
+absl::StatusOr<Prepared> PrepareSweepOf(const Settings& settings, int64_t columns) {
+  return PrepareSweep(columns, [&](int64_t of_columns) -> absl::StatusOr<TimedRun> {
     const auto make = [&](bool quick) { return WideColumns(quick, of_columns); };
     TDOCK_ASSIGN_OR_RETURN(const auto rows, LargeRows::Create(settings, Over::kTcp, make));
     return TimeGet(rows, settings.clock);
-  };
-  Prepared prepared;
-  TDOCK_ASSIGN_OR_RETURN(prepared.run, time(columns));
-  if (columns > 1) {
-    TDOCK_ASSIGN_OR_RETURN(prepared.reference, time(1));
-  }
-  return prepared;
+  });
 }
 
 }  // namespace
@@ -271,7 +239,7 @@ void AddTransferBenchmarks(std::vector<Benchmark>& benchmarks) {
   }
   for (const int64_t columns : {1, 8, 32}) {
     add(absl::StrCat("service/sweep_get/columns=", columns), columns > 1 ? "columns=1" : "",
-        [=](const Settings& settings) { return PrepareSweep(settings, columns); });
+        [=](const Settings& settings) { return PrepareSweepOf(settings, columns); });
   }
 }
 

@@ -4,24 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "cli/commands.h"
 #include "train/guard.h"
 
 namespace {
-
-int ExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kUnimplemented:
-      return 2;
-    case absl::StatusCode::kCancelled:
-      return 130;
-    default:
-      return 1;
-  }
-}
 
 // Output is buffered: a full disk or a closed pipe shows when it is written out.
 int ExitOnceWritten(int code) {
@@ -38,7 +25,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "dock") {
     const absl::Status status = tdock::cli::RunDock(argv + 1);
     std::cerr << "tdock dock: " << status.message() << "\n";
-    return ExitCode(status);
+    return tdock::ExitCode(status);
   }
   CLI::App app("Transfer Dock: post-training for large language models.", "tdock");
   app.require_subcommand(1);
@@ -59,7 +46,7 @@ int main(int argc, char** argv) {
     const absl::Status status = tdock::train::Guarded(command);
     if (status.ok()) return ExitOnceWritten(0);
     std::cerr << "tdock " << subcommand->get_name() << ": " << status.message() << "\n";
-    return ExitCode(status);
+    return tdock::ExitCode(status);
   }
   return 0;
 }

@@ -17,22 +17,6 @@ using Verb = std::function<absl::Status()>;
 
 constexpr int64_t kMostListed = 1'000'000;
 
-int ExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return 0;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kUnimplemented:
-      return 2;
-    case absl::StatusCode::kCancelled:
-      return 130;
-    default:
-      return 1;
-  }
-}
-
 std::string Variable(const Wiring& wiring, absl::string_view name) {
   return wiring.variable ? wiring.variable(std::string(name).c_str()).value_or("") : "";
 }

@@ -199,7 +199,7 @@ TEST_P(DockConformance, ViewsOutliveTheDock) {
 TEST_P(DockConformance, MemoryDoesNotGrowWhileRowsComeAndGo) {
   Create({.retain_for = {"x"}});
   Register({.name = "x", .reads = {"a"}, .writes = {"b"}});
-  constexpr int kCycles = 30'000;
+  constexpr int kCycles = 6'000;
   int64_t highest = 0, highest_at_a_tenth = 0;
   // A few rows are always there, as they are while stages work.
   std::deque<Taken> under_way;

@@ -1,11 +1,8 @@
 // What happens to one side when the other's process is killed or stopped. The other side is this program, started again
 // with a role.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +11,8 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "base/child_process.h"
 #include "rpc/testing.h"
 
 namespace tdock::rpc {
@@ -47,58 +46,40 @@ int RunClient(int port) {
   return Ask(*client, "/wait", "", absl::InfiniteFuture()).ok() ? 0 : 1;
 }
 
-class Process {
- public:
-  explicit Process(std::vector<std::string> arguments) {
-    int ends[2];
-    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    std::vector<char*> argv = {const_cast<char*>("rpc_test")};
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    EXPECT_EQ(posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    output_ = fdopen(ends[0], "r");
-  }
-  ~Process() {
-    Signal(SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    std::fclose(output_);
-  }
+// This program, in a role.
+std::unique_ptr<ChildProcess> Start(std::vector<std::string> role) {
+  role.insert(role.begin(), "/proc/self/exe");
+  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(role);
+  EXPECT_EQ(process.status(), absl::OkStatus());
+  return *std::move(process);
+}
 
-  void Signal(int number) const {
-    kill(pid_, number);
-    // Its threads stop one after another.
-    if (number == SIGSTOP) waitpid(pid_, nullptr, WUNTRACED);
-  }
-  int ReadNumber() {
-    int number = 0;
-    EXPECT_EQ(std::fscanf(output_, "%d", &number), 1);
-    return number;
-  }
+// Returns when all of its threads stand still: they stop one after another.
+void Stop(ChildProcess& process) {
+  process.Signal(SIGSTOP);
+  EXPECT_EQ(waitpid(process.pid(), nullptr, WUNTRACED), process.pid());
+}
 
- private:
-  pid_t pid_ = 0;
-  FILE* output_ = nullptr;
-};
+int PortOf(ChildProcess& server) {
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(server.ReadLine(absl::Seconds(60)).value_or(""), &port));
+  return port;
+}
 
 TEST(Process, CallsOfAKilledClientAreGoneWithinASecond) {
   Counter begun, gone;
   Methods methods;
   methods["/wait"] = [&](std::shared_ptr<CallSink> sink) { return MakeWait(begun, gone, sink); };
   const auto server = StartServer(Serve(std::move(methods)));
-  const Process client({"--role=client", std::to_string(server->port())});
+  const auto client = Start({"--role=client", std::to_string(server->port())});
   ASSERT_TRUE(begun.Await(1));
-  client.Signal(SIGKILL);
+  client->Signal(SIGKILL);
   EXPECT_TRUE(gone.Await(1, absl::Seconds(1)));
 }
 
 TEST(Process, AKilledServerMakesCallsUnavailableAtOnce) {
-  Process server({"--role=server"});
-  const auto client = ConnectTo(server.ReadNumber());
+  const auto server = Start({"--role=server"});
+  const auto client = ConnectTo(PortOf(*server));
   ASSERT_TRUE(Ask(*client, "/echo", "x").ok());
   Counter begun;
   absl::Time ended;
@@ -113,7 +94,7 @@ TEST(Process, AKilledServerMakesCallsUnavailableAtOnce) {
   });
   EXPECT_TRUE(begun.Await(1));
   const absl::Time killed = Clock::Real().Now();
-  server.Signal(SIGKILL);
+  server->Signal(SIGKILL);
   caller.join();
   EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
   EXPECT_TRUE(result.sent);
@@ -121,12 +102,12 @@ TEST(Process, AKilledServerMakesCallsUnavailableAtOnce) {
 }
 
 TEST(Process, AStoppedServerOnlyDelaysItsCalls) {
-  Process server({"--role=server"});
-  const auto client = ConnectTo(server.ReadNumber());
+  const auto server = Start({"--role=server"});
+  const auto client = ConnectTo(PortOf(*server));
   ASSERT_TRUE(Ask(*client, "/echo", "x").ok());
-  server.Signal(SIGSTOP);
+  Stop(*server);
   EXPECT_TRUE(absl::IsDeadlineExceeded(Ask(*client, "/echo", "x", Soon(absl::Seconds(2))).status()));
-  server.Signal(SIGCONT);
+  server->Signal(SIGCONT);
   EXPECT_EQ(Ask(*client, "/echo", "still there").value(), "still there");
 }
 
@@ -135,17 +116,16 @@ TEST(Process, AStoppedClientKeepsItsCalls) {
   Methods methods;
   methods["/wait"] = [&](std::shared_ptr<CallSink> sink) { return MakeWait(begun, gone, sink); };
   const auto server = StartServer(Serve(std::move(methods)));
-  const Process client({"--role=client", std::to_string(server->port())});
+  const auto client = Start({"--role=client", std::to_string(server->port())});
   ASSERT_TRUE(begun.Await(1));
-  client.Signal(SIGSTOP);
+  Stop(*client);
   EXPECT_FALSE(gone.Await(1, absl::Seconds(2)));
-  client.Signal(SIGCONT);
+  client->Signal(SIGCONT);
 }
 
 }  // namespace
 
 int RunRole(int argc, char** argv) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves no process behind
   if (argc == 2 && absl::string_view(argv[1]) == "--role=server") return RunServer();
   if (argc == 3 && absl::string_view(argv[1]) == "--role=client") return RunClient(std::atoi(argv[2]));
   return -1;

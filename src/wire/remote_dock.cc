@@ -31,35 +31,46 @@ class Pin {
   const uint64_t call_;
 };
 
+// Requests that say little.
+using tdock::Encode;
+void Encode(v1::Nothing*) {}
+void Encode(absl::string_view partition, v1::PartitionName* name) { name->set_partition(std::string(partition)); }
+void Encode(absl::string_view partition, absl::string_view consumer, v1::ConsumerName* name) {
+  name->set_partition(std::string(partition));
+  name->set_consumer(std::string(consumer));
+}
+void Encode(absl::string_view partition, int64_t version, v1::PublishWeights* weights) {
+  weights->set_partition(std::string(partition));
+  weights->set_version(version);
+}
+void Encode(absl::string_view partition, std::span<const std::string> keys, v1::FindRows* find) {
+  find->set_partition(std::string(partition));
+  for (const std::string& key : keys) find->add_keys(key);
+}
+void Encode(absl::string_view partition, RowId row, v1::GetRow* get) {
+  get->set_partition(std::string(partition));
+  get->set_row(row);
+}
+
 class RemoteDock final : public Dock {
  public:
   RemoteDock(std::shared_ptr<ClientSession> session, Clock& clock) : session_(std::move(session)), clock_(clock) {}
 
   absl::Status CreatePartition(const PartitionOptions& options) override {
-    v1::Request request;
-    Encode(options, request.mutable_create_partition());
-    return Do(std::move(request), kRepeatable);
+    return Do(kRepeatable, &v1::Request::mutable_create_partition, options);
   }
   absl::Status DropPartition(absl::string_view partition) override {
-    v1::Request request;
-    request.mutable_drop_partition()->set_partition(std::string(partition));
-    return Do(std::move(request), kOnce);
+    return Do(kOnce, &v1::Request::mutable_drop_partition, partition);
   }
   absl::StatusOr<std::vector<std::string>> ListPartitions() override {
-    v1::Request request;
-    request.mutable_list_partitions();
-    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(kRepeatable, &v1::Request::mutable_list_partitions));
     return Strings(reply.names().names());
   }
   absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) override {
-    v1::Request request;
-    Encode(partition, options, request.mutable_register_consumer());
-    return Do(std::move(request), kRepeatable);
+    return Do(kRepeatable, &v1::Request::mutable_register_consumer, partition, options);
   }
   absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) override {
-    v1::Request request;
-    Name(partition, consumer, request.mutable_drop_consumer());
-    return Do(std::move(request), kOnce);
+    return Do(kOnce, &v1::Request::mutable_drop_consumer, partition, consumer);
   }
 
   absl::StatusOr<PutResult> Put(const PutRequest& put) override {
@@ -93,108 +104,69 @@ class RemoteDock final : public Dock {
     return Rebuild(answer.reply.rows(), std::move(answer.cells));
   }
 
-  absl::Status Complete(const LeaseRequest& lease) override {
-    v1::Request request;
-    Encode(lease, request.mutable_complete());
-    return Do(std::move(request), kOnce);
-  }
-  absl::Status Release(const LeaseRequest& lease) override {
-    v1::Request request;
-    Encode(lease, request.mutable_release());
-    return Do(std::move(request), kOnce);
-  }
+  absl::Status Complete(const LeaseRequest& lease) override { return Do(kOnce, &v1::Request::mutable_complete, lease); }
+  absl::Status Release(const LeaseRequest& lease) override { return Do(kOnce, &v1::Request::mutable_release, lease); }
   absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease) override {
-    v1::Request request;
-    Encode(LeaseRequest{.partition = std::string(partition), .lease = lease}, request.mutable_renew());
-    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
+    const LeaseRequest renew{.partition = std::string(partition), .lease = lease};
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(kRepeatable, &v1::Request::mutable_renew, renew));
     return clock_.Now() + DurationFromWire(reply.expires().remaining());
   }
-  absl::Status Drop(const LeaseRequest& lease) override {
-    v1::Request request;
-    Encode(lease, request.mutable_drop());
-    return Do(std::move(request), kOnce);
-  }
+  absl::Status Drop(const LeaseRequest& lease) override { return Do(kOnce, &v1::Request::mutable_drop, lease); }
   absl::Status Requeue(const RequeueRequest& requeue) override {
-    v1::Request request;
-    Encode(requeue, request.mutable_requeue());
-    return Do(std::move(request), kOnce);
+    return Do(kOnce, &v1::Request::mutable_requeue, requeue);
   }
-  absl::Status Commit(const StepRequest& step) override {
-    v1::Request request;
-    Encode(step, request.mutable_commit());
-    return Do(std::move(request), kRepeatable);
-  }
-  absl::Status Rollback(const StepRequest& step) override {
-    v1::Request request;
-    Encode(step, request.mutable_rollback());
-    return Do(std::move(request), kOnce);
-  }
+  absl::Status Commit(const StepRequest& step) override { return Do(kRepeatable, &v1::Request::mutable_commit, step); }
+  absl::Status Rollback(const StepRequest& step) override { return Do(kOnce, &v1::Request::mutable_rollback, step); }
   absl::Status PublishWeights(absl::string_view partition, int64_t version) override {
-    v1::Request request;
-    request.mutable_publish_weights()->set_partition(std::string(partition));
-    request.mutable_publish_weights()->set_version(version);
-    return Do(std::move(request), kRepeatable);
+    return Do(kRepeatable, &v1::Request::mutable_publish_weights, partition, version);
   }
   absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition, std::span<const std::string> keys) override {
-    v1::Request request;
-    request.mutable_find_rows()->set_partition(std::string(partition));
-    for (const std::string& key : keys) request.mutable_find_rows()->add_keys(key);
-    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(kRepeatable, &v1::Request::mutable_find_rows, partition, keys));
     return Numbers<RowId>(reply.row_ids().rows());
   }
   absl::StatusOr<ListResult> List(const ListRequest& list) override {
-    v1::Request request;
-    Encode(list, request.mutable_list());
-    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(kRepeatable, &v1::Request::mutable_list, list));
     return Decode(reply.list());
   }
   absl::Status Seal(absl::string_view partition) override {
-    v1::Request request;
-    request.mutable_seal()->set_partition(std::string(partition));
-    return Do(std::move(request), kRepeatable);
+    return Do(kRepeatable, &v1::Request::mutable_seal, partition);
   }
   absl::StatusOr<int64_t> Clear(const ClearRequest& clear) override {
-    v1::Request request;
-    Encode(clear, request.mutable_clear());
-    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kOnce));
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(kOnce, &v1::Request::mutable_clear, clear));
     return reply.count();
   }
   absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition) override {
-    v1::Request request;
-    request.mutable_get_status()->set_partition(std::string(partition));
-    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(kRepeatable, &v1::Request::mutable_get_status, partition));
     return Decode(reply.status());
   }
   absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) override {
-    v1::Request request;
-    Name(partition, consumer, request.mutable_get_consumer_status());
-    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply,
+                           Ask(kRepeatable, &v1::Request::mutable_get_consumer_status, partition, consumer));
     return Decode(reply.consumer_status());
   }
   absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) override {
-    v1::Request request;
-    request.mutable_get_row_status()->set_partition(std::string(partition));
-    request.mutable_get_row_status()->set_row(row);
-    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply, Ask(std::move(request), kRepeatable));
+    TDOCK_ASSIGN_OR_RETURN(const v1::Reply reply,
+                           Ask(kRepeatable, &v1::Request::mutable_get_row_status, partition, row));
     return Decode(reply.row_status(), clock_.Now());
   }
   absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) override {
-    v1::Request request;
-    Name(partition, consumer, request.mutable_explain());
-    TDOCK_ASSIGN_OR_RETURN(v1::Reply reply, Ask(std::move(request), kRepeatable));
+    TDOCK_ASSIGN_OR_RETURN(v1::Reply reply, Ask(kRepeatable, &v1::Request::mutable_explain, partition, consumer));
     return std::move(*reply.mutable_text());
   }
 
  private:
-  static void Name(absl::string_view partition, absl::string_view consumer, v1::ConsumerName* name) {
-    name->set_partition(std::string(partition));
-    name->set_consumer(std::string(consumer));
-  }
-  absl::StatusOr<v1::Reply> Ask(v1::Request request, const Wait& wait) {
+  // Calls with what Encode() makes of the arguments in that field of a request.
+  template <class Message, class... Arguments>
+  absl::StatusOr<v1::Reply> Ask(const Wait& wait, Message* (v1::Request::*field)(), const Arguments&... arguments) {
+    v1::Request request;
+    Encode(arguments..., (request.*field)());
     TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer, session_->Call(std::move(request), Batch(), wait));
     return std::move(answer.reply);
   }
-  absl::Status Do(v1::Request request, const Wait& wait) { return Ask(std::move(request), wait).status(); }
+  template <class... Arguments>
+  absl::Status Do(const Wait& wait, const Arguments&... arguments) {
+    return Ask(wait, arguments...).status();
+  }
 
   absl::StatusOr<Rows> Rebuild(const v1::Rows& message, CellBytes cells) {
     if (message.pin() != 0) cells.pins.push_back(std::make_shared<Pin>(session_, message.pin()));
