@@ -23,6 +23,8 @@ enum class ColumnKind : uint8_t {
 
 struct ColumnType {
   ColumnKind kind = ColumnKind::kBytes;
+  // Of bytes: kU8, or kI8, the type of characters, for text in UTF-8. That says how readers mean to see it; the dock
+  // does not look into either, and takes one for the other.
   DType dtype = DType::kU8;
   // Dense: the shape of a row, none for a scalar. Ragged: the dimensions after the first. Bytes: none.
   Shape row_shape;
@@ -30,11 +32,12 @@ struct ColumnType {
   static ColumnType Dense(DType dtype, const Shape& row_shape = {}) { return {ColumnKind::kDense, dtype, row_shape}; }
   static ColumnType Ragged(DType dtype, const Shape& row_shape = {}) { return {ColumnKind::kRagged, dtype, row_shape}; }
   static ColumnType Bytes() { return {}; }
+  static ColumnType Text() { return {ColumnKind::kBytes, DType::kI8, {}}; }
 
   friend bool operator==(const ColumnType&, const ColumnType&) = default;
 };
 
-// "float32[4]", "ragged int64[*]", "ragged float32[*,8]", "bytes".
+// "float32[4]", "ragged int64[*]", "ragged float32[*,8]", "bytes", "text".
 std::string ToString(const ColumnType& type);
 
 // The bytes of one item: a whole row of a dense column, one step along the first dimension of a ragged one, one byte of
@@ -54,7 +57,7 @@ class Column {
   // offsets ascend within the values: InvalidArgument otherwise.
   static absl::StatusOr<Column> MakeDense(DType dtype, const Shape& row_shape, int64_t rows, Buffer values);
   static absl::StatusOr<Column> MakeRagged(DType dtype, const Shape& row_shape, Buffer values, Buffer offsets);
-  static absl::StatusOr<Column> MakeBytes(Buffer values, Buffer offsets);
+  static absl::StatusOr<Column> MakeBytes(Buffer values, Buffer offsets, DType dtype = DType::kU8);
 
   // A dense column with a copy of the values; as many rows as they fill. InvalidArgument if they fill no whole number
   // of rows, or if a row has no elements.

@@ -11,6 +11,7 @@
 namespace tdock {
 
 class Clock;
+class ForkGuard;
 
 struct ConnectOptions {
   // "unix:/path" for a server on this machine: rows are views of its memory, and puts go through memory too. Or
@@ -32,6 +33,8 @@ struct ConnectOptions {
   absl::Duration answer_within = absl::Seconds(30);
   // Counts deadlines; null: Clock::Real(). Must outlive the dock.
   Clock* clock = nullptr;
+  // For a program that forks; null: none. Must outlive the dock.
+  ForkGuard* fork_guard = nullptr;
 };
 
 // Everything that a dock does, done by the server. Beside a dock's own errors, calls may fail with

@@ -134,6 +134,26 @@ TEST_P(DockConformance, ReadsBackWhatWasPutInEveryKindOfColumn) {
   }
 }
 
+TEST_P(DockConformance, TextColumnsTakeBytesAndBytesColumnsTakeText) {
+  Create({.columns = {{"text", ColumnType::Text()}, {"bytes", ColumnType::Bytes()}}, .growing = true});
+  const auto words = [](DType dtype) {
+    const std::vector<int64_t> offsets = {0, 5};
+    return Column::MakeBytes(Buffer::CopyOf(std::as_bytes(std::span("seven", 5))),
+                             Buffer::CopyOf(std::as_bytes(std::span(offsets))), dtype);
+  };
+  PutRequest request{.partition = kPartition};
+  ASSERT_EQ(request.batch.Add("text", words(DType::kU8)), absl::OkStatus());
+  ASSERT_EQ(request.batch.Add("bytes", words(DType::kI8)), absl::OkStatus());
+  ASSERT_EQ(request.batch.Add("more", words(DType::kI8)), absl::OkStatus());
+  const std::vector<RowId> ids = PutNew(request);
+  const Rows rows = *dock_->Fetch({.partition = kPartition, .rows = ids, .columns = {"text", "bytes", "more"}});
+  EXPECT_EQ(rows.columns()[0].type, ColumnType::Text());
+  EXPECT_EQ(rows.columns()[1].type, ColumnType::Bytes());
+  EXPECT_EQ(rows.columns()[2].type, ColumnType::Text());
+  EXPECT_EQ(*rows.Text(0, "text"), "seven");
+  EXPECT_EQ(rows.ToColumn("more")->type(), ColumnType::Text());
+}
+
 TEST_P(DockConformance, TypedReadsNameTheColumnAndWhatItHolds) {
   Create();
   const Rows rows = *dock_->Fetch(

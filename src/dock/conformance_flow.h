@@ -419,4 +419,21 @@ TEST_P(DockConformance, DroppingAPartitionEndsTheWaits) {
   EXPECT_EQ(fetch.code(), Code::kNotFound);
 }
 
+TEST_P(DockConformance, LeasesOfADroppedPartitionAreNotThoseOfTheNextOfItsName) {
+  LeaseId before = kNoLease;
+  for (int i = 0; i < 3; ++i) {
+    Create();
+    Register({.name = "x", .reads = {"b"}});
+    PutFloats({{"b", {1, 2}}});
+    const Taken taken = *dock_->Take({.partition = kPartition, .consumer = "x"});
+    EXPECT_GT(taken.lease, before);
+    if (before != kNoLease) {
+      EXPECT_NE(dock_->Release({.partition = kPartition, .lease = before}), absl::OkStatus());
+      EXPECT_EQ(dock_->GetConsumerStatus(kPartition, "x")->leased, 1);
+    }
+    before = taken.lease;
+    ASSERT_EQ(dock_->DropPartition(kPartition), absl::OkStatus());
+  }
+}
+
 }  // namespace tdock

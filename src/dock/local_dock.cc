@@ -131,11 +131,14 @@ class LocalDock final : public ServedDock {
       MutexLock lock(mu_);
       const auto it = partitions_.find(partition);
       if (it == partitions_.end()) return NoPartition(partition);
-      dropped = std::move(it->second);
-      partitions_.erase(it);
+      dropped = it->second;
     }
     const LeaseId last = dropped->Close();
     MutexLock lock(mu_);
+    const auto it = partitions_.find(partition);
+    if (it == partitions_.end() || it->second != dropped) return NoPartition(partition);
+    partitions_.erase(it);
+    // Whoever still knows a lease of it must not mean one of the next partition of this name.
     last_lease_ = std::max(last_lease_, last);
     return absl::OkStatus();
   }
@@ -301,7 +304,7 @@ class LocalDock final : public ServedDock {
   OpenCalls open_calls_;
   Mutex mu_;
   absl::flat_hash_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
-  // Of the partitions that were dropped: who still has a lease of one must not be taken for the holder of another's.
+  // Partitions number their leases from the next on.
   LeaseId last_lease_ TDOCK_GUARDED_BY(mu_);
   std::thread porter_ TDOCK_GUARDED_BY(mu_);  // runs from the first budget of bytes on
 };

@@ -111,7 +111,9 @@ absl::StatusOr<Column> Rows::Gather(size_t column, const BulkCopy& copy, Memory*
     offset[1] = offset[0] + static_cast<int64_t>(cell.bytes.size()) / item;
     ++offset;
   }
-  if (type.kind == ColumnKind::kBytes) return Column::MakeBytes(std::move(values), std::move(offsets));
+  if (type.kind == ColumnKind::kBytes) {
+    return Column::MakeBytes(std::move(values), std::move(offsets), type.dtype);
+  }
   return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
 }
 

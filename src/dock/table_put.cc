@@ -38,6 +38,11 @@ absl::Status CheckTags(const PutRequest& request) {
   return absl::OkStatus();
 }
 
+// Whether what is given fits the column. Text is bytes, and bytes may be text.
+bool Takes(const ColumnType& type, const ColumnType& given) {
+  return type == given || (type.kind == ColumnKind::kBytes && given.kind == ColumnKind::kBytes);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<uint32_t>> Table::CheckPut(const PutRequest& request) const {
@@ -105,7 +110,7 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& requ
       TDOCK_RETURN_IF_ERROR(CheckName("column", given.name));
       index = Schema::kNone;
     } else if (const Schema::Column& column = schema_[*index];
-               column.typed && column.spec.type != given.column.type()) {
+               column.typed && !Takes(column.spec.type, given.column.type())) {
       return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "' holds ", ToString(column.spec.type),
                                                      "; given ", ToString(given.column.type())));
     }

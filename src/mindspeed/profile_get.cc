@@ -59,7 +59,9 @@ absl::StatusOr<Column> WithBlanks(const Rows& rows, absl::string_view name) {
     end += size;
   }
   if (dense) return Column::MakeDense(type.dtype, type.row_shape, static_cast<int64_t>(rows.size()), std::move(values));
-  if (type.kind == ColumnKind::kBytes) return Column::MakeBytes(std::move(values), std::move(offsets));
+  if (type.kind == ColumnKind::kBytes) {
+    return Column::MakeBytes(std::move(values), std::move(offsets), type.dtype);
+  }
   return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
 }
 

@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<ClientTransport>> MakeTransport(const ConnectOpti
   if (!options.token_file.empty()) {
     TDOCK_ASSIGN_OR_RETURN(rpc.token, ReadTokenFile(options.token_file));
   }
-  return std::make_unique<RpcTransport>(rpc);
+  return std::make_unique<RpcTransport>(rpc, options.fork_guard);
 }
 
 }  // namespace

@@ -21,23 +21,64 @@ rpc::Message AsMessage(const std::string& bytes) { return {Buffer::CopyOf(std::a
 
 }  // namespace
 
-RpcTransport::RpcTransport(const rpc::StreamClientOptions& options)
-    : options_(options), memory_(std::make_shared<WarmMemory>()) {}
+RpcTransport::RpcTransport(const rpc::StreamClientOptions& options, ForkGuard* fork_guard)
+    : options_(options), fork_guard_(fork_guard), memory_(std::make_shared<WarmMemory>()) {
+  if (fork_guard_ != nullptr) fork_guard_->Add(this);
+}
 
-RpcTransport::~RpcTransport() = default;
+RpcTransport::~RpcTransport() {
+  if (fork_guard_ != nullptr) fork_guard_->Remove(this);
+}
 
-absl::StatusOr<rpc::StreamClient*> RpcTransport::Client(absl::Time deadline) {
+absl::StatusOr<RpcTransport::Client> RpcTransport::GetClient(absl::Time deadline) {
   MutexLock lock(mu_);
+  while (paused_) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return absl::UnavailableError("the connection is closed for a fork");
+    resumed_.WaitUntil(mu_, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left));
+  }
   if (client_ == nullptr) {
     rpc::StreamClientOptions options = options_;
     options.connect_timeout = deadline - absl::Now();
     TDOCK_ASSIGN_OR_RETURN(client_, rpc::StreamClient::Connect(options));
   }
-  return client_.get();
+  return client_;
+}
+
+void RpcTransport::Pause(absl::Time deadline) {
+  std::weak_ptr<rpc::StreamClient> left;
+  {
+    MutexLock lock(mu_);
+    paused_ = true;
+    left = client_;
+    if (client_ != nullptr) client_->CancelAll();
+    client_.reset();
+    stream_.reset();
+  }
+  // Calls that were cancelled let go of it, and ask again when they can.
+  for (;;) {
+    const Client client = left.lock();
+    if (client == nullptr || absl::Now() >= deadline) return;
+    client->CancelAll();  // also what has only just begun
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
+void RpcTransport::Resume(absl::Time deadline) {
+  v1::Hello hello;
+  {
+    MutexLock lock(mu_);
+    if (!paused_) return;
+    paused_ = false;
+    resumed_.NotifyAll();
+    hello = hello_;
+  }
+  // The server gives a session up after a second; so it is told at once, and not when something is to be asked.
+  if (!hello.session().empty()) Connect(hello, deadline).IgnoreError();
 }
 
 absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::Time deadline) {
-  TDOCK_ASSIGN_OR_RETURN(rpc::StreamClient* const client, Client(deadline));
+  TDOCK_ASSIGN_OR_RETURN(const Client client, GetClient(deadline));
   std::shared_ptr<Stream> old;
   {
     MutexLock lock(mu_);
@@ -55,6 +96,7 @@ absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::
   auto fresh = std::make_shared<Stream>();
   // The stream does not outlive what it calls: it is the last member of that.
   Stream* const stream = fresh.get();
+  stream->client = client;
   fresh->stream = client->Open(
       kSessionMethod,
       [stream](rpc::Pieces message) {
@@ -80,18 +122,26 @@ absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::
       stream->changed.WaitUntil(stream->mu, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left));
     }
     if (!stream->welcomed) {
-      return stream->end.ok() ? absl::UnavailableError("the server ended the session") : stream->end;
+      // Nobody but Pause cancels it.
+      const bool ended = stream->end.ok() || absl::IsCancelled(stream->end);
+      return ended ? absl::UnavailableError("the session was ended") : stream->end;
     }
   }
   MutexLock lock(mu_);
+  if (client != client_) return absl::UnavailableError("the connection was closed for a fork");
   stream_ = fresh;
+  hello_ = hello;
+  {
+    MutexLock stream_lock(stream->mu);
+    hello_.set_session(stream->welcome.session());
+  }
   MutexLock stream_lock(stream->mu);
   return stream->welcome;
 }
 
 ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, absl::Time deadline) {
   ClientAnswer answer;
-  absl::StatusOr<rpc::StreamClient*> client = Client(deadline);
+  const absl::StatusOr<Client> client = GetClient(deadline);
   if (!client.ok()) {
     answer.status = client.status();
     return answer;
@@ -112,7 +162,7 @@ ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, 
   answer.sent = result.sent;
   answer.status = result.status;
   if (absl::IsCancelled(answer.status)) {
-    // Nobody here cancels a call: it is a server that shuts down.
+    // Nobody here cancels a call, but Pause: it is that, or a server that shuts down.
     answer.status = absl::UnavailableError("the server has ended the call");
   }
   if (absl::IsAborted(answer.status)) {

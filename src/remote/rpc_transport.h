@@ -5,15 +5,18 @@
 #include <string>
 
 #include "base/mutex.h"
+#include "remote/pausable_connection.h"
 #include "rpc/stream_client.h"
+#include "tdock/fork_guard.h"
 #include "wire/client_transport.h"
 
 namespace tdock {
 
 // Thread-safe.
-class RpcTransport final : public ClientTransport {
+class RpcTransport final : public ClientTransport, private PausableConnection {
  public:
-  explicit RpcTransport(const rpc::StreamClientOptions& options);
+  // `fork_guard` may be null, and otherwise outlives it.
+  explicit RpcTransport(const rpc::StreamClientOptions& options, ForkGuard* fork_guard = nullptr);
   ~RpcTransport() override;
 
   absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
@@ -21,8 +24,11 @@ class RpcTransport final : public ClientTransport {
   bool Tell(const v1::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
 
  private:
+  using Client = std::shared_ptr<rpc::StreamClient>;
+
   // The stream that keeps a session, and what came over it.
   struct Stream {
+    Client client;  // outlives the stream
     Mutex mu;
     CondVar changed;
     bool welcomed TDOCK_GUARDED_BY(mu) = false;
@@ -33,14 +39,23 @@ class RpcTransport final : public ClientTransport {
     std::unique_ptr<rpc::ClientStream> stream;
   };
 
-  absl::StatusOr<rpc::StreamClient*> Client(absl::Time deadline) TDOCK_EXCLUDES(mu_);
+  void Pause(absl::Time deadline) override TDOCK_EXCLUDES(mu_);
+  void Resume(absl::Time deadline) override TDOCK_EXCLUDES(mu_);
 
-  rpc::StreamClientOptions options_;
+  // The connection, which is made if there is none. Waits while it is paused.
+  absl::StatusOr<Client> GetClient(absl::Time deadline) TDOCK_EXCLUDES(mu_);
+
+  const rpc::StreamClientOptions options_;
+  ForkGuard* const fork_guard_;
   // For answers.
   const std::shared_ptr<Memory> memory_;
   Mutex mu_;
-  std::unique_ptr<rpc::StreamClient> client_ TDOCK_GUARDED_BY(mu_);
+  CondVar resumed_;
+  bool paused_ TDOCK_GUARDED_BY(mu_) = false;
+  Client client_ TDOCK_GUARDED_BY(mu_);
   std::shared_ptr<Stream> stream_ TDOCK_GUARDED_BY(mu_);
+  // The last one that was answered, with the session of the answer.
+  v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
 };
 
 }  // namespace tdock

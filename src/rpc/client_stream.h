@@ -22,7 +22,7 @@ namespace tdock::rpc {
 // Thread-safe.
 class StreamCall final : public std::enable_shared_from_this<StreamCall> {
  public:
-  StreamCall(std::unique_ptr<grpc::ClientContext> context, std::function<void(Pieces)> on_message,
+  StreamCall(std::shared_ptr<grpc::ClientContext> context, std::function<void(Pieces)> on_message,
              std::function<void(const grpc::Status&)> on_end)
       : context_(std::move(context)), on_message_(std::move(on_message)), on_end_(std::move(on_end)) {}
 
@@ -48,7 +48,7 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   // Ends a hold.
   void Leave() TDOCK_EXCLUDES(mu_);
 
-  const std::unique_ptr<grpc::ClientContext> context_;
+  const std::shared_ptr<grpc::ClientContext> context_;
   std::function<void(Pieces)> on_message_;
   std::function<void(const grpc::Status&)> on_end_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;

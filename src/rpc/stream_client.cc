@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -133,6 +134,34 @@ class BlockingCall {
   absl::Status own_;
 };
 
+// The calls and streams of a client. Thread-safe.
+class Running {
+ public:
+  using Context = std::shared_ptr<grpc::ClientContext>;
+
+  void Add(Context context) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    contexts_.insert(std::move(context));
+  }
+  void Remove(const Context& context) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    contexts_.erase(context);
+  }
+  void CancelAll() TDOCK_EXCLUDES(mu_) {
+    absl::flat_hash_set<Context> contexts;
+    {
+      MutexLock lock(mu_);
+      contexts = contexts_;
+    }
+    // Callbacks may run in here.
+    for (const Context& context : contexts) context->TryCancel();
+  }
+
+ private:
+  Mutex mu_;
+  absl::flat_hash_set<Context> contexts_ TDOCK_GUARDED_BY(mu_);
+};
+
 class StreamClientImpl final : public StreamClient {
  public:
   StreamClientImpl(const StreamClientOptions& options, std::string target, std::shared_ptr<grpc::Channel> channel)
@@ -153,32 +182,40 @@ class StreamClientImpl final : public StreamClient {
 
   CallResult Call(absl::string_view method, std::span<const Message> messages,
                   const std::function<absl::Status(Pieces)>& on_message, absl::Time deadline) override {
-    const std::unique_ptr<grpc::ClientContext> context = MakeContext();
+    const Running::Context context = MakeContext();
+    running_.Add(context);
     if (deadline != absl::InfiniteFuture()) context->set_deadline(ToGrpc(deadline));
     Queue queue = queues_.Take();
     CallResult result;
     result.status = BlockingCall(stub_, *context, std::string(method), *queue, messages, on_message).Run();
     queues_.GiveBack(std::move(queue));
+    running_.Remove(context);
     // The peer is the name that was given until the call has a connection, and an address then.
     result.sent = !absl::StartsWith(context->peer(), "dns:");
     result.status = Explain(result.status, method);
     return result;
   }
 
+  void CancelAll() override { running_.CancelAll(); }
+
   std::unique_ptr<ClientStream> Open(absl::string_view method, std::function<void(Pieces)> on_message,
                                      std::function<void(const absl::Status&)> on_end) override {
-    auto call =
-        std::make_shared<StreamCall>(MakeContext(), std::move(on_message),
-                                     [this, name = std::string(method), on_end = std::move(on_end)](
-                                         const grpc::Status& status) { on_end(Explain(FromGrpc(status), name)); });
+    const Running::Context context = MakeContext();
+    running_.Add(context);
+    auto call = std::make_shared<StreamCall>(
+        context, std::move(on_message),
+        [this, context, name = std::string(method), on_end = std::move(on_end)](const grpc::Status& status) {
+          running_.Remove(context);
+          on_end(Explain(FromGrpc(status), name));
+        });
     call->Start(stub_, std::string(method), events_->queue());
     events_->Expect();
     return std::make_unique<OpenStream>(std::move(call), *events_);
   }
 
  private:
-  std::unique_ptr<grpc::ClientContext> MakeContext() const {
-    auto context = std::make_unique<grpc::ClientContext>();
+  Running::Context MakeContext() const {
+    auto context = std::make_shared<grpc::ClientContext>();
     if (!options_.token.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
     return context;
   }
@@ -195,6 +232,7 @@ class StreamClientImpl final : public StreamClient {
   const StreamClientOptions options_;
   const std::string target_;
   QueuePool queues_;
+  Running running_;
   const std::shared_ptr<grpc::Channel> channel_;
   grpc::GenericStub stub_;
   const std::shared_ptr<StreamEvents> events_ = StreamEvents::Get();

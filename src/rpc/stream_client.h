@@ -60,6 +60,9 @@ class StreamClient {
   virtual CallResult Call(absl::string_view method, std::span<const Message> messages,
                           const std::function<absl::Status(Pieces)>& on_message, absl::Time deadline) = 0;
 
+  // Ends the calls and streams that run with Cancelled.
+  virtual void CancelAll() = 0;
+
   // A call without a deadline. The callbacks are called one after another on a thread of the client's and must not
   // block; `on_end` is called exactly once, as the last. The next message is read when `on_message` has returned.
   virtual std::unique_ptr<ClientStream> Open(absl::string_view method, std::function<void(Pieces)> on_message,

@@ -39,7 +39,7 @@ std::string ToString(const ColumnType& type) {
       return text + "]";
     }
     case ColumnKind::kBytes:
-      return "bytes";
+      return type.dtype == DType::kI8 ? "text" : "bytes";
   }
   return "unknown";
 }
@@ -47,8 +47,9 @@ std::string ToString(const ColumnType& type) {
 absl::StatusOr<int64_t> ItemBytes(const ColumnType& type) {
   const size_t element = SizeOf(type.dtype);
   if (element == 0 || type.kind > ColumnKind::kBytes) return absl::InvalidArgumentError("unknown column type");
-  if (type.kind == ColumnKind::kBytes && (type.dtype != DType::kU8 || !type.row_shape.empty())) {
-    return absl::InvalidArgumentError("a bytes column has dtype uint8 and no row shape");
+  const bool characters = type.dtype == DType::kU8 || type.dtype == DType::kI8;
+  if (type.kind == ColumnKind::kBytes && (!characters || !type.row_shape.empty())) {
+    return absl::InvalidArgumentError("a bytes column has dtype uint8, or int8 for text, and no row shape");
   }
   TDOCK_ASSIGN_OR_RETURN(const int64_t elements, NumElements(type.row_shape));
   if (elements > (int64_t{1} << 62) / static_cast<int64_t>(element)) {
@@ -73,8 +74,8 @@ absl::StatusOr<Column> Column::MakeRagged(DType dtype, const Shape& row_shape, B
   return MakeVarying(ColumnType::Ragged(dtype, row_shape), std::move(values), std::move(offsets));
 }
 
-absl::StatusOr<Column> Column::MakeBytes(Buffer values, Buffer offsets) {
-  return MakeVarying(ColumnType::Bytes(), std::move(values), std::move(offsets));
+absl::StatusOr<Column> Column::MakeBytes(Buffer values, Buffer offsets, DType dtype) {
+  return MakeVarying({ColumnKind::kBytes, dtype, {}}, std::move(values), std::move(offsets));
 }
 
 absl::StatusOr<Column> Column::MakeVarying(const ColumnType& type, Buffer values, Buffer offsets) {

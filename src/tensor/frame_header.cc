@@ -217,7 +217,7 @@ absl::StatusOr<Column> MakeColumn(const FrameColumn& column, int64_t rows, Buffe
   const uint64_t value_bytes = values.size();
   TDOCK_ASSIGN_OR_RETURN(Column made,
                          type.kind == ColumnKind::kBytes
-                             ? Column::MakeBytes(std::move(values), std::move(offsets))
+                             ? Column::MakeBytes(std::move(values), std::move(offsets), type.dtype)
                              : Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets)));
   if (made.offsets().front() != 0 || static_cast<uint64_t>(made.offsets().back() * column.item_bytes) != value_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("offsets from ", made.offsets().front(), " to ",

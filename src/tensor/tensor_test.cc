@@ -104,6 +104,17 @@ TEST(Column, BytesHoldStrings) {
   EXPECT_EQ(column.Text(3).status().code(), absl::StatusCode::kOutOfRange);
 }
 
+TEST(Column, TextIsBytesOfAnotherElementType) {
+  const auto make = [](DType dtype) {
+    return Column::MakeBytes(Buffer::CopyOf(std::as_bytes(std::span("seven", 5))), Offsets({0, 5}), dtype);
+  };
+  EXPECT_EQ(make(DType::kI8)->type(), ColumnType::Text());
+  EXPECT_EQ(make(DType::kI8)->Text(0).value(), "seven");
+  EXPECT_EQ(ToString(ColumnType::Text()), "text");
+  EXPECT_NE(ColumnType::Text(), ColumnType::Bytes());
+  EXPECT_EQ(make(DType::kI16).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Column, TypedAccessRefusesAnotherTypeAndRowsThatAreNotThere) {
   const Column column = *Column::FromValues<int64_t>({1, 2});
   EXPECT_EQ(column.Values<float>().status().message(), "holds int64[], not float32");

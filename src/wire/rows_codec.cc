@@ -125,7 +125,9 @@ absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memo
     offset[1] = offset[0] + (item == 0 ? 0 : static_cast<int64_t>(cell.size()) / item);
     ++offset;
   }
-  if (type.kind == ColumnKind::kBytes) return Column::MakeBytes(std::move(values), std::move(offsets));
+  if (type.kind == ColumnKind::kBytes) {
+    return Column::MakeBytes(std::move(values), std::move(offsets), type.dtype);
+  }
   return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
 }
 
