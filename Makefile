@@ -4,12 +4,13 @@ jobs := $(shell nproc)
 tdock := build/release/tdock
 run_dir := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test build lint sanitizers fuzz nightly clean
+.PHONY: help demo test build wheel lint sanitizers fuzz nightly clean
 
 help:
 	@echo "make demo        install what is missing, build, train a model on addition, ask it a question"
 	@echo "make test        install what is missing, build, run every test"
 	@echo "make build       the part that both share"
+	@echo "make wheel       the Python package as a wheel, in dist/"
 	@echo "make lint        the static checks: format, thread-safety analysis, clang-tidy"
 	@echo "make sanitizers  the tests of the modules without libtorch under asan+ubsan and tsan"
 	@echo "make fuzz        the fuzzers of the decoders, for a minute together"
@@ -30,6 +31,10 @@ test: build
 	@scripts/setup.sh oracle
 	@status=0; ctest --preset release -j $(jobs) --output-junit tests.xml || status=$$?; \
 	  python3 scripts/slowest.py build/release/tests.xml; exit $$status
+
+wheel:
+	@scripts/setup.sh oracle
+	@scripts/wheel.sh
 
 lint:
 	@scripts/setup.sh lint

@@ -20,6 +20,7 @@ tdock_module(console USES dock config LINKS CLI11::CLI11 nlohmann_json::nlohmann
              PRIVATE_LINKS PkgConfig::prometheus)
 tdock_embed(tdock_console ${PROJECT_SOURCE_DIR}/src/console/page.html console/page_template.h console::kPageTemplate)
 tdock_module(serve NO_TSAN USES console remote)
+tdock_python_module(python USES remote mindspeed)
 tdock_module(text USES config LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_module(reward USES text)
 tdock_module(tensor_torch TORCH USES tensor)

@@ -40,7 +40,7 @@ function(tdock_module name)
     endif()
   endif()
 
-  if(tests AND NOT (arg_NO_TSAN AND TDOCK_SANITIZE MATCHES "thread"))
+  if(TDOCK_TESTS AND tests AND NOT (arg_NO_TSAN AND TDOCK_SANITIZE MATCHES "thread"))
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE ${target} GTest::gmock GTest::gtest_main)
     if(arg_TORCH)

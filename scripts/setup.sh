@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing to build and test: Debian packages, and the torch wheel in .venv. Safe to repeat, and quick
-# when nothing is missing.
+# Installs what is missing to build and test: Debian packages, and the torch wheel and nanobind in .venv. Safe to repeat,
+# and quick when nothing is missing.
 #
 # usage: scripts/setup.sh build|oracle|lint
-#   build   compilers, libraries, and .venv with torch
-#   oracle  build, and .venv-oracle with the Python packages that tests compare against
+#   build   compilers, libraries, and .venv with torch and nanobind
+#   oracle  build, .venv-oracle with the Python packages that tests compare against, and .venv-peers with those that the
+#           tests of our own one use, and with what it is measured against
 #   lint    the clang tools of the static checks
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,7 +43,7 @@ make_environment() {
   # An environment without pip is what an interrupted call leaves behind.
   "$folder/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$folder"
   if [ -n "$borrow" ]; then
-    # The second environment sees the first one's torch, instead of holding a second gigabyte of it.
+    # The other environments see the first one's torch, instead of holding a second gigabyte of it.
     (cd "$borrow"/lib/python3*/site-packages && pwd) > "$(echo "$folder"/lib/python3*/site-packages)/borrowed.pth"
   fi
   echo "Installing the packages of $requirements into $folder"
@@ -52,7 +53,7 @@ make_environment() {
 
 build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                 libxxhash-dev libgrpc++-dev libprotobuf-dev protobuf-compiler libssl-dev openssl pkg-config
-                prometheus-cpp-dev libcpp-httplib-dev libgtest-dev libgmock-dev)
+                prometheus-cpp-dev libcpp-httplib-dev libgtest-dev libgmock-dev python3-dev)
 lint_packages=(git clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev)
 
 python=
@@ -78,6 +79,7 @@ case $what in
   oracle)
     scripts/setup.sh build
     make_environment .venv-oracle requirements/oracle.txt .venv
+    make_environment .venv-peers requirements/peers.txt .venv
     ;;
   lint) install_packages "${build_packages[@]}" "${lint_packages[@]}" ;;
   *)

@@ -25,6 +25,7 @@ PUBLIC = {  # header of include/tdock -> its module
     "plans.h": "tensor",
     "dock.h": "dock",
     "dock_server.h": "remote",
+    "fork_guard.h": "remote",
     "remote_dock.h": "remote",
     "local_dock.h": "dock",
     "mindspeed.h": "mindspeed",
@@ -42,6 +43,7 @@ OWNED_LIBRARIES = {
     "prometheus/": {"console"},
     "httplib": {"console"},
     "grpc": {"rpc"},
+    "nanobind/": {"python"},
     "openssl/": {"rpc"},
     "tdock.pb.h": {"wire", "remote"},
 }
@@ -53,7 +55,7 @@ def declared_modules():
     text = (ROOT / "cmake/Modules.cmake").read_text()
     text = re.sub(r"#.*", "", text)
     modules = {}
-    for body in re.findall(r"tdock_module\(([^)]*)\)", text):
+    for body in re.findall(r"tdock_(?:python_)?module\(([^)]*)\)", text):
         words = body.split()
         keywords = {"TORCH", "NO_TSAN", "USES", "LINKS", "PRIVATE_LINKS"}
         uses, part = [], None

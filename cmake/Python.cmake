@@ -1,0 +1,68 @@
+# The Python package: the extension transfer_dock._native, and in the build folder the package as Python imports it,
+# python/transfer_dock (PYTHONPATH=build/release/python).
+#
+# The extension is for the version of Python that it is built with: that of .venv-peers or .venv, whichever has nanobind,
+# or TDOCK_PYTHON_EXECUTABLE. `pip install .` (scikit-build-core) brings its own.
+
+set(TDOCK_PYTHON_EXECUTABLE "" CACHE FILEPATH "The Python to build the package for, which has nanobind")
+if(SKBUILD)
+  set(TDOCK_PYTHON_EXECUTABLE ${Python_EXECUTABLE})
+elseif(NOT TDOCK_PYTHON_EXECUTABLE)
+  foreach(environment .venv-peers .venv)
+    file(GLOB found ${PROJECT_SOURCE_DIR}/${environment}/lib/python3*/site-packages/nanobind)
+    if(found)
+      set(TDOCK_PYTHON_EXECUTABLE ${PROJECT_SOURCE_DIR}/${environment}/bin/python)
+      break()
+    endif()
+  endforeach()
+endif()
+set(has_python OFF)
+if(TDOCK_PYTHON_EXECUTABLE AND NOT TDOCK_SANITIZE)
+  set(has_python ON)
+endif()
+option(TDOCK_PYTHON "Build the Python package" ${has_python})
+# tdock_python_module(NAME USES module…)
+#
+# Declares src/NAME, the sources of the extension, as tdock_module() does modules.
+function(tdock_python_module name)
+  cmake_parse_arguments(arg "" "" "USES" ${ARGN})
+  if(NOT TDOCK_PYTHON)
+    return()
+  endif()
+  set(Python_EXECUTABLE ${TDOCK_PYTHON_EXECUTABLE})
+  find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+  execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+                  OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
+  find_package(nanobind CONFIG REQUIRED)
+
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  nanobind_add_module(tdock_${name} NB_STATIC NOMINSIZE ${sources})
+  # Warnings of a library are not ours.
+  target_compile_options(nanobind-static PRIVATE -w)
+  get_target_property(nanobind_includes nanobind-static INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(tdock_${name} SYSTEM PRIVATE ${nanobind_includes} ${Python_INCLUDE_DIRS})
+  list(TRANSFORM arg_USES PREPEND tdock_)
+  target_link_libraries(tdock_${name} PRIVATE ${arg_USES})
+  set_target_properties(tdock_${name} PROPERTIES OUTPUT_NAME _native
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python/transfer_dock)
+endfunction()
+
+# tdock_python_package()
+#
+# Puts the package together, with the server in it. After the targets tdock_python and tdock-dock.
+function(tdock_python_package)
+  if(NOT TDOCK_PYTHON)
+    return()
+  endif()
+  # Links to the sources, so that an edited file needs no build.
+  add_custom_target(tdock_python_package ALL
+    COMMAND ${CMAKE_COMMAND} -D FROM=${PROJECT_SOURCE_DIR}/python/transfer_dock
+            -D TO=${CMAKE_BINARY_DIR}/python/transfer_dock -D PROGRAM=$<TARGET_FILE:tdock-dock>
+            -P ${PROJECT_SOURCE_DIR}/cmake/LinkPackage.cmake
+    VERBATIM)
+  add_dependencies(tdock_python_package tdock_python tdock-dock)
+  if(SKBUILD)
+    install(TARGETS tdock_python LIBRARY DESTINATION transfer_dock COMPONENT python)
+    install(TARGETS tdock-dock RUNTIME DESTINATION transfer_dock/bin COMPONENT python)
+  endif()
+endfunction()

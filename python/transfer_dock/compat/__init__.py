@@ -1,0 +1,1 @@
+"""Programs written for other experience data systems, on a dock: change the import, and keep the program."""

@@ -1,0 +1,54 @@
+"""What the columns of a partition are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """The type of a column: made by :func:`column`.
+
+    dtype: as PyTorch names it: "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
+        "float64", "float8_e4m3fn", "float8_e5m2"; or "str" or "bytes", whose rows have any length.
+    shape: of a row; of a ragged column, of a step along its first dimension.
+    ragged: whether the first dimension varies from row to row.
+    """
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+    ragged: bool = False
+
+
+# A column as create_partition takes it: what column() makes, or a dtype by itself for a column of single values.
+ColumnLike = Union[ColumnType, str]
+
+
+def column(dtype: str, shape: Sequence[int] | int = (), *, ragged: bool = False) -> ColumnType:
+    """The type of a column; see :class:`ColumnType`.
+
+    >>> column("int64", ragged=True)
+    ColumnType(dtype='int64', shape=(), ragged=True)
+    """
+    sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+    return ColumnType(_name(dtype), sizes, ragged)
+
+
+def _name(dtype: object) -> str:
+    """Takes "float32", torch.float32, numpy.float32 and numpy.dtype("float32") alike, and the types str and bytes."""
+    if isinstance(dtype, str):
+        return dtype
+    if isinstance(dtype, type):
+        return dtype.__name__
+    return str(dtype).removeprefix("torch.")
+
+
+def specs(columns: Mapping[str, ColumnLike] | None) -> list[tuple[str, str, bool, list[int]]]:
+    """The columns as the extension takes them."""
+    named = []
+    for name, type_ in (columns or {}).items():
+        one = type_ if isinstance(type_, ColumnType) else ColumnType(_name(type_))
+        named.append((name, one.dtype, one.ragged, list(one.shape)))
+    return named

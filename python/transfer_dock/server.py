@@ -1,0 +1,184 @@
+"""Docks that other processes use: as a process of their own, and inside this one."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+import weakref
+from types import TracebackType
+from typing import Any, NoReturn
+
+from transfer_dock import _native
+from transfer_dock.dock import Dock
+
+# The server in this package.
+PROGRAM = pathlib.Path(__file__).parent / "bin" / "tdock-dock"
+
+_UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def _bytes(memory: int | str) -> int:
+    if isinstance(memory, int):
+        return memory
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", memory)
+    if found is None or found[2].upper() not in _UNITS:
+        raise ValueError(f"memory is a number of bytes, or such as '512MiB' or '8GiB', not '{memory}'")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+class Server:
+    """A server process that :func:`serve` started. It ends when it is closed, and at the latest with this process."""
+
+    # What Dock.connect takes: of the Unix socket, and of TCP; "" where it does not serve there.
+    address: str
+    tcp_address: str
+    # Where the status page and the metrics are, if it was asked for them.
+    status_url: str | None
+    pid: int
+
+    def __init__(self, process: _native.ServerProcess, folder: str, token: str | None) -> None:
+        """For serve()."""
+        self._process = process
+        self._token = token
+        self._clean = weakref.finalize(self, _clean, os.getpid(), folder)
+        self.pid = process.pid
+        self.address, self.tcp_address, self.status_url = "", "", None
+        for line in process.lines:
+            if line.startswith("tcp "):
+                self.tcp_address = line.removeprefix("tcp ")
+            elif line.startswith("unix:"):
+                self.address = line
+            elif line.startswith("status "):
+                self.status_url = line.removeprefix("status ")
+        self.address = self.address or self.tcp_address
+
+    def connect(self, **options: Any) -> Dock:
+        """Its dock: what Dock.connect(self.address) gives, with the token. It keeps the server alive."""
+        dock = Dock.connect(self.address, **{"token": self._token, **options})
+        dock._server = self
+        return dock
+
+    def close(self, drain: float = 10.0) -> int:
+        """Ends it: calls that wait are told, others have ``drain`` seconds. Returns its exit code."""
+        code = self._process.close(drain)
+        self._clean()
+        return code
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _clean(owner: int, folder: str) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def serve(
+    listen: str | None = "127.0.0.1:0",
+    socket: str | None = None,
+    *,
+    memory: int | str = 0,
+    token: str | None = None,
+    token_file: str | None = None,
+    tls_certificate: str | None = None,
+    tls_key: str | None = None,
+    tls_ca: str | None = None,
+    insecure: bool = False,
+    metrics: str | None = None,
+    program: str | os.PathLike[str] | None = None,
+) -> Server:
+    """Starts a server in a process of its own and returns when it is ready.
+
+    listen: "host:port" for TCP, port 0 for any; None: not over TCP. socket: the path of the Unix socket; None: one in a
+    folder of its own; "none": none. memory: the most that cells may occupy, in bytes or such as "8GiB"; 0: no limit.
+    token, token_file: what clients must show over TCP. tls_*: paths of PEM files. insecure: lets strangers in. metrics:
+    "host:port" of the status page and the metrics. program: the server, if not the one of this package.
+
+    Raises the dock's errors if it does not start; what is wrong is on its standard error.
+    """
+    folder = tempfile.mkdtemp(prefix="transfer-dock-")
+    try:
+        if token is not None:
+            token_file = os.path.join(folder, "token")
+            with open(os.open(token_file, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+                file.write(token)
+        command = [str(program or PROGRAM), "serve", "--listen", listen or "none"]
+        command += ["--socket", os.path.join(folder, "dock.sock") if socket is None else socket]
+        # How long calls may run on is said when it is closed.
+        command += ["--memory", str(_bytes(memory)), "--drain", "3600"]
+        for flag, value in [("--token-file", token_file), ("--tls-cert", tls_certificate), ("--tls-key", tls_key),
+                            ("--tls-ca", tls_ca), ("--metrics", metrics)]:  # fmt: skip
+            command += [flag, value] if value is not None else []
+        return Server(_native.ServerProcess(command + (["--insecure"] if insecure else [])), folder, token)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+class DockServer:
+    """A server inside this process, whose dock it can use without a connection."""
+
+    # What Dock.connect takes: of the Unix socket if there is one, and of TCP.
+    address: str
+    tcp_address: str
+    # What whoever starts it should know about its security.
+    warnings: list[str]
+    dock: Dock
+
+    def __init__(
+        self,
+        listen: str | None = None,
+        socket: str | None = None,
+        *,
+        memory: int | str = 0,
+        token: str | None = None,
+        token_file: str | None = None,
+        tls_certificate: str | None = None,
+        tls_key: str | None = None,
+        tls_ca: str | None = None,
+        insecure: bool = False,
+        session_grace: float = 1.0,
+    ) -> None:
+        """listen: "host:port" for TCP; socket: the path of a Unix socket; one of them at least. session_grace: how many
+        seconds what a client holds outlives its connection. The others as for :func:`serve`.
+        """
+        self._native = _native.DockServer(
+            listen or "", socket or "", _bytes(memory), token or "", token_file or "", tls_certificate or "",
+            tls_key or "", tls_ca or "", insecure, float(session_grace),
+        )  # fmt: skip
+        self.address = self._native.address
+        self.tcp_address = self._native.tcp_address
+        self.warnings = self._native.warnings()
+        connect = {
+            "address": self.address,
+            "token": token or "",
+            "token_file": token_file or "",
+            "tls_ca": tls_ca or "",
+        }
+        self.dock = Dock(self._native.dock(), connect)
+
+    def close(self, drain: float = 10.0) -> None:
+        """Ends the connections: calls that wait are told, others have ``drain`` seconds. The dock stays."""
+        self._native.close(drain)
+
+    def __enter__(self) -> DockServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def main() -> NoReturn:
+    """The command ``tdock-dock``."""
+    os.execv(PROGRAM, [str(PROGRAM), *sys.argv[1:]])

@@ -1,0 +1,132 @@
+"""What a dock tells about partitions, consumers and rows. Values, as they were when they were asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class _Status:
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, down to the bottom, as dicts, lists and numbers: ready for JSON."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True)
+class ConsumerStatus(_Status):
+    """How a consumer stands. Rows that are there now are in one of the first five states."""
+
+    waiting: int
+    ready: int
+    leased: int
+    quarantined: int
+    done: int
+    # Of those that are done, the ones that may still be rolled back; and the last step that was committed.
+    uncommitted: int
+    committed_step: int | None
+    # Rows, or groups for a consumer of groups, that a take could have now.
+    takeable: int
+    # Since it was registered: rows that it completed, that it lost because a lease expired, and gave back unfinished.
+    completed: int
+    expired: int
+    unfinished: int
+    # Rows that were too old for it, by what became of them; and rows that it has to do again.
+    sent_back: int
+    stale_dropped: int
+    reset: int
+
+
+@dataclass(frozen=True)
+class ColumnStatus(_Status):
+    """A column. One that a consumer reads and nobody has put yet has no kind and no dtype."""
+
+    name: str
+    kind: str | None  # "dense", "ragged", "str", "bytes"
+    dtype: str | None  # of numbers
+    row_shape: tuple[int, ...]
+    ready_cells: int
+
+
+@dataclass(frozen=True)
+class PartitionStatus(_Status):
+    """How a partition stands."""
+
+    sealed: bool
+    weights_version: int | None
+    rows: int
+    groups: int
+    incomplete_groups: int
+    retain_for: list[str]
+    # Bytes that cells occupy, those of views that outlive their cells included.
+    held_bytes: int
+    columns: list[ColumnStatus]
+    consumers: dict[str, ConsumerStatus]
+
+
+@dataclass(frozen=True)
+class CellStatus(_Status):
+    """One column of a row."""
+
+    column: str
+    state: str  # "empty", "partial", "ready"
+    bytes: int
+    weights_version: int | None
+    # The consumer under whose lease it was put.
+    writer: str | None
+
+
+@dataclass(frozen=True)
+class RowConsumerStatus(_Status):
+    """How a row stands with a consumer."""
+
+    consumer: str
+    state: str  # "waiting", "ready", "leased", "quarantined", "done"
+    missing: list[str]
+    redeliveries: int
+    # Of a row that is leased; times are Unix times.
+    lease: int | None
+    taken: float | None
+    expires: float | None
+    uncommitted_step: int | None
+
+
+@dataclass(frozen=True)
+class RowStatus(_Status):
+    """Everything about one row."""
+
+    row: int
+    group: int | None
+    key: str | None
+    tags: dict[str, str]
+    age: int
+    epoch: int
+    cells: list[CellStatus]
+    consumers: list[RowConsumerStatus]
+
+
+@dataclass(frozen=True)
+class ListedRow(_Status):
+    """A row, as Dock.list shows it."""
+
+    row: int
+    group: int | None
+    key: str | None
+    tags: dict[str, str]
+    age: int
+    epoch: int
+
+
+def partition_status(told: Mapping[str, Any]) -> PartitionStatus:
+    """Of what the extension tells."""
+    columns = [ColumnStatus(**one) for one in told["columns"]]
+    consumers = {name: ConsumerStatus(**one) for name, one in told["consumers"].items()}
+    return PartitionStatus(**{**told, "columns": columns, "consumers": consumers})
+
+
+def row_status(told: Mapping[str, Any]) -> RowStatus:
+    """Of what the extension tells."""
+    cells = [CellStatus(**one) for one in told["cells"]]
+    consumers = [RowConsumerStatus(**one) for one in told["consumers"]]
+    return RowStatus(**{**told, "cells": cells, "consumers": consumers})

@@ -1,0 +1,33 @@
+// Arrays and tensors as places in memory.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "python/keep.h"
+#include "tdock/dtype.h"
+
+namespace tdock::python {
+
+struct Array {
+  DType dtype = DType::kU8;
+  // Of all dimensions. C order, without gaps.
+  Shape shape = {};
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
+// Both need the GIL.
+
+bool IsTensor(nanobind::handle object);
+// Whether LookAtArray can be asked.
+bool IsArray(nanobind::handle object);
+
+// A NumPy array or scalar, a torch tensor, or anything else with the buffer protocol, DLPack or __array__. What is not
+// in one piece, or on a device, is copied by its library. `kept` keeps the memory. InvalidArgument for an element type
+// that the dock does not hold. May throw nb::python_error.
+absl::StatusOr<Array> LookAtArray(nanobind::handle object, Kept& kept);
+
+}  // namespace tdock::python

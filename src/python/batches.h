@@ -1,0 +1,41 @@
+// Whole batches in and out.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "python/incoming.h"
+#include "tdock/batch.h"
+#include "tdock/rows.h"
+
+namespace tdock::python {
+
+using ColumnTypes = std::map<std::string, ColumnType, std::less<>>;
+
+// Columns on their way into a batch.
+struct IncomingBatch {
+  struct Named {
+    std::string name;
+    Incoming column;
+  };
+  std::vector<Named> columns = {};
+  // Whether they would be of other types without the schema.
+  bool by_schema = false;
+};
+
+// `data`: a dict of columns, as columns_in.h takes them, or None; `types`: those that the schema has. Keeps Python's
+// objects until EmptyTrash. Needs the GIL. InvalidArgument names the column. May throw nb::python_error.
+absl::StatusOr<IncomingBatch> LookAtBatch(nanobind::handle data, const ColumnTypes& types);
+// Needs the GIL, and lets go of it to copy.
+absl::StatusOr<Batch> MakeBatch(IncomingBatch incoming);
+// Both.
+absl::StatusOr<Batch> BatchOf(nanobind::handle data, const ColumnTypes& types);
+
+// The batch as rows 0, 1, 2, …, over the same memory.
+Rows RowsOf(Batch batch);
+
+}  // namespace tdock::python

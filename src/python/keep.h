@@ -1,0 +1,42 @@
+// Python objects that C++ keeps alive.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+namespace tdock::python {
+
+// Objects and views of their memory (buffers of the buffer protocol). Made and filled with the GIL. The last share may
+// go in any thread, with any lock held: therefore it does not take the GIL, but leaves what it kept to EmptyTrash.
+class Kept {
+ public:
+  static std::shared_ptr<Kept> Make();
+
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+
+  void Add(nanobind::object object) { objects_.push_back(object.release().ptr()); }
+  // A view of the object's memory, or null, with Python's error set.
+  const Py_buffer* View(nanobind::handle object, int flags);
+  void Reserve(size_t views) { views_.reserve(views); }
+
+ private:
+  Kept() = default;
+  ~Kept() = default;
+
+  friend void EmptyTrash();
+
+  // Needs the GIL.
+  void Release();
+  static void Discard(Kept* kept) noexcept;
+
+  std::vector<PyObject*> objects_;
+  std::vector<std::unique_ptr<Py_buffer>> views_;
+};
+
+// Lets go of what nobody keeps any more. Needs the GIL.
+void EmptyTrash();
+
+}  // namespace tdock::python

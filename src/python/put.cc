@@ -1,0 +1,99 @@
+#include "python/put.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "python/batches.h"
+#include "python/errors.h"
+#include "python/rows.h"
+#include "python/wait.h"
+
+namespace nb = nanobind;
+
+namespace tdock::python {
+namespace {
+
+// Above this, a put of new rows is not tried before it waits for room: it would be sent twice.
+constexpr int64_t kLargeBytes = 1 << 20;
+
+int64_t BytesOf(const Batch& batch) {
+  int64_t bytes = 0;
+  for (const NamedColumn& one : batch.columns()) bytes += one.column.payload_bytes();
+  return bytes;
+}
+
+// The data of a put as the schema of its partition has it. The schema is asked for once at most, and where it matters:
+// what is remembered may be that of another partition of the same name, in which the column would be a new one.
+class Reading {
+ public:
+  Reading(DockHandle& handle, const std::string& partition, nb::handle data)
+      : handle_(handle), partition_(partition), data_(data) {
+    const bool has_data = !data.is_none() && PyDict_GET_SIZE(data.ptr()) != 0;
+    asked_ = !has_data || !handle.Knows(partition);
+    if (has_data) types_ = handle.Types(partition, asked_);
+    columns_ = LookAtBatch(data, *types_);
+    if (!columns_.ok() || columns_->by_schema) ReadAgain();
+  }
+
+  // Can be had once for each reading.
+  absl::StatusOr<IncomingBatch> Take() { return std::exchange(columns_, absl::UnknownError("taken")); }
+
+  // Whether the schema is another one than it was taken for.
+  bool ReadAgain() {
+    if (std::exchange(asked_, true)) return false;
+    const auto now = handle_.Types(partition_, true);
+    if (*now == *types_) return false;
+    types_ = now;
+    columns_ = LookAtBatch(data_, *types_);
+    return true;
+  }
+
+ private:
+  DockHandle& handle_;
+  const std::string partition_;
+  const nb::handle data_;
+  bool asked_ = false;
+  std::shared_ptr<const ColumnTypes> types_ = std::make_shared<const ColumnTypes>();
+  absl::StatusOr<IncomingBatch> columns_ = absl::UnknownError("not read");
+};
+
+absl::StatusOr<PutResult> PutOnce(DockHandle& handle, PutRequest request, absl::StatusOr<IncomingBatch> columns,
+                                  const std::stop_token& cancel) {
+  TDOCK_RETURN_IF_ERROR(columns.status());
+  TDOCK_ASSIGN_OR_RETURN(request.batch, MakeBatch(*std::move(columns)));
+  const std::shared_ptr<OpenDock> open = handle.Open();
+  const absl::Time deadline = request.deadline;
+  const int64_t bytes = BytesOf(request.batch);
+  const auto shared = std::make_shared<PutRequest>(std::move(request));
+  WaitingCall<absl::StatusOr<PutResult>> call;
+  call.run = [dock = open->dock, shared](absl::Time until, std::stop_token token) {
+    shared->deadline = until;
+    shared->cancel = std::move(token);
+    return dock->Put(*shared);
+  };
+  // Only new rows wait.
+  call.deadline = shared->rows.empty() ? deadline : absl::InfinitePast();
+  call.ask_first = bytes <= kLargeBytes;
+  call.ended_by = {cancel, open->closing.get_token()};
+  absl::StatusOr<PutResult> result = Wait(std::move(call));
+  if (result.ok() && shared->lease != kNoLease && !shared->keep) {
+    open->leases.End(shared->partition, shared->lease, shared->rows);
+  }
+  return result;
+}
+
+}  // namespace
+
+nb::object Put(DockHandle& handle, PutRequest request, nb::handle data, const std::stop_token& cancel) {
+  EmptyTrash();
+  Reading reading(handle, request.partition, data);
+  absl::StatusOr<PutResult> result = PutOnce(handle, request, reading.Take(), cancel);
+  if (absl::IsInvalidArgument(result.status()) && reading.ReadAgain()) {
+    result = PutOnce(handle, std::move(request), reading.Take(), cancel);
+  }
+  EmptyTrash();
+  return ArrayOf(ValueOrRaise(std::move(result)).rows);
+}
+
+}  // namespace tdock::python

@@ -1,0 +1,17 @@
+// Puts from Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <stop_token>
+
+#include "python/dock_handle.h"
+#include "tdock/requests.h"
+
+namespace tdock::python {
+
+// Puts `data`, a dict of columns (see columns_in.h) or None, as the batch of the request, and returns the row ids.
+// Needs the GIL, and raises.
+nanobind::object Put(DockHandle& handle, PutRequest request, nanobind::handle data, const std::stop_token& cancel);
+
+}  // namespace tdock::python

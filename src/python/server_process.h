@@ -1,0 +1,35 @@
+// A dock server as a process of its own that ends with this one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "python/process.h"
+
+namespace tdock::python {
+
+// Thread-safe.
+class ServerProcess {
+ public:
+  // Runs the command and waits until it says that it is ready. Errors say why it did not start.
+  static absl::StatusOr<ServerProcess> Start(const std::vector<std::string>& command);
+
+  pid_t pid() const;
+  // What it said before "ready".
+  const std::vector<std::string>& lines() const;
+  // Asks it to end, for so long, and then ends it. Returns its exit code, -1 in a process forked from this one.
+  int Close(double drain_seconds);
+
+ private:
+  class Child;
+
+  explicit ServerProcess(std::shared_ptr<Child> child) : child_(std::move(child)) {}
+
+  OfThisProcess<Child> child_;
+};
+
+}  // namespace tdock::python

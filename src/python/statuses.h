@@ -1,0 +1,18 @@
+// What a dock tells about itself, as dicts that transfer_dock.status makes its classes of.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "tdock/requests.h"
+
+namespace tdock::python {
+
+nanobind::dict ToDict(const PartitionStatus& status);
+nanobind::dict ToDict(const ConsumerStatus& status);
+nanobind::dict ToDict(const RowStatus& status);
+nanobind::dict ToDict(const ListedRow& row);
+
+// Unix time; infinite for what does not end.
+double ToUnix(absl::Time time);
+
+}  // namespace tdock::python

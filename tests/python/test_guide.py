@@ -1,0 +1,46 @@
+"""The programs of the documentation."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+
+ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
+
+
+def programs(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def run(program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True, timeout=120
+    ).stdout
+
+
+def test_the_guide_does_what_it_says() -> None:
+    local, served, stages, batches, coroutines = programs("docs/python.md")
+    assert run(local) == "[0. 1.]\n"
+    # The same with a server: its lines in place of the local dock.
+    assert "dock = td.Dock.local()\n" in local
+    assert run(local.replace("dock = td.Dock.local()\n", served)) == "[0. 1.]\n"
+    assert run(stages) == "['37+85=', '37+85='] [1. 0.]\n"
+    assert run(batches) == "2 2.0\n" * 4
+    assert run(coroutines) == "[3. 2.]\n"
+
+
+def test_the_readme_does_what_it_says() -> None:
+    (program,) = programs("README.md")
+    assert run(program) == "['37+85=', '12+30='] [1. 0.]\n"
+
+
+def test_the_package_shows_an_example_that_works() -> None:
+    import transfer_dock
+
+    assert transfer_dock.__doc__ is not None
+    example = transfer_dock.__doc__.split("\n\n", 1)[1]
+    assert run(textwrap.dedent(example)) == "['37+85=', '12+30='] [1. 0.]\n"

@@ -1,0 +1,265 @@
+"""The docks of MindSpeed-RL, as its programs use them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+
+import transfer_dock as td
+from transfer_dock.compat.mindspeed import (
+    DAPOTransferDock,
+    GRPOTransferDock,
+    Indexes,
+    MMGRPOTransferDock,
+    PPOTransferDock,
+    TransferDock,
+)
+
+from conftest import LONG, connect
+
+
+def row(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers)
+
+
+def lists(rows: Any) -> list[list[Any]]:
+    return [one.tolist() for one in rows]
+
+
+@pytest.fixture(params=["local", "unix", "tcp"])
+def core(request: pytest.FixtureRequest, server: td.Server) -> td.Dock:
+    return connect(request.param, server)
+
+
+@pytest.fixture
+def grpo(core: td.Dock) -> GRPOTransferDock:
+    return GRPOTransferDock(2, 2, dock=core)
+
+
+def test_one_iteration_of_grpo(grpo: GRPOTransferDock) -> None:
+    indexes = grpo.put_prompts_experience({"prompts": [row(1, 2, 3), row(4, 5)]}, 2)
+    assert indexes == [0, 1, 2, 3]
+
+    def stage(consumer: str, reads: list[str], count: int, compute: Any) -> None:
+        while not grpo.all_consumed(consumer):
+            batch, taken = grpo.get_experience(consumer, reads, count, timeout=LONG)
+            assert batch is not None and taken is not None and len(taken) == count
+            result = compute(batch)
+            if result is not None:
+                grpo.put_experience(result, taken)
+
+    def generate(batch: dict[str, Any]) -> dict[str, Any]:
+        assert sorted(batch["prompt_length"].flatten().tolist()) == [2, 2, 3, 3]
+        assert batch["prompts"].shape == (4, 3), "padded to the longest"
+        return {"responses": [row(7, 8)] * 4, "input_ids": [row(1, 7, 8)] * 4, "response_length": [row(2)] * 4}
+
+    stage("actor_rollout", ["prompts", "prompt_length"], 4, generate)
+    stage(
+        "rule_reward",
+        ["prompts", "responses"],
+        2,
+        lambda batch: {"rm_scores": batch["responses"].float().mean(1, keepdim=True)},
+    )
+    stage(
+        "compute_advantage",
+        ["responses", "rm_scores"],
+        4,
+        lambda b: {"advantages": b["rm_scores"], "returns": b["rm_scores"]},
+    )
+    stage("ref_log_prob", ["input_ids", "responses"], 2, lambda batch: {"ref_log_prob": batch["responses"] * -0.5})
+    stage("actor_log_prob", ["input_ids", "responses"], 2, lambda batch: {"old_log_prob": batch["responses"] * -0.5})
+    seen: list[torch.Tensor] = []
+    stage(
+        "actor_train", ["advantages", "old_log_prob", "ref_log_prob"], 2, lambda batch: seen.append(batch["advantages"])
+    )
+    assert torch.cat(seen).flatten().tolist() == [7.5] * 4
+    grpo.update_metrics("loss", 1.0)
+    grpo.update_metrics("rows", 2, cumulate=True)
+    grpo.update_metrics("rows", 2, cumulate=True)
+    assert grpo.get_metrics() == {"loss": [1.0], "rows": [2.0, 2.0]}
+    grpo.clear()
+    assert grpo.get_metrics() == {} and not grpo.all_consumed("actor_train")
+
+
+def test_padded_columns_travel_with_their_lengths(grpo: GRPOTransferDock) -> None:
+    grpo.put_experience({"responses": [row(1), row(2, 2), row(3, 3, 3), row(4)]}, [0, 1, 2, 3])
+    batch, indexes = grpo.get_experience("trainer", ["responses"], indexes=[2, 0])
+    assert batch is not None and indexes == [2, 0]
+    assert batch["responses"].tolist() == [[3, 3, 3], [1, 0, 0]] and batch["original_length"].tolist() == [3, 1]
+    # What was padded is put without the padding.
+    grpo.put_experience({"labels": batch["responses"], "original_length": batch["original_length"]}, [0, 1])
+    assert lists(grpo._get(["labels"], [0, 1])[0]) == [[3, 3, 3], [1]]
+    ragged, _ = grpo.get_experience("grpo_metrics", ["responses"], indexes=[1, 2], padded=False)
+    assert ragged is not None and lists(ragged["responses"]) == [[2, 2], [3, 3, 3]] and list(ragged) == ["responses"]
+
+
+def test_columns_by_number(core: td.Dock) -> None:
+    dock = TransferDock(5, 1, ["a", "b"], dock=core)
+    dock.put_experience({"a": [row(i) for i in (10, 11, 12, 14)]}, [0, 1, 2, 4])
+    assert lists(dock._get(["a"], [4, 0])[0]) == [[14], [10]]
+    assert dock.get_experience_len() == 5
+    status = dock.get_experience_status()
+    assert status["a"].tolist() == [1, 1, 1, 0, 1] and status["b"].sum() == 0
+    data = dock.get_experience_data()
+    assert data["a"][3] is None and data["a"][4] is not None and data["a"][4].tolist() == [14]
+    dock.clear_indexes([0])
+    assert dock.get_experience_status()["a"].tolist() == [0, 1, 1, 0, 1]
+    dock.clear_indexes()
+    assert dock.get_experience_status()["a"].sum() == 0
+
+
+def test_nothing_yet_is_none(grpo: GRPOTransferDock) -> None:
+    assert grpo.get_experience("actor_rollout", ["prompts"], 2) == (None, None)
+    begin = time.monotonic()
+    with pytest.raises(td.DeadlineExceeded, match="lacks 'prompts'"):
+        grpo.get_experience("actor_rollout", ["prompts"], 2, timeout=0.2)
+    assert time.monotonic() - begin >= 0.2
+    timer = threading.Timer(0.2, lambda: grpo.put_prompts_experience({"prompts": [row(1), row(2)]}))
+    timer.start()
+    batch, _ = grpo.get_experience("actor_rollout", ["prompts"], 2, timeout=LONG)
+    timer.join()
+    assert batch is not None
+
+
+def test_rows_of_a_get_that_is_interrupted_come_back(grpo: GRPOTransferDock) -> None:
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        grpo.get_experience("ref_log_prob", ["responses"], indexes=[0, 1])
+    timer.join()
+    grpo.put_experience({"responses": [row(1)] * 4}, [0, 1, 2, 3])
+    until = time.monotonic() + LONG
+    while grpo.get_consumer_status()["ref_log_prob"].any():
+        assert time.monotonic() < until, "rows are handed out to nobody"
+        time.sleep(0.02)
+    _, indexes = grpo.get_experience("ref_log_prob", ["responses"], indexes=[0, 1])
+    assert indexes is not None
+    grpo.put_experience({"ref_log_prob": [row(1)] * 2}, indexes)
+
+
+def test_groups_are_sampled_whole_and_rows_alone(grpo: GRPOTransferDock) -> None:
+    grpo.put_prompts_experience({"prompts": [row(1), row(2)]})
+    _, indexes = grpo.get_experience("actor_rollout", ["prompts"], 2)
+    assert indexes in ([0, 1], [2, 3])
+    _, alone = grpo.get_experience("ref_log_prob", ["prompts"], 1, get_n_samples=False)
+    assert alone is not None and len(alone) == 1
+    assert grpo.get_consumer_status()["actor_rollout"].sum() == 2
+    assert grpo.get_consumer_status()["ref_log_prob"].tolist()[alone[0]] == 1
+
+
+def test_lengths_are_balanced(core: td.Dock) -> None:
+    dock = GRPOTransferDock(8, 1, dock=core)
+    lengths = [8, 7, 6, 5, 4, 3, 2, 1]
+    dock.put_experience(
+        {"responses": [row(0)] * 8, "prompt_length": [row(0)] * 8, "response_length": [row(n) for n in lengths]},
+        range(8),
+    )
+    sets = []
+    for _ in range(4):
+        _, indexes = dock.get_experience(
+            "ref_log_prob", ["responses"], 2, get_n_samples=False, use_batch_seqlen_balance=True
+        )
+        sets.append(sum(lengths[i] for i in indexes or []))
+    assert sets == [9, 9, 9, 9]
+
+
+def test_a_late_put_does_not_land_in_another_batch(grpo: GRPOTransferDock) -> None:
+    grpo.put_prompts_experience({"prompts": [row(1), row(2)]})
+    _, indexes = grpo.get_experience("actor_rollout", ["prompts"], 2)
+    assert isinstance(indexes, Indexes)
+    grpo.clear()
+    with pytest.raises(td.NotFound):
+        grpo.put_experience({"responses": [row(1)] * 2}, indexes)
+    grpo.put_experience({"responses": [row(1)] * 2}, list(indexes))  # plain numbers: what is there now
+
+
+def test_handles_are_put_in_parts_and_given_back(grpo: GRPOTransferDock) -> None:
+    grpo.put_prompts_experience({"prompts": [row(1), row(2)]})
+    _, indexes = grpo.get_experience("actor_rollout", ["prompts"], 4)
+    assert indexes is not None
+    grpo.put_experience({"responses": [row(9)]}, indexes.part(1, 1))
+    assert lists(grpo._get(["responses"], indexes[1:2])[0]) == [[9]]
+    grpo.release("actor_rollout", indexes.part(2, 2))
+    _, again = grpo.get_experience("actor_rollout", ["prompts"], 1, get_n_samples=False)
+    assert again is not None and again[0] in indexes[2:]
+    grpo.complete("actor_rollout", again)
+
+
+def test_unfinished_responses_are_resumed(core: td.Dock) -> None:
+    dock = GRPOTransferDock(4, 1, max_age=2, GBS_train=2, dock=core)
+    dock.put_prompts_experience({"prompts": [row(1), row(2)]}, indexes=[0, 1])
+    reads = ["prompts", "responses", "response_length"]
+    batch, indexes = dock.get_experience("actor_rollout", reads, 4, dp_size=2, get_n_samples=False)
+    assert batch is not None and indexes == [0, 1] and batch["age"].flatten().tolist() == [0, 0]
+    result = {
+        "responses": [row(5), row(6, 6)],
+        "response_length": [row(1), row(2)],
+        "input_ids": [row(1, 5), row(2, 6, 6)],
+    }
+    dock.put_experience(result | {"rollout_completed": [row(0), row(1)]}, indexes)
+    assert dock.get_incomplete_response_num() == 1
+    batch, again = dock.get_experience("actor_rollout", reads, 4, dp_size=2, get_n_samples=False)
+    assert batch is not None and again == [0] and again.padding_rows == 1
+    assert batch["responses"].tolist() == [[5], [5]], "the last row is repeated"
+    dock.put_experience(
+        {"responses": [row(5, 5)] * 2, "response_length": [row(2)] * 2, "rollout_completed": [row(1)] * 2}, again
+    )
+    assert dock.get_incomplete_response_num() == 0 and dock.all_consumed("actor_rollout")
+
+
+def test_row_numbers_in_order(grpo: GRPOTransferDock) -> None:
+    assert [grpo.prefetch_request_index(3), grpo.prefetch_request_index(3), grpo.prefetch_request_index(3)] == [
+        [0, 1, 2],
+        [3],
+        None,
+    ]
+
+
+def test_what_the_other_docks_have(core: td.Dock) -> None:
+    ppo = PPOTransferDock(1, 1, addition_columns=["mine"], addition_consumers=["my_stage"], dock=core)
+    ppo.put_experience({"values": [row(1)], "mine": [row(2)]}, [0])
+    assert ppo.get_experience("my_stage", ["mine", "values"], 1)[0] is not None
+    dapo = DAPOTransferDock(1, 1, dock=core)
+    dapo.put_experience({"metric_for_dapo": torch.ones(1, 1)}, [0])
+    assert dapo.get_experience("dynamic_sampling", ["metric_for_dapo"], 1)[0] is not None
+    with pytest.raises(td.NotFound, match="values"):
+        dapo.put_experience({"values": [row(1)]}, [0])
+
+
+def test_wrong_calls_say_what_is_wrong(grpo: GRPOTransferDock) -> None:
+    with pytest.raises(td.InvalidArgument):
+        grpo.put_experience({"prompts": [row(1)]}, [0, 1])
+    with pytest.raises(td.InvalidArgument):
+        grpo.put_experience({"prompts": [row(1)]}, [-1])
+    with pytest.raises(td.NotFound):
+        grpo.get_experience("nobody", ["prompts"], 2)
+    with pytest.raises(td.InvalidArgument, match="2 samples of a prompt, not 3"):
+        grpo.put_prompts_experience({"prompts": [row(1)]}, 3)
+
+
+def test_images_once_for_each_prompt(core: td.Dock) -> None:
+    dock = MMGRPOTransferDock(2, 2, dock=core)
+    pixels = [torch.ones(3, 2), torch.full((1, 2), 2.0)]
+    grid = [torch.tensor([[1, 1, 3]]), torch.tensor([[1, 1, 1]])]
+    dock.put_experience(
+        {"pixel_values": pixels, "image_grid_thw": grid, "image_num": [row(1), row(1)], "video_num": [row(0)] * 2},
+        [0, 1],
+    )
+    batch = dock.get_experience(["pixel_values", "image_num"], [2, 3, 0, 1])
+    assert batch["pixel_values"].tolist() == [[2.0, 2.0]] + [[1.0, 1.0]] * 3 and batch["image_num"].shape == (2, 1)
+    assert dock.get_columns("actor_train") == ["pixel_values", "image_grid_thw", "image_num", "video_num"]
+    dock.clear()
+    assert dock.get_columns("actor_train") == []
+
+
+def test_the_partition_ends_with_the_dock(core: td.Dock) -> None:
+    dock = GRPOTransferDock(1, 1, dock=core, partition="experience")
+    assert "experience" in core.partitions()
+    del dock
+    assert "experience" not in core.partitions()

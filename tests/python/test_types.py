@@ -1,0 +1,83 @@
+"""The types of the package, as users' checkers see them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pathlib
+import subprocess
+import sys
+
+import transfer_dock as td
+from transfer_dock import _native
+
+ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
+PACKAGE = pathlib.Path(os.environ["TDOCK_BUILD"]) / "python"
+
+
+def check(folder: pathlib.Path, *what: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(folder / "cache"), *what],
+        env=os.environ | {"MYPYPATH": str(PACKAGE)}, cwd=folder, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def test_the_package_is_typed_strictly(tmp_path: pathlib.Path) -> None:
+    assert check(tmp_path, "-p", "transfer_dock") == ""
+
+
+PROGRAM = """
+import transfer_dock as td
+
+dock = td.Dock.local()
+dock.create_partition("p", {"x": td.column("float32", (2,)), "s": "str"})
+ids = dock.put("p", {"s": ["a"]}, keys=["k"], timeout=None)
+with dock.take("p", "c", max=2) as taken:
+    taken.put({"x": taken["s"].lengths()})
+    reveal_type(taken)
+reveal_type(dock.fetch("p", ids, ["x"])["x"].numpy())
+reveal_type(dock.status("p").consumers["c"].ready)
+reveal_type(dock.list("p")[0][0].key)
+
+
+async def take() -> None:
+    reveal_type(await dock.aio.take("p", "c", max=2, timeout=1.0))
+
+
+dock.take("p", max="2")
+"""
+
+
+def test_users_get_types(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    told = check(tmp_path, "program.py")
+    for revealed in ("transfer_dock.dock.Taken", "numpy.ndarray", "int", "str | None"):
+        assert f'note: Revealed type is "{revealed}' in told
+    assert told.count("transfer_dock.dock.Taken") == 2
+    assert 'Missing positional argument "consumer"' in told and 'incompatible type "str"; expected "int"' in told
+    assert told.count("error:") == 2
+
+
+def test_the_stubs_name_what_the_extension_has() -> None:
+    stubs = (ROOT / "python/transfer_dock/_native.pyi").read_text()
+    for kind in (td.Column, td.Rows, td.Cancel, _native.Dock, _native.DockServer, _native.ServerProcess):
+        own = stubs[stubs.index(f"\nclass {kind.__name__}:") + 1 :]
+        own = own[: own.find("\nclass ") if "\nclass " in own else len(own)]
+        there = {
+            name
+            for name in vars(kind)
+            if not name.startswith("__") or name in ("__len__", "__getitem__", "__iter__", "__contains__")
+        }
+        for name in there:
+            assert f"def {name}(" in own or f"    {name}: " in own, f"{kind.__name__}.{name} is not in the stubs"
+
+
+def test_everything_that_is_public_is_documented() -> None:
+    for name in td.__all__:
+        thing = getattr(td, name)
+        if inspect.isclass(thing) and issubclass(thing, (td.DockError, td.Dock, td.DockServer, td.Server, td.Taken)):
+            assert inspect.getdoc(thing), name
+            for member, function in vars(thing).items():
+                if inspect.isfunction(function) and not member.startswith("_"):
+                    assert inspect.getdoc(function), f"{name}.{member}"
