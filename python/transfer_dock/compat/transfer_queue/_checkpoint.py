@@ -1,0 +1,196 @@
+"""All samples of a dock in a folder, and back.
+
+    metadata.json                      what the user noted
+    dock/index.json                    the partitions: names, number of parts, and by task what it reads or none
+    dock/<n>/rows-<m>.npz              some rows of partition n: see _save_part
+    dock/<n>/tasks.npz                 by the number of the task, the rows that it has consumed
+    dock/sampler.pkl                   the memory of the sampler, if there is one
+
+Rows get the ids back that they had. Consumers that are no tasks, and what programs that use the dock itself have said of
+a partition, such as its groups and budgets, are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import transfer_dock as td
+from transfer_dock.compat.transfer_queue._store import MARK, Store
+from transfer_dock.compat.transfer_queue._tasks import Tasks, clear_notes
+
+_PART = 1024
+_METADATA = "metadata.json"
+_FOLDER = "dock"
+
+
+def save(core: Any, folder: Path, metadata: dict[str, Any]) -> None:
+    """Writes aside, and puts it in the place of what was there. Raises OSError; then what was there stays."""
+    aside, old = folder.with_name(folder.name + ".tmp"), folder.with_name(folder.name + ".old")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        (aside / _FOLDER).mkdir(parents=True)
+        names = core.store.partitions()
+        index = [_save_partition(core, name, aside / _FOLDER / str(i)) for i, name in enumerate(names)]
+        (aside / _FOLDER / "index.json").write_text(json.dumps(index, indent=2))
+        if core.settings.sampled:
+            (aside / _FOLDER / "sampler.pkl").write_bytes(core.sampler.save())
+        told = {"storage_saved": True, "user_metadata": metadata}
+        (aside / _METADATA).write_text(json.dumps(told, indent=2))
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+        aside.rename(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _save_partition(core: Any, name: str, folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    store: Store = core.store
+    listed = list(store.listing(name))
+    having = {
+        field: {one.row for one in store.listing(name, having=[field])} for field in sorted(store.types(name))
+    }
+    parts = 0
+    for begin in range(0, len(listed), _PART):
+        _save_part(store, name, listed[begin : begin + _PART], having, folder / f"rows-{parts}.npz")
+        parts += 1
+    tasks = core.tasks.all_of(name)
+    consumed = {str(i): np.array(rows, dtype=np.uint64) for i, (_, _, rows) in enumerate(tasks)}
+    np.savez(folder / "tasks.npz", allow_pickle=False, **consumed)
+    return {
+        "partition": name,
+        "parts": parts,
+        "columns": [
+            [one.name, one.dtype or one.kind, one.kind == "ragged", list(one.row_shape)] for one in store.columns(name)
+        ],
+        "next_row": store.next_row(name),
+        "tasks": [{"task": task, "reads": None if reads is None else list(reads)} for task, reads, _ in tasks],
+        "free_slots": store.free_slots(name),
+    }
+
+
+def _save_part(
+    store: Store, name: str, listed: Sequence[Any], having: dict[str, set[int]], path: Path
+) -> None:
+    """`ids`; `labels`: JSON with the keys and tags; and of each column the positions of the rows that have it, their
+    lengths, and all their bytes one after another."""
+    ids = [one.row for one in listed]
+    labels = json.dumps({"keys": [one.key for one in listed], "tags": [one.tags for one in listed]})
+    arrays: dict[str, Any] = {
+        "ids": np.array(ids, dtype=np.uint64),
+        "labels": np.frombuffer(labels.encode(), dtype=np.uint8),
+    }
+    columns: list[dict[str, Any]] = []
+    for field, rows in having.items():
+        positions = [i for i, row in enumerate(ids) if row in rows]
+        if not positions:
+            continue
+        column = store.fetch(name, [ids[i] for i in positions], [field])[field]
+        number = len(columns)
+        columns.append({"name": field, "kind": column.kind, "dtype": column.dtype, "shape": list(column.row_shape)})
+        arrays[f"{number}.positions"] = np.array(positions, dtype=np.int64)
+        if column.kind in ("str", "bytes"):
+            cells = [column.raw(i) for i in range(len(column))]
+            arrays[f"{number}.lengths"] = np.array([len(cell) for cell in cells], dtype=np.int64)
+            arrays[f"{number}.bytes"] = np.frombuffer(b"".join(cells), dtype=np.uint8)
+        else:
+            values = column.values_torch() if column.kind == "ragged" else column.torch()
+            arrays[f"{number}.bytes"] = values.reshape(-1).view(torch.uint8).numpy()
+            if column.kind == "ragged":
+                arrays[f"{number}.lengths"] = column.lengths()
+    arrays["columns"] = np.frombuffer(json.dumps(columns).encode(), dtype=np.uint8)
+    np.savez(path, allow_pickle=False, **arrays)
+
+
+def load(core: Any, folder: Path) -> None:
+    """Raises FileNotFoundError before anything is changed."""
+    old = folder.with_name(folder.name + ".old")
+    if not folder.exists() and old.exists():
+        # Saving was interrupted between the two renames.
+        old.rename(folder)
+    for path in (folder, folder / _METADATA, folder / _FOLDER / "index.json"):
+        if not path.exists():
+            raise FileNotFoundError(f"not a checkpoint: {path} is missing")
+    index = json.loads((folder / _FOLDER / "index.json").read_text())
+    for name in core.store.partitions():
+        core.clear_partition(name)
+    for i, told in enumerate(index):
+        _load_partition(core, told, folder / _FOLDER / str(i))
+    sampler = folder / _FOLDER / "sampler.pkl"
+    if core.settings.sampled and sampler.exists():
+        core.sampler.load(sampler.read_bytes())
+
+
+def _load_partition(core: Any, told: dict[str, Any], folder: Path) -> None:
+    name, store, tasks = told["partition"], core.store, core.tasks
+    columns = {field: td.column(dtype, ragged=ragged, shape=shape) for field, dtype, ragged, shape in told["columns"]}
+    store.create(name, columns)
+    following = 0
+    for part in range(told["parts"]):
+        with np.load(folder / f"rows-{part}.npz", allow_pickle=False) as arrays:
+            following = _load_part(store.dock, name, arrays, following)
+    _skip(store.dock, name, told["next_row"] - following)
+    store.use_slots(name, max(0, store.free_slots(name) - told["free_slots"]))
+    clear_notes(store.dock, name)
+    with np.load(folder / "tasks.npz", allow_pickle=False) as arrays:
+        for i, one in enumerate(told["tasks"]):
+            tasks.restore(name, one["task"], one["reads"], arrays[str(i)].tolist())
+
+
+def _load_part(dock: td.Dock, name: str, arrays: Any, following: int) -> int:
+    """Returns the id that the next row gets."""
+    ids = arrays["ids"].tolist()
+    labels = json.loads(bytes(arrays["labels"]))
+    for begin, end in _runs(ids):
+        _skip(dock, name, ids[begin] - following)
+        marks = np.zeros(end - begin, dtype=np.uint8)
+        made = dock.put(name, {MARK: marks}, keys=labels["keys"][begin:end], tags=labels["tags"][begin:end])
+        if made.tolist() != ids[begin:end]:
+            raise RuntimeError(f"others put into partition '{name}' while it was loaded")
+        following = ids[end - 1] + 1
+    for i, column in enumerate(json.loads(bytes(arrays["columns"]))):
+        rows = [ids[position] for position in arrays[f"{i}.positions"].tolist()]
+        lengths = arrays[f"{i}.lengths"] if f"{i}.lengths" in arrays else None
+        dock.put(name, {column["name"]: _cells(column, arrays[f"{i}.bytes"], len(rows), lengths)}, rows=rows)
+    return following
+
+
+def _skip(dock: td.Dock, name: str, ids: int) -> None:
+    """Rows in place of those that had been cleared, cleared again: ids are not given twice."""
+    if ids > 0:
+        dock.clear(name, rows=dock.put(name, new_rows=ids))
+
+
+def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where ids follow each other without a gap."""
+    begin = 0
+    for i in range(1, len(ids) + 1):
+        if i == len(ids) or ids[i] != ids[i - 1] + 1:
+            yield begin, i
+            begin = i
+
+
+def _cells(
+    column: dict[str, Any], data: np.ndarray[Any, Any], rows: int, lengths: np.ndarray[Any, Any] | None
+) -> Any:
+    if column["kind"] in ("str", "bytes"):
+        assert lengths is not None
+        ends = np.cumsum(lengths).tolist()
+        cells = [data[end - length : end].tobytes() for end, length in zip(ends, lengths.tolist(), strict=True)]
+        return cells
+    values = torch.from_numpy(data).view(getattr(torch, column["dtype"]))
+    if lengths is None:
+        return values.view(rows, *column["shape"])
+    return list(torch.split(values.view(int(lengths.sum()), *column["shape"]), lengths.tolist()))
