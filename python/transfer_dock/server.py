@@ -94,6 +94,7 @@ def serve(
     tls_ca: str | None = None,
     insecure: bool = False,
     metrics: str | None = None,
+    session_grace: float = 1.0,
     program: str | os.PathLike[str] | None = None,
 ) -> Server:
     """Starts a server in a process of its own and returns when it is ready.
@@ -101,7 +102,8 @@ def serve(
     listen: "host:port" for TCP, port 0 for any; None: not over TCP. socket: the path of the Unix socket; None: one in a
     folder of its own; "none": none. memory: the most that cells may occupy, in bytes or such as "8GiB"; 0: no limit.
     token, token_file: what clients must show over TCP. tls_*: paths of PEM files. insecure: lets strangers in. metrics:
-    "host:port" of the status page and the metrics. program: the server, if not the one of this package.
+    "host:port" of the status page and the metrics. session_grace: how many seconds what a client holds outlives its
+    connection. program: the server, if not the one of this package.
 
     Raises the dock's errors if it does not start; what is wrong is on its standard error.
     """
@@ -114,7 +116,7 @@ def serve(
         command = [str(program or PROGRAM), "serve", "--listen", listen or "none"]
         command += ["--socket", os.path.join(folder, "dock.sock") if socket is None else socket]
         # How long calls may run on is said when it is closed.
-        command += ["--memory", str(_bytes(memory)), "--drain", "3600"]
+        command += ["--memory", str(_bytes(memory)), "--drain", "3600", "--session-grace", str(session_grace)]
         for flag, value in [("--token-file", token_file), ("--tls-cert", tls_certificate), ("--tls-key", tls_key),
                             ("--tls-ca", tls_ca), ("--metrics", metrics)]:  # fmt: skip
             command += [flag, value] if value is not None else []

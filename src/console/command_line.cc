@@ -179,6 +179,7 @@ void AddLoad(CLI::App& app, Context& context) {
 struct ServeTexts {
   std::string listen, socket, memory;
   double drain_seconds = 0;
+  double grace_seconds = 0;
   ServeOptions options = {};
 };
 
@@ -187,6 +188,7 @@ absl::StatusOr<ServeOptions> Parse(const ServeTexts& texts) {
   options.listen = texts.listen == "none" ? "" : texts.listen;
   options.socket = texts.socket == "none" ? "" : texts.socket;
   options.drain = absl::Seconds(texts.drain_seconds);
+  options.session_grace = absl::Seconds(texts.grace_seconds);
   if (!texts.memory.empty()) {
     TDOCK_ASSIGN_OR_RETURN(options.memory_bytes, ParseBytes("--memory", texts.memory));
   }
@@ -201,6 +203,7 @@ void AddServe(CLI::App& app, Context& context) {
   texts->listen = ToString(HostPort{"127.0.0.1", kDefaultPort});
   texts->socket = DefaultSocket(Variable(context.wiring, "XDG_RUNTIME_DIR"), context.wiring.uid);
   texts->drain_seconds = absl::ToDoubleSeconds(texts->options.drain);
+  texts->grace_seconds = absl::ToDoubleSeconds(texts->options.session_grace);
   ServeOptions& options = texts->options;
   verb->add_option("--listen", texts->listen, "TCP: HOST:PORT, or none")->capture_default_str();
   verb->add_option("--socket", texts->socket, "Unix socket for clients on this machine: a path, or none")
@@ -214,6 +217,9 @@ void AddServe(CLI::App& app, Context& context) {
   verb->add_flag("--insecure", options.insecure, "Serve beyond this machine without asking clients who they are");
   verb->add_option("--metrics", options.metrics, "Status page and Prometheus metrics over HTTP: HOST:PORT");
   verb->add_option("--drain", texts->drain_seconds, "Seconds that running calls have to end when it stops")
+      ->capture_default_str();
+  verb->add_option("--session-grace", texts->grace_seconds,
+                   "Seconds that what a client holds outlives its last connection")
       ->capture_default_str();
   context.verbs.emplace_back(verb, [texts, &context]() -> absl::Status {
     TDOCK_ASSIGN_OR_RETURN(const ServeOptions parsed, Parse(*texts));

@@ -162,6 +162,7 @@ TEST_F(CommandLine, ServeWithoutFlagsListensOnThisMachineOnly) {
   EXPECT_EQ(served_->memory_bytes, 0);
   EXPECT_EQ(served_->metrics, "");
   EXPECT_EQ(served_->drain, absl::Seconds(10));
+  EXPECT_EQ(served_->session_grace, absl::Seconds(1));
   EXPECT_FALSE(served_->insecure);
   EXPECT_EQ(Describe(*served_),
             "tcp      127.0.0.1:7077, no token\nunix     /tmp/tdock-1000.sock\nmemory   no limit\n");
@@ -171,9 +172,28 @@ TEST_F(CommandLine, ServeWithoutFlagsListensOnThisMachineOnly) {
 }
 
 TEST_F(CommandLine, ServeGivesOnWhatItWasTold) {
-  EXPECT_EQ(Call({"serve",     "--listen",   "0.0.0.0:0", "--socket",  "none", "--memory", "1.5GiB", "--token-file",
-                  "t",         "--tls-cert", "c",         "--tls-key", "k",    "--tls-ca", "a",      "--insecure",
-                  "--metrics", ":9464",      "--drain",   "0.5"})
+  EXPECT_EQ(Call({"serve",
+                  "--listen",
+                  "0.0.0.0:0",
+                  "--socket",
+                  "none",
+                  "--memory",
+                  "1.5GiB",
+                  "--token-file",
+                  "t",
+                  "--tls-cert",
+                  "c",
+                  "--tls-key",
+                  "k",
+                  "--tls-ca",
+                  "a",
+                  "--insecure",
+                  "--metrics",
+                  ":9464",
+                  "--drain",
+                  "0.5",
+                  "--session-grace",
+                  "3"})
                 .code,
             0);
   EXPECT_EQ(served_->listen, "0.0.0.0:0");
@@ -183,15 +203,16 @@ TEST_F(CommandLine, ServeGivesOnWhatItWasTold) {
   EXPECT_TRUE(served_->insecure);
   EXPECT_EQ(served_->metrics, ":9464");
   EXPECT_EQ(served_->drain, absl::Milliseconds(500));
+  EXPECT_EQ(served_->session_grace, absl::Seconds(3));
 }
 
 TEST_F(CommandLine, ServeNamesEverythingThatIsWrong) {
   const Called called = Call({"serve", "--listen", "x", "--socket", "relative", "--memory", "1MiB", "--tls-ca", "a",
-                              "--tls-key", "k", "--metrics", "y:z", "--drain", "-1"});
+                              "--tls-key", "k", "--metrics", "y:z", "--drain", "-1", "--session-grace", "nan"});
   EXPECT_EQ(called.code, 2);
   EXPECT_FALSE(served_);
   for (const char* word : {"--listen: 'x'", "--socket: 'relative'", "--memory:", "--tls-ca", "--tls-cert and --tls-key",
-                           "--metrics: 'y:z'", "--drain:"}) {
+                           "--metrics: 'y:z'", "--drain:", "--session-grace:"}) {
     EXPECT_THAT(called.err, HasSubstr(word));
   }
   EXPECT_EQ(Call({"serve", "--listen", "none", "--socket", "none"}).code, 2);

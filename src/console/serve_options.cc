@@ -3,6 +3,7 @@
 #include <sys/un.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -16,7 +17,7 @@ namespace tdock::console {
 namespace {
 
 constexpr int64_t kLeastMemory = int64_t{16} << 20;
-constexpr absl::Duration kLongestDrain = absl::Hours(24);
+constexpr absl::Duration kLongestTime = absl::Hours(24);
 
 }  // namespace
 
@@ -76,8 +77,10 @@ absl::Status Check(const ServeOptions& options) {
   if (options.listen.empty() && !options.tls_cert.empty()) {
     wrong.emplace_back("TLS is for TCP: there is none with --listen none");
   }
-  if (options.drain < absl::ZeroDuration() || options.drain > kLongestDrain) {
-    wrong.emplace_back("--drain: give 0 to 86400 seconds");
+  for (const auto& [flag, time] :
+       {std::pair("--drain", options.drain), std::pair("--session-grace", options.session_grace)}) {
+    if (time >= absl::ZeroDuration() && time <= kLongestTime) continue;
+    wrong.push_back(absl::StrCat(flag, ": give 0 to ", absl::ToInt64Seconds(kLongestTime), " seconds"));
   }
   return wrong.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
 }

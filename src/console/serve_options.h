@@ -31,6 +31,8 @@ struct ServeOptions {
   std::string metrics = {};
   // How long calls that are running when the server is asked to stop have until they are cancelled.
   absl::Duration drain = absl::Seconds(10);
+  // How long leases, pins and calls of a client outlive its last connection.
+  absl::Duration session_grace = absl::Seconds(1);
 };
 
 // Returns when the server has ended.

@@ -71,7 +71,8 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
                                             .tls_certificate = options.tls_cert,
                                             .tls_key = options.tls_key,
                                             .tls_ca = options.tls_ca,
-                                            .insecure = options.insecure}));
+                                            .insecure = options.insecure,
+                                            .session_grace = options.session_grace}));
   std::unique_ptr<console::StatusServer> status;
   if (!options.metrics.empty()) {
     console::StatusServerOptions http{.address = options.metrics};
