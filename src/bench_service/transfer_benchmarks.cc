@@ -144,10 +144,17 @@ absl::StatusOr<TimedRun> TimeBare(const std::shared_ptr<LargeRows>& rows, bool p
 
 // ---- Views.
 
-// Of all bytes as 64-bit words, so that each is read once.
-uint64_t Sum(std::span<const std::byte> bytes) {
-  const auto* const begin = reinterpret_cast<const uint64_t*>(bytes.data());
-  return std::accumulate(begin, begin + bytes.size() / sizeof(uint64_t), uint64_t{0});
+// Of all bytes as 64-bit words, so that each is read once. Four sums at a time, and one copy of the code for whatever
+// bytes: what is measured is the memory, not what the compiler makes of a loop.
+[[gnu::noinline]] uint64_t Sum(std::span<const std::byte> bytes) {
+  const auto* const words = reinterpret_cast<const uint64_t*>(bytes.data());
+  const size_t count = bytes.size() / sizeof(uint64_t);
+  uint64_t sums[4] = {};
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (size_t lane = 0; lane < 4; ++lane) sums[lane] += words[i + lane];
+  }
+  return std::accumulate(words + i, words + count, sums[0] + sums[1] + sums[2] + sums[3]);
 }
 
 uint64_t SumOf(const Rows& rows) {
