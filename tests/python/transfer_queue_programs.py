@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tensordict import NonTensorStack, TensorDict
+from tensordict import TensorDict
+from transfer_queue_data import FIELDS, field_names, make_data
 
 PARTITIONS = ["train@0", "train@1", "val"]
 TASKS = ["rollout", "reward", "actor"]
@@ -28,68 +29,6 @@ KEYS = [f"key_{i}" for i in range(12)]
 
 class Differs(AssertionError):
     """The two systems answered differently."""
-
-
-# ---- Data.
-
-
-def _nested(rows: list[torch.Tensor]) -> torch.Tensor:
-    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-
-
-def _tensor(make: Callable[[list[int]], torch.Tensor], *shape: int) -> Callable[[random.Random, int], Any]:
-    return lambda draw, rows: make([draw.randrange(-100, 100) for _ in range(rows * _size(shape))]).reshape(rows, *shape)
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for one in shape:
-        size *= one
-    return size
-
-
-def _varying(draw: random.Random, rows: int) -> torch.Tensor:
-    """A tensor whose rows are of another length in another put."""
-    return _tensor(lambda v: torch.tensor(v, dtype=torch.int64), draw.randint(1, 5))(draw, rows)
-
-
-def _ragged(draw: random.Random, rows: int) -> torch.Tensor:
-    return _nested([torch.tensor([draw.random() for _ in range(draw.randint(1, 6))]) for _ in range(rows)])
-
-
-def _ragged_vectors(draw: random.Random, rows: int) -> torch.Tensor:
-    return _nested([torch.full((draw.randint(1, 4), 3), float(draw.randint(0, 9))) for _ in range(rows)])
-
-
-def _strings(draw: random.Random, rows: int) -> Any:
-    return NonTensorStack(*["".join(draw.choices("abcöß漢\n", k=draw.randint(0, 9))) for _ in range(rows)])
-
-
-# No tuples: the peer makes lists of them.
-def _objects(draw: random.Random, rows: int) -> Any:
-    return NonTensorStack(*[draw.choice([{"a": draw.random()}, [1, "x"], None, 7, b"\xff\x00"]) for _ in range(rows)])
-
-
-# By name: what TensorDicts of this field hold.
-FIELDS: dict[str, Callable[[random.Random, int], Any]] = {
-    "ids": _tensor(lambda v: torch.tensor(v, dtype=torch.int64), 4),
-    "reward": _tensor(lambda v: torch.tensor(v, dtype=torch.float32)),
-    "hidden": _tensor(lambda v: torch.tensor(v, dtype=torch.bfloat16), 2, 3),
-    "mask": _tensor(lambda v: torch.tensor(v) > 0, 5),
-    "varying": _varying,
-    "ragged": _ragged,
-    "vectors": _ragged_vectors,
-    "text": _strings,
-    "objects": _objects,
-}
-
-
-def _names(data: TensorDict | None) -> list[str] | None:
-    return None if data is None else sorted(data.keys())
-
-
-def make_data(draw: random.Random, rows: int, fields: list[str]) -> TensorDict:
-    return TensorDict({name: FIELDS[name](draw, rows) for name in fields}, batch_size=[rows])
 
 
 # ---- What both answer.
@@ -475,7 +414,7 @@ class Program:
             meta = side.call("kv_put", draw, key, partition, given, tag)
             return meta, same_keys(meta)
 
-        answer = self._both(f"kv_put {key} {partition} {_names(data)} {tag}", call, keep=self._key_metas)
+        answer = self._both(f"kv_put {key} {partition} {field_names(data)} {tag}", call, keep=self._key_metas)
         if answer is not None:
             self._number_keys(partition, [key])
 
@@ -491,7 +430,7 @@ class Program:
             return meta, same_keys(meta)
 
         answer = self._both(
-            f"kv_batch_put {keys} {partition} {_names(data)} {tags}", call, keep=self._key_metas
+            f"kv_batch_put {keys} {partition} {field_names(data)} {tags}", call, keep=self._key_metas
         )
         if answer is not None:
             self._number_keys(partition, keys)
