@@ -65,3 +65,21 @@ function(tdock_module name)
     endforeach()
   endif()
 endfunction()
+
+# tdock_plugin(NAME USES module… LINKS target…)
+#
+# Declares the module src/NAME as a shared object, libtdock_NAME.so in the build folder, where the targets of LINKS exist.
+# Programs load it; none is linked with it.
+function(tdock_plugin name)
+  cmake_parse_arguments(arg "" "" "USES;LINKS" ${ARGN})
+  foreach(target ${arg_LINKS})
+    if(NOT TARGET ${target})
+      return()
+    endif()
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  add_library(tdock_${name} MODULE ${sources})
+  list(TRANSFORM arg_USES PREPEND tdock_)
+  target_link_libraries(tdock_${name} PRIVATE ${arg_USES} ${arg_LINKS})
+  set_target_properties(tdock_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+endfunction()

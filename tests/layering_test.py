@@ -39,12 +39,18 @@ TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/")
 OWNED_LIBRARIES = {
     "yaml-cpp/": {"config"},
     "CLI/": {"cli", "console"},
-    "xxhash": {"tensor"},
+    "arrow/": {"parquet"},
+    "parquet/": {"parquet"},
+    "simdjson": {"data", "bench_text"},
+    "xxhash": {"tensor", "text"},
     "prometheus/": {"console"},
     "httplib": {"console"},
     "grpc": {"rpc"},
     "nanobind/": {"python"},
     "openssl/": {"rpc"},
+    "pcre2": {"text"},
+    "sentencepiece": {"text"},
+    "utf8proc": {"text"},
     "tdock.pb.h": {"wire", "remote"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -55,7 +61,7 @@ def declared_modules():
     text = (ROOT / "cmake/Modules.cmake").read_text()
     text = re.sub(r"#.*", "", text)
     modules = {}
-    for body in re.findall(r"tdock_(?:python_)?module\(([^)]*)\)", text):
+    for body in re.findall(r"tdock_(?:module|python_module|plugin)\(([^)]*)\)", text):
         words = body.split()
         keywords = {"TORCH", "NO_TSAN", "USES", "LINKS", "PRIVATE_LINKS"}
         uses, part = [], None

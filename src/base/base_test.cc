@@ -206,6 +206,23 @@ TEST(Env, WritesReadsMapsAndLists) {
   EXPECT_EQ(*env.List(folder + "/a/b"), std::vector<std::string>{"file"});
 }
 
+TEST(Env, ReadsFromAnyPlaceOfAFile) {
+  Env& env = Env::Real();
+  const std::string path = testing::TempDir() + "/read_at";
+  ASSERT_TRUE(WriteFileAtomically(env, path, "0123456789").ok());
+  const auto file = env.OpenForReading(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->size(), 10u);
+  std::string into(4, ' ');
+  EXPECT_TRUE((*file)->ReadAt(6, into).ok());
+  EXPECT_EQ(into, "6789");
+  const absl::Status beyond = (*file)->ReadAt(7, into);
+  EXPECT_EQ(beyond.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(beyond.message(), "cannot read " + path + ": it ends at byte 10");
+  EXPECT_EQ(env.OpenForReading(path + "x").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(env.OpenForReading("/tmp").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Env, ErrorsNameTheFileAndTheReason) {
   const auto missing = Env::Real().ReadFile("/nonexistent/file");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
@@ -236,6 +253,38 @@ class RenameEnv final : public LimitedEnv {
   std::function<void()> before;
   absl::Status after;
 };
+
+TEST(WriteFileAtomically, OfAWriterThatFailsLeavesTheOldFile) {
+  const std::string folder = MakeTempFolder();
+  Env& env = Env::Real();
+  const auto write = [](const absl::Status& end) {
+    return [end](WritableFile& file) -> absl::Status {
+      for (const char* piece : {"one ", "piece ", "after another"}) {
+        if (absl::Status status = file.Append(piece); !status.ok()) return status;
+      }
+      return end;
+    };
+  };
+  ASSERT_TRUE(WriteFileAtomically(env, folder + "/file", write(absl::OkStatus())).ok());
+  EXPECT_EQ(WriteFileAtomically(env, folder + "/file", write(absl::AbortedError("no more"))).message(), "no more");
+  EXPECT_EQ(*env.ReadFile(folder + "/file"), "one piece after another");
+  EXPECT_EQ(env.List(folder)->size(), 1u);
+}
+
+TEST(Env, BytesThatAreReleasedCanBeReadAgain) {
+  const std::string path = MakeTempFolder() + "/file";
+  const std::string contents(100'000, 'x');
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), path, contents).ok());
+  const auto file = Env::Real().MapFile(path);
+  ASSERT_TRUE(file.ok());
+  const auto text = [&] {
+    return absl::string_view(reinterpret_cast<const char*>((*file)->bytes().data()), (*file)->bytes().size());
+  };
+  EXPECT_EQ(text(), contents);
+  (*file)->Release((*file)->bytes().subspan(5'000, 50'000));
+  (*file)->Release((*file)->bytes().subspan(10, 20));
+  EXPECT_EQ(text(), contents);
+}
 
 TEST(WriteFileAtomically, ThreadsThatWriteTheSameFileDoNotMixTheirs) {
   const std::string path = MakeTempFolder() + "/file";

@@ -95,10 +95,50 @@ class PosixMappedFile final : public MappedFile {
   }
   std::span<const std::byte> bytes() const override { return {static_cast<const std::byte*>(data_), size_}; }
 
+  void Release(std::span<const std::byte> bytes) const override {
+    // Whole pages only: the first and the last may hold bytes of others.
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
+    const uintptr_t end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
+
  private:
   void* const data_;
   const size_t size_;
 };
+
+class PosixReadableFile final : public ReadableFile {
+ public:
+  PosixReadableFile(std::string path, int fd, uint64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
+
+  uint64_t size() const override { return size_; }
+
+  absl::Status ReadAt(uint64_t offset, std::span<char> into) override {
+    while (!into.empty()) {
+      const ssize_t got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return FileError(errno, "read", path_);
+      if (got == 0) return absl::OutOfRangeError(absl::StrCat("cannot read ", path_, ": it ends at byte ", offset));
+      into = into.subspan(static_cast<size_t>(got));
+      offset += static_cast<uint64_t>(got);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  FileDescriptor fd_;
+  const uint64_t size_;
+};
+
+absl::StatusOr<size_t> RegularSize(const FileDescriptor& fd, const std::string& path) {
+  if (fd.get() < 0) return FileError(errno, "open", path);
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return FileError(errno, "inspect", path);
+  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  return static_cast<size_t>(info.st_size);
+}
 
 class PosixEnv final : public Env {
  public:
@@ -118,15 +158,18 @@ class PosixEnv final : public Env {
 
   absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) override {
     FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (fd.get() < 0) return FileError(errno, "open", path);
-    struct stat info;
-    if (::fstat(fd.get(), &info) != 0) return FileError(errno, "inspect", path);
-    if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
-    const size_t size = static_cast<size_t>(info.st_size);
+    TDOCK_ASSIGN_OR_RETURN(const size_t size, RegularSize(fd, path));
     if (size == 0) return std::make_unique<PosixMappedFile>(nullptr, 0);
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
     if (data == MAP_FAILED) return FileError(errno, "map", path);
     return std::make_unique<PosixMappedFile>(data, size);
+  }
+
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) override {
+    // Without waiting for a writer, where it is a pipe.
+    FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    TDOCK_ASSIGN_OR_RETURN(const size_t size, RegularSize(fd, path));
+    return std::make_unique<PosixReadableFile>(path, fd.release(), size);
   }
 
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) override {
@@ -178,9 +221,9 @@ class PosixEnv final : public Env {
   }
 };
 
-absl::Status WriteAndSync(Env& env, const std::string& path, std::span<const absl::string_view> pieces) {
+absl::Status WriteAndSync(Env& env, const std::string& path, const std::function<absl::Status(WritableFile&)>& write) {
   TDOCK_ASSIGN_OR_RETURN(auto file, env.OpenForWriting(path, WriteMode::kTruncate));
-  for (absl::string_view piece : pieces) TDOCK_RETURN_IF_ERROR(file->Append(piece));
+  TDOCK_RETURN_IF_ERROR(write(*file));
   TDOCK_RETURN_IF_ERROR(file->Sync());
   return file->Close();
 }
@@ -192,13 +235,21 @@ Env& Env::Real() {
   return *env;
 }
 
-absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<const absl::string_view> pieces) {
+absl::Status WriteFileAtomically(Env& env, const std::string& path,
+                                 const std::function<absl::Status(WritableFile&)>& write) {
   // The number of the thread, which no other process has either.
   const std::string aside = absl::StrCat(path, ".writing-", ::gettid());
-  absl::Status status = WriteAndSync(env, aside, pieces);
+  absl::Status status = WriteAndSync(env, aside, write);
   if (status.ok()) status = env.Rename(aside, path);
   if (!status.ok() && env.Exists(aside)) env.Remove(aside).IgnoreError();
   return status;
+}
+
+absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<const absl::string_view> pieces) {
+  return WriteFileAtomically(env, path, [&](WritableFile& file) -> absl::Status {
+    for (absl::string_view piece : pieces) TDOCK_RETURN_IF_ERROR(file.Append(piece));
+    return absl::OkStatus();
+  });
 }
 
 absl::Status WriteFileAtomically(Env& env, const std::string& path, absl::string_view contents) {

@@ -2,6 +2,8 @@
 // goes through an Env.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +31,18 @@ class MappedFile {
  public:
   virtual ~MappedFile() = default;
   virtual std::span<const std::byte> bytes() const = 0;
+  // Gives the memory behind these of the bytes back to the system. They may be read again, from the disk if need be.
+  virtual void Release(std::span<const std::byte> /*bytes*/) const {}
+};
+
+// A file being read, from any place of it. Thread-safe. An error names the file.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  // When it was opened.
+  virtual uint64_t size() const = 0;
+  // Fills `into` from byte `offset` on. OutOfRange where the file ends before, as one does that was cut meanwhile.
+  virtual absl::Status ReadAt(uint64_t offset, std::span<char> into) = 0;
 };
 
 enum class WriteMode { kTruncate, kAppend };
@@ -41,6 +55,8 @@ class Env {
 
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) = 0;
+  // InvalidArgument for what is not a regular file.
+  virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) = 0;
   // Replaces `to` in one step, and syncs the folder that holds it. Where only the latter fails, `to` is replaced, but
   // may be the old file again after a power failure; the error says "sync the folder".
@@ -60,6 +76,9 @@ class Env {
 // renamed. Of several threads or processes that write the same file, the last to rename wins. On an error the file
 // aside is removed and `path` is as it was, unless Rename() replaced it and could not sync its folder.
 absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<const absl::string_view> pieces);
+// The same of what `write` appends.
+absl::Status WriteFileAtomically(Env& env, const std::string& path,
+                                 const std::function<absl::Status(WritableFile&)>& write);
 absl::Status WriteFileAtomically(Env& env, const std::string& path, absl::string_view contents);
 
 // `folder`/`name`.

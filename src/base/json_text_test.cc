@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace tdock {
 namespace {
 
@@ -41,6 +43,21 @@ TEST(ParseJsonObject, RefusesDeepNestingHoweverDeepItIs) {
   EXPECT_EQ(Complaint(std::string(depth, '[')), "more than 4 objects and lists inside one another");
   EXPECT_EQ(Complaint(R"({"a": )" + std::string(depth, '[') + std::string(depth, ']') + "}"),
             "more than 4 objects and lists inside one another");
+}
+
+// A parser that looks at all of what stands before takes hours.
+TEST(ParseJsonObject, OfManyObjectsTakesLinearTime) {
+  std::string text = "{";
+  for (int i = 0; i < 300'000; ++i) text += absl::StrCat(i == 0 ? "" : ",", "\"", i, "\":{\"a\":[]}");
+  const auto json = ParseJsonObject(text + "}", 4);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->size(), 300'000u);
+}
+
+TEST(ParseJsonObject, OfTooManyValuesIsRefusedBeforeTheyAreMade) {
+  std::string text = "{\"a\":[0";
+  for (int i = 0; i < 10'000'000; ++i) text += ",0";
+  EXPECT_EQ(ParseJsonObject(text + "]}", 4).status().message(), "more than 10000000 values");
 }
 
 }  // namespace

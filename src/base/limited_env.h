@@ -16,6 +16,9 @@ class LimitedEnv : public Env {
 
   absl::StatusOr<std::string> ReadFile(const std::string& path) override { return base_.ReadFile(path); }
   absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) override { return base_.MapFile(path); }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) override {
+    return base_.OpenForReading(path);
+  }
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) override;
   absl::Status Rename(const std::string& from, const std::string& to) override { return base_.Rename(from, to); }
   absl::Status Remove(const std::string& path) override { return base_.Remove(path); }

@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <algorithm>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
@@ -41,6 +43,49 @@ std::optional<size_t> FindInvalidUtf8(absl::string_view text) {
     offset += next->bytes;
   }
   return std::nullopt;
+}
+
+namespace {
+
+// How many of the first bytes of `text`, which does not begin with a character, are the beginning of one; at least 1.
+// The second byte tells overlong forms, surrogates and what lies above U+10FFFF (Unicode, table 3-7).
+size_t MaximalSubpart(absl::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  const size_t wanted = lead < 0xC2 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 1;
+  size_t size = 1;
+  for (; size < wanted && size < text.size(); ++size) {
+    const unsigned char low = size > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned char high = size > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (byte(size) < low || byte(size) > high) break;
+  }
+  return size;
+}
+
+}  // namespace
+
+std::string ReplaceInvalidUtf8(absl::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  while (!text.empty()) {
+    const size_t good = FindInvalidUtf8(text).value_or(text.size());
+    valid.append(text.data(), good);
+    text.remove_prefix(good);
+    if (text.empty()) break;
+    valid.append("\xEF\xBF\xBD");
+    text.remove_prefix(MaximalSubpart(text));
+  }
+  return valid;
+}
+
+size_t UnfinishedUtf8(absl::string_view text) {
+  for (size_t size = std::min<size_t>(3, text.size()); size > 0; --size) {
+    const absl::string_view end = text.substr(text.size() - size);
+    const auto lead = static_cast<unsigned char>(end[0]);
+    const size_t wanted = lead < 0xC2 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 1;
+    if (wanted > size && MaximalSubpart(end) == size) return size;
+  }
+  return 0;
 }
 
 std::string EscapeForMessage(absl::string_view text, size_t max_bytes) {

@@ -20,6 +20,14 @@ std::optional<Utf8Char> FirstUtf8Char(absl::string_view text);
 // The offset of the first byte that belongs to no valid character; nothing if all of `text` is valid.
 std::optional<size_t> FindInvalidUtf8(absl::string_view text);
 
+// `text` with U+FFFD in place of what is not UTF-8, one for each longest beginning of a character that is not gone on
+// with and for each other byte (the practice that the Unicode standard recommends in its section 3.9, and what Python's
+// bytes.decode(errors="replace") does).
+std::string ReplaceInvalidUtf8(absl::string_view text);
+
+// How many of the last bytes of `text`, 0 to 3, are a beginning of a character that more bytes could complete.
+size_t UnfinishedUtf8(absl::string_view text);
+
 // U+0000 to U+001F, U+007F, and U+0080 to U+009F: terminals obey some of the last, too.
 inline bool IsControl(char32_t code) { return code < 0x20 || (code >= 0x7F && code < 0xA0); }
 

@@ -51,5 +51,34 @@ TEST(EscapeForMessage, KeepsTextValidShortAndOnOneLine) {
   EXPECT_EQ(EscapeForMessage("aaéé", 5), "aaé…") << "a character is not cut";
 }
 
+// The expected strings are what Python 3.11's bytes.decode(errors="replace") gives.
+TEST(ReplaceInvalidUtf8, ReplacesEachLongestBeginningOfACharacter) {
+  EXPECT_EQ(ReplaceInvalidUtf8(""), "");
+  EXPECT_EQ(ReplaceInvalidUtf8("aé€😀"), "aé€😀");
+  EXPECT_EQ(ReplaceInvalidUtf8("\x80z"), "\uFFFDz");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xC3"), "\uFFFD");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xC0\xAF"), "\uFFFD\uFFFD");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xE2\x82z"), "\uFFFDz");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xE0\x9F\xBF"), "\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xF0\x9F\x98"), "\uFFFD");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xF0\x8F\xBF\xBF"), "\uFFFD\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xF4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(ReplaceInvalidUtf8("\xF1\x80\x80\xE1\x80\xC2z\xFF"), "\uFFFD\uFFFD\uFFFDz\uFFFD");
+}
+
+TEST(UnfinishedUtf8, CountsTheBytesOfABeginningAtTheEnd) {
+  EXPECT_EQ(UnfinishedUtf8(""), 0u);
+  EXPECT_EQ(UnfinishedUtf8("a"), 0u);
+  EXPECT_EQ(UnfinishedUtf8("é"), 0u);
+  EXPECT_EQ(UnfinishedUtf8("a\xC3"), 1u);
+  EXPECT_EQ(UnfinishedUtf8("é\xE2\x82"), 2u);
+  EXPECT_EQ(UnfinishedUtf8("\xF0\x9F\x98"), 3u);
+  EXPECT_EQ(UnfinishedUtf8("\xE0\x9F"), 0u) << "overlong";
+  EXPECT_EQ(UnfinishedUtf8("\xC0"), 0u);
+  EXPECT_EQ(UnfinishedUtf8("\xF5"), 0u);
+  EXPECT_EQ(UnfinishedUtf8("\x80\x80"), 0u);
+}
+
 }  // namespace
 }  // namespace tdock

@@ -18,6 +18,7 @@ struct Settings {
   int threads = 1;             // for what is not measured on one thread by definition
   bool quick = false;          // small sizes, to see that everything works
   std::string device = "cpu";  // for models
+  std::string peer = {};       // a program that benchmarks alternate with, instead of their references: see peer.h
 };
 
 struct Detail {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "bench/peer.h"
 
 namespace tdock::bench {
 namespace {
@@ -42,15 +43,19 @@ std::vector<Detail> MedianDetails(std::span<const std::vector<Detail>> runs) {
 
 absl::StatusOr<Result> MeasureUnnamed(const Benchmark& benchmark, const Settings& settings, const Watcher& watcher) {
   watcher(benchmark, 0);
-  TDOCK_ASSIGN_OR_RETURN(const Prepared prepared, benchmark.prepare(settings));
+  TDOCK_ASSIGN_OR_RETURN(Prepared prepared, benchmark.prepare(settings));
   TDOCK_CHECK(benchmark.of.empty() == !prepared.reference, "a reference and its name come together");
+  if (!settings.peer.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(std::shared_ptr<Peer> peer, Peer::Start(settings.peer, benchmark.name, settings));
+    prepared.reference = [peer] { return peer->Run(); };
+  }
   TDOCK_RETURN_IF_ERROR(Run(prepared.run).status());
   if (prepared.reference) TDOCK_RETURN_IF_ERROR(Run(prepared.reference).status());
 
   Result result;
   result.name = benchmark.name;
   result.unit = benchmark.unit;
-  result.of = benchmark.of;
+  result.of = settings.peer.empty() ? benchmark.of : "peer";
   std::vector<double> ratios;
   std::vector<std::vector<Detail>> details;
   for (int run = 1; run <= settings.runs; ++run) {

@@ -46,7 +46,7 @@ absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
   const int64_t prompts = settings.quick ? 16 : 128;
   auto rollout = std::make_shared<Rollout>(Rollout{.decoder = std::move(arithmetic.decoder),
                                                    .workers = ShareSamples(settings.threads, prompts),
-                                                   .end_token = arithmetic.tokenizer->eos_id(),
+                                                   .end_token = arithmetic.tokenizer->eos_id().value(),
                                                    .prompts = {},
                                                    .max_new_tokens = 8});
   for (int64_t i = 0; i < prompts; ++i) {

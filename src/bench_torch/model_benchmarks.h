@@ -1,4 +1,4 @@
-// The groups `generate` and `train_step`: models on libtorch.
+// The groups `generate`, `train_step` and `load`: models on libtorch.
 #pragma once
 
 #include <string>
@@ -13,6 +13,9 @@ std::vector<Benchmark> GenerateBenchmarks();
 
 // Tokens of samples that an optimizer step goes through in a second.
 std::vector<Benchmark> TrainStepBenchmarks();
+
+// Bytes of a checkpoint that are loaded in a second.
+std::vector<Benchmark> LoadBenchmarks();
 
 std::string LibtorchVersion();
 

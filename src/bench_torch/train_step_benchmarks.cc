@@ -114,13 +114,15 @@ class ActorUpdate {
 // Supervised steps of a Llama of 95 million parameters on random tokens: forward, backward, clipping and AdamW.
 class LlamaStep {
  public:
-  LlamaStep(const at::Device& device, const Settings& settings)
+  // `compute` is the dtype of activations and products; weights are float32.
+  LlamaStep(const at::Device& device, at::ScalarType compute, const Settings& settings)
       : clock_(settings.clock),
         decoder_(MakeLlama95m(device)),
         workers_(ShareSamples(settings.threads, kRows)),
         length_(settings.quick ? 16 : 256) {
     decoder_.SetTrainable(true);
-    optimizer_ = std::make_unique<train::AdamW>(decoder_.parameters(), train::AdamWOptions());
+    decoder_.SetComputeType(compute);
+    optimizer_ = std::make_unique<train::AdamW>(decoder_.trainable(), train::AdamWOptions());
     // The first token is a prompt; of the others all but the last are fed, and all are predicted.
     for (int64_t row = 0; row < kRows; ++row) {
       texts_.push_back(RandomTokens(decoder_, length_ + 1, static_cast<uint64_t>(row)));
@@ -135,20 +137,28 @@ class LlamaStep {
     return static_cast<double>(kRows * length_) / seconds;
   }
 
+  // With the share of what matrix multiply in the same dtype would get through.
+  absl::StatusOr<Figure> TokensPerSecondAndShare() {
+    TDOCK_ASSIGN_OR_RETURN(const double tokens, TokensPerSecond());
+    TDOCK_ASSIGN_OR_RETURN(const double most, MatmulTokensPerSecond());
+    return Figure(tokens, {{"matmul_share", tokens / most}});
+  }
+
   // The tokens that matrix multiply would get through, if a step were nothing else.
   absl::StatusOr<double> MatmulTokensPerSecond() {
     constexpr int64_t kSize = 2048;
     constexpr int kProducts = 4;  // of each thread
-    const auto options = decoder_.parameters().front().options().requires_grad(false);
-    const at::Tensor a = at::ones({kSize, kSize}, options), b = at::ones({kSize, kSize}, options);
+    const auto options = at::TensorOptions(decoder_.device()).dtype(decoder_.compute_type());
+    const at::Tensor a = at::ones({kSize, kSize}, options);
+    const model::Linear b{at::ones({kSize, kSize}, options), {}};
     std::vector<at::Tensor> products;
-    for (int thread = 0; thread < workers_->threads(); ++thread) products.push_back(at::zeros({kSize, kSize}, options));
+    for (int thread = 0; thread < workers_->threads(); ++thread) products.push_back(at::zeros({1}, options));
     AwaitDevice(products.back());
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&] {
                              workers_->Run(workers_->threads(), [&](int thread) {
                                at::NoGradGuard no_grad;
                                for (int i = 0; i < kProducts; ++i) {
-                                 at::mm_out(products[static_cast<size_t>(thread)], a, b);
+                                 products[static_cast<size_t>(thread)] = b(a);
                                }
                              });
                              AwaitDevice(products.back());
@@ -202,9 +212,18 @@ absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
   return Prepared{.run = [update] { return train::Guarded([&] { return update->TokensPerSecond(); }); }};
 }
 
+// Mixed precision beside float32.
+absl::StatusOr<Prepared> PrepareMixedLlama(const Settings& settings) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
+  const auto mixed = std::make_shared<LlamaStep>(device, at::kBFloat16, settings);
+  const auto full = std::make_shared<LlamaStep>(device, at::kFloat, settings);
+  return Prepared{.run = [mixed] { return train::Guarded([&] { return mixed->TokensPerSecondAndShare(); }); },
+                  .reference = [full] { return train::Guarded([&] { return full->TokensPerSecond(); }); }};
+}
+
 absl::StatusOr<Prepared> PrepareLlama(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
-  const auto step = std::make_shared<LlamaStep>(device, settings);
+  const auto step = std::make_shared<LlamaStep>(device, at::kFloat, settings);
   return Prepared{.run = [step] { return train::Guarded([&] { return step->TokensPerSecond(); }); },
                   .reference = [step] { return train::Guarded([&] { return step->MatmulTokensPerSecond(); }); }};
 }
@@ -223,7 +242,12 @@ std::vector<Benchmark> TrainStepBenchmarks() {
            .unit = "tokens/s",
            .better = Better::kHigher,
            .of = "matmul",
-           .prepare = guarded(PrepareLlama)}};
+           .prepare = guarded(PrepareLlama)},
+          {.name = "train_step/dtype=bfloat16",
+           .unit = "tokens/s",
+           .better = Better::kHigher,
+           .of = "float32",
+           .prepare = guarded(PrepareMixedLlama)}};
 }
 
 std::string LibtorchVersion() { return TORCH_VERSION; }

@@ -14,6 +14,8 @@
 #include "bench/dock_benchmarks.h"
 #include "bench/suite.h"
 #include "bench_service/service_benchmarks.h"
+#include "bench_text/dataset_benchmarks.h"
+#include "bench_text/text_benchmarks.h"
 #include "bench_torch/model_benchmarks.h"
 #include "cli/commands.h"
 #include "rpc/malloc_settings.h"
@@ -27,6 +29,7 @@ struct BenchArguments {
   int threads = 0;
   bool quick = false;
   std::string device = "cpu";
+  std::string peer;
 };
 
 // One line on standard error that says what is going on: redrawn on a terminal, else written for each benchmark.
@@ -54,9 +57,11 @@ class StatusLine {
 std::vector<bench::Benchmark> AllBenchmarks(bool quick) {
   std::vector<bench::Benchmark> all = bench::DockBenchmarks(quick);
   for (std::vector<bench::Benchmark> group :
-       {bench::ServiceBenchmarks(quick), bench::GenerateBenchmarks(), bench::TrainStepBenchmarks()}) {
+       {bench::ServiceBenchmarks(quick), bench::TextBenchmarks(quick), bench::GenerateBenchmarks(),
+        bench::TrainStepBenchmarks(), bench::LoadBenchmarks()}) {
     std::move(group.begin(), group.end(), std::back_inserter(all));
   }
+  bench::AddDatasetBenchmarks(all, quick);
   return all;
 }
 
@@ -67,7 +72,8 @@ absl::Status Bench(const BenchArguments& arguments) {
                                     .runs = arguments.runs,
                                     .threads = arguments.threads > 0 ? arguments.threads : cores,
                                     .quick = arguments.quick,
-                                    .device = arguments.device};
+                                    .device = arguments.device,
+                                    .peer = arguments.peer};
   bench::Machine machine = bench::DescribeMachine(Env::Real(), Clock::Real());
   machine.libtorch = bench::LibtorchVersion();
   StatusLine line(settings.runs);
@@ -93,6 +99,7 @@ Command AddBench(CLI::App& app) {
   command->add_option("--threads", arguments->threads, "For models; 0: all cores")->check(CLI::Range(0, 1024));
   command->add_flag("--quick", arguments->quick, "Small sizes, to see that everything works");
   command->add_option("--device", arguments->device, "For models: cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--peer", arguments->peer, "Program to alternate with, instead of the references (bench/peers)");
   return [arguments] { return Bench(*arguments); };
 }
 

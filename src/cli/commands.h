@@ -19,6 +19,7 @@ absl::Status Failed(const absl::Status& status);
 
 Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
+Command AddTokenize(CLI::App& app);
 Command AddBench(CLI::App& app);
 
 // `tdock dock` is an executable of its own, tdock-dock, which needs no libtorch. It lies in the folder of `tdock`, or

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "generate/engine.h"
 #include "generate/model_folder.h"
+#include "model/adapter_files.h"
 #include "model/device.h"
 #include "train/guard.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 struct GenerateArguments {
   std::string model;
+  std::string adapter;
   std::vector<std::string> prompts;
   double temperature = 1.0;
   int64_t max_new_tokens = 128;
@@ -38,6 +40,11 @@ struct Materials {
 absl::StatusOr<Materials> Gather(const GenerateArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
   TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder, generate::LoadModelFolder(Env::Real(), arguments.model, device));
+  if (!arguments.adapter.empty()) {
+    model::Decoder& decoder = folder.decoder;
+    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), arguments.adapter, /*train=*/false, &decoder));
+    decoder = decoder.Merged();
+  }
   std::vector<generate::Prompt> prompts;
   for (const std::string& text : arguments.prompts) {
     absl::StatusOr<std::vector<int32_t>> tokens = folder.tokenizer->Encode(text);
@@ -54,7 +61,7 @@ absl::Status Generate(const GenerateArguments& arguments) {
   Workers workers(model::WorkerThreads(arguments.threads, materials->model.decoder.device()),
                   [] { at::init_num_threads(); });
   const generate::Engine engine(materials->model.decoder,
-                                {.end_token = materials->model.tokenizer->eos_id(), .workers = &workers});
+                                {.end_token = materials->model.tokenizer->eos_id().value(), .workers = &workers});
   TDOCK_ASSIGN_OR_RETURN(const auto completions,
                          engine.Generate(materials->prompts, {.temperature = arguments.temperature,
                                                               .max_new_tokens = arguments.max_new_tokens,
@@ -72,6 +79,7 @@ Command AddGenerate(CLI::App& app) {
   auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "Answers prompts with a model; prints a line for each answer.");
   command->add_option("--model", arguments->model, "Folder of the model, in the Hugging Face layout")->required();
+  command->add_option("--adapter", arguments->adapter, "Folder of low-rank adapters for it, in the PEFT layout");
   command->add_option("--prompt", arguments->prompts, "Text to go on from; may be given more than once")->required();
   command->add_option("--temperature", arguments->temperature, "0 takes the likeliest token")->capture_default_str();
   command->add_option("--max-new-tokens", arguments->max_new_tokens, "Most tokens of an answer")->capture_default_str();

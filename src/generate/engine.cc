@@ -36,7 +36,7 @@ class Rollout {
         first_completion_(first_completion),
         completions_(completions),
         cache_(decoder.config(), static_cast<int64_t>(prompts.size()), Slots(decoder, prompts, params),
-               decoder.parameters().front().options().requires_grad(false)) {}
+               at::TensorOptions(decoder.device()).dtype(decoder.compute_type())) {}
 
   absl::Status Run() {
     at::Tensor logits_RV = ReadPrompts();
@@ -62,7 +62,7 @@ class Rollout {
   }
 
   static int64_t Slots(const model::Decoder& decoder, std::span<const Prompt> prompts, const SamplingParams& params) {
-    return Longest(prompts) + std::min(params.max_new_tokens, decoder.config().max_positions - Longest(prompts));
+    return Longest(prompts) + std::min(params.max_new_tokens, decoder.config().context_length() - Longest(prompts));
   }
 
   at::Tensor OnDevice(const std::vector<int64_t>& values) const {
@@ -116,7 +116,7 @@ class Rollout {
       completion.log_probs.push_back(log_prob);
       completion.finished = tokens[r] == end_token_;
       const bool full = static_cast<int64_t>(completion.tokens.size()) == params_.max_new_tokens ||
-                        rows_[r].position + 1 == decoder_.config().max_positions;
+                        rows_[r].position + 1 == decoder_.config().context_length();
       rows_[r].open = !completion.finished && !full;
     }
     return tokens;
@@ -185,9 +185,9 @@ absl::Status CheckPrompts(std::span<const Prompt> prompts, const model::ModelCon
     };
     if (prompt.tokens.empty()) return refuse("is empty; it needs at least one token");
     if (prompt.samples < 1) return refuse(absl::StrCat("asks for ", prompt.samples, " samples; at least 1 is needed"));
-    if (static_cast<int64_t>(prompt.tokens.size()) >= config.max_positions) {
+    if (static_cast<int64_t>(prompt.tokens.size()) >= config.context_length()) {
       return refuse(absl::StrCat("has ", prompt.tokens.size(),
-                                 " tokens, which leaves no room for an answer within the ", config.max_positions,
+                                 " tokens, which leaves no room for an answer within the ", config.context_length(),
                                  " positions of the model"));
     }
     for (int32_t token : prompt.tokens) {

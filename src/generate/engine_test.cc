@@ -40,7 +40,7 @@ std::vector<Prompt> RandomPrompts(size_t count, uint64_t longest, int64_t vocab_
 
 class EngineTest : public testing::TestWithParam<at::Device> {
  protected:
-  EngineTest() : decoder_(model::TinyDecoder(model::TinyConfig(Architecture::kQwen2, false), 1, GetParam())) {}
+  EngineTest() : decoder_(model::TinyDecoder(model::TinyConfig(Architecture::kQwen2, false), 21, GetParam())) {}
 
   static std::vector<Completion> Answers(const Engine& engine, const std::vector<Prompt>& prompts,
                                          const SamplingParams& params) {

@@ -6,8 +6,8 @@
 #include "generate/engine.h"
 #include "model/checkpoint.h"
 #include "model/test_devices.h"
-#include "model/test_files.h"
 #include "model/test_models.h"
+#include "model_files/test_files.h"
 #include "text/char_tokenizer.h"
 
 namespace tdock::generate {
@@ -32,7 +32,7 @@ TEST_P(ModelFolderTest, NeverAnswersWithATokenThatTheTokenizerDoesNotHave) {
     const auto loaded = Load("abcdefgh", tied_head);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(loaded->decoder.config().vocab_size, 29);
-    const Engine engine(loaded->decoder, {.end_token = loaded->tokenizer->eos_id()});
+    const Engine engine(loaded->decoder, {.end_token = loaded->tokenizer->eos_id().value()});
     const std::vector<Prompt> prompts = {{{1, 2, 3}, 500}};
     for (const double temperature : {0.0, 1.0}) {
       const auto completions = engine.Generate(prompts, {.temperature = temperature, .max_new_tokens = 5});

@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "base/limited_env.h"
-#include "model/safetensors.h"
 #include "model/test_devices.h"
-#include "model/test_files.h"
 #include "model/test_models.h"
+#include "model/weights.h"
+#include "model_files/safetensors.h"
+#include "model_files/test_files.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::model {
 namespace {
 
 using testing::HasSubstr;
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
@@ -53,13 +53,62 @@ TEST_P(CheckpointTest, IsReadBackBitForBit) {
   }
 }
 
+TEST_P(CheckpointTest, IsSavedInAnotherDType) {
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
+    const Decoder decoder = TinyDecoder(TinyConfig(Architecture::kQwen2, /*tied_head=*/true), 1, GetParam());
+    ASSERT_TRUE(SaveCheckpoint(env_, folder_.path(), decoder, {.dtype = dtype}).ok());
+    const auto loaded = LoadCheckpoint(env_, folder_.path(), GetParam(), {.dtype = dtype});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->config().dtype, dtype == at::kHalf ? DType::kF16 : DType::kBF16);
+    for (size_t i = 0; i < decoder.parameters().size(); ++i) {
+      EXPECT_TRUE(SameBits(loaded->parameters()[i], decoder.parameters()[i].to(dtype)));
+    }
+    const at::Tensor tokens = RandomTokens(2, 7, loaded->config().vocab_size, 1, GetParam());
+    const at::Tensor logits = FullLogits(*loaded, tokens);
+    const double close = dtype == at::kHalf ? 0.1 : 0.8;
+    EXPECT_LT((logits - FullLogits(decoder, tokens)).abs().mean().item<double>(), close);
+  }
+}
+
+TEST_P(CheckpointTest, HasAValueHeadOfItsOwnOrAFreshOne) {
+  for (ModelConfig config : TinyConfigs()) {
+    ASSERT_TRUE(SaveCheckpoint(env_, folder_.Path("tokens"), TinyDecoder(config, 1, GetParam())).ok());
+    const auto fresh = LoadCheckpoint(env_, folder_.Path("tokens"), GetParam(), {.value_head = true, .seed = 4});
+    ASSERT_TRUE(fresh.ok()) << fresh.status();
+    const at::Tensor tokens = RandomTokens(2, 7, config.vocab_size, 1, GetParam());
+    const auto values = [&](const Decoder& decoder) {
+      return decoder.Values(decoder.Hidden({tokens, PositionsFromZero(2, 7, GetParam())}));
+    };
+    EXPECT_EQ(values(*fresh).sizes(), tokens.sizes());
+    ASSERT_TRUE(SaveCheckpoint(env_, folder_.Path("values"), *fresh).ok());
+    const auto saved = LoadCheckpoint(env_, folder_.Path("values"), GetParam());
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    EXPECT_EQ(saved->config().head, Head::kValue);
+    EXPECT_TRUE(at::equal(values(*saved), values(*fresh)));
+    const auto other = LoadCheckpoint(env_, folder_.Path("tokens"), GetParam(), {.value_head = true, .seed = 5});
+    EXPECT_FALSE(at::equal(values(*other), values(*fresh)));
+    EXPECT_THROW(TinyDecoder(config, 1, GetParam()).Values(at::ones({1, 20}).to(GetParam())), c10::Error);
+  }
+}
+
+TEST_P(CheckpointTest, TakesAnotherRopeScaling) {
+  const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
+  ASSERT_TRUE(SaveCheckpoint(env_, folder_.path(), TinyDecoder(config, 1, GetParam())).ok());
+  const auto scaled =
+      LoadCheckpoint(env_, folder_.path(), GetParam(), {.rope_scaling = R"({"rope_type": "linear", "factor": 4.0})"});
+  ASSERT_TRUE(scaled.ok()) << scaled.status();
+  EXPECT_EQ(scaled->config().rope.factor, 4.0);
+  const auto wrong = LoadCheckpoint(env_, folder_.path(), GetParam(), {.rope_scaling = R"({"rope_type": "x"})"});
+  EXPECT_THAT(wrong.status().message(), HasSubstr("rope_scaling: rope type 'x' is not supported"));
+}
+
 TEST_P(CheckpointTest, ConvertsHalfPrecisionToFloat32) {
   const Decoder decoder = TinyDecoder(TinyConfig(Architecture::kQwen2, /*tied_head=*/true), 1, GetParam());
   ASSERT_TRUE(SaveCheckpoint(env_, folder_.path(), decoder).ok());
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
     NamedTensors weights = decoder.NamedWeights();
     for (auto& [name, weight] : weights) weight = weight.to(dtype);
-    ASSERT_TRUE(WriteSafetensors(env_, folder_.Path("model.safetensors"), weights).ok());
+    ASSERT_TRUE(WriteTensors(env_, folder_.Path("model.safetensors"), weights).ok());
     const auto loaded = LoadCheckpoint(env_, folder_.path(), GetParam());
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     const auto read = loaded->NamedWeights();
@@ -76,7 +125,7 @@ class CheckpointFiles : public testing::Test {
   }
 
   void WriteWeights(const NamedTensors& weights) {
-    ASSERT_TRUE(WriteSafetensors(env_, folder_.Path("model.safetensors"), weights).ok());
+    ASSERT_TRUE(WriteTensors(env_, folder_.Path("model.safetensors"), weights).ok());
   }
   void EditConfig(const std::string& key, const nlohmann::json& value) {
     auto config = nlohmann::json::parse(*env_.ReadFile(folder_.Path("config.json")));
@@ -136,11 +185,13 @@ TEST_F(CheckpointFiles, WithManyFaultsNameTheFirstOfThem) {
 }
 
 TEST_F(CheckpointFiles, OfAnotherArchitectureAreRefused) {
+  EditConfig("architectures", nlohmann::json::array({"Qwen2ForCausalLM"}));
   EditConfig("model_type", "qwen2");
   EXPECT_THAT(Complaint(), HasSubstr("missing weights: model.layers.0.self_attn.q_proj.bias"));
+  EditConfig("architectures", nlohmann::json::array({"LlamaForCausalLM"}));
   EditConfig("model_type", "llama");
   EditConfig("tie_word_embeddings", true);
-  EXPECT_THAT(Complaint(), HasSubstr("unexpected weights: lm_head.weight"));
+  EXPECT_THAT(Complaint(), HasSubstr("lm_head.weight is not the embedding, but config.json says tie_word_embeddings"));
 }
 
 // Nothing of the size that the configuration claims may be allocated before the file is known to have it.
@@ -153,12 +204,141 @@ TEST_F(CheckpointFiles, WhoseConfigurationClaimsAHugeModelAreRefusedAtOnce) {
   EXPECT_THAT(Complaint(), HasSubstr("missing weights: model.layers.2."));
 }
 
-TEST_F(CheckpointFiles, InSeveralWeightFilesAreRefusedByName) {
-  ASSERT_TRUE(env_.Rename(folder_.Path("model.safetensors"), folder_.Path("model-00001-of-00001.safetensors")).ok());
+TEST_F(CheckpointFiles, InSeveralWeightFilesAreReadByTheirIndex) {
+  const std::string part = "model-00001-of-00002.safetensors";
+  ASSERT_TRUE(env_.Rename(folder_.Path("model.safetensors"), folder_.Path(part)).ok());
   EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
-  ASSERT_TRUE(WriteFileAtomically(env_, folder_.Path("model.safetensors.index.json"), "{}").ok());
+  const auto file = SafetensorsFile::Open(env_, folder_.Path(part));
+  nlohmann::json index;
+  for (const std::string& name : file->names()) index["weight_map"][name] = part;
+  const auto write = [&] {
+    return WriteFileAtomically(env_, folder_.Path("model.safetensors.index.json"), index.dump());
+  };
+  ASSERT_TRUE(write().ok());
+  EXPECT_TRUE(Load().ok()) << Load();
+
+  index["weight_map"]["model.norm.weight"] = "model-00002-of-00002.safetensors";
+  ASSERT_TRUE(write().ok());
+  EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Load().message(), HasSubstr("model-00002-of-00002.safetensors"));
+  index["weight_map"]["model.norm.weight"] = part;
+  index["weight_map"]["model.other.weight"] = part;
+  ASSERT_TRUE(write().ok());
+  EXPECT_THAT(Complaint(), HasSubstr("weight 'model.other.weight' is not in " + part));
+  for (const char* outside : {"../", "/etc/passwd", "..", "a/b"}) {
+    index["weight_map"]["model.norm.weight"] = outside;
+    ASSERT_TRUE(write().ok());
+    EXPECT_THAT(Complaint(), HasSubstr("is not the name of a file in this folder"));
+  }
+  for (const char* text : {"{}", "[]", R"({"weight_map": []})", R"({"weight_map": {}})", "{"}) {
+    ASSERT_TRUE(WriteFileAtomically(env_, folder_.Path("model.safetensors.index.json"), text).ok());
+    EXPECT_EQ(Load().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST_F(CheckpointFiles, AreSplitWhereTheyAreTooLarge) {
+  const auto folder = folder_.Path("split");
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{2000}, uint64_t{10000}}) {
+    ASSERT_TRUE(SaveCheckpoint(env_, folder, decoder_, {.max_file_bytes = bytes}).ok());
+    const std::vector<std::string> names = *env_.List(folder);
+    EXPECT_THAT(names, testing::Not(testing::Contains("model.safetensors")));
+    size_t files = 0;
+    for (const std::string& name : names) {
+      if (!name.ends_with(".safetensors")) continue;
+      ++files;
+      const auto file = SafetensorsFile::Open(env_, JoinPath(folder, name));
+      uint64_t size = 0;
+      for (const std::string& weight : file->names()) size += file->Info(weight).bytes();
+      EXPECT_TRUE(size <= bytes || file->names().size() == 1) << name;
+    }
+    EXPECT_GT(files, 1u);
+    const auto index = nlohmann::json::parse(*env_.ReadFile(JoinPath(folder, "model.safetensors.index.json")));
+    EXPECT_EQ(index["metadata"]["total_size"], 4 * decoder_.parameter_count());
+    EXPECT_EQ(index["weight_map"].size(), decoder_.NamedWeights().size());
+    const auto loaded = LoadCheckpoint(env_, folder, at::kCPU);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    for (size_t i = 0; i < decoder_.parameters().size(); ++i) {
+      EXPECT_TRUE(SameBits(loaded->parameters()[i], decoder_.parameters()[i]));
+    }
+  }
+  ASSERT_TRUE(SaveCheckpoint(env_, folder, decoder_).ok());
+  EXPECT_THAT(*env_.List(folder), testing::ElementsAre("config.json", "generation_config.json", "model.safetensors"));
+}
+
+// A disk that fills up stands for a process that is killed.
+TEST_F(CheckpointFiles, OfASaveThatEndsHalfwayOverAnotherDoNotOpen) {
+  const std::string folder = folder_.Path("over");
+  const Decoder other = TinyDecoder(decoder_.config(), 2, at::kCPU);
+  const SaveOptions options = {.max_file_bytes = 2000};
+  for (int64_t capacity = 0; capacity < 4 * decoder_.parameter_count(); capacity += 3000) {
+    ASSERT_TRUE(SaveCheckpoint(env_, folder, decoder_, options).ok());
+    LimitedEnv full(env_, capacity);
+    EXPECT_FALSE(SaveCheckpoint(full, folder, other, options).ok());
+    EXPECT_EQ(LoadCheckpoint(env_, folder, at::kCPU).status().code(), absl::StatusCode::kNotFound) << capacity;
+  }
+}
+
+TEST_F(CheckpointFiles, OfOthersStayAndWhatKilledSavesLeftGoes) {
+  const std::string folder = folder_.Path("mixed");
+  ASSERT_TRUE(env_.CreateFolders(folder).ok());
+  for (const char* name : {"model-ema.safetensors", "model-1-of-2.safetensors", "notes.txt",
+                           "model-00006-of-00023.safetensors", "model-00006-of-00023.safetensors.writing-9274"}) {
+    ASSERT_TRUE(WriteFileAtomically(env_, JoinPath(folder, name), "bytes").ok());
+  }
+  ASSERT_TRUE(SaveCheckpoint(env_, folder, decoder_).ok());
+  EXPECT_THAT(*env_.List(folder),
+              testing::ElementsAre("config.json", "generation_config.json", "model-1-of-2.safetensors",
+                                   "model-ema.safetensors", "model.safetensors", "notes.txt"));
+}
+
+TEST_F(CheckpointFiles, KeepEveryEndTokenAndHowTheModelGenerates) {
+  ModelConfig config = decoder_.config();
+  config.eos_token_id = 3;
+  config.other_eos_token_ids = {8, 9};
+  ASSERT_TRUE(SaveCheckpoint(env_, folder_.Path("a"), Decoder::Random(config, 1, at::kCPU)).ok());
+  const auto loaded = LoadCheckpoint(env_, folder_.Path("a"), at::kCPU);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config(), config);
+  const auto read = [&](const char* file) { return nlohmann::json::parse(*env_.ReadFile(folder_.Path(file))); };
+  EXPECT_EQ(read("a/generation_config.json")["eos_token_id"], nlohmann::json({3, 8, 9}));
+  const std::string theirs = R"({"do_sample": true, "temperature": 0.6})";
+  ASSERT_TRUE(WriteFileAtomically(env_, folder_.Path("a/generation_config.json"), theirs).ok());
+  ASSERT_TRUE(SaveCheckpoint(env_, folder_.Path("b"), *loaded, {.tokenizer_from = folder_.Path("a")}).ok());
+  EXPECT_EQ(*env_.ReadFile(folder_.Path("b/generation_config.json")), theirs);
+}
+
+TEST_F(CheckpointFiles, ThatMayHoldCodeAreNamed) {
+  ASSERT_TRUE(env_.Rename(folder_.Path("model.safetensors"), folder_.Path("pytorch_model.bin")).ok());
   EXPECT_EQ(Load().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(Load().message(), HasSubstr("model.safetensors.index.json"));
+  EXPECT_THAT(Load().message(), HasSubstr("save the model as safetensors"));
+}
+
+TEST_F(CheckpointFiles, TakeTheTokenizerAlong) {
+  const std::string from = folder_.Path("from");
+  ASSERT_TRUE(env_.CreateFolders(from).ok());
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "chat_template.jinja", "README.md"}) {
+    ASSERT_TRUE(WriteFileAtomically(env_, JoinPath(from, name), std::string("\0bytes of ", 10) + name).ok());
+  }
+  ASSERT_TRUE(SaveCheckpoint(env_, folder_.Path("to"), decoder_, {.tokenizer_from = from}).ok());
+  EXPECT_THAT(*env_.List(folder_.Path("to")),
+              testing::ElementsAre("chat_template.jinja", "config.json", "generation_config.json", "model.safetensors",
+                                   "tokenizer.json", "tokenizer.model"));
+  EXPECT_EQ(*env_.ReadFile(folder_.Path("to/tokenizer.json")), *env_.ReadFile(JoinPath(from, "tokenizer.json")));
+}
+
+TEST_F(CheckpointFiles, OfAnUntiedModelNeverLackTheHead) {
+  NamedTensors weights = decoder_.NamedWeights();
+  ASSERT_EQ(weights.back().first, "lm_head.weight");
+  weights.pop_back();
+  WriteWeights(weights);
+  EXPECT_THAT(Complaint(), HasSubstr("missing weights: lm_head.weight"));
+}
+
+TEST_F(CheckpointFiles, WithWeightsOfIntegersAreRefused) {
+  NamedTensors weights = decoder_.NamedWeights();
+  weights[3].second = weights[3].second.to(at::kLong);
+  WriteWeights(weights);
+  EXPECT_THAT(Complaint(), HasSubstr("weights that are not floating-point: " + weights[3].first + " is int64"));
 }
 
 TEST_F(CheckpointFiles, ThatCannotBeReadAreNamed) {

@@ -236,12 +236,12 @@ TEST_P(DecoderTest, ClonesShareNothingAndTakeNoGradients) {
   EXPECT_TRUE(at::equal(before, FullLogits(clone, tokens)));
 }
 
-// Compares the gradients along a random direction of each parameter with central differences. The rotary tables stay
-// float32, which a constant may.
+// Compares the gradients along a random direction of each parameter with central differences.
 TEST_P(DecoderTest, HasTheGradientsOfItsLogitsInFloat64) {
   for (const ModelConfig& config : TinyConfigs()) {
     Decoder decoder = TinyDecoder(config, 15, GetParam());
     for (at::Tensor parameter : decoder.parameters()) parameter.set_data(parameter.to(at::kDouble));
+    decoder.SetComputeType(at::kDouble);
     decoder.SetTrainable(true);
     const at::Tensor tokens = RandomTokens(2, 5, config.vocab_size, 4, GetParam());
     const at::Tensor weights =
@@ -326,16 +326,16 @@ TEST(Decoder, NamesItsWeightsAsHuggingFaceDoes) {
       {"model.embed_tokens.weight", {29, 20}},
       {"model.layers.0.input_layernorm.weight", {20}},
       {"model.layers.0.self_attn.q_proj.weight", {24, 20}},
-      {"model.layers.0.self_attn.k_proj.weight", {8, 20}},
-      {"model.layers.0.self_attn.v_proj.weight", {8, 20}},
       {"model.layers.0.self_attn.q_proj.bias", {24}},
+      {"model.layers.0.self_attn.k_proj.weight", {8, 20}},
       {"model.layers.0.self_attn.k_proj.bias", {8}},
+      {"model.layers.0.self_attn.v_proj.weight", {8, 20}},
       {"model.layers.0.self_attn.v_proj.bias", {8}},
       {"model.layers.0.self_attn.o_proj.weight", {20, 24}},
-      {"model.layers.0.post_attention_layernorm.weight", {20}},
       {"model.layers.0.mlp.gate_proj.weight", {28, 20}},
       {"model.layers.0.mlp.up_proj.weight", {28, 20}},
       {"model.layers.0.mlp.down_proj.weight", {20, 28}},
+      {"model.layers.0.post_attention_layernorm.weight", {20}},
       {"model.norm.weight", {20}},
       {"lm_head.weight", {29, 20}},
   };

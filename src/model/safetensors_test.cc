@@ -1,11 +1,9 @@
-#include "model/safetensors.h"
+#include "model_files/safetensors.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -14,60 +12,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
-#include "model/test_files.h"
+#include "model/weights.h"
+#include "model_files/one_file_env.h"
+#include "model_files/test_files.h"
 
 namespace tdock::model {
 namespace {
 
 using testing::HasSubstr;
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-
-// Bytes that end where an unreadable page begins: reading past them ends the test program.
-class GuardedBytes final : public MappedFile {
- public:
-  explicit GuardedBytes(absl::string_view bytes) : size_(bytes.size()) {
-    const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-    mapped_ = (bytes.size() / page + 2) * page;
-    memory_ = static_cast<char*>(
-        ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0));
-    std::memcpy(memory_ + mapped_ - page - size_, bytes.data(), size_);
-    ::mprotect(memory_ + mapped_ - page, page, PROT_NONE);
-    data_ = memory_ + mapped_ - page - size_;
-  }
-  ~GuardedBytes() override { ::munmap(memory_, mapped_); }
-  GuardedBytes(const GuardedBytes&) = delete;
-  GuardedBytes& operator=(const GuardedBytes&) = delete;
-
-  std::span<const std::byte> bytes() const override { return {reinterpret_cast<const std::byte*>(data_), size_}; }
-
- private:
-  const size_t size_;
-  size_t mapped_;
-  char* memory_;
-  const char* data_;
-};
-
-// A disk on which every file has the same bytes.
-class OneFileEnv final : public Env {
- public:
-  explicit OneFileEnv(std::string bytes) : bytes_(std::move(bytes)) {}
-  absl::StatusOr<std::string> ReadFile(const std::string&) override { return bytes_; }
-  absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string&) override {
-    return std::make_unique<GuardedBytes>(bytes_);
-  }
-  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string&, WriteMode) override {
-    return absl::UnimplementedError("read-only");
-  }
-  absl::Status Rename(const std::string&, const std::string&) override { return absl::UnimplementedError("read-only"); }
-  absl::Status Remove(const std::string&) override { return absl::UnimplementedError("read-only"); }
-  absl::Status CreateFolders(const std::string&) override { return absl::UnimplementedError("read-only"); }
-  absl::Status CreateNewFolder(const std::string&) override { return absl::UnimplementedError("read-only"); }
-  bool Exists(const std::string&) override { return true; }
-  absl::StatusOr<std::vector<std::string>> List(const std::string&) override { return std::vector<std::string>(); }
-
- private:
-  const std::string bytes_;
-};
 
 absl::StatusOr<SafetensorsFile> OpenBytes(const std::string& bytes) {
   OneFileEnv env(bytes);
@@ -106,42 +58,42 @@ NamedTensors SomeTensors() {
 
 std::string SavedBytes(const NamedTensors& tensors) {
   const TestFolder folder;
-  EXPECT_TRUE(WriteSafetensors(Env::Real(), folder.Path("file"), tensors).ok());
+  EXPECT_TRUE(WriteTensors(Env::Real(), folder.Path("file"), tensors).ok());
   return *Env::Real().ReadFile(folder.Path("file"));
 }
 
 TEST(Safetensors, AreReadBackBitForBit) {
   const TestFolder folder;
   const NamedTensors tensors = SomeTensors();
-  ASSERT_TRUE(WriteSafetensors(Env::Real(), folder.Path("file"), tensors).ok());
+  ASSERT_TRUE(WriteTensors(Env::Real(), folder.Path("file"), tensors).ok());
   const auto file = SafetensorsFile::Open(Env::Real(), folder.Path("file"));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->names().size(), tensors.size());
   for (const auto& [name, tensor] : tensors) {
-    const auto read = file->Get(name);
+    const auto read = ReadTensor(*file, name);
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->scalar_type(), tensor.scalar_type()) << name;
     EXPECT_EQ(read->sizes(), tensor.sizes()) << name;
     const at::Tensor dense = tensor.contiguous();
     EXPECT_EQ(std::memcmp(read->const_data_ptr(), dense.const_data_ptr(), dense.nbytes()), 0) << name;
   }
-  EXPECT_EQ(file->Get("bias").status().message(), "no tensor 'bias'");
+  EXPECT_EQ(ReadTensor(*file, "bias").status().message(), "no tensor 'bias'");
 }
 
 TEST(Safetensors, KeepInfinitiesAndNans) {
   const at::Tensor odd = at::tensor({1.0f / 0.0f, -1.0f / 0.0f, std::nanf("7"), -0.0f, 1e-45f});
   const auto file = OpenBytes(SavedBytes({{"odd", odd}}));
-  const at::Tensor read = *file->Get("odd");
+  const at::Tensor read = *ReadTensor(*file, "odd");
   EXPECT_EQ(std::memcmp(read.const_data_ptr(), odd.const_data_ptr(), odd.nbytes()), 0);
 }
 
 TEST(Safetensors, OutliveTheirFileObject) {
   const TestFolder folder;
-  ASSERT_TRUE(WriteSafetensors(Env::Real(), folder.Path("file"), {{"a", at::arange(4, at::kFloat)}}).ok());
+  ASSERT_TRUE(WriteTensors(Env::Real(), folder.Path("file"), {{"a", at::arange(4, at::kFloat)}}).ok());
   at::Tensor tensor;
   {
     const auto file = SafetensorsFile::Open(Env::Real(), folder.Path("file"));
-    tensor = *file->Get("a");
+    tensor = *ReadTensor(*file, "a");
   }
   ASSERT_TRUE(Env::Real().Remove(folder.Path("file")).ok());
   EXPECT_TRUE(at::equal(tensor, at::arange(4, at::kFloat)));
@@ -163,7 +115,7 @@ TEST(Safetensors, AreReadFromAnyPlaceInTheFile) {
     const std::string header = TensorHeader("\"F32\"", "[2]", "[0,8]") + std::string(padding, ' ');
     const auto file = OpenBytes(FileOf(header, std::string(reinterpret_cast<const char*>(values), sizeof values)));
     ASSERT_TRUE(file.ok()) << file.status();
-    const at::Tensor tensor = *file->Get("a");
+    const at::Tensor tensor = *ReadTensor(*file, "a");
     EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % sizeof(float), 0u);
     EXPECT_TRUE(at::equal(tensor, at::tensor({1.5f, -2.0f})));
   }
@@ -203,7 +155,7 @@ TEST(Safetensors, WithAMalformedHeaderAreRefused) {
 }
 
 TEST(Safetensors, OfADTypeThatIsNotReadAreRefusedByName) {
-  for (const std::string dtype : {"\"I64\"", "\"F64\"", "\"f32\"", "\"\"", "32", "null", "[\"F32\"]"}) {
+  for (const std::string dtype : {"\"F8_E4M3\"", "\"I4\"", "\"f32\"", "\"\"", "32", "null", "[\"F32\"]"}) {
     EXPECT_THAT(Complaint(TensorHeader(dtype, "[1]", "[0,4]"), 4, absl::StatusCode::kUnimplemented),
                 HasSubstr("dtype " + dtype + " is not supported"));
   }
@@ -290,7 +242,7 @@ TEST(Safetensors, SurviveMutations) {
     }
     ++opened;
     for (const std::string& name : file->names()) {
-      const auto tensor = file->Get(name);
+      const auto tensor = ReadTensor(*file, name);
       ASSERT_TRUE(tensor.ok());
       EXPECT_LE(tensor->nbytes(), bytes.size());
       (void)tensor->to(at::kFloat).sum();  // reads every byte
@@ -300,11 +252,12 @@ TEST(Safetensors, SurviveMutations) {
   EXPECT_LT(opened, rounds);
 }
 
-TEST(WriteSafetensors, RefusesOtherDTypesAndLeavesNothing) {
+TEST(WriteTensors, RefusesOtherDTypesAndLeavesNothing) {
   const TestFolder folder;
-  const absl::Status status = WriteSafetensors(Env::Real(), folder.Path("file"), {{"ids", at::zeros({2}, at::kLong)}});
+  const absl::Status status =
+      WriteTensors(Env::Real(), folder.Path("file"), {{"ids", at::zeros({2}).to(at::kFloat8_e4m3fn)}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("tensor 'ids' has dtype Long"));
+  EXPECT_THAT(status.message(), HasSubstr("tensor 'ids' has dtype float8_e4m3fn"));
   EXPECT_TRUE(Env::Real().List(folder.path())->empty());
 }
 

@@ -8,35 +8,9 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model_files/test_configs.h"
 
 namespace tdock::model {
-
-// Two layers with grouped-query attention, whose sizes all differ.
-inline ModelConfig TinyConfig(Architecture architecture, bool tied_head) {
-  ModelConfig config;
-  config.architecture = architecture;
-  config.vocab_size = 29;
-  config.hidden_size = 20;
-  config.intermediate_size = 28;
-  config.num_layers = 2;
-  config.num_heads = 6;
-  config.num_kv_heads = 2;
-  config.head_dim = 4;
-  config.max_positions = 48;
-  config.rms_norm_eps = 1e-5;
-  config.rope_theta = 500.0;
-  config.tied_head = tied_head;
-  config.qkv_bias = architecture == Architecture::kQwen2;
-  return config;
-}
-
-// One of each kind that the decoder tells apart.
-inline std::vector<ModelConfig> TinyConfigs() {
-  ModelConfig ungrouped = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
-  ungrouped.num_kv_heads = ungrouped.num_heads;
-  return {TinyConfig(Architecture::kLlama, /*tied_head=*/false), TinyConfig(Architecture::kQwen2, /*tied_head=*/true),
-          ungrouped};
-}
 
 // Random weights large enough for attention to be far from uniform, with norm weights other than one and biases other
 // than zero.

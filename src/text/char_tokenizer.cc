@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
@@ -56,7 +57,10 @@ absl::StatusOr<std::unique_ptr<CharTokenizer>> CharTokenizer::FromTokens(std::ve
     if (!seen.insert(token.text).second) {
       return absl::InvalidArgumentError(absl::StrCat("the token ", Shown(token.text), " comes twice"));
     }
-    if (token.special) continue;
+    if (token.special) {
+      made->special_ids_.push_back(static_cast<int32_t>(id));
+      continue;
+    }
     const std::optional<Utf8Char> single = FirstUtf8Char(token.text);
     if (!single || single->bytes != token.text.size()) {
       return absl::InvalidArgumentError(absl::StrCat("token ", id, ", ", Shown(token.text), ", is not one character"));
@@ -75,34 +79,74 @@ absl::StatusOr<std::unique_ptr<CharTokenizer>> CharTokenizer::FromTokens(std::ve
   return made;
 }
 
-absl::StatusOr<std::vector<int32_t>> CharTokenizer::Encode(absl::string_view text) const {
+std::optional<int32_t> CharTokenizer::SpecialAt(absl::string_view text) const {
+  std::optional<int32_t> longest;
+  size_t size = 0;
+  for (const int32_t id : special_ids_) {
+    const std::string& token = tokens_[static_cast<size_t>(id)].text;
+    if (token.size() <= size || !absl::StartsWith(text, token)) continue;
+    longest = id;
+    size = token.size();
+  }
+  return longest;
+}
+
+// Calls sink(id, range) for each token.
+template <class Sink>
+absl::Status CharTokenizer::Encode(absl::string_view text, SpelledSpecial spelled, Sink&& sink) const {
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes, " are encoded at once"));
+  }
+  if (FindInvalidUtf8(text)) return Encode(ReplaceInvalidUtf8(text), spelled, sink);
+  size_t next_begin = 0;
+  for (size_t begin = 0; begin < text.size(); begin = next_begin) {
+    const absl::string_view rest = text.substr(begin);
+    const std::optional<int32_t> special = spelled == SpelledSpecial::kAsText ? std::nullopt : SpecialAt(rest);
+    if (special) {
+      const std::string& token = tokens_[static_cast<size_t>(*special)].text;
+      if (spelled == SpelledSpecial::kRefuse) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the text spells the special token ", Shown(token), " at position ", CountChars(text, begin)));
+      }
+      next_begin = begin + token.size();
+      sink(*special, TextRange{begin, next_begin});
+      continue;
+    }
+    const Utf8Char next = *FirstUtf8Char(rest);
+    const auto found = ids_.find(next.code);
+    if (found == ids_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("the character ", Shown(rest.substr(0, next.bytes)),
+                                                     absl::StrFormat(" (U+%04X)", static_cast<uint32_t>(next.code)),
+                                                     " at position ", CountChars(text, begin),
+                                                     " is not in the vocabulary"));
+    }
+    next_begin = begin + next.bytes;
+    sink(found->second, TextRange{begin, next_begin});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> CharTokenizer::Encode(absl::string_view text, const EncodeOptions& options) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size());
-  for (size_t offset = 0; offset < text.size();) {
-    const std::optional<Utf8Char> next = FirstUtf8Char(text.substr(offset));
-    if (!next) return NotUtf8(static_cast<int64_t>(ids.size()));
-    const auto found = ids_.find(next->code);
-    if (found == ids_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("the character ", Shown(text.substr(offset, next->bytes)),
-                                                     absl::StrFormat(" (U+%04X)", static_cast<uint32_t>(next->code)),
-                                                     " at position ", ids.size(), " is not in the vocabulary"));
-    }
-    ids.push_back(found->second);
-    offset += next->bytes;
-  }
-  for (const Token& token : tokens_) {
-    const size_t at = token.special ? text.find(token.text) : absl::string_view::npos;
-    if (at == absl::string_view::npos) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the text spells the special token ", Shown(token.text), " at position ", CountChars(text, at)));
-  }
+  TDOCK_RETURN_IF_ERROR(Encode(text, options.spelled, [&](int32_t id, TextRange) { ids.push_back(id); }));
   return ids;
+}
+
+absl::StatusOr<Encoding> CharTokenizer::EncodeWithRanges(absl::string_view text, const EncodeOptions& options) const {
+  Encoding encoding;
+  TDOCK_RETURN_IF_ERROR(Encode(text, options.spelled, [&](int32_t id, TextRange range) {
+    encoding.ids.push_back(id);
+    encoding.ranges.push_back(range);
+  }));
+  return encoding;
 }
 
 absl::StatusOr<std::string> CharTokenizer::Decode(std::span<const int32_t> ids, SpecialTokens special) const {
   std::string text;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= vocab_size()) {
+    if (!Has(ids[i])) {
       return absl::InvalidArgumentError(
           absl::StrCat("id ", ids[i], " at position ", i, " is outside the vocabulary of ", vocab_size()));
     }
@@ -110,6 +154,39 @@ absl::StatusOr<std::string> CharTokenizer::Decode(std::span<const int32_t> ids, 
     if (!token.special || special == SpecialTokens::kKeep) text += token.text;
   }
   return text;
+}
+
+namespace {
+
+// Every token is whole characters, so nothing is ever held back.
+class CharStream final : public StreamDecoder {
+ public:
+  CharStream(const CharTokenizer& tokenizer, SpecialTokens special) : tokenizer_(tokenizer), special_(special) {}
+
+  absl::StatusOr<std::string> Push(int32_t id) override { return tokenizer_.Decode(std::span(&id, 1), special_); }
+  std::string Finish() override { return {}; }
+
+ private:
+  const CharTokenizer& tokenizer_;
+  const SpecialTokens special_;
+};
+
+}  // namespace
+
+std::unique_ptr<StreamDecoder> CharTokenizer::MakeStreamDecoder(SpecialTokens special) const {
+  return std::make_unique<CharStream>(*this, special);
+}
+
+std::optional<int32_t> CharTokenizer::TokenToId(absl::string_view token) const {
+  for (size_t id = 0; id < tokens_.size(); ++id) {
+    if (tokens_[id].text == token) return static_cast<int32_t>(id);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> CharTokenizer::IdToToken(int32_t id) const {
+  if (!Has(id)) return std::nullopt;
+  return tokens_[static_cast<size_t>(id)].text;
 }
 
 absl::Status CharTokenizer::Save(Env& env, const std::string& folder) const {
@@ -120,23 +197,6 @@ absl::Status CharTokenizer::Save(Env& env, const std::string& folder) const {
       WriteFileAtomically(env, JoinPath(folder, "special_tokens_map.json"), files.special_tokens_map));
   TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, "tokenizer_config.json"), files.tokenizer_config));
   return WriteFileAtomically(env, JoinPath(folder, "tokenizer.json"), files.tokenizer);
-}
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Env& env, const std::string& folder) {
-  // Mapped, so that a huge file is refused before it is read.
-  const std::string path = JoinPath(folder, "tokenizer.json");
-  const std::string config_path = JoinPath(folder, "tokenizer_config.json");
-  TDOCK_ASSIGN_OR_RETURN(const auto file, env.MapFile(path));
-  TDOCK_ASSIGN_OR_RETURN(const auto config_file, env.MapFile(config_path));
-  const auto text = [](const MappedFile& mapped) {
-    return absl::string_view(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
-  };
-  absl::StatusOr<TokenizerParts> parts = ReadTokenizerFiles(text(*file), text(*config_file));
-  if (!parts.ok()) return Annotate(parts.status(), folder);
-  absl::StatusOr<std::unique_ptr<CharTokenizer>> made =
-      CharTokenizer::FromTokens(std::move(parts->tokens), parts->eos_id, parts->pad_id, parts->max_length);
-  if (!made.ok()) return Annotate(made.status(), path);
-  return *std::move(made);
 }
 
 }  // namespace tdock::text

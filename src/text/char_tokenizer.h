@@ -31,12 +31,18 @@ class CharTokenizer final : public Tokenizer {
                                                                    int32_t pad_id,
                                                                    std::optional<int64_t> max_length = std::nullopt);
 
-  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text) const override;
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, const EncodeOptions& options = {}) const override;
+  absl::StatusOr<Encoding> EncodeWithRanges(absl::string_view text, const EncodeOptions& options = {}) const override;
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids,
                                      SpecialTokens special = SpecialTokens::kSkip) const override;
+  std::unique_ptr<StreamDecoder> MakeStreamDecoder(SpecialTokens special = SpecialTokens::kSkip) const override;
+  std::optional<int32_t> TokenToId(absl::string_view token) const override;
+  std::optional<std::string> IdToToken(int32_t id) const override;
+  bool IsSpecial(int32_t id) const override { return Has(id) && tokens_[static_cast<size_t>(id)].special; }
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
-  int32_t eos_id() const override { return eos_id_; }
-  int32_t pad_id() const override { return pad_id_; }
+  std::optional<int32_t> bos_id() const override { return std::nullopt; }
+  std::optional<int32_t> eos_id() const override { return eos_id_; }
+  std::optional<int32_t> pad_id() const override { return pad_id_; }
   absl::Status Save(Env& env, const std::string& folder) const override;
 
   std::optional<int64_t> max_length() const { return max_length_; }
@@ -44,8 +50,15 @@ class CharTokenizer final : public Tokenizer {
  private:
   CharTokenizer() = default;
 
+  bool Has(int32_t id) const { return id >= 0 && id < vocab_size(); }
+  // The first special token that `text` begins with, by id.
+  std::optional<int32_t> SpecialAt(absl::string_view text) const;
+  template <class Sink>
+  absl::Status Encode(absl::string_view text, SpelledSpecial spelled, Sink&& sink) const;
+
   std::vector<Token> tokens_;
   absl::flat_hash_map<char32_t, int32_t> ids_;
+  std::vector<int32_t> special_ids_;
   int32_t eos_id_ = 0;
   int32_t pad_id_ = 0;
   std::optional<int64_t> max_length_;

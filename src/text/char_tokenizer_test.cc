@@ -61,7 +61,7 @@ TEST(CharTokenizer, NamesACharacterOutsideItsVocabularyAndThePosition) {
   EXPECT_EQ(tokenizer->Encode("éaéb").status().message(),
             "the character \"b\" (U+0062) at position 3 is not in the vocabulary");
   EXPECT_THAT(tokenizer->Encode("é😀").status().message(), HasSubstr("\"😀\" (U+1F600) at position 1"));
-  EXPECT_THAT(tokenizer->Encode("é\xFF").status().message(), HasSubstr("not valid UTF-8 at position 1"));
+  EXPECT_THAT(tokenizer->Encode("é\xFF").status().message(), HasSubstr("\"\uFFFD\" (U+FFFD) at position 1"));
 }
 
 TEST(CharTokenizer, RefusesTextThatSpellsASpecialToken) {
@@ -69,6 +69,37 @@ TEST(CharTokenizer, RefusesTextThatSpellsASpecialToken) {
   EXPECT_EQ(tokenizer->Encode("éé <eos>").status().message(),
             "the text spells the special token \"<eos>\" at position 3");
   EXPECT_THAT(tokenizer->Encode("<eos").value().size(), 4u);
+}
+
+TEST(CharTokenizer, ReadsSpelledSpecialTokensAsAskedFor) {
+  const auto tokenizer = Make("<eos>é");
+  const EncodeOptions parse{.spelled = SpelledSpecial::kParse}, as_text{.spelled = SpelledSpecial::kAsText};
+  const Encoding parsed = tokenizer->EncodeWithRanges("é<eos>s", parse).value();
+  EXPECT_THAT(parsed.ids, ElementsAre(5, 7, 3));
+  EXPECT_THAT(parsed.ranges, ElementsAre(TextRange{0, 2}, TextRange{2, 7}, TextRange{7, 8}));
+  EXPECT_THAT(tokenizer->Encode("<eos>", as_text).value(), ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(CharTokenizer, LooksTokensUp) {
+  const auto tokenizer = Make("aé");
+  EXPECT_EQ(tokenizer->TokenToId("é"), 1);
+  EXPECT_EQ(tokenizer->TokenToId("<eos>"), 3);
+  EXPECT_EQ(tokenizer->TokenToId("b"), std::nullopt);
+  EXPECT_EQ(tokenizer->IdToToken(2), "<pad>");
+  EXPECT_EQ(tokenizer->IdToToken(4), std::nullopt);
+  EXPECT_TRUE(tokenizer->IsSpecial(2));
+  EXPECT_FALSE(tokenizer->IsSpecial(1));
+  EXPECT_FALSE(tokenizer->IsSpecial(-1));
+}
+
+TEST(CharTokenizer, StreamsWhatItDecodes) {
+  const auto tokenizer = Make("aé");
+  const auto stream = tokenizer->MakeStreamDecoder();
+  EXPECT_EQ(stream->Push(1).value(), "é");
+  EXPECT_EQ(stream->Push(3).value(), "");
+  EXPECT_EQ(stream->Push(9).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(stream->Finish(), "");
+  EXPECT_EQ(tokenizer->MakeStreamDecoder(SpecialTokens::kKeep)->Push(3).value(), "<eos>");
 }
 
 TEST(CharTokenizer, NamesAnIdOutsideItsVocabulary) {
@@ -127,7 +158,7 @@ TEST(LoadTokenizer, NamesAMissingFile) {
   EXPECT_EQ(LoadTokenizer(Env::Real(), folder).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(LoadTokenizer(Env::Real(), folder).status().message(), HasSubstr(folder + "/tokenizer.json"));
   ASSERT_EQ(WriteFileAtomically(Env::Real(), JoinPath(folder, "tokenizer.json"), "{}"), absl::OkStatus());
-  EXPECT_THAT(LoadTokenizer(Env::Real(), folder).status().message(), HasSubstr("tokenizer_config.json"));
+  EXPECT_THAT(LoadTokenizer(Env::Real(), folder).status().message(), HasSubstr("tokenizer.json: the model is null"));
 }
 
 TokenizerFiles SmallFiles() {

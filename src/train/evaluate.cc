@@ -14,7 +14,7 @@ absl::StatusOr<std::vector<EncodedProblem>> EncodeProblems(const text::PromptSet
     EncodedProblem& e = encoded.emplace_back();
     TDOCK_ASSIGN_OR_RETURN(e.prompt, tokenizer.Encode(problem.prompt));
     TDOCK_ASSIGN_OR_RETURN(e.answer, tokenizer.Encode(problem.answer));
-    e.answer.push_back(tokenizer.eos_id());
+    e.answer.push_back(tokenizer.eos_id().value());
   }
   return encoded;
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "model/adapter_files.h"
 #include "model/checkpoint.h"
 #include "model/device.h"
 #include "tdock/local_dock.h"
@@ -46,7 +47,7 @@ class PreparedGrpo final : public GrpoRun {
         materials_(std::move(materials)),
         reward_(reward != nullptr ? *reward : exact_match_),
         workers_(static_cast<int>(config_.threads), [] { at::init_num_threads(); }),
-        engine_options_{.end_token = materials_.tokenizer->eos_id(),
+        engine_options_{.end_token = materials_.tokenizer->eos_id().value(),
                         .max_rows = config.rollout.max_num_seqs,
                         .workers = &workers_} {}
 
@@ -97,8 +98,16 @@ class PreparedGrpo final : public GrpoRun {
   }
 
   absl::Status Save(const Policy& policy) {
-    TDOCK_RETURN_IF_ERROR(materials_.tokenizer->Save(context_.env, run_->checkpoint_path()));
-    TDOCK_RETURN_IF_ERROR(model::SaveCheckpoint(context_.env, run_->checkpoint_path(), policy.decoder));
+    const std::string& folder = run_->checkpoint_path();
+    const std::string& base = config_.model.path;
+    if (base.empty()) TDOCK_RETURN_IF_ERROR(materials_.tokenizer->Save(context_.env, folder));
+    if (policy.decoder.lora()) {
+      TDOCK_RETURN_IF_ERROR(
+          model::SaveAdapters(context_.env, JoinPath(folder, "adapter"), policy.decoder, base.empty() ? folder : base));
+    }
+    const model::SaveOptions options = {.tokenizer_from = base};
+    TDOCK_RETURN_IF_ERROR(model::SaveCheckpoint(
+        context_.env, folder, policy.decoder.lora() ? policy.decoder.Merged() : policy.decoder.Clone(), options));
     return run_->Sync();
   }
 

@@ -1,7 +1,7 @@
 #include "train/grpo_config.h"
 
 #include "absl/strings/str_cat.h"
-#include "model/config.h"
+#include "model_files/config.h"
 
 namespace tdock::train {
 namespace {
@@ -47,6 +47,7 @@ void BindModel(config::Spec& spec, GrpoConfig& c) {
   spec.Float("model.rms_norm_eps", &c.model.rms_norm_eps, "Added to the mean square in RMSNorm.").MoreThan(0);
   spec.Float("model.rope_theta", &c.model.rope_theta, "Base of the rotary frequencies.").MoreThan(0);
   spec.Bool("model.tie_word_embeddings", &c.model.tie_word_embeddings, "The output head is the embedding.");
+  BindModelOptions(spec, c.model);
 
   spec.Check({"model.hidden_size", "model.num_attention_heads"}, [&c]() -> std::vector<std::string> {
     if (c.model.hidden_size % (2 * c.model.num_attention_heads) == 0) return {};

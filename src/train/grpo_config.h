@@ -6,6 +6,7 @@
 
 #include "algo/kl.h"
 #include "config/spec.h"
+#include "train/model_options.h"
 #include "train/optimizer.h"
 
 namespace tdock::train {
@@ -37,7 +38,7 @@ struct GrpoConfig {
   int64_t threads = 0;
   int64_t intra_op_threads = 1;
 
-  struct {
+  struct : ModelOptions {
     std::string path;
     int64_t hidden_size = 96;
     int64_t intermediate_size = 256;

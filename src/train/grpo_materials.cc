@@ -23,8 +23,8 @@ model::ModelConfig FreshModelConfig(const GrpoConfig& config, const text::Tokeni
   m.num_kv_heads = config.model.num_key_value_heads;
   m.head_dim = config.model.hidden_size / config.model.num_attention_heads;
   m.max_positions = config.model.max_position_embeddings;
-  m.rms_norm_eps = config.model.rms_norm_eps;
-  m.rope_theta = config.model.rope_theta;
+  m.norm_eps = config.model.rms_norm_eps;
+  m.rope.theta = config.model.rope_theta;
   m.tied_head = config.model.tie_word_embeddings;
   m.eos_token_id = tokenizer.eos_id();
   m.pad_token_id = tokenizer.pad_id();
@@ -53,7 +53,9 @@ absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) 
                                                    " tokens with their end token"));
   }
   const int64_t needed = static_cast<int64_t>(prompt) + longest;
-  const int64_t positions = materials.decoder->config().max_positions;
+  // One rope for the trainer and the rollout, whatever lengths a pass of either has.
+  materials.decoder->FixRopeLength(needed);
+  const int64_t positions = materials.decoder->config().context_length();
   if (needed <= positions) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a prompt of ", prompt,
                                                  " tokens and an answer of data.max_response_length = ", longest,
@@ -68,19 +70,25 @@ uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose) {
 
 absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
+  const model::LoadOptions load = {.rope_scaling = config.model.rope_scaling.json()};
   Materials materials;
   if (config.model.path.empty()) {
     TDOCK_ASSIGN_OR_RETURN(materials.tokenizer,
                            text::CharTokenizer::Create(text::kAdditionAlphabet, config.model.max_position_embeddings));
-    const model::ModelConfig fresh = FreshModelConfig(config, *materials.tokenizer);
+    model::ModelConfig fresh = FreshModelConfig(config, *materials.tokenizer);
     TDOCK_RETURN_IF_ERROR(Annotate(model::Validate(fresh), "model"));
+    if (!load.rope_scaling.empty()) {
+      TDOCK_RETURN_IF_ERROR(Annotate(model::OverrideRope(load.rope_scaling, &fresh), "rope_scaling"));
+    }
     materials.decoder =
         std::make_unique<model::Decoder>(model::Decoder::Random(fresh, SeedFor(config, SeedPurpose::kModel), device));
   } else {
-    TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder, generate::LoadModelFolder(env, config.model.path, device));
+    TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder,
+                           generate::LoadModelFolder(env, config.model.path, device, load));
     materials.tokenizer = std::move(folder.tokenizer);
     materials.decoder = std::make_unique<model::Decoder>(std::move(folder.decoder));
   }
+  TDOCK_RETURN_IF_ERROR(config.model.Apply(SeedFor(config, SeedPurpose::kAdapters), *materials.decoder));
   text::AdditionSplit split = text::SplitAddition(SeedFor(config, SeedPurpose::kData));
   TDOCK_ASSIGN_OR_RETURN(materials.train, MakeProblemSet(std::move(split.train), *materials.tokenizer));
   TDOCK_ASSIGN_OR_RETURN(materials.validation, MakeProblemSet(std::move(split.validation), *materials.tokenizer));

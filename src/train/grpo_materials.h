@@ -13,7 +13,7 @@
 namespace tdock::train {
 
 // The purposes of the seeds derived from the run's.
-enum class SeedPurpose : uint64_t { kModel = 1, kData, kPrompts, kRollout, kMiniBatches };
+enum class SeedPurpose : uint64_t { kModel = 1, kData, kPrompts, kRollout, kMiniBatches, kAdapters };
 
 uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose);
 

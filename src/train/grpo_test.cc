@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <cmath>
+#include <map>
 #include <new>
 #include <regex>
 #include <set>
@@ -15,12 +16,14 @@
 #include "absl/strings/str_split.h"
 #include "base/limited_env.h"
 #include "base/status.h"
+#include "generate/model_folder.h"
 #include "model/checkpoint.h"
 #include "model/test_devices.h"
 #include "model/test_models.h"
 #include "nlohmann/json.hpp"
 #include "text/arithmetic.h"
 #include "text/char_tokenizer.h"
+#include "text/small_tokenizers.h"
 #include "train/report_template.h"
 
 namespace tdock::train {
@@ -233,6 +236,30 @@ TEST(Grpo, TrainsACheckpointWithMoreRowsThanTokens) {
   EXPECT_LE(Metrics(config).back()["actor/entropy"].get<double>(), std::log(14.0));
   EXPECT_THAT(*Env::Real().ReadFile(config.trainer.run_dir + "/checkpoint/config.json"),
               HasSubstr("\"vocab_size\": 64"));
+}
+
+TEST(Grpo, TrainsAModelWithATokenizerOfItsOwnAndKeepsItsFiles) {
+  GrpoConfig config = TinyConfig();
+  config.model.path = NewFolder();
+  const std::map<std::string, std::string> files = {
+      {"tokenizer.json", text::testing::SmallByteLevel().dump()},
+      {"tokenizer_config.json", R"({"eos_token": "<|end|>", "chat_template": "as the model has it"})"},
+      {"special_tokens_map.json", R"({"eos_token": "<|end|>"})"}};
+  for (const auto& [name, contents] : files) {
+    ASSERT_TRUE(WriteFileAtomically(Env::Real(), JoinPath(config.model.path, name), contents).ok());
+  }
+  model::ModelConfig wide = model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/true);
+  wide.vocab_size = 262;
+  ASSERT_TRUE(model::SaveCheckpoint(Env::Real(), config.model.path, model::Decoder::Random(wide, 1, at::kCPU)).ok());
+  const auto result = RunIn(Env::Real(), config);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const std::string checkpoint = config.trainer.run_dir + "/checkpoint";
+  for (const auto& [name, contents] : files) {
+    EXPECT_EQ(*Env::Real().ReadFile(JoinPath(checkpoint, name)), contents) << name;
+  }
+  const auto saved = generate::LoadModelFolder(Env::Real(), checkpoint, at::kCPU);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->tokenizer->eos_id(), 261);
 }
 
 class BrokenReward final : public reward::Reward {

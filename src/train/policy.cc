@@ -73,7 +73,7 @@ at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> sam
 
 void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches,
               const std::function<at::Tensor(size_t)>& loss) {
-  const std::vector<at::Tensor>& parameters = decoder.parameters();
+  const std::vector<at::Tensor> parameters = decoder.trainable();
   const size_t threads = static_cast<size_t>(workers.threads());
   // Each thread adds up what its own micro-batches give, so that nothing depends on which thread is faster.
   std::vector<std::vector<at::Tensor>> sums(threads);

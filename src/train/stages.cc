@@ -208,7 +208,7 @@ class ActorStage final : public StageOf {
                  .seed = options.seed}),
         policy_(policy),
         options_(options),
-        optimizer_(policy.decoder.parameters(), options.optimizer) {}
+        optimizer_(policy.decoder.trainable(), options.optimizer) {}
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(const MiniBatch batch, ReadMiniBatch(rows, policy_));

@@ -52,8 +52,9 @@ absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenize
                                   const ForwardOptions& forward, RunDirectory& run, const RunContext& context) {
   const auto& options = config.warmup;
   const generate::Engine engine(
-      decoder, {.end_token = tokenizer.eos_id(), .max_rows = config.rollout.max_num_seqs, .workers = &forward.workers});
-  AdamW optimizer(decoder.parameters(), options.optim.adamw());
+      decoder,
+      {.end_token = tokenizer.eos_id().value(), .max_rows = config.rollout.max_num_seqs, .workers = &forward.workers});
+  AdamW optimizer(decoder.trainable(), options.optim.adamw());
   const LrSchedule schedule = options.optim.schedule(options.max_steps);
   text::ShuffledIndexes order(static_cast<int64_t>(train.encoded.size()),
                               DeriveSeed(static_cast<uint64_t>(config.seed), kOrderSeed));

@@ -61,6 +61,16 @@ class Bench(unittest.TestCase):
         units = {entry["name"]: entry["unit"] for entry in json.loads(self.file.read_text())["results"]}
         self.assertEqual(units, {"generate/arithmetic": "tokens/s", "train_step/arithmetic": "tokens/s"})
 
+    def test_tokenizers_and_data_sets_are_measured(self):
+        result = run("text", "--quick", "--runs", "1", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        results = {entry["name"]: entry for entry in json.loads(self.file.read_text())["results"]}
+        for kind in ("gpt2", "llama3", "qwen2", "sentencepiece"):
+            self.assertGreater(results[f"text/tokenize/{kind}"]["median"], 0)
+        for order in ("file", "shuffled"):
+            for workers in (0, 2):
+                self.assertGreater(results[f"text/stream/jsonl/order={order}/workers={workers}"]["ratio"], 0)
+
     def test_a_dock_in_another_process_is_measured(self):
         result = run("service", "--quick", "--runs", "1", "--json", str(self.file))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -77,12 +87,13 @@ class Bench(unittest.TestCase):
 
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
-        self.assertEqual({name.split("/")[0] for name in names}, {"dock", "service", "generate", "train_step"})
+        groups = {"dock", "service", "text", "generate", "train_step", "load"}
+        self.assertEqual({name.split("/")[0] for name in names}, groups)
         self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
         for arguments, message in [
-            (["dok"], "the groups are dock, service, generate, train_step"),
+            (["dok"], "the groups are dock, service, text, generate, train_step, load"),
             (["--filter", "zzz"], "zzz"),
             (["--runs", "0"], "--runs"),
             (["generate/arithmetic", "--device", "abacus"], "abacus"),

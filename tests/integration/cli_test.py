@@ -52,7 +52,7 @@ class CommandLine(unittest.TestCase):
 
     def test_help_lists_every_command_and_option(self):
         text = run("--help").stdout
-        for command in ("train", "generate", "bench"):
+        for command in ("train", "generate", "tokenize", "bench"):
             self.assertIn(command, text)
             self.assertEqual(run(command, "--help").returncode, 0)
         self.assertIn("--run-dir", run("train", "--help").stdout)
@@ -131,6 +131,56 @@ class CommandLine(unittest.TestCase):
         self.assertIn("model.safetensors", self.model_refused(lambda m: truncate(m / "model.safetensors")))
         self.assertIn("tokenizer.json", self.model_refused(lambda m: (m / "tokenizer.json").unlink()))
         self.assertIn("not JSON", self.model_refused(lambda m: truncate(m / "tokenizer.json")))
+
+    def pair_tokenizer(self):
+        """A folder with a tokenizer of "a" 0, "b" 1, "ab" 2, " " 3 and the special token "<|end|>" 4."""
+        end = {"id": 4, "content": "<|end|>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        vocab = {"a": 0, "b": 1, "ab": 2, " ": 3}
+        folder = pathlib.Path(self.parent.name) / "tokenizer"
+        folder.mkdir()
+        tokenizer = {
+            "added_tokens": [end | {"special": True}],
+            "decoder": {"type": "Fuse"},
+            "model": {"type": "BPE", "vocab": vocab, "merges": ["a b"]},
+        }
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        return str(folder)
+
+    def test_lines_become_ids_and_lines_again(self):
+        model = self.pair_tokenizer()
+        encoded = run("tokenize", "--model", model, input="ab ba\n\nb")
+        self.assertEqual((encoded.returncode, encoded.stdout), (0, "[2, 3, 1, 0]\n[]\n[1]\n"), encoded.stderr)
+        decoded = run("tokenize", "--model", model, "--decode", input=encoded.stdout)
+        self.assertEqual((decoded.returncode, decoded.stdout), (0, "ab ba\n\nb\n"), decoded.stderr)
+
+        parsed = run("tokenize", "--model", model, "--spelled-special", "parse", input="a<|end|>")
+        self.assertEqual(parsed.stdout, "[0, 4]\n")
+        for options, text in (((), "a<|end|>\n"), (("--skip-special-tokens",), "a\n")):
+            decoded = run("tokenize", "--model", model, "--decode", *options, input=parsed.stdout)
+            self.assertEqual(decoded.stdout, text)
+
+    def test_tokenize_says_which_line_is_wrong(self):
+        model = self.pair_tokenizer()
+        for options, line, said in (
+            ([], "a<|end|>", 'the special token "<|end|>" at position 1'),
+            ([], "abc", "position 2"),
+            (["--decode"], "[0, 5]", "5"),
+            (["--decode"], "[0, -1]", "not a JSON list of token ids"),
+            (["--decode"], "0", "not a JSON list of token ids"),
+        ):
+            result = run("tokenize", "--model", model, *options, input=f"{'[0]' if options else 'a'}\n{line}\n")
+            self.assertEqual(result.returncode, 1, line)
+            self.assertEqual(len(result.stdout.splitlines()), 1, "what came before is answered")
+            self.assertIn("line 2: ", result.stderr)
+            self.assertIn(said, result.stderr)
+
+    def test_tokenize_names_a_bad_folder(self):
+        self.assertIn("/nonexistent/tokenizer.json", self.refused("tokenize", "--model", "/nonexistent"))
+        model = self.pair_tokenizer()
+        (pathlib.Path(model) / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}')
+        message = self.refused("tokenize", "--model", model)
+        self.assertIn(f"{model}: tokenizer.json", message)
+        self.assertIn("WordPiece", message)
 
     def test_sizes_beside_a_model_are_refused(self):
         message = self.train_refused("model.path=somewhere")

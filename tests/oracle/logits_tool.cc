@@ -1,14 +1,18 @@
-// For the oracle tests: the logits that a model gives to rows of tokens.
+// For the oracle tests: what a model gives to rows of tokens.
 //
-// usage: tdock_logits MODEL full|cached < rows.json > logits
+// usage: tdock_logits MODEL full|left|packed|cached [options] < rows.json > outputs
 //
-// Standard input is {"rows": [[token, …], …], "prefill": [length, …]}. Standard output is float32, a row of logits for
-// each token, row by row. `full` runs all rows in one right-padded pass. `cached` reads the first `prefill` tokens of
-// each row in one right-padded pass over a cache, and then all rows together one token at a time.
+// Standard input is {"rows": [[token, …], …], "prefill": [length, …]}. Standard output is float32, the logits of each
+// token, or its value, row by row. `full` and `left` run all rows in one pass padded on the right or the left, `packed`
+// in one without padding. `cached` reads the first `prefill` tokens of each row in one right-padded pass over a cache,
+// and then all rows together one token at a time. --save writes the model, its adapters merged, --save-adapters writes
+// those, and --save-gradients writes the gradients of the loss of the next tokens instead of the outputs.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -17,6 +21,8 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/status.h"
+#include "model/adapter_files.h"
 #include "model/checkpoint.h"
 #include "nlohmann/json.hpp"
 
@@ -38,15 +44,59 @@ model::TokenBatch RightPadded(const Rows& rows, const std::vector<int64_t>& leng
   return {tokens, at::arange(width, at::kLong).expand({count, width}), {}};
 }
 
-std::vector<at::Tensor> FullLogits(const model::Decoder& decoder, const Rows& rows) {
-  std::vector<int64_t> lengths;
-  for (const std::vector<int64_t>& row : rows) lengths.push_back(Length(row));
-  const at::Tensor logits = decoder.Logits(decoder.Hidden(RightPadded(rows, lengths)));
+// Rows of the same width, and which of their places are tokens.
+struct Padded {
+  at::Tensor tokens;   // int64 [B, T]
+  at::Tensor present;  // bool [B, T]
+};
+
+Padded PaddedTo(bool left, const Rows& rows) {
+  int64_t width = 0;
+  for (const std::vector<int64_t>& row : rows) width = std::max(width, Length(row));
+  const auto count = static_cast<int64_t>(rows.size());
+  Padded padded{at::zeros({count, width}, at::kLong), at::zeros({count, width}, at::kBool)};
+  for (int64_t b = 0; b < count; ++b) {
+    const std::vector<int64_t>& row = rows[static_cast<size_t>(b)];
+    const int64_t begin = left ? width - Length(row) : 0;
+    padded.tokens[b].narrow(0, begin, Length(row)).copy_(at::tensor(row, at::kLong));
+    padded.present[b].narrow(0, begin, Length(row)).fill_(true);
+  }
+  return padded;
+}
+
+// What the head gives for each token of each row: [length, V] or [length, 1].
+std::vector<at::Tensor> Outputs(const model::Decoder& decoder, const Rows& rows, const std::string& mode) {
+  const Padded padded = PaddedTo(mode == "left", rows);
+  const at::Tensor hidden =
+      mode == "packed"
+          ? model::UnpackRows(decoder.Hidden(model::PackRows(padded.tokens, padded.present)), padded.present)
+          : decoder.Hidden(model::PaddedRows(padded.tokens, padded.present));
+  const at::Tensor outputs = decoder.config().head == model::Head::kValue ? decoder.Values(hidden).unsqueeze(-1)
+                                                                          : decoder.Logits(hidden).to(at::kFloat);
   std::vector<at::Tensor> result;
-  for (size_t b = 0; b < rows.size(); ++b) {
-    result.push_back(logits[static_cast<int64_t>(b)].narrow(0, 0, lengths[b]));
+  for (int64_t b = 0; b < outputs.size(0); ++b) {
+    result.push_back(outputs[b].index_select(0, padded.present[b].nonzero().squeeze(1)));
   }
   return result;
+}
+
+// The gradients of the mean of -log p(next token) over all rows, as a checkpoint whose weights they are.
+absl::Status SaveGradients(model::Decoder& decoder, const Rows& rows, const std::string& folder) {
+  at::AutoGradMode with_gradients(true);
+  decoder.SetTrainable(true);
+  std::vector<at::Tensor> losses;
+  const std::vector<at::Tensor> outputs = Outputs(decoder, rows, "packed");
+  for (size_t b = 0; b < rows.size(); ++b) {
+    if (rows[b].size() < 2) continue;
+    const at::Tensor targets = at::tensor(std::vector<int64_t>(rows[b].begin() + 1, rows[b].end()), at::kLong);
+    losses.push_back(
+        at::cross_entropy_loss(outputs[b].narrow(0, 0, targets.size(0)), targets, {}, at::Reduction::None));
+  }
+  const auto gradients = torch::autograd::grad({at::cat(losses).mean()}, decoder.parameters());
+  const model::Decoder saved = decoder.Clone();
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < gradients.size(); ++i) saved.parameters()[i].copy_(gradients[i]);
+  return model::SaveCheckpoint(Env::Real(), folder, saved);
 }
 
 std::vector<at::Tensor> CachedLogits(const model::Decoder& decoder, const Rows& rows,
@@ -81,38 +131,72 @@ std::vector<at::Tensor> CachedLogits(const model::Decoder& decoder, const Rows& 
   }
 }
 
-int Run(const std::string& folder, const std::string& mode) {
+struct Options {
+  std::string model, mode, adapters, save, save_adapters, save_gradients, rope_scaling, recomputed = "nothing";
+  bool bfloat16 = false;
+  bool value_head = false;
+  uint64_t max_file_bytes = uint64_t{1} << 40;
+};
+
+absl::Status Run(const Options& options) {
   at::NoGradGuard no_grad;
   at::set_num_threads(1);
-  const auto decoder = model::LoadCheckpoint(Env::Real(), folder, at::kCPU);
-  if (!decoder.ok()) {
-    std::cerr << decoder.status().message() << "\n";
-    return 2;
+  Env& env = Env::Real();
+  const at::ScalarType dtype = options.bfloat16 ? at::kBFloat16 : at::kFloat;
+  TDOCK_ASSIGN_OR_RETURN(
+      model::Decoder decoder,
+      model::LoadCheckpoint(env, options.model, at::kCPU,
+                            {.dtype = dtype, .value_head = options.value_head, .rope_scaling = options.rope_scaling}));
+  if (!options.adapters.empty()) {
+    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(env, options.adapters, /*train=*/true, &decoder));
+  }
+  if (!options.save_adapters.empty()) {
+    TDOCK_RETURN_IF_ERROR(model::SaveAdapters(env, options.save_adapters, decoder, options.model));
+  }
+  if (!options.save.empty()) {
+    TDOCK_RETURN_IF_ERROR(
+        model::SaveCheckpoint(env, options.save, decoder.lora() ? decoder.Merged() : decoder.Clone(),
+                              {.max_file_bytes = options.max_file_bytes, .tokenizer_from = options.model}));
   }
   const auto input = nlohmann::json::parse(std::cin);
   const auto rows = input.at("rows").get<Rows>();
-  const std::vector<at::Tensor> logits =
-      mode == "full" ? FullLogits(*decoder, rows)
-                     : CachedLogits(*decoder, rows, input.at("prefill").get<std::vector<int64_t>>());
-  for (const at::Tensor& row : logits) {
+  if (!options.save_gradients.empty()) {
+    if (options.recomputed == "layers") decoder.SetRecomputed(model::Recomputed::kLayers);
+    return SaveGradients(decoder, rows, options.save_gradients);
+  }
+  const std::vector<at::Tensor> outputs =
+      options.mode == "cached" ? CachedLogits(decoder, rows, input.at("prefill").get<std::vector<int64_t>>())
+                               : Outputs(decoder, rows, options.mode);
+  for (const at::Tensor& row : outputs) {
     const at::Tensor dense = row.contiguous();
     std::cout.write(reinterpret_cast<const char*>(dense.const_data_ptr()),
                     static_cast<std::streamsize>(dense.nbytes()));
   }
-  return std::cout.flush() ? 0 : 1;
+  return std::cout.flush() ? absl::OkStatus() : absl::UnavailableError("standard output is closed");
 }
 
 }  // namespace
 }  // namespace tdock
 
 int main(int argc, char** argv) {
-  const std::string mode = argc == 3 ? argv[2] : "";
-  if (mode != "full" && mode != "cached") {
-    std::cerr << "usage: tdock_logits MODEL full|cached\n";
-    return 2;
-  }
+  tdock::Options options;
+  CLI::App app("What a model gives to rows of tokens.");
+  app.add_option("model", options.model)->required();
+  app.add_option("mode", options.mode)->required()->check(CLI::IsMember({"full", "left", "packed", "cached"}));
+  app.add_option("--adapters", options.adapters);
+  app.add_option("--save", options.save);
+  app.add_option("--save-adapters", options.save_adapters);
+  app.add_option("--save-gradients", options.save_gradients);
+  app.add_option("--max-file-bytes", options.max_file_bytes);
+  app.add_option("--rope-scaling", options.rope_scaling);
+  app.add_option("--recomputed", options.recomputed)->check(CLI::IsMember({"nothing", "layers"}));
+  app.add_flag("--bfloat16", options.bfloat16);
+  app.add_flag("--value-head", options.value_head);
+  CLI11_PARSE(app, argc, argv);
   try {
-    return tdock::Run(argv[1], mode);
+    const absl::Status status = tdock::Run(options);
+    if (!status.ok()) std::cerr << status.message() << "\n";
+    return status.ok() ? 0 : 2;
   } catch (const std::exception& e) {
     std::cerr << e.what() << "\n";
     return 1;

@@ -1,4 +1,4 @@
-"""The decoder gives the logits that Hugging Face's models give, with and without a cache."""
+"""The decoder gives the logits that Hugging Face's models give, with and without a cache, padding, and gradients."""
 
 import json
 import random
@@ -7,86 +7,20 @@ import numpy as np
 import pytest
 import torch
 from conftest import run_program
-from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, Qwen2Config
-
-TOLERANCE = 1e-4
-VOCABULARY = 61
-SIZES = {
-    "vocab_size": VOCABULARY, "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 3,
-    "num_attention_heads": 6, "max_position_embeddings": 64, "initializer_range": 0.25,
-}  # fmt: skip
-
-
-def rope(theta):
-    return {"rope_type": "default", "rope_theta": theta}
-
-
-MODELS = {
-    "llama": LlamaConfig(**SIZES, num_key_value_heads=6, rms_norm_eps=1e-6, rope_parameters=rope(10000.0)),
-    "llama-grouped-tied": LlamaConfig(
-        **SIZES, num_key_value_heads=2, tie_word_embeddings=True, rms_norm_eps=1e-2, rope_parameters=rope(500000.0)
-    ),
-    "llama-one-key-head": LlamaConfig(
-        **SIZES, num_key_value_heads=1, head_dim=14, rms_norm_eps=1e-5, rope_parameters=rope(100.0)
-    ),
-    "qwen2": Qwen2Config(**SIZES, num_key_value_heads=6, rms_norm_eps=1e-5, rope_parameters=rope(10000.0)),
-    "qwen2-grouped-tied": Qwen2Config(
-        **SIZES, num_key_value_heads=3, tie_word_embeddings=True, rms_norm_eps=1e-6, rope_parameters=rope(1000000.0)
-    ),
-}
-
-
-def random_model(config):
-    """With norm weights away from 1 and biases away from 0, so that a mistake in either shows."""
-    torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() == 1:
-                parameter.add_(0.4 * torch.randn_like(parameter))
-            assert parameter.std() > 0.1, name
-    return model
-
-
-def random_rows():
-    """Rows of tokens of different lengths, and how much of each is read before it is decoded step by step."""
-    numbers = random.Random(2)
-    lengths = [1, 2, 9, 33, 60]
-    rows = [[numbers.randrange(VOCABULARY) for _ in range(length)] for length in lengths]
-    return {"rows": rows, "prefill": [1, 1, 7, 20, 3]}
-
-
-def full_logits(model, rows):
-    """Hugging Face's logits of the tokens of each row, from one right-padded pass."""
-    width = max(map(len, rows))
-    tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    with torch.no_grad():
-        logits = model(input_ids=tokens, attention_mask=mask).logits
-    return [logits[i, : len(row)].numpy() for i, row in enumerate(rows)]
-
-
-def cached_logits(model, rows, prefill):
-    """The same, token by token behind the first ones, with Hugging Face's cache."""
-    result = []
-    for row, length in zip(rows, prefill):
-        cache = DynamicCache(config=model.config)
-        pieces = [row[:length]] + [[token] for token in row[length:]]
-        with torch.no_grad():
-            logits = [model(input_ids=torch.tensor([piece]), past_key_values=cache).logits[0] for piece in pieces]
-        result.append(torch.cat(logits).numpy())
-    return result
-
-
-def our_logits(folder, mode, given):
-    output = run_program("tdock_logits", folder, mode, input=json.dumps(given).encode())
-    flat = np.frombuffer(output, dtype=np.float32).reshape(-1, VOCABULARY)
-    return np.split(flat, np.cumsum([len(row) for row in given["rows"]])[:-1])
-
-
-def difference(a, b):
-    assert [x.shape for x in a] == [x.shape for x in b]
-    return max(np.abs(x - y).max() for x, y in zip(a, b))
+from decoders import (
+    MODELS,
+    TOLERANCE,
+    cached_logits,
+    difference,
+    full_logits,
+    our_logits,
+    random_model,
+    random_rows,
+    rope,
+    scaled,
+)
+from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM
 
 
 def edit_config(folder, **changes):
@@ -101,9 +35,80 @@ def test_logits_are_those_of_hugging_face(name, tmp_path):
     given = random_rows()
     full = full_logits(model, given["rows"])
     assert np.concatenate(full).std() > 1, "logits so small would agree whatever the model did"
-    assert difference(our_logits(tmp_path, "full", given), full) < TOLERANCE
+    padded = our_logits(tmp_path, "full", given)
+    assert difference(padded, full) < TOLERANCE
+    largest = max(np.abs(row).max() for row in full)
+    for mode in ("left", "packed"):
+        ours = our_logits(tmp_path, mode, given)
+        assert difference(ours, full) < TOLERANCE, mode
+        assert difference(ours, padded) < 1e-5 * max(1, largest), mode
     cached = cached_logits(model, given["rows"], given["prefill"])
     assert difference(our_logits(tmp_path, "cached", given), cached) < TOLERANCE
+
+
+def gradients_of(model, rows):
+    """By name, those of the mean of -log p(next token) over all rows."""
+    losses = []
+    for row in rows:
+        if len(row) < 2:
+            continue
+        logits = model(input_ids=torch.tensor([row])).logits[0, :-1]
+        losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(row[1:]), reduction="none"))
+    torch.cat(losses).mean().backward()
+    return {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_those_of_hugging_face(name, tmp_path):
+    model = random_model(MODELS[name])
+    model.save_pretrained(tmp_path / "model")
+    given = random_rows()
+    # `transformers` gives the embedding of padding (OPT's 1) no gradient, also where it is read as a token.
+    given["rows"] = [[2 if token == 1 else token for token in row] for row in given["rows"]]
+    theirs = gradients_of(model, given["rows"])
+    for again in ("nothing", "layers"):
+        options = ("--save-gradients", tmp_path / again, "--recomputed", again)
+        run_program("tdock_logits", tmp_path / "model", "packed", *options, input=json.dumps(given).encode())
+        ours = load_file(tmp_path / again / "model.safetensors")
+        assert ours.keys() == theirs.keys()
+        for weight, expected in theirs.items():
+            # A bias of keys moves all scores of a query alike: its gradient is rounding alone, but for the rotation.
+            scale = max(np.abs(expected).max(), 1e-2)
+            assert np.abs(ours[weight] - expected).max() < TOLERANCE * scale, (weight, again)
+
+
+def test_rope_scaling_of_a_run_is_that_of_the_configuration(tmp_path):
+    parameters = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    model = random_model(scaled("yarn", original_max_position_embeddings=16))
+    model.save_pretrained(tmp_path)
+    given = random_rows()
+    full = full_logits(model, given["rows"])
+    edit_config(tmp_path, rope_parameters=rope(500.0))
+    assert difference(our_logits(tmp_path, "full", given), full) > 10 * TOLERANCE
+    ours = our_logits(tmp_path, "full", given, "--rope-scaling", json.dumps(parameters))
+    assert difference(ours, full) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_a_stretched_rope_reads_on_behind_the_original_length(kind, tmp_path):
+    model = random_model(scaled(kind))
+    model.save_pretrained(tmp_path)
+    numbers = random.Random(5)
+    given = {"rows": [[numbers.randrange(61) for _ in range(150)]], "prefill": [120]}
+    full = full_logits(model, given["rows"])
+    for mode in ("full", "cached"):
+        assert difference(our_logits(tmp_path, mode, given), full) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-yarn", "qwen3", "opt", "gpt2"])
+def test_half_precision_is_as_close_as_theirs(name, tmp_path):
+    model = random_model(MODELS[name])
+    model.save_pretrained(tmp_path)
+    given = random_rows()
+    exact = full_logits(model, given["rows"])
+    theirs = difference([x.astype(np.float32) for x in full_logits(model.to(torch.bfloat16), given["rows"])], exact)
+    ours = difference(our_logits(tmp_path, "full", given, "--bfloat16"), exact)
+    assert 0 < ours < 2 * theirs
 
 
 def test_half_precision_weights_are_read_exactly(tmp_path):

@@ -1,0 +1,202 @@
+#include "data/encode.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tdock::data {
+namespace {
+
+using text::EncodedConversation;
+using text::SpelledSpecial;
+using text::TrainOn;
+using text::Turn;
+
+void Append(std::vector<int32_t>& ids, const std::vector<int32_t>& more) {
+  ids.insert(ids.end(), more.begin(), more.end());
+}
+
+template <class T>
+bool CutTo(std::vector<T>& items, int64_t most) {
+  if (static_cast<int64_t>(items.size()) <= most) return false;
+  items.resize(static_cast<size_t>(most));
+  return true;
+}
+
+// Whether any token is counted.
+bool Counts(const std::vector<uint8_t>& loss_mask) {
+  return std::any_of(loss_mask.begin(), loss_mask.end(), [](uint8_t counted) { return counted != 0; });
+}
+
+}  // namespace
+
+absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phase phase,
+                                                    const text::Tokenizer& tokenizer,
+                                                    std::optional<text::ChatTemplate> chat_template,
+                                                    const EncodingRules& rules) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> columns, ColumnsOf(adapter, phase));
+  const bool has_turns = phase != Phase::kUnsupervised &&
+                         (adapter.style == Adapter::Style::kChat ||
+                          std::find(columns.begin(), columns.end(), adapter.conversation) != columns.end());
+  if (has_turns && !chat_template) {
+    return absl::InvalidArgumentError(absl::StrCat("the data set \"", adapter.name,
+                                                   "\" holds turns of conversations, which need a template; set "
+                                                   "data.template"));
+  }
+  if (!tokenizer.eos_id()) return absl::InvalidArgumentError("the tokenizer names no token that ends a text");
+  if (rules.max_seq_len < 1 || rules.max_prompt_len < 1) {
+    return absl::InvalidArgumentError("the longest sequence and the longest prompt must have at least one token");
+  }
+  SampleEncoder made(tokenizer);
+  made.adapter_ = adapter;
+  made.phase_ = phase;
+  made.chat_template_ = chat_template;
+  made.rules_ = rules;
+  // Of what is put around an empty text, only what begins one.
+  TDOCK_ASSIGN_OR_RETURN(made.before_text_, tokenizer.Encode("", {.add_special_tokens = true}));
+  if (made.before_text_.empty() || made.before_text_[0] != tokenizer.bos_id()) made.before_text_.clear();
+  CutTo(made.before_text_, 1);
+  return made;
+}
+
+absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::Encode(const Sample& sample) const {
+  switch (phase_) {
+    case Phase::kSft:
+      return EncodeSft(sample);
+    case Phase::kReward:
+      return EncodePair(sample);
+    case Phase::kPrompt:
+      return EncodePrompt(sample);
+    case Phase::kUnsupervised:
+      return EncodeText(sample);
+  }
+  return absl::InternalError("an unknown phase");
+}
+
+absl::Status SampleEncoder::Overlong(size_t tokens, int64_t most) const {
+  return absl::OutOfRangeError(absl::StrCat("the prompt has ", tokens, " tokens; at most ", most, " are allowed"));
+}
+
+// The tokens of a prompt are the same in every phase: they are encoded by themselves.
+absl::StatusOr<std::vector<int32_t>> SampleEncoder::PromptIds(const Sample& sample) const {
+  std::vector<Turn> turns = sample.conversation;
+  if (sample.prompt) {
+    if (const auto* text = std::get_if<std::string>(&*sample.prompt)) {
+      std::vector<int32_t> ids = before_text_;
+      TDOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> own,
+                             tokenizer_->Encode(*text, {.spelled = SpelledSpecial::kAsText}));
+      Append(ids, own);
+      return ids;
+    }
+    turns = std::get<std::vector<Turn>>(*sample.prompt);
+  } else {
+    // A conversation asks for its last reply.
+    while (!turns.empty() && turns.back().role == text::Role::kAssistant) turns.pop_back();
+  }
+  TDOCK_ASSIGN_OR_RETURN(EncodedConversation encoded, EncodeConversation(*chat_template_, *tokenizer_, turns, true));
+  return std::move(encoded.ids);
+}
+
+// A prompt with an answer, and the token that ends it.
+absl::StatusOr<EncodedConversation> SampleEncoder::Joined(const Sample::Part& prompt,
+                                                          const Sample::Part& answer) const {
+  if (const auto* turns = std::get_if<std::vector<Turn>>(&prompt)) {
+    std::vector<Turn> all = *turns;
+    const auto& answers = std::get<std::vector<Turn>>(answer);
+    all.insert(all.end(), answers.begin(), answers.end());
+    return EncodeConversation(*chat_template_, *tokenizer_, all, false, rules_.train_on);
+  }
+  EncodedConversation joined;
+  TDOCK_ASSIGN_OR_RETURN(joined.ids, PromptIds({.prompt = prompt}));
+  joined.loss_mask.assign(joined.ids.size(), rules_.train_on == TrainOn::kEverything ? 1 : 0);
+  TDOCK_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> own,
+      text::EncodeReply(*tokenizer_, std::get<std::string>(prompt), std::span(joined.ids).subspan(before_text_.size()),
+                        std::get<std::string>(answer)));
+  Append(joined.ids, own);
+  joined.ids.push_back(*tokenizer_->eos_id());
+  joined.loss_mask.resize(joined.ids.size(), 1);
+  return joined;
+}
+
+absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sample) const {
+  EncodedConversation whole;
+  if (!sample.conversation.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(
+        whole, EncodeConversation(*chat_template_, *tokenizer_, sample.conversation, false, rules_.train_on));
+    if (!Counts(whole.loss_mask)) return Skip::kIncomplete;
+  } else {
+    if (!sample.prompt || !sample.chosen) return Skip::kIncomplete;
+    TDOCK_ASSIGN_OR_RETURN(whole, Joined(*sample.prompt, *sample.chosen));
+  }
+  EncodedSample encoded{.ids = std::move(whole.ids), .loss_mask = std::move(whole.loss_mask), .label = sample.label};
+  encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
+  CutTo(encoded.loss_mask, rules_.max_seq_len);
+  // Where nothing is left to learn.
+  if (!Counts(encoded.loss_mask)) {
+    if (rules_.overlong_prompts == OverlongPrompts::kError) return Overlong(encoded.ids.size(), rules_.max_seq_len - 1);
+    return Skip::kOverlong;
+  }
+  return encoded;
+}
+
+absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodePair(const Sample& sample) const {
+  if (!sample.prompt || !sample.chosen || !sample.rejected) return Skip::kIncomplete;
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(sample));
+  if (static_cast<int64_t>(prompt.size()) >= rules_.max_seq_len) {
+    if (rules_.overlong_prompts == OverlongPrompts::kError) return Overlong(prompt.size(), rules_.max_seq_len - 1);
+    return Skip::kOverlong;
+  }
+  TDOCK_ASSIGN_OR_RETURN(EncodedConversation chosen, Joined(*sample.prompt, *sample.chosen));
+  TDOCK_ASSIGN_OR_RETURN(EncodedConversation rejected, Joined(*sample.prompt, *sample.rejected));
+  EncodedSample encoded{.ids = std::move(chosen.ids),
+                        .loss_mask = std::move(chosen.loss_mask),
+                        .rejected = std::move(rejected.ids),
+                        .label = sample.label};
+  encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
+  CutTo(encoded.loss_mask, rules_.max_seq_len);
+  encoded.truncated |= CutTo(encoded.rejected, rules_.max_seq_len);
+  return encoded;
+}
+
+absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodePrompt(const Sample& sample) const {
+  if (!sample.prompt && sample.conversation.empty()) return Skip::kIncomplete;
+  EncodedSample encoded{.label = sample.label};
+  TDOCK_ASSIGN_OR_RETURN(encoded.ids, PromptIds(sample));
+  if (static_cast<int64_t>(encoded.ids.size()) <= rules_.max_prompt_len) return encoded;
+  switch (rules_.overlong_prompts) {
+    case OverlongPrompts::kDrop:
+      return Skip::kOverlong;
+    case OverlongPrompts::kError:
+      return Overlong(encoded.ids.size(), rules_.max_prompt_len);
+    case OverlongPrompts::kTruncateLeft:
+      encoded.ids.erase(encoded.ids.begin(), encoded.ids.end() - rules_.max_prompt_len);
+      encoded.truncated = true;
+      return encoded;
+  }
+  return absl::InternalError("an unknown rule for overlong prompts");
+}
+
+absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeText(const Sample& sample) const {
+  if (!sample.text) return Skip::kIncomplete;
+  EncodedSample encoded{.label = sample.label};
+  TDOCK_ASSIGN_OR_RETURN(encoded.ids, tokenizer_->Encode(*sample.text, {.spelled = SpelledSpecial::kAsText}));
+  return encoded;
+}
+
+std::string SampleEncoder::Description() const {
+  std::string description = absl::StrCat(
+      "phase ", PhaseName(phase_), " style ", static_cast<int>(adapter_.style), " seq ", rules_.max_seq_len, " prompt ",
+      rules_.max_prompt_len, " overlong ", static_cast<int>(rules_.overlong_prompts), " train ",
+      static_cast<int>(rules_.train_on), " template ", chat_template_ ? chat_template_->Description() : "");
+  for (const std::string* column : {&adapter_.prompt, &adapter_.chosen, &adapter_.rejected, &adapter_.conversation,
+                                    &adapter_.label, &adapter_.text}) {
+    absl::StrAppend(&description, " ", column->size(), ":", *column);
+  }
+  return description;
+}
+
+}  // namespace tdock::data

@@ -1,0 +1,85 @@
+// Samples as tokens.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "data/adapter.h"
+#include "text/conversation.h"
+#include "text/tokenizer.h"
+
+namespace tdock::data {
+
+// What happens to a prompt that is too long.
+enum class OverlongPrompts {
+  kDrop,          // the sample is left out, and counted
+  kTruncateLeft,  // its last tokens are kept, and it is counted
+  kError
+};
+
+struct EncodingRules {
+  int64_t max_seq_len = 512;     // of what is trained on; the end is cut off, and counted
+  int64_t max_prompt_len = 256;  // of prompts to answer
+  OverlongPrompts overlong_prompts = OverlongPrompts::kDrop;
+  // Which turns the loss counts. A prompt in text style is not counted, but with kEverything.
+  text::TrainOn train_on = text::TrainOn::kReplies;
+};
+
+struct EncodedSample {
+  std::vector<int32_t> ids = {};        // of kReward: prompt and chosen answer
+  std::vector<uint8_t> loss_mask = {};  // for each of `ids`; of kPrompt and kUnsupervised: empty
+  std::vector<int32_t> rejected = {};   // of kReward: prompt and rejected answer
+  std::optional<double> label = {};
+  bool truncated = false;
+
+  friend bool operator==(const EncodedSample&, const EncodedSample&) = default;
+};
+
+// Why a sound record makes no sample.
+enum class Skip {
+  kIncomplete,  // something that the phase needs is absent
+  kOverlong
+};
+
+template <class T>
+using OrSkip = std::variant<T, Skip>;
+
+// Thread-safe. The tokenizer must outlive it.
+class SampleEncoder {
+ public:
+  // `chat_template` is needed where there are turns: in chat style, or for a conversation. InvalidArgument where it is
+  // missing, where the tokenizer names no token that ends a text, or where a length is not positive.
+  static absl::StatusOr<SampleEncoder> Create(const Adapter& adapter, Phase phase, const text::Tokenizer& tokenizer,
+                                              std::optional<text::ChatTemplate> chat_template,
+                                              const EncodingRules& rules);
+
+  // InvalidArgument for what cannot be encoded, and OutOfRange for an overlong prompt where that is an error.
+  absl::StatusOr<OrSkip<EncodedSample>> Encode(const Sample& sample) const;
+
+  // Everything that shapes what Encode() makes, but for the tokenizer.
+  std::string Description() const;
+
+ private:
+  SampleEncoder(const text::Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+
+  absl::StatusOr<std::vector<int32_t>> PromptIds(const Sample& sample) const;
+  absl::StatusOr<text::EncodedConversation> Joined(const Sample::Part& prompt, const Sample::Part& answer) const;
+  absl::StatusOr<OrSkip<EncodedSample>> EncodeSft(const Sample& sample) const;
+  absl::StatusOr<OrSkip<EncodedSample>> EncodePair(const Sample& sample) const;
+  absl::StatusOr<OrSkip<EncodedSample>> EncodePrompt(const Sample& sample) const;
+  absl::StatusOr<OrSkip<EncodedSample>> EncodeText(const Sample& sample) const;
+  absl::Status Overlong(size_t tokens, int64_t most) const;
+
+  const text::Tokenizer* tokenizer_;
+  Adapter adapter_;
+  Phase phase_ = Phase::kSft;
+  std::optional<text::ChatTemplate> chat_template_;
+  EncodingRules rules_;
+  std::vector<int32_t> before_text_;  // what the tokenizer puts before a text
+};
+
+}  // namespace tdock::data

@@ -1,0 +1,318 @@
+#include "data/encode.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/char_vocabulary.h"
+#include "data/collate.h"
+#include "data/mini_dataset.h"
+#include "data/phase_split.h"
+
+namespace tdock::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using text::Role;
+using text::Turn;
+
+Object Message(const std::string& role, const std::string& content) { return {{"role", role}, {"content", content}}; }
+
+class Encoding : public testing::Test {
+ protected:
+  // The sample of a record, or what is wrong with it.
+  absl::StatusOr<OrSkip<EncodedSample>> Encoded(const std::string& name, Phase phase, Record record,
+                                                EncodingRules rules = {}) {
+    const Adapter adapter = *Adapters().Find(name);
+    const auto encoder =
+        SampleEncoder::Create(adapter, phase, *tokenizer_, *text::ChatTemplate::Named("chatml"), rules);
+    if (!encoder.ok()) return encoder.status();
+    const auto sample = MakeSample(adapter, phase, std::move(record));
+    if (!sample.ok()) return sample.status();
+    return encoder->Encode(*sample);
+  }
+  EncodedSample Made(const std::string& name, Phase phase, Record record, EncodingRules rules = {}) {
+    auto encoded = Encoded(name, phase, std::move(record), rules);
+    EXPECT_TRUE(encoded.ok()) << encoded.status();
+    EXPECT_TRUE(std::holds_alternative<EncodedSample>(*encoded));
+    return std::get<EncodedSample>(*encoded);
+  }
+  Skip Skipped(const std::string& name, Phase phase, Record record, EncodingRules rules = {}) {
+    return std::get<Skip>(*Encoded(name, phase, std::move(record), rules));
+  }
+  std::string Text(const std::vector<int32_t>& ids) { return *tokenizer_->Decode(ids, text::SpecialTokens::kKeep); }
+  std::string Counted(const EncodedSample& sample) {
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < sample.ids.size(); ++i) {
+      if (sample.loss_mask[i] != 0) ids.push_back(sample.ids[i]);
+    }
+    return Text(ids);
+  }
+
+  const std::unique_ptr<text::Tokenizer> tokenizer_ = AsciiTokenizer();
+};
+
+TEST_F(Encoding, TextIsPutTogetherAsItStands) {
+  const EncodedSample sft = Made("custom", Phase::kSft, {" Human: q Assistant:", " a"});
+  EXPECT_EQ(Text(sft.ids), " Human: q Assistant: a<eos>");
+  EXPECT_EQ(Counted(sft), " a<eos>");
+  EXPECT_EQ(Counted(Made("custom", Phase::kSft, {"p", "a"}, {.train_on = text::TrainOn::kEverything})), "pa<eos>");
+  const EncodedSample pair = Made("Dahoas/rm-static", Phase::kReward, {"p", "good", "bad"});
+  EXPECT_EQ(Text(pair.ids), "pgood<eos>");
+  EXPECT_EQ(Text(pair.rejected), "pbad<eos>");
+  EXPECT_EQ(Text(Made("custom", Phase::kPrompt, {"p"}).ids), "p");
+  EXPECT_EQ(Text(Made("text", Phase::kUnsupervised, {"some text"}).ids), "some text");
+}
+
+TEST_F(Encoding, TurnsGoThroughTheTemplate) {
+  const EncodedSample sft =
+      Made("chat", Phase::kSft,
+           {List{Message("user", "q"), Message("assistant", "a"), Message("user", "r"), Message("assistant", "b")}});
+  EXPECT_EQ(Text(sft.ids),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\nr<|im_end|>\n"
+            "<|im_start|>assistant\nb<|im_end|>\n");
+  EXPECT_EQ(Counted(sft), "a<|im_end|>b<|im_end|>");
+  EXPECT_EQ(Text(Made("chat", Phase::kPrompt, {"q"}).ids), "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n");
+  const EncodedSample pair = Made("chat", Phase::kReward, {"q", List{Message("assistant", "good")}, "bad"});
+  EXPECT_EQ(Text(pair.rejected), "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nbad<|im_end|>\n");
+  EXPECT_EQ(Counted(pair), "good<|im_end|>");
+}
+
+TEST_F(Encoding, ATurnMaySayWhetherItTrains) {
+  Object first = Message("assistant", "a");
+  first.emplace_back("train", false);
+  EXPECT_EQ(
+      Counted(Made("chat", Phase::kSft,
+                   {List{Message("user", "q"), first, Message("user", "r"), Object{{"from", "gpt"}, {"value", "b"}}}})),
+      "b<|im_end|>");
+}
+
+TEST_F(Encoding, SpecialTokensInTextAreText) {
+  const EncodedSample prompt = Made("custom", Phase::kPrompt, {"x<eos><|im_end|>"});
+  for (const int32_t id : prompt.ids) EXPECT_FALSE(tokenizer_->IsSpecial(id));
+  EXPECT_EQ(Text(prompt.ids), "x<eos><|im_end|>");
+}
+
+TEST_F(Encoding, WhatIsAbsentLeavesTheSampleOut) {
+  EXPECT_EQ(Skipped("custom", Phase::kSft, {"p", Value()}), Skip::kIncomplete);
+  EXPECT_EQ(Skipped("custom", Phase::kReward, {"p", "a", Value()}), Skip::kIncomplete);
+  EXPECT_EQ(Skipped("custom", Phase::kPrompt, {Value()}), Skip::kIncomplete);
+  EXPECT_EQ(Skipped("text", Phase::kUnsupervised, {Value()}), Skip::kIncomplete);
+  EXPECT_EQ(Skipped("chat", Phase::kSft, {List{Message("user", "q")}}), Skip::kIncomplete);
+}
+
+TEST_F(Encoding, OverlongPromptsFollowTheRule) {
+  const EncodingRules rules{.max_seq_len = 6, .max_prompt_len = 4};
+  EXPECT_EQ(Text(Made("custom", Phase::kPrompt, {"1234"}, rules).ids), "1234");
+  EXPECT_EQ(Skipped("custom", Phase::kPrompt, {"12345"}, rules), Skip::kOverlong);
+  EncodingRules cut = rules;
+  cut.overlong_prompts = OverlongPrompts::kTruncateLeft;
+  const EncodedSample kept = Made("custom", Phase::kPrompt, {"12345"}, cut);
+  EXPECT_EQ(Text(kept.ids), "2345");
+  EXPECT_TRUE(kept.truncated);
+  EncodingRules strict = rules;
+  strict.overlong_prompts = OverlongPrompts::kError;
+  const absl::Status refused = Encoded("custom", Phase::kPrompt, {"12345"}, strict).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(refused.message(), "the prompt has 5 tokens; at most 4 are allowed");
+}
+
+TEST_F(Encoding, LongSequencesLoseTheirEnd) {
+  const EncodingRules rules{.max_seq_len = 4};
+  const EncodedSample sft = Made("custom", Phase::kSft, {"pp", "aaa"}, rules);
+  EXPECT_EQ(Text(sft.ids), "ppaa");
+  EXPECT_EQ(sft.loss_mask.size(), 4u);
+  EXPECT_TRUE(sft.truncated);
+  EXPECT_FALSE(Made("custom", Phase::kSft, {"pp", "a"}, rules).truncated);
+  // Nothing would be left to learn.
+  EXPECT_EQ(Skipped("custom", Phase::kSft, {"pppp", "a"}, rules), Skip::kOverlong);
+  EXPECT_EQ(Skipped("custom", Phase::kReward, {"pppp", "a", "b"}, rules), Skip::kOverlong);
+  const EncodedSample pair = Made("custom", Phase::kReward, {"p", "a", "bbbb"}, rules);
+  EXPECT_EQ(Text(pair.rejected), "pbbb");
+  EXPECT_TRUE(pair.truncated);
+}
+
+TEST_F(Encoding, AWrongTypeIsNamed) {
+  const auto message = [&](const std::string& name, Phase phase, Record record) {
+    return std::string(Encoded(name, phase, std::move(record)).status().message());
+  };
+  EXPECT_EQ(message("custom", Phase::kPrompt, {int64_t{3}}), "column 'prompt': it holds a number; text is expected");
+  EXPECT_EQ(message("custom", Phase::kPrompt, {List{}}), "column 'prompt': it holds a list; text is expected");
+  EXPECT_EQ(message("chat", Phase::kPrompt, {2.5}),
+            "column 'prompt': it holds a number; text or a list of turns is expected");
+  EXPECT_EQ(message("chat", Phase::kSft, {"x"}), "column 'messages': it holds text; a list of turns is expected");
+  EXPECT_EQ(message("chat", Phase::kSft, {List{Message("user", "q"), true}}),
+            "column 'messages': turn 2: it holds a truth value; an object with \"role\" and \"content\" is expected");
+  EXPECT_EQ(message("chat", Phase::kSft, {List{Message("tool", "q")}}),
+            "column 'messages': turn 1: the role \"tool\" is none of system, user, human, assistant and gpt");
+  EXPECT_EQ(message("chat", Phase::kSft, {List{Object{{"role", "user"}}}}),
+            "column 'messages': turn 1: \"content\" (or \"value\") is missing; text is expected");
+  EXPECT_EQ(message("chat", Phase::kReward, {"q", List{Message("user", "x")}, "b"}),
+            "column 'chosen': its turns do not end with the assistant's");
+}
+
+TEST(SampleEncoder, NeedsATemplateForTurns) {
+  const auto tokenizer = AsciiTokenizer();
+  EXPECT_THAT(std::string(SampleEncoder::Create(*Adapters().Find("chat"), Phase::kPrompt, *tokenizer, std::nullopt, {})
+                              .status()
+                              .message()),
+              HasSubstr("need a template; set data.template"));
+  EXPECT_TRUE(SampleEncoder::Create(*Adapters().Find("custom"), Phase::kPrompt, *tokenizer, std::nullopt, {}).ok());
+}
+
+TEST(Adapters, AnUnknownNameIsToldHowToAddOne) {
+  const absl::Status status = Adapters().Find("my/data").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(
+      status.message(),
+      "there is no data set \"my/data\"; there are Dahoas/full-hh-rlhf, Dahoas/rm-static, chat, custom, text. To add "
+      "one, name its columns in the file of data.adapters: \"my/data: {style: text, prompt: …, chosen: …, rejected: "
+      "…}\"; or take \"custom\" and set data.columns.prompt and so on");
+}
+
+TEST(Adapters, AreAddedInYaml) {
+  Adapters adapters;
+  ASSERT_TRUE(adapters
+                  .AddYaml("my/data.v2:\n  style: chat\n  prompt: question\n  chosen: answer\n  label: score\n"
+                           "custom: {text: body}\n",
+                           "a.yaml")
+                  .ok());
+  EXPECT_EQ(*adapters.Find("my/data.v2"), (Adapter{.name = "my/data.v2",
+                                                   .style = Adapter::Style::kChat,
+                                                   .prompt = "question",
+                                                   .chosen = "answer",
+                                                   .label = "score"}));
+  EXPECT_EQ(*adapters.Find("custom"), (Adapter{.name = "custom", .text = "body"}));
+  EXPECT_THAT(*ColumnsOf(*adapters.Find("my/data.v2"), Phase::kSft), ElementsAre("question", "answer", "score"));
+  EXPECT_EQ(ColumnsOf(*adapters.Find("custom"), Phase::kPrompt).status().message(),
+            "the data set \"custom\" names no column for \"prompt\", which the phase prompt needs");
+}
+
+TEST(Adapters, TellEverythingThatIsWrong) {
+  Adapters adapters;
+  EXPECT_EQ(adapters.AddYaml("good:\n  prompt: p\nx:\n  promt: q\n  style: chatty\ny: z\n", "a.yaml").message(),
+            "a.yaml:4: x.promt: unknown; there are style, prompt, chosen, rejected, conversation, label and text\n"
+            "a.yaml:5: x.style: text or chat is expected\n"
+            "a.yaml:6: y: a name with columns under it is expected, such as \"my_data: {prompt: question}\"");
+  EXPECT_FALSE(adapters.Find("good").ok());
+}
+
+TEST(Sample, LabelsAreNumbers) {
+  Adapter adapter{.name = "x", .prompt = "p", .label = "l"};
+  for (const auto& [value, label] : std::vector<std::pair<Value, double>>{
+           {Value(true), 1}, {Value(false), 0}, {Value(int64_t{-3}), -3}, {Value(0.5), 0.5}, {Value("1e2"), 100}}) {
+    EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", value})->label, label);
+  }
+  EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", "good"}).status().message(),
+            "column 'l': it holds text; a number is expected");
+  EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", Value()})->label, std::nullopt);
+}
+
+TEST(PhaseSplit, HasDeepSpeedChatsBoundaries) {
+  const auto boundaries = [](absl::string_view shares, int64_t size) {
+    return PhaseBoundaries(size, *ParseShares(shares));
+  };
+  EXPECT_THAT(boundaries("2,4,4", 10), ElementsAre(0, 2, 6, 10));
+  EXPECT_THAT(boundaries("2,4,4", 11), ElementsAre(0, 3, 7, 11));
+  EXPECT_THAT(boundaries("2,4,4", 7), ElementsAre(0, 1, 4, 7));
+  EXPECT_THAT(boundaries("2,4,4", 2), ElementsAre(0, 0, 1, 2));
+  EXPECT_THAT(boundaries("6,2,2", 7), ElementsAre(0, 5, 6, 7));
+  EXPECT_THAT(boundaries("1,1,1", 10), ElementsAre(0, 4, 7, 10));
+  EXPECT_THAT(boundaries("1,1,1,1", 6), ElementsAre(0, 0, 2, 4, 6));
+  EXPECT_THAT(boundaries("1,0", 0), ElementsAre(0, 0, 0));
+}
+
+TEST(PhaseSplit, PhasesShareOutEveryRecord) {
+  for (const int64_t size : {0, 1, 10, 997}) {
+    std::vector<int64_t> all;
+    for (const size_t phase : {0, 1, 2}) {
+      const std::vector<int64_t> some = PhaseIndexes(size, *ParseShares("2,4,4"), phase, 7);
+      EXPECT_EQ(some, PhaseIndexes(size, *ParseShares("2,4,4"), phase, 7));
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    if (size == 997) {
+      EXPECT_FALSE(std::is_sorted(all.begin(), all.end()));
+      EXPECT_NE(PhaseIndexes(size, *ParseShares("2,4,4"), 1, 7), PhaseIndexes(size, *ParseShares("2,4,4"), 1, 8));
+    }
+    std::sort(all.begin(), all.end());
+    for (int64_t i = 0; i < size; ++i) ASSERT_EQ(all[static_cast<size_t>(i)], i);
+  }
+}
+
+TEST(PhaseSplit, RefusesWhatIsNoListOfShares) {
+  for (const char* shares : {"", "2,,4", "a", "-1,2", "0,0", "inf,1", "nan"}) {
+    EXPECT_EQ(ParseShares(shares).status().code(), absl::StatusCode::kInvalidArgument) << shares;
+  }
+}
+
+EncodedSample Row(std::vector<int32_t> ids, std::vector<uint8_t> mask = {}) {
+  if (mask.empty()) mask.assign(ids.size(), 1);
+  return {.ids = std::move(ids), .loss_mask = std::move(mask)};
+}
+
+TEST(Collate, PromptsArePaddedOnTheLeft) {
+  const auto rows = CollatePrompts(std::vector<EncodedSample>{Row({233, 11, 22}), Row({5, 6})}, 0, 5);
+  EXPECT_THAT(rows->ids, ElementsAre(0, 0, 233, 11, 22, 0, 0, 0, 5, 6));
+  EXPECT_THAT(rows->mask, ElementsAre(0, 0, 1, 1, 1, 0, 0, 0, 1, 1));
+  EXPECT_EQ(rows->rows, 2);
+  EXPECT_EQ(CollatePrompts(std::vector<EncodedSample>{Row({1}), Row({2, 3})}, 0)->width, 2);
+  EXPECT_EQ(CollatePrompts(std::vector<EncodedSample>{Row({1, 2, 3})}, 0, 2).status().message(),
+            "a row has 3 tokens, which is more than the 2 of the batch");
+}
+
+TEST(Collate, AnEndTokenThatIsAlsoThePaddingStaysInTheMask) {
+  const auto rows = CollateSft(std::vector<EncodedSample>{Row({7, 8, 9}, {0, 1, 1}), Row({7, 9})}, 9);
+  EXPECT_THAT(rows->ids, ElementsAre(7, 8, 9, 7, 9, 9));
+  EXPECT_THAT(rows->mask, ElementsAre(1, 1, 1, 1, 1, 0));
+  EXPECT_THAT(rows->labels, ElementsAre(kIgnoredLabel, 8, 9, 7, 9, kIgnoredLabel));
+}
+
+TEST(Collate, PairsAreAllChosenThenAllRejected) {
+  EncodedSample one = Row({1, 2});
+  one.rejected = {1, 3, 4};
+  EncodedSample two = Row({5});
+  two.rejected = {6};
+  const auto rows = CollatePairs(std::vector<EncodedSample>{one, two}, 0);
+  EXPECT_EQ(rows->rows, 4);
+  EXPECT_THAT(rows->ids, ElementsAre(1, 2, 0, 5, 0, 0, 1, 3, 4, 6, 0, 0));
+  EXPECT_THAT(rows->mask, ElementsAre(1, 1, 0, 1, 0, 0, 1, 1, 1, 1, 0, 0));
+}
+
+TEST(Collate, TextsAreCutInBlocks) {
+  BlockCutter cutter(4);
+  EXPECT_THAT(cutter.Add(std::vector<int32_t>{1, 2, 3}), ElementsAre());
+  EXPECT_THAT(cutter.Add(std::vector<int32_t>{4, 5, 6, 7, 8, 9}),
+              ElementsAre(ElementsAre(1, 2, 3, 4), ElementsAre(5, 6, 7, 8)));
+  EXPECT_THAT(cutter.rest(), ElementsAre(9));
+}
+
+std::vector<size_t> Sizes(const std::vector<std::vector<int>>& chunks) {
+  std::vector<size_t> sizes;
+  for (const auto& chunk : chunks) sizes.push_back(chunk.size());
+  return sizes;
+}
+
+TEST(MiniDataset, CutsEachBatchInChunks) {
+  for (const auto& [batch, sizes] :
+       std::vector<std::pair<size_t, std::vector<size_t>>>{{3, {3}}, {5, {4, 1}}, {9, {4, 4, 1}}}) {
+    MiniDataset<int> mini(1, 4);
+    EXPECT_EQ(Sizes(**mini.Add(std::vector<int>(batch))), sizes);
+    // It is empty again.
+    EXPECT_EQ(Sizes(**mini.Add(std::vector<int>(batch))), sizes);
+  }
+}
+
+TEST(MiniDataset, WaitsForAllBatchesAndMergesNone) {
+  MiniDataset<int> mini(2, 4);
+  EXPECT_EQ(*mini.Add({0, 1, 2, 3, 4}), std::nullopt);
+  const auto chunks = **mini.Add({5, 6, 7, 8, 9});
+  EXPECT_THAT(chunks, ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4), ElementsAre(5, 6, 7, 8), ElementsAre(9)));
+}
+
+TEST(MiniDataset, RefusesMoreThanItHolds) {
+  MiniDataset<int> mini(0, 4);
+  EXPECT_EQ(mini.Add({1}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace tdock::data

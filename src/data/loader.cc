@@ -1,0 +1,41 @@
+#include "data/loader.h"
+
+#include <array>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "base/utf8.h"
+
+namespace tdock::data {
+namespace {
+
+constexpr absl::string_view kBegin = "loader1";
+
+}  // namespace
+
+std::string LoaderPosition::ToText() const {
+  return absl::StrCat(kBegin, " ", drawn, " ", epoch_samples, " ", counts.samples, " ", counts.bad, " ",
+                      counts.incomplete, " ", counts.overlong, " ", counts.truncated, " ", order.high, " ", order.low);
+}
+
+absl::StatusOr<LoaderPosition> LoaderPosition::FromText(absl::string_view text) {
+  LoaderPosition position;
+  LoaderCounts& counts = position.counts;
+  const std::array numbers = {&position.drawn,    &position.epoch_samples, &counts.samples,  &counts.bad,
+                              &counts.incomplete, &counts.overlong,        &counts.truncated};
+  const std::array hashes = {&position.order.high, &position.order.low};
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ' ');
+  bool sound = parts.size() == 1 + numbers.size() + hashes.size() && parts[0] == kBegin;
+  for (size_t i = 0; sound && i < numbers.size(); ++i) {
+    sound = absl::SimpleAtoi(parts[1 + i], numbers[i]) && *numbers[i] >= 0;
+  }
+  for (size_t i = 0; sound && i < hashes.size(); ++i) {
+    sound = absl::SimpleAtoi(parts[1 + numbers.size() + i], hashes[i]);
+  }
+  if (!sound) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(text), "\" is no position of a loader"));
+  }
+  return position;
+}
+
+}  // namespace tdock::data

@@ -1,0 +1,28 @@
+// Parquet files, through Arrow. Internal to this module and to `parquet`.
+//
+// The libraries of a pyarrow wheel export all that is linked into them, OpenSSL and simdjson among it. In a program
+// that were linked with them, those would take the place of the ones that the rest of it was compiled for. So the
+// reader is a shared object of its own, built from the module `parquet`, which lies beside the program and is loaded
+// when the first such file is opened, without showing its symbols to anyone.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/record_file.h"
+
+namespace tdock::data {
+
+// Whether this build reads them.
+bool ReadsParquet();
+
+// Unimplemented in a build without Arrow, NotFound where the reader is not beside the program. Row groups are decoded
+// whole, and the last few are kept: memory holds four of them, and an order that jumps between more of them is slow.
+absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile> file, const std::string& name);
+
+// What the shared object has, under this name.
+inline constexpr char kOpenParquet[] = "tdock_open_parquet";
+using OpenParquetFunction = void(std::unique_ptr<ReadableFile> file, const std::string& name,
+                                 absl::StatusOr<std::unique_ptr<RecordFile>>* opened);
+
+}  // namespace tdock::data

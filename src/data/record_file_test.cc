@@ -1,0 +1,276 @@
+#include "data/record_file.h"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/rng.h"
+#include "data/bytes_file.h"
+#include "data/parquet_file.h"
+
+namespace tdock::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+absl::StatusOr<std::unique_ptr<RecordFile>> Open(std::string bytes, Format format, const RecordLimits& limits = {}) {
+  return OpenRecordFile(std::make_unique<BytesFile>(std::move(bytes)), "f", format, limits);
+}
+
+// Values as a test compares them.
+std::string Shown(const Value& value) {
+  if (const auto* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
+  if (const auto* i = std::get_if<int64_t>(&value)) return absl::StrCat(*i);
+  if (const auto* d = std::get_if<double>(&value)) return absl::StrCat(*d, "f");
+  if (value.text()) return absl::StrCat("'", *value.text(), "'");
+  if (value.list()) {
+    return absl::StrCat(
+        "[", absl::StrJoin(*value.list(), ",", [](std::string* out, const Value& v) { *out += Shown(v); }), "]");
+  }
+  if (value.object()) {
+    const auto field = [](std::string* out, const auto& f) { absl::StrAppend(out, f.first, ":", Shown(f.second)); };
+    return absl::StrCat("{", absl::StrJoin(*value.object(), ",", field), "}");
+  }
+  return "-";
+}
+
+// Each record's cells, or what is wrong with it.
+std::vector<std::string> ReadAll(const RecordFile& file, const std::vector<std::string>& wanted,
+                                 std::vector<int64_t> indexes = {}) {
+  if (indexes.empty()) {
+    indexes.resize(static_cast<size_t>(file.size()));
+    std::iota(indexes.begin(), indexes.end(), 0);
+  }
+  std::vector<std::string> shown;
+  for (const auto& record : file.Read(indexes, wanted)) {
+    shown.push_back(record.ok() ? absl::StrJoin(*record, " ", [](std::string* o, const Value& v) { *o += Shown(v); })
+                                : std::string(record.status().message()));
+  }
+  return shown;
+}
+
+std::vector<std::string> ReadAll(std::string bytes, Format format, const std::vector<std::string>& wanted,
+                                 const RecordLimits& limits = {}) {
+  const auto file = Open(std::move(bytes), format, limits);
+  if (!file.ok()) return {std::string(file.status().message())};
+  return ReadAll(**file, wanted);
+}
+
+TEST(JsonLines, GivesTheCellsAskedFor) {
+  EXPECT_THAT(ReadAll("{\"a\": \"x\\u00e9\\n\", \"b\": 1}\n\n  {\"b\": 2.5, \"c\": null, \"a\": true}\r\n"
+                      "{\"a\": [1, {\"k\": \"v\"}], \"b\": 18446744073709551615}",
+                      Format::kJsonLines, {"b", "a", "zz"}),
+              ElementsAre("1 'x\u00e9\n' -", "2.5f true -", "1.84467e+19f [1,{k:'v'}] -"));
+  EXPECT_THAT(ReadAll("", Format::kJsonLines, {"a"}), ElementsAre());
+  EXPECT_THAT(ReadAll("\xEF\xBB\xBF{\"a\": 1}", Format::kJsonLines, {"a"}), ElementsAre("1"));
+}
+
+TEST(JsonLines, ABadRecordNamesItsLineAndStopsNoOther) {
+  EXPECT_THAT(
+      ReadAll("{\"a\": 1}\n\n{\"a\": }\n{\"a\": 2}\n[1]\n{\"a\": \"\xff\"}\n{\"a\": 1, \"a\": 2}\n"
+              "{\"a\": 3} x\n{\"a\": {\"b\": 1, \"b\": 2}}\n{\"a\": 4}",
+              Format::kJsonLines, {"a"}),
+      ElementsAre("1", HasSubstr("f:3: not JSON: "), "2", "f:5: not a JSON object",
+                  "f:6: not valid UTF-8 at byte 8 of the record", "f:7: the name 'a' comes twice in one object",
+                  HasSubstr("f:8: not JSON: "), "f:9: column 'a': the name 'b' comes twice in one object", "4"));
+}
+
+TEST(JsonLines, NamesAreThoseOfTheFirstRecords) {
+  const auto file = Open("{\"a\": 1}\nbroken\n{\"b\": 1, \"a\": 2}\n", Format::kJsonLines);
+  EXPECT_THAT((*file)->columns(), ElementsAre("a", "b"));
+}
+
+TEST(JsonLines, LinesAreRightFarIntoAFile) {
+  std::string bytes;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 5000; ++i) {
+    if (i % 7 == 0) bytes += "\n \n";
+    const auto line = 1 + std::count(bytes.begin(), bytes.end(), '\n');
+    bytes += "{\n";
+    expected.push_back(absl::StrCat("f:", line, ": "));
+  }
+  const std::vector<std::string> got = ReadAll(bytes, Format::kJsonLines, {"a"});
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_THAT(got[i], testing::StartsWith(expected[i]));
+}
+
+TEST(JsonLines, BoundsWhatOneRecordCosts) {
+  EXPECT_THAT(ReadAll("{\"a\": 1}\n{\"a\": \"xxxxxxxxxxxxxx\"}\n{\"a\": 2}", Format::kJsonLines, {"a"},
+                      {.max_record_bytes = 16}),
+              ElementsAre("1", "f:2: the record has 24 bytes; at most 16 are read", "2"));
+  const std::string deep = absl::StrCat("{\"a\": ", std::string(100, '['), std::string(100, ']'), "}");
+  EXPECT_THAT(ReadAll(deep, Format::kJsonLines, {"a"}),
+              ElementsAre("f:1: more than 32 objects and lists inside one another"));
+}
+
+TEST(Json, IsAListOfObjects) {
+  EXPECT_THAT(ReadAll(" [ {\"a\": \"]},{\\\"\"} ,\n{\"a\": [{}]},{}\n]\n", Format::kJson, {"a"}),
+              ElementsAre("']},{\"'", "[{}]", "-"));
+  EXPECT_THAT(ReadAll("[]", Format::kJson, {"a"}), ElementsAre());
+}
+
+TEST(Json, WhatIsNoListIsRefusedWithTheLine) {
+  EXPECT_THAT(ReadAll(" \n", Format::kJson, {}),
+              ElementsAre("f:2: the file is empty; a JSON list of objects is expected"));
+  EXPECT_THAT(ReadAll("{}", Format::kJson, {}),
+              ElementsAre("f:1: a JSON list of objects is expected, which begins with '[', not '{'; a file with an "
+                          "object on each line is of the format jsonl"));
+  EXPECT_THAT(ReadAll("[\n1]", Format::kJson, {}),
+              ElementsAre("f:2: the list holds something that is no object: it begins with '1'"));
+  EXPECT_THAT(ReadAll("[{}\n{}]", Format::kJson, {}), ElementsAre("f:2: '{' between objects; ',' or ']' is expected"));
+  EXPECT_THAT(ReadAll("[{},]", Format::kJson, {}),
+              ElementsAre("f:1: the list holds something that is no object: it begins with ']'"));
+  EXPECT_THAT(ReadAll("[{},\n{\"a\": \"}]\n", Format::kJson, {}),
+              ElementsAre("f:2: the object that begins here never ends"));
+  EXPECT_THAT(ReadAll("[{}\n", Format::kJson, {}), ElementsAre("f:2: the list never ends: ']' is missing"));
+  EXPECT_THAT(ReadAll("[{}]\n.", Format::kJson, {}), ElementsAre("f:2: '.' after the end of the list"));
+}
+
+TEST(Json, ABadObjectNamesItsLine) {
+  EXPECT_THAT(ReadAll("[{\"a\": 1},\n{\"a\" 1},\n{\"a\": x},\n{\"a\": 2}]", Format::kJson, {"a"}),
+              ElementsAre("1", HasSubstr("f:2: not JSON"), HasSubstr("f:3: not JSON"), "2"));
+}
+
+TEST(Csv, FollowsRfc4180) {
+  EXPECT_THAT(ReadAll("a,b\r\n1,\"x,\"\"y\"\"\nz\"\r\n\r\n,\n\"\",last", Format::kCsv, {"b", "a", "c"}),
+              ElementsAre("'x,\"y\"\nz' '1' -", "'' '' -", "'last' '' -"));
+  EXPECT_THAT(ReadAll("a", Format::kCsv, {"a"}), ElementsAre());
+}
+
+TEST(Csv, ABadRecordNamesItsLineAndStopsNoOther) {
+  EXPECT_THAT(
+      ReadAll("a,b\n1\n2,x\"y\n3,\"x\"y\n4,\"\n\",5\n6,\xff\n7,ok\n8,x\ry\n9,\"open\n10,x\n", Format::kCsv, {"a"}),
+      ElementsAre("f:2: the record has 1 fields, the header 2",
+                  "f:3: field 2: a quote inside a field that does not begin with one",
+                  "f:4: field 2: 'y' where a comma or the end of the line is expected",
+                  "f:5: the record has 3 fields, the header 2", "f:7: not valid UTF-8 at byte 1 of the record", "'7'",
+                  "f:9: field 2: '\\r' where a comma or the end of the line is expected",
+                  "f:10: field 2: the closing quote is missing"));
+}
+
+TEST(Csv, TheHeaderMustBeSound) {
+  EXPECT_THAT(ReadAll("", Format::kCsv, {}),
+              ElementsAre("f: the file is empty; a header with column names is expected"));
+  EXPECT_THAT(ReadAll("\na,a\n", Format::kCsv, {}), ElementsAre("f:2: the header has the column 'a' twice"));
+  EXPECT_THAT(ReadAll("a\"\n", Format::kCsv, {}), ElementsAre(HasSubstr("f:1: the header: field 1: a quote inside")));
+  EXPECT_THAT((*Open("a,b c,\n1,2,3", Format::kCsv))->columns(), ElementsAre("a", "b c", ""));
+}
+
+TEST(Text, EachLineIsARecord) {
+  EXPECT_THAT(ReadAll("one\r\n\n  two \nthree", Format::kText, {"text", "a"}),
+              ElementsAre("'one' -", "'  two ' -", "'three' -"));
+  EXPECT_THAT(ReadAll("ok\nb\xff\n", Format::kText, {"text"}),
+              ElementsAre("'ok'", "f:2: not valid UTF-8 at byte 2 of the record"));
+}
+
+TEST(RecordFile, AnyOrderGivesTheSameRecords) {
+  Rng rng(1);
+  for (const Format format : {Format::kJsonLines, Format::kJson, Format::kCsv, Format::kText}) {
+    std::vector<std::string> rows;
+    for (int i = 0; i < 3000; ++i) {
+      const std::string cell = absl::StrCat(i, std::string(rng.Below(2000), 'x'));
+      const bool bad = i % 50 == 7;
+      if (format == Format::kText) rows.push_back(bad ? absl::StrCat(cell, "\xff") : cell);
+      if (format == Format::kCsv) rows.push_back(bad ? absl::StrCat(cell, ",1") : cell);
+      if (format == Format::kJsonLines || format == Format::kJson) {
+        rows.push_back(bad ? absl::StrCat("{\"text\" \"", cell, "\"}") : absl::StrCat("{\"text\": \"", cell, "\"}"));
+      }
+    }
+    std::string bytes = absl::StrJoin(rows, format == Format::kJson ? ",\n" : "\n");
+    if (format == Format::kJson) bytes = absl::StrCat("[", bytes, "]");
+    if (format == Format::kCsv) bytes = absl::StrCat("text\n", bytes);
+    const auto file = *Open(bytes, format);
+    const std::vector<std::string> in_order = ReadAll(*file, {"text"});
+    ASSERT_EQ(in_order.size(), 3000u);
+    EXPECT_THAT(in_order[7], HasSubstr(absl::StrCat("f:", format == Format::kCsv ? 9 : 8, ": ")));
+    std::vector<int64_t> order(3000);
+    std::iota(order.begin(), order.end(), 0);
+    rng.Shuffle(std::span(order));
+    const std::vector<std::string> shuffled = ReadAll(*file, {"text"}, order);
+    for (size_t i = 0; i < order.size(); ++i) ASSERT_EQ(shuffled[i], in_order[static_cast<size_t>(order[i])]);
+  }
+}
+
+TEST(RecordFile, AFileThatWasCutMeanwhileIsNoBadRecord) {
+  const std::string path = testing::TempDir() + "/cut.jsonl";
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), path, "{\"a\": 1}\n{\"a\": 2}\n").ok());
+  const auto file = *OpenRecordFile(Env::Real(), path, Format::kJsonLines);
+  ASSERT_TRUE((*Env::Real().OpenForWriting(path, WriteMode::kTruncate))->Append("{\"a\": 1}\n").ok());
+  const auto records = file->Read(std::vector<int64_t>{1}, {});
+  EXPECT_EQ(records[0].status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST(RecordFile, ItsContentIsThatOfItsBytes) {
+  EXPECT_EQ((*Open("{}\n", Format::kJsonLines))->content(), text::HashOf("{}\n"));
+}
+
+// Five records in groups of two, which pyarrow wrote.
+constexpr char kParquet[] = "tests/data/records.parquet";
+
+TEST(Parquet, GivesTheCellsAskedForOrSaysThatItCannot) {
+  const auto file = OpenRecordFile(Env::Real(), kParquet, Format::kParquet);
+  if (!ReadsParquet()) {
+    EXPECT_EQ(file.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(file.status().message()), HasSubstr("this build reads no Parquet"));
+    return;
+  }
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT((*file)->columns(), ElementsAre("prompt", "messages", "label", "score", "good", "when", "large"));
+  EXPECT_THAT(ReadAll(**file, {"label", "prompt", "none", "score", "good", "large"}),
+              ElementsAre("1 'a' - 0.5f true 'v'", "2 'b\u00e9' - 1f false 'w'", "3 - - 2f - 'x'",
+                          "4 'd' - 3f true 'y'", "- 'e' - 4f false 'z'"));
+  EXPECT_THAT(ReadAll(**file, {"messages"}, {4, 0, 3, 2}),
+              ElementsAre("[]", "[{role:'user',content:'hi'},{role:'assistant',content:'yo'}]",
+                          "[{role:'user',content:-}]", "-"));
+  EXPECT_THAT(ReadAll(**file, {"when"}, {1}), ElementsAre(absl::StrCat(kParquet,
+                                                                       ": record 2: column 'when': values of the "
+                                                                       "type timestamp[ms] are not supported")));
+}
+
+TEST(Parquet, TheLibrariesInsideArrowStayHiddenFromTheProgram) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  ASSERT_TRUE(OpenRecordFile(Env::Real(), kParquet, Format::kParquet).ok());
+  EXPECT_EQ(::dlsym(RTLD_DEFAULT, "SSL_new"), nullptr) << "gRPC would speak to Arrow's OpenSSL";
+  EXPECT_THAT(ReadAll(R"({"a": "\n"})", Format::kJsonLines, {"a"}), ElementsAre("'\n'")) << "by the simdjson of ours";
+}
+
+TEST(Parquet, DamageIsAnErrorAndNoCrash) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  const std::string whole = *Env::Real().ReadFile(kParquet);
+  Rng rng(1);
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = whole;
+    if (i % 4 == 0) bytes.resize(rng.Below(bytes.size()));
+    for (uint64_t n = rng.Below(4); n > 0 && !bytes.empty(); --n)
+      bytes[rng.Below(bytes.size())] ^= static_cast<char>(1 << rng.Below(8));
+    const auto file = Open(bytes, Format::kParquet);
+    if (!file.ok()) {
+      ++refused;
+      EXPECT_THAT(std::string(file.status().message()), HasSubstr("f: not a sound Parquet file"));
+    } else if ((*file)->size() < 1000) {
+      ReadAll(**file, {"prompt", "messages", "label"});
+    }
+  }
+  EXPECT_GT(refused, 500);
+}
+
+TEST(Format, IsKnownByNameOrPath) {
+  EXPECT_EQ(*FormatNamed("jsonl"), Format::kJsonLines);
+  EXPECT_EQ(FormatName(Format::kParquet), "parquet");
+  EXPECT_EQ(FormatNamed("xml").status().message(),
+            "there is no format 'xml'; there are jsonl, json, csv, text, parquet");
+  EXPECT_EQ(*FormatOfPath("a/b.ndjson"), Format::kJsonLines);
+  EXPECT_EQ(*FormatOfPath("b.json"), Format::kJson);
+  EXPECT_EQ(*FormatOfPath("b.csv"), Format::kCsv);
+  EXPECT_EQ(*FormatOfPath("b.txt"), Format::kText);
+  EXPECT_THAT(std::string(FormatOfPath("b.bin").status().message()), HasSubstr("b.bin: the name does not tell"));
+}
+
+}  // namespace
+}  // namespace tdock::data

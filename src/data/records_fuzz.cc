@@ -1,0 +1,53 @@
+// Whatever a file holds, reading its records reads nothing outside of it; every record can be read or is an error with
+// a place; and records come out the same one by one, backwards, as all at once.
+//
+// The first byte of an input chooses the format.
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "data/adapter.h"
+#include "data/bytes_file.h"
+#include "data/record_file.h"
+
+namespace tdock::data {
+namespace {
+
+void Try(Format format, std::string bytes) {
+  const RecordLimits limits{.max_record_bytes = 4096, .max_depth = 16, .max_columns = 64};
+  const auto file = OpenRecordFile(std::make_unique<BytesFile>(std::move(bytes)), "f", format, limits);
+  if (!file.ok()) return;
+  const std::vector<std::string> wanted = {"text", "prompt", "a", ""};
+  std::vector<int64_t> indexes(static_cast<size_t>((*file)->size()));
+  std::iota(indexes.begin(), indexes.end(), 0);
+  const std::vector<absl::StatusOr<Record>> all = (*file)->Read(indexes, wanted);
+  if (all.size() != indexes.size()) std::abort();
+  for (size_t i = all.size(); i-- > 0;) {
+    const auto one = (*file)->Read({&indexes[i], 1}, wanted);
+    if (one.size() != 1 || one[0].status() != all[i].status()) std::abort();
+    if (!all[i].ok()) {
+      if (all[i].status().message().substr(0, 2) != "f:") std::abort();
+      continue;
+    }
+    // A NaN does not come from any of these formats.
+    if (*one[0] != *all[i]) std::abort();
+    const Adapter adapter{.name = "x", .style = Adapter::Style::kChat, .prompt = "prompt", .label = "a"};
+    MakeSample(adapter, Phase::kPrompt, {(*all[i])[1], (*all[i])[2]}).status().IgnoreError();
+    const Adapter talk{.name = "y", .conversation = "prompt"};
+    MakeSample(talk, Phase::kSft, {(*all[i])[1]}).status().IgnoreError();
+  }
+}
+
+}  // namespace
+}  // namespace tdock::data
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using tdock::data::Format;
+  if (size == 0) return 0;
+  constexpr Format kFormats[] = {Format::kJsonLines, Format::kJson, Format::kCsv, Format::kText};
+  tdock::data::Try(kFormats[data[0] % 4], std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
+  return 0;
+}

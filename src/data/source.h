@@ -1,0 +1,57 @@
+// Samples by number.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "data/encode.h"
+#include "text/content_hash.h"
+
+namespace tdock::data {
+
+// Thread-safe.
+template <class T>
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  virtual int64_t size() const = 0;
+
+  // The samples of `indexes`, each below size(), in their order: what each is, or why it is none. InvalidArgument is a
+  // bad record, which may be skipped; any other error is not about the record.
+  virtual std::vector<absl::StatusOr<OrSkip<T>>> Load(std::span<const int64_t> indexes) const = 0;
+
+  // Of everything that shapes the samples: sources with the same hash give the same ones.
+  virtual text::ContentHash content() const = 0;
+};
+
+// Some of the samples of another source, which must outlive it. Thread-safe.
+template <class T>
+class Subset final : public Source<T> {
+ public:
+  Subset(const Source<T>& whole, std::vector<int64_t> indexes) : whole_(whole), indexes_(std::move(indexes)) {
+    text::ContentHasher hasher;
+    hasher.AddField(text::Hex(whole.content()));
+    hasher.AddField({reinterpret_cast<const char*>(indexes_.data()), indexes_.size() * sizeof(int64_t)});
+    content_ = hasher.Value();
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(indexes_.size()); }
+  std::vector<absl::StatusOr<OrSkip<T>>> Load(std::span<const int64_t> indexes) const override {
+    std::vector<int64_t> of_whole;
+    of_whole.reserve(indexes.size());
+    for (const int64_t index : indexes) of_whole.push_back(indexes_[static_cast<size_t>(index)]);
+    return whole_.Load(of_whole);
+  }
+  text::ContentHash content() const override { return content_; }
+
+ private:
+  const Source<T>& whole_;
+  const std::vector<int64_t> indexes_;
+  text::ContentHash content_;
+};
+
+}  // namespace tdock::data

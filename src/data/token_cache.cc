@@ -1,0 +1,289 @@
+#include "data/token_cache.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tdock::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
+
+constexpr absl::string_view kMagic = "TDTOKENS";
+constexpr absl::string_view kEndMagic = "TDTOKEND";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kHeaderBytes = 32;
+constexpr size_t kFooterBytes = 72;
+constexpr size_t kSealBytes = 24;  // the last ones of the footer
+constexpr size_t kSampleHeaderBytes = 24;
+constexpr size_t kCounts = 5;
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr uint64_t kMaxSampleBytes = uint64_t{1} << 32;
+constexpr uint32_t kTruncated = 1;
+constexpr uint32_t kHasLabel = 2;
+
+template <class T>
+void Put(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <class T>
+void PutAll(std::string& bytes, const std::vector<T>& values) {
+  bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+template <class T>
+T NumberAt(absl::string_view bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+template <class T>
+std::vector<T> NumbersAt(absl::string_view bytes, size_t offset, size_t count) {
+  std::vector<T> values(count);
+  if (count > 0) std::memcpy(values.data(), bytes.data() + offset, count * sizeof(T));
+  return values;
+}
+
+std::string HeaderOf(const text::ContentHash& content) {
+  std::string header(kMagic);
+  Put(header, kVersion);
+  Put(header, uint32_t{0});
+  Put(header, content.high);
+  Put(header, content.low);
+  return header;
+}
+
+std::string BytesOf(const EncodedSample& sample) {
+  std::string bytes;
+  Put(bytes, static_cast<uint32_t>(sample.ids.size()));
+  Put(bytes, static_cast<uint32_t>(sample.loss_mask.size()));
+  Put(bytes, static_cast<uint32_t>(sample.rejected.size()));
+  Put(bytes, (sample.truncated ? kTruncated : 0) | (sample.label ? kHasLabel : 0));
+  Put(bytes, sample.label.value_or(0));
+  PutAll(bytes, sample.ids);
+  PutAll(bytes, sample.rejected);
+  PutAll(bytes, sample.loss_mask);
+  bytes.resize((bytes.size() + 7) / 8 * 8, '\0');
+  return bytes;
+}
+
+// Whatever the bytes are: a checksum is no proof that they were ours.
+absl::StatusOr<EncodedSample> SampleOf(absl::string_view bytes) {
+  if (bytes.size() < kSampleHeaderBytes) return absl::DataLossError("a sample is shorter than its header");
+  const uint64_t ids = NumberAt<uint32_t>(bytes, 0);
+  const uint64_t masks = NumberAt<uint32_t>(bytes, 4);
+  const uint64_t rejected = NumberAt<uint32_t>(bytes, 8);
+  const auto flags = NumberAt<uint32_t>(bytes, 12);
+  const uint64_t size = kSampleHeaderBytes + 4 * ids + 4 * rejected + masks;
+  if (size > bytes.size() || bytes.size() - size >= 8 || (masks != 0 && masks != ids) ||
+      flags > (kTruncated | kHasLabel)) {
+    return absl::DataLossError("a sample does not fill its place");
+  }
+  EncodedSample sample{.ids = NumbersAt<int32_t>(bytes, kSampleHeaderBytes, ids),
+                       .loss_mask = NumbersAt<uint8_t>(bytes, kSampleHeaderBytes + 4 * (ids + rejected), masks),
+                       .rejected = NumbersAt<int32_t>(bytes, kSampleHeaderBytes + 4 * ids, rejected),
+                       .label = std::nullopt,
+                       .truncated = (flags & kTruncated) != 0};
+  if ((flags & kHasLabel) != 0) sample.label = NumberAt<double>(bytes, 16);
+  return sample;
+}
+
+// A file that is written aside, and hashed as it grows.
+class CacheWriter {
+ public:
+  static absl::StatusOr<CacheWriter> Create(Env& env, const std::string& path) {
+    const std::string aside = absl::StrCat(path, ".writing-", ::gettid());
+    TDOCK_ASSIGN_OR_RETURN(auto file, env.OpenForWriting(aside, WriteMode::kTruncate));
+    return CacheWriter(env, path, aside, std::move(file));
+  }
+
+  absl::Status Append(absl::string_view bytes) {
+    hasher_->Add(bytes);
+    size_ += bytes.size();
+    pending_.append(bytes.data(), bytes.size());
+    return pending_.size() < kPieceBytes ? absl::OkStatus() : Flush();
+  }
+
+  uint64_t size() const { return size_; }
+
+  absl::Status Finish() {
+    std::string seal;
+    const text::ContentHash hash = hasher_->Value();
+    Put(seal, hash.high);
+    Put(seal, hash.low);
+    seal.append(kEndMagic.data(), kEndMagic.size());
+    pending_ += seal;
+    TDOCK_RETURN_IF_ERROR(Flush());
+    TDOCK_RETURN_IF_ERROR(file_->Sync());
+    TDOCK_RETURN_IF_ERROR(file_->Close());
+    return env_->Rename(aside_, path_);
+  }
+
+  void RemoveAside() {
+    if (env_->Exists(aside_)) env_->Remove(aside_).IgnoreError();
+  }
+
+ private:
+  CacheWriter(Env& env, std::string path, std::string aside, std::unique_ptr<WritableFile> file)
+      : env_(&env),
+        path_(std::move(path)),
+        aside_(std::move(aside)),
+        file_(std::move(file)),
+        hasher_(std::make_unique<text::ContentHasher>()) {}
+
+  absl::Status Flush() {
+    const std::string pending = std::exchange(pending_, "");
+    return file_->Append(pending);
+  }
+
+  Env* env_;
+  std::string path_;
+  std::string aside_;
+  std::unique_ptr<WritableFile> file_;
+  std::unique_ptr<text::ContentHasher> hasher_;
+  std::string pending_;
+  uint64_t size_ = 0;
+};
+
+absl::Status WriteSamples(CacheWriter& writer, const Source<EncodedSample>& source, const CacheOptions& options,
+                          const text::ContentHash& content) {
+  constexpr int64_t kBatch = 64;
+  Loader<EncodedSample> loader(source, {.batch_size = kBatch,
+                                        .shuffle = false,
+                                        .drop_last = false,
+                                        .epochs = 1,
+                                        .workers = options.workers,
+                                        .skip_bad_records = options.skip_bad_records,
+                                        .report = options.report});
+  TDOCK_RETURN_IF_ERROR(writer.Append(HeaderOf(content)));
+  std::vector<uint64_t> begins = {writer.size()};
+  for (;;) {
+    TDOCK_ASSIGN_OR_RETURN(const auto batch, loader.Next());
+    if (!batch) break;
+    for (const EncodedSample& sample : *batch) {
+      TDOCK_RETURN_IF_ERROR(writer.Append(BytesOf(sample)));
+      begins.push_back(writer.size());
+    }
+  }
+  const LoaderCounts& counts = loader.position().counts;
+  std::string end;
+  PutAll(end, begins);
+  Put(end, static_cast<uint64_t>(begins.size() - 1));
+  for (const int64_t count : {counts.samples, counts.bad, counts.incomplete, counts.overlong, counts.truncated}) {
+    Put(end, count);
+  }
+  TDOCK_RETURN_IF_ERROR(writer.Append(end));
+  return writer.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TokenCache>> TokenCache::Open(std::unique_ptr<ReadableFile> file,
+                                                             const std::string& name,
+                                                             const text::ContentHash& content) {
+  std::unique_ptr<TokenCache> made(new TokenCache(std::move(file), name, content));
+  const absl::Status whole = [&]() -> absl::Status {
+    if (made->file_->size() < kHeaderBytes + sizeof(uint64_t) + kFooterBytes)
+      return absl::DataLossError("it is too short");
+    std::string header(kHeaderBytes, '\0');
+    TDOCK_RETURN_IF_ERROR(made->file_->ReadAt(0, header));
+    if (header != HeaderOf(content)) return absl::DataLossError("it is of other samples, or of another version");
+    TDOCK_RETURN_IF_ERROR(made->CheckChecksum());
+    return made->ReadEnds();
+  }();
+  if (!whole.ok()) return Annotate(whole, name);
+  return made;
+}
+
+absl::Status TokenCache::CheckChecksum() const {
+  text::ContentHasher hasher;
+  std::string piece;
+  const uint64_t end = file_->size() - kSealBytes;
+  for (uint64_t at = 0; at < end; at += piece.size()) {
+    piece.resize(std::min<uint64_t>(kPieceBytes, end - at));
+    TDOCK_RETURN_IF_ERROR(file_->ReadAt(at, piece));
+    hasher.Add(piece);
+  }
+  std::string seal(kSealBytes, '\0');
+  TDOCK_RETURN_IF_ERROR(file_->ReadAt(end, seal));
+  if (seal.substr(16) != kEndMagic) return absl::DataLossError("its end is missing");
+  if (hasher.Value() != text::ContentHash{NumberAt<uint64_t>(seal, 0), NumberAt<uint64_t>(seal, 8)}) {
+    return absl::DataLossError("its checksum is wrong");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TokenCache::ReadEnds() {
+  std::string footer(kFooterBytes, '\0');
+  const uint64_t footer_begin = file_->size() - kFooterBytes;
+  TDOCK_RETURN_IF_ERROR(file_->ReadAt(footer_begin, footer));
+  const auto samples = NumberAt<uint64_t>(footer, 0);
+  const uint64_t room = footer_begin - kHeaderBytes;
+  if (samples >= room / sizeof(uint64_t)) return absl::DataLossError("it has more samples than room for them");
+  const uint64_t begins_at = footer_begin - (samples + 1) * sizeof(uint64_t);
+  begins_.resize(samples + 1);
+  TDOCK_RETURN_IF_ERROR(
+      file_->ReadAt(begins_at, {reinterpret_cast<char*>(begins_.data()), begins_.size() * sizeof(uint64_t)}));
+  bool sound = begins_.front() == kHeaderBytes && begins_.back() == begins_at;
+  for (size_t i = 1; sound && i < begins_.size(); ++i) {
+    sound = begins_[i - 1] <= begins_[i] && begins_[i] - begins_[i - 1] <= kMaxSampleBytes;
+  }
+  if (!sound) return absl::DataLossError("its samples do not lie one after another");
+  const std::vector<int64_t> counts = NumbersAt<int64_t>(footer, sizeof(uint64_t), kCounts);
+  counts_ = {
+      .samples = counts[0], .bad = counts[1], .incomplete = counts[2], .overlong = counts[3], .truncated = counts[4]};
+  return absl::OkStatus();
+}
+
+std::vector<absl::StatusOr<OrSkip<EncodedSample>>> TokenCache::Load(std::span<const int64_t> indexes) const {
+  std::vector<absl::StatusOr<OrSkip<EncodedSample>>> samples;
+  samples.reserve(indexes.size());
+  std::string bytes;
+  for (const int64_t index : indexes) {
+    const auto at = static_cast<size_t>(index);
+    TDOCK_CHECK(index >= 0 && at + 1 < begins_.size(), "an index lies within the cache");
+    bytes.resize(begins_[at + 1] - begins_[at]);
+    const absl::Status read = file_->ReadAt(begins_[at], bytes);
+    absl::StatusOr<EncodedSample> sample = read.ok() ? SampleOf(bytes) : absl::StatusOr<EncodedSample>(read);
+    if (sample.ok()) {
+      samples.emplace_back(*std::move(sample));
+    } else {
+      samples.emplace_back(Annotate(sample.status(), name_));
+    }
+  }
+  return samples;
+}
+
+absl::StatusOr<std::unique_ptr<TokenCache>> OpenOrBuildCache(Env& env, const Source<EncodedSample>& source,
+                                                             const CacheOptions& options) {
+  text::ContentHasher hasher;
+  hasher.AddField(text::Hex(source.content()));
+  hasher.AddField(options.skip_bad_records ? "bad records are left out" : "no bad records");
+  const text::ContentHash content = hasher.Value();
+  const std::string path = JoinPath(options.folder, absl::StrCat(text::Hex(content), ".tokens"));
+  if (env.Exists(path)) {
+    TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.OpenForReading(path));
+    absl::StatusOr<std::unique_ptr<TokenCache>> cached = TokenCache::Open(std::move(file), path, content);
+    if (cached.ok()) return cached;
+    options.log(absl::StrCat("rebuilding a corrupt cache: ", cached.status().message()));
+  }
+  TDOCK_RETURN_IF_ERROR(env.CreateFolders(options.folder));
+  TDOCK_ASSIGN_OR_RETURN(CacheWriter writer, CacheWriter::Create(env, path));
+  if (absl::Status written = WriteSamples(writer, source, options, content); !written.ok()) {
+    writer.RemoveAside();
+    return written;
+  }
+  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.OpenForReading(path));
+  return TokenCache::Open(std::move(file), path, content);
+}
+
+}  // namespace tdock::data

@@ -1,0 +1,74 @@
+// Encoded samples in a file, so that they are encoded once.
+//
+// The file is named after the content of everything that shapes the samples: the records' bytes, the adapter, the
+// tokenizer's files, the template and the encoding. A change of any of them is another file. It is written aside and
+// renamed, so that there is a whole one or none, and is checked as a whole when it is opened.
+//
+//   offset        0  "TDTOKENS", u32 version (1), u32 0, u64 hash (high), u64 hash (low)               32 bytes
+//                32  the samples, one after another:
+//                      u32 ids, u32 loss masks (0, or as many), u32 rejected ids, u32 flags            16 bytes
+//                      f64 label (where flag 2 is set; else 0)                                          8 bytes
+//                      i32 for each id, i32 for each rejected id, u8 for each loss mask, zeros up to a multiple of 8
+//          o_0 … o_n  u64 for each sample where it begins, and where the last one ends
+//   end - 72 bytes  u64 samples (n), i64 counts: samples, bad, incomplete, overlong, truncated
+//   end - 24 bytes  u64 XXH3-128 (high), u64 (low) of all before it, "TDTOKEND"
+//
+// Numbers are little-endian. Flags: 1 truncated, 2 has a label.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/env.h"
+#include "data/encode.h"
+#include "data/loader.h"
+#include "data/source.h"
+
+namespace tdock::data {
+
+// Thread-safe. In memory are 8 bytes for each sample.
+class TokenCache final : public Source<EncodedSample> {
+ public:
+  // DataLoss, with what is wrong, for a file that is not whole, and for one of other samples than `content`.
+  static absl::StatusOr<std::unique_ptr<TokenCache>> Open(std::unique_ptr<ReadableFile> file, const std::string& name,
+                                                          const text::ContentHash& content);
+
+  int64_t size() const override { return static_cast<int64_t>(begins_.size()) - 1; }
+  std::vector<absl::StatusOr<OrSkip<EncodedSample>>> Load(std::span<const int64_t> indexes) const override;
+  text::ContentHash content() const override { return content_; }
+
+  // Of the samples when they were encoded.
+  const LoaderCounts& counts() const { return counts_; }
+
+ private:
+  TokenCache(std::unique_ptr<ReadableFile> file, std::string name, const text::ContentHash& content)
+      : file_(std::move(file)), name_(std::move(name)), content_(content) {}
+
+  absl::Status CheckChecksum() const;
+  absl::Status ReadEnds();
+
+  const std::unique_ptr<ReadableFile> file_;
+  const std::string name_;
+  const text::ContentHash content_;
+  LoaderCounts counts_;
+  std::vector<uint64_t> begins_;
+};
+
+struct CacheOptions {
+  std::string folder;                                                            // made where it is not there
+  int workers = 0;                                                               // threads that encode
+  bool skip_bad_records = false;                                                 // part of what shapes the samples
+  std::function<void(const absl::Status&)> report = [](const absl::Status&) {};  // of bad records that are skipped
+  std::function<void(const std::string&)> log = [](const std::string&) {};       // one line
+};
+
+// The encoded samples of `source` from the cache; from a new file where there is none or a corrupt one, which `log` is
+// told. Errors are those of encoding and writing; FailedPrecondition where no record makes a sample.
+absl::StatusOr<std::unique_ptr<TokenCache>> OpenOrBuildCache(Env& env, const Source<EncodedSample>& source,
+                                                             const CacheOptions& options);
+
+}  // namespace tdock::data

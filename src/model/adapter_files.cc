@@ -1,0 +1,92 @@
+#include "model/adapter_files.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "model/weight_check.h"
+#include "model/weight_names.h"
+#include "model/weights.h"
+#include "model_files/safetensors.h"
+
+namespace tdock::model {
+namespace {
+
+constexpr char kConfigName[] = "adapter_config.json";
+constexpr char kWeightsName[] = "adapter_model.safetensors";
+constexpr char kPrefix[] = "base_model.model.";
+
+// What the weight file has, under the names that it has there, perhaps with a value head.
+NamedTensors SavedTensors(const Decoder& decoder, bool with_head) {
+  NamedTensors named;
+  for (auto& [name, factor] : decoder.NamedAdapters()) named.emplace_back(kPrefix + name, factor);
+  if (with_head) {
+    named.emplace_back(kPrefix + HeadName(Head::kValue), decoder.NamedWeights().back().second);
+  }
+  return named;
+}
+
+absl::Status ReadSavedTensors(Env& env, const std::string& path, bool with_head, const Decoder& decoder) {
+  TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, path));
+  const NamedTensors wanted = SavedTensors(decoder, with_head);
+  WeightCheck check(file.names());
+  for (const auto& [name, tensor] : wanted) {
+    check.Expect(name, name, tensor.sizes().vec(), file.Has(name) ? &file.Info(name) : nullptr);
+  }
+  if (absl::Status status = check.Status(kConfigName); !status.ok()) return Annotate(status, path);
+  at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : wanted) {
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, ReadTensor(file, name));
+    tensor.copy_(stored);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decoder* decoder) {
+  const std::string path = JoinPath(folder, kConfigName);
+  TDOCK_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
+  const absl::StatusOr<LoraConfig> config = ParseLoraConfig(json, train);
+  if (!config.ok()) return Annotate(config.status(), path);
+  if (config->head_saved && decoder->config().head != Head::kValue) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the adapters come with a value head, which the model lacks"));
+  }
+  if (absl::Status status = decoder->AddAdapters(*config, 0); !status.ok()) return Annotate(status, path);
+  const absl::Status status = ReadSavedTensors(env, JoinPath(folder, kWeightsName), config->head_saved, *decoder);
+  if (!status.ok()) decoder->RemoveAdapters();
+  return status;
+}
+
+absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& decoder, const std::string& base_model) {
+  if (!decoder.lora())
+    return absl::FailedPreconditionError(absl::StrCat(folder, ": the model has no adapters to save"));
+  TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
+  // As with checkpoints, the description goes first and comes last.
+  const std::string path = JoinPath(folder, kConfigName);
+  if (env.Exists(path)) TDOCK_RETURN_IF_ERROR(env.Remove(path));
+  TDOCK_RETURN_IF_ERROR(
+      WriteTensors(env, JoinPath(folder, kWeightsName), SavedTensors(decoder, decoder.lora()->head_saved)));
+  const ModelConfig& config = decoder.config();
+  LoraConfig lora = *decoder.lora();
+  if (lora.targets.empty() && config.embedding_size > 0) {
+    // PEFT's "all-linear" would also adapt the projections around the layers.
+    std::set<std::string> names;
+    for (const auto& [name, factor] : decoder.NamedAdapters()) {
+      const std::vector<std::string> parts = absl::StrSplit(name, '.');
+      names.insert(parts[parts.size() - 3]);
+    }
+    lora.targets.assign(names.begin(), names.end());
+  }
+  const AdapterFacts facts = {.base_model = base_model, .inputs_first = StoresInputsFirst(config.architecture)};
+  return WriteFileAtomically(env, path, LoraConfigJson(lora, facts));
+}
+
+}  // namespace tdock::model

@@ -1,0 +1,75 @@
+#include "model/weights.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "model_files/weight_files.h"
+#include "tensor_torch/convert.h"
+
+namespace tdock::model {
+namespace {
+
+// What is written, and the one tensor whose bytes are being written.
+class Source {
+ public:
+  Source(const NamedTensors& tensors, std::optional<at::ScalarType> dtype) : tensors_(tensors), dtype_(dtype) {}
+
+  absl::StatusOr<std::vector<NamedInfo>> Infos() const {
+    std::vector<NamedInfo> infos;
+    for (const auto& [name, tensor] : tensors_) {
+      const absl::StatusOr<DType> dtype = ToDType(dtype_.value_or(tensor.scalar_type()));
+      if (!dtype.ok()) return Annotate(dtype.status(), absl::StrCat("tensor '", name, "'"));
+      infos.push_back({name, {*dtype, tensor.sizes().vec()}});
+    }
+    return infos;
+  }
+
+  absl::StatusOr<std::span<const std::byte>> Bytes(size_t index) {
+    const at::Tensor& tensor = tensors_[index].second;
+    current_ = tensor.detach().to(at::kCPU, dtype_.value_or(tensor.scalar_type())).contiguous();
+    return std::span(static_cast<const std::byte*>(current_.const_data_ptr()), current_.nbytes());
+  }
+
+ private:
+  const NamedTensors& tensors_;
+  const std::optional<at::ScalarType> dtype_;
+  at::Tensor current_;
+};
+
+}  // namespace
+
+absl::StatusOr<at::Tensor> ReadTensor(const SafetensorsFile& file, const std::string& name) {
+  if (!file.Has(name)) return absl::NotFoundError(absl::StrCat("no tensor '", name, "'"));
+  const TensorInfo& info = file.Info(name);
+  TDOCK_ASSIGN_OR_RETURN(const at::ScalarType dtype, ToScalarType(info.dtype));
+  const auto options = at::TensorOptions().dtype(dtype);
+  const std::span<const std::byte> bytes = file.Bytes(name);
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(info.dtype) != 0) {
+    // The format promises no alignment, and the kernels need it.
+    at::Tensor copy = at::empty(info.shape, options);
+    std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
+    return copy;
+  }
+  // at::from_blob wants a mutable pointer; the mapping is read-only, and callers copy out of the view.
+  return at::from_blob(
+      const_cast<std::byte*>(bytes.data()), info.shape, [mapping = file.mapping()](void*) {}, options);
+}
+
+absl::Status WriteTensors(Env& env, const std::string& path, const NamedTensors& tensors,
+                          std::optional<at::ScalarType> dtype) {
+  Source source(tensors, dtype);
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedInfo> infos, source.Infos());
+  return WriteSafetensors(env, path, infos, [&](size_t i) { return source.Bytes(i); });
+}
+
+absl::Status WriteWeights(Env& env, const std::string& folder, const NamedTensors& weights, uint64_t max_file_bytes,
+                          std::optional<at::ScalarType> dtype) {
+  Source source(weights, dtype);
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedInfo> infos, source.Infos());
+  return WriteWeightFiles(env, folder, infos, max_file_bytes, [&](size_t i) { return source.Bytes(i); });
+}
+
+}  // namespace tdock::model

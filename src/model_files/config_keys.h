@@ -1,0 +1,62 @@
+// The names that the architectures give to the same things in config.json.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "model_files/config.h"
+
+namespace tdock::model {
+
+struct ArchitectureKeys {
+  Architecture architecture;
+  const char* model_type;
+  const char* class_name;        // with a head of tokens
+  const char* value_class_name;  // with one of a value
+  const char* hidden_size;
+  const char* intermediate_size;
+  const char* num_layers;
+  const char* num_heads;
+  const char* max_positions;
+  const char* norm_eps;  // nullptr: it cannot be chosen
+  const char* activation;
+};
+
+inline constexpr std::array<ArchitectureKeys, 6> kArchitectures = {{
+    {Architecture::kLlama, "llama", "LlamaForCausalLM", "LlamaForSequenceClassification", "hidden_size",
+     "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
+     "hidden_act"},
+    {Architecture::kMistral, "mistral", "MistralForCausalLM", "MistralForSequenceClassification", "hidden_size",
+     "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
+     "hidden_act"},
+    {Architecture::kQwen2, "qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", "hidden_size",
+     "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
+     "hidden_act"},
+    {Architecture::kQwen3, "qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", "hidden_size",
+     "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
+     "hidden_act"},
+    {Architecture::kOpt, "opt", "OPTForCausalLM", "OPTForSequenceClassification", "hidden_size", "ffn_dim",
+     "num_hidden_layers", "num_attention_heads", "max_position_embeddings", nullptr, "activation_function"},
+    {Architecture::kGpt2, "gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "n_embd", "n_inner", "n_layer",
+     "n_head", "n_positions", "layer_norm_epsilon", "activation_function"},
+}};
+
+constexpr const ArchitectureKeys& KeysOf(Architecture architecture) {
+  return kArchitectures[static_cast<size_t>(architecture)];
+}
+
+struct ActivationName {
+  const char* name;
+  Activation activation;
+};
+
+// The first name of an activation is the one that is written.
+inline constexpr std::array<ActivationName, 6> kActivations = {{{"silu", Activation::kSilu},
+                                                                {"relu", Activation::kRelu},
+                                                                {"gelu", Activation::kGelu},
+                                                                {"gelu_new", Activation::kGeluTanh},
+                                                                {"gelu_pytorch_tanh", Activation::kGeluTanh},
+                                                                {"swish", Activation::kSilu}}};
+
+}  // namespace tdock::model

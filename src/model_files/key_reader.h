@@ -1,0 +1,95 @@
+// Typed keys of a JSON object that comes from outside.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::model {
+
+// Reads keys, and keeps the first complaint. A key that is null is one that is not there.
+class KeyReader {
+ public:
+  using Json = nlohmann::json;
+
+  explicit KeyReader(const Json& object) : object_(object) {}
+
+  bool Has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+  bool IsNull(const char* key) const { return object_.contains(key) && object_.at(key).is_null(); }
+  const Json& At(const char* key) const { return object_.at(key); }
+
+  int64_t Int(const char* key, std::optional<int64_t> fallback = std::nullopt) {
+    if (!Has(key)) return Missing(key, fallback);
+    if (!At(key).is_number_integer()) return Wrong<int64_t>(key, "an integer");
+    if (At(key).is_number_unsigned() && At(key).get<uint64_t>() > INT64_MAX) {
+      return Wrong<int64_t>(key, "an integer below 2^63");
+    }
+    return At(key).get<int64_t>();
+  }
+
+  double Float(const char* key, std::optional<double> fallback = std::nullopt) {
+    if (!Has(key)) return Missing(key, fallback);
+    if (!At(key).is_number()) return Wrong<double>(key, "a number");
+    return At(key).get<double>();
+  }
+
+  bool Bool(const char* key, std::optional<bool> fallback = std::nullopt) {
+    if (!Has(key)) return Missing(key, fallback);
+    if (!At(key).is_boolean()) return Wrong<bool>(key, "true or false");
+    return At(key).get<bool>();
+  }
+
+  std::string String(const char* key, const std::optional<std::string>& fallback = std::nullopt) {
+    if (!Has(key)) return Missing(key, fallback);
+    if (!At(key).is_string()) return Wrong<std::string>(key, "a string");
+    return At(key).get<std::string>();
+  }
+
+  // A token id may be given as a list, of which the first counts here.
+  std::optional<int64_t> TokenId(const char* key) {
+    if (!Has(key)) return std::nullopt;
+    const Json& value = At(key);
+    if (value.is_array() && !value.empty() && value.at(0).is_number_integer()) return value.at(0).get<int64_t>();
+    return Int(key);
+  }
+
+  void Complain(absl::string_view message) { Keep(absl::InvalidArgumentError(message)); }
+
+  // What the file asks for is well formed, but the decoder does not have it.
+  void Refuse(absl::string_view message) { Keep(absl::UnimplementedError(message)); }
+
+  // Refuses a switch that is not as the decoder works.
+  void RefuseUnless(const char* key, bool value) {
+    if (Bool(key, value) == value) return;
+    Refuse(absl::StrCat("'", key, "': ", value ? "false" : "true", " is not supported"));
+  }
+
+  void Keep(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  template <class T>
+  T Missing(const char* key, const std::optional<T>& fallback) {
+    if (fallback) return *fallback;
+    Complain(absl::StrCat("key '", key, "' is missing"));
+    return T();
+  }
+  template <class T>
+  T Wrong(const char* key, absl::string_view expected) {
+    Complain(absl::StrCat("key '", key, "' must be ", expected, ", not ", At(key).dump().substr(0, 80)));
+    return T();
+  }
+
+  const Json& object_;
+  absl::Status status_;
+};
+
+}  // namespace tdock::model

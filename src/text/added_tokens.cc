@@ -1,0 +1,130 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/utf8.h"
+#include "text/json_fields.h"
+#include "text/unicode.h"
+
+namespace tdock::text {
+namespace {
+
+using Json = nlohmann::json;
+
+bool StandsAlone(absl::string_view text, TextRange range) {
+  const absl::string_view before = text.substr(0, range.begin), behind = text.substr(range.end);
+  return (before.empty() || !IsWordChar(LastUtf8Char(before).code)) &&
+         (behind.empty() || !IsWordChar(FirstUtf8Char(behind)->code));
+}
+
+// No further than `earliest`.
+size_t BeginOfWhiteSpaceBefore(absl::string_view text, size_t begin, size_t earliest) {
+  while (begin > earliest) {
+    const Utf8Char last = LastUtf8Char(text.substr(0, begin));
+    if (!IsWhiteSpace(last.code)) break;
+    begin -= last.bytes;
+  }
+  return begin;
+}
+
+size_t EndOfWhiteSpaceBehind(absl::string_view text, size_t end) {
+  while (end < text.size()) {
+    const Utf8Char next = *FirstUtf8Char(text.substr(end));
+    if (!IsWhiteSpace(next.code)) break;
+    end += next.bytes;
+  }
+  return end;
+}
+
+absl::StatusOr<AddedToken> ReadAddedToken(const Json& json) {
+  JsonFields fields(json, "an added token");
+  AddedToken token;
+  TDOCK_ASSIGN_OR_RETURN(token.content, fields.String("content"));
+  if (token.content.empty()) return fields.Damaged("content", "text that is not empty");
+  JsonFields named(json, absl::StrCat("the added token ", ShownJson(Json(token.content))));
+  named.Get("content");
+  TDOCK_ASSIGN_OR_RETURN(token.id, named.Int("id"));
+  TDOCK_ASSIGN_OR_RETURN(token.special, named.Bool("special"));
+  TDOCK_ASSIGN_OR_RETURN(token.normalized, named.Bool("normalized"));
+  TDOCK_ASSIGN_OR_RETURN(token.single_word, named.Bool("single_word"));
+  TDOCK_ASSIGN_OR_RETURN(token.lstrip, named.Bool("lstrip"));
+  TDOCK_ASSIGN_OR_RETURN(token.rstrip, named.Bool("rstrip"));
+  TDOCK_RETURN_IF_ERROR(named.Finish());
+  return token;
+}
+
+}  // namespace
+
+void AddedTokenFinder::Add(std::string pattern, const AddedToken& token) {
+  std::vector<size_t>& sizes = sizes_[static_cast<unsigned char>(pattern[0])];
+  const auto place = std::lower_bound(sizes.begin(), sizes.end(), pattern.size(), std::greater<>());
+  if (place == sizes.end() || *place != pattern.size()) sizes.insert(place, pattern.size());
+  tokens_.emplace(std::move(pattern), &token);
+}
+
+const AddedToken* AddedTokenFinder::LongestAt(absl::string_view rest, size_t& size) const {
+  for (const size_t candidate : sizes_[static_cast<unsigned char>(rest[0])]) {
+    if (candidate > rest.size()) continue;
+    const auto found = tokens_.find(rest.substr(0, candidate));
+    if (found == tokens_.end()) continue;
+    size = candidate;
+    return found->second;
+  }
+  return nullptr;
+}
+
+std::vector<AddedTokenFinder::Part> AddedTokenFinder::Divide(absl::string_view text, bool specials_are_text) const {
+  std::vector<Part> parts;
+  size_t done = 0;
+  for (size_t at = 0; at < text.size() && !tokens_.empty();) {
+    size_t size = 0;
+    const AddedToken* token = LongestAt(text.substr(at), size);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    TextRange range{at, at + size};
+    at = range.end;
+    // Like in `tokenizers`, a token that does not count hides those that begin within it.
+    if (specials_are_text && token->special) continue;
+    if (token->single_word && !StandsAlone(text, range)) continue;
+    if (token->lstrip) range.begin = BeginOfWhiteSpaceBefore(text, range.begin, done);
+    // Another token may still begin in the white space behind this one; the two then overlap.
+    if (token->rstrip) range.end = EndOfWhiteSpaceBehind(text, range.end);
+    if (done < range.begin) parts.push_back({{done, range.begin}, nullptr});
+    parts.push_back({range, token});
+    done = range.end;
+  }
+  if (done < text.size()) parts.push_back({{done, text.size()}, nullptr});
+  return parts;
+}
+
+absl::StatusOr<std::vector<AddedToken>> ReadAddedTokens(
+    const Json& json, const std::function<std::optional<int32_t>(absl::string_view)>& model_id, size_t model_size) {
+  std::vector<AddedToken> tokens;
+  if (json.is_null()) return tokens;
+  if (!json.is_array()) return absl::InvalidArgumentError("\"added_tokens\" is not a list");
+  absl::flat_hash_map<std::string, int32_t> seen;
+  auto next = static_cast<int32_t>(model_size);
+  for (const Json& item : json) {
+    TDOCK_ASSIGN_OR_RETURN(AddedToken token, ReadAddedToken(item));
+    const std::string shown = ShownJson(Json(token.content));
+    const int32_t wanted = model_id(token.content).value_or(next);
+    if (token.id != wanted) {
+      return absl::InvalidArgumentError(absl::StrCat("the id of the added token ", shown, " is ", token.id, ", not ",
+                                                     wanted, ", which its place in the vocabulary gives it"));
+    }
+    if (!seen.emplace(token.content, token.id).second) {
+      return absl::InvalidArgumentError(absl::StrCat("the added token ", shown, " comes twice"));
+    }
+    next = std::max(next, token.id + 1);
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+}  // namespace tdock::text

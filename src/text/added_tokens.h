@@ -1,0 +1,61 @@
+// The "added_tokens" of a tokenizer.json: tokens that are found in a text before it is cut up and merged. Internal to
+// this module.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+#include "text/tokenizer.h"
+
+namespace tdock::text {
+
+struct AddedToken {
+  std::string content;
+  int32_t id = 0;
+  bool special = false;
+  bool normalized = false;   // looked for in the normalised text, in its own normalised form
+  bool single_word = false;  // not beside characters of words
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // and behind it
+};
+
+// A set of texts that are looked for all at once. Immutable, and so thread-safe.
+class AddedTokenFinder {
+ public:
+  struct Part {
+    TextRange range;
+    const AddedToken* token = nullptr;  // null: what lies between tokens
+  };
+
+  // Finds `token`, which must outlive this, by `pattern`, which is not empty. The first of equal patterns counts.
+  void Add(std::string pattern, const AddedToken& token);
+  bool empty() const { return tokens_.empty(); }
+
+  // All of `text` in its order, no part empty. Of overlapping tokens the leftmost one is found, and of those the
+  // longest. Where specials are text, they are passed over. Two parts overlap only in white space that the first one
+  // took.
+  std::vector<Part> Divide(absl::string_view text, bool specials_are_text) const;
+
+ private:
+  const AddedToken* LongestAt(absl::string_view rest, size_t& size) const;
+
+  std::array<std::vector<size_t>, 256> sizes_;  // by first byte; the largest first
+  absl::flat_hash_map<std::string, const AddedToken*> tokens_;
+};
+
+// Reads the list. `model_id` finds a token of the model, which has `model_size` of them. The ids in
+// the file must be those that `tokenizers` would give: the model's, or the next ones behind all others.
+absl::StatusOr<std::vector<AddedToken>> ReadAddedTokens(
+    const nlohmann::json& json, const std::function<std::optional<int32_t>(absl::string_view)>& model_id,
+    size_t model_size);
+
+}  // namespace tdock::text

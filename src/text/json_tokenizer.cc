@@ -1,0 +1,266 @@
+#include "text/json_tokenizer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "base/utf8.h"
+#include "text/aligned_text.h"
+#include "text/json_fields.h"
+
+namespace tdock::text {
+namespace {
+
+using Json = nlohmann::json;
+
+// How many characters the first `bytes` bytes of valid UTF-8 hold.
+int64_t CountChars(absl::string_view text, size_t bytes) {
+  return std::count_if(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes), BeginsUtf8Char);
+}
+
+}  // namespace
+
+// One text on its way.
+class JsonTokenizer::Run {
+ public:
+  Run(const JsonTokenizer& tokenizer, absl::string_view text, const EncodeOptions& options, bool wants_ranges)
+      : tokenizer_(tokenizer),
+        text_(text),
+        options_(options),
+        wants_ranges_(wants_ranges),
+        wants_spaces_(wants_ranges && tokenizer.post_processor_.trims()),
+        keeps_origins_(wants_ranges || tokenizer.pre_tokenizer_.needs_origins()) {}
+
+  absl::StatusOr<Encoding> Encode() {
+    const bool as_text = options_.spelled == SpelledSpecial::kAsText;
+    for (const AddedTokenFinder::Part& part : tokenizer_.raw_.Divide(text_, as_text)) {
+      AlignedText found(text_, part.range, keeps_origins_);
+      if (part.token != nullptr) {
+        TDOCK_RETURN_IF_ERROR(AddToken(*part.token, found, {0, found.size()}));
+      } else {
+        TDOCK_RETURN_IF_ERROR(Normalize(std::move(found)));
+      }
+    }
+    tokenizer_.post_processor_.Apply(text_, options_.add_special_tokens, wants_ranges_, std::move(spaces_), encoding_);
+    return std::move(encoding_);
+  }
+
+ private:
+  absl::Status AddToken(const AddedToken& token, const AlignedText& text, TextRange range) {
+    if (token.special && options_.spelled == SpelledSpecial::kRefuse) {
+      const size_t at = Position(text, range.begin);
+      return absl::InvalidArgumentError(absl::StrCat("the text spells the special token \"",
+                                                     EscapeForMessage(token.content), "\" at position ",
+                                                     CountChars(text_, at)));
+    }
+    encoding_.ids.push_back(token.id);
+    if (wants_ranges_) encoding_.ranges.push_back(text.OriginOf(range));
+    if (wants_spaces_) spaces_.push_back(CountOuterSpaces(text.view(range)));
+    return absl::OkStatus();
+  }
+
+  // The byte of the text that was given.
+  size_t Position(const AlignedText& text, size_t byte) const {
+    return keeps_origins_ ? text.OriginOf({byte, byte + 1}).begin : 0;
+  }
+
+  absl::Status Normalize(AlignedText text) {
+    if (tokenizer_.normalizer_ != nullptr) TDOCK_RETURN_IF_ERROR(tokenizer_.normalizer_->Apply(text));
+    if (tokenizer_.normalized_.empty()) return Merge(std::move(text));
+    const bool as_text = options_.spelled == SpelledSpecial::kAsText;
+    for (const AddedTokenFinder::Part& part : tokenizer_.normalized_.Divide(text.view(), as_text)) {
+      if (part.token != nullptr) {
+        TDOCK_RETURN_IF_ERROR(AddToken(*part.token, text, part.range));
+      } else {
+        TDOCK_RETURN_IF_ERROR(Merge(text.Part(part.range)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Merge(AlignedText text) {
+    TDOCK_ASSIGN_OR_RETURN(const Pieces pieces, tokenizer_.pre_tokenizer_.Apply(std::move(text)));
+    for (const TextRange piece : pieces.ranges) {
+      const absl::string_view word = pieces.text.view(piece);
+      if (const auto unknown = tokenizer_.bpe_.Encode(word, symbols_)) {
+        return Unknown(pieces.text, piece.begin + *unknown);
+      }
+      size_t begin = piece.begin;
+      for (const Bpe::Symbol& symbol : symbols_) {
+        encoding_.ids.push_back(symbol.id);
+        if (wants_ranges_) encoding_.ranges.push_back(pieces.text.OriginOf({begin, begin + symbol.bytes}));
+        if (wants_spaces_) spaces_.push_back(tokenizer_.tokens_[static_cast<size_t>(symbol.id)].spaces);
+        begin += symbol.bytes;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Unknown(const AlignedText& text, size_t byte) const {
+    while (!BeginsUtf8Char(text.view()[byte])) --byte;
+    const Utf8Char character = *FirstUtf8Char(text.view().substr(byte));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the character \"", EscapeForMessage(text.view().substr(byte, character.bytes)),
+                     absl::StrFormat("\" (U+%04X)", static_cast<uint32_t>(character.code)), " at position ",
+                     CountChars(text_, Position(text, byte)), " is not in the vocabulary"));
+  }
+
+  const JsonTokenizer& tokenizer_;
+  const absl::string_view text_;
+  const EncodeOptions& options_;
+  const bool wants_ranges_, wants_spaces_, keeps_origins_;
+  std::vector<Bpe::Symbol> symbols_;
+  std::vector<OuterSpaces> spaces_;
+  Encoding encoding_;
+};
+
+class JsonTokenizer::Stream final : public StreamDecoder {
+ public:
+  Stream(const JsonTokenizer& tokenizer, SpecialTokens special)
+      : tokenizer_(tokenizer), special_(special), first_stage_(tokenizer.decoder_.Begin(text_)) {}
+
+  absl::StatusOr<std::string> Push(int32_t id) override {
+    if (!tokenizer_.Has(id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("id ", id, " is not a token of the vocabulary, whose highest is ", tokenizer_.vocab_size() - 1));
+    }
+    const Token& token = tokenizer_.tokens_[static_cast<size_t>(id)];
+    if (!token.special || special_ == SpecialTokens::kKeep) first_stage_->Push(token.decoded, true);
+    return std::exchange(text_, {});
+  }
+
+  std::string Finish() override {
+    first_stage_->End();
+    return std::exchange(text_, {});
+  }
+
+ private:
+  const JsonTokenizer& tokenizer_;
+  const SpecialTokens special_;
+  std::string text_;  // what has come out of the last stage
+  const std::unique_ptr<TokenDecoder::Stage> first_stage_;
+};
+
+absl::StatusOr<std::unique_ptr<JsonTokenizer>> JsonTokenizer::Create(const Json& json, const TokenizerConfig& config,
+                                                                     SavedFiles files) {
+  JsonFields fields(json, "the tokenizer");
+  if (const Json& version = fields.Get("version"); !version.is_null() && version != "1.0") {
+    return fields.Unsupported("version", "only 1.0 is");
+  }
+  if (!fields.Get("truncation").is_null()) return fields.Unsupported("truncation", "only null is");
+  const Json& padding = fields.Get("padding");
+  if (!padding.is_null() && !(padding.is_object() && padding.value("strategy", Json()) == "BatchLongest")) {
+    return fields.Unsupported("padding", "only null and the strategy BatchLongest are");
+  }
+  TDOCK_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Read(fields.Get("pre_tokenizer")));
+  TDOCK_ASSIGN_OR_RETURN(Bpe bpe, Bpe::Read(fields.Get("model"), pre_tokenizer.byte_level()));
+  std::unique_ptr<JsonTokenizer> made(new JsonTokenizer(std::move(bpe), std::move(pre_tokenizer)));
+  TDOCK_ASSIGN_OR_RETURN(made->normalizer_, ReadNormalizer(fields.Get("normalizer")));
+  TDOCK_RETURN_IF_ERROR(made->ReadTokens(fields.Get("added_tokens")));
+  const auto is_token = [&](int32_t id) { return made->Has(id); };
+  TDOCK_ASSIGN_OR_RETURN(made->post_processor_, PostProcessor::Read(fields.Get("post_processor"), is_token));
+  TDOCK_ASSIGN_OR_RETURN(made->decoder_, TokenDecoder::Read(fields.Get("decoder")));
+  TDOCK_RETURN_IF_ERROR(fields.Finish());
+  TDOCK_ASSIGN_OR_RETURN(made->named_, config.Find([&](absl::string_view token) { return made->TokenToId(token); }));
+  made->files_ = std::move(files);
+  return made;
+}
+
+absl::Status JsonTokenizer::ReadTokens(const Json& added) {
+  const auto model_id = [&](absl::string_view token) { return bpe_.Find(token); };
+  TDOCK_ASSIGN_OR_RETURN(added_, ReadAddedTokens(added, model_id, bpe_.size()));
+  for (size_t id = 0; id < bpe_.tokens().size(); ++id) {
+    const std::optional<std::string>& token = bpe_.tokens()[id];
+    tokens_.push_back(
+        {.text = token.value_or(""), .decoded = token.value_or(""), .spaces = {}, .exists = token.has_value()});
+  }
+  for (const AddedToken& token : added_) {
+    const auto place = static_cast<size_t>(token.id);
+    if (tokens_.size() <= place) tokens_.resize(place + 1);
+    tokens_[place] = {
+        .text = token.content, .decoded = token.content, .spaces = {}, .exists = true, .special = token.special};
+    added_ids_.emplace(token.content, token.id);
+  }
+  for (Token& token : tokens_) token.spaces = CountOuterSpaces(token.text);
+  // Where two become the same, special ones count first.
+  for (const bool special : {true, false}) {
+    for (const AddedToken& token : added_) {
+      if (token.special != special) continue;
+      if (!token.normalized) {
+        raw_.Add(token.content, token);
+        continue;
+      }
+      AlignedText pattern(token.content, {0, token.content.size()}, false);
+      if (normalizer_ != nullptr) TDOCK_RETURN_IF_ERROR(normalizer_->Apply(pattern));
+      if (pattern.size() == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("nothing is left of the added token ", ShownJson(Json(token.content)), " by the normalizer"));
+      }
+      tokens_[static_cast<size_t>(token.id)].decoded = std::string(pattern.view());
+      normalized_.Add(std::string(pattern.view()), token);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JsonTokenizer::CheckLength(absl::string_view text) const {
+  if (text.size() <= kMaxTextBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes, " are encoded at once"));
+}
+
+absl::StatusOr<Encoding> JsonTokenizer::EncodeValid(absl::string_view text, const EncodeOptions& options,
+                                                    bool wants_ranges) const {
+  TDOCK_RETURN_IF_ERROR(CheckLength(text));
+  std::string mended;
+  if (FindInvalidUtf8(text)) {
+    mended = ReplaceInvalidUtf8(text);
+    text = mended;
+    TDOCK_RETURN_IF_ERROR(CheckLength(text));
+  }
+  return Run(*this, text, options, wants_ranges).Encode();
+}
+
+absl::StatusOr<std::vector<int32_t>> JsonTokenizer::Encode(absl::string_view text, const EncodeOptions& options) const {
+  absl::StatusOr<Encoding> encoding = EncodeValid(text, options, /*wants_ranges=*/false);
+  // Where in the text it failed is only known where origins are kept.
+  if (!encoding.ok()) encoding = EncodeValid(text, options, /*wants_ranges=*/true);
+  if (!encoding.ok()) return encoding.status();
+  return std::move(encoding->ids);
+}
+
+absl::StatusOr<Encoding> JsonTokenizer::EncodeWithRanges(absl::string_view text, const EncodeOptions& options) const {
+  return EncodeValid(text, options, /*wants_ranges=*/true);
+}
+
+absl::StatusOr<std::string> JsonTokenizer::Decode(std::span<const int32_t> ids, SpecialTokens special) const {
+  Stream stream(*this, special);
+  std::string text;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const absl::StatusOr<std::string> part = stream.Push(ids[i]);
+    if (!part.ok()) return Annotate(part.status(), absl::StrCat("position ", i));
+    text += *part;
+  }
+  return text + stream.Finish();
+}
+
+std::unique_ptr<StreamDecoder> JsonTokenizer::MakeStreamDecoder(SpecialTokens special) const {
+  return std::make_unique<Stream>(*this, special);
+}
+
+std::optional<int32_t> JsonTokenizer::TokenToId(absl::string_view token) const {
+  const auto found = added_ids_.find(token);
+  return found != added_ids_.end() ? std::optional(found->second) : bpe_.Find(token);
+}
+
+std::optional<std::string> JsonTokenizer::IdToToken(int32_t id) const {
+  if (!Has(id)) return std::nullopt;
+  return tokens_[static_cast<size_t>(id)].text;
+}
+
+bool JsonTokenizer::IsSpecial(int32_t id) const { return Has(id) && tokens_[static_cast<size_t>(id)].special; }
+
+absl::Status JsonTokenizer::Save(Env& env, const std::string& folder) const { return SaveFiles(env, folder, files_); }
+
+}  // namespace tdock::text

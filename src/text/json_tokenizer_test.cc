@@ -1,0 +1,203 @@
+#include "text/json_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "text/small_tokenizers.h"
+
+namespace tdock::text {
+namespace {
+
+using testing::AddedTokenJson;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Json;
+using testing::SmallByteFallback;
+using testing::SmallByteLevel;
+
+using Ids = std::vector<int32_t>;
+constexpr EncodeOptions kParse{.spelled = SpelledSpecial::kParse};
+
+std::unique_ptr<JsonTokenizer> Make(const Json& json, const TokenizerConfig& config = {}) {
+  auto made = JsonTokenizer::Create(json, config, {});
+  EXPECT_EQ(made.status(), absl::OkStatus());
+  return *std::move(made);
+}
+
+TEST(ByteLevelTokenizer, MergesWithinWords) {
+  const auto tokenizer = Make(SmallByteLevel());
+  const Encoding encoding = tokenizer->EncodeWithRanges("hello hé").value();
+  EXPECT_THAT(encoding.ids, ElementsAre(259, 260, 0xC3, 0xA9));
+  EXPECT_THAT(encoding.ranges, ElementsAre(TextRange{0, 5}, TextRange{5, 7}, TextRange{7, 9}, TextRange{7, 9}));
+  EXPECT_EQ(tokenizer->Encode("hello hé").value(), encoding.ids);
+  EXPECT_EQ(tokenizer->Decode(encoding.ids).value(), "hello hé");
+  EXPECT_THAT(tokenizer->Encode("").value(), ElementsAre());
+}
+
+TEST(ByteLevelTokenizer, MergesTheEarliestPairOfAllFirst) {
+  Json json = SmallByteLevel();
+  json["model"]["merges"] = {"l l", "h e"};
+  // Of three l, the first two; short words and long ones are merged by different code.
+  EXPECT_THAT(Make(json)->Encode("lll").value(), ElementsAre(257, 'l'));
+  const Ids ids = Make(json)->Encode(std::string(101, 'l')).value();
+  EXPECT_EQ(ids.size(), 51u);
+  EXPECT_EQ(ids.back(), 'l');
+}
+
+TEST(ByteLevelTokenizer, ReplacesWhatIsNotUtf8) {
+  const auto tokenizer = Make(SmallByteLevel());
+  EXPECT_EQ(tokenizer->Encode("a\xFF").value(), tokenizer->Encode("a\uFFFD").value());
+  EXPECT_THAT(tokenizer->EncodeWithRanges("\xFFz").value().ranges.back(), (TextRange{3, 4}));
+}
+
+TEST(ByteLevelTokenizer, ReadsSpelledSpecialTokensAsAskedFor) {
+  const auto tokenizer = Make(SmallByteLevel());
+  EXPECT_EQ(tokenizer->Encode("é<|end|>").status().message(),
+            "the text spells the special token \"<|end|>\" at position 1");
+  EXPECT_THAT(tokenizer->Encode("h<|end|>h", kParse).value(), ElementsAre('h', 261, 'h'));
+  EXPECT_EQ(tokenizer->Encode("<|end|>", {.spelled = SpelledSpecial::kAsText})->size(), 7u);
+  EXPECT_EQ(tokenizer->Decode(Ids{'h', 261}).value(), "h");
+  EXPECT_EQ(tokenizer->Decode(Ids{'h', 261}, SpecialTokens::kKeep).value(), "h<|end|>");
+}
+
+TEST(ByteLevelTokenizer, StreamsACharacterWithItsLastByte) {
+  const auto tokenizer = Make(SmallByteLevel());
+  const auto stream = tokenizer->MakeStreamDecoder();
+  EXPECT_EQ(stream->Push('a').value(), "a");
+  EXPECT_EQ(stream->Push(0xE2).value(), "");
+  EXPECT_EQ(stream->Push(0x82).value(), "");
+  EXPECT_EQ(stream->Push(0xAC).value(), "€");
+  EXPECT_EQ(stream->Push(0xE2).value(), "");
+  EXPECT_EQ(stream->Push('z').value(), "\uFFFDz");
+  EXPECT_EQ(stream->Push(0xF0).value(), "");
+  EXPECT_EQ(stream->Push(999).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(stream->Finish(), "\uFFFD");
+  EXPECT_EQ(stream->Push('b').value(), "b");
+}
+
+TEST(ByteFallbackTokenizer, SpellsUnknownCharactersInBytes) {
+  const auto tokenizer = Make(SmallByteFallback());
+  const Encoding encoding = tokenizer->EncodeWithRanges("ab é").value();
+  EXPECT_THAT(encoding.ids, ElementsAre(261, 260, 258, 2 + 0xC3, 2 + 0xA9));
+  EXPECT_THAT(encoding.ranges,
+              ElementsAre(TextRange{0, 1}, TextRange{1, 2}, TextRange{2, 3}, TextRange{3, 5}, TextRange{3, 5}));
+  EXPECT_EQ(tokenizer->Decode(encoding.ids).value(), "ab é");
+  EXPECT_THAT(tokenizer->Encode("a", {.add_special_tokens = true}).value(), ElementsAre(1, 261));
+}
+
+TEST(ByteFallbackTokenizer, StreamsARunOfBytesWhenItEnds) {
+  const auto tokenizer = Make(SmallByteFallback());
+  const auto stream = tokenizer->MakeStreamDecoder();
+  EXPECT_EQ(stream->Push(261).value(), "a");
+  EXPECT_EQ(stream->Push(2 + 0xC3).value(), "");
+  EXPECT_EQ(stream->Push(2 + 0xA9).value(), "");
+  EXPECT_EQ(stream->Push(260).value(), "éb");
+  EXPECT_EQ(stream->Push(2 + 0xC3).value(), "");
+  EXPECT_EQ(stream->Finish(), "\uFFFD");
+}
+
+TEST(JsonTokenizer, NamesACharacterThatItCannotExpress) {
+  Json json = SmallByteFallback();
+  json["model"].erase("unk_token");
+  json["model"]["byte_fallback"] = false;
+  EXPECT_EQ(Make(json)->Encode("aé").status().message(),
+            "the character \"é\" (U+00E9) at position 1 is not in the vocabulary");
+}
+
+TEST(JsonTokenizer, TakesWhiteSpaceAroundAddedTokensAndWholeWordsOnly) {
+  Json json = SmallByteLevel();
+  Json greedy = AddedTokenJson(262, "<m>", false), word = AddedTokenJson(263, "cat", false);
+  greedy["lstrip"] = greedy["rstrip"] = true;
+  word["single_word"] = true;
+  json["added_tokens"].push_back(greedy);
+  json["added_tokens"].push_back(word);
+  const auto tokenizer = Make(json);
+  const Encoding encoding = tokenizer->EncodeWithRanges("a <m>\n cat cats").value();
+  EXPECT_THAT(encoding.ids, ElementsAre('a', 262, 263, ' ', 'c', 'a', 't', 's'));
+  EXPECT_THAT(encoding.ranges[1], (TextRange{1, 7}));
+}
+
+TEST(JsonTokenizer, LooksTokensUp) {
+  const auto tokenizer = Make(SmallByteLevel(), {.bos = {}, .eos = "<|end|>", .pad = {}});
+  EXPECT_EQ(tokenizer->vocab_size(), 262);
+  EXPECT_EQ(tokenizer->TokenToId("hello"), 259);
+  EXPECT_EQ(tokenizer->TokenToId("<|end|>"), 261);
+  EXPECT_EQ(tokenizer->TokenToId("none"), std::nullopt);
+  EXPECT_EQ(tokenizer->IdToToken(260), "Ġh");
+  EXPECT_EQ(tokenizer->IdToToken(262), std::nullopt);
+  EXPECT_TRUE(tokenizer->IsSpecial(261));
+  EXPECT_FALSE(tokenizer->IsSpecial(260));
+  EXPECT_EQ(tokenizer->eos_id(), 261);
+  EXPECT_EQ(tokenizer->pad_id(), std::nullopt);
+}
+
+TEST(JsonTokenizer, NamesAnIdThatIsNoToken) {
+  const auto tokenizer = Make(SmallByteLevel());
+  EXPECT_EQ(tokenizer->Decode(Ids{0, 262}).status().message(),
+            "position 1: id 262 is not a token of the vocabulary, whose highest is 261");
+}
+
+absl::Status After(const std::function<void(Json&)>& change) {
+  Json json = SmallByteLevel();
+  change(json);
+  return JsonTokenizer::Create(json, {}, {}).status();
+}
+
+TEST(JsonTokenizer, RefusesWhatItDoesNotImplementByName) {
+  const std::tuple<const char*, const char*, const char*> changes[] = {
+      {"/normalizer", R"({"type": "Nmt"})", "\"Nmt\" is not supported"},
+      {"/normalizer", R"({"type": "NFC", "form": 1})", "the normalizer NFC: the field \"form\" = 1"},
+      {"/pre_tokenizer", R"({"type": "UnicodeScripts"})", "\"UnicodeScripts\" is not supported"},
+      {"/pre_tokenizer/use_words", "true", "the field \"use_words\" = true"},
+      {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Odd", "invert": false})",
+       "\"behavior\" \"Odd\" is not supported"},
+      {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "\\b"}, "behavior": "Isolated", "invert": false})",
+       "\"\\\\b\" in the pattern"},
+      {"/post_processor", R"({"type": "Other"})", "the post-processor Other"},
+      {"/decoder", R"({"type": "CTC"})", "\"CTC\" is not supported"},
+      {"/model/type", R"("Unigram")", "\"Unigram\" is not supported"},
+      {"/model/dropout", "0.5", "\"dropout\" 0.5"},
+      {"/model/end_of_word_suffix", R"("</w>")", "\"end_of_word_suffix\" \"</w>\""},
+      {"/model/extra", "1", "the field \"extra\" = 1"},
+      {"/truncation", R"({"max_length": 5})", "\"truncation\" an object"},
+      {"/padding", R"({"strategy": {"Fixed": 5}})", "\"padding\" an object"},
+      {"/extra", "1", "the field \"extra\" = 1"},
+  };
+  for (const auto& [place, value, message] : changes) {
+    const absl::Status status = After([&](Json& json) { json[Json::json_pointer(place)] = Json::parse(value); });
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << place << ": " << status;
+    EXPECT_THAT(status.message(), HasSubstr(message)) << place;
+  }
+}
+
+TEST(JsonTokenizer, NamesDamage) {
+  const std::tuple<const char*, const char*, const char*> changes[] = {
+      {"/model/vocab", "3", "\"vocab\" is missing or not an object"},
+      {"/model/vocab/x", "1", "both have the id 1"},
+      {"/model/vocab/hello", "-1", "the id of \"hello\" is -1"},
+      {"/model/merges", R"(["h e", "x"])", "merge 1 is \"x\""},
+      {"/model/merges", R"(["h x"])", "merge 0 needs \"hx\", which is not in the vocabulary"},
+      {"/model/unk_token", R"("?!")", "not a token of the vocabulary"},
+      {"/added_tokens/0/id", "300", "the id of the added token \"<|end|>\" is 300, not 261"},
+      {"/added_tokens/0/special", "null", "\"special\" is missing"},
+      {"/pre_tokenizer/add_prefix_space", "1", "\"add_prefix_space\" is 1, not true or false"},
+      {"/post_processor", R"({"type": "BertProcessing", "cls": ["x", 900], "sep": ["y", 1]})", "900 is not the id"},
+      {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": false})",
+       "the pattern \"(\" is damaged"},
+  };
+  for (const auto& [place, value, message] : changes) {
+    const absl::Status status = After([&](Json& json) { json[Json::json_pointer(place)] = Json::parse(value); });
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << place << ": " << status;
+    EXPECT_THAT(status.message(), HasSubstr(message)) << place;
+  }
+}
+
+TEST(JsonTokenizer, NamesASpecialTokenThatItDoesNotHave) {
+  EXPECT_EQ(JsonTokenizer::Create(SmallByteLevel(), {.bos = {}, .eos = "</s>", .pad = {}}, {}).status().message(),
+            "tokenizer_config.json: \"eos_token\" is \"</s>\", which the tokenizer does not have");
+}
+
+}  // namespace
+}  // namespace tdock::text

@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "text/small_tokenizers.h"
+#include "text/tokenizer.h"
+
+namespace tdock::text {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using testing::SmallByteLevel;
+using testing::SmallSentencePiece;
+using ::testing::StartsWith;
+
+using Files = std::map<std::string, std::string>;  // contents by name
+
+class LoadTokenizerTest : public ::testing::Test {
+ protected:
+  LoadTokenizerTest() : root_(::testing::TempDir() + "/load_tokenizer_test_XXXXXX") {
+    EXPECT_NE(::mkdtemp(root_.data()), nullptr);
+  }
+  ~LoadTokenizerTest() override { std::filesystem::remove_all(root_); }
+
+  std::string Folder(const Files& files) {
+    const std::string folder = JoinPath(root_, std::to_string(made_++));
+    EXPECT_EQ(Env::Real().CreateFolders(folder), absl::OkStatus());
+    for (const auto& [name, contents] : files) {
+      EXPECT_EQ(WriteFileAtomically(Env::Real(), JoinPath(folder, name), contents), absl::OkStatus());
+    }
+    return folder;
+  }
+
+  static Files FilesIn(const std::string& folder) {
+    Files files;
+    const std::vector<std::string> names = Env::Real().List(folder).value();
+    for (const std::string& name : names) {
+      files[name] = Env::Real().ReadFile(JoinPath(folder, name)).value();
+    }
+    return files;
+  }
+
+  // The folder into which what was loaded from `folder` is saved.
+  std::string Resaved(const std::string& folder) {
+    const std::string other = JoinPath(root_, std::to_string(made_++));
+    const auto tokenizer = LoadTokenizer(Env::Real(), folder);
+    EXPECT_EQ(tokenizer.status(), absl::OkStatus());
+    EXPECT_EQ((*tokenizer)->Save(Env::Real(), other), absl::OkStatus());
+    return other;
+  }
+
+  std::string Refusal(const std::string& folder) {
+    return std::string(LoadTokenizer(Env::Real(), folder).status().message());
+  }
+  std::string Refusal(const Files& files) { return Refusal(Folder(files)); }
+
+  std::string root_;
+  int made_ = 0;
+};
+
+TEST_F(LoadTokenizerTest, ReadsATokenizerJsonAndSavesItsFiles) {
+  const Files files = {{"tokenizer.json", SmallByteLevel().dump()},
+                       {"tokenizer_config.json", R"({"eos_token": {"content": "<|end|>"}, "pad_token": null})"},
+                       {"special_tokens_map.json", R"({"eos_token": "<|end|>"})"}};
+  const std::string folder = Folder(files);
+  const std::string resaved = Resaved(folder);
+  EXPECT_EQ(FilesIn(resaved), files);
+  for (const std::string& path : {folder, resaved}) {
+    const auto tokenizer = LoadTokenizer(Env::Real(), path).value();
+    EXPECT_THAT(tokenizer->Encode("hello h").value(), ElementsAre(259, 260));
+    EXPECT_EQ(tokenizer->vocab_size(), 262);
+    EXPECT_EQ(tokenizer->eos_id(), 261);
+    EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
+    EXPECT_EQ(tokenizer->pad_id(), std::nullopt);
+  }
+}
+
+TEST_F(LoadTokenizerTest, ReadsATokenizerModelAndSavesItsFiles) {
+  const Files files = {{"tokenizer.model", SmallSentencePiece()},
+                       {"tokenizer_config.json", R"({"add_bos_token": true, "pad_token": "<unk>"})"}};
+  const std::string folder = Folder(files);
+  const std::string resaved = Resaved(folder);
+  EXPECT_EQ(FilesIn(resaved), files);
+  for (const std::string& path : {folder, resaved}) {
+    const auto tokenizer = LoadTokenizer(Env::Real(), path).value();
+    EXPECT_THAT(tokenizer->Encode("ab", {.add_special_tokens = true}).value(), ElementsAre(1, 5));
+    EXPECT_EQ(tokenizer->eos_id(), 2) << "as the model says";
+    EXPECT_EQ(tokenizer->pad_id(), 0) << "as tokenizer_config.json says";
+  }
+}
+
+TEST_F(LoadTokenizerTest, NeedsNoFileBesideTheTokenizers) {
+  EXPECT_EQ(LoadTokenizer(Env::Real(), Folder({{"tokenizer.json", SmallByteLevel().dump()}})).value()->eos_id(),
+            std::nullopt);
+  EXPECT_EQ(LoadTokenizer(Env::Real(), Folder({{"tokenizer.model", SmallSentencePiece()}})).value()->eos_id(), 2);
+}
+
+TEST_F(LoadTokenizerTest, PrefersTheTokenizerJson) {
+  const std::string folder = Folder({{"tokenizer.json", SmallByteLevel().dump()}, {"tokenizer.model", "not one"}});
+  EXPECT_EQ(LoadTokenizer(Env::Real(), folder).value()->vocab_size(), 262);
+}
+
+TEST_F(LoadTokenizerTest, NamesTheFolderAndTheFileThatCannotBeRead) {
+  const std::string empty = Folder({});
+  EXPECT_EQ(LoadTokenizer(Env::Real(), empty).status(),
+            absl::NotFoundError("there is neither " + empty + "/tokenizer.json nor " + empty + "/tokenizer.model"));
+
+  const std::string whole = SmallByteLevel().dump();
+  const std::string damaged = Folder({{"tokenizer.json", whole.substr(0, whole.size() - 1)}});
+  EXPECT_THAT(Refusal(damaged), StartsWith(damaged + ": tokenizer.json: "));
+  EXPECT_THAT(Refusal({{"tokenizer.json", whole}, {"tokenizer_config.json", "{"}}),
+              HasSubstr(": tokenizer_config.json: "));
+  EXPECT_THAT(Refusal({{"tokenizer.json", whole}, {"tokenizer_config.json", R"({"eos_token": "</s>"})"}}),
+              HasSubstr(R"(tokenizer_config.json: "eos_token" is "</s>", which the tokenizer does not have)"));
+  const std::string model = SmallSentencePiece();
+  EXPECT_THAT(Refusal({{"tokenizer.model", model.substr(0, model.size() - 1)}}), HasSubstr(": tokenizer.model: "));
+}
+
+TEST_F(LoadTokenizerTest, RefusesWhatItDoesNotImplementByName) {
+  testing::Json other = SmallByteLevel();
+  other["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
+  const absl::Status status = LoadTokenizer(Env::Real(), Folder({{"tokenizer.json", other.dump()}})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("UnicodeScripts"));
+  EXPECT_THAT(Refusal({{"tokenizer.model", SmallSentencePiece()}, {"added_tokens.json", "{}"}}),
+              EndsWith("added_tokens.json is not supported beside tokenizer.model; a tokenizer.json can hold added "
+                       "tokens"));
+}
+
+TEST_F(LoadTokenizerTest, RefusesAHugeFileUnread) {
+  const std::string folder = Folder({{"tokenizer.json", ""}});
+  ASSERT_EQ(::truncate((folder + "/tokenizer.json").c_str(), off_t{1} << 40), 0);  // no block of it is on the disk
+  EXPECT_THAT(Refusal(folder),
+              HasSubstr("/tokenizer.json: the file has 1099511627776 bytes; at most 67108864 are read"));
+}
+
+}  // namespace
+}  // namespace tdock::text

@@ -1,0 +1,101 @@
+// Sources, besides the Jinja texts in tests/oracle/chat_templates: the model cards of Llama 3, Qwen2.5 and Mistral 7B
+// Instruct; and DeepSpeed-Chat's data sets for "Human: … Assistant:".
+#include "text/template_form.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tdock::text {
+namespace {
+
+using Kind = ChatTemplate::Piece::Kind;
+
+constexpr std::array kImStart = {FramePart{Kind::kSpecial, "<|im_start|>"}};
+constexpr std::array kImEnd = {FramePart{Kind::kSpecial, "<|im_end|>"}};
+constexpr std::array kNewline = {FramePart{Kind::kText, "\n"}};
+constexpr std::array kHeader = {FramePart{Kind::kSpecial, "<|start_header_id|>"}};
+constexpr std::array kHeaderEnd = {FramePart{Kind::kSpecial, "<|end_header_id|>"}, FramePart{Kind::kText, "\n\n"}};
+constexpr std::array kEot = {FramePart{Kind::kSpecial, "<|eot_id|>"}};
+constexpr std::array kEos = {FramePart{Kind::kEos}};
+constexpr std::array kInst = {FramePart{Kind::kText, " [INST] "}};
+constexpr std::array kInstEnd = {FramePart{Kind::kText, " [/INST]"}};
+constexpr std::array kInstToken = {FramePart{Kind::kSpecial, "[INST]"}, FramePart{Kind::kText, " "}};
+constexpr std::array kInstEndToken = {FramePart{Kind::kSpecial, "[/INST]"}};
+constexpr std::array kHuman = {FramePart{Kind::kText, " Human: "}};
+constexpr std::array kAssistant = {FramePart{Kind::kText, " Assistant:"}};
+
+constexpr TemplateForm::Frame kChatmlFrame = {
+    .open = kImStart, .role_after_open = true, .header_end = kNewline, .close = kImEnd, .after = kNewline};
+constexpr TemplateForm::Frame kLlamaFrame = {
+    .open = kHeader, .role_after_open = true, .header_end = kHeaderEnd, .close = kEot};
+
+constexpr TemplateForm kForms[] = {
+    {.name = "chatml", .user = kChatmlFrame, .assistant = kChatmlFrame},
+    {.name = "human_assistant",
+     .user = {.open = kHuman, .close = kAssistant},
+     .assistant = {.close = kEos},
+     .reply_begins = " ",
+     .user_asks = true,
+     .must_alternate = true,
+     .system = SystemPlace::kNowhere},
+    {.name = "llama3",
+     .begins_with_bos = true,
+     .user = kLlamaFrame,
+     .assistant = kLlamaFrame,
+     .strips_prompts = true,
+     .strips_replies = true},
+    {.name = "llama3.1",
+     .begins_with_bos = true,
+     .user = kLlamaFrame,
+     .assistant = kLlamaFrame,
+     .adds_system = true,
+     .system_prefix = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
+     .strips_prompts = true,
+     .strips_replies = true},
+    {.name = "mistral",
+     .begins_with_bos = true,
+     .user = {.open = kInst, .close = kInstEnd},
+     .assistant = {.close = kEos},
+     .reply_begins = " ",
+     .user_asks = true,
+     .must_alternate = true,
+     .system = SystemPlace::kFirstUser},
+    {.name = "mistral_v3",
+     .begins_with_bos = true,
+     .user = {.open = kInstToken, .close = kInstEndToken},
+     .assistant = {.close = kEos},
+     .reply_begins = " ",
+     .user_asks = true,
+     .must_alternate = true,
+     .system = SystemPlace::kLastUser,
+     .strips_replies = true},
+    {.name = "qwen",
+     .user = kChatmlFrame,
+     .assistant = kChatmlFrame,
+     .adds_system = true,
+     .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+};
+
+constexpr KnownTemplate kKnown[] = {
+    {{.high = 0x577a7fce73f72e1e, .low = 0xe2be9fd6966bb5eb}, "chatml"},
+    {{.high = 0xa344e8c84fb0282d, .low = 0xda206a9e46a4ac01}, "chatml"},
+    {{.high = 0x78361303554a2944, .low = 0x0808190b010835f0}, "human_assistant"},
+    {{.high = 0x9ddcd6cd71f96dd7, .low = 0x6ca7779b7730196a}, "llama3.1"},
+    {{.high = 0x09facc0e4aa94318, .low = 0x9799ad6e2dea0594}, "llama3"},
+    {{.high = 0x876a2693f5ece6d8, .low = 0x98326487e3b467bd}, "mistral"},
+    {{.high = 0xa9353cb590f781b7, .low = 0xb091cda72d40416a}, "mistral_v3"},
+    {{.high = 0xe392aa06018503fd, .low = 0x2469c9508f79506e}, "qwen"},
+};
+
+}  // namespace
+
+std::span<const KnownTemplate> KnownTemplates() { return kKnown; }
+
+std::span<const TemplateForm> TemplateForms() { return kForms; }
+
+const TemplateForm* FormOf(absl::string_view name) {
+  const auto found = std::find_if(std::begin(kForms), std::end(kForms), [&](const auto& f) { return f.name == name; });
+  return found == std::end(kForms) ? nullptr : found;
+}
+
+}  // namespace tdock::text

@@ -1,0 +1,84 @@
+"""Low-rank adapters are those of `peft`, in both directions."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import run_program
+from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, random_model, random_rows
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM
+
+LORA = {
+    "qwen2-grouped-tied": {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "down_proj"]},
+    "llama": {"r": 3, "lora_alpha": 8, "target_modules": "all-linear", "use_rslora": True},
+    "mistral-window": {"r": 2, "target_modules": ["self_attn.o_proj", "gate_proj"], "layers_to_transform": [0, 2]},
+    "qwen3": {"r": 4, "target_modules": ["k_proj", "up_proj"]},
+    "opt": {"r": 4, "target_modules": ["fc1", "out_proj"]},
+    "gpt2": {"r": 4, "target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True},
+}
+
+
+def adapted(model, name):
+    """The model with adapters that change something."""
+    torch.manual_seed(3)
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **LORA[name])).eval()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if "lora_" in parameter_name:
+                parameter.normal_(0, 0.2)
+    return model
+
+
+@pytest.mark.parametrize("name", LORA)
+def test_adapters_of_peft_are_read_merged_and_written(name, tmp_path):
+    model = random_model(MODELS[name])
+    model.save_pretrained(tmp_path / "base")
+    given = random_rows()
+    plain = full_logits(model, given["rows"])
+    theirs = adapted(model, name)
+    theirs.save_pretrained(tmp_path / "theirs")
+    expected = full_logits(theirs, given["rows"])
+    assert difference(expected, plain) > 0.5
+    ours = our_logits(
+        tmp_path / "base", "full", given,
+        "--adapters", tmp_path / "theirs", "--save-adapters", tmp_path / "ours", "--save", tmp_path / "merged",
+    )  # fmt: skip
+    assert difference(ours, expected) < TOLERANCE
+
+    before = load_file(tmp_path / "theirs/adapter_model.safetensors")
+    after = load_file(tmp_path / "ours/adapter_model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32, attn_implementation="eager")
+    again = PeftModel.from_pretrained(base, tmp_path / "ours").eval()
+    assert difference(full_logits(again, given["rows"]), expected) < TOLERANCE
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32, attn_implementation="eager")
+    assert difference(full_logits(merged.eval(), given["rows"]), expected) < TOLERANCE
+    assert json.loads((tmp_path / "ours/adapter_config.json").read_text())["peft_type"] == "LORA"
+
+
+def test_a_run_trains_adapters_and_saves_them_beside_the_merged_model(run_dir, tmp_path):
+    base, run = run_dir / "checkpoint", tmp_path / "run"
+    (tmp_path / "run.yaml").write_text("recipe: grpo\n")
+    run_program(
+        "tdock", "train", tmp_path / "run.yaml", "--run-dir", run, f"model.path={base}", "model.lora_rank=4",
+        "model.target_modules=q_proj,down_proj", "model.recompute=layers", "warmup.max_steps=20",
+        "warmup.target_accuracy=1", "warmup.test_freq=10", "data.train_batch_size=32", "actor.ppo_mini_batch_size=16",
+        "trainer.total_training_steps=2",
+    )  # fmt: skip
+    checkpoint = run / "checkpoint"
+    given = {"rows": [[3, 5, 1, 7, 2, 9, 4]]}
+    width = AutoModelForCausalLM.from_pretrained(checkpoint).config.vocab_size
+    merged = our_logits(checkpoint, "full", given, width=width)
+    assert difference(merged, our_logits(base, "full", given, width=width)) > 1e-3
+    adapter = checkpoint / "adapter"
+    assert difference(merged, our_logits(base, "full", given, "--adapters", adapter, width=width)) < TOLERANCE
+    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), adapter).eval()
+    assert difference(full_logits(theirs, given["rows"]), merged) < TOLERANCE
+
+    ask = ["--prompt", "37+85=", "--prompt", "12+34=", "--temperature", 0, "--max-new-tokens", 8]
+    answers = run_program("tdock", "generate", "--model", base, "--adapter", adapter, *ask)
+    assert answers == run_program("tdock", "generate", "--model", checkpoint, *ask)

@@ -1,0 +1,104 @@
+"""Conversations are rendered, and encoded, as apply_chat_template of transformers does with the models' own texts."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from conftest import run_program
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
+
+TEMPLATES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((Path(__file__).parent / "chat_templates").glob("*.jinja"))
+}
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]"]
+ALTERNATE = ("mistral", "human_assistant")
+BLANKS = " \t\n\r\x0b\x1c\x85\xa0\u2003\u3000"
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789{}%#'\"\\/|.,:;?!-_=<>[]éßЖ中🙂\u0301\u200d"
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory):
+    """A token for each character, and one for "th": (folder for ours, the same of transformers), the template left open.
+
+    The forms of Mistral's first models have no tokens of their own for [INST].
+    """
+    made = {}
+    for kind, special in (("plain", []), ("special", SPECIAL)):
+        vocab = {char: i for i, char in enumerate(dict.fromkeys(BLANKS + LETTERS + " \nINST[]"))}
+        vocab["th"] = len(vocab)
+        backend = Tokenizer(models.BPE(vocab=vocab, merges=[("t", "h")]))
+        backend.decoder = decoders.Fuse()
+        backend.add_special_tokens(["<s>", "</s>", "<pad>", *special])
+        folder = tmp_path_factory.mktemp(kind)
+        theirs = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+        theirs.save_pretrained(folder)
+        made[kind] = (folder, theirs)
+    return made
+
+
+def some_text(rng):
+    text = "".join(rng.choice(LETTERS + BLANKS) for _ in range(rng.randrange(20)))
+    return rng.choice(["", " ", "\n", "\u2003"]) + text + rng.choice(["", " ", "\n\n", "\x85"])
+
+
+def some_dialogue(rng, name):
+    """Turns that both sides can express."""
+    turns = []
+    if name != "human_assistant" and rng.random() < 0.4:
+        turns.append(("system", some_text(rng)))
+    count = rng.randrange(1, 6)
+    if name.startswith(ALTERNATE):
+        if name == "mistral_v3" and turns:
+            count |= 1  # a system prompt is said only where the user's turn ends the conversation
+        turns += [(("user", "assistant")[i % 2], some_text(rng)) for i in range(count)]
+        return turns, turns[-1][0] == "user" and rng.random() < 0.5
+    turns += [(rng.choice(["user", "assistant", "system"]), some_text(rng)) for _ in range(count)]
+    return turns, rng.random() < 0.5
+
+
+def ours_and_theirs(stem, theirs, tokenize, *arguments):
+    """(turns, our answer, what apply_chat_template returns) of random dialogues."""
+    name = stem.split("-")[0]
+    rng = random.Random(stem)
+    dialogues = [some_dialogue(rng, name) for _ in range(400)]
+    asked = [
+        {"template": name, "turns": turns, "generation_prompt": prompt, "bos": "<s>", "eos": "</s>"}
+        for turns, prompt in dialogues
+    ]
+    output = run_program("tdock_conversation", *arguments, input="\n".join(map(json.dumps, asked)).encode())
+    answers = [json.loads(line) for line in output.decode().split("\n")[:-1]]  # splitlines() knows more line ends
+    assert len(answers) == len(dialogues)
+    for (turns, prompt), answer in zip(dialogues, answers):
+        messages = [{"role": role, "content": content} for role, content in turns]
+        options = {"chat_template": TEMPLATES[stem], "add_generation_prompt": prompt, "return_dict": False}
+        yield turns, answer, theirs.apply_chat_template(messages, tokenize=tokenize, **options)
+
+
+@pytest.mark.parametrize("stem", TEMPLATES)
+def test_same_text(stem, tokenizers):
+    for _, ours, theirs in ours_and_theirs(stem, tokenizers["special"][1], False):
+        assert ours.get("text") == theirs, ours
+
+
+@pytest.mark.parametrize("stem", TEMPLATES)
+def test_same_ids(stem, tokenizers):
+    folder, theirs = tokenizers["plain" if stem in ("mistral", "human_assistant") else "special"]
+    for turns, ours, ids in ours_and_theirs(stem, theirs, True, folder):
+        assert ours.get("ids") == ids, ours
+        assert len(ours["loss_mask"]) == len(ids)
+        assert any(ours["loss_mask"]) == any(role == "assistant" for role, _ in turns)
+
+
+def test_both_refuse_turns_out_of_order(tokenizers):
+    _, theirs = tokenizers["plain"]
+    for name in ("mistral", "mistral_v3", "human_assistant"):
+        turns = [("user", "a"), ("user", "b")]
+        asked = {"template": name, "turns": turns, "generation_prompt": False, "bos": "<s>", "eos": "</s>"}
+        answer = json.loads(run_program("tdock_conversation", input=json.dumps(asked).encode()))
+        assert "turn 2 of the conversation" in answer["error"]
+        with pytest.raises(Exception, match="alternat"):
+            messages = [{"role": role, "content": content} for role, content in turns]
+            theirs.apply_chat_template(messages, tokenize=False, chat_template=TEMPLATES[name])
