@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <functional>
 #include <numeric>
@@ -221,6 +222,18 @@ TEST(Env, ReadsFromAnyPlaceOfAFile) {
   EXPECT_EQ(beyond.message(), "cannot read " + path + ": it ends at byte 10");
   EXPECT_EQ(env.OpenForReading(path + "x").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(env.OpenForReading("/tmp").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Env, ReadsUpToASize) {
+  Env& env = Env::Real();
+  const std::string path = testing::TempDir() + "/read_up_to";
+  ASSERT_TRUE(WriteFileAtomically(env, path, "0123456789").ok());
+  EXPECT_EQ(*ReadFileUpTo(env, path, 10), "0123456789");
+  ASSERT_EQ(::truncate(path.c_str(), off_t{1} << 40), 0);  // no block of the rest is on the disk
+  const absl::Status huge = ReadFileUpTo(env, path, 10).status();
+  EXPECT_EQ(huge.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(huge.message(), path + ": the file has 1099511627776 bytes; at most 10 are read");
+  EXPECT_EQ(ReadFileUpTo(env, path + "x", 10).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(Env, ErrorsNameTheFileAndTheReason) {

@@ -235,6 +235,17 @@ Env& Env::Real() {
   return *env;
 }
 
+absl::StatusOr<std::string> ReadFileUpTo(Env& env, const std::string& path, uint64_t max_bytes) {
+  TDOCK_ASSIGN_OR_RETURN(const auto file, env.OpenForReading(path));
+  if (file->size() > max_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the file has ", file->size(), " bytes; at most ", max_bytes, " are read"));
+  }
+  std::string contents(file->size(), '\0');
+  TDOCK_RETURN_IF_ERROR(file->ReadAt(0, contents));
+  return contents;
+}
+
 absl::Status WriteFileAtomically(Env& env, const std::string& path,
                                  const std::function<absl::Status(WritableFile&)>& write) {
   // The number of the thread, which no other process has either.

@@ -72,6 +72,9 @@ class Env {
   static Env& Real();
 };
 
+// The contents of a regular file; InvalidArgument, with nothing read, where it has more than `max_bytes`.
+absl::StatusOr<std::string> ReadFileUpTo(Env& env, const std::string& path, uint64_t max_bytes);
+
 // Writes the pieces one after another to `path` so that a reader sees the whole new file or the old one: aside, synced,
 // renamed. Of several threads or processes that write the same file, the last to rename wins. On an error the file
 // aside is removed and `path` is as it was, unless Rename() replaced it and could not sync its folder.

@@ -12,6 +12,7 @@ namespace tdock::data {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 20;
+constexpr uint64_t kMaxAdaptersBytes = uint64_t{1} << 20;
 
 std::optional<Format> FormatOf(FormatChoice choice) {
   switch (choice) {
@@ -113,7 +114,7 @@ void BindData(config::Spec& spec, DataConfig& config) {
 absl::StatusOr<Adapter> ResolveAdapter(Env& env, const DataConfig& config) {
   Adapters adapters;
   if (!config.adapters.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(const std::string yaml, env.ReadFile(config.adapters));
+    TDOCK_ASSIGN_OR_RETURN(const std::string yaml, ReadFileUpTo(env, config.adapters, kMaxAdaptersBytes));
     TDOCK_RETURN_IF_ERROR(adapters.AddYaml(yaml, config.adapters));
   }
   TDOCK_ASSIGN_OR_RETURN(Adapter adapter, adapters.Find(config.name));

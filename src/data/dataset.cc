@@ -16,6 +16,8 @@
 namespace tdock::data {
 namespace {
 
+constexpr uint64_t kMaxRevisionBytes = 4096;
+
 std::string NamesOf(const std::vector<std::string>& names) {
   constexpr size_t kShown = 20;
   std::vector<std::string> shown;
@@ -174,7 +176,7 @@ absl::StatusOr<std::string> FindInHubCache(Env& env, const std::string& hub, abs
     return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is no name of a data set"));
   }
   const std::string folder = JoinPath(hub, absl::StrCat("datasets--", absl::StrReplaceAll(name, {{"/", "--"}})));
-  const absl::StatusOr<std::string> revision = env.ReadFile(JoinPath(folder, "refs/main"));
+  const absl::StatusOr<std::string> revision = ReadFileUpTo(env, JoinPath(folder, "refs/main"), kMaxRevisionBytes);
   if (!revision.ok()) {
     return absl::NotFoundError(absl::StrCat("the data set \"", EscapeForMessage(name), "\" is not in the cache ", hub,
                                             " (", revision.status().message(),

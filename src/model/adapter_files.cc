@@ -20,6 +20,7 @@ namespace {
 
 constexpr char kConfigName[] = "adapter_config.json";
 constexpr char kWeightsName[] = "adapter_model.safetensors";
+constexpr uint64_t kMaxConfigBytes = uint64_t{4} << 20;
 constexpr char kPrefix[] = "base_model.model.";
 
 // What the weight file has, under the names that it has there, perhaps with a value head.
@@ -52,7 +53,7 @@ absl::Status ReadSavedTensors(Env& env, const std::string& path, bool with_head,
 
 absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decoder* decoder) {
   const std::string path = JoinPath(folder, kConfigName);
-  TDOCK_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
+  TDOCK_ASSIGN_OR_RETURN(const std::string json, ReadFileUpTo(env, path, kMaxConfigBytes));
   const absl::StatusOr<LoraConfig> config = ParseLoraConfig(json, train);
   if (!config.ok()) return Annotate(config.status(), path);
   if (config->head_saved && decoder->config().head != Head::kValue) {

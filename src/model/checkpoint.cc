@@ -26,6 +26,7 @@ constexpr const char* kTokenizerFiles[] = {
 // A folder of templates beside the first.
 constexpr char kMoreTemplates[] = "additional_chat_templates";
 constexpr char kGenerationConfig[] = "generation_config.json";
+constexpr uint64_t kMaxConfigBytes = uint64_t{4} << 20;
 
 // Where the weights of a decoder are in the files.
 class Placement {
@@ -97,7 +98,7 @@ class Placement {
 
 absl::StatusOr<ModelConfig> ReadConfig(Env& env, const std::string& folder) {
   const std::string path = JoinPath(folder, "config.json");
-  TDOCK_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
+  TDOCK_ASSIGN_OR_RETURN(const std::string json, ReadFileUpTo(env, path, kMaxConfigBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(json);
   if (!config.ok()) return Annotate(config.status(), path);
   return config;
@@ -170,7 +171,7 @@ absl::Status SaveCheckpoint(Env& env, const std::string& folder, const Decoder& 
   std::string generation = GenerationConfigJson(config);
   if (const std::string theirs = JoinPath(options.tokenizer_from, kGenerationConfig);
       !options.tokenizer_from.empty() && env.Exists(theirs)) {
-    TDOCK_ASSIGN_OR_RETURN(generation, env.ReadFile(theirs));
+    TDOCK_ASSIGN_OR_RETURN(generation, ReadFileUpTo(env, theirs, kMaxConfigBytes));
   }
   if (env.Exists(config_path)) TDOCK_RETURN_IF_ERROR(env.Remove(config_path));
   TDOCK_RETURN_IF_ERROR(WriteWeights(env, folder, decoder.NamedWeights(), options.max_file_bytes, options.dtype));

@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr char kSingleName[] = "model.safetensors";
 constexpr char kIndexName[] = "model.safetensors.index.json";
+constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
 constexpr int kMaxIndexDepth = 4;
 constexpr size_t kMaxFiles = 10'000;
 
@@ -89,7 +90,7 @@ absl::StatusOr<WeightFiles> WeightFiles::Open(Env& env, const std::string& folde
                      "with Python `transformers`: model.save_pretrained(folder)"));
   }
   if (sharded) {
-    TDOCK_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(index));
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env, index, kMaxIndexBytes));
     auto read = ParseWeightIndex(text);
     if (!read.ok()) return Annotate(read.status(), index);
     files = *std::move(read);

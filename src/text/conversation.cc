@@ -122,16 +122,6 @@ class Renderer {
   std::vector<Piece> pieces_;
 };
 
-absl::StatusOr<std::string> ReadSmallFile(Env& env, const std::string& path) {
-  // Mapped, so that a huge file is refused before it is read.
-  TDOCK_ASSIGN_OR_RETURN(const auto file, env.MapFile(path));
-  if (file->bytes().size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": the file has ", file->bytes().size(), " bytes; at most ", kMaxFileBytes, " are read"));
-  }
-  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
-}
-
 std::string HowToChoose() {
   return absl::StrCat("choose a template by name: ", absl::StrJoin(ChatTemplate::Names(), ", "));
 }
@@ -268,10 +258,10 @@ absl::StatusOr<ChatTemplate> ChatTemplate::OfModel(Env& env, const std::string& 
   std::string path = JoinPath(folder, "chat_template.jinja");
   std::string jinja;
   if (env.Exists(path)) {
-    TDOCK_ASSIGN_OR_RETURN(jinja, ReadSmallFile(env, path));
+    TDOCK_ASSIGN_OR_RETURN(jinja, ReadFileUpTo(env, path, kMaxFileBytes));
   } else {
     path = JoinPath(folder, "tokenizer_config.json");
-    TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadSmallFile(env, path));
+    TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadFileUpTo(env, path, kMaxFileBytes));
     TDOCK_ASSIGN_OR_RETURN(jinja, TemplateInConfig(config, path));
   }
   absl::StatusOr<ChatTemplate> found = Recognise(jinja);

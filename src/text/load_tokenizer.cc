@@ -25,16 +25,10 @@ constexpr char kConfig[] = "tokenizer_config.json";
 
 // The contents of a file; nothing where there is none.
 absl::StatusOr<std::optional<std::string>> ReadFile(Env& env, const std::string& folder, const char* name) {
-  // Mapped, so that a huge file is refused before it is read.
-  const auto file = env.MapFile(JoinPath(folder, name));
-  if (absl::IsNotFound(file.status())) return std::nullopt;
-  if (!file.ok()) return file.status();
-  const auto bytes = (*file)->bytes();
-  if (bytes.size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(JoinPath(folder, name), ": the file has ", bytes.size(),
-                                                   " bytes; at most ", kMaxFileBytes, " are read"));
-  }
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  absl::StatusOr<std::string> contents = ReadFileUpTo(env, JoinPath(folder, name), kMaxFileBytes);
+  if (absl::IsNotFound(contents.status())) return std::nullopt;
+  if (!contents.ok()) return contents.status();
+  return *std::move(contents);
 }
 
 // A vocabulary of characters and nothing else, which tokenizer_files.h reads more strictly.
