@@ -143,19 +143,6 @@ absl::StatusOr<Encoding> CharTokenizer::EncodeWithRanges(absl::string_view text,
   return encoding;
 }
 
-absl::StatusOr<std::string> CharTokenizer::Decode(std::span<const int32_t> ids, SpecialTokens special) const {
-  std::string text;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (!Has(ids[i])) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("id ", ids[i], " at position ", i, " is outside the vocabulary of ", vocab_size()));
-    }
-    const Token& token = tokens_[static_cast<size_t>(ids[i])];
-    if (!token.special || special == SpecialTokens::kKeep) text += token.text;
-  }
-  return text;
-}
-
 namespace {
 
 // Every token is whole characters, so nothing is ever held back.
@@ -163,7 +150,12 @@ class CharStream final : public StreamDecoder {
  public:
   CharStream(const CharTokenizer& tokenizer, SpecialTokens special) : tokenizer_(tokenizer), special_(special) {}
 
-  absl::StatusOr<std::string> Push(int32_t id) override { return tokenizer_.Decode(std::span(&id, 1), special_); }
+  absl::StatusOr<std::string> Push(int32_t id) override {
+    std::optional<std::string> token = tokenizer_.IdToToken(id);
+    if (!token) return tokenizer_.NoToken(id);
+    if (tokenizer_.IsSpecial(id) && special_ == SpecialTokens::kSkip) return "";
+    return *std::move(token);
+  }
   std::string Finish() override { return {}; }
 
  private:

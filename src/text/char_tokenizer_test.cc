@@ -104,7 +104,8 @@ TEST(CharTokenizer, StreamsWhatItDecodes) {
 
 TEST(CharTokenizer, NamesAnIdOutsideItsVocabulary) {
   const auto tokenizer = Make("ab");
-  EXPECT_EQ(tokenizer->Decode(Ids{0, 4}).status().message(), "id 4 at position 1 is outside the vocabulary of 4");
+  EXPECT_EQ(tokenizer->Decode(Ids{0, 4}).status().message(),
+            "position 1: id 4 is not a token of the vocabulary, whose highest is 3");
   EXPECT_EQ(tokenizer->Decode(Ids{-1}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

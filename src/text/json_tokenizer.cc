@@ -121,10 +121,7 @@ class JsonTokenizer::Stream final : public StreamDecoder {
       : tokenizer_(tokenizer), special_(special), first_stage_(tokenizer.decoder_.Begin(text_)) {}
 
   absl::StatusOr<std::string> Push(int32_t id) override {
-    if (!tokenizer_.Has(id)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("id ", id, " is not a token of the vocabulary, whose highest is ", tokenizer_.vocab_size() - 1));
-    }
+    if (!tokenizer_.Has(id)) return tokenizer_.NoToken(id);
     const Token& token = tokenizer_.tokens_[static_cast<size_t>(id)];
     if (!token.special || special_ == SpecialTokens::kKeep) first_stage_->Push(token.decoded, true);
     return std::exchange(text_, {});
@@ -232,17 +229,6 @@ absl::StatusOr<std::vector<int32_t>> JsonTokenizer::Encode(absl::string_view tex
 
 absl::StatusOr<Encoding> JsonTokenizer::EncodeWithRanges(absl::string_view text, const EncodeOptions& options) const {
   return EncodeValid(text, options, /*wants_ranges=*/true);
-}
-
-absl::StatusOr<std::string> JsonTokenizer::Decode(std::span<const int32_t> ids, SpecialTokens special) const {
-  Stream stream(*this, special);
-  std::string text;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const absl::StatusOr<std::string> part = stream.Push(ids[i]);
-    if (!part.ok()) return Annotate(part.status(), absl::StrCat("position ", i));
-    text += *part;
-  }
-  return text + stream.Finish();
 }
 
 std::unique_ptr<StreamDecoder> JsonTokenizer::MakeStreamDecoder(SpecialTokens special) const {

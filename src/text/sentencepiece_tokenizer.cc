@@ -39,10 +39,7 @@ class SentencePieceTokenizer::Stream final : public StreamDecoder {
   Stream(const SentencePieceTokenizer& tokenizer, SpecialTokens special) : tokenizer_(tokenizer), special_(special) {}
 
   absl::StatusOr<std::string> Push(int32_t id) override {
-    if (id < 0 || id >= tokenizer_.vocab_size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("id ", id, " is not a token of the vocabulary, whose highest is ", tokenizer_.vocab_size() - 1));
-    }
+    if (id < 0 || id >= tokenizer_.vocab_size()) return tokenizer_.NoToken(id);
     const Kind kind = tokenizer_.model_->KindOf(id);
     std::string piece = tokenizer_.model_->Text(id);
     if (kind == Kind::kByte) {
@@ -225,17 +222,6 @@ absl::StatusOr<std::vector<int32_t>> SentencePieceTokenizer::Encode(absl::string
 absl::StatusOr<Encoding> SentencePieceTokenizer::EncodeWithRanges(absl::string_view text,
                                                                   const EncodeOptions& options) const {
   return EncodeValid(text, options, /*wants_ranges=*/true);
-}
-
-absl::StatusOr<std::string> SentencePieceTokenizer::Decode(std::span<const int32_t> ids, SpecialTokens special) const {
-  Stream stream(*this, special);
-  std::string text;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const absl::StatusOr<std::string> part = stream.Push(ids[i]);
-    if (!part.ok()) return Annotate(part.status(), absl::StrCat("position ", i));
-    text += *part;
-  }
-  return text + stream.Finish();
 }
 
 std::unique_ptr<StreamDecoder> SentencePieceTokenizer::MakeStreamDecoder(SpecialTokens special) const {

@@ -30,8 +30,6 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, const EncodeOptions& options = {}) const override;
   absl::StatusOr<Encoding> EncodeWithRanges(absl::string_view text, const EncodeOptions& options = {}) const override;
-  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids,
-                                     SpecialTokens special = SpecialTokens::kSkip) const override;
   std::unique_ptr<StreamDecoder> MakeStreamDecoder(SpecialTokens special = SpecialTokens::kSkip) const override;
   std::optional<int32_t> TokenToId(absl::string_view token) const override;
   std::optional<std::string> IdToToken(int32_t id) const override;

@@ -30,109 +30,111 @@ class ToText final : public Stage {
   std::string& text_;
 };
 
-class SpacesBetween final : public Stage {
+// A stage with another behind it.
+class InnerStage : public Stage {
  public:
-  explicit SpacesBetween(std::unique_ptr<Stage> next) : next_(std::move(next)) {}
-  void Push(absl::string_view part, bool begins) override {
-    if (begins && !first_) next_->Push(" ", false);
-    next_->Push(part, first_);
-    first_ = false;
-  }
-  void End() override {
-    first_ = true;
+  explicit InnerStage(std::unique_ptr<Stage> next) : next_(std::move(next)) {}
+  void End() final {
+    Release();
     next_->End();
   }
 
+ protected:
+  // Gives on what was held back, and begins anew.
+  virtual void Release() {}
+  void Give(absl::string_view part, bool begins) { next_->Push(part, begins); }
+
  private:
   const std::unique_ptr<Stage> next_;
+};
+
+// Gives on one endless token.
+class OneToken : public InnerStage {
+ public:
+  using InnerStage::InnerStage;
+
+ protected:
+  void Release() override { first_ = true; }
+  void Give(absl::string_view part) {
+    InnerStage::Give(part, first_);
+    first_ = false;
+  }
+  bool first() const { return first_; }
+
+ private:
   bool first_ = true;
 };
 
-// Makes one token of all.
-class Fuse final : public Stage {
+class SpacesBetween final : public OneToken {
  public:
-  explicit Fuse(std::unique_ptr<Stage> next) : next_(std::move(next)) {}
-  void Push(absl::string_view part, bool) override {
-    next_->Push(part, first_);
-    first_ = false;
+  using OneToken::OneToken;
+  void Push(absl::string_view part, bool begins) override {
+    if (begins && !first()) Give(" ");
+    Give(part);
   }
-  void End() override {
-    first_ = true;
-    next_->End();
-  }
+};
 
- private:
-  const std::unique_ptr<Stage> next_;
-  bool first_ = true;
+class Fuse final : public OneToken {
+ public:
+  using OneToken::OneToken;
+  void Push(absl::string_view part, bool) override { Give(part); }
 };
 
 // Gives the one token of a fused sequence on in one part, for stages that must see it whole.
-class Gather final : public Stage {
+class Gather final : public InnerStage {
  public:
-  explicit Gather(std::unique_ptr<Stage> next) : next_(std::move(next)) {}
+  using InnerStage::InnerStage;
   void Push(absl::string_view part, bool) override {
     whole_.append(part.data(), part.size());
     any_ = true;
   }
-  void End() override {
-    if (any_) next_->Push(whole_, true);
-    any_ = false;
-    whole_.clear();
-    next_->End();
-  }
 
  private:
-  const std::unique_ptr<Stage> next_;
+  void Release() override {
+    if (any_) Give(whole_, true);
+    any_ = false;
+    whole_.clear();
+  }
+
   std::string whole_;
   bool any_ = false;
 };
 
-// Bytes spelled as characters; a token that is not is text. Makes one token of all.
-class ByteLevel final : public Stage {
+// Bytes spelled as characters; a token that is not is text.
+class ByteLevel final : public OneToken {
  public:
-  explicit ByteLevel(std::unique_ptr<Stage> next) : next_(std::move(next)) {}
+  using OneToken::OneToken;
   void Push(absl::string_view part, bool) override {
     const std::optional<std::string> bytes = ByteLevelBytes(part);
     held_.append(bytes ? *bytes : std::string(part));
-    const size_t complete = held_.size() - UnfinishedUtf8(held_);
-    Give(absl::string_view(held_).substr(0, complete));
-    held_.erase(0, complete);
-  }
-  void End() override {
-    Give(held_);
-    held_.clear();
-    first_ = true;
-    next_->End();
+    GiveText(held_.size() - UnfinishedUtf8(held_));
   }
 
  private:
-  void Give(absl::string_view bytes) {
-    if (bytes.empty()) return;
-    next_->Push(ReplaceInvalidUtf8(bytes), first_);
-    first_ = false;
+  void Release() override {
+    GiveText(held_.size());
+    OneToken::Release();
+  }
+  void GiveText(size_t bytes) {
+    if (bytes > 0) Give(ReplaceInvalidUtf8(absl::string_view(held_).substr(0, bytes)));
+    held_.erase(0, bytes);
   }
 
-  const std::unique_ptr<Stage> next_;
   std::string held_;
-  bool first_ = true;
 };
 
 // Runs of tokens such as <0x0A>, which are bytes: a run that is not UTF-8 as a whole is a U+FFFD for each byte, so
 // nothing of it is certain before it ends.
-class ByteFallback final : public Stage {
+class ByteFallback final : public InnerStage {
  public:
-  explicit ByteFallback(std::unique_ptr<Stage> next) : next_(std::move(next)) {}
+  using InnerStage::InnerStage;
   void Push(absl::string_view part, bool begins) override {
     if (const std::optional<char> byte = ByteOf(part)) {
       run_.push_back(*byte);
       return;
     }
     Release();
-    next_->Push(part, begins);
-  }
-  void End() override {
-    Release();
-    next_->End();
+    Give(part, begins);
   }
 
  private:
@@ -147,40 +149,37 @@ class ByteFallback final : public Stage {
     }
     return static_cast<char>(value);
   }
-  void Release() {
+  void Release() override {
     if (run_.empty()) return;
     if (!FindInvalidUtf8(run_)) {
-      next_->Push(run_, true);
+      Give(run_, true);
     } else {
-      for (size_t i = 0; i < run_.size(); ++i) next_->Push(kReplacement, true);
+      for (size_t i = 0; i < run_.size(); ++i) Give(kReplacement, true);
     }
     run_.clear();
   }
 
-  const std::unique_ptr<Stage> next_;
   std::string run_;
 };
 
 // Replaces in each part; where a match may lie across parts, Gather comes before.
-class ReplaceInTokens final : public Stage {
+class ReplaceInTokens final : public InnerStage {
  public:
   ReplaceInTokens(std::unique_ptr<Stage> next, std::string pattern, std::string content)
-      : next_(std::move(next)), pattern_(std::move(pattern)), content_(std::move(content)) {}
+      : InnerStage(std::move(next)), pattern_(std::move(pattern)), content_(std::move(content)) {}
   void Push(absl::string_view part, bool begins) override {
-    next_->Push(absl::StrReplaceAll(part, {{pattern_, content_}}), begins);
+    Give(absl::StrReplaceAll(part, {{pattern_, content_}}), begins);
   }
-  void End() override { next_->End(); }
 
  private:
-  const std::unique_ptr<Stage> next_;
   const std::string pattern_, content_;
 };
 
 // Takes up to `count` of one character from the beginning of each token.
-class StripStart final : public Stage {
+class StripStart final : public InnerStage {
  public:
   StripStart(std::unique_ptr<Stage> next, std::string content, int32_t count)
-      : next_(std::move(next)), content_(std::move(content)), count_(count) {}
+      : InnerStage(std::move(next)), content_(std::move(content)), count_(count) {}
   void Push(absl::string_view part, bool begins) override {
     if (begins) left_ = count_;
     while (left_ > 0 && part.substr(0, content_.size()) == content_) {
@@ -188,25 +187,22 @@ class StripStart final : public Stage {
       --left_;
     }
     if (!part.empty()) left_ = 0;
-    next_->Push(part, begins);
-  }
-  void End() override {
-    left_ = 0;
-    next_->End();
+    Give(part, begins);
   }
 
  private:
-  const std::unique_ptr<Stage> next_;
+  void Release() override { left_ = 0; }
+
   const std::string content_;
   const int32_t count_;
   int32_t left_ = 0;
 };
 
 // `replacement` is a space, but nothing in the first token where one was put before the text.
-class MetaspaceToSpaces final : public Stage {
+class MetaspaceToSpaces final : public InnerStage {
  public:
   MetaspaceToSpaces(std::unique_ptr<Stage> next, std::string replacement, bool prepended)
-      : next_(std::move(next)), replacement_(std::move(replacement)), prepended_(prepended) {}
+      : InnerStage(std::move(next)), replacement_(std::move(replacement)), prepended_(prepended) {}
   void Push(absl::string_view part, bool begins) override {
     if (begins) ++tokens_;
     const bool drops = prepended_ && tokens_ <= 1;
@@ -217,15 +213,12 @@ class MetaspaceToSpaces final : public Stage {
       if (found < part.size() && !drops) changed.push_back(' ');
       at = found + replacement_.size();
     }
-    next_->Push(changed, begins);
-  }
-  void End() override {
-    tokens_ = 0;
-    next_->End();
+    Give(changed, begins);
   }
 
  private:
-  const std::unique_ptr<Stage> next_;
+  void Release() override { tokens_ = 0; }
+
   const std::string replacement_;
   const bool prepended_;
   int64_t tokens_ = 0;

@@ -78,8 +78,7 @@ class Tokenizer {
                                                     const EncodeOptions& options = {}) const = 0;
 
   // The text of `ids`. InvalidArgument, with the position, for an id that is no token.
-  virtual absl::StatusOr<std::string> Decode(std::span<const int32_t> ids,
-                                             SpecialTokens special = SpecialTokens::kSkip) const = 0;
+  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, SpecialTokens special = SpecialTokens::kSkip) const;
   virtual std::unique_ptr<StreamDecoder> MakeStreamDecoder(SpecialTokens special = SpecialTokens::kSkip) const = 0;
 
   // A token as the vocabulary spells it, which for bytes is not their text ("Ġthe", "▁the", "<0x0A>").
@@ -98,6 +97,9 @@ class Tokenizer {
   // read from, or tokenizer.json, tokenizer_config.json and special_tokens_map.json. Creates the folder. Each file is
   // replaced whole.
   virtual absl::Status Save(Env& env, const std::string& folder) const = 0;
+
+  // The error for an id that is no token.
+  absl::Status NoToken(int32_t id) const;
 };
 
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
