@@ -181,15 +181,10 @@ std::vector<at::Tensor> Decoder::ParametersOf(const Layer& layer) {
 void Decoder::CollectParameters() {
   std::vector<at::Tensor> all = {embedding_, positions_, project_in_.weight};
   for (const Layer& layer : layers_) {
-    for (Linear Layer::*const linear : kLinears) {
-      all.insert(all.end(), {(layer.*linear).weight, (layer.*linear).bias});
-    }
-    for (const Norm* norm : {&layer.attention_norm, &layer.q_norm, &layer.k_norm, &layer.mlp_norm}) {
-      all.insert(all.end(), {norm->weight, norm->bias});
-    }
+    const std::vector<at::Tensor> parameters = ParametersOf(layer);
+    all.insert(all.end(), parameters.begin(), parameters.end());
   }
   all.insert(all.end(), {norm_.weight, norm_.bias, project_out_.weight, head_});
-  for (const Adapter* adapter : Adapters()) all.insert(all.end(), {adapter->a, adapter->b});
   parameters_ = Defined(all);
 }
 
@@ -214,7 +209,7 @@ std::vector<at::Tensor> Decoder::trainable() const {
   return trained;
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Decoder::NamedWeights() const { return WeightNames(*this).All(); }
+NamedTensors Decoder::NamedWeights() const { return WeightNames(*this).All(); }
 
 void Decoder::AddRotation(const TokenBatch& batch, const KvCache* cache, Pass* pass) const {
   int64_t length = rope_length_;

@@ -60,7 +60,7 @@ class Decoder {
   void RemoveAdapters();
   const std::optional<LoraConfig>& lora() const { return lora_; }
   // Their factors under the names of the PEFT layout, such as "model.layers.0.self_attn.q_proj.lora_A.weight".
-  std::vector<std::pair<std::string, at::Tensor>> NamedAdapters() const;
+  NamedTensors NamedAdapters() const;
   // As Clone(), with the adapters added to the weights: weight + scale · b · a, summed up in float32 at least and
   // rounded once. This decoder stays as it is, bit for bit.
   Decoder Merged() const;
@@ -104,7 +104,7 @@ class Decoder {
 
   // Every weight under its Hugging Face name: views that share memory with the parameters, in the order of the layers.
   // A tied head is not listed, and adapters are not in it.
-  std::vector<std::pair<std::string, at::Tensor>> NamedWeights() const;
+  NamedTensors NamedWeights() const;
 
  private:
   struct Layer {

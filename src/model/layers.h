@@ -8,11 +8,15 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model_files/config.h"
 
 namespace tdock::model {
+
+// By their names in the Hugging Face layout.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // A low-rank change of some rows of a linear layer's weight: weight[begin : begin + out] + scale · b · a.
 // Source: Hu et al. 2021, arXiv:2106.09685.

@@ -90,8 +90,8 @@ void Decoder::RemoveAdapters() {
   CollectParameters();
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Decoder::NamedAdapters() const {
-  std::vector<std::pair<std::string, at::Tensor>> named;
+NamedTensors Decoder::NamedAdapters() const {
+  NamedTensors named;
   for (const Adapter* adapter : Adapters()) {
     named.emplace_back(adapter->path + ".lora_A.weight", adapter->a);
     named.emplace_back(adapter->path + ".lora_B.weight", adapter->b);

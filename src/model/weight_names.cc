@@ -84,7 +84,7 @@ bool IsKnownBuffer(absl::string_view name) {
          absl::EndsWith(name, ".rotary_emb.inv_freq");
 }
 
-void WeightNames::Add(const Decoder::LinearPart& part, Named* named) const {
+void WeightNames::Add(const Decoder::LinearPart& part, NamedTensors* named) const {
   const Linear& linear = decoder_.layers_[part.layer].*part.linear;
   const at::Tensor weight = linear.weight.narrow(0, part.begin, part.rows);
   const bool inputs_first = StoresInputsFirst(decoder_.config_.architecture);
@@ -93,7 +93,7 @@ void WeightNames::Add(const Decoder::LinearPart& part, Named* named) const {
   if (bias.defined()) named->emplace_back(absl::StrCat(part.path, ".bias"), bias.narrow(0, part.begin, part.rows));
 }
 
-void WeightNames::Add(const std::string& name, const Norm& norm, Named* named) const {
+void WeightNames::Add(const std::string& name, const Norm& norm, NamedTensors* named) const {
   if (norm.weight.defined()) named->emplace_back(absl::StrCat(name, ".weight"), norm.weight);
   if (norm.bias.defined()) named->emplace_back(absl::StrCat(name, ".bias"), norm.bias);
 }
@@ -133,7 +133,7 @@ std::vector<Decoder::LinearPart> WeightNames::Linears() const {
   return all;
 }
 
-void WeightNames::AddLayer(size_t index, Named* named) const {
+void WeightNames::AddLayer(size_t index, NamedTensors* named) const {
   const Names& names = NamesOf(decoder_.config_.architecture);
   const Decoder::Layer& layer = decoder_.layers_[index];
   const std::string prefix = absl::StrCat(names.prefix, names.layers, index, ".");
@@ -144,12 +144,12 @@ void WeightNames::AddLayer(size_t index, Named* named) const {
   Add(prefix + names.mlp_norm, layer.mlp_norm, named);
 }
 
-WeightNames::Named WeightNames::All() const {
+NamedTensors WeightNames::All() const {
   at::NoGradGuard no_grad;
   const ModelConfig& config = decoder_.config_;
   const Names& names = NamesOf(config.architecture);
   const std::string prefix = names.prefix;
-  Named named = {{absl::StrCat(prefix, names.embedding, ".weight"), decoder_.embedding_}};
+  NamedTensors named = {{absl::StrCat(prefix, names.embedding, ".weight"), decoder_.embedding_}};
   if (decoder_.positions_.defined()) {
     named.emplace_back(absl::StrCat(prefix, names.positions, ".weight"), decoder_.positions_);
   }

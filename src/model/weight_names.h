@@ -14,21 +14,19 @@ namespace tdock::model {
 
 class WeightNames {
  public:
-  using Named = std::vector<std::pair<std::string, at::Tensor>>;
-
   explicit WeightNames(const Decoder& decoder) : decoder_(decoder) {}
 
   // As Decoder::NamedWeights().
-  Named All() const;
+  NamedTensors All() const;
   // The linear layers inside of the layers, in their order.
   std::vector<Decoder::LinearPart> Linears() const;
 
  private:
   std::vector<Decoder::LinearPart> Linears(size_t layer) const;
   // The rows of a fused weight, transposed where the layout stores the inputs first.
-  void Add(const Decoder::LinearPart& part, Named* named) const;
-  void Add(const std::string& name, const Norm& norm, Named* named) const;
-  void AddLayer(size_t index, Named* named) const;
+  void Add(const Decoder::LinearPart& part, NamedTensors* named) const;
+  void Add(const std::string& name, const Norm& norm, NamedTensors* named) const;
+  void AddLayer(size_t index, NamedTensors* named) const;
 
   const Decoder& decoder_;
 };

@@ -5,15 +5,12 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "model/layers.h"
 #include "model_files/safetensors.h"
 
 namespace tdock::model {
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // A tensor of the file in the dtype that it has there: a view of the mapped bytes, not to be written to, that keeps the
 // mapping alive; or a copy where it is not aligned. NotFound names a tensor that is not there.

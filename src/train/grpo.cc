@@ -105,9 +105,10 @@ class PreparedGrpo final : public GrpoRun {
       TDOCK_RETURN_IF_ERROR(
           model::SaveAdapters(context_.env, JoinPath(folder, "adapter"), policy.decoder, base.empty() ? folder : base));
     }
-    const model::SaveOptions options = {.tokenizer_from = base};
-    TDOCK_RETURN_IF_ERROR(model::SaveCheckpoint(
-        context_.env, folder, policy.decoder.lora() ? policy.decoder.Merged() : policy.decoder.Clone(), options));
+    const auto save = [&](const model::Decoder& decoder) {
+      return model::SaveCheckpoint(context_.env, folder, decoder, {.tokenizer_from = base});
+    };
+    TDOCK_RETURN_IF_ERROR(policy.decoder.lora() ? save(policy.decoder.Merged()) : save(policy.decoder));
     return run_->Sync();
   }
 

@@ -154,9 +154,11 @@ absl::Status Run(const Options& options) {
     TDOCK_RETURN_IF_ERROR(model::SaveAdapters(env, options.save_adapters, decoder, options.model));
   }
   if (!options.save.empty()) {
-    TDOCK_RETURN_IF_ERROR(
-        model::SaveCheckpoint(env, options.save, decoder.lora() ? decoder.Merged() : decoder.Clone(),
-                              {.max_file_bytes = options.max_file_bytes, .tokenizer_from = options.model}));
+    const auto save = [&](const model::Decoder& saved) {
+      return model::SaveCheckpoint(env, options.save, saved,
+                                   {.max_file_bytes = options.max_file_bytes, .tokenizer_from = options.model});
+    };
+    TDOCK_RETURN_IF_ERROR(decoder.lora() ? save(decoder.Merged()) : save(decoder));
   }
   const auto input = nlohmann::json::parse(std::cin);
   const auto rows = input.at("rows").get<Rows>();

@@ -54,7 +54,7 @@ def sentencepiece(tokenizer):
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
 
 
-def trained(kind, texts):
+def trained(kind, texts, tokens):
     fallback = kind is sentencepiece
     model = models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>") if fallback else models.BPE()
     tokenizer = Tokenizer(model)
@@ -64,7 +64,7 @@ def trained(kind, texts):
     special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))] if fallback else []
     alphabet = [] if fallback else pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=20_000, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        vocab_size=tokens, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     saved = json.loads(tokenizer.to_str())
@@ -73,10 +73,10 @@ def trained(kind, texts):
     return Tokenizer.from_str(json.dumps(saved))
 
 
-def documents():
-    """Code and text."""
+def documents(files):
+    """Code and text, of so many files."""
     code, text = [], []
-    for path in sorted(Path(random.__file__).parent.glob("*.py")):
+    for path in sorted(Path(random.__file__).parent.glob("*.py"))[:files]:
         source = path.read_text()
         code.append(source)
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -114,13 +114,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", default=ROOT / "build/release/tdock_encode", help="the program tdock_encode")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="little to encode: shows that it works, not how fast")
     parser.add_argument("--json", help="file for the figures of every run")
     arguments = parser.parse_args()
     figures = []
-    corpora = documents()
+    corpora = documents(20 if arguments.quick else None)
     print(f"{'benchmark':<32}{'ours MB/s':>12}{'theirs MB/s':>13}{'ratio':>8}")
     for kind in (gpt2, llama3, qwen2, sentencepiece):
-        tokenizer = trained(kind, [document for corpus in corpora.values() for document in corpus])
+        tokenizer = trained(kind, [document for corpus in corpora.values() for document in corpus], 1000 if arguments.quick else 20_000)
         for name, texts in corpora.items():
             with tempfile.TemporaryDirectory() as folder:
                 tokenizer.save(str(Path(folder) / "tokenizer.json"))

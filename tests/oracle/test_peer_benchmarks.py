@@ -1,0 +1,34 @@
+"""bench/peers/transformers and bench/peers/tokenizers: that they run, and what they report."""
+
+import json
+import subprocess
+import sys
+
+from conftest import BUILD, ROOT
+
+
+def run(*command):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_training_steps_alternate_with_those_of_transformers(tmp_path):
+    report = tmp_path / "figures.json"
+    peer = f"{sys.executable} {ROOT}/bench/peers/transformers/peer.py"
+    run(BUILD / "tdock", "bench", "train_step/dtype=float32", "--quick", "--runs", "1", "--peer", peer, "--json", report)
+    (result,) = json.loads(report.read_text())["results"]
+    assert result["name"] == "train_step/dtype=float32" and result["unit"] == "tokens/s"
+    assert result["of"] == "peer" and result["ratio"] > 0 and len(result["reference_runs"]) == 1
+
+
+def test_tokenizers_are_measured_on_the_same_texts(tmp_path):
+    report = tmp_path / "figures.json"
+    tool = ["--tool", BUILD / "tdock_encode"]
+    told = run(sys.executable, ROOT / "bench/peers/tokenizers/run.py", *tool, "--quick", "--runs", "1", "--json", report)
+    results = json.loads(report.read_text())
+    kinds = ("gpt2", "llama3", "qwen2", "sentencepiece")
+    assert [row["name"] for row in results] == [f"tokenizers/{kind}/{texts}" for kind in kinds for texts in ("code", "text")]
+    for row in results:
+        assert row["name"] in told
+        assert row["ratio"] > 0 and len(row["ours"]) == len(row["theirs"]) == 1
