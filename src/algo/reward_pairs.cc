@@ -35,6 +35,10 @@ RewardPair ComparePair(std::span<const int64_t> chosen, std::span<const int64_t>
 }
 
 at::Tensor PairLoss(const at::Tensor& chosen_values, const at::Tensor& rejected_values, const RewardPair& pair) {
+  TORCH_CHECK(chosen_values.sizes() == rejected_values.sizes() && pair.begin >= 0 && pair.begin < pair.end &&
+                  pair.end <= chosen_values.size(0),
+              "tokens ", pair.begin, " to ", pair.end, " are compared of rows of ", chosen_values.size(0), " and ",
+              rejected_values.size(0), " values");
   const at::Tensor margin = (chosen_values - rejected_values).slice(0, pair.begin, pair.end);
   return -at::log_sigmoid(margin).mean();
 }

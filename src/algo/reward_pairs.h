@@ -32,6 +32,7 @@ struct RewardPair {
 RewardPair ComparePair(std::span<const int64_t> chosen, std::span<const int64_t> rejected, const Padding& padding);
 
 // The mean over [begin, end) of -log sigmoid(chosen - rejected), a scalar with gradients. The values are [L].
+// Throws c10::Error where the span is not inside of both.
 at::Tensor PairLoss(const at::Tensor& chosen_values, const at::Tensor& rejected_values, const RewardPair& pair);
 
 // The value of the last token of an answer, a scalar. Throws c10::Error for a length below 1 or above L.

@@ -16,12 +16,12 @@ namespace {
 struct Rollout {
   model::Decoder decoder;
   std::unique_ptr<Workers> workers;
-  int32_t end_token;
+  std::vector<int32_t> end_tokens;
   std::vector<generate::Prompt> prompts;
   int64_t max_new_tokens;
 
   absl::StatusOr<double> TokensPerSecond(Clock& clock) const {
-    const generate::Engine engine(decoder, {.end_token = end_token, .workers = workers.get()});
+    const generate::Engine engine(decoder, {.end_tokens = end_tokens, .workers = workers.get()});
     size_t tokens = 0;
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
                              TDOCK_ASSIGN_OR_RETURN(
@@ -46,7 +46,7 @@ absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
   const int64_t prompts = settings.quick ? 16 : 128;
   auto rollout = std::make_shared<Rollout>(Rollout{.decoder = std::move(arithmetic.decoder),
                                                    .workers = ShareSamples(settings.threads, prompts),
-                                                   .end_token = arithmetic.tokenizer->eos_id().value(),
+                                                   .end_tokens = {arithmetic.tokenizer->eos_id().value()},
                                                    .prompts = {},
                                                    .max_new_tokens = 8});
   for (int64_t i = 0; i < prompts; ++i) {
@@ -60,7 +60,7 @@ absl::StatusOr<Prepared> PrepareLlama(const Settings& settings, int64_t batch) {
   // No token ends an answer: all have the full length.
   auto rollout = std::make_shared<Rollout>(Rollout{.decoder = MakeLlama95m(device),
                                                    .workers = ShareSamples(settings.threads, batch),
-                                                   .end_token = -1,
+                                                   .end_tokens = {},
                                                    .prompts = {},
                                                    .max_new_tokens = settings.quick ? 2 : 32});
   for (int64_t i = 0; i < batch; ++i) {

@@ -61,7 +61,7 @@ absl::Status Generate(const GenerateArguments& arguments) {
   Workers workers(model::WorkerThreads(arguments.threads, materials->model.decoder.device()),
                   [] { at::init_num_threads(); });
   const generate::Engine engine(materials->model.decoder,
-                                {.end_token = materials->model.tokenizer->eos_id().value(), .workers = &workers});
+                                {.end_tokens = materials->model.end_tokens, .workers = &workers});
   TDOCK_ASSIGN_OR_RETURN(const auto completions,
                          engine.Generate(materials->prompts, {.temperature = arguments.temperature,
                                                               .max_new_tokens = arguments.max_new_tokens,

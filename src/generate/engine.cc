@@ -25,11 +25,11 @@ at::Tensor SampleFromUniform(const at::Tensor& log_probs_RV, const at::Tensor& u
 // The completions of some prompts, all worked on at the same time.
 class Rollout {
  public:
-  Rollout(const model::Decoder& decoder, int32_t end_token, const SamplingParams& params,
+  Rollout(const model::Decoder& decoder, const std::vector<int32_t>& end_tokens, const SamplingParams& params,
           std::span<const Prompt> prompts, size_t first_prompt, size_t first_completion,
           std::span<Completion> completions)
       : decoder_(decoder),
-        end_token_(end_token),
+        end_tokens_(end_tokens),
         params_(params),
         prompts_(prompts),
         first_prompt_(first_prompt),
@@ -114,7 +114,7 @@ class Rollout {
       Completion& completion = completions_[rows_[r].completion];
       completion.tokens.push_back(static_cast<int32_t>(tokens[r]));
       completion.log_probs.push_back(log_prob);
-      completion.finished = tokens[r] == end_token_;
+      completion.finished = std::find(end_tokens_.begin(), end_tokens_.end(), tokens[r]) != end_tokens_.end();
       const bool full = static_cast<int64_t>(completion.tokens.size()) == params_.max_new_tokens ||
                         rows_[r].position + 1 == decoder_.config().context_length();
       rows_[r].open = !completion.finished && !full;
@@ -167,7 +167,7 @@ class Rollout {
   }
 
   const model::Decoder& decoder_;
-  const int64_t end_token_;
+  const std::vector<int32_t>& end_tokens_;
   const SamplingParams params_;
   const std::span<const Prompt> prompts_;
   const size_t first_prompt_;
@@ -245,7 +245,7 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt>
   const auto run = [&](int i) {
     at::NoGradGuard no_grad;
     const Share& share = shares[static_cast<size_t>(i)];
-    Rollout rollout(decoder_, options_.end_token, params, share.prompts, share.first_prompt, share.first_completion,
+    Rollout rollout(decoder_, options_.end_tokens, params, share.prompts, share.first_prompt, share.first_completion,
                     std::span(completions).subspan(share.first_completion, share.completions));
     results[static_cast<size_t>(i)] = rollout.Run();
   };

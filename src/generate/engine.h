@@ -23,14 +23,14 @@ struct SamplingParams {
 };
 
 struct Completion {
-  std::vector<int32_t> tokens;  // with the end token where it was reached
+  std::vector<int32_t> tokens;  // with the end token where one was reached
   // Of each token, under softmax(logits / temperature), or softmax(logits) where the temperature is 0.
   std::vector<float> log_probs;
-  bool finished = false;  // ended with the end token, rather than at the limit
+  bool finished = false;  // ended with an end token, rather than at the limit
 };
 
 struct EngineOptions {
-  int32_t end_token = 0;
+  std::vector<int32_t> end_tokens;  // any of them ends a completion
   // Completions that a thread works on at the same time: bounds the cache. One prompt's samples stay together, even
   // where they are more.
   int64_t max_rows = 4096;

@@ -86,13 +86,13 @@ TEST_P(EngineTest, AnswersGreedilyAsALoopOfFullPassesDoes) {
   const SamplingParams params{.temperature = 0, .max_new_tokens = 12};
   // The most frequent second token ends some answers early, some late and some never.
   std::map<int32_t, int> counts;
-  for (const Completion& c : Answers(Engine(decoder_, {.end_token = kNoEnd}), prompts, params)) {
+  for (const Completion& c : Answers(Engine(decoder_, {.end_tokens = {kNoEnd}}), prompts, params)) {
     if (c.tokens.size() > 1) ++counts[c.tokens[1]];
   }
   const int32_t end = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
                         return a.second < b.second;
                       })->first;
-  const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_token = end}), prompts, params);
+  const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_tokens = {end}}), prompts, params);
   ASSERT_EQ(completions.size(), prompts.size());
   int64_t finished = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -137,7 +137,7 @@ TEST_P(EngineTest, SamplesFromTheSoftmaxOfTheLogitsOverTheTemperature) {
     if (name == "lm_head.weight") weight.mul_(2);
   }
   const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
-  const Engine engine(decoder_, {.end_token = kNoEnd});
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   for (const double temperature : {0.7, 1.0, 1.5}) {
     const std::vector<Completion> completions =
         Answers(engine, {{prompt, 30'000}}, {.temperature = temperature, .max_new_tokens = 2, .seed = 11});
@@ -161,7 +161,7 @@ TEST_P(EngineTest, SamplesFromTheSoftmaxOfTheLogitsOverTheTemperature) {
 TEST_P(EngineTest, RecordsTheLogProbsThatAFullPassGives) {
   const std::vector<Prompt> prompts = RandomPrompts(12, 30, decoder_.config().vocab_size, 2);
   for (const double temperature : {0.7, 1.0, 1.5}) {
-    const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_token = 5}), prompts,
+    const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_tokens = {5}}), prompts,
                                                         {.temperature = temperature, .max_new_tokens = 10, .seed = 3});
     size_t c = 0;
     for (const Prompt& prompt : prompts) {
@@ -183,11 +183,11 @@ TEST_P(EngineTest, GivesTheSameAnswersHoweverTheWorkIsSharedOut) {
   const std::vector<Prompt> prompts = RandomPrompts(25, 40, decoder_.config().vocab_size, 4);
   for (const double temperature : {0.0, 1.0}) {
     const SamplingParams params{.temperature = temperature, .max_new_tokens = 8, .seed = 5};
-    const std::vector<Completion> expected = Answers(Engine(decoder_, {.end_token = 5}), prompts, params);
+    const std::vector<Completion> expected = Answers(Engine(decoder_, {.end_tokens = {5}}), prompts, params);
     for (const int threads : {1, 3}) {
       Workers workers(threads, [] { at::set_num_threads(1); });
       for (const int64_t max_rows : {1, 7, 4096}) {
-        const Engine engine(decoder_, {.end_token = 5, .max_rows = max_rows, .workers = &workers});
+        const Engine engine(decoder_, {.end_tokens = {5}, .max_rows = max_rows, .workers = &workers});
         const std::vector<Completion> given = Answers(engine, prompts, params);
         ASSERT_EQ(given.size(), expected.size());
         for (size_t i = 0; i < given.size(); ++i) {
@@ -204,10 +204,10 @@ TEST_P(EngineTest, GivesTheSameAnswersHoweverTheWorkIsSharedOut) {
 TEST_P(EngineTest, KeepsTheEndTokenAndGoesOnWithTheOtherRows) {
   const std::vector<Prompt> prompts = RandomPrompts(40, 20, decoder_.config().vocab_size, 6);
   const SamplingParams params{.temperature = 1.3, .max_new_tokens = 15, .seed = 7};
-  const std::vector<Completion> endless = Answers(Engine(decoder_, {.end_token = kNoEnd}), prompts, params);
+  const std::vector<Completion> endless = Answers(Engine(decoder_, {.end_tokens = {kNoEnd}}), prompts, params);
   std::map<size_t, int> lengths;
   for (const int32_t end : {0, 5, 11}) {
-    const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_token = end}), prompts, params);
+    const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_tokens = {end}}), prompts, params);
     for (size_t i = 0; i < completions.size(); ++i) {
       Completion cut = endless[i];
       const auto found = std::find(cut.tokens.begin(), cut.tokens.end(), end);
@@ -227,7 +227,7 @@ TEST_P(EngineTest, EndsAtTheLimitOfTokensAndWhereTheModelHasNoMorePositions) {
   for (const int64_t length : {int64_t{1}, positions - 9, positions - 8, positions - 7, positions - 2, positions - 1}) {
     prompts.push_back({std::vector<int32_t>(static_cast<size_t>(length), 2), 1});
   }
-  const Engine engine(decoder_, {.end_token = kNoEnd});
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   for (const int64_t limit : {int64_t{8}, int64_t{1}, std::numeric_limits<int64_t>::max()}) {
     const std::vector<Completion> completions = Answers(engine, prompts, {.temperature = 0, .max_new_tokens = limit});
     for (size_t i = 0; i < prompts.size(); ++i) {
@@ -241,7 +241,7 @@ TEST_P(EngineTest, EndsAtTheLimitOfTokensAndWhereTheModelHasNoMorePositions) {
 
 TEST_P(EngineTest, RepeatsItselfForASeedAndNotForAnother) {
   const std::vector<Prompt> prompts = {{{1, 2, 3}, 8}, {{1, 2, 3}, 8}};
-  const Engine engine(decoder_, {.end_token = kNoEnd});
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   const auto tokens = [&](uint64_t seed) {
     std::vector<std::vector<int32_t>> all;
     for (Completion& c : Answers(engine, prompts, {.temperature = 2.0, .max_new_tokens = 8, .seed = seed})) {
@@ -259,13 +259,13 @@ TEST_P(EngineTest, RepeatsItselfForASeedAndNotForAnother) {
 
 TEST_P(EngineTest, UsesTheWeightsOfTheMoment) {
   const std::vector<Prompt> prompts = RandomPrompts(5, 10, decoder_.config().vocab_size, 8);
-  const Engine engine(decoder_, {.end_token = kNoEnd});
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   const SamplingParams params{.temperature = 0, .max_new_tokens = 5};
   Answers(engine, prompts, params);
   const Decoder other = model::TinyDecoder(decoder_.config(), 99, GetParam());
   for (size_t i = 0; i < other.parameters().size(); ++i) decoder_.parameters()[i].copy_(other.parameters()[i]);
   const std::vector<Completion> given = Answers(engine, prompts, params);
-  const std::vector<Completion> expected = Answers(Engine(other, {.end_token = kNoEnd}), prompts, params);
+  const std::vector<Completion> expected = Answers(Engine(other, {.end_tokens = {kNoEnd}}), prompts, params);
   for (size_t i = 0; i < given.size(); ++i) ExpectSame(given[i], expected[i], "completion " + std::to_string(i));
 }
 
@@ -274,7 +274,7 @@ TEST_P(EngineTest, NamesThePromptWhoseLogitsAreNotFinite) {
   const std::vector<Prompt> prompts = {{{1, 2}, 3}, {{3}, 2}, {{2, 7, 3}, 2}, {{4}, 1}};
   for (const int64_t max_rows : {1, 100}) {
     for (const double temperature : {0.0, 1.0}) {
-      const auto completions = Engine(decoder_, {.end_token = kNoEnd, .max_rows = max_rows})
+      const auto completions = Engine(decoder_, {.end_tokens = {kNoEnd}, .max_rows = max_rows})
                                    .Generate(prompts, {.temperature = temperature, .max_new_tokens = 1});
       EXPECT_EQ(completions.status().code(), absl::StatusCode::kInternal);
       EXPECT_EQ(completions.status().message(),

@@ -20,7 +20,6 @@ namespace {
 
 constexpr char kConfigName[] = "adapter_config.json";
 constexpr char kWeightsName[] = "adapter_model.safetensors";
-constexpr uint64_t kMaxConfigBytes = uint64_t{4} << 20;
 constexpr char kPrefix[] = "base_model.model.";
 
 // What the weight file has, under the names that it has there, perhaps with a value head.
@@ -33,20 +32,15 @@ NamedTensors SavedTensors(const Decoder& decoder, bool with_head) {
   return named;
 }
 
-absl::Status ReadSavedTensors(Env& env, const std::string& path, bool with_head, const Decoder& decoder) {
-  TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, path));
-  const NamedTensors wanted = SavedTensors(decoder, with_head);
+// Whether the file holds such factors, perhaps a value head, and nothing else.
+absl::Status CheckFile(const SafetensorsFile& file, NamedShapes wanted, bool with_head, const Decoder& decoder) {
+  if (with_head) wanted.emplace_back(HeadName(Head::kValue), std::vector{int64_t{1}, decoder.config().embedding()});
   WeightCheck check(file.names());
-  for (const auto& [name, tensor] : wanted) {
-    check.Expect(name, name, tensor.sizes().vec(), file.Has(name) ? &file.Info(name) : nullptr);
+  for (const auto& [bare, shape] : wanted) {
+    const std::string name = kPrefix + bare;
+    check.Expect(name, name, shape, file.Has(name) ? &file.Info(name) : nullptr);
   }
-  if (absl::Status status = check.Status(kConfigName); !status.ok()) return Annotate(status, path);
-  at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : wanted) {
-    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, ReadTensor(file, name));
-    tensor.copy_(stored);
-  }
-  return absl::OkStatus();
+  return check.Status(kConfigName);
 }
 
 }  // namespace
@@ -60,10 +54,19 @@ absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decod
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": the adapters come with a value head, which the model lacks"));
   }
-  if (absl::Status status = decoder->AddAdapters(*config, 0); !status.ok()) return Annotate(status, path);
-  const absl::Status status = ReadSavedTensors(env, JoinPath(folder, kWeightsName), config->head_saved, *decoder);
-  if (!status.ok()) decoder->RemoveAdapters();
-  return status;
+  // The file is checked before there is memory for what it should hold: a rank is a few bytes of text.
+  absl::StatusOr<NamedShapes> shapes = decoder->AdapterShapes(*config);
+  if (!shapes.ok()) return Annotate(shapes.status(), path);
+  const std::string weights = JoinPath(folder, kWeightsName);
+  TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, weights));
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckFile(file, *std::move(shapes), config->head_saved, *decoder), weights));
+  TDOCK_RETURN_IF_ERROR(decoder->AddAdapters(*config, 0));
+  at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : SavedTensors(*decoder, config->head_saved)) {
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, ReadTensor(file, name));
+    tensor.copy_(stored);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& decoder, const std::string& base_model) {
@@ -77,8 +80,8 @@ absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& de
       WriteTensors(env, JoinPath(folder, kWeightsName), SavedTensors(decoder, decoder.lora()->head_saved)));
   const ModelConfig& config = decoder.config();
   LoraConfig lora = *decoder.lora();
-  if (lora.targets.empty() && config.embedding_size > 0) {
-    // PEFT's "all-linear" would also adapt the projections around the layers.
+  if (lora.targets.empty()) {
+    // By name: PEFT's "all-linear" takes projections around the layers too, and no list of layers.
     std::set<std::string> names;
     for (const auto& [name, factor] : decoder.NamedAdapters()) {
       const std::vector<std::string> parts = absl::StrSplit(name, '.');

@@ -26,7 +26,6 @@ constexpr const char* kTokenizerFiles[] = {
 // A folder of templates beside the first.
 constexpr char kMoreTemplates[] = "additional_chat_templates";
 constexpr char kGenerationConfig[] = "generation_config.json";
-constexpr uint64_t kMaxConfigBytes = uint64_t{4} << 20;
 
 // Where the weights of a decoder are in the files.
 class Placement {
@@ -68,14 +67,9 @@ class Placement {
     return check.Status("config.json");
   }
 
-  // The weight, in the dtype of the file.
   absl::Status Read(const std::string& name, at::Tensor& weight) const {
     const std::string there = NameThere(name);
-    const SafetensorsFile& file = *files_.Find(there);
-    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, ReadTensor(file, there));
-    weight.copy_(stored);
-    file.mapping()->Release(file.Bytes(there));
-    return absl::OkStatus();
+    return CopyTensor(*files_.Find(there), there, weight);
   }
 
  private:
@@ -146,6 +140,10 @@ absl::Status CopyTokenizerFiles(Env& env, const std::string& from, const std::st
     TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> templates, env.List(JoinPath(from, kMoreTemplates)));
     for (const std::string& name : templates) names.push_back(JoinPath(kMoreTemplates, name));
     TDOCK_RETURN_IF_ERROR(env.CreateFolders(JoinPath(to, kMoreTemplates)));
+  }
+  if (env.Exists(JoinPath(to, kMoreTemplates))) {
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> templates, env.List(JoinPath(to, kMoreTemplates)));
+    for (const std::string& name : templates) names.push_back(JoinPath(kMoreTemplates, name));
   }
   for (const std::string& name : names) {
     if (env.Exists(JoinPath(from, name))) {

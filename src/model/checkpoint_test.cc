@@ -88,6 +88,7 @@ TEST_P(CheckpointTest, HasAValueHeadOfItsOwnOrAFreshOne) {
     const auto other = LoadCheckpoint(env_, folder_.Path("tokens"), GetParam(), {.value_head = true, .seed = 5});
     EXPECT_FALSE(at::equal(values(*other), values(*fresh)));
     EXPECT_THROW(TinyDecoder(config, 1, GetParam()).Values(at::ones({1, 20}).to(GetParam())), c10::Error);
+    EXPECT_THROW(saved->Logits(at::ones({1, 20}).to(GetParam())), c10::Error);
   }
 }
 
@@ -324,6 +325,21 @@ TEST_F(CheckpointFiles, TakeTheTokenizerAlong) {
               testing::ElementsAre("chat_template.jinja", "config.json", "generation_config.json", "model.safetensors",
                                    "tokenizer.json", "tokenizer.model"));
   EXPECT_EQ(*env_.ReadFile(folder_.Path("to/tokenizer.json")), *env_.ReadFile(JoinPath(from, "tokenizer.json")));
+}
+
+TEST_F(CheckpointFiles, LoseTheTemplatesOfAnotherTokenizer) {
+  const auto make = [&](const std::string& folder, const std::string& name) {
+    const std::string templates = folder_.Path(folder + "/additional_chat_templates");
+    ASSERT_TRUE(env_.CreateFolders(templates).ok());
+    ASSERT_TRUE(WriteFileAtomically(env_, JoinPath(templates, name), folder).ok());
+  };
+  make("from", "rag.jinja");
+  make("to", "tools.jinja");
+  ASSERT_TRUE(CopyTokenizerFiles(env_, folder_.Path("from"), folder_.Path("to")).ok());
+  EXPECT_THAT(*env_.List(folder_.Path("to/additional_chat_templates")), testing::ElementsAre("rag.jinja"));
+  ASSERT_TRUE(env_.CreateFolders(folder_.Path("plain")).ok());
+  ASSERT_TRUE(CopyTokenizerFiles(env_, folder_.Path("plain"), folder_.Path("to")).ok());
+  EXPECT_TRUE(env_.List(folder_.Path("to/additional_chat_templates"))->empty());
 }
 
 TEST_F(CheckpointFiles, OfAnUntiedModelNeverLackTheHead) {

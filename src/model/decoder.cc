@@ -92,8 +92,8 @@ Decoder Decoder::Uninitialised(const ModelConfig& config, const at::Device& devi
   return Decoder(config, device, dtype);
 }
 
-std::vector<std::pair<std::string, std::vector<int64_t>>> Decoder::WeightShapes(const ModelConfig& config) {
-  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
+NamedShapes Decoder::WeightShapes(const ModelConfig& config) {
+  NamedShapes shapes;
   // Tensors of this device have shapes and no memory.
   for (const auto& [name, weight] : Decoder(config, at::kMeta, at::kFloat).NamedWeights()) {
     shapes.emplace_back(name, weight.sizes().vec());
@@ -394,6 +394,7 @@ void Decoder::LimitVocabulary(int64_t tokens) {
 }
 
 at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
+  TORCH_CHECK(config_.head == Head::kTokens, "a decoder with a value head gives no logits");
   const at::Tensor& head = head_.defined() ? head_ : embedding_;
   const at::Tensor logits = Linear{used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head, {}}(hidden);
   return c10::isReducedFloatingType(logits.scalar_type()) ? logits.to(at::kFloat) : logits;

@@ -48,7 +48,7 @@ class Decoder {
   static void InitialiseValueHead(uint64_t seed, at::Tensor& head);
 
   // Names and shapes of the weights that a decoder would have, as NamedWeights() lists them, without the memory for it.
-  static std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(const ModelConfig& config);
+  static NamedShapes WeightShapes(const ModelConfig& config);
 
   // A decoder with the same weights and adapters in memory of its own, which takes no gradients.
   Decoder Clone() const;
@@ -57,6 +57,9 @@ class Decoder {
   // They change nothing at first. From then on they, and a value head, are all that SetTrainable() makes trainable.
   // InvalidArgument names targets and layers that the decoder does not have; FailedPrecondition where it has adapters.
   absl::Status AddAdapters(const LoraConfig& config, uint64_t seed);
+  // Names and shapes of the factors that AddAdapters() would make, as NamedAdapters() lists them, without the memory
+  // for them. The same errors.
+  absl::StatusOr<NamedShapes> AdapterShapes(const LoraConfig& config) const;
   void RemoveAdapters();
   const std::optional<LoraConfig>& lora() const { return lora_; }
   // Their factors under the names of the PEFT layout, such as "model.layers.0.self_attn.q_proj.lora_A.weight".
@@ -94,7 +97,8 @@ class Decoder {
   // Hidden states [..., E] to values [...], of a decoder with a value head; float32 at least.
   at::Tensor Values(const at::Tensor& hidden) const;
 
-  // The parameters: fused projections are one tensor. Always in the same order; adapters come last.
+  // The parameters: fused projections are one tensor. Always in the same order; adapters come behind the weights that
+  // they change.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   int64_t parameter_count() const;
   // All parameters, or, where there are adapters, those and a value head.
@@ -151,6 +155,7 @@ class Decoder {
   at::Tensor RunLayer(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
                       int64_t window, KvCache::Layer* cache) const;
   static std::vector<at::Tensor> ParametersOf(const Layer& layer);
+  absl::StatusOr<std::vector<LinearPart>> PartsToAdapt(const LoraConfig& config) const;
   std::vector<const Adapter*> Adapters() const;
 
   ModelConfig config_;

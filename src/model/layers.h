@@ -17,6 +17,7 @@ namespace tdock::model {
 
 // By their names in the Hugging Face layout.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+using NamedShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
 // A low-rank change of some rows of a linear layer's weight: weight[begin : begin + out] + scale · b · a.
 // Source: Hu et al. 2021, arXiv:2106.09685.

@@ -267,5 +267,21 @@ TEST(SafetensorsFile, OfAFileThatIsNotThereIsNotFound) {
   EXPECT_THAT(file.status().message(), HasSubstr("/nonexistent/model.safetensors"));
 }
 
+TEST(CopyTensor, CopiesPieceByPieceWhateverTheAlignment) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
+  const NamedTensors tensors = {{"byte", at::ones({1}, at::kByte)},  // what follows it is not aligned
+                                {"large", at::randn({3000, 1024}, generator)},
+                                {"scalar", at::randn({}, generator)},
+                                {"empty", at::empty({0, 4})}};
+  const auto file = OpenBytes(SavedBytes(tensors));
+  ASSERT_TRUE(file.ok()) << file.status();
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor into = at::full(tensor.sizes(), 7, at::kDouble);
+    ASSERT_TRUE(CopyTensor(*file, name, into).ok());
+    EXPECT_TRUE(at::equal(into, tensor.to(at::kDouble))) << name;
+  }
+  EXPECT_EQ(CopyTensor(*file, "other", at::empty({1})).code(), absl::StatusCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace tdock::model

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -11,6 +13,8 @@
 
 namespace tdock::model {
 namespace {
+
+constexpr size_t kPieceBytes = size_t{8} << 20;
 
 // What is written, and the one tensor whose bytes are being written.
 class Source {
@@ -39,23 +43,48 @@ class Source {
   at::Tensor current_;
 };
 
+// Bytes of the file as a tensor: where they lie, or, where they are not aligned, a copy.
+at::Tensor View(const SafetensorsFile& file, std::span<const std::byte> bytes, const std::vector<int64_t>& shape,
+                at::ScalarType dtype) {
+  const auto options = at::TensorOptions().dtype(dtype);
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % c10::elementSize(dtype) != 0) {
+    // The format promises no alignment, and the kernels need it.
+    at::Tensor copy = at::empty(shape, options);
+    std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
+    return copy;
+  }
+  // at::from_blob wants a mutable pointer; the mapping is read-only, and callers copy out of the view.
+  return at::from_blob(
+      const_cast<std::byte*>(bytes.data()), shape, [mapping = file.mapping()](void*) {}, options);
+}
+
 }  // namespace
 
 absl::StatusOr<at::Tensor> ReadTensor(const SafetensorsFile& file, const std::string& name) {
   if (!file.Has(name)) return absl::NotFoundError(absl::StrCat("no tensor '", name, "'"));
   const TensorInfo& info = file.Info(name);
   TDOCK_ASSIGN_OR_RETURN(const at::ScalarType dtype, ToScalarType(info.dtype));
-  const auto options = at::TensorOptions().dtype(dtype);
+  return View(file, file.Bytes(name), info.shape, dtype);
+}
+
+absl::Status CopyTensor(const SafetensorsFile& file, const std::string& name, const at::Tensor& into) {
+  if (!file.Has(name)) return absl::NotFoundError(absl::StrCat("no tensor '", name, "'"));
+  const TensorInfo& info = file.Info(name);
+  TDOCK_ASSIGN_OR_RETURN(const at::ScalarType dtype, ToScalarType(info.dtype));
   const std::span<const std::byte> bytes = file.Bytes(name);
-  if (reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(info.dtype) != 0) {
-    // The format promises no alignment, and the kernels need it.
-    at::Tensor copy = at::empty(info.shape, options);
-    std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
-    return copy;
+  const int64_t rows = info.shape.empty() ? 1 : info.shape[0];
+  const size_t row_bytes = rows > 0 ? bytes.size() / static_cast<size_t>(rows) : 0;
+  const auto piece = static_cast<int64_t>(std::max<size_t>(kPieceBytes / std::max<size_t>(row_bytes, 1), 1));
+  for (int64_t begin = 0; begin < rows; begin += piece) {
+    const int64_t count = std::min(piece, rows - begin);
+    const auto part = bytes.subspan(static_cast<size_t>(begin) * row_bytes, static_cast<size_t>(count) * row_bytes);
+    std::vector<int64_t> shape = info.shape;
+    if (!shape.empty()) shape[0] = count;
+    const at::Tensor to = info.shape.empty() ? into : into.narrow(0, begin, count);
+    to.copy_(View(file, part, shape, dtype));
+    file.mapping()->Release(part);
   }
-  // at::from_blob wants a mutable pointer; the mapping is read-only, and callers copy out of the view.
-  return at::from_blob(
-      const_cast<std::byte*>(bytes.data()), info.shape, [mapping = file.mapping()](void*) {}, options);
+  return absl::OkStatus();
 }
 
 absl::Status WriteTensors(Env& env, const std::string& path, const NamedTensors& tensors,

@@ -16,6 +16,10 @@ namespace tdock::model {
 // mapping alive; or a copy where it is not aligned. NotFound names a tensor that is not there.
 absl::StatusOr<at::Tensor> ReadTensor(const SafetensorsFile& file, const std::string& name);
 
+// Copies a tensor of the file into one of the same shape, piece by piece, and gives the pages of the mapping back: no
+// more of the file is in memory than a piece. NotFound names a tensor that is not there.
+absl::Status CopyTensor(const SafetensorsFile& file, const std::string& name, const at::Tensor& into);
+
 // Writes the tensors in the order given, from whatever device they are on, converted to `dtype` one after another.
 // Atomic. InvalidArgument names one whose dtype the format does not have.
 absl::Status WriteTensors(Env& env, const std::string& path, const NamedTensors& tensors,

@@ -93,6 +93,9 @@ inline constexpr int64_t kMaxHeads = int64_t{1} << 16;
 inline constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 24;
 
+// The longest text of a configuration that is read.
+inline constexpr uint64_t kMaxConfigBytes = uint64_t{4} << 20;
+
 // InvalidArgument names every contradiction, with the keys that config.json of the architecture has.
 absl::Status Validate(const ModelConfig& config);
 
@@ -106,6 +109,9 @@ absl::Status OverrideRope(absl::string_view json, ModelConfig* config);
 
 // The text of a config.json that ParseModelConfig reads back to an equal value and Python `transformers` opens.
 std::string ModelConfigJson(const ModelConfig& config);
+
+// The ids that end a text, as generation_config.json says.
+absl::StatusOr<std::vector<int64_t>> ParseGenerationEnds(absl::string_view json);
 
 // Every id that ends a text.
 std::vector<int64_t> EosTokenIds(const ModelConfig& config);

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 
 #include "absl/strings/string_view.h"
 #include "model_files/config.h"
 
 namespace tdock::model {
+
+// Ids that `transformers` takes where config.json does not say them.
+struct UsualTokens {
+  std::optional<int64_t> bos, eos, pad;
+};
 
 struct ArchitectureKeys {
   Architecture architecture;
@@ -21,25 +27,82 @@ struct ArchitectureKeys {
   const char* max_positions;
   const char* norm_eps;  // nullptr: it cannot be chosen
   const char* activation;
+  UsualTokens tokens;
 };
 
 inline constexpr std::array<ArchitectureKeys, 6> kArchitectures = {{
-    {Architecture::kLlama, "llama", "LlamaForCausalLM", "LlamaForSequenceClassification", "hidden_size",
-     "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
-     "hidden_act"},
-    {Architecture::kMistral, "mistral", "MistralForCausalLM", "MistralForSequenceClassification", "hidden_size",
-     "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
-     "hidden_act"},
-    {Architecture::kQwen2, "qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", "hidden_size",
-     "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
-     "hidden_act"},
-    {Architecture::kQwen3, "qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", "hidden_size",
-     "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
-     "hidden_act"},
-    {Architecture::kOpt, "opt", "OPTForCausalLM", "OPTForSequenceClassification", "hidden_size", "ffn_dim",
-     "num_hidden_layers", "num_attention_heads", "max_position_embeddings", nullptr, "activation_function"},
-    {Architecture::kGpt2, "gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "n_embd", "n_inner", "n_layer",
-     "n_head", "n_positions", "layer_norm_epsilon", "activation_function"},
+    {Architecture::kLlama,
+     "llama",
+     "LlamaForCausalLM",
+     "LlamaForSequenceClassification",
+     "hidden_size",
+     "intermediate_size",
+     "num_hidden_layers",
+     "num_attention_heads",
+     "max_position_embeddings",
+     "rms_norm_eps",
+     "hidden_act",
+     {1, 2, std::nullopt}},
+    {Architecture::kMistral,
+     "mistral",
+     "MistralForCausalLM",
+     "MistralForSequenceClassification",
+     "hidden_size",
+     "intermediate_size",
+     "num_hidden_layers",
+     "num_attention_heads",
+     "max_position_embeddings",
+     "rms_norm_eps",
+     "hidden_act",
+     {1, 2, std::nullopt}},
+    {Architecture::kQwen2,
+     "qwen2",
+     "Qwen2ForCausalLM",
+     "Qwen2ForSequenceClassification",
+     "hidden_size",
+     "intermediate_size",
+     "num_hidden_layers",
+     "num_attention_heads",
+     "max_position_embeddings",
+     "rms_norm_eps",
+     "hidden_act",
+     {}},
+    {Architecture::kQwen3,
+     "qwen3",
+     "Qwen3ForCausalLM",
+     "Qwen3ForSequenceClassification",
+     "hidden_size",
+     "intermediate_size",
+     "num_hidden_layers",
+     "num_attention_heads",
+     "max_position_embeddings",
+     "rms_norm_eps",
+     "hidden_act",
+     {}},
+    {Architecture::kOpt,
+     "opt",
+     "OPTForCausalLM",
+     "OPTForSequenceClassification",
+     "hidden_size",
+     "ffn_dim",
+     "num_hidden_layers",
+     "num_attention_heads",
+     "max_position_embeddings",
+     nullptr,
+     "activation_function",
+     {2, 2, 1}},
+    {Architecture::kGpt2,
+     "gpt2",
+     "GPT2LMHeadModel",
+     "GPT2ForSequenceClassification",
+     "n_embd",
+     "n_inner",
+     "n_layer",
+     "n_head",
+     "n_positions",
+     "layer_norm_epsilon",
+     "activation_function",
+     {50256, 50256, std::nullopt}},
 }};
 
 constexpr const ArchitectureKeys& KeysOf(Architecture architecture) {

@@ -17,6 +17,15 @@ using Json = nlohmann::json;
 
 constexpr int kMaxJsonDepth = 32;
 
+constexpr absl::string_view kRopeKeys[] = {"rope_type",        "type",
+                                           "rope_theta",       "partial_rotary_factor",
+                                           "factor",           "original_max_position_embeddings",
+                                           "low_freq_factor",  "high_freq_factor",
+                                           "attention_factor", "mscale",
+                                           "mscale_all_dim",   "beta_fast",
+                                           "beta_slow",        "truncate",
+                                           "finetuned"};  // changes nothing
+
 // The parameters of one kind of rope, from the object that has them.
 void ReadRopeParameters(KeyReader& keys, RopeConfig& rope) {
   const std::string name = keys.String("rope_type", keys.String("type", "default"));
@@ -25,6 +34,7 @@ void ReadRopeParameters(KeyReader& keys, RopeConfig& rope) {
     return keys.Refuse(absl::StrCat("rope type '", name,
                                     "' is not supported; supported are default, linear, dynamic, llama3 and yarn"));
   }
+  keys.RefuseAllBut(kRopeKeys);
   rope.type = *type;
   if (rope.type == RopeType::kDefault) return;
   rope.factor = keys.Float("factor");
@@ -41,7 +51,7 @@ void ReadRopeParameters(KeyReader& keys, RopeConfig& rope) {
   rope.mscale_all_dim = optional("mscale_all_dim");
   rope.beta_fast = keys.Float("beta_fast", rope.beta_fast);
   rope.beta_slow = keys.Float("beta_slow", rope.beta_slow);
-  rope.truncate = keys.Bool("truncate", true);
+  rope.truncate = !keys.IsNull("truncate") && keys.Bool("truncate", true);  // null is false to `transformers`
 }
 
 // `transformers` writes the rope's parameters as top-level keys and rope_scaling up to version 4, and under
@@ -81,9 +91,11 @@ void ReadRope(KeyReader& keys, ModelConfig& config) {
 
 // Which layers see only so many tokens back.
 void ReadWindows(KeyReader& keys, ModelConfig& config) {
+  constexpr int64_t kUsualWindow = 4096;
   const bool mistral = config.architecture == Architecture::kMistral;
-  const bool slides = mistral ? keys.Has("sliding_window") : keys.Bool("use_sliding_window", false);
-  const int64_t window = slides ? keys.Int("sliding_window") : 0;
+  // A key that is missing is not the same as null, which means no window.
+  const bool slides = (mistral || keys.Bool("use_sliding_window", false)) && !keys.IsNull("sliding_window");
+  const int64_t window = slides ? keys.Int("sliding_window", kUsualWindow) : 0;
   if (slides && window < 1) keys.Complain(absl::StrCat("sliding_window must be at least 1, not ", window));
   const int64_t full_layers = slides && !mistral ? keys.Int("max_window_layers", 28) : 0;
   std::vector<int64_t> windows;
@@ -191,6 +203,7 @@ void RefuseOthers(KeyReader& keys) {
   for (const char* key : {"vision_config", "audio_config", "visual", "text_config"}) {
     if (keys.Has(key)) return keys.Refuse(absl::StrCat("multimodal models ('", key, "') are not supported"));
   }
+  keys.RefuseUnless("is_causal", true);
   if (keys.Has("quantization_config")) keys.Refuse("quantised checkpoints ('quantization_config') are not supported");
 }
 
@@ -286,7 +299,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text) {
   config.hidden_size = keys.Int(names.hidden_size);
   // GPT-2's mlp is four times as wide where it is not said.
   const bool gpt2 = config.architecture == Architecture::kGpt2;
-  const bool small = config.hidden_size <= kMaxSize;
+  const bool small = config.hidden_size > 0 && config.hidden_size <= kMaxSize;
   config.intermediate_size =
       keys.Int(names.intermediate_size, gpt2 && small ? std::optional(4 * config.hidden_size) : std::nullopt);
   config.num_layers = keys.Int(names.num_layers);
@@ -304,16 +317,19 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text) {
   } else {
     ReadRotaryFamily(keys, config);
   }
-  config.bos_token_id = keys.TokenId("bos_token_id");
-  config.eos_token_id = keys.TokenId("eos_token_id");
-  if (keys.Has("eos_token_id") && keys.At("eos_token_id").is_array()) {
-    const Json& ids = keys.At("eos_token_id");
-    for (size_t i = 1; i < ids.size(); ++i) {
-      if (!ids[i].is_number_integer()) keys.Complain("key 'eos_token_id' must be a number or a list of numbers");
-      if (ids[i].is_number_integer()) config.other_eos_token_ids.push_back(ids[i].get<int64_t>());
-    }
-  }
-  config.pad_token_id = keys.TokenId("pad_token_id");
+  const auto tokens = [&](const char* key, std::optional<int64_t> usual) -> std::vector<int64_t> {
+    if (keys.Has(key) || keys.IsNull(key)) return keys.TokenIds(key);
+    if (!usual || *usual >= config.vocab_size) return {};
+    return {*usual};
+  };
+  const auto first = [](const std::vector<int64_t>& ids) {
+    return ids.empty() ? std::nullopt : std::optional(ids.front());
+  };
+  const std::vector<int64_t> ends = tokens("eos_token_id", names.tokens.eos);
+  config.eos_token_id = first(ends);
+  if (ends.size() > 1) config.other_eos_token_ids.assign(ends.begin() + 1, ends.end());
+  config.bos_token_id = first(tokens("bos_token_id", names.tokens.bos));
+  config.pad_token_id = first(tokens("pad_token_id", names.tokens.pad));
   // Files say that there is no padding by a number that is no token.
   if (config.pad_token_id && (*config.pad_token_id < 0 || *config.pad_token_id >= config.vocab_size)) {
     config.pad_token_id.reset();
@@ -321,6 +337,14 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text) {
   TDOCK_RETURN_IF_ERROR(keys.status());
   TDOCK_RETURN_IF_ERROR(Validate(config));
   return config;
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseGenerationEnds(absl::string_view text) {
+  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxJsonDepth));
+  KeyReader keys(json);
+  std::vector<int64_t> ids = keys.TokenIds("eos_token_id");
+  TDOCK_RETURN_IF_ERROR(keys.status());
+  return ids;
 }
 
 absl::Status OverrideRope(absl::string_view text, ModelConfig* config) {

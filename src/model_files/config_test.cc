@@ -104,13 +104,25 @@ TEST(ParseModelConfig, FillsInWhatMayBeLeftOut) {
   EXPECT_EQ(config->num_kv_heads, 4);
   EXPECT_EQ(config->norm_eps, 1e-6);
   EXPECT_FALSE(config->tied_head);
-  EXPECT_EQ(config->eos_token_id, std::nullopt);
+  EXPECT_EQ(config->bos_token_id, 1) << "as `transformers` has it";
+  EXPECT_EQ(config->eos_token_id, 2);
+  json["eos_token_id"] = nullptr;
+  EXPECT_EQ(ParseModelConfig(json.dump())->eos_token_id, std::nullopt);
 }
 
 TEST(ParseModelConfig, TakesTheFirstOfSeveralEndTokens) {
   Json json = Llama();
   json["eos_token_id"] = {7, 8, 9};
   EXPECT_EQ(ParseModelConfig(json.dump())->eos_token_id, 7);
+  EXPECT_THAT(EosTokenIds(*ParseModelConfig(json.dump())), testing::ElementsAre(7, 8, 9));
+}
+
+TEST(ParseGenerationEnds, TakesANumberAListOrNothing) {
+  EXPECT_THAT(*ParseGenerationEnds(R"({"eos_token_id": 7})"), testing::ElementsAre(7));
+  EXPECT_THAT(*ParseGenerationEnds(R"({"eos_token_id": [7, 9]})"), testing::ElementsAre(7, 9));
+  EXPECT_TRUE(ParseGenerationEnds(R"({"do_sample": true})")->empty());
+  EXPECT_THAT(std::string(ParseGenerationEnds(R"({"eos_token_id": ["</s>"]})").status().message()),
+              HasSubstr("key 'eos_token_id' must be a number or a list of numbers"));
 }
 
 // The smallest config.json of an architecture, as transformers 5 writes it.
@@ -141,6 +153,7 @@ TEST(ParseModelConfig, ReadsEachArchitecture) {
   EXPECT_EQ(mistral.dtype, DType::kF16);
   const ModelConfig qwen3 = Parsed(Small("qwen3"));
   EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_EQ(qwen3.eos_token_id, std::nullopt) << "as `transformers` has it";
   EXPECT_EQ(qwen3.head_dim, 8);
   const ModelConfig opt = Parsed(Small("opt"));
   EXPECT_EQ(opt.positions, Positions::kLearned);
@@ -169,11 +182,17 @@ TEST(ParseModelConfig, ReadsAnOptWithNormsBehindAndNarrowEmbeddings) {
 
 TEST(ParseModelConfig, ReadsWindows) {
   Json json = Small("mistral");
+  EXPECT_EQ(Parsed(json).windows, std::vector<int64_t>(4, 4096)) << "as `transformers` has it";
+  json["sliding_window"] = nullptr;
   EXPECT_TRUE(Parsed(json).windows.empty());
   json["sliding_window"] = 7;
   EXPECT_EQ(Parsed(json).windows, std::vector<int64_t>(4, 7));
   json = Small("qwen2");
-  json.update({{"sliding_window", 7}, {"max_window_layers", 3}});
+  json.update({{"use_sliding_window", true}, {"max_window_layers", 3}});
+  EXPECT_EQ(Parsed(json).windows, (std::vector<int64_t>{0, 0, 0, 4096}));
+  json["sliding_window"] = nullptr;
+  EXPECT_TRUE(Parsed(json).windows.empty());
+  json.update({{"sliding_window", 7}, {"use_sliding_window", false}});
   EXPECT_TRUE(Parsed(json).windows.empty()) << "not in use";
   json["use_sliding_window"] = true;
   EXPECT_EQ(Parsed(json).windows, (std::vector<int64_t>{0, 0, 0, 7}));
@@ -257,6 +276,9 @@ TEST(ParseModelConfig, RefusesByNameWhatTheDecoderDoesNotHave) {
   EXPECT_THAT(RefusalOf("partial_rotary_factor", 0.5), HasSubstr("'partial_rotary_factor' is not supported"));
   EXPECT_THAT(RefusalOf("rope_parameters", {{"partial_rotary_factor", 0.25}, {"rope_theta", 5e5}}),
               HasSubstr("rope_parameters: 'partial_rotary_factor' is not supported"));
+  EXPECT_THAT(RefusalOf("rope_parameters", {{"full_attention", {{"rope_type", "linear"}, {"factor", 2.0}}}}),
+              HasSubstr("rope_parameters: key 'full_attention' is not supported"));
+  EXPECT_THAT(RefusalOf("is_causal", false), HasSubstr("'is_causal': false is not supported"));
   EXPECT_THAT(RefusalOf("scale_attn_by_inverse_layer_idx", true, Small("gpt2")),
               HasSubstr("'scale_attn_by_inverse_layer_idx': true is not supported"));
 }
@@ -287,10 +309,11 @@ TEST(ParseModelConfig, NamesAKeyOfTheWrongType) {
 }
 
 TEST(ParseModelConfig, RefusesSizesThatContradictOneAnother) {
-  EXPECT_THAT(ComplaintWith("hidden_size", 18),
-              HasSubstr("hidden_size (18) must be a multiple of num_attention_heads"));
   EXPECT_THAT(ComplaintWith("num_key_value_heads", 3),
               HasSubstr("num_attention_heads (4) must be a multiple of num_key_value_heads (3)"));
+  EXPECT_THAT(ComplaintWith("hidden_size", 18),
+              HasSubstr("hidden_size (18) must be a multiple of num_attention_heads"));
+  EXPECT_THAT(ComplaintWith("n_embd", -4611686018427387904, Small("gpt2")), HasSubstr("n_inner"));
   EXPECT_THAT(ComplaintWith("head_dim", 5), HasSubstr("head_dim must be even for the rotary embedding, not 5"));
   EXPECT_THAT(ComplaintWith("eos_token_id", 32),
               HasSubstr("eos_token_id must be at least 0 and below vocab_size (32)"));

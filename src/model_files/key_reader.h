@@ -1,9 +1,12 @@
 // Typed keys of a JSON object that comes from outside.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -50,12 +53,20 @@ class KeyReader {
     return At(key).get<std::string>();
   }
 
-  // A token id may be given as a list, of which the first counts here.
-  std::optional<int64_t> TokenId(const char* key) {
-    if (!Has(key)) return std::nullopt;
+  // Token ids, which may be given as a number or as a list.
+  std::vector<int64_t> TokenIds(const char* key) {
+    if (!Has(key)) return {};
     const Json& value = At(key);
-    if (value.is_array() && !value.empty() && value.at(0).is_number_integer()) return value.at(0).get<int64_t>();
-    return Int(key);
+    if (!value.is_array()) return {Int(key)};
+    std::vector<int64_t> ids;
+    for (const Json& id : value) {
+      if (!id.is_number_integer()) {
+        Complain(absl::StrCat("key '", key, "' must be a number or a list of numbers"));
+        return {};
+      }
+      ids.push_back(id.get<int64_t>());
+    }
+    return ids;
   }
 
   void Complain(absl::string_view message) { Keep(absl::InvalidArgumentError(message)); }
@@ -67,6 +78,14 @@ class KeyReader {
   void RefuseUnless(const char* key, bool value) {
     if (Bool(key, value) == value) return;
     Refuse(absl::StrCat("'", key, "': ", value ? "false" : "true", " is not supported"));
+  }
+
+  // Refuses every other key that says something.
+  void RefuseAllBut(std::span<const absl::string_view> known) {
+    for (const auto& [key, value] : object_.items()) {
+      if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
+      Refuse(absl::StrCat("key '", key.substr(0, 80), "' is not supported"));
+    }
   }
 
   void Keep(const absl::Status& status) {

@@ -47,9 +47,8 @@ class PreparedGrpo final : public GrpoRun {
         materials_(std::move(materials)),
         reward_(reward != nullptr ? *reward : exact_match_),
         workers_(static_cast<int>(config_.threads), [] { at::init_num_threads(); }),
-        engine_options_{.end_token = materials_.tokenizer->eos_id().value(),
-                        .max_rows = config.rollout.max_num_seqs,
-                        .workers = &workers_} {}
+        engine_options_{
+            .end_tokens = materials_.end_tokens, .max_rows = config.rollout.max_num_seqs, .workers = &workers_} {}
 
   absl::Status MakeRunDirectory() {
     const std::string& path = config_.trainer.run_dir;
@@ -89,7 +88,7 @@ class PreparedGrpo final : public GrpoRun {
     materials_.decoder->SetTrainable(true);
     const ForwardOptions forward = {.workers = workers_, .max_row_tokens = config_.actor.max_row_tokens};
     TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
-                                    *materials_.decoder, forward, *run_, context_)
+                                    *materials_.decoder, engine_options_, forward, *run_, context_)
                               .status());
     Policy reference{materials_.decoder->Clone()};
     Policy policy{std::move(*materials_.decoder)};
@@ -102,11 +101,11 @@ class PreparedGrpo final : public GrpoRun {
     const std::string& base = config_.model.path;
     if (base.empty()) TDOCK_RETURN_IF_ERROR(materials_.tokenizer->Save(context_.env, folder));
     if (policy.decoder.lora()) {
-      TDOCK_RETURN_IF_ERROR(
-          model::SaveAdapters(context_.env, JoinPath(folder, "adapter"), policy.decoder, base.empty() ? folder : base));
+      TDOCK_RETURN_IF_ERROR(model::SaveAdapters(context_.env, JoinPath(folder, "adapter"), policy.decoder, base));
     }
     const auto save = [&](const model::Decoder& decoder) {
-      return model::SaveCheckpoint(context_.env, folder, decoder, {.tokenizer_from = base});
+      return model::SaveCheckpoint(context_.env, folder, decoder,
+                                   {.dtype = config_.model.save_dtype, .tokenizer_from = base});
     };
     TDOCK_RETURN_IF_ERROR(policy.decoder.lora() ? save(policy.decoder.Merged()) : save(policy.decoder));
     return run_->Sync();

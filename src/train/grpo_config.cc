@@ -48,6 +48,10 @@ void BindModel(config::Spec& spec, GrpoConfig& c) {
   spec.Float("model.rope_theta", &c.model.rope_theta, "Base of the rotary frequencies.").MoreThan(0);
   spec.Bool("model.tie_word_embeddings", &c.model.tie_word_embeddings, "The output head is the embedding.");
   BindModelOptions(spec, c.model);
+  spec.Check({"model.lora_rank", "model.path"}, [&c]() -> std::vector<std::string> {
+    if (c.model.lora_rank == 0 || !c.model.path.empty()) return {};
+    return {"adapters are only of use beside the model that they adapt: set model.path"};
+  });
 
   spec.Check({"model.hidden_size", "model.num_attention_heads"}, [&c]() -> std::vector<std::string> {
     if (c.model.hidden_size % (2 * c.model.num_attention_heads) == 0) return {};

@@ -75,6 +75,7 @@ absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env) {
   if (config.model.path.empty()) {
     TDOCK_ASSIGN_OR_RETURN(materials.tokenizer,
                            text::CharTokenizer::Create(text::kAdditionAlphabet, config.model.max_position_embeddings));
+    materials.end_tokens = {materials.tokenizer->eos_id().value()};
     model::ModelConfig fresh = FreshModelConfig(config, *materials.tokenizer);
     TDOCK_RETURN_IF_ERROR(Annotate(model::Validate(fresh), "model"));
     if (!load.rope_scaling.empty()) {
@@ -86,6 +87,7 @@ absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env) {
     TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder,
                            generate::LoadModelFolder(env, config.model.path, device, load));
     materials.tokenizer = std::move(folder.tokenizer);
+    materials.end_tokens = std::move(folder.end_tokens);
     materials.decoder = std::make_unique<model::Decoder>(std::move(folder.decoder));
   }
   TDOCK_RETURN_IF_ERROR(config.model.Apply(SeedFor(config, SeedPurpose::kAdapters), *materials.decoder));

@@ -1,7 +1,9 @@
 // Everything that a GRPO run reads or makes before it writes anything.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/env.h"
@@ -20,6 +22,7 @@ uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose);
 struct Materials {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<model::Decoder> decoder;
+  std::vector<int32_t> end_tokens;  // that end an answer; the tokenizer's first
   ProblemSet train, validation, test;
 };
 

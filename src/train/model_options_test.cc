@@ -46,6 +46,26 @@ TEST(ModelOptions, OfARopeScalingAreThoseOfConfigJson) {
   EXPECT_EQ(config.rope.original_max_positions, 32);
 }
 
+TEST(ModelOptions, OfYarnReachTheRope) {
+  const std::string rope = "model.override_config.rope_scaling.";
+  const auto options = Read({rope + "type=yarn", rope + "factor=4", rope + "attention_factor=1.5",
+                             rope + "beta_fast=16", rope + "beta_slow=2"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  model::ModelConfig config = model::TinyConfig(model::Architecture::kLlama, true);
+  ASSERT_TRUE(model::OverrideRope(options->rope_scaling.json(), &config).ok());
+  EXPECT_EQ(config.rope.attention_factor, 1.5);
+  EXPECT_EQ(config.rope.beta_fast, 16);
+  EXPECT_EQ(config.rope.beta_slow, 2);
+}
+
+TEST(ModelOptions, OfARopeScalingNeedAFactor) {
+  for (const char* type : {"linear", "dynamic", "llama3", "yarn"}) {
+    EXPECT_THAT(Read({absl::StrCat("model.override_config.rope_scaling.type=", type)}).status().message(),
+                HasSubstr("must be at least 1 where a rope scaling is set"));
+  }
+  EXPECT_TRUE(Read({"model.override_config.rope_scaling.type=default"}).ok());
+}
+
 TEST(ModelOptions, AddTheAdaptersThatAreAskedFor) {
   const auto options = Read({"model.lora_rank=4", "model.target_modules=q_proj, v_proj", "model.recompute=layers",
                              "model.compute_dtype=bfloat16"});

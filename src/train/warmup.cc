@@ -49,11 +49,10 @@ absl::Status TrainOn(const std::vector<EncodedProblem>& problems, const std::vec
 
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
                                   const ProblemSet& validation, const model::Decoder& decoder,
-                                  const ForwardOptions& forward, RunDirectory& run, const RunContext& context) {
+                                  const generate::EngineOptions& engine_options, const ForwardOptions& forward,
+                                  RunDirectory& run, const RunContext& context) {
   const auto& options = config.warmup;
-  const generate::Engine engine(
-      decoder,
-      {.end_token = tokenizer.eos_id().value(), .max_rows = config.rollout.max_num_seqs, .workers = &forward.workers});
+  const generate::Engine engine(decoder, engine_options);
   AdamW optimizer(decoder.trainable(), options.optim.adamw());
   const LrSchedule schedule = options.optim.schedule(options.max_steps);
   text::ShuffledIndexes order(static_cast<int64_t>(train.encoded.size()),

@@ -23,6 +23,7 @@ struct ProblemSet {
 // first step. Logs phase "warmup". Returns the steps taken. Internal where the loss stops being finite.
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
                                   const ProblemSet& validation, const model::Decoder& decoder,
-                                  const ForwardOptions& forward, RunDirectory& run, const RunContext& context);
+                                  const generate::EngineOptions& engine_options, const ForwardOptions& forward,
+                                  RunDirectory& run, const RunContext& context);
 
 }  // namespace tdock::train

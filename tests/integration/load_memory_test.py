@@ -14,11 +14,12 @@ import tempfile
 MOST = 1.1
 
 
-def config(layers):
+def config(hidden, layers):
+    """A model whose head is a tenth of it, and comes last."""
     return {
-        "model_type": "llama", "vocab_size": 1000, "hidden_size": 2048, "intermediate_size": 5632,
+        "model_type": "llama", "vocab_size": 32_000, "hidden_size": hidden, "intermediate_size": 2 * hidden,
         "num_hidden_layers": layers, "num_attention_heads": 16, "num_key_value_heads": 16,
-        "max_position_embeddings": 64, "tie_word_embeddings": True, "dtype": "float32",
+        "max_position_embeddings": 64, "tie_word_embeddings": False, "dtype": "float32",
     }  # fmt: skip
 
 
@@ -35,14 +36,15 @@ def shapes(c):
         yield layer + "input_layernorm.weight", [hidden]
         yield layer + "post_attention_layernorm.weight", [hidden]
     yield "model.norm.weight", [hidden]
+    yield "lm_head.weight", [c["vocab_size"], hidden]
 
 
-def write_checkpoint(folder, layers):
+def write_checkpoint(folder, hidden, layers):
     """The bytes of its weights, all of them zero, which take no room on the disk."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config(layers)))
+    (folder / "config.json").write_text(json.dumps(config(hidden, layers)))
     header, end = {}, 0
-    for name, shape in shapes(config(layers)):
+    for name, shape in shapes(config(hidden, layers)):
         begin, end = end, end + 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
@@ -67,8 +69,8 @@ def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        small = write_checkpoint(folder / "small", 1)
-        large = write_checkpoint(folder / "large", 10)
+        small = write_checkpoint(folder / "small", 32, 1)
+        large = write_checkpoint(folder / "large", 2048, 9)
         assert large > 2e9, large
         ratio = (peak_bytes(program, folder / "large") - peak_bytes(program, folder / "small")) / (large - small)
         print(f"{ratio:.3f} times the size")

@@ -90,10 +90,10 @@ MODELS = {
 }  # fmt: skip
 
 
-def random_model(config):
+def random_model(config, kind=AutoModelForCausalLM):
     """With norm weights away from 1 and biases away from 0, so that a mistake in either shows."""
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    model = kind.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1:
@@ -130,6 +130,13 @@ def cached_logits(model, rows, prefill):
             logits = [model(input_ids=torch.tensor([piece]), past_key_values=cache).logits[0] for piece in pieces]
         result.append(torch.cat(logits).numpy())
     return result
+
+
+def values_of(model, rows):
+    """What a classifier with one label gives for each token of each row, a list of [length, 1]."""
+    with torch.no_grad():
+        hidden = [model.base_model(input_ids=torch.tensor([row])).last_hidden_state[0] for row in rows]
+        return [model.score(states).numpy() for states in hidden]
 
 
 def our_logits(folder, mode, given, *options, width=VOCABULARY):

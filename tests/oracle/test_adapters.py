@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import run_program
-from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, random_model, random_rows
+from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, random_model, random_rows, values_of
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.numpy import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 LORA = {
     "qwen2-grouped-tied": {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "down_proj"]},
@@ -58,6 +58,27 @@ def test_adapters_of_peft_are_read_merged_and_written(name, tmp_path):
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32, attn_implementation="eager")
     assert difference(full_logits(merged.eval(), given["rows"]), expected) < TOLERANCE
     assert json.loads((tmp_path / "ours/adapter_config.json").read_text())["peft_type"] == "LORA"
+
+
+def test_adapters_with_a_value_head_are_those_of_peft(tmp_path):
+    config = MODELS["qwen3"].__class__(**(MODELS["qwen3"].to_dict() | {"num_labels": 1, "pad_token_id": 0}))
+    model = random_model(config, AutoModelForSequenceClassification)
+    model.save_pretrained(tmp_path / "base")
+    torch.manual_seed(3)
+    theirs = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["q_proj", "up_proj"])).eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if parameter.requires_grad:
+                parameter.normal_(0, 0.2)
+    theirs.save_pretrained(tmp_path / "theirs")
+    given = random_rows()
+    expected = values_of(theirs.base_model.model, given["rows"])
+    folders = ["--adapters", tmp_path / "theirs", "--save-adapters", tmp_path / "ours"]
+    assert difference(our_logits(tmp_path / "base", "full", given, *folders, width=1), expected) < TOLERANCE
+    assert difference(our_logits(tmp_path / "base", "full", given, width=1), expected) > 100 * TOLERANCE
+    base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", attn_implementation="eager")
+    again = PeftModel.from_pretrained(base, tmp_path / "ours").eval()
+    assert difference(values_of(again.base_model.model, given["rows"]), expected) < TOLERANCE
 
 
 def test_a_run_trains_adapters_and_saves_them_beside_the_merged_model(run_dir, tmp_path):

@@ -100,6 +100,21 @@ def test_a_stretched_rope_reads_on_behind_the_original_length(kind, tmp_path):
         assert difference(our_logits(tmp_path, mode, given), full) < TOLERANCE
 
 
+def test_a_dynamic_rope_follows_the_length_of_the_sequence(tmp_path):
+    model = random_model(MODELS["llama-dynamic"])
+    model.save_pretrained(tmp_path / "dynamic")
+    model.save_pretrained(tmp_path / "default")
+    edit_config(tmp_path / "default", rope_parameters=rope(500.0))
+    numbers = random.Random(5)
+    for length in (64, 65, 150):
+        given = {"rows": [[numbers.randrange(61) for _ in range(length)]], "prefill": [length]}
+        full = full_logits(model, given["rows"])
+        for mode in ("full", "packed", "cached"):
+            assert difference(our_logits(tmp_path / "dynamic", mode, given), full) < TOLERANCE, (length, mode)
+        stretched = difference(our_logits(tmp_path / "default", "full", given), full) > 100 * TOLERANCE
+        assert stretched == (length > 64)
+
+
 @pytest.mark.parametrize("name", ["llama", "llama-yarn", "qwen3", "opt", "gpt2"])
 def test_half_precision_is_as_close_as_theirs(name, tmp_path):
     model = random_model(MODELS[name])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import BUILD, ROOT, run_program
-from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, random_model, random_rows
+from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, random_model, random_rows, values_of
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -60,12 +60,6 @@ def test_half_precision_stays_bit_for_bit(tmp_path):
     assert again.dtype == torch.bfloat16
     for (name, before), (_, after) in zip(model.named_parameters(), again.named_parameters()):
         assert torch.equal(before, after), name
-
-
-def values_of(model, rows):
-    with torch.no_grad():
-        hidden = [model.base_model(input_ids=torch.tensor([row])).last_hidden_state[0] for row in rows]
-        return [model.score(states).numpy() for states in hidden]
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen2-grouped-tied", "qwen3", "opt-norm-behind", "gpt2"])
