@@ -22,10 +22,11 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # The sloppiness is what ccache asks for with precompiled headers; the base directory lets two checkouts share results.
+  # The sloppiness is what ccache asks for with precompiled headers. Two checkouts share results by the base directory,
+  # and by not counting the folder that debug information names.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${CCACHE})
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-fpch-preprocess)
   endif()
