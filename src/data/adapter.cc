@@ -80,19 +80,35 @@ absl::StatusOr<Role> RoleNamed(const std::string& name) {
       absl::StrCat("the role \"", EscapeForMessage(name), "\" is none of system, user, human, assistant and gpt"));
 }
 
+bool IsEmpty(const Value& value) {
+  return value.is_nothing() || (value.text() != nullptr && value.text()->empty()) ||
+         (value.list() != nullptr && value.list()->empty()) || (value.object() != nullptr && value.object()->empty());
+}
+
+// A field that would be passed over might be one that changes what the turn says, as tool_calls does: it is refused.
 absl::StatusOr<Turn> TurnOf(const Value& value) {
   if (value.object() == nullptr) return Holds(value, "an object with \"role\" and \"content\"");
   const Value* role = nullptr;
   const Value* content = nullptr;
   Turn turn;
   for (const auto& [name, cell] : *value.object()) {
-    if (name == "role" || name == "from") role = &cell;
-    if (name == "content" || name == "value") content = &cell;
-    if (name != "train" || cell.is_nothing()) continue;
-    if (!std::holds_alternative<bool>(cell)) {
+    const bool is_role = name == "role" || name == "from";
+    if (is_role || name == "content" || name == "value") {
+      const Value*& known = is_role ? role : content;
+      if (known != nullptr && !known->is_nothing() && !cell.is_nothing()) {
+        return absl::InvalidArgumentError(is_role ? "it has both \"role\" and \"from\""
+                                                  : "it has both \"content\" and \"value\"");
+      }
+      if (known == nullptr || known->is_nothing()) known = &cell;
+    } else if (name != "train") {
+      if (IsEmpty(cell)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is ", cell.kind(),
+                                                     "; no field but role, content and train is understood"));
+    } else if (const bool* train = std::get_if<bool>(&cell)) {
+      turn.train = *train;
+    } else if (!cell.is_nothing()) {
       return absl::InvalidArgumentError(absl::StrCat("\"train\" is ", cell.kind(), "; true or false is expected"));
     }
-    turn.train = std::get<bool>(cell);
   }
   for (const auto& [cell, what] :
        {std::pair(role, "\"role\" (or \"from\")"), {content, "\"content\" (or \"value\")"}}) {

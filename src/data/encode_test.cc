@@ -151,6 +151,32 @@ TEST_F(Encoding, AWrongTypeIsNamed) {
             "column 'chosen': its turns do not end with the assistant's");
 }
 
+TEST_F(Encoding, AFieldOfATurnThatIsNotUnderstoodIsRefused) {
+  const auto message = [&](const Object& turn) {
+    return std::string(Encoded("chat", Phase::kPrompt, {List{turn}}).status().message());
+  };
+  const auto with = [](const std::string& name, Value value) {
+    Object turn = Message("user", "q");
+    turn.emplace_back(name, std::move(value));
+    return turn;
+  };
+  EXPECT_EQ(message(with("tool_calls", List{Object{{"id", "1"}}})),
+            "column 'prompt': turn 1: \"tool_calls\" is a list; no field but role, content and train is understood");
+  EXPECT_THAT(message(with("reasoning_content", "Let me think.")), HasSubstr("\"reasoning_content\" is text"));
+  EXPECT_THAT(message(with("weight", int64_t{0})), HasSubstr("\"weight\" is a number"));
+  EXPECT_EQ(message(with("from", "gpt")), "column 'prompt': turn 1: it has both \"role\" and \"from\"");
+  EXPECT_EQ(message(with("value", "q")), "column 'prompt': turn 1: it has both \"content\" and \"value\"");
+  for (const auto& [name, value] : std::vector<std::pair<std::string, Value>>{{"tool_calls", Value()},
+                                                                              {"tool_calls", List{}},
+                                                                              {"name", ""},
+                                                                              {"meta", Object{}},
+                                                                              {"from", Value()},
+                                                                              {"train", Value()}}) {
+    EXPECT_EQ(message(with(name, value)), "") << name;
+  }
+  EXPECT_EQ(message({{"from", Value()}, {"role", "user"}, {"value", Value()}, {"content", "q"}}), "");
+}
+
 TEST(SampleEncoder, NeedsATemplateForTurns) {
   const auto tokenizer = AsciiTokenizer();
   EXPECT_THAT(std::string(SampleEncoder::Create(*Adapters().Find("chat"), Phase::kPrompt, *tokenizer, std::nullopt, {})
