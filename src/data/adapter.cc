@@ -148,6 +148,25 @@ absl::StatusOr<Sample::Part> PartOf(Adapter::Style style, Role role, Value value
   return Sample::Part(std::move(turns));
 }
 
+bool Begins(const std::vector<Turn>& turns, const std::vector<Turn>& with) {
+  return turns.size() > with.size() &&
+         std::equal(with.begin(), with.end(), turns.begin(),
+                    [](const Turn& a, const Turn& b) { return a.role == b.role && a.content == b.content; });
+}
+
+// Takes the prompt off an answer that is given as the whole dialogue.
+absl::Status KeepAnswer(const Sample::Part& prompt, Sample::Part& answer) {
+  const auto* asked = std::get_if<std::vector<Turn>>(&prompt);
+  auto* turns = std::get_if<std::vector<Turn>>(&answer);
+  if (asked == nullptr || turns == nullptr) return absl::OkStatus();
+  if (!asked->empty() && Begins(*turns, *asked)) {
+    turns->erase(turns->begin(), turns->begin() + static_cast<std::ptrdiff_t>(asked->size()));
+  }
+  if (turns->front().role == Role::kAssistant) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "its turns begin neither with the assistant's nor with all of the prompt, which stands in a column of its own");
+}
+
 absl::StatusOr<double> LabelOf(const Value& value) {
   if (const bool* truth = std::get_if<bool>(&value)) return *truth ? 1.0 : 0.0;
   if (const int64_t* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
@@ -282,6 +301,13 @@ absl::StatusOr<Sample> MakeSample(const Adapter& adapter, Phase phase, Record re
     const absl::Status status = FillField(adapter, fields[i], std::move(record[i]), sample);
     if (!status.ok()) {
       return Annotate(status, absl::StrCat("column '", EscapeForMessage(adapter.*fields[i].column), "'"));
+    }
+  }
+  for (const auto& [answer, column] :
+       {std::pair(&sample.chosen, &adapter.chosen), {&sample.rejected, &adapter.rejected}}) {
+    if (!sample.prompt || !*answer) continue;
+    if (const absl::Status status = KeepAnswer(*sample.prompt, **answer); !status.ok()) {
+      return Annotate(status, absl::StrCat("column '", EscapeForMessage(*column), "'"));
     }
   }
   return sample;

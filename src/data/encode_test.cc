@@ -177,6 +177,26 @@ TEST_F(Encoding, AFieldOfATurnThatIsNotUnderstoodIsRefused) {
   EXPECT_EQ(message({{"from", Value()}, {"role", "user"}, {"value", Value()}, {"content", "q"}}), "");
 }
 
+TEST_F(Encoding, AnAnswerMayRepeatThePrompt) {
+  const std::string expected = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n";
+  const List whole{Message("user", "q"), Message("assistant", "a")};
+  for (const Value& prompt : {Value("q"), Value(List{Message("user", "q")})}) {
+    EXPECT_EQ(Text(Made("chat", Phase::kReward, {prompt, whole, "b"}).ids), expected);
+    EXPECT_EQ(Text(Made("chat", Phase::kReward, {prompt, "b", whole}).rejected), expected);
+  }
+  const List longer{Message("assistant", "a"), Message("user", "r"), Message("assistant", "b")};
+  EXPECT_EQ(Text(Made("chat", Phase::kReward, {"q", longer, "b"}).ids),
+            expected + "<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
+  const auto message = [&](Value prompt, Value rejected) {
+    return std::string(
+        Encoded("chat", Phase::kReward, {std::move(prompt), "a", std::move(rejected)}).status().message());
+  };
+  EXPECT_EQ(message("p", whole),
+            "column 'rejected': its turns begin neither with the assistant's nor with all of the prompt, which stands "
+            "in a column of its own");
+  EXPECT_THAT(message(List{Message("system", "s"), Message("user", "q")}, whole), HasSubstr("column 'rejected'"));
+}
+
 TEST(SampleEncoder, NeedsATemplateForTurns) {
   const auto tokenizer = AsciiTokenizer();
   EXPECT_THAT(std::string(SampleEncoder::Create(*Adapters().Find("chat"), Phase::kPrompt, *tokenizer, std::nullopt, {})
