@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -170,10 +171,14 @@ absl::Status KeepAnswer(const Sample::Part& prompt, Sample::Part& answer) {
 absl::StatusOr<double> LabelOf(const Value& value) {
   if (const bool* truth = std::get_if<bool>(&value)) return *truth ? 1.0 : 0.0;
   if (const int64_t* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
-  if (const double* number = std::get_if<double>(&value)) return *number;
-  double parsed = 0;
-  if (value.text() != nullptr && absl::SimpleAtod(*value.text(), &parsed)) return parsed;
-  return Holds(value, "a number");
+  double number = 0;
+  if (const double* given = std::get_if<double>(&value)) {
+    number = *given;
+  } else if (value.text() == nullptr || !absl::SimpleAtod(*value.text(), &number)) {
+    return Holds(value, "a number");
+  }
+  if (std::isfinite(number)) return number;
+  return absl::InvalidArgumentError(absl::StrCat("it holds ", number, "; a finite number is expected"));
 }
 
 absl::Status FillField(const Adapter& adapter, const Field& field, Value value, Sample& sample) {

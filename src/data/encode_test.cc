@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "data/char_vocabulary.h"
 #include "data/collate.h"
 #include "data/mini_dataset.h"
@@ -252,6 +255,11 @@ TEST(Sample, LabelsAreNumbers) {
   EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", "good"}).status().message(),
             "column 'l': it holds text; a number is expected");
   EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", Value()})->label, std::nullopt);
+  for (const auto& [value, shown] : std::vector<std::pair<Value, std::string>>{
+           {Value("nan"), "nan"}, {Value("-inf"), "-inf"}, {Value(std::nan("")), "nan"}, {Value("1e999"), "inf"}}) {
+    EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", value}).status().message(),
+              absl::StrCat("column 'l': it holds ", shown, "; a finite number is expected"));
+  }
 }
 
 TEST(PhaseSplit, HasDeepSpeedChatsBoundaries) {
