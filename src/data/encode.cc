@@ -26,9 +26,10 @@ bool CutTo(std::vector<T>& items, int64_t most) {
   return true;
 }
 
-// Whether any token is counted.
-bool Counts(const std::vector<uint8_t>& loss_mask) {
-  return std::any_of(loss_mask.begin(), loss_mask.end(), [](uint8_t counted) { return counted != 0; });
+// How many tokens come before the first one that is counted; all where none is.
+size_t BeforeCounted(const std::vector<uint8_t>& loss_mask) {
+  const auto first = std::find_if(loss_mask.begin(), loss_mask.end(), [](uint8_t counted) { return counted != 0; });
+  return static_cast<size_t>(first - loss_mask.begin());
 }
 
 }  // namespace
@@ -127,19 +128,20 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sam
   if (!sample.conversation.empty()) {
     TDOCK_ASSIGN_OR_RETURN(
         whole, EncodeConversation(*chat_template_, *tokenizer_, sample.conversation, false, rules_.train_on));
-    if (!Counts(whole.loss_mask)) return Skip::kIncomplete;
   } else {
     if (!sample.prompt || !sample.chosen) return Skip::kIncomplete;
     TDOCK_ASSIGN_OR_RETURN(whole, Joined(*sample.prompt, *sample.chosen));
   }
+  const size_t uncounted = BeforeCounted(whole.loss_mask);
+  if (uncounted == whole.loss_mask.size()) return Skip::kIncomplete;
+  // Where nothing is left to learn.
+  if (static_cast<int64_t>(uncounted) >= rules_.max_seq_len) {
+    if (rules_.overlong_prompts == OverlongPrompts::kError) return Overlong(uncounted, rules_.max_seq_len - 1);
+    return Skip::kOverlong;
+  }
   EncodedSample encoded{.ids = std::move(whole.ids), .loss_mask = std::move(whole.loss_mask), .label = sample.label};
   encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
   CutTo(encoded.loss_mask, rules_.max_seq_len);
-  // Where nothing is left to learn.
-  if (!Counts(encoded.loss_mask)) {
-    if (rules_.overlong_prompts == OverlongPrompts::kError) return Overlong(encoded.ids.size(), rules_.max_seq_len - 1);
-    return Skip::kOverlong;
-  }
   return encoded;
 }
 

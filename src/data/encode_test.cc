@@ -118,6 +118,8 @@ TEST_F(Encoding, OverlongPromptsFollowTheRule) {
   const absl::Status refused = Encoded("custom", Phase::kPrompt, {"12345"}, strict).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(refused.message(), "the prompt has 5 tokens; at most 4 are allowed");
+  EXPECT_EQ(Encoded("custom", Phase::kSft, {"123456789", "a"}, strict).status().message(),
+            "the prompt has 9 tokens; at most 5 are allowed");
 }
 
 TEST_F(Encoding, LongSequencesLoseTheirEnd) {
