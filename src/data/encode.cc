@@ -34,15 +34,19 @@ size_t BeforeCounted(const std::vector<uint8_t>& loss_mask) {
 
 }  // namespace
 
+bool NeedsTemplate(const Adapter& adapter, Phase phase) {
+  if (phase == Phase::kUnsupervised) return false;
+  if (adapter.style == Adapter::Style::kChat) return true;
+  const absl::StatusOr<std::vector<std::string>> columns = ColumnsOf(adapter, phase);
+  return columns.ok() && std::find(columns->begin(), columns->end(), adapter.conversation) != columns->end();
+}
+
 absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phase phase,
                                                     const text::Tokenizer& tokenizer,
                                                     std::optional<text::ChatTemplate> chat_template,
                                                     const EncodingRules& rules) {
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> columns, ColumnsOf(adapter, phase));
-  const bool has_turns = phase != Phase::kUnsupervised &&
-                         (adapter.style == Adapter::Style::kChat ||
-                          std::find(columns.begin(), columns.end(), adapter.conversation) != columns.end());
-  if (has_turns && !chat_template) {
+  TDOCK_RETURN_IF_ERROR(ColumnsOf(adapter, phase).status());
+  if (NeedsTemplate(adapter, phase) && !chat_template) {
     return absl::InvalidArgumentError(absl::StrCat("the data set \"", adapter.name,
                                                    "\" holds turns of conversations, which need a template; set "
                                                    "data.template"));
