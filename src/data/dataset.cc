@@ -27,12 +27,10 @@ std::string NamesOf(const std::vector<std::string>& names) {
 }
 
 absl::Status CheckColumns(const std::string& path, const RecordFile& file, const std::vector<std::string>& wanted) {
-  for (const std::string& column : wanted) {
-    if (std::find(file.columns().begin(), file.columns().end(), column) != file.columns().end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(path, ": there is no column '", EscapeForMessage(column),
-                                                   "'; there are: ", NamesOf(file.columns())));
-  }
-  return absl::OkStatus();
+  TDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> lacking, file.Lacking(wanted));
+  if (!lacking) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": there is no column '", EscapeForMessage(*lacking),
+                                                 "'; there are: ", NamesOf(file.columns())));
 }
 
 // Whether a file belongs to a split by its name.

@@ -21,8 +21,8 @@ namespace tdock::data {
 // The records of several files, one file after the other. Thread-safe.
 class Dataset final : public Source<Sample> {
  public:
-  // InvalidArgument where the adapter has no column for what the phase needs; where a file lacks one of the columns,
-  // with those that it has; and where there is no record at all.
+  // InvalidArgument where the adapter has no column for what the phase needs; where no record of a file has one of the
+  // columns, with those that there are; where there is no record at all.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Env& env, std::span<const std::string> paths,
                                                        std::optional<Format> format, const Adapter& adapter,
                                                        Phase phase, const RecordLimits& limits = {});

@@ -82,6 +82,24 @@ TEST_F(DatasetTest, AMissingColumnIsToldTheOnesThatAreThere) {
             csv + ": there is no column 'chosen'; there are: prompt");
 }
 
+TEST_F(DatasetTest, AColumnMayFirstComeLate) {
+  std::string lines;
+  for (int i = 0; i < 150; ++i) absl::StrAppend(&lines, "{\"prompt\": \"p\", \"chosen\": \"c\"}\n");
+  absl::StrAppend(&lines, "broken\n");
+  const std::string never = Write("never.jsonl", lines);
+  EXPECT_EQ(Open({never}, "custom", Phase::kReward).status().message(),
+            never + ": there is no column 'rejected'; there are: prompt, chosen");
+  absl::StrAppend(&lines, "{\"prompt\": \"p\", \"chosen\": \"c\", \"rejected\": \"r\"}\n");
+  const auto dataset = Open({Write("late.jsonl", lines)}, "custom", Phase::kReward);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 152);
+}
+
+TEST_F(DatasetTest, RecordsThatAreAllBrokenAreNoMissingColumn) {
+  const std::string path = Write("a.jsonl", "\n{\"prompt\" 1}\nx\n");
+  EXPECT_THAT(std::string(Open({path}).status().message()), testing::StartsWith(path + ":2: not JSON: "));
+}
+
 TEST_F(DatasetTest, AnEmptySplitIsNamed) {
   const std::string path = Write("a.jsonl", "\n\n");
   EXPECT_EQ(Open({path}).status().message(), "the data set \"custom\" has no records; its files are: " + path);

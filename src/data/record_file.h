@@ -5,6 +5,7 @@
 // the file itself only what is being read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,6 +49,15 @@ class RecordFile {
 
   // Names of columns. Of JSON, whose records may differ: those of the first 100.
   virtual const std::vector<std::string>& columns() const = 0;
+
+  // The first of `wanted` that no record has. Of JSON, all records are looked at until each name was seen; where none
+  // of them can be read, the first one's error is given.
+  virtual absl::StatusOr<std::optional<std::string>> Lacking(std::span<const std::string> wanted) const {
+    for (const std::string& name : wanted) {
+      if (std::find(columns().begin(), columns().end(), name) == columns().end()) return name;
+    }
+    return std::nullopt;
+  }
 
   // The records of `indexes`, each below size(), in their order, with the cells of `wanted`. Consecutive ones are read
   // at once. A record that cannot be read is InvalidArgument, as "path:line: …" (of Parquet "path: record N: …", from
