@@ -101,6 +101,7 @@ absl::Status TextFile::Scan() {
   for (uint64_t& begin : places_.begins) begin += skipped;
   places_.end += skipped;
   places_.begins.shrink_to_fit();
+  places_.lines.shrink_to_fit();
   content_ = hasher.Value();
   return absl::OkStatus();
 }

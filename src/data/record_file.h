@@ -1,7 +1,7 @@
 // Files of records: JSON lines, JSON, CSV, text, Parquet.
 //
 // Opening a file goes through it once, in pieces, to learn where its records begin and what its content hashes to;
-// after that any record can be read, in any order, by several threads. In memory are 8 bytes for each record, and of
+// after that any record can be read, in any order, by several threads. In memory are 9 bytes for each record, and of
 // the file itself only what is being read.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace tdock::data {
 enum class Format {
   kJsonLines,  // an object on each line (blank lines aside)
   kJson,       // a list of objects
-  kCsv,        // RFC 4180, UTF-8, with a header line; every cell is text
+  kCsv,        // RFC 4180, UTF-8, with a header line; every cell is text, an empty one nothing
   kText,       // each line that is not blank is a record with the column "text"
   kParquet     // where the build found Arrow
 };
