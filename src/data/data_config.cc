@@ -1,5 +1,6 @@
 #include "data/data_config.h"
 
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -37,8 +38,10 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
   spec.String("data.name", &config.name, "The data set: a name that an adapter knows.").NotEmpty();
   spec.String("data.path", &config.path,
               "A file, or a folder with a file for each split; empty: from the hub's cache.");
-  spec.String("data.hub_cache", &config.hub_cache,
-              "Folder of the cache of huggingface_hub, which holds data sets by name.");
+  spec.String(
+      "data.hub_cache", &config.hub_cache,
+      "Folder of the cache of huggingface_hub, which holds data sets by name; empty: $HF_HUB_CACHE, $HF_HOME/hub "
+      "or ~/.cache/huggingface/hub, the first that is set.");
   spec.String("data.adapters", &config.adapters, "YAML file with more adapters, by name.");
   spec.Choice("data.format", &config.format,
               {{"by_name", FormatChoice::kByName},
@@ -138,7 +141,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Env& env, const DataConfig&
   TDOCK_ASSIGN_OR_RETURN(const Adapter adapter, ResolveAdapter(env, config));
   std::string path = config.path;
   if (path.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(path, FindInHubCache(env, config.hub_cache, config.name));
+    const std::string hub = config.hub_cache.empty() ? DefaultHubCache(std::getenv) : config.hub_cache;
+    TDOCK_ASSIGN_OR_RETURN(path, FindInHubCache(env, hub, config.name));
   }
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, FindSplit(env, path, config.split));
   RecordLimits limits;

@@ -28,9 +28,9 @@ enum class StyleChoice { kOfAdapter, kText, kChat };
 
 struct DataConfig {
   std::string name = "custom";
-  std::string path = {};  // a file or a folder; empty: `name` in the hub's cache
-  std::string hub_cache = {};
-  std::string adapters = {};  // a YAML file
+  std::string path = {};       // a file or a folder; empty: `name` in the hub's cache
+  std::string hub_cache = {};  // empty: DefaultHubCache()
+  std::string adapters = {};   // a YAML file
   FormatChoice format = FormatChoice::kByName;
   StyleChoice style = StyleChoice::kOfAdapter;
   Adapter columns = {};  // those that are not empty stand for the adapter's

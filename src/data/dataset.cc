@@ -49,6 +49,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Env& env, std::span<const
   text::ContentHasher hasher;
   for (const std::string& column : made->columns_) hasher.AddField(column);
   hasher.AddField(absl::StrCat(PhaseName(phase), " ", static_cast<int>(adapter.style)));
+  // They decide which records are bad, and so which are left out.
+  hasher.AddField(absl::StrCat(limits.max_record_bytes, " ", limits.max_depth, " ", limits.max_columns));
   for (const std::string& path : paths) {
     const absl::StatusOr<Format> found = format ? *format : FormatOfPath(path);
     if (!found.ok()) return found.status();
@@ -167,6 +169,17 @@ absl::StatusOr<std::vector<std::string>> FindSplit(Env& env, const std::string& 
   }
   return absl::NotFoundError(absl::StrCat(folder, ": no file's name begins with \"", EscapeForMessage(split),
                                           ".\"; there are: ", NamesOf(names)));
+}
+
+std::string DefaultHubCache(const std::function<const char*(const char*)>& variable) {
+  const auto value = [&](const char* name) -> std::string {
+    const char* const found = variable(name);
+    return found == nullptr ? "" : found;
+  };
+  if (const std::string cache = value("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = value("HF_HOME"); !home.empty()) return JoinPath(home, "hub");
+  if (const std::string home = value("HOME"); !home.empty()) return JoinPath(home, ".cache/huggingface/hub");
+  return "";
 }
 
 absl::StatusOr<std::string> FindInHubCache(Env& env, const std::string& hub, absl::string_view name) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -133,6 +134,39 @@ TEST_F(DatasetTest, AHubsNameIsFoundInItsCache) {
   EXPECT_EQ(FindInHubCache(env_, hub, "../b").status().code(), absl::StatusCode::kInvalidArgument);
   Write("hub/datasets--Dahoas--rm-static/refs/main", "../../x");
   EXPECT_EQ(FindInHubCache(env_, hub, "Dahoas/rm-static").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(DatasetTest, TheHubsCacheIsWhereTheEnvironmentSays) {
+  std::map<std::string, std::string> set;
+  const auto variable = [&](const char* name) { return set.contains(name) ? set[name].c_str() : nullptr; };
+  EXPECT_EQ(DefaultHubCache(variable), "");
+  set["HOME"] = "/home/me";
+  EXPECT_EQ(DefaultHubCache(variable), "/home/me/.cache/huggingface/hub");
+  set["HF_HOME"] = "/big/hf";
+  EXPECT_EQ(DefaultHubCache(variable), "/big/hf/hub");
+  set["HF_HUB_CACHE"] = "/big/cache";
+  EXPECT_EQ(DefaultHubCache(variable), "/big/cache");
+  set["HF_HUB_CACHE"] = "";
+  EXPECT_EQ(DefaultHubCache(variable), "/big/hf/hub");
+}
+
+TEST_F(DatasetTest, ItsContentDependsOnTheLimits) {
+  const std::vector<std::string> paths = {Write("a.jsonl", "{\"prompt\": \"a\"}\n")};
+  const auto content = [&](const RecordLimits& limits) {
+    return (*Dataset::Open(env_, paths, std::nullopt, *Adapters().Find("custom"), Phase::kPrompt, limits))->content();
+  };
+  EXPECT_EQ(content({}), content({}));
+  EXPECT_NE(content({}), content({.max_record_bytes = 100}));
+  EXPECT_NE(content({}), content({.max_depth = 10}));
+}
+
+TEST_F(DatasetTest, AnEmptyCellOfCsvIsAbsent) {
+  const auto dataset =
+      Open({Write("a.csv", "prompt,chosen,rejected\np,c,\np,c,\"\"\np,c,r\n")}, "custom", Phase::kReward);
+  const auto samples = (*dataset)->Load(std::vector<int64_t>{0, 1, 2});
+  EXPECT_EQ(std::get<Sample>(*samples[0]).rejected, std::nullopt);
+  EXPECT_EQ(std::get<Sample>(*samples[1]).rejected, std::nullopt);
+  EXPECT_EQ(std::get<Sample>(*samples[2]).rejected, Sample::Part("r"));
 }
 
 TEST_F(DatasetTest, ATokenizersContentIsThatOfItsFiles) {
