@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -12,6 +13,7 @@
 #include "base/env.h"
 #include "data/char_vocabulary.h"
 #include "data/data_config.h"
+#include "data/parquet_file.h"
 
 namespace tdock::data {
 namespace {
@@ -104,8 +106,14 @@ TEST_F(Page, EveryExampleGivesWhatIsShown) {
     if (!file.empty()) {
       ASSERT_TRUE(WriteFileAtomically(env_, JoinPath(folder_, file), blocks[i].text).ok());
     }
+    // What Python writes is kept beside the tests; make_parquet.py writes it by the example.
+    const std::string written = After(blocks[i].info, "writes=");
+    if (!written.empty()) {
+      std::filesystem::copy_file(JoinPath("tests/data", written), JoinPath(folder_, written));
+    }
     const std::string wanted = After(blocks[i].info, "phase=");
     if (wanted.empty()) continue;
+    if (!ReadsParquet() && absl::StrContains(blocks[i].text, ".parquet")) continue;
     std::optional<Phase> phase;
     for (const Phase known : {Phase::kSft, Phase::kReward, Phase::kPrompt, Phase::kUnsupervised}) {
       if (PhaseName(known) == wanted) phase = known;

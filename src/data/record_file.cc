@@ -297,7 +297,7 @@ absl::StatusOr<std::unique_ptr<RecordFile>> OpenRecordFile(Env& env, const std::
 
 absl::StatusOr<std::unique_ptr<RecordFile>> OpenRecordFile(std::unique_ptr<ReadableFile> file, const std::string& name,
                                                            Format format, const RecordLimits& limits) {
-  if (format == Format::kParquet) return OpenParquet(std::move(file), name);
+  if (format == Format::kParquet) return OpenParquet(std::move(file), name, limits);
   return TextFile::Open(std::move(file), name, format, limits);
 }
 
