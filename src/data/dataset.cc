@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -79,24 +80,30 @@ std::string Dataset::Place(int64_t index) const {
 }
 
 std::vector<absl::StatusOr<OrSkip<Sample>>> Dataset::Load(std::span<const int64_t> indexes) const {
-  std::vector<absl::StatusOr<OrSkip<Sample>>> samples;
-  samples.reserve(indexes.size());
-  for (size_t at = 0; at < indexes.size();) {
-    // Neighbours in one file are read together.
-    const size_t file = FileOf(indexes[at]);
+  std::vector<absl::StatusOr<OrSkip<Sample>>> samples(indexes.size());
+  // What is of one file is read together, in the order of the file.
+  std::vector<size_t> order(indexes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return indexes[a] < indexes[b]; });
+  for (size_t at = 0; at < order.size();) {
+    const size_t begin = at;
+    const size_t file = FileOf(indexes[order[at]]);
     std::vector<int64_t> local;
-    for (; at < indexes.size() && FileOf(indexes[at]) == file; ++at) local.push_back(indexes[at] - begins_[file]);
+    for (; at < order.size() && indexes[order[at]] < begins_[file + 1]; ++at) {
+      local.push_back(indexes[order[at]] - begins_[file]);
+    }
     std::vector<absl::StatusOr<Record>> records = files_[file]->Read(local, columns_);
     for (size_t i = 0; i < records.size(); ++i) {
+      absl::StatusOr<OrSkip<Sample>>& made = samples[order[begin + i]];
       if (!records[i].ok()) {
-        samples.emplace_back(records[i].status());
+        made = records[i].status();
         continue;
       }
       absl::StatusOr<Sample> sample = MakeSample(adapter_, phase_, *std::move(records[i]));
       if (sample.ok()) {
-        samples.emplace_back(*std::move(sample));
+        made = *std::move(sample);
       } else {
-        samples.emplace_back(Annotate(sample.status(), files_[file]->Place(local[i])));
+        made = Annotate(sample.status(), files_[file]->Place(local[i]));
       }
     }
   }

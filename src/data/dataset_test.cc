@@ -73,6 +73,13 @@ TEST_F(DatasetTest, FilesFollowOneAnother) {
   EXPECT_THAT(Prompts(**dataset),
               ElementsAre("a", one + ":2: column 'prompt': it holds a number; text is expected", "b", "c"));
   EXPECT_EQ((*dataset)->Place(3), two + ":3");
+  const auto jumping = (*dataset)->Load(std::vector<int64_t>{3, 0, 2, 3, 1});
+  ASSERT_EQ(jumping.size(), 5u);
+  EXPECT_EQ(std::get<Sample>(*jumping[0]).prompt, Sample::Part("c"));
+  EXPECT_EQ(std::get<Sample>(*jumping[1]).prompt, Sample::Part("a"));
+  EXPECT_EQ(std::get<Sample>(*jumping[2]).prompt, Sample::Part("b"));
+  EXPECT_EQ(std::get<Sample>(*jumping[3]).prompt, Sample::Part("c"));
+  EXPECT_FALSE(jumping[4].ok());
 }
 
 TEST_F(DatasetTest, AMissingColumnIsToldTheOnesThatAreThere) {
