@@ -243,6 +243,19 @@ TEST(Env, ErrorsNameTheFileAndTheReason) {
   EXPECT_EQ(Env::Real().MapFile("/tmp").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Env, WritersOfTheSameFileDoNotMixTheirBytes) {
+  Env& env = Env::Real();
+  const std::string path = MakeTempFolder() + "/file";
+  // The second one begins and ends while the first one writes, as a thread of the same number on another host may.
+  const absl::Status written = WriteFileAtomically(env, path, [&](WritableFile& file) -> absl::Status {
+    TDOCK_RETURN_IF_ERROR(file.Append("first "));
+    TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, path, "second"));
+    return file.Append("and last");
+  });
+  EXPECT_TRUE(written.ok()) << written;
+  EXPECT_EQ(*env.ReadFile(path), "first and last");
+}
+
 TEST(LimitedEnv, AFullDiskKeepsTheOldFileAndLeavesNothingAside) {
   const std::string folder = MakeTempFolder();
   LimitedEnv env(Env::Real(), 10);

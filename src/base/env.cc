@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -248,8 +249,10 @@ absl::StatusOr<std::string> ReadFileUpTo(Env& env, const std::string& path, uint
 
 absl::Status WriteFileAtomically(Env& env, const std::string& path,
                                  const std::function<absl::Status(WritableFile&)>& write) {
-  // The number of the thread, which no other process has either.
-  const std::string aside = absl::StrCat(path, ".writing-", ::gettid());
+  // Other hosts and containers may share the folder, and have processes of the same numbers.
+  std::random_device random;
+  const uint64_t number = uint64_t{random()} << 32 | random();
+  const std::string aside = absl::StrCat(path, ".writing-", absl::Hex(number, absl::kZeroPad16));
   absl::Status status = WriteAndSync(env, aside, write);
   if (status.ok()) status = env.Rename(aside, path);
   if (!status.ok() && env.Exists(aside)) env.Remove(aside).IgnoreError();

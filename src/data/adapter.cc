@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -80,19 +81,35 @@ absl::StatusOr<Role> RoleNamed(const std::string& name) {
       absl::StrCat("the role \"", EscapeForMessage(name), "\" is none of system, user, human, assistant and gpt"));
 }
 
+bool IsEmpty(const Value& value) {
+  return value.is_nothing() || (value.text() != nullptr && value.text()->empty()) ||
+         (value.list() != nullptr && value.list()->empty()) || (value.object() != nullptr && value.object()->empty());
+}
+
+// A field that would be passed over might be one that changes what the turn says, as tool_calls does: it is refused.
 absl::StatusOr<Turn> TurnOf(const Value& value) {
   if (value.object() == nullptr) return Holds(value, "an object with \"role\" and \"content\"");
   const Value* role = nullptr;
   const Value* content = nullptr;
   Turn turn;
   for (const auto& [name, cell] : *value.object()) {
-    if (name == "role" || name == "from") role = &cell;
-    if (name == "content" || name == "value") content = &cell;
-    if (name != "train" || cell.is_nothing()) continue;
-    if (!std::holds_alternative<bool>(cell)) {
+    const bool is_role = name == "role" || name == "from";
+    if (is_role || name == "content" || name == "value") {
+      const Value*& known = is_role ? role : content;
+      if (known != nullptr && !known->is_nothing() && !cell.is_nothing()) {
+        return absl::InvalidArgumentError(is_role ? "it has both \"role\" and \"from\""
+                                                  : "it has both \"content\" and \"value\"");
+      }
+      if (known == nullptr || known->is_nothing()) known = &cell;
+    } else if (name != "train") {
+      if (IsEmpty(cell)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is ", cell.kind(),
+                                                     "; no field but role, content and train is understood"));
+    } else if (const bool* train = std::get_if<bool>(&cell)) {
+      turn.train = *train;
+    } else if (!cell.is_nothing()) {
       return absl::InvalidArgumentError(absl::StrCat("\"train\" is ", cell.kind(), "; true or false is expected"));
     }
-    turn.train = std::get<bool>(cell);
   }
   for (const auto& [cell, what] :
        {std::pair(role, "\"role\" (or \"from\")"), {content, "\"content\" (or \"value\")"}}) {
@@ -132,13 +149,36 @@ absl::StatusOr<Sample::Part> PartOf(Adapter::Style style, Role role, Value value
   return Sample::Part(std::move(turns));
 }
 
+bool Begins(const std::vector<Turn>& turns, const std::vector<Turn>& with) {
+  return turns.size() > with.size() &&
+         std::equal(with.begin(), with.end(), turns.begin(),
+                    [](const Turn& a, const Turn& b) { return a.role == b.role && a.content == b.content; });
+}
+
+// Takes the prompt off an answer that is given as the whole dialogue.
+absl::Status KeepAnswer(const Sample::Part& prompt, Sample::Part& answer) {
+  const auto* asked = std::get_if<std::vector<Turn>>(&prompt);
+  auto* turns = std::get_if<std::vector<Turn>>(&answer);
+  if (asked == nullptr || turns == nullptr) return absl::OkStatus();
+  if (!asked->empty() && Begins(*turns, *asked)) {
+    turns->erase(turns->begin(), turns->begin() + static_cast<std::ptrdiff_t>(asked->size()));
+  }
+  if (turns->front().role == Role::kAssistant) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "its turns begin neither with the assistant's nor with all of the prompt, which stands in a column of its own");
+}
+
 absl::StatusOr<double> LabelOf(const Value& value) {
   if (const bool* truth = std::get_if<bool>(&value)) return *truth ? 1.0 : 0.0;
   if (const int64_t* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
-  if (const double* number = std::get_if<double>(&value)) return *number;
-  double parsed = 0;
-  if (value.text() != nullptr && absl::SimpleAtod(*value.text(), &parsed)) return parsed;
-  return Holds(value, "a number");
+  double number = 0;
+  if (const double* given = std::get_if<double>(&value)) {
+    number = *given;
+  } else if (value.text() == nullptr || !absl::SimpleAtod(*value.text(), &number)) {
+    return Holds(value, "a number");
+  }
+  if (std::isfinite(number)) return number;
+  return absl::InvalidArgumentError(absl::StrCat("it holds ", number, "; a finite number is expected"));
 }
 
 absl::Status FillField(const Adapter& adapter, const Field& field, Value value, Sample& sample) {
@@ -266,6 +306,13 @@ absl::StatusOr<Sample> MakeSample(const Adapter& adapter, Phase phase, Record re
     const absl::Status status = FillField(adapter, fields[i], std::move(record[i]), sample);
     if (!status.ok()) {
       return Annotate(status, absl::StrCat("column '", EscapeForMessage(adapter.*fields[i].column), "'"));
+    }
+  }
+  for (const auto& [answer, column] :
+       {std::pair(&sample.chosen, &adapter.chosen), {&sample.rejected, &adapter.rejected}}) {
+    if (!sample.prompt || !*answer) continue;
+    if (const absl::Status status = KeepAnswer(*sample.prompt, **answer); !status.ok()) {
+      return Annotate(status, absl::StrCat("column '", EscapeForMessage(*column), "'"));
     }
   }
   return sample;

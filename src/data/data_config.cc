@@ -1,11 +1,13 @@
 #include "data/data_config.h"
 
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "data/phase_split.h"
 
 namespace tdock::data {
@@ -36,8 +38,10 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
   spec.String("data.name", &config.name, "The data set: a name that an adapter knows.").NotEmpty();
   spec.String("data.path", &config.path,
               "A file, or a folder with a file for each split; empty: from the hub's cache.");
-  spec.String("data.hub_cache", &config.hub_cache,
-              "Folder of the cache of huggingface_hub, which holds data sets by name.");
+  spec.String(
+      "data.hub_cache", &config.hub_cache,
+      "Folder of the cache of huggingface_hub, which holds data sets by name; empty: $HF_HUB_CACHE, $HF_HOME/hub "
+      "or ~/.cache/huggingface/hub, the first that is set.");
   spec.String("data.adapters", &config.adapters, "YAML file with more adapters, by name.");
   spec.Choice("data.format", &config.format,
               {{"by_name", FormatChoice::kByName},
@@ -137,7 +141,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Env& env, const DataConfig&
   TDOCK_ASSIGN_OR_RETURN(const Adapter adapter, ResolveAdapter(env, config));
   std::string path = config.path;
   if (path.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(path, FindInHubCache(env, config.hub_cache, config.name));
+    const std::string hub = config.hub_cache.empty() ? DefaultHubCache(std::getenv) : config.hub_cache;
+    TDOCK_ASSIGN_OR_RETURN(path, FindInHubCache(env, hub, config.name));
   }
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, FindSplit(env, path, config.split));
   RecordLimits limits;
@@ -150,6 +155,61 @@ EncodingRules RulesOf(const DataConfig& config) {
           .max_prompt_len = config.max_prompt_length,
           .overlong_prompts = config.overlong_prompts,
           .train_on = config.train_on};
+}
+
+absl::Status PhaseSamples::TakeShare(const DataConfig& config) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<double> shares, ParseShares(config.phase_shares));
+  const auto index = static_cast<size_t>(config.phase_index);
+  if (index >= shares.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("data.phase_shares \"", EscapeForMessage(config.phase_shares),
+                                                   "\" has no phase ", config.phase_index, ", counted from 0"));
+  }
+  if (shares.size() == 1) return absl::OkStatus();
+  std::vector<int64_t> indexes = PhaseIndexes(dataset_->size(), shares, index, static_cast<uint64_t>(config.seed));
+  if (indexes.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("data.phase_shares \"", EscapeForMessage(config.phase_shares),
+                                                   "\" gives phase ", config.phase_index, " none of the ",
+                                                   dataset_->size(), " records"));
+  }
+  share_ = std::make_unique<Subset<Sample>>(*dataset_, std::move(indexes));
+  return absl::OkStatus();
+}
+
+const Source<EncodedSample>& PhaseSamples::source() const {
+  if (cache_ != nullptr) return *cache_;
+  return *encoded_;
+}
+
+absl::StatusOr<std::unique_ptr<PhaseSamples>> PhaseSamples::Open(Env& env, const DataConfig& config, Phase phase,
+                                                                 const text::Tokenizer& tokenizer,
+                                                                 const std::string& model_folder, const DataLog& log) {
+  TDOCK_ASSIGN_OR_RETURN(const Adapter adapter, ResolveAdapter(env, config));
+  std::unique_ptr<PhaseSamples> made(new PhaseSamples);
+  TDOCK_ASSIGN_OR_RETURN(made->dataset_, OpenDataset(env, config, phase));
+  TDOCK_RETURN_IF_ERROR(made->TakeShare(config));
+  std::optional<text::ChatTemplate> chat_template;
+  if (NeedsTemplate(adapter, phase)) {
+    TDOCK_ASSIGN_OR_RETURN(chat_template, ResolveTemplate(env, config, model_folder));
+  }
+  TDOCK_ASSIGN_OR_RETURN(SampleEncoder encoder,
+                         SampleEncoder::Create(adapter, phase, tokenizer, chat_template, RulesOf(config)));
+  TDOCK_ASSIGN_OR_RETURN(const text::ContentHash tokenizer_content, TokenizerContent(env, model_folder));
+  const Dataset& dataset = *made->dataset_;
+  const Subset<Sample>* const share = made->share_.get();
+  const Source<Sample>& samples = share != nullptr ? static_cast<const Source<Sample>&>(*share) : dataset;
+  made->encoded_ = std::make_unique<EncodedDataset>(
+      samples, std::move(encoder), tokenizer_content,
+      [&dataset, share](int64_t index) { return dataset.Place(share == nullptr ? index : share->InWhole(index)); });
+  if (!config.cache.empty()) {
+    const CacheOptions options{
+        .folder = config.cache,
+        .workers = static_cast<int>(config.num_workers),
+        .skip_bad_records = config.skip_bad_records,
+        .report = [&log](const absl::Status& bad) { log(absl::StrCat("left out: ", bad.message())); },
+        .log = log};
+    TDOCK_ASSIGN_OR_RETURN(made->cache_, OpenOrBuildCache(env, *made->encoded_, options));
+  }
+  return made;
 }
 
 LoaderOptions LoaderOptionsOf(const DataConfig& config) {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/env.h"
@@ -13,7 +16,10 @@
 #include "data/dataset.h"
 #include "data/encode.h"
 #include "data/loader.h"
+#include "data/source.h"
+#include "data/token_cache.h"
 #include "text/conversation.h"
+#include "text/tokenizer.h"
 
 namespace tdock::data {
 
@@ -22,9 +28,9 @@ enum class StyleChoice { kOfAdapter, kText, kChat };
 
 struct DataConfig {
   std::string name = "custom";
-  std::string path = {};  // a file or a folder; empty: `name` in the hub's cache
-  std::string hub_cache = {};
-  std::string adapters = {};  // a YAML file
+  std::string path = {};       // a file or a folder; empty: `name` in the hub's cache
+  std::string hub_cache = {};  // empty: DefaultHubCache()
+  std::string adapters = {};   // a YAML file
   FormatChoice format = FormatChoice::kByName;
   StyleChoice style = StyleChoice::kOfAdapter;
   Adapter columns = {};  // those that are not empty stand for the adapter's
@@ -56,10 +62,47 @@ absl::StatusOr<Adapter> ResolveAdapter(Env& env, const DataConfig& config);
 // The template by its name; or the one of the model in `model_folder`, where no name is given.
 absl::StatusOr<text::ChatTemplate> ResolveTemplate(Env& env, const DataConfig& config, const std::string& model_folder);
 
-// The records of the split. Errors as those of FindSplit(), FindInHubCache() and Dataset::Open().
+// The records of the split, of all phases. Errors as those of FindSplit(), FindInHubCache() and Dataset::Open().
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Env& env, const DataConfig& config, Phase phase);
 
 EncodingRules RulesOf(const DataConfig& config);
+
+// Where lines about what was left out or made anew go.
+using DataLog = std::function<void(const std::string&)>;
+
+// What a trainer reads: the samples of one phase as tokens, with all that they are made of. Thread-safe.
+class PhaseSamples final : public Source<EncodedSample> {
+ public:
+  // The samples that data.phase_shares gives to data.phase_index, encoded for `phase`; with data.cache, from the file
+  // there, which is written where it is missing, with data.num_workers threads. `tokenizer` is that of `model_folder`,
+  // and must outlive it. InvalidArgument where the shares leave the phase no record. Other errors are those of
+  // OpenDataset(), ResolveTemplate(), SampleEncoder::Create() and OpenOrBuildCache().
+  static absl::StatusOr<std::unique_ptr<PhaseSamples>> Open(
+      Env& env, const DataConfig& config, Phase phase, const text::Tokenizer& tokenizer,
+      const std::string& model_folder, const DataLog& log = [](const std::string&) {});
+
+  int64_t size() const override { return source().size(); }
+  std::vector<absl::StatusOr<OrSkip<EncodedSample>>> Load(std::span<const int64_t> indexes) const override {
+    return source().Load(indexes);
+  }
+  text::ContentHash content() const override { return source().content(); }
+
+  // Null without data.cache. Its counts tell what was left out of it.
+  const TokenCache* cache() const { return cache_.get(); }
+
+ private:
+  PhaseSamples() = default;
+
+  absl::Status TakeShare(const DataConfig& config);
+  const Source<EncodedSample>& source() const;
+
+  // Each made of the one before.
+  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<Subset<Sample>> share_;  // null: all of them
+  std::unique_ptr<EncodedDataset> encoded_;
+  std::unique_ptr<TokenCache> cache_;
+};
+
 LoaderOptions LoaderOptionsOf(const DataConfig& config);
 
 }  // namespace tdock::data

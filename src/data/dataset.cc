@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -27,12 +28,10 @@ std::string NamesOf(const std::vector<std::string>& names) {
 }
 
 absl::Status CheckColumns(const std::string& path, const RecordFile& file, const std::vector<std::string>& wanted) {
-  for (const std::string& column : wanted) {
-    if (std::find(file.columns().begin(), file.columns().end(), column) != file.columns().end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(path, ": there is no column '", EscapeForMessage(column),
-                                                   "'; there are: ", NamesOf(file.columns())));
-  }
-  return absl::OkStatus();
+  TDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> lacking, file.Lacking(wanted));
+  if (!lacking) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": there is no column '", EscapeForMessage(*lacking),
+                                                 "'; there are: ", NamesOf(file.columns())));
 }
 
 // Whether a file belongs to a split by its name.
@@ -51,6 +50,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Env& env, std::span<const
   text::ContentHasher hasher;
   for (const std::string& column : made->columns_) hasher.AddField(column);
   hasher.AddField(absl::StrCat(PhaseName(phase), " ", static_cast<int>(adapter.style)));
+  // They decide which records are bad, and so which are left out.
+  hasher.AddField(absl::StrCat(limits.max_record_bytes, " ", limits.max_depth, " ", limits.max_columns));
   for (const std::string& path : paths) {
     const absl::StatusOr<Format> found = format ? *format : FormatOfPath(path);
     if (!found.ok()) return found.status();
@@ -79,24 +80,30 @@ std::string Dataset::Place(int64_t index) const {
 }
 
 std::vector<absl::StatusOr<OrSkip<Sample>>> Dataset::Load(std::span<const int64_t> indexes) const {
-  std::vector<absl::StatusOr<OrSkip<Sample>>> samples;
-  samples.reserve(indexes.size());
-  for (size_t at = 0; at < indexes.size();) {
-    // Neighbours in one file are read together.
-    const size_t file = FileOf(indexes[at]);
+  std::vector<absl::StatusOr<OrSkip<Sample>>> samples(indexes.size());
+  // What is of one file is read together, in the order of the file.
+  std::vector<size_t> order(indexes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return indexes[a] < indexes[b]; });
+  for (size_t at = 0; at < order.size();) {
+    const size_t begin = at;
+    const size_t file = FileOf(indexes[order[at]]);
     std::vector<int64_t> local;
-    for (; at < indexes.size() && FileOf(indexes[at]) == file; ++at) local.push_back(indexes[at] - begins_[file]);
+    for (; at < order.size() && indexes[order[at]] < begins_[file + 1]; ++at) {
+      local.push_back(indexes[order[at]] - begins_[file]);
+    }
     std::vector<absl::StatusOr<Record>> records = files_[file]->Read(local, columns_);
     for (size_t i = 0; i < records.size(); ++i) {
+      absl::StatusOr<OrSkip<Sample>>& made = samples[order[begin + i]];
       if (!records[i].ok()) {
-        samples.emplace_back(records[i].status());
+        made = records[i].status();
         continue;
       }
       absl::StatusOr<Sample> sample = MakeSample(adapter_, phase_, *std::move(records[i]));
       if (sample.ok()) {
-        samples.emplace_back(*std::move(sample));
+        made = *std::move(sample);
       } else {
-        samples.emplace_back(Annotate(sample.status(), files_[file]->Place(local[i])));
+        made = Annotate(sample.status(), files_[file]->Place(local[i]));
       }
     }
   }
@@ -169,6 +176,17 @@ absl::StatusOr<std::vector<std::string>> FindSplit(Env& env, const std::string& 
   }
   return absl::NotFoundError(absl::StrCat(folder, ": no file's name begins with \"", EscapeForMessage(split),
                                           ".\"; there are: ", NamesOf(names)));
+}
+
+std::string DefaultHubCache(const std::function<const char*(const char*)>& variable) {
+  const auto value = [&](const char* name) -> std::string {
+    const char* const found = variable(name);
+    return found == nullptr ? "" : found;
+  };
+  if (const std::string cache = value("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = value("HF_HOME"); !home.empty()) return JoinPath(home, "hub");
+  if (const std::string home = value("HOME"); !home.empty()) return JoinPath(home, ".cache/huggingface/hub");
+  return "";
 }
 
 absl::StatusOr<std::string> FindInHubCache(Env& env, const std::string& hub, absl::string_view name) {

@@ -21,8 +21,8 @@ namespace tdock::data {
 // The records of several files, one file after the other. Thread-safe.
 class Dataset final : public Source<Sample> {
  public:
-  // InvalidArgument where the adapter has no column for what the phase needs; where a file lacks one of the columns,
-  // with those that it has; and where there is no record at all.
+  // InvalidArgument where the adapter has no column for what the phase needs; where no record of a file has one of the
+  // columns, with those that there are; where there is no record at all.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Env& env, std::span<const std::string> paths,
                                                        std::optional<Format> format, const Adapter& adapter,
                                                        Phase phase, const RecordLimits& limits = {});
@@ -74,9 +74,12 @@ absl::StatusOr<text::ContentHash> TokenizerContent(Env& env, const std::string& 
 // underscore. "eval", "test" and "validation" stand for each other, in this order. NotFound says which files there are.
 absl::StatusOr<std::vector<std::string>> FindSplit(Env& env, const std::string& path, const std::string& split);
 
+// The folder of the cache of huggingface_hub: $HF_HUB_CACHE, else $HF_HOME/hub, else $HOME/.cache/huggingface/hub;
+// empty where none of these is set. `variable` gives a variable of the environment, as std::getenv does.
+std::string DefaultHubCache(const std::function<const char*(const char*)>& variable);
+
 // The folder in which the Python package huggingface_hub keeps the data set `name` ("owner/name"), of the revision
-// that "main" was. `hub` is the folder of its cache, ~/.cache/huggingface/hub by default. NotFound where it is not
-// there: nothing is downloaded.
+// that "main" was. `hub` is the folder of its cache. NotFound where it is not there: nothing is downloaded.
 absl::StatusOr<std::string> FindInHubCache(Env& env, const std::string& hub, absl::string_view name);
 
 }  // namespace tdock::data

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -72,6 +73,13 @@ TEST_F(DatasetTest, FilesFollowOneAnother) {
   EXPECT_THAT(Prompts(**dataset),
               ElementsAre("a", one + ":2: column 'prompt': it holds a number; text is expected", "b", "c"));
   EXPECT_EQ((*dataset)->Place(3), two + ":3");
+  const auto jumping = (*dataset)->Load(std::vector<int64_t>{3, 0, 2, 3, 1});
+  ASSERT_EQ(jumping.size(), 5u);
+  EXPECT_EQ(std::get<Sample>(*jumping[0]).prompt, Sample::Part("c"));
+  EXPECT_EQ(std::get<Sample>(*jumping[1]).prompt, Sample::Part("a"));
+  EXPECT_EQ(std::get<Sample>(*jumping[2]).prompt, Sample::Part("b"));
+  EXPECT_EQ(std::get<Sample>(*jumping[3]).prompt, Sample::Part("c"));
+  EXPECT_FALSE(jumping[4].ok());
 }
 
 TEST_F(DatasetTest, AMissingColumnIsToldTheOnesThatAreThere) {
@@ -80,6 +88,24 @@ TEST_F(DatasetTest, AMissingColumnIsToldTheOnesThatAreThere) {
   const std::string csv = Write("a.csv", "prompt\nx\n");
   EXPECT_EQ(Open({csv}, "custom", Phase::kReward).status().message(),
             csv + ": there is no column 'chosen'; there are: prompt");
+}
+
+TEST_F(DatasetTest, AColumnMayFirstComeLate) {
+  std::string lines;
+  for (int i = 0; i < 150; ++i) absl::StrAppend(&lines, "{\"prompt\": \"p\", \"chosen\": \"c\"}\n");
+  absl::StrAppend(&lines, "broken\n");
+  const std::string never = Write("never.jsonl", lines);
+  EXPECT_EQ(Open({never}, "custom", Phase::kReward).status().message(),
+            never + ": there is no column 'rejected'; there are: prompt, chosen");
+  absl::StrAppend(&lines, "{\"prompt\": \"p\", \"chosen\": \"c\", \"rejected\": \"r\"}\n");
+  const auto dataset = Open({Write("late.jsonl", lines)}, "custom", Phase::kReward);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 152);
+}
+
+TEST_F(DatasetTest, RecordsThatAreAllBrokenAreNoMissingColumn) {
+  const std::string path = Write("a.jsonl", "\n{\"prompt\" 1}\nx\n");
+  EXPECT_THAT(std::string(Open({path}).status().message()), testing::StartsWith(path + ":2: not JSON: "));
 }
 
 TEST_F(DatasetTest, AnEmptySplitIsNamed) {
@@ -115,6 +141,39 @@ TEST_F(DatasetTest, AHubsNameIsFoundInItsCache) {
   EXPECT_EQ(FindInHubCache(env_, hub, "../b").status().code(), absl::StatusCode::kInvalidArgument);
   Write("hub/datasets--Dahoas--rm-static/refs/main", "../../x");
   EXPECT_EQ(FindInHubCache(env_, hub, "Dahoas/rm-static").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(DatasetTest, TheHubsCacheIsWhereTheEnvironmentSays) {
+  std::map<std::string, std::string> set;
+  const auto variable = [&](const char* name) { return set.contains(name) ? set[name].c_str() : nullptr; };
+  EXPECT_EQ(DefaultHubCache(variable), "");
+  set["HOME"] = "/home/me";
+  EXPECT_EQ(DefaultHubCache(variable), "/home/me/.cache/huggingface/hub");
+  set["HF_HOME"] = "/big/hf";
+  EXPECT_EQ(DefaultHubCache(variable), "/big/hf/hub");
+  set["HF_HUB_CACHE"] = "/big/cache";
+  EXPECT_EQ(DefaultHubCache(variable), "/big/cache");
+  set["HF_HUB_CACHE"] = "";
+  EXPECT_EQ(DefaultHubCache(variable), "/big/hf/hub");
+}
+
+TEST_F(DatasetTest, ItsContentDependsOnTheLimits) {
+  const std::vector<std::string> paths = {Write("a.jsonl", "{\"prompt\": \"a\"}\n")};
+  const auto content = [&](const RecordLimits& limits) {
+    return (*Dataset::Open(env_, paths, std::nullopt, *Adapters().Find("custom"), Phase::kPrompt, limits))->content();
+  };
+  EXPECT_EQ(content({}), content({}));
+  EXPECT_NE(content({}), content({.max_record_bytes = 100}));
+  EXPECT_NE(content({}), content({.max_depth = 10}));
+}
+
+TEST_F(DatasetTest, AnEmptyCellOfCsvIsAbsent) {
+  const auto dataset =
+      Open({Write("a.csv", "prompt,chosen,rejected\np,c,\np,c,\"\"\np,c,r\n")}, "custom", Phase::kReward);
+  const auto samples = (*dataset)->Load(std::vector<int64_t>{0, 1, 2});
+  EXPECT_EQ(std::get<Sample>(*samples[0]).rejected, std::nullopt);
+  EXPECT_EQ(std::get<Sample>(*samples[1]).rejected, std::nullopt);
+  EXPECT_EQ(std::get<Sample>(*samples[2]).rejected, Sample::Part("r"));
 }
 
 TEST_F(DatasetTest, ATokenizersContentIsThatOfItsFiles) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -12,6 +13,7 @@
 #include "base/env.h"
 #include "data/char_vocabulary.h"
 #include "data/data_config.h"
+#include "data/parquet_file.h"
 
 namespace tdock::data {
 namespace {
@@ -104,8 +106,14 @@ TEST_F(Page, EveryExampleGivesWhatIsShown) {
     if (!file.empty()) {
       ASSERT_TRUE(WriteFileAtomically(env_, JoinPath(folder_, file), blocks[i].text).ok());
     }
+    // What Python writes is kept beside the tests; make_parquet.py writes it by the example.
+    const std::string written = After(blocks[i].info, "writes=");
+    if (!written.empty()) {
+      std::filesystem::copy_file(JoinPath("tests/data", written), JoinPath(folder_, written));
+    }
     const std::string wanted = After(blocks[i].info, "phase=");
     if (wanted.empty()) continue;
+    if (!ReadsParquet() && absl::StrContains(blocks[i].text, ".parquet")) continue;
     std::optional<Phase> phase;
     for (const Phase known : {Phase::kSft, Phase::kReward, Phase::kPrompt, Phase::kUnsupervised}) {
       if (PhaseName(known) == wanted) phase = known;
@@ -134,6 +142,92 @@ TEST(DataConfig, ReportsWhatIsWrong) {
       config::Load(spec, "data: {phase_shares: '2,4', phase_index: 2, overlong_prompts: cut}", "c", {}).message());
   EXPECT_NE(message.find("there are only 2 phases"), std::string::npos) << message;
   EXPECT_NE(message.find("drop, truncate_left or error"), std::string::npos) << message;
+}
+
+class PhaseSamplesTest : public testing::Test {
+ protected:
+  PhaseSamplesTest() {
+    std::filesystem::remove_all(folder_);
+    EXPECT_TRUE(env_.CreateFolders(folder_).ok());
+    EXPECT_TRUE(WriteFileAtomically(env_, JoinPath(folder_, "tokenizer.json"), "{}").ok());
+    std::string lines;
+    for (int i = 0; i < 10; ++i) absl::StrAppend(&lines, "{\"prompt\": \"", i, i == 7 ? "7777\"}\n" : "\"}\n");
+    config_.path = JoinPath(folder_, "p.jsonl");
+    EXPECT_TRUE(WriteFileAtomically(env_, config_.path, lines).ok());
+    config_.max_prompt_length = 4;
+  }
+  absl::StatusOr<std::unique_ptr<PhaseSamples>> Open(const std::string& shares, int64_t index) {
+    config_.phase_shares = shares;
+    config_.phase_index = index;
+    return PhaseSamples::Open(env_, config_, Phase::kPrompt, *tokenizer_, folder_,
+                              [this](const std::string& line) { log_.push_back(line); });
+  }
+  // The prompts, in their order.
+  std::vector<std::string> Prompts(const PhaseSamples& samples) {
+    std::vector<int64_t> indexes(static_cast<size_t>(samples.size()));
+    std::iota(indexes.begin(), indexes.end(), 0);
+    std::vector<std::string> prompts;
+    for (const auto& sample : samples.Load(indexes)) {
+      if (!sample.ok()) {
+        prompts.emplace_back(sample.status().message());
+      } else if (const auto* encoded = std::get_if<EncodedSample>(&*sample)) {
+        prompts.push_back(*tokenizer_->Decode(encoded->ids));
+      }
+    }
+    return prompts;
+  }
+
+  Env& env_ = Env::Real();
+  const std::string folder_ = testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::unique_ptr<text::Tokenizer> tokenizer_ = AsciiTokenizer();
+  DataConfig config_;
+  std::vector<std::string> log_;
+};
+
+TEST_F(PhaseSamplesTest, EachPhaseHasItsShareOfTheRecords) {
+  std::vector<std::string> all;
+  for (const auto& [phase, size] : {std::pair(0, 2), {1, 4}, {2, 4}}) {
+    const auto samples = Open("2,4,4", phase);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    EXPECT_EQ((*samples)->size(), size);
+    for (const std::string& prompt : Prompts(**samples)) all.push_back(prompt);
+  }
+  std::sort(all.begin(), all.end());
+  const std::vector<std::string> expected = {"0", "1", "2", "3", "4", "5", "6", "8", "9"};
+  EXPECT_EQ(all, expected);
+  EXPECT_EQ(Prompts(**Open("1", 0)), expected);
+  EXPECT_EQ(Open("5,0,5", 1).status().message(), "data.phase_shares \"5,0,5\" gives phase 1 none of the 10 records");
+  EXPECT_EQ(Open("1,1", 2).status().message(), "data.phase_shares \"1,1\" has no phase 2, counted from 0");
+}
+
+TEST_F(PhaseSamplesTest, ABadRecordOfAPhaseIsToldWithItsPlace) {
+  config_.overlong_prompts = OverlongPrompts::kError;
+  std::vector<std::string> bad;
+  for (const int phase : {0, 1}) {
+    for (const std::string& prompt : Prompts(**Open("1,1", phase))) {
+      if (prompt.size() > 1) bad.push_back(prompt);
+    }
+  }
+  EXPECT_EQ(bad, std::vector<std::string>{config_.path + ":8: the prompt has 5 tokens; at most 4 are allowed"});
+}
+
+TEST_F(PhaseSamplesTest, AreEncodedOnceWithACache) {
+  config_.cache = JoinPath(folder_, "cache");
+  config_.skip_bad_records = true;
+  ASSERT_TRUE((*env_.OpenForWriting(config_.path, WriteMode::kAppend))->Append("broken\n").ok());
+  for (int i = 0; i < 2; ++i) {
+    const auto samples = Open("1", 0);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    ASSERT_NE((*samples)->cache(), nullptr);
+    EXPECT_EQ((*samples)->cache()->counts(),
+              (LoaderCounts{.samples = 9, .bad = 1, .incomplete = 0, .overlong = 1, .truncated = 0}));
+    EXPECT_EQ(Prompts(**samples).size(), 9u);
+  }
+  // Told while it was encoded, which was once.
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_EQ(log_[0].find("left out: " + config_.path + ":11: not JSON"), 0u) << log_[0];
+  EXPECT_TRUE(Open("1,1", 1).ok());
+  EXPECT_EQ(env_.List(config_.cache)->size(), 2u) << "a phase has a cache of its own";
 }
 
 TEST(DataConfig, WithoutAPathTheHubsCacheIsLookedIn) {

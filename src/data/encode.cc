@@ -26,22 +26,27 @@ bool CutTo(std::vector<T>& items, int64_t most) {
   return true;
 }
 
-// Whether any token is counted.
-bool Counts(const std::vector<uint8_t>& loss_mask) {
-  return std::any_of(loss_mask.begin(), loss_mask.end(), [](uint8_t counted) { return counted != 0; });
+// How many tokens come before the first one that is counted; all where none is.
+size_t BeforeCounted(const std::vector<uint8_t>& loss_mask) {
+  const auto first = std::find_if(loss_mask.begin(), loss_mask.end(), [](uint8_t counted) { return counted != 0; });
+  return static_cast<size_t>(first - loss_mask.begin());
 }
 
 }  // namespace
+
+bool NeedsTemplate(const Adapter& adapter, Phase phase) {
+  if (phase == Phase::kUnsupervised) return false;
+  if (adapter.style == Adapter::Style::kChat) return true;
+  const absl::StatusOr<std::vector<std::string>> columns = ColumnsOf(adapter, phase);
+  return columns.ok() && std::find(columns->begin(), columns->end(), adapter.conversation) != columns->end();
+}
 
 absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phase phase,
                                                     const text::Tokenizer& tokenizer,
                                                     std::optional<text::ChatTemplate> chat_template,
                                                     const EncodingRules& rules) {
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> columns, ColumnsOf(adapter, phase));
-  const bool has_turns = phase != Phase::kUnsupervised &&
-                         (adapter.style == Adapter::Style::kChat ||
-                          std::find(columns.begin(), columns.end(), adapter.conversation) != columns.end());
-  if (has_turns && !chat_template) {
+  TDOCK_RETURN_IF_ERROR(ColumnsOf(adapter, phase).status());
+  if (NeedsTemplate(adapter, phase) && !chat_template) {
     return absl::InvalidArgumentError(absl::StrCat("the data set \"", adapter.name,
                                                    "\" holds turns of conversations, which need a template; set "
                                                    "data.template"));
@@ -127,19 +132,20 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sam
   if (!sample.conversation.empty()) {
     TDOCK_ASSIGN_OR_RETURN(
         whole, EncodeConversation(*chat_template_, *tokenizer_, sample.conversation, false, rules_.train_on));
-    if (!Counts(whole.loss_mask)) return Skip::kIncomplete;
   } else {
     if (!sample.prompt || !sample.chosen) return Skip::kIncomplete;
     TDOCK_ASSIGN_OR_RETURN(whole, Joined(*sample.prompt, *sample.chosen));
   }
+  const size_t uncounted = BeforeCounted(whole.loss_mask);
+  if (uncounted == whole.loss_mask.size()) return Skip::kIncomplete;
+  // Where nothing is left to learn.
+  if (static_cast<int64_t>(uncounted) >= rules_.max_seq_len) {
+    if (rules_.overlong_prompts == OverlongPrompts::kError) return Overlong(uncounted, rules_.max_seq_len - 1);
+    return Skip::kOverlong;
+  }
   EncodedSample encoded{.ids = std::move(whole.ids), .loss_mask = std::move(whole.loss_mask), .label = sample.label};
   encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
   CutTo(encoded.loss_mask, rules_.max_seq_len);
-  // Where nothing is left to learn.
-  if (!Counts(encoded.loss_mask)) {
-    if (rules_.overlong_prompts == OverlongPrompts::kError) return Overlong(encoded.ids.size(), rules_.max_seq_len - 1);
-    return Skip::kOverlong;
-  }
   return encoded;
 }
 

@@ -48,11 +48,14 @@ enum class Skip {
 template <class T>
 using OrSkip = std::variant<T, Skip>;
 
+// Whether the samples hold turns, which only a template can put together.
+bool NeedsTemplate(const Adapter& adapter, Phase phase);
+
 // Thread-safe. The tokenizer must outlive it.
 class SampleEncoder {
  public:
-  // `chat_template` is needed where there are turns: in chat style, or for a conversation. InvalidArgument where it is
-  // missing, where the tokenizer names no token that ends a text, or where a length is not positive.
+  // InvalidArgument where NeedsTemplate() and there is none, where the tokenizer names no token that ends a text, or
+  // where a length is not positive.
   static absl::StatusOr<SampleEncoder> Create(const Adapter& adapter, Phase phase, const text::Tokenizer& tokenizer,
                                               std::optional<text::ChatTemplate> chat_template,
                                               const EncodingRules& rules);

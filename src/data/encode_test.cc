@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "data/char_vocabulary.h"
 #include "data/collate.h"
 #include "data/mini_dataset.h"
@@ -115,6 +118,8 @@ TEST_F(Encoding, OverlongPromptsFollowTheRule) {
   const absl::Status refused = Encoded("custom", Phase::kPrompt, {"12345"}, strict).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(refused.message(), "the prompt has 5 tokens; at most 4 are allowed");
+  EXPECT_EQ(Encoded("custom", Phase::kSft, {"123456789", "a"}, strict).status().message(),
+            "the prompt has 9 tokens; at most 5 are allowed");
 }
 
 TEST_F(Encoding, LongSequencesLoseTheirEnd) {
@@ -149,6 +154,52 @@ TEST_F(Encoding, AWrongTypeIsNamed) {
             "column 'messages': turn 1: \"content\" (or \"value\") is missing; text is expected");
   EXPECT_EQ(message("chat", Phase::kReward, {"q", List{Message("user", "x")}, "b"}),
             "column 'chosen': its turns do not end with the assistant's");
+}
+
+TEST_F(Encoding, AFieldOfATurnThatIsNotUnderstoodIsRefused) {
+  const auto message = [&](const Object& turn) {
+    return std::string(Encoded("chat", Phase::kPrompt, {List{turn}}).status().message());
+  };
+  const auto with = [](const std::string& name, Value value) {
+    Object turn = Message("user", "q");
+    turn.emplace_back(name, std::move(value));
+    return turn;
+  };
+  EXPECT_EQ(message(with("tool_calls", List{Object{{"id", "1"}}})),
+            "column 'prompt': turn 1: \"tool_calls\" is a list; no field but role, content and train is understood");
+  EXPECT_THAT(message(with("reasoning_content", "Let me think.")), HasSubstr("\"reasoning_content\" is text"));
+  EXPECT_THAT(message(with("weight", int64_t{0})), HasSubstr("\"weight\" is a number"));
+  EXPECT_EQ(message(with("from", "gpt")), "column 'prompt': turn 1: it has both \"role\" and \"from\"");
+  EXPECT_EQ(message(with("value", "q")), "column 'prompt': turn 1: it has both \"content\" and \"value\"");
+  for (const auto& [name, value] : std::vector<std::pair<std::string, Value>>{{"tool_calls", Value()},
+                                                                              {"tool_calls", List{}},
+                                                                              {"name", ""},
+                                                                              {"meta", Object{}},
+                                                                              {"from", Value()},
+                                                                              {"train", Value()}}) {
+    EXPECT_EQ(message(with(name, value)), "") << name;
+  }
+  EXPECT_EQ(message({{"from", Value()}, {"role", "user"}, {"value", Value()}, {"content", "q"}}), "");
+}
+
+TEST_F(Encoding, AnAnswerMayRepeatThePrompt) {
+  const std::string expected = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n";
+  const List whole{Message("user", "q"), Message("assistant", "a")};
+  for (const Value& prompt : {Value("q"), Value(List{Message("user", "q")})}) {
+    EXPECT_EQ(Text(Made("chat", Phase::kReward, {prompt, whole, "b"}).ids), expected);
+    EXPECT_EQ(Text(Made("chat", Phase::kReward, {prompt, "b", whole}).rejected), expected);
+  }
+  const List longer{Message("assistant", "a"), Message("user", "r"), Message("assistant", "b")};
+  EXPECT_EQ(Text(Made("chat", Phase::kReward, {"q", longer, "b"}).ids),
+            expected + "<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
+  const auto message = [&](Value prompt, Value rejected) {
+    return std::string(
+        Encoded("chat", Phase::kReward, {std::move(prompt), "a", std::move(rejected)}).status().message());
+  };
+  EXPECT_EQ(message("p", whole),
+            "column 'rejected': its turns begin neither with the assistant's nor with all of the prompt, which stands "
+            "in a column of its own");
+  EXPECT_THAT(message(List{Message("system", "s"), Message("user", "q")}, whole), HasSubstr("column 'rejected'"));
 }
 
 TEST(SampleEncoder, NeedsATemplateForTurns) {
@@ -206,6 +257,11 @@ TEST(Sample, LabelsAreNumbers) {
   EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", "good"}).status().message(),
             "column 'l': it holds text; a number is expected");
   EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", Value()})->label, std::nullopt);
+  for (const auto& [value, shown] : std::vector<std::pair<Value, std::string>>{
+           {Value("nan"), "nan"}, {Value("-inf"), "-inf"}, {Value(std::nan("")), "nan"}, {Value("1e999"), "inf"}}) {
+    EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", value}).status().message(),
+              absl::StrCat("column 'l': it holds ", shown, "; a finite number is expected"));
+  }
 }
 
 TEST(PhaseSplit, HasDeepSpeedChatsBoundaries) {

@@ -87,9 +87,11 @@ class Loader {
   Loader(const Source<T>& source, LoaderOptions options);
 
   // The next batch; nothing after the last epoch. The error of a bad record, where it is not to be skipped, and of a
-  // source that fails, stays. FailedPrecondition where a whole epoch has no sample.
+  // source that fails, stays. FailedPrecondition where a whole epoch gives no batch: it has no sample, or with
+  // drop_last fewer than batch_size.
   absl::StatusOr<std::optional<Batch>> Next();
 
+  // After the last batch that Next() returned. An error leaves it there, so that going on from it loses nothing.
   const LoaderPosition& position() const { return position_; }
 
   // Goes on from where a loader of the same source, shuffling and seed stood. FailedPrecondition for another's.
@@ -110,12 +112,14 @@ class Loader {
   std::optional<Piece> NextPiece();
   absl::Status Take(absl::StatusOr<OrSkip<T>>& sample, Batch& batch);
   absl::Status EndEpoch();
+  Batch Give(Batch& batch);
 
   static constexpr int64_t kPieceSize = 128;
 
   const Source<T>& source_;
   const LoaderOptions options_;
   LoaderPosition position_;
+  LoaderPosition reached_;  // what was taken from the source, also for a batch that is not full yet
   absl::Status failed_;
   int64_t planned_ = 0;                            // samples that pieces were made of
   std::optional<text::ShuffledIndexes> shuffled_;  // from planned_ on
@@ -139,6 +143,9 @@ template <class T>
 void Loader<T>::Start() {
   prefetch_.reset();
   current_.reset();
+  // A batch may have been the last of its epoch.
+  if (position_.drawn % source_.size() == 0) position_.epoch_samples = 0;
+  reached_ = position_;
   planned_ = position_.drawn;
   if (options_.shuffle) shuffled_.emplace(source_.size(), options_.seed, planned_);
   prefetch_ = std::make_unique<Prefetch<Piece, Loaded>>(
@@ -165,20 +172,20 @@ std::optional<typename Loader<T>::Piece> Loader<T>::NextPiece() {
 
 template <class T>
 absl::Status Loader<T>::Take(absl::StatusOr<OrSkip<T>>& sample, Batch& batch) {
-  ++position_.drawn;
+  ++reached_.drawn;
   if (!sample.ok()) {
     if (!options_.skip_bad_records || sample.status().code() != absl::StatusCode::kInvalidArgument) {
       return sample.status();
     }
-    ++position_.counts.bad;
+    ++reached_.counts.bad;
     options_.report(sample.status());
   } else if (const Skip* skip = std::get_if<Skip>(&*sample)) {
-    ++(*skip == Skip::kOverlong ? position_.counts.overlong : position_.counts.incomplete);
+    ++(*skip == Skip::kOverlong ? reached_.counts.overlong : reached_.counts.incomplete);
   } else {
     T& item = std::get<T>(*sample);
-    ++position_.counts.samples;
-    ++position_.epoch_samples;
-    if (WasTruncated(item)) ++position_.counts.truncated;
+    ++reached_.counts.samples;
+    ++reached_.epoch_samples;
+    if (WasTruncated(item)) ++reached_.counts.truncated;
     batch.push_back(std::move(item));
   }
   return absl::OkStatus();
@@ -186,12 +193,24 @@ absl::Status Loader<T>::Take(absl::StatusOr<OrSkip<T>>& sample, Batch& batch) {
 
 template <class T>
 absl::Status Loader<T>::EndEpoch() {
-  const bool empty = std::exchange(position_.epoch_samples, 0) == 0;
-  if (!empty) return absl::OkStatus();
-  const LoaderCounts& counts = position_.counts;
-  return absl::FailedPreconditionError(
-      absl::StrCat("none of the ", source_.size(), " records makes a sample: ", counts.bad, " bad, ", counts.incomplete,
-                   " incomplete, ", counts.overlong, " overlong so far"));
+  const int64_t samples = std::exchange(reached_.epoch_samples, 0);
+  if (samples >= (options_.drop_last ? options_.batch_size : 1)) return absl::OkStatus();
+  const LoaderCounts& counts = reached_.counts;
+  const std::string left_out =
+      absl::StrCat(counts.bad, " bad, ", counts.incomplete, " incomplete, ", counts.overlong, " overlong so far");
+  if (samples == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("none of the ", source_.size(), " records makes a sample: ", left_out));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no epoch gives a batch: batch_size is ", options_.batch_size, ", only ", samples, " of the ", source_.size(),
+      " records make a sample (", left_out, "), and drop_last leaves out what fills no batch"));
+}
+
+template <class T>
+typename Loader<T>::Batch Loader<T>::Give(Batch& batch) {
+  position_ = reached_;
+  return std::move(batch);
 }
 
 template <class T>
@@ -204,15 +223,18 @@ absl::StatusOr<std::optional<typename Loader<T>::Batch>> Loader<T>::Next() {
       if (epoch_ended) {
         failed_ = EndEpoch();
         if (!failed_.ok()) break;
-        if (!batch.empty() && !options_.drop_last) return batch;
+        if (!batch.empty() && !options_.drop_last) return Give(batch);
         batch.clear();
       }
       current_ = prefetch_->Next();
       next_in_current_ = 0;
-      if (!current_) return std::nullopt;
+      if (!current_) {
+        position_ = reached_;
+        return std::nullopt;
+      }
     }
     failed_ = Take(current_->samples[next_in_current_++], batch);
-    if (static_cast<int64_t>(batch.size()) == options_.batch_size) return batch;
+    if (static_cast<int64_t>(batch.size()) == options_.batch_size) return Give(batch);
   }
   return failed_;
 }

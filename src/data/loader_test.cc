@@ -134,8 +134,8 @@ TEST(Loader, ResumesOnlyTheSameOrder) {
     Loader<int64_t> different(*from, {.shuffle = shuffle, .seed = seed});
     EXPECT_EQ(different.Resume(loader.position()).code(), absl::StatusCode::kFailedPrecondition);
   }
-  for (const char* text :
-       {"", "loader1", "loader2 0 0 0 0 0 0 0 0 0", "loader1 -1 0 0 0 0 0 0 0 0", "loader1 0 0 0 0 0 0 0 0 x"}) {
+  for (const char* text : {"", "loader1", "loader1 9223372036854775807 0 0 0 0 0 0 0 0", "loader2 0 0 0 0 0 0 0 0 0",
+                           "loader1 -1 0 0 0 0 0 0 0 0", "loader1 0 0 0 0 0 0 0 0 x"}) {
     EXPECT_EQ(LoaderPosition::FromText(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
@@ -192,6 +192,46 @@ TEST(Loader, AnEpochWithoutSamplesEndsAnEndlessLoader) {
   const absl::Status status = loader.Next().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "none of the 3 records makes a sample: 0 bad, 0 incomplete, 3 overlong so far");
+}
+
+TEST(Loader, AnEpochWithFewerSamplesThanABatchIsAnError) {
+  const Numbers source(10, false);
+  for (const int64_t epochs : {0, 2}) {
+    Loader<int64_t> loader(source, {.batch_size = 8, .epochs = epochs, .skip_bad_records = true});
+    const absl::Status status = loader.Next().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(status.message(),
+              "no epoch gives a batch: batch_size is 8, only 7 of the 10 records make a sample (1 bad, 1 incomplete, "
+              "1 overlong so far), and drop_last leaves out what fills no batch");
+  }
+  Loader<int64_t> exact(source, {.batch_size = 7, .epochs = 2, .skip_bad_records = true});
+  EXPECT_EQ(Take(exact).size(), 2u);
+  Loader<int64_t> keeping(source, {.batch_size = 8, .drop_last = false, .epochs = 2, .skip_bad_records = true});
+  EXPECT_EQ(Take(keeping).size(), 2u);
+}
+
+TEST(Loader, AnEpochWithoutABatchIsNoticedAfterAResumeAtItsBeginning) {
+  const Numbers source(7);
+  Loader<int64_t> first(source, {.batch_size = 7});
+  EXPECT_TRUE(first.Next().ok());
+  Loader<int64_t> second(source, {.batch_size = 8});
+  ASSERT_TRUE(second.Resume(first.position()).ok());
+  EXPECT_EQ(second.Next().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Loader, GoesOnAfterAnErrorWithoutLosingSamples) {
+  const Numbers source(20, false);
+  const LoaderOptions options{.batch_size = 2, .shuffle = false, .epochs = 1};
+  Loader<int64_t> strict(source, options);
+  Batches batches = Take(strict, 1);
+  const LoaderPosition after_first = strict.position();
+  EXPECT_FALSE(strict.Next().ok());
+  EXPECT_EQ(strict.position(), after_first);
+  LoaderOptions lenient_options = options;
+  lenient_options.skip_bad_records = true;
+  Loader<int64_t> lenient(source, lenient_options);
+  ASSERT_TRUE(lenient.Resume(strict.position()).ok());
+  EXPECT_THAT(Take(lenient, 1), ElementsAre(ElementsAre(2, 6)));
 }
 
 TEST(Subset, GivesTheSamplesChosen) {

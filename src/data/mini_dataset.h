@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace tdock::data {
 
@@ -20,7 +21,9 @@ class MiniDataset {
  public:
   // `max_size` batches are gathered; each is cut in chunks of `small_size` ≥ 1 items. With a max_size of 0, no batch
   // may be added.
-  MiniDataset(int64_t max_size, int64_t small_size) : max_size_(max_size), small_size_(small_size) {}
+  MiniDataset(int64_t max_size, int64_t small_size) : max_size_(max_size), small_size_(small_size) {
+    TDOCK_CHECK(small_size_ > 0, "a chunk has at least one item");
+  }
 
   // Nothing until max_size batches are in; then the chunks of all of them, in order, and it is empty again. A chunk
   // holds items of one batch only, so that the last of a batch may be smaller. FailedPrecondition beyond max_size.

@@ -40,11 +40,12 @@ absl::StatusOr<OpenParquetFunction*> LoadReader() {
 
 bool ReadsParquet() { return true; }
 
-absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile> file, const std::string& name) {
+absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile> file, const std::string& name,
+                                                        const RecordLimits& limits) {
   const absl::StatusOr<OpenParquetFunction*> open = LoadReader();
   if (!open.ok()) return Annotate(open.status(), name);
   absl::StatusOr<std::unique_ptr<RecordFile>> opened;
-  (*open)(std::move(file), name, &opened);
+  (*open)(std::move(file), name, limits, &opened);
   return opened;
 }
 
@@ -52,7 +53,8 @@ absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<Readable
 
 bool ReadsParquet() { return false; }
 
-absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile>, const std::string& name) {
+absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile>, const std::string& name,
+                                                        const RecordLimits&) {
   return absl::UnimplementedError(absl::StrCat(name,
                                                ": this build reads no Parquet, because it found no Arrow; "
                                                "`scripts/setup.sh oracle` installs it, then build again"));

@@ -17,12 +17,15 @@ namespace tdock::data {
 bool ReadsParquet();
 
 // Unimplemented in a build without Arrow, NotFound where the reader is not beside the program. Row groups are decoded
-// whole, and the last few are kept: memory holds four of them, and an order that jumps between more of them is slow.
-absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile> file, const std::string& name);
+// whole, and the last ones are kept, up to 256 MiB of them: an order that jumps between more is slow, though one call
+// of Read() decodes each once. Several are decoded side by side. Of the limits, a record's bytes are those of the texts
+// that are read, and 8 for each other value.
+absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile> file, const std::string& name,
+                                                        const RecordLimits& limits);
 
 // What the shared object has, under this name.
 inline constexpr char kOpenParquet[] = "tdock_open_parquet";
 using OpenParquetFunction = void(std::unique_ptr<ReadableFile> file, const std::string& name,
-                                 absl::StatusOr<std::unique_ptr<RecordFile>>* opened);
+                                 const RecordLimits& limits, absl::StatusOr<std::unique_ptr<RecordFile>>* opened);
 
 }  // namespace tdock::data

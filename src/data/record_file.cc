@@ -42,6 +42,7 @@ class TextFile final : public RecordFile {
 
   int64_t size() const override { return static_cast<int64_t>(places_.begins.size() - first_); }
   const std::vector<std::string>& columns() const override { return columns_; }
+  absl::StatusOr<std::optional<std::string>> Lacking(std::span<const std::string> wanted) const override;
   text::ContentHash content() const override { return content_; }
   std::string Place(int64_t index) const override;
   std::vector<absl::StatusOr<Record>> Read(std::span<const int64_t> indexes,
@@ -54,6 +55,7 @@ class TextFile final : public RecordFile {
   absl::Status Scan();
   absl::Status TakeHeader();
   absl::Status CollectNames();
+  absl::StatusOr<std::vector<std::string>> NamesIn(size_t record, RecordParser& parser, std::string& buffer) const;
   uint64_t Begin(size_t record) const { return places_.begins[record]; }
   uint64_t End(size_t record) const {
     return record + 1 < places_.begins.size() ? places_.begins[record + 1] : places_.end;
@@ -99,6 +101,7 @@ absl::Status TextFile::Scan() {
   for (uint64_t& begin : places_.begins) begin += skipped;
   places_.end += skipped;
   places_.begins.shrink_to_fit();
+  places_.lines.shrink_to_fit();
   content_ = hasher.Value();
   return absl::OkStatus();
 }
@@ -135,16 +138,52 @@ absl::Status TextFile::CollectNames() {
   std::string buffer;
   const auto records = static_cast<size_t>(std::min(size(), kRecordsWithNames));
   for (size_t record = 0; record < records; ++record) {
-    if (IsTooLong(record)) continue;
-    TDOCK_ASSIGN_OR_RETURN(const absl::string_view bytes, Load(buffer, Begin(record), End(record)));
-    const absl::StatusOr<std::vector<std::string>> names = parser->Names(bytes);
-    if (!names.ok()) continue;  // told when the record is read
+    const absl::StatusOr<std::vector<std::string>> names = NamesIn(record, *parser, buffer);
+    if (absl::IsInvalidArgument(names.status())) continue;  // told when the record is read
+    if (!names.ok()) return names.status();
     for (const std::string& name : *names) {
       if (static_cast<int64_t>(columns_.size()) < limits_.max_columns && seen.insert(name).second)
         columns_.push_back(name);
     }
   }
   return absl::OkStatus();
+}
+
+// InvalidArgument, with the place, for a bad record.
+absl::StatusOr<std::vector<std::string>> TextFile::NamesIn(size_t record, RecordParser& parser,
+                                                           std::string& buffer) const {
+  if (IsTooLong(record)) return TooLong(record);
+  TDOCK_ASSIGN_OR_RETURN(const absl::string_view bytes, Load(buffer, Begin(record), End(record)));
+  absl::StatusOr<std::vector<std::string>> names = parser.Names(bytes);
+  if (!names.ok()) return Annotate(names.status(), Place(static_cast<int64_t>(record - first_)));
+  return names;
+}
+
+absl::StatusOr<std::optional<std::string>> TextFile::Lacking(std::span<const std::string> wanted) const {
+  absl::StatusOr<std::optional<std::string>> lacking = RecordFile::Lacking(wanted);
+  if (!*lacking || format_ == Format::kText || format_ == Format::kCsv) return lacking;
+  // What is seldom there may first come late.
+  const std::unique_ptr<RecordParser> parser = MakeParser(format_, limits_, {});
+  absl::flat_hash_set<std::string> unseen(wanted.begin(), wanted.end());
+  std::optional<absl::Status> first_bad;
+  bool any_read = false;
+  std::string buffer;
+  for (size_t record = 0; record < places_.begins.size() && !unseen.empty(); ++record) {
+    const absl::StatusOr<std::vector<std::string>> names = NamesIn(record, *parser, buffer);
+    if (names.ok()) {
+      any_read = true;
+      for (const std::string& name : *names) unseen.erase(name);
+    } else if (!absl::IsInvalidArgument(names.status())) {
+      return names.status();
+    } else if (!first_bad) {
+      first_bad = names.status();
+    }
+  }
+  if (first_bad && !any_read) return *first_bad;
+  for (const std::string& name : wanted) {
+    if (unseen.contains(name)) return name;
+  }
+  return std::nullopt;
 }
 
 // Bytes [begin, end) of the file, in `buffer`, with the padding that parsers need.
@@ -258,7 +297,7 @@ absl::StatusOr<std::unique_ptr<RecordFile>> OpenRecordFile(Env& env, const std::
 
 absl::StatusOr<std::unique_ptr<RecordFile>> OpenRecordFile(std::unique_ptr<ReadableFile> file, const std::string& name,
                                                            Format format, const RecordLimits& limits) {
-  if (format == Format::kParquet) return OpenParquet(std::move(file), name);
+  if (format == Format::kParquet) return OpenParquet(std::move(file), name, limits);
   return TextFile::Open(std::move(file), name, format, limits);
 }
 

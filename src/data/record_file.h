@@ -1,10 +1,11 @@
 // Files of records: JSON lines, JSON, CSV, text, Parquet.
 //
 // Opening a file goes through it once, in pieces, to learn where its records begin and what its content hashes to;
-// after that any record can be read, in any order, by several threads. In memory are 8 bytes for each record, and of
+// after that any record can be read, in any order, by several threads. In memory are 9 bytes for each record, and of
 // the file itself only what is being read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,7 +23,7 @@ namespace tdock::data {
 enum class Format {
   kJsonLines,  // an object on each line (blank lines aside)
   kJson,       // a list of objects
-  kCsv,        // RFC 4180, UTF-8, with a header line; every cell is text
+  kCsv,        // RFC 4180, UTF-8, with a header line; every cell is text, an empty one nothing
   kText,       // each line that is not blank is a record with the column "text"
   kParquet     // where the build found Arrow
 };
@@ -48,6 +49,15 @@ class RecordFile {
 
   // Names of columns. Of JSON, whose records may differ: those of the first 100.
   virtual const std::vector<std::string>& columns() const = 0;
+
+  // The first of `wanted` that no record has. Of JSON, all records are looked at until each name was seen; where none
+  // of them can be read, the first one's error is given.
+  virtual absl::StatusOr<std::optional<std::string>> Lacking(std::span<const std::string> wanted) const {
+    for (const std::string& name : wanted) {
+      if (std::find(columns().begin(), columns().end(), name) == columns().end()) return name;
+    }
+    return std::nullopt;
+  }
 
   // The records of `indexes`, each below size(), in their order, with the cells of `wanted`. Consecutive ones are read
   // at once. A record that cannot be read is InvalidArgument, as "path:line: …" (of Parquet "path: record N: …", from

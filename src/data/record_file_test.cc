@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/rng.h"
 #include "data/bytes_file.h"
@@ -138,7 +141,7 @@ TEST(Json, ABadObjectNamesItsLine) {
 
 TEST(Csv, FollowsRfc4180) {
   EXPECT_THAT(ReadAll("a,b\r\n1,\"x,\"\"y\"\"\nz\"\r\n\r\n,\n\"\",last", Format::kCsv, {"b", "a", "c"}),
-              ElementsAre("'x,\"y\"\nz' '1' -", "'' '' -", "'last' '' -"));
+              ElementsAre("'x,\"y\"\nz' '1' -", "- - -", "'last' - -"));
   EXPECT_THAT(ReadAll("a", Format::kCsv, {"a"}), ElementsAre());
 }
 
@@ -196,6 +199,37 @@ TEST(RecordFile, AnyOrderGivesTheSameRecords) {
   }
 }
 
+// Counts the bytes that are read.
+class CountingFile final : public ReadableFile {
+ public:
+  CountingFile(std::string bytes, std::atomic<uint64_t>& read) : file_(std::move(bytes)), read_(read) {}
+  uint64_t size() const override { return file_.size(); }
+  absl::Status ReadAt(uint64_t offset, std::span<char> into) override {
+    read_ += into.size();
+    return file_.ReadAt(offset, into);
+  }
+
+ private:
+  BytesFile file_;
+  std::atomic<uint64_t>& read_;
+};
+
+TEST(RecordFile, ManyBadRecordsInAnyOrderCostLittle) {
+  constexpr int64_t kRecords = 10'000;
+  std::string bytes;
+  for (int64_t i = 0; i < kRecords; ++i) absl::StrAppend(&bytes, "{\"text\" \"", std::string(50, 'x'), "\"}\n");
+  const uint64_t size = bytes.size();
+  std::atomic<uint64_t> read = 0;
+  const auto file = *OpenRecordFile(std::make_unique<CountingFile>(bytes, read), "f", Format::kJsonLines);
+  std::vector<int64_t> order(kRecords);
+  std::iota(order.begin(), order.end(), 0);
+  Rng(1).Shuffle(std::span(order));
+  read = 0;
+  const std::vector<std::string> shown = ReadAll(*file, {"text"}, order);
+  EXPECT_THAT(shown[0], testing::StartsWith(absl::StrCat("f:", order[0] + 1, ": ")));
+  EXPECT_LE(read, 8 * size);
+}
+
 TEST(RecordFile, AFileThatWasCutMeanwhileIsNoBadRecord) {
   const std::string path = testing::TempDir() + "/cut.jsonl";
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), path, "{\"a\": 1}\n{\"a\": 2}\n").ok());
@@ -230,6 +264,97 @@ TEST(Parquet, GivesTheCellsAskedForOrSaysThatItCannot) {
   EXPECT_THAT(ReadAll(**file, {"when"}, {1}), ElementsAre(absl::StrCat(kParquet,
                                                                        ": record 2: column 'when': values of the "
                                                                        "type timestamp[ms] are not supported")));
+}
+
+// Forty records in groups of two: "00aaa…", "01bbb…".
+constexpr char kGroups[] = "tests/data/groups.parquet";
+
+TEST(Parquet, AnOrderThatJumpsReadsEachRowGroupOnce) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  std::atomic<uint64_t> read = 0;
+  const std::string bytes = *Env::Real().ReadFile(kGroups);
+  const auto file = *OpenRecordFile(std::make_unique<CountingFile>(bytes, read), "f", Format::kParquet);
+  const std::vector<std::string> in_order = ReadAll(*file, {"text"});
+  ASSERT_EQ(in_order.size(), 40u);
+  const auto again = *OpenRecordFile(std::make_unique<CountingFile>(bytes, read), "f", Format::kParquet);
+  std::vector<int64_t> order(40);
+  std::iota(order.begin(), order.end(), 0);
+  Rng(1).Shuffle(std::span(order));
+  read = 0;
+  const std::vector<std::string> shuffled = ReadAll(*again, {"text"}, order);
+  EXPECT_LT(read, 2 * bytes.size());
+  for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(shuffled[i], in_order[static_cast<size_t>(order[i])]);
+  read = 0;
+  ReadAll(*again, {"text"});
+  EXPECT_EQ(read, 0u) << "small groups are kept";
+}
+
+TEST(Parquet, SeveralThreadsReadOneFile) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  const auto file = *OpenRecordFile(Env::Real(), kGroups, Format::kParquet);
+  std::vector<std::thread> threads;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    threads.emplace_back([&file, seed] {
+      Rng rng(seed);
+      for (int i = 0; i < 100; ++i) {
+        const auto index = static_cast<int64_t>(rng.Below(40));
+        const std::string expected =
+            absl::StrFormat("'%02d%s'", index, std::string(100, static_cast<char>('a' + index % 26)));
+        EXPECT_THAT(ReadAll(*file, {"text"}, {index}), ElementsAre(expected));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// A file that cannot be read any more once it is told so.
+class FailingFile final : public ReadableFile {
+ public:
+  FailingFile(std::string bytes, const std::atomic<bool>& fails) : file_(std::move(bytes)), fails_(fails) {}
+  uint64_t size() const override { return file_.size(); }
+  absl::Status ReadAt(uint64_t offset, std::span<char> into) override {
+    return fails_ ? absl::UnavailableError("the disk is gone") : file_.ReadAt(offset, into);
+  }
+
+ private:
+  BytesFile file_;
+  const std::atomic<bool>& fails_;
+};
+
+TEST(Parquet, AFileThatFailsIsNoBadRecord) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  std::atomic<bool> fails = false;
+  const auto file =
+      *OpenRecordFile(std::make_unique<FailingFile>(*Env::Real().ReadFile(kGroups), fails), "f", Format::kParquet);
+  fails = true;
+  const auto read = [&] { return file->Read(std::vector<int64_t>{3}, std::vector<std::string>{"text"})[0].status(); };
+  EXPECT_EQ(read().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(read().message()), HasSubstr("f: record 4: the disk is gone"));
+  fails = false;
+  EXPECT_TRUE(read().ok()) << read();
+}
+
+TEST(Parquet, BoundsWhatOneRecordCosts) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  const auto read = [](const RecordLimits& limits, const std::string& column) {
+    const auto file = OpenRecordFile(Env::Real(), kParquet, Format::kParquet, limits);
+    return file.ok() ? ReadAll(**file, {column}, {0, 1}) : std::vector{std::string(file.status().message())};
+  };
+  EXPECT_THAT(read({.max_record_bytes = 2}, "prompt"),
+              ElementsAre("'a'", absl::StrCat(kParquet,
+                                              ": record 2: column 'prompt': the record has more than 2 bytes, which "
+                                              "are the most that are read")));
+  EXPECT_THAT(read({.max_depth = 3}, "messages")[0], testing::StartsWith("[{"));
+  EXPECT_THAT(read({.max_depth = 2}, "messages")[0],
+              HasSubstr("record 1: column 'messages': more than 2 objects and lists inside one another"));
+  EXPECT_THAT(read({.max_columns = 3}, "prompt"),
+              ElementsAre(absl::StrCat(kParquet, ": it has 7 columns; at most 3 are read")));
+}
+
+TEST(Parquet, AColumnThatComesTwiceIsRefused) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  EXPECT_EQ(OpenRecordFile(Env::Real(), "tests/data/twice.parquet", Format::kParquet).status().message(),
+            "tests/data/twice.parquet: it has the column 'a' twice");
 }
 
 TEST(Parquet, TheLibrariesInsideArrowStayHiddenFromTheProgram) {

@@ -52,7 +52,10 @@ class CsvParser final : public RecordParser {
     Record record(wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) {
       const auto column = std::find(header_.begin(), header_.end(), wanted[i]);
-      if (column != header_.end()) record[i] = Value(fields[static_cast<size_t>(column - header_.begin())]);
+      if (column == header_.end()) continue;
+      // The format has no other way to say that something is absent.
+      std::string& field = fields[static_cast<size_t>(column - header_.begin())];
+      if (!field.empty()) record[i] = Value(field);
     }
     return record;
   }

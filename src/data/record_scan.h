@@ -16,7 +16,7 @@ namespace tdock::data {
 // Where records begin. Record i is bytes [begins[i], begins[i + 1]), or up to `end`; what separates it from the next
 // one is part of that.
 struct RecordPlaces {
-  static constexpr size_t kLineStep = 1024;
+  static constexpr size_t kLineStep = 8;
 
   std::vector<uint64_t> begins;
   std::vector<int64_t> lines;  // of every kLineStep-th record's first byte, from 1

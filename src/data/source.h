@@ -43,10 +43,13 @@ class Subset final : public Source<T> {
   std::vector<absl::StatusOr<OrSkip<T>>> Load(std::span<const int64_t> indexes) const override {
     std::vector<int64_t> of_whole;
     of_whole.reserve(indexes.size());
-    for (const int64_t index : indexes) of_whole.push_back(indexes_[static_cast<size_t>(index)]);
+    for (const int64_t index : indexes) of_whole.push_back(InWhole(index));
     return whole_.Load(of_whole);
   }
   text::ContentHash content() const override { return content_; }
+
+  // The number of a sample in the other source.
+  int64_t InWhole(int64_t index) const { return indexes_[static_cast<size_t>(index)]; }
 
  private:
   const Source<T>& whole_;

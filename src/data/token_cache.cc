@@ -1,7 +1,5 @@
 #include "data/token_cache.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -97,17 +95,13 @@ absl::StatusOr<EncodedSample> SampleOf(absl::string_view bytes) {
   return sample;
 }
 
-// A file that is written aside, and hashed as it grows.
+// Hashes a file as it grows.
 class CacheWriter {
  public:
-  static absl::StatusOr<CacheWriter> Create(Env& env, const std::string& path) {
-    const std::string aside = absl::StrCat(path, ".writing-", ::gettid());
-    TDOCK_ASSIGN_OR_RETURN(auto file, env.OpenForWriting(aside, WriteMode::kTruncate));
-    return CacheWriter(env, path, aside, std::move(file));
-  }
+  explicit CacheWriter(WritableFile& file) : file_(file) {}
 
   absl::Status Append(absl::string_view bytes) {
-    hasher_->Add(bytes);
+    hasher_.Add(bytes);
     size_ += bytes.size();
     pending_.append(bytes.data(), bytes.size());
     return pending_.size() < kPieceBytes ? absl::OkStatus() : Flush();
@@ -116,45 +110,26 @@ class CacheWriter {
   uint64_t size() const { return size_; }
 
   absl::Status Finish() {
-    std::string seal;
-    const text::ContentHash hash = hasher_->Value();
-    Put(seal, hash.high);
-    Put(seal, hash.low);
-    seal.append(kEndMagic.data(), kEndMagic.size());
-    pending_ += seal;
-    TDOCK_RETURN_IF_ERROR(Flush());
-    TDOCK_RETURN_IF_ERROR(file_->Sync());
-    TDOCK_RETURN_IF_ERROR(file_->Close());
-    return env_->Rename(aside_, path_);
-  }
-
-  void RemoveAside() {
-    if (env_->Exists(aside_)) env_->Remove(aside_).IgnoreError();
+    const text::ContentHash hash = hasher_.Value();
+    Put(pending_, hash.high);
+    Put(pending_, hash.low);
+    pending_.append(kEndMagic.data(), kEndMagic.size());
+    return Flush();
   }
 
  private:
-  CacheWriter(Env& env, std::string path, std::string aside, std::unique_ptr<WritableFile> file)
-      : env_(&env),
-        path_(std::move(path)),
-        aside_(std::move(aside)),
-        file_(std::move(file)),
-        hasher_(std::make_unique<text::ContentHasher>()) {}
-
   absl::Status Flush() {
     const std::string pending = std::exchange(pending_, "");
-    return file_->Append(pending);
+    return file_.Append(pending);
   }
 
-  Env* env_;
-  std::string path_;
-  std::string aside_;
-  std::unique_ptr<WritableFile> file_;
-  std::unique_ptr<text::ContentHasher> hasher_;
+  WritableFile& file_;
+  text::ContentHasher hasher_;
   std::string pending_;
   uint64_t size_ = 0;
 };
 
-absl::Status WriteSamples(CacheWriter& writer, const Source<EncodedSample>& source, const CacheOptions& options,
+absl::Status WriteSamples(WritableFile& file, const Source<EncodedSample>& source, const CacheOptions& options,
                           const text::ContentHash& content) {
   constexpr int64_t kBatch = 64;
   Loader<EncodedSample> loader(source, {.batch_size = kBatch,
@@ -164,6 +139,7 @@ absl::Status WriteSamples(CacheWriter& writer, const Source<EncodedSample>& sour
                                         .workers = options.workers,
                                         .skip_bad_records = options.skip_bad_records,
                                         .report = options.report});
+  CacheWriter writer(file);
   TDOCK_RETURN_IF_ERROR(writer.Append(HeaderOf(content)));
   std::vector<uint64_t> begins = {writer.size()};
   for (;;) {
@@ -277,11 +253,8 @@ absl::StatusOr<std::unique_ptr<TokenCache>> OpenOrBuildCache(Env& env, const Sou
     options.log(absl::StrCat("rebuilding a corrupt cache: ", cached.status().message()));
   }
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(options.folder));
-  TDOCK_ASSIGN_OR_RETURN(CacheWriter writer, CacheWriter::Create(env, path));
-  if (absl::Status written = WriteSamples(writer, source, options, content); !written.ok()) {
-    writer.RemoveAside();
-    return written;
-  }
+  TDOCK_RETURN_IF_ERROR(
+      WriteFileAtomically(env, path, [&](WritableFile& file) { return WriteSamples(file, source, options, content); }));
   TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.OpenForReading(path));
   return TokenCache::Open(std::move(file), path, content);
 }

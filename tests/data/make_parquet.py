@@ -1,0 +1,31 @@
+"""Writes the Parquet files beside it that tests read: `python3 make_parquet.py`, with pyarrow.
+
+talk.parquet is written by the example of docs/data.md itself.
+"""
+import pathlib
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+FOLDER = pathlib.Path(__file__).parent
+PAGE = FOLDER.parents[1] / "docs" / "data.md"
+
+
+def example_of_page(file):
+    """The code on the page that writes `file`."""
+    return re.search(rf"```python writes={re.escape(file)}\n(.*?)```", PAGE.read_text(), re.DOTALL).group(1)
+
+
+def main():
+    exec(example_of_page("talk.parquet").replace('"talk.parquet"', repr(str(FOLDER / "talk.parquet"))), {})
+    # 20 row groups of two records.
+    texts = [f"{i:02}" + chr(ord("a") + i % 26) * 100 for i in range(40)]
+    pq.write_table(pa.table({"text": texts}), FOLDER / "groups.parquet", row_group_size=2, compression="none",
+                   use_dictionary=False)
+    columns = [pa.array(["x"]), pa.array(["y"]), pa.array(["z"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a"]), FOLDER / "twice.parquet")
+
+
+if __name__ == "__main__":
+    main()
