@@ -98,6 +98,27 @@ TEST(ByteFallbackTokenizer, StreamsARunOfBytesWhenItEnds) {
   EXPECT_EQ(stream->Finish(), "\uFFFD");
 }
 
+TEST(JsonTokenizer, ReplacesEmptyMatches) {
+  Json json = SmallByteLevel();
+  const auto encoding = [&](const char* pattern, absl::string_view text) {
+    json["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", pattern}}}, {"content", "x"}};
+    return Make(json)->EncodeWithRanges(text, kParse).value();
+  };
+  const Encoding ahead = encoding("(?=a)", "ab");
+  EXPECT_THAT(ahead.ids, ElementsAre('x', 'a', 'b'));
+  EXPECT_THAT(ahead.ranges, ElementsAre(TextRange{0, 0}, TextRange{0, 1}, TextRange{1, 2}));
+  const Encoding behind = encoding("(?<=b)", "ab");
+  EXPECT_THAT(behind.ids, ElementsAre('a', 'b', 'x'));
+  EXPECT_THAT(behind.ranges, ElementsAre(TextRange{0, 1}, TextRange{1, 2}, TextRange{1, 2}));
+  const Encoding anywhere = encoding("c*", "éc");
+  EXPECT_THAT(anywhere.ids, ElementsAre('x', 0xC3, 0xA9, 'x'));
+  EXPECT_THAT(anywhere.ranges, ElementsAre(TextRange{0, 0}, TextRange{0, 2}, TextRange{0, 2}, TextRange{2, 3}));
+  const Encoding after_token = encoding("^", "<|end|>ab");
+  EXPECT_THAT(after_token.ids, ElementsAre(261, 'x', 'a', 'b'));
+  EXPECT_THAT(after_token.ranges[1], (TextRange{7, 7}));
+  EXPECT_THAT(encoding("c*", "").ids, ElementsAre());
+}
+
 TEST(JsonTokenizer, NamesACharacterThatItCannotExpress) {
   Json json = SmallByteFallback();
   json["model"].erase("unk_token");
