@@ -31,8 +31,8 @@ class JsonTokenizer final : public Tokenizer {
   // `json` is a parsed tokenizer.json, `config` what tokenizer_config.json says. `files` is what Save() writes.
   // Unimplemented for a component or a value that is not implemented, InvalidArgument for damage.
   //
-  // "padding" may say BatchLongest, which leaves a text alone as it is. "truncation" must be null: a text is never cut
-  // without being asked to.
+  // "padding" may say BatchLongest without "pad_to_multiple_of", which leaves a text alone as it is. "truncation" must
+  // be null: a text is never cut without being asked to.
   static absl::StatusOr<std::unique_ptr<JsonTokenizer>> Create(const nlohmann::json& json,
                                                                const TokenizerConfig& config, SavedFiles files);
 

@@ -183,7 +183,9 @@ TEST(JsonTokenizer, RefusesWhatItDoesNotImplementByName) {
       {"/model/end_of_word_suffix", R"("</w>")", "\"end_of_word_suffix\" \"</w>\""},
       {"/model/extra", "1", "the field \"extra\" = 1"},
       {"/truncation", R"({"max_length": 5})", "\"truncation\" an object"},
-      {"/padding", R"({"strategy": {"Fixed": 5}})", "\"padding\" an object"},
+      {"/padding", R"({"strategy": {"Fixed": 5}})", "the padding: \"strategy\" an object"},
+      {"/padding", R"({"strategy": "BatchLongest", "pad_to_multiple_of": 8})", "\"pad_to_multiple_of\" 8"},
+      {"/padding", R"({"strategy": "BatchLongest", "odd": 8})", "the padding: the field \"odd\" = 8"},
       {"/extra", "1", "the field \"extra\" = 1"},
   };
   for (const auto& [place, value, message] : changes) {
