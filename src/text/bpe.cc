@@ -244,6 +244,7 @@ std::optional<size_t> Bpe::Encode(absl::string_view word, std::vector<Symbol>& s
   }
   size_t unknown_at = 0;
   if (!Begin(word, symbols, unknown_at)) return unknown_at;
+  if (merges_.empty()) return std::nullopt;
   if (symbols.size() <= kShortWord) {
     MergeShort(symbols);
   } else {

@@ -4,12 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/json_text.h"
 #include "base/status.h"
-#include "text/char_tokenizer.h"
 #include "text/json_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
-#include "text/tokenizer_files.h"
 
 namespace tdock::text {
 namespace {
@@ -31,23 +29,6 @@ absl::StatusOr<std::optional<std::string>> ReadFile(Env& env, const std::string&
   return *std::move(contents);
 }
 
-// A vocabulary of characters and nothing else, which tokenizer_files.h reads more strictly.
-bool IsCharTokenizer(const Json& json) {
-  const auto has = [&](const char* key) { return json.contains(key) && !json[key].is_null(); };
-  const auto type = [&](const char* key) {
-    return has(key) && json[key].is_object() ? json[key].value("type", Json()) : Json();
-  };
-  const bool no_merges = type("model") == "BPE" && json["model"].value("merges", Json()) == Json::array();
-  return no_merges && type("decoder") == "Fuse" && !has("normalizer") && !has("pre_tokenizer");
-}
-
-Loaded LoadCharTokenizer(const std::string& tokenizer, const std::string& config) {
-  TDOCK_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerFiles(tokenizer, config));
-  auto made = CharTokenizer::FromTokens(std::move(parts.tokens), parts.eos_id, parts.pad_id, parts.max_length);
-  if (!made.ok()) return Annotate(made.status(), kTokenizer);
-  return *std::move(made);
-}
-
 absl::StatusOr<TokenizerConfig> ParseConfig(const std::optional<std::string>& text) {
   if (!text) return TokenizerConfig{};
   const absl::StatusOr<Json> json = ParseJsonObject(*text, kMaxDepth);
@@ -59,7 +40,6 @@ Loaded LoadJsonTokenizer(const std::string& tokenizer, const std::optional<std::
                          SavedFiles files) {
   const absl::StatusOr<Json> json = ParseJsonObject(tokenizer, kMaxDepth);
   if (!json.ok()) return Annotate(json.status(), kTokenizer);
-  if (IsCharTokenizer(*json) && config_text) return LoadCharTokenizer(tokenizer, *config_text);
   TDOCK_ASSIGN_OR_RETURN(const TokenizerConfig config, ParseConfig(config_text));
   absl::StatusOr<std::unique_ptr<JsonTokenizer>> made = JsonTokenizer::Create(*json, config, std::move(files));
   if (!made.ok()) return Annotate(made.status(), kTokenizer);

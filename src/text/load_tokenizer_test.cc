@@ -103,6 +103,21 @@ TEST_F(LoadTokenizerTest, NeedsNoFileBesideTheTokenizers) {
   EXPECT_EQ(LoadTokenizer(Env::Real(), Folder({{"tokenizer.model", SmallSentencePiece()}})).value()->eos_id(), 2);
 }
 
+TEST_F(LoadTokenizerTest, ReadsTheSameWithAndWithoutAConfiguration) {
+  testing::Json json = testing::SmallByteFallback();
+  json["model"]["merges"] = testing::Json::array();
+  json["normalizer"] = json["post_processor"] = nullptr;
+  json["decoder"] = {{"type", "Fuse"}};
+  json["added_tokens"].push_back(testing::AddedTokenJson(263, "<tool>", false));
+  for (const Files& beside : {Files{}, Files{{"tokenizer_config.json", "{}"}}}) {
+    Files files = beside;
+    files["tokenizer.json"] = json.dump();
+    const auto tokenizer = LoadTokenizer(Env::Real(), Folder(files)).value();
+    EXPECT_THAT(tokenizer->Encode("ab<tool>").value(), ElementsAre(259, 260, 263));
+    EXPECT_EQ(tokenizer->eos_id(), std::nullopt);
+  }
+}
+
 TEST_F(LoadTokenizerTest, PrefersTheTokenizerJson) {
   const std::string folder = Folder({{"tokenizer.json", SmallByteLevel().dump()}, {"tokenizer.model", "not one"}});
   EXPECT_EQ(LoadTokenizer(Env::Real(), folder).value()->vocab_size(), 262);
