@@ -200,6 +200,8 @@ TEST(JsonTokenizer, NamesDamage) {
       {"/model/vocab", "3", "\"vocab\" is missing or not an object"},
       {"/model/vocab/x", "1", "both have the id 1"},
       {"/model/vocab/hello", "-1", "the id of \"hello\" is -1"},
+      {"/model/vocab/hello", "66058",
+       "is 66058, not an integer from 0 to 66057, as far as ids of 261 tokens may reach"},
       {"/model/merges", R"(["h e", "x"])", "merge 1 is \"x\""},
       {"/model/merges", R"(["h x"])", "merge 0 needs \"hx\", which is not in the vocabulary"},
       {"/model/unk_token", R"("?!")", "not a token of the vocabulary"},
