@@ -101,8 +101,8 @@ struct EncodedConversation {
 };
 
 // The tokens of `reply` after a prompt whose tokens are `prompt_ids`: what follows these in the tokens of both
-// together; where a token would reach across the border, those of the reply by itself. Special tokens that they spell
-// are text.
+// together; where a token would reach across the border, those of the reply by itself, without a space that the
+// tokenizer begins a text with. Special tokens that they spell are text.
 absl::StatusOr<std::vector<int32_t>> EncodeReply(const Tokenizer& tokenizer, absl::string_view prompt,
                                                  std::span<const int32_t> prompt_ids, absl::string_view reply);
 
