@@ -60,8 +60,8 @@ class ChatTemplate {
   static absl::StatusOr<ChatTemplate> Named(absl::string_view name);
 
   // The template that a Jinja text, a model's `chat_template`, stands for. It is recognised when it is one of the texts
-  // that models were published with, line ends and outer blanks aside, and never by resemblance. Unimplemented where it
-  // is none of them; the message says how to choose by name.
+  // in tests/oracle/chat_templates, line ends and outer blanks aside, and never by resemblance; Mistral's there are
+  // another project's copies. Unimplemented where it is none of them; the message says how to choose by name.
   static absl::StatusOr<ChatTemplate> Recognise(absl::string_view jinja);
 
   // Recognise() for the model in `folder`: chat_template.jinja, or else "chat_template" of tokenizer_config.json, and

@@ -115,7 +115,7 @@ TEST(ChatTemplate, ItsDescriptionTellsTemplatesApart) {
   }
 }
 
-TEST(ChatTemplate, RecognisesPublishedTexts) {
+TEST(ChatTemplate, RecognisesTheTextsThatItKnows) {
   const std::string folder = "tests/oracle/chat_templates";
   int known = 0;
   const std::vector<std::string> files = Env::Real().List(folder).value();

@@ -26,6 +26,9 @@ namespace tdock::text {
 //   text ─► raw added tokens ─► normalizer ─► normalised added tokens ─► pre-tokenizer ─► BPE ─► post-processor
 //
 // Each step only sees what the tokens found before have left over.
+//
+// Decoding without special tokens leaves out every one, and IdToToken() spells each as the file does. In `tokenizers`,
+// one that is normalised goes by its normalised spelling in both, which is then not known to be special.
 class JsonTokenizer final : public Tokenizer {
  public:
   // `json` is a parsed tokenizer.json, `config` what tokenizer_config.json says. `files` is what Save() writes.
