@@ -87,6 +87,15 @@ TEST(ByteFallbackTokenizer, SpellsUnknownCharactersInBytes) {
   EXPECT_THAT(tokenizer->Encode("a", {.add_special_tokens = true}).value(), ElementsAre(1, 261));
 }
 
+TEST(ByteFallbackTokenizer, SkipsASpecialTokenThatIsNormalised) {
+  Json json = SmallByteFallback();
+  json["added_tokens"][0]["normalized"] = true;
+  const auto tokenizer = Make(json);
+  EXPECT_EQ(tokenizer->Decode(Ids{1, 259, 260}).value(), "ab");
+  EXPECT_EQ(tokenizer->Decode(Ids{1, 259, 260}, SpecialTokens::kKeep).value(), "<s>ab");
+  EXPECT_EQ(tokenizer->IdToToken(1), "<s>");
+}
+
 TEST(ByteFallbackTokenizer, StreamsARunOfBytesWhenItEnds) {
   const auto tokenizer = Make(SmallByteFallback());
   const auto stream = tokenizer->MakeStreamDecoder();
@@ -178,6 +187,8 @@ TEST(JsonTokenizer, RefusesWhatItDoesNotImplementByName) {
        "\"\\\\b\" in the pattern"},
       {"/post_processor", R"({"type": "Other"})", "the post-processor Other"},
       {"/decoder", R"({"type": "CTC"})", "\"CTC\" is not supported"},
+      {"/decoder", R"({"type": "Replace", "pattern": {"Regex": "a"}, "content": "b"})",
+       "\"Regex\" \"a\" is not supported"},
       {"/model/type", R"("Unigram")", "\"Unigram\" is not supported"},
       {"/model/dropout", "0.5", "\"dropout\" 0.5"},
       {"/model/end_of_word_suffix", R"("</w>")", "\"end_of_word_suffix\" \"</w>\""},
@@ -205,6 +216,12 @@ TEST(JsonTokenizer, NamesDamage) {
       {"/model/merges", R"(["h e", "x"])", "merge 1 is \"x\""},
       {"/model/merges", R"(["h x"])", "merge 0 needs \"hx\", which is not in the vocabulary"},
       {"/model/unk_token", R"("?!")", "not a token of the vocabulary"},
+      {"/pre_tokenizer",
+       R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "add_prefix_space": false})",
+       "\"add_prefix_space\" is false, not true, as \"prepend_scheme\" says"},
+      {"/decoder",
+       R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "add_prefix_space": false})",
+       "\"add_prefix_space\" is false, not true, as \"prepend_scheme\" says"},
       {"/added_tokens/0/id", "300", "the id of the added token \"<|end|>\" is 300, not 261"},
       {"/added_tokens/0/special", "null", "\"special\" is missing"},
       {"/pre_tokenizer/add_prefix_space", "1", "\"add_prefix_space\" is 1, not true or false"},
