@@ -5,9 +5,12 @@
 namespace tdock::text {
 
 AlignedText::AlignedText(absl::string_view given, TextRange range, bool wanted)
-    : wanted_(wanted), given_(given), view_(given.substr(range.begin, range.end - range.begin)) {}
+    : wanted_(wanted),
+      begin_(static_cast<uint32_t>(range.begin)),
+      given_(given),
+      view_(given.substr(range.begin, range.end - range.begin)) {}
 
-AlignedText AlignedText::Empty() const { return AlignedText(wanted_); }
+AlignedText AlignedText::Empty() const { return AlignedText(wanted_, begin_); }
 
 AlignedText AlignedText::Part(TextRange range) const {
   if (!changed_) {
@@ -46,6 +49,11 @@ void AlignedText::Append(const AlignedText& from, TextRange range) {
 void AlignedText::Append(absl::string_view text, const AlignedText& from, size_t like) {
   text_.append(text.data(), text.size());
   if (wanted_) origins_.resize(text_.size(), from.At(like));
+}
+
+void AlignedText::AppendBehind(absl::string_view text, const AlignedText& from, size_t end) {
+  text_.append(text.data(), text.size());
+  if (wanted_) origins_.resize(text_.size(), end > 0 ? from.At(end - 1) : Origin{from.begin_, from.begin_});
 }
 
 void AlignedText::Change(std::span<const CharChange> changes, size_t dropped) {

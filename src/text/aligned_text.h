@@ -41,18 +41,21 @@ class AlignedText {
   void Append(const AlignedText& from, TextRange range);
   // New text, which counts as coming from where byte `like` of `from` does.
   void Append(absl::string_view text, const AlignedText& from, size_t like);
+  // The same, like the byte before `end`; with none before it, as an empty place at the beginning.
+  void AppendBehind(absl::string_view text, const AlignedText& from, size_t end);
 
   // The whole text, changed: `changes` tells of each character what it replaces, once the first `dropped` characters
   // are left out.
   void Change(std::span<const CharChange> changes, size_t dropped);
 
  private:
-  explicit AlignedText(bool wanted) : wanted_(wanted), changed_(true) {}
+  AlignedText(bool wanted, uint32_t begin) : wanted_(wanted), changed_(true), begin_(begin) {}
 
   Origin At(size_t byte) const;
 
   bool wanted_;
   bool changed_ = false;
+  uint32_t begin_;                  // in the given text, of the part that this was made from
   absl::string_view given_, view_;  // before anything is changed
   std::string text_;                // from then on
   std::vector<Origin> origins_;     // of each byte of text_

@@ -18,7 +18,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kWhere[] = "the model BPE";
-constexpr int32_t kMaxId = (1 << 24) - 1;
+constexpr int64_t kMaxTokens = 1 << 24;
+// Ids without a token take memory, too: so many more of them than tokens there may be.
+constexpr int64_t kMaxHoles = 1 << 16;
 // Words up to here are merged by looking for the best pair each time, which is faster than a queue then.
 constexpr size_t kShortWord = 48;
 constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
@@ -99,10 +101,13 @@ absl::Status Bpe::ReadVocabulary(const Json& vocab) {
     return absl::InvalidArgumentError(absl::StrCat(kWhere, ": \"vocab\" is missing or not an object"));
   }
   ids_.reserve(vocab.size());
+  const auto count = static_cast<int64_t>(vocab.size());
+  const int64_t max_id = std::min(2 * count + kMaxHoles, kMaxTokens) - 1;
   for (const auto& [token, value] : vocab.items()) {
-    if (!value.is_number_integer() || value < 0 || value > kMaxId) {
+    if (!value.is_number_integer() || value < 0 || value > max_id) {
       return absl::InvalidArgumentError(absl::StrCat(kWhere, ": the id of ", Shown(token), " is ", ShownJson(value),
-                                                     ", not an integer from 0 to ", kMaxId));
+                                                     ", not an integer from 0 to ", max_id, ", as far as ids of ",
+                                                     count, " tokens may reach"));
     }
     const auto id = value.get<int32_t>();
     if (tokens_.size() <= static_cast<size_t>(id)) tokens_.resize(static_cast<size_t>(id) + 1);
@@ -244,6 +249,7 @@ std::optional<size_t> Bpe::Encode(absl::string_view word, std::vector<Symbol>& s
   }
   size_t unknown_at = 0;
   if (!Begin(word, symbols, unknown_at)) return unknown_at;
+  if (merges_.empty()) return std::nullopt;
   if (symbols.size() <= kShortWord) {
     MergeShort(symbols);
   } else {

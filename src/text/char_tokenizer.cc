@@ -10,10 +10,13 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "base/utf8.h"
-#include "text/tokenizer_files.h"
+#include "nlohmann/json.hpp"
+#include "text/tokenizer_config.h"
 
 namespace tdock::text {
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
 
 std::string Shown(absl::string_view text) { return absl::StrCat("\"", EscapeForMessage(text), "\""); }
 
@@ -181,14 +184,49 @@ std::optional<std::string> CharTokenizer::IdToToken(int32_t id) const {
   return tokens_[static_cast<size_t>(id)].text;
 }
 
+// Byte-pair encoding with no merges and nothing before it is one token per character.
 absl::Status CharTokenizer::Save(Env& env, const std::string& folder) const {
-  const TokenizerFiles files =
-      WriteTokenizerFiles({.tokens = tokens_, .eos_id = eos_id_, .pad_id = pad_id_, .max_length = max_length_});
-  TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
-  TDOCK_RETURN_IF_ERROR(
-      WriteFileAtomically(env, JoinPath(folder, "special_tokens_map.json"), files.special_tokens_map));
-  TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, "tokenizer_config.json"), files.tokenizer_config));
-  return WriteFileAtomically(env, JoinPath(folder, "tokenizer.json"), files.tokenizer);
+  OrderedJson vocab = OrderedJson::object();
+  OrderedJson added = OrderedJson::array();
+  for (size_t id = 0; id < tokens_.size(); ++id) {
+    const CharTokenizer::Token& token = tokens_[id];
+    vocab[token.text] = id;
+    if (!token.special) continue;
+    added.push_back({{"id", id},
+                     {"content", token.text},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  OrderedJson model = {{"type", "BPE"},
+                       {"dropout", nullptr},
+                       {"unk_token", nullptr},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", false},
+                       {"byte_fallback", false},
+                       {"ignore_merges", false},
+                       {"vocab", std::move(vocab)},
+                       {"merges", OrderedJson::array()}};
+  const OrderedJson tokenizer = {{"version", "1.0"},          {"truncation", nullptr},
+                                 {"padding", nullptr},        {"added_tokens", std::move(added)},
+                                 {"normalizer", nullptr},     {"pre_tokenizer", nullptr},
+                                 {"post_processor", nullptr}, {"decoder", {{"type", "Fuse"}}},
+                                 {"model", std::move(model)}};
+  const std::string& eos = tokens_[static_cast<size_t>(eos_id_)].text;
+  const std::string& pad = tokens_[static_cast<size_t>(pad_id_)].text;
+  OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                        {"eos_token", eos},
+                        {"pad_token", pad},
+                        {"clean_up_tokenization_spaces", false}};
+  if (max_length_) config["model_max_length"] = *max_length_;
+  const OrderedJson specials = {{"eos_token", eos}, {"pad_token", pad}};
+  return SaveFiles(env, folder,
+                   {{"special_tokens_map.json", specials.dump(2) + "\n"},
+                    {"tokenizer_config.json", config.dump(2) + "\n"},
+                    {"tokenizer.json", tokenizer.dump(2) + "\n"}});
 }
 
 }  // namespace tdock::text

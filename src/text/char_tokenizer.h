@@ -43,8 +43,6 @@ class CharTokenizer final : public Tokenizer {
   std::optional<int32_t> pad_id() const override { return pad_id_; }
   absl::Status Save(Env& env, const std::string& folder) const override;
 
-  std::optional<int64_t> max_length() const { return max_length_; }
-
  private:
   CharTokenizer() = default;
 

@@ -4,20 +4,12 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <functional>
-#include <nlohmann/json.hpp>
-
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/limited_env.h"
-#include "base/rng.h"
 #include "text/arithmetic.h"
-#include "text/tokenizer_files.h"
 
 namespace tdock::text {
 namespace {
 
-using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -137,7 +129,6 @@ TEST(Save, WritesWhatLoadTokenizerReadsBack) {
     EXPECT_EQ(text(**loaded), text(*tokenizer));
   }
   EXPECT_EQ((*loaded)->Encode("😀\"é\n").value(), tokenizer->Encode("😀\"é\n").value());
-  EXPECT_EQ(dynamic_cast<const CharTokenizer&>(**loaded).max_length(), 64);
 }
 
 TEST(Save, AFullDiskLeavesTheOldFilesWhole) {
@@ -160,158 +151,6 @@ TEST(LoadTokenizer, NamesAMissingFile) {
   EXPECT_THAT(LoadTokenizer(Env::Real(), folder).status().message(), HasSubstr(folder + "/tokenizer.json"));
   ASSERT_EQ(WriteFileAtomically(Env::Real(), JoinPath(folder, "tokenizer.json"), "{}"), absl::OkStatus());
   EXPECT_THAT(LoadTokenizer(Env::Real(), folder).status().message(), HasSubstr("tokenizer.json: the model is null"));
-}
-
-TokenizerFiles SmallFiles() {
-  return WriteTokenizerFiles(
-      {.tokens = {{"a"}, {"b"}, {"<pad>", true}, {"<eos>", true}}, .eos_id = 3, .pad_id = 2, .max_length = 64});
-}
-
-absl::Status ReadAfter(const std::function<void(json&)>& change) {
-  const TokenizerFiles files = SmallFiles();
-  json tokenizer = json::parse(files.tokenizer);
-  change(tokenizer);
-  return ReadTokenizerFiles(tokenizer.dump(), files.tokenizer_config).status();
-}
-
-TEST(ReadTokenizerFiles, RefusesWhatItDoesNotImplementByName) {
-  const std::pair<const char*, const char*> changes[] = {
-      {"/normalizer", R"({"type": "NFC"})"},
-      {"/pre_tokenizer", R"({"type": "ByteLevel"})"},
-      {"/post_processor", R"({"type": "TemplateProcessing"})"},
-      {"/truncation", R"({"max_length": 5})"},
-      {"/padding", R"({"strategy": {"Fixed": 8}})"},
-      {"/post_processor", R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}},
-                                                                     {"SpecialToken": {"id": "<eos>", "type_id": 0}}]})"},
-      {"/decoder", R"({"type": "ByteLevel"})"},
-      {"/decoder", "null"},
-      {"/version", R"("2.0")"},
-      {"/surprise", "1"},
-      {"/model/type", R"("WordPiece")"},
-      {"/model/merges", R"(["a b"])"},
-      {"/model/dropout", "0.1"},
-      {"/model/unk_token", R"("<unk>")"},
-      {"/model/end_of_word_suffix", R"("</w>")"},
-      {"/model/byte_fallback", "true"},
-      {"/model/ignore_merges", "true"},
-      {"/model/surprise", "{}"},
-      {"/added_tokens/0/special", "false"},
-      {"/added_tokens/0/lstrip", "true"},
-      {"/added_tokens/0/single_word", "true"},
-  };
-  for (const auto& [pointer, value] : changes) {
-    const absl::Status read =
-        ReadAfter([&](json& tokenizer) { tokenizer[json::json_pointer(pointer)] = json::parse(value); });
-    EXPECT_EQ(read.code(), absl::StatusCode::kUnimplemented) << pointer << ": " << read;
-    const std::string path = pointer;
-    EXPECT_THAT(read.message(),
-                HasSubstr(pointer == std::string("/model/type") ? "WordPiece" : path.substr(path.rfind('/') + 1)));
-  }
-}
-
-TEST(ReadTokenizerFiles, RefusesDamagedFiles) {
-  const std::pair<const char*, const char*> changes[] = {
-      {"/model", "null"},
-      {"/model/vocab", "[]"},
-      {"/model/merges", "null"},
-      {"/added_tokens", "{}"},
-      {"/added_tokens/0", "3"},
-      {"/added_tokens/0/content", "null"},
-      {"/added_tokens/0/id", "-1"},
-      {"/added_tokens/0/id", "1"},
-      {"/added_tokens/0/id", "9"},
-      {"/model/vocab/a", "1"},
-      {"/model/vocab/a", "\"0\""},
-      {"/model/vocab/a", "0.5"},
-      {"/model/vocab/a", "99999999999999999999"},
-      {"/model/vocab/c", "1000000000"},
-  };
-  for (const auto& [pointer, value] : changes) {
-    const absl::Status read =
-        ReadAfter([&](json& tokenizer) { tokenizer[json::json_pointer(pointer)] = json::parse(value); });
-    EXPECT_EQ(read.code(), absl::StatusCode::kInvalidArgument) << pointer << " = " << value << ": " << read;
-    EXPECT_THAT(std::string(read.message()), testing::StartsWith("tokenizer.json: "));
-  }
-  EXPECT_THAT(ReadTokenizerFiles("{", "{}").status().message(), HasSubstr("not JSON"));
-  EXPECT_THAT(ReadTokenizerFiles("[]", "{}").status().message(), HasSubstr("not a JSON object"));
-  EXPECT_EQ(ReadTokenizerFiles(R"({"a": 1, "a": 2})", "{}").status().message(),
-            "tokenizer.json: has 'a' twice in one object");
-  EXPECT_THAT(ReadTokenizerFiles("{}", "{\"a\xFF").status().message(), HasSubstr("tokenizer_config.json: not JSON"));
-  EXPECT_THAT(ReadTokenizerFiles(std::string(17 << 20, ' '), "{}").status().message(), HasSubstr("at most 16777216"));
-  EXPECT_THAT(ReadTokenizerFiles(std::string(5 << 20, '['), "{}").status().message(),
-              HasSubstr("more than 32 objects and lists"));
-}
-
-TEST(ReadTokenizerFiles, ReadsSpecialTokensThatAreNotInTheModelsVocabulary) {
-  const absl::Status read = ReadAfter([](json& tokenizer) {
-    tokenizer["model"]["vocab"].erase("<pad>");
-    tokenizer["model"]["vocab"].erase("<eos>");
-  });
-  EXPECT_EQ(read, absl::OkStatus());
-  const absl::Status out_of_order = ReadAfter([](json& tokenizer) {
-    tokenizer["model"]["vocab"].erase("<pad>");
-    tokenizer["model"]["vocab"].erase("<eos>");
-    std::swap(tokenizer["added_tokens"][0], tokenizer["added_tokens"][1]);
-  });
-  EXPECT_THAT(out_of_order.message(), HasSubstr("the id of the added token \"<eos>\" is 3, not 2"));
-}
-
-TEST(ReadTokenizerFiles, ReadsWhatTransformersAddsWhenItSaves) {
-  const absl::Status read = ReadAfter([](json& tokenizer) {
-    tokenizer["padding"] = json::parse(R"({"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": null,
-                                           "pad_id": 2, "pad_type_id": 0, "pad_token": "<pad>"})");
-    tokenizer["post_processor"] = json::parse(
-        R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {}})");
-  });
-  EXPECT_EQ(read, absl::OkStatus());
-}
-
-TEST(ReadTokenizerFiles, RefusesAConfigurationThatWouldChangeTheText) {
-  const TokenizerFiles files = SmallFiles();
-  const auto read_with = [&](const char* key, const char* value) {
-    json config = json::parse(files.tokenizer_config);
-    config[key] = json::parse(value);
-    return ReadTokenizerFiles(files.tokenizer, config.dump()).status();
-  };
-  EXPECT_THAT(read_with("tokenizer_class", R"("GPT2Tokenizer")").message(), HasSubstr("tokenizer_class"));
-  EXPECT_THAT(read_with("clean_up_tokenization_spaces", "true").message(), HasSubstr("clean_up_tokenization_spaces"));
-  EXPECT_THAT(read_with("add_bos_token", "true").message(), HasSubstr("add_bos_token"));
-  EXPECT_THAT(read_with("eos_token", R"("<end>")").message(), HasSubstr("\"<end>\""));
-  EXPECT_THAT(read_with("eos_token", R"("a")").message(), HasSubstr("added tokens"));
-  EXPECT_THAT(read_with("pad_token", "null").message(), HasSubstr("\"pad_token\" is missing"));
-  EXPECT_THAT(read_with("model_max_length", "0").message(), HasSubstr("model_max_length"));
-  EXPECT_THAT(read_with("model_max_length", "1.5").message(), HasSubstr("model_max_length"));
-  EXPECT_EQ(read_with("model_max_length", "1000000000000000019884624838656"), absl::OkStatus());
-  EXPECT_EQ(read_with("eos_token", R"({"content": "<eos>", "lstrip": false})"), absl::OkStatus());
-  EXPECT_EQ(read_with("chat_template", R"("{{ messages }}")"), absl::OkStatus());
-}
-
-TEST(ReadTokenizerFiles, RandomBytesNeverCrashIt) {
-  const TokenizerFiles files = SmallFiles();
-  const absl::string_view special = "[]{}:,\"\\0123456789-.eE+ntf \n\xC3\xA9";
-  int accepted = 0;
-  for (uint64_t seed = 0; seed < 3'000; ++seed) {
-    Rng rng(seed);
-    std::string texts[] = {seed % 4 == 0 ? "" : files.tokenizer, files.tokenizer_config};
-    std::string& text = texts[seed % 5 == 0 ? 1 : 0];
-    for (uint64_t edits = 1 + rng.Below(10); edits > 0; --edits) {
-      const char c = rng.Below(3) == 0 ? static_cast<char>(rng.Below(256)) : special[rng.Below(special.size())];
-      const size_t at = rng.Below(text.size() + 1);
-      if (rng.Below(2) == 0 && at < text.size()) {
-        text[at] = c;
-      } else {
-        text.insert(at, 1, c);
-      }
-    }
-    const absl::StatusOr<TokenizerParts> read = ReadTokenizerFiles(texts[0], texts[1]);
-    if (read.ok()) {
-      ++accepted;
-      CharTokenizer::FromTokens(read->tokens, read->eos_id, read->pad_id, read->max_length).status().IgnoreError();
-    }
-  }
-  EXPECT_LT(accepted, 300);
 }
 
 }  // namespace

@@ -184,6 +184,34 @@ absl::StatusOr<std::vector<int32_t>> EncodeText(const Tokenizer& tokenizer, absl
   return tokenizer.Encode(text, {.spelled = SpelledSpecial::kAsText});
 }
 
+// Whether `ids` say something else after `prompt_ids` than by themselves, as where a text is begun with a space that
+// decoding only drops from the first token.
+bool SaysOtherwiseAfter(const Tokenizer& tokenizer, std::span<const int32_t> prompt_ids, std::span<const int32_t> ids) {
+  std::vector<int32_t> both(prompt_ids.begin(), prompt_ids.end());
+  both.insert(both.end(), ids.begin(), ids.end());
+  const auto joined = tokenizer.Decode(both, SpecialTokens::kKeep);
+  const auto before = tokenizer.Decode(prompt_ids, SpecialTokens::kKeep);
+  const auto after = tokenizer.Decode(ids, SpecialTokens::kKeep);
+  return !joined.ok() || !before.ok() || !after.ok() || *joined != *before + *after;
+}
+
+// The tokens of `reply` where none may reach back into the prompt.
+absl::StatusOr<std::vector<int32_t>> EncodeBehindBorder(const Tokenizer& tokenizer, std::span<const int32_t> prompt_ids,
+                                                        absl::string_view reply) {
+  TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> alone, EncodeText(tokenizer, "", reply));
+  if (!SaysOtherwiseAfter(tokenizer, prompt_ids, alone)) return alone;
+  // Then a character stands for the prompt, one that no token joins to the reply.
+  for (const absl::string_view border : {"\n", ".", "1", "a"}) {
+    const auto both = tokenizer.EncodeWithRanges(absl::StrCat(border, reply), {.spelled = SpelledSpecial::kAsText});
+    if (!both.ok()) continue;
+    const auto first = std::find_if(both->ranges.begin(), both->ranges.end(),
+                                    [&](const TextRange& range) { return range.end > border.size(); });
+    if (first != both->ranges.end() && first->begin < border.size()) continue;
+    return std::vector<int32_t>(both->ids.begin() + (first - both->ranges.begin()), both->ids.end());
+  }
+  return alone;
+}
+
 absl::StatusOr<std::vector<int32_t>> EncodeAfter(const Tokenizer& tokenizer, absl::string_view special,
                                                  absl::string_view prompt, std::span<const int32_t> prompt_ids,
                                                  absl::string_view reply) {
@@ -193,7 +221,7 @@ absl::StatusOr<std::vector<int32_t>> EncodeAfter(const Tokenizer& tokenizer, abs
     both->erase(both->begin(), both->begin() + static_cast<std::ptrdiff_t>(prompt_ids.size()));
     return both;
   }
-  return EncodeText(tokenizer, "", reply);
+  return EncodeBehindBorder(tokenizer, prompt_ids, reply);
 }
 
 // The text from piece `i` on, as long as it is the model's or not; `i` moves past it.

@@ -60,8 +60,8 @@ class ChatTemplate {
   static absl::StatusOr<ChatTemplate> Named(absl::string_view name);
 
   // The template that a Jinja text, a model's `chat_template`, stands for. It is recognised when it is one of the texts
-  // that models were published with, line ends and outer blanks aside, and never by resemblance. Unimplemented where it
-  // is none of them; the message says how to choose by name.
+  // in tests/oracle/chat_templates, line ends and outer blanks aside, and never by resemblance; Mistral's there are
+  // another project's copies. Unimplemented where it is none of them; the message says how to choose by name.
   static absl::StatusOr<ChatTemplate> Recognise(absl::string_view jinja);
 
   // Recognise() for the model in `folder`: chat_template.jinja, or else "chat_template" of tokenizer_config.json, and
@@ -101,8 +101,8 @@ struct EncodedConversation {
 };
 
 // The tokens of `reply` after a prompt whose tokens are `prompt_ids`: what follows these in the tokens of both
-// together; where a token would reach across the border, those of the reply by itself. Special tokens that they spell
-// are text.
+// together; where a token would reach across the border, those of the reply by itself, without a space that the
+// tokenizer begins a text with. Special tokens that they spell are text.
 absl::StatusOr<std::vector<int32_t>> EncodeReply(const Tokenizer& tokenizer, absl::string_view prompt,
                                                  std::span<const int32_t> prompt_ids, absl::string_view reply);
 

@@ -8,12 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "text/char_tokenizer.h"
 #include "text/content_hash.h"
+#include "text/json_tokenizer.h"
+#include "text/sentencepiece_tokenizer.h"
+#include "text/small_tokenizers.h"
 
 namespace tdock::text {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr absl::string_view kLetters =
     "\n abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789<>|_[]/.,:?!éß中";
@@ -107,12 +110,12 @@ TEST(ChatTemplate, ItsDescriptionTellsTemplatesApart) {
   std::vector<std::string> seen;
   for (const std::string& name : ChatTemplate::Names()) {
     const std::string description = ChatTemplate::Named(name)->Description();
-    EXPECT_THAT(seen, testing::Not(testing::Contains(description)));
+    EXPECT_THAT(seen, ::testing::Not(::testing::Contains(description)));
     seen.push_back(description);
   }
 }
 
-TEST(ChatTemplate, RecognisesPublishedTexts) {
+TEST(ChatTemplate, RecognisesTheTextsThatItKnows) {
   const std::string folder = "tests/oracle/chat_templates";
   int known = 0;
   const std::vector<std::string> files = Env::Real().List(folder).value();
@@ -139,10 +142,10 @@ TEST(ChatTemplate, AnUnknownTextIsAnErrorThatSaysHowToChoose) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("choose a template by name: chatml, human_assistant"));
 }
 
-class ModelFolder : public testing::Test {
+class ModelFolder : public ::testing::Test {
  protected:
   ModelFolder()
-      : folder_(testing::TempDir() + "/model_" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(::testing::TempDir() + "/model_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     EXPECT_TRUE(env_.CreateFolders(folder_).ok());
     for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
       if (env_.Exists(Path(name))) env_.Remove(Path(name)).IgnoreError();
@@ -200,12 +203,34 @@ TEST(EncodeConversation, TheLossCountsRepliesWithTheirEnd) {
     EXPECT_EQ(Counted(*EncodeConversation(form, *tokenizer, turns, false), *tokenizer), all);
     EXPECT_EQ(Counted(*EncodeConversation(form, *tokenizer, turns, false, TrainOn::kLastReply), *tokenizer), last);
     const auto everything = EncodeConversation(form, *tokenizer, turns, false, TrainOn::kEverything);
-    EXPECT_THAT(everything->loss_mask, testing::Each(1));
+    EXPECT_THAT(everything->loss_mask, ::testing::Each(1));
     turns[1].train = false;
     EXPECT_EQ(Counted(*EncodeConversation(form, *tokenizer, turns, false), *tokenizer), last);
     turns[1].train = true;
     EXPECT_EQ(Counted(*EncodeConversation(form, *tokenizer, turns, false, TrainOn::kLastReply), *tokenizer), all);
     turns[1].train = std::nullopt;
+  }
+}
+
+TEST(EncodeReply, InventsNoSpaceWhereATokenWouldReachAcrossTheBorder) {
+  tdock::text::testing::Json metaspace = tdock::text::testing::SmallByteFallback();
+  metaspace["normalizer"] = nullptr;
+  metaspace["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}};
+  std::string model = tdock::text::testing::SmallPiece("<unk>", 2) + tdock::text::testing::SmallPiece("<s>", 3);
+  for (const char* piece : {"▁", "a", "b", "ab", "▁b"}) model += tdock::text::testing::SmallPiece(piece, 1);
+  model += tdock::text::testing::BytesField(2, std::string("\x18\x01", 2)) + tdock::text::testing::BytesField(3, "");
+  const std::unique_ptr<Tokenizer> tokenizers[] = {
+      JsonTokenizer::Create(tdock::text::testing::SmallByteFallback(), {}, {}).value(),
+      JsonTokenizer::Create(metaspace, {}, {}).value(), SentencePieceTokenizer::Create(model, {}, {}).value()};
+  for (const auto& tokenizer : tokenizers) {
+    for (const char* reply : {"b", " b", "\nb", "b a"}) {
+      const std::string prompt = "ba";
+      std::vector<int32_t> ids = tokenizer->Encode(prompt).value();
+      const auto reply_ids = EncodeReply(*tokenizer, prompt, ids, reply).value();
+      ids.insert(ids.end(), reply_ids.begin(), reply_ids.end());
+      const std::string unknown = reply == absl::string_view("\nb") ? " ⁇ b" : reply;
+      EXPECT_THAT(tokenizer->Decode(ids).value(), ::testing::AnyOf(prompt + reply, prompt + unknown));
+    }
   }
 }
 

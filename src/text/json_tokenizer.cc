@@ -19,6 +19,16 @@ int64_t CountChars(absl::string_view text, size_t bytes) {
   return std::count_if(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes), BeginsUtf8Char);
 }
 
+// A text alone must come out as it is.
+absl::Status CheckPadding(const Json& padding) {
+  if (padding.is_null()) return absl::OkStatus();
+  JsonFields fields(padding, "the padding");
+  if (fields.Get("strategy") != "BatchLongest") return fields.Unsupported("strategy", "only BatchLongest is");
+  if (!fields.Get("pad_to_multiple_of").is_null()) return fields.Unsupported("pad_to_multiple_of", "only null is");
+  for (const char* of_batches : {"direction", "pad_id", "pad_type_id", "pad_token"}) fields.Get(of_batches);
+  return fields.Finish();
+}
+
 }  // namespace
 
 // One text on its way.
@@ -146,10 +156,7 @@ absl::StatusOr<std::unique_ptr<JsonTokenizer>> JsonTokenizer::Create(const Json&
     return fields.Unsupported("version", "only 1.0 is");
   }
   if (!fields.Get("truncation").is_null()) return fields.Unsupported("truncation", "only null is");
-  const Json& padding = fields.Get("padding");
-  if (!padding.is_null() && !(padding.is_object() && padding.value("strategy", Json()) == "BatchLongest")) {
-    return fields.Unsupported("padding", "only null and the strategy BatchLongest are");
-  }
+  TDOCK_RETURN_IF_ERROR(CheckPadding(fields.Get("padding")));
   TDOCK_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Read(fields.Get("pre_tokenizer")));
   TDOCK_ASSIGN_OR_RETURN(Bpe bpe, Bpe::Read(fields.Get("model"), pre_tokenizer.byte_level()));
   std::unique_ptr<JsonTokenizer> made(new JsonTokenizer(std::move(bpe), std::move(pre_tokenizer)));

@@ -26,13 +26,16 @@ namespace tdock::text {
 //   text ─► raw added tokens ─► normalizer ─► normalised added tokens ─► pre-tokenizer ─► BPE ─► post-processor
 //
 // Each step only sees what the tokens found before have left over.
+//
+// Decoding without special tokens leaves out every one, and IdToToken() spells each as the file does. In `tokenizers`,
+// one that is normalised goes by its normalised spelling in both, which is then not known to be special.
 class JsonTokenizer final : public Tokenizer {
  public:
   // `json` is a parsed tokenizer.json, `config` what tokenizer_config.json says. `files` is what Save() writes.
   // Unimplemented for a component or a value that is not implemented, InvalidArgument for damage.
   //
-  // "padding" may say BatchLongest, which leaves a text alone as it is. "truncation" must be null: a text is never cut
-  // without being asked to.
+  // "padding" may say BatchLongest without "pad_to_multiple_of", which leaves a text alone as it is. "truncation" must
+  // be null: a text is never cut without being asked to.
   static absl::StatusOr<std::unique_ptr<JsonTokenizer>> Create(const nlohmann::json& json,
                                                                const TokenizerConfig& config, SavedFiles files);
 

@@ -87,6 +87,15 @@ TEST(ByteFallbackTokenizer, SpellsUnknownCharactersInBytes) {
   EXPECT_THAT(tokenizer->Encode("a", {.add_special_tokens = true}).value(), ElementsAre(1, 261));
 }
 
+TEST(ByteFallbackTokenizer, SkipsASpecialTokenThatIsNormalised) {
+  Json json = SmallByteFallback();
+  json["added_tokens"][0]["normalized"] = true;
+  const auto tokenizer = Make(json);
+  EXPECT_EQ(tokenizer->Decode(Ids{1, 259, 260}).value(), "ab");
+  EXPECT_EQ(tokenizer->Decode(Ids{1, 259, 260}, SpecialTokens::kKeep).value(), "<s>ab");
+  EXPECT_EQ(tokenizer->IdToToken(1), "<s>");
+}
+
 TEST(ByteFallbackTokenizer, StreamsARunOfBytesWhenItEnds) {
   const auto tokenizer = Make(SmallByteFallback());
   const auto stream = tokenizer->MakeStreamDecoder();
@@ -96,6 +105,27 @@ TEST(ByteFallbackTokenizer, StreamsARunOfBytesWhenItEnds) {
   EXPECT_EQ(stream->Push(260).value(), "éb");
   EXPECT_EQ(stream->Push(2 + 0xC3).value(), "");
   EXPECT_EQ(stream->Finish(), "\uFFFD");
+}
+
+TEST(JsonTokenizer, ReplacesEmptyMatches) {
+  Json json = SmallByteLevel();
+  const auto encoding = [&](const char* pattern, absl::string_view text) {
+    json["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", pattern}}}, {"content", "x"}};
+    return Make(json)->EncodeWithRanges(text, kParse).value();
+  };
+  const Encoding ahead = encoding("(?=a)", "ab");
+  EXPECT_THAT(ahead.ids, ElementsAre('x', 'a', 'b'));
+  EXPECT_THAT(ahead.ranges, ElementsAre(TextRange{0, 0}, TextRange{0, 1}, TextRange{1, 2}));
+  const Encoding behind = encoding("(?<=b)", "ab");
+  EXPECT_THAT(behind.ids, ElementsAre('a', 'b', 'x'));
+  EXPECT_THAT(behind.ranges, ElementsAre(TextRange{0, 1}, TextRange{1, 2}, TextRange{1, 2}));
+  const Encoding anywhere = encoding("c*", "éc");
+  EXPECT_THAT(anywhere.ids, ElementsAre('x', 0xC3, 0xA9, 'x'));
+  EXPECT_THAT(anywhere.ranges, ElementsAre(TextRange{0, 0}, TextRange{0, 2}, TextRange{0, 2}, TextRange{2, 3}));
+  const Encoding after_token = encoding("^", "<|end|>ab");
+  EXPECT_THAT(after_token.ids, ElementsAre(261, 'x', 'a', 'b'));
+  EXPECT_THAT(after_token.ranges[1], (TextRange{7, 7}));
+  EXPECT_THAT(encoding("c*", "").ids, ElementsAre());
 }
 
 TEST(JsonTokenizer, NamesACharacterThatItCannotExpress) {
@@ -157,12 +187,16 @@ TEST(JsonTokenizer, RefusesWhatItDoesNotImplementByName) {
        "\"\\\\b\" in the pattern"},
       {"/post_processor", R"({"type": "Other"})", "the post-processor Other"},
       {"/decoder", R"({"type": "CTC"})", "\"CTC\" is not supported"},
+      {"/decoder", R"({"type": "Replace", "pattern": {"Regex": "a"}, "content": "b"})",
+       "\"Regex\" \"a\" is not supported"},
       {"/model/type", R"("Unigram")", "\"Unigram\" is not supported"},
       {"/model/dropout", "0.5", "\"dropout\" 0.5"},
       {"/model/end_of_word_suffix", R"("</w>")", "\"end_of_word_suffix\" \"</w>\""},
       {"/model/extra", "1", "the field \"extra\" = 1"},
       {"/truncation", R"({"max_length": 5})", "\"truncation\" an object"},
-      {"/padding", R"({"strategy": {"Fixed": 5}})", "\"padding\" an object"},
+      {"/padding", R"({"strategy": {"Fixed": 5}})", "the padding: \"strategy\" an object"},
+      {"/padding", R"({"strategy": "BatchLongest", "pad_to_multiple_of": 8})", "\"pad_to_multiple_of\" 8"},
+      {"/padding", R"({"strategy": "BatchLongest", "odd": 8})", "the padding: the field \"odd\" = 8"},
       {"/extra", "1", "the field \"extra\" = 1"},
   };
   for (const auto& [place, value, message] : changes) {
@@ -177,9 +211,17 @@ TEST(JsonTokenizer, NamesDamage) {
       {"/model/vocab", "3", "\"vocab\" is missing or not an object"},
       {"/model/vocab/x", "1", "both have the id 1"},
       {"/model/vocab/hello", "-1", "the id of \"hello\" is -1"},
+      {"/model/vocab/hello", "66058",
+       "is 66058, not an integer from 0 to 66057, as far as ids of 261 tokens may reach"},
       {"/model/merges", R"(["h e", "x"])", "merge 1 is \"x\""},
       {"/model/merges", R"(["h x"])", "merge 0 needs \"hx\", which is not in the vocabulary"},
       {"/model/unk_token", R"("?!")", "not a token of the vocabulary"},
+      {"/pre_tokenizer",
+       R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "add_prefix_space": false})",
+       "\"add_prefix_space\" is false, not true, as \"prepend_scheme\" says"},
+      {"/decoder",
+       R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "add_prefix_space": false})",
+       "\"add_prefix_space\" is false, not true, as \"prepend_scheme\" says"},
       {"/added_tokens/0/id", "300", "the id of the added token \"<|end|>\" is 300, not 261"},
       {"/added_tokens/0/special", "null", "\"special\" is missing"},
       {"/pre_tokenizer/add_prefix_space", "1", "\"add_prefix_space\" is 1, not true or false"},

@@ -4,12 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/json_text.h"
 #include "base/status.h"
-#include "text/char_tokenizer.h"
 #include "text/json_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
-#include "text/tokenizer_files.h"
 
 namespace tdock::text {
 namespace {
@@ -22,6 +20,7 @@ constexpr int kMaxDepth = 32;
 constexpr char kTokenizer[] = "tokenizer.json";
 constexpr char kModel[] = "tokenizer.model";
 constexpr char kConfig[] = "tokenizer_config.json";
+constexpr char kSpecial[] = "special_tokens_map.json";
 
 // The contents of a file; nothing where there is none.
 absl::StatusOr<std::optional<std::string>> ReadFile(Env& env, const std::string& folder, const char* name) {
@@ -31,67 +30,48 @@ absl::StatusOr<std::optional<std::string>> ReadFile(Env& env, const std::string&
   return *std::move(contents);
 }
 
-// A vocabulary of characters and nothing else, which tokenizer_files.h reads more strictly.
-bool IsCharTokenizer(const Json& json) {
-  const auto has = [&](const char* key) { return json.contains(key) && !json[key].is_null(); };
-  const auto type = [&](const char* key) {
-    return has(key) && json[key].is_object() ? json[key].value("type", Json()) : Json();
-  };
-  const bool no_merges = type("model") == "BPE" && json["model"].value("merges", Json()) == Json::array();
-  return no_merges && type("decoder") == "Fuse" && !has("normalizer") && !has("pre_tokenizer");
+// Null where there is no such file.
+absl::StatusOr<Json> Parse(const std::optional<std::string>& text, const char* name) {
+  if (!text) return Json();
+  absl::StatusOr<Json> json = ParseJsonObject(*text, kMaxDepth);
+  if (!json.ok()) return Annotate(json.status(), name);
+  return json;
 }
 
-Loaded LoadCharTokenizer(const std::string& tokenizer, const std::string& config) {
-  TDOCK_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerFiles(tokenizer, config));
-  auto made = CharTokenizer::FromTokens(std::move(parts.tokens), parts.eos_id, parts.pad_id, parts.max_length);
+Loaded LoadJsonTokenizer(const std::string& tokenizer, const TokenizerConfig& config, SavedFiles files) {
+  TDOCK_ASSIGN_OR_RETURN(const Json json, Parse(tokenizer, kTokenizer));
+  absl::StatusOr<std::unique_ptr<JsonTokenizer>> made = JsonTokenizer::Create(json, config, std::move(files));
   if (!made.ok()) return Annotate(made.status(), kTokenizer);
   return *std::move(made);
 }
 
-absl::StatusOr<TokenizerConfig> ParseConfig(const std::optional<std::string>& text) {
-  if (!text) return TokenizerConfig{};
-  const absl::StatusOr<Json> json = ParseJsonObject(*text, kMaxDepth);
-  if (!json.ok()) return Annotate(json.status(), kConfig);
-  return ReadTokenizerConfig(*json);
-}
-
-Loaded LoadJsonTokenizer(const std::string& tokenizer, const std::optional<std::string>& config_text,
-                         SavedFiles files) {
-  const absl::StatusOr<Json> json = ParseJsonObject(tokenizer, kMaxDepth);
-  if (!json.ok()) return Annotate(json.status(), kTokenizer);
-  if (IsCharTokenizer(*json) && config_text) return LoadCharTokenizer(tokenizer, *config_text);
-  TDOCK_ASSIGN_OR_RETURN(const TokenizerConfig config, ParseConfig(config_text));
-  absl::StatusOr<std::unique_ptr<JsonTokenizer>> made = JsonTokenizer::Create(*json, config, std::move(files));
-  if (!made.ok()) return Annotate(made.status(), kTokenizer);
-  return *std::move(made);
-}
-
-Loaded LoadSentencePiece(const std::string& model, const std::optional<std::string>& config_text, SavedFiles files) {
-  TDOCK_ASSIGN_OR_RETURN(const TokenizerConfig config, ParseConfig(config_text));
+Loaded LoadSentencePiece(const std::string& model, const TokenizerConfig& config, SavedFiles files) {
   auto made = SentencePieceTokenizer::Create(model, config, std::move(files));
   if (!made.ok()) return Annotate(made.status(), kModel);
   return *std::move(made);
 }
 
-}  // namespace
+// The files of a folder that have to do with its tokenizer.
+struct Files {
+  std::optional<std::string> tokenizer, model, config, special;
+  SavedFiles saved;
+};
 
-Loaded LoadTokenizer(Env& env, const std::string& folder) {
-  SavedFiles files;
-  std::optional<std::string> tokenizer, model, config, added;
+absl::StatusOr<Files> ReadFiles(Env& env, const std::string& folder) {
+  Files files;
+  std::optional<std::string> added;
   const auto read = [&](const char* name, std::optional<std::string>& contents) -> absl::Status {
     TDOCK_ASSIGN_OR_RETURN(contents, ReadFile(env, folder, name));
-    if (contents) files.emplace_back(name, *contents);
+    if (contents) files.saved.emplace_back(name, *contents);
     return absl::OkStatus();
   };
-  std::optional<std::string> special;  // repeats what the others say, and is only saved
-  TDOCK_RETURN_IF_ERROR(read(kTokenizer, tokenizer));
-  TDOCK_RETURN_IF_ERROR(read(kConfig, config));
-  TDOCK_RETURN_IF_ERROR(read("special_tokens_map.json", special));
-  if (!tokenizer) {
-    TDOCK_RETURN_IF_ERROR(read(kModel, model));
-    TDOCK_RETURN_IF_ERROR(read("added_tokens.json", added));
-  }
-  if (!tokenizer && !model) {
+  TDOCK_RETURN_IF_ERROR(read(kTokenizer, files.tokenizer));
+  TDOCK_RETURN_IF_ERROR(read(kConfig, files.config));
+  TDOCK_RETURN_IF_ERROR(read(kSpecial, files.special));
+  if (files.tokenizer) return files;
+  TDOCK_RETURN_IF_ERROR(read(kModel, files.model));
+  TDOCK_RETURN_IF_ERROR(read("added_tokens.json", added));
+  if (!files.model) {
     return absl::NotFoundError(
         absl::StrCat("there is neither ", JoinPath(folder, kTokenizer), " nor ", JoinPath(folder, kModel)));
   }
@@ -99,8 +79,22 @@ Loaded LoadTokenizer(Env& env, const std::string& folder) {
     return absl::UnimplementedError(absl::StrCat(JoinPath(folder, "added_tokens.json"), " is not supported beside ",
                                                  kModel, "; a ", kTokenizer, " can hold added tokens"));
   }
-  Loaded made = tokenizer ? LoadJsonTokenizer(*tokenizer, config, std::move(files))
-                          : LoadSentencePiece(*model, config, std::move(files));
+  return files;
+}
+
+Loaded Load(Files files) {
+  TDOCK_ASSIGN_OR_RETURN(const Json config_json, Parse(files.config, kConfig));
+  TDOCK_ASSIGN_OR_RETURN(const Json special_json, Parse(files.special, kSpecial));
+  TDOCK_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(config_json, special_json));
+  if (files.tokenizer) return LoadJsonTokenizer(*files.tokenizer, config, std::move(files.saved));
+  return LoadSentencePiece(*files.model, config, std::move(files.saved));
+}
+
+}  // namespace
+
+Loaded LoadTokenizer(Env& env, const std::string& folder) {
+  TDOCK_ASSIGN_OR_RETURN(Files files, ReadFiles(env, folder));
+  Loaded made = Load(std::move(files));
   if (!made.ok()) return Annotate(made.status(), folder);
   return made;
 }

@@ -103,6 +103,75 @@ TEST_F(LoadTokenizerTest, NeedsNoFileBesideTheTokenizers) {
   EXPECT_EQ(LoadTokenizer(Env::Real(), Folder({{"tokenizer.model", SmallSentencePiece()}})).value()->eos_id(), 2);
 }
 
+TEST_F(LoadTokenizerTest, ReadsTheSameWithAndWithoutAConfiguration) {
+  testing::Json json = testing::SmallByteFallback();
+  json["model"]["merges"] = testing::Json::array();
+  json["normalizer"] = json["post_processor"] = nullptr;
+  json["decoder"] = {{"type", "Fuse"}};
+  json["added_tokens"].push_back(testing::AddedTokenJson(263, "<tool>", false));
+  for (const Files& beside : {Files{}, Files{{"tokenizer_config.json", "{}"}}}) {
+    Files files = beside;
+    files["tokenizer.json"] = json.dump();
+    const auto tokenizer = LoadTokenizer(Env::Real(), Folder(files)).value();
+    EXPECT_THAT(tokenizer->Encode("ab<tool>").value(), ElementsAre(259, 260, 263));
+    EXPECT_EQ(tokenizer->eos_id(), std::nullopt);
+  }
+}
+
+TEST_F(LoadTokenizerTest, ReadsTheMapOfSpecialTokens) {
+  const auto eos = [&](const char* config, const char* map) {
+    const Files files = {{"tokenizer.json", SmallByteLevel().dump()},
+                         {"tokenizer_config.json", config},
+                         {"special_tokens_map.json", map}};
+    return LoadTokenizer(Env::Real(), Folder(files)).value()->eos_id();
+  };
+  EXPECT_EQ(eos("{}", R"({"eos_token": "<|end|>"})"), 261);
+  EXPECT_EQ(eos("{}", R"({"eos_token": {"content": "<|end|>", "lstrip": false}})"), 261);
+  // Which of them counts where they contradict each other is as in transformers.
+  EXPECT_EQ(eos(R"({"eos_token": "he"})", R"({"eos_token": "<|end|>"})"), 261);
+  const char* config = R"({"eos_token": "he", "added_tokens_decoder": {"261": {"content": "<|end|>"}}})";
+  EXPECT_EQ(eos(config, R"({"eos_token": "<|end|>"})"), 256);
+}
+
+TEST_F(LoadTokenizerTest, RefusesTokensThatOnlyTheConfigurationNames) {
+  const auto beside = [&](const char* config, const char* map = "{}") {
+    return LoadTokenizer(Env::Real(), Folder({{"tokenizer.json", SmallByteLevel().dump()},
+                                              {"tokenizer_config.json", config},
+                                              {"special_tokens_map.json", map}}))
+        .status();
+  };
+  EXPECT_EQ(beside(R"({"added_tokens_decoder": {"261": {"content": "<|end|>", "special": true}},
+                       "additional_special_tokens": ["<|end|>"], "extra_special_tokens": {"end_token": "<|end|>"}})"),
+            absl::OkStatus());
+  const std::pair<const char*, const char*> changes[] = {
+      {R"({"added_tokens_decoder": {"262": {"content": "<x>"}}})",
+       R"("added_tokens_decoder" names the token "<x>" with the id 262, which the tokenizer does not have)"},
+      {R"({"added_tokens_decoder": {"262": {"content": "<|end|>"}}})", "which the tokenizer has with the id 261"},
+      {R"({"additional_special_tokens": [{"content": "<x>"}]})",
+       R"("additional_special_tokens" names the token "<x>")"},
+      {R"({"extra_special_tokens": {"image_token": "<x>"}})", R"("extra_special_tokens" names the token "<x>")"},
+      {R"({"unk_token": "<x>"})", R"("unk_token" names the token "<x>")"},
+  };
+  for (const auto& [config, message] : changes) {
+    const absl::Status status = beside(config);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << config << ": " << status;
+    EXPECT_THAT(status.message(), HasSubstr(message)) << config;
+  }
+  EXPECT_THAT(beside("{}", R"({"mask_token": "<x>"})").message(),
+              HasSubstr(R"(special_tokens_map.json: "mask_token" names the token "<x>")"));
+  EXPECT_THAT(beside("{}", R"({"eos_token": "<x>"})").message(),
+              HasSubstr(R"(special_tokens_map.json: "eos_token" names the token "<x>")"));
+  EXPECT_THAT(beside(R"({"added_tokens_decoder": {"a": {"content": "<x>"}}})").message(),
+              HasSubstr("\"added_tokens_decoder\" is an object, not an object of tokens by their ids"));
+}
+
+TEST_F(LoadTokenizerTest, TakesWhatAConfigurationRepeatsOfATokenizerModel) {
+  const char* config = R"({"added_tokens_decoder": {"0": {"content": "<unk>"}, "1": {"content": "<s>"},
+                                                    "2": {"content": "</s>"}}, "unk_token": "<unk>"})";
+  const std::string folder = Folder({{"tokenizer.model", SmallSentencePiece()}, {"tokenizer_config.json", config}});
+  EXPECT_EQ(LoadTokenizer(Env::Real(), folder).value()->eos_id(), 2);
+}
+
 TEST_F(LoadTokenizerTest, PrefersTheTokenizerJson) {
   const std::string folder = Folder({{"tokenizer.json", SmallByteLevel().dump()}, {"tokenizer.model", "not one"}});
   EXPECT_EQ(LoadTokenizer(Env::Real(), folder).value()->vocab_size(), 262);

@@ -56,14 +56,15 @@ class Replace final : public Normalizer {
  public:
   Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   absl::Status Apply(AlignedText& text) const override {
+    if (text.size() == 0) return absl::OkStatus();  // like in `tokenizers`, nothing matches there
     TDOCK_ASSIGN_OR_RETURN(const std::vector<TextRange> matches, pattern_.FindAll(text.view()));
     if (matches.empty()) return absl::OkStatus();
     AlignedText changed = text.Empty();
     size_t done = 0;
     for (const TextRange match : matches) {
       changed.Append(text, {done, match.begin});
-      // It counts as coming from the last character that it replaces.
-      changed.Append(content_, text, match.end - 1);
+      // It counts as coming from the last character that it replaces; in place of nothing, from the one before.
+      changed.AppendBehind(content_, text, match.end);
       done = match.end;
       if (changed.size() > kMaxTextBytes) {
         return absl::InvalidArgumentError(
@@ -123,8 +124,6 @@ class NormalizerSequence final : public Normalizer {
 Made ReadReplace(JsonFields& fields) {
   TDOCK_ASSIGN_OR_RETURN(Regex pattern, ReadPattern(fields));
   TDOCK_ASSIGN_OR_RETURN(std::string content, fields.String("content"));
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<TextRange> nothing, pattern.FindAll(""));
-  if (!nothing.empty()) return fields.Unsupported("pattern", "it must not match the empty text");
   return std::make_unique<Replace>(std::move(pattern), std::move(content));
 }
 

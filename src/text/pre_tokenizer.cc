@@ -221,6 +221,9 @@ absl::Status PreTokenizer::AddMetaspace(JsonFields& fields) {
         {{"always", PrependScheme::kAlways}, {"first", PrependScheme::kFirst}, {"never", PrependScheme::kNever}});
     if (!named) return fields.Unsupported("prepend_scheme", "only always, first and never are");
     scheme = *named;
+    if (scheme != PrependScheme::kNever && !add_prefix_space) {
+      return fields.Damaged("add_prefix_space", "true, as \"prepend_scheme\" says");
+    }
   }
   needs_origins_ |= scheme == PrependScheme::kFirst;
   steps_.push_back(std::make_shared<Metaspace>(replacement, scheme));

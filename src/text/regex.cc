@@ -3,11 +3,14 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
@@ -28,6 +31,74 @@ std::string Message(int code) {
                   : std::string(reinterpret_cast<const char*>(buffer.data()), static_cast<size_t>(size));
 }
 
+// Oniguruma's long names of general categories and of its POSIX brackets, without case, '_', '-' and spaces, that mean
+// the same in PCRE2 by another name.
+constexpr std::pair<absl::string_view, absl::string_view> kProperties[] = {
+    {"any", "Any"},
+    {"letter", "L"},
+    {"casedletter", "LC"},
+    {"uppercaseletter", "Lu"},
+    {"lowercaseletter", "Ll"},
+    {"titlecaseletter", "Lt"},
+    {"modifierletter", "Lm"},
+    {"otherletter", "Lo"},
+    {"mark", "M"},
+    {"combiningmark", "M"},
+    {"nonspacingmark", "Mn"},
+    {"spacingmark", "Mc"},
+    {"enclosingmark", "Me"},
+    {"number", "N"},
+    {"decimalnumber", "Nd"},
+    {"letternumber", "Nl"},
+    {"othernumber", "No"},
+    {"punctuation", "P"},
+    {"connectorpunctuation", "Pc"},
+    {"dashpunctuation", "Pd"},
+    {"openpunctuation", "Ps"},
+    {"closepunctuation", "Pe"},
+    {"initialpunctuation", "Pi"},
+    {"finalpunctuation", "Pf"},
+    {"otherpunctuation", "Po"},
+    {"symbol", "S"},
+    {"mathsymbol", "Sm"},
+    {"currencysymbol", "Sc"},
+    {"modifiersymbol", "Sk"},
+    {"othersymbol", "So"},
+    {"separator", "Z"},
+    {"spaceseparator", "Zs"},
+    {"lineseparator", "Zl"},
+    {"paragraphseparator", "Zp"},
+    {"other", "C"},
+    {"control", "Cc"},
+    {"format", "Cf"},
+    {"unassigned", "Cn"},
+    {"privateuse", "Co"},
+    {"surrogate", "Cs"},
+    {"cntrl", "Cc"},
+    {"digit", "Nd"},
+    {"space", "White_Space"},
+    {"whitespace", "White_Space"},
+};
+
+// Whether a character, without regard to case, may be several others, or one of several that are another: "ß" and "ss".
+// PCRE2 knows no such folding. Some harmless characters are taken with the rest of their block.
+bool FoldsToSeveral(char32_t code) {
+  constexpr std::pair<char32_t, char32_t> kRanges[] = {
+      {0xDF, 0xDF},   {0x130, 0x130}, {0x149, 0x149}, {0x17F, 0x17F},   {0x1F0, 0x1F0},   {0x2BC, 0x2BC},
+      {0x2BE, 0x2BE}, {0x300, 0x3FF}, {0x531, 0x587}, {0x1E96, 0x1E9E}, {0x1F00, 0x1FFF}, {0xFB00, 0xFB17}};
+  return std::any_of(std::begin(kRanges), std::end(kRanges),
+                     [&](const auto& range) { return range.first <= code && code <= range.second; });
+}
+
+// Two letters that a ligature stands for, or that stand for another letter.
+bool FoldTogether(char first, char second) {
+  const char pair[] = {first, second};
+  for (const char* known : {"ss", "st", "ff", "fi", "fl"}) {
+    if (absl::EqualsIgnoreCase(absl::string_view(pair, 2), known)) return true;
+  }
+  return false;
+}
+
 // Goes through a pattern, and copies what both languages mean the same by.
 class Translator {
  public:
@@ -42,12 +113,16 @@ class Translator {
         TDOCK_RETURN_IF_ERROR(InClass(c));
       } else if (absl::StartsWith(rest_, "(?")) {
         TDOCK_RETURN_IF_ERROR(Group());
-      } else if (absl::StartsWith(rest_, "(*") || absl::StartsWith(rest_, "}+")) {
+      } else if (absl::StartsWith(rest_, "(*")) {
         return Unsupported(rest_.substr(0, 2));
+      } else if (absl::StrContains("*+?{", c)) {
+        TDOCK_RETURN_IF_ERROR(Quantifier());
+      } else if (c == '[') {
+        in_class_ = class_begun_ = true;
+        folded_ = 0;
+        Take(absl::StartsWith(rest_, "[^") ? 2 : 1);
       } else {
-        in_class_ = c == '[';
-        class_begun_ = in_class_;
-        Take(in_class_ && absl::StartsWith(rest_, "[^") ? 2 : 1);
+        TDOCK_RETURN_IF_ERROR(Plain());
       }
     }
     return out_;
@@ -62,6 +137,70 @@ class Translator {
     out_.append(rest_.data(), bytes);
     rest_.remove_prefix(bytes);
   }
+  bool ignores_case() const { return !groups_.empty() && groups_.back(); }
+
+  // A character that stands for itself, or one of ( ) | . ^ $.
+  absl::Status Plain() {
+    const Utf8Char next = *FirstUtf8Char(rest_);
+    const char c = rest_[0];
+    if (c == '(') groups_.push_back(ignores_case());
+    if (ignores_case()) {
+      if (FoldsToSeveral(next.code)) return Unsupported(absl::StrCat("(?i:…", rest_.substr(0, next.bytes)));
+      // A group alone does not keep letters apart.
+      if (absl::ascii_isalpha(static_cast<unsigned char>(c))) {
+        if (folded_ != 0 && FoldTogether(folded_, c))
+          return Unsupported(absl::StrCat("(?i:…", std::string{folded_, c}));
+        folded_ = c;
+      } else if (c != '(' && c != ')') {
+        folded_ = 0;
+      }
+    }
+    if (c == ')' && !groups_.empty()) groups_.pop_back();
+    if (!ignores_case()) folded_ = 0;
+    Take(next.bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status Quantifier() {
+    bool exact = false;
+    if (rest_[0] == '{') {
+      const size_t close = rest_.find('}');
+      const absl::string_view bounds = rest_.substr(1, close == absl::string_view::npos ? close : close - 1);
+      const size_t comma = bounds.find(',');
+      const absl::string_view least = bounds.substr(0, comma);
+      const absl::string_view most = comma == absl::string_view::npos ? least : bounds.substr(comma + 1);
+      const auto is_number = [](absl::string_view text) {
+        return std::all_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isdigit(c); });
+      };
+      if (close == absl::string_view::npos || !is_number(least) || !is_number(most) ||
+          (least.empty() && most.empty())) {
+        // Later versions of PCRE2 allow for blanks in it.
+        absl::StrAppend(&out_, "\\{");
+        rest_.remove_prefix(1);
+        folded_ = 0;
+        return absl::OkStatus();
+      }
+      exact = comma == absl::string_view::npos;
+      int low = 0, high = 0;
+      if (!least.empty() && !most.empty() && absl::SimpleAtoi(least, &low) && absl::SimpleAtoi(most, &high) &&
+          low > high) {
+        return Unsupported(rest_.substr(0, close + 1));  // possessive in Oniguruma
+      }
+      absl::StrAppend(&out_, "{", least.empty() ? "0" : least, exact ? "" : ",", exact ? "" : most, "}");
+      rest_.remove_prefix(close + 1);
+      if (absl::StartsWith(rest_, "+")) return Unsupported("}+");
+    } else {
+      Take(1);
+      if (absl::StartsWith(rest_, "+")) Take(1);
+    }
+    // "{2}?" makes two optional there, and is lazy here.
+    if (exact && absl::StartsWith(rest_, "?")) return Unsupported("}?");
+    if (absl::StartsWith(rest_, "?")) Take(1);
+    if (!rest_.empty() && absl::StrContains("*+?", rest_[0])) {
+      return Unsupported(absl::StrCat(out_.substr(out_.size() - 1), rest_.substr(0, 1)));
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status InClass(char c) {
     // Nested classes, intersections and POSIX names mean different things, or nothing, to PCRE2.
@@ -69,14 +208,22 @@ class Translator {
     if (c == ']' && class_begun_) return Unsupported("[]");
     in_class_ = c != ']';
     class_begun_ = false;
-    Take(1);
+    const size_t bytes = FirstUtf8Char(rest_)->bytes;
+    if (ignores_case()) {
+      const bool wide_range = c == '-' && rest_.size() > 1 && static_cast<unsigned char>(rest_[1]) >= 0x80;
+      if (wide_range || FoldsToSeveral(FirstUtf8Char(rest_)->code)) {
+        return Unsupported(absl::StrCat("(?i:…[…", rest_.substr(0, wide_range ? 1 : bytes)));
+      }
+    }
+    Take(bytes);
     return absl::OkStatus();
   }
 
   absl::Status Group() {
-    for (const char* known : {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"}) {
+    for (const absl::string_view known : {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"}) {
       if (!absl::StartsWith(rest_, known)) continue;
-      Take(std::char_traits<char>::length(known));
+      groups_.push_back(ignores_case() || known == "(?i:");
+      Take(known.size());
       return absl::OkStatus();
     }
     return Unsupported(rest_.substr(0, 4));
@@ -84,8 +231,13 @@ class Translator {
 
   absl::Status Escape() {
     class_begun_ = false;
+    folded_ = 0;
     if (rest_.size() < 2) return Unsupported("\\");
     const char c = rest_[1];
+    // There, a class without regard to case also has all that its letters fold to.
+    if (in_class_ && ignores_case() && absl::StrContains("pPSD", c)) {
+      return Unsupported(absl::StrCat("(?i:…[…", rest_.substr(0, 2)));
+    }
     if (c == 'p' || c == 'P') return Property();
     if (c == 's' || c == 'S') {
       // PCRE2's \s also takes U+180E, which is no white space.
@@ -103,19 +255,44 @@ class Translator {
   absl::Status Property() {
     const size_t close = rest_.find('}');
     if (rest_.size() < 3 || rest_[2] != '{' || close == absl::string_view::npos) return Unsupported(rest_.substr(0, 3));
-    absl::string_view name = rest_.substr(3, close - 3);
+    absl::string_view given = rest_.substr(3, close - 3);
     const absl::string_view shown = rest_.substr(0, close + 1);
     bool negative = rest_[1] == 'P';
-    if (absl::ConsumePrefix(&name, "^")) negative = !negative;
-    for (const char letter : name) {
+    if (absl::ConsumePrefix(&given, "^")) negative = !negative;
+    std::string name, lower;
+    for (const char letter : given) {
+      if (absl::StrContains("_- ", letter)) continue;
       if (!absl::ascii_isalpha(static_cast<unsigned char>(letter))) return Unsupported(shown);
+      name.push_back(letter);
+      lower.push_back(absl::ascii_tolower(static_cast<unsigned char>(letter)));
     }
-    if (name.empty()) return Unsupported(shown);
+    const auto known =
+        std::find_if(std::begin(kProperties), std::end(kProperties), [&](const auto& p) { return p.first == lower; });
     // One or two letters are a general category; more, a script. PCRE2 reads a bare name as the wider
     // Script_Extensions.
-    absl::StrAppend(&out_, negative ? "\\P{" : "\\p{", name.size() > 2 ? "sc:" : "", name, "}");
+    std::string translated = known != std::end(kProperties) ? std::string(known->second)
+                             : name.size() > 2              ? absl::StrCat("sc:", name)
+                                                            : name;
+    // PCRE2 does not look at the case here, Oniguruma does.
+    if (ignores_case()) {
+      for (const char* cased : {"Lu", "Ll", "Lt"}) {
+        if (absl::EqualsIgnoreCase(translated, cased)) return Unsupported(absl::StrCat("(?i:…", shown));
+      }
+    }
+    translated = absl::StrCat(negative ? "\\P{" : "\\p{", translated, "}");
+    if (name.empty() || !Compiles(translated)) return Unsupported(shown);
+    out_ += translated;
     rest_.remove_prefix(close + 1);
     return absl::OkStatus();
+  }
+
+  static bool Compiles(absl::string_view pattern) {
+    int error = 0;
+    PCRE2_SIZE place = 0;
+    pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                           PCRE2_UTF | PCRE2_UCP, &error, &place, nullptr);
+    pcre2_code_free(code);
+    return code != nullptr;
   }
 
   absl::string_view rest_;
@@ -123,6 +300,8 @@ class Translator {
   std::string out_;
   bool in_class_ = false;
   bool class_begun_ = false;  // nothing has come in it yet
+  std::vector<bool> groups_;  // those that are open: whether case is ignored in them
+  char folded_ = 0;           // the letter before, where case is ignored
 };
 
 struct FreeMatchData {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "base/utf8.h"
+
 namespace tdock::text {
 namespace {
 
@@ -15,6 +18,36 @@ TEST(TranslateRegex, MakesPcre2MeanWhatOnigurumaDoes) {
   for (const char* pattern :
        {R"(\w)", R"(\h)", R"(\R)", "[a&&b]", "[[:alpha:]]", "a{1,2}+", "(?m:a)", "(*UTF)", "\\"}) {
     EXPECT_EQ(TranslateRegex(pattern).status().code(), absl::StatusCode::kUnimplemented) << pattern;
+  }
+}
+
+TEST(TranslateRegex, KnowsTheQuantifiersThatDiffer) {
+  EXPECT_EQ(TranslateRegex("a{,2}b{1,}?c{3}d?+e{ 1}{,}{").value(), R"(a{0,2}b{1,}?c{3}d?+e\{ 1}\{,}\{)");
+  for (const char* pattern : {"a{2}?", "a{3,2}", "a**", "a{2}{3}?+", "a+?*"}) {
+    EXPECT_EQ(TranslateRegex(pattern).status().code(), absl::StatusCode::kUnimplemented) << pattern;
+  }
+}
+
+TEST(TranslateRegex, TakesPropertiesByTheirLongNames) {
+  EXPECT_EQ(TranslateRegex(R"(\p{Letter}\P{lowercase_letter}\p{^Digit}\p{Old_Italic}\p{Any})").value(),
+            R"(\p{L}\P{Ll}\P{Nd}\p{sc:OldItalic}\p{Any})");
+  for (const char* pattern :
+       {R"(\p{Punct})", R"(\p{Alpha})", R"(\p{Emoji})", R"(\p{Nonsense})", R"(\p{})", R"(\p{Zx})"}) {
+    EXPECT_EQ(TranslateRegex(pattern).status(),
+              absl::UnimplementedError(absl::StrCat("\"", EscapeForMessage(pattern), "\" in the pattern \"",
+                                                    EscapeForMessage(pattern), "\" is not supported")));
+  }
+}
+
+TEST(TranslateRegex, RefusesCaseFoldingToSeveralCharacters) {
+  const char* contractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|(?i:s)(?i:s)|ss|(?i:s|s)s|(?i:[a-z']’é\\p{L})";
+  EXPECT_EQ(TranslateRegex(contractions).value(), contractions);
+  for (const char* pattern :
+       {"(?i:ss)", "(?i:ß)", "(?i:oFf)", "(?i:(?:s)(t))", "(?:(?i:a|fi))", "(?i:[ß])", "(?i:[a-ÿ])", "(?i:[\\p{L}])",
+        "(?i:\\p{Lu})", "(?i:\\p{lowercase letter})", "(?i:ſt)", "(?i:ﬆ)", "(?i:i\u0307)"}) {
+    const absl::Status status = TranslateRegex(pattern).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << pattern;
+    EXPECT_THAT(status.message(), HasSubstr("\"(?i:…")) << pattern;
   }
 }
 

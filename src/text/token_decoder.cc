@@ -279,6 +279,7 @@ absl::Status TokenDecoder::AddOfType(const std::string& type, JsonFields& fields
     fused_ = true;
   } else if (type == "Replace") {
     JsonFields pattern(fields.Get("pattern"), absl::StrCat(fields.where(), ": \"pattern\""));
+    if (!pattern.Get("Regex").is_null()) return pattern.Unsupported("Regex", "only \"String\" is");
     TDOCK_ASSIGN_OR_RETURN(const std::string old, pattern.String("String"));
     TDOCK_RETURN_IF_ERROR(pattern.Finish());
     if (old.empty()) return pattern.Damaged("String", "text that is not empty");
@@ -294,6 +295,9 @@ absl::Status TokenDecoder::AddOfType(const std::string& type, JsonFields& fields
     const Json& scheme = fields.Get("prepend_scheme");
     if (!scheme.is_null() && scheme != "always" && scheme != "first" && scheme != "never") {
       return fields.Unsupported("prepend_scheme", "only always, first and never are");
+    }
+    if (!scheme.is_null() && scheme != "never" && !add_prefix_space) {
+      return fields.Damaged("add_prefix_space", "true, as \"prepend_scheme\" says");
     }
     AddStage<MetaspaceToSpaces>(replacement, scheme.is_null() ? add_prefix_space : scheme != "never");
   } else {

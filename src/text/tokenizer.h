@@ -105,9 +105,9 @@ class Tokenizer {
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
 // Reads tokenizer.json, or where there is none the sentencepiece model tokenizer.model, and beside either
-// tokenizer_config.json where there is one, which names the special tokens. A component or a value that this project
-// does not implement (another kind of model, a normalizer…) is Unimplemented and named, never guessed at; damaged files
-// are InvalidArgument. No file may be larger than 64 MiB.
+// tokenizer_config.json and special_tokens_map.json where there are any, which name the special tokens. A component or
+// a value that this project does not implement (another kind of model, a normalizer, a token that only they name…) is
+// Unimplemented and named, never guessed at; damaged files are InvalidArgument. No file may be larger than 64 MiB.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Env& env, const std::string& folder);
 
 }  // namespace tdock::text

@@ -1,4 +1,5 @@
-// What is taken from a tokenizer_config.json: the names of special tokens. Internal to this module.
+// What is taken from a tokenizer_config.json and a special_tokens_map.json: the names of special tokens. Internal to
+// this module.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +26,23 @@ struct TokenizerConfig {
   bool add_bos = false;  // asked for by "add_bos_token"
   bool add_eos = false;
 
-  // InvalidArgument where a token that is named is not one of the tokenizer's.
+  // A token that a file wants the tokenizer to have, and where it says so.
+  struct Wanted {
+    std::string content;
+    std::optional<int64_t> id;
+    std::string where;
+  };
+  std::vector<Wanted> wanted = {};
+
+  // InvalidArgument where a token that is named is not one of the tokenizer's; Unimplemented where one that is wanted
+  // would have to be added to it.
   absl::StatusOr<NamedTokens> Find(const std::function<std::optional<int32_t>(absl::string_view)>& token_id) const;
 };
 
-// `json` is null where there is no such file. Errors begin with the file's name.
-absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const nlohmann::json& json);
+// `config` is a tokenizer_config.json, `special` a special_tokens_map.json; null where there is no such file. Like in
+// `transformers`, the latter is only another's supplement where that has "added_tokens_decoder", and comes first
+// otherwise. Errors begin with the file's name.
+absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const nlohmann::json& config, const nlohmann::json& special);
 
 // The name and the contents of each file that Save() writes.
 using SavedFiles = std::vector<std::pair<std::string, std::string>>;

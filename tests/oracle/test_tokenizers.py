@@ -291,6 +291,28 @@ def test_every_assigned_character(tokenizer):
     check(*tokenizer, [row.encode() for row in rows])
 
 
+PATTERNS = [
+    *(rf"\p{{{name}}}" for name in (
+        "Letter", "Uppercase_Letter", "lowercase letter", "Cased_Letter", "Mark", "Nonspacing_Mark", "Number",
+        "Decimal_Number", "Letter_Number", "Punctuation", "Dash_Punctuation", "Symbol", "Currency_Symbol", "Separator",
+        "Control", "Format", "Space", "Digit", "Cntrl", "^Digit", "Han", "Old_Italic",
+    )),
+    "a{,2}", "a{1,}?b", "a{ 1}", "(?=a)", "(?<=b)", "b*", "^", "$",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)", "(?i:k)", "(?i:s|t)t", "(?i:é[a-z])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns(pattern, tmp_path):
+    tokenizer = Tokenizer(models.BPE(vocab={byte: i for i, byte in enumerate(BYTES)}, merges=[], byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.normalizer = normalizers.Replace(Regex(pattern), "<>")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    codes = [code for code in ASSIGNED if code < 0x3100]
+    rows = ["".join(map(chr, codes[first : first + 64])) for first in range(0, len(codes), 64)]
+    check(tokenizer, tmp_path, [row.encode() for row in [*rows, *FRAGMENTS, "aaaab\nab", "stST ſt", "éÉsÉſ a{ 1}"]])
+
+
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def sentencepiece_model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
