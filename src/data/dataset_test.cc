@@ -255,6 +255,27 @@ TEST_F(CacheTest, WhateverShapesTheSamplesMakesAnotherFile) {
   EXPECT_EQ(Names(options_.folder).size(), 5u);
 }
 
+TEST_F(CacheTest, ASealedFileWithoutSamplesIsRebuilt) {
+  const auto dataset = *Open({path_});
+  const auto encoded = Encode(*dataset);
+  Cached(*encoded);
+  const std::string file = JoinPath(options_.folder, Names(options_.folder)[0]);
+  const std::string whole = *env_.ReadFile(file);
+  constexpr size_t kHeader = 32;
+  std::string empty = whole.substr(0, kHeader);
+  const auto put = [&](uint64_t number) { empty.append(reinterpret_cast<const char*>(&number), sizeof number); };
+  put(kHeader);                        // where samples would end
+  for (int i = 0; i < 6; ++i) put(0);  // how many there are, and the counts
+  text::ContentHasher hasher;
+  hasher.Add(empty);
+  put(hasher.Value().high);
+  put(hasher.Value().low);
+  empty += whole.substr(whole.size() - 8);
+  ASSERT_TRUE(WriteFileAtomically(env_, file, empty).ok());
+  EXPECT_THAT(Cached(*encoded), ElementsAre("a", "bcdef", "g"));
+  ASSERT_THAT(log_, ElementsAre(testing::EndsWith("it has no samples")));
+}
+
 TEST_F(CacheTest, ACorruptFileIsRebuiltWithALogLine) {
   const auto dataset = *Open({path_});
   const auto encoded = Encode(*dataset);

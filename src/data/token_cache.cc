@@ -204,6 +204,7 @@ absl::Status TokenCache::ReadEnds() {
   TDOCK_RETURN_IF_ERROR(file_->ReadAt(footer_begin, footer));
   const auto samples = NumberAt<uint64_t>(footer, 0);
   const uint64_t room = footer_begin - kHeaderBytes;
+  if (samples == 0) return absl::DataLossError("it has no samples");  // none is written without any
   if (samples >= room / sizeof(uint64_t)) return absl::DataLossError("it has more samples than room for them");
   const uint64_t begins_at = footer_begin - (samples + 1) * sizeof(uint64_t);
   begins_.resize(samples + 1);
