@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
