@@ -14,7 +14,7 @@ namespace {
 
 // The heap serves what is smaller: it keeps that by itself.
 constexpr size_t kSmallBytes = size_t{64} << 10;
-constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 // Sizes are rounded up by at most a sixteenth, so that a buffer finds what one of nearly its size has left.
 size_t ChunkSize(size_t size) {
@@ -44,13 +44,13 @@ Buffer WarmMemory::Allocate(size_t size_bytes) {
 
 WarmMemory::Chunk WarmMemory::Map(size_t size) {
   // Huge pages start at multiples of their size; what lies before and behind is given back.
-  const size_t slack = size < kHugePage ? 0 : kHugePage;
+  const size_t slack = size < kHugePageBytes ? 0 : kHugePageBytes;
   void* const mapped =
       ::mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (mapped == MAP_FAILED) return {};
   std::byte* const first = static_cast<std::byte*>(mapped);
   if (slack == 0) return {first, size};
-  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
+  const size_t before = (kHugePageBytes - reinterpret_cast<uintptr_t>(first) % kHugePageBytes) % kHugePageBytes;
   if (before > 0) ::munmap(first, before);
   if (slack > before) ::munmap(first + before + size, slack - before);
   ::madvise(first + before, size, MADV_HUGEPAGE);  // only advice

@@ -13,7 +13,7 @@
 namespace tdock {
 namespace {
 
-constexpr size_t kMegabyte = size_t{1} << 20;
+constexpr size_t kMebibyte = size_t{1} << 20;
 
 void AwaitWarmBytes(const WarmMemory& memory, size_t bytes) {
   while (memory.warm_bytes() != bytes) std::this_thread::yield();
@@ -27,21 +27,21 @@ size_t ResidentBytes() {
 
 TEST(WarmMemory, HandsOutWhatWasFreed) {
   WarmMemory memory;
-  Buffer first = memory.Allocate(3 * kMegabyte);
+  Buffer first = memory.Allocate(3 * kMebibyte);
   const std::byte* const data = first.data();
   first.mutable_data()[first.size() - 1] = std::byte{1};
   EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % Buffer::kAlignment, 0u);
   first = Buffer();
-  EXPECT_EQ(memory.warm_bytes(), 3 * kMegabyte);
+  EXPECT_EQ(memory.warm_bytes(), 3 * kMebibyte);
   // It serves what is a little smaller: neither what is much smaller nor what is larger.
-  const Buffer small = memory.Allocate(kMegabyte), large = memory.Allocate(3 * kMegabyte + 1'000);
-  EXPECT_EQ(memory.warm_bytes(), 3 * kMegabyte);
+  const Buffer small = memory.Allocate(kMebibyte), large = memory.Allocate(3 * kMebibyte + 1'000);
+  EXPECT_EQ(memory.warm_bytes(), 3 * kMebibyte);
   EXPECT_NE(small.data(), data);
   EXPECT_NE(large.data(), data);
-  EXPECT_EQ(large.size(), 3 * kMegabyte + 1'000);
-  const Buffer again = memory.Allocate(3 * kMegabyte - 1'000);
+  EXPECT_EQ(large.size(), 3 * kMebibyte + 1'000);
+  const Buffer again = memory.Allocate(3 * kMebibyte - 1'000);
   EXPECT_EQ(again.data(), data);
-  EXPECT_EQ(again.size(), 3 * kMegabyte - 1'000);
+  EXPECT_EQ(again.size(), 3 * kMebibyte - 1'000);
   EXPECT_EQ(memory.warm_bytes(), 0u);
   const Buffer slice = again.Slice(1'000, 10);
   EXPECT_EQ(slice.data(), again.data() + 1'000);
@@ -62,62 +62,62 @@ TEST(WarmMemory, ServesTheSameSizeFromTheSameMemory) {
 TEST(WarmMemory, GivesBackToTheSystemWhatNobodyUsedForAWhile) {
   FakeClock clock;
   WarmMemory memory({.keep = absl::Seconds(4), .clock = clock});
-  Buffer early = memory.Allocate(kMegabyte), late = memory.Allocate(3 * kMegabyte);
+  Buffer early = memory.Allocate(kMebibyte), late = memory.Allocate(3 * kMebibyte);
   early = Buffer();
   clock.Advance(absl::Seconds(2));
   late = Buffer();
-  EXPECT_EQ(memory.warm_bytes(), 4 * kMegabyte);
+  EXPECT_EQ(memory.warm_bytes(), 4 * kMebibyte);
   clock.Advance(absl::Seconds(2));
-  AwaitWarmBytes(memory, 3 * kMegabyte);
+  AwaitWarmBytes(memory, 3 * kMebibyte);
   clock.Advance(absl::Seconds(2));
   AwaitWarmBytes(memory, 0);
-  late = memory.Allocate(kMegabyte);
+  late = memory.Allocate(kMebibyte);
   late = Buffer();
-  EXPECT_EQ(memory.warm_bytes(), kMegabyte);
+  EXPECT_EQ(memory.warm_bytes(), kMebibyte);
 }
 
 TEST(WarmMemory, GivesBackWhatIsTooMuchWhileTheRestIsUsed) {
   FakeClock clock;
   WarmMemory memory({.keep = absl::Seconds(4), .clock = clock});
   std::vector<Buffer> buffers;
-  for (int i = 0; i < 3; ++i) buffers.push_back(memory.Allocate(kMegabyte));
+  for (int i = 0; i < 3; ++i) buffers.push_back(memory.Allocate(kMebibyte));
   buffers.clear();
   for (int second = 0; second < 3; ++second) {
     clock.Advance(absl::Seconds(1));
-    const Buffer used = memory.Allocate(kMegabyte);
+    const Buffer used = memory.Allocate(kMebibyte);
   }
-  EXPECT_EQ(memory.warm_bytes(), 3 * kMegabyte);
+  EXPECT_EQ(memory.warm_bytes(), 3 * kMebibyte);
   clock.Advance(absl::Seconds(1));
-  AwaitWarmBytes(memory, kMegabyte);
+  AwaitWarmBytes(memory, kMebibyte);
 }
 
 TEST(WarmMemory, TheSystemHasItBackWithinFiveSecondsThoughNobodyCalls) {
   FakeClock clock;
   WarmMemory memory({.clock = clock});
   {
-    Buffer buffer = memory.Allocate(64 * kMegabyte);
+    Buffer buffer = memory.Allocate(64 * kMebibyte);
     std::memset(buffer.mutable_data(), 1, buffer.size());
   }
   const size_t before = ResidentBytes();
-  EXPECT_EQ(memory.warm_bytes(), 64 * kMegabyte);
+  EXPECT_EQ(memory.warm_bytes(), 64 * kMebibyte);
   clock.Advance(absl::Seconds(5));
-  while (ResidentBytes() > before - 60 * kMegabyte) std::this_thread::yield();
+  while (ResidentBytes() > before - 60 * kMebibyte) std::this_thread::yield();
   EXPECT_EQ(memory.warm_bytes(), 0u);
 }
 
 TEST(WarmMemory, KeepsNoMoreThanItsLimit) {
-  WarmMemory memory({.limit_bytes = 5 * kMegabyte / 2});
+  WarmMemory memory({.limit_bytes = 5 * kMebibyte / 2});
   std::vector<Buffer> buffers;
-  for (int i = 0; i < 4; ++i) buffers.push_back(memory.Allocate(kMegabyte));
+  for (int i = 0; i < 4; ++i) buffers.push_back(memory.Allocate(kMebibyte));
   buffers.clear();
-  EXPECT_EQ(memory.warm_bytes(), 2 * kMegabyte);
+  EXPECT_EQ(memory.warm_bytes(), 2 * kMebibyte);
 }
 
 TEST(WarmMemory, BuffersOutliveIt) {
   auto memory = std::make_unique<WarmMemory>();
-  Buffer kept = memory->Allocate(kMegabyte), freed = memory->Allocate(kMegabyte);
+  Buffer kept = memory->Allocate(kMebibyte), freed = memory->Allocate(kMebibyte);
   freed = Buffer();
-  kept.mutable_data()[kMegabyte - 1] = std::byte{5};
+  kept.mutable_data()[kMebibyte - 1] = std::byte{5};
   memory.reset();
   EXPECT_EQ(kept.bytes().back(), std::byte{5});
 }
@@ -141,11 +141,11 @@ class FailingClock final : public Clock {
 TEST(WarmMemory, WhatItFailsToKeepGoesBackToTheSystem) {
   FailingClock clock;
   WarmMemory memory({.clock = clock});
-  { const Buffer buffer = memory.Allocate(kMegabyte); }
+  { const Buffer buffer = memory.Allocate(kMebibyte); }
   EXPECT_EQ(memory.warm_bytes(), 0u);
   clock.fails = false;
-  { const Buffer buffer = memory.Allocate(kMegabyte); }
-  EXPECT_EQ(memory.warm_bytes(), kMegabyte);
+  { const Buffer buffer = memory.Allocate(kMebibyte); }
+  EXPECT_EQ(memory.warm_bytes(), kMebibyte);
 }
 
 TEST(WarmMemory, LeavesSmallBuffersToTheHeap) {

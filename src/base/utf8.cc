@@ -103,4 +103,6 @@ std::string EscapeForMessage(absl::string_view text, size_t max_bytes) {
   return shown;
 }
 
+std::string Quoted(absl::string_view text) { return absl::StrCat("\"", EscapeForMessage(text), "\""); }
+
 }  // namespace tdock

@@ -34,5 +34,7 @@ inline bool IsControl(char32_t code) { return code < 0x20 || (code >= 0x7F && co
 // Text from outside as a message may show it: valid UTF-8 on one line, with C escapes for the rest, and an ellipsis in
 // place of what exceeds `max_bytes`.
 std::string EscapeForMessage(absl::string_view text, size_t max_bytes = 80);
+// The same between quotation marks.
+std::string Quoted(absl::string_view text);
 
 }  // namespace tdock

@@ -7,6 +7,9 @@
 
 namespace tdock::bench {
 
+// The partition that they make.
+inline constexpr char kPartition[] = "bench";
+
 // Sizes of tables go up to ten million rows, or to ten thousand where `quick` is set.
 std::vector<Benchmark> DockBenchmarks(bool quick);
 

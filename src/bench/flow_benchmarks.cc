@@ -16,7 +16,6 @@
 namespace tdock::bench {
 namespace {
 
-constexpr char kPartition[] = "bench";
 constexpr int64_t kCellFloats = 8;  // 32 bytes
 
 std::string ColumnName(int64_t column) { return absl::StrCat("column", column); }

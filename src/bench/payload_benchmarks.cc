@@ -13,7 +13,6 @@
 namespace tdock::bench {
 namespace {
 
-constexpr char kPartition[] = "bench";
 constexpr size_t kConsumers = 5;
 
 // Warm memory that remembers where it is. Not thread-safe.

@@ -5,14 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "bench/benchmark.h"
+#include "bench/dock_benchmarks.h"
 
 namespace tdock::bench {
-namespace {
-
-constexpr char kPartition[] = "bench";
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<std::unique_ptr<SmallRows>> SmallRows::Create(Clock& clock, Size size, std::unique_ptr<Dock> dock) {
   if (dock == nullptr) dock = MakeLocalDock({.clock = &clock});

@@ -15,7 +15,6 @@
 namespace tdock::bench {
 namespace {
 
-constexpr char kPartition[] = "bench";
 constexpr size_t kRowsAtATime = 32;
 constexpr size_t kTokens = 8;
 

@@ -40,7 +40,7 @@ Prepared Timed(std::shared_ptr<const Rollout> rollout, Clock& clock) {
   }};
 }
 
-absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
+absl::StatusOr<Prepared> PrepareRollout(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   TDOCK_ASSIGN_OR_RETURN(Arithmetic arithmetic, MakeArithmetic(device));
   const int64_t prompts = settings.quick ? 16 : 128;
@@ -79,7 +79,7 @@ std::vector<Benchmark> GenerateBenchmarks() {
            return train::Guarded([&] { return prepare(settings); });
          }});
   };
-  add("generate/arithmetic", PrepareArithmetic);
+  add("generate/arithmetic", PrepareRollout);
   for (int64_t batch : {1, 8}) {
     add(absl::StrCat("generate/llama95m/batch=", batch),
         [batch](const Settings& settings) { return PrepareLlama(settings, batch); });

@@ -204,7 +204,7 @@ class LlamaStep {
   std::vector<train::Sequence> samples_;
 };
 
-absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
+absl::StatusOr<Prepared> PrepareActorUpdate(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   TDOCK_ASSIGN_OR_RETURN(Arithmetic arithmetic, MakeArithmetic(device));
   const auto update = std::make_shared<ActorUpdate>(std::move(arithmetic), settings);
@@ -221,7 +221,7 @@ absl::StatusOr<Prepared> PrepareMixedLlama(const Settings& settings) {
                   .reference = [full] { return train::Guarded([&] { return full->TokensPerSecond(); }); }};
 }
 
-absl::StatusOr<Prepared> PrepareLlama(const Settings& settings) {
+absl::StatusOr<Prepared> PrepareFullLlama(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   const auto step = std::make_shared<LlamaStep>(device, at::kFloat, settings);
   return Prepared{.run = [step] { return train::Guarded([&] { return step->TokensPerSecond(); }); },
@@ -237,12 +237,12 @@ std::vector<Benchmark> TrainStepBenchmarks() {
   return {{.name = "train_step/arithmetic",
            .unit = "tokens/s",
            .better = Better::kHigher,
-           .prepare = guarded(PrepareArithmetic)},
+           .prepare = guarded(PrepareActorUpdate)},
           {.name = "train_step/dtype=float32",
            .unit = "tokens/s",
            .better = Better::kHigher,
            .of = "matmul",
-           .prepare = guarded(PrepareLlama)},
+           .prepare = guarded(PrepareFullLlama)},
           {.name = "train_step/dtype=bfloat16",
            .unit = "tokens/s",
            .better = Better::kHigher,

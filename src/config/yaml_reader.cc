@@ -16,7 +16,7 @@
 namespace tdock::config {
 namespace {
 
-constexpr size_t kLongestKey = 256;
+constexpr size_t kLongestPath = 256;
 
 // Takes the parser's events instead of its tree: a hostile text is refused before anything is built from it.
 // Throws YAML::ParserException, as the parser does.
@@ -118,8 +118,8 @@ class KeyCollector final : public YAML::EventHandler {
   void AddKey(const YAML::Mark& mark, const Given& given) {
     if (given.null || given.text.empty()) Refuse(mark, "a key is empty");
     Open& in = open_.back();
-    if (in.prefix.size() + given.text.size() > kLongestKey) {
-      Refuse(mark, absl::StrCat("a key is longer than ", kLongestKey, " bytes"));
+    if (in.prefix.size() + given.text.size() > kLongestPath) {
+      Refuse(mark, absl::StrCat("a key is longer than ", kLongestPath, " bytes"));
     }
     if (static_cast<int>(keys_.entries.size()) >= limits_.max_keys) {
       Refuse(mark, absl::StrCat("there are more than ", limits_.max_keys, " keys"));

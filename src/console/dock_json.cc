@@ -7,7 +7,7 @@ namespace {
 
 Json NullUnless(bool present, Json value) { return present ? std::move(value) : Json(nullptr); }
 
-Json ToJson(const NamedConsumerStatus& consumer) {
+Json ConsumerJson(const NamedConsumerStatus& consumer) {
   const ConsumerStatus& status = consumer.status;
   return {{"name", consumer.name},
           {"waiting", status.waiting},
@@ -26,7 +26,7 @@ Json ToJson(const NamedConsumerStatus& consumer) {
           {"reset", status.reset}};
 }
 
-Json ToJson(const RowCellStatus& cell) {
+Json CellJson(const RowCellStatus& cell) {
   return {{"column", cell.column},
           {"state", NameOf(cell.state)},
           {"bytes", NullUnless(cell.state != CellState::kEmpty, cell.bytes)},
@@ -38,7 +38,7 @@ Json Seconds(absl::Duration duration) {
   return NullUnless(duration != absl::InfiniteDuration(), absl::ToDoubleSeconds(duration));
 }
 
-Json ToJson(const RowConsumerStatus& consumer, absl::Time now) {
+Json DeliveryJson(const RowConsumerStatus& consumer, absl::Time now) {
   const bool leased = consumer.lease != kNoLease;
   return {{"name", consumer.consumer},
           {"state", NameOf(consumer.state)},
@@ -59,7 +59,7 @@ Json ToJson(absl::string_view name, const PartitionStatus& status) {
                        {"type", NullUnless(column.typed, ToString(column.type))},
                        {"ready_cells", column.ready_cells}});
   }
-  for (const NamedConsumerStatus& consumer : status.consumers) consumers.push_back(ToJson(consumer));
+  for (const NamedConsumerStatus& consumer : status.consumers) consumers.push_back(ConsumerJson(consumer));
   const bool published = status.weights_version != kNoWeightsVersion;
   return {{"name", std::string(name)},
           {"sealed", status.sealed},
@@ -81,8 +81,8 @@ Json ToJson(const ListedRow& row) {
 
 Json ToJson(const RowStatus& row, absl::Time now) {
   Json cells = Json::array(), consumers = Json::array();
-  for (const RowCellStatus& cell : row.cells) cells.push_back(ToJson(cell));
-  for (const RowConsumerStatus& consumer : row.consumers) consumers.push_back(ToJson(consumer, now));
+  for (const RowCellStatus& cell : row.cells) cells.push_back(CellJson(cell));
+  for (const RowConsumerStatus& consumer : row.consumers) consumers.push_back(DeliveryJson(consumer, now));
   return {{"row", row.row},
           {"group", NullUnless(row.group != kNoGroup, row.group)},
           {"key", row.key},

@@ -13,7 +13,7 @@
 namespace tdock::data {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 20;
+constexpr int64_t kMostSamples = int64_t{1} << 20;
 constexpr uint64_t kMaxAdaptersBytes = uint64_t{1} << 20;
 
 std::optional<Format> FormatOf(FormatChoice choice) {
@@ -83,13 +83,13 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
 
 void BindData(config::Spec& spec, DataConfig& config) {
   BindFiles(spec, config);
-  spec.Int("data.train_batch_size", &config.train_batch_size, "Samples of a batch.").AtLeast(1).AtMost(kMost);
+  spec.Int("data.train_batch_size", &config.train_batch_size, "Samples of a batch.").AtLeast(1).AtMost(kMostSamples);
   spec.Int("data.max_prompt_length", &config.max_prompt_length, "Most tokens of a prompt to answer.")
       .AtLeast(1)
-      .AtMost(4 * kMost);
+      .AtMost(4 * kMostSamples);
   spec.Int("data.max_length", &config.max_length, "Most tokens of a sequence to train on; its end is cut off.")
       .AtLeast(1)
-      .AtMost(4 * kMost);
+      .AtMost(4 * kMostSamples);
   spec.Choice("data.overlong_prompts", &config.overlong_prompts,
               {{"drop", OverlongPrompts::kDrop},
                {"truncate_left", OverlongPrompts::kTruncateLeft},

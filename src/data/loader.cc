@@ -10,7 +10,7 @@ namespace tdock::data {
 namespace {
 
 constexpr absl::string_view kBegin = "loader1";
-constexpr int64_t kMost = int64_t{1} << 62;  // so that counting on does not overflow
+constexpr int64_t kLastPosition = int64_t{1} << 62;  // so that counting on does not overflow
 
 }  // namespace
 
@@ -28,7 +28,7 @@ absl::StatusOr<LoaderPosition> LoaderPosition::FromText(absl::string_view text) 
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ' ');
   bool sound = parts.size() == 1 + numbers.size() + hashes.size() && parts[0] == kBegin;
   for (size_t i = 0; sound && i < numbers.size(); ++i) {
-    sound = absl::SimpleAtoi(parts[1 + i], numbers[i]) && *numbers[i] >= 0 && *numbers[i] <= kMost;
+    sound = absl::SimpleAtoi(parts[1 + i], numbers[i]) && *numbers[i] >= 0 && *numbers[i] <= kLastPosition;
   }
   for (size_t i = 0; sound && i < hashes.size(); ++i) {
     sound = absl::SimpleAtoi(parts[1 + numbers.size() + i], hashes[i]);

@@ -157,25 +157,25 @@ TEST(Compaction, CopiesAtMostAThirdOfWhatItFreesAndKeepsEveryCell) {
 
 // ---- The dock.
 
-constexpr const char* kPartition = "train";
+constexpr const char* kCompacted = "train";
 
 // Puts 1,024 rows of one column, so many at a time, clears all but two, and expects the bytes to be given back and the
 // two rows to be what they were.
 void PutAndClear(const Column& column, int64_t at_a_time) {
   SCOPED_TRACE(absl::StrCat(ToString(column.type()), " of ", column.payload_bytes(), " bytes by ", at_a_time));
   const std::unique_ptr<Dock> dock = MakeLocalDock();
-  ASSERT_TRUE(dock->CreatePartition({.name = kPartition, .growing = true}).ok());
-  const auto held = [&] { return dock->GetStatus(kPartition)->held_bytes; };
+  ASSERT_TRUE(dock->CreatePartition({.name = kCompacted, .growing = true}).ok());
+  const auto held = [&] { return dock->GetStatus(kCompacted)->held_bytes; };
   std::vector<RowId> rows;
   for (int64_t first = 0; first < column.rows(); first += at_a_time) {
-    PutRequest put{.partition = kPartition};
+    PutRequest put{.partition = kCompacted};
     ASSERT_TRUE(put.batch.Add("a", column.Slice(first, at_a_time)).ok());
     const absl::StatusOr<PutResult> result = dock->Put(put);
     ASSERT_TRUE(result.ok()) << result.status();
     rows.insert(rows.end(), result->rows.begin(), result->rows.end());
   }
   const int64_t before = held();
-  ClearRequest clear{.partition = kPartition};
+  ClearRequest clear{.partition = kCompacted};
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i != 100 && i != 777) clear.rows.push_back(rows[i]);
   }
@@ -183,7 +183,7 @@ void PutAndClear(const Column& column, int64_t at_a_time) {
   EXPECT_LE(held(), before / 20);
   {
     const absl::StatusOr<Rows> left =
-        dock->Fetch({.partition = kPartition, .rows = {rows[100], rows[777]}, .columns = {"a"}});
+        dock->Fetch({.partition = kCompacted, .rows = {rows[100], rows[777]}, .columns = {"a"}});
     ASSERT_TRUE(left.ok()) << left.status();
     const Column both = *left->ToColumn("a");
     for (int64_t i = 0; i < 2; ++i) {
@@ -191,7 +191,7 @@ void PutAndClear(const Column& column, int64_t at_a_time) {
       EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected.begin(), expected.end()));
     }
   }
-  ASSERT_TRUE(dock->Clear({.partition = kPartition, .everything = true}).ok());
+  ASSERT_TRUE(dock->Clear({.partition = kCompacted, .everything = true}).ok());
   EXPECT_EQ(held(), 0);
 }
 
@@ -216,36 +216,36 @@ TEST(Compaction, Clearing1022Of1024RowsFreesNearlyAllTheirBytes) {
 
 TEST(Compaction, ViewsKeepTheOldBlockAndItCountsAsHeld) {
   const std::unique_ptr<Dock> dock = MakeLocalDock();
-  ASSERT_TRUE(dock->CreatePartition({.name = kPartition, .growing = true}).ok());
-  PutRequest put{.partition = kPartition};
+  ASSERT_TRUE(dock->CreatePartition({.name = kCompacted, .growing = true}).ok());
+  PutRequest put{.partition = kCompacted};
   ASSERT_TRUE(put.batch.Add("a", Column::FromValues<double>(std::vector<double>(100'000, 7))).ok());
   std::vector<RowId> rows = dock->Put(put)->rows;
-  Rows view = *dock->Fetch({.partition = kPartition, .rows = {rows[5]}, .columns = {"a"}});
+  Rows view = *dock->Fetch({.partition = kCompacted, .rows = {rows[5]}, .columns = {"a"}});
   rows.pop_back();
-  ASSERT_TRUE(dock->Clear({.partition = kPartition, .rows = rows}).ok());
-  EXPECT_EQ(dock->GetStatus(kPartition)->held_bytes, 800'008);
+  ASSERT_TRUE(dock->Clear({.partition = kCompacted, .rows = rows}).ok());
+  EXPECT_EQ(dock->GetStatus(kCompacted)->held_bytes, 800'008);
   EXPECT_EQ(view.Get<double>(0, "a")->front(), 7);
   view = Rows();
-  EXPECT_EQ(dock->GetStatus(kPartition)->held_bytes, 8);
+  EXPECT_EQ(dock->GetStatus(kCompacted)->held_bytes, 8);
 }
 
 TEST(Compaction, LosesNothingWhileOthersPutReadAndClear) {
   const std::unique_ptr<Dock> dock = MakeLocalDock();
-  ASSERT_TRUE(dock->CreatePartition({.name = kPartition, .growing = true}).ok());
+  ASSERT_TRUE(dock->CreatePartition({.name = kCompacted, .growing = true}).ok());
   const auto work = [&](uint64_t worker) {
     Rng rng(worker);
     std::vector<std::pair<RowId, int64_t>> mine;
     for (int step = 0; step < 400; ++step) {
       std::vector<int64_t> values(1 + rng.Below(200));
       for (int64_t& value : values) value = static_cast<int64_t>(rng.Next());
-      PutRequest put{.partition = kPartition};
+      PutRequest put{.partition = kCompacted};
       ASSERT_TRUE(put.batch.Add("a", Column::FromValues<int64_t>(values)).ok());
       const PutResult result = *dock->Put(put);
       for (size_t i = 0; i < values.size(); ++i) mine.emplace_back(result.rows[i], values[i]);
-      FetchRequest fetch{.partition = kPartition, .columns = {"a"}};
+      FetchRequest fetch{.partition = kCompacted, .columns = {"a"}};
       for (const auto& [row, value] : mine) fetch.rows.push_back(row);
       const Rows rows = *dock->Fetch(fetch);
-      ClearRequest clear{.partition = kPartition};
+      ClearRequest clear{.partition = kCompacted};
       for (size_t i = mine.size(); i-- > 0;) {
         ASSERT_EQ(rows.Get<int64_t>(i, "a")->front(), mine[i].second);
         if (rng.Below(10) == 0) continue;
@@ -261,8 +261,8 @@ TEST(Compaction, LosesNothingWhileOthersPutReadAndClear) {
   std::vector<std::thread> threads;
   for (uint64_t worker = 0; worker < 4; ++worker) threads.emplace_back(work, worker);
   for (std::thread& thread : threads) thread.join();
-  ASSERT_TRUE(dock->Clear({.partition = kPartition, .everything = true}).ok());
-  EXPECT_EQ(dock->GetStatus(kPartition)->held_bytes, 0);
+  ASSERT_TRUE(dock->Clear({.partition = kCompacted, .everything = true}).ok());
+  EXPECT_EQ(dock->GetStatus(kCompacted)->held_bytes, 0);
 }
 
 // ---- Over a long time.
@@ -276,26 +276,26 @@ int64_t ResidentBytes() {
 // Rows come, are taken, and go: most at once, some later or never taken, in the order in which they came and not.
 void Cycle(int cycles) {
   const std::unique_ptr<Dock> dock = MakeLocalDock();
-  ASSERT_TRUE(dock->CreatePartition({.name = kPartition, .growing = true}).ok());
-  ASSERT_TRUE(dock->RegisterConsumer(kPartition, {.name = "x", .reads = {"a", "b"}}).ok());
+  ASSERT_TRUE(dock->CreatePartition({.name = kCompacted, .growing = true}).ok());
+  ASSERT_TRUE(dock->RegisterConsumer(kCompacted, {.name = "x", .reads = {"a", "b"}}).ok());
   Rng rng(7);
   std::vector<RowId> late;
   int64_t resident_at_first = 0;
   for (int cycle = 0; cycle < cycles; ++cycle) {
     const size_t rows = 1 + rng.Below(8), large = rng.Below(1'000) == 0 ? 50'000 : 10;
-    PutRequest put{.partition = kPartition};
+    PutRequest put{.partition = kCompacted};
     ASSERT_TRUE(put.batch.Add("a", Column::FromValues<double>(std::vector<double>(rows * 10), {10})).ok());
     ASSERT_TRUE(put.batch.Add("b", Column::FromStrings(std::vector<std::string>(rows, std::string(large, 'b')))).ok());
     ASSERT_TRUE(dock->Put(put).ok());
-    const absl::StatusOr<Taken> taken = dock->Take({.partition = kPartition, .consumer = "x", .max = 4});
+    const absl::StatusOr<Taken> taken = dock->Take({.partition = kCompacted, .consumer = "x", .max = 4});
     ASSERT_TRUE(taken.ok()) << taken.status();
-    ClearRequest clear{.partition = kPartition};
+    ClearRequest clear{.partition = kCompacted};
     for (const RowId row : taken->rows.ids()) (rng.Below(10) == 0 ? late : clear.rows).push_back(row);
     if (late.size() > 500) {
       clear.rows.insert(clear.rows.end(), late.begin(), late.end());
       late.clear();
     }
-    if (rng.Below(100) == 0) clear = {.partition = kPartition, .everything = true}, late.clear();
+    if (rng.Below(100) == 0) clear = {.partition = kCompacted, .everything = true}, late.clear();
     if (!clear.rows.empty() || clear.everything) {
       ASSERT_TRUE(dock->Clear(clear).ok());
     }
@@ -304,8 +304,8 @@ void Cycle(int cycles) {
   if (!kSanitized) {
     EXPECT_LE(ResidentBytes(), resident_at_first + (16 << 20));
   }
-  ASSERT_TRUE(dock->Clear({.partition = kPartition, .everything = true}).ok());
-  EXPECT_EQ(dock->GetStatus(kPartition)->held_bytes, 0);
+  ASSERT_TRUE(dock->Clear({.partition = kCompacted, .everything = true}).ok());
+  EXPECT_EQ(dock->GetStatus(kCompacted)->held_bytes, 0);
 }
 
 TEST(MemoryOverTime, NothingGrowsWhileRowsComeAndGo) { Cycle(kSanitized ? 10'000 : 100'000); }

@@ -22,7 +22,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Counts how often it is waited with.
-class CountingClock final : public Clock {
+class WaitCountingClock final : public Clock {
  public:
   absl::Time Now() override { return fake.Now(); }
   void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override TDOCK_REQUIRES(mu) {
@@ -111,7 +111,7 @@ class DockFaults : public testing::Test {
     EXPECT_GE(Status().rows, 1);
   }
 
-  CountingClock clock_;
+  WaitCountingClock clock_;
   std::shared_ptr<CountingSampler> sampler_ = std::make_shared<CountingSampler>();
   std::unique_ptr<Dock> dock_ = MakeLocalDock({.clock = &clock_, .samplers = {{"counting", sampler_}}});
 };

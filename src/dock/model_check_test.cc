@@ -12,13 +12,13 @@
 namespace tdock {
 namespace {
 
-constexpr const char* kPartition = "p";
+constexpr const char* kModelled = "p";
 const std::vector<std::string> kColumns = {"dense", "ragged", "text", "wide", "note"};
 
 class Driver {
  public:
   explicit Driver(uint64_t seed) : rng_(seed) {
-    options_.name = kPartition;
+    options_.name = kModelled;
     for (const std::string& name : kColumns) options_.columns.push_back({name, TypeOf(name)});
     if (rng_.Below(2) == 0) options_.group_size = 3;
     if (rng_.Below(2) == 0) options_.retain_for = {"c1", "c4"};
@@ -74,7 +74,7 @@ class Driver {
   }
 
   void Compare() {
-    const PartitionStatus status = *dock_->GetStatus(kPartition);
+    const PartitionStatus status = *dock_->GetStatus(kModelled);
     ASSERT_EQ(status.rows, static_cast<int64_t>(twin_->AllRows().size()));
     ASSERT_EQ(status.sealed, twin_->sealed());
     ASSERT_EQ(status.weights_version, twin_->published());
@@ -109,7 +109,7 @@ class Driver {
     std::vector<RowId> listed;
     std::optional<RowId> from = 0;
     while (from.has_value()) {
-      const auto page = dock_->List({.partition = kPartition, .tags = wanted, .from = *from, .limit = 3});
+      const auto page = dock_->List({.partition = kModelled, .tags = wanted, .from = *from, .limit = 3});
       ASSERT_TRUE(page.ok()) << page.status();
       for (const ListedRow& row : page->rows) {
         listed.push_back(row.row);
@@ -123,7 +123,7 @@ class Driver {
     }
     ASSERT_EQ(listed, expected);
     for (const std::string& key : {AnyKey(), AnyKey()}) {
-      const auto found = dock_->FindRows(kPartition, std::vector{key});
+      const auto found = dock_->FindRows(kModelled, std::vector{key});
       const std::optional<RowId> row = twin_->FindKey(key);
       ASSERT_EQ(found.ok(), row.has_value()) << found.status();
       if (row.has_value()) {
@@ -135,7 +135,7 @@ class Driver {
   void CompareRow() {
     const std::vector<RowId> rows = twin_->AllRows();
     if (rows.empty()) return;
-    const auto status = dock_->GetRowStatus(kPartition, rows[rng_.Below(rows.size())]);
+    const auto status = dock_->GetRowStatus(kModelled, rows[rng_.Below(rows.size())]);
     ASSERT_TRUE(status.ok()) << status.status();
     CheckAsKnown(*status, *twin_);
   }
@@ -148,7 +148,7 @@ class Driver {
         if (twin_->Find(row, column) != nullptr) filled.push_back(row);
       }
       if (filled.empty()) continue;
-      const auto read = dock_->Fetch({.partition = kPartition, .rows = filled, .columns = {column}});
+      const auto read = dock_->Fetch({.partition = kModelled, .rows = filled, .columns = {column}});
       ASSERT_TRUE(read.ok()) << read.status();
       CheckCells(*read);
     }
@@ -193,7 +193,7 @@ class Driver {
       for (RowId row : put.request.rows) put.request.epochs.push_back(OneIn(10) ? 1 : EpochOf(row));
     }
     PutRequest request = put.request;
-    request.partition = kPartition;
+    request.partition = kModelled;
     for (const auto& [name, numbers] : put.columns) {
       const Column column = Encode(name, numbers);
       for (int64_t row = 0; row < column.rows() && column.type().kind != ColumnKind::kDense; ++row) {
@@ -284,7 +284,7 @@ class Driver {
     const bool completes = OneIn(2);
     const int64_t step = completes ? StepFor(lease) : kNoStep;
     const Refusals refusals = completes ? twin_->CheckComplete(lease, rows, step) : twin_->CheckLease(lease, rows);
-    const LeaseRequest request{.partition = kPartition, .lease = lease, .rows = rows, .step = step};
+    const LeaseRequest request{.partition = kModelled, .lease = lease, .rows = rows, .step = step};
     const absl::Status status = completes ? dock_->Complete(request) : dock_->Release(request);
     ASSERT_TRUE(Agree(status, refusals));
     if (!status.ok()) return;
@@ -309,7 +309,7 @@ class Driver {
     if (!twin_->HasConsumer(name)) return;
     const int64_t step = step_ - static_cast<int64_t>(rng_.Below(8));
     const int64_t version = OneIn(20) ? AnyVersion() : kNoWeightsVersion;
-    const absl::Status status = dock_->Commit({kPartition, name, step, version});
+    const absl::Status status = dock_->Commit({kModelled, name, step, version});
     ASSERT_TRUE(Agree(status, twin_->CheckCommit(name, step, version)));
     if (status.ok()) twin_->Commit(name, step);
   }
@@ -320,35 +320,35 @@ class Driver {
     const int64_t step = step_ - static_cast<int64_t>(rng_.Below(10));
     const int64_t version =
         OneIn(2) ? kNoWeightsVersion : std::max<int64_t>(twin_->published() - static_cast<int64_t>(rng_.Below(3)), -1);
-    const absl::Status status = dock_->Rollback({kPartition, name, step, version});
+    const absl::Status status = dock_->Rollback({kModelled, name, step, version});
     ASSERT_TRUE(Agree(status, twin_->CheckRollback(name, step, version)));
     if (status.ok()) twin_->Rollback(name, step, version);
   }
 
   void DropConsumer() {
     const std::string name = AnyConsumer();
-    const absl::Status status = dock_->DropConsumer(kPartition, name);
+    const absl::Status status = dock_->DropConsumer(kModelled, name);
     ASSERT_TRUE(Agree(status, twin_->CheckDropConsumer(name)));
     if (status.ok()) twin_->DropConsumer(name);
   }
 
   void Publish() {
     const int64_t version = std::max(twin_->published(), AnyVersion()) + OneIn(2) - OneIn(20);
-    const absl::Status status = dock_->PublishWeights(kPartition, version);
+    const absl::Status status = dock_->PublishWeights(kModelled, version);
     ASSERT_TRUE(Agree(status, twin_->CheckPublish(version)));
     if (status.ok()) twin_->Publish(version);
   }
 
   void Renew() {
     const LeaseId lease = AnyLease();
-    const absl::StatusOr<absl::Time> expires = dock_->Renew(kPartition, lease);
+    const absl::StatusOr<absl::Time> expires = dock_->Renew(kModelled, lease);
     ASSERT_TRUE(Agree(expires.status(), twin_->CheckLease(lease, {})));
     if (expires.ok()) twin_->Renew(lease, clock_.Now());
   }
 
   void Drop() {
     if (!OneIn(3)) return;
-    LeaseRequest request{.partition = kPartition};
+    LeaseRequest request{.partition = kModelled};
     if (OneIn(2)) request.lease = AnyLease();
     std::vector<RowId> rows = request.lease != kNoLease ? RowsFor(request.lease) : AnyRows();
     request.rows = rows;
@@ -368,7 +368,7 @@ class Driver {
       if (OneIn(2)) rows.push_back(row);
     }
     if (OneIn(10)) rows = AnyRows();
-    const absl::Status status = dock_->Requeue({.partition = kPartition, .consumer = name, .rows = rows});
+    const absl::Status status = dock_->Requeue({.partition = kModelled, .consumer = name, .rows = rows});
     ASSERT_TRUE(Agree(status, twin_->CheckRequeue(name, rows)));
     if (status.ok()) twin_->Requeue(name, rows.empty() ? twin_->Quarantined(name) : rows);
   }
@@ -394,7 +394,7 @@ class Driver {
     const SlowDock::TakePlan plan = PlanTake(name, rank, min, max);
     const std::vector<RowId> takeable = plan.refusals.empty() ? twin_->Takeable(name, rank) : std::vector<RowId>();
     const absl::StatusOr<Taken> taken =
-        dock_->Take({.partition = kPartition, .consumer = name, .min = min, .max = max, .rank = rank});
+        dock_->Take({.partition = kModelled, .consumer = name, .min = min, .max = max, .rank = rank});
     ASSERT_TRUE(Agree(taken.status(), plan.refusals));
     if (!taken.ok()) return;
 
@@ -461,7 +461,7 @@ class Driver {
   }
 
   void Clear() {
-    ClearRequest request{.partition = kPartition};
+    ClearRequest request{.partition = kModelled};
     std::vector<RowId> rows;
     const std::vector<RowId> all = twin_->AllRows();
     const uint64_t choice = rng_.Below(12);
@@ -497,7 +497,7 @@ class Driver {
 
   void Seal() {
     const Refusals refusals = twin_->CheckSeal();
-    const absl::Status status = dock_->Seal(kPartition);
+    const absl::Status status = dock_->Seal(kModelled);
     ASSERT_TRUE(Agree(status, refusals));
     if (status.ok()) twin_->Seal();
   }
@@ -527,7 +527,7 @@ class Driver {
     options.max_deliveries = i % 2 == 0 ? 1 : 3;
     options.checkpointed = i == 4 || i == 6;
     options.at_most_once = i == 5;
-    ASSERT_TRUE(dock_->RegisterConsumer(kPartition, options).ok());
+    ASSERT_TRUE(dock_->RegisterConsumer(kModelled, options).ok());
     if (!twin_->HasConsumer(options.name)) twin_->Register(options);
   }
 

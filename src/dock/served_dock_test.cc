@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 
 // Counts the alarms that are set: each look of a call in vain sets one.
-class CountingClock final : public Clock {
+class AlarmCountingClock final : public Clock {
  public:
   absl::Time Now() override { return fake.Now(); }
   void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override TDOCK_REQUIRES(mu) { fake.Wait(cv, mu, deadline); }
@@ -100,7 +100,7 @@ class ServedDockTest : public testing::Test {
     return calls;
   }
 
-  CountingClock clock_;
+  AlarmCountingClock clock_;
   std::shared_ptr<ModestSampler> sampler_ = std::make_shared<ModestSampler>();
   std::vector<Ended> ended_;
   std::unique_ptr<ServedDock> dock_ = MakeServedDock({.local = {.clock = &clock_, .samplers = {{"modest", sampler_}}}});

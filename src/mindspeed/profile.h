@@ -7,11 +7,15 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "tdock/mindspeed.h"
 
 namespace tdock::mindspeed {
+
+// What an unfinished response consists of; whatever else comes with it is as it will be.
+inline bool IsResumed(absl::string_view column) { return column == "responses" || column == "response_length"; }
 
 // Every consumer is a core consumer of rows that reads nothing, so that its rows are ready, leased or done: not
 // consumed, or consumed. Which columns have to be there, a get says.

@@ -21,8 +21,6 @@ constexpr absl::Duration kLookAgain = absl::Seconds(1);
 // Sums of such lengths over all rows of a dock fit into int64.
 constexpr int64_t kMaxLength = int64_t{1} << 32;
 
-bool IsResumed(absl::string_view column) { return column == "responses" || column == "response_length"; }
-
 // The rows went elsewhere, or were cleared: another choice may do.
 bool IsLost(const absl::Status& status) {
   return status.code() == absl::StatusCode::kFailedPrecondition || status.code() == absl::StatusCode::kNotFound;

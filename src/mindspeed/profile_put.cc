@@ -14,9 +14,6 @@ namespace {
 constexpr char kResponses[] = "responses";
 constexpr char kCompleted[] = "rollout_completed";
 
-// What an unfinished response consists of; whatever else comes with it is as it will be.
-bool IsResumed(absl::string_view column) { return column == kResponses || column == "response_length"; }
-
 template <class Keep>
 absl::StatusOr<Batch> ColumnsWhere(const Batch& batch, Keep keep) {
   std::vector<std::string> names;

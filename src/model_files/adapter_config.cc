@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxJsonDepth = 8;
+constexpr int kMaxAdapterDepth = 8;
 constexpr int64_t kMaxRank = int64_t{1} << 16;
 constexpr char kAllLinear[] = "all-linear";
 
@@ -127,7 +127,7 @@ absl::Status Validate(const LoraConfig& config) {
 }
 
 absl::StatusOr<LoraConfig> ParseLoraConfig(absl::string_view text, bool trained_on) {
-  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxJsonDepth));
+  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxAdapterDepth));
   KeyReader keys(json);
   LoraConfig config;
   RefuseVariants(json, keys, trained_on);

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxJsonDepth = 32;
+constexpr int kMaxConfigDepth = 32;
 
 constexpr absl::string_view kRopeKeys[] = {"rope_type",        "type",
                                            "rope_theta",       "partial_rotary_factor",
@@ -288,7 +288,7 @@ Activation UsualActivation(Architecture architecture) {
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text) {
-  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxJsonDepth));
+  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxConfigDepth));
   KeyReader keys(json);
   ModelConfig config;
   ReadArchitecture(keys, config);
@@ -340,7 +340,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text) {
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseGenerationEnds(absl::string_view text) {
-  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxJsonDepth));
+  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxConfigDepth));
   KeyReader keys(json);
   std::vector<int64_t> ids = keys.TokenIds("eos_token_id");
   TDOCK_RETURN_IF_ERROR(keys.status());
@@ -352,7 +352,7 @@ absl::Status OverrideRope(absl::string_view text, ModelConfig* config) {
     return absl::InvalidArgumentError(absl::StrCat("model_type '", Name(config->architecture),
                                                    "' has no rotary positions whose scaling could be set"));
   }
-  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxJsonDepth));
+  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxConfigDepth));
   KeyReader keys(json);
   RopeConfig rope;
   ReadRopeParameters(keys, rope);

@@ -8,7 +8,7 @@
 namespace tdock::model {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 const char* NameOf(Activation activation) {
   return std::find_if(kActivations.begin(), kActivations.end(),
@@ -16,10 +16,10 @@ const char* NameOf(Activation activation) {
       ->name;
 }
 
-Json RopeScaling(const RopeConfig& rope) {
+OrderedJson RopeScaling(const RopeConfig& rope) {
   const std::string type(Name(rope.type));
   // Both names of the key: older readers know only the second.
-  Json json = {{"rope_type", type}, {"type", type}, {"factor", rope.factor}};
+  OrderedJson json = {{"rope_type", type}, {"type", type}, {"factor", rope.factor}};
   if (rope.original_max_positions > 0) json["original_max_position_embeddings"] = rope.original_max_positions;
   if (rope.type == RopeType::kLlama3) {
     json["low_freq_factor"] = rope.low_freq_factor;
@@ -36,7 +36,7 @@ Json RopeScaling(const RopeConfig& rope) {
   return json;
 }
 
-void AddWindows(const ModelConfig& c, Json& json) {
+void AddWindows(const ModelConfig& c, OrderedJson& json) {
   const int64_t window = c.windows.empty() ? 0 : *std::max_element(c.windows.begin(), c.windows.end());
   if (window > 0) {
     json["sliding_window"] = window;
@@ -46,14 +46,14 @@ void AddWindows(const ModelConfig& c, Json& json) {
   if (c.architecture == Architecture::kMistral) return;
   json["use_sliding_window"] = window > 0;
   if (window == 0) return;
-  Json types = Json::array();
+  OrderedJson types = OrderedJson::array();
   for (const int64_t one : c.windows) types.push_back(one > 0 ? "sliding_attention" : "full_attention");
   json["layer_types"] = types;
   json["max_window_layers"] =
       std::find_if(c.windows.begin(), c.windows.end(), [](int64_t one) { return one > 0; }) - c.windows.begin();
 }
 
-void AddRotaryFamily(const ModelConfig& c, Json& json) {
+void AddRotaryFamily(const ModelConfig& c, OrderedJson& json) {
   json["num_key_value_heads"] = c.num_kv_heads;
   json["head_dim"] = c.head_dim;
   json["rope_theta"] = c.rope.theta;
@@ -72,7 +72,7 @@ void AddRotaryFamily(const ModelConfig& c, Json& json) {
   }
 }
 
-void AddOpt(const ModelConfig& c, Json& json) {
+void AddOpt(const ModelConfig& c, OrderedJson& json) {
   json["word_embed_proj_dim"] = c.embedding();
   json["do_layer_norm_before"] = !c.post_norm;
   json["_remove_final_layer_norm"] = !c.final_norm && !c.post_norm;
@@ -82,7 +82,7 @@ void AddOpt(const ModelConfig& c, Json& json) {
   json["attention_dropout"] = 0.0;
 }
 
-void AddGpt2(Json& json) {
+void AddGpt2(OrderedJson& json) {
   json["scale_attn_weights"] = true;
   for (const char* dropout : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) json[dropout] = 0.0;
 }
@@ -91,7 +91,7 @@ void AddGpt2(Json& json) {
 
 std::string ModelConfigJson(const ModelConfig& c) {
   const ArchitectureKeys& names = KeysOf(c.architecture);
-  Json json = {
+  OrderedJson json = {
       {"architectures", {c.head == Head::kValue ? names.value_class_name : names.class_name}},
       {"model_type", names.model_type},
       {"vocab_size", c.vocab_size},

@@ -11,8 +11,6 @@ namespace nb = nanobind;
 namespace tdock::python {
 namespace {
 
-std::string TypeName(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
-
 [[noreturn]] void Refuse(const char* argument, nb::handle given, absl::string_view expected) {
   Raise(absl::InvalidArgumentError(absl::StrCat("'", argument, "' is a ", TypeName(given), "; give ", expected)));
 }
@@ -51,6 +49,8 @@ bool ReadArray(nb::handle given, const char* argument, std::vector<uint64_t>& nu
 }
 
 }  // namespace
+
+std::string TypeName(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
 
 std::string Utf8(nb::handle text, absl::string_view what) {
   Py_ssize_t size = 0;

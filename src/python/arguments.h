@@ -13,6 +13,8 @@
 
 namespace tdock::python {
 
+// The name of its type, for messages.
+std::string TypeName(nanobind::handle object);
 // A str in UTF-8, zeros included. InvalidArgument if it has none, because it holds half of a surrogate pair, or if the
 // object is no str; `what` it is stands at the beginning of the message.
 std::string Utf8(nanobind::handle text, absl::string_view what);

@@ -32,9 +32,9 @@ namespace {
 // How long a call that waits is not looked after.
 constexpr absl::Duration kSlice = absl::Milliseconds(100);
 
-using Names = std::vector<std::string>;
+using NameList = std::vector<std::string>;
 // A name, what it writes, and whether rows come back to it (unset: if it writes anything).
-using Consumer = std::tuple<std::string, Names, std::optional<bool>>;
+using Consumer = std::tuple<std::string, NameList, std::optional<bool>>;
 
 [[noreturn]] void RaiseForked() {
   Raise(absl::FailedPreconditionError(
@@ -70,7 +70,7 @@ std::vector<MindSpeedConsumer> ConsumersOf(const std::vector<Consumer>& given) {
   return consumers;
 }
 
-MindSpeedOptions OptionsOf(const std::string& kind, int64_t prompts_num, int64_t n, const Names& columns) {
+MindSpeedOptions OptionsOf(const std::string& kind, int64_t prompts_num, int64_t n, const NameList& columns) {
   if (kind == "grpo") return GrpoDock(prompts_num, n);
   if (kind == "ppo") return PpoDock(prompts_num, n);
   if (kind == "dapo") return DapoDock(prompts_num, n);
@@ -78,7 +78,7 @@ MindSpeedOptions OptionsOf(const std::string& kind, int64_t prompts_num, int64_t
 }
 
 void Make(PyMindSpeedDock* self, DockHandle& core, const std::string& kind, const std::string& partition,
-          int64_t prompts_num, int64_t n, const Names& columns, const Names& addition_columns,
+          int64_t prompts_num, int64_t n, const NameList& columns, const NameList& addition_columns,
           const std::vector<Consumer>& addition_consumers, int64_t max_age, int64_t gbs_train, double timeout,
           double lease_seconds, uint64_t seed) {
   MindSpeedOptions options = OptionsOf(kind, prompts_num, n, columns);
@@ -139,7 +139,7 @@ void PutExperience(const PyMindSpeedDock& self, nb::handle data, const Experienc
   EmptyTrash();
 }
 
-ExperienceIndexes PutPrompts(const PyMindSpeedDock& self, nb::handle data, const Names& additional,
+ExperienceIndexes PutPrompts(const PyMindSpeedDock& self, nb::handle data, const NameList& additional,
                              const std::optional<std::vector<int64_t>>& indexes, bool add_another_batch) {
   const Batch batch = ValueOrRaise(BatchOf(data, {}));
   ExperienceIndexes put = Ask(self, [&](MindSpeedDock& dock) {
@@ -151,7 +151,7 @@ ExperienceIndexes PutPrompts(const PyMindSpeedDock& self, nb::handle data, const
 }
 
 // Waits in slices, between which signals are looked after.
-std::optional<Experience> GetSampled(const PyMindSpeedDock& self, const std::string& consumer, const Names& columns,
+std::optional<Experience> GetSampled(const PyMindSpeedDock& self, const std::string& consumer, const NameList& columns,
                                      GetOptions options, absl::Time deadline) {
   for (;;) {
     options.deadline = std::min(deadline, absl::Now() + kSlice);
@@ -166,7 +166,7 @@ std::optional<Experience> GetSampled(const PyMindSpeedDock& self, const std::str
   }
 }
 
-nb::object GetExperience(const PyMindSpeedDock& self, const std::string& consumer, const Names& columns,
+nb::object GetExperience(const PyMindSpeedDock& self, const std::string& consumer, const NameList& columns,
                          std::optional<int64_t> count, int64_t dp_size, const std::optional<ExperienceIndexes>& indexes,
                          bool get_n_samples, bool balance, std::optional<double> target_seq_len,
                          std::optional<double> timeout, bool padded) {
@@ -260,7 +260,7 @@ void BindMultimodal(nb::module_& module) {
              EmptyTrash();
            })
       .def("get_experience",
-           [](const PyMultimodalDock& self, const Names& columns, const std::vector<int64_t>& indexes, bool get_n) {
+           [](const PyMultimodalDock& self, const NameList& columns, const std::vector<int64_t>& indexes, bool get_n) {
              return ToPython(RowsOf(ValueOrRaise(AskAndWait<Batch>(
                  self, [=](MultimodalDock& one) { return one.GetExperience(columns, indexes, get_n); }))));
            })
@@ -323,7 +323,7 @@ void BindMindSpeed(nb::module_& module) {
            "indexes"_a.none(), "get_n_samples"_a, "balance"_a, "target_seq_len"_a.none(), "timeout"_a.none(),
            "padded"_a)
       .def("get",
-           [](const PyMindSpeedDock& self, const Names& columns, const ExperienceIndexes& indexes) {
+           [](const PyMindSpeedDock& self, const NameList& columns, const ExperienceIndexes& indexes) {
              return ToPython(RowsOf(
                  ValueOrRaise(AskAndWait<Batch>(self, [=](MindSpeedDock& one) { return one.Get(columns, indexes); }))));
            })

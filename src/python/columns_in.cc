@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "python/arguments.h"
 #include "python/arrays.h"
 #include "python/numbers.h"
 #include "python/rows.h"
@@ -30,8 +31,6 @@ struct Items {
 
   nb::object tuple;
 };
-
-std::string TypeName(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
 
 absl::Status Unlike(size_t row, nb::handle object, absl::string_view expected) {
   return absl::InvalidArgumentError(

@@ -17,7 +17,7 @@
 namespace tdock {
 namespace {
 
-v1::Rows* RowsIn(v1::Reply& reply) {
+v1::Rows* MutableRowsIn(v1::Reply& reply) {
   if (reply.has_taken()) return reply.mutable_taken()->mutable_rows();
   return reply.has_rows() ? reply.mutable_rows() : nullptr;
 }
@@ -67,8 +67,8 @@ absl::StatusOr<std::vector<rpc::Message>> MessagesOf(const Answer& answer, Sessi
   }
   TDOCK_ASSIGN_OR_RETURN(const Batch cells, CellsOf(answer.rows, memory, max_bytes));
   v1::Reply reply = answer.reply;
-  RowsIn(reply)->set_has_frame(true);
-  RowsIn(reply)->set_pin(call);
+  MutableRowsIn(reply)->set_has_frame(true);
+  MutableRowsIn(reply)->set_pin(call);
   session.Pin(call, answer.rows);
   return ToMessages(reply.SerializeAsString(), cells);
 }

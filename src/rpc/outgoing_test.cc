@@ -9,12 +9,12 @@ namespace {
 
 using Step = Outgoing::Step;
 
-grpc::ByteBuffer Bytes(const std::string& text) {
+grpc::ByteBuffer GrpcBytes(const std::string& text) {
   const grpc::Slice slice(text);
   return grpc::ByteBuffer(&slice, 1);
 }
 
-std::string Text(const grpc::ByteBuffer& bytes) {
+std::string TextOf(const grpc::ByteBuffer& bytes) {
   grpc::Slice slice;
   EXPECT_TRUE(bytes.DumpToSingleSlice(&slice).ok());
   return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
@@ -24,19 +24,19 @@ TEST(Outgoing, GivesOneMessageAfterTheOtherAndTheEndWithTheLast) {
   Outgoing out;
   grpc::ByteBuffer message;
   EXPECT_EQ(out.Next(&message), Step::kNone);
-  EXPECT_TRUE(out.Push(Bytes("one"), 3));
-  EXPECT_TRUE(out.Push(Bytes("two"), 3));
+  EXPECT_TRUE(out.Push(GrpcBytes("one"), 3));
+  EXPECT_TRUE(out.Push(GrpcBytes("two"), 3));
   EXPECT_EQ(out.queued_bytes(), 6);
   EXPECT_EQ(out.Next(&message), Step::kWrite);
-  EXPECT_EQ(Text(message), "one");
+  EXPECT_EQ(TextOf(message), "one");
   EXPECT_EQ(out.Next(&message), Step::kNone) << "a step is under way";
   EXPECT_TRUE(out.End());
   EXPECT_FALSE(out.End());
-  EXPECT_FALSE(out.Push(Bytes("three"), 5));
+  EXPECT_FALSE(out.Push(GrpcBytes("three"), 5));
   out.Done(true);
   EXPECT_EQ(out.queued_bytes(), 3);
   EXPECT_EQ(out.Next(&message), Step::kWriteLast);
-  EXPECT_EQ(Text(message), "two");
+  EXPECT_EQ(TextOf(message), "two");
   EXPECT_TRUE(out.over());
   out.Abandon();
   out.Done(true);
@@ -57,12 +57,12 @@ TEST(Outgoing, GivesTheEndAloneWhereNothingWaits) {
 TEST(Outgoing, AFailedStepDropsWhatWaits) {
   Outgoing out;
   grpc::ByteBuffer message;
-  out.Push(Bytes("one"), 3);
-  out.Push(Bytes("two"), 3);
+  out.Push(GrpcBytes("one"), 3);
+  out.Push(GrpcBytes("two"), 3);
   EXPECT_EQ(out.Next(&message), Step::kWrite);
   out.Done(false);
   EXPECT_EQ(out.queued_bytes(), 0);
-  EXPECT_FALSE(out.Push(Bytes("three"), 5));
+  EXPECT_FALSE(out.Push(GrpcBytes("three"), 5));
   EXPECT_TRUE(out.over());
   EXPECT_EQ(out.Next(&message), Step::kNone);
 }
@@ -71,7 +71,7 @@ TEST(Outgoing, GivesNoMessageWhileCorked) {
   Outgoing out;
   grpc::ByteBuffer message;
   out.Cork();
-  out.Push(Bytes("one"), 3);
+  out.Push(GrpcBytes("one"), 3);
   EXPECT_EQ(out.Next(&message), Step::kNone);
   out.End();
   out.Uncork();

@@ -238,7 +238,7 @@ class StreamClientImpl final : public StreamClient {
   const std::shared_ptr<StreamEvents> events_ = StreamEvents::Get();
 };
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsFiles& files) {
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientCredentials(const TlsFiles& files) {
   if (files.empty()) return grpc::InsecureChannelCredentials();
   TDOCK_ASSIGN_OR_RETURN(TlsTexts texts, ReadTlsFiles(files));
   return grpc::SslCredentials({.pem_root_certs = std::move(texts.ca),
@@ -250,7 +250,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsF
 
 absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const StreamClientOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(options.target, "the address of the server"));
-  TDOCK_ASSIGN_OR_RETURN(auto credentials, Credentials(options.tls));
+  TDOCK_ASSIGN_OR_RETURN(auto credentials, ClientCredentials(options.tls));
   SetUpProcess();
   const std::string target = endpoint.ToString();
   auto channel = grpc::CreateCustomChannel(absl::StrCat("dns:///", target), credentials, ClientSettings(options));

@@ -30,7 +30,7 @@ absl::StatusOr<MetaBatch> Example() {
   return batch;
 }
 
-std::vector<int64_t> Ids(const MetaBatch& batch) {
+std::vector<int64_t> ExampleIds(const MetaBatch& batch) {
   const auto ids = *batch.columns().Values<int64_t>("id");
   return {ids.begin(), ids.end()};
 }
@@ -62,12 +62,12 @@ TEST(BatchExamples, Rows) {
   const MetaBatch turned = *middle.Reorder({1, 0});                                                        // 2 1
   const MetaBatch each = *middle.Repeat(2, RepeatOrder::kInterleaved);                                     // 1 1 2 2
   const MetaBatch whole = *middle.Repeat(2, RepeatOrder::kTiled);                                          // 1 2 1 2
-  EXPECT_THAT(Ids(middle), ElementsAre(1, 2));
-  EXPECT_THAT(Ids(chosen), ElementsAre(5, 0, 5));
-  EXPECT_THAT(Ids(masked), ElementsAre(0, 2));
-  EXPECT_THAT(Ids(turned), ElementsAre(2, 1));
-  EXPECT_THAT(Ids(each), ElementsAre(1, 1, 2, 2));
-  EXPECT_THAT(Ids(whole), ElementsAre(1, 2, 1, 2));
+  EXPECT_THAT(ExampleIds(middle), ElementsAre(1, 2));
+  EXPECT_THAT(ExampleIds(chosen), ElementsAre(5, 0, 5));
+  EXPECT_THAT(ExampleIds(masked), ElementsAre(0, 2));
+  EXPECT_THAT(ExampleIds(turned), ElementsAre(2, 1));
+  EXPECT_THAT(ExampleIds(each), ElementsAre(1, 1, 2, 2));
+  EXPECT_THAT(ExampleIds(whole), ElementsAre(1, 2, 1, 2));
 }
 
 TEST(BatchExamples, Parts) {
@@ -77,10 +77,10 @@ TEST(BatchExamples, Parts) {
   const MetaBatch joined = *MetaBatch::Concat({chunks[0], chunks[2]});  // 0 1 4 5
   const MetaValue losses = joined.meta().at("metrics");                 // {"loss": [0.5, 0.5]}
   ASSERT_EQ(chunks.size(), 3u);
-  EXPECT_THAT(Ids(chunks[1]), ElementsAre(2, 3));
+  EXPECT_THAT(ExampleIds(chunks[1]), ElementsAre(2, 3));
   ASSERT_EQ(parts.size(), 2u);
-  EXPECT_THAT(Ids(parts[1]), ElementsAre(4, 5));
-  EXPECT_THAT(Ids(joined), ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(ExampleIds(parts[1]), ElementsAre(4, 5));
+  EXPECT_THAT(ExampleIds(joined), ElementsAre(0, 1, 4, 5));
   EXPECT_EQ(ToString(losses), "{\"loss\": [0.5, 0.5]}");
 }
 
@@ -106,7 +106,7 @@ TEST(BatchExamples, RowsForEveryRank) {
   const std::vector<PaddedBatch> shares = *padded.Chunk(4);      // 2, 2, 2 and 0 real rows
   const Column weights = padded.Weights();                       // 1 1 1 1 1 1 0 0
   const MetaBatch real = *padded.Unpad(padded.batch());          // 0 1 2 3 4 5
-  EXPECT_THAT(Ids(padded.batch()), ElementsAre(0, 1, 2, 3, 4, 5, 0, 1));
+  EXPECT_THAT(ExampleIds(padded.batch()), ElementsAre(0, 1, 2, 3, 4, 5, 0, 1));
   EXPECT_EQ(shares[2].real_rows(), 2);
   EXPECT_EQ(shares[3].real_rows(), 0);
   EXPECT_THAT(*weights.Values<float>(), ElementsAre(1, 1, 1, 1, 1, 1, 0, 0));

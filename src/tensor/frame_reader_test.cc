@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "tensor/frame_signing.h"
+#include "tensor/frame_testing.h"
 #include "tensor/random_batch.h"
 
 namespace tdock {
@@ -17,18 +18,7 @@ using testing::HasSubstr;
 
 constexpr FrameLimits kUnchecked = {.allow_unchecked = true};
 
-std::string Encode(const MetaBatch& batch, FrameChecksums checksums = FrameChecksums::kBlocks) {
-  std::string bytes;
-  const EncodedFrame frame = *EncodeFrame(batch, {}, checksums);
-  for (absl::string_view piece : frame.Pieces()) bytes.append(piece.data(), piece.size());
-  return bytes;
-}
-
 std::span<const std::byte> AsBytes(const std::string& bytes) { return std::as_bytes(std::span(bytes)); }
-
-absl::StatusOr<MetaBatch> Decode(const std::string& bytes, const FrameLimits& limits = {}) {
-  return DecodeFrame(Buffer::CopyOf(AsBytes(bytes)), limits);
-}
 
 // Feeds pieces of at most `most` bytes, some of them empty.
 absl::StatusOr<MetaBatch> ReadCut(Rng& rng, const std::string& bytes, size_t most, const FrameLimits& limits = {}) {
@@ -41,13 +31,6 @@ absl::StatusOr<MetaBatch> ReadCut(Rng& rng, const std::string& bytes, size_t mos
     rest = rest.subspan(size);
   }
   return reader.Finish();
-}
-
-MetaBatch Rewards() {
-  Batch batch;
-  EXPECT_TRUE(batch.Add("reward", Column::FromValues<float>({0.5, 1})).ok());
-  EXPECT_TRUE(batch.Add("text", Column::FromStrings(std::vector<std::string>{"ab", "c"})).ok());
-  return MetaBatch(std::move(batch), {{"step", 7}});
 }
 
 TEST(FrameReader, MakesTheSameBatchHoweverTheFrameIsCut) {

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstring>
 #include <filesystem>
@@ -10,27 +9,13 @@
 #include "base/env.h"
 #include "base/limited_env.h"
 #include "tensor/frame_signing.h"
+#include "tensor/frame_testing.h"
 #include "tensor/random_batch.h"
 
 namespace tdock {
 namespace {
 
 using testing::HasSubstr;
-
-std::string Join(const EncodedFrame& frame) {
-  std::string bytes;
-  for (absl::string_view piece : frame.Pieces()) bytes.append(piece.data(), piece.size());
-  return bytes;
-}
-
-std::string Encode(const MetaBatch& batch) { return Join(*EncodeFrame(batch)); }
-
-// Decodes a copy that ends where its memory ends, so that a sanitizer sees every read beyond it.
-absl::StatusOr<MetaBatch> Decode(absl::string_view bytes, const FrameLimits& limits = {}) {
-  const std::shared_ptr<char> copy(static_cast<char*>(::malloc(bytes.size())), ::free);
-  if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());
-  return DecodeFrame(Buffer::Wrap(copy.get(), bytes.size(), copy), limits);
-}
 
 template <class T>
 void Overwrite(std::string& bytes, size_t at, T value) {
@@ -42,13 +27,6 @@ T ReadAt(const std::string& bytes, size_t at) {
   T value;
   std::memcpy(&value, bytes.data() + at, sizeof(value));
   return value;
-}
-
-MetaBatch Rewards() {
-  Batch batch;
-  EXPECT_TRUE(batch.Add("reward", Column::FromValues<float>({0.5, 1})).ok());
-  EXPECT_TRUE(batch.Add("text", Column::FromStrings(std::vector<std::string>{"ab", "c"})).ok());
-  return MetaBatch(std::move(batch), {{"step", 7}});
 }
 
 TEST(Frame, RoundTripsRandomBatches) {

@@ -11,8 +11,6 @@
 namespace tdock {
 namespace {
 
-std::string Quoted(absl::string_view text) { return absl::StrCat("\"", EscapeForMessage(text), "\""); }
-
 // The beginning of it, if it is long.
 std::string ForMessage(const MetaValue& value) {
   constexpr size_t kMaxBytes = 80;

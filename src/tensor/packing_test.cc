@@ -13,12 +13,6 @@ using testing::ElementsAre;
 
 Column Lengths32(const std::vector<int32_t>& lengths) { return *Column::FromValues(lengths); }
 
-MetaBatch Only(Column column) {
-  Batch batch;
-  EXPECT_TRUE(batch.Add("x", std::move(column)).ok());
-  return MetaBatch(std::move(batch));
-}
-
 TEST(PackRows, PutsRowsOneAfterAnotherWithoutACopy) {
   const Column prompts = Column::FromRows<int64_t>({{1, 1, 1}, {2, 2, 2, 2}, {3, 3, 3}, {4, 4, 4, 4}});
   const PackedRows packed = *PackRows(prompts);

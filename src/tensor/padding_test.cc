@@ -31,12 +31,6 @@ Column Numbers(const std::vector<int64_t>& values, const Shape& shape = {}) {
   return *Column::FromValues(values, shape);
 }
 
-MetaBatch Only(Column column) {
-  Batch batch;
-  EXPECT_TRUE(batch.Add("x", std::move(column)).ok());
-  return MetaBatch(std::move(batch));
-}
-
 TEST(PadRows, FillsUpToTheLongestRow) {
   const Column rows = Ints({{1}, {}, {2, 3}});
   EXPECT_EQ(RowsOf<int64_t>(PadRows(rows, {.pad_id = 9})), (Rows<int64_t>{{1, 9}, {9, 9}, {2, 3}}));

@@ -1,6 +1,8 @@
 // Batches of every kind, for tests of what must hold for all of them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <string>
 #include <utility>
@@ -11,6 +13,13 @@
 #include "tdock/meta_batch.h"
 
 namespace tdock {
+
+// A batch of this column alone, "x".
+inline MetaBatch Only(Column column) {
+  Batch batch;
+  EXPECT_TRUE(batch.Add("x", std::move(column)).ok());
+  return MetaBatch(std::move(batch));
+}
 
 inline Buffer RandomBytes(Rng& rng, size_t size, uint64_t below) {
   Buffer bytes = Buffer::Allocate(size);

@@ -29,8 +29,6 @@ uint64_t PairKey(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-std::string Shown(absl::string_view text) { return absl::StrCat("\"", EscapeForMessage(text), "\""); }
-
 constexpr bool IsPrintable(size_t byte) { return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD); }
 
 // Printable bytes are the characters of Latin-1; the others are those from U+0100 on, in their order.
@@ -105,7 +103,7 @@ absl::Status Bpe::ReadVocabulary(const Json& vocab) {
   const int64_t max_id = std::min(2 * count + kMaxHoles, kMaxTokens) - 1;
   for (const auto& [token, value] : vocab.items()) {
     if (!value.is_number_integer() || value < 0 || value > max_id) {
-      return absl::InvalidArgumentError(absl::StrCat(kWhere, ": the id of ", Shown(token), " is ", ShownJson(value),
+      return absl::InvalidArgumentError(absl::StrCat(kWhere, ": the id of ", Quoted(token), " is ", ShownJson(value),
                                                      ", not an integer from 0 to ", max_id, ", as far as ids of ",
                                                      count, " tokens may reach"));
     }
@@ -114,7 +112,7 @@ absl::Status Bpe::ReadVocabulary(const Json& vocab) {
     std::optional<std::string>& place = tokens_[static_cast<size_t>(id)];
     if (place) {
       return absl::InvalidArgumentError(
-          absl::StrCat(kWhere, ": the tokens ", Shown(*place), " and ", Shown(token), " both have the id ", id));
+          absl::StrCat(kWhere, ": the tokens ", Quoted(*place), " and ", Quoted(token), " both have the id ", id));
     }
     place = token;
     ids_.emplace(token, id);
@@ -181,7 +179,7 @@ absl::Status Bpe::ReadMerges(const Json& merges) {
     for (const std::string& token : {parts->first, parts->second, joined}) {
       if (Find(token)) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat(kWhere, ": merge ", rank, " needs ", Shown(token), ", which is not in the vocabulary"));
+          absl::StrCat(kWhere, ": merge ", rank, " needs ", Quoted(token), ", which is not in the vocabulary"));
     }
     merges_[PairKey(*Find(parts->first), *Find(parts->second))] = {rank, *Find(joined)};
     ++rank;

@@ -12,22 +12,15 @@
 #include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "text/tokenizer_config.h"
+#include "text/unicode.h"
 
 namespace tdock::text {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string Shown(absl::string_view text) { return absl::StrCat("\"", EscapeForMessage(text), "\""); }
-
 absl::Status NotUtf8(int64_t position) {
   return absl::InvalidArgumentError(absl::StrCat("the text is not valid UTF-8 at position ", position));
-}
-
-// How many characters the first `bytes` bytes of valid UTF-8 hold.
-int64_t CountChars(absl::string_view text, size_t bytes) {
-  return std::count_if(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 }  // namespace
@@ -58,7 +51,7 @@ absl::StatusOr<std::unique_ptr<CharTokenizer>> CharTokenizer::FromTokens(std::ve
     const Token& token = tokens[id];
     if (token.text.empty()) return absl::InvalidArgumentError(absl::StrCat("token ", id, " is empty"));
     if (!seen.insert(token.text).second) {
-      return absl::InvalidArgumentError(absl::StrCat("the token ", Shown(token.text), " comes twice"));
+      return absl::InvalidArgumentError(absl::StrCat("the token ", Quoted(token.text), " comes twice"));
     }
     if (token.special) {
       made->special_ids_.push_back(static_cast<int32_t>(id));
@@ -66,7 +59,7 @@ absl::StatusOr<std::unique_ptr<CharTokenizer>> CharTokenizer::FromTokens(std::ve
     }
     const std::optional<Utf8Char> single = FirstUtf8Char(token.text);
     if (!single || single->bytes != token.text.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("token ", id, ", ", Shown(token.text), ", is not one character"));
+      return absl::InvalidArgumentError(absl::StrCat("token ", id, ", ", Quoted(token.text), ", is not one character"));
     }
     made->ids_[single->code] = static_cast<int32_t>(id);
   }
@@ -109,8 +102,8 @@ absl::Status CharTokenizer::Encode(absl::string_view text, SpelledSpecial spelle
     if (special) {
       const std::string& token = tokens_[static_cast<size_t>(*special)].text;
       if (spelled == SpelledSpecial::kRefuse) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the text spells the special token ", Shown(token), " at position ", CountChars(text, begin)));
+        return absl::InvalidArgumentError(absl::StrCat("the text spells the special token ", Quoted(token),
+                                                       " at position ", CountUtf8Chars(text, begin)));
       }
       next_begin = begin + token.size();
       sink(*special, TextRange{begin, next_begin});
@@ -119,9 +112,9 @@ absl::Status CharTokenizer::Encode(absl::string_view text, SpelledSpecial spelle
     const Utf8Char next = *FirstUtf8Char(rest);
     const auto found = ids_.find(next.code);
     if (found == ids_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("the character ", Shown(rest.substr(0, next.bytes)),
+      return absl::InvalidArgumentError(absl::StrCat("the character ", Quoted(rest.substr(0, next.bytes)),
                                                      absl::StrFormat(" (U+%04X)", static_cast<uint32_t>(next.code)),
-                                                     " at position ", CountChars(text, begin),
+                                                     " at position ", CountUtf8Chars(text, begin),
                                                      " is not in the vocabulary"));
     }
     next_begin = begin + next.bytes;

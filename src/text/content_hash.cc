@@ -15,7 +15,7 @@
 namespace tdock::text {
 namespace {
 
-ContentHash Made(const XXH128_hash_t& hash) { return {.high = hash.high64, .low = hash.low64}; }
+ContentHash ToContentHash(const XXH128_hash_t& hash) { return {.high = hash.high64, .low = hash.low64}; }
 
 }  // namespace
 
@@ -23,7 +23,7 @@ std::string Hex(const ContentHash& hash) {
   return absl::StrCat(absl::Hex(hash.high, absl::kZeroPad16), absl::Hex(hash.low, absl::kZeroPad16));
 }
 
-ContentHash HashOf(absl::string_view bytes) { return Made(XXH3_128bits(bytes.data(), bytes.size())); }
+ContentHash HashOf(absl::string_view bytes) { return ToContentHash(XXH3_128bits(bytes.data(), bytes.size())); }
 
 ContentHasher::ContentHasher() : state_(XXH3_createState()) {
   if (state_ == nullptr) throw std::bad_alloc();
@@ -42,6 +42,6 @@ void ContentHasher::AddField(absl::string_view field) {
   Add(field);
 }
 
-ContentHash ContentHasher::Value() const { return Made(XXH3_128bits_digest(state_)); }
+ContentHash ContentHasher::Value() const { return ToContentHash(XXH3_128bits_digest(state_)); }
 
 }  // namespace tdock::text

@@ -18,7 +18,7 @@ namespace {
 
 using Piece = ChatTemplate::Piece;
 
-constexpr size_t kMaxFileBytes = size_t{4} << 20;
+constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
 constexpr int kMaxJsonDepth = 32;
 
 // What Python's str.strip() takes off, which Jinja's `trim` calls.
@@ -286,10 +286,10 @@ absl::StatusOr<ChatTemplate> ChatTemplate::OfModel(Env& env, const std::string& 
   std::string path = JoinPath(folder, "chat_template.jinja");
   std::string jinja;
   if (env.Exists(path)) {
-    TDOCK_ASSIGN_OR_RETURN(jinja, ReadFileUpTo(env, path, kMaxFileBytes));
+    TDOCK_ASSIGN_OR_RETURN(jinja, ReadFileUpTo(env, path, kMaxTemplateBytes));
   } else {
     path = JoinPath(folder, "tokenizer_config.json");
-    TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadFileUpTo(env, path, kMaxFileBytes));
+    TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadFileUpTo(env, path, kMaxTemplateBytes));
     TDOCK_ASSIGN_OR_RETURN(jinja, TemplateInConfig(config, path));
   }
   absl::StatusOr<ChatTemplate> found = Recognise(jinja);

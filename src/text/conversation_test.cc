@@ -213,14 +213,14 @@ TEST(EncodeConversation, TheLossCountsRepliesWithTheirEnd) {
 }
 
 TEST(EncodeReply, InventsNoSpaceWhereATokenWouldReachAcrossTheBorder) {
-  tdock::text::testing::Json metaspace = tdock::text::testing::SmallByteFallback();
+  tdock::text::small::Json metaspace = tdock::text::small::SmallByteFallback();
   metaspace["normalizer"] = nullptr;
   metaspace["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}};
-  std::string model = tdock::text::testing::SmallPiece("<unk>", 2) + tdock::text::testing::SmallPiece("<s>", 3);
-  for (const char* piece : {"▁", "a", "b", "ab", "▁b"}) model += tdock::text::testing::SmallPiece(piece, 1);
-  model += tdock::text::testing::BytesField(2, std::string("\x18\x01", 2)) + tdock::text::testing::BytesField(3, "");
+  std::string model = tdock::text::small::SmallPiece("<unk>", 2) + tdock::text::small::SmallPiece("<s>", 3);
+  for (const char* piece : {"▁", "a", "b", "ab", "▁b"}) model += tdock::text::small::SmallPiece(piece, 1);
+  model += tdock::text::small::BytesField(2, std::string("\x18\x01", 2)) + tdock::text::small::BytesField(3, "");
   const std::unique_ptr<Tokenizer> tokenizers[] = {
-      JsonTokenizer::Create(tdock::text::testing::SmallByteFallback(), {}, {}).value(),
+      JsonTokenizer::Create(tdock::text::small::SmallByteFallback(), {}, {}).value(),
       JsonTokenizer::Create(metaspace, {}, {}).value(), SentencePieceTokenizer::Create(model, {}, {}).value()};
   for (const auto& tokenizer : tokenizers) {
     for (const char* reply : {"b", " b", "\nb", "b a"}) {

@@ -49,13 +49,13 @@ void TryIds(const Tokenizer& tokenizer, const std::string& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tdock::text;
-  static const auto byte_level = JsonTokenizer::Create(testing::SmallByteLevel(), {}, {}).value();
+  static const auto byte_level = JsonTokenizer::Create(small::SmallByteLevel(), {}, {}).value();
   static const auto composed = [] {
-    testing::Json json = testing::SmallByteLevel();
+    small::Json json = small::SmallByteLevel();
     json["normalizer"] = {{"type", "NFKC"}};
     return JsonTokenizer::Create(json, {}, {}).value();
   }();
-  static const auto fallback = JsonTokenizer::Create(testing::SmallByteFallback(), {}, {}).value();
+  static const auto fallback = JsonTokenizer::Create(small::SmallByteFallback(), {}, {}).value();
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   TryText(*byte_level, bytes, /*comes_back=*/true);
   TryText(*composed, bytes, /*comes_back=*/false);

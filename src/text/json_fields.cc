@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Json& Field(const Json& object, const char* key) {
+const Json& FieldOf(const Json& object, const char* key) {
   static const Json* const null = new Json;
   if (!object.is_object()) return *null;
   const auto found = object.find(key);
@@ -23,7 +23,7 @@ const Json& Field(const Json& object, const char* key) {
 }  // namespace
 
 std::string ShownJson(const Json& value) {
-  if (value.is_object() && Field(value, "type").is_string()) {
+  if (value.is_object() && FieldOf(value, "type").is_string()) {
     return absl::StrCat("of type ", ShownJson(value["type"]));
   }
   if (value.is_structured()) return value.is_object() ? "an object" : "a list";
@@ -35,7 +35,7 @@ JsonFields::JsonFields(const Json& value, std::string where) : value_(value), wh
 
 const Json& JsonFields::Get(const char* key) {
   asked_.insert(key);
-  return Field(value_, key);
+  return FieldOf(value_, key);
 }
 
 absl::Status JsonFields::Object() const {
@@ -80,7 +80,7 @@ absl::Status JsonFields::Finish() const {
 
 absl::Status JsonFields::Damaged(const char* key, absl::string_view wanted) const {
   TDOCK_RETURN_IF_ERROR(Object());
-  const Json& value = Field(value_, key);
+  const Json& value = FieldOf(value_, key);
   return absl::InvalidArgumentError(
       absl::StrCat(where_, ": \"", key, "\" is ", value.is_null() ? "missing" : ShownJson(value), ", not ", wanted));
 }
@@ -88,7 +88,7 @@ absl::Status JsonFields::Damaged(const char* key, absl::string_view wanted) cons
 absl::Status JsonFields::Unsupported(const char* key, absl::string_view known) const {
   TDOCK_RETURN_IF_ERROR(Object());
   return absl::UnimplementedError(
-      absl::StrCat(where_, ": \"", key, "\" ", ShownJson(Field(value_, key)), " is not supported; ", known));
+      absl::StrCat(where_, ": \"", key, "\" ", ShownJson(FieldOf(value_, key)), " is not supported; ", known));
 }
 
 }  // namespace tdock::text

@@ -8,16 +8,12 @@
 #include "base/utf8.h"
 #include "text/aligned_text.h"
 #include "text/json_fields.h"
+#include "text/unicode.h"
 
 namespace tdock::text {
 namespace {
 
 using Json = nlohmann::json;
-
-// How many characters the first `bytes` bytes of valid UTF-8 hold.
-int64_t CountChars(absl::string_view text, size_t bytes) {
-  return std::count_if(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes), BeginsUtf8Char);
-}
 
 // A text alone must come out as it is.
 absl::Status CheckPadding(const Json& padding) {
@@ -62,7 +58,7 @@ class JsonTokenizer::Run {
       const size_t at = Position(text, range.begin);
       return absl::InvalidArgumentError(absl::StrCat("the text spells the special token \"",
                                                      EscapeForMessage(token.content), "\" at position ",
-                                                     CountChars(text_, at)));
+                                                     CountUtf8Chars(text_, at)));
     }
     encoding_.ids.push_back(token.id);
     if (wants_ranges_) encoding_.ranges.push_back(text.OriginOf(range));
@@ -113,7 +109,7 @@ class JsonTokenizer::Run {
     return absl::InvalidArgumentError(
         absl::StrCat("the character \"", EscapeForMessage(text.view().substr(byte, character.bytes)),
                      absl::StrFormat("\" (U+%04X)", static_cast<uint32_t>(character.code)), " at position ",
-                     CountChars(text_, Position(text, byte)), " is not in the vocabulary"));
+                     CountUtf8Chars(text_, Position(text, byte)), " is not in the vocabulary"));
   }
 
   const JsonTokenizer& tokenizer_;

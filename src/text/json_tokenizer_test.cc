@@ -10,12 +10,12 @@
 namespace tdock::text {
 namespace {
 
-using testing::AddedTokenJson;
+using small::AddedTokenJson;
+using small::Json;
+using small::SmallByteFallback;
+using small::SmallByteLevel;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::Json;
-using testing::SmallByteFallback;
-using testing::SmallByteLevel;
 
 using Ids = std::vector<int32_t>;
 constexpr EncodeOptions kParse{.spelled = SpelledSpecial::kParse};

@@ -15,16 +15,14 @@ namespace {
 using Json = nlohmann::json;
 using Loaded = absl::StatusOr<std::unique_ptr<Tokenizer>>;
 
-constexpr size_t kMaxFileBytes = size_t{64} << 20;
+constexpr size_t kMaxTokenizerBytes = size_t{64} << 20;
 constexpr int kMaxDepth = 32;
 constexpr char kTokenizer[] = "tokenizer.json";
 constexpr char kModel[] = "tokenizer.model";
-constexpr char kConfig[] = "tokenizer_config.json";
-constexpr char kSpecial[] = "special_tokens_map.json";
 
 // The contents of a file; nothing where there is none.
 absl::StatusOr<std::optional<std::string>> ReadFile(Env& env, const std::string& folder, const char* name) {
-  absl::StatusOr<std::string> contents = ReadFileUpTo(env, JoinPath(folder, name), kMaxFileBytes);
+  absl::StatusOr<std::string> contents = ReadFileUpTo(env, JoinPath(folder, name), kMaxTokenizerBytes);
   if (absl::IsNotFound(contents.status())) return std::nullopt;
   if (!contents.ok()) return contents.status();
   return *std::move(contents);
@@ -66,8 +64,8 @@ absl::StatusOr<Files> ReadFiles(Env& env, const std::string& folder) {
     return absl::OkStatus();
   };
   TDOCK_RETURN_IF_ERROR(read(kTokenizer, files.tokenizer));
-  TDOCK_RETURN_IF_ERROR(read(kConfig, files.config));
-  TDOCK_RETURN_IF_ERROR(read(kSpecial, files.special));
+  TDOCK_RETURN_IF_ERROR(read(kTokenizerConfig, files.config));
+  TDOCK_RETURN_IF_ERROR(read(kSpecialTokensMap, files.special));
   if (files.tokenizer) return files;
   TDOCK_RETURN_IF_ERROR(read(kModel, files.model));
   TDOCK_RETURN_IF_ERROR(read("added_tokens.json", added));
@@ -83,8 +81,8 @@ absl::StatusOr<Files> ReadFiles(Env& env, const std::string& folder) {
 }
 
 Loaded Load(Files files) {
-  TDOCK_ASSIGN_OR_RETURN(const Json config_json, Parse(files.config, kConfig));
-  TDOCK_ASSIGN_OR_RETURN(const Json special_json, Parse(files.special, kSpecial));
+  TDOCK_ASSIGN_OR_RETURN(const Json config_json, Parse(files.config, kTokenizerConfig));
+  TDOCK_ASSIGN_OR_RETURN(const Json special_json, Parse(files.special, kSpecialTokensMap));
   TDOCK_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(config_json, special_json));
   if (files.tokenizer) return LoadJsonTokenizer(*files.tokenizer, config, std::move(files.saved));
   return LoadSentencePiece(*files.model, config, std::move(files.saved));

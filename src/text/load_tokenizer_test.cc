@@ -14,11 +14,11 @@
 namespace tdock::text {
 namespace {
 
+using small::SmallByteLevel;
+using small::SmallSentencePiece;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using testing::SmallByteLevel;
-using testing::SmallSentencePiece;
 using ::testing::StartsWith;
 
 using Files = std::map<std::string, std::string>;  // contents by name
@@ -104,11 +104,11 @@ TEST_F(LoadTokenizerTest, NeedsNoFileBesideTheTokenizers) {
 }
 
 TEST_F(LoadTokenizerTest, ReadsTheSameWithAndWithoutAConfiguration) {
-  testing::Json json = testing::SmallByteFallback();
-  json["model"]["merges"] = testing::Json::array();
+  small::Json json = small::SmallByteFallback();
+  json["model"]["merges"] = small::Json::array();
   json["normalizer"] = json["post_processor"] = nullptr;
   json["decoder"] = {{"type", "Fuse"}};
-  json["added_tokens"].push_back(testing::AddedTokenJson(263, "<tool>", false));
+  json["added_tokens"].push_back(small::AddedTokenJson(263, "<tool>", false));
   for (const Files& beside : {Files{}, Files{{"tokenizer_config.json", "{}"}}}) {
     Files files = beside;
     files["tokenizer.json"] = json.dump();
@@ -194,7 +194,7 @@ TEST_F(LoadTokenizerTest, NamesTheFolderAndTheFileThatCannotBeRead) {
 }
 
 TEST_F(LoadTokenizerTest, RefusesWhatItDoesNotImplementByName) {
-  testing::Json other = SmallByteLevel();
+  small::Json other = SmallByteLevel();
   other["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
   const absl::Status status = LoadTokenizer(Env::Real(), Folder({{"tokenizer.json", other.dump()}})).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);

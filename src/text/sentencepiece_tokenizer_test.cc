@@ -10,11 +10,11 @@
 namespace tdock::text {
 namespace {
 
-using testing::BytesField;
+using small::BytesField;
+using small::SmallPiece;
+using small::SmallSentencePiece;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::SmallPiece;
-using testing::SmallSentencePiece;
 
 TEST(SentencePieceTokenizer, EncodesAndDecodesAsItsLibrary) {
   const auto tokenizer =

@@ -9,7 +9,7 @@
 #include "text/bpe.h"
 #include "text/unicode.h"
 
-namespace tdock::text::testing {
+namespace tdock::text::small {
 
 using Json = nlohmann::json;
 
@@ -99,4 +99,4 @@ inline std::string SmallSentencePiece() {
   return model + BytesField(2, std::string("\x18\x01", 2)) + BytesField(3, "");
 }
 
-}  // namespace tdock::text::testing
+}  // namespace tdock::text::small

@@ -8,21 +8,21 @@
 namespace tdock::text {
 namespace {
 
-using Kind = ChatTemplate::Piece::Kind;
+using PieceKind = ChatTemplate::Piece::Kind;
 
-constexpr std::array kImStart = {FramePart{Kind::kSpecial, "<|im_start|>"}};
-constexpr std::array kImEnd = {FramePart{Kind::kSpecial, "<|im_end|>"}};
-constexpr std::array kNewline = {FramePart{Kind::kText, "\n"}};
-constexpr std::array kHeader = {FramePart{Kind::kSpecial, "<|start_header_id|>"}};
-constexpr std::array kHeaderEnd = {FramePart{Kind::kSpecial, "<|end_header_id|>"}, FramePart{Kind::kText, "\n\n"}};
-constexpr std::array kEot = {FramePart{Kind::kSpecial, "<|eot_id|>"}};
-constexpr std::array kEos = {FramePart{Kind::kEos}};
-constexpr std::array kInst = {FramePart{Kind::kText, " [INST] "}};
-constexpr std::array kInstEnd = {FramePart{Kind::kText, " [/INST]"}};
-constexpr std::array kInstToken = {FramePart{Kind::kSpecial, "[INST]"}, FramePart{Kind::kText, " "}};
-constexpr std::array kInstEndToken = {FramePart{Kind::kSpecial, "[/INST]"}};
-constexpr std::array kHuman = {FramePart{Kind::kText, " Human: "}};
-constexpr std::array kAssistant = {FramePart{Kind::kText, " Assistant:"}};
+constexpr std::array kImStart = {FramePart{PieceKind::kSpecial, "<|im_start|>"}};
+constexpr std::array kImEnd = {FramePart{PieceKind::kSpecial, "<|im_end|>"}};
+constexpr std::array kNewline = {FramePart{PieceKind::kText, "\n"}};
+constexpr std::array kHeader = {FramePart{PieceKind::kSpecial, "<|start_header_id|>"}};
+constexpr std::array kHeaderEnd = {FramePart{PieceKind::kSpecial, "<|end_header_id|>"}, FramePart{PieceKind::kText, "\n\n"}};
+constexpr std::array kEot = {FramePart{PieceKind::kSpecial, "<|eot_id|>"}};
+constexpr std::array kEos = {FramePart{PieceKind::kEos}};
+constexpr std::array kInst = {FramePart{PieceKind::kText, " [INST] "}};
+constexpr std::array kInstEnd = {FramePart{PieceKind::kText, " [/INST]"}};
+constexpr std::array kInstToken = {FramePart{PieceKind::kSpecial, "[INST]"}, FramePart{PieceKind::kText, " "}};
+constexpr std::array kInstEndToken = {FramePart{PieceKind::kSpecial, "[/INST]"}};
+constexpr std::array kHuman = {FramePart{PieceKind::kText, " Human: "}};
+constexpr std::array kAssistant = {FramePart{PieceKind::kText, " Assistant:"}};
 
 constexpr TemplateForm::Frame kChatmlFrame = {
     .open = kImStart, .role_after_open = true, .header_end = kNewline, .close = kImEnd, .after = kNewline};

@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 using Stage = TokenDecoder::Stage;
 
-constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr absl::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
 class ToText final : public Stage {
  public:
@@ -154,7 +154,7 @@ class ByteFallback final : public InnerStage {
     if (!FindInvalidUtf8(run_)) {
       Give(run_, true);
     } else {
-      for (size_t i = 0; i < run_.size(); ++i) Give(kReplacement, true);
+      for (size_t i = 0; i < run_.size(); ++i) Give(kReplacementCharacter, true);
     }
     run_.clear();
   }

@@ -12,9 +12,6 @@ using Json = nlohmann::json;
 
 using Wanted = TokenizerConfig::Wanted;
 
-constexpr char kConfig[] = "tokenizer_config.json";
-constexpr char kSpecial[] = "special_tokens_map.json";
-
 // A special token's name: text, or an object with "content".
 std::optional<std::string> NameIn(const Json& value) {
   const Json& content = value.is_object() && value.contains("content") ? value["content"] : value;
@@ -40,7 +37,7 @@ absl::Status ReadAddedTokensDecoder(JsonFields& fields, std::vector<Wanted>& wan
     const std::optional<std::string> name = NameIn(value);
     int64_t id = 0;
     if (!name || !absl::SimpleAtoi(key, &id)) return fields.Damaged(kKey, "an object of tokens by their ids");
-    wanted.push_back({.content = *name, .id = id, .where = Place(kConfig, kKey)});
+    wanted.push_back({.content = *name, .id = id, .where = Place(kTokenizerConfig, kKey)});
   }
   return absl::OkStatus();
 }
@@ -67,7 +64,7 @@ absl::Status ReadOthers(JsonFields& fields, const char* file, std::vector<Wanted
 
 absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const Json& json, const Json& special) {
   TokenizerConfig config;
-  JsonFields fields(json, kConfig), map(special, kSpecial);
+  JsonFields fields(json, kTokenizerConfig), map(special, kSpecialTokensMap);
   const bool map_is_first = fields.Get("added_tokens_decoder").is_null();
   const std::pair<const char*, std::optional<std::string>&> names[] = {
       {"bos_token", config.bos}, {"eos_token", config.eos}, {"pad_token", config.pad}};
@@ -75,14 +72,14 @@ absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const Json& json, const Json
     TDOCK_ASSIGN_OR_RETURN(name, ReadName(fields, key));
     TDOCK_ASSIGN_OR_RETURN(std::optional<std::string> mapped, ReadName(map, key));
     if (!mapped || (name && !map_is_first)) continue;
-    config.wanted.push_back({.content = *mapped, .id = std::nullopt, .where = Place(kSpecial, key)});
+    config.wanted.push_back({.content = *mapped, .id = std::nullopt, .where = Place(kSpecialTokensMap, key)});
     name = std::move(mapped);
   }
   TDOCK_ASSIGN_OR_RETURN(config.add_bos, fields.BoolOr("add_bos_token", false));
   TDOCK_ASSIGN_OR_RETURN(config.add_eos, fields.BoolOr("add_eos_token", false));
   TDOCK_RETURN_IF_ERROR(ReadAddedTokensDecoder(fields, config.wanted));
-  TDOCK_RETURN_IF_ERROR(ReadOthers(fields, kConfig, config.wanted));
-  if (map_is_first) TDOCK_RETURN_IF_ERROR(ReadOthers(map, kSpecial, config.wanted));
+  TDOCK_RETURN_IF_ERROR(ReadOthers(fields, kTokenizerConfig, config.wanted));
+  if (map_is_first) TDOCK_RETURN_IF_ERROR(ReadOthers(map, kSpecialTokensMap, config.wanted));
   return config;
 }
 
@@ -106,8 +103,8 @@ absl::StatusOr<NamedTokens> TokenizerConfig::Find(
     if (!name) continue;
     id = token_id(*name);
     if (!id) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(kConfig, ": \"", key, "\" is ", ShownJson(Json(*name)), ", which the tokenizer does not have"));
+      return absl::InvalidArgumentError(absl::StrCat(kTokenizerConfig, ": \"", key, "\" is ", ShownJson(Json(*name)),
+                                                     ", which the tokenizer does not have"));
     }
   }
   return found;

@@ -17,6 +17,9 @@
 
 namespace tdock::text {
 
+inline constexpr char kTokenizerConfig[] = "tokenizer_config.json";
+inline constexpr char kSpecialTokensMap[] = "special_tokens_map.json";
+
 struct NamedTokens {
   std::optional<int32_t> bos, eos, pad;
 };

@@ -196,4 +196,8 @@ Utf8Char LastUtf8Char(absl::string_view text) {
   return *FirstUtf8Char(text.substr(begin));
 }
 
+int64_t CountUtf8Chars(absl::string_view text, size_t bytes) {
+  return std::count_if(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes), BeginsUtf8Char);
+}
+
 }  // namespace tdock::text

@@ -1,6 +1,8 @@
 // What Unicode says about characters, as far as tokenizers ask. The tables are utf8proc's. Internal to this module.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,5 +37,7 @@ void AppendUtf8(char32_t code, std::string& text);
 // The last character of a text that is not empty.
 Utf8Char LastUtf8Char(absl::string_view text);
 inline bool BeginsUtf8Char(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+// How many characters the first `bytes` bytes of `text` hold.
+int64_t CountUtf8Chars(absl::string_view text, size_t bytes);
 
 }  // namespace tdock::text

@@ -68,11 +68,11 @@ std::vector<json> Records(const std::string& path) {
   return records;
 }
 
-std::vector<json> Metrics(const GrpoConfig& config) { return Records(config.trainer.run_dir + "/metrics.jsonl"); }
+std::vector<json> LoggedMetrics(const GrpoConfig& config) { return Records(config.trainer.run_dir + "/metrics.jsonl"); }
 
 // Metrics without what a clock measured.
 std::vector<json> Reproducible(const GrpoConfig& config) {
-  std::vector<json> records = Metrics(config);
+  std::vector<json> records = LoggedMetrics(config);
   for (json& record : records) {
     for (auto it = record.begin(); it != record.end();) {
       const bool timed = it.key().starts_with("timing_") || it.key().starts_with("perf/");
@@ -92,7 +92,7 @@ TEST(Grpo, LeavesACompleteRunDirectory) {
   EXPECT_THAT(*Env::Real().List(config.trainer.run_dir + "/checkpoint"),
               testing::UnorderedElementsAre("config.json", "generation_config.json", "model.safetensors",
                                             "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"));
-  const std::vector<json> metrics = Metrics(config);
+  const std::vector<json> metrics = LoggedMetrics(config);
   ASSERT_EQ(metrics.size(), 4u + 4u);
   EXPECT_EQ(metrics.back()["step"], 3);
   EXPECT_EQ(metrics.back()["actor/optimizer_steps"], 2.0);
@@ -110,7 +110,7 @@ TEST(Grpo, LeavesACompleteRunDirectory) {
 TEST(Grpo, EveryStageRunsOnTheDockAndTheDockIsEmptyAfterEachStep) {
   const GrpoConfig config = TinyConfig();
   ASSERT_TRUE(RunIn(Env::Real(), config).ok());
-  for (const json& record : Metrics(config)) {
+  for (const json& record : LoggedMetrics(config)) {
     if (record["phase"] != "grpo" || record["step"] == 0) continue;
     for (const char* stage : {"rollout", "reward", "ref", "old_log_prob", "advantage", "actor"}) {
       EXPECT_EQ(record[absl::StrCat("dock/completed/", stage)], 32.0 * record["step"].get<double>()) << stage;
@@ -140,7 +140,7 @@ TEST(Grpo, TheReportChartsWhatTheRunLogsUnderTheNamesThatItLogs) {
   const GrpoConfig config = TinyConfig();
   ASSERT_TRUE(RunIn(Env::Real(), config).ok());
   std::set<std::string> logged;
-  for (const json& record : Metrics(config)) {
+  for (const json& record : LoggedMetrics(config)) {
     for (const auto& [tag, value] : record.items()) logged.insert(tag);
   }
   for (const std::string& tag : charted) EXPECT_TRUE(logged.contains(tag)) << tag;
@@ -158,7 +158,7 @@ TEST(Grpo, TheRatioIsOneOnTheFirstPassOverFreshSamples) {
   config.rollout.temperature = 0.8;
   config.actor.ppo_micro_batch_size_per_gpu = 4;
   ASSERT_TRUE(RunIn(Env::Real(), config).ok());
-  for (const json& record : Metrics(config)) {
+  for (const json& record : LoggedMetrics(config)) {
     if (record["phase"] != "grpo" || record["step"] == 0) continue;
     EXPECT_LE(record["actor/fresh_ratio_deviation"].get<double>(), 1e-5) << "step " << record["step"];
   }
@@ -173,7 +173,7 @@ TEST_P(GrpoOnDevice, TrainsWithARatioOfOneOnFreshSamplesAndLeavesACheckpoint) {
   const auto result = RunIn(Env::Real(), config);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(Env::Real().Exists(config.trainer.run_dir + "/checkpoint/config.json"));
-  for (const json& record : Metrics(config)) {
+  for (const json& record : LoggedMetrics(config)) {
     if (record["phase"] != "grpo" || record["step"] == 0) continue;
     EXPECT_LE(record["actor/fresh_ratio_deviation"].get<double>(), GetParam().is_cpu() ? 1e-5 : 1e-4);
     EXPECT_TRUE(std::isfinite(record["actor/grad_norm"].get<double>()));
@@ -232,8 +232,8 @@ TEST(Grpo, TrainsACheckpointWithMoreRowsThanTokens) {
   padded.vocab_size = 64;
   ASSERT_TRUE(model::SaveCheckpoint(Env::Real(), config.model.path, model::Decoder::Random(padded, 1, at::kCPU)).ok());
   ASSERT_TRUE(RunIn(Env::Real(), config).ok());
-  EXPECT_LE(Metrics(config).back()["actor/fresh_ratio_deviation"].get<double>(), 1e-5);
-  EXPECT_LE(Metrics(config).back()["actor/entropy"].get<double>(), std::log(14.0));
+  EXPECT_LE(LoggedMetrics(config).back()["actor/fresh_ratio_deviation"].get<double>(), 1e-5);
+  EXPECT_LE(LoggedMetrics(config).back()["actor/entropy"].get<double>(), std::log(14.0));
   EXPECT_THAT(*Env::Real().ReadFile(config.trainer.run_dir + "/checkpoint/config.json"),
               HasSubstr("\"vocab_size\": 64"));
 }
@@ -242,7 +242,7 @@ TEST(Grpo, TrainsAModelWithATokenizerOfItsOwnAndKeepsItsFiles) {
   GrpoConfig config = TinyConfig();
   config.model.path = NewFolder();
   const std::map<std::string, std::string> files = {
-      {"tokenizer.json", text::testing::SmallByteLevel().dump()},
+      {"tokenizer.json", text::small::SmallByteLevel().dump()},
       {"tokenizer_config.json", R"({"eos_token": "<|end|>", "chat_template": "as the model has it"})"},
       {"special_tokens_map.json", R"({"eos_token": "<|end|>"})"}};
   for (const auto& [name, contents] : files) {
@@ -291,7 +291,7 @@ TEST(Grpo, ABrokenRewardStopsTheRunNamingStageAndSamplesAndKeepsWhatWasWritten) 
     const absl::Status status = RunIn(Env::Real(), config, &reward).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("GRPO, step 2: stage 'reward', 32 rows between 32 and 63"));
     EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
-    EXPECT_EQ(Metrics(config).size(), 4u + 2u);
+    EXPECT_EQ(LoggedMetrics(config).size(), 4u + 2u);
     const std::string report = *Env::Real().ReadFile(config.trainer.run_dir + "/report.html");
     EXPECT_THAT(report, HasSubstr("stage 'reward'"));
     EXPECT_FALSE(Env::Real().Exists(config.trainer.run_dir + "/checkpoint/config.json"));
@@ -378,7 +378,7 @@ TEST(Grpo, ARunToldToStopEndsBeforeItsNextStepAndReportsSo) {
   const absl::Status status = (*run)->Run().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(status.message(), "GRPO, before step 3: interrupted");
-  EXPECT_EQ(Metrics(config).back()["step"], 2);
+  EXPECT_EQ(LoggedMetrics(config).back()["step"], 2);
   EXPECT_THAT(*Env::Real().ReadFile(config.trainer.run_dir + "/report.html"), HasSubstr("before step 3: interrupted"));
 }
 

@@ -19,7 +19,7 @@ namespace tdock {
 namespace {
 
 // After an event.
-constexpr absl::Duration kLookFor = absl::Microseconds(50);
+constexpr absl::Duration kLookForEvents = absl::Microseconds(50);
 
 }  // namespace
 
@@ -122,7 +122,7 @@ void EventLoop::Run() {
     if (absl::Now() < look_until) timeout_ms = 0;
     const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
     if (count > 0) {
-      look_until = absl::Now() + kLookFor;
+      look_until = absl::Now() + kLookForEvents;
     } else if (timeout_ms == 0) {
       sched_yield();
     }

@@ -31,27 +31,6 @@ class Pin {
   const uint64_t call_;
 };
 
-// Requests that say little.
-using tdock::Encode;
-void Encode(v1::Nothing*) {}
-void Encode(absl::string_view partition, v1::PartitionName* name) { name->set_partition(std::string(partition)); }
-void Encode(absl::string_view partition, absl::string_view consumer, v1::ConsumerName* name) {
-  name->set_partition(std::string(partition));
-  name->set_consumer(std::string(consumer));
-}
-void Encode(absl::string_view partition, int64_t version, v1::PublishWeights* weights) {
-  weights->set_partition(std::string(partition));
-  weights->set_version(version);
-}
-void Encode(absl::string_view partition, std::span<const std::string> keys, v1::FindRows* find) {
-  find->set_partition(std::string(partition));
-  for (const std::string& key : keys) find->add_keys(key);
-}
-void Encode(absl::string_view partition, RowId row, v1::GetRow* get) {
-  get->set_partition(std::string(partition));
-  get->set_row(row);
-}
-
 class RemoteDock final : public Dock {
  public:
   RemoteDock(std::shared_ptr<ClientSession> session, Clock& clock) : session_(std::move(session)), clock_(clock) {}

@@ -4,7 +4,12 @@
 // request is right is judged by the dock. Deadlines travel as the time that is left, by the clock of each side.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string>
+
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "tdock.pb.h"
 #include "tdock/options.h"
@@ -43,5 +48,13 @@ absl::StatusOr<ListRequest> Decode(const v1::List& message);
 
 void Encode(const ClearRequest& request, v1::ClearRows* message);
 absl::StatusOr<ClearRequest> Decode(const v1::ClearRows& message);
+
+// Requests that consist of names and numbers.
+inline void Encode(v1::Nothing*) {}
+void Encode(absl::string_view partition, v1::PartitionName* name);
+void Encode(absl::string_view partition, absl::string_view consumer, v1::ConsumerName* name);
+void Encode(absl::string_view partition, int64_t version, v1::PublishWeights* weights);
+void Encode(absl::string_view partition, std::span<const std::string> keys, v1::FindRows* find);
+void Encode(absl::string_view partition, RowId row, v1::GetRow* get);
 
 }  // namespace tdock

@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kReadBytes = 4 << 10;
 
 // Most answers come sooner than an idle processor wakes up. Whoever else wants to run may.
-constexpr absl::Duration kLookFor = absl::Microseconds(50);
+constexpr absl::Duration kLookForAnswer = absl::Microseconds(50);
 
 // Anybody may listen at a path in /tmp before the server does; and nobody can keep from root what root wants to see.
 absl::Status CheckWhoListens(int fd, const std::string& path) {
@@ -182,7 +182,7 @@ absl::StatusOr<std::optional<SocketChannel::Message>> SocketChannel::TryReceive(
 }
 
 absl::StatusOr<SocketChannel::Message> SocketChannel::Receive(absl::Time deadline) {
-  const absl::Time look_until = std::min(absl::Now() + kLookFor, deadline);
+  const absl::Time look_until = std::min(absl::Now() + kLookForAnswer, deadline);
   for (;;) {
     TDOCK_ASSIGN_OR_RETURN(std::optional<Message> message, TryReceive());
     if (message.has_value()) return *std::move(message);
