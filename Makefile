@@ -4,25 +4,33 @@ jobs := $(shell nproc)
 tdock := build/release/tdock
 run_dir := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test build wheel lint sanitizers fuzz nightly clean
+.PHONY: help demo test build configure wheel lint sanitizers fuzz nightly nightly-dock nightly-train timings clean
 
 help:
-	@echo "make demo        install what is missing, build, train a model on addition, ask it a question"
-	@echo "make test        install what is missing, build, run every test"
-	@echo "make build       the part that both share"
-	@echo "make wheel       the Python package as a wheel, in dist/"
-	@echo "make lint        the static checks: format, thread-safety analysis, clang-tidy"
-	@echo "make sanitizers  the tests of the modules without libtorch under asan+ubsan and tsan"
-	@echo "make fuzz        the fuzzers of the decoders, for a minute together"
-	@echo "make nightly     the long proofs"
-	@echo "make clean       remove build/ (.venv stays)"
+	@echo "make demo           install what is missing, build, train a model on addition, ask it a question"
+	@echo "make test           install what is missing, build, run every test"
+	@echo "make build          everything that the tests run"
+	@echo "make wheel          the Python package as a wheel, in dist/, which pip installs without compiling"
+	@echo "make lint           the static checks: format, container file, thread-safety analysis, clang-tidy"
+	@echo "make sanitizers     the tests of the modules without libtorch under asan+ubsan and tsan"
+	@echo "make fuzz           the fuzzers of the decoders, for a minute together"
+	@echo "make nightly        the long proofs; make nightly-dock, nightly-train: those of one area"
+	@echo "make timings        what compiling costs, by target and by source, without a compiler cache"
+	@echo "make clean          remove build/ (the Python environments stay)"
+
+configure:
+	@scripts/configure.sh release
 
 build:
 	@scripts/setup.sh build
-	@mkdir -p build && { cmake --preset release > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	@$(MAKE) --no-print-directory configure
 	@cmake --build --preset release -j $(jobs)
 
-demo: build
+# Only what it runs: the tests and the other executables take several times as long to compile.
+demo:
+	@scripts/setup.sh demo
+	@$(MAKE) --no-print-directory configure
+	@cmake --build --preset release -j $(jobs) --target tdock
 	@$(tdock) train examples/arithmetic/grpo.yaml --run-dir $(run_dir)
 	@echo "37+85 is, from its last digit to its first:"
 	@$(tdock) generate --model $(run_dir)/checkpoint --prompt "37+85=" --temperature 0 --max-new-tokens 8
@@ -35,7 +43,7 @@ test:
 	  python3 scripts/slowest.py build/release/tests.xml; exit $$status
 
 wheel:
-	@scripts/setup.sh oracle
+	@scripts/setup.sh wheel
 	@scripts/wheel.sh
 
 lint:
@@ -43,21 +51,28 @@ lint:
 	@scripts/lint.sh
 
 sanitizers:
-	@scripts/setup.sh build
+	@scripts/setup.sh lint
 	@for preset in asan tsan; do \
-	  { cmake --preset $$preset > build/configure-$$preset.log 2>&1 || { cat build/configure-$$preset.log; exit 1; }; } && \
-	  cmake --build --preset $$preset -j $(jobs) && ctest --preset $$preset -j $(jobs) || exit 1; done
+	  scripts/configure.sh $$preset && cmake --build --preset $$preset -j $(jobs) && ctest --preset $$preset -j $(jobs) || exit 1; done
 
 fuzz:
-	@scripts/setup.sh build && scripts/setup.sh lint
-	@mkdir -p build && { cmake --preset fuzz > build/configure-fuzz.log 2>&1 || { cat build/configure-fuzz.log; exit 1; }; }
-	@cmake --build --preset fuzz -j $(jobs)
+	@scripts/setup.sh lint
+	@scripts/configure.sh asan
+	@cmake --build --preset asan -j $(jobs) --target fuzzers
 	@scripts/fuzz.sh
 
-nightly: build
-	@python3 tests/nightly/learning.py $(tdock)
+nightly: nightly-dock nightly-train
+
+nightly-dock: build
 	@build/release/dock_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
 	@build/release/fault_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
+
+nightly-train: build
+	@python3 tests/nightly/learning.py $(tdock)
+
+timings:
+	@scripts/setup.sh oracle
+	@scripts/timings.py
 
 clean:
 	rm -rf build

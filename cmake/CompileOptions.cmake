@@ -6,10 +6,12 @@ endif()
 
 # -fPIC by hand: CMake would give executables -fPIE, and a precompiled header serves one of the two only.
 add_compile_options(-fPIC)
+# For all, because the packages of some libraries ask for it, and a precompiled header serves those with it or without.
+add_compile_options(-pthread)
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # These four report correct code of the standard library at -O2 in g++ 12.
-  add_compile_options(-Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds -Wno-restrict)
+  # These five report correct code of the standard library at -O2 in g++ 12.
+  add_compile_options(-Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety -Werror=thread-safety)
@@ -21,7 +23,7 @@ if(TDOCK_SANITIZE)
 endif()
 
 find_program(CCACHE ccache)
-if(CCACHE)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The sloppiness is what ccache asks for with precompiled headers. Two checkouts share results by the base directory,
   # and by not counting the folder that debug information names.
   set(CMAKE_CXX_COMPILER_LAUNCHER

@@ -37,9 +37,3 @@ if(LibTorch_CUDA)
   target_link_options(LibTorch::LibTorch INTERFACE
     "LINKER:--no-as-needed,${LibTorch_CUDA},--as-needed" "LINKER:--allow-shlib-undefined")
 endif()
-
-# One precompiled header for every target that uses libtorch.
-file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cc "")
-add_library(tdock_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cc)
-target_link_libraries(tdock_torch_pch PRIVATE LibTorch::LibTorch)
-target_precompile_headers(tdock_torch_pch PRIVATE <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)

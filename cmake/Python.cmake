@@ -1,20 +1,16 @@
 # The Python package: the extension transfer_dock._native, and in the build folder the package as Python imports it,
 # python/transfer_dock (PYTHONPATH=build/release/python).
 #
-# The extension is for the version of Python that it is built with: that of .venv-peers or .venv, whichever has nanobind,
-# or TDOCK_PYTHON_EXECUTABLE. `pip install .` (scikit-build-core) brings its own.
+# The extension is for the version of Python that it is built with: that of .venv-wheel, or TDOCK_PYTHON_EXECUTABLE. `pip install .` (scikit-build-core) brings its own.
 
 set(TDOCK_PYTHON_EXECUTABLE "" CACHE FILEPATH "The Python to build the package for, which has nanobind")
 if(SKBUILD)
   set(TDOCK_PYTHON_EXECUTABLE ${Python_EXECUTABLE})
 elseif(NOT TDOCK_PYTHON_EXECUTABLE)
-  foreach(environment .venv-peers .venv)
-    file(GLOB found ${PROJECT_SOURCE_DIR}/${environment}/lib/python3*/site-packages/nanobind)
-    if(found)
-      set(TDOCK_PYTHON_EXECUTABLE ${PROJECT_SOURCE_DIR}/${environment}/bin/python)
-      break()
-    endif()
-  endforeach()
+  file(GLOB found ${PROJECT_SOURCE_DIR}/.venv-wheel/lib/python3*/site-packages/nanobind)
+  if(found)
+    set(TDOCK_PYTHON_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv-wheel/bin/python)
+  endif()
 endif()
 set(has_python OFF)
 if(TDOCK_PYTHON_EXECUTABLE AND NOT TDOCK_SANITIZE)
@@ -37,6 +33,7 @@ function(tdock_python_module name)
 
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
   nanobind_add_module(tdock_${name} NB_STATIC NOMINSIZE ${sources})
+  tdock_compile_together(tdock_${name} PLAIN)
   # Warnings of a library are not ours.
   target_compile_options(nanobind-static PRIVATE -w)
   get_target_property(nanobind_includes nanobind-static INTERFACE_INCLUDE_DIRECTORIES)

@@ -1,13 +1,17 @@
-# tdock_module(NAME [TORCH] [NO_TSAN] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [LONG_TESTS filter])
+# tdock_module(NAME [TORCH] [NO_TSAN] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [TEST_USES module…]
+#              [ALONE source…] [LONG_TESTS filter])
 #
 # Declares the module src/NAME: a static library of its *.cc, and one test executable of its *_test.cc. With TDOCK_FUZZ,
-# also one fuzzer of each *_fuzz.cc, all of them built by the target `fuzzers`.
+# also one fuzzer of each *_fuzz.cc, all of them built by the target `fuzzers`. The suites in src/NAME/testing/*.cc, for
+# tests of every module that implements an interface of this one, are compiled once, into tdock_NAME_testing.
 # USES lists the modules whose headers it may include; the right is transitive. TORCH lets it include libtorch.
+# TEST_USES lists the modules whose suites its test executable has.
+# ALONE lists sources whose headers go with no others: they are compiled one by one, without a precompiled header.
 # NO_TSAN leaves its tests out of builds with ThreadSanitizer.
 # LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores; they get both, and more time.
 # tests/layering_test.py reads these declarations and fails on an include that they do not allow.
 function(tdock_module name)
-  cmake_parse_arguments(arg "TORCH;NO_TSAN" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;NO_TSAN" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS;TEST_USES;ALONE" ${ARGN})
   if(arg_TORCH AND NOT TDOCK_TORCH)
     return()
   endif()
@@ -15,7 +19,11 @@ function(tdock_module name)
   file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
   file(GLOB tests CONFIGURE_DEPENDS ${dir}/*_test.cc)
   file(GLOB fuzzers CONFIGURE_DEPENDS ${dir}/*_fuzz.cc)
+  file(GLOB suites CONFIGURE_DEPENDS ${dir}/testing/*.cc)
   list(FILTER sources EXCLUDE REGEX "(_test|_fuzz|main)\\.cc$")
+  foreach(source ${arg_ALONE})
+    set_source_files_properties(${dir}/${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+  endforeach()
 
   set(target tdock_${name})
   set(used ${arg_USES})
@@ -33,19 +41,25 @@ function(tdock_module name)
   if(sources AND arg_PRIVATE_LINKS)
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_LINKS})
   endif()
+  set(kind "")
   if(arg_TORCH)
+    set(kind TORCH)
     target_link_libraries(${target} ${scope} LibTorch::LibTorch)
-    if(sources)
-      target_precompile_headers(${target} REUSE_FROM tdock_torch_pch)
-    endif()
+  endif()
+  if(sources)
+    tdock_compile_together(${target} ${kind})
   endif()
 
+  if(TDOCK_TESTS AND suites)
+    add_library(${target}_testing OBJECT ${suites})
+    target_link_libraries(${target}_testing PUBLIC ${target} GTest::gmock)
+    tdock_compile_together(${target}_testing ${kind} TEST)
+  endif()
   if(TDOCK_TESTS AND tests AND NOT (arg_NO_TSAN AND TDOCK_SANITIZE MATCHES "thread"))
     add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE ${target} GTest::gmock GTest::gtest_main)
-    if(arg_TORCH)
-      target_precompile_headers(${name}_test REUSE_FROM tdock_torch_pch)
-    endif()
+    list(TRANSFORM arg_TEST_USES REPLACE "(.+)" "tdock_\\1_testing" OUTPUT_VARIABLE testing)
+    target_link_libraries(${name}_test PRIVATE ${target} ${testing} GTest::gmock GTest::gtest_main)
+    tdock_compile_together(${name}_test ${kind} TEST)
     # The value of a parameter may be an address, which no two builds have in common: its number names the test.
     set(discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES)
     if(arg_LONG_TESTS)
@@ -58,7 +72,7 @@ function(tdock_module name)
   if(TDOCK_FUZZ)
     foreach(source ${fuzzers})
       cmake_path(GET source STEM fuzzer)
-      add_executable(${fuzzer} ${source})
+      add_executable(${fuzzer} EXCLUDE_FROM_ALL ${source})
       target_link_libraries(${fuzzer} PRIVATE ${target})
       target_link_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
       add_dependencies(fuzzers ${fuzzer})
@@ -81,5 +95,6 @@ function(tdock_plugin name)
   add_library(tdock_${name} MODULE ${sources})
   list(TRANSFORM arg_USES PREPEND tdock_)
   target_link_libraries(tdock_${name} PRIVATE ${arg_USES} ${arg_LINKS})
+  tdock_compile_together(tdock_${name})
   set_target_properties(tdock_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 endfunction()

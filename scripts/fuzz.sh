@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-60}
-fuzzers=(build/fuzz/*_fuzz)
+fuzzers=(build/asan/*_fuzz)
+mkdir -p build/fuzz
 for fuzzer in "${fuzzers[@]}"; do
   name=$(basename "$fuzzer" _fuzz)
   found=build/fuzz/found/$name

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Installs what is missing to build and test: Debian packages, and the torch wheel and nanobind in .venv. Safe to repeat,
-# and quick when nothing is missing.
+# Installs what is missing to build and test: Debian packages, and Python packages into environments. Safe to repeat, and
+# quick when nothing is missing. Says what it installs while it does.
 #
-# usage: scripts/setup.sh build|oracle|lint
-#   build   compilers, libraries, and .venv with torch and nanobind
+# usage: scripts/setup.sh demo|build|oracle|wheel|lint
+#   demo    compilers, libraries, and .venv with torch
+#   build   demo, and .venv-wheel, with what makes the Python package
 #   oracle  build, .venv-oracle with the Python packages that tests compare against, and .venv-peers with those that the
 #           tests of our own one use, and with what it is measured against
-#   lint    the clang tools of the static checks
+#   wheel   compilers, libraries, and .venv-wheel
+#   lint    compilers, libraries, the clang tools, and the linter of the container file in .venv-lint
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-what=${1:?usage: scripts/setup.sh build|oracle|lint}
+what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint}
 
 install_packages() {
   local missing=() package
@@ -28,11 +30,26 @@ install_packages() {
       exit 1
     fi
   fi
-  echo "Installing ${missing[*]}"
+  echo "Installing ${#missing[@]} Debian packages, and what they need: ${missing[*]}"
   local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
   "${apt[@]}" update >/dev/null
-  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" | apt_progress
 }
+
+# A line for each package that is downloaded or set up, on a terminal all in the same place.
+apt_progress() {
+  local line total=0 fetched=0 ready=0
+  while IFS= read -r line; do
+    case $line in
+      *" newly installed"*) total=$(sed -E 's/.*, ([0-9]+) newly installed.*/\1/' <<<"$line") ;;
+      Get:*) fetched=$((fetched + 1)); show "downloaded $fetched of $total: $(cut -d' ' -f5 <<<"$line")" ;;
+      "Setting up "*) ready=$((ready + 1)); show "set up $ready of $total: $(cut -d' ' -f3 <<<"$line")" ;;
+    esac
+  done
+  [ ! -t 1 ] || [ "$total" -eq 0 ] || echo
+}
+
+show() { if [ -t 1 ]; then printf '\r\033[K  %s' "$1"; else printf '  %s\n' "$1"; fi; }
 
 # A stamp holds the requirements that a virtual environment was made from.
 is_current() { [ -f "$1/.requirements" ] && cmp -s "$1/.requirements" "$2"; }
@@ -46,8 +63,10 @@ make_environment() {
     # The other environments see the first one's torch, instead of holding a second gigabyte of it.
     (cd "$borrow"/lib/python3*/site-packages && pwd) > "$(echo "$folder"/lib/python3*/site-packages)/borrowed.pth"
   fi
-  echo "Installing the packages of $requirements into $folder"
-  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$requirements"
+  echo "Installing into $folder: $(tr '\n' ' ' < "$requirements")"
+  # Of what pip prints, the packages: what it chooses, what it downloads, what it installs.
+  "$folder/bin/python" -m pip install --disable-pip-version-check --progress-bar off --requirement "$requirements" |
+    sed -n -u -E 's/^ *(Collecting|Downloading|Installing collected packages:|Successfully installed) (.{1,100}).*/  \1 \2/p'
   cp "$requirements" "$folder/.requirements"
 }
 
@@ -55,7 +74,7 @@ build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-d
                 libxxhash-dev libsimdjson-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
                 libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev libpcre2-dev libsentencepiece-dev
                 libutf8proc-dev libgtest-dev libgmock-dev python3-dev)
-lint_packages=(git clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev)
+lint_packages=(git clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev shellcheck)
 
 python=
 for candidate in python3.11 python3; do
@@ -73,18 +92,29 @@ fi
 "$python" -c 'import ensurepip, venv' 2>/dev/null || build_packages+=(python3-venv)
 
 case $what in
-  build)
+  demo)
     install_packages "${build_packages[@]}"
     make_environment .venv requirements/torch.txt
+    ;;
+  build)
+    scripts/setup.sh demo
+    make_environment .venv-wheel requirements/wheel.txt
     ;;
   oracle)
     scripts/setup.sh build
     make_environment .venv-oracle requirements/oracle.txt .venv
     make_environment .venv-peers requirements/peers.txt .venv
     ;;
-  lint) install_packages "${build_packages[@]}" "${lint_packages[@]}" ;;
+  wheel)
+    install_packages "${build_packages[@]}"
+    make_environment .venv-wheel requirements/wheel.txt
+    ;;
+  lint)
+    install_packages "${build_packages[@]}" "${lint_packages[@]}"
+    make_environment .venv-lint requirements/lint.txt
+    ;;
   *)
-    echo "scripts/setup.sh: unknown part '$what'; there are build, oracle and lint" >&2
+    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel and lint" >&2
     exit 2
     ;;
 esac

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python package with all libraries that it needs in it, for every Linux whose glibc is not older
-# than this one's. Needs .venv-peers (scripts/setup.sh oracle).
+# than this one's. Needs .venv-wheel (scripts/setup.sh wheel).
 #
 # usage: scripts/wheel.sh [FOLDER]     puts it into FOLDER (default: dist) and prints its path
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 folder=${1:-dist}
-environment=$PWD/.venv-peers/bin
+environment=$PWD/.venv-wheel/bin
 plain=$(mktemp -d)
 trap 'rm -rf "$plain"' EXIT
 

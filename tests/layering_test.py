@@ -38,7 +38,7 @@ TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/")
 # A library that only these modules may know, so that it can be replaced there.
 OWNED_LIBRARIES = {
     "yaml-cpp/": {"config"},
-    "CLI/": {"cli", "console"},
+    "CLI/": {"command", "console"},
     "arrow/": {"parquet"},
     "parquet/": {"parquet"},
     "simdjson": {"data", "bench_text"},
@@ -63,7 +63,7 @@ def declared_modules():
     modules = {}
     for body in re.findall(r"tdock_(?:module|python_module|plugin)\(([^)]*)\)", text):
         words = body.split()
-        keywords = {"TORCH", "NO_TSAN", "USES", "LINKS", "PRIVATE_LINKS"}
+        keywords = {"TORCH", "NO_TSAN", "USES", "LINKS", "PRIVATE_LINKS", "TEST_USES", "ALONE", "LONG_TESTS"}
         uses, part = [], None
         for word in words[1:]:
             if word in keywords:

@@ -2,15 +2,8 @@
 
 #include <set>
 
-#include "dock/conformance_budget.h"
-#include "dock/conformance_data.h"
-#include "dock/conformance_flow.h"
-#include "dock/conformance_labels.h"
-#include "dock/conformance_leases.h"
-#include "dock/conformance_life.h"
-#include "dock/conformance_row.h"
-#include "dock/conformance_versions.h"
 #include "dock/dock_over_served.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 #include "tdock/local_dock.h"
 #include "tdock/mindspeed.h"
 

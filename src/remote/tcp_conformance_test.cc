@@ -1,12 +1,5 @@
 // What every dock must do, done over gRPC.
-#include "dock/conformance_budget.h"
-#include "dock/conformance_data.h"
-#include "dock/conformance_flow.h"
-#include "dock/conformance_labels.h"
-#include "dock/conformance_leases.h"
-#include "dock/conformance_life.h"
-#include "dock/conformance_row.h"
-#include "dock/conformance_versions.h"
+#include "dock/testing/conformance.h"
 #include "remote/rpc_service.h"
 #include "remote/rpc_transport.h"
 #include "wire/serve_for_test.h"

@@ -1,12 +1,5 @@
 // What every dock must do, done over a Unix socket and shared memory.
-#include "dock/conformance_budget.h"
-#include "dock/conformance_data.h"
-#include "dock/conformance_flow.h"
-#include "dock/conformance_labels.h"
-#include "dock/conformance_leases.h"
-#include "dock/conformance_life.h"
-#include "dock/conformance_row.h"
-#include "dock/conformance_versions.h"
+#include "dock/testing/conformance.h"
 #include "wire/serve_for_test.h"
 
 namespace tdock {

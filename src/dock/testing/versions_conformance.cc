@@ -1,58 +1,7 @@
 // Versions of the weights, rows that are sent back, unfinished responses.
-#pragma once
-
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
-
-// rollout makes b (a response) from a (a prompt), reward makes c from b, trainer reads b and c.
-class DockVersions : public DockConformance {
- protected:
-  void Start(ConsumerOptions trainer, Unit unit = Unit::kRow, PartitionOptions options = {}) {
-    options.columns = {{"a", ColumnType::Dense(DType::kF32)},
-                       {"b", ColumnType::Ragged(DType::kI64)},
-                       {"c", ColumnType::Dense(DType::kF32)}};
-    Create(options);
-    Register({.name = "rollout", .reads = {"a"}, .reads_optional = {"b"}, .writes = {"b"}, .unit = unit});
-    Register({.name = "reward", .reads = {"b"}, .writes = {"c"}});
-    trainer.name = "trainer";
-    trainer.reads = {"b", "c"};
-    Register(trainer);
-  }
-  absl::Status Publish(int64_t version) { return dock_->PublishWeights(kPartition, version); }
-
-  // A response of so many tokens for each row.
-  absl::Status Respond(const Taken& taken, std::vector<int64_t> lengths, int64_t version, bool partial = false,
-                       std::vector<RowId> rows = {}) {
-    std::vector<std::vector<int64_t>> tokens;
-    for (int64_t length : lengths) tokens.emplace_back(static_cast<size_t>(length), 7);
-    PutRequest put{.partition = kPartition, .rows = rows.empty() ? Ids(taken) : rows, .lease = taken.lease};
-    EXPECT_EQ(put.batch.Add("b", Column::FromRows(tokens)), absl::OkStatus());
-    put.partial = partial;
-    put.weights_version = version;
-    return Put(put);
-  }
-  void Score(int64_t count) {
-    const Taken taken = Take("reward", count);
-    ASSERT_EQ(Fill(Ids(taken), {{"c", std::vector<float>(static_cast<size_t>(count), 1)}}, taken.lease),
-              absl::OkStatus());
-  }
-  // New prompts, with their responses and rewards by this version.
-  std::vector<RowId> Roll(int64_t count, int64_t version) {
-    const std::vector<RowId> rows = PutFloats({{"a", std::vector<float>(static_cast<size_t>(count), 0)}});
-    EXPECT_EQ(Respond(Take("rollout", count), std::vector<int64_t>(static_cast<size_t>(count), 3), version),
-              absl::OkStatus());
-    Score(count);
-    return rows;
-  }
-  std::vector<Piece> PiecesOf(RowId row) {
-    const auto rows = dock_->Fetch({.partition = kPartition, .rows = {row}, .columns = {"b"}});
-    EXPECT_EQ(rows.status(), absl::OkStatus());
-    return *rows->Pieces(0, "b");
-  }
-};
-
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DockVersions);
 
 TEST_P(DockVersions, PublishedVersionsRise) {
   Start({});

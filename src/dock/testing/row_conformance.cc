@@ -1,34 +1,7 @@
 // The status of one row.
-#pragma once
-
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
-
-class DockRows : public DockConformance {
- protected:
-  RowStatus StatusOfRow(RowId row) {
-    absl::StatusOr<RowStatus> status = dock_->GetRowStatus(kPartition, row);
-    EXPECT_EQ(status.status(), absl::OkStatus());
-    return status.ok() ? *status : RowStatus();
-  }
-  RowCellStatus StatusOfCell(RowId row, const std::string& column) {
-    for (const RowCellStatus& cell : StatusOfRow(row).cells) {
-      if (cell.column == column) return cell;
-    }
-    ADD_FAILURE() << "no column " << column;
-    return {};
-  }
-  RowConsumerStatus StatusFor(const std::string& consumer, RowId row) {
-    for (const RowConsumerStatus& status : StatusOfRow(row).consumers) {
-      if (status.consumer == consumer) return status;
-    }
-    ADD_FAILURE() << "no consumer " << consumer;
-    return {};
-  }
-};
-
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DockRows);
 
 TEST_P(DockRows, ARowTellsWhatItIs) {
   Create({.group_size = 2});

@@ -1,10 +1,8 @@
 // Seal, release, clear, counters, memory.
-#pragma once
-
 #include <algorithm>
 #include <deque>
 
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
 

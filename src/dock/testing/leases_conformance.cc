@@ -1,7 +1,5 @@
 // Leases: what is published under them, how they end; steps; consumers that go.
-#pragma once
-
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
 

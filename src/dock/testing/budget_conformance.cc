@@ -1,9 +1,7 @@
 // Budgets.
-#pragma once
-
 #include <thread>
 
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
 

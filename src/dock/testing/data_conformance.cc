@@ -1,7 +1,5 @@
 // Partitions, consumers, puts and reads.
-#pragma once
-
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
 

@@ -1,11 +1,9 @@
 // Takes, groups, waiting.
-#pragma once
-
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
 

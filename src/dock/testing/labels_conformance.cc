@@ -1,10 +1,8 @@
 // Rows without cells, keys, tags, listing; optional columns; NaN.
-#pragma once
-
 #include <algorithm>
 #include <limits>
 
-#include "dock/conformance.h"
+#include "dock/testing/conformance.h"
 
 namespace tdock {
 

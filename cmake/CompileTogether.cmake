@@ -1,0 +1,62 @@
+# What makes compiling cheap: headers are read once for many sources.
+#
+# Most of what compiling a source costs is reading headers and instantiating their templates. So the sources of a target
+# are compiled in batches, and the headers that everything includes are compiled once. Two sources of a module may
+# therefore not define the same name, not even in unnamed namespaces.
+
+set(TDOCK_BATCH 10 CACHE STRING "Sources that are compiled as one; 1: each alone, with all that it includes")
+
+set(core_headers <algorithm> <array> <atomic> <cstdint> <functional> <map> <memory> <optional> <set> <span> <string>
+    <thread> <utility> <variant> <vector> <absl/container/flat_hash_map.h> <absl/container/flat_hash_set.h>
+    <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_join.h>
+    <absl/strings/str_split.h> <absl/time/time.h>)
+
+# tdock_precompile(TARGET HEADERS header… LINKS target… [OPTIONS flag…])
+#
+# A precompiled header for targets with the same flags, which name TARGET in REUSE_FROM.
+function(tdock_precompile target)
+  cmake_parse_arguments(arg "" "" "HEADERS;LINKS;OPTIONS" ${ARGN})
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${target}.cc CONTENT "")
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${target}.cc)
+  target_link_libraries(${target} PRIVATE ${arg_LINKS})
+  target_compile_options(${target} PRIVATE ${arg_OPTIONS})
+  target_precompile_headers(${target} PRIVATE ${arg_HEADERS})
+endfunction()
+
+# What is tested is optimised; optimising the tests would double what compiling them costs.
+set(test_options -O0)
+if(TDOCK_BATCH GREATER 1)
+  set(core_libraries absl::status absl::statusor absl::strings absl::time absl::flat_hash_map absl::flat_hash_set)
+  tdock_precompile(tdock_core_pch HEADERS ${core_headers} LINKS ${core_libraries})
+  if(TDOCK_TESTS)
+    tdock_precompile(tdock_core_test_pch HEADERS ${core_headers} <gmock/gmock.h> <gtest/gtest.h>
+                     LINKS ${core_libraries} GTest::gmock OPTIONS ${test_options})
+  endif()
+endif()
+if(TDOCK_TORCH)
+  tdock_precompile(tdock_torch_pch HEADERS <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> LINKS LibTorch::LibTorch)
+endif()
+
+# tdock_compile_together(TARGET [TORCH] [TEST] [PLAIN])
+#
+# TORCH: its sources include libtorch. TEST: it is part of the tests. PLAIN: its flags allow no precompiled header of ours.
+function(tdock_compile_together target)
+  cmake_parse_arguments(arg "TORCH;TEST;PLAIN" "" "" ${ARGN})
+  if(TDOCK_BATCH GREATER 1)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TDOCK_BATCH})
+  endif()
+  if(arg_TEST)
+    target_compile_options(${target} PRIVATE ${test_options})
+  endif()
+  if(arg_PLAIN)
+    return()
+  elseif(arg_TORCH AND NOT arg_TEST)
+    target_precompile_headers(${target} REUSE_FROM tdock_torch_pch)
+  elseif(NOT arg_TORCH AND TDOCK_BATCH GREATER 1)
+    if(arg_TEST)
+      target_precompile_headers(${target} REUSE_FROM tdock_core_test_pch)
+    else()
+      target_precompile_headers(${target} REUSE_FROM tdock_core_pch)
+    endif()
+  endif()
+endfunction()
