@@ -23,8 +23,9 @@ function(tdock_precompile target)
   target_precompile_headers(${target} PRIVATE ${arg_HEADERS})
 endfunction()
 
-# What is tested is optimised; optimising the tests would double what compiling them costs.
-set(test_options -O0)
+# Less than what is tested: it takes a fifth off what compiling them costs. Without any, the plain twins that the dock is
+# compared with take ten times as long.
+set(test_options -O1)
 if(TDOCK_BATCH GREATER 1)
   set(core_libraries absl::status absl::statusor absl::strings absl::time absl::flat_hash_map absl::flat_hash_set)
   tdock_precompile(tdock_core_pch HEADERS ${core_headers} LINKS ${core_libraries})
