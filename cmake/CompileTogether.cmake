@@ -23,10 +23,10 @@ function(tdock_precompile target)
   target_precompile_headers(${target} PRIVATE ${arg_HEADERS})
 endfunction()
 
-# Less than what is tested: it takes a fifth off what compiling them costs. Without any, the plain twins that the dock is
-# compared with take ten times as long.
-set(test_options -O1)
 if(TDOCK_BATCH GREATER 1)
+  # Less than what is tested: it takes a fifth off what compiling them costs. Without any, the plain twins that the dock
+  # is compared with take ten times as long.
+  set(test_options -O1)
   set(core_libraries absl::status absl::statusor absl::strings absl::time absl::flat_hash_map absl::flat_hash_set)
   tdock_precompile(tdock_core_pch HEADERS ${core_headers} LINKS ${core_libraries})
   if(TDOCK_TESTS)
@@ -51,7 +51,7 @@ function(tdock_compile_together target)
   endif()
   if(arg_PLAIN)
     return()
-  elseif(arg_TORCH AND NOT arg_TEST)
+  elseif(arg_TORCH AND NOT (arg_TEST AND test_options))
     target_precompile_headers(${target} REUSE_FROM tdock_torch_pch)
   elseif(NOT arg_TORCH AND TDOCK_BATCH GREATER 1)
     if(arg_TEST)

@@ -14,7 +14,8 @@ constexpr std::array kImStart = {FramePart{PieceKind::kSpecial, "<|im_start|>"}}
 constexpr std::array kImEnd = {FramePart{PieceKind::kSpecial, "<|im_end|>"}};
 constexpr std::array kNewline = {FramePart{PieceKind::kText, "\n"}};
 constexpr std::array kHeader = {FramePart{PieceKind::kSpecial, "<|start_header_id|>"}};
-constexpr std::array kHeaderEnd = {FramePart{PieceKind::kSpecial, "<|end_header_id|>"}, FramePart{PieceKind::kText, "\n\n"}};
+constexpr std::array kHeaderEnd = {FramePart{PieceKind::kSpecial, "<|end_header_id|>"},
+                                   FramePart{PieceKind::kText, "\n\n"}};
 constexpr std::array kEot = {FramePart{PieceKind::kSpecial, "<|eot_id|>"}};
 constexpr std::array kEos = {FramePart{PieceKind::kEos}};
 constexpr std::array kInst = {FramePart{PieceKind::kText, " [INST] "}};
