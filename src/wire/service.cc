@@ -149,16 +149,17 @@ void Service::Reap() {
 }
 
 void Service::EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) {
-  std::vector<HeldLease> leases;
+  std::optional<Session::Remains> remains;
   {
     MutexLock lock(mu_);
-    bool over = false;
-    std::tie(leases, over) = session->EndIfAlone(connections_ever);
-    if (!over) return;
+    remains = session->EndIfAlone(connections_ever);
+    if (!remains.has_value()) return;
     sessions_.erase(session->id());
   }
+  // A call that is cancelled is answered at once, which takes mu_.
+  for (std::stop_source& call : remains->under_way) call.request_stop();
   std::map<std::string, std::vector<LeaseId>> by_partition;
-  for (HeldLease& held : leases) by_partition[std::move(held.partition)].push_back(held.lease);
+  for (HeldLease& held : remains->leases) by_partition[std::move(held.partition)].push_back(held.lease);
   // A partition that is not there any more has no leases either.
   for (const auto& [partition, ids] : by_partition) dock_.ExpireLeases(partition, ids).IgnoreError();
 }

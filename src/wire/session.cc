@@ -229,29 +229,23 @@ Session::Attachments Session::Detach() {
   return connections_;
 }
 
-std::pair<std::vector<HeldLease>, bool> Session::EndIfAlone(uint64_t ever) {
-  Calls answered;
-  std::vector<std::stop_source> under_way;
-  absl::btree_map<uint64_t, Rows> pins;
-  std::vector<HeldLease> leases;
-  {
-    MutexLock lock(mu_);
-    if (connections_.now > 0 || connections_.ever > ever) return {{}, false};
-    over_ = true;
-    for (auto it = calls_.begin(); it != calls_.end();) {
-      if (it->second.answer == nullptr) {
-        under_way.push_back(it->second.cancel);
-        ++it;
-      } else {
-        answered.insert(std::move(*it));
-        it = calls_.erase(it);
-      }
+std::optional<Session::Remains> Session::EndIfAlone(uint64_t ever) {
+  MutexLock lock(mu_);
+  if (connections_.now > 0 || connections_.ever > ever) return std::nullopt;
+  over_ = true;
+  Remains remains;
+  for (auto it = calls_.begin(); it != calls_.end();) {
+    if (it->second.answer == nullptr) {
+      remains.under_way.push_back(it->second.cancel);
+      ++it;
+    } else {
+      remains.answered.insert(std::move(*it));
+      it = calls_.erase(it);
     }
-    pins.swap(pins_);
-    leases.swap(leases_);
   }
-  for (std::stop_source& source : under_way) source.request_stop();
-  return {std::move(leases), true};
+  remains.pins.swap(pins_);
+  remains.leases.swap(leases_);
+  return remains;
 }
 
 Session::Counts Session::counts() {

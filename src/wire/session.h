@@ -49,6 +49,14 @@ struct AnswerBytes {
 
 // The calls that are under way or whose answers may not have arrived, the leases, and the pins of views. Thread-safe.
 class Session {
+  struct Call {
+    ReplyTo reply;  // null once it is answered
+    std::stop_source cancel;
+    std::shared_ptr<const Answer> answer;
+    AnswerBytes bytes;  // of the answer
+  };
+  using Calls = absl::btree_map<uint64_t, Call>;
+
  public:
   // Calls that may be under way, or have answers that were not acknowledged, at once.
   static constexpr size_t kMaxCalls = 4096;
@@ -109,10 +117,17 @@ class Session {
   };
   Attachments Detach() TDOCK_EXCLUDES(mu_);
 
-  // Ends the session unless it has connections, or had one after the first `ever` of them: cancels its calls, which
-  // then still answer whoever waits for them, forgets everything else, and returns its leases. The second value is
-  // whether it is over.
-  std::pair<std::vector<HeldLease>, bool> EndIfAlone(uint64_t ever) TDOCK_EXCLUDES(mu_);
+  // What a session that has ended leaves. Whoever ended it cancels the calls that are under way, which then answer
+  // whoever waits for them, and ends the leases. Cancelling runs the calls' callbacks, and destroying this frees
+  // answers and views: both are to be done without any lock.
+  struct Remains {
+    std::vector<HeldLease> leases;
+    std::vector<std::stop_source> under_way;
+    Calls answered;
+    absl::btree_map<uint64_t, Rows> pins;
+  };
+  // Ends the session unless it has connections, or had one after the first `ever` of them; nothing, then.
+  std::optional<Remains> EndIfAlone(uint64_t ever) TDOCK_EXCLUDES(mu_);
 
   struct Counts {
     int64_t calls = 0;
@@ -122,14 +137,6 @@ class Session {
   Counts counts() TDOCK_EXCLUDES(mu_);
 
  private:
-  struct Call {
-    ReplyTo reply;  // null once it is answered
-    std::stop_source cancel;
-    std::shared_ptr<const Answer> answer;
-    AnswerBytes bytes;  // of the answer
-  };
-  using Calls = absl::btree_map<uint64_t, Call>;
-
   // Takes those out that are answered and acknowledged.
   Calls TakeAcknowledged(const Acknowledged& acknowledged) TDOCK_REQUIRES(mu_);
   bool WasAcknowledged(uint64_t call) const TDOCK_REQUIRES(mu_);

@@ -155,15 +155,16 @@ TEST_F(SessionTest, EndsOnlyWithoutConnectionsAndAnswersWhoWaits) {
   session_.Attach();
   session_.Attach();
   EXPECT_EQ(session_.Detach().now, 1);
-  EXPECT_FALSE(session_.EndIfAlone(2).second);
+  EXPECT_FALSE(session_.EndIfAlone(2).has_value());
   const std::stop_token cancel = Begin(1, 1, got)->cancel;
   ASSERT_TRUE(session_.Hold({"train", 7}));
   EXPECT_EQ(session_.Detach().ever, 2u);
-  const auto [leases, over] = session_.EndIfAlone(2);
-  EXPECT_TRUE(over);
-  ASSERT_EQ(leases.size(), 1u);
-  EXPECT_EQ(leases[0].lease, 7u);
-  EXPECT_TRUE(cancel.stop_requested());
+  const std::optional<Session::Remains> remains = session_.EndIfAlone(2);
+  ASSERT_TRUE(remains.has_value());
+  ASSERT_EQ(remains->leases.size(), 1u);
+  EXPECT_EQ(remains->leases[0].lease, 7u);
+  ASSERT_EQ(remains->under_way.size(), 1u);
+  EXPECT_EQ(remains->under_way[0].get_token(), cancel);
   session_.Finish(1, Text("cancelled"));
   EXPECT_THAT(got, testing::ElementsAre("cancelled"));
   // What comes too late is refused, so that the caller ends the lease.
@@ -177,8 +178,8 @@ TEST_F(SessionTest, IsNotEndedForAConnectionBeforeTheLast) {
   session_.Attach();
   const uint64_t second = session_.Detach().ever;
   // It is alone, but has not been so since the first.
-  EXPECT_FALSE(session_.EndIfAlone(first).second);
-  EXPECT_TRUE(session_.EndIfAlone(second).second);
+  EXPECT_FALSE(session_.EndIfAlone(first).has_value());
+  EXPECT_TRUE(session_.EndIfAlone(second).has_value());
 }
 
 TEST_F(SessionTest, PinsKeepViewsUntilTheyAreReleased) {

@@ -2,6 +2,7 @@
 //
 //   fault_peer produce ADDRESS BYTES          puts batches of so many bytes without end
 //   fault_peer take ADDRESS ROWS              takes rows and holds them; completes them at SIGUSR1
+//   fault_peer wait ADDRESS CALL              waits for what does not come, in a take, a fetch or a put
 //   fault_peer read ADDRESS                   fetches all rows of column "text" and looks at them
 //   fault_peer flood HOST:PORT CALLS ROWS     asks for rows 0 to ROWS in so many calls at once, over raw streams
 //
@@ -51,6 +52,22 @@ int TakeAndHold(Dock& dock, int64_t rows, const sigset_t& signals) {
   for (;;) pause();
 }
 
+// Says so, and calls.
+int WaitIn(Dock& dock, const std::string& call) {
+  std::cout << "waiting" << std::endl;
+  const absl::Time never = absl::InfiniteFuture();
+  if (call == "take")
+    return Fail(dock.Take({.partition = kPartition, .consumer = kConsumer, .deadline = never}).status());
+  if (call == "put") {
+    return Fail(dock.Put({.partition = kPartition, .batch = MakeBatch(4, 4000), .deadline = never}).status());
+  }
+  const absl::StatusOr<ListResult> list = dock.List({.partition = kPartition});
+  if (!list.ok()) return Fail(list.status());
+  FetchRequest fetch{.partition = kPartition, .columns = {"text"}, .deadline = never};
+  for (const ListedRow& row : list->rows) fetch.rows.push_back(row.row);
+  return Fail(dock.Fetch(fetch).status());
+}
+
 int Read(Dock& dock) {
   const absl::StatusOr<ListResult> list = dock.List({.partition = kPartition});
   if (!list.ok()) return Fail(list.status());
@@ -89,6 +106,7 @@ int Run(const std::vector<std::string>& arguments) {
   if (!dock.ok()) return Fail(dock.status());
   if (role == "produce") return Produce(**dock, std::stoll(arguments.at(3)));
   if (role == "take") return TakeAndHold(**dock, std::stoll(arguments.at(3)), signals);
+  if (role == "wait") return WaitIn(**dock, arguments.at(3));
   if (role == "read") return Read(**dock);
   return Fail(absl::InvalidArgumentError("there is no role '" + role + "'"));
 }

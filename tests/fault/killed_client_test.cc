@@ -84,6 +84,37 @@ TEST_P(KilledClient, HoldsNoBytesThatItLookedAt) {
   EXPECT_TRUE(Eventually(Seconds(2), [&] { return dock->GetStatus(kPartition)->held_bytes == 0; }));
 }
 
+TEST_P(KilledClient, WhileItsCallsWaitStopsNobodyElse) {
+  const std::unique_ptr<Dock> dock = Connect();
+  PartitionOptions full = Columns();
+  full.max_rows = 4;
+  ASSERT_EQ(CreateAll(*dock, {}, full), absl::OkStatus());
+  // Rows without the other columns: a take and a fetch wait for these, and a put of new rows for room.
+  PutRequest marks{.partition = kPartition};
+  ASSERT_EQ(marks.batch.Add("mark", Column::FromValues<int64_t>({1, 2, 3, 4})), absl::OkStatus());
+  ASSERT_EQ(dock->Put(marks).status(), absl::OkStatus());
+  for (const char* call : {"take", "fetch", "put"}) {
+    for (const int signal : {SIGKILL, SIGTERM}) {
+      const auto peer = StartPeer({"wait", address(), call});
+      ASSERT_EQ(peer->ReadLine(Seconds(20)).value_or(""), "waiting");
+      absl::SleepFor(absl::Milliseconds(50));  // for the call to arrive; it waits until the session ends
+      peer->Signal(signal);
+      ASSERT_TRUE(peer->Wait(Seconds(5)).ok());
+    }
+  }
+  // The sessions end a second after their last connection.
+  for (const absl::Time until = absl::Now() + Seconds(2); absl::Now() < until;) {
+    const absl::Time begin = absl::Now();
+    ASSERT_EQ(dock->GetStatus(kPartition).status(), absl::OkStatus());
+    EXPECT_LT(absl::Now() - begin, Seconds(1));
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  const std::unique_ptr<Dock> other = Connect();
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(other->Clear({.partition = kPartition, .everything = true}).value_or(0), 4);
+  EXPECT_EQ(other->Put({.partition = kPartition, .batch = MakeBatch(4, 4000)}).status(), absl::OkStatus());
+}
+
 INSTANTIATE_TEST_SUITE_P(Both, KilledClient, testing::Values(Via::kTcp, Via::kSocket), NameOf);
 
 }  // namespace
