@@ -7,7 +7,7 @@ set(TDOCK_PYTHON_EXECUTABLE "" CACHE FILEPATH "The Python to build the package f
 if(SKBUILD)
   set(TDOCK_PYTHON_EXECUTABLE ${Python_EXECUTABLE})
   # pip shows nothing of what a build prints. Who waits at a terminal is told there.
-  execute_process(COMMAND sh -c "printf '\\n  compiling the extension and the server, which takes about two minutes on two \
+  execute_process(COMMAND sh -c "printf '\\n  compiling the extension and the server, which takes two to three minutes on two \
 cores; pip install -v shows each step\\n' > /dev/tty" ERROR_QUIET)
 elseif(NOT TDOCK_PYTHON_EXECUTABLE)
   file(GLOB found ${PROJECT_SOURCE_DIR}/.venv-wheel/lib/python3*/site-packages/nanobind)
