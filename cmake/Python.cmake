@@ -1,7 +1,8 @@
 # The Python package: the extension transfer_dock._native, and in the build folder the package as Python imports it,
 # python/transfer_dock (PYTHONPATH=build/release/python).
 #
-# The extension is for the version of Python that it is built with: that of .venv-wheel, or TDOCK_PYTHON_EXECUTABLE. `pip install .` (scikit-build-core) brings its own.
+# The extension is for the version of Python that it is built with: that of .venv-wheel, or TDOCK_PYTHON_EXECUTABLE.
+# `pip install .` (scikit-build-core) brings its own.
 
 set(TDOCK_PYTHON_EXECUTABLE "" CACHE FILEPATH "The Python to build the package for, which has nanobind")
 if(SKBUILD)

@@ -8,8 +8,6 @@
 #include "bench/dock_benchmarks.h"
 
 namespace tdock::bench {
-namespace {}  // namespace
-
 absl::StatusOr<std::unique_ptr<SmallRows>> SmallRows::Create(Clock& clock, Size size, std::unique_ptr<Dock> dock) {
   if (dock == nullptr) dock = MakeLocalDock({.clock = &clock});
   std::unique_ptr<SmallRows> table(new SmallRows(clock, std::move(dock)));

@@ -97,7 +97,7 @@ TEST_P(KilledClient, WhileItsCallsWaitStopsNobodyElse) {
     for (const int signal : {SIGKILL, SIGTERM}) {
       const auto peer = StartPeer({"wait", address(), call});
       ASSERT_EQ(peer->ReadLine(Seconds(20)).value_or(""), "waiting");
-      absl::SleepFor(absl::Milliseconds(50));  // for the call to arrive; it waits until the session ends
+      absl::SleepFor(Seconds(0.1));  // for the call to arrive; it waits until the session ends
       peer->Signal(signal);
       ASSERT_TRUE(peer->Wait(Seconds(5)).ok());
     }
