@@ -8,6 +8,7 @@
 #include "bench/dock_benchmarks.h"
 
 namespace tdock::bench {
+
 absl::StatusOr<std::unique_ptr<SmallRows>> SmallRows::Create(Clock& clock, Size size, std::unique_ptr<Dock> dock) {
   if (dock == nullptr) dock = MakeLocalDock({.clock = &clock});
   std::unique_ptr<SmallRows> table(new SmallRows(clock, std::move(dock)));
