@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "wire/status_codec.h"
 
 namespace tdock {
 
@@ -36,14 +37,26 @@ absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, const Acknowledged&
       }
       if (absl::Status status = CheckRoom(); !status.ok()) return status;
       Call& begun = calls_[call];
-      begun.reply = std::move(reply);
+      begun.replies.push_back(std::move(reply));
       if (cancelled_ahead_.erase(call) > 0) begun.cancel.request_stop();
       return Begun{true, begun.cancel.get_token()};
     }
     known = found->second.answer;
-    if (known == nullptr) found->second.reply = std::move(reply);
+    if (known == nullptr) {
+      std::vector<ReplyTo>& replies = found->second.replies;
+      replies.push_back(std::move(reply));
+      if (replies.size() <= kMaxReplies) return Begun{};
+      reply = std::move(replies.front());
+      replies.erase(replies.begin());
+    }
   }
-  if (known != nullptr) reply(known);
+  if (known == nullptr) {
+    auto superseded = std::make_shared<Answer>();
+    Encode(absl::AbortedError(absl::StrCat("call ", call, " was asked for again ", kMaxReplies, " times")),
+           &superseded->reply);
+    known = std::move(superseded);
+  }
+  reply(known);
   return Begun{};
 }
 
@@ -69,18 +82,18 @@ void Session::Remember(Call& call, std::shared_ptr<const Answer> answer, const A
 
 void Session::Finish(uint64_t call, std::shared_ptr<const Answer> answer) {
   const AnswerBytes bytes = BytesOf(*answer);
-  ReplyTo reply;
+  std::vector<ReplyTo> replies;
   {
     MutexLock lock(mu_);
     const auto found = calls_.find(call);
-    reply = std::exchange(found->second.reply, nullptr);
+    replies.swap(found->second.replies);
     if (over_ || WasAcknowledged(call)) {
       calls_.erase(found);
     } else {
       Remember(found->second, answer, bytes);
     }
   }
-  if (reply != nullptr) reply(answer);
+  for (const ReplyTo& reply : replies) reply(answer);
 }
 
 void Session::Replace(uint64_t call, std::shared_ptr<const Answer> answer) {

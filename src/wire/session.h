@@ -50,7 +50,7 @@ struct AnswerBytes {
 // The calls that are under way or whose answers may not have arrived, the leases, and the pins of views. Thread-safe.
 class Session {
   struct Call {
-    ReplyTo reply;  // null once it is answered
+    std::vector<ReplyTo> replies;  // none once it is answered
     std::stop_source cancel;
     std::shared_ptr<const Answer> answer;
     AnswerBytes bytes;  // of the answer
@@ -60,6 +60,8 @@ class Session {
  public:
   // Calls that may be under way, or have answers that were not acknowledged, at once.
   static constexpr size_t kMaxCalls = 4096;
+  // With more who wait for one call, the first of them is told that it was asked for again.
+  static constexpr size_t kMaxReplies = 16;
   // With more in answers that were not acknowledged, no call is begun.
   static constexpr AnswerBytes kMaxBytes = {.cells = int64_t{16} << 30, .messages = int64_t{256} << 20};
 
@@ -80,9 +82,10 @@ class Session {
     uint64_t below = 0;
     std::span<const uint64_t> calls = {};
   };
-  // Begins a call; or, if it was begun before, lets `reply` have its answer. Forgets what is acknowledged.
-  // FailedPrecondition for a call that was acknowledged or if the session is over, ResourceExhausted for too many, or
-  // where what was not acknowledged holds too much.
+  // Begins a call; or, if it was begun before, lets `reply` have its answer too: which of a call's connections is the
+  // one that still lives is not known, because what was sent over a broken one may be read last. Forgets what is
+  // acknowledged. FailedPrecondition for a call that was acknowledged or if the session is over, ResourceExhausted for
+  // too many, or where what was not acknowledged holds too much.
   absl::StatusOr<Begun> Begin(uint64_t call, const Acknowledged& acknowledged, ReplyTo reply) TDOCK_EXCLUDES(mu_);
   // Ends a call that was begun and not ended, and remembers the answer until it is acknowledged.
   void Finish(uint64_t call, std::shared_ptr<const Answer> answer) TDOCK_EXCLUDES(mu_);

@@ -27,14 +27,26 @@ class SessionTest : public testing::Test {
 TEST_F(SessionTest, ACallThatComesAgainIsNotBegunAgain) {
   std::vector<std::string> first, second;
   EXPECT_TRUE(Begin(1, 1, first)->is_new);
-  // While it is under way: whoever asked last has the answer.
+  // While it is under way: whoever asks has the answer, in whatever order the connections are read.
   EXPECT_FALSE(Begin(1, 1, second)->is_new);
   session_.Finish(1, Text("a"));
-  EXPECT_THAT(first, testing::IsEmpty());
+  EXPECT_THAT(first, testing::ElementsAre("a"));
   EXPECT_THAT(second, testing::ElementsAre("a"));
   // Afterwards: the same answer.
   EXPECT_FALSE(Begin(1, 1, first)->is_new);
-  EXPECT_THAT(first, testing::ElementsAre("a"));
+  EXPECT_THAT(first, testing::ElementsAre("a", "a"));
+}
+
+TEST_F(SessionTest, ThoseWhoWaitForOneCallAreBounded) {
+  uint32_t first_code = 0;
+  std::vector<std::string> got;
+  ASSERT_TRUE(session_.Begin(1, {1}, [&](const auto& answer) { first_code = answer->reply.code(); }).ok());
+  for (size_t i = 1; i < Session::kMaxReplies; ++i) ASSERT_TRUE(Begin(1, 1, got).ok());
+  EXPECT_EQ(first_code, 0);
+  EXPECT_TRUE(Begin(1, 1, got).ok());
+  EXPECT_EQ(first_code, static_cast<uint32_t>(Code::kAborted));
+  session_.Finish(1, Text("a"));
+  EXPECT_EQ(got.size(), Session::kMaxReplies);
 }
 
 TEST_F(SessionTest, AnAnswerIsRememberedUntilItIsAcknowledged) {
