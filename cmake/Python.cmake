@@ -38,8 +38,9 @@ function(tdock_python_module name)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
   nanobind_add_module(tdock_${name} NB_STATIC NOMINSIZE ${sources})
   tdock_compile_together(tdock_${name} PLAIN)
-  # Warnings of a library are not ours.
+  # Warnings of a library are not ours. Its sources are made to be compiled as one, too.
   target_compile_options(nanobind-static PRIVATE -w)
+  set_target_properties(nanobind-static PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   get_target_property(nanobind_includes nanobind-static INTERFACE_INCLUDE_DIRECTORIES)
   target_include_directories(tdock_${name} SYSTEM PRIVATE ${nanobind_includes} ${Python_INCLUDE_DIRS})
   list(TRANSFORM arg_USES PREPEND tdock_)
