@@ -4,7 +4,7 @@
 # are compiled in batches, and the headers that everything includes are compiled once. Two sources of a module may
 # therefore not define the same name, not even in unnamed namespaces.
 
-set(TDOCK_BATCH 10 CACHE STRING "Sources that are compiled as one; 1: each alone, with all that it includes")
+set(TDOCK_BATCH 24 CACHE STRING "Sources that are compiled as one; 1: each alone, with all that it includes")
 
 set(core_headers <algorithm> <array> <atomic> <cstdint> <functional> <map> <memory> <optional> <set> <span> <string>
     <thread> <utility> <variant> <vector> <absl/container/flat_hash_map.h> <absl/container/flat_hash_set.h>

@@ -17,7 +17,7 @@ constexpr size_t kInlineBytes = 64 << 10;
 // More connections than this are not kept.
 constexpr size_t kMaxIdle = 64;
 
-const v1::Rows* RowsIn(const v1::Reply& reply) {
+const v1::Rows* RowsOf(const v1::Reply& reply) {
   if (reply.has_taken()) return &reply.taken().rows();
   return reply.has_rows() ? &reply.rows() : nullptr;
 }
@@ -206,7 +206,7 @@ absl::Status SocketTransport::Exchange::AwaitAnswer(ClientAnswer& answer) {
     TDOCK_RETURN_IF_ERROR(Handle(std::move(message)));
   }
   answer.reply = std::move(reply_);
-  if (const v1::Rows* rows = RowsIn(answer.reply)) {
+  if (const v1::Rows* rows = RowsOf(answer.reply)) {
     TDOCK_ASSIGN_OR_RETURN(answer.cells, LookAt(*rows));
   }
   return absl::OkStatus();
