@@ -21,14 +21,28 @@
 
 namespace tdock {
 
+#ifdef TDOCK_CHECK_LOCKS
+// Locks of this thread; see callback.h.
+inline thread_local int locks_held = 0;
+#define TDOCK_COUNT_LOCKS(change) (locks_held += (change))
+#else
+#define TDOCK_COUNT_LOCKS(change) static_cast<void>(0)
+#endif
+
 class TDOCK_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  void Lock() TDOCK_THREAD_ANNOTATION(acquire_capability()) { mu_.lock(); }
-  void Unlock() TDOCK_THREAD_ANNOTATION(release_capability()) { mu_.unlock(); }
+  void Lock() TDOCK_THREAD_ANNOTATION(acquire_capability()) {
+    mu_.lock();
+    TDOCK_COUNT_LOCKS(1);
+  }
+  void Unlock() TDOCK_THREAD_ANNOTATION(release_capability()) {
+    TDOCK_COUNT_LOCKS(-1);
+    mu_.unlock();
+  }
 
  private:
   friend class CondVar;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/callback.h"
 #include "tdock/local_dock.h"
 
 namespace tdock {
@@ -14,7 +15,7 @@ namespace tdock {
 class ServedDock : public Dock {
  public:
   template <class T>
-  using Done = std::function<void(absl::StatusOr<T>)>;
+  using Done = Callback<void(absl::StatusOr<T>)>;
 
   // As Take, Put and Fetch, but they hold no thread while they wait: `done` is called exactly once, by whichever thread
   // ends the wait, maybe before the call returns, and without a lock of the dock's: it may call the dock, but for its

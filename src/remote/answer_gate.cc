@@ -4,7 +4,7 @@
 
 namespace tdock {
 
-void AnswerGate::Call::Answer(const std::shared_ptr<Call>& call, int64_t bytes, std::function<void()> send) {
+void AnswerGate::Call::Answer(const std::shared_ptr<Call>& call, int64_t bytes, Callback<void()> send) {
   AnswerGate& gate = *call->gate_;
   Sends sends;
   {
@@ -20,13 +20,13 @@ void AnswerGate::Call::Answer(const std::shared_ptr<Call>& call, int64_t bytes, 
 }
 
 void AnswerGate::Call::End() {
-  std::function<void()> dropped;  // freed without the lock
+  Callback<void()> dropped;  // freed without the lock
   Sends sends;
   {
     MutexLock lock(gate_->mu_);
     if (state_ == State::kSending) gate_->sending_bytes_ -= bytes_;
     state_ = State::kOver;
-    dropped.swap(send_);
+    dropped = std::exchange(send_, nullptr);
     sends = gate_->TakeAdmitted();
   }
   for (const auto& each : sends) each();

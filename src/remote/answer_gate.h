@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/callback.h"
 #include "base/mutex.h"
 
 namespace tdock {
@@ -28,7 +29,7 @@ class AnswerGate : public std::enable_shared_from_this<AnswerGate> {
 
     // Calls `send` once: before this returns if there is room for so many bytes, or else by whichever thread makes
     // room, in the order of the answers. Not at all if the call is over before. At most once for a call.
-    static void Answer(const std::shared_ptr<Call>& call, int64_t bytes, std::function<void()> send);
+    static void Answer(const std::shared_ptr<Call>& call, int64_t bytes, Callback<void()> send);
     // The answer has left, or nobody waits for it any more.
     void End();
 
@@ -40,11 +41,11 @@ class AnswerGate : public std::enable_shared_from_this<AnswerGate> {
     // Guarded by the gate's lock.
     State state_ = State::kAsked;
     int64_t bytes_ = 0;
-    std::function<void()> send_;
+    Callback<void()> send_;
   };
 
  private:
-  using Sends = std::deque<std::function<void()>>;
+  using Sends = std::deque<Callback<void()>>;
 
   // Those of the answers that wait for which there is room; to be called without the lock.
   Sends TakeAdmitted() TDOCK_REQUIRES(mu_);

@@ -157,7 +157,7 @@ void Service::EndIfAlone(const std::shared_ptr<Session>& session, uint64_t conne
     sessions_.erase(session->id());
   }
   // A call that is cancelled is answered at once, which takes mu_.
-  for (std::stop_source& call : remains->under_way) call.request_stop();
+  for (const std::stop_source& call : remains->under_way) RequestStop(call);
   std::map<std::string, std::vector<LeaseId>> by_partition;
   for (HeldLease& held : remains->leases) by_partition[std::move(held.partition)].push_back(held.lease);
   // A partition that is not there any more has no leases either.

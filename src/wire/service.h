@@ -70,8 +70,7 @@ class Service {
   // Where the bytes of a put should lie, for the dock to keep them where they are. Errors are the put's.
   absl::StatusOr<std::shared_ptr<Memory>> MemoryFor(const v1::Put& put) { return dock_.MemoryOf(put.partition()); }
 
-  // Does what the request says; `batch` is that of a put. `reply` is called once, maybe before this returns, unless the
-  // same call comes again over another connection, which then has the answer.
+  // Does what the request says; `batch` is that of a put. `reply` is called once, maybe before this returns.
   void Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply);
 
   // For a transport that cannot send an answer: nobody will ever have it, so the lease of a take ends, and the call is
@@ -94,7 +93,7 @@ class Service {
   Counts counts() TDOCK_EXCLUDES(mu_);
 
  private:
-  using Finish = std::function<void(std::shared_ptr<const Answer>)>;
+  using Finish = Callback<void(std::shared_ptr<const Answer>)>;
 
   void Disconnect(const std::shared_ptr<Session>& session) TDOCK_EXCLUDES(mu_);
   // Ends those that have had no connection for a while.

@@ -26,6 +26,8 @@ AnswerBytes BytesOf(const Answer& answer) {
 absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, const Acknowledged& acknowledged, ReplyTo reply) {
   Calls gone;
   std::shared_ptr<const Answer> known;
+  std::optional<std::stop_source> begun;
+  bool cancelled = false;
   {
     MutexLock lock(mu_);
     if (over_) return absl::FailedPreconditionError("the session is over");
@@ -36,19 +38,21 @@ absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, const Acknowledged&
         return absl::FailedPreconditionError(absl::StrCat("call ", call, " was answered, and its answer acknowledged"));
       }
       if (absl::Status status = CheckRoom(); !status.ok()) return status;
-      Call& begun = calls_[call];
-      begun.replies.push_back(std::move(reply));
-      if (cancelled_ahead_.erase(call) > 0) begun.cancel.request_stop();
-      return Begun{true, begun.cancel.get_token()};
-    }
-    known = found->second.answer;
-    if (known == nullptr) {
+      Call& fresh = calls_[call];
+      fresh.replies.push_back(std::move(reply));
+      begun = fresh.cancel;
+      cancelled = cancelled_ahead_.erase(call) > 0;
+    } else if (known = found->second.answer; known == nullptr) {
       std::vector<ReplyTo>& replies = found->second.replies;
       replies.push_back(std::move(reply));
       if (replies.size() <= kMaxReplies) return Begun{};
       reply = std::move(replies.front());
       replies.erase(replies.begin());
     }
+  }
+  if (begun.has_value()) {
+    if (cancelled) RequestStop(*begun);
+    return Begun{true, begun->get_token()};
   }
   if (known == nullptr) {
     auto superseded = std::make_shared<Answer>();
@@ -117,7 +121,7 @@ void Session::Cancel(uint64_t call) {
     }
     source = found->second.cancel;
   }
-  source.request_stop();
+  RequestStop(source);
 }
 
 void Session::CancelAll() {
@@ -126,7 +130,7 @@ void Session::CancelAll() {
     MutexLock lock(mu_);
     for (auto& [number, call] : calls_) sources.push_back(call.cancel);
   }
-  for (std::stop_source& source : sources) source.request_stop();
+  for (const std::stop_source& source : sources) RequestStop(source);
 }
 
 bool Session::WasAcknowledged(uint64_t call) const {

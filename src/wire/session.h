@@ -15,6 +15,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/status/statusor.h"
 #include "arena/segment_view.h"
+#include "base/callback.h"
 #include "base/mutex.h"
 #include "tdock.pb.h"
 #include "tdock/requests.h"
@@ -39,7 +40,7 @@ struct Answer {
 };
 
 // Called once, by whichever thread ends the call, with no lock held.
-using ReplyTo = std::function<void(const std::shared_ptr<const Answer>&)>;
+using ReplyTo = Callback<void(const std::shared_ptr<const Answer>&)>;
 
 // What answers hold: the dock's memory with their cells, and that of their messages, as long as they are on the wire.
 struct AnswerBytes {
