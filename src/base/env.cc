@@ -37,6 +37,8 @@ absl::Status FileError(int error, absl::string_view doing, const std::string& pa
       return absl::ResourceExhaustedError(message);
     case EEXIST:
       return absl::AlreadyExistsError(message);
+    case EINVAL:
+      return absl::InvalidArgumentError(message);
     default:
       return absl::UnavailableError(message);
   }
@@ -56,6 +58,13 @@ class FileDescriptor {
  private:
   int fd_;
 };
+
+// A path with a zero byte in it would be another file's.
+int OpenPath(const std::string& path, int flags, mode_t mode = 0) {
+  if (path.find('\0') == std::string::npos) return ::open(path.c_str(), flags, mode);
+  errno = EINVAL;
+  return -1;
+}
 
 class PosixWritableFile final : public WritableFile {
  public:
@@ -144,7 +153,7 @@ absl::StatusOr<size_t> RegularSize(const FileDescriptor& fd, const std::string& 
 class PosixEnv final : public Env {
  public:
   absl::StatusOr<std::string> ReadFile(const std::string& path) override {
-    FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    FileDescriptor fd(OpenPath(path, O_RDONLY | O_CLOEXEC));
     if (fd.get() < 0) return FileError(errno, "open", path);
     std::string contents;
     char chunk[1 << 16];
@@ -158,7 +167,7 @@ class PosixEnv final : public Env {
   }
 
   absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) override {
-    FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    FileDescriptor fd(OpenPath(path, O_RDONLY | O_CLOEXEC));
     TDOCK_ASSIGN_OR_RETURN(const size_t size, RegularSize(fd, path));
     if (size == 0) return std::make_unique<PosixMappedFile>(nullptr, 0);
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
@@ -168,14 +177,14 @@ class PosixEnv final : public Env {
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) override {
     // Without waiting for a writer, where it is a pipe.
-    FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    FileDescriptor fd(OpenPath(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     TDOCK_ASSIGN_OR_RETURN(const size_t size, RegularSize(fd, path));
     return std::make_unique<PosixReadableFile>(path, fd.release(), size);
   }
 
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) override {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == WriteMode::kAppend ? O_APPEND : O_TRUNC);
-    const int fd = ::open(path.c_str(), flags, 0644);
+    const int fd = OpenPath(path, flags, 0644);
     if (fd < 0) return FileError(errno, "open for writing", path);
     return std::make_unique<PosixWritableFile>(path, fd);
   }

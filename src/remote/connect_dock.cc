@@ -7,7 +7,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "remote/rpc_transport.h"
-#include "remote/token_file.h"
+#include "remote/token.h"
 #include "tdock/remote_dock.h"
 #include "wire/client_session.h"
 #include "wire/remote_dock.h"
@@ -32,9 +32,10 @@ absl::StatusOr<std::unique_ptr<ClientTransport>> MakeTransport(const ConnectOpti
   rpc::StreamClientOptions rpc;
   rpc.target = options.address;
   rpc.tls = {options.tls_certificate, options.tls_key, options.tls_ca};
-  rpc.token = options.token;
   if (!options.token_file.empty()) {
     TDOCK_ASSIGN_OR_RETURN(rpc.token, ReadTokenFile(options.token_file));
+  } else if (!options.token.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(rpc.token, TokenFrom(options.token, "the token"));
   }
   return std::make_unique<RpcTransport>(rpc, options.fork_guard);
 }

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "dock/served_dock.h"
 #include "remote/rpc_service.h"
-#include "remote/token_file.h"
+#include "remote/token.h"
 #include "rpc/stream_server.h"
 #include "wire/service.h"
 #include "wire/socket_server.h"
@@ -45,10 +45,11 @@ class Server final : public DockServer {
     if (options.listen.empty()) return absl::OkStatus();
     rpc::StreamServerOptions rpc{.listen = options.listen,
                                  .tls = {options.tls_certificate, options.tls_key, options.tls_ca},
-                                 .token = options.token,
                                  .insecure = options.insecure};
     if (!options.token_file.empty()) {
       TDOCK_ASSIGN_OR_RETURN(rpc.token, ReadTokenFile(options.token_file));
+    } else if (!options.token.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(rpc.token, TokenFrom(options.token, "the token"));
     }
     TDOCK_ASSIGN_OR_RETURN(rpc_, rpc::StreamServer::Start(rpc, ServeOverRpc(service_, streams_)));
     host_ = options.listen.substr(0, options.listen.rfind(':'));

@@ -49,6 +49,52 @@ TEST_F(DockServerTest, SaysThatTheMemoryOfItsOptionIsUsedUp) {
   }
 }
 
+TEST_F(DockServerTest, LeavesTheSocketOfAnotherServerWhereItIs) {
+  Start();
+  const std::string path = folder_.File("dock.sock");
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  const auto other = DockServer::Start({.socket = path});
+  ASSERT_EQ(other.status(), absl::OkStatus());
+  clients_.clear();
+  server_.reset();
+  const auto client = ConnectDock({.address = (*other)->address()});
+  ASSERT_EQ(client.status(), absl::OkStatus());
+  EXPECT_EQ((*client)->ListPartitions().status(), absl::OkStatus());
+}
+
+TEST_F(DockServerTest, TakesTokensWithLineEndsAndRefusesWhatHttpCannotCarry) {
+  DockServerOptions options{.listen = "127.0.0.1:0", .token = "a-secret\n"};
+  const auto server = DockServer::Start(options);
+  ASSERT_EQ(server.status(), absl::OkStatus());
+  const std::string address = (*server)->tcp_address();
+  for (const std::string token : {"a-secret", "a-secret\n", "a-secret\r\n\n"}) {
+    EXPECT_EQ(ConnectDock({.address = address, .token = token}).status(), absl::OkStatus());
+  }
+  const std::vector<std::string> wrong = {"a-secret\nb", std::string("a-secret\0b", 10), "a-secr\xc3\xa9t", "a secret",
+                                          "\n",          std::string(5000, 'x')};
+  for (const std::string& token : wrong) {
+    options.token = token;
+    for (const absl::Status& status :
+         {ConnectDock({.address = address, .token = token}).status(), DockServer::Start(options).status()}) {
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("token"));
+      EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("secr")));
+    }
+  }
+}
+
+TEST_F(DockServerTest, RefusesNamesAndPathsThatHoldZerosOrLineEnds) {
+  for (const std::string address : {"127.0.0.1\n:7", "local host:7", "h\xc3\xb6st:7", "a/b:7"}) {
+    EXPECT_EQ(ConnectDock({.address = address}).status().code(), Code::kInvalidArgument) << address;
+    EXPECT_EQ(DockServer::Start({.listen = address}).status().code(), Code::kInvalidArgument) << address;
+  }
+  const std::string zero("/tmp/a\0b", 8);
+  EXPECT_EQ(ConnectDock({.address = "unix:" + zero}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(DockServer::Start({.socket = zero}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(ConnectDock({.address = "127.0.0.1:7", .token_file = zero}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(ConnectDock({.address = "127.0.0.1:7", .tls_ca = zero}).status().code(), Code::kInvalidArgument);
+}
+
 // An answer of a row without a cell in a column whose cells have 64 TiB, which are zeros in a frame.
 class ImmenseAnswer : public testing::Test {
  protected:

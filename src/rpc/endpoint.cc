@@ -6,13 +6,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace tdock::rpc {
 namespace {
@@ -48,7 +51,7 @@ std::string Endpoint::ToString() const {
 
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, absl::string_view what) {
   const auto wrong = [&] {
-    return absl::InvalidArgumentError(absl::StrCat(what, " '", text,
+    return absl::InvalidArgumentError(absl::StrCat(what, " '", EscapeForMessage(text),
                                                    "' is not \"host:port\" with a port from 0 to 65535, such as "
                                                    "\"127.0.0.1:7000\" or \"[::1]:7000\""));
   };
@@ -64,7 +67,9 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, absl::string_view
   }
   Endpoint endpoint{.host = std::string(host)};
   const bool is_number = absl::SimpleAtoi(port, &endpoint.port);
-  if (host.empty() || !is_number || endpoint.port < 0 || endpoint.port > 65535) return wrong();
+  const bool is_name = std::all_of(host.begin(), host.end(),
+                                   [](unsigned char byte) { return absl::ascii_isgraph(byte) && byte != '/'; });
+  if (!is_name || host.empty() || !is_number || endpoint.port < 0 || endpoint.port > 65535) return wrong();
   return endpoint;
 }
 

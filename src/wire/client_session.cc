@@ -29,6 +29,12 @@ void SetTimeout(absl::Duration left, v1::Request& request) {
   if (request.has_fetch()) request.mutable_fetch()->set_timeout(ToWire(left));
 }
 
+absl::string_view KindOf(const v1::Request& request) {
+  if (request.has_put()) return "put";
+  if (request.has_take()) return "take";
+  return request.has_fetch() ? "fetch" : "call";
+}
+
 // Of one call that is lost again and again, as by a server that shuts down and refuses it: it is given time, and then
 // given up, as one that is not there.
 class Losses {
@@ -86,8 +92,10 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
   std::string session;
   {
     MutexLock lock(mu_);
+    const uint64_t failures_before = failures_;
     while (connecting_) changed_.Wait(mu_);
     if (broken.has_value() && connection_ != *broken) return absl::OkStatus();
+    if (failures_ != failures_before) return failure_;
     connecting_ = true;
     session = session_;
   }
@@ -95,7 +103,11 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
   MutexLock lock(mu_);
   connecting_ = false;
   changed_.NotifyAll();
-  if (!welcome.ok()) return welcome.status();
+  if (!welcome.ok()) {
+    ++failures_;
+    failure_ = welcome.status();
+    return failure_;
+  }
   ++connection_;
   session_ = welcome->session();
   return absl::OkStatus();
@@ -135,7 +147,10 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
       End(call);
       if (absl::IsDeadlineExceeded(answer.status)) {
         return absl::DeadlineExceededError(
-            absl::StrCat("the dock server at ", options_.address, " does not answer: ", answer.status.message()));
+            absl::StrCat("the dock server at ", options_.address, " does not answer: a ", KindOf(request),
+                         " that may wait for ", absl::FormatDuration(std::max(wait.wait, absl::ZeroDuration())),
+                         " had no answer ", absl::FormatDuration(options_.answer_within),
+                         " later. The server hangs, is stopped, or is cut off (", answer.status.message(), ")"));
       }
       if (!answer.status.ok()) return answer.status;
       if (absl::Status status = StatusOf(answer.reply); !status.ok()) return status;

@@ -55,7 +55,8 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
   void Unpin(uint64_t call) TDOCK_EXCLUDES(mu_);
 
  private:
-  // Returns when the connection stands: nothing to do if it is not the one that broke. Fails after reconnect_for.
+  // Returns when the connection stands: nothing to do if it is not the one that broke. Fails after reconnect_for; those
+  // who come while one looks for the server share what it finds.
   absl::Status Reconnect(std::optional<uint64_t> broken) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<v1::Welcome> Hello(const std::string& session);
   void End(uint64_t call) TDOCK_EXCLUDES(mu_);
@@ -68,6 +69,9 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
   Mutex mu_;
   CondVar changed_;
   bool connecting_ TDOCK_GUARDED_BY(mu_) = false;
+  // How often nobody was found, and what was said the last time.
+  uint64_t failures_ TDOCK_GUARDED_BY(mu_) = 0;
+  absl::Status failure_ TDOCK_GUARDED_BY(mu_);
   // Counts connections that were made: names the one that broke.
   uint64_t connection_ TDOCK_GUARDED_BY(mu_) = 0;
   std::string session_ TDOCK_GUARDED_BY(mu_);

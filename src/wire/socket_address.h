@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace tdock {
@@ -17,6 +18,10 @@ inline absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path) {
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
     return absl::InvalidArgumentError(absl::StrCat("the path of a socket, '", path, "', has ", path.size(),
                                                    " bytes; it must have 1 to ", sizeof(address.sun_path) - 1));
+  }
+  if (path.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the path of a socket, '", absl::CHexEscape(path), "', holds a zero byte"));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;

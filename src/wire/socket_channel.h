@@ -20,7 +20,7 @@ namespace tdock {
 // ends it says why. DeadlineExceeded. Not thread-safe.
 class SocketChannel {
  public:
-  // PermissionDenied where another user listens, who is not root; root connects to everybody.
+  // PermissionDenied where another user listens, who is not root.
   static absl::StatusOr<std::unique_ptr<SocketChannel>> Connect(const std::string& path, absl::Time deadline);
   ~SocketChannel();
   SocketChannel(const SocketChannel&) = delete;

@@ -90,7 +90,13 @@ SocketServer::~SocketServer() {
   for (const auto& loop : loops_) loop->events->Stop();
   for (const auto& loop : loops_) loop->connections.clear();
   close(listener_);
-  unlink(options_.path.c_str());
+  if (file_.has_value() && IdOf(options_.path) == file_) unlink(options_.path.c_str());
+}
+
+std::optional<SocketServer::FileId> SocketServer::IdOf(const std::string& path) {
+  struct stat there;
+  if (lstat(path.c_str(), &there) != 0) return std::nullopt;
+  return FileId{there.st_dev, there.st_ino};
 }
 
 void SocketServer::Shutdown(absl::Time deadline) {

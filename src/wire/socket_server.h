@@ -1,8 +1,11 @@
 // Serves a dock over a Unix socket, with shared memory.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +46,16 @@ class SocketServer {
     absl::flat_hash_map<int, std::shared_ptr<SocketConnection>> connections;
   };
 
+  // Which file the socket is: another server may have put its own in its place.
+  struct FileId {
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool operator==(const FileId&) const = default;
+  };
+  static std::optional<FileId> IdOf(const std::string& path);
+
   SocketServer(const SocketConnection::Shared& shared, const SocketServerOptions& options, int listener)
-      : shared_(shared), options_(options), listener_(listener) {}
+      : shared_(shared), options_(options), listener_(listener), file_(IdOf(options.path)) {}
 
   absl::Status StartLoops();
   void Accept();
@@ -54,6 +65,7 @@ class SocketServer {
   const SocketConnection::Shared shared_;
   const SocketServerOptions options_;
   const int listener_;
+  const std::optional<FileId> file_;
   std::vector<std::unique_ptr<Loop>> loops_;
   size_t next_loop_ = 0;
 };

@@ -76,6 +76,29 @@ TEST_P(GoneServer, ThatIsKilledMakesAllWhoWaitUnavailableLongBeforeTheirDeadline
   }
 }
 
+TEST_P(GoneServer, ThatIsKilledIsLookedForOnceByAllCallsOfAClient) {
+  constexpr absl::Duration kReconnectFor = absl::Seconds(2);
+  const std::unique_ptr<Dock> dock = Connect({.address = address(), .reconnect_for = kReconnectFor});
+  ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
+  std::vector<std::thread> threads;
+  std::vector<Ended> ended(8);
+  for (Ended& call : ended) {
+    threads.emplace_back([&] {
+      const absl::Time late = absl::Now() + absl::Minutes(1);
+      call.status = dock->Take({.partition = kPartition, .consumer = kConsumer, .deadline = late}).status();
+      call.at = absl::Now();
+    });
+  }
+  absl::SleepFor(Seconds(0.3));  // for the calls to arrive
+  const absl::Time killed = absl::Now();
+  server_->process().Signal(SIGKILL);
+  for (std::thread& thread : threads) thread.join();
+  for (const Ended& call : ended) {
+    EXPECT_TRUE(absl::IsUnavailable(call.status)) << call.status;
+    EXPECT_LT(call.at - killed, kReconnectFor + Seconds(1)) << call.status;
+  }
+}
+
 TEST_P(GoneServer, ThatIsAskedToEndTellsAllWhoWaitAndEndsWell) {
   absl::Time asked, over;
   int code = -1;
