@@ -1,6 +1,8 @@
 #include "base/utf8.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -35,12 +37,48 @@ std::optional<Utf8Char> FirstUtf8Char(absl::string_view text) {
   return Utf8Char{code, bytes};
 }
 
+namespace {
+
+// Of the character of two bytes or more that `text`, which is not empty, begins with; 0 if it begins with none
+// (Unicode, table 3-7).
+size_t BytesOfLongChar(absl::string_view text) {
+  const auto is_between = [&](size_t i, unsigned char low, unsigned char high) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    return byte >= low && byte <= high;
+  };
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  if (lead < 0xE0) return text.size() >= 2 && is_between(1, 0x80, 0xBF) ? 2 : 0;
+  if (lead < 0xF0) {
+    if (text.size() < 3 || !is_between(1, lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF)) return 0;
+    return is_between(2, 0x80, 0xBF) ? 3 : 0;
+  }
+  if (text.size() < 4 || !is_between(1, lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF)) return 0;
+  return is_between(2, 0x80, 0xBF) && is_between(3, 0x80, 0xBF) ? 4 : 0;
+}
+
+// How many of the first bytes are ASCII, eight at a time.
+size_t CountAscii(absl::string_view text) {
+  size_t count = 0;
+  for (uint64_t eight = 0; text.size() - count >= sizeof(eight); count += sizeof(eight)) {
+    std::memcpy(&eight, text.data() + count, sizeof(eight));
+    if ((eight & 0x8080808080808080u) != 0) break;
+  }
+  while (count < text.size() && static_cast<unsigned char>(text[count]) < 0x80) ++count;
+  return count;
+}
+
+}  // namespace
+
 std::optional<size_t> FindInvalidUtf8(absl::string_view text) {
-  size_t offset = 0;
+  size_t offset = CountAscii(text);
   while (offset < text.size()) {
-    const std::optional<Utf8Char> next = FirstUtf8Char(text.substr(offset));
-    if (!next) return offset;
-    offset += next->bytes;
+    const size_t bytes = BytesOfLongChar(text.substr(offset));
+    if (bytes == 0) return offset;
+    offset += bytes;
+    if (offset < text.size() && static_cast<unsigned char>(text[offset]) < 0x80) {
+      offset += CountAscii(text.substr(offset));
+    }
   }
   return std::nullopt;
 }

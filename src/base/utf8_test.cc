@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
+
 namespace tdock {
 namespace {
 
@@ -28,6 +30,24 @@ TEST(Utf8, RefusesOverlongFormsSurrogatesAndWhatLiesBeyondUnicode) {
   for (absl::string_view text : {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xED\xBF\xBF",
                                  "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80", "\xFE", "\xFF"}) {
     EXPECT_EQ(FindInvalidUtf8(text), 0u);
+  }
+}
+
+TEST(Utf8, FindsTheSameAsReadingCharacterByCharacter) {
+  const std::string pieces[] = {"a",   "ascii of nine", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\xA0\x80",
+                                "\xFF"};
+  Rng rng(1);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text;
+    for (uint64_t count = rng.Below(12); count > 0; --count) text += pieces[rng.Below(i % 2 == 0 ? 5 : 7)];
+    if (i % 3 == 0) text.resize(text.size() - std::min(text.size(), size_t{1}));
+    std::optional<size_t> expected;
+    for (size_t at = 0; at < text.size() && !expected.has_value();) {
+      const auto read = FirstUtf8Char(absl::string_view(text).substr(at));
+      if (!read.has_value()) expected = at;
+      at += read.has_value() ? read->bytes : 0;
+    }
+    ASSERT_EQ(FindInvalidUtf8(text), expected) << EscapeForMessage(text, 1000);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bell.h"
+#include "base/callback.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "dock/block_store.h"
@@ -68,7 +69,7 @@ class Partition {
 
   // The same without a thread, as in served_dock.h.
   template <class T>
-  using Done = std::function<void(absl::StatusOr<T>)>;
+  using Done = Callback<void(absl::StatusOr<T>)>;
   static void StartTake(std::shared_ptr<Partition> partition, TakeRequest request, Done<Taken> done);
   static void StartPut(std::shared_ptr<Partition> partition, PutRequest request, Done<PutResult> done);
   static void StartFetch(std::shared_ptr<Partition> partition, FetchRequest request, Done<Rows> done);
@@ -135,6 +136,8 @@ class Partition {
   absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after)
       TDOCK_REQUIRES(mu_);
   absl::StatusOr<PutResult> PutLetIn(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
+  // Of each column of the batch, whether its bytes are to be text; `columns` are theirs in the schema.
+  std::vector<bool> WhichAreText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
   // The number of the consumer under whose lease a put is.
   uint32_t WriterOf(const PutRequest& request) TDOCK_REQUIRES(mu_);

@@ -1,5 +1,6 @@
 // What a consumer or a fetch waits for, in words.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -8,8 +9,51 @@
 namespace tdock {
 namespace {
 
-// A message names up to this many cells, leases or groups, and counts the rest.
+// A message names up to this many reasons, leases or groups, and counts the rest.
 constexpr int kNamed = 10;
+// So many rows are looked at for reasons.
+constexpr size_t kLookedAt = 100;
+
+// Rows in ascending order: "3", "4 to 7, 9".
+std::string RangesOf(const std::vector<RowId>& rows) {
+  std::string text;
+  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
+    absl::StrAppend(&text, begin == 0 ? "" : ", ", rows[begin]);
+    if (end - begin > 1) absl::StrAppend(&text, end - begin == 2 ? ", " : " to ", rows[end - 1]);
+  }
+  return text;
+}
+
+// Cells that are missing, gathered by what keeps them.
+class MissingCells {
+ public:
+  void Add(RowId row, const std::string& column, std::string why) {
+    for (Lack& lack : lacks_) {
+      if (lack.column != column || lack.why != why) continue;
+      lack.rows.push_back(row);
+      return;
+    }
+    if (lacks_.size() < kNamed) lacks_.push_back({column, std::move(why), {row}});
+  }
+  void AppendTo(std::string& text) {
+    for (Lack& lack : lacks_) {
+      std::sort(lack.rows.begin(), lack.rows.end());
+      lack.rows.erase(std::unique(lack.rows.begin(), lack.rows.end()), lack.rows.end());
+      const bool one = lack.rows.size() == 1;
+      absl::StrAppend(&text, one ? ". Row " : ". Rows ", RangesOf(lack.rows), one ? " lacks '" : " lack '", lack.column,
+                      "': ", lack.why);
+    }
+  }
+
+ private:
+  struct Lack {
+    std::string column;
+    std::string why;
+    std::vector<RowId> rows;
+  };
+  std::vector<Lack> lacks_;
+};
 
 std::string Ago(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1))); }
 
@@ -61,17 +105,17 @@ void Table::ExplainColumns(const Consumer& consumer, std::string& text) const {
 void Table::ExplainWaitingRows(uint32_t index, absl::Time now, std::string& text) const {
   const Consumer& consumer = *consumers_[index];
   std::vector<RowId> rows;
-  consumer.waiting().First(kNamed, rows);
-  int named = 0;
+  consumer.waiting().First(kLookedAt, rows);
+  MissingCells missing;
   for (RowId row : rows) {
     const Place place = pages_.At(row);
     for (uint32_t column : consumer.reads()) {
-      if (!place.cell(column).empty() || named == kNamed) continue;
-      absl::StrAppend(&text, ". Row ", row, " lacks '", schema_[column].spec.name,
-                      "': ", WriterText(place, column, now));
-      ++named;
+      if (place.cell(column).empty()) missing.Add(row, schema_[column].spec.name, WriterText(place, column, now));
     }
   }
+  missing.AppendTo(text);
+  const size_t others = consumer.waiting().size() - rows.size();
+  if (others > 0) absl::StrAppend(&text, ". Not looked at: ", others, " more rows that wait");
 }
 
 void Table::ExplainLeases(uint32_t index, absl::Time now, std::string& text) const {
@@ -142,16 +186,19 @@ std::string Table::Explain(uint32_t index, absl::Time now) const {
 
 std::string Table::ExplainFetch(const FetchRequest& request, const FetchPlan& plan, absl::Time now) const {
   std::string text = absl::StrCat(plan.missing_cells, " cells are missing");
-  int named = 0;
+  MissingCells missing;
+  size_t looked_at = 0;
   for (RowId row : request.rows) {
     const std::optional<Place> place = pages_.Find(row);
+    bool lacking = false;
     for (uint32_t column : plan.columns) {
       if (!place.has_value() || !place->cell(column).empty()) continue;
-      if (++named > kNamed) return text;
-      absl::StrAppend(&text, ". Row ", row, " lacks '", schema_[column].spec.name,
-                      "': ", WriterText(*place, column, now));
+      missing.Add(row, schema_[column].spec.name, WriterText(*place, column, now));
+      lacking = true;
     }
+    if (lacking && ++looked_at == kLookedAt) break;
   }
+  missing.AppendTo(text);
   return text;
 }
 

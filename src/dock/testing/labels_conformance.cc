@@ -193,6 +193,21 @@ TEST_P(DockConformance, ACellWithoutElementsIsThere) {
   EXPECT_EQ(taken.ToBatch()->rows(), 2);
 }
 
+TEST_P(DockConformance, ATextColumnTakesUtf8Only) {
+  Create({.columns = {{"t", ColumnType::Text()}, {"b", ColumnType::Bytes()}}});
+  const auto put = [&](const char* column, const std::vector<std::string>& rows) {
+    PutRequest request{.partition = kPartition};
+    EXPECT_EQ(request.batch.Add(column, Column::FromStrings(rows)), absl::OkStatus());
+    return Put(request);
+  };
+  EXPECT_EQ(put("t", {"", "a", "\xC3\xA9", "\xF0\x9F\x98\x80"}), absl::OkStatus());
+  EXPECT_EQ(put("b", {"\xFF"}), absl::OkStatus());
+  EXPECT_THAT(put("t", {"a", "ab\xFF"}), Fails(Code::kInvalidArgument, {"column 't', row 1 of the batch: byte 2"}));
+  // Two halves of a character make no text of either row.
+  EXPECT_THAT(put("t", {"a\xC3", "\xA9"}), Fails(Code::kInvalidArgument, {"column 't', row 0 of the batch: byte 1"}));
+  EXPECT_EQ(Status().rows, 5);
+}
+
 TEST_P(DockConformance, APartitionMayRefuseNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   Create({.columns = {{"a", ColumnType::Dense(DType::kF32)},
