@@ -173,8 +173,8 @@ class Dock:
             "tls_certificate": tls_certificate or "",
             "tls_key": tls_key or "",
             "name": name,
-            "reconnect_for": float(reconnect_for),
-            "answer_within": float(answer_within),
+            "reconnect_for": reconnect_for,
+            "answer_within": answer_within,
         }
         return Dock(_native.Dock.connect(address, *options.values()), {"address": address, **options})
 
@@ -276,7 +276,7 @@ class Dock:
         """
         self._native.register_consumer(
             partition, name, reads, reads_optional, writes, unit, sampler, seed, length_column, ranks,
-            float(lease_seconds), max_deliveries, max_version_lag, stale, at_most_once, checkpointed,
+            lease_seconds, max_deliveries, max_version_lag, stale, at_most_once, checkpointed,
         )  # fmt: skip
 
     def drop_consumer(self, partition: str, name: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import SupportsIndex, Union
+
+from transfer_dock.errors import InvalidArgument
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,11 @@ def column(dtype: str, shape: Sequence[int] | int = (), *, ragged: bool = False)
     >>> column("int64", ragged=True)
     ColumnType(dtype='int64', shape=(), ragged=True)
     """
-    sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+    given = (shape,) if isinstance(shape, SupportsIndex) else tuple(shape)
+    try:
+        sizes = tuple(operator.index(size) for size in given)
+    except TypeError:
+        raise InvalidArgument(f"'shape' is {shape!r}; give the integers of a row's dimensions") from None
     return ColumnType(_name(dtype), sizes, ragged)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from transfer_dock import _native
 from transfer_dock.dock import Dock
+from transfer_dock.errors import InvalidArgument
 
 # The server in this package.
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "tdock-dock"
@@ -22,12 +23,22 @@ _UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def _bytes(memory: int | str) -> int:
-    if isinstance(memory, int):
+    if isinstance(memory, int) and memory >= 0:
         return memory
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", memory)
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(memory))
     if found is None or found[2].upper() not in _UNITS:
-        raise ValueError(f"memory is a number of bytes, or such as '512MiB' or '8GiB', not '{memory}'")
+        raise InvalidArgument(f"memory is a number of bytes, or such as '512MiB' or '8GiB', not '{memory}'")
     return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def _seconds(name: str, value: float) -> str:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise InvalidArgument(f"'{name}' is {value!r}; give a number of seconds, 0 or more")
+    return repr(seconds)
 
 
 class Server:
@@ -105,8 +116,9 @@ def serve(
     "host:port" of the status page and the metrics. session_grace: how many seconds what a client holds outlives its
     connection. program: the server, if not the one of this package.
 
-    Raises the dock's errors if it does not start; what is wrong is on its standard error.
+    Raises the dock's errors, with the server's own reason, if it does not start.
     """
+    memory_bytes, grace = _bytes(memory), _seconds("session_grace", session_grace)
     folder = tempfile.mkdtemp(prefix="transfer-dock-")
     try:
         if token is not None:
@@ -116,7 +128,7 @@ def serve(
         command = [str(program or PROGRAM), "serve", "--listen", listen or "none"]
         command += ["--socket", os.path.join(folder, "dock.sock") if socket is None else socket]
         # How long calls may run on is said when it is closed.
-        command += ["--memory", str(_bytes(memory)), "--drain", "3600", "--session-grace", str(session_grace)]
+        command += ["--memory", str(memory_bytes), "--drain", "3600", "--session-grace", grace, "--owned-folder", folder]
         for flag, value in [("--token-file", token_file), ("--tls-cert", tls_certificate), ("--tls-key", tls_key),
                             ("--tls-ca", tls_ca), ("--metrics", metrics)]:  # fmt: skip
             command += [flag, value] if value is not None else []
@@ -155,7 +167,7 @@ class DockServer:
         """
         self._native = _native.DockServer(
             listen or "", socket or "", _bytes(memory), token or "", token_file or "", tls_certificate or "",
-            tls_key or "", tls_ca or "", insecure, float(session_grace),
+            tls_key or "", tls_ca or "", insecure, session_grace,
         )  # fmt: skip
         self.address = self._native.address
         self.tcp_address = self._native.tcp_address

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Union
+from typing import Any, NoReturn, Union
 
 from transfer_dock._native import Cancel
 from transfer_dock.dock import ColumnData, Dock, Taken
@@ -117,6 +117,10 @@ def stage(
     return make
 
 
+def _elsewhere(rows: Taken) -> NoReturn:
+    raise RuntimeError("the function of this stage is in the process in which it raised an error")
+
+
 class StageError(RuntimeError):
     """A stage's function raised, or returned what it should not; ``__cause__`` says why.
 
@@ -128,6 +132,11 @@ class StageError(RuntimeError):
         super().__init__(f"stage '{stage.name}', rows {shown}: {why}")
         self.stage = stage
         self.rows = list(rows)
+        self._why = why
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A decorated function cannot be pickled: its name is the stage's.
+        return StageError, (replace(self.stage, function=_elsewhere), self.rows, self._why)
 
 
 @dataclass

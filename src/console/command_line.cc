@@ -1,10 +1,13 @@
 #include "console/command_line.h"
 
+#include <unistd.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "console/load.h"
@@ -26,6 +29,8 @@ struct Context {
   const Wiring& wiring;
   std::ostream& out;
   std::vector<std::pair<CLI::App*, Verb>> verbs = {};
+  // An error that need not be printed any more.
+  bool said = false;
 };
 
 CLI::App* AddVerb(CLI::App& app, const char* name, const char* description, absl::string_view example) {
@@ -46,7 +51,8 @@ std::shared_ptr<Client<Options>> AddServer(CLI::App* verb) {
   auto client = std::make_shared<Client<Options>>();
   ConnectOptions& server = client->server;
   verb->add_option("--address", server.address,
-                   absl::StrCat("Server: HOST:PORT or unix:/PATH; without it, what ", kAddressVariable, " says"));
+                   absl::StrCat("Server: HOST:PORT or unix:/PATH; without it, what ", kAddressVariable,
+                                " says, or where serve listens by default"));
   verb->add_option("--token-file", server.token_file, "File with the token that the server asks for");
   verb->add_option("--tls-ca", server.tls_ca, "Certificates that the server's must be signed by; makes it TLS");
   verb->add_option("--tls-cert", server.tls_cert, "Certificate to show to the server");
@@ -61,8 +67,17 @@ std::shared_ptr<Client<Options>> AddClient(CLI::App* verb) {
   return client;
 }
 
+// Where a server listens that was started without options: at its socket, if that is there and takes these options.
+std::string DefaultAddress(const ConnectOptions& options, const Wiring& wiring) {
+  const std::string socket = DefaultSocket(Variable(wiring, "XDG_RUNTIME_DIR"), wiring.uid);
+  const bool tls = !options.tls_ca.empty() || !options.tls_cert.empty();
+  if (!tls && access(socket.c_str(), F_OK) == 0) return absl::StrCat("unix:", socket);
+  return ToString(HostPort{"127.0.0.1", kDefaultPort});
+}
+
 absl::StatusOr<std::unique_ptr<Dock>> Reach(ConnectOptions server, const Wiring& wiring) {
   if (server.address.empty()) server.address = Variable(wiring, kAddressVariable);
+  if (server.address.empty()) server.address = DefaultAddress(server, wiring);
   TDOCK_RETURN_IF_ERROR(Check(server));
   return wiring.connect(server);
 }
@@ -221,9 +236,17 @@ void AddServe(CLI::App& app, Context& context) {
   verb->add_option("--session-grace", texts->grace_seconds,
                    "Seconds that what a client holds outlives its last connection")
       ->capture_default_str();
+  verb->add_option("--owned-folder", options.owned_folder,
+                   "For programs that start a server: however it ends, this folder is removed, with its socket and "
+                   "token file if they are in it; and why it does not start is said on standard output");
   context.verbs.emplace_back(verb, [texts, &context]() -> absl::Status {
-    TDOCK_ASSIGN_OR_RETURN(const ServeOptions parsed, Parse(*texts));
-    return context.wiring.serve(parsed);
+    const absl::StatusOr<ServeOptions> parsed = Parse(*texts);
+    const absl::Status status = parsed.ok() ? context.wiring.serve(*parsed) : parsed.status();
+    if (!status.ok() && !texts->options.owned_folder.empty()) {
+      context.out << "error " << status.raw_code() << ' ' << absl::CEscape(status.message()) << std::endl;
+      context.said = true;
+    }
+    return status;
   });
 }
 
@@ -255,7 +278,7 @@ int RunCommandLine(int argc, const char* const* argv, const Wiring& wiring, std:
   for (const auto& [app_verb, verb] : context.verbs) {
     if (!app_verb->parsed()) continue;
     const absl::Status status = verb();
-    if (!status.ok()) err << "tdock dock " << app_verb->get_name() << ": " << status.message() << "\n";
+    if (!status.ok() && !context.said) err << "tdock dock " << app_verb->get_name() << ": " << status.message() << "\n";
     return status.ok() ? ExitOnceWritten(0, out, err) : ExitCode(status);
   }
   return 0;

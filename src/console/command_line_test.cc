@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -90,11 +94,33 @@ TEST_F(CommandLine, TheAddressIsAnOptionOrAVariable) {
   EXPECT_EQ(Call({"status", "--address", "unix:/run/d.sock", "--token-file", "t"}).code, 0);
   EXPECT_EQ(connected_.address, "unix:/run/d.sock");
   EXPECT_EQ(connected_.token_file, "t");
-  variables_.clear();
-  const Called without = Call({"status"});
-  EXPECT_EQ(without.code, 2);
-  EXPECT_THAT(without.err, HasSubstr("--address"));
-  EXPECT_THAT(without.err, HasSubstr("TDOCK_ADDRESS"));
+}
+
+TEST_F(CommandLine, FindsWhatServeServesByDefault) {
+  std::string folder = "/tmp/tdock-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  variables_ = {{"XDG_RUNTIME_DIR", folder}};
+  EXPECT_EQ(Call({"status"}).code, 0);
+  EXPECT_EQ(connected_.address, "127.0.0.1:7077");
+  ASSERT_EQ(Call({"serve"}).code, 0);
+  EXPECT_EQ(connected_.address, served_->listen);
+  // Where its socket is, that is faster; but it takes no TLS.
+  std::ofstream(served_->socket).put('x');
+  ExampleDock again;
+  example_.dock = std::move(again.dock);
+  EXPECT_EQ(Call({"status"}).code, 0);
+  EXPECT_EQ(connected_.address, "unix:" + served_->socket);
+  Call({"status", "--tls-ca", "c"});
+  EXPECT_EQ(connected_.address, "127.0.0.1:7077");
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(CommandLine, AServerThatIsOwnedSaysWhyItDoesNotStartToItsOwner) {
+  const Called called = Call({"serve", "--owned-folder", "/tmp/x", "--listen", "foo", "--memory", "-1"});
+  EXPECT_EQ(called.code, 2);
+  EXPECT_EQ(called.err, "");
+  EXPECT_THAT(called.out, StartsWith("error 3 "));
+  EXPECT_THAT(called.out, HasSubstr("--memory"));
 }
 
 TEST_F(CommandLine, RefusesAddressesThatAreNone) {

@@ -33,6 +33,9 @@ struct ServeOptions {
   absl::Duration drain = absl::Seconds(10);
   // How long leases, pins and calls of a client outlive its last connection.
   absl::Duration session_grace = absl::Seconds(1);
+  // Of a program that started the server for itself: the server says nothing of a normal end, and however it ends, this
+  // folder is removed, with its socket and token file if they are in it.
+  std::string owned_folder = {};
 };
 
 // Returns when the server has ended.

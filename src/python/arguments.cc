@@ -1,9 +1,12 @@
 #include "python/arguments.h"
 
+#include <limits>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "python/errors.h"
 
 namespace nb = nanobind;
@@ -48,7 +51,26 @@ bool ReadArray(nb::handle given, const char* argument, std::vector<uint64_t>& nu
   return is_signed || is_unsigned;
 }
 
+// The items of a sequence, which nobody can change while their own code runs.
+nb::object ItemsOf(nb::handle given, const char* argument, absl::string_view expected) {
+  nb::object items = nb::steal(PySequence_Tuple(given.ptr()));
+  if (items.is_valid()) return items;
+  PyErr_Clear();
+  Refuse(argument, given, expected);
+}
+
 }  // namespace
+
+std::string Shown(nb::handle object) {
+  const nb::object text = nb::steal(PyObject_ASCII(object.ptr()));
+  Py_ssize_t size = 0;
+  const char* const bytes = text.is_valid() ? PyUnicode_AsUTF8AndSize(text.ptr(), &size) : nullptr;
+  PyErr_Clear();
+  if (bytes == nullptr) return absl::StrCat("a ", TypeName(object));
+  constexpr size_t kMostBytes = 60;
+  const absl::string_view shown(bytes, static_cast<size_t>(size));
+  return shown.size() <= kMostBytes ? std::string(shown) : absl::StrCat(shown.substr(0, kMostBytes - 3), "...");
+}
 
 std::string TypeName(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
 
@@ -59,8 +81,49 @@ std::string Utf8(nb::handle text, absl::string_view what) {
   if (bytes != nullptr) return std::string(bytes, static_cast<size_t>(size));
   PyErr_Clear();
   Raise(absl::InvalidArgumentError(
-      absl::StrCat("'", what, "' holds ", nb::repr(text).c_str(),
+      absl::StrCat("'", what, "' holds ", Shown(text),
                    is_str ? ", which has no UTF-8: it holds half of a surrogate pair" : "; give str")));
+}
+
+template <class T>
+T Int(nb::handle given, const char* argument) {
+  const auto refuse = [&] {
+    PyErr_Clear();
+    Raise(
+        absl::InvalidArgumentError(absl::StrCat("'", argument, "' is ", Shown(given), "; give an integer from ",
+                                                std::numeric_limits<T>::min(), " to ", std::numeric_limits<T>::max())));
+  };
+  const nb::object index = nb::steal(PyNumber_Index(given.ptr()));
+  if (!index.is_valid()) refuse();
+  if constexpr (std::is_signed_v<T>) {
+    const long long number = PyLong_AsLongLong(index.ptr());
+    if (PyErr_Occurred() != nullptr || !std::in_range<T>(number)) refuse();
+    return static_cast<T>(number);
+  } else {
+    const unsigned long long number = PyLong_AsUnsignedLongLong(index.ptr());
+    if (PyErr_Occurred() != nullptr || !std::in_range<T>(number)) refuse();
+    return static_cast<T>(number);
+  }
+}
+
+template int32_t Int<int32_t>(nb::handle, const char*);
+template int64_t Int<int64_t>(nb::handle, const char*);
+template uint64_t Int<uint64_t>(nb::handle, const char*);
+
+absl::Duration Seconds(nb::handle given, const char* argument) {
+  const double seconds = PyFloat_AsDouble(given.ptr());
+  const bool is_number = PyErr_Occurred() == nullptr;
+  PyErr_Clear();
+  // Not a number is none of these.
+  if (is_number && seconds >= 0) return absl::Seconds(seconds);
+  Raise(absl::InvalidArgumentError(
+      absl::StrCat("'", argument, "' is ", Shown(given), "; give a number of seconds, 0 or more")));
+}
+
+absl::Time DeadlineAfter(nb::handle timeout) {
+  if (timeout.is_none()) return absl::InfiniteFuture();
+  const absl::Duration wait = Seconds(timeout, "timeout");
+  return wait == absl::ZeroDuration() ? absl::InfinitePast() : absl::Now() + wait;
 }
 
 std::vector<uint64_t> Numbers(nb::handle given, const char* argument) {
@@ -68,21 +131,17 @@ std::vector<uint64_t> Numbers(nb::handle given, const char* argument) {
   if (given.is_none()) return numbers;
   if (PyObject_CheckBuffer(given.ptr()) != 0 && ReadArray(given, argument, numbers)) return numbers;
   const nb::object list = nb::hasattr(given, "tolist") ? nb::object(given.attr("tolist")()) : nb::borrow(given);
-  const nb::object items = nb::steal(PySequence_Fast(list.ptr(), ""));
-  if (!items.is_valid()) {
-    PyErr_Clear();
-    Refuse(argument, given, "an array or a list of integers");
-  }
-  const auto size = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
+  const nb::object items = ItemsOf(list, argument, "an array or a list of integers");
+  const auto size = static_cast<size_t>(PyTuple_GET_SIZE(items.ptr()));
   numbers.reserve(size);
   for (size_t i = 0; i < size; ++i) {
-    PyObject* const item = PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
+    PyObject* const item = PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
     const nb::object index = nb::steal(PyNumber_Index(item));
     const unsigned long long number = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
     if (PyErr_Occurred() != nullptr) {
       PyErr_Clear();
       Raise(absl::InvalidArgumentError(
-          absl::StrCat("'", argument, "' holds ", nb::repr(item).c_str(), "; give integers from 0 to 2^64 - 1")));
+          absl::StrCat("'", argument, "' holds ", Shown(item), "; give integers from 0 to 2^64 - 1")));
     }
     numbers.push_back(number);
   }
@@ -93,15 +152,11 @@ std::vector<std::string> Strings(nb::handle given, const char* argument) {
   std::vector<std::string> strings;
   if (given.is_none()) return strings;
   if (PyUnicode_Check(given.ptr())) Refuse(argument, given, "a list of str");
-  const nb::object items = nb::steal(PySequence_Fast(given.ptr(), ""));
-  if (!items.is_valid()) {
-    PyErr_Clear();
-    Refuse(argument, given, "a list of str");
-  }
-  const auto size = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
+  const nb::object items = ItemsOf(given, argument, "a list of str");
+  const auto size = static_cast<size_t>(PyTuple_GET_SIZE(items.ptr()));
   strings.reserve(size);
   for (size_t i = 0; i < size; ++i) {
-    PyObject* const item = PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
+    PyObject* const item = PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
     if (item == Py_None) {
       strings.emplace_back();
       continue;
@@ -118,7 +173,7 @@ Tags TagsOf(nb::handle given) {
   for (nb::handle entry : nb::object(given.attr("items")())) {
     const nb::object name = entry[0], value = entry[1];
     if (!PyUnicode_Check(name.ptr()) || !PyUnicode_Check(value.ptr())) {
-      Raise(absl::InvalidArgumentError(absl::StrCat("a tag is a str with a str, and not ", nb::repr(entry).c_str())));
+      Raise(absl::InvalidArgumentError(absl::StrCat("a tag is a str with a str, and not ", Shown(entry))));
     }
     tags.insert_or_assign(Utf8(name, "tags"), Utf8(value, "tags"));
   }

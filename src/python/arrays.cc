@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "python/arguments.h"
 #include "python/elements.h"
 
 namespace nb = nanobind;
@@ -78,10 +80,13 @@ absl::StatusOr<Array> LookAtTensor(nb::handle object, Kept& kept) {
   const std::optional<DType> known = DTypeOfTorch(dtype);
   if (!known.has_value()) return Refused(dtype);
   const nb::object shape = Get(tensor, names.shape);
+  if (!PyTuple_Check(shape.ptr())) {
+    return absl::InvalidArgumentError(absl::StrCat("a tensor whose shape is a ", TypeName(shape), ", and no tuple"));
+  }
   const auto rank = static_cast<size_t>(PyTuple_GET_SIZE(shape.ptr()));
   std::array<int64_t, Shape::kMaxRank + 1> sizes{};
   for (size_t i = 0; i < std::min(rank, sizes.size()); ++i) {
-    sizes[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i)));
+    sizes[i] = Int<int64_t>(PyTuple_GET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i)), "shape");
   }
   Array array{.dtype = *known, .shape = Shape(std::span(sizes.data(), std::min(rank, sizes.size())))};
   array.data = static_cast<const std::byte*>(PyLong_AsVoidPtr(Call(tensor, names.data_ptr).ptr()));
@@ -118,6 +123,16 @@ absl::StatusOr<Array> LookAtBuffer(nb::handle object, Kept& kept) {
   return array;
 }
 
+// The mask of one of NumPy's masked arrays is not in its buffer.
+absl::Status CheckNotMasked(nb::handle object) {
+  const bool plain = absl::string_view(Py_TYPE(object.ptr())->tp_name) == "numpy.ndarray";
+  if (plain || !nb::hasattr(object, "_mask")) return absl::OkStatus();
+  if (!nb::cast<bool>(nb::module_::import_("numpy").attr("ma").attr("is_masked")(object))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "a masked array with elements that are masked, for which the dock has no place; give .filled(value), or the mask "
+      "as a column of its own");
+}
+
 }  // namespace
 
 bool IsTensor(nb::handle object) {
@@ -132,7 +147,10 @@ bool IsArray(nb::handle object) {
 
 absl::StatusOr<Array> LookAtArray(nb::handle object, Kept& kept) {
   if (IsTensor(object)) return LookAtTensor(object, kept);
-  if (PyObject_CheckBuffer(object.ptr()) != 0) return LookAtBuffer(object, kept);
+  if (PyObject_CheckBuffer(object.ptr()) != 0) {
+    TDOCK_RETURN_IF_ERROR(CheckNotMasked(object));
+    return LookAtBuffer(object, kept);
+  }
   const nb::object numpy = nb::module_::import_("numpy");
   const nb::object array =
       nb::hasattr(object, "__dlpack__") ? numpy.attr("from_dlpack")(object) : numpy.attr("asarray")(object);

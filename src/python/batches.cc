@@ -17,18 +17,19 @@ namespace tdock::python {
 absl::StatusOr<IncomingBatch> LookAtBatch(nb::handle data, const ColumnTypes& types) {
   IncomingBatch incoming;
   if (data.is_none()) return incoming;
+  // The dict could be changed while methods of its values are called.
+  const nb::object copy = nb::steal(PyDict_Copy(data.ptr()));
+  if (!copy.is_valid()) throw nb::python_error();
   PyObject *key = nullptr, *value = nullptr;
   Py_ssize_t position = 0;
-  while (PyDict_Next(data.ptr(), &position, &key, &value) != 0) {
+  while (PyDict_Next(copy.ptr(), &position, &key, &value) != 0) {
     if (!PyUnicode_Check(key)) {
-      return absl::InvalidArgumentError(absl::StrCat("the name of a column is a str, and not ", nb::repr(key).c_str()));
+      return absl::InvalidArgumentError(absl::StrCat("the name of a column is a str, and not ", Shown(key)));
     }
     std::string name = Utf8(key, "data");
     const auto declared = types.find(name);
-    // The value could be replaced while its own methods are called.
-    const nb::object kept = nb::borrow(value);
     absl::StatusOr<Incoming> column =
-        LookAtColumn(kept, declared == types.end() ? std::nullopt : std::optional(declared->second));
+        LookAtColumn(value, declared == types.end() ? std::nullopt : std::optional(declared->second));
     if (!column.ok()) return Annotate(column.status(), absl::StrCat("column '", name, "'"));
     incoming.by_schema |= column->by_schema;
     incoming.columns.push_back({std::move(name), *std::move(column)});

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/callback.h"
 #include "python/arguments.h"
 #include "python/bindings.h"
 #include "python/dock_handle.h"
@@ -54,7 +55,8 @@ auto Ask(DockHandle& handle, Call call) {
 }
 
 template <class T>
-T ChoiceOf(const std::string& text, const char* argument, std::initializer_list<std::pair<const char*, T>> choices) {
+T ChoiceOf(nb::handle given, const char* argument, std::initializer_list<std::pair<const char*, T>> choices) {
+  const std::string text = Utf8(given, argument);
   std::string names;
   for (const auto& [name, value] : choices) {
     if (text == name) return value;
@@ -72,8 +74,11 @@ bool NamesNothing(nb::handle given, const std::vector<uint64_t>& numbers) {
 std::vector<ColumnSpec> SpecsOf(nb::handle columns) {
   std::vector<ColumnSpec> specs;
   for (nb::handle one : nb::borrow(columns)) {
-    const auto [name, dtype, ragged, shape] =
-        nb::cast<std::tuple<std::string, std::string, bool, std::vector<int64_t>>>(one);
+    const auto [given_name, dtype, ragged, given_shape] =
+        nb::cast<std::tuple<nb::object, std::string, bool, nb::object>>(one);
+    const std::string name = Utf8(given_name, "columns");
+    std::vector<int64_t> shape;
+    for (nb::handle size : given_shape) shape.push_back(Int<int64_t>(size, "shape"));
     absl::StatusOr<ColumnType> type = ParseColumnType(dtype, ragged, Shape(std::span(shape)));
     if (!type.ok()) Raise(absl::InvalidArgumentError(absl::StrCat("column '", name, "': ", type.status().message())));
     specs.push_back({name, *type});
@@ -81,30 +86,32 @@ std::vector<ColumnSpec> SpecsOf(nb::handle columns) {
   return specs;
 }
 
-void CreatePartition(DockHandle& self, const std::string& name, nb::handle columns, bool growing, int64_t group_size,
-                     nb::handle retain_for, int64_t max_rows, int64_t max_bytes, int64_t row_bytes, bool refuse_nan) {
-  const PartitionOptions options{.name = name,
+void CreatePartition(DockHandle& self, nb::handle name, nb::handle columns, bool growing, nb::handle group_size,
+                     nb::handle retain_for, nb::handle max_rows, nb::handle max_bytes, nb::handle row_bytes,
+                     bool refuse_nan) {
+  const PartitionOptions options{.name = Utf8(name, "name"),
                                  .columns = SpecsOf(columns),
                                  .growing = growing,
-                                 .group_size = group_size,
+                                 .group_size = Int<int64_t>(group_size, "group_size"),
                                  .retain_for = Strings(retain_for, "retain_for"),
-                                 .max_rows = max_rows,
-                                 .max_bytes = max_bytes,
-                                 .row_bytes = row_bytes,
+                                 .max_rows = Int<int64_t>(max_rows, "max_rows"),
+                                 .max_bytes = Int<int64_t>(max_bytes, "max_bytes"),
+                                 .row_bytes = Int<int64_t>(row_bytes, "row_bytes"),
                                  .refuse_nan = refuse_nan};
   Ask(self, [&](Dock& dock) { return dock.CreatePartition(options); });
   ColumnTypes types;
   for (const ColumnSpec& spec : options.columns) types[spec.name] = spec.type;
-  self.Remember(name, std::move(types));
+  self.Remember(options.name, std::move(types));
 }
 
-void RegisterConsumer(DockHandle& self, const std::string& partition, const std::string& name, nb::handle reads,
-                      nb::handle reads_optional, nb::handle writes, const std::string& unit, const std::string& sampler,
-                      uint64_t seed, const std::string& length_column, int32_t ranks, double lease_seconds,
-                      int32_t max_deliveries, std::optional<int64_t> max_version_lag, const std::string& stale,
-                      bool at_most_once, bool checkpointed) {
+void RegisterConsumer(DockHandle& self, nb::handle given_partition, nb::handle name, nb::handle reads,
+                      nb::handle reads_optional, nb::handle writes, nb::handle unit, nb::handle sampler,
+                      nb::handle seed, nb::handle length_column, nb::handle ranks, nb::handle lease_seconds,
+                      nb::handle max_deliveries, nb::handle max_version_lag, nb::handle stale, bool at_most_once,
+                      bool checkpointed) {
+  const std::string partition = Utf8(given_partition, "partition");
   const ConsumerOptions options{
-      .name = name,
+      .name = Utf8(name, "name"),
       .reads = Strings(reads, "reads"),
       .reads_optional = Strings(reads_optional, "reads_optional"),
       .writes = Strings(writes, "writes"),
@@ -113,35 +120,35 @@ void RegisterConsumer(DockHandle& self, const std::string& partition, const std:
                                    {{"first_come", Sampler::kFirstCome},
                                     {"uniform", Sampler::kUniform},
                                     {"length_balanced", Sampler::kLengthBalanced}}),
-      .seed = seed,
-      .length_column = length_column,
-      .ranks = ranks,
-      .lease_duration = absl::Seconds(lease_seconds),
-      .max_deliveries = max_deliveries,
-      .max_version_lag = max_version_lag.value_or(std::numeric_limits<int64_t>::max()),
+      .seed = Int<uint64_t>(seed, "seed"),
+      .length_column = Utf8(length_column, "length_column"),
+      .ranks = Int<int32_t>(ranks, "ranks"),
+      .lease_duration = Seconds(lease_seconds, "lease_seconds"),
+      .max_deliveries = Int<int32_t>(max_deliveries, "max_deliveries"),
+      .max_version_lag = IntOr<int64_t>(std::numeric_limits<int64_t>::max(), max_version_lag, "max_version_lag"),
       .stale = ChoiceOf<Stale>(stale, "stale", {{"send_back", Stale::kSendBack}, {"drop", Stale::kDrop}}),
       .at_most_once = at_most_once,
       .checkpointed = checkpointed};
   Ask(self, [&](Dock& dock) { return dock.RegisterConsumer(partition, options); });
 }
 
-nb::object PutRows(DockHandle& self, const std::string& partition, nb::handle data, nb::handle rows, int64_t new_rows,
-                   LeaseId lease, bool keep, std::optional<int64_t> step, nb::handle groups, int64_t group_size,
+nb::object PutRows(DockHandle& self, nb::handle partition, nb::handle data, nb::handle rows, nb::handle new_rows,
+                   nb::handle lease, bool keep, nb::handle step, nb::handle groups, nb::handle group_size,
                    nb::handle keys, nb::handle tags, bool partial, nb::handle epochs, bool overwrite,
-                   std::optional<int64_t> weights_version, std::optional<double> timeout, const Cancel* cancel) {
-  PutRequest request{.partition = partition,
-                     .new_rows = new_rows,
+                   nb::handle weights_version, nb::handle timeout, const Cancel* cancel) {
+  PutRequest request{.partition = Utf8(partition, "partition"),
+                     .new_rows = Int<int64_t>(new_rows, "new_rows"),
                      .rows = Numbers(rows, "rows"),
-                     .lease = lease,
+                     .lease = Int<LeaseId>(lease, "lease"),
                      .keep = keep,
-                     .step = step.value_or(kNoStep),
+                     .step = IntOr<int64_t>(kNoStep, step, "step"),
                      .groups = Numbers(groups, "groups"),
-                     .group_size = group_size,
+                     .group_size = Int<int64_t>(group_size, "group_size"),
                      .keys = Strings(keys, "keys"),
                      .tags = TagsOfRows(tags),
                      .partial = partial,
                      .overwrite = overwrite,
-                     .weights_version = weights_version.value_or(kNoWeightsVersion),
+                     .weights_version = IntOr<int64_t>(kNoWeightsVersion, weights_version, "weights_version"),
                      .deadline = DeadlineAfter(timeout)};
   if (NamesNothing(rows, request.rows))
     Raise(absl::InvalidArgumentError("'rows' is empty: there is nothing to put; None means new rows"));
@@ -154,16 +161,17 @@ nb::object PutRows(DockHandle& self, const std::string& partition, nb::handle da
   return Put(self, std::move(request), data, TokenOf(cancel));
 }
 
-nb::object TakeRows(DockHandle& self, const std::string& partition, const std::string& consumer, int64_t max,
-                    int64_t min, int32_t rank, nb::handle rows, std::optional<double> timeout, const Cancel* cancel) {
+nb::object TakeRows(DockHandle& self, nb::handle given_partition, nb::handle consumer, nb::handle max, nb::handle min,
+                    nb::handle rank, nb::handle rows, nb::handle timeout, const Cancel* cancel) {
+  const std::string partition = Utf8(given_partition, "partition");
+  const auto request = std::make_shared<TakeRequest>(TakeRequest{.partition = partition,
+                                                                 .consumer = Utf8(consumer, "consumer"),
+                                                                 .min = Int<int64_t>(min, "min"),
+                                                                 .max = Int<int64_t>(max, "max"),
+                                                                 .rank = Int<int32_t>(rank, "rank"),
+                                                                 .rows = Numbers(rows, "rows")});
   const std::shared_ptr<OpenDock> open = self.Open();
   const std::shared_ptr<Dock> dock = open->dock;
-  const auto request = std::make_shared<TakeRequest>(TakeRequest{.partition = partition,
-                                                                 .consumer = consumer,
-                                                                 .min = min,
-                                                                 .max = max,
-                                                                 .rank = rank,
-                                                                 .rows = Numbers(rows, "rows")});
   if (NamesNothing(rows, request->rows))
     Raise(absl::InvalidArgumentError("'rows' is empty: there is nothing to take; None means any rows"));
   WaitingCall<absl::StatusOr<Taken>> call;
@@ -195,12 +203,13 @@ nb::object TakeRows(DockHandle& self, const std::string& partition, const std::s
   return nb::make_tuple(ToPython(std::move(taken.rows)), lease, ToUnix(taken.expires));
 }
 
-nb::object FetchRows(DockHandle& self, const std::string& partition, nb::handle rows, nb::handle columns,
-                     std::optional<double> timeout, const Cancel* cancel) {
+nb::object FetchRows(DockHandle& self, nb::handle partition, nb::handle rows, nb::handle columns, nb::handle timeout,
+                     const Cancel* cancel) {
+  const auto request = std::make_shared<FetchRequest>(FetchRequest{.partition = Utf8(partition, "partition"),
+                                                                   .rows = Numbers(rows, "rows"),
+                                                                   .columns = Strings(columns, "columns")});
   const std::shared_ptr<OpenDock> open = self.Open();
   const std::shared_ptr<Dock> dock = open->dock;
-  const auto request = std::make_shared<FetchRequest>(
-      FetchRequest{.partition = partition, .rows = Numbers(rows, "rows"), .columns = Strings(columns, "columns")});
   WaitingCall<absl::StatusOr<Rows>> call;
   call.run = [dock, request](absl::Time until, std::stop_token token) {
     request->deadline = until;
@@ -212,27 +221,30 @@ nb::object FetchRows(DockHandle& self, const std::string& partition, nb::handle 
   return ToPython(ValueOrRaise(Wait(std::move(call))));
 }
 
-LeaseRequest LeaseOf(const std::string& partition, LeaseId lease, nb::handle rows, std::optional<int64_t> step) {
-  return {.partition = partition, .lease = lease, .rows = Numbers(rows, "rows"), .step = step.value_or(kNoStep)};
+LeaseRequest LeaseOf(nb::handle partition, nb::handle lease, nb::handle rows, nb::handle step = nb::none()) {
+  return {.partition = Utf8(partition, "partition"),
+          .lease = Int<LeaseId>(lease, "lease"),
+          .rows = Numbers(rows, "rows"),
+          .step = IntOr<int64_t>(kNoStep, step, "step")};
 }
 
-nb::object List(DockHandle& self, const std::string& partition, nb::handle tags, const std::string& ready_for,
-                nb::handle having, RowId start, int64_t limit) {
-  const ListRequest request{.partition = partition,
+nb::object List(DockHandle& self, nb::handle partition, nb::handle tags, nb::handle ready_for, nb::handle having,
+                nb::handle start, nb::handle limit) {
+  const ListRequest request{.partition = Utf8(partition, "partition"),
                             .tags = TagsOf(tags),
-                            .ready_for = ready_for,
+                            .ready_for = Utf8(ready_for, "ready_for"),
                             .having = Strings(having, "having"),
-                            .from = start,
-                            .limit = limit};
+                            .from = Int<RowId>(start, "start"),
+                            .limit = Int<int64_t>(limit, "limit")};
   const ListResult result = Ask(self, [&](Dock& dock) { return dock.List(request); });
   nb::list rows;
   for (const ListedRow& row : result.rows) rows.append(ToDict(row));
   return nb::make_tuple(rows, result.next.has_value() ? nb::object(nb::int_(*result.next)) : nb::none());
 }
 
-int64_t Clear(DockHandle& self, const std::string& partition, nb::handle rows, nb::handle groups, nb::handle tags,
+int64_t Clear(DockHandle& self, nb::handle partition, nb::handle rows, nb::handle groups, nb::handle tags,
               bool everything) {
-  const ClearRequest request{.partition = partition,
+  const ClearRequest request{.partition = Utf8(partition, "partition"),
                              .rows = Numbers(rows, "rows"),
                              .groups = Numbers(groups, "groups"),
                              .tags = TagsOf(tags),
@@ -241,12 +253,12 @@ int64_t Clear(DockHandle& self, const std::string& partition, nb::handle rows, n
   return Ask(self, [&](Dock& dock) { return dock.Clear(request); });
 }
 
-StepRequest StepOf(const std::string& partition, const std::string& consumer, int64_t step,
-                   std::optional<int64_t> weights_version) {
-  return {.partition = partition,
-          .consumer = consumer,
-          .step = step,
-          .weights_version = weights_version.value_or(kNoWeightsVersion)};
+StepRequest StepOf(nb::handle partition, nb::handle consumer, nb::handle step,
+                   nb::handle weights_version = nb::none()) {
+  return {.partition = Utf8(partition, "partition"),
+          .consumer = Utf8(consumer, "consumer"),
+          .step = Int<int64_t>(step, "step"),
+          .weights_version = IntOr<int64_t>(kNoWeightsVersion, weights_version, "weights_version")};
 }
 
 // One of the calls that end leases, of some rows or of all.
@@ -260,8 +272,7 @@ void EndLease(DockHandle& self, const LeaseRequest& request, absl::Status (Dock:
 void BindLeases(nb::class_<DockHandle>& dock) {
   dock.def(
           "complete",
-          [](DockHandle& self, const std::string& partition, LeaseId lease, nb::handle rows,
-             std::optional<int64_t> step) {
+          [](DockHandle& self, nb::handle partition, nb::handle lease, nb::handle rows, nb::handle step) {
             const LeaseRequest request = LeaseOf(partition, lease, rows, step);
             if (NamesNothing(rows, request.rows)) return;
             EndLease(self, request, &Dock::Complete);
@@ -269,44 +280,47 @@ void BindLeases(nb::class_<DockHandle>& dock) {
           "partition"_a, "lease"_a, "rows"_a.none(), "step"_a.none())
       .def(
           "release",
-          [](DockHandle& self, const std::string& partition, LeaseId lease, nb::handle rows) {
-            const LeaseRequest request = LeaseOf(partition, lease, rows, std::nullopt);
+          [](DockHandle& self, nb::handle partition, nb::handle lease, nb::handle rows) {
+            const LeaseRequest request = LeaseOf(partition, lease, rows);
             if (NamesNothing(rows, request.rows)) return;
             EndLease(self, request, &Dock::Release);
           },
           "partition"_a, "lease"_a, "rows"_a.none())
       .def("renew",
-           [](DockHandle& self, const std::string& partition, LeaseId lease) {
+           [](DockHandle& self, nb::handle partition, nb::handle lease) {
+             const LeaseRequest request = LeaseOf(partition, lease, nb::none());
              const std::shared_ptr<OpenDock> open = self.Open();
-             const absl::Time expires = Ask(self, [&](Dock& one) { return one.Renew(partition, lease); });
-             open->leases.Renew(partition, lease, expires);
+             const absl::Time expires =
+                 Ask(self, [&](Dock& one) { return one.Renew(request.partition, request.lease); });
+             open->leases.Renew(request.partition, request.lease, expires);
              return ToUnix(expires);
            })
       .def(
           "drop",
-          [](DockHandle& self, const std::string& partition, LeaseId lease, nb::handle rows) {
-            const LeaseRequest request = LeaseOf(partition, lease, rows, std::nullopt);
+          [](DockHandle& self, nb::handle partition, nb::handle lease, nb::handle rows) {
+            const LeaseRequest request = LeaseOf(partition, lease, rows);
             if (NamesNothing(rows, request.rows)) return;
             EndLease(self, request, &Dock::Drop);
           },
           "partition"_a, "lease"_a, "rows"_a.none())
       .def(
           "requeue",
-          [](DockHandle& self, const std::string& partition, const std::string& consumer, nb::handle rows) {
-            const RequeueRequest request{.partition = partition, .consumer = consumer, .rows = Numbers(rows, "rows")};
+          [](DockHandle& self, nb::handle partition, nb::handle consumer, nb::handle rows) {
+            const RequeueRequest request{.partition = Utf8(partition, "partition"),
+                                         .consumer = Utf8(consumer, "consumer"),
+                                         .rows = Numbers(rows, "rows")};
             if (NamesNothing(rows, request.rows)) return;
             Ask(self, [&](Dock& one) { return one.Requeue(request); });
           },
           "partition"_a, "consumer"_a, "rows"_a.none())
       .def("commit",
-           [](DockHandle& self, const std::string& partition, const std::string& consumer, int64_t step) {
-             const StepRequest request = StepOf(partition, consumer, step, std::nullopt);
+           [](DockHandle& self, nb::handle partition, nb::handle consumer, nb::handle step) {
+             const StepRequest request = StepOf(partition, consumer, step);
              Ask(self, [&](Dock& one) { return one.Commit(request); });
            })
       .def(
           "rollback",
-          [](DockHandle& self, const std::string& partition, const std::string& consumer, int64_t step,
-             std::optional<int64_t> weights_version) {
+          [](DockHandle& self, nb::handle partition, nb::handle consumer, nb::handle step, nb::handle weights_version) {
             const StepRequest request = StepOf(partition, consumer, step, weights_version);
             Ask(self, [&](Dock& one) { return one.Rollback(request); });
           },
@@ -315,49 +329,64 @@ void BindLeases(nb::class_<DockHandle>& dock) {
 
 void BindLooking(nb::class_<DockHandle>& dock) {
   dock.def("find",
-           [](DockHandle& self, const std::string& partition, nb::handle keys) {
+           [](DockHandle& self, nb::handle partition, nb::handle keys) {
+             const std::string name = Utf8(partition, "partition");
              const std::vector<std::string> names = Strings(keys, "keys");
-             return ArrayOf(Ask(self, [&](Dock& one) { return one.FindRows(partition, names); }));
+             return ArrayOf(Ask(self, [&](Dock& one) { return one.FindRows(name, names); }));
            })
       .def("list", &List, "partition"_a, "tags"_a.none(), "ready_for"_a, "having"_a, "start"_a, "limit"_a)
       .def("status",
-           [](DockHandle& self, const std::string& partition) {
-             return ToDict(Ask(self, [&](Dock& one) { return one.GetStatus(partition); }));
+           [](DockHandle& self, nb::handle partition) {
+             const std::string name = Utf8(partition, "partition");
+             return ToDict(Ask(self, [&](Dock& one) { return one.GetStatus(name); }));
            })
       .def("consumer_status",
-           [](DockHandle& self, const std::string& partition, const std::string& consumer) {
-             return ToDict(Ask(self, [&](Dock& one) { return one.GetConsumerStatus(partition, consumer); }));
+           [](DockHandle& self, nb::handle partition, nb::handle consumer) {
+             const std::string name = Utf8(partition, "partition"), of = Utf8(consumer, "consumer");
+             return ToDict(Ask(self, [&](Dock& one) { return one.GetConsumerStatus(name, of); }));
            })
       .def("row_status",
-           [](DockHandle& self, const std::string& partition, RowId row) {
-             return ToDict(Ask(self, [&](Dock& one) { return one.GetRowStatus(partition, row); }));
+           [](DockHandle& self, nb::handle partition, nb::handle row) {
+             const std::string name = Utf8(partition, "partition");
+             const RowId id = Int<RowId>(row, "row");
+             return ToDict(Ask(self, [&](Dock& one) { return one.GetRowStatus(name, id); }));
            })
-      .def("explain", [](DockHandle& self, const std::string& partition, const std::string& consumer) {
-        return Ask(self, [&](Dock& one) { return one.Explain(partition, consumer); });
+      .def("explain", [](DockHandle& self, nb::handle partition, nb::handle consumer) {
+        const std::string name = Utf8(partition, "partition"), of = Utf8(consumer, "consumer");
+        return Ask(self, [&](Dock& one) { return one.Explain(name, of); });
       });
 }
 
 void BindPartitions(nb::class_<DockHandle>& dock) {
   dock.def("create_partition", &CreatePartition)
       .def("drop_partition",
-           [](DockHandle& self, const std::string& name) {
+           [](DockHandle& self, nb::handle given) {
+             const std::string name = Utf8(given, "name");
              self.Forget(name);
              const std::shared_ptr<OpenDock> open = self.Open();
              Ask(self, [&](Dock& one) { return one.DropPartition(name); });
              open->leases.EndAll(name);
            })
       .def("partitions", [](DockHandle& self) { return Ask(self, [](Dock& one) { return one.ListPartitions(); }); })
-      .def("register_consumer", &RegisterConsumer)
+      .def("register_consumer", &RegisterConsumer, "partition"_a, "name"_a, "reads"_a, "reads_optional"_a, "writes"_a,
+           "unit"_a, "sampler"_a, "seed"_a, "length_column"_a, "ranks"_a, "lease_seconds"_a, "max_deliveries"_a,
+           "max_version_lag"_a.none(), "stale"_a, "at_most_once"_a, "checkpointed"_a)
       .def("drop_consumer",
-           [](DockHandle& self, const std::string& partition, const std::string& consumer) {
-             Ask(self, [&](Dock& one) { return one.DropConsumer(partition, consumer); });
+           [](DockHandle& self, nb::handle partition, nb::handle consumer) {
+             const std::string name = Utf8(partition, "partition"), of = Utf8(consumer, "name");
+             Ask(self, [&](Dock& one) { return one.DropConsumer(name, of); });
            })
       .def("publish_weights",
-           [](DockHandle& self, const std::string& partition, int64_t version) {
-             Ask(self, [&](Dock& one) { return one.PublishWeights(partition, version); });
+           [](DockHandle& self, nb::handle partition, nb::handle version) {
+             const std::string name = Utf8(partition, "partition");
+             const auto number = Int<int64_t>(version, "version");
+             Ask(self, [&](Dock& one) { return one.PublishWeights(name, number); });
            })
-      .def("seal", [](DockHandle& self,
-                      const std::string& partition) { Ask(self, [&](Dock& one) { return one.Seal(partition); }); })
+      .def("seal",
+           [](DockHandle& self, nb::handle partition) {
+             const std::string name = Utf8(partition, "partition");
+             Ask(self, [&](Dock& one) { return one.Seal(name); });
+           })
       .def("clear", &Clear, "partition"_a, "rows"_a.none(), "groups"_a.none(), "tags"_a.none(), "everything"_a);
 }
 
@@ -366,24 +395,24 @@ void BindPartitions(nb::class_<DockHandle>& dock) {
 void BindDock(nb::module_& module) {
   nb::class_<Cancel>(module, "Cancel").def(nb::init<>()).def("request", [](Cancel& self) {
     const GilRelease release;
-    self.source.request_stop();
+    RequestStop(self.source);
   });
   nb::class_<DockHandle> dock(module, "Dock");
   dock.def_static("local", &DockHandle::Local)
-      .def_static("connect",
-                  [](const std::string& address, const std::string& token, const std::string& token_file,
-                     const std::string& tls_ca, const std::string& tls_certificate, const std::string& tls_key,
-                     const std::string& name, double reconnect_for, double answer_within) {
-                    return DockHandle::Connect({.address = address,
-                                                .token = token,
-                                                .token_file = token_file,
-                                                .tls_ca = tls_ca,
-                                                .tls_certificate = tls_certificate,
-                                                .tls_key = tls_key,
-                                                .name = name,
-                                                .reconnect_for = absl::Seconds(reconnect_for),
-                                                .answer_within = absl::Seconds(answer_within)});
-                  })
+      .def_static(
+          "connect",
+          [](nb::handle address, nb::handle token, nb::handle token_file, nb::handle tls_ca, nb::handle tls_certificate,
+             nb::handle tls_key, nb::handle name, nb::handle reconnect_for, nb::handle answer_within) {
+            return DockHandle::Connect({.address = Utf8(address, "address"),
+                                        .token = Utf8(token, "token"),
+                                        .token_file = Utf8(token_file, "token_file"),
+                                        .tls_ca = Utf8(tls_ca, "tls_ca"),
+                                        .tls_certificate = Utf8(tls_certificate, "tls_certificate"),
+                                        .tls_key = Utf8(tls_key, "tls_key"),
+                                        .name = Utf8(name, "name"),
+                                        .reconnect_for = Seconds(reconnect_for, "reconnect_for"),
+                                        .answer_within = Seconds(answer_within, "answer_within")});
+          })
       .def("close", &DockHandle::Close)
       .def("put", &PutRows, "partition"_a, "data"_a.none(), "rows"_a.none(), "new_rows"_a, "lease"_a, "keep"_a,
            "step"_a.none(), "groups"_a.none(), "group_size"_a, "keys"_a.none(), "tags"_a.none(), "partial"_a,

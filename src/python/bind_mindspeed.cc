@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "python/arguments.h"
 #include "python/batches.h"
 #include "python/bindings.h"
 #include "python/dock_handle.h"
@@ -78,18 +79,19 @@ MindSpeedOptions OptionsOf(const std::string& kind, int64_t prompts_num, int64_t
 }
 
 void Make(PyMindSpeedDock* self, DockHandle& core, const std::string& kind, const std::string& partition,
-          int64_t prompts_num, int64_t n, const NameList& columns, const NameList& addition_columns,
-          const std::vector<Consumer>& addition_consumers, int64_t max_age, int64_t gbs_train, double timeout,
-          double lease_seconds, uint64_t seed) {
-  MindSpeedOptions options = OptionsOf(kind, prompts_num, n, columns);
+          nb::handle prompts_num, nb::handle n, const NameList& columns, const NameList& addition_columns,
+          const std::vector<Consumer>& addition_consumers, nb::handle max_age, nb::handle gbs_train, nb::handle timeout,
+          nb::handle lease_seconds, nb::handle seed) {
+  MindSpeedOptions options =
+      OptionsOf(kind, Int<int64_t>(prompts_num, "prompts_num"), Int<int64_t>(n, "n_samples_per_prompt"), columns);
   options.partition = partition;
   options.addition_columns = addition_columns;
   options.addition_consumers = ConsumersOf(addition_consumers);
-  options.max_age = max_age;
-  options.gbs_train = gbs_train;
-  options.timeout = absl::Seconds(timeout);
-  options.lease_duration = absl::Seconds(lease_seconds);
-  options.seed = seed;
+  options.max_age = Int<int64_t>(max_age, "max_age");
+  options.gbs_train = Int<int64_t>(gbs_train, "GBS_train");
+  options.timeout = Seconds(timeout, "timeout");
+  options.lease_duration = Seconds(lease_seconds, "lease_seconds");
+  options.seed = Int<uint64_t>(seed, "seed");
   const std::shared_ptr<Dock> dock = core.Get();
   absl::StatusOr<std::unique_ptr<MindSpeedDock>> made = absl::UnknownError("not made");
   {
@@ -168,8 +170,8 @@ std::optional<Experience> GetSampled(const PyMindSpeedDock& self, const std::str
 
 nb::object GetExperience(const PyMindSpeedDock& self, const std::string& consumer, const NameList& columns,
                          std::optional<int64_t> count, int64_t dp_size, const std::optional<ExperienceIndexes>& indexes,
-                         bool get_n_samples, bool balance, std::optional<double> target_seq_len,
-                         std::optional<double> timeout, bool padded) {
+                         bool get_n_samples, bool balance, std::optional<double> target_seq_len, nb::handle timeout,
+                         bool padded) {
   const GetOptions options{.experience_count = count,
                            .dp_size = dp_size,
                            .indexes = indexes,
@@ -227,13 +229,16 @@ void BindIndexes(nb::module_& module) {
 struct PyMultimodalDock {
   OfThisProcess<MultimodalDock> dock;
 
-  PyMultimodalDock(DockHandle& core, const std::string& partition, int64_t prompts_num, int64_t n,
-                   bool reuse_image_embeds, double timeout) {
+  PyMultimodalDock(DockHandle& core, const std::string& partition, nb::handle prompts_num, nb::handle n,
+                   bool reuse_image_embeds, nb::handle timeout) {
+    const auto prompts = Int<int64_t>(prompts_num, "prompts_num");
+    const auto samples = Int<int64_t>(n, "n_samples_per_prompt");
+    const absl::Duration patience = Seconds(timeout, "timeout");
     const std::shared_ptr<Dock> on = core.Get();
     absl::StatusOr<std::unique_ptr<MultimodalDock>> made = absl::UnknownError("not made");
     {
       const GilRelease release;
-      made = MultimodalDock::Make(on, partition, prompts_num, n, reuse_image_embeds, absl::Seconds(timeout));
+      made = MultimodalDock::Make(on, partition, prompts, samples, reuse_image_embeds, patience);
     }
     dock = OfThisProcess<MultimodalDock>(std::shared_ptr<MultimodalDock>(ValueOrRaise(std::move(made))));
   }
@@ -252,7 +257,7 @@ struct PyMultimodalDock {
 
 void BindMultimodal(nb::module_& module) {
   nb::class_<PyMultimodalDock>(module, "MultimodalDock")
-      .def(nb::init<DockHandle&, const std::string&, int64_t, int64_t, bool, double>())
+      .def(nb::init<DockHandle&, const std::string&, nb::handle, nb::handle, bool, nb::handle>())
       .def("put_experience",
            [](const PyMultimodalDock& self, nb::handle data, const std::vector<int64_t>& prompts) {
              const Batch batch = ValueOrRaise(BatchOf(data, {}));

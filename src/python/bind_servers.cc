@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "python/arguments.h"
 #include "python/bindings.h"
 #include "python/dock_handle.h"
 #include "python/errors.h"
@@ -60,11 +61,12 @@ class ServerHandle {
     return std::make_unique<DockHandle>(std::shared_ptr<Dock>(server, &server->dock()), connect_);
   }
 
-  void Close(double drain_seconds) {
+  void Close(nb::handle drain) {
+    const absl::Duration patience = Seconds(drain, "drain");
     if (!server_.here()) return;
     const std::shared_ptr<DockServer> server = server_.get();
     const GilRelease release;
-    server->Shutdown(absl::Seconds(drain_seconds));
+    server->Shutdown(patience);
   }
 
  private:
@@ -102,9 +104,10 @@ class ProcessHandle {
 
   pid_t pid() const { return process_->pid(); }
   const std::vector<std::string>& lines() const { return process_->lines(); }
-  int Close(double drain_seconds) {
+  int Close(nb::handle drain) {
+    const absl::Duration patience = Seconds(drain, "drain");
     const GilRelease release;
-    return process_->Close(drain_seconds);
+    return process_->Close(patience);
   }
 
  private:
@@ -116,19 +119,19 @@ class ProcessHandle {
 void BindServers(nb::module_& module) {
   nb::class_<ServerHandle>(module, "DockServer")
       .def("__init__",
-           [](ServerHandle* self, const std::string& listen, const std::string& socket, uint64_t memory,
-              const std::string& token, const std::string& token_file, const std::string& tls_certificate,
-              const std::string& tls_key, const std::string& tls_ca, bool insecure, double session_grace) {
-             new (self) ServerHandle({.listen = listen,
-                                      .socket = socket,
-                                      .memory_bytes = memory,
-                                      .token = token,
-                                      .token_file = token_file,
-                                      .tls_certificate = tls_certificate,
-                                      .tls_key = tls_key,
-                                      .tls_ca = tls_ca,
+           [](ServerHandle* self, nb::handle listen, nb::handle socket, nb::handle memory, nb::handle token,
+              nb::handle token_file, nb::handle tls_certificate, nb::handle tls_key, nb::handle tls_ca, bool insecure,
+              nb::handle session_grace) {
+             new (self) ServerHandle({.listen = Utf8(listen, "listen"),
+                                      .socket = Utf8(socket, "socket"),
+                                      .memory_bytes = Int<uint64_t>(memory, "memory"),
+                                      .token = Utf8(token, "token"),
+                                      .token_file = Utf8(token_file, "token_file"),
+                                      .tls_certificate = Utf8(tls_certificate, "tls_certificate"),
+                                      .tls_key = Utf8(tls_key, "tls_key"),
+                                      .tls_ca = Utf8(tls_ca, "tls_ca"),
                                       .insecure = insecure,
-                                      .session_grace = absl::Seconds(session_grace)});
+                                      .session_grace = Seconds(session_grace, "session_grace")});
            })
       .def_prop_ro("address", &ServerHandle::address)
       .def_prop_ro("tcp_address", &ServerHandle::tcp_address)

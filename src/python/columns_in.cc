@@ -54,7 +54,11 @@ absl::StatusOr<Incoming> LookAtStrings(const Items& items) {
     if (!PyUnicode_Check(items[i].ptr())) return Unlike(i, items[i], "a str");
     Py_ssize_t size = 0;
     const char* const text = PyUnicode_AsUTF8AndSize(items[i].ptr(), &size);
-    if (text == nullptr) throw nb::python_error();
+    if (text == nullptr) {
+      PyErr_Clear();
+      return absl::InvalidArgumentError(
+          absl::StrCat("row ", i, " is ", Shown(items[i]), ", which has no UTF-8: it holds half of a surrogate pair"));
+    }
     incoming.parts.push_back(std::as_bytes(std::span(text, static_cast<size_t>(size))));
     incoming.lengths.push_back(size);
   }

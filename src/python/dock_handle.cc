@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/callback.h"
 #include "python/errors.h"
 #include "python/forks.h"
 #include "python/gil.h"
@@ -64,7 +65,7 @@ void DockHandle::Close() {
   // In a forked process they are the parent's.
   const std::vector<LeaseRequest> leases = last.here() ? last->leases.Requests() : std::vector<LeaseRequest>();
   const GilRelease release;
-  if (last.here()) last->closing.request_stop();
+  if (last.here()) RequestStop(last->closing);
   for (const LeaseRequest& lease : leases) {
     const absl::Status released = last->dock->Release(lease);
     // A server that does not answer ends them with the session.

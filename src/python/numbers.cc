@@ -1,7 +1,5 @@
 #include "python/numbers.h"
 
-#include <nanobind/stl/string.h>
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -12,25 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "python/arguments.h"
 
 namespace nb = nanobind;
 
 namespace tdock::python {
 namespace {
 
-std::string Show(PyObject* object) {
-  const nb::object text = nb::steal(PyObject_Repr(object));
-  if (!text.is_valid()) {
-    PyErr_Clear();
-    return "something";
-  }
-  std::string shown = nb::cast<std::string>(text);
-  if (shown.size() > 60) shown = absl::StrCat(shown.substr(0, 57), "...");
-  return shown;
-}
-
 absl::Status DoesNotFit(PyObject* object, DType dtype) {
-  return absl::InvalidArgumentError(absl::StrCat(Show(object), " is no ", Name(dtype)));
+  return absl::InvalidArgumentError(absl::StrCat(Shown(object), " is no ", Name(dtype)));
 }
 
 template <class T>
@@ -101,11 +89,11 @@ absl::Status WriteFloat(PyObject* object, DType dtype, std::byte* to) {
   }
   const double written = WriteNearest(value, dtype, to);
   if (std::isinf(written) && !std::isinf(value)) {
-    return absl::InvalidArgumentError(absl::StrCat(Show(object), " is too large for ", Name(dtype)));
+    return absl::InvalidArgumentError(absl::StrCat(Shown(object), " is too large for ", Name(dtype)));
   }
   // An int is meant exactly: a token, a step.
   if (is_int && !IsExactly(object, written)) {
-    return absl::InvalidArgumentError(absl::StrCat(Show(object), " would become ", absl::StrFormat("%.0f", written),
+    return absl::InvalidArgumentError(absl::StrCat(Shown(object), " would become ", absl::StrFormat("%.0f", written),
                                                    " as ", Name(dtype), "; give a float to have it rounded"));
   }
   return absl::OkStatus();
@@ -155,7 +143,7 @@ absl::StatusOr<DType> DTypeOfNumbers(PyObject* const* items, size_t count) {
     } else if (PyFloat_Check(items[i])) {
       floats = true;
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(Show(items[i]), " is among the numbers"));
+      return absl::InvalidArgumentError(absl::StrCat(Shown(items[i]), " is among the numbers"));
     }
   }
   if (bools && (ints || floats)) return absl::InvalidArgumentError("there are a bool and other numbers in one list");

@@ -2,17 +2,38 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/callback.h"
 #include "base/child_process.h"
 #include "base/status.h"
 
 namespace tdock::python {
+namespace {
+
+// "CODE MESSAGE", as `tdock dock serve --owned-folder` says why it does not start.
+absl::Status ErrorOf(absl::string_view line) {
+  const size_t space = std::min(line.find(' '), line.size());
+  int code = 0;
+  std::string message;
+  const bool is_error = absl::SimpleAtoi(line.substr(0, space), &code) && code > 0 && code <= 16;
+  if (!is_error || !absl::CUnescape(line.substr(std::min(space + 1, line.size())), &message)) {
+    return absl::UnavailableError(absl::StrCat("the dock server did not start: ", line));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(code), message);
+}
+
+}  // namespace
 
 // The child is killed when the thread that started it ends. That one is kept for it: threads of Python come and go.
 class ServerProcess::Child {
@@ -32,8 +53,10 @@ class ServerProcess::Child {
   int Close(absl::Duration drain) {
     std::unique_lock lock(mu_);
     drain_ = drain;
-    thread_.request_stop();
-    changed_.notify_all();
+    // Not under a lock, which what it wakes may want.
+    lock.unlock();
+    RequestStop(thread_.get_stop_source());
+    lock.lock();
     changed_.wait(lock, [&] { return code_.has_value(); });
     return *code_;
   }
@@ -58,8 +81,12 @@ class ServerProcess::Child {
   absl::Status ReadLines(ChildProcess& child) {
     for (;;) {
       absl::StatusOr<std::string> line = child.ReadLine(absl::Seconds(30));
-      if (!line.ok()) return Annotate(line.status(), "the dock server did not start; what it wrote on stderr says why");
+      if (!line.ok()) {
+        return absl::UnavailableError(absl::StrCat("the dock server did not start: ", line.status().message(),
+                                                   "; what it wrote to the standard error says why"));
+      }
       if (*line == "ready") return absl::OkStatus();
+      if (absl::string_view error = *line; absl::ConsumePrefix(&error, "error ")) return ErrorOf(error);
       lines_.push_back(*std::move(line));
     }
   }
@@ -93,9 +120,9 @@ pid_t ServerProcess::pid() const { return child_.get()->pid(); }
 
 const std::vector<std::string>& ServerProcess::lines() const { return child_.get()->lines(); }
 
-int ServerProcess::Close(double drain_seconds) {
+int ServerProcess::Close(absl::Duration drain) {
   if (!child_.here()) return -1;
-  return child_->Close(absl::Seconds(drain_seconds));
+  return child_->Close(drain);
 }
 
 }  // namespace tdock::python

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "python/process.h"
 
 namespace tdock::python {
@@ -15,14 +16,14 @@ namespace tdock::python {
 // Thread-safe.
 class ServerProcess {
  public:
-  // Runs the command and waits until it says that it is ready. Errors say why it did not start.
+  // Runs the command and waits until it says that it is ready. Its own error, if it says one, or Unavailable.
   static absl::StatusOr<ServerProcess> Start(const std::vector<std::string>& command);
 
   pid_t pid() const;
   // What it said before "ready".
   const std::vector<std::string>& lines() const;
   // Asks it to end, for so long, and then ends it. Returns its exit code, -1 in a process forked from this one.
-  int Close(double drain_seconds);
+  int Close(absl::Duration drain);
 
  private:
   class Child;

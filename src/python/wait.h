@@ -18,16 +18,11 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/callback.h"
 #include "python/gil.h"
 #include "python/process.h"
 
 namespace tdock::python {
-
-// Unset: for ever. 0 and less: no wait.
-inline absl::Time DeadlineAfter(std::optional<double> seconds) {
-  if (!seconds.has_value()) return absl::InfiniteFuture();
-  return *seconds <= 0 ? absl::InfinitePast() : absl::Now() + absl::Seconds(*seconds);
-}
 
 template <class Answer>  // an absl::StatusOr
 struct WaitingCall {
@@ -46,7 +41,7 @@ struct WaitingCall {
 class EndedBy {
  public:
   EndedBy(const std::vector<std::stop_token>& tokens, const std::stop_source& call) {
-    for (const std::stop_token& token : tokens) links_.emplace_back(token, [call]() mutable { call.request_stop(); });
+    for (const std::stop_token& token : tokens) links_.emplace_back(token, [call] { RequestStop(call); });
   }
 
  private:
@@ -102,7 +97,7 @@ Answer Wait(WaitingCall<Answer> call) {
     if (PyErr_CheckSignals() == 0) continue;
     {
       const GilRelease release;
-      waiting->cancel.request_stop();
+      RequestStop(waiting->cancel);
       std::unique_lock lock(waiting->mu);
       // A cancelled call ends soon, unless its server hangs.
       waiting->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return waiting->answer.has_value(); });

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "console/status_server.h"
+#include "serve/owned_folder.h"
 #include "tdock/dock_server.h"
 
 namespace tdock::serve {
@@ -63,6 +64,7 @@ int AwaitSignal(const sigset_t& signals) {
 absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std::ostream& err) {
   AllowManyDescriptors();
   const sigset_t signals = BlockSignals();
+  const OwnedFolder owned(options);
   TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<DockServer> server,
                          DockServer::Start({.listen = options.listen,
                                             .socket = options.socket,
@@ -88,8 +90,11 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
   out << "ready" << std::endl;
 
   const int signal = AwaitSignal(signals);
-  err << "signal " << signal << ": ending calls that wait, and closing within " << absl::FormatDuration(options.drain)
-      << "; a second signal closes at once" << std::endl;
+  // Whoever asked for it waits for it.
+  if (owned.none()) {
+    err << "signal " << signal << ": ending calls that wait, and closing within " << absl::FormatDuration(options.drain)
+        << "; a second signal closes at once" << std::endl;
+  }
   std::thread([signals] {
     AwaitSignal(signals);
     _Exit(1);

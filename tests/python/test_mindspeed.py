@@ -117,7 +117,7 @@ def test_columns_by_number(core: td.Dock) -> None:
 def test_nothing_yet_is_none(grpo: GRPOTransferDock) -> None:
     assert grpo.get_experience("actor_rollout", ["prompts"], 2) == (None, None)
     begin = time.monotonic()
-    with pytest.raises(td.DeadlineExceeded, match="lacks 'prompts'"):
+    with pytest.raises(td.DeadlineExceeded, match="lacks? 'prompts'"):
         grpo.get_experience("actor_rollout", ["prompts"], 2, timeout=0.2)
     assert time.monotonic() - begin >= 0.2
     timer = threading.Timer(0.2, lambda: grpo.put_prompts_experience({"prompts": [row(1), row(2)]}))

@@ -126,6 +126,55 @@ def test_a_server_ends_with_the_process_that_started_it() -> None:
     await_end(pid)
 
 
+def test_a_program_that_is_killed_leaves_no_folder() -> None:
+    program = "import transfer_dock as td, time\nserver = td.serve(token='secret')\n"
+    program += "print(server.pid, server.address, flush=True)\ntime.sleep(60)\n"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid, address = process.stdout.readline().split()
+        folder = pathlib.Path(address.removeprefix("unix:")).parent
+        assert sorted(file.name for file in folder.iterdir()) == ["dock.sock", "token"]
+        process.send_signal(signal.SIGKILL)
+    await_end(int(pid))
+    until = time.monotonic() + LONG
+    while folder.exists():
+        assert time.monotonic() < until, f"{folder} is left"
+        time.sleep(0.02)
+
+
+WAITS = {
+    "thread": "import threading\nthreading.Thread(target=dock.take, args=('p', 'c'), kwargs={'timeout': None}, daemon=True).start()\n",
+    "aio": "import asyncio\nasync def main():\n    task = asyncio.create_task(dock.aio.take('p', 'c', timeout=None))\n"
+    "    await asyncio.sleep(0.3)\n    raise SystemExit\nasyncio.run(main())\n",
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+@pytest.mark.parametrize("kind", ["address", "tcp_address"])
+def test_a_program_that_exits_while_it_waits_stops_nobody_else(server: td.Server, how: str, kind: str) -> None:
+    dock = server.connect()
+    dock.create_partition("p", {"x": "int64"})
+    dock.register_consumer("p", "c", reads=["x"])
+    program = f"import time, transfer_dock as td\ndock = td.Dock.connect({getattr(server, kind)!r})\n" + WAITS[how]
+    program += "time.sleep(0.3)\n"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=LONG, stderr=subprocess.DEVNULL)
+    # Its session ends a second later.
+    until = time.monotonic() + 1.8
+    while time.monotonic() < until:
+        begin = time.monotonic()
+        assert dock.partitions() == ["p"]
+        assert time.monotonic() - begin < 1
+        time.sleep(0.05)
+    dock.drop_partition("p")
+
+
+def test_a_normal_end_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    server = td.serve()
+    server.connect().create_partition("p")
+    assert server.close() == 0
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_program_that_forgets_its_server_ends() -> None:
     program = "import transfer_dock as td\nserver = td.serve()\nprint(server.pid)"
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, timeout=LONG)
@@ -221,9 +270,18 @@ def test_the_status_page() -> None:
 
 
 def test_servers_that_cannot_start_say_why(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(td.DockError):
+    with pytest.raises(td.InvalidArgument, match="65535"):
         td.serve(listen="127.0.0.1:99999")
-    assert "65535" in capfd.readouterr().err
+    with pytest.raises(td.InvalidArgument, match="--listen: 'foo' has no port"):
+        td.serve(listen="foo")
+    for wrong in (-1, "8 apples", 1):
+        with pytest.raises(td.InvalidArgument, match="memory"):
+            td.serve(memory=wrong)
+    with pytest.raises(td.InvalidArgument, match="session_grace"):
+        td.serve(session_grace=float("nan"))
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(td.Unavailable, match="somebody else listens there"):
+        td.serve(metrics=f"127.0.0.1:{taken.getsockname()[1]}")
+    assert capfd.readouterr().err == "", "the exception says it"
     with pytest.raises(td.NotFound, match="no-such-program"):
         td.serve(program=tmp_path / "no-such-program")
     with pytest.raises(td.FailedPrecondition, match="token"):
