@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails on an include that the order of modules does not allow.
+"""Fails on an include that the order of modules does not allow, and on a stop request that looks at no lock.
 
 The order is what cmake/Modules.cmake declares: a module may include its own headers, those of the modules that it
 uses, directly or not, and libtorch only where it is declared TORCH. Public headers belong to the module that
@@ -99,7 +99,16 @@ def violations(name, text, module, modules):
                 yield f"{where}: only {sorted(owners)} may know this library"
 
 
+def stop_requests(name, text):
+    """Of code that is no test: base/callback.h has the one that is allowed."""
+    is_test = "testing" in name.parts or name.stem.endswith(("_test", "_fuzz"))
+    if not is_test and name.name != "callback.h" and "request_stop()" in text:
+        yield f"{name}: request stops with RequestStop() of base/callback.h, which sees to it that no lock is held"
+
+
 def check_that_it_can_fail(modules):
+    if not list(stop_requests(pathlib.Path("src/wire/session.cc"), "source.request_stop();")):
+        sys.exit("the test does not see stop requests")
     for module, include in [
         ("base", "tdock/dock.h"),
         ("tensor", "dock/table.h"),
@@ -124,6 +133,7 @@ def main():
             found.append(f"{path.relative_to(ROOT)}: folder '{module}' is not declared in cmake/Modules.cmake")
         else:
             found += violations(path.relative_to(ROOT), path.read_text(), module, modules)
+            found += stop_requests(path.relative_to(ROOT), path.read_text())
     for path in sorted((ROOT / "include/tdock").glob("*.h")):
         if path.name not in PUBLIC:
             found.append(f"{path.relative_to(ROOT)}: name its module in tests/layering_test.py")

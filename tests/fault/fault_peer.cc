@@ -2,8 +2,10 @@
 //
 //   fault_peer produce ADDRESS BYTES          puts batches of so many bytes without end
 //   fault_peer take ADDRESS ROWS              takes rows and holds them; completes them at SIGUSR1
-//   fault_peer wait ADDRESS CALL              waits for what does not come, in a take, a fetch or a put
+//   fault_peer wait ADDRESS CALL              waits for what does not come, in a take, a fetch or a put; at SIGUSR1 it
+//                                             exits meanwhile
 //   fault_peer read ADDRESS                   fetches all rows of column "text" and looks at them
+//   fault_peer produce_recorded ADDRESS FILE FIRST, consume_recorded ADDRESS FILE SEED: see recorded.h
 //   fault_peer flood HOST:PORT CALLS ROWS     asks for rows 0 to ROWS in so many calls at once, over raw streams
 //
 // Each prints a line when it is where it is to be killed, and lives until it is.
@@ -15,10 +17,12 @@
 #include <future>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fault_fixture.h"
 #include "raw_rpc.h"
+#include "recorded.h"
 
 namespace tdock::fault {
 namespace {
@@ -52,9 +56,7 @@ int TakeAndHold(Dock& dock, int64_t rows, const sigset_t& signals) {
   for (;;) pause();
 }
 
-// Says so, and calls.
-int WaitIn(Dock& dock, const std::string& call) {
-  std::cout << "waiting" << std::endl;
+int CallAndWait(Dock& dock, const std::string& call) {
   const absl::Time never = absl::InfiniteFuture();
   if (call == "take")
     return Fail(dock.Take({.partition = kPartition, .consumer = kConsumer, .deadline = never}).status());
@@ -66,6 +68,14 @@ int WaitIn(Dock& dock, const std::string& call) {
   FetchRequest fetch{.partition = kPartition, .columns = {"text"}, .deadline = never};
   for (const ListedRow& row : list->rows) fetch.rows.push_back(row.row);
   return Fail(dock.Fetch(fetch).status());
+}
+
+int WaitIn(Dock& dock, const std::string& call, const sigset_t& signals) {
+  std::thread([&dock, call] { _exit(CallAndWait(dock, call)); }).detach();
+  std::cout << "waiting" << std::endl;
+  int signal = 0;
+  if (sigwait(&signals, &signal) != 0) return 1;
+  std::exit(0);
 }
 
 int Read(Dock& dock) {
@@ -106,8 +116,10 @@ int Run(const std::vector<std::string>& arguments) {
   if (!dock.ok()) return Fail(dock.status());
   if (role == "produce") return Produce(**dock, std::stoll(arguments.at(3)));
   if (role == "take") return TakeAndHold(**dock, std::stoll(arguments.at(3)), signals);
-  if (role == "wait") return WaitIn(**dock, arguments.at(3));
+  if (role == "wait") return WaitIn(**dock, arguments.at(3), signals);
   if (role == "read") return Read(**dock);
+  if (role == "produce_recorded") return Fail(ProduceRecorded(**dock, arguments.at(3), std::stoll(arguments.at(4))));
+  if (role == "consume_recorded") return Fail(ConsumeRecorded(**dock, arguments.at(3), std::stoull(arguments.at(4))));
   return Fail(absl::InvalidArgumentError("there is no role '" + role + "'"));
 }
 

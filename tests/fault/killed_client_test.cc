@@ -94,7 +94,7 @@ TEST_P(KilledClient, WhileItsCallsWaitStopsNobodyElse) {
   ASSERT_EQ(marks.batch.Add("mark", Column::FromValues<int64_t>({1, 2, 3, 4})), absl::OkStatus());
   ASSERT_EQ(dock->Put(marks).status(), absl::OkStatus());
   for (const char* call : {"take", "fetch", "put"}) {
-    for (const int signal : {SIGKILL, SIGTERM}) {
+    for (const int signal : {SIGKILL, SIGTERM, SIGUSR1}) {
       const auto peer = StartPeer({"wait", address(), call});
       ASSERT_EQ(peer->ReadLine(Seconds(20)).value_or(""), "waiting");
       absl::SleepFor(Seconds(0.1));  // for the call to arrive; it waits until the session ends

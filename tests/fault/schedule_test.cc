@@ -1,0 +1,169 @@
+// Random schedules of kills, stops and cuts, held against what the clients wrote down: what was acknowledged is there
+// or done, and done once.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "cutter.h"
+#include "fault_fixture.h"
+#include "recorded.h"
+#include "tdock/dock_server.h"
+
+namespace tdock::fault {
+namespace {
+
+// A server in a process of its own, or inside this one.
+enum class Kind { kProcess, kInside };
+
+class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
+ protected:
+  void SetUp() override {
+    std::string folder = "/tmp/tdock-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    const auto [via, kind] = GetParam();
+    std::string tcp, socket;
+    if (kind == Kind::kProcess) {
+      absl::StatusOr<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({});
+      ASSERT_EQ(started.status(), absl::OkStatus());
+      process_ = *std::move(started);
+      tcp = process_->tcp_address();
+      socket = process_->socket_address();
+    } else {
+      absl::StatusOr<std::unique_ptr<DockServer>> started =
+          DockServer::Start({.listen = "127.0.0.1:0", .socket = folder_ + "/dock.sock"});
+      ASSERT_EQ(started.status(), absl::OkStatus());
+      inside_ = *std::move(started);
+      tcp = inside_->tcp_address();
+      socket = inside_->address();
+    }
+    address_ = via == Via::kTcp ? tcp : socket;
+    absl::StatusOr<std::unique_ptr<Cutter>> cutter = Cutter::Start(address_);
+    ASSERT_EQ(cutter.status(), absl::OkStatus());
+    cutter_ = *std::move(cutter);
+    absl::StatusOr<std::unique_ptr<Dock>> dock = ConnectDock({.address = address_});
+    ASSERT_EQ(dock.status(), absl::OkStatus());
+    dock_ = *std::move(dock);
+    ASSERT_EQ(CreateRecorded(*dock_), absl::OkStatus());
+  }
+  void TearDown() override {
+    peers_.clear();
+    dock_.reset();
+    cutter_.reset();
+    inside_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  // The first two produce, the others consume. Every other one goes through the cutter.
+  void StartPeerNumber(size_t number) {
+    const std::string& address = started_ % 2 == 0 ? address_ : cutter_->address();
+    const std::string file = absl::StrCat(folder_, "/", started_);
+    const uint64_t start = ++started_;
+    const std::string argument = number < 2 ? absl::StrCat(start << 32) : absl::StrCat(start);
+    peers_[number] = StartPeer({number < 2 ? "produce_recorded" : "consume_recorded", address, file, argument});
+    ASSERT_NE(peers_[number], nullptr);
+  }
+
+  // One thing that happens to somebody.
+  void Disturb() {
+    const size_t number = rng_.Below(peers_.size());
+    ChildProcess& peer = *peers_[number];
+    switch (rng_.Below(4)) {
+      case 0:
+      case 1:
+        peer.Signal(rng_.Below(4) == 0 ? SIGTERM : SIGKILL);
+        ASSERT_TRUE(peer.Wait(Seconds(5)).ok());
+        StartPeerNumber(number);
+        ++kills_;
+        return;
+      case 2:
+        peer.Signal(SIGSTOP);
+        absl::SleepFor(absl::Milliseconds(rng_.Below(300)));
+        peer.Signal(SIGCONT);
+        ++stops_;
+        return;
+      default:
+        cutter_->CutAfter(rng_.Below(2) == 0, static_cast<int64_t>(rng_.Below(20'000)));
+    }
+  }
+
+  // What is left when all clients are gone.
+  void Drain(std::map<int64_t, int>& left) {
+    ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
+    for (;;) {
+      const absl::StatusOr<Taken> taken = dock_->Take(
+          {.partition = kPartition, .consumer = kConsumer, .max = 100, .deadline = absl::Now() + Seconds(20)});
+      if (absl::IsOutOfRange(taken.status())) return;
+      ASSERT_EQ(taken.status(), absl::OkStatus());
+      const absl::StatusOr<std::vector<int64_t>> marks = MarksOf(taken->rows);
+      ASSERT_EQ(marks.status(), absl::OkStatus());
+      for (int64_t mark : *marks) ++left[mark];
+      ASSERT_EQ(dock_->Complete({.partition = kPartition, .lease = taken->lease}), absl::OkStatus());
+    }
+  }
+
+  void Run(absl::Duration duration) {
+    peers_.resize(5);
+    for (size_t number = 0; number < peers_.size(); ++number) StartPeerNumber(number);
+    for (const absl::Time until = absl::Now() + duration; absl::Now() < until && !HasFatalFailure();) {
+      absl::SleepFor(absl::Milliseconds(rng_.Below(100)));
+      Disturb();
+    }
+    for (const auto& peer : peers_) peer->Signal(SIGKILL);
+    for (const auto& peer : peers_) ASSERT_TRUE(peer->Wait(Seconds(5)).ok());
+    std::map<int64_t, int> left;
+    Drain(left);
+    ASSERT_FALSE(HasFatalFailure());
+    Check(left);
+  }
+
+  void Check(const std::map<int64_t, int>& left) {
+    Recorded all;
+    for (uint64_t i = 0; i < started_; ++i) all.Read(absl::StrCat(folder_, "/", i));
+    EXPECT_THAT(all.wrong, testing::IsEmpty());
+    std::map<int64_t, int> over = all.done;
+    for (const auto& [mark, times] : left) over[mark] += times;
+    for (const auto& [mark, times] : over) {
+      ASSERT_EQ(times, 1) << "mark " << mark << " was done so often";
+      ASSERT_TRUE(all.intended.contains(mark)) << "mark " << mark << " was never put";
+    }
+    for (int64_t mark : all.put) {
+      ASSERT_TRUE(over.contains(mark) || all.maybe_done.contains(mark)) << "mark " << mark << " is lost";
+    }
+    EXPECT_GT(all.done.size(), 0u);
+    std::cout << all.put.size() << " rows put, " << all.done.size() << " done, " << left.size() << " left; " << kills_
+              << " kills, " << stops_ << " stops, " << cutter_->cuts() << " cuts" << std::endl;
+  }
+
+  Rng rng_{testing::UnitTest::GetInstance()->random_seed() == 0
+               ? uint64_t{17}
+               : static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed())};
+  std::string folder_, address_;
+  std::unique_ptr<ServerProcess> process_;
+  std::unique_ptr<DockServer> inside_;
+  std::unique_ptr<Cutter> cutter_;
+  std::unique_ptr<Dock> dock_;
+  std::vector<std::unique_ptr<ChildProcess>> peers_;
+  uint64_t started_ = 0;
+  int kills_ = 0, stops_ = 0;
+};
+
+TEST_P(Schedule, OfKillsStopsAndCutsLosesNothingAndDoesNothingTwice) { Run(absl::Seconds(3)); }
+TEST_P(Schedule, DISABLED_OfAQuarterOfAnHourLosesNothingAndDoesNothingTwice) { Run(absl::Minutes(15)); }
+
+std::string NameOfBoth(const testing::TestParamInfo<std::tuple<Via, Kind>>& info) {
+  const auto [via, kind] = info.param;
+  return absl::StrCat(via == Via::kTcp ? "Tcp" : "Socket", kind == Kind::kProcess ? "Process" : "Inside");
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, Schedule,
+                         testing::Combine(testing::Values(Via::kTcp, Via::kSocket),
+                                          testing::Values(Kind::kProcess, Kind::kInside)),
+                         NameOfBoth);
+
+}  // namespace
+}  // namespace tdock::fault
