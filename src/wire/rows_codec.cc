@@ -14,6 +14,8 @@ namespace {
 
 // Stands for the place of a cell without bytes: it is there all the same.
 const std::byte kNoBytes{};
+// Of runs in a message: that of blocks.
+constexpr size_t kInlineAlignment = Buffer::kAlignment;
 
 absl::Status Unfit(absl::string_view what, size_t given, size_t wanted) {
   return absl::InvalidArgumentError(absl::StrCat("rows with ", given, " ", what, " instead of ", wanted));
@@ -131,6 +133,38 @@ absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memo
   return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
 }
 
+// A run of one cell. Returns how many bytes it may have. Those are to be appended to `inline_bytes` if they lie nowhere
+// else.
+uint64_t BeginRun(std::span<const std::byte> cell, const Locate& locate, std::string& inline_bytes, v1::ViewRun* run) {
+  run->set_cell_bytes(cell.size());
+  run->set_count(1);
+  // A cell without bytes may lie behind the last byte of its memory.
+  if (cell.empty()) return 0;
+  if (const std::optional<SharedPlace> place = locate(cell.data()); place.has_value()) {
+    run->set_segment(place->segment);
+    run->set_offset(place->offset);
+    return place->bytes;
+  }
+  inline_bytes.resize((inline_bytes.size() + kInlineAlignment - 1) / kInlineAlignment * kInlineAlignment);
+  run->set_is_inline(true);
+  run->set_offset(inline_bytes.size());
+  return kMaxInlineBytes + cell.size();
+}
+
+// One more cell, which lies behind the last one.
+void AddToRun(uint64_t cell_bytes, v1::ViewRun* run) {
+  if (run->each_bytes_size() == 0 && cell_bytes == run->cell_bytes()) {
+    run->set_count(run->count() + 1);
+    return;
+  }
+  if (run->each_bytes_size() == 0) {
+    run->mutable_each_bytes()->Resize(static_cast<int>(run->count()), run->cell_bytes());
+    run->clear_count();
+    run->clear_cell_bytes();
+  }
+  run->add_each_bytes(cell_bytes);
+}
+
 absl::Status CheckLists(const v1::Rows& message) {
   const auto rows = static_cast<size_t>(message.ids_size());
   const auto fits = [&](absl::string_view what, int size) {
@@ -232,40 +266,33 @@ absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_byt
 }
 
 absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message) {
+  std::string& inline_bytes = *message->mutable_inline_bytes();
   for (size_t column = 0; column < rows.columns().size(); ++column) {
     v1::ViewRun* run = nullptr;
     const std::byte* end = nullptr;
+    // Of the run's segment: another may be mapped right behind it.
+    uint64_t left = 0;
     for (size_t row = 0; row < rows.size(); ++row) {
       const std::span<const std::byte> bytes = rows.cell(row, column).bytes;
       if (bytes.data() == nullptr) continue;
-      if (run == nullptr || bytes.data() != end) {
-        // A cell without bytes may lie behind the last byte of its memory.
-        const std::optional<SharedPlace> place = bytes.empty() ? SharedPlace() : locate(bytes.data());
-        if (!place.has_value()) {
+      if (run == nullptr || bytes.data() != end || bytes.size() > left) {
+        run = message->add_views();
+        left = BeginRun(bytes, locate, inline_bytes, run);
+        // Nothing lies behind a cell whose place is not known.
+        end = bytes.empty() ? nullptr : bytes.data();
+      } else {
+        AddToRun(bytes.size(), run);
+      }
+      if (run->is_inline()) {
+        if (inline_bytes.size() > kMaxInlineBytes || bytes.size() > kMaxInlineBytes - inline_bytes.size()) {
           return absl::AbortedError(absl::StrCat("row ", rows.ids()[row], ", column '", rows.columns()[column].name,
                                                  "' does not lie where the partition's cells do: it was dropped, and "
                                                  "another made in its place"));
         }
-        run = message->add_views();
-        run->set_segment(place->segment);
-        run->set_offset(place->offset);
-        run->set_cell_bytes(bytes.size());
-        run->set_count(1);
-        // Nothing lies behind a cell whose place is not known.
-        end = bytes.empty() ? nullptr : bytes.data() + bytes.size();
-        continue;
+        inline_bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       }
-      if (run->each_bytes_size() == 0 && bytes.size() == run->cell_bytes()) {
-        run->set_count(run->count() + 1);
-      } else {
-        if (run->each_bytes_size() == 0) {
-          run->mutable_each_bytes()->Resize(static_cast<int>(run->count()), run->cell_bytes());
-          run->clear_count();
-          run->clear_cell_bytes();
-        }
-        run->add_each_bytes(bytes.size());
-      }
-      end += bytes.size();
+      left -= bytes.size();
+      if (end != nullptr) end += bytes.size();
     }
   }
   return absl::OkStatus();
@@ -303,6 +330,11 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look) {
   // More cannot be there, so nobody makes this allocate for what he does not send.
   const uint64_t most = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
   CellBytes bytes;
+  Buffer inline_bytes;
+  if (!message.inline_bytes().empty()) {
+    inline_bytes = Buffer::CopyOf(std::as_bytes(std::span(message.inline_bytes())));
+    bytes.pins.push_back(inline_bytes.owner());
+  }
   for (const v1::ViewRun& run : message.views()) {
     const bool varies = run.each_bytes_size() > 0;
     const uint64_t count = varies ? static_cast<uint64_t>(run.each_bytes_size()) : run.count();
@@ -316,7 +348,13 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look) {
     }
     if (overflow) return absl::InvalidArgumentError("a view of more bytes than can be counted");
     const std::byte* at = &kNoBytes;
-    if (total > 0) {
+    if (total > 0 && run.is_inline()) {
+      if (run.offset() > inline_bytes.size() || total > inline_bytes.size() - run.offset()) {
+        return absl::InvalidArgumentError(absl::StrCat(total, " bytes at ", run.offset(), " of a message with ",
+                                                       inline_bytes.size(), " bytes of cells"));
+      }
+      at = inline_bytes.data() + run.offset();
+    } else if (total > 0) {
       TDOCK_ASSIGN_OR_RETURN(at, look(run.segment(), run.offset(), total));
     }
     for (uint64_t i = 0; i < count; ++i) {

@@ -24,12 +24,16 @@ absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_byt
 // So many bytes these columns have; INT64_MAX for more than can be counted.
 int64_t BytesInFrame(const Rows& rows);
 
-// Where the bytes lie, for a reader who sees the same memory. Aborted if a cell lies elsewhere than `locate` knows.
+// Where the bytes lie, for a reader who sees the same memory. Cells that lie elsewhere than `locate` knows go into the
+// message. Aborted if those have more than kMaxInlineBytes.
 struct SharedPlace {
   uint64_t segment = 0;
   uint64_t offset = 0;
+  // From there to the end of the segment.
+  uint64_t bytes = 0;
 };
 using Locate = std::function<std::optional<SharedPlace>(const std::byte*)>;
+inline constexpr uint64_t kMaxInlineBytes = 16 << 20;
 absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message);
 
 // The bytes of the cells that are there, column after column.
@@ -41,7 +45,8 @@ struct CellBytes {
 
 // Those of the frame behind a message, which has the message's columns.
 absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame);
-// Those of a message with views. `look` is the memory of a place, of exactly so many bytes, or an error.
+// Those of a message with views: those in the message are copied, to where they are aligned as in the dock. `look` is
+// the memory of a place, of exactly so many bytes, or an error.
 using Look = std::function<absl::StatusOr<const std::byte*>(uint64_t segment, uint64_t offset, uint64_t bytes)>;
 absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look);
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "wire/request_codec.h"
+#include "wire/rows_codec.h"
 #include "wire/serve_for_test.h"
 
 namespace tdock {
@@ -15,11 +16,11 @@ namespace {
 using Code = absl::StatusCode;
 
 // A partition with a row, and a consumer that reads it.
-void Prepare(Dock& dock) {
+void Prepare(Dock& dock, const std::string& text = "seven") {
   ASSERT_EQ(dock.CreatePartition({.name = "p", .columns = {{"text", {}}}}), absl::OkStatus());
   ASSERT_EQ(dock.RegisterConsumer("p", {.name = "c", .reads = {"text"}}), absl::OkStatus());
   PutRequest put{.partition = "p"};
-  ASSERT_EQ(put.batch.Add("text", Column::FromStrings(std::vector<std::string>{"seven"})), absl::OkStatus());
+  ASSERT_EQ(put.batch.Add("text", Column::FromStrings(std::vector<std::string>{text})), absl::OkStatus());
   ASSERT_EQ(dock.Put(put).status(), absl::OkStatus());
 }
 
@@ -64,9 +65,9 @@ TEST_F(ServiceTest, AnAnswerThatCannotBeSentGivesItsRowsBackAtOnce) {
 }
 
 TEST(SocketService, RowsThatTheClientCannotLookAtAreGivenBackAtOnce) {
-  // Its cells lie in no segment.
+  // Its cells lie in no segment, and are too many for a message.
   const std::unique_ptr<ServedDock> dock = MakeServedDock();
-  Prepare(*dock);
+  Prepare(*dock, std::string(kMaxInlineBytes + 1, 'x'));
   Service service(*dock, {});
   SegmentPool pool;
   const ScratchFolder folder;

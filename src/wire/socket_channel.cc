@@ -22,7 +22,7 @@ namespace tdock {
 namespace {
 
 // Of a message that has not come at all: most are short, and memory to read into is cleared first.
-constexpr size_t kReadBytes = 4 << 10;
+constexpr size_t kReadBytes = 8 << 10;
 
 // Most answers come sooner than an idle processor wakes up. Whoever else wants to run may.
 constexpr absl::Duration kLookForAnswer = absl::Microseconds(50);

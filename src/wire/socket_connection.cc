@@ -273,16 +273,17 @@ absl::Status SocketConnection::AddViews(uint64_t call, const Answer& answer, v1:
   const auto locate = [&](const std::byte* data) -> std::optional<SharedPlace> {
     const std::optional<SegmentPlace> place = memory == nullptr ? std::nullopt : memory->Locate(data);
     if (!place.has_value()) return std::nullopt;
-    if (!segments_.contains(place->segment)) {
+    auto sent = segments_.find(place->segment);
+    if (sent == segments_.end()) {
       absl::StatusOr<SegmentFile> segment = memory->Open(place->segment);
       if (!segment.ok()) {
         fault.Update(segment.status());
         return std::nullopt;
       }
       Send(NumbersMessage(SocketMessage::kSegment, 0, place->segment, uint64_t{segment->bytes}), segment->file);
-      segments_.insert(place->segment);
+      sent = segments_.emplace(place->segment, segment->bytes).first;
     }
-    return SharedPlace{place->segment, place->offset};
+    return SharedPlace{place->segment, place->offset, sent->second - place->offset};
   };
   TellGoneSegments();
   absl::Status status = EncodeViews(answer.rows, locate, message);
@@ -298,7 +299,7 @@ void SocketConnection::TellGoneSegments() {
   if (closed == closed_segments_seen_) return;
   closed_segments_seen_ = closed;
   std::vector<uint64_t> gone;
-  for (uint64_t segment : segments_) {
+  for (const auto& [segment, bytes] : segments_) {
     if (!shared_.segments.Exists(segment)) gone.push_back(segment);
   }
   for (uint64_t segment : gone) {

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "arena/segment_memory.h"
@@ -79,7 +78,8 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
 
   void Reply(uint64_t call, const Answer& answer);
   void ReplyError(uint64_t call, const absl::Status& status);
-  // The message to send; ResourceExhausted if it is too long, Aborted if cells lie where the client cannot look.
+  // The message to send; ResourceExhausted if it is too long, Aborted if too many cells lie where the client
+  // cannot look.
   absl::StatusOr<std::string> MessageOf(uint64_t call, const Answer& answer);
   absl::Status AddViews(uint64_t call, const Answer& answer, v1::Rows* message);
   void TellGoneSegments();
@@ -104,8 +104,8 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   std::deque<Outgoing> out_;
   size_t queued_bytes_ = 0;
   uint32_t watched_events_ = 0;
-  // What the client was sent.
-  absl::flat_hash_set<uint64_t> segments_;
+  // What the client was sent, and how many bytes each has.
+  absl::flat_hash_map<uint64_t, uint64_t> segments_;
   uint64_t closed_segments_seen_ = 0;
 };
 

@@ -252,7 +252,7 @@ absl::StatusOr<CellBytes> SocketTransport::Exchange::LookAt(const v1::Rows& rows
     return view.data();
   };
   TDOCK_ASSIGN_OR_RETURN(CellBytes cells, CellsIn(rows, look));
-  cells.pins = std::move(mappings);
+  cells.pins.insert(cells.pins.end(), mappings.begin(), mappings.end());
   return cells;
 }
 
