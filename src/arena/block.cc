@@ -5,10 +5,9 @@
 
 namespace tdock {
 
-Block::Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Memory& memory)
+Block::Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Buffer memory)
     : shape_(shape),
-      memory_(
-          memory.Allocate(static_cast<size_t>(BytesFor(shape.kind, shape.row_capacity, shape.value_capacity_bytes)))),
+      memory_(std::move(memory)),
       values_(memory_.data()),
       offsets_(shape.kind == ColumnKind::kDense ? nullptr : Offsets()),
       held_(std::move(held)) {

@@ -55,7 +55,8 @@ struct BlockShape {
 //                                                      that no two puts share one; the last of them is no row.
 class Block {
  public:
-  Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Memory& memory);
+  // In memory of BytesFor(shape).
+  Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Buffer memory);
   // The rows of a column where they lie, which nobody writes again. Its shape is what a copy of it would have.
   Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Column column);
   ~Block();
@@ -64,7 +65,7 @@ class Block {
 
   const BlockShape& shape() const { return shape_; }
   // What it occupies.
-  int64_t bytes() const { return BytesFor(shape_.kind, shape_.row_capacity, shape_.value_capacity_bytes); }
+  int64_t bytes() const { return BytesFor(shape_); }
 
   // Copies all rows of `column` to the rows from `first_row` on, with their values from `first_byte` on.
   void Write(uint32_t first_row, int64_t first_byte, const Column& column, const BulkCopy& copy);
@@ -83,6 +84,9 @@ class Block {
   // What a block for so many places and bytes of values occupies.
   static int64_t BytesFor(ColumnKind kind, int64_t places, int64_t value_bytes) {
     return kind == ColumnKind::kDense ? value_bytes : OffsetsAt(value_bytes) + places * kOffsetBytes;
+  }
+  static int64_t BytesFor(const BlockShape& shape) {
+    return BytesFor(shape.kind, shape.row_capacity, shape.value_capacity_bytes);
   }
 
  private:
@@ -110,7 +114,13 @@ struct BlockSource {
   // What the blocks occupy, those included that only readers own.
   std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
 
-  std::shared_ptr<Block> Make(const BlockShape& shape) const { return std::make_shared<Block>(shape, held, *memory); }
+  std::shared_ptr<Block> Make(const BlockShape& shape) const {
+    return std::make_shared<Block>(shape, held, memory->Allocate(static_cast<size_t>(Block::BytesFor(shape))));
+  }
+  // For rows of a larger block, which is let go of right afterwards.
+  std::shared_ptr<Block> MakeToReplace(const BlockShape& shape) const {
+    return std::make_shared<Block>(shape, held, memory->AllocateToReplace(static_cast<size_t>(Block::BytesFor(shape))));
+  }
   // A block of the column's rows: not copied if they lie in this memory already, as they would in a block.
   std::shared_ptr<Block> MakeOf(const BlockShape& shape, const Column& column, const BulkCopy& copy) const;
 };

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <new>
@@ -12,12 +14,11 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "arena/page_sizes.h"
 #include "base/status.h"
 
 namespace tdock {
 namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20, kSmallPage = size_t{4} << 10;
 
 // Says what failed and why, by errno.
 absl::Status SystemError(absl::string_view what) {
@@ -37,29 +38,42 @@ absl::Status SystemError(absl::string_view what) {
   }
 }
 
+rlim_t MostDescriptors() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
+absl::Status TooManyDescriptors(rlim_t left) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no file descriptor is left for a file in memory: this process may have ", MostDescriptors(), " of them",
+      left > 0 ? absl::StrCat(", the last ", left, " for other uses") : "",
+      "; raise that limit (RLIMIT_NOFILE: ulimit -n, LimitNOFILE= of systemd, --ulimit nofile= of docker)"));
+}
+
 }  // namespace
 
 FileDescriptor::~FileDescriptor() { ::close(fd_); }
 
 absl::StatusOr<std::shared_ptr<const Mapping>> Mapping::Make(int fd, size_t bytes, Access access) {
-  if (bytes == 0 || bytes > SIZE_MAX - kHugePage) {
+  if (bytes == 0 || bytes > SIZE_MAX - kHugePageBytes) {
     return absl::InvalidArgumentError(absl::StrCat("cannot map ", bytes, " bytes"));
   }
   // Huge pages start at multiples of their size: room for that is taken, and what lies before and behind given back.
-  void* const room = ::mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+  void* const room = ::mmap(nullptr, bytes + kHugePageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                             /*fd=*/-1, /*offset=*/0);
   if (room == MAP_FAILED) return SystemError(absl::StrCat("find room for a mapping of ", bytes, " bytes"));
   std::byte* const first = static_cast<std::byte*>(room);
-  std::byte* const begin = first + (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
+  std::byte* const begin =
+      first + (kHugePageBytes - reinterpret_cast<uintptr_t>(first) % kHugePageBytes) % kHugePageBytes;
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   if (::mmap(begin, bytes, protection, MAP_SHARED | MAP_FIXED, fd, /*offset=*/0) == MAP_FAILED) {
     const absl::Status status = SystemError(absl::StrCat("map ", bytes, " bytes"));
-    ::munmap(room, bytes + kHugePage);
+    ::munmap(room, bytes + kHugePageBytes);
     return status;
   }
   if (begin > first) ::munmap(first, static_cast<size_t>(begin - first));
-  std::byte* const end = begin + (bytes + kSmallPage - 1) / kSmallPage * kSmallPage;
-  if (end < first + bytes + kHugePage) ::munmap(end, static_cast<size_t>(first + bytes + kHugePage - end));
+  std::byte* const end = begin + (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  if (end < first + bytes + kHugePageBytes) ::munmap(end, static_cast<size_t>(first + bytes + kHugePageBytes - end));
   ::madvise(begin, bytes, MADV_HUGEPAGE);  // only advice
   try {
     return std::shared_ptr<const Mapping>(new Mapping(begin, bytes));
@@ -71,9 +85,10 @@ absl::StatusOr<std::shared_ptr<const Mapping>> Mapping::Make(int fd, size_t byte
 
 Mapping::~Mapping() { ::munmap(data_, size_); }
 
-absl::StatusOr<std::shared_ptr<const FileDescriptor>> MakeMemoryFile(const char* name, size_t bytes) {
+absl::StatusOr<std::shared_ptr<const FileDescriptor>> MakeMemoryFile(const char* name, size_t bytes, unsigned leave) {
+  const rlim_t most = MostDescriptors(), left = std::min<rlim_t>(leave, most / 4);
   const int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return SystemError("make a file in memory");
+  if (fd < 0) return errno == EMFILE ? TooManyDescriptors(left) : SystemError("make a file in memory");
   std::shared_ptr<const FileDescriptor> file;
   try {
     file = std::make_shared<const FileDescriptor>(fd);
@@ -81,6 +96,8 @@ absl::StatusOr<std::shared_ptr<const FileDescriptor>> MakeMemoryFile(const char*
     ::close(fd);
     return absl::ResourceExhaustedError("no memory for a file in memory");
   }
+  // Numbers are given out from the lowest on, so all below it are in use.
+  if (static_cast<rlim_t>(fd) + left >= most) return TooManyDescriptors(left);
   if (bytes > size_t{INT64_MAX}) return absl::ResourceExhaustedError(absl::StrCat("no file has ", bytes, " bytes"));
   if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     return SystemError(absl::StrCat("make a file in memory of ", bytes, " bytes"));

@@ -50,8 +50,10 @@ class Mapping {
 };
 
 // A file of `bytes` zeros in memory, which takes seals (fcntl F_ADD_SEALS) and is not inherited by other programs.
-// ResourceExhausted if there are too many files or is no memory.
-absl::StatusOr<std::shared_ptr<const FileDescriptor>> MakeMemoryFile(const char* name, size_t bytes);
+// ResourceExhausted if there is no memory, or the process has no descriptor left beside `leave` (or a quarter of all,
+// if that is less) for other uses.
+absl::StatusOr<std::shared_ptr<const FileDescriptor>> MakeMemoryFile(const char* name, size_t bytes,
+                                                                     unsigned leave = 0);
 
 // Makes sure that nobody can change the seals or the size. Unavailable if the system refuses.
 enum class SealedAgainst { kResizing, kResizingAndFutureWriting };

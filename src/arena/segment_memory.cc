@@ -1,6 +1,7 @@
 #include "arena/segment_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <iterator>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "arena/page_sizes.h"
 #include "base/mutex.h"
 #include "base/no_memory.h"
 #include "base/status.h"
@@ -19,8 +21,11 @@
 namespace tdock {
 namespace {
 
-// The least that is mapped, and what sizes of segments are multiples of.
-constexpr size_t kSegmentStep = size_t{2} << 20;
+// Descriptors that segments leave to connections and files.
+constexpr unsigned kDescriptorsForOthers = 64;
+// A larger buffer lies in a segment even if the heap has room: it is what clients look at best where it is.
+constexpr size_t kLargeOnHeap = size_t{64} << 10;
+constexpr std::align_val_t kHeapAlignment{Buffer::kAlignment};
 
 size_t RoundUp(size_t bytes, size_t step) {
   if (bytes > std::numeric_limits<size_t>::max() / 2) throw std::bad_alloc();
@@ -35,9 +40,13 @@ class SegmentPool::State {
   explicit State(const SegmentPoolOptions& options) : options_(options) {}
 
   struct Segment;
+  class Charge;
 
-  // A segment of `wish` bytes, or of fewer if the limit leaves no more, but of at least `least`. Null if there is none.
-  std::unique_ptr<Segment> Make(const std::shared_ptr<State>& self, size_t least, size_t wish);
+  // A segment of `wish` bytes, or of fewer if there is no more room, but of at least `least`. ResourceExhausted if
+  // there is none.
+  absl::StatusOr<std::unique_ptr<Segment>> Make(const std::shared_ptr<State>& self, size_t least, size_t wish);
+  // Counts as taken what a segment or a buffer on the heap will have; 0 if not even the least may be had.
+  size_t Reserve(size_t least, size_t wish);
   // Gives back every segment in which nothing is used.
   void DropEmpty() TDOCK_EXCLUDES(mu_);
   void Enter(const std::shared_ptr<SegmentMemory::Partition>& partition) TDOCK_EXCLUDES(mu_);
@@ -45,21 +54,31 @@ class SegmentPool::State {
   bool TrimBy(absl::Time time) TDOCK_EXCLUDES(mu_);
   void Close() TDOCK_EXCLUDES(mu_);
 
-  // For want of a segment of so many bytes.
-  [[noreturn]] void ThrowWithout(size_t bytes) const;
-
   void Forget(uint64_t segment, size_t bytes) noexcept TDOCK_EXCLUDES(mu_);
   bool Exists(uint64_t segment) TDOCK_EXCLUDES(mu_);
 
+  bool IsScarce() const { return held_bytes_ > options_.limit_bytes / 8 * 7; }
+  // Without more than the limit being taken.
+  bool HasRoomFor(size_t bytes) const {
+    const size_t limit = options_.limit_bytes;
+    return bytes <= limit - std::min<size_t>(taken_bytes_, limit);
+  }
+
   const SegmentPoolOptions options_;
-  std::atomic<size_t> mapped_bytes_ = 0;
+  // Of buffers.
   std::atomic<size_t> held_bytes_ = 0;
+  // Of segments, and of buffers on the heap.
+  std::atomic<size_t> taken_bytes_ = 0;
+  // Of segments in which nothing is used.
+  std::atomic<size_t> empty_bytes_ = 0;
   std::atomic<uint64_t> closed_segments_ = 0;
   std::atomic<bool> closed_ = false;
 
  private:
-  // 0 if not even the least may be had.
-  size_t Reserve(size_t least, size_t wish);
+  // What segments and the heap may have: cells come and go in different sizes, and what is free between them is not
+  // always of use.
+  size_t MostTaken() const { return options_.limit_bytes > SIZE_MAX / 2 ? SIZE_MAX : 2 * options_.limit_bytes; }
+  absl::Status Fragmented(size_t bytes) const;
   void Trim() TDOCK_EXCLUDES(mu_);
   std::vector<std::shared_ptr<SegmentMemory::Partition>> Partitions() TDOCK_EXCLUDES(mu_);
 
@@ -68,9 +87,38 @@ class SegmentPool::State {
   CondVar changed_;
   absl::flat_hash_set<uint64_t> live_ TDOCK_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<SegmentMemory::Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
+  // So many are looked through for those that are gone.
+  size_t look_through_at_ TDOCK_GUARDED_BY(mu_) = 16;
   absl::Time next_trim_ TDOCK_GUARDED_BY(mu_) = absl::InfiniteFuture();
   std::thread trimmer_ TDOCK_GUARDED_BY(mu_);  // runs from the first empty segment on
 };
+
+// Bytes of a buffer that is being made: counted as held, and no more if it comes to nothing.
+class SegmentPool::State::Charge {
+ public:
+  // Throws MemoryLimitReached.
+  Charge(State& pool, size_t bytes, bool may_exceed);
+  ~Charge() { pool_.held_bytes_ -= bytes_; }
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+
+  // From here on they are the buffer's.
+  void Keep() { bytes_ = 0; }
+
+ private:
+  State& pool_;
+  size_t bytes_;
+};
+
+SegmentPool::State::Charge::Charge(State& pool, size_t bytes, bool may_exceed) : pool_(pool), bytes_(bytes) {
+  const size_t limit = pool.options_.limit_bytes;
+  size_t held = pool.held_bytes_;
+  do {
+    if (may_exceed || bytes <= limit - std::min(held, limit)) continue;
+    throw MemoryLimitReached(absl::StrCat(held, " of ", limit, " bytes are taken, the limit that ",
+                                          pool.options_.limit_name, " sets: clear rows, let go of views, or raise it"));
+  } while (!pool.held_bytes_.compare_exchange_weak(held, held + bytes));
+}
 
 // Unmaps and closes when it is destroyed, which nobody does with a lock held.
 struct SegmentPool::State::Segment {
@@ -83,7 +131,7 @@ struct SegmentPool::State::Segment {
 
   const std::shared_ptr<State> pool;
   const uint64_t number;
-  size_t bytes = 0;  // of the pool's limit
+  size_t bytes = 0;  // of what is taken
   std::shared_ptr<const FileDescriptor> file;
   std::shared_ptr<const Mapping> mapping;
   // If nothing in it is used: when it goes.
@@ -96,7 +144,7 @@ class SegmentMemory::Partition : public std::enable_shared_from_this<SegmentMemo
 
   explicit Partition(std::shared_ptr<SegmentPool::State> pool) : pool_(std::move(pool)) {}
 
-  Buffer Allocate(size_t size_bytes);
+  Buffer Allocate(size_t size_bytes, bool may_exceed);
   // Gives back the empty segments whose time has come by `now`.
   void DropEmpty(absl::Time now) noexcept TDOCK_EXCLUDES(mu_);
   // When the time of the next one comes.
@@ -105,12 +153,16 @@ class SegmentMemory::Partition : public std::enable_shared_from_this<SegmentMemo
   void Drop() noexcept TDOCK_EXCLUDES(mu_);
 
   std::optional<SegmentPlace> Locate(const std::byte* data) TDOCK_EXCLUDES(mu_);
+  // Whether a buffer on the heap begins there.
+  bool IsOnHeap(const std::byte* data) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<SegmentFile> Open(uint64_t segment) TDOCK_EXCLUDES(mu_);
+
+  bool IsScarce() const { return pool_->IsScarce(); }
 
  private:
   struct Found {
     SegmentPlace place;
-    std::byte* data;
+    std::byte* data = nullptr;  // null: of the heap
   };
   // Where a segment lies, for Locate().
   struct Extent {
@@ -120,8 +172,14 @@ class SegmentMemory::Partition : public std::enable_shared_from_this<SegmentMemo
   };
 
   std::optional<Found> Find(size_t bytes) TDOCK_EXCLUDES(mu_);
-  // In a segment that is added; or in another that has room meanwhile.
+  // Adds segments until there is one with so much room. Throws MemoryLimitReached.
+  Found Grow(size_t bytes) TDOCK_EXCLUDES(mu_);
   std::optional<Found> FindWith(std::unique_ptr<Segment> segment, size_t bytes) TDOCK_EXCLUDES(mu_);
+  // Of the heap, where Find() has counted it.
+  Buffer MakeOnHeap(size_t size_bytes, size_t bytes) TDOCK_EXCLUDES(mu_);
+  void FreeOnHeap(std::byte* data, size_t bytes) noexcept TDOCK_EXCLUDES(mu_);
+  // Of one for a buffer of so many bytes, and others.
+  size_t NextSegmentBytes(size_t bytes) TDOCK_EXCLUDES(mu_);
   void Free(SegmentPlace place) noexcept TDOCK_EXCLUDES(mu_);
   std::unique_ptr<Segment> TakeEmpty(absl::Time now) noexcept TDOCK_EXCLUDES(mu_);
   std::optional<Found> Take(size_t bytes) TDOCK_REQUIRES(mu_);
@@ -131,49 +189,50 @@ class SegmentMemory::Partition : public std::enable_shared_from_this<SegmentMemo
   const std::shared_ptr<SegmentPool::State> pool_;
   Mutex mu_;
   bool dropped_ TDOCK_GUARDED_BY(mu_) = false;
+  size_t heap_bytes_ TDOCK_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_set<const std::byte*> on_heap_ TDOCK_GUARDED_BY(mu_);
+  size_t used_bytes_ TDOCK_GUARDED_BY(mu_) = 0;  // of segments
   FreeRanges ranges_ TDOCK_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::unique_ptr<Segment>> segments_ TDOCK_GUARDED_BY(mu_);
   std::vector<Extent> extents_ TDOCK_GUARDED_BY(mu_);  // by address
 };
 
-std::unique_ptr<SegmentPool::State::Segment> SegmentPool::State::Make(const std::shared_ptr<State>& self, size_t least,
-                                                                      size_t wish) {
+absl::StatusOr<std::unique_ptr<SegmentPool::State::Segment>> SegmentPool::State::Make(
+    const std::shared_ptr<State>& self, size_t least, size_t wish) {
   auto segment = std::make_unique<Segment>(self, next_segment_++);
   segment->bytes = Reserve(least, wish);
-  if (segment->bytes == 0) return nullptr;
-  absl::StatusOr<std::shared_ptr<const FileDescriptor>> file = MakeMemoryFile("tdock-segment", segment->bytes);
-  if (!file.ok()) return nullptr;
-  segment->file = *std::move(file);
-  absl::StatusOr<std::shared_ptr<const Mapping>> mapping =
-      Mapping::Make(segment->file->fd(), segment->bytes, Mapping::Access::kReadWrite);
-  if (!mapping.ok()) return nullptr;
-  segment->mapping = *std::move(mapping);
+  if (segment->bytes == 0) return Fragmented(least);
+  TDOCK_ASSIGN_OR_RETURN(segment->file, MakeMemoryFile("tdock-segment", segment->bytes, kDescriptorsForOthers));
+  TDOCK_ASSIGN_OR_RETURN(segment->mapping,
+                         Mapping::Make(segment->file->fd(), segment->bytes, Mapping::Access::kReadWrite));
   // What could be written by others must not be used.
-  if (!Seal(segment->file->fd(), SealedAgainst::kResizingAndFutureWriting).ok()) return nullptr;
+  TDOCK_RETURN_IF_ERROR(Seal(segment->file->fd(), SealedAgainst::kResizingAndFutureWriting));
   MutexLock lock(mu_);
   live_.insert(segment->number);
   return segment;
 }
 
 size_t SegmentPool::State::Reserve(size_t least, size_t wish) {
-  size_t mapped = mapped_bytes_;
+  const size_t most = MostTaken();
+  size_t taken = taken_bytes_;
   for (;;) {
-    const size_t left = options_.limit_bytes - std::min(mapped, options_.limit_bytes);
-    const size_t bytes = std::min(wish, left / kSegmentStep * kSegmentStep);
+    const size_t left = most - std::min(taken, most);
+    const size_t bytes = std::min(wish, left / kPageBytes * kPageBytes);
     if (bytes < least) return 0;
-    if (mapped_bytes_.compare_exchange_weak(mapped, mapped + bytes)) return bytes;
+    if (taken_bytes_.compare_exchange_weak(taken, taken + bytes)) return bytes;
   }
 }
 
-void SegmentPool::State::ThrowWithout(size_t bytes) const {
-  const size_t limit = options_.limit_bytes, mapped = std::min<size_t>(mapped_bytes_, limit);
-  if (bytes <= limit - mapped) throw std::bad_alloc();
-  throw MemoryLimitReached(absl::StrCat(mapped, " of ", limit, " bytes are taken, the limit that ", options_.limit_name,
-                                        " sets: clear rows, let go of views, or raise it"));
+absl::Status SegmentPool::State::Fragmented(size_t bytes) const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cells occupy ", held_bytes_.load(), " of ", options_.limit_bytes, " bytes, the limit that ",
+                   options_.limit_name, " sets, but the memory that they lie in has ", taken_bytes_.load(),
+                   ", and may have twice the limit: no place that was freed between them has ", bytes,
+                   " bytes; clear rows, let go of views, or raise the limit"));
 }
 
 void SegmentPool::State::Forget(uint64_t segment, size_t bytes) noexcept {
-  mapped_bytes_ -= bytes;
+  taken_bytes_ -= bytes;
   MutexLock lock(mu_);
   if (live_.erase(segment) > 0) ++closed_segments_;
 }
@@ -185,7 +244,10 @@ bool SegmentPool::State::Exists(uint64_t segment) {
 
 void SegmentPool::State::Enter(const std::shared_ptr<SegmentMemory::Partition>& partition) {
   MutexLock lock(mu_);
-  std::erase_if(partitions_, [](const auto& entered) { return entered.expired(); });
+  if (partitions_.size() >= look_through_at_) {
+    std::erase_if(partitions_, [](const auto& entered) { return entered.expired(); });
+    look_through_at_ = std::max<size_t>(16, 2 * partitions_.size());
+  }
   partitions_.push_back(partition);
 }
 
@@ -200,6 +262,7 @@ std::vector<std::shared_ptr<SegmentMemory::Partition>> SegmentPool::State::Parti
 }
 
 void SegmentPool::State::DropEmpty() {
+  if (empty_bytes_ == 0) return;
   for (const auto& partition : Partitions()) partition->DropEmpty(absl::InfiniteFuture());
 }
 
@@ -245,21 +308,14 @@ void SegmentPool::State::Close() {
   DropEmpty();
 }
 
-Buffer SegmentMemory::Partition::Allocate(size_t size_bytes) {
+Buffer SegmentMemory::Partition::Allocate(size_t size_bytes, bool may_exceed) {
   if (size_bytes == 0) return Buffer();
   const size_t bytes = RoundUp(size_bytes, Buffer::kAlignment);
+  SegmentPool::State::Charge charge(*pool_, bytes, may_exceed);
   std::optional<Found> found = Find(bytes);
-  if (!found) {
-    const size_t least = RoundUp(bytes, kSegmentStep), wish = std::max(least, pool_->options_.segment_bytes);
-    std::unique_ptr<Segment> segment = pool_->Make(pool_, least, wish);
-    if (segment == nullptr) {
-      pool_->DropEmpty();
-      segment = pool_->Make(pool_, least, wish);
-    }
-    found = segment == nullptr ? Find(bytes) : FindWith(std::move(segment), bytes);
-  }
-  if (!found) pool_->ThrowWithout(RoundUp(bytes, kSegmentStep));
-  pool_->held_bytes_ += bytes;
+  if (!found) found = Grow(bytes);
+  charge.Keep();
+  if (found->data == nullptr) return MakeOnHeap(size_bytes, bytes);
   // Where there is no memory for the owner, this frees the bytes and throws.
   std::shared_ptr<void> owner(found->data,
                               [self = shared_from_this(), place = found->place](void*) { self->Free(place); });
@@ -268,7 +324,28 @@ Buffer SegmentMemory::Partition::Allocate(size_t size_bytes) {
 
 std::optional<SegmentMemory::Partition::Found> SegmentMemory::Partition::Find(size_t bytes) {
   MutexLock lock(mu_);
+  if (segments_.empty() && bytes < kLargeOnHeap && heap_bytes_ + bytes <= pool_->options_.heap_bytes &&
+      pool_->Reserve(bytes, bytes) > 0) {
+    heap_bytes_ += bytes;
+    return Found{};
+  }
   return Take(bytes);
+}
+
+SegmentMemory::Partition::Found SegmentMemory::Partition::Grow(size_t bytes) {
+  const size_t least = RoundUp(bytes, kPageBytes);
+  for (;;) {
+    const size_t wish = NextSegmentBytes(bytes);
+    absl::StatusOr<std::unique_ptr<Segment>> segment = pool_->Make(pool_, least, wish);
+    if (!segment.ok()) {
+      pool_->DropEmpty();
+      segment = pool_->Make(pool_, least, wish);
+    }
+    const std::optional<Found> found = segment.ok() ? FindWith(*std::move(segment), bytes) : Find(bytes);
+    if (found) return *found;
+    // Another may have taken the room of the new one.
+    if (!segment.ok()) throw MemoryLimitReached(std::string(segment.status().message()));
+  }
 }
 
 std::optional<SegmentMemory::Partition::Found> SegmentMemory::Partition::FindWith(std::unique_ptr<Segment> segment,
@@ -276,6 +353,53 @@ std::optional<SegmentMemory::Partition::Found> SegmentMemory::Partition::FindWit
   MutexLock lock(mu_);
   Add(std::move(segment));
   return Take(bytes);
+}
+
+Buffer SegmentMemory::Partition::MakeOnHeap(size_t size_bytes, size_t bytes) {
+  auto* const data = static_cast<std::byte*>(::operator new(bytes, kHeapAlignment, std::nothrow));
+  // Frees the bytes where the rest fails. Null is freed too: it was counted.
+  std::shared_ptr<void> owner(data, [self = shared_from_this(), data, bytes](void*) { self->FreeOnHeap(data, bytes); });
+  if (data == nullptr) throw std::bad_alloc();
+  {
+    MutexLock lock(mu_);
+    on_heap_.insert(data);
+  }
+  return Buffer::WrapWritable(data, size_bytes, std::move(owner));
+}
+
+void SegmentMemory::Partition::FreeOnHeap(std::byte* data, size_t bytes) noexcept {
+  pool_->held_bytes_ -= bytes;
+  pool_->taken_bytes_ -= bytes;
+  {
+    MutexLock lock(mu_);
+    heap_bytes_ -= bytes;
+    on_heap_.erase(data);
+  }
+  ::operator delete(data, kHeapAlignment);
+}
+
+bool SegmentMemory::Partition::IsOnHeap(const std::byte* data) {
+  MutexLock lock(mu_);
+  return on_heap_.contains(data);
+}
+
+size_t SegmentMemory::Partition::NextSegmentBytes(size_t bytes) {
+  const SegmentPoolOptions& options = pool_->options_;
+  size_t held;
+  {
+    MutexLock lock(mu_);
+    held = heap_bytes_ + used_bytes_;
+  }
+  const size_t grown =
+      std::min(options.most_segment_bytes, std::max(options.least_segment_bytes, std::bit_ceil(held / 8)));
+  // It is filled by buffers of this size.
+  const size_t count = std::max<size_t>(1, grown / bytes);
+  // With room for some more, those of other sizes that follow find warm memory too. The system has it until it is used.
+  const size_t generous = std::min(std::max<size_t>(4, count), options.most_segment_bytes / bytes);
+  if (generous > count && pool_->HasRoomFor(generous * bytes)) return RoundUp(generous * bytes, kPageBytes);
+  // What is kept warm must not make the server take more than its limit.
+  if (!pool_->HasRoomFor(count * bytes)) pool_->DropEmpty();
+  return RoundUp(count * bytes, kPageBytes);
 }
 
 void SegmentMemory::Partition::Add(std::unique_ptr<Segment>&& segment) {
@@ -286,6 +410,7 @@ void SegmentMemory::Partition::Add(std::unique_ptr<Segment>&& segment) {
   ranges_.Add(number, segment->bytes);
   // Nothing throws from here on. Until something lies in it, the next trim takes it.
   segment->empty_until = absl::InfinitePast();
+  pool_->empty_bytes_ += segment->bytes;
   segments_.emplace(number, std::move(segment));
   extents_.insert(std::upper_bound(extents_.begin(), extents_.end(), extent,
                                    [](const Extent& a, const Extent& b) { return a.begin < b.begin; }),
@@ -297,6 +422,7 @@ std::unique_ptr<SegmentMemory::Partition::Segment> SegmentMemory::Partition::Rem
   std::erase_if(extents_, [segment](const Extent& extent) { return extent.segment == segment; });
   const auto found = segments_.find(segment);
   std::unique_ptr<Segment> removed = std::move(found->second);
+  if (removed->empty_until) pool_->empty_bytes_ -= removed->bytes;
   segments_.erase(found);
   return removed;
 }
@@ -305,7 +431,11 @@ std::optional<SegmentMemory::Partition::Found> SegmentMemory::Partition::Take(si
   const std::optional<SegmentPlace> place = ranges_.Take(bytes);
   if (!place) return std::nullopt;
   Segment& segment = *segments_.find(place->segment)->second;
-  segment.empty_until.reset();
+  used_bytes_ += bytes;
+  if (segment.empty_until) {
+    segment.empty_until.reset();
+    pool_->empty_bytes_ -= segment.bytes;
+  }
   return Found{*place, segment.mapping->writable() + place->offset};
 }
 
@@ -314,13 +444,17 @@ void SegmentMemory::Partition::Free(SegmentPlace place) noexcept {
   absl::Time until;
   {
     MutexLock lock(mu_);
-    pool_->held_bytes_ -= ranges_.Return(place);
+    const size_t bytes = ranges_.Return(place);
+    used_bytes_ -= bytes;
+    pool_->held_bytes_ -= bytes;
     if (!ranges_.IsFree(place.segment)) return;
     if (dropped_ || pool_->closed_) {
       gone = Remove(place.segment);
     } else {
       until = pool_->options_.clock.Now() + pool_->options_.keep;
-      segments_.find(place.segment)->second->empty_until = until;
+      Segment& segment = *segments_.find(place.segment)->second;
+      segment.empty_until = until;
+      pool_->empty_bytes_ += segment.bytes;
     }
   }
   if (gone != nullptr) return;
@@ -387,8 +521,8 @@ size_t SegmentPool::held_bytes() const { return state_->held_bytes_; }
 
 size_t SegmentPool::warm_bytes() const {
   // Both change meanwhile.
-  const size_t held = state_->held_bytes_, mapped = state_->mapped_bytes_;
-  return mapped - std::min(held, mapped);
+  const size_t held = state_->held_bytes_, taken = state_->taken_bytes_;
+  return taken - std::min(held, taken);
 }
 
 bool SegmentPool::Exists(uint64_t segment) const { return state_->Exists(segment); }
@@ -400,7 +534,14 @@ SegmentMemory::SegmentMemory(SegmentPool& pool) : partition_(std::make_shared<Pa
 
 SegmentMemory::~SegmentMemory() { partition_->Drop(); }
 
-Buffer SegmentMemory::Allocate(size_t size_bytes) { return partition_->Allocate(size_bytes); }
+Buffer SegmentMemory::Allocate(size_t size_bytes) { return partition_->Allocate(size_bytes, /*may_exceed=*/false); }
+Buffer SegmentMemory::AllocateToReplace(size_t size_bytes) {
+  return partition_->Allocate(size_bytes, /*may_exceed=*/true);
+}
+bool SegmentMemory::Holds(const std::byte* data) const {
+  return partition_->Locate(data).has_value() || partition_->IsOnHeap(data);
+}
+bool SegmentMemory::IsScarce() const { return partition_->IsScarce(); }
 std::optional<SegmentPlace> SegmentMemory::Locate(const std::byte* data) const { return partition_->Locate(data); }
 absl::StatusOr<SegmentFile> SegmentMemory::Open(uint64_t segment) const { return partition_->Open(segment); }
 

@@ -2,12 +2,20 @@
 //
 // A segment is a file in memory (memfd), mapped by the server and then sealed: whoever is given its descriptor can
 // neither write to it nor change its size. A mapping shows all of a segment, so a segment belongs to one partition for
-// its life, and shows no bytes but those that this partition has or had in it. The seals also forbid to give back parts
-// of a segment: memory returns to the system by whole segments.
+// its life, and shows no bytes but those that this partition has or had in it. The system also refuses to give back
+// parts of a sealed file, to the server too: memory returns to the system by whole segments.
 //
-//   SegmentPool, of a server          what all partitions may take together
-//     SegmentMemory, of a partition   | segment 0 | segment 2 |
-//     SegmentMemory                   | segment 1 | segment 3, of one large buffer |
+// A segment costs a descriptor, and a view of a few bytes keeps all of it from the system. So what a partition has
+// first lies on the heap, and then in segments that grow with it:
+//
+//   SegmentPool, of a server          what all partitions may hold together
+//     SegmentMemory, of a partition   heap | segment 0 | segment 2     | segment 5            |
+//     SegmentMemory                   heap | segment 1 | segment 3, of one large buffer       |
+//     SegmentMemory                   heap
+//
+// What counts for the limit is what buffers occupy, not what segments have: free places between buffers and segments
+// that are kept warm come on top of it. They are bounded too: all segments and what lies on the heap have at most twice
+// the limit, and warm segments go before it is passed.
 #pragma once
 
 #include <atomic>
@@ -27,12 +35,16 @@
 namespace tdock {
 
 struct SegmentPoolOptions {
-  // What the segments of all partitions may have together, used or not.
+  // What the buffers of all partitions may occupy together, each a multiple of 64 bytes.
   size_t limit_bytes = SIZE_MAX;
   // For messages: what sets the limit.
   std::string limit_name = "limit_bytes";
-  // Of a segment, unless a buffer needs a larger one or the limit leaves less. A multiple of 2 MiB.
-  size_t segment_bytes = size_t{64} << 20;
+  // What a partition without segments may have on the heap.
+  size_t heap_bytes = size_t{256} << 10;
+  // Segments have an eighth of what their partition holds, or room for some buffers like the first, but no less and no
+  // more than this, unless a buffer needs a larger one.
+  size_t least_segment_bytes = size_t{256} << 10;
+  size_t most_segment_bytes = size_t{64} << 20;
   // A segment in which nothing was used for so long goes back to the system.
   absl::Duration keep = absl::Seconds(4);
   Clock& clock = Clock::Real();
@@ -47,9 +59,9 @@ class SegmentPool {
   SegmentPool(const SegmentPool&) = delete;
   SegmentPool& operator=(const SegmentPool&) = delete;
 
-  // In buffers, each a multiple of 64 bytes.
+  // In buffers, each a multiple of 64 bytes: what the limit is for.
   size_t held_bytes() const;
-  // In segments, but in no buffer.
+  // In segments, but in no buffer: free places and what is kept warm.
   size_t warm_bytes() const;
 
   // Whether the segment is there. Numbers of segments are never used again, so one that is gone stays so; whoever maps
@@ -71,8 +83,9 @@ struct SegmentFile {
   size_t bytes = 0;
 };
 
-// The memory of one partition. Buffers of all sizes lie in its segments, at multiples of 64 bytes; what is freed is
-// found again warm. Buffers may outlive it; segments in which nothing is used then go at once. Thread-safe.
+// The memory of one partition. Its first small buffers lie on the heap; others of all sizes lie in its segments, at
+// multiples of 64 bytes, and what is freed is found again warm. Buffers may outlive it; segments in which nothing is
+// used then go at once. Thread-safe.
 class SegmentMemory final : public Memory {
  public:
   explicit SegmentMemory(SegmentPool& pool);
@@ -80,14 +93,20 @@ class SegmentMemory final : public Memory {
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
-  // Throws MemoryLimitReached beyond the limit of the pool, and std::bad_alloc where the system has no more memory or
-  // files. The contents are unspecified, but never another partition's. No bytes are in no segment.
+  // Throws MemoryLimitReached beyond the limit of the pool, or where the system has no more segments, saying which
+  // limit that is; and std::bad_alloc. The contents are unspecified, in a segment never another partition's. No bytes
+  // are in no segment.
   Buffer Allocate(size_t size_bytes) override;
+  Buffer AllocateToReplace(size_t size_bytes) override;
 
-  bool Holds(const std::byte* data) const override { return Locate(data).has_value(); }
+  // More than seven eighths of the limit are held.
+  bool IsScarce() const override;
 
-  // Where another process finds the byte; nothing if it lies in no segment of this partition. It stays there while a
-  // buffer with it lives.
+  // Of a buffer on the heap it knows where that begins.
+  bool Holds(const std::byte* data) const override;
+
+  // Where another process finds the byte; nothing if it lies in no segment of this partition, but on the heap, or is
+  // not of this memory. It stays there while a buffer with it lives.
   std::optional<SegmentPlace> Locate(const std::byte* data) const;
 
   // NotFound if the segment is not there or not of this partition.

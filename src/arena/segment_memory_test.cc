@@ -1,11 +1,9 @@
 #include "arena/segment_memory.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -14,16 +12,16 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "arena/open_files.h"
 #include "arena/other_process.h"
+#include "arena/page_sizes.h"
 #include "arena/segment_view.h"
-#include "base/no_memory.h"
 #include "base/rng.h"
 
 namespace tdock {
 namespace {
 
-constexpr size_t kMegabyte = size_t{1} << 20;
-constexpr size_t kStep = 2 * kMegabyte;
+constexpr size_t kStep = 2 * kMebibyte;
 
 // For what another thread does.
 bool Await(const std::function<bool()>& condition) {
@@ -35,12 +33,13 @@ bool Await(const std::function<bool()>& condition) {
   return true;
 }
 
-ptrdiff_t OpenFiles() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+// All of one size, and nothing on the heap.
+SegmentPoolOptions EqualSegments(Clock& clock = Clock::Real(), absl::Duration keep = absl::Seconds(4)) {
+  return {.heap_bytes = 0, .least_segment_bytes = kStep, .most_segment_bytes = kStep, .keep = keep, .clock = clock};
 }
 
 TEST(SegmentMemory, BuffersShareSegmentsAndAreFoundByTheirPlace) {
-  SegmentPool pool;
+  SegmentPool pool(EqualSegments());
   SegmentMemory memory(pool);
   Buffer a = memory.Allocate(100), b = memory.Allocate(5'000);
   const SegmentPlace at = *memory.Locate(a.data()), bt = *memory.Locate(b.data());
@@ -49,7 +48,7 @@ TEST(SegmentMemory, BuffersShareSegmentsAndAreFoundByTheirPlace) {
   EXPECT_EQ(bt.offset, at.offset + 128);
   EXPECT_EQ(memory.Locate(b.data() + 4'999)->offset, bt.offset + 4'999);
   EXPECT_EQ(pool.held_bytes(), 128u + 5'056);
-  EXPECT_EQ(pool.warm_bytes(), 64 * kMegabyte - 128 - 5'056);
+  EXPECT_EQ(pool.warm_bytes(), kStep - 128 - 5'056);
   EXPECT_TRUE(memory.Holds(a.data()));
   EXPECT_TRUE(pool.Exists(at.segment));
 
@@ -57,7 +56,7 @@ TEST(SegmentMemory, BuffersShareSegmentsAndAreFoundByTheirPlace) {
   std::memset(b.mutable_data(), 7, b.size());
   SegmentMap map;
   const SegmentFile file = *memory.Open(bt.segment);
-  EXPECT_EQ(file.bytes, 64 * kMegabyte);
+  EXPECT_EQ(file.bytes, kStep);
   ASSERT_TRUE(map.Add(bt.segment, file.file->fd(), file.bytes).ok());
   const Buffer seen = *map.Look(bt.segment, bt.offset, b.size());
   EXPECT_NE(seen.data(), b.data());
@@ -65,7 +64,7 @@ TEST(SegmentMemory, BuffersShareSegmentsAndAreFoundByTheirPlace) {
 }
 
 TEST(SegmentMemory, HoldsOnlyWhatIsItsOwn) {
-  SegmentPool pool;
+  SegmentPool pool(EqualSegments());
   SegmentMemory memory(pool), other(pool);
   const Buffer theirs = other.Allocate(100), heap = Buffer::Allocate(100), none = memory.Allocate(0);
   EXPECT_FALSE(memory.Holds(theirs.data()));
@@ -79,34 +78,34 @@ TEST(SegmentMemory, HoldsOnlyWhatIsItsOwn) {
 }
 
 TEST(SegmentMemory, PartitionsNeverShareASegment) {
-  SegmentPool pool;
+  SegmentPool pool(EqualSegments());
   SegmentMemory a(pool), b(pool);
   const Buffer in_a = a.Allocate(100), in_b = b.Allocate(100);
   EXPECT_NE(a.Locate(in_a.data())->segment, b.Locate(in_b.data())->segment);
 }
 
 TEST(SegmentMemory, ALargeBufferHasASegmentOfItsSize) {
-  SegmentPool pool({.segment_bytes = kStep});
+  SegmentPool pool(EqualSegments());
   SegmentMemory memory(pool);
   const Buffer large = memory.Allocate(3 * kStep + 1);
-  EXPECT_EQ(memory.Open(memory.Locate(large.data())->segment)->bytes, 4 * kStep);
+  EXPECT_EQ(memory.Open(memory.Locate(large.data())->segment)->bytes, 3 * kStep + kPageBytes);
   EXPECT_TRUE(memory.Locate(large.data() + 3 * kStep));
 }
 
 TEST(SegmentMemory, FindsWhatWasFreedAgain) {
-  SegmentPool pool({.segment_bytes = kStep});
+  SegmentPool pool(EqualSegments());
   SegmentMemory memory(pool);
-  Buffer first = memory.Allocate(kMegabyte);
+  Buffer first = memory.Allocate(kMebibyte);
   const Buffer second = memory.Allocate(1'000);
   const std::byte* const data = first.data();
   first = Buffer();
-  EXPECT_EQ(memory.Allocate(kMegabyte).data(), data);
+  EXPECT_EQ(memory.Allocate(kMebibyte).data(), data);
   EXPECT_EQ(memory.Allocate(500).data(), second.data() + 1'024);
 }
 
 TEST(SegmentMemory, NothingOverlapsAndEverythingReturns) {
   FakeClock clock;
-  SegmentPool pool({.segment_bytes = kStep, .clock = clock});
+  SegmentPool pool(EqualSegments(clock));
   SegmentMemory memory(pool);
   Rng rng(31);
   std::map<const std::byte*, std::pair<Buffer, std::byte>> buffers;
@@ -141,7 +140,7 @@ TEST(SegmentMemory, NothingOverlapsAndEverythingReturns) {
 
 TEST(SegmentMemory, GivesBackSegmentsThatWereEmptyForAWhile) {
   FakeClock clock;
-  SegmentPool pool({.segment_bytes = kStep, .keep = absl::Seconds(4), .clock = clock});
+  SegmentPool pool(EqualSegments(clock));
   SegmentMemory memory(pool);
   Buffer early = memory.Allocate(kStep), late = memory.Allocate(kStep), used = memory.Allocate(kStep);
   const uint64_t early_segment = memory.Locate(early.data())->segment,
@@ -170,7 +169,7 @@ TEST(SegmentMemory, GivesBackSegmentsThatWereEmptyForAWhile) {
 }
 
 TEST(SegmentMemory, NumbersOfSegmentsAreNeverUsedAgain) {
-  SegmentPool pool({.segment_bytes = kStep});
+  SegmentPool pool(EqualSegments());
   uint64_t before = 0;
   for (int round = 0; round < 5; ++round) {
     SegmentMemory memory(pool);
@@ -181,37 +180,8 @@ TEST(SegmentMemory, NumbersOfSegmentsAreNeverUsedAgain) {
   EXPECT_EQ(pool.closed_segments(), 5u);
 }
 
-TEST(SegmentMemory, KeepsTheLimitOfAllPartitionsTogether) {
-  SegmentPool pool({.limit_bytes = 5 * kStep + 1, .segment_bytes = 2 * kStep});
-  SegmentMemory a(pool), b(pool);
-  const Buffer one = a.Allocate(10), two = b.Allocate(2 * kStep);
-  // The rest of the limit makes a smaller segment.
-  Buffer three = a.Allocate(2 * kStep - 64), four = a.Allocate(kStep - 10'000);
-  EXPECT_EQ(pool.held_bytes() + pool.warm_bytes(), 5 * kStep);
-  EXPECT_THROW(a.Allocate(2 * kStep), std::bad_alloc);
-  EXPECT_THROW(a.Allocate(SIZE_MAX), std::bad_alloc);
-  EXPECT_THROW(a.Allocate(SIZE_MAX / 2), std::bad_alloc);
-  // What is empty in one partition makes room for another.
-  three = four = Buffer();
-  EXPECT_THROW(b.Allocate(kStep + 1), std::bad_alloc);
-  EXPECT_EQ(b.Allocate(kStep).size(), kStep);
-}
-
-TEST(SegmentMemory, SaysWhichLimitIsReached) {
-  SegmentPool pool({.limit_bytes = 2 * kStep, .limit_name = "--memory", .segment_bytes = kStep});
-  SegmentMemory memory(pool);
-  const Buffer buffer = memory.Allocate(10);
-  const auto allocate = [&]() -> absl::Status {
-    memory.Allocate(kStep + 1);
-    return absl::OkStatus();
-  };
-  EXPECT_EQ(OrNoMemory("a put", allocate),
-            absl::ResourceExhaustedError("there is no memory for a put: 2097152 of 4194304 bytes are taken, the limit "
-                                         "that --memory sets: clear rows, let go of views, or raise it"));
-}
-
 TEST(SegmentMemory, BuffersOutliveItAndThePool) {
-  auto pool = std::make_unique<SegmentPool>(SegmentPoolOptions{.segment_bytes = kStep});
+  auto pool = std::make_unique<SegmentPool>(EqualSegments());
   auto memory = std::make_unique<SegmentMemory>(*pool);
   Buffer kept = memory->Allocate(kStep), freed = memory->Allocate(kStep), longest = memory->Allocate(kStep);
   freed = Buffer();
@@ -226,7 +196,7 @@ TEST(SegmentMemory, BuffersOutliveItAndThePool) {
 }
 
 TEST(SegmentMemory, WorksWithoutItsPoolButKeepsNothing) {
-  auto pool = std::make_unique<SegmentPool>();
+  auto pool = std::make_unique<SegmentPool>(EqualSegments());
   SegmentMemory memory(*pool);
   { const Buffer buffer = memory.Allocate(100); }
   const ptrdiff_t files = OpenFiles();
@@ -237,17 +207,14 @@ TEST(SegmentMemory, WorksWithoutItsPoolButKeepsNothing) {
 }
 
 TEST(SegmentMemory, ThrowsAndLeaksNothingWithoutFileDescriptors) {
-  SegmentPool pool({.segment_bytes = kStep});
+  SegmentPool pool(EqualSegments());
   SegmentMemory memory(pool);
   const Buffer first = memory.Allocate(kStep);
   const ptrdiff_t files = OpenFiles();
-  rlimit before;
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = 0;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  EXPECT_THROW(memory.Allocate(kStep), std::bad_alloc);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  {
+    const DescriptorLimit none(0);
+    EXPECT_THROW(memory.Allocate(kStep), std::bad_alloc);
+  }
   EXPECT_EQ(OpenFiles(), files);
   EXPECT_EQ(pool.held_bytes(), kStep);
   EXPECT_EQ(pool.warm_bytes(), 0u);
@@ -255,7 +222,7 @@ TEST(SegmentMemory, ThrowsAndLeaksNothingWithoutFileDescriptors) {
 }
 
 TEST(SegmentMemory, ASegmentThatWasSentOutlivesItsClosing) {
-  SegmentPool pool({.segment_bytes = kStep});
+  SegmentPool pool(EqualSegments());
   auto memory = std::make_unique<SegmentMemory>(pool);
   Buffer buffer = memory->Allocate(1);
   buffer.mutable_data()[0] = std::byte{9};
@@ -270,7 +237,7 @@ TEST(SegmentMemory, ASegmentThatWasSentOutlivesItsClosing) {
 }
 
 TEST(SegmentMemory, AnotherProcessCanChangeNothing) {
-  SegmentPool pool({.segment_bytes = kStep});
+  SegmentPool pool(EqualSegments());
   SegmentMemory memory(pool);
   Buffer buffer = memory.Allocate(kStep);
   std::memset(buffer.mutable_data(), 3, buffer.size());
@@ -284,7 +251,7 @@ TEST(SegmentMemory, AnotherProcessCanChangeNothing) {
 }
 
 TEST(SegmentMemory, ThreadsAllocateLocateAndFreeTogether) {
-  SegmentPool pool({.segment_bytes = kStep, .keep = absl::ZeroDuration()});
+  SegmentPool pool(EqualSegments(Clock::Real(), absl::ZeroDuration()));
   {
     SegmentMemory shared(pool);
     std::vector<std::thread> threads;
@@ -295,7 +262,7 @@ TEST(SegmentMemory, ThreadsAllocateLocateAndFreeTogether) {
         std::vector<Buffer> buffers(8);
         for (int step = 0; step < 500; ++step) {
           SegmentMemory& memory = rng.Below(2) == 0 ? shared : own;
-          Buffer buffer = memory.Allocate(1 + rng.Below(kMegabyte));
+          Buffer buffer = memory.Allocate(1 + rng.Below(kMebibyte));
           buffer.mutable_data()[0] = buffer.mutable_data()[buffer.size() - 1] = std::byte{1};
           const std::optional<SegmentPlace> place = memory.Locate(buffer.data());
           if (!place || !pool.Exists(place->segment) || !memory.Open(place->segment).ok()) std::abort();

@@ -9,12 +9,13 @@
 #include <new>
 #include <utility>
 
+#include "arena/page_sizes.h"
+
 namespace tdock {
 namespace {
 
 // The heap serves what is smaller: it keeps that by itself.
 constexpr size_t kSmallBytes = size_t{64} << 10;
-constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 // Sizes are rounded up by at most a sixteenth, so that a buffer finds what one of nearly its size has left.
 size_t ChunkSize(size_t size) {

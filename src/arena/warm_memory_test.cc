@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "arena/page_sizes.h"
+
 namespace tdock {
 namespace {
-
-constexpr size_t kMebibyte = size_t{1} << 20;
 
 void AwaitWarmBytes(const WarmMemory& memory, size_t bytes) {
   while (memory.warm_bytes() != bytes) std::this_thread::yield();

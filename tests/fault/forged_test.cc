@@ -197,7 +197,7 @@ TEST_P(Forged, PutsThatBreakOffAnywhereAreDoneOnceOrNot) {
 }
 
 TEST_P(Forged, DescriptorsCannotBeResizedAndSegmentsNotWritten) {
-  ASSERT_EQ(dock_->Put({.partition = kPartition, .batch = MakeBatch(1, 100'000)}).status(), absl::OkStatus());
+  ASSERT_EQ(dock_->Put({.partition = kPartition, .batch = MakeBatch(1, 200'000)}).status(), absl::OkStatus());
   RawSocket raw(socket_path());
   raw.Hello();
   ASSERT_EQ(raw.Call(FetchRequestOf(raw, 0)).status(), absl::OkStatus());
@@ -226,7 +226,7 @@ TEST_P(Forged, DescriptorsCannotBeResizedAndSegmentsNotWritten) {
   munmap(read_only, 4096);
   const absl::StatusOr<Rows> rows = dock_->Fetch({.partition = kPartition, .rows = {0}, .columns = {"text"}});
   ASSERT_EQ(rows.status(), absl::OkStatus());
-  EXPECT_EQ(rows->Text(0, "text").value(), std::string(50'000, 'a'));
+  EXPECT_EQ(rows->Text(0, "text").value(), std::string(100'000, 'a'));
 }
 
 INSTANTIATE_TEST_SUITE_P(One, Forged, testing::Values(Via::kSocket), NameOf);
