@@ -28,8 +28,13 @@ BlockStore::Open* BlockStore::FindPlace(Opens& opens, uint32_t writer) {
   return free;
 }
 
+int64_t BlockStore::OpenShare(size_t columns) const {
+  const auto blocks = static_cast<int64_t>(std::max({open_blocks_, columns, size_t{1}}));
+  return std::max(kLeastOpenBytes, (kFreeInOpenBytes + live_bytes_ / 10) / blocks);
+}
+
 BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Opens& opens, int64_t weights_version,
-                                                uint32_t writer) {
+                                                uint32_t writer, int64_t share) {
   const ColumnKind kind = column.type().kind;
   const int64_t places = Block::RowPlaces(kind, column.rows()), bytes = column.payload_bytes();
   Placement placement;
@@ -56,10 +61,12 @@ BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Opens& ope
     if (weights_version < shape.weights_version) return placement;
   }
 
-  const int64_t capacity = std::max(bytes, open->next_bytes);
-  const int64_t row_bytes = std::max<int64_t>(bytes / column.rows(), kind == ColumnKind::kDense ? 1 : 8);
-  placement.shape.row_capacity = std::max(places, capacity / row_bytes);
-  placement.shape.value_capacity_bytes = capacity;
+  // Room for a number of puts like this one, so that it is used up by them.
+  const int64_t put_bytes = std::max(Block::BytesFor(kind, places, bytes), places);
+  const int64_t puts = std::max<int64_t>(1, std::min(open->next_bytes, share) / put_bytes);
+  placement.shape.row_capacity = puts * places;
+  // Cells without bytes lie somewhere too.
+  placement.shape.value_capacity_bytes = std::max<int64_t>(1, puts * bytes);
   placement.opens = true;
   return placement;
 }
@@ -68,10 +75,11 @@ std::vector<BlockStore::Placement> BlockStore::Reserve(const Batch& batch, std::
                                                        int64_t weights_version, uint32_t writer) {
   std::vector<Placement> placements;
   placements.reserve(columns.size());
+  const int64_t share = OpenShare(columns.size());
   for (size_t i = 0; i < columns.size(); ++i) {
     Opens none;
     Opens& opens = columns[i] < open_.size() ? open_[columns[i]] : none;
-    placements.push_back(ReserveColumn(batch.columns()[i].column, opens, weights_version, writer));
+    placements.push_back(ReserveColumn(batch.columns()[i].column, opens, weights_version, writer, share));
   }
   return placements;
 }
@@ -108,6 +116,7 @@ std::vector<CellRef> BlockStore::Publish(const Batch& batch, std::span<const uin
     const int64_t bytes = batch.columns()[i].column.payload_bytes();
     entry.live_rows += batch.rows();
     entry.live_bytes += bytes;
+    live_bytes_ += bytes;
     SetBits(entry.live, placement.first_row, static_cast<uint32_t>(batch.rows()));
     cells.push_back({placement.id, placement.first_row});
     if (placement.opens) {
@@ -148,7 +157,8 @@ void BlockStore::OpenFor(uint32_t column, const Placement& placement, int64_t us
            .id = placement.id,
            .used_rows = used_rows,
            .used_bytes = used_bytes,
-           .next_bytes = std::min(2 * placement.shape.value_capacity_bytes, kLargestOpenBytes)};
+           .next_bytes = std::clamp(2 * Block::BytesFor(placement.shape), kFirstBlockBytes, kLargestOpenBytes)};
+  ++open_blocks_;
   if (old != 0) Settle(old);
 }
 
@@ -156,8 +166,10 @@ void BlockStore::Close(uint32_t id) {
   const Entry::OpenAt at = *std::exchange(entries_[id].open_at, std::nullopt);
   Open& open = open_[at.column][at.slot];
   open.id = 0;
+  --open_blocks_;
   // What was not needed this time is not needed next time.
-  open.next_bytes = std::clamp(2 * open.used_bytes, kFirstBlockBytes, open.next_bytes);
+  const int64_t used = Block::BytesFor(entries_[id].block->shape().kind, open.used_rows, open.used_bytes);
+  open.next_bytes = std::clamp(2 * used, kFirstBlockBytes, open.next_bytes);
 }
 
 void BlockStore::CloseFor(uint32_t writer) {
@@ -196,21 +208,43 @@ void BlockStore::Drop(std::span<const CellRef> cells) {
 
 void BlockStore::DropCell(CellRef cell) {
   Entry& entry = entries_[cell.block];
+  const auto bytes = static_cast<int64_t>(entry.block->Row(RowIn(entry, cell.row)).size());
   --entry.live_rows;
-  entry.live_bytes -= static_cast<int64_t>(entry.block->Row(RowIn(entry, cell.row)).size());
+  entry.live_bytes -= bytes;
+  live_bytes_ -= bytes;
+  ++dropped_;
   entry.live[cell.row / 64] &= ~(uint64_t{1} << cell.row % 64);
   Settle(cell.block);
 }
 
+int64_t BlockStore::UsedBytes(const Entry& entry) const {
+  if (!entry.open_at.has_value()) return entry.block->bytes();
+  const Open& open = open_[entry.open_at->column][entry.open_at->slot];
+  return Block::BytesFor(entry.block->shape().kind, open.used_rows, open.used_bytes);
+}
+
 bool BlockStore::IsSparse(const Entry& entry) const {
-  const BlockShape& shape = entry.block->shape();
-  const int64_t compact = Block::BytesFor(shape.kind, Block::RowPlaces(shape.kind, entry.live_rows), entry.live_bytes);
-  int64_t full = entry.block->bytes();
-  if (entry.open_at.has_value()) {
-    const Open& open = open_[entry.open_at->column][entry.open_at->slot];
-    full = Block::BytesFor(shape.kind, open.used_rows, open.used_bytes);
+  const ColumnKind kind = entry.block->shape().kind;
+  const int64_t compact = Block::BytesFor(kind, Block::RowPlaces(kind, entry.live_rows), entry.live_bytes);
+  const int64_t used = UsedBytes(entry);
+  if (used - compact < kLeastGainBytes) return false;
+  if (4 * compact < used) return true;
+  // Whoever looks at a block keeps it beside its copy.
+  const bool worth_it = scarce_ && listed_bytes_ < kMostCopiedBytes && entry.block.use_count() == 1;
+  return worth_it && 11 * compact < 10 * used;
+}
+
+void BlockStore::LookForSparse(bool memory_is_scarce) {
+  scarce_ = memory_is_scarce;
+  if (!scarce_) return;
+  // What is begun is finished; it is begun again when that costs little for each cell that has gone.
+  if (looked_at_ >= entries_.size() && 8 * dropped_ >= entries_.size()) {
+    looked_at_ = 1;
+    dropped_ = 0;
   }
-  return 4 * compact < full && full - compact >= kLeastGainBytes;
+  for (; looked_at_ < entries_.size() && listed_bytes_ < kMostCopiedBytes; ++looked_at_) {
+    if (entries_[looked_at_].block != nullptr) Settle(static_cast<uint32_t>(looked_at_));
+  }
 }
 
 void BlockStore::Settle(uint32_t id) {
@@ -226,12 +260,14 @@ void BlockStore::Settle(uint32_t id) {
     free_ids_.push_back(id);
   } else {
     entry.compacting = Compacting::kListed;
+    if (scarce_) listed_bytes_ += entry.live_bytes;
     sparse_.push_back(id);
   }
 }
 
 std::vector<BlockStore::Compaction> BlockStore::TakeCompactions() {
   std::vector<Compaction> compactions;
+  listed_bytes_ = 0;
   for (uint32_t id : std::exchange(sparse_, {})) {
     Entry& entry = entries_[id];
     if (entry.compacting != Compacting::kListed) continue;  // it is free again
@@ -254,7 +290,7 @@ void BlockStore::Copy(Compaction& compaction, const BlockSource& source) {
   });
   shape.row_capacity = Block::RowPlaces(shape.kind, ranks->size());
   try {
-    compaction.new_block = source.Make(shape);
+    compaction.new_block = source.MakeToReplace(shape);
   } catch (const std::bad_alloc&) {
     return;  // less memory would be held, but not before more was
   }

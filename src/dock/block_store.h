@@ -19,7 +19,7 @@ namespace tdock {
 
 // Cells are rows of blocks. A writer's small puts of a column append to a block that is open for them; a large put gets
 // a block of its own. A block goes when none of its rows is a cell any more and nobody looks at it. When less than a
-// quarter of it is cells, a smaller block takes its place:
+// quarter of it is cells, or where memory is scarce than ten elevenths, a smaller block takes its place:
 //
 //   CellRef {id, row} ──► entry of id ──► block, row                         as it was put
 //                                   └───► block, rank of row in `ranks`      since the rows of `ranks` moved together
@@ -80,6 +80,9 @@ class BlockStore {
   // The blocks that the store has let go of since the last call.
   std::vector<std::shared_ptr<Block>> TakeGarbage() { return std::exchange(garbage_, {}); }
 
+  // Where memory is scarce, goes on looking for blocks that are worth copying. Called now and then, after Drop.
+  void LookForSparse(bool memory_is_scarce);
+
   // The blocks that have become sparse since the last call. Each must be given to Install.
   std::vector<Compaction> TakeCompactions();
   // Copies what was live when the compaction was taken. Where there is no memory for that, does nothing. Thread-safe.
@@ -116,7 +119,7 @@ class BlockStore {
     uint32_t id = 0;  // 0: none
     int64_t used_rows = 0;
     int64_t used_bytes = 0;
-    // How large the next one should be.
+    // How large the next one should be, with its offsets.
     int64_t next_bytes = kFirstBlockBytes;
   };
   // Of one column, which mostly has one writer. A place stays its writer's until it is needed and has no block.
@@ -127,6 +130,12 @@ class BlockStore {
   static constexpr int64_t kFirstBlockBytes = 4 << 10;
   static constexpr int64_t kLargestOpenBytes = 256 << 10;
   static constexpr int64_t kLargePutBytes = 64 << 10;
+  // The places in open blocks that are free have at most so much together and a tenth of what cells have; but each open
+  // block may have the least.
+  static constexpr int64_t kFreeInOpenBytes = 64 << 10;
+  static constexpr int64_t kLeastOpenBytes = 512;
+  // Where memory is scarce, a call copies blocks until they have more than this together.
+  static constexpr int64_t kMostCopiedBytes = 32 << 20;
   // A block of its own costs a few hundred bytes beside those of its rows.
   static constexpr int64_t kLeastGainBytes = 512;
 
@@ -134,7 +143,9 @@ class BlockStore {
     return entry.ranks == nullptr ? row : entry.ranks->Rank(row);
   }
 
-  Placement ReserveColumn(const Column& column, Opens& opens, int64_t weights_version, uint32_t writer);
+  Placement ReserveColumn(const Column& column, Opens& opens, int64_t weights_version, uint32_t writer, int64_t share);
+  // Of the free places in open blocks, when so many columns are put together.
+  int64_t OpenShare(size_t columns) const;
   // The writer's place, or one that it may have; null if all are in use.
   static Open* FindPlace(Opens& opens, uint32_t writer);
   uint32_t AddEntry(std::shared_ptr<Block> block);
@@ -142,6 +153,8 @@ class BlockStore {
   void Close(uint32_t id);
   void DropCell(CellRef cell);
   bool IsSparse(const Entry& entry) const;
+  // What it occupies, without the places of an open one that are free.
+  int64_t UsedBytes(const Entry& entry) const;
   // Frees an entry without cells, and lists a sparse one. Called when its cells or the puts under way have become
   // fewer.
   void Settle(uint32_t id);
@@ -151,6 +164,13 @@ class BlockStore {
   std::vector<Opens> open_;  // by column
   std::vector<std::shared_ptr<Block>> garbage_;
   std::vector<uint32_t> sparse_;
+
+  int64_t live_bytes_ = 0;  // of all entries
+  size_t open_blocks_ = 0;
+  bool scarce_ = false;
+  int64_t listed_bytes_ = 0;  // of sparse_, as far as it is only for scarcity
+  uint64_t dropped_ = 0;      // cells, since it was last begun to look for sparse entries
+  size_t looked_at_ = 1;      // entries, since then
 };
 
 }  // namespace tdock

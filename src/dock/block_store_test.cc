@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "arena/warm_memory.h"
 
 namespace tdock {
@@ -171,6 +172,58 @@ TEST_F(BlockStoreTest, BlocksGrowFromSmallToLarge) {
   EXPECT_LE(source_.held->load(), 8 << 10);
   for (int i = 0; i < 20'000; ++i) Put(16, 1);
   EXPECT_LE(source_.held->load(), 20'000 * 64 + (512 << 10));
+}
+
+TEST_F(BlockStoreTest, BlocksHaveATenthAnd64KibibytesMoreThanTheirCells) {
+  for (const size_t columns : {1, 3, 16, 100}) {
+    for (const size_t rows : {1, 3, 100, 1'100, 13'000, 20'000}) {
+      Batch batch;
+      std::vector<uint32_t> indices;
+      for (size_t i = 0; i < columns; ++i) {
+        EXPECT_TRUE(batch.Add(absl::StrCat(i), Column::FromValues<float>(std::vector<float>(rows, 1))).ok());
+        indices.push_back(static_cast<uint32_t>(i));
+      }
+      BlockStore store;
+      const BlockSource source{.memory = std::make_shared<WarmMemory>()};
+      const int64_t put_bytes = static_cast<int64_t>(columns * rows * sizeof(float));
+      const int64_t puts = std::min<int64_t>(3'000, (16 << 20) / put_bytes);
+      for (int64_t bytes = put_bytes; bytes <= puts * put_bytes; bytes += put_bytes) {
+        auto placements = store.Reserve(batch, indices, 1);
+        BlockStore::Write(batch, source, placements);
+        store.Publish(batch, indices, placements);
+        ASSERT_LE(source.held->load(), bytes + bytes / 10 + (64 << 10)) << columns << " columns of " << rows;
+      }
+    }
+  }
+}
+
+TEST_F(BlockStoreTest, WhereMemoryIsScarceRowsThatWentAreTakenOutOfTheirBlocks) {
+  std::vector<CellRef> puts;
+  for (int i = 0; i < 100; ++i) puts.push_back(Put(20'000, static_cast<float>(i)));
+  for (const CellRef put : puts) Drop(put, 4'000);
+  EXPECT_TRUE(store_.TakeCompactions().empty());
+  const auto compact = [&] {
+    std::vector<BlockStore::Compaction> compactions = store_.TakeCompactions();
+    for (BlockStore::Compaction& compaction : compactions) {
+      BlockStore::Copy(compaction, source_);
+      store_.Install(compaction);
+    }
+    return compactions.size();
+  };
+  // Whoever looks at a block keeps it: a copy would come on top.
+  std::shared_ptr<Block> view = store_.BlockOf(puts[7]);
+  store_.LookForSparse(true);
+  EXPECT_EQ(compact(), 99u);
+  EXPECT_EQ(source_.held->load(), 99 * 64'000 + 80'000);
+  view = nullptr;
+  Drop({puts[7].block, 4'000}, 1);
+  EXPECT_EQ(compact(), 1u);
+  EXPECT_EQ(source_.held->load(), 100 * 64'000 - 4);
+  for (size_t i = 0; i < puts.size(); ++i) {
+    const CellRef cell{puts[i].block, 19'999};
+    EXPECT_EQ(*reinterpret_cast<const float*>(store_.BlockOf(cell)->Row(store_.RowOf(cell)).data()),
+              static_cast<float>(i));
+  }
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ void Partition::End(Aftermath& after) {
   }
   store_.Drop(removed);
   store_.Drop(replaced);
+  store_.LookForSparse(blocks_.memory->IsScarce());
   after.garbage = store_.TakeGarbage();
   after.compactions = store_.TakeCompactions();
   after.partition = this;
