@@ -19,7 +19,10 @@ struct DockServerOptions {
   std::string listen = {};
   // The path of a Unix socket to serve shared memory at; empty: none. Only the same user may connect.
   std::string socket = {};
-  // How much memory all cells may occupy; 0: as much as there is.
+  // How much memory all cells may occupy, those included that only views keep; 0: as much as there is. The free places
+  // between them come on top, so that the server takes at most twice as much: docs/service.md says what counts. A
+  // partition with more than 256 KiB needs a file descriptor for each of its segments: whoever has thousands of them
+  // raises RLIMIT_NOFILE.
   uint64_t memory_bytes = 0;
   // What clients must show over TCP: the text itself, or a file that holds it.
   std::string token = {};
@@ -45,7 +48,8 @@ struct DockServerCounts {
   int64_t calls = 0;  // since the start
   int64_t pinned_answers = 0;
   int64_t leases = 0;
-  int64_t memory_bytes = 0;  // that cells and their free places occupy
+  int64_t memory_bytes = 0;  // that cells occupy: what DockServerOptions::memory_bytes limits
+  int64_t arena_bytes = 0;   // these, the free places between them, and what is kept warm
 };
 
 // Thread-safe.

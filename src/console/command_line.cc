@@ -223,8 +223,10 @@ void AddServe(CLI::App& app, Context& context) {
   verb->add_option("--listen", texts->listen, "TCP: HOST:PORT, or none")->capture_default_str();
   verb->add_option("--socket", texts->socket, "Unix socket for clients on this machine: a path, or none")
       ->capture_default_str();
-  verb->add_option("--memory", texts->memory,
-                   "Most that cells may occupy, such as 512MiB or 8GiB; without it, no limit");
+  verb->add_option(
+      "--memory", texts->memory,
+      "Most that cells may occupy, such as 512MiB or 8GiB; the places between them may take as much again. "
+      "Without it, no limit");
   verb->add_option("--token-file", options.token_file, "File with the token that clients must show");
   verb->add_option("--tls-cert", options.tls_cert, "Certificate to show to clients; makes TCP TLS");
   verb->add_option("--tls-key", options.tls_key, "Key of that certificate");

@@ -71,7 +71,8 @@ class Server final : public DockServer {
             .calls = counts.calls,
             .pinned_answers = counts.pins,
             .leases = counts.leases,
-            .memory_bytes = static_cast<int64_t>(pool_.held_bytes() + pool_.warm_bytes())};
+            .memory_bytes = static_cast<int64_t>(pool_.held_bytes()),
+            .arena_bytes = static_cast<int64_t>(pool_.held_bytes() + pool_.warm_bytes())};
   }
 
   void Shutdown(absl::Duration drain) override {

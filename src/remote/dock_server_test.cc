@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "arena/open_files.h"
+#include "base/status.h"
 #include "remote/rpc_service.h"
 #include "remote/rpc_transport.h"
 #include "tdock/remote_dock.h"
@@ -28,6 +32,37 @@ class DockServerTest : public testing::Test {
       ASSERT_EQ(client.status(), absl::OkStatus());
       clients_.push_back(*std::move(client));
     }
+  }
+
+  // Over the Unix socket, where rows are views.
+  Dock& client() { return *clients_.back(); }
+
+  // A row of a column "a".
+  absl::StatusOr<RowId> PutOne(const std::string& partition, const Column& column) {
+    PutRequest put{.partition = partition};
+    TDOCK_RETURN_IF_ERROR(put.batch.Add("a", column));
+    TDOCK_ASSIGN_OR_RETURN(const PutResult result, client().Put(put));
+    return result.rows.front();
+  }
+  static Column Number(int64_t value) { return *Column::FromValues<int64_t>(std::vector<int64_t>{value}); }
+  static Column Text(size_t bytes) { return Column::FromStrings(std::vector<std::string>{std::string(bytes, 'x')}); }
+
+  // Rows of so many bytes, put one by one until there is no more room.
+  std::vector<RowId> FillWith(const std::string& partition, size_t bytes) {
+    std::vector<RowId> rows;
+    const Column text = Text(bytes);
+    absl::StatusOr<RowId> row = PutOne(partition, text);
+    for (; row.ok(); row = PutOne(partition, text)) rows.push_back(*row);
+    EXPECT_THAT(std::string(row.status().message()), HasSubstr("the limit that --memory"));
+    return rows;
+  }
+  void ClearEverySecond(const std::string& partition, const std::vector<RowId>& rows) {
+    ClearRequest clear{.partition = partition};
+    for (size_t i = 0; i < rows.size(); i += 2) clear.rows.push_back(rows[i]);
+    EXPECT_EQ(client().Clear(clear).status(), absl::OkStatus());
+  }
+  void Create(const std::string& partition) {
+    ASSERT_EQ(client().CreatePartition({.name = partition, .growing = true}), absl::OkStatus());
   }
 
   ScratchFolder folder_;
@@ -93,6 +128,115 @@ TEST_F(DockServerTest, RefusesNamesAndPathsThatHoldZerosOrLineEnds) {
   EXPECT_EQ(DockServer::Start({.socket = zero}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(ConnectDock({.address = "127.0.0.1:7", .token_file = zero}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(ConnectDock({.address = "127.0.0.1:7", .tls_ca = zero}).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(DockServerTest, HundredsOfPartitionsWithOneRowOfEightBytesFitInto256Mebibytes) {
+  Start({.memory_bytes = uint64_t{256} << 20});
+  int64_t held = 0;
+  for (int64_t i = 0; i < 300; ++i) {
+    const std::string partition = absl::StrCat("p", i);
+    Create(partition);
+    const absl::StatusOr<RowId> row = PutOne(partition, Number(i));
+    ASSERT_EQ(row.status(), absl::OkStatus());
+    // The cells lie on the heap, so the client is sent copies.
+    const absl::StatusOr<Rows> rows = client().Fetch({.partition = partition, .rows = {*row}, .columns = {"a"}});
+    ASSERT_EQ(rows.status(), absl::OkStatus());
+    EXPECT_EQ(rows->Get<int64_t>(0, "a")->front(), i);
+    const int64_t of_partition = client().GetStatus(partition)->held_bytes;
+    EXPECT_LE(of_partition, 64 << 10);
+    held += of_partition;
+  }
+  // The same is reported as is counted, when the last put has let go of what it brought.
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (server_->counts().memory_bytes != held && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(server_->counts().memory_bytes, held);
+  EXPECT_EQ(server_->counts().arena_bytes, held);
+}
+
+TEST_F(DockServerTest, CellsOf150KilobytesFitWhereEverySecondOf100WasCleared) {
+  Start({.memory_bytes = uint64_t{64} << 20});
+  Create("p");
+  const std::vector<RowId> rows = FillWith("p", 100'000);
+  EXPECT_GE(rows.size(), 600u);
+  ClearEverySecond("p", rows);
+  EXPECT_GE(FillWith("p", 150'000).size(), 200u);
+  EXPECT_LE(server_->counts().memory_bytes, int64_t{64} << 20);
+  EXPECT_LE(server_->counts().arena_bytes, int64_t{128} << 20);
+}
+
+TEST_F(DockServerTest, RowsThatWereClearedFromAPutMakeRoomWhereMemoryIsScarce) {
+  Start({.memory_bytes = uint64_t{64} << 20});
+  Create("p");
+  PutRequest put{.partition = "p"};
+  std::vector<std::string> texts;
+  for (int i = 0; i < 600; ++i) texts.emplace_back(100'000, static_cast<char>('a' + i % 26));
+  ASSERT_EQ(put.batch.Add("a", Column::FromStrings(texts)), absl::OkStatus());
+  const absl::StatusOr<PutResult> result = client().Put(put);
+  ASSERT_EQ(result.status(), absl::OkStatus());
+  ClearEverySecond("p", result->rows);
+  EXPECT_GE(FillWith("p", 150'000).size(), 200u);
+  const absl::StatusOr<Rows> left =
+      client().Fetch({.partition = "p", .rows = {result->rows[1], result->rows[599]}, .columns = {"a"}});
+  ASSERT_EQ(left.status(), absl::OkStatus());
+  EXPECT_EQ(*left->Text(1, "a"), texts[599]);
+}
+
+TEST_F(DockServerTest, DroppedPartitionsCountAsTheViewsThatAreLeft) {
+  Start({.memory_bytes = uint64_t{64} << 20});
+  std::vector<Rows> views;
+  for (int64_t round = 0; round < 8; ++round) {
+    Create("p");
+    for (int i = 0; i < 200; ++i) ASSERT_EQ(PutOne("p", Text(100'000)).status(), absl::OkStatus());
+    Create("numbers");
+    const absl::StatusOr<RowId> row = PutOne("numbers", Number(round));
+    ASSERT_EQ(row.status(), absl::OkStatus());
+    const absl::StatusOr<RowId> last = PutOne("p", Text(8));
+    ASSERT_EQ(last.status(), absl::OkStatus());
+    views.push_back(*client().Fetch({.partition = "p", .rows = {*last}, .columns = {"a"}}));
+    views.push_back(*client().Fetch({.partition = "numbers", .rows = {*row}, .columns = {"a"}}));
+    ASSERT_EQ(client().DropPartition("p"), absl::OkStatus());
+    ASSERT_EQ(client().DropPartition("numbers"), absl::OkStatus());
+  }
+  EXPECT_LE(server_->counts().memory_bytes, 8 * (64 << 10));
+  for (size_t round = 0; round < 8; ++round) {
+    EXPECT_EQ(*views[2 * round].Text(0, "a"), "xxxxxxxx");
+    EXPECT_EQ(views[2 * round + 1].Get<int64_t>(0, "a")->front(), static_cast<int64_t>(round));
+  }
+  Create("p");
+  EXPECT_GE(FillWith("p", 100'000).size(), 600u);
+}
+
+TEST_F(DockServerTest, ThousandsOfPartitionsWithDataNeedNoDescriptors) {
+  Start();
+  const DescriptorLimit few(256);
+  for (int64_t i = 0; i < 3'000; ++i) {
+    const std::string partition = absl::StrCat("p", i);
+    Create(partition);
+    ASSERT_EQ(PutOne(partition, Number(i)).status(), absl::OkStatus());
+  }
+  for (const auto& client : clients_) {
+    EXPECT_EQ(client->Fetch({.partition = "p2999", .rows = {0}, .columns = {"a"}})->Get<int64_t>(0, "a")->front(),
+              2'999);
+  }
+}
+
+TEST_F(DockServerTest, RunningOutOfDescriptorsNamesTheirLimitAndLeavesSomeToClients) {
+  Start();
+  const DescriptorLimit few(256);
+  absl::Status status;
+  int count = 0;
+  for (; status.ok() && count < 1'000; ++count) {
+    Create(absl::StrCat("p", count));
+    status = PutOne(absl::StrCat("p", count), Text(300'000)).status();
+  }
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("this process may have 256 of them"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("RLIMIT_NOFILE"));
+  EXPECT_GT(count, 50);
+  // Small partitions, and clients, still find room.
+  Create("small");
+  EXPECT_EQ(PutOne("small", Number(1)).status(), absl::OkStatus());
+  EXPECT_EQ(ConnectDock({.address = server_->address()}).status(), absl::OkStatus());
 }
 
 // An answer of a row without a cell in a column whose cells have 64 TiB, which are zeros in a frame.

@@ -35,8 +35,8 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-console::Readings ReadingsOf(DockServer& server) {
-  return [&server]() -> std::vector<console::Reading> {
+console::Readings ReadingsOf(DockServer& server, int64_t memory_limit) {
+  return [&server, memory_limit]() -> std::vector<console::Reading> {
     const DockServerCounts counts = server.counts();
     const auto gauge = [](std::string name, std::string help, int64_t value) {
       return console::Reading{.name = std::move(name), .help = std::move(help), .value = static_cast<double>(value)};
@@ -48,7 +48,9 @@ console::Readings ReadingsOf(DockServer& server) {
             gauge("tdock_calls_under_way", "Calls that wait or are being done", counts.calls_under_way),
             gauge("tdock_session_leases", "Leases that clients may hold", counts.leases),
             gauge("tdock_pinned_answers", "Answers whose views clients may look at", counts.pinned_answers),
-            gauge("tdock_arena_bytes", "Bytes of shared memory, used and kept warm", counts.memory_bytes)};
+            gauge("tdock_memory_bytes", "Bytes that cells occupy: what --memory limits", counts.memory_bytes),
+            gauge("tdock_memory_limit_bytes", "What --memory says; 0: no limit", memory_limit),
+            gauge("tdock_arena_bytes", "Bytes that cells and the free places between them have", counts.arena_bytes)};
   };
 }
 
@@ -78,7 +80,7 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
   std::unique_ptr<console::StatusServer> status;
   if (!options.metrics.empty()) {
     console::StatusServerOptions http{.address = options.metrics};
-    http.readings = ReadingsOf(*server);
+    http.readings = ReadingsOf(*server, options.memory_bytes);
     TDOCK_ASSIGN_OR_RETURN(status, console::StatusServer::Start(server->dock(), std::move(http)));
   }
   for (const std::string& warning : server->warnings()) err << "warning: " << warning << std::endl;
