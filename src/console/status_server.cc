@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <deque>
 #include <functional>
 #include <random>
 #include <thread>
@@ -18,7 +17,8 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "console/connect.h"
-#include "console/http_connection.h"
+#include "console/http_connections.h"
+#include "console/http_exchange.h"
 #include "console/page.h"
 
 namespace tdock::console {
@@ -28,52 +28,11 @@ constexpr char kPlain[] = "text/plain; charset=utf-8";
 constexpr char kMetrics[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kHtml[] = "text/html; charset=utf-8";
 
-// A few threads that take what comes in turn. Whoever has more for them than they can begin soon waits.
-class Pool final : public httplib::TaskQueue {
+// Runs what it is given at once, which is no more than to hand a connection over.
+class AtOnce final : public httplib::TaskQueue {
  public:
-  explicit Pool(int threads) : most_waiting_(4 * static_cast<size_t>(threads)) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
-  }
-
-  void enqueue(std::function<void()> task) override TDOCK_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    while (tasks_.size() >= most_waiting_) room_.Wait(mu_);
-    tasks_.push_back(std::move(task));
-    work_.NotifyOne();
-  }
-
-  // Runs what has been given.
-  void shutdown() override TDOCK_EXCLUDES(mu_) {
-    {
-      MutexLock lock(mu_);
-      ended_ = true;
-      work_.NotifyAll();
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
-  void Work() TDOCK_EXCLUDES(mu_) {
-    for (;;) {
-      std::function<void()> task;
-      {
-        MutexLock lock(mu_);
-        while (tasks_.empty() && !ended_) work_.Wait(mu_);
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-        room_.NotifyOne();
-      }
-      task();
-    }
-  }
-
-  const size_t most_waiting_;
-  Mutex mu_;
-  CondVar work_, room_;
-  std::deque<std::function<void()>> tasks_ TDOCK_GUARDED_BY(mu_);
-  bool ended_ TDOCK_GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_;
+  void enqueue(std::function<void()> task) override { task(); }
+  void shutdown() override {}
 };
 
 // A number that a page from elsewhere cannot know.
@@ -92,19 +51,35 @@ int HttpCode(const absl::Status& status) {
   return absl::IsNotFound(status) ? 404 : absl::IsInvalidArgument(status) ? 400 : 503;
 }
 
-// httplib's server with connections of ours, and with threads that end them when the server stops.
+// httplib's server with connections of ours.
 class BoundedServer final : public httplib::Server {
  public:
-  BoundedServer(const StatusServerOptions& options, int stop)
-      : timeout_(absl::ToChronoMilliseconds(options.request_timeout)),
-        max_request_bytes_(options.max_request_bytes),
-        stop_(stop) {
-    new_task_queue = [threads = options.threads] { return new Pool(threads); };
+  BoundedServer() {
+    new_task_queue = [] { return new AtOnce; };
     // By default, httplib would share the port with whoever else listens on it.
     set_socket_options([](socket_t socket) {
       const int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
+  }
+
+  ~BoundedServer() override {
+    // httplib closes what it was bound to only if it has begun to listen.
+    if (const socket_t left = svr_sock_.exchange(INVALID_SOCKET); left != INVALID_SOCKET) ::close(left);
+  }
+
+  // Before it listens.
+  absl::Status StartConnections(const HttpLimits& limits) {
+    TDOCK_ASSIGN_OR_RETURN(connections_, HttpConnections::Start(limits, [this](std::string request) {
+                             return AnswerTo(std::move(request));
+                           }));
+    return absl::OkStatus();
+  }
+
+  bool Bind(const std::string& host, int port) {
+    if (port == 0 ? bind_to_any_port(host) < 0 : !bind_to_port(host, port)) return false;
+    // httplib lets five connections wait to be accepted: the next would try again after a second.
+    return ::listen(svr_sock_, SOMAXCONN) == 0;
   }
 
   int BoundPort() const {
@@ -117,19 +92,20 @@ class BoundedServer final : public httplib::Server {
 
  private:
   bool process_and_close_socket(socket_t socket) override {
-    HttpConnection connection(socket, stop_, std::chrono::steady_clock::now() + timeout_, max_request_bytes_);
-    bool closed = false;
-    // An answer in parts multiplies what it is of, so every answer is whole.
-    const bool answered = process_request(connection, /*close_connection=*/true, closed,
-                                          [](httplib::Request& request) { request.ranges.clear(); });
-    ::shutdown(socket, SHUT_RDWR);
-    ::close(socket);
-    return answered;
+    connections_->Add(socket);
+    return true;
   }
 
-  const std::chrono::milliseconds timeout_;
-  const size_t max_request_bytes_;
-  const int stop_;
+  std::string AnswerTo(std::string request) {
+    HttpExchange exchange(std::move(request));
+    bool closed = false;
+    // An answer in parts multiplies what it is of, so every answer is whole.
+    process_request(exchange, /*close_connection=*/true, closed,
+                    [](httplib::Request& parsed) { parsed.ranges.clear(); });
+    return exchange.TakeAnswer();
+  }
+
+  std::unique_ptr<HttpConnections> connections_;
 };
 
 class HttpStatusServer final : public StatusServer {
@@ -139,8 +115,7 @@ class HttpStatusServer final : public StatusServer {
         options_(std::move(options)),
         address_(std::move(address)),
         started_(options_.clock.Now()),
-        stop_(::eventfd(0, EFD_CLOEXEC)),
-        server_(options_, stop_) {
+        stop_(::eventfd(0, EFD_CLOEXEC)) {
     server_.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
       Route(request, response);
       return httplib::Server::HandlerResponse::Handled;
@@ -152,6 +127,7 @@ class HttpStatusServer final : public StatusServer {
   }
 
   ~HttpStatusServer() override {
+    if (stop_ < 0) return;
     const uint64_t one = 1;
     TDOCK_CHECK(::write(stop_, &one, sizeof one) == sizeof one, "an eventfd takes a first count");
     {
@@ -169,7 +145,10 @@ class HttpStatusServer final : public StatusServer {
 
   absl::Status Listen() TDOCK_EXCLUDES(mu_) {
     if (stop_ < 0) return absl::ResourceExhaustedError("no file descriptor is left for the status page");
-    if (!Bind(address_.port)) {
+    TDOCK_RETURN_IF_ERROR(server_.StartConnections({.threads = options_.threads,
+                                                    .timeout = absl::ToChronoMilliseconds(options_.request_timeout),
+                                                    .max_request_bytes = options_.max_request_bytes}));
+    if (!server_.Bind(address_.host, address_.port)) {
       return absl::UnavailableError(absl::StrCat("cannot listen on ", ToString(address_),
                                                  " for the status page: it is no address of this machine, or somebody "
                                                  "else listens there"));
@@ -191,10 +170,6 @@ class HttpStatusServer final : public StatusServer {
   int port() const override { return address_.port; }
 
  private:
-  bool Bind(int port) {
-    return port == 0 ? server_.bind_to_any_port(address_.host) >= 0 : server_.bind_to_port(address_.host, port);
-  }
-
   bool stopping() TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     return stopping_;
@@ -207,7 +182,7 @@ class HttpStatusServer final : public StatusServer {
       if (bound) server_.listen_after_bind();
       pollfd stop = {.fd = stop_, .events = POLLIN, .revents = 0};
       ::poll(&stop, 1, 100);
-      bound = stop.revents == 0 && Bind(address_.port);
+      bound = stop.revents == 0 && server_.Bind(address_.host, address_.port);
     }
     MutexLock lock(mu_);
     listening_ = false;

@@ -24,9 +24,9 @@ struct StatusServerOptions {
   Clock& clock = Clock::Real();
   Env& env = Env::Real();
   Readings readings = {};
-  // Requests that are answered at the same time. Further ones wait; the system refuses what exceeds its backlog.
+  // Answers that are made at the same time.
   int threads = 4;
-  // In real time, from the first byte of a request to the last of its answer; and the most bytes of a request.
+  // In real time: for a request to come, from when its connection does, and again for its answer to be read.
   absl::Duration request_timeout = absl::Seconds(5);
   size_t max_request_bytes = 16 << 10;
 };

@@ -234,6 +234,40 @@ TEST_F(StatusServerTest, ASlowClientIsCutOff) {
   EXPECT_THAT(slow.ReadAll(), AllOf(Not(HasSubstr("200 OK")), Not("timeout")));
 }
 
+TEST_F(StatusServerTest, TwentySixIdleConnectionsDoNotSilenceThePage) {
+  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 26; ++i) {
+    idle.push_back(std::make_unique<RawClient>(server_->port()));
+    if (i % 2 == 0) idle.back()->Send("GET / HT");
+  }
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_THAT(Body("/"), StartsWith("<!doctype html>"));
+}
+
+TEST_F(StatusServerTest, ClientsThatDoNotReadDoNotSilenceThePage) {
+  // A page of more than the system keeps for a connection.
+  for (int i = 0; i < 4000; ++i) {
+    ASSERT_EQ(example_.dock->CreatePartition({.name = absl::StrCat("p", i), .growing = true}), absl::OkStatus());
+  }
+  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  std::vector<std::unique_ptr<RawClient>> deaf;
+  for (int i = 0; i < 8; ++i) {
+    deaf.push_back(std::make_unique<RawClient>(server_->port()));
+    deaf.back()->Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  }
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_THAT(deaf[0]->ReadAll(), HasSubstr("</html>"));
+}
+
+TEST_F(StatusServerTest, TheOldestConnectionMakesRoomForANewOne) {
+  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 300; ++i) idle.push_back(std::make_unique<RawClient>(server_->port()));
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(idle.front()->ReadAll(), "");
+}
+
 TEST_F(StatusServerTest, EndsWhileClientsAreConnected) {
   Start({.clock = example_.clock, .threads = 2, .request_timeout = absl::Hours(1)});
   std::vector<std::unique_ptr<RawClient>> clients;
