@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -69,6 +70,8 @@ class Batch {
   static absl::Status NameColumn(absl::string_view name, const absl::Status& status);
 
   std::vector<NamedColumn> columns_;
+  // The place of each column by its name; empty while there are so few that looking through them is quicker.
+  absl::flat_hash_map<std::string, size_t> places_;
 };
 
 }  // namespace tdock

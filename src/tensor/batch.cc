@@ -10,7 +10,7 @@
 namespace tdock {
 namespace {
 
-// Moving columns while a batch grows costs more than the room for some that do not come.
+// Moving columns while a batch grows costs more than the room for some that do not come. More are found by a hash.
 constexpr size_t kUsualColumns = 16;
 
 void AppendName(std::string* out, const NamedColumn& column) { absl::StrAppend(out, column.name); }
@@ -26,10 +26,16 @@ absl::Status Batch::Add(absl::string_view name, absl::StatusOr<Column> column) {
   }
   if (columns_.empty()) columns_.reserve(kUsualColumns);
   columns_.emplace_back(std::string(name), *std::move(column));
+  if (columns_.size() <= kUsualColumns) return absl::OkStatus();
+  for (size_t i = places_.empty() ? 0 : columns_.size() - 1; i < columns_.size(); ++i) places_[columns_[i].name] = i;
   return absl::OkStatus();
 }
 
 const Column* Batch::Find(absl::string_view name) const {
+  if (!places_.empty()) {
+    const auto place = places_.find(name);
+    return place == places_.end() ? nullptr : &columns_[place->second].column;
+  }
   for (const NamedColumn& column : columns_) {
     // Names of columns often differ in their last letter only.
     const bool differs = column.name.size() != name.size() || (!name.empty() && column.name.back() != name.back());
