@@ -27,12 +27,6 @@ void Consumer::CountInGroup(Group& group, RowState state, int32_t count) const {
   if (state == kDone || state == kUncommitted) counts.done += count;
 }
 
-int64_t Consumer::takeable() const {
-  int64_t units = 0;
-  for (const Share& share : shares_) units += share.takeable.size();
-  return units;
-}
-
 void Consumer::Restand(RowId first, int64_t count, Standing from, Standing to, int32_t age) {
   if (from == to) return;
   if (shares_.size() == 1) {
@@ -51,8 +45,10 @@ void Consumer::Restand(Share& share, RowId first, int64_t count, Standing from, 
   };
   tally(from, -count);
   tally(to, count);
+  const int64_t before = share.takeable.size();
   if (from == Standing::kTakeable) share.takeable.Erase(first, end, age);
   if (to == Standing::kTakeable) share.takeable.Insert(first, end, age);
+  takeable_ += share.takeable.size() - before;
   if (from == Standing::kStuck) stuck_.Erase(first, end);
   if (to == Standing::kStuck) stuck_.Insert(first, end);
 }

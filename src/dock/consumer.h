@@ -1,6 +1,7 @@
 // A consumer of a table: what it is, and how the rows and groups stand with it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -40,6 +41,7 @@ class Consumer {
         reads_(std::move(reads)),
         reads_optional_(std::move(reads_optional)),
         writes_(std::move(writes)),
+        sorted_writes_(Sorted(writes_)),
         group_slot_(group_slot),
         retained_(retained),
         shares_(static_cast<size_t>(options_.ranks)) {}
@@ -48,6 +50,9 @@ class Consumer {
   const std::vector<uint32_t>& reads() const { return reads_; }
   const std::vector<uint32_t>& reads_optional() const { return reads_optional_; }
   const std::vector<uint32_t>& writes() const { return writes_; }
+  bool Writes(uint32_t column) const {
+    return std::binary_search(sorted_writes_.begin(), sorted_writes_.end(), column);
+  }
   bool by_group() const { return options_.unit == Unit::kGroup; }
   // Rows must outlive it.
   bool retained() const { return retained_; }
@@ -67,7 +72,7 @@ class Consumer {
   };
   const Share& share(int32_t rank) const { return shares_[static_cast<size_t>(rank)]; }
   // Of all ranks.
-  int64_t takeable() const;
+  int64_t takeable() const { return takeable_; }
   const IdSet& stuck() const { return stuck_; }
   // Rows, whatever the unit.
   const IdSet& waiting() const { return waiting_; }
@@ -117,6 +122,10 @@ class Consumer {
   absl::flat_hash_map<RowId, int32_t> redeliveries;
 
  private:
+  static std::vector<uint32_t> Sorted(std::vector<uint32_t> columns) {
+    std::sort(columns.begin(), columns.end());
+    return columns;
+  }
   Standing StandingOf(const Group& group) const;
   Share& ShareOf(uint64_t ordinal) { return shares_[ordinal % shares_.size()]; }
   void Restand(Share& share, RowId first, int64_t count, Standing from, Standing to, int32_t age);
@@ -125,12 +134,14 @@ class Consumer {
   const std::vector<uint32_t> reads_;
   const std::vector<uint32_t> reads_optional_;
   const std::vector<uint32_t> writes_;
+  const std::vector<uint32_t> sorted_writes_;
   const size_t group_slot_;
   const bool retained_;
   std::vector<Share> shares_;
   IdSet stuck_;
   IdSet waiting_;
   IdSet quarantined_;
+  int64_t takeable_ = 0;
   int64_t ready_ = 0;
   int64_t leased_ = 0;
   int64_t done_ = 0;

@@ -13,6 +13,32 @@
 
 namespace tdock {
 
+// The rows of a group that are there, ascending. They mostly go in their order, which costs no more than in any other.
+class GroupRows {
+ public:
+  const RowId* begin() const { return rows_.data() + gone_; }
+  const RowId* end() const { return rows_.data() + rows_.size(); }
+  size_t size() const { return rows_.size() - gone_; }
+  bool empty() const { return size() == 0; }
+
+  // One behind all others.
+  void Add(RowId row) { rows_.push_back(row); }
+  // One that is there.
+  void Remove(RowId row) {
+    const auto it = std::lower_bound(rows_.begin() + static_cast<ptrdiff_t>(gone_), rows_.end(), row);
+    if (it != rows_.begin() + static_cast<ptrdiff_t>(gone_)) {
+      rows_.erase(it);
+    } else if (++gone_ > rows_.size() / 2) {
+      rows_.erase(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(gone_));
+      gone_ = 0;
+    }
+  }
+
+ private:
+  absl::InlinedVector<RowId, 8> rows_;
+  size_t gone_ = 0;  // the first of them
+};
+
 // A prompt's rows, when there can be more than one.
 struct Group {
   GroupId id = kNoGroup;
@@ -26,7 +52,7 @@ struct Group {
   // How many groups were begun before it.
   uint64_t ordinal = 0;
   // The rows that are there, ascending.
-  absl::InlinedVector<RowId, 8> rows;
+  GroupRows rows;
   // For each consumer of groups, how many of the rows are in these states.
   struct Counts {
     int32_t ready = 0;
@@ -58,6 +84,8 @@ class Groups {
   const IdSet& incomplete() const { return incomplete_; }
   // The rows that these lack together.
   int64_t rows_to_come() const { return to_come_; }
+  // Ever.
+  uint64_t begun() const { return begun_; }
 
   // The group of this id; one that is new gets this size, leader and number of counts.
   Group& Open(GroupId id, int64_t size, RowId leader, size_t counts) {
@@ -78,14 +106,14 @@ class Groups {
   void AddRow(Group& group, RowId row) {
     ++group.arrived;
     --to_come_;
-    group.rows.push_back(row);
+    group.rows.Add(row);
     if (group.complete()) incomplete_.Erase(group.leader);
   }
   // With `again`, another may take its place. True if the group is gone then: no row is there, and none is to come.
   bool RemoveRow(Group& group, RowId row, bool again) {
     group.arrived -= again;
     to_come_ += again;
-    group.rows.erase(std::find(group.rows.begin(), group.rows.end(), row));
+    group.rows.Remove(row);
     if (!group.complete()) incomplete_.Insert(group.leader);
     if (!group.rows.empty() || (group.arrived > 0 && !group.complete())) return false;
     Forget(group);

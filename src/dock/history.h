@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "tdock/rows.h"
 
 namespace tdock {
@@ -20,7 +20,7 @@ class Histories {
     int32_t age = 0;
     uint32_t epoch = 0;
     // Of the columns whose cells were made in several pieces, or are partial.
-    absl::InlinedVector<std::pair<uint32_t, std::vector<Piece>>, 1> pieces = {};
+    absl::btree_map<uint32_t, std::vector<Piece>> pieces = {};
   };
   bool empty() const { return by_row_.empty(); }
   const History& Of(RowId row) const {
@@ -31,10 +31,9 @@ class Histories {
   }
   // Null if the cell was made at once.
   const std::vector<Piece>* PiecesOf(RowId row, uint32_t column) const {
-    for (const auto& [at, pieces] : Of(row).pieces) {
-      if (at == column) return &pieces;
-    }
-    return nullptr;
+    const auto& of_row = Of(row).pieces;
+    const auto it = of_row.find(column);
+    return it == of_row.end() ? nullptr : &it->second;
   }
 
   // Returns the new age.
@@ -65,8 +64,7 @@ class Histories {
     if (PiecesOf(row, column) == nullptr) return;
     const auto it = by_row_.find(row);
     History& history = it->second;
-    const auto of_column = [&](const auto& each) { return each.first == column; };
-    history.pieces.erase(std::find_if(history.pieces.begin(), history.pieces.end(), of_column));
+    history.pieces.erase(column);
     if (history.age == 0 && history.pieces.empty()) by_row_.erase(it);
   }
   void Remove(RowId row) {
@@ -74,13 +72,7 @@ class Histories {
   }
 
  private:
-  std::vector<Piece>& MutablePieces(RowId row, uint32_t column) {
-    History& history = by_row_[row];
-    for (auto& [at, pieces] : history.pieces) {
-      if (at == column) return pieces;
-    }
-    return history.pieces.emplace_back(column, std::vector<Piece>()).second;
-  }
+  std::vector<Piece>& MutablePieces(RowId row, uint32_t column) { return by_row_[row].pieces[column]; }
   static int64_t BeginOfLast(const std::vector<Piece>& pieces) {
     return pieces.size() == 1 ? 0 : pieces[pieces.size() - 2].end;
   }

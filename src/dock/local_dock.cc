@@ -4,12 +4,13 @@
 #include <thread>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "arena/warm_memory.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "dock/limits.h"
 #include "dock/name.h"
 #include "dock/partition.h"
 #include "dock/served_dock.h"
@@ -19,8 +20,9 @@ namespace {
 
 absl::Status CheckOptions(const PartitionOptions& options) {
   TDOCK_RETURN_IF_ERROR(CheckName("partition", options.name));
-  if (options.group_size < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("group_size is ", options.group_size, "; it must be at least 1"));
+  if (options.group_size < 1 || options.group_size > kMaxGroupSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group_size is ", options.group_size, "; it must be at least 1, and at most ", kMaxGroupSize));
   }
   constexpr int64_t kMaxBudget = int64_t{1} << 50;
   for (const auto& [name, value] : {std::pair("max_rows", options.max_rows), std::pair("max_bytes", options.max_bytes),
@@ -35,23 +37,26 @@ absl::Status CheckOptions(const PartitionOptions& options) {
   if (options.columns.empty() && !options.growing) {
     return absl::InvalidArgumentError("a partition that does not grow needs columns");
   }
-  for (size_t i = 0; i < options.columns.size(); ++i) {
-    const ColumnSpec& spec = options.columns[i];
+  if (options.columns.size() > kMaxColumns) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.columns.size(), " columns; a partition has at most ", kMaxColumns));
+  }
+  absl::flat_hash_set<absl::string_view> names;
+  for (const ColumnSpec& spec : options.columns) {
     TDOCK_RETURN_IF_ERROR(CheckName("column", spec.name));
     const std::string what = absl::StrCat("column '", spec.name, "'");
     TDOCK_RETURN_IF_ERROR(Annotate(Column::Empty(spec.type).status(), what));
-    for (size_t k = 0; k < i; ++k) {
-      if (options.columns[k].name == spec.name)
-        return absl::InvalidArgumentError(absl::StrCat(what, " is there twice"));
-    }
+    if (!names.insert(spec.name).second) return absl::InvalidArgumentError(absl::StrCat(what, " is there twice"));
   }
-  for (size_t i = 0; i < options.retain_for.size(); ++i) {
-    const std::string& name = options.retain_for[i];
+  if (options.retain_for.size() > kMaxConsumers) {
+    return absl::InvalidArgumentError(absl::StrCat("retain_for names ", options.retain_for.size(),
+                                                   " consumers; a partition has at most ", kMaxConsumers));
+  }
+  names.clear();
+  for (const std::string& name : options.retain_for) {
     TDOCK_RETURN_IF_ERROR(CheckName("retain_for", name));
-    const auto end = options.retain_for.begin() + static_cast<ptrdiff_t>(i);
-    if (std::find(options.retain_for.begin(), end, name) != end) {
-      return absl::InvalidArgumentError(absl::StrCat("retain_for names consumer '", name, "' twice"));
-    }
+    if (names.insert(name).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("retain_for names consumer '", name, "' twice"));
   }
   return absl::OkStatus();
 }
@@ -92,6 +97,7 @@ class LocalDock final : public ServedDock {
       : clock_(options.local.clock == nullptr ? Clock::Real() : *options.local.clock),
         samplers_(WithoutNulls(options.local.samplers)),
         memory_for_(options.memory_for),
+        work_(options.work),
         last_lease_(options.last_lease) {}
 
   ~LocalDock() override {
@@ -110,13 +116,18 @@ class LocalDock final : public ServedDock {
     TDOCK_RETURN_IF_ERROR(CheckOptions(options));
     std::shared_ptr<Partition> existing;
     std::shared_ptr<Memory> memory;
-    if (memory_for_ != nullptr && !Find(options.name).ok()) memory = memory_for_(options.name);
+    if (memory_for_ != nullptr && Look(options.name) == nullptr) memory = memory_for_(options.name);
     if (memory == nullptr) memory = memory_;
     {
       MutexLock lock(mu_);
+      if (partitions_.size() >= kMaxPartitions && !partitions_.contains(options.name)) {
+        return absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxPartitions,
+                                                         " partitions, as many as there may be: drop one before '",
+                                                         options.name, "' is created"));
+      }
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, bell_, last_lease_);
+        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, bell_, last_lease_, work_);
         if (options.max_bytes > 0 && !porter_.joinable()) porter_ = std::thread([this] { LetPutsIn(); });
         return absl::OkStatus();
       }
@@ -145,7 +156,10 @@ class LocalDock final : public ServedDock {
 
   absl::StatusOr<std::vector<std::string>> ListPartitions() override TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    return Names();
+    std::vector<std::string> names;
+    names.reserve(partitions_.size());
+    for (const auto& [name, partition] : partitions_) names.push_back(name);
+    return names;
   }
 
   absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) override {
@@ -191,6 +205,18 @@ class LocalDock final : public ServedDock {
                                                   std::span<const LeaseId> leases) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->LiveLeases(leases);
+  }
+  Load LoadOf(absl::string_view partition, LeaseId lease) override {
+    const std::shared_ptr<Partition> found = Look(partition);
+    return found == nullptr ? Load() : found->LoadOf(lease);
+  }
+  int64_t CountPartitions() override TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return static_cast<int64_t>(partitions_.size());
+  }
+  std::shared_ptr<void> BeginLong(absl::string_view partition) override {
+    std::shared_ptr<Partition> found = Look(partition);
+    return found == nullptr ? nullptr : Partition::BeginLong(std::move(found));
   }
   absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
@@ -262,6 +288,12 @@ class LocalDock final : public ServedDock {
   }
 
  private:
+  // Null if it is not there.
+  std::shared_ptr<Partition> Look(absl::string_view name) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    const auto it = partitions_.find(name);
+    return it == partitions_.end() ? nullptr : it->second;
+  }
   absl::StatusOr<std::shared_ptr<Partition>> Find(absl::string_view name) TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     const auto it = partitions_.find(name);
@@ -283,27 +315,28 @@ class LocalDock final : public ServedDock {
     }
   }
 
-  std::vector<std::string> Names() const TDOCK_REQUIRES(mu_) {
-    std::vector<std::string> names;
-    for (const auto& [name, partition] : partitions_) names.push_back(name);
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
   absl::Status NoPartition(absl::string_view name) const TDOCK_REQUIRES(mu_) {
-    const std::vector<std::string> names = Names();
+    constexpr size_t kMostNamed = 20;
+    std::string names;
+    size_t named = 0;
+    for (auto it = partitions_.begin(); it != partitions_.end() && named < kMostNamed; ++it, ++named) {
+      absl::StrAppend(&names, named == 0 ? "" : ", ", it->first);
+    }
+    if (partitions_.size() > named) absl::StrAppend(&names, " and ", partitions_.size() - named, " more");
     return absl::NotFoundError(absl::StrCat("there is no partition '", EscapeForMessage(name), "'; there are ",
-                                            names.empty() ? "none" : absl::StrJoin(names, ", ")));
+                                            names.empty() ? "none" : names));
   }
 
   Clock& clock_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
   const std::function<std::shared_ptr<Memory>(absl::string_view)> memory_for_;
   const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
+  WorkQueue* const work_;
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   OpenCalls open_calls_;
   Mutex mu_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
+  // By name, in their order.
+  absl::btree_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
   // Partitions number their leases from the next on.
   LeaseId last_lease_ TDOCK_GUARDED_BY(mu_);
   std::thread porter_ TDOCK_GUARDED_BY(mu_);  // runs from the first budget of bytes on

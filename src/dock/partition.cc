@@ -9,17 +9,34 @@
 
 namespace tdock {
 
-void Partition::WakeAll(WakeList wake) {
+void Partition::WakeAll(WakeList wake, WorkQueue* work) {
+  // More than a few take long.
+  constexpr size_t kFew = 32;
   // It grows meanwhile: one that has looked may leave something to others.
   for (size_t i = 0; i < wake.size(); ++i) {
+    if (i == kFew && work != nullptr) {
+      wake.erase(wake.begin(), wake.begin() + kFew);
+      work->Post(work, [wake = std::move(wake), work]() mutable { WakeAll(std::move(wake), work); });
+      return;
+    }
     const std::shared_ptr<Waiter> waiter = std::move(wake[i]);
     waiter->Wake(wake);
   }
 }
 
 Partition::Aftermath::~Aftermath() {
-  WakeAll(std::move(wake));
-  if (!compactions.empty()) partition->Compact(std::move(compactions));
+  WakeAll(std::move(wake), partition.work_);
+  if (compactions.empty()) return;
+  constexpr int64_t kMuchToCopy = 1 << 20;
+  int64_t bytes = 0;
+  for (const BlockStore::Compaction& compaction : compactions) bytes += compaction.block->bytes();
+  if (bytes <= kMuchToCopy || partition.work_ == nullptr || WorkQueue::OnWorker()) {
+    partition.Compact(std::move(compactions));
+    return;
+  }
+  partition.work_->Post(&partition, [self = partition.shared_from_this(),
+                                     taken = std::make_shared<std::vector<BlockStore::Compaction>>(
+                                         std::move(compactions))] { self->Compact(std::move(*taken)); });
 }
 
 void Partition::Compact(std::vector<BlockStore::Compaction> compactions) {
@@ -48,6 +65,7 @@ absl::Status Partition::Begin(Aftermath& after) {
     any = true;
   }
   if (any) ChooseWakes(after.wake);
+  if (any) NoteLoad();
   return absl::OkStatus();
 }
 
@@ -62,8 +80,45 @@ void Partition::End(Aftermath& after) {
   store_.LookForSparse(blocks_.memory->IsScarce());
   after.garbage = store_.TakeGarbage();
   after.compactions = store_.TakeCompactions();
-  after.partition = this;
   ChooseWakes(after.wake);
+  NoteLoad();
+}
+
+void Partition::NoteLoad() {
+  const auto note = [](std::atomic<int64_t>& noted, auto value) {
+    noted.store(static_cast<int64_t>(value), std::memory_order_relaxed);
+  };
+  note(rows_, table_.rows());
+  note(columns_, table_.schema().size());
+  note(consumers_, table_.consumers().size() + table_.options().retain_for.size());
+  note(group_size_, table_.largest_group());
+  note(next_expiry_ns_, absl::ToUnixNanos(table_.leases().NextExpiry()));
+}
+
+ServedDock::Load Partition::LoadNow() const {
+  ServedDock::Load load{.busy = long_under_way_ > 0,
+                        .rows = rows_,
+                        .columns = columns_,
+                        .consumers = consumers_,
+                        .group_size = group_size_};
+  const int64_t next_expiry_ns = next_expiry_ns_;
+  // Whoever comes next ends the leases whose time is over, however many rows they hold.
+  if (next_expiry_ns != INT64_MAX) load.busy |= absl::ToUnixNanos(clock_.Now()) >= next_expiry_ns;
+  return load;
+}
+
+ServedDock::Load Partition::LoadOf(LeaseId lease) {
+  ServedDock::Load load = LoadNow();
+  if (load.busy || lease == kNoLease) return load;
+  MutexLock lock(mu_);
+  if (const Lease* const found = table_.leases().Find(lease); found != nullptr) load.held_rows = found->held;
+  return load;
+}
+
+std::shared_ptr<void> Partition::BeginLong(std::shared_ptr<Partition> partition) {
+  ++partition->long_under_way_;
+  Partition* const raw = partition.get();
+  return std::shared_ptr<void>(raw, [partition = std::move(partition)](void*) { --partition->long_under_way_; });
 }
 
 absl::Status Partition::Matches(const PartitionOptions& options) {
@@ -84,7 +139,7 @@ absl::Status Partition::Matches(const PartitionOptions& options) {
 }
 
 absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
@@ -105,7 +160,7 @@ absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
 }
 
 absl::Status Partition::DropConsumer(absl::string_view consumer) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(consumer));
@@ -118,7 +173,7 @@ absl::Status Partition::DropConsumer(absl::string_view consumer) {
 }
 
 absl::Status Partition::Complete(const LeaseRequest& request) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
@@ -129,7 +184,7 @@ absl::Status Partition::Complete(const LeaseRequest& request) {
 }
 
 absl::Status Partition::Release(const LeaseRequest& request) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
@@ -139,17 +194,18 @@ absl::Status Partition::Release(const LeaseRequest& request) {
 }
 
 absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const Lease* found, table_.FindLease(lease));
   const absl::Time expires = clock_.Now() + table_.consumer(found->consumer).options().lease_duration;
   table_.Apply(LeaseRenewed{lease, expires});
+  NoteLoad();
   return expires;
 }
 
 absl::Status Partition::ExpireLeases(std::span<const LeaseId> leases) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   for (LeaseId lease : leases) {
@@ -160,7 +216,7 @@ absl::Status Partition::ExpireLeases(std::span<const LeaseId> leases) {
 }
 
 absl::StatusOr<std::vector<LeaseId>> Partition::LiveLeases(std::span<const LeaseId> leases) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   std::vector<LeaseId> live;
@@ -171,7 +227,7 @@ absl::StatusOr<std::vector<LeaseId>> Partition::LiveLeases(std::span<const Lease
 }
 
 absl::Status Partition::Drop(const LeaseRequest& request) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckDrop(request));
@@ -181,7 +237,7 @@ absl::Status Partition::Drop(const LeaseRequest& request) {
 }
 
 absl::Status Partition::Requeue(const RequeueRequest& request) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
@@ -192,7 +248,7 @@ absl::Status Partition::Requeue(const RequeueRequest& request) {
 }
 
 absl::Status Partition::Commit(const StepRequest& request) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckCommit(request));
@@ -202,7 +258,7 @@ absl::Status Partition::Commit(const StepRequest& request) {
 }
 
 absl::Status Partition::Rollback(const StepRequest& request) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckRollback(request));
@@ -221,7 +277,7 @@ absl::Status Partition::Rollback(const StepRequest& request) {
 }
 
 absl::Status Partition::PublishWeights(int64_t version) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_RETURN_IF_ERROR(table_.CheckPublish(version));
@@ -230,21 +286,21 @@ absl::Status Partition::PublishWeights(int64_t version) {
 }
 
 absl::StatusOr<std::vector<RowId>> Partition::FindRows(std::span<const std::string> keys) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   return table_.FindRows(keys);
 }
 
 absl::StatusOr<ListResult> Partition::List(const ListRequest& request) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   return table_.List(request);
 }
 
 absl::Status Partition::Seal() {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   if (table_.sealed()) return absl::OkStatus();
@@ -255,7 +311,7 @@ absl::Status Partition::Seal() {
 }
 
 absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const Table::ClearPlan plan, table_.CheckClear(request));
@@ -266,7 +322,7 @@ absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
 }
 
 absl::StatusOr<PartitionStatus> Partition::GetStatus() {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   PartitionStatus status = table_.Status();
@@ -275,7 +331,7 @@ absl::StatusOr<PartitionStatus> Partition::GetStatus() {
 }
 
 absl::StatusOr<ConsumerStatus> Partition::GetConsumerStatus(absl::string_view consumer) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
@@ -283,7 +339,7 @@ absl::StatusOr<ConsumerStatus> Partition::GetConsumerStatus(absl::string_view co
 }
 
 absl::StatusOr<RowStatus> Partition::GetRowStatus(RowId row) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   return table_.StatusOfRow(row, [this](CellRef cell, RowCellStatus& status) TDOCK_REQUIRES(mu_) {
@@ -295,7 +351,7 @@ absl::StatusOr<RowStatus> Partition::GetRowStatus(RowId row) {
 }
 
 absl::StatusOr<std::string> Partition::Explain(absl::string_view consumer) {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(after));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));

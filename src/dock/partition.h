@@ -1,6 +1,7 @@
 // One partition of a dock inside this process.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,8 +14,10 @@
 #include "base/callback.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/work_queue.h"
 #include "dock/block_store.h"
 #include "dock/budget.h"
+#include "dock/served_dock.h"
 #include "dock/table.h"
 #include "dock/waits.h"
 #include "dock/writers.h"
@@ -24,21 +27,24 @@ namespace tdock {
 
 // A table of states and a store of bytes under one lock, which is held for bookkeeping only: payload is copied,
 // allocated and freed without it. The methods are Dock's. Thread-safe.
-class Partition {
+class Partition : public std::enable_shared_from_this<Partition> {
  public:
   // Payload lies in `memory`, which views keep alive; copies that are made of them, in `copies`. When the bell is rung,
   // BytesWereFreed() is to be called, not by the thread that rang.
   Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory, std::shared_ptr<Memory> copies,
             std::shared_ptr<const Table::OwnSamplers> samplers, std::shared_ptr<Bell> bell,
-            LeaseId last_lease = kNoLease)
+            LeaseId last_lease = kNoLease, WorkQueue* work = nullptr)
       : clock_(clock),
+        work_(work),
         blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(std::move(bell))},
         copies_(std::move(copies)),
         samplers_(std::move(samplers)),
         refuses_nan_(options.refuse_nan),
         limited_(Budget(options).limited()),
         table_(std::move(options), last_lease),
-        budget_(table_.options()) {}
+        budget_(table_.options()) {
+    NoteLoad();
+  }
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
   absl::Status RegisterConsumer(const ConsumerOptions& options) TDOCK_EXCLUDES(mu_);
@@ -67,6 +73,10 @@ class Partition {
   absl::StatusOr<std::vector<LeaseId>> LiveLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
   const std::shared_ptr<Memory>& memory() const { return blocks_.memory; }
 
+  // As in served_dock.h.
+  ServedDock::Load LoadOf(LeaseId lease) TDOCK_EXCLUDES(mu_);
+  static std::shared_ptr<void> BeginLong(std::shared_ptr<Partition> partition);
+
   // The same without a thread, as in served_dock.h.
   template <class T>
   using Done = Callback<void(absl::StatusOr<T>)>;
@@ -83,10 +93,10 @@ class Partition {
   // What a call leaves to be done when it has let go of the lock: declared before the lock is taken.
   struct Aftermath {
     ~Aftermath();
-    WakeList wake;
-    std::vector<std::shared_ptr<Block>> garbage;
-    Partition* partition = nullptr;  // whose blocks are to be compacted
-    std::vector<BlockStore::Compaction> compactions;
+    Partition& partition;
+    WakeList wake = {};
+    std::vector<std::shared_ptr<Block>> garbage = {};
+    std::vector<BlockStore::Compaction> compactions = {};
   };
 
   // What every call does first: fails if the partition was dropped, and ends the leases whose time is over.
@@ -94,6 +104,10 @@ class Partition {
   // What every call that changes something does last.
   void End(Aftermath& after) TDOCK_REQUIRES(mu_);
   void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
+  // Says how things stand to those who have no lock.
+  void NoteLoad() TDOCK_REQUIRES(mu_);
+  // Without a lease's.
+  ServedDock::Load LoadNow() const;
 
   // ---- Waiting (partition_wait.cc).
 
@@ -118,7 +132,11 @@ class Partition {
   std::optional<absl::StatusOr<Claim>> Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
                                             Aftermath& after) TDOCK_REQUIRES(mu_);
 
-  static void WakeAll(WakeList wake);
+  static void WakeAll(WakeList wake, WorkQueue* work);
+  // Whether it takes long to let such a call go on.
+  bool TakesLong(const TakeRequest& request) const;
+  bool TakesLong(const FetchRequest& request) const;
+  bool TakesLong(const PutRequest& request) const;
   // Chooses those who can have what they wait for, or never will.
   void ChooseWakes(WakeList& wake) TDOCK_REQUIRES(mu_);
   void WakeTakers(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
@@ -169,17 +187,26 @@ class Partition {
   // Labels and histories of the rows.
   void Describe(std::span<const RowId> rows, RowsData& data) TDOCK_REQUIRES(mu_);
   void DescribePieces(RowId row, uint32_t column, RowsData& data) TDOCK_REQUIRES(mu_);
-  // Partial cells only of the columns that the viewer writes.
-  RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns, std::span<const uint32_t> writes)
+  // Partial cells only of the columns that the viewer writes; null: of none.
+  RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer)
       TDOCK_REQUIRES(mu_);
 
   Clock& clock_;
+  WorkQueue* const work_;
   const BlockSource blocks_;
   const std::shared_ptr<Memory> copies_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
 
   const bool refuses_nan_;
   const bool limited_;
+
+  // What LoadOf says, as it was when the lock was last let go of.
+  std::atomic<int64_t> long_under_way_{0};
+  std::atomic<int64_t> rows_{0};
+  std::atomic<int64_t> columns_{0};
+  std::atomic<int64_t> consumers_{0};
+  std::atomic<int64_t> group_size_{1};
+  std::atomic<int64_t> next_expiry_ns_{INT64_MAX};
 
   Mutex mu_;
   bool dropped_ TDOCK_GUARDED_BY(mu_) = false;
@@ -188,6 +215,8 @@ class Partition {
   Writers writers_ TDOCK_GUARDED_BY(mu_);
   Budget budget_ TDOCK_GUARDED_BY(mu_);
   Waits waits_ TDOCK_GUARDED_BY(mu_);
+  // How many groups were begun when the claims of the puts that wait were counted.
+  uint64_t claims_counted_at_ TDOCK_GUARDED_BY(mu_) = 0;
   // The columns that each consumer was handed last.
   std::vector<std::shared_ptr<const std::vector<ColumnSpec>>> specs_ TDOCK_GUARDED_BY(mu_);
 };

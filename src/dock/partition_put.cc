@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/no_memory.h"
 #include "base/status.h"
+#include "dock/limits.h"
 #include "dock/nan.h"
 #include "dock/partition.h"
 #include "dock/text.h"
@@ -54,7 +55,10 @@ absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* wa
   TDOCK_RETURN_IF_ERROR(table_.CheckNeedsNoCommit(claim.rows));
   if (request.cancel.stop_requested()) return absl::CancelledError("the put was cancelled");
   if (request.deadline <= clock_.Now()) return absl::DeadlineExceededError(budget_.Explain(claim, use));
-  return false;
+  const bool waits = waiter != nullptr && waiter->has_waited();
+  if (waits || waits_.puts() < kMaxWaitingPuts) return false;
+  return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingPuts,
+                                                   " puts that wait for room, as many as it may"));
 }
 
 std::optional<absl::StatusOr<Claim>> Partition::Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
@@ -86,7 +90,7 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
   std::vector<BlockStore::Placement> placements;
   uint64_t checked_at = 0;
   {
-    Aftermath after;
+    Aftermath after{*this};
     MutexLock lock(mu_);
     absl::Status status = Begin(after);
     if (status.ok()) {
@@ -107,7 +111,7 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
   absl::Status written = CheckText(request.batch, is_text);
   if (written.ok()) written = Write(request.batch, placements);
 
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   absl::Status status = written.ok() ? Begin(after) : written;
   // What was allowed before the copy may not be any more: leases expire, others put.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "dock/limits.h"
 #include "dock/partition.h"
 
 namespace tdock {
@@ -86,7 +87,7 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   const std::vector<uint32_t> columns = ColumnsFor(consumer);
-  RowsData data = View(rows, columns, table_.consumer(consumer).writes());
+  RowsData data = View(rows, columns, &table_.consumer(consumer));
   data.columns = SpecOf(consumer, columns);
   data.redeliveries = table_.RedeliveriesOf(consumer, rows);
   taken.rows = Rows(std::move(data));
@@ -101,6 +102,7 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   table_.Apply(RowsTaken{consumer, rank, taken.lease, rows, now, taken.expires});
   // Those who wait may get these rows when the lease ends.
   KeepLookout(consumer, after.wake);
+  NoteLoad();
   return taken;
 }
 
@@ -144,8 +146,7 @@ void Partition::DescribePieces(RowId row, uint32_t column, RowsData& data) {
   data.pieces[data.cells.size() - 1] = *pieces;
 }
 
-RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns,
-                         std::span<const uint32_t> writes) {
+RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer) {
   RowsData data;
   data.memory = copies_;
   data.ids.assign(rows.begin(), rows.end());
@@ -159,7 +160,7 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
   std::vector<CellRef> cells(rows.size());
   std::vector<const std::shared_ptr<Block>*> blocks(rows.size());
   for (uint32_t column : columns) {
-    const bool writer = std::find(writes.begin(), writes.end(), column) != writes.end();
+    const bool writer = viewer != nullptr && viewer->Writes(column);
     for (size_t i = 0; i < rows.size(); ++i) {
       cells[i] = places[i].cell(column);
       if (cells[i].partial()) cells[i] = writer ? cells[i].plain() : CellRef();
@@ -185,7 +186,7 @@ RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> 
   return data;
 }
 
-std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request, const Waiter*, Wait& wait,
+std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
                                                     Aftermath& after) {
   if (absl::Status status = Begin(after); !status.ok()) return status;
   const absl::StatusOr<Table::FetchPlan> plan = table_.CheckFetch(request);
@@ -193,13 +194,18 @@ std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request,
   if (plan->missing_cells == 0) {
     auto spec = std::make_shared<std::vector<ColumnSpec>>();
     for (uint32_t column : plan->columns) spec->push_back(table_.schema()[column].spec);
-    RowsData data = View(request.rows, plan->columns, {});
+    RowsData data = View(request.rows, plan->columns, nullptr);
     data.columns = std::move(spec);
     return Rows(std::move(data));
   }
   if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
   const absl::Time now = clock_.Now();
   if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, *plan, now));
+  const bool waits = waiter != nullptr && waiter->has_waited();
+  if (!waits && waits_.fetches() >= kMaxWaitingFetches) {
+    return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingFetches,
+                                                     " fetches that wait, as many as it may: wait for fewer at once"));
+  }
   wait = {WishForCell{plan->missing_row, plan->missing_column}, request.deadline};
   return std::nullopt;
 }

@@ -1,4 +1,5 @@
 // How calls wait: threads, and calls that hold none.
+#include <algorithm>
 #include <stop_token>
 #include <type_traits>
 #include <utility>
@@ -39,12 +40,13 @@ void Partition::WakePutters(WakeList& wake) {
   const bool all = dropped_ || table_.sealed();
   if (budget_.limits_bytes()) blocks_.held->Watch();
   const Budget::Use use = Use();
-  const auto is_over = [&](const WishForRoom& wish, bool first) TDOCK_REQUIRES(mu_) {
+  const bool any_begun = std::exchange(claims_counted_at_, table_.groups_begun()) != table_.groups_begun();
+  const auto is_over = [&](WishForRoom& wish, bool first) TDOCK_REQUIRES(mu_) {
     if (all) return true;
-    Claim claim = wish.claim;
     // Groups that others have begun since were let in as a whole.
-    if (!wish.request->groups.empty()) claim.rows = table_.RowsClaimedBy(*wish.request);
-    return claim.rows == 0 || (first && budget_.Fits(claim, use)) || !table_.CheckNeedsNoCommit(claim.rows).ok();
+    if (any_begun && !wish.request->groups.empty()) wish.claim.rows = table_.RowsClaimedBy(*wish.request);
+    return wish.claim.rows == 0 || (first && budget_.Fits(wish.claim, use)) ||
+           !table_.CheckNeedsNoCommit(wish.claim.rows).ok();
   };
   waits_.WakePuts(is_over, wake);
 }
@@ -62,7 +64,7 @@ void Partition::ChooseWakes(WakeList& wake) {
 }
 
 LeaseId Partition::Close() {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   dropped_ = true;
   ChooseWakes(after.wake);
@@ -70,9 +72,24 @@ LeaseId Partition::Close() {
 }
 
 void Partition::BytesWereFreed() {
-  Aftermath after;
+  Aftermath after{*this};
   MutexLock lock(mu_);
   WakePutters(after.wake);
+}
+
+bool Partition::TakesLong(const TakeRequest& request) const {
+  const ServedDock::Load load = LoadNow();
+  if (!request.rows.empty()) return load.IsLong(static_cast<int64_t>(request.rows.size()));
+  return load.IsLong(std::min(std::min(request.max, load.rows) * load.group_size, load.rows));
+}
+
+bool Partition::TakesLong(const FetchRequest& request) const {
+  return static_cast<int64_t>(request.rows.size() * (1 + request.columns.size())) > ServedDock::Load::kManyCells;
+}
+
+bool Partition::TakesLong(const PutRequest& request) const {
+  constexpr size_t kManyColumns = 128;
+  return LoadNow().IsLong(Table::RowsOf(request)) || request.batch.columns().size() > kManyColumns;
 }
 
 // ---- One look.
@@ -135,12 +152,12 @@ auto Partition::Await(const Request& request) {
   std::shared_ptr<ThreadWaiter> waiter;  // guarded by mu_
   // Outlives the lock: it waits for a callback that runs, which waits for the lock.
   const std::stop_callback cancelled(request.cancel, [&] {
-    Aftermath after;
+    Aftermath after{*this};
     MutexLock lock(mu_);
     if (waiter != nullptr) waits_.Wake(*waiter, after.wake);
   });
   for (;;) {
-    Aftermath after;
+    Aftermath after{*this};
     MutexLock lock(mu_);
     while (waiter != nullptr && waiter->waiting && clock_.Now() < waiter->until) {
       clock_.Wait(waiter->changed, mu_, waiter->until);
@@ -173,10 +190,18 @@ class Partition::Call final : public Waiter, public std::enable_shared_from_this
 
   void Start() {
     if (request_.cancel.stop_possible()) cancelled_.emplace(request_.cancel, CallLater());
-    CallLater()();
+    LookNow();
   }
 
   void Wake(WakeList& more) override {
+    WorkQueue* const work = partition_->work_;
+    if (work != nullptr && !WorkQueue::OnWorker() && partition_->TakesLong(request_)) {
+      work->Post(partition_.get(), [call = this->shared_from_this()] {
+        const std::shared_ptr<void> is_long = BeginLong(call->partition_);
+        call->LookNow();
+      });
+      return;
+    }
     bool again = true;
     while (again) {
       auto result = LookOnce(more, again);
@@ -184,20 +209,33 @@ class Partition::Call final : public Waiter, public std::enable_shared_from_this
     }
   }
 
-  bool SetAlarm() override { return alarm_.Set(this->until, CallLater()); }
+  bool SetAlarm() override {
+    if (partition_->work_ == nullptr) return alarm_.Set(this->until, CallLater());
+    return alarm_.Set(this->until, [weak = this->weak_from_this()] {
+      if (const auto call = weak.lock()) call->LookAtWork();
+    });
+  }
 
  private:
+  void LookNow() { WakeAll({this->shared_from_this()}, partition_->work_); }
+
   // Has the call look, if it is not over.
   std::function<void()> CallLater() {
     return [weak = this->weak_from_this()] {
-      if (auto call = weak.lock()) WakeAll({std::move(call)});
+      if (const auto call = weak.lock()) call->LookNow();
     };
+  }
+  // The same, for a thread that others wait for.
+  void LookAtWork() {
+    MutexLock lock(partition_->mu_);
+    // Who waits for the call that is over does not wait for this: there may be no dock any more, and nobody at work.
+    if (!over_) partition_->work_->Post(partition_.get(), [call = this->shared_from_this()] { call->LookNow(); });
   }
 
   auto LookOnce(WakeList& more, bool& again) {
     Partition& partition = *partition_;
     auto self = this->shared_from_this();
-    Aftermath after;
+    Aftermath after{partition};
     decltype(partition.LookOrWait(request_, self, after)) result;
     {
       MutexLock lock(partition.mu_);

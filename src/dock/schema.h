@@ -21,8 +21,9 @@ class Schema {
     // Unset for one that a consumer named and nobody has put.
     bool typed = false;
     int64_t ready_cells = 0;
-    // The consumers that read and write it.
+    // The consumers that read it, that have it in reads_optional, and that write it.
     std::vector<uint32_t> readers;
+    std::vector<uint32_t> optional_readers;
     std::vector<uint32_t> writers;
   };
 

@@ -51,7 +51,10 @@ void Table::On(const ConsumerRegistered& event) {
   if (free == consumers_.end()) consumers_.emplace_back();
   const ConsumerOptions& options = *event.options;
   std::vector<uint32_t> reads, optional, writes;
-  for (const std::string& name : options.reads_optional) optional.push_back(schema_.Name(name));
+  for (const std::string& name : options.reads_optional) {
+    optional.push_back(schema_.Name(name));
+    schema_[optional.back()].optional_readers.push_back(index);
+  }
   for (const std::string& name : options.reads) {
     reads.push_back(schema_.Name(name));
     schema_[reads.back()].readers.push_back(index);
@@ -91,6 +94,7 @@ void Table::Forget(uint32_t index) {
   const Consumer& consumer = *consumers_[index];
   for (LeaseId lease : consumer.leases) leases_.Remove(leases_.ByKey(Lease::KeyOf(lease)));
   for (uint32_t column : consumer.reads()) std::erase(schema_[column].readers, index);
+  for (uint32_t column : consumer.reads_optional()) std::erase(schema_[column].optional_readers, index);
   for (uint32_t column : consumer.writes()) std::erase(schema_[column].writers, index);
   pages_.ForEachPage([&](Page& page) { page.consumers[index].reset(); });
   if (consumer.by_group()) {
@@ -156,6 +160,7 @@ void Table::PutNewRows(const RowsPut& event) {
     schema_[column].ready_cells += event.new_rows;
     for (uint32_t reader : schema_[column].readers) ++hits_[reader];
   }
+  if (!event.groups.empty()) largest_group_ = std::max(largest_group_, event.group_size);
   int64_t done = 0;
   pages_.Append(
       event.new_rows,

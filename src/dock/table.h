@@ -148,6 +148,10 @@ class Table {
   int64_t rows() const { return pages_.rows(); }
   // Of groups that are not complete.
   int64_t rows_to_come() const { return groups_.rows_to_come(); }
+  // The most rows that a group was to have.
+  int64_t largest_group() const { return largest_group_; }
+  // Ever.
+  uint64_t groups_begun() const { return groups_.begun(); }
 
   absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) const;
   absl::StatusOr<ListResult> List(const ListRequest& request) const;
@@ -189,6 +193,7 @@ class Table {
   absl::StatusOr<uint32_t> FindColumn(absl::string_view name, uint32_t guess) const;
   absl::StatusOr<std::vector<uint32_t>> CheckColumns(const PutRequest& request) const;
   absl::Status CheckSizeOfPut(const PutRequest& request) const;
+  absl::Status CheckTagsOfRows(const PutRequest& request) const;
   absl::Status CheckNewRows(const PutRequest& request) const;
   absl::Status CheckKeys(const PutRequest& request) const;
   absl::Status CheckGroups(const PutRequest& request) const;
@@ -196,6 +201,7 @@ class Table {
   absl::Status CheckEpochs(const PutRequest& request) const;
   absl::Status CheckLeaseOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
   absl::Status CheckColumnNames(const std::vector<std::string>& names, absl::string_view what) const;
+  absl::Status CheckRoomForColumns(size_t more) const;
   absl::Status CheckSampler(const ConsumerOptions& options) const;
 
   // table_take.cc
@@ -292,6 +298,7 @@ class Table {
   Labels labels_;
   Histories histories_;
   bool any_group_aged_ = false;  // ever
+  int64_t largest_group_ = 1;
   int64_t weights_version_ = kNoWeightsVersion;
   Leases leases_;
   // Null where a consumer was dropped, until the next one gets the place; and the places of those that are there, in

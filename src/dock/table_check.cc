@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "dock/limits.h"
 #include "dock/name.h"
 #include "dock/table.h"
 #include "dock/table_text.h"
@@ -38,33 +40,42 @@ absl::Status Table::CheckRows(const std::vector<RowId>& rows) const {
 absl::StatusOr<uint32_t> Table::FindConsumer(absl::string_view name) const {
   const auto it = consumer_by_name_.find(name);
   if (it != consumer_by_name_.end()) return it->second;
-  std::vector<std::string> names;
-  for (uint32_t index : registered_) names.push_back(consumers_[index]->options().name);
+  const auto name_of = [&](uint32_t index) { return absl::string_view(consumers_[index]->options().name); };
   return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no consumer '", EscapeForMessage(name),
-                                          "'; it has ", Quoted(names)));
+                                          "'; it has ", Quoted(registered_, name_of)));
 }
 
 absl::StatusOr<uint32_t> Table::FindColumn(absl::string_view name, uint32_t guess) const {
   const uint32_t found = schema_.Find(name, guess);
   if (found != Schema::kNone) return found;
-  std::vector<std::string> names;
-  for (const Schema::Column& column : schema_) names.push_back(column.spec.name);
+  const auto name_of = [](const Schema::Column& column) { return absl::string_view(column.spec.name); };
   return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no column '", EscapeForMessage(name),
-                                          "'; it has ", Quoted(names)));
+                                          "'; it has ", Quoted(schema_, name_of)));
 }
 
 // ---- Consumers.
 
 absl::Status Table::CheckColumnNames(const std::vector<std::string>& names, absl::string_view what) const {
-  for (size_t i = 0; i < names.size(); ++i) {
-    TDOCK_RETURN_IF_ERROR(CheckName("column", names[i]));
-    if (std::find(names.begin(), names.begin() + static_cast<ptrdiff_t>(i), names[i]) !=
-        names.begin() + static_cast<ptrdiff_t>(i)) {
-      return absl::InvalidArgumentError(absl::StrCat(what, " names column '", names[i], "' twice"));
+  if (names.size() > kMaxColumns) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " names ", names.size(), " columns; a partition has at most ", kMaxColumns));
+  }
+  absl::flat_hash_set<absl::string_view> seen;
+  for (const std::string& name : names) {
+    TDOCK_RETURN_IF_ERROR(CheckName("column", name));
+    if (!seen.insert(name).second) {
+      return absl::InvalidArgumentError(absl::StrCat(what, " names column '", name, "' twice"));
     }
-    if (!options_.growing) TDOCK_RETURN_IF_ERROR(FindColumn(names[i], 0).status());
+    if (!options_.growing) TDOCK_RETURN_IF_ERROR(FindColumn(name, 0).status());
   }
   return absl::OkStatus();
+}
+
+absl::Status Table::CheckRoomForColumns(size_t more) const {
+  if (schema_.size() + more <= kMaxColumns) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("partition '", options_.name, "' has ", schema_.size(),
+                                                   " columns, and would get ", more, " more; it may have ",
+                                                   kMaxColumns));
 }
 
 absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const {
@@ -117,12 +128,23 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
   }
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads, "reads"), who));
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads_optional, "reads_optional"), who));
+  const absl::flat_hash_set<absl::string_view> reads(options.reads.begin(), options.reads.end());
   for (const std::string& name : options.reads_optional) {
-    if (std::find(options.reads.begin(), options.reads.end(), name) == options.reads.end()) continue;
+    if (!reads.contains(name)) continue;
     return absl::InvalidArgumentError(absl::StrCat(who, " reads column '", name, "' and has it optional too"));
   }
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.writes, "writes"), who));
-  return true;
+  absl::flat_hash_set<absl::string_view> added;
+  for (const auto* names : {&options.reads, &options.reads_optional, &options.writes}) {
+    for (const std::string& name : *names) {
+      if (schema_.Find(name) == Schema::kNone) added.insert(name);
+    }
+  }
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckRoomForColumns(added.size()), who));
+  if (registered_.size() < kMaxConsumers) return true;
+  return absl::ResourceExhaustedError(absl::StrCat("partition '", options_.name, "' has ", kMaxConsumers,
+                                                   " consumers, as many as it may: drop one before ", who,
+                                                   " is registered"));
 }
 
 absl::Status Table::CheckSampler(const ConsumerOptions& options) const {
@@ -272,11 +294,11 @@ absl::StatusOr<Table::FetchPlan> Table::CheckFetch(const FetchRequest& request) 
   if (request.rows.empty()) return absl::InvalidArgumentError("a fetch names no rows");
   if (request.columns.empty()) return absl::InvalidArgumentError("a fetch names no columns");
   FetchPlan plan;
+  std::vector<bool> named(schema_.size());
   for (const std::string& name : request.columns) {
     TDOCK_ASSIGN_OR_RETURN(const uint32_t column, FindColumn(name, 0));
-    if (std::find(plan.columns.begin(), plan.columns.end(), column) != plan.columns.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("a fetch names column '", name, "' twice"));
-    }
+    if (named[column]) return absl::InvalidArgumentError(absl::StrCat("a fetch names column '", name, "' twice"));
+    named[column] = true;
     plan.columns.push_back(column);
   }
   for (RowId row : request.rows) {
@@ -355,8 +377,11 @@ absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
     TDOCK_ASSIGN_OR_RETURN(consumer, FindConsumer(request.ready_for));
   }
   std::vector<uint32_t> columns;
+  std::vector<bool> named(schema_.size());
   for (const std::string& name : request.having) {
-    TDOCK_ASSIGN_OR_RETURN(columns.emplace_back(), FindColumn(name, 0));
+    TDOCK_ASSIGN_OR_RETURN(const uint32_t column, FindColumn(name, 0));
+    if (!named[column]) columns.push_back(column);
+    named[column] = true;
   }
   ListResult result;
   int64_t looked_at = 0;

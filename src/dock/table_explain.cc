@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dock/table.h"
+#include "dock/table_text.h"
 
 namespace tdock {
 namespace {
@@ -67,9 +68,10 @@ std::string Table::LeaseText(const Lease& lease, absl::Time now) const {
 
 // Who could write a missing cell, and what keeps it.
 std::string Table::WriterText(const Place& place, uint32_t column, absl::Time now) const {
-  if (schema_[column].writers.empty()) return "no registered consumer writes it";
+  const std::vector<uint32_t>& writers = schema_[column].writers;
+  if (writers.empty()) return "no registered consumer writes it";
   std::string text;
-  for (uint32_t index : schema_[column].writers) {
+  for (uint32_t index : std::span(writers).first(std::min<size_t>(writers.size(), kNamed))) {
     const Consumer& writer = *consumers_[index];
     absl::StrAppend(&text, text.empty() ? "" : "; ", "its writer '", writer.options().name, "' ");
     const RowState state = place.state(index);
@@ -82,13 +84,15 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
     } else if (state == kDone || state == kUncommitted) {
       absl::StrAppend(&text, "is done with the row and has not written it");
     } else {
-      std::vector<std::string> missing;
+      std::vector<uint32_t> missing;
       for (uint32_t read : writer.reads()) {
-        if (place.cell(read).empty()) missing.push_back(schema_[read].spec.name);
+        if (place.cell(read).empty()) missing.push_back(read);
       }
-      absl::StrAppend(&text, "waits for '", absl::StrJoin(missing, "', '"), "' of the row");
+      const auto name_of = [&](uint32_t read) { return absl::string_view(schema_[read].spec.name); };
+      absl::StrAppend(&text, "waits for ", Quoted(missing, name_of), " of the row");
     }
   }
+  if (writers.size() > kNamed) absl::StrAppend(&text, "; and ", writers.size() - kNamed, " more consumers write it");
   return text;
 }
 

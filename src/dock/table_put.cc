@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "dock/limits.h"
 #include "dock/name.h"
 #include "dock/table.h"
 #include "dock/table_text.h"
@@ -13,9 +14,6 @@
 namespace tdock {
 namespace {
 
-constexpr int64_t kMaxRowsPerPut = int64_t{1} << 24;
-constexpr int64_t kMaxGroupSize = int64_t{1} << 20;
-constexpr size_t kMaxTags = 64;
 constexpr size_t kMaxTagBytes = 1024;
 
 absl::Status CheckTags(const PutRequest& request) {
@@ -57,8 +55,25 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckPut(const PutRequest& request)
     TDOCK_RETURN_IF_ERROR(CheckNewRows(request));
   } else {
     TDOCK_RETURN_IF_ERROR(CheckRowsOfPut(request, columns));
+    TDOCK_RETURN_IF_ERROR(CheckTagsOfRows(request));
   }
   return columns;
+}
+
+// Rows that are there keep the tags that they have.
+absl::Status Table::CheckTagsOfRows(const PutRequest& request) const {
+  for (size_t i = 0; !request.tags.empty() && !labels_.empty() && i < request.rows.size(); ++i) {
+    const auto& has = labels_.Of(request.rows[i]).tags;
+    if (has == nullptr) continue;
+    const Tags& given = request.tags[request.tags.size() == 1 ? 0 : i];
+    size_t together = has->size();
+    for (const auto& [name, value] : given) together += has->contains(name) ? 0 : 1;
+    if (together <= kMaxTags) continue;
+    return absl::InvalidArgumentError(absl::StrCat("row ", request.rows[i], " has ", has->size(),
+                                                   " tags, and would have ", together, "; at most ", kMaxTags,
+                                                   " are possible"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Table::CheckSizeOfPut(const PutRequest& request) const {
@@ -103,12 +118,14 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& requ
   std::vector<uint32_t> columns;
   columns.reserve(request.batch.columns().size());
   uint32_t guess = 0;
+  size_t more = 0;
   for (const NamedColumn& given : request.batch.columns()) {
     absl::StatusOr<uint32_t> index = FindColumn(given.name, guess);
     if (!index.ok()) {
       if (!options_.growing) return std::move(index).status();
       TDOCK_RETURN_IF_ERROR(CheckName("column", given.name));
       index = Schema::kNone;
+      ++more;
     } else if (const Schema::Column& column = schema_[*index];
                column.typed && !Takes(column.spec.type, given.column.type())) {
       return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "' holds ", ToString(column.spec.type),
@@ -117,6 +134,7 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& requ
     columns.push_back(*index);
     guess = *index + 1;
   }
+  if (more > 0) TDOCK_RETURN_IF_ERROR(CheckRoomForColumns(more));
   return columns;
 }
 
@@ -249,8 +267,7 @@ absl::Status Table::CheckLeaseOfPut(const PutRequest& request, std::span<const u
   TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(request.lease));
   const Consumer& consumer = *consumers_[lease->consumer];
   for (size_t i = 0; i < columns.size(); ++i) {
-    const std::vector<uint32_t>& writes = consumer.writes();
-    if (std::find(writes.begin(), writes.end(), columns[i]) != writes.end()) continue;
+    if (consumer.Writes(columns[i])) continue;
     return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name, "' does not write column '",
                                                    request.batch.columns()[i].name, "'; it writes ",
                                                    Quoted(consumer.options().writes)));

@@ -168,9 +168,8 @@ void Table::EmptyCell(const Place& place, uint32_t column, bool of_removed_row) 
 void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> emptied) {
   Consumer& consumer = *consumers_[index];
   const RowState state = place.state(index);
-  const bool writes = std::any_of(emptied.begin(), emptied.end(), [&](uint32_t column) {
-    return std::find(consumer.writes().begin(), consumer.writes().end(), column) != consumer.writes().end();
-  });
+  const bool writes =
+      std::any_of(emptied.begin(), emptied.end(), [&](uint32_t column) { return consumer.Writes(column); });
   if (consumer.options().checkpointed && state == kDone && !writes) return;
   if (state == kLeased) LeaveLease(index, place);
   consumer.reset += state != kReady && !IsWaiting(state);

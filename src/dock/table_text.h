@@ -20,8 +20,21 @@ inline bool AnyTwice(std::span<const RowId> rows) {
   return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
 }
 
+// The names of things, for people: of many, the first and how many more there are.
+template <class Things, class NameOf>
+std::string Quoted(const Things& things, NameOf name_of) {
+  constexpr size_t kMostNamed = 20;
+  std::string text;
+  size_t named = 0;
+  for (const auto& thing : things) {
+    if (named == kMostNamed) break;
+    absl::StrAppend(&text, named++ == 0 ? "'" : ", '", name_of(thing), "'");
+  }
+  if (things.size() > named) absl::StrAppend(&text, " and ", things.size() - named, " more");
+  return text.empty() ? "none" : text;
+}
 inline std::string Quoted(const std::vector<std::string>& names) {
-  return names.empty() ? "none" : absl::StrCat("'", absl::StrJoin(names, "', '"), "'");
+  return Quoted(names, [](const std::string& name) { return absl::string_view(name); });
 }
 
 }  // namespace tdock

@@ -9,13 +9,6 @@
 #include "dock/table.h"
 
 namespace tdock {
-namespace {
-
-bool Has(const std::vector<uint32_t>& columns, uint32_t column) {
-  return std::find(columns.begin(), columns.end(), column) != columns.end();
-}
-
-}  // namespace
 
 absl::Status Table::CheckPublish(int64_t version) const {
   if (version < 0) return absl::InvalidArgumentError(absl::StrCat("weights version ", version, " is negative"));
@@ -47,7 +40,7 @@ absl::StatusOr<Table::StaleRows> Table::FindStale(uint32_t index, std::span<cons
   const int64_t oldest = weights_version_ - lag;
   const auto is_old = [&](const Place& place, uint32_t column) {
     const CellRef cell = place.cell(column);
-    if (!cell.there() || (cell.partial() && !Has(consumer.writes(), column))) return false;
+    if (!cell.there() || (cell.partial() && !consumer.Writes(column))) return false;
     const Versions versions = VersionsOf(place.row(), column, version_of(cell.plain()));
     return versions.oldest != kNoWeightsVersion && versions.oldest < oldest;
   };
@@ -163,9 +156,8 @@ absl::StatusOr<Table::SendBack> Table::WhoMakesAnew(const ColumnSet& stale, RowI
     if (!consumers.insert(index).second) continue;
     for (uint32_t column : consumers_[index]->writes()) {
       if (!columns.insert(column).second) continue;
-      for (uint32_t other : registered_) {
-        const Consumer& reader = *consumers_[other];
-        if (Has(reader.reads(), column) || Has(reader.reads_optional(), column)) to_visit.push_back(other);
+      for (const auto* readers : {&schema_[column].readers, &schema_[column].optional_readers}) {
+        to_visit.insert(to_visit.end(), readers->begin(), readers->end());
       }
     }
   }

@@ -30,6 +30,8 @@ void Waits::Leave(Waiter& waiter) {
       if (takes.lookout == &waiter) takes.lookout = nullptr;
       rank.waiting.erase(KeyOf(waiter));
     }
+    // Every change goes through those that there are.
+    if (rank.waiting.empty() && rank.promised == 0) takes.ranks.erase(rows->rank);
   } else if (waiter.waiting && std::holds_alternative<WishForCell>(waiter.wish)) {
     fetches_.erase(waiter.arrival_);
   }
@@ -124,7 +126,7 @@ void Waits::WakeFetches(absl::FunctionRef<bool(const WishForCell&)> is_over, Wak
   }
 }
 
-void Waits::WakePuts(absl::FunctionRef<bool(const WishForRoom&, bool)> is_over, WakeList& wake) {
+void Waits::WakePuts(absl::FunctionRef<bool(WishForRoom&, bool)> is_over, WakeList& wake) {
   bool first = true;
   for (const auto& [arrival, put] : puts_) {
     if (put->waiting && is_over(std::get<WishForRoom>(put->wish), first)) {

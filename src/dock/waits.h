@@ -94,17 +94,20 @@ class Waits {
 
   // ---- Fetches.
 
+  size_t fetches() const { return fetches_.size(); }
   void WakeFetches(absl::FunctionRef<bool(const WishForCell&)> is_over, WakeList& wake);
 
   // ---- Puts, in the order in which they came; those included that were woken and have not ended.
 
   bool AnyPuts() const { return !puts_.empty(); }
+  size_t puts() const { return puts_.size(); }
   const WishForRoom& FirstPut() const { return std::get<WishForRoom>(puts_.begin()->second->wish); }
   // Whether no other put comes before this one, which may be null: one that has not waited yet.
   bool IsFirst(const Waiter* put) const {
     return puts_.empty() || (put != nullptr && puts_.begin()->second.get() == put);
   }
-  void WakePuts(absl::FunctionRef<bool(const WishForRoom&, bool first)> is_over, WakeList& wake);
+  // `is_over` may count a claim anew.
+  void WakePuts(absl::FunctionRef<bool(WishForRoom&, bool first)> is_over, WakeList& wake);
 
  private:
   // By what is asked for at least, and arrival.
