@@ -28,6 +28,20 @@ FrameReader::FrameReader(const FrameLimits& limits, std::function<Buffer(size_t)
 
 uint64_t FrameReader::missing() const { return (prelude_ ? prelude_->frame_bytes : kFramePreludeBytes) - fed_; }
 
+bool FrameReader::WouldComplete(std::span<const std::byte> bytes, uint64_t header_bytes, uint64_t frame_bytes) const {
+  std::optional<FramePrelude> prelude = prelude_;
+  if (!prelude) {
+    // Nobody cuts the first bytes who does not want to be a nuisance.
+    if (fed_ != 0 || bytes.size() < kFramePreludeBytes) return bytes.size() >= header_bytes;
+    const absl::StatusOr<FramePrelude> read = ReadFramePrelude(bytes, limits_);
+    if (!read.ok()) return false;
+    prelude = *read;
+  }
+  const uint64_t end = fed_ + bytes.size();
+  const bool header = !header_ && prelude->header_bytes >= header_bytes && end >= prelude->header_bytes;
+  return header || (prelude->frame_bytes >= frame_bytes && end >= prelude->frame_bytes);
+}
+
 absl::Status FrameReader::Feed(std::span<const std::byte> bytes) {
   while (status_.ok() && !bytes.empty()) {
     if (prelude_ && fed_ == prelude_->frame_bytes) {

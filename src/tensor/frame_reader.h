@@ -38,6 +38,8 @@ class FrameReader {
   // How many bytes are still to come, as far as that is known: before the first 40 bytes, those.
   uint64_t missing() const;
   bool done() const { return missing() == 0; }
+  // Whether these next bytes complete what takes long to look at: a header of at least so many bytes, or a frame.
+  bool WouldComplete(std::span<const std::byte> bytes, uint64_t header_bytes, uint64_t frame_bytes) const;
 
   // The batch, once: after it the reader is empty.
   absl::StatusOr<MetaBatch> Finish();

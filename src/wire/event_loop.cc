@@ -1,5 +1,6 @@
 #include "wire/event_loop.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -63,6 +64,7 @@ void EventLoop::Wake() {
 
 void EventLoop::Start() {
   thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), "tdock-loop");
 }
 
 void EventLoop::Post(std::function<void()> task) {
@@ -89,6 +91,10 @@ void EventLoop::Change(int fd, uint32_t events) {
 void EventLoop::Remove(int fd) {
   epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
   watched_.erase(fd);
+}
+
+void EventLoop::Describe(const char* what, absl::string_view whose) {
+  if (heartbeat_ != nullptr && OnLoopThread()) heartbeat_->Describe(what, whose);
 }
 
 void EventLoop::SetTick(absl::Duration period, std::function<void()> tick) {
@@ -121,6 +127,7 @@ void EventLoop::Run() {
     // Who asked once asks again soon, mostly sooner than an idle processor wakes up. Whoever else wants to run may.
     if (absl::Now() < look_until) timeout_ms = 0;
     const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
+    if (heartbeat_ != nullptr) heartbeat_->Begin("handles events");
     if (count > 0) {
       look_until = absl::Now() + kLookForEvents;
     } else if (timeout_ms == 0) {
@@ -139,12 +146,14 @@ void EventLoop::Run() {
       const std::shared_ptr<OnEvents> on_events = found->second;
       (*on_events)(event.events);
     }
-    if (!RunTasks()) return;
+    if (!RunTasks()) break;
     if (tick_ != nullptr && absl::Now() >= next_tick) {
       tick_();
       next_tick = absl::Now() + tick_period_;
     }
+    if (heartbeat_ != nullptr) heartbeat_->End();
   }
+  if (heartbeat_ != nullptr) heartbeat_->End();
 }
 
 }  // namespace tdock

@@ -7,12 +7,15 @@
 #include <memory>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/watchdog.h"
 
 namespace tdock {
 
@@ -42,6 +45,10 @@ class EventLoop {
   absl::Status Add(int fd, uint32_t events, OnEvents on_events);
   void Change(int fd, uint32_t events);
   void Remove(int fd);
+  // Tells it what the loop's thread does.
+  void SetHeartbeat(std::shared_ptr<Heartbeat> heartbeat) { heartbeat_ = std::move(heartbeat); }
+  // In more detail, if this is the loop's thread.
+  void Describe(const char* what, absl::string_view whose);
   // Calls `tick` about every so often.
   void SetTick(absl::Duration period, std::function<void()> tick);
 
@@ -58,6 +65,7 @@ class EventLoop {
   absl::flat_hash_map<int, std::shared_ptr<OnEvents>> watched_;
   absl::Duration tick_period_ = absl::InfiniteDuration();
   std::function<void()> tick_;
+  std::shared_ptr<Heartbeat> heartbeat_;  // may be null
   std::vector<char> scratch_ = std::vector<char>(size_t{256} << 10);
 
   Mutex mu_;

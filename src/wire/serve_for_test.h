@@ -37,17 +37,19 @@ class ScratchFolder {
 // A dock, and the service over it. Its cells lie in segments.
 struct TestService {
   explicit TestService(const LocalDockOptions& local = {}, ServiceOptions options = {})
-      : dock(MakeServedDock(
-            {.local = local,
-             .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool); }})),
-        service(*dock, WithClock(options, local.clock)) {}
+      : dock(MakeServedDock({.local = local,
+                             .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool); },
+                             .work = &work})),
+        service(*dock, With(options, local.clock, &work)) {}
 
-  static ServiceOptions WithClock(ServiceOptions options, Clock* clock) {
+  static ServiceOptions With(ServiceOptions options, Clock* clock, WorkQueue* work) {
     options.dock_clock = clock;
+    options.work = work;
     return options;
   }
 
   SegmentPool pool;
+  WorkQueue work{2};
   std::unique_ptr<ServedDock> dock;
   Service service;
 };

@@ -1,14 +1,17 @@
 #include "wire/service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/no_memory.h"
 #include "base/status.h"
+#include "wire/call_cost.h"
 #include "wire/fields.h"
 #include "wire/request_codec.h"
 #include "wire/rows_codec.h"
@@ -38,12 +41,17 @@ std::shared_ptr<const Answer> Failure(const absl::Status& status) {
   return answer;
 }
 
+// More bytes of a message take long.
+constexpr size_t kLongMessage = 64 << 10;
+
 // What `fill` makes of an empty answer, or its error.
 template <class F>
 std::shared_ptr<const Answer> MakeAnswer(F fill) {
   auto answer = std::make_shared<Answer>();
   const absl::Status status = OrNoMemory("the answer", [&] { return fill(*answer); });
-  return status.ok() ? answer : Failure(status);
+  if (!status.ok()) return Failure(status);
+  answer->large = IsLarge(answer->rows) || answer->reply.ByteSizeLong() > kLongMessage;
+  return answer;
 }
 
 // A message decoded. What it holds may take several times the memory that it takes on the way.
@@ -99,7 +107,7 @@ absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
       session = found->second;
     } else {
       std::string id = RandomBytes(16);
-      session = std::make_shared<Session>(id, hello.client());
+      session = std::make_shared<Session>(id, hello.client(), Session::kMaxBytes, options_.work);
       sessions_.emplace(std::move(id), session);
     }
     // Under the lock, so that the session does not end in between.
@@ -161,7 +169,10 @@ void Service::EndIfAlone(const std::shared_ptr<Session>& session, uint64_t conne
   std::map<std::string, std::vector<LeaseId>> by_partition;
   for (HeldLease& held : remains->leases) by_partition[std::move(held.partition)].push_back(held.lease);
   // A partition that is not there any more has no leases either.
-  for (const auto& [partition, ids] : by_partition) dock_.ExpireLeases(partition, ids).IgnoreError();
+  for (const auto& [partition, ids] : by_partition) {
+    const std::shared_ptr<void> is_long = dock_.BeginLong(partition);
+    dock_.ExpireLeases(partition, ids).IgnoreError();
+  }
 }
 
 void Service::Drain() {
@@ -188,6 +199,27 @@ Service::Counts Service::counts() {
     counts.leases += of.leases;
   }
   return counts;
+}
+
+void Service::AwaitNoCalls(absl::Time deadline) {
+  MutexLock lock(mu_);
+  for (;;) {
+    const absl::Duration left = deadline - absl::Now();
+    if (under_way_ == 0 || left <= absl::ZeroDuration()) return;
+    all_answered_.WaitUntil(
+        mu_, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(std::min(left, absl::Hours(1))));
+  }
+}
+
+bool Service::TakesLong(const v1::Request& request, const Batch& batch) {
+  if (request.has_list_partitions()) {
+    constexpr int64_t kManyNames = 1024;
+    return dock_.CountPartitions() > kManyNames;
+  }
+  const absl::string_view partition = PartitionOf(request);
+  if (partition.empty()) return false;
+  const v1::LeaseRows* const held = LeaseRowsOf(request);
+  return tdock::TakesLong(request, batch, dock_.LoadOf(partition, held == nullptr ? kNoLease : held->lease()));
 }
 
 void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
@@ -231,7 +263,24 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
     finish(Failure(ShuttingDown()));
     return;
   }
-  Do(session, request, std::move(batch), begun->cancel, finish);
+  // What the client let go of before is not held any more when this is done.
+  const uint64_t discard = session->LastDiscard();
+  if (discard == 0 && !TakesLong(request, batch)) return Do(session, request, std::move(batch), begun->cancel, finish);
+  if (options_.work == nullptr || (discard == 0 && WorkQueue::OnWorker())) {
+    return DoLong(session, request, std::move(batch), begun->cancel, finish);
+  }
+  auto kept = std::make_shared<v1::Request>(std::move(request));
+  options_.work->Post(session.get(),
+                      [this, session, discard, kept, batch = std::move(batch), cancel = begun->cancel, finish] {
+                        session->AwaitDiscards(discard);
+                        DoLong(session, *kept, batch, cancel, finish);
+                      });
+}
+
+void Service::DoLong(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
+                     const Finish& finish) {
+  const std::shared_ptr<void> is_long = dock_.BeginLong(PartitionOf(request));
+  Do(session, request, std::move(batch), std::move(cancel), finish);
 }
 
 void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
@@ -273,11 +322,8 @@ void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, 
       });
       return;
     }
-    default: {
-      auto answer = std::make_shared<Answer>();
-      const absl::Status status = DoNow(request, answer->reply);
-      finish(status.ok() ? std::move(answer) : Failure(status));
-    }
+    default:
+      finish(MakeAnswer([&](Answer& answer) { return DoNow(request, answer.reply); }));
   }
 }
 
@@ -330,20 +376,14 @@ std::shared_ptr<const Memory> Service::MemoryOf(const std::string& partition) {
 }
 
 void Service::CheckLeases(const std::shared_ptr<Session>& session) {
-  const std::vector<HeldLease> held = session->LeasesToCheck();
-  if (held.empty()) return;
-  std::map<std::string, std::vector<LeaseId>> by_partition;
-  for (const HeldLease& lease : held) by_partition[lease.partition].push_back(lease.lease);
-  std::vector<HeldLease> over;
-  for (auto& [partition, leases] : by_partition) {
-    std::sort(leases.begin(), leases.end());
-    absl::StatusOr<std::vector<LeaseId>> live = dock_.LiveLeases(partition, leases);
-    if (live.ok()) std::sort(live->begin(), live->end());
-    for (LeaseId lease : leases) {
-      if (!live.ok() || !std::binary_search(live->begin(), live->end(), lease)) over.push_back({partition, lease});
+  for (const HeldLease& held : session->TakeLeasesToCheck()) {
+    // Where that may take long, it is asked another time.
+    if (!dock_.LoadOf(held.partition).busy) {
+      const absl::StatusOr<std::vector<LeaseId>> live = dock_.LiveLeases(held.partition, std::span(&held.lease, 1));
+      if (!live.ok() || live->empty()) continue;
     }
+    if (!session->Hold(held)) Expire(held);
   }
-  session->Forget(over);
 }
 
 absl::Status Service::CheckLease(LeaseId lease) const {
@@ -375,10 +415,7 @@ absl::Status Service::DoNow(const v1::Request& request, v1::Reply& reply) {
 }
 
 absl::Status Service::DoLeases(const v1::Request& request, v1::Reply& reply) {
-  const v1::LeaseRows& message = request.has_complete()  ? request.complete()
-                                 : request.has_release() ? request.release()
-                                 : request.has_renew()   ? request.renew()
-                                                         : request.drop();
+  const v1::LeaseRows& message = *LeaseRowsOf(request);
   TDOCK_RETURN_IF_ERROR(CheckLease(message.lease()));
   TDOCK_ASSIGN_OR_RETURN(const LeaseRequest lease, DecodeAs<LeaseRequest>(message));
   if (request.has_complete()) return dock_.Complete(lease);

@@ -30,6 +30,9 @@ struct ServiceOptions {
   uint64_t max_frame_bytes = uint64_t{16} << 30;
   // Leases up to this number are of the server before it was restarted.
   LeaseId last_lease = kNoLease;
+  // Does the calls that take long, so that those who bring calls do not wait for them; outlives the service. Null: they
+  // are done by whoever brings them.
+  WorkQueue* work = nullptr;
 };
 
 // Thread-safe. Holds no thread while a call waits.
@@ -70,7 +73,8 @@ class Service {
   // Where the bytes of a put should lie, for the dock to keep them where they are. Errors are the put's.
   absl::StatusOr<std::shared_ptr<Memory>> MemoryFor(const v1::Put& put) { return dock_.MemoryOf(put.partition()); }
 
-  // Does what the request says; `batch` is that of a put. `reply` is called once, maybe before this returns.
+  // Does what the request says; `batch` is that of a put. `reply` is called once, maybe before this returns. Calls of
+  // one session are done in any order: one that takes long is left to the work queue.
   void Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply);
 
   // For a transport that cannot send an answer: nobody will ever have it, so the lease of a take ends, and the call is
@@ -91,6 +95,10 @@ class Service {
     int64_t leases = 0;
   };
   Counts counts() TDOCK_EXCLUDES(mu_);
+  // Returns when no call is under way, or at `deadline` of absl::Now().
+  void AwaitNoCalls(absl::Time deadline) TDOCK_EXCLUDES(mu_);
+  // Null if there is none.
+  WorkQueue* work() const { return options_.work; }
 
  private:
   using Finish = Callback<void(std::shared_ptr<const Answer>)>;
@@ -99,6 +107,10 @@ class Service {
   // Ends those that have had no connection for a while.
   void Reap() TDOCK_EXCLUDES(mu_);
   void EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) TDOCK_EXCLUDES(mu_);
+  bool TakesLong(const v1::Request& request, const Batch& batch);
+  // Says meanwhile that it takes long.
+  void DoLong(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
+              const Finish& finish);
   void Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
           const Finish& finish);
   void StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "dock/served_dock.h"
 #include "wire/status_codec.h"
 
 namespace tdock {
@@ -23,21 +23,56 @@ AnswerBytes BytesOf(const Answer& answer) {
 
 }  // namespace
 
+bool IsLarge(const Rows& rows) {
+  return rows.size() * (1 + rows.columns().size()) > static_cast<size_t>(ServedDock::Load::kManyCells);
+}
+
+void Session::Discard(Calls calls, std::vector<Rows> pins) {
+  if (work_ == nullptr || WorkQueue::OnWorker()) return;
+  const bool large =
+      std::any_of(calls.begin(), calls.end(), [](const auto& call) { return call.second.answer->large; }) ||
+      std::any_of(pins.begin(), pins.end(), IsLarge);
+  if (!large) return;
+  uint64_t number = 0;
+  {
+    MutexLock lock(mu_);
+    number = ++last_discard_;
+    discards_.insert(number);
+  }
+  auto kept = std::make_shared<std::pair<Calls, std::vector<Rows>>>(std::move(calls), std::move(pins));
+  work_->Post(this, [self = shared_from_this(), kept = std::move(kept), number]() mutable {
+    kept.reset();
+    MutexLock lock(self->mu_);
+    self->discards_.erase(number);
+    self->discarded_.NotifyAll();
+  });
+}
+
+uint64_t Session::LastDiscard() {
+  MutexLock lock(mu_);
+  return discards_.empty() ? 0 : *discards_.rbegin();
+}
+
+void Session::AwaitDiscards(uint64_t last) {
+  MutexLock lock(mu_);
+  while (!discards_.empty() && *discards_.begin() <= last) discarded_.Wait(mu_);
+}
+
 absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, const Acknowledged& acknowledged, ReplyTo reply) {
-  Calls gone;
+  if (acknowledged.below > 0 || !acknowledged.calls.empty()) Acknowledge(acknowledged);
   std::shared_ptr<const Answer> known;
   std::optional<std::stop_source> begun;
   bool cancelled = false;
   {
     MutexLock lock(mu_);
     if (over_) return absl::FailedPreconditionError("the session is over");
-    gone = TakeAcknowledged(acknowledged);
     const auto found = calls_.find(call);
     if (found == calls_.end()) {
       if (WasAcknowledged(call)) {
         return absl::FailedPreconditionError(absl::StrCat("call ", call, " was answered, and its answer acknowledged"));
       }
       if (absl::Status status = CheckRoom(); !status.ok()) return status;
+      ++under_way_;
       Call& fresh = calls_[call];
       fresh.replies.push_back(std::move(reply));
       begun = fresh.cancel;
@@ -90,6 +125,7 @@ void Session::Finish(uint64_t call, std::shared_ptr<const Answer> answer) {
   {
     MutexLock lock(mu_);
     const auto found = calls_.find(call);
+    --under_way_;
     replies.swap(found->second.replies);
     if (over_ || WasAcknowledged(call)) {
       calls_.erase(found);
@@ -181,8 +217,11 @@ Session::Calls Session::TakeAcknowledged(const Acknowledged& acknowledged) {
 
 void Session::Acknowledge(const Acknowledged& acknowledged) {
   Calls gone;
-  MutexLock lock(mu_);
-  gone = TakeAcknowledged(acknowledged);
+  {
+    MutexLock lock(mu_);
+    gone = TakeAcknowledged(acknowledged);
+  }
+  if (!gone.empty()) Discard(std::move(gone), {});
 }
 
 void Session::Pin(uint64_t call, const Rows& rows) {
@@ -192,13 +231,16 @@ void Session::Pin(uint64_t call, const Rows& rows) {
 
 void Session::Unpin(std::span<const uint64_t> calls) {
   std::vector<Rows> gone;
-  MutexLock lock(mu_);
-  for (uint64_t call : calls) {
-    const auto found = pins_.find(call);
-    if (found == pins_.end()) continue;
-    gone.push_back(std::move(found->second));
-    pins_.erase(found);
+  {
+    MutexLock lock(mu_);
+    for (uint64_t call : calls) {
+      const auto found = pins_.find(call);
+      if (found == pins_.end()) continue;
+      gone.push_back(std::move(found->second));
+      pins_.erase(found);
+    }
   }
+  if (!gone.empty()) Discard({}, std::move(gone));
 }
 
 absl::StatusOr<UploadArea> Session::Upload(uint32_t slots, uint32_t slot_bytes) {
@@ -218,20 +260,17 @@ bool Session::Hold(HeldLease lease) {
   return true;
 }
 
-std::vector<HeldLease> Session::LeasesToCheck() {
+std::vector<HeldLease> Session::TakeLeasesToCheck() {
+  constexpr size_t kMany = 64;
+  constexpr int kAtOnce = 2;
+  std::vector<HeldLease> taken;
   MutexLock lock(mu_);
-  if (leases_.size() < check_leases_at_) return {};
-  // The next time when there are twice as many as are left now, at least.
-  check_leases_at_ = 2 * leases_.size();
-  return leases_;
-}
-
-void Session::Forget(const std::vector<HeldLease>& leases) {
-  absl::flat_hash_set<std::pair<absl::string_view, LeaseId>> gone;
-  for (const HeldLease& held : leases) gone.insert({held.partition, held.lease});
-  MutexLock lock(mu_);
-  std::erase_if(leases_, [&](const HeldLease& held) { return gone.contains({held.partition, held.lease}); });
-  check_leases_at_ = std::max<size_t>(64, 2 * leases_.size());
+  if (leases_.size() < kMany) return taken;
+  for (int i = 0; i < kAtOnce; ++i) {
+    taken.push_back(std::move(leases_.front()));
+    leases_.pop_front();
+  }
+  return taken;
 }
 
 void Session::Attach() {
@@ -267,11 +306,8 @@ std::optional<Session::Remains> Session::EndIfAlone(uint64_t ever) {
 
 Session::Counts Session::counts() {
   MutexLock lock(mu_);
-  Counts counts;
-  for (const auto& [number, call] : calls_) counts.calls += call.answer == nullptr ? 1 : 0;
-  counts.pins = static_cast<int64_t>(pins_.size());
-  counts.leases = static_cast<int64_t>(leases_.size());
-  return counts;
+  return {
+      .calls = under_way_, .pins = static_cast<int64_t>(pins_.size()), .leases = static_cast<int64_t>(leases_.size())};
 }
 
 }  // namespace tdock

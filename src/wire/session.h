@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "arena/segment_view.h"
 #include "base/callback.h"
 #include "base/mutex.h"
+#include "base/work_queue.h"
 #include "tdock.pb.h"
 #include "tdock/requests.h"
 
@@ -37,7 +39,12 @@ struct Answer {
   std::shared_ptr<const Memory> memory = {};
   // That a take was given.
   HeldLease lease = {};
+  // It takes long to go through, as it does to let go of it. Set by whoever made it.
+  bool large = false;
 };
+
+// Whether it takes long to go through so many rows.
+bool IsLarge(const Rows& rows);
 
 // Called once, by whichever thread ends the call, with no lock held.
 using ReplyTo = Callback<void(const std::shared_ptr<const Answer>&)>;
@@ -49,7 +56,7 @@ struct AnswerBytes {
 };
 
 // The calls that are under way or whose answers may not have arrived, the leases, and the pins of views. Thread-safe.
-class Session {
+class Session : public std::enable_shared_from_this<Session> {
   struct Call {
     std::vector<ReplyTo> replies;  // none once it is answered
     std::stop_source cancel;
@@ -66,8 +73,9 @@ class Session {
   // With more in answers that were not acknowledged, no call is begun.
   static constexpr AnswerBytes kMaxBytes = {.cells = int64_t{16} << 30, .messages = int64_t{256} << 20};
 
-  Session(std::string id, std::string client, const AnswerBytes& max_bytes = kMaxBytes)
-      : id_(std::move(id)), client_(std::move(client)), max_bytes_(max_bytes) {}
+  // Lets go of what is large at `work`, which outlives it, unless that is null. Then it belongs to a shared_ptr.
+  Session(std::string id, std::string client, const AnswerBytes& max_bytes = kMaxBytes, WorkQueue* work = nullptr)
+      : id_(std::move(id)), client_(std::move(client)), max_bytes_(max_bytes), work_(work) {}
 
   const std::string& id() const { return id_; }
   // What the client calls itself.
@@ -102,12 +110,16 @@ class Session {
   void Pin(uint64_t call, const Rows& rows) TDOCK_EXCLUDES(mu_);
   void Unpin(std::span<const uint64_t> calls) TDOCK_EXCLUDES(mu_);
 
+  // The number of the last time that much was acknowledged or unpinned, while that is being freed; 0 when it is.
+  uint64_t LastDiscard() TDOCK_EXCLUDES(mu_);
+  // Returns when all up to this one are freed. By a task of the session's that was posted after them, which have begun.
+  void AwaitDiscards(uint64_t last) TDOCK_EXCLUDES(mu_);
+
   // False if the session is over: the caller has to end the lease.
   bool Hold(HeldLease lease) TDOCK_EXCLUDES(mu_);
-  // The leases, if there are so many that it is time to ask which of them still hold rows; the others are to be
-  // forgotten.
-  std::vector<HeldLease> LeasesToCheck() TDOCK_EXCLUDES(mu_);
-  void Forget(const std::vector<HeldLease>& leases) TDOCK_EXCLUDES(mu_);
+  // Once there are many: takes out the two that were asked about longest ago. Those that still hold rows are to be held
+  // again. Done with each take, so that there are never many more leases than live.
+  std::vector<HeldLease> TakeLeasesToCheck() TDOCK_EXCLUDES(mu_);
 
   // Where the client writes what it puts through shared memory; made when it is asked for first.
   absl::StatusOr<UploadArea> Upload(uint32_t slots, uint32_t slot_bytes) TDOCK_EXCLUDES(mu_);
@@ -125,7 +137,7 @@ class Session {
   // whoever waits for them, and ends the leases. Cancelling runs the calls' callbacks, and destroying this frees
   // answers and views: both are to be done without any lock.
   struct Remains {
-    std::vector<HeldLease> leases;
+    std::deque<HeldLease> leases;
     std::vector<std::stop_source> under_way;
     Calls answered;
     absl::btree_map<uint64_t, Rows> pins;
@@ -148,24 +160,30 @@ class Session {
   bool NoteAcknowledged(uint64_t call) TDOCK_REQUIRES(mu_);
   void Remember(Call& call, std::shared_ptr<const Answer> answer, const AnswerBytes& bytes) TDOCK_REQUIRES(mu_);
   absl::Status CheckRoom() const TDOCK_REQUIRES(mu_);
+  // Frees what a client does not need any more. Without the lock.
+  void Discard(Calls calls, std::vector<Rows> pins);
 
   const std::string id_;
   const std::string client_;
   const AnswerBytes max_bytes_;
+  WorkQueue* const work_;
 
   Mutex mu_;
+  CondVar discarded_;
+  uint64_t last_discard_ TDOCK_GUARDED_BY(mu_) = 0;
+  absl::btree_set<uint64_t> discards_ TDOCK_GUARDED_BY(mu_);
   bool over_ TDOCK_GUARDED_BY(mu_) = false;
   Attachments connections_ TDOCK_GUARDED_BY(mu_);
   uint64_t acknowledged_below_ TDOCK_GUARDED_BY(mu_) = 0;
   // And beyond it: ranges, each from its first call to the one behind its last.
   absl::btree_map<uint64_t, uint64_t> acknowledged_ TDOCK_GUARDED_BY(mu_);
   Calls calls_ TDOCK_GUARDED_BY(mu_);
-  AnswerBytes bytes_ TDOCK_GUARDED_BY(mu_);  // of the answers in them
+  int64_t under_way_ TDOCK_GUARDED_BY(mu_) = 0;  // of them
+  AnswerBytes bytes_ TDOCK_GUARDED_BY(mu_);      // of the answers in them
   absl::btree_set<uint64_t> cancelled_ahead_ TDOCK_GUARDED_BY(mu_);
   absl::btree_map<uint64_t, Rows> pins_ TDOCK_GUARDED_BY(mu_);
-  std::vector<HeldLease> leases_ TDOCK_GUARDED_BY(mu_);
+  std::deque<HeldLease> leases_ TDOCK_GUARDED_BY(mu_);
   std::optional<UploadArea> area_ TDOCK_GUARDED_BY(mu_);
-  size_t check_leases_at_ TDOCK_GUARDED_BY(mu_) = 64;
 };
 
 }  // namespace tdock

@@ -206,16 +206,17 @@ TEST_F(SessionTest, PinsKeepViewsUntilTheyAreReleased) {
   EXPECT_EQ(pin.use_count(), 1);
 }
 
-TEST_F(SessionTest, AsksForLeasesToBeCheckedWhenThereAreManyMore) {
+TEST_F(SessionTest, AsksForTwoOfManyLeasesToBeChecked) {
   for (LeaseId lease = 1; lease < 64; ++lease) session_.Hold({"train", lease});
-  EXPECT_THAT(session_.LeasesToCheck(), testing::IsEmpty());
+  EXPECT_THAT(session_.TakeLeasesToCheck(), testing::IsEmpty());
   session_.Hold({"train", 64});
-  std::vector<HeldLease> all = session_.LeasesToCheck();
-  EXPECT_EQ(all.size(), 64u);
-  all.resize(60);
-  session_.Forget(all);
-  EXPECT_EQ(session_.counts().leases, 4);
-  EXPECT_THAT(session_.LeasesToCheck(), testing::IsEmpty());
+  const std::vector<HeldLease> oldest = session_.TakeLeasesToCheck();
+  ASSERT_EQ(oldest.size(), 2u);
+  EXPECT_EQ(oldest[0].lease, 1u);
+  EXPECT_EQ(oldest[1].lease, 2u);
+  EXPECT_EQ(session_.counts().leases, 62);
+  session_.Hold(oldest[0]);
+  EXPECT_EQ(session_.counts().leases, 63);
 }
 
 }  // namespace

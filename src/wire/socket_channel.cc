@@ -24,6 +24,8 @@ namespace {
 // Of a message that has not come at all: most are short, and memory to read into is cleared first.
 constexpr size_t kReadBytes = 8 << 10;
 
+constexpr size_t kMostReadBytes = 1 << 20;
+
 // Most answers come sooner than an idle processor wakes up. Whoever else wants to run may.
 constexpr absl::Duration kLookForAnswer = absl::Microseconds(50);
 
@@ -108,15 +110,21 @@ absl::Status SocketChannel::Send(std::vector<absl::string_view> pieces, absl::Ti
 }
 
 absl::StatusOr<bool> SocketChannel::Read() {
-  // A message that is longer than what is there is read in one go.
+  // What was taken goes when it is more than what is left.
+  if (begin_ >= in_.size() - begin_) {
+    in_.erase(0, begin_);
+    begin_ = 0;
+  }
+  // Of a message that is longer than what is there, as much as there may be at once.
   size_t want = kReadBytes;
-  if (in_.size() - begin_ >= sizeof(SocketHeader)) {
+  const size_t before = in_.size(), there = before - begin_;
+  if (there >= sizeof(SocketHeader)) {
     SocketHeader header;
     std::memcpy(&header, in_.data() + begin_, sizeof(header));
-    want = std::max(want, std::min<size_t>(header.length, kMaxSocketControlBytes) + sizeof(header));
+    const size_t all = std::min<size_t>(header.length, kMaxSocketControlBytes) + sizeof(header);
+    want = std::clamp(all - std::min(all, there), want, kMostReadBytes);
+    in_.reserve(begin_ + all + kReadBytes);
   }
-  if (begin_ == in_.size()) in_.clear(), begin_ = 0;
-  const size_t before = in_.size();
   in_.resize(before + want);
   iovec piece{in_.data() + before, want};
   constexpr size_t kMostFiles = 16;

@@ -13,6 +13,8 @@
 #include "absl/time/clock.h"
 #include "base/no_memory.h"
 #include "base/status.h"
+#include "base/utf8.h"
+#include "wire/call_cost.h"
 #include "wire/rows_codec.h"
 #include "wire/status_codec.h"
 
@@ -21,8 +23,13 @@ namespace {
 
 // More memory than this is not kept for messages to come.
 constexpr size_t kKeepBytes = 1 << 20;
-// After so much has been copied, other connections have their turn.
-constexpr size_t kTurnBytes = 2 << 20;
+// Then other connections have their turn.
+constexpr absl::Duration kTurn = absl::Milliseconds(1);
+constexpr size_t kTurnBytes = 1 << 20;
+// What takes long to handle is left to workers: a control message of this size, the header of a frame, or a frame.
+constexpr uint32_t kLongMessageBytes = 16 << 10;
+constexpr uint64_t kLongHeaderBytes = 16 << 10;
+constexpr uint64_t kLongFrameBytes = 1 << 20;
 
 v1::Rows* RowsIn(v1::Reply& reply) {
   if (reply.has_taken()) return reply.mutable_taken()->mutable_rows();
@@ -63,8 +70,8 @@ void SocketConnection::Close(const absl::Status& why) {
   const auto self = shared_from_this();
   loop_->Remove(fd_);
   shutdown(fd_, SHUT_RDWR);
-  uploads_.clear();
-  connection_.reset();
+  if (!handed_over_) uploads_.clear();
+  if (!handed_over_) connection_.reset();
   out_.clear();
   on_closed_(fd_);
 }
@@ -75,7 +82,12 @@ void SocketConnection::OnEvents(uint32_t events) {
     // What came before it was choked.
     if (!choked()) HandleMessages();
   }
-  if (!closed_ && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) Read();
+  if (!closed_ && handed_over_ && (events & (EPOLLHUP | EPOLLERR)) != 0) {
+    loop_->Remove(fd_);
+    unwatched_ = true;
+    return;
+  }
+  if (!closed_ && !handed_over_ && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) Read();
   if (!closed_) Watch();
 }
 
@@ -96,8 +108,10 @@ void SocketConnection::Read() {
 }
 
 void SocketConnection::HandleMessages() {
-  size_t begin = 0, copied = 0;
-  while (!closed_ && in_.size() - begin >= sizeof(SocketHeader)) {
+  size_t begin = 0, missing = 0;
+  const absl::Time turn_ends = absl::Now() + kTurn;
+  bool over = false;
+  while (!closed_ && !handed_over_ && !choked() && in_.size() - begin >= sizeof(SocketHeader)) {
     SocketHeader header;
     std::memcpy(&header, in_.data() + begin, sizeof(header));
     if (header.length > MaxSocketMessageBytes(header.type)) {
@@ -105,18 +119,29 @@ void SocketConnection::HandleMessages() {
                                                            header.length, " bytes; the limit is ",
                                                            MaxSocketMessageBytes(header.type))));
     }
-    if (in_.size() - begin - sizeof(header) < header.length) break;
-    if (copied >= kTurnBytes || choked()) break;
+    if (in_.size() - begin - sizeof(header) < header.length) {
+      missing = sizeof(header) + header.length;
+      break;
+    }
+    over = absl::Now() >= turn_ends;
+    if (over) break;
     const absl::string_view body(in_.data() + begin + sizeof(header), header.length);
-    if (header.type == SocketMessage::kSlot) copied += shared_.limits.upload_slot_bytes;
+    if (IsLong(header, body)) return HandOver(begin, header);
     if (absl::Status status = Handle(header, body); !status.ok()) return Close(status);
     begin += sizeof(header) + header.length;
   }
-  if (closed_) return;
+  if (closed_ || handed_over_) return;
   in_.erase(0, begin);
   if (in_.empty() && in_.capacity() > kKeepBytes) in_.shrink_to_fit();
-  // What is left is an incomplete message, unless it was only others' turn.
-  if (copied >= kTurnBytes && !std::exchange(more_posted_, true)) {
+  if (missing > kKeepBytes) {
+    // Memory that is not written costs nothing, and what has come is not copied again and again.
+    const absl::Status status = OrNoMemory("the message", [&] {
+      in_.reserve(missing + loop_->scratch().size());
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return Close(status);
+  }
+  if (over && !std::exchange(more_posted_, true)) {
     loop_->Post([self = shared_from_this()] {
       self->more_posted_ = false;
       if (self->closed_) return;
@@ -124,6 +149,50 @@ void SocketConnection::HandleMessages() {
       if (!self->closed_) self->Watch();
     });
   }
+}
+
+bool SocketConnection::IsLong(const SocketHeader& header, absl::string_view body) {
+  if (shared_.service.work() == nullptr || connection_ == nullptr) return false;
+  if (header.type == SocketMessage::kCall) return header.length > kLongMessageBytes;
+  const auto found = uploads_.find(header.tag);
+  if (found == uploads_.end()) return false;
+  std::span<const std::byte> bytes = AsBytes(body);
+  if (header.type == SocketMessage::kSlot && body.size() == 8) {
+    const auto lying = area_->Slot(NumberAt<uint32_t>(body, 0), NumberAt<uint32_t>(body, 4));
+    if (!lying.ok()) return false;
+    bytes = *lying;
+  }
+  return found->second->reader.WouldComplete(bytes, kLongHeaderBytes, kLongFrameBytes);
+}
+
+void SocketConnection::HandOver(size_t begin, const SocketHeader& header) {
+  handed_over_ = true;
+  Watch();
+  shared_.service.work()->Post(connection_->session().get(), [self = shared_from_this(), begin, header] {
+    std::string& in = self->in_;
+    const absl::Status status =
+        self->Handle(header, absl::string_view(in.data() + begin + sizeof(header), header.length));
+    in.erase(0, begin + sizeof(header) + header.length);
+    if (in.capacity() > kKeepBytes) in.shrink_to_fit();
+    self->loop_->Post([self, status] { self->TakeBack(status); });
+  });
+}
+
+void SocketConnection::TakeBack(const absl::Status& status) {
+  handed_over_ = false;
+  if (closed_) {
+    uploads_.clear();
+    connection_.reset();
+    return;
+  }
+  if (!status.ok()) return Close(status);
+  if (std::exchange(unwatched_, false)) {
+    watched_events_ = EPOLLIN;
+    const auto on_events = [self = shared_from_this()](uint32_t events) { self->OnEvents(events); };
+    if (absl::Status watched = loop_->Add(fd_, watched_events_, on_events); !watched.ok()) return Close(watched);
+  }
+  HandleMessages();
+  if (!closed_) Watch();
 }
 
 absl::Status SocketConnection::Handle(const SocketHeader& header, absl::string_view body) {
@@ -155,6 +224,7 @@ absl::Status SocketConnection::OnHello(absl::string_view body) {
   const SocketLimits& limits = shared_.limits;
   TDOCK_ASSIGN_OR_RETURN(area_, welcomed.connection->session()->Upload(limits.upload_slots, limits.upload_slot_bytes));
   connection_ = std::move(welcomed.connection);
+  client_ = absl::StrCat("for client '", EscapeForMessage(hello.client().substr(0, 64)), "'");
   welcomed.welcome.set_upload_slots(limits.upload_slots);
   welcomed.welcome.set_upload_slot_bytes(limits.upload_slot_bytes);
   Send(ControlMessage(SocketMessage::kWelcome, 0, welcomed.welcome), area_->file());
@@ -221,77 +291,93 @@ absl::Status SocketConnection::OnBytes(uint64_t tag, std::span<const std::byte> 
 
 void SocketConnection::Start(v1::Request request, Batch batch) {
   const uint64_t call = request.call();
+  loop_->Describe(NameOf(request), client_);
   shared_.service.Call(connection_->session(), std::move(request), std::move(batch), ReplyHere(call));
 }
 
 ReplyTo SocketConnection::ReplyHere(uint64_t call) {
-  return [weak = weak_from_this(), loop = loop_, call](const std::shared_ptr<const Answer>& answer) {
-    const auto reply = [weak, call, answer] {
-      const std::shared_ptr<SocketConnection> self = weak.lock();
-      if (self != nullptr && !self->closed_) self->Reply(call, *answer);
+  return [weak = weak_from_this(), loop = loop_, &service = shared_.service, session = connection_->session(),
+          call](const std::shared_ptr<const Answer>& answer) {
+    // Those that only tell something have no answer.
+    if (call == 0) return;
+    const auto send = [weak, loop](Encoded encoded) {
+      const auto post = [weak](Encoded ready) {
+        const std::shared_ptr<SocketConnection> self = weak.lock();
+        if (self != nullptr && !self->closed_) self->SendAnswer(std::move(ready));
+      };
+      if (loop->OnLoopThread()) return post(std::move(encoded));
+      loop->Post([post, ready = std::make_shared<Encoded>(std::move(encoded))] { post(std::move(*ready)); });
     };
-    if (loop->OnLoopThread()) return reply();
-    loop->Post(reply);
+    if (!answer->large || service.work() == nullptr || WorkQueue::OnWorker()) {
+      return send(MessageOf(service, *session, call, *answer));
+    }
+    service.work()->Post(
+        session.get(), [&service, session, call, answer, send] { send(MessageOf(service, *session, call, *answer)); });
   };
 }
 
 void SocketConnection::ReplyError(uint64_t call, const absl::Status& status) {
-  Answer answer;
-  Encode(status, &answer.reply);
-  Reply(call, answer);
+  const auto answer = std::make_shared<Answer>();
+  Encode(status, &answer->reply);
+  ReplyHere(call)(answer);
 }
 
-void SocketConnection::Reply(uint64_t call, const Answer& answer) {
-  // Those that only tell something have no answer.
-  if (call == 0) return;
-  absl::StatusOr<std::string> message = OrNoMemory("the answer", [&] { return MessageOf(call, answer); });
-  if (!message.ok()) {
-    const auto refusal = shared_.service.Refuse(*connection_->session(), call, answer, message.status());
-    message = ControlMessage(SocketMessage::kReply, call, refusal->reply);
-  }
-  Send(*std::move(message));
+SocketConnection::Encoded SocketConnection::MessageOf(Service& service, Session& session, uint64_t call,
+                                                      const Answer& answer) {
+  absl::StatusOr<Encoded> encoded = OrNoMemory("the answer", [&] { return TryToEncode(session, call, answer); });
+  if (encoded.ok()) return *std::move(encoded);
+  const auto refusal = service.Refuse(session, call, answer, encoded.status());
+  return {.message = ControlMessage(SocketMessage::kReply, call, refusal->reply)};
 }
 
-absl::StatusOr<std::string> SocketConnection::MessageOf(uint64_t call, const Answer& answer) {
+absl::StatusOr<SocketConnection::Encoded> SocketConnection::TryToEncode(Session& session, uint64_t call,
+                                                                        const Answer& answer) {
+  Encoded encoded;
   v1::Reply with_views;
   const v1::Reply* reply = &answer.reply;
   if (!answer.rows.empty()) {
     with_views = answer.reply;
-    TDOCK_RETURN_IF_ERROR(AddViews(call, answer, RowsIn(with_views)));
+    v1::Rows* const message = RowsIn(with_views);
+    const auto* const memory = dynamic_cast<const SegmentMemory*>(answer.memory.get());
+    absl::Status fault;
+    absl::flat_hash_map<uint64_t, size_t> named;  // with their sizes
+    const auto locate = [&](const std::byte* data) -> std::optional<SharedPlace> {
+      const std::optional<SegmentPlace> place = memory == nullptr ? std::nullopt : memory->Locate(data);
+      if (!place.has_value()) return std::nullopt;
+      auto known = named.find(place->segment);
+      if (known == named.end()) {
+        absl::StatusOr<SegmentFile> segment = memory->Open(place->segment);
+        if (!segment.ok()) {
+          fault.Update(segment.status());
+          return std::nullopt;
+        }
+        known = named.emplace(place->segment, segment->bytes).first;
+        encoded.segments.emplace_back(place->segment, *std::move(segment));
+      }
+      return SharedPlace{place->segment, place->offset, known->second - place->offset};
+    };
+    const absl::Status status = EncodeViews(answer.rows, locate, message);
+    fault.Update(status);
+    TDOCK_RETURN_IF_ERROR(fault);
+    message->set_pin(call);
+    session.Pin(call, answer.rows);
     reply = &with_views;
   }
   if (const size_t bytes = reply->ByteSizeLong(); bytes > kMaxSocketControlBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("an answer of ", bytes, " bytes without its cells; the limit is ",
                                                      kMaxSocketControlBytes, ": ask for less at once"));
   }
-  return ControlMessage(SocketMessage::kReply, call, *reply);
+  encoded.message = ControlMessage(SocketMessage::kReply, call, *reply);
+  return encoded;
 }
 
-absl::Status SocketConnection::AddViews(uint64_t call, const Answer& answer, v1::Rows* message) {
-  const auto* const memory = dynamic_cast<const SegmentMemory*>(answer.memory.get());
-  absl::Status fault;
-  const auto locate = [&](const std::byte* data) -> std::optional<SharedPlace> {
-    const std::optional<SegmentPlace> place = memory == nullptr ? std::nullopt : memory->Locate(data);
-    if (!place.has_value()) return std::nullopt;
-    auto sent = segments_.find(place->segment);
-    if (sent == segments_.end()) {
-      absl::StatusOr<SegmentFile> segment = memory->Open(place->segment);
-      if (!segment.ok()) {
-        fault.Update(segment.status());
-        return std::nullopt;
-      }
-      Send(NumbersMessage(SocketMessage::kSegment, 0, place->segment, uint64_t{segment->bytes}), segment->file);
-      sent = segments_.emplace(place->segment, segment->bytes).first;
-    }
-    return SharedPlace{place->segment, place->offset, sent->second - place->offset};
-  };
+void SocketConnection::SendAnswer(Encoded answer) {
   TellGoneSegments();
-  absl::Status status = EncodeViews(answer.rows, locate, message);
-  fault.Update(status);
-  TDOCK_RETURN_IF_ERROR(fault);
-  message->set_pin(call);
-  connection_->session()->Pin(call, answer.rows);
-  return absl::OkStatus();
+  for (auto& [number, segment] : answer.segments) {
+    if (!segments_.insert(number).second) continue;
+    Send(NumbersMessage(SocketMessage::kSegment, 0, number, uint64_t{segment.bytes}), std::move(segment.file));
+  }
+  Send(std::move(answer.message));
 }
 
 void SocketConnection::TellGoneSegments() {
@@ -299,7 +385,7 @@ void SocketConnection::TellGoneSegments() {
   if (closed == closed_segments_seen_) return;
   closed_segments_seen_ = closed;
   std::vector<uint64_t> gone;
-  for (const auto& [segment, bytes] : segments_) {
+  for (uint64_t segment : segments_) {
     if (!shared_.segments.Exists(segment)) gone.push_back(segment);
   }
   for (uint64_t segment : gone) {
@@ -309,6 +395,10 @@ void SocketConnection::TellGoneSegments() {
 }
 
 void SocketConnection::Send(std::string bytes, std::shared_ptr<const FileDescriptor> file) {
+  if (!loop_->OnLoopThread()) {
+    return loop_->Post(
+        [self = shared_from_this(), bytes = std::move(bytes), file = std::move(file)] { self->Send(bytes, file); });
+  }
   if (closed_) return;
   queued_bytes_ += bytes.size();
   out_.push_back({.bytes = std::move(bytes), .file = std::move(file)});
@@ -317,7 +407,8 @@ void SocketConnection::Send(std::string bytes, std::shared_ptr<const FileDescrip
 }
 
 void SocketConnection::Flush() {
-  while (!out_.empty()) {
+  // The rest goes in the next turn.
+  for (size_t sent_bytes = 0; !out_.empty() && sent_bytes < kTurnBytes;) {
     Outgoing& next = out_.front();
     iovec piece{next.bytes.data() + next.sent, next.bytes.size() - next.sent};
     msghdr message{};
@@ -342,6 +433,7 @@ void SocketConnection::Flush() {
     }
     next.file.reset();
     next.sent += static_cast<size_t>(sent);
+    sent_bytes += static_cast<size_t>(sent);
     if (next.sent < next.bytes.size()) continue;
     queued_bytes_ -= std::min(queued_bytes_, next.bytes.size());
     out_.pop_front();
@@ -349,7 +441,8 @@ void SocketConnection::Flush() {
 }
 
 void SocketConnection::Watch() {
-  const uint32_t events = (choked() ? 0u : uint32_t{EPOLLIN}) | (out_.empty() ? 0u : uint32_t{EPOLLOUT});
+  const bool reads = !choked() && !handed_over_ && !more_posted_;
+  const uint32_t events = (reads ? uint32_t{EPOLLIN} : 0u) | (out_.empty() ? 0u : uint32_t{EPOLLOUT});
   if (events == watched_events_) return;
   watched_events_ = events;
   loop_->Change(fd_, events);

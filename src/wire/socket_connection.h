@@ -7,8 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "arena/segment_memory.h"
@@ -63,10 +66,23 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
     FrameReader reader;
   };
 
+  // An answer as it is sent, and the segments that it speaks of.
+  struct Encoded {
+    std::string message;
+    std::vector<std::pair<uint64_t, SegmentFile>> segments = {};
+  };
+
   void OnEvents(uint32_t events);
   void Read();
-  // Handles the messages that are complete, up to so many copied bytes.
+  // Handles the messages that are complete, for as long as a turn is.
   void HandleMessages();
+  // Whether the message takes long to handle.
+  bool IsLong(const SocketHeader& header, absl::string_view body);
+  // Has the message that begins there handled by a worker. Until that is done, nothing more is read, and what is said
+  // to be the handler's is the worker's.
+  void HandOver(size_t begin, const SocketHeader& header);
+  void TakeBack(const absl::Status& status);
+  // By the loop's thread or the worker.
   absl::Status Handle(const SocketHeader& header, absl::string_view body);
   absl::Status OnHello(absl::string_view body);
   absl::Status OnCall(uint64_t tag, absl::string_view body);
@@ -76,14 +92,16 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   // Thread-safe.
   ReplyTo ReplyHere(uint64_t call);
 
-  void Reply(uint64_t call, const Answer& answer);
   void ReplyError(uint64_t call, const absl::Status& status);
-  // The message to send; ResourceExhausted if it is too long, Aborted if too many cells lie where the client
-  // cannot look.
-  absl::StatusOr<std::string> MessageOf(uint64_t call, const Answer& answer);
-  absl::Status AddViews(uint64_t call, const Answer& answer, v1::Rows* message);
+  // Thread-safe. What to send as the answer, or instead of it.
+  static Encoded MessageOf(Service& service, Session& session, uint64_t call, const Answer& answer);
+  // ResourceExhausted if it is too long, Aborted if too many cells lie where the client cannot look.
+  static absl::StatusOr<Encoded> TryToEncode(Session& session, uint64_t call, const Answer& answer);
+  void SendAnswer(Encoded answer);
   void TellGoneSegments();
+  // By the loop's thread or the worker.
   void Send(std::string bytes, std::shared_ptr<const FileDescriptor> file = nullptr);
+  // Sends what the client takes, up to a bound.
   void Flush();
   void Watch();
   bool choked() const { return queued_bytes_ > shared_.limits.max_queued_bytes; }
@@ -95,17 +113,23 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   const absl::Time opened_;
   bool closed_ = false;
 
+  // The handler's.
   std::unique_ptr<Service::Connection> connection_;
+  std::string client_;  // for people
   std::optional<UploadArea> area_;
   std::string in_;
-  bool more_posted_ = false;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Upload>> uploads_;
+
+  bool more_posted_ = false;
+  bool handed_over_ = false;
+  // The peer is gone, which would be told again and again; watched again when it is read on.
+  bool unwatched_ = false;
 
   std::deque<Outgoing> out_;
   size_t queued_bytes_ = 0;
   uint32_t watched_events_ = 0;
   // What the client was sent, and how many bytes each has.
-  absl::flat_hash_map<uint64_t, uint64_t> segments_;
+  absl::flat_hash_set<uint64_t> segments_;
   uint64_t closed_segments_seen_ = 0;
 };
 

@@ -20,6 +20,7 @@ namespace tdock {
 namespace {
 
 constexpr int kBacklog = 4096;
+constexpr int kAcceptedAtOnce = 64;
 
 // Removes the socket of a server that is gone.
 absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
@@ -73,6 +74,9 @@ absl::Status SocketServer::StartLoops() {
   for (int i = 0; i < (options_.loops > 0 ? options_.loops : 2); ++i) {
     auto loop = std::make_unique<Loop>();
     TDOCK_ASSIGN_OR_RETURN(loop->events, EventLoop::Make());
+    if (options_.heartbeats != nullptr) {
+      loop->events->SetHeartbeat(options_.heartbeats->Add(absl::StrCat("event loop ", i)));
+    }
     loop->events->SetTick(absl::Seconds(1), [loop = loop.get()] {
       std::vector<std::shared_ptr<SocketConnection>> connections;
       for (const auto& [fd, connection] : loop->connections) connections.push_back(connection);
@@ -88,6 +92,7 @@ absl::Status SocketServer::StartLoops() {
 SocketServer::~SocketServer() {
   // Then the connections are this thread's.
   for (const auto& loop : loops_) loop->events->Stop();
+  if (WorkQueue* const work = shared_.service.work(); work != nullptr) work->AwaitIdle();
   for (const auto& loop : loops_) loop->connections.clear();
   close(listener_);
   if (file_.has_value() && IdOf(options_.path) == file_) unlink(options_.path.c_str());
@@ -99,9 +104,18 @@ std::optional<SocketServer::FileId> SocketServer::IdOf(const std::string& path) 
   return FileId{there.st_dev, there.st_ino};
 }
 
+void SocketServer::Touch() {
+  for (const auto& loop : loops_) {
+    auto touched = std::make_shared<std::promise<void>>();
+    std::future<void> done = touched->get_future();
+    loop->events->Post([touched = std::move(touched)] { touched->set_value(); });
+    done.wait();
+  }
+}
+
 void SocketServer::Shutdown(absl::Time deadline) {
   loops_.front()->events->Post([this] { loops_.front()->events->Remove(listener_); });
-  while (absl::Now() < deadline && shared_.service.counts().calls_under_way > 0) absl::SleepFor(absl::Milliseconds(2));
+  shared_.service.AwaitNoCalls(deadline);
   for (const auto& loop : loops_) {
     auto closed = std::make_shared<std::promise<void>>();
     std::future<void> done = closed->get_future();
@@ -118,7 +132,8 @@ void SocketServer::Shutdown(absl::Time deadline) {
 }
 
 void SocketServer::Accept() {
-  for (;;) {
+  // Others have their turn in between.
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;

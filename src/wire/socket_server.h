@@ -21,6 +21,8 @@ struct SocketServerOptions {
   // Threads; 0: two.
   int loops = 0;
   SocketLimits limits = {};
+  // Told what the loops do; outlives the server. May be null.
+  Heartbeats* heartbeats = nullptr;
 };
 
 // Thread-safe.
@@ -36,6 +38,9 @@ class SocketServer {
   // Takes no more connections, lets calls under way end until the deadline of absl::Now(), and closes the connections,
   // saying that the server shuts down.
   void Shutdown(absl::Time deadline);
+
+  // Returns when each loop has done what there was to do.
+  void Touch();
 
   const std::string& path() const { return options_.path; }
 
