@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,10 @@ struct DockServerOptions {
   // time before a restart is known as such.
   std::optional<LeaseId> last_lease = {};
   LocalDockOptions dock = {};
+  // Told, in a sentence, when a thread or a lock of the server has stood still for so long, and when it goes on; by a
+  // thread of the server's, which is to be let go on soon.
+  std::function<void(const std::string&)> on_stall = {};
+  absl::Duration stall_after = absl::Seconds(5);
 };
 
 struct DockServerCounts {
@@ -70,6 +75,13 @@ class DockServer {
   // What whoever starts the server should know about its security, in sentences.
   virtual std::vector<std::string> warnings() const = 0;
   virtual DockServerCounts counts() = 0;
+
+  // Whether the server answers: Unavailable, saying what stands still, where that takes longer. At once, where it is
+  // known.
+  virtual absl::Status CheckHealth(absl::Duration within) = 0;
+  // What has stood still for `stall_after` now, in sentences; and how often something has. Never wait.
+  virtual std::vector<std::string> StandingStill() = 0;
+  virtual int64_t stalls() = 0;
 
   // Refuses new calls and ends those that wait with Unavailable; lets the others finish for so long. Returns when all
   // is closed.

@@ -31,6 +31,16 @@ struct Reading {
 // Thread-safe, and quick: it is called for each request.
 using Readings = std::function<std::vector<Reading>()>;
 
+// Whether what is shown still answers. None of these waits for what hangs.
+struct Liveness {
+  // Within two seconds: Unavailable, with what stands still. Empty: nobody knows.
+  std::function<absl::Status()> check = {};
+  // What stands still, in sentences.
+  std::function<std::vector<std::string>()> standing = {};
+  // How often something did since the start.
+  std::function<int64_t()> stalls = {};
+};
+
 struct ProcessFacts {
   absl::Duration uptime = absl::ZeroDuration();
   absl::Time started = absl::UnixEpoch();

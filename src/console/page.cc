@@ -128,8 +128,11 @@ std::string Legend() {
 }
 
 std::string Page(absl::string_view title, absl::string_view main, const PageFacts& facts) {
+  std::string all;
+  for (const std::string& text : facts.standing) absl::StrAppend(&all, "<p class=bad>", EscapeHtml(text), "</p>");
+  absl::StrAppend(&all, main);
   return absl::StrReplaceAll(kPageTemplate,
-                             {{"{{title}}", EscapeHtml(title)}, {"{{nonce}}", facts.nonce}, {"{{main}}", main}});
+                             {{"{{title}}", EscapeHtml(title)}, {"{{nonce}}", facts.nonce}, {"{{main}}", all}});
 }
 
 }  // namespace
@@ -159,6 +162,10 @@ std::string OverviewPage(const std::vector<NamedPartition>& partitions, const Pa
                     ConsumersOf(partition.status), ColumnsOf(partition.status), "</section>");
   }
   return Page("Transfer Dock", main, facts);
+}
+
+std::string StalledPage(const PageFacts& facts) {
+  return Page("Transfer Dock", absl::StrCat("<header><h1>Transfer Dock</h1>", FactsOf(facts), "</header>"), facts);
 }
 
 std::string PartitionPage(const NamedPartition& partition, const std::vector<std::string>& explanations,

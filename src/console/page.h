@@ -22,10 +22,15 @@ struct PageFacts {
   std::vector<Reading> readings = {};
   // What the page's script is known by to the browser; another for each page: letters and digits.
   std::string nonce = {};
+  // What stands still, in sentences.
+  std::vector<std::string> standing = {};
 };
 
 // All partitions.
 std::string OverviewPage(const std::vector<NamedPartition>& partitions, const PageFacts& facts);
+
+// Instead of it, where the server does not answer.
+std::string StalledPage(const PageFacts& facts);
 
 // One partition, with what Explain() says about each consumer, in the order of the status.
 std::string PartitionPage(const NamedPartition& partition, const std::vector<std::string>& explanations,

@@ -198,7 +198,7 @@ class HttpStatusServer final : public StatusServer {
       response.set_header("Allow", "GET, HEAD");
       return Answer(response, 405, "only GET and HEAD\n");
     }
-    if (request.path == "/healthz") return Answer(response, 200, "ok\n");
+    if (request.path == "/healthz") return SendHealth(response);
     const bool partition = request.path == "/partition";
     if (request.path != "/metrics" && request.path != "/" && !partition) {
       return Answer(response, 404, "there are /, /partition?name=…, /metrics and /healthz\n");
@@ -209,19 +209,51 @@ class HttpStatusServer final : public StatusServer {
     if (!status.ok()) Answer(response, HttpCode(status), absl::StrCat(status.message(), "\n"));
   }
 
-  absl::StatusOr<PageFacts> Facts() {
+  absl::Status CheckLiveness() const {
+    return options_.liveness.check == nullptr ? absl::OkStatus() : options_.liveness.check();
+  }
+
+  void SendHealth(httplib::Response& response) {
+    const absl::Status status = CheckLiveness();
+    Answer(response, status.ok() ? 200 : 503, status.ok() ? "ok\n" : absl::StrCat(status.message(), "\n"));
+  }
+
+  // Nothing of a server that does not answer is asked for.
+  absl::StatusOr<PageFacts> Facts(const absl::Status& lives = absl::OkStatus()) {
     TDOCK_ASSIGN_OR_RETURN(ProcessFacts process, ReadProcess(options_.env, started_, options_.clock.Now()));
-    return PageFacts{process, options_.readings ? options_.readings() : std::vector<Reading>(), Nonce()};
+    PageFacts facts{.process = process, .nonce = Nonce()};
+    if (options_.readings && lives.ok()) facts.readings = options_.readings();
+    if (options_.liveness.standing) facts.standing = options_.liveness.standing();
+    if (!lives.ok() && facts.standing.empty()) facts.standing.push_back(std::string(lives.message()));
+    if (options_.liveness.stalls) {
+      facts.readings.push_back({.name = "tdock_standing_still",
+                                .help = "Threads and locks that stand still",
+                                .value = static_cast<double>(facts.standing.size())});
+      facts.readings.push_back({.name = "tdock_stalls_total",
+                                .help = "Threads and locks that have stood still",
+                                .counter = true,
+                                .value = static_cast<double>(options_.liveness.stalls())});
+    }
+    return facts;
   }
 
   absl::Status SendMetrics(httplib::Response& response) {
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedPartition> partitions, Survey(dock_));
-    TDOCK_ASSIGN_OR_RETURN(const PageFacts facts, Facts());
+    std::vector<NamedPartition> partitions;
+    const absl::Status lives = CheckLiveness();
+    if (lives.ok()) {
+      TDOCK_ASSIGN_OR_RETURN(partitions, Survey(dock_));
+    }
+    TDOCK_ASSIGN_OR_RETURN(const PageFacts facts, Facts(lives));
     Answer(response, 200, MetricsText(partitions, facts.process, facts.readings), kMetrics);
     return absl::OkStatus();
   }
 
   absl::Status SendOverview(httplib::Response& response) {
+    if (const absl::Status lives = CheckLiveness(); !lives.ok()) {
+      TDOCK_ASSIGN_OR_RETURN(const PageFacts facts, Facts(lives));
+      SendPage(StalledPage(facts), facts, response);
+      return absl::OkStatus();
+    }
     TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedPartition> partitions, Survey(dock_));
     TDOCK_ASSIGN_OR_RETURN(const PageFacts facts, Facts());
     SendPage(OverviewPage(partitions, facts), facts, response);
@@ -230,6 +262,7 @@ class HttpStatusServer final : public StatusServer {
 
   absl::Status SendPartition(const std::string& name, httplib::Response& response) {
     if (name.empty()) return absl::InvalidArgumentError("name the partition: /partition?name=…");
+    TDOCK_RETURN_IF_ERROR(CheckLiveness());
     TDOCK_ASSIGN_OR_RETURN(PartitionStatus status, dock_.GetStatus(name));
     std::vector<std::string> explanations;
     for (const NamedConsumerStatus& consumer : status.consumers) {

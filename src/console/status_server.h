@@ -24,6 +24,9 @@ struct StatusServerOptions {
   Clock& clock = Clock::Real();
   Env& env = Env::Real();
   Readings readings = {};
+  // Where it does not answer, /healthz fails, and the other pages show that and nothing that would have to be asked
+  // for.
+  Liveness liveness = {};
   // Answers that are made at the same time.
   int threads = 4;
   // In real time: for a request to come, from when its connection does, and again for its answer to be read.

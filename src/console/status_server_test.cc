@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/watchdog.h"
 #include "console/example_dock.h"
 #include "console/page.h"
 #include "httplib.h"
@@ -184,6 +186,33 @@ TEST_F(StatusServerTest, ATemplateInANameIsNotFilledIn) {
 TEST_F(StatusServerTest, SaysThatItIsHealthy) {
   Start();
   EXPECT_EQ(Body("/healthz"), "ok\n");
+}
+
+TEST_F(StatusServerTest, HealthFailsInTimeAndPagesSayWhatHangsWhereALockIsNeverLetGo) {
+  Mutex held;
+  Heartbeats heartbeats;
+  Watchdog watchdog(heartbeats, {{.name = "the table", .touch = [&](const auto&) { MutexLock lock(held); }}});
+  Start({.clock = example_.clock,
+         .readings = [] { return std::vector<Reading>{{.name = "tdock_sessions", .help = "Sessions.", .value = 3}}; },
+         .liveness = {.check = [&] { return watchdog.Check(absl::Milliseconds(200)); },
+                      .standing = [&] { return watchdog.StandingStill(); },
+                      .stalls = [&] { return watchdog.stalls(); }}});
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_THAT(Body("/metrics"), AllOf(HasSubstr("tdock_standing_still 0\n"), HasSubstr("tdock_rows{")));
+  held.Lock();
+  const absl::Time begin = absl::Now();
+  const httplib::Result health = Get("/healthz");
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(2));
+  EXPECT_EQ(health->status, 503);
+  EXPECT_THAT(health->body, HasSubstr("it waits for the table"));
+  const std::string metrics = Body("/metrics");
+  EXPECT_THAT(metrics, AllOf(HasSubstr("tdock_standing_still 1\n"), Not(HasSubstr("tdock_rows{")),
+                             Not(HasSubstr("tdock_sessions"))));
+  EXPECT_THAT(Body("/"), HasSubstr("it waits for the table"));
+  EXPECT_EQ(Get("/partition?name=train")->status, 503);
+  held.Unlock();
+  while (Get("/healthz")->status != 200) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_THAT(Body("/metrics"), HasSubstr("tdock_standing_still 0\n"));
 }
 
 TEST_F(StatusServerTest, RefusesWhatItDoesNotHave) {

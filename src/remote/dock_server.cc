@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "arena/segment_memory.h"
 #include "base/status.h"
+#include "base/watchdog.h"
 #include "dock/served_dock.h"
 #include "remote/rpc_service.h"
 #include "remote/token.h"
@@ -32,20 +33,30 @@ class Server final : public DockServer {
         dock_(
             MakeServedDock({.local = options.dock,
                             .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool_); },
-                            .last_lease = last_lease})),
-        service_(*dock_,
-                 {.dock_clock = options.dock.clock, .session_grace = options.session_grace, .last_lease = last_lease}) {
-  }
+                            .last_lease = last_lease,
+                            .work = &work_})),
+        service_(*dock_, {.dock_clock = options.dock.clock,
+                          .session_grace = options.session_grace,
+                          .last_lease = last_lease,
+                          .work = &work_}) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const DockServerOptions& options) {
     if (!options.socket.empty()) {
-      TDOCK_ASSIGN_OR_RETURN(socket_, SocketServer::Start(service_, pool_, {.path = options.socket}));
+      TDOCK_ASSIGN_OR_RETURN(
+          socket_, SocketServer::Start(service_, pool_, {.path = options.socket, .heartbeats = &heartbeats_}));
     }
-    if (options.listen.empty()) return absl::OkStatus();
+    if (!options.listen.empty()) TDOCK_RETURN_IF_ERROR(ListenToTcp(options));
+    watchdog_ = std::make_unique<Watchdog>(
+        heartbeats_, Probes(), WatchdogOptions{.stall_after = options.stall_after, .report = options.on_stall});
+    return absl::OkStatus();
+  }
+
+  absl::Status ListenToTcp(const DockServerOptions& options) {
     rpc::StreamServerOptions rpc{.listen = options.listen,
                                  .tls = {options.tls_certificate, options.tls_key, options.tls_ca},
-                                 .insecure = options.insecure};
+                                 .insecure = options.insecure,
+                                 .heartbeat = heartbeats_.Add("TCP")};
     if (!options.token_file.empty()) {
       TDOCK_ASSIGN_OR_RETURN(rpc.token, ReadTokenFile(options.token_file));
     } else if (!options.token.empty()) {
@@ -75,24 +86,50 @@ class Server final : public DockServer {
             .arena_bytes = static_cast<int64_t>(pool_.held_bytes() + pool_.warm_bytes())};
   }
 
+  absl::Status CheckHealth(absl::Duration within) override { return watchdog_->Check(within); }
+  std::vector<std::string> StandingStill() override { return watchdog_->StandingStill(); }
+  int64_t stalls() override { return watchdog_->stalls(); }
+
   void Shutdown(absl::Duration drain) override {
     if (rpc_ != nullptr) rpc_->StopAccepting();
     service_.Drain();
     const absl::Time deadline = absl::Now() + drain;
-    while (absl::Now() < deadline && service_.counts().calls_under_way > 0) absl::SleepFor(absl::Milliseconds(2));
+    service_.AwaitNoCalls(deadline);
     streams_->EndAll(absl::UnavailableError("the server is shutting down"));
     if (rpc_ != nullptr) rpc_->Shutdown(deadline);
     if (socket_ != nullptr) socket_->Shutdown(deadline);
   }
 
  private:
+  // What a client's call needs.
+  std::vector<Probe> Probes() {
+    std::vector<Probe> probes = {{.name = "the sessions", .touch = [this](const auto&) { service_.counts(); }},
+                                 {.name = "the dock", .touch = [this](const auto& say) { TouchPartitions(say); }}};
+    if (socket_ != nullptr) {
+      probes.push_back({.name = "an event loop", .touch = [this](const auto&) { socket_->Touch(); }});
+    }
+    return probes;
+  }
+
+  void TouchPartitions(const std::function<void(absl::string_view)>& say) {
+    const absl::StatusOr<std::vector<std::string>> names = dock_->ListPartitions();
+    for (size_t i = 0; names.ok() && i < names->size(); ++i) {
+      say(absl::StrCat("partition '", (*names)[i], "'"));
+      // It may have been dropped.
+      dock_->LiveLeases((*names)[i], {}).status().IgnoreError();
+    }
+  }
+
+  Heartbeats heartbeats_;
   SegmentPool pool_;
+  WorkQueue work_{WorkQueue::UsualThreads()};
   const std::unique_ptr<ServedDock> dock_;
   Service service_;
   std::unique_ptr<SocketServer> socket_;
   const std::shared_ptr<SessionStreams> streams_ = std::make_shared<SessionStreams>();
   std::unique_ptr<rpc::StreamServer> rpc_;
   std::string host_;
+  std::unique_ptr<Watchdog> watchdog_;
 };
 
 }  // namespace

@@ -3,13 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+#include <thread>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "arena/open_files.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "remote/rpc_service.h"
 #include "remote/rpc_transport.h"
 #include "tdock/remote_dock.h"
+#include "tdock/sampler.h"
 #include "wire/serve_for_test.h"
 
 namespace tdock {
@@ -17,6 +23,27 @@ namespace {
 
 using Code = absl::StatusCode;
 using testing::HasSubstr;
+
+// What the server reports. Thread-safe.
+class Reports {
+ public:
+  void Add(const std::string& text) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    absl::StrAppend(&all_, text, "\n");
+    changed_.NotifyAll();
+  }
+  // All, once there is this among it.
+  std::string AwaitPart(absl::string_view part) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (!absl::StrContains(all_, part)) changed_.Wait(mu_);
+    return all_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::string all_ TDOCK_GUARDED_BY(mu_);
+};
 
 // A server, and a client over each transport.
 class DockServerTest : public testing::Test {
@@ -66,6 +93,7 @@ class DockServerTest : public testing::Test {
   }
 
   ScratchFolder folder_;
+  Reports reports_;  // outlives the server
   std::unique_ptr<DockServer> server_;
   std::vector<std::unique_ptr<Dock>> clients_;
 };
@@ -237,6 +265,52 @@ TEST_F(DockServerTest, RunningOutOfDescriptorsNamesTheirLimitAndLeavesSomeToClie
   Create("small");
   EXPECT_EQ(PutOne("small", Number(1)).status(), absl::OkStatus());
   EXPECT_EQ(ConnectDock({.address = server_->address()}).status(), absl::OkStatus());
+}
+
+// Does not choose before it is let.
+class HeldSampler final : public OwnSampler {
+ public:
+  int64_t Window(int64_t max) const override { return max; }
+  std::vector<size_t> Choose(std::span<const Candidate>, int64_t, int64_t, uint64_t) override {
+    asked_.set_value();
+    go_.get_future().wait();
+    return {0};
+  }
+  void AwaitAsked() { asked_.get_future().wait(); }
+  void Go() { go_.set_value(); }
+
+ private:
+  std::promise<void> asked_, go_;
+};
+
+TEST_F(DockServerTest, ATakeThatHangsWithALockHeldIsReportedAndFailsTheHealthCheckUntilItGoesOn) {
+  const auto sampler = std::make_shared<HeldSampler>();
+  DockServerOptions options{.on_stall = [&](const std::string& text) { reports_.Add(text); },
+                            .stall_after = absl::Milliseconds(300)};
+  options.dock.samplers["held"] = sampler;
+  Start(options);
+  EXPECT_EQ(server_->CheckHealth(absl::Seconds(20)), absl::OkStatus());
+  Dock& dock = *clients_.back();
+  ASSERT_EQ(dock.CreatePartition({.name = "p", .columns = {{"text", {}}}}), absl::OkStatus());
+  ASSERT_EQ(
+      dock.RegisterConsumer("p", {.name = "c", .reads = {"text"}, .sampler = Sampler::kOwn, .own_sampler = "held"}),
+      absl::OkStatus());
+  PutRequest put{.partition = "p"};
+  ASSERT_EQ(put.batch.Add("text", Column::FromStrings(std::vector<std::string>{"x"})), absl::OkStatus());
+  ASSERT_EQ(dock.Put(put).status(), absl::OkStatus());
+  std::thread taker([&] { EXPECT_EQ(dock.Take({.partition = "p", .consumer = "c"}).status(), absl::OkStatus()); });
+  sampler->AwaitAsked();
+  const absl::Status status = server_->CheckHealth(absl::Milliseconds(1500));
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a call has stood still for"));
+  reports_.AwaitPart("it does a take for client '");
+  EXPECT_THAT(reports_.AwaitPart("it waits for partition 'p'"), HasSubstr("event loop"));
+  EXPECT_FALSE(server_->StandingStill().empty());
+  EXPECT_EQ(server_->stalls(), 2);
+  sampler->Go();
+  taker.join();
+  reports_.AwaitPart("a call goes on");
+  EXPECT_EQ(server_->CheckHealth(absl::Seconds(20)), absl::OkStatus());
 }
 
 // An answer of a row without a cell in a column whose cells have 64 TiB, which are zeros in a frame.

@@ -22,33 +22,10 @@ v1::Rows* MutableRowsIn(v1::Reply& reply) {
   return reply.has_rows() ? reply.mutable_rows() : nullptr;
 }
 
-// Whether what is asked for may take long, whatever the size of the question: it looks at whole tables, or at many
-// rows.
-bool TakesLong(const v1::Request& request) {
-  constexpr int64_t kManyRows = 1024;
-  switch (request.body_case()) {
-    case v1::Request::kTake:
-      return request.take().max() > kManyRows;
-    case v1::Request::kFetch:
-      return request.fetch().rows_size() > kManyRows;
-    case v1::Request::kDropPartition:
-    case v1::Request::kDropConsumer:
-    case v1::Request::kRegisterConsumer:
-    case v1::Request::kRequeue:
-    case v1::Request::kCommit:
-    case v1::Request::kRollback:
-    case v1::Request::kList:
-    case v1::Request::kSeal:
-    case v1::Request::kClear:
-    case v1::Request::kExplain:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Of the answers of one session that are on their way at once.
 constexpr int64_t kMaxSendingBytes = int64_t{64} << 20;
+// To read a request of so many bytes takes long, in however many pieces it comes.
+constexpr size_t kLongRequestBytes = 16 << 10;
 // Copying so many takes long.
 constexpr int64_t kLongBytes = 256 << 10;
 
@@ -145,6 +122,8 @@ class RequestHandler final : public rpc::CallHandler {
 
   void OnMessage(rpc::Pieces message) override {
     if (started_) return sink_->Finish(absl::InvalidArgumentError("bytes behind a request that is complete"));
+    for (const auto& piece : message) bytes_ += piece.size();
+    if (bytes_ >= kLongRequestBytes) rpc::HandWaitingOver();
     absl::Status status = OrNoMemory("the request", [&] { return reader_.Feed(message); });
     if (status.ok() && reader_.done()) status = Start();
     if (!status.ok()) sink_->Finish(status);
@@ -178,7 +157,6 @@ class RequestHandler final : public rpc::CallHandler {
   absl::Status Start() {
     started_ = true;
     TDOCK_ASSIGN_OR_RETURN(Batch batch, reader_.Finish());
-    if (TakesLong(request_)) rpc::HandWaitingOver();
     const uint64_t call = request_.call();
     gated_ = std::make_shared<AnswerGate::Call>(gates_->For(session_.get()));
     const auto send = [&service = service_, sink = sink_, session = session_, call, memory = memory_](
@@ -202,6 +180,7 @@ class RequestHandler final : public rpc::CallHandler {
   v1::Request request_;
   std::shared_ptr<Session> session_;
   EnvelopeReader reader_;
+  size_t bytes_ = 0;
   bool started_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "rpc/event_threads.h"
 
+#include <utility>
+
 #include "rpc/completion.h"
 #include "rpc/stream_server.h"
 
@@ -11,7 +13,8 @@ thread_local EventThreads* waits_for = nullptr;
 
 }  // namespace
 
-EventThreads::EventThreads(grpc::CompletionQueue& queue, int threads) : queue_(queue) {
+EventThreads::EventThreads(grpc::CompletionQueue& queue, int threads, std::shared_ptr<Heartbeat> heartbeat)
+    : queue_(queue), heartbeat_(std::move(heartbeat)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -22,6 +25,7 @@ EventThreads::~EventThreads() {
 void EventThreads::HandOver() {
   waits_for = nullptr;
   MutexLock lock(mu_);
+  if (heartbeat_ != nullptr) heartbeat_->Begin("has no thread that is free");
   waited_for_ = false;
   free_.NotifyOne();
 }
@@ -32,6 +36,7 @@ void EventThreads::Run() {
       MutexLock lock(mu_);
       while (waited_for_) free_.Wait(mu_);
       waited_for_ = true;
+      if (heartbeat_ != nullptr) heartbeat_->End();
     }
     waits_for = this;
     while (waits_for == this) {
@@ -39,9 +44,12 @@ void EventThreads::Run() {
       bool ok = false;
       if (!AwaitEvent(queue_, &tag, &ok)) {
         HandOver();
+        if (heartbeat_ != nullptr) heartbeat_->End();
         return;
       }
+      if (heartbeat_ != nullptr) heartbeat_->Begin("handles what has come for a call");
       static_cast<Completion*>(tag)->Done(ok);
+      if (heartbeat_ != nullptr && waits_for == this) heartbeat_->End();
     }
   }
 }

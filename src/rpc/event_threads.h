@@ -3,10 +3,12 @@
 
 #include <grpcpp/completion_queue.h>
 
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/watchdog.h"
 
 namespace tdock::rpc {
 
@@ -15,7 +17,8 @@ namespace tdock::rpc {
 class EventThreads {
  public:
   // Handles the Completions of the queue until it is shut down and empty.
-  EventThreads(grpc::CompletionQueue& queue, int threads);
+  // Tells the heartbeat, which may be null, of events that are being handled while nobody waits for others.
+  EventThreads(grpc::CompletionQueue& queue, int threads, std::shared_ptr<Heartbeat> heartbeat = nullptr);
   // Returns when the last is handled; the queue must have been shut down.
   ~EventThreads();
 
@@ -26,6 +29,7 @@ class EventThreads {
   void Run() TDOCK_EXCLUDES(mu_);
 
   grpc::CompletionQueue& queue_;
+  const std::shared_ptr<Heartbeat> heartbeat_;
   Mutex mu_;
   CondVar free_;
   bool waited_for_ TDOCK_GUARDED_BY(mu_) = false;

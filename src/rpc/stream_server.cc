@@ -156,7 +156,8 @@ class StreamServerImpl final : public StreamServer {
       // Beyond those that are waited for, calls queue up in gRPC.
       constexpr int kAwaited = 64;
       service_.AwaitCalls(kAwaited, *queue_);
-      threads_.emplace(*queue_, std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8));
+      threads_.emplace(*queue_, std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8),
+                       options.heartbeat);
       return absl::OkStatus();
     }
     server_ = nullptr;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/watchdog.h"
 #include "rpc/message.h"
 #include "rpc/tls.h"
 
@@ -77,6 +78,9 @@ struct StreamServerOptions {
   int64_t max_message_bytes =
       kMaxMessageBytes;               // of one that comes in; a larger one ends its call with ResourceExhausted
   int max_concurrent_streams = 1024;  // per connection; further calls wait at the client
+
+  // Told what the threads do; may be null.
+  std::shared_ptr<Heartbeat> heartbeat = {};
 };
 
 // Thread-safe.

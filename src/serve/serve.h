@@ -1,10 +1,15 @@
 // `tdock dock serve`: a dock server until a signal ends it.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <ostream>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "console/serve_options.h"
+#include "tdock/dock_server.h"
 
 namespace tdock::serve {
 
@@ -16,7 +21,13 @@ namespace tdock::serve {
 //   ready
 //
 // Returns after SIGTERM or SIGINT, when calls that wait have been told and others have ended, or when the time to drain
-// is over; a second signal ends it at once. To be called before other threads are started, because signals are blocked.
-absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std::ostream& err);
+// is over; a second signal ends it at once, and so does something that hangs for kHangs beyond that time, with exit
+// code
+// 1. What stands still meanwhile is written to `err`. To be called before other threads are started, because signals
+// are blocked.
+using StartServer = std::function<absl::StatusOr<std::unique_ptr<DockServer>>(const DockServerOptions&)>;
+inline constexpr absl::Duration kHangs = absl::Milliseconds(1500);
+absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std::ostream& err,
+                   const StartServer& start = DockServer::Start);
 
 }  // namespace tdock::serve
