@@ -1,81 +1,12 @@
 // Bytes on the port that are no calls.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/rng.h"
+#include "rpc/http2_testing.h"
 #include "rpc/testing.h"
 
 namespace tdock::rpc {
 namespace {
-
-class RawConnection {
- public:
-  explicit RawConnection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  }
-  ~RawConnection() { close(fd_); }
-
-  // As much as the server takes before it hangs up.
-  void Send(absl::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent <= 0) return;
-      bytes.remove_prefix(static_cast<size_t>(sent));
-    }
-  }
-  void EndSending() { shutdown(fd_, SHUT_WR); }
-  // Until the server hangs up, or has said nothing for half a second.
-  void Drain() {
-    const timeval patience = {.tv_sec = 0, .tv_usec = 500'000};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    char buffer[4096];
-    while (recv(fd_, buffer, sizeof(buffer), 0) > 0) continue;
-  }
-
- private:
-  int fd_;
-};
-
-std::string Frame(char type, char flags, char stream, absl::string_view payload) {
-  const size_t size = payload.size();
-  std::string frame = {static_cast<char>(size >> 16),
-                       static_cast<char>(size >> 8),
-                       static_cast<char>(size),
-                       type,
-                       flags,
-                       0,
-                       0,
-                       0,
-                       stream};
-  absl::StrAppend(&frame, payload);
-  return frame;
-}
-
-std::string Header(absl::string_view name, absl::string_view value) {
-  // A literal field without indexing and without Huffman coding (RFC 7541, 6.2.2).
-  std::string field(1, '\0');
-  for (const absl::string_view part : {name, value}) {
-    field.push_back(static_cast<char>(part.size()));
-    absl::StrAppend(&field, part);
-  }
-  return field;
-}
-
-// What a client of gRPC's sends for a call of /count with this in its DATA frame.
-std::string CallBytes(absl::string_view data, bool end_stream) {
-  return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(4, 0, 0, "") +
-         Frame(1, 4, 1,
-               Header(":method", "POST") + Header(":scheme", "http") + Header(":path", "/count") +
-                   Header(":authority", "x") + Header("te", "trailers") + Header("content-type", "application/grpc")) +
-         Frame(0, end_stream ? 1 : 0, 1, data);
-}
 
 struct Counting {
   Counter messages, half_closes, gone;

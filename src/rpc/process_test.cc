@@ -11,8 +11,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "base/child_process.h"
+#include "rpc/process_testing.h"
 #include "rpc/testing.h"
 
 namespace tdock::rpc {
@@ -30,11 +29,11 @@ std::shared_ptr<Script> MakeWait(Counter& begun, Counter& gone, const std::share
 }
 
 // Serves until it is killed; prints its port.
-int RunServer() {
+int RunServer(const StreamServerOptions& options) {
   Counter begun, gone;
   Methods methods;
   methods["/wait"] = [&](std::shared_ptr<CallSink> sink) { return MakeWait(begun, gone, sink); };
-  const auto server = StartServer(Serve(std::move(methods)));
+  const auto server = StartServer(Serve(std::move(methods)), options);
   std::printf("%d\n", server->port());
   std::fflush(stdout);
   for (;;) pause();
@@ -46,24 +45,10 @@ int RunClient(int port) {
   return Ask(*client, "/wait", "", absl::InfiniteFuture()).ok() ? 0 : 1;
 }
 
-// This program, in a role.
-std::unique_ptr<ChildProcess> Start(std::vector<std::string> role) {
-  role.insert(role.begin(), "/proc/self/exe");
-  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(role);
-  EXPECT_EQ(process.status(), absl::OkStatus());
-  return *std::move(process);
-}
-
 // Returns when all of its threads stand still: they stop one after another.
 void Stop(ChildProcess& process) {
   process.Signal(SIGSTOP);
   EXPECT_EQ(waitpid(process.pid(), nullptr, WUNTRACED), process.pid());
-}
-
-int PortOf(ChildProcess& server) {
-  int port = 0;
-  EXPECT_TRUE(absl::SimpleAtoi(server.ReadLine(absl::Seconds(60)).value_or(""), &port));
-  return port;
 }
 
 TEST(Process, CallsOfAKilledClientAreGoneWithinASecond) {
@@ -71,14 +56,14 @@ TEST(Process, CallsOfAKilledClientAreGoneWithinASecond) {
   Methods methods;
   methods["/wait"] = [&](std::shared_ptr<CallSink> sink) { return MakeWait(begun, gone, sink); };
   const auto server = StartServer(Serve(std::move(methods)));
-  const auto client = Start({"--role=client", std::to_string(server->port())});
+  const auto client = StartRole({"--role=client", std::to_string(server->port())});
   ASSERT_TRUE(begun.Await(1));
   client->Signal(SIGKILL);
   EXPECT_TRUE(gone.Await(1, absl::Seconds(1)));
 }
 
 TEST(Process, AKilledServerMakesCallsUnavailableAtOnce) {
-  const auto server = Start({"--role=server"});
+  const auto server = StartRole({"--role=server"});
   const auto client = ConnectTo(PortOf(*server));
   ASSERT_TRUE(Ask(*client, "/echo", "x").ok());
   Counter begun;
@@ -102,7 +87,7 @@ TEST(Process, AKilledServerMakesCallsUnavailableAtOnce) {
 }
 
 TEST(Process, AStoppedServerOnlyDelaysItsCalls) {
-  const auto server = Start({"--role=server"});
+  const auto server = StartRole({"--role=server"});
   const auto client = ConnectTo(PortOf(*server));
   ASSERT_TRUE(Ask(*client, "/echo", "x").ok());
   Stop(*server);
@@ -116,7 +101,7 @@ TEST(Process, AStoppedClientKeepsItsCalls) {
   Methods methods;
   methods["/wait"] = [&](std::shared_ptr<CallSink> sink) { return MakeWait(begun, gone, sink); };
   const auto server = StartServer(Serve(std::move(methods)));
-  const auto client = Start({"--role=client", std::to_string(server->port())});
+  const auto client = StartRole({"--role=client", std::to_string(server->port())});
   ASSERT_TRUE(begun.Await(1));
   Stop(*client);
   EXPECT_FALSE(gone.Await(1, absl::Seconds(2)));
@@ -126,7 +111,11 @@ TEST(Process, AStoppedClientKeepsItsCalls) {
 }  // namespace
 
 int RunRole(int argc, char** argv) {
-  if (argc == 2 && absl::string_view(argv[1]) == "--role=server") return RunServer();
+  if (argc == 2 && absl::string_view(argv[1]) == "--role=server") return RunServer({});
+  if (argc == 3 && absl::string_view(argv[1]) == "--role=server") return RunServer({.token = argv[2]});
+  if (argc == 5 && absl::string_view(argv[1]) == "--role=server") {
+    return RunServer({.tls = {.certificate = argv[3], .key = argv[4]}, .token = argv[2]});
+  }
   if (argc == 3 && absl::string_view(argv[1]) == "--role=client") return RunClient(std::atoi(argv[2]));
   return -1;
 }
