@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "health.pb.h"
 
 namespace tdock::rpc {
@@ -11,11 +11,20 @@ namespace {
 
 using Response = grpc::health::v1::HealthCheckResponse;
 
-Message Says(Response::ServingStatus status) {
+std::string Serialized(Response::ServingStatus status) {
   Response response;
   response.set_status(status);
-  const std::string bytes = response.SerializeAsString();
-  return {Buffer::CopyOf(std::as_bytes(std::span(bytes)))};
+  return response.SerializeAsString();
+}
+
+Message MessageOf(const std::string& bytes) { return {Buffer::CopyOf(std::as_bytes(std::span(bytes)))}; }
+
+absl::StatusOr<grpc::health::v1::HealthCheckRequest> ParseQuestion(absl::string_view bytes) {
+  grpc::health::v1::HealthCheckRequest request;
+  if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::InvalidArgumentError("a health check is one HealthCheckRequest");
+  }
+  return request;
 }
 
 }  // namespace
@@ -28,14 +37,11 @@ class Health::Question final : public CallHandler {
   void OnMessage(Pieces message) override {
     std::string bytes;
     for (const auto& piece : message) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-    grpc::health::v1::HealthCheckRequest request;
-    if (std::exchange(asked_, true) || !request.ParseFromString(bytes)) {
+    if (std::exchange(asked_, true)) {
       return sink_->Finish(absl::InvalidArgumentError("a health check is one HealthCheckRequest"));
     }
-    if (request.service().empty()) return health_.Answer(sink_, watch_);
-    // Who watches a service that is not there waits until it is.
-    if (watch_) return sink_->Send(Says(Response::SERVICE_UNKNOWN));
-    sink_->Finish(absl::NotFoundError("there is no such service; the empty name stands for the server as a whole"));
+    const absl::Status status = watch_ ? BeginWatch(bytes) : AnswerOnce(bytes);
+    if (!watch_ || !status.ok()) sink_->Finish(status);
   }
   void OnHalfClose() override {
     if (!asked_) sink_->Finish(absl::InvalidArgumentError("a health check without a HealthCheckRequest"));
@@ -43,6 +49,22 @@ class Health::Question final : public CallHandler {
   void OnGone() override { health_.Remove(sink_); }
 
  private:
+  absl::Status AnswerOnce(absl::string_view bytes) {
+    TDOCK_ASSIGN_OR_RETURN(const std::string answer, health_.Check(bytes));
+    sink_->Send(MessageOf(answer));
+    return absl::OkStatus();
+  }
+  absl::Status BeginWatch(absl::string_view bytes) {
+    TDOCK_ASSIGN_OR_RETURN(const auto request, ParseQuestion(bytes));
+    if (request.service().empty()) {
+      health_.Watch(sink_);
+    } else {
+      // Who watches a service that is not there waits until it is.
+      sink_->Send(MessageOf(Serialized(Response::SERVICE_UNKNOWN)));
+    }
+    return absl::OkStatus();
+  }
+
   Health& health_;
   const std::shared_ptr<CallSink> sink_;
   const bool watch_;
@@ -55,19 +77,25 @@ std::shared_ptr<CallHandler> Health::Handle(absl::string_view method, const std:
   return std::make_shared<Question>(*this, sink, watch);
 }
 
-void Health::Answer(const std::shared_ptr<CallSink>& sink, bool watch) {
-  {
-    MutexLock lock(mu_);
-    if (watch) watches_.insert(sink);
-    sink->Send(Says(serving_ ? Response::SERVING : Response::NOT_SERVING));
+absl::StatusOr<std::string> Health::Check(absl::string_view request) const {
+  TDOCK_ASSIGN_OR_RETURN(const auto question, ParseQuestion(request));
+  if (!question.service().empty()) {
+    return absl::NotFoundError("there is no such service; the empty name stands for the server as a whole");
   }
-  if (!watch) sink->Finish(absl::OkStatus());
+  MutexLock lock(mu_);
+  return Serialized(serving_ ? Response::SERVING : Response::NOT_SERVING);
+}
+
+void Health::Watch(const std::shared_ptr<CallSink>& sink) {
+  MutexLock lock(mu_);
+  watches_.insert(sink);
+  sink->Send(MessageOf(Serialized(serving_ ? Response::SERVING : Response::NOT_SERVING)));
 }
 
 void Health::StopServing() {
   MutexLock lock(mu_);
   if (!std::exchange(serving_, false)) return;
-  for (const auto& watch : watches_) watch->Send(Says(Response::NOT_SERVING));
+  for (const auto& watch : watches_) watch->Send(MessageOf(Serialized(Response::NOT_SERVING)));
 }
 
 void Health::EndWatches() {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
 #include "rpc/stream_server.h"
@@ -16,6 +18,9 @@ class Health {
   // Null if the method is none of this service's.
   std::shared_ptr<CallHandler> Handle(absl::string_view method, const std::shared_ptr<CallSink>& sink);
 
+  // The HealthCheckResponse to a HealthCheckRequest, or why there is none.
+  absl::StatusOr<std::string> Check(absl::string_view request) const TDOCK_EXCLUDES(mu_);
+
   void StopServing() TDOCK_EXCLUDES(mu_);
   // Ends the calls of those who watch, who would stay for as long as there is a server.
   void EndWatches() TDOCK_EXCLUDES(mu_);
@@ -23,11 +28,11 @@ class Health {
  private:
   class Question;
 
-  // Sends how the server is; `watch` is told of changes, too.
-  void Answer(const std::shared_ptr<CallSink>& sink, bool watch) TDOCK_EXCLUDES(mu_);
+  // Sends how the server is, now and whenever that changes.
+  void Watch(const std::shared_ptr<CallSink>& sink) TDOCK_EXCLUDES(mu_);
   void Remove(const std::shared_ptr<CallSink>& watch) TDOCK_EXCLUDES(mu_);
 
-  Mutex mu_;
+  mutable Mutex mu_;
   bool serving_ TDOCK_GUARDED_BY(mu_) = true;
   absl::flat_hash_set<std::shared_ptr<CallSink>> watches_ TDOCK_GUARDED_BY(mu_);
 };
