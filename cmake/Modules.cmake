@@ -14,7 +14,8 @@ tdock_proto(tdock_messages ${PROJECT_SOURCE_DIR}/proto/tdock.proto)
 tdock_module(wire USES dock LINKS tdock_messages absl::btree absl::flat_hash_map absl::flat_hash_set TEST_USES dock)
 # gRPC is not instrumented for ThreadSanitizer, which reports hundreds of races in it that are not there.
 tdock_proto(tdock_health ${PROJECT_SOURCE_DIR}/proto/health.proto)
-tdock_module(rpc NO_TSAN USES tensor PRIVATE_LINKS tdock_health gRPC::grpc++ absl::synchronization OpenSSL::Crypto nghttp2)
+tdock_module(rpc NO_TSAN USES tensor PRIVATE_LINKS tdock_health gRPC::grpc++ absl::synchronization OpenSSL::SSL OpenSSL::Crypto
+             nghttp2)
 tdock_module(remote NO_TSAN USES wire rpc TEST_USES dock)
 tdock_module(console USES dock config LINKS CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::httplib
              PRIVATE_LINKS PkgConfig::prometheus)

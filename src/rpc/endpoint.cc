@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -41,6 +42,56 @@ bool IsLoopbackAddress(const sockaddr* address) {
   if (address->sa_family != AF_INET6) return false;
   const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
   return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET);
+}
+
+bool IsWildcard(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr == htonl(INADDR_ANY);
+  }
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+in_port_t& PortOf(sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                       : reinterpret_cast<sockaddr_in&>(address).sin_port;
+}
+
+// Errors are errno's.
+int ListenOnOne(sockaddr_storage address, socklen_t size, ListeningSockets& listening) {
+  Socket made(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.valid()) return errno;
+  const int on = 1, off = 0;
+  setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (address.ss_family == AF_INET6) setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  PortOf(address) = htons(static_cast<uint16_t>(listening.port));
+  if (bind(made.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return errno;
+  if (listen(made.get(), SOMAXCONN) != 0) return errno;
+  if (getsockname(made.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return errno;
+  listening.port = ntohs(PortOf(address));
+  listening.sockets.push_back(std::move(made));
+  return 0;
+}
+
+int ListenOnAll(const addrinfo& addresses, int port, ListeningSockets& listening) {
+  listening.port = port;
+  int lacking = 0;
+  for (const addrinfo* at = &addresses; at != nullptr; at = at->ai_next) {
+    sockaddr_storage address = {};
+    if (IsWildcard(at->ai_addr)) {
+      // One socket for both families.
+      address.ss_family = AF_INET6;
+      if (ListenOnOne(address, sizeof(sockaddr_in6), listening) == 0) return 0;
+    }
+    std::memcpy(&address, at->ai_addr, at->ai_addrlen);
+    const int error = ListenOnOne(address, at->ai_addrlen, listening);
+    if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {
+      lacking = error;
+    } else if (error != 0) {
+      return error;
+    }
+  }
+  return listening.sockets.empty() ? lacking : 0;
 }
 
 }  // namespace
@@ -81,22 +132,18 @@ absl::StatusOr<bool> IsLoopback(const Endpoint& endpoint) {
   return true;
 }
 
-absl::Status TryToListen(const Endpoint& endpoint) {
+absl::StatusOr<ListeningSockets> ListenOn(const Endpoint& endpoint) {
   TDOCK_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint));
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int error = fd < 0 ? errno : 0;
-    if (fd >= 0) {
-      const int on = 1;
-      setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-      if (bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1) != 0) error = errno;
-      close(fd);
-    }
-    if (error != 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on ", endpoint.ToString(), ": ", strerror(error)));
-    }
+  // When the system chooses the port, another may listen on it at the second address.
+  constexpr int kMostTries = 10;
+  int error = 0;
+  for (int tries = 0; tries < (endpoint.port == 0 ? kMostTries : 1); ++tries) {
+    ListeningSockets listening;
+    error = ListenOnAll(*addresses, endpoint.port, listening);
+    if (error == 0) return listening;
+    if (error != EADDRINUSE) break;
   }
-  return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", endpoint.ToString(), ": ", strerror(error)));
 }
 
 }  // namespace tdock::rpc

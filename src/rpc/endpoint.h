@@ -2,10 +2,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "rpc/socket.h"
 
 namespace tdock::rpc {
 
@@ -24,7 +26,15 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, absl::string_view
 // for seconds. NotFound if the host stands for none.
 absl::StatusOr<bool> IsLoopback(const Endpoint& endpoint);
 
-// Why nobody can listen there, as Unavailable; OK if one can.
-absl::Status TryToListen(const Endpoint& endpoint);
+// Sockets that listen and do not block, one for each address that the host stands for, all on the same port.
+struct ListeningSockets {
+  std::vector<Socket> sockets;
+  int port = 0;
+};
+
+// Port 0 takes one that is free. The address of all interfaces, of either family, stands for both families.
+// Unavailable: another listens there, or the host is not this machine; an address of a family that the machine lacks is
+// left out if the host has another.
+absl::StatusOr<ListeningSockets> ListenOn(const Endpoint& endpoint);
 
 }  // namespace tdock::rpc

@@ -45,9 +45,6 @@ void ApplyServerSettings(grpc::ServerBuilder& builder, const StreamServerOptions
   set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   set(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
-  // Two servers on one port would share its clients between them.
-  set(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // A client that is stopped is not dead: the server never asks whether it is there.
   set(GRPC_ARG_KEEPALIVE_TIME_MS, kNever);
   // Clients ask, however often.

@@ -3,6 +3,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,8 +17,11 @@
 #include "rpc/endpoint.h"
 #include "rpc/event_threads.h"
 #include "rpc/health.h"
+#include "rpc/listener.h"
 #include "rpc/server_call.h"
 #include "rpc/settings.h"
+#include "rpc/tls_relays.h"
+#include "rpc/tls_session.h"
 #include "rpc/token_check.h"
 
 namespace tdock::rpc {
@@ -29,6 +33,9 @@ class Service final : public ServerCall::Host {
   Service(std::string token, HandlerFactory factory) : token_(std::move(token)), factory_(std::move(factory)) {}
 
   grpc::AsyncGenericService& generic() { return generic_; }
+  AdmissionRules rules() const {
+    return {.token = token_, .check_health = [this](absl::string_view request) { return health_.Check(request); }};
+  }
 
   // Waits for so many calls at once.
   void AwaitCalls(int count, grpc::ServerCompletionQueue& queue) TDOCK_EXCLUDES(mu_) {
@@ -109,19 +116,6 @@ absl::StatusOr<std::vector<std::string>> CheckExposure(const StreamServerOptions
   return warnings;
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const TlsFiles& files) {
-  if (files.empty()) return grpc::InsecureServerCredentials();
-  if (files.certificate.empty()) {
-    return absl::InvalidArgumentError("TLS on a server needs a certificate and its private key");
-  }
-  TDOCK_ASSIGN_OR_RETURN(TlsTexts texts, ReadTlsFiles(files));
-  grpc::SslServerCredentialsOptions tls(files.ca.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-                                                         : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  tls.pem_root_certs = std::move(texts.ca);
-  tls.pem_key_cert_pairs.push_back({std::move(texts.key), std::move(texts.certificate)});
-  return grpc::SslServerCredentials(tls);
-}
-
 class StreamServerImpl final : public StreamServer {
  public:
   StreamServerImpl(std::string token, HandlerFactory factory, std::vector<std::string> warnings)
@@ -130,28 +124,29 @@ class StreamServerImpl final : public StreamServer {
   ~StreamServerImpl() override { Shutdown(absl::InfinitePast()); }
 
   absl::Status Listen(const StreamServerOptions& options, const Endpoint& endpoint) {
-    TDOCK_ASSIGN_OR_RETURN(auto credentials, Credentials(options.tls));
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    ListenerOptions listening{.rules = service_.rules()};
+    if (!options.tls.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(listening.identity, TlsIdentity::Load(options.tls));
+      TDOCK_ASSIGN_OR_RETURN(relays_, TlsRelays::Start(std::clamp(cores / 2, 1, 4)));
+    }
+    TDOCK_ASSIGN_OR_RETURN(listener_, Listener::Make(endpoint, std::move(listening)));
     SetUpProcess();
     grpc::ServerBuilder builder;
     ApplyServerSettings(builder, options);
     builder.RegisterAsyncGenericService(&service_.generic());
     queue_ = builder.AddCompletionQueue();
-    builder.AddListeningPort(endpoint.ToString(), std::move(credentials), &port_);
     server_ = builder.BuildAndStart();
-    if (server_ != nullptr && port_ != 0) {
-      // Beyond those that are waited for, calls queue up in gRPC.
-      constexpr int kAwaited = 64;
-      service_.AwaitCalls(kAwaited, *queue_);
-      threads_.emplace(*queue_, std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8),
-                       options.heartbeat);
-      return absl::OkStatus();
-    }
-    server_ = nullptr;
-    TDOCK_RETURN_IF_ERROR(TryToListen(endpoint));
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", endpoint.ToString(), ": gRPC refuses to"));
+    TDOCK_CHECK(server_ != nullptr, "a server of gRPC's that listens nowhere starts");
+    // Beyond those that are waited for, calls queue up in gRPC.
+    constexpr int kAwaited = 64;
+    service_.AwaitCalls(kAwaited, *queue_);
+    threads_.emplace(*queue_, std::clamp(cores, 2, 8), options.heartbeat);
+    listener_->Start([this](Admitted admitted) { Serve(std::move(admitted)); });
+    return absl::OkStatus();
   }
 
-  int port() const override { return port_; }
+  int port() const override { return listener_->port(); }
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
   void StopAccepting() override { service_.StopAccepting(); }
@@ -159,20 +154,35 @@ class StreamServerImpl final : public StreamServer {
   void Shutdown(absl::Time drain_deadline) override {
     if (!threads_.has_value()) return;  // never started, or shut down before
     StopAccepting();
+    listener_->Stop();
     service_.EndWatches();
+    if (relays_ != nullptr) relays_->EndSoonAfter(drain_deadline);
     server_->Shutdown(ToGrpc(drain_deadline));
     service_.AwaitEnd();
     queue_->Shutdown();
     threads_.reset();
+    relays_.reset();
   }
 
  private:
+  // gRPC reads from the socket whatever was looked at.
+  void Serve(Admitted admitted) {
+    Socket socket = std::move(admitted.socket);
+    if (admitted.tls != nullptr) {
+      absl::StatusOr<Socket> relayed = relays_->Add(std::move(admitted));
+      if (!relayed.ok()) return;  // no descriptor is left, and the connection is closed
+      socket = *std::move(relayed);
+    }
+    grpc::AddInsecureChannelFromFd(server_.get(), socket.Release());
+  }
+
   Service service_;
   const std::vector<std::string> warnings_;
-  int port_ = 0;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   std::optional<EventThreads> threads_;
+  std::unique_ptr<TlsRelays> relays_;  // null: plain TCP
+  std::unique_ptr<Listener> listener_;
 };
 
 }  // namespace
