@@ -12,11 +12,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "rpc/endpoint.h"
 #include "rpc/event_threads.h"
 #include "rpc/health.h"
+#include "rpc/let_in_sockets.h"
 #include "rpc/listener.h"
 #include "rpc/server_call.h"
 #include "rpc/settings.h"
@@ -156,7 +158,9 @@ class StreamServerImpl final : public StreamServer {
     StopAccepting();
     listener_->Stop();
     service_.EndWatches();
-    if (relays_ != nullptr) relays_->EndSoonAfter(drain_deadline);
+    Alarm cut(Clock::Real());
+    cut.Set(std::max(drain_deadline, Clock::Real().Now()) + absl::Milliseconds(500),
+            [sockets = sockets_] { sockets->CutAll(); });
     server_->Shutdown(ToGrpc(drain_deadline));
     service_.AwaitEnd();
     queue_->Shutdown();
@@ -173,6 +177,7 @@ class StreamServerImpl final : public StreamServer {
       if (!relayed.ok()) return;  // no descriptor is left, and the connection is closed
       socket = *std::move(relayed);
     }
+    sockets_->Add(socket.get());
     grpc::AddInsecureChannelFromFd(server_.get(), socket.Release());
   }
 
@@ -181,6 +186,7 @@ class StreamServerImpl final : public StreamServer {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   std::optional<EventThreads> threads_;
+  const std::shared_ptr<LetInSockets> sockets_ = std::make_shared<LetInSockets>();
   std::unique_ptr<TlsRelays> relays_;  // null: plain TCP
   std::unique_ptr<Listener> listener_;
 };

@@ -99,8 +99,9 @@ class StreamServer {
 
   // New calls get Unavailable, and the standard health service says NOT_SERVING; those that run go on.
   virtual void StopAccepting() = 0;
-  // Stops accepting and listening, lets the calls that run finish until the deadline, and cancels the rest. Blocks
-  // until the last OnGone has returned; not to be called by a handler. May be called again.
+  // Stops accepting and listening, lets the calls that run finish until the deadline, and cancels the rest;
+  // connections whose clients read nothing are cut half a second later. Blocks until the last OnGone has returned; not
+  // to be called by a handler. May be called again.
   virtual void Shutdown(absl::Time drain_deadline) = 0;
 };
 

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/status.h"
 
 namespace tdock::rpc {
@@ -20,7 +19,7 @@ constexpr uint64_t kNews = 0;
 
 // How long a client may leave the last bytes of its connection unread.
 constexpr std::chrono::seconds kPatience{10};
-constexpr std::chrono::seconds kPatienceAtTheEnd{1};
+constexpr std::chrono::milliseconds kPatienceAtTheEnd{500};
 
 }  // namespace
 
@@ -151,12 +150,8 @@ absl::StatusOr<std::unique_ptr<TlsRelays>> TlsRelays::Start(int threads) {
   return relays;
 }
 
-TlsRelays::~TlsRelays() { EndSoonAfter(absl::InfinitePast()); }
-
-void TlsRelays::EndSoonAfter(absl::Time time) {
-  constexpr absl::Duration kLongest = absl::Hours(24 * 365);
-  const absl::Duration left = std::clamp(time - Clock::Real().Now(), absl::ZeroDuration(), kLongest);
-  const auto end = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(left) + kPatienceAtTheEnd;
+TlsRelays::~TlsRelays() {
+  const auto end = std::chrono::steady_clock::now() + kPatienceAtTheEnd;
   for (const auto& thread : threads_) thread->EndBy(end);
 }
 

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "rpc/newcomer.h"
 #include "rpc/socket.h"
@@ -68,15 +67,11 @@ class RelayThread {
 class TlsRelays {
  public:
   static absl::StatusOr<std::unique_ptr<TlsRelays>> Start(int threads);
-  // Ends all connections within a second, in which what gRPC said last may still reach its clients.
+  // Ends all connections within half a second, in which what gRPC said last may still reach its clients.
   ~TlsRelays();
 
   // Of a connection with TLS, the socket for gRPC. ResourceExhausted: no descriptor is left.
   absl::StatusOr<Socket> Add(Admitted admitted);
-
-  // After the last connection was added: ends all connections a second after that time, or as soon as gRPC has. gRPC
-  // itself does not end a connection to which it writes for as long as its client reads nothing.
-  void EndSoonAfter(absl::Time time);
 
  private:
   std::vector<std::unique_ptr<RelayThread>> threads_;

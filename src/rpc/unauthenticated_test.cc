@@ -261,7 +261,9 @@ TEST_F(Certificates, ACallOverTlsWhoseClientIsGoneIsGoneWithinASecond) {
   EXPECT_TRUE(gone.Await(1, kLongestWait));
 }
 
-TEST_F(Certificates, AClientThatDoesNotReadItsAnswersOverTlsHoldsUpNobody) {
+// Over whatever the clients are.
+template <class Raw>
+void ExpectDeafClientsHoldUpNobody(const TlsFiles& server_files, const TlsFiles& client_files) {
   Counter begun;
   Methods methods;
   methods["/flood"] = [&](std::shared_ptr<CallSink> sink) {
@@ -272,17 +274,17 @@ TEST_F(Certificates, AClientThatDoesNotReadItsAnswersOverTlsHoldsUpNobody) {
     };
     return script;
   };
-  auto server = StartServer(Serve(std::move(methods)), {.tls = Files("ours", "")});
-  std::vector<std::unique_ptr<RawTls>> deaf;
+  auto server = StartServer(Serve(std::move(methods)), {.tls = server_files});
+  std::vector<std::unique_ptr<Raw>> deaf;
   for (int i = 0; i < 8; ++i) {
-    deaf.push_back(std::make_unique<RawTls>(server->port()));
+    deaf.push_back(std::make_unique<Raw>(server->port()));
     // With a window of 2 GiB, so that it is the sockets that are full.
     const std::string window =
         Frame(4, 0, 0, std::string("\0\4\x7f\xff\xff\xff", 6)) + Frame(8, 0, 0, std::string("\x7f\xff\0\0", 4));
     ASSERT_TRUE(deaf.back()->Send(absl::StrCat(kHttp2Preface, window, Frame(1, 5, 1, CallFields("/flood")))));
   }
   ASSERT_TRUE(begun.Await(8));
-  const auto client = ConnectTo(server->port(), {.tls = Files("", "ours")});
+  const auto client = ConnectTo(server->port(), {.tls = client_files});
   const absl::Time start = Clock::Real().Now();
   EXPECT_EQ(Ask(*client, "/echo", "x").value_or(""), "x");
   EXPECT_LT(Clock::Real().Now() - start, kLongestWait);
@@ -290,6 +292,12 @@ TEST_F(Certificates, AClientThatDoesNotReadItsAnswersOverTlsHoldsUpNobody) {
   server = nullptr;
   EXPECT_LT(Clock::Real().Now() - start, absl::Seconds(20));
 }
+
+TEST_F(Certificates, AClientThatDoesNotReadItsAnswersOverTlsHoldsUpNobody) {
+  ExpectDeafClientsHoldUpNobody<RawTls>(Files("ours", ""), Files("", "ours"));
+}
+
+TEST(Hostile, AClientThatDoesNotReadItsAnswersHoldsUpNobody) { ExpectDeafClientsHoldUpNobody<RawConnection>({}, {}); }
 
 TEST_F(Certificates, AHealthCheckOverTlsNeedsNoToken) {
   const auto server = StartServer(Serve(), {.tls = Files("ours", ""), .token = kToken});
