@@ -59,8 +59,10 @@ console::Readings ReadingsOf(DockServer& server, int64_t memory_limit) {
   };
 }
 
+// A server that does not answer within this time is not healthy; who asks for that waits no longer than two seconds.
+constexpr absl::Duration kAnswers = absl::Milliseconds(1500);
+
 console::Liveness LivenessOf(DockServer& server) {
-  constexpr absl::Duration kAnswers = absl::Milliseconds(1500);
   return {.check = [&server] { return server.CheckHealth(kAnswers); },
           .standing = [&server] { return server.StandingStill(); },
           .stalls = [&server] { return server.stalls(); }};

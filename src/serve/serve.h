@@ -13,6 +13,11 @@
 
 namespace tdock::serve {
 
+using StartServer = std::function<absl::StatusOr<std::unique_ptr<DockServer>>(const DockServerOptions&)>;
+
+// What has not ended so long after the time to drain hangs.
+inline constexpr absl::Duration kHangs = absl::Milliseconds(1500);
+
 // Writes one line for each thing that it serves, and "ready", when clients can connect:
 //
 //   tcp 127.0.0.1:7077
@@ -21,12 +26,9 @@ namespace tdock::serve {
 //   ready
 //
 // Returns after SIGTERM or SIGINT, when calls that wait have been told and others have ended, or when the time to drain
-// is over; a second signal ends it at once, and so does something that hangs for kHangs beyond that time, with exit
-// code
+// is over; a second signal ends the process at once. So does something that hangs, after kHangs more and with exit code
 // 1. What stands still meanwhile is written to `err`. To be called before other threads are started, because signals
 // are blocked.
-using StartServer = std::function<absl::StatusOr<std::unique_ptr<DockServer>>(const DockServerOptions&)>;
-inline constexpr absl::Duration kHangs = absl::Milliseconds(1500);
 absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std::ostream& err,
                    const StartServer& start = DockServer::Start);
 
