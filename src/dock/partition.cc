@@ -30,7 +30,9 @@ Partition::Aftermath::~Aftermath() {
   constexpr int64_t kMuchToCopy = 1 << 20;
   int64_t bytes = 0;
   for (const BlockStore::Compaction& compaction : compactions) bytes += compaction.block->bytes();
-  if (bytes <= kMuchToCopy || partition.work_ == nullptr || WorkQueue::OnWorker()) {
+  // Where memory is scarce, the next call needs what this gives back.
+  const bool now = bytes <= kMuchToCopy || partition.blocks_.memory->IsScarce();
+  if (now || partition.work_ == nullptr || WorkQueue::OnWorker()) {
     partition.Compact(std::move(compactions));
     return;
   }

@@ -5,8 +5,10 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 
 namespace tdock {
@@ -72,8 +74,32 @@ absl::Status CheckOptions(const MindSpeedOptions& options) {
   return absl::OkStatus();
 }
 
+std::optional<RowId> ConsumeRow(absl::string_view& text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  RowId row = 0;
+  if (!absl::SimpleAtoi(text.substr(0, digits), &row)) return std::nullopt;
+  text.remove_prefix(digits);
+  return row;
+}
+
+// Whether a message speaks of this row in a list, such as "Rows 1, 3 to 7 lack".
+bool Lists(absl::string_view message, RowId row) {
+  constexpr absl::string_view kRows = "Rows ";
+  for (size_t at = message.find(kRows); at != absl::string_view::npos; at = message.find(kRows, at + 1)) {
+    absl::string_view list = message.substr(at + kRows.size());
+    do {
+      const std::optional<RowId> first = ConsumeRow(list);
+      const std::optional<RowId> last = absl::ConsumePrefix(&list, " to ") ? ConsumeRow(list) : first;
+      if (!first.has_value() || !last.has_value()) break;
+      if (*first <= row && row <= *last) return true;
+    } while (absl::ConsumePrefix(&list, ", "));
+  }
+  return false;
+}
+
 // Whether a message speaks of this row.
 bool Names(absl::string_view message, RowId row) {
+  if (Lists(message, row)) return true;
   const std::string name = absl::StrCat("ow ", row);
   for (size_t at = message.find(name); at != absl::string_view::npos; at = message.find(name, at + 1)) {
     const size_t end = at + name.size();
