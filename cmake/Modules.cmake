@@ -8,7 +8,7 @@ tdock_module(base LINKS absl::status absl::statusor absl::strings absl::str_form
 tdock_module(config USES base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
 tdock_module(tensor USES base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)
 tdock_module(arena USES tensor)
-tdock_module(dock USES arena LINKS absl::flat_hash_map absl::flat_hash_set absl::btree TEST_USES dock)
+tdock_module(dock USES arena LINKS absl::flat_hash_map absl::flat_hash_set absl::btree TEST_USES dock LONG_TESTS Linear.*)
 tdock_module(mindspeed USES dock LINKS absl::flat_hash_map)
 tdock_proto(tdock_messages ${PROJECT_SOURCE_DIR}/proto/tdock.proto)
 tdock_module(wire USES dock LINKS tdock_messages absl::btree absl::flat_hash_map absl::flat_hash_set TEST_USES dock)

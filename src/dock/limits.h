@@ -14,7 +14,7 @@ inline constexpr size_t kMaxConsumers = 4096;
 inline constexpr int64_t kMaxRowsPerPut = int64_t{1} << 24;
 inline constexpr int64_t kMaxGroupSize = int64_t{1} << 14;
 // Of a row, whichever puts gave them.
-inline constexpr size_t kMaxTags = 64;
+inline constexpr size_t kMaxTags = 1024;
 // Of one partition: every change looks whether it ends one of these waits.
 inline constexpr size_t kMaxWaitingFetches = size_t{1} << 14;
 inline constexpr size_t kMaxWaitingPuts = size_t{1} << 12;

@@ -27,17 +27,19 @@ double CpuSeconds(F f) {
   return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
 }
 
-// How much more four times as much costs: 4 where the cost is linear, 16 where it is quadratic. The least of a few.
+constexpr double kLinear = 9;
+
+// How much more four times as much costs: 4 where the cost is linear, 16 where it is quadratic. The least of a few, and
+// of more where others use the machine.
 template <class Cost>
 double Growth(int64_t n, Cost cost) {
   double little = std::numeric_limits<double>::max(), much = little;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 3 || (i < 30 && much / little >= kLinear); ++i) {
     little = std::min(little, cost(n));
     much = std::min(much, cost(4 * n));
   }
   return much / little;
 }
-constexpr double kLinear = 9;
 
 std::vector<std::string> Names(size_t count) {
   std::vector<std::string> names;
@@ -208,7 +210,7 @@ TEST(Linear, ARowGetsNoMoreTagsThanItMayHaveFromManyPuts) {
   }
   const absl::Status status = dock->Put({.partition = "p", .rows = {0}, .tags = {{{"more", "x"}}}}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("would have 65"), HasSubstr("at most 64")));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("would have 1025"), HasSubstr("at most 1024")));
   EXPECT_EQ(dock->Put({.partition = "p", .rows = {0}, .tags = {{{"7", "another"}}}}).status(), absl::OkStatus());
 }
 

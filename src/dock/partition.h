@@ -154,8 +154,6 @@ class Partition : public std::enable_shared_from_this<Partition> {
   absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after)
       TDOCK_REQUIRES(mu_);
   absl::StatusOr<PutResult> PutLetIn(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
-  // Of each column of the batch, whether its bytes are to be text; `columns` are theirs in the schema.
-  std::vector<bool> WhichAreText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
   // The number of the consumer under whose lease a put is.
   uint32_t WriterOf(const PutRequest& request) TDOCK_REQUIRES(mu_);

@@ -38,6 +38,7 @@ int64_t Partition::BytesOf(CellRef cell) const {
 }
 
 absl::Status Partition::CheckValues(const PutRequest& request) const {
+  TDOCK_RETURN_IF_ERROR(CheckText(request.batch));
   return refuses_nan_ ? CheckNoNan(request.batch) : absl::OkStatus();
 }
 
@@ -74,19 +75,8 @@ std::optional<absl::StatusOr<Claim>> Partition::Look(const PutRequest& request, 
   return std::nullopt;
 }
 
-std::vector<bool> Partition::WhichAreText(const Batch& batch, std::span<const uint32_t> columns) const {
-  std::vector<bool> is_text;
-  for (size_t i = 0; i < columns.size(); ++i) {
-    const bool typed = columns[i] != Schema::kNone && table_.schema()[columns[i]].typed;
-    const ColumnType& type = typed ? table_.schema()[columns[i]].spec.type : batch.columns()[i].column.type();
-    is_text.push_back(type == ColumnType::Text());
-  }
-  return is_text;
-}
-
 absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const Claim& claim) {
   std::vector<uint32_t> columns;
-  std::vector<bool> is_text;
   std::vector<BlockStore::Placement> placements;
   uint64_t checked_at = 0;
   {
@@ -103,13 +93,11 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
       End(after);
       return status;
     }
-    is_text = WhichAreText(request.batch, columns);
     placements = store_.Reserve(request.batch, columns, request.weights_version, WriterOf(request));
     checked_at = table_.changes();
   }
 
-  absl::Status written = CheckText(request.batch, is_text);
-  if (written.ok()) written = Write(request.batch, placements);
+  const absl::Status written = Write(request.batch, placements);
 
   Aftermath after{*this};
   MutexLock lock(mu_);
@@ -119,9 +107,6 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
     absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
     status = again.status();
     if (again.ok()) columns = *std::move(again);
-    if (status.ok() && WhichAreText(request.batch, columns) != is_text) {
-      status = absl::AbortedError("another put made text of a column that had no type before: put again");
-    }
   }
   budget_.End(claim);
   if (!status.ok()) {

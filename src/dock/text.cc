@@ -26,10 +26,9 @@ bool IsAllText(const Column& column) {
 
 }  // namespace
 
-absl::Status CheckText(const Batch& batch, const std::vector<bool>& is_text) {
-  for (size_t i = 0; i < is_text.size(); ++i) {
-    const auto& [name, column] = batch.columns()[i];
-    if (!is_text[i] || IsAllText(column)) continue;
+absl::Status CheckText(const Batch& batch) {
+  for (const auto& [name, column] : batch.columns()) {
+    if (column.type() != ColumnType::Text() || IsAllText(column)) continue;
     for (int64_t row = 0; row < column.rows(); ++row) {
       const std::optional<size_t> place = FindInvalidUtf8(TextOf(column.RowBytes(row)));
       if (!place.has_value()) continue;

@@ -63,7 +63,6 @@ class CommandLine(unittest.TestCase):
         self.assertIn("dock", run("--help").stdout)
         self.assertIn("serve", run("dock", "--help").stdout)
         self.assertIn("--drain", run("dock", "serve", "--help").stdout)
-        self.assertIn("--address", self.refused("dock", "status"))
 
     def test_dock_without_its_executable_says_where_it_belongs(self):
         alone = pathlib.Path(self.parent.name) / "tdock"

@@ -90,14 +90,6 @@ def test_names_with_half_a_surrogate_pair(dock: td.Dock) -> None:
             call()
 
 
-def test_text_that_is_no_utf8_is_refused_when_it_is_put(dock: td.Dock) -> None:
-    make(dock)
-    for wrong in ([b"ok", b"\xff"], np.array([b"\xc3"]), [bytearray(b"\xed\xa0\x80")]):
-        with pytest.raises(td.InvalidArgument, match="text"):
-            dock.put("p", {"text": wrong})
-    assert dock.status("p").rows == 0
-
-
 def test_the_mask_of_an_array_is_not_lost(dock: td.Dock) -> None:
     dock.create_partition("p", {"x": td.column("float32")})
     array = np.ma.masked_array(np.array([1, 2], dtype=np.float32), mask=[False, True])
