@@ -2,9 +2,11 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -112,6 +114,10 @@ class EndInTime {
     MutexLock lock(mu_);
     while (!ended_ && std::chrono::steady_clock::now() < until) changed_.WaitUntil(mu_, until);
     if (ended_) return;
+    // Where nobody reads what is written, nothing is said.
+    std::signal(SIGALRM, SIG_DFL);
+    const itimerval soon{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 300'000}};
+    setitimer(ITIMER_REAL, &soon, nullptr);
     std::string text = absl::StrCat("not closed within ", absl::FormatDuration(time), ", because ", what_, " hangs");
     if (ask_ != nullptr) {
       for (const std::string& standing : ask_()) absl::StrAppend(&text, "; ", standing);
@@ -173,11 +179,6 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
   out << "ready" << std::endl;
 
   const int signal = AwaitSignal(signals);
-  // Whoever asked for it waits for it.
-  if (owned.none()) {
-    log.Write(absl::StrCat("signal ", signal, ": ending calls that wait, and closing within ",
-                           absl::FormatDuration(options.drain), "; a second signal closes at once"));
-  }
   std::thread([signals] {
     AwaitSignal(signals);
     _Exit(1);
@@ -185,6 +186,11 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
   const auto standing = [&server] { return server->StandingStill(); };
   end.Note("the status page", standing);
   end.Within(options.drain + kHangs);
+  // Whoever asked for it waits for it.
+  if (owned.none()) {
+    log.Write(absl::StrCat("signal ", signal, ": ending calls that wait, and closing within ",
+                           absl::FormatDuration(options.drain), "; a second signal closes at once"));
+  }
   status.reset();
   end.Note("a call or a connection", standing);
   server->Shutdown(options.drain);

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import transfer_dock as td
+from transfer_dock.server import PROGRAM
 
 from conftest import LONG
 
@@ -166,6 +167,24 @@ def test_a_program_that_exits_while_it_waits_stops_nobody_else(server: td.Server
         assert time.monotonic() - begin < 1
         time.sleep(0.05)
     dock.drop_partition("p")
+
+
+def test_a_server_whose_errors_nobody_reads_ends_in_time(tmp_path: pathlib.Path) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    os.set_blocking(write, True)
+    command = [str(PROGRAM), "serve", "--listen", "none", "--socket", str(tmp_path / "s"), "--drain", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, text=True) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "ready\n":
+            pass
+        process.terminate()
+        process.wait(LONG / 4)
+    os.close(read)
+    os.close(write)
 
 
 def test_a_normal_end_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
