@@ -148,7 +148,10 @@ class Partition : public std::enable_shared_from_this<Partition> {
 
   // ---- Puts.
 
+  // Text is UTF-8, and no number is NaN where those are refused.
   absl::Status CheckValues(const PutRequest& request) const;
+  // Which columns of the batch hold bytes that go into columns of text.
+  std::vector<size_t> BytesForText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
   bool NeedsRoom(const PutRequest& request) const { return limited_ && request.rows.empty(); }
   // Whether the put is let in, or has to wait; fills in its claim.
   absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after)
@@ -158,8 +161,9 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // The number of the consumer under whose lease a put is.
   uint32_t WriterOf(const PutRequest& request) TDOCK_REQUIRES(mu_);
   int64_t BytesOf(CellRef cell) const TDOCK_REQUIRES(mu_);
-  // ResourceExhausted where there is no memory.
-  absl::Status Write(const Batch& batch, std::span<BlockStore::Placement> placements) TDOCK_EXCLUDES(mu_);
+  // InvalidArgument where one of the columns `for_text` is none, ResourceExhausted where there is no memory.
+  absl::Status Write(const Batch& batch, std::span<const size_t> for_text, std::span<BlockStore::Placement> placements)
+      TDOCK_EXCLUDES(mu_);
   std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
                              std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
 

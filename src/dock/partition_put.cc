@@ -38,8 +38,22 @@ int64_t Partition::BytesOf(CellRef cell) const {
 }
 
 absl::Status Partition::CheckValues(const PutRequest& request) const {
-  TDOCK_RETURN_IF_ERROR(CheckText(request.batch));
+  std::vector<size_t> texts;
+  for (size_t i = 0; i < request.batch.columns().size(); ++i) {
+    if (request.batch.columns()[i].column.type() == ColumnType::Text()) texts.push_back(i);
+  }
+  TDOCK_RETURN_IF_ERROR(CheckText(request.batch, texts));
   return refuses_nan_ ? CheckNoNan(request.batch) : absl::OkStatus();
+}
+
+std::vector<size_t> Partition::BytesForText(const Batch& batch, std::span<const uint32_t> columns) const {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] == Schema::kNone || batch.columns()[i].column.type() == ColumnType::Text()) continue;
+    const Schema::Column& column = table_.schema()[columns[i]];
+    if (column.typed && column.spec.type == ColumnType::Text()) places.push_back(i);
+  }
+  return places;
 }
 
 absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after) {
@@ -78,6 +92,7 @@ std::optional<absl::StatusOr<Claim>> Partition::Look(const PutRequest& request, 
 absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const Claim& claim) {
   std::vector<uint32_t> columns;
   std::vector<BlockStore::Placement> placements;
+  std::vector<size_t> for_text;
   uint64_t checked_at = 0;
   {
     Aftermath after{*this};
@@ -94,10 +109,11 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
       return status;
     }
     placements = store_.Reserve(request.batch, columns, request.weights_version, WriterOf(request));
+    for_text = BytesForText(request.batch, columns);
     checked_at = table_.changes();
   }
 
-  const absl::Status written = Write(request.batch, placements);
+  const absl::Status written = Write(request.batch, for_text, placements);
 
   Aftermath after{*this};
   MutexLock lock(mu_);
@@ -107,6 +123,11 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
     absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
     status = again.status();
     if (again.ok()) columns = *std::move(again);
+    // Under the lock, for once: another put has made a column of text meanwhile.
+    if (status.ok()) {
+      const std::vector<size_t> now_for_text = BytesForText(request.batch, columns);
+      if (now_for_text != for_text) status = CheckText(request.batch, now_for_text);
+    }
   }
   budget_.End(claim);
   if (!status.ok()) {
@@ -121,7 +142,9 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
   return result;
 }
 
-absl::Status Partition::Write(const Batch& batch, std::span<BlockStore::Placement> placements) {
+absl::Status Partition::Write(const Batch& batch, std::span<const size_t> for_text,
+                              std::span<BlockStore::Placement> placements) {
+  TDOCK_RETURN_IF_ERROR(CheckText(batch, for_text));
   try {
     BlockStore::Write(batch, blocks_, placements);
     return absl::OkStatus();

@@ -36,7 +36,8 @@ absl::Status CheckTags(const PutRequest& request) {
   return absl::OkStatus();
 }
 
-// Whether what is given fits the column. Text is bytes, and bytes may be text.
+// Whether what is given fits the column. Text is bytes, and bytes may be text: whether they are is seen where
+// they are written.
 bool Takes(const ColumnType& type, const ColumnType& given) {
   return type == given || (type.kind == ColumnKind::kBytes && given.kind == ColumnKind::kBytes);
 }

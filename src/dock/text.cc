@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "base/utf8.h"
 
 namespace tdock {
@@ -24,18 +25,23 @@ bool IsAllText(const Column& column) {
   return true;
 }
 
+absl::Status CheckRows(const NamedColumn& given) {
+  const Column& column = given.column;
+  if (IsAllText(column)) return absl::OkStatus();
+  for (int64_t row = 0; row < column.rows(); ++row) {
+    const std::optional<size_t> place = FindInvalidUtf8(TextOf(column.RowBytes(row)));
+    if (!place.has_value()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "', row ", row, " of the batch: byte ",
+                                                   *place,
+                                                   " begins no character of UTF-8; a column of bytes takes any"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status CheckText(const Batch& batch) {
-  for (const auto& [name, column] : batch.columns()) {
-    if (column.type() != ColumnType::Text() || IsAllText(column)) continue;
-    for (int64_t row = 0; row < column.rows(); ++row) {
-      const std::optional<size_t> place = FindInvalidUtf8(TextOf(column.RowBytes(row)));
-      if (!place.has_value()) continue;
-      return absl::InvalidArgumentError(absl::StrCat("column '", name, "', row ", row, " of the batch: byte ", *place,
-                                                     " begins no character of UTF-8; a column of bytes takes any"));
-    }
-  }
+absl::Status CheckText(const Batch& batch, std::span<const size_t> columns) {
+  for (size_t i : columns) TDOCK_RETURN_IF_ERROR(CheckRows(batch.columns()[i]));
   return absl::OkStatus();
 }
 

@@ -82,20 +82,35 @@ absl::StatusOr<std::string> Health::Check(absl::string_view request) const {
   if (!question.service().empty()) {
     return absl::NotFoundError("there is no such service; the empty name stands for the server as a whole");
   }
-  MutexLock lock(mu_);
-  return Serialized(serving_ ? Response::SERVING : Response::NOT_SERVING);
+  return Serialized(IsServing() ? Response::SERVING : Response::NOT_SERVING);
 }
 
 void Health::Watch(const std::shared_ptr<CallSink>& sink) {
+  {
+    MutexLock lock(mu_);
+    watches_.insert(sink);
+  }
+  // Sent without the lock, so what StopServing() sends may come first: then it is sent again.
+  bool said_serving = false;
+  do {
+    said_serving = IsServing();
+    sink->Send(MessageOf(Serialized(said_serving ? Response::SERVING : Response::NOT_SERVING)));
+  } while (said_serving && !IsServing());
+}
+
+bool Health::IsServing() const {
   MutexLock lock(mu_);
-  watches_.insert(sink);
-  sink->Send(MessageOf(Serialized(serving_ ? Response::SERVING : Response::NOT_SERVING)));
+  return serving_;
 }
 
 void Health::StopServing() {
-  MutexLock lock(mu_);
-  if (!std::exchange(serving_, false)) return;
-  for (const auto& watch : watches_) watch->Send(MessageOf(Serialized(Response::NOT_SERVING)));
+  absl::flat_hash_set<std::shared_ptr<CallSink>> watches;
+  {
+    MutexLock lock(mu_);
+    if (!std::exchange(serving_, false)) return;
+    watches = watches_;
+  }
+  for (const auto& watch : watches) watch->Send(MessageOf(Serialized(Response::NOT_SERVING)));
 }
 
 void Health::EndWatches() {

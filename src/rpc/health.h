@@ -30,6 +30,7 @@ class Health {
 
   // Sends how the server is, now and whenever that changes.
   void Watch(const std::shared_ptr<CallSink>& sink) TDOCK_EXCLUDES(mu_);
+  bool IsServing() const TDOCK_EXCLUDES(mu_);
   void Remove(const std::shared_ptr<CallSink>& watch) TDOCK_EXCLUDES(mu_);
 
   mutable Mutex mu_;

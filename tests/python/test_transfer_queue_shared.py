@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import os
 import pathlib
@@ -109,12 +110,27 @@ def test_native_bytes_are_bytes_and_are_never_unpickled(client: Any, dock: td.Do
         assert list(client.get_data(meta)["b"]) == cells
     got = tq.kv_batch_get(["0", "1", "2"], "native")
     assert list(got["b"]) == cells and list(got["s"]) == ["a", "b", "c"]
-    dock.put("native", {"s": [evil]}, rows=[1], overwrite=True)
-    assert list(tq.kv_batch_get(["0", "1"], "native")["s"]) == ["a", evil]
+    with pytest.raises(td.InvalidArgument, match="no character of UTF-8"):
+        dock.put("native", {"s": [evil]}, rows=[1], overwrite=True)
+    evil_text = "\U0010ffff" + base64.b64encode(evil).decode()
+    dock.put("native", {"s": [evil_text]}, rows=[1], overwrite=True)
+    assert list(tq.kv_batch_get(["0", "1"], "native")["s"]) == ["a", evil_text]
     # An object that a native stage replaced.
     tq.kv_put("o", "train", {"o": {"k": 1}})
     dock.put("train", {"o": [b"\xfe"]}, rows=[0], overwrite=True)
     assert list(tq.kv_batch_get("o", "train")["o"]) == [b"\xfe"]
+
+
+def test_objects_and_strings_share_a_field(client: Any, dock: td.Dock) -> None:
+    like_an_object = "\U0010ffffAAAA"
+    values: list[Any] = ["a", "b", None, {"x": b"\xff"}, "c", b"\xff\xfe", like_an_object]
+    for at, count in ((0, 2), (2, 3), (5, 2)):
+        keys = [f"k{i}" for i in range(at, at + count)]
+        tq.kv_batch_put(keys, "p", batch(count, o=NonTensorStack(*values[at : at + count])))
+    keys = [f"k{i}" for i in range(len(values))]
+    assert tq.kv_batch_get(keys, "p")["o"].tolist() == values
+    # What a native stage reads is text.
+    assert all(isinstance(text, str) for text in dock.fetch("p", range(len(values)), ["o"])["o"].tolist())
 
 
 def test_a_native_partition_takes_its_own_fields_and_no_others(client: Any, dock: td.Dock) -> None:

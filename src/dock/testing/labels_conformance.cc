@@ -211,6 +211,18 @@ TEST_P(DockConformance, WhatIsPutAsTextIsUtf8) {
   EXPECT_EQ(Status().rows, 5);
 }
 
+TEST_P(DockConformance, BytesThatArePutIntoAColumnOfTextAreUtf8) {
+  Create({.columns = {{"t", ColumnType::Text()}}});
+  const auto put = [&](const std::vector<std::string>& rows) {
+    PutRequest request{.partition = kPartition};
+    EXPECT_EQ(request.batch.Add("t", Column::FromStrings(rows)), absl::OkStatus());
+    return Put(request);
+  };
+  EXPECT_THAT(put({"a", "ab\xFF"}), Fails(Code::kInvalidArgument, {"column 't', row 1 of the batch: byte 2"}));
+  EXPECT_EQ(put({"a", "\xC3\xA9"}), absl::OkStatus());
+  EXPECT_EQ(Status().rows, 2);
+}
+
 TEST_P(DockConformance, APartitionMayRefuseNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   Create({.columns = {{"a", ColumnType::Dense(DType::kF32)},

@@ -2,7 +2,8 @@
 
     rows of rank 0          a dense column
     rows of higher rank     a ragged column of one dimension; the label of a row (_labels.py) has its shape
-    everything else         a bytes column: a str as its UTF-8, other objects behind a byte 0xFF, which UTF-8 never has
+    everything else         a column of text where the first rows were all strings, else one of bytes: a str as its UTF-8,
+                            other objects behind a byte 0xFF, which UTF-8 never has; in a column of text as Base64
 
 Only cells whose row's label says that they are objects are read as such. Those that were not put by this package have no
 label: they are the tensors, strings and bytes that the dock says. What comes back is memory of the caller's own, which he
@@ -11,6 +12,7 @@ may write to.
 
 from __future__ import annotations
 
+import base64
 import math
 import pickle
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,6 @@ import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-import transfer_dock as td
 from transfer_dock.compat.transfer_queue._labels import FieldLabel, PutField
 
 # Those that a dock holds: other tensors are kept as objects.
@@ -43,6 +44,10 @@ _NOT_OF_NUMPY = {torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2}
 _BYTES = b"\xff\x00"
 _PICKLE = b"\xff\x01"
 _TENSOR = b"\xff\x02"
+_OBJECT = b"\xff"
+# What an object in a column of text begins with: a code point that no text has.
+_BEGIN = "\U0010ffff"
+_BASE64 = _BEGIN.encode()
 
 
 def objects_of(name: str, value: Any, rows: int) -> list[Any]:
@@ -102,7 +107,7 @@ def schema_of(data: TensorDict) -> dict[str, dict[str, Any]]:
 
 def encode_object(value: Any) -> bytes:
     """A cell of a bytes column."""
-    if type(value) is str:
+    if type(value) is str and not value.startswith(_BEGIN):
         return value.encode()
     if type(value) is bytes:
         return _BYTES + value
@@ -116,6 +121,8 @@ def encode_object(value: Any) -> bytes:
 
 def decode_object(cell: bytes) -> Any:
     """What ``encode_object`` was given."""
+    if cell.startswith(_BASE64):
+        cell = base64.b64decode(cell[len(_BASE64) :])
     if not cell.startswith((_BYTES, _PICKLE, _TENSOR)):
         return _str_or_bytes(cell)
     body = memoryview(cell)[2:]
@@ -128,6 +135,15 @@ def decode_object(cell: bytes) -> Any:
     if not data:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).reshape(shape)
+
+
+def objects_as_text(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a put that have objects, with those as text, as columns of text take them."""
+    return {
+        name: [_BASE64 + base64.b64encode(cell) if cell.startswith(_OBJECT) else cell for cell in cells]
+        for name, cells in columns.items()
+        if isinstance(cells, list) and cells and all(type(cell) is bytes for cell in cells)
+    }
 
 
 def _str_or_bytes(cell: bytes) -> str | bytes:
@@ -155,7 +171,7 @@ def _encode_objects(name: str, objects: list[Any]) -> tuple[Any, PutField]:
             if ranks == {0}:
                 return torch.stack(objects).detach().cpu(), PutField(name, (), False)
             return _flat_rows(objects, *dtypes), PutField(name, shapes, False)
-    if all(type(one) is str for one in objects):
+    if all(type(one) is str and not one.startswith(_BEGIN) for one in objects):
         return objects, PutField(name, None, False)
     return [encode_object(one) for one in objects], PutField(name, None, False)
 
@@ -234,10 +250,9 @@ def labels_of(column: Any, labels: Sequence[FieldLabel | None]) -> list[FieldLab
 
 def _decode_text(column: Any, labels: Sequence[FieldLabel | None]) -> Any:
     if column.kind == "str":
-        try:
-            return NonTensorStack(*column.tolist())
-        except td.InvalidArgument:
-            pass  # bytes or an object among the strings
+        texts = column.tolist()
+        if not any(text.startswith(_BEGIN) for text in texts):
+            return NonTensorStack(*texts)
     plain = bytes if column.kind == "bytes" else _str_or_bytes
     return pack(
         [

@@ -284,17 +284,27 @@ class Store:
 
         def put() -> Any:
             try:
-                return self.dock.put(partition, data, keys=named, tags=tags)
+                return self._put(partition, data, keys=named, tags=tags)
             except td.NotFound as error:
                 if not self.exists(partition):
                     raise
                 self._check_columns(partition, columns or {}, error)
             # Somebody else made the partition, with these columns and no others.
-            return self.dock.put(partition, columns or None, new_rows=0 if columns else count, keys=named, tags=tags)
+            return self._put(partition, columns or None, new_rows=0 if columns else count, keys=named, tags=tags)
 
         made = self.in_partition(partition, put)
         self.use_slots(partition, count)
         return [int(row) for row in made]
+
+    def _put(self, partition: str, columns: dict[str, Any] | None, **rest: Any) -> Any:
+        try:
+            return self.dock.put(partition, columns, **rest)
+        except td.InvalidArgument:
+            as_text = _fields.objects_as_text(columns or {})
+            if not as_text:
+                raise
+        # The columns that the objects go to may be of text.
+        return self.dock.put(partition, {**(columns or {}), **as_text}, **rest)
 
     def _check_columns(self, partition: str, columns: dict[str, Any], error: td.NotFound) -> None:
         """Raises ValueError if a put raised ``error`` because the partition does not take these columns."""
@@ -324,7 +334,7 @@ class Store:
         """
         first, *others = _batches(tags)
         try:
-            self.dock.put(partition, columns or None, rows=list(rows), tags=first, overwrite=True)
+            self._put(partition, columns or None, rows=list(rows), tags=first, overwrite=True)
             for more in others:
                 self.dock.put(partition, rows=list(rows), tags=more)
         except td.NotFound as error:
