@@ -43,5 +43,7 @@ endif()
 
 find_program(MOLD mold)
 if(MOLD)
-  add_link_options(-fuse-ld=mold)
+  # Each segment begins on a page of its own: where thread-local variables end a few bytes before the end of a page, mold
+  # 1.10 otherwise has the loader protect a page that is not mapped, and the program does not start.
+  add_link_options(-fuse-ld=mold -Wl,-z,separate-loadable-segments)
 endif()
