@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "algo/gradient_check.h"
+#include "algo/testing/gradient_check.h"
 
 namespace tdock::algo {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "algo/gradient_check.h"
+#include "algo/testing/gradient_check.h"
 
 namespace tdock::algo {
 namespace {

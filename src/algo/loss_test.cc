@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "algo/gradient_check.h"
 #include "algo/kl.h"
+#include "algo/testing/gradient_check.h"
 
 namespace tdock::algo {
 namespace {

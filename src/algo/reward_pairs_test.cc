@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "algo/gradient_check.h"
+#include "algo/testing/gradient_check.h"
 
 namespace tdock::algo {
 namespace {

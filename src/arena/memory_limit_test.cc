@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "arena/open_files.h"
 #include "arena/page_sizes.h"
 #include "arena/segment_memory.h"
+#include "arena/testing/open_files.h"
 #include "base/no_memory.h"
 #include "base/rng.h"
 

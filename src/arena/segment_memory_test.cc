@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "arena/open_files.h"
-#include "arena/other_process.h"
 #include "arena/page_sizes.h"
 #include "arena/segment_view.h"
+#include "arena/testing/open_files.h"
+#include "arena/testing/other_process.h"
 #include "base/rng.h"
 
 namespace tdock {

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "arena/other_process.h"
+#include "arena/testing/other_process.h"
 
 namespace tdock {
 namespace {

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <vector>
 
-#include "console/example_dock.h"
+#include "console/testing/example_dock.h"
 
 namespace tdock::console {
 namespace {

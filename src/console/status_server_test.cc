@@ -15,8 +15,8 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/watchdog.h"
-#include "console/example_dock.h"
 #include "console/page.h"
+#include "console/testing/example_dock.h"
 #include "httplib.h"
 
 namespace tdock::console {

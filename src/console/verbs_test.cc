@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
-#include "console/example_dock.h"
+#include "console/testing/example_dock.h"
 #include "console/text_table.h"
 #include "nlohmann/json.hpp"
 

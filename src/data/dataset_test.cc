@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/limited_env.h"
 #include "base/rng.h"
-#include "data/char_vocabulary.h"
 #include "data/loader.h"
+#include "data/testing/char_vocabulary.h"
 #include "data/token_cache.h"
 
 namespace tdock::data {

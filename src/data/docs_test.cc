@@ -11,9 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/env.h"
-#include "data/char_vocabulary.h"
 #include "data/data_config.h"
 #include "data/parquet_file.h"
+#include "data/testing/char_vocabulary.h"
 
 namespace tdock::data {
 namespace {

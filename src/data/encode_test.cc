@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "data/char_vocabulary.h"
 #include "data/collate.h"
 #include "data/mini_dataset.h"
 #include "data/phase_split.h"
+#include "data/testing/char_vocabulary.h"
 
 namespace tdock::data {
 namespace {

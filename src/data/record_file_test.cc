@@ -12,8 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/rng.h"
-#include "data/bytes_file.h"
 #include "data/parquet_file.h"
+#include "data/testing/bytes_file.h"
 
 namespace tdock::data {
 namespace {

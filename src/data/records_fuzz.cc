@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "data/adapter.h"
-#include "data/bytes_file.h"
 #include "data/record_file.h"
+#include "data/testing/bytes_file.h"
 
 namespace tdock::data {
 namespace {

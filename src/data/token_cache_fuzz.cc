@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/bytes_file.h"
+#include "data/testing/bytes_file.h"
 #include "data/token_cache.h"
 
 namespace tdock::data {

@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "dock/dock_over_served.h"
 #include "dock/testing/conformance.h"
+#include "dock/testing/dock_over_served.h"
 
 namespace tdock {
 namespace {

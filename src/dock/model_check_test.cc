@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "dock/slow_columns.h"
-#include "dock/slow_dock.h"
-#include "dock/slow_row_status.h"
+#include "dock/testing/slow_columns.h"
+#include "dock/testing/slow_dock.h"
+#include "dock/testing/slow_row_status.h"
 #include "tdock/local_dock.h"
 
 namespace tdock {

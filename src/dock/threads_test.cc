@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "dock/dock_over_served.h"
+#include "dock/testing/dock_over_served.h"
 #include "tdock/local_dock.h"
 
 namespace tdock {

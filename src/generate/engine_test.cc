@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "model/test_devices.h"
-#include "model/test_models.h"
+#include "model/testing/devices.h"
+#include "model/testing/models.h"
 
 namespace tdock::generate {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "generate/engine.h"
 #include "model/checkpoint.h"
-#include "model/test_devices.h"
-#include "model/test_models.h"
-#include "model_files/test_files.h"
+#include "model/testing/devices.h"
+#include "model/testing/models.h"
+#include "model_files/testing/files.h"
 #include "text/char_tokenizer.h"
 
 namespace tdock::generate {

@@ -1,8 +1,8 @@
 // Random calls on the profile and on its plain restatement: they must do the same. Where the choice is random, the
 // profile's must be a legal one, and the restatement is told which it was.
 #include "base/rng.h"
-#include "mindspeed/fixture.h"
-#include "mindspeed/plain_dock.h"
+#include "mindspeed/testing/fixture.h"
+#include "mindspeed/testing/plain_dock.h"
 
 namespace tdock::mindspeed {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <thread>
 
-#include "mindspeed/fixture.h"
+#include "mindspeed/testing/fixture.h"
 
 namespace tdock::mindspeed {
 namespace {

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "base/status.h"
-#include "mindspeed/fixture.h"
+#include "mindspeed/testing/fixture.h"
 
 namespace tdock::mindspeed {
 namespace {

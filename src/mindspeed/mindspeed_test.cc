@@ -3,8 +3,8 @@
 #include <limits>
 #include <set>
 
-#include "mindspeed/fixture.h"
 #include "mindspeed/samplers.h"
+#include "mindspeed/testing/fixture.h"
 
 namespace tdock::mindspeed {
 namespace {

@@ -1,4 +1,4 @@
-#include "mindspeed/fixture.h"
+#include "mindspeed/testing/fixture.h"
 
 namespace tdock::mindspeed {
 namespace {

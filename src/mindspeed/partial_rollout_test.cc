@@ -1,7 +1,7 @@
 // Unfinished responses: resumed, aged, carried over.
 #include <algorithm>
 
-#include "mindspeed/fixture.h"
+#include "mindspeed/testing/fixture.h"
 
 namespace tdock::mindspeed {
 namespace {

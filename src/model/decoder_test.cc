@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "model/test_devices.h"
-#include "model/test_models.h"
+#include "model/testing/devices.h"
+#include "model/testing/models.h"
 
 namespace tdock::model {
 namespace {

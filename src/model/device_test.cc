@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "model/test_devices.h"
+#include "model/testing/devices.h"
 
 namespace tdock::model {
 namespace {

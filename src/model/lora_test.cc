@@ -5,10 +5,10 @@
 
 #include "model/adapter_files.h"
 #include "model/checkpoint.h"
-#include "model/test_devices.h"
-#include "model/test_models.h"
+#include "model/testing/devices.h"
+#include "model/testing/models.h"
 #include "model/weights.h"
-#include "model_files/test_files.h"
+#include "model_files/testing/files.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::model {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "model/test_devices.h"
-#include "model/test_models.h"
+#include "model/testing/devices.h"
+#include "model/testing/models.h"
 
 namespace tdock::model {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "model/weights.h"
-#include "model_files/one_file_env.h"
-#include "model_files/test_files.h"
+#include "model_files/testing/files.h"
+#include "model_files/testing/one_file_env.h"
 
 namespace tdock::model {
 namespace {

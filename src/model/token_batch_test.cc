@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "model/test_devices.h"
-#include "model/test_models.h"
+#include "model/testing/devices.h"
+#include "model/testing/models.h"
 
 namespace tdock::model {
 namespace {

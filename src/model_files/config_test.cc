@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model_files/test_configs.h"
+#include "model_files/testing/configs.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::model {

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "model_files/one_file_env.h"
 #include "model_files/safetensors.h"
+#include "model_files/testing/one_file_env.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tdock::model::SafetensorsFile;

@@ -9,14 +9,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "arena/open_files.h"
+#include "arena/testing/open_files.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "remote/rpc_service.h"
 #include "remote/rpc_transport.h"
 #include "tdock/remote_dock.h"
 #include "tdock/sampler.h"
-#include "wire/serve_for_test.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

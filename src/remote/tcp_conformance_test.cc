@@ -2,7 +2,7 @@
 #include "dock/testing/conformance.h"
 #include "remote/rpc_service.h"
 #include "remote/rpc_transport.h"
-#include "wire/serve_for_test.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

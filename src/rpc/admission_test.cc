@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rpc/http2_testing.h"
+#include "rpc/testing/http2.h"
 
 namespace tdock::rpc {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "rpc/http2_testing.h"
-#include "rpc/testing.h"
+#include "rpc/testing/http2.h"
+#include "rpc/testing/servers.h"
 
 namespace tdock::rpc {
 namespace {

@@ -8,8 +8,8 @@
 #include <ctime>
 
 #include "absl/strings/match.h"
-#include "rpc/http2_testing.h"
-#include "rpc/testing.h"
+#include "rpc/testing/http2.h"
+#include "rpc/testing/servers.h"
 
 namespace tdock::rpc {
 namespace {

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "rpc/process_testing.h"
-#include "rpc/testing.h"
+#include "rpc/testing/process.h"
+#include "rpc/testing/servers.h"
 
 namespace tdock::rpc {
 namespace {

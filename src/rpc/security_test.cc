@@ -4,8 +4,8 @@
 
 #include <fstream>
 
-#include "rpc/certificates_testing.h"
-#include "rpc/testing.h"
+#include "rpc/testing/certificates.h"
+#include "rpc/testing/servers.h"
 
 namespace tdock::rpc {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "rpc/testing.h"
+#include "rpc/testing/servers.h"
 
 namespace tdock::rpc {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "rpc/testing.h"
+#include "rpc/testing/servers.h"
 
 namespace tdock::rpc {
 namespace {

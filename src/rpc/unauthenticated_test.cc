@@ -11,10 +11,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
-#include "rpc/certificates_testing.h"
-#include "rpc/http2_testing.h"
-#include "rpc/process_testing.h"
-#include "rpc/testing.h"
+#include "rpc/testing/certificates.h"
+#include "rpc/testing/http2.h"
+#include "rpc/testing/process.h"
+#include "rpc/testing/servers.h"
 
 namespace tdock::rpc {
 namespace {

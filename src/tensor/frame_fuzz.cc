@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "tdock/frame.h"
 #include "tensor/frame_reader.h"
-#include "tensor/frame_signing.h"
+#include "tensor/testing/frame_signing.h"
 
 namespace tdock {
 namespace {

@@ -7,9 +7,9 @@
 #include <new>
 
 #include "base/status.h"
-#include "tensor/frame_signing.h"
-#include "tensor/frame_testing.h"
-#include "tensor/random_batch.h"
+#include "tensor/testing/frame_signing.h"
+#include "tensor/testing/frames.h"
+#include "tensor/testing/random_batch.h"
 
 namespace tdock {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "tensor/random_batch.h"
+#include "tensor/testing/random_batch.h"
 
 namespace tdock {
 namespace {

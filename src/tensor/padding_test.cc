@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tdock/meta_batch.h"
-#include "tensor/random_batch.h"
+#include "tensor/testing/random_batch.h"
 
 namespace tdock {
 namespace {

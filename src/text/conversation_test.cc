@@ -10,7 +10,7 @@
 #include "text/content_hash.h"
 #include "text/json_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
-#include "text/small_tokenizers.h"
+#include "text/testing/small_tokenizers.h"
 
 namespace tdock::text {
 namespace {

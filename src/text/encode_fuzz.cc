@@ -8,7 +8,7 @@
 
 #include "base/utf8.h"
 #include "text/json_tokenizer.h"
-#include "text/small_tokenizers.h"
+#include "text/testing/small_tokenizers.h"
 
 namespace tdock::text {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "text/small_tokenizers.h"
+#include "text/testing/small_tokenizers.h"
 #include "text/tokenizer.h"
 
 namespace tdock::text {

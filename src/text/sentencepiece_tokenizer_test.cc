@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "text/small_tokenizers.h"
+#include "text/testing/small_tokenizers.h"
 
 namespace tdock::text {
 namespace {

@@ -18,12 +18,12 @@
 #include "base/status.h"
 #include "generate/model_folder.h"
 #include "model/checkpoint.h"
-#include "model/test_devices.h"
-#include "model/test_models.h"
+#include "model/testing/devices.h"
+#include "model/testing/models.h"
 #include "nlohmann/json.hpp"
 #include "text/arithmetic.h"
 #include "text/char_tokenizer.h"
-#include "text/small_tokenizers.h"
+#include "text/testing/small_tokenizers.h"
 #include "train/report_template.h"
 
 namespace tdock::train {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "model/test_devices.h"
+#include "model/testing/devices.h"
 
 namespace tdock::train {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/test_models.h"
+#include "model/testing/models.h"
 
 namespace tdock::train {
 namespace {

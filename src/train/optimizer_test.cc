@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/test_devices.h"
+#include "model/testing/devices.h"
 
 namespace tdock::train {
 namespace {

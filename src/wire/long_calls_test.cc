@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "wire/request_codec.h"
-#include "wire/serve_for_test.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

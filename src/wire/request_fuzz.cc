@@ -7,7 +7,7 @@
 #include <string>
 
 #include "wire/request_codec.h"
-#include "wire/serve_for_test.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "wire/request_codec.h"
 #include "wire/rows_codec.h"
-#include "wire/serve_for_test.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

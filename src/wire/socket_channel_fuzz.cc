@@ -15,9 +15,9 @@
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "wire/serve_for_test.h"
 #include "wire/socket_address.h"
 #include "wire/socket_channel.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

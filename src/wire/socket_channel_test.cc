@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "absl/time/clock.h"
-#include "wire/serve_for_test.h"
 #include "wire/socket_address.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

@@ -1,6 +1,6 @@
 // What every dock must do, done over a Unix socket and shared memory.
 #include "dock/testing/conformance.h"
-#include "wire/serve_for_test.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

@@ -14,8 +14,8 @@
 #include <future>
 #include <string>
 
-#include "wire/serve_for_test.h"
 #include "wire/socket_connection.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

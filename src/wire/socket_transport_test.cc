@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "wire/serve_for_test.h"
 #include "wire/socket_address.h"
 #include "wire/socket_message.h"
+#include "wire/testing/serve.h"
 
 namespace tdock {
 namespace {

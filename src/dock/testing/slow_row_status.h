@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dock/slow_table.h"
+#include "dock/testing/slow_table.h"
 
 namespace tdock {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "dock/slow_versions.h"
+#include "dock/testing/slow_versions.h"
 #include "tdock/dock.h"
 
 namespace tdock {

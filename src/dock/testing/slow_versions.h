@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dock/slow_table.h"
+#include "dock/testing/slow_table.h"
 
 namespace tdock {
 

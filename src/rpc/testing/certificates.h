@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "rpc/testing.h"
+#include "rpc/testing/servers.h"
 
 namespace tdock::rpc {
 

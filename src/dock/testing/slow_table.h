@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "dock/slow_rows.h"
+#include "dock/testing/slow_rows.h"
 #include "tdock/dock.h"
 
 namespace tdock {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/decoder.h"
-#include "model_files/test_configs.h"
+#include "model_files/testing/configs.h"
 
 namespace tdock::model {
 
