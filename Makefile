@@ -64,7 +64,7 @@ fuzz:
 nightly: nightly-dock nightly-train
 
 nightly-dock: build
-	@build/release/dock_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
+	@build/release/dock_local_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
 	@build/release/fault_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
 
 nightly-train: build

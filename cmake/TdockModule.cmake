@@ -1,11 +1,20 @@
+# tdock_targets(VARIABLE module…)
+#
+# The targets of modules: tdock_dock_table is that of dock/table.
+function(tdock_targets variable)
+  list(TRANSFORM ARGN REPLACE "/" "_")
+  list(TRANSFORM ARGN PREPEND tdock_)
+  set(${variable} ${ARGN} PARENT_SCOPE)
+endfunction()
+
 # tdock_module(NAME [TORCH] [NO_TSAN] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [TEST_USES module…]
 #              [ALONE source…] [LONG_TESTS filter])
 #
-# Declares the module src/NAME: a static library of its *.cc, and one test executable of its *_test.cc. With TDOCK_FUZZ,
-# also one fuzzer of each *_fuzz.cc, all of them built by the target `fuzzers`. The suites in src/NAME/testing/*.cc, for
-# tests of every module that implements an interface of this one, are compiled once, into tdock_NAME_testing.
+# Declares the module src/NAME, such as dock/table: a static library of its *.cc, tdock_dock_table, and one test
+# executable of its *_test.cc, dock_table_test. With TDOCK_FUZZ, also one fuzzer of each *_fuzz.cc, all of them built by
+# the target `fuzzers`.
 # USES lists the modules whose headers it may include; the right is transitive. TORCH lets it include libtorch.
-# TEST_USES lists the modules whose suites its test executable has.
+# TEST_USES lists the suites (tdock_test_suites) that its test executable has.
 # ALONE lists sources whose headers go with no others: they are compiled one by one, without a precompiled header.
 # NO_TSAN leaves its tests out of builds with ThreadSanitizer.
 # LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores; they get both, and more time.
@@ -16,18 +25,17 @@ function(tdock_module name)
     return()
   endif()
   set(dir ${PROJECT_SOURCE_DIR}/src/${name})
+  string(REPLACE "/" "_" id ${name})
   file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
   file(GLOB tests CONFIGURE_DEPENDS ${dir}/*_test.cc)
   file(GLOB fuzzers CONFIGURE_DEPENDS ${dir}/*_fuzz.cc)
-  file(GLOB suites CONFIGURE_DEPENDS ${dir}/testing/*.cc)
   list(FILTER sources EXCLUDE REGEX "(_test|_fuzz|main)\\.cc$")
   foreach(source ${arg_ALONE})
     set_source_files_properties(${dir}/${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   endforeach()
 
-  set(target tdock_${name})
-  set(used ${arg_USES})
-  list(TRANSFORM used PREPEND tdock_)
+  set(target tdock_${id})
+  tdock_targets(used ${arg_USES})
   if(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
@@ -50,24 +58,19 @@ function(tdock_module name)
     tdock_compile_together(${target} ${kind})
   endif()
 
-  if(TDOCK_TESTS AND suites)
-    add_library(${target}_testing OBJECT ${suites})
-    target_link_libraries(${target}_testing PUBLIC ${target} GTest::gmock)
-    tdock_compile_together(${target}_testing ${kind} TEST)
-  endif()
   if(TDOCK_TESTS AND tests AND NOT (arg_NO_TSAN AND TDOCK_SANITIZE MATCHES "thread"))
-    add_executable(${name}_test ${tests})
-    list(TRANSFORM arg_TEST_USES REPLACE "(.+)" "tdock_\\1_testing" OUTPUT_VARIABLE testing)
-    target_link_libraries(${name}_test PRIVATE ${target} ${testing} GTest::gmock GTest::gtest_main)
-    tdock_compile_together(${name}_test ${kind} TEST)
+    add_executable(${id}_test ${tests})
+    tdock_targets(suites ${arg_TEST_USES})
+    target_link_libraries(${id}_test PRIVATE ${target} ${suites} GTest::gmock GTest::gtest_main)
+    tdock_compile_together(${id}_test ${kind} TEST)
     # The value of a parameter may be an address, which no two builds have in common: its number names the test.
     set(discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES)
     if(arg_LONG_TESTS)
-      gtest_discover_tests(${name}_test ${discovery} TEST_FILTER ${arg_LONG_TESTS} TEST_LIST ${name}_long_tests
+      gtest_discover_tests(${id}_test ${discovery} TEST_FILTER ${arg_LONG_TESTS} TEST_LIST ${id}_long_tests
                            PROPERTIES TIMEOUT 1200 PROCESSORS 2)
       set(short_tests TEST_FILTER -${arg_LONG_TESTS})
     endif()
-    gtest_discover_tests(${name}_test ${discovery} ${short_tests} PROPERTIES TIMEOUT 300)
+    gtest_discover_tests(${id}_test ${discovery} ${short_tests} PROPERTIES TIMEOUT 300)
   endif()
   if(TDOCK_FUZZ)
     foreach(source ${fuzzers})
@@ -80,9 +83,26 @@ function(tdock_module name)
   endif()
 endfunction()
 
+# tdock_test_suites(NAME USES module…)
+#
+# The suites of src/NAME/*.cc, which the tests of several modules run, and helpers of theirs; compiled once.
+function(tdock_test_suites name)
+  cmake_parse_arguments(arg "" "" "USES" ${ARGN})
+  if(NOT TDOCK_TESTS)
+    return()
+  endif()
+  file(GLOB suites CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  tdock_targets(target ${name})
+  tdock_targets(used ${arg_USES})
+  add_library(${target} OBJECT ${suites})
+  target_link_libraries(${target} PUBLIC ${used} GTest::gmock)
+  tdock_compile_together(${target} TEST)
+endfunction()
+
 # tdock_plugin(NAME USES module… LINKS target…)
 #
-# Declares the module src/NAME as a shared object, libtdock_NAME.so in the build folder, where the targets of LINKS exist.
+# Declares the module src/NAME as a shared object in the build folder, such as libtdock_data_parquet.so, where the targets
+# of LINKS exist.
 # Programs load it; none is linked with it.
 function(tdock_plugin name)
   cmake_parse_arguments(arg "" "" "USES;LINKS" ${ARGN})
@@ -92,9 +112,10 @@ function(tdock_plugin name)
     endif()
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
-  add_library(tdock_${name} MODULE ${sources})
-  list(TRANSFORM arg_USES PREPEND tdock_)
-  target_link_libraries(tdock_${name} PRIVATE ${arg_USES} ${arg_LINKS})
-  tdock_compile_together(tdock_${name})
-  set_target_properties(tdock_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  tdock_targets(target ${name})
+  tdock_targets(used ${arg_USES})
+  add_library(${target} MODULE ${sources})
+  target_link_libraries(${target} PRIVATE ${used} ${arg_LINKS})
+  tdock_compile_together(${target})
+  set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 endfunction()

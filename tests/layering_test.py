@@ -12,109 +12,142 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PUBLIC = {  # header of include/tdock -> its module
-    "batch.h": "tensor",
-    "buffer.h": "tensor",
-    "column.h": "tensor",
-    "dtype.h": "tensor",
-    "frame.h": "tensor",
-    "meta.h": "tensor",
-    "mesh_rules.h": "tensor",
-    "meta_batch.h": "tensor",
-    "packing.h": "tensor",
-    "padding.h": "tensor",
-    "plans.h": "tensor",
-    "dock.h": "dock",
-    "dock_server.h": "remote",
-    "fork_guard.h": "remote",
-    "remote_dock.h": "remote",
-    "local_dock.h": "dock",
-    "mindspeed.h": "mindspeed",
-    "options.h": "dock",
-    "requests.h": "dock",
-    "rows.h": "dock",
-    "sampler.h": "dock",
+    "batch.h": "core/tensor",
+    "buffer.h": "core/tensor",
+    "column.h": "core/tensor",
+    "dtype.h": "core/tensor",
+    "frame.h": "core/tensor",
+    "meta.h": "core/tensor",
+    "mesh_rules.h": "core/tensor",
+    "meta_batch.h": "core/tensor",
+    "packing.h": "core/tensor",
+    "padding.h": "core/tensor",
+    "plans.h": "core/tensor",
+    "dock.h": "dock/table",
+    "dock_server.h": "dock/service/remote",
+    "fork_guard.h": "dock/service/remote",
+    "remote_dock.h": "dock/service/remote",
+    "local_dock.h": "dock/local",
+    "mindspeed.h": "dock/compat/mindspeed",
+    "options.h": "dock/table",
+    "requests.h": "dock/table",
+    "rows.h": "dock/table",
+    "sampler.h": "dock/table",
 }
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/")
 # A library that only these modules may know, so that it can be replaced there.
 OWNED_LIBRARIES = {
-    "yaml-cpp/": {"config"},
-    "CLI/": {"command", "console"},
-    "arrow/": {"parquet"},
-    "parquet/": {"parquet"},
-    "simdjson": {"data", "bench_text"},
-    "xxhash": {"tensor", "text"},
-    "prometheus/": {"console"},
-    "httplib": {"console"},
-    "grpc": {"rpc"},
+    "yaml-cpp/": {"core/config"},
+    "CLI/": {"core/command", "dock/service/console"},
+    "arrow/": {"data/parquet"},
+    "parquet/": {"data/parquet"},
+    "simdjson": {"data", "bench/text"},
+    "xxhash": {"core/tensor", "text"},
+    "prometheus/": {"dock/service/console"},
+    "httplib": {"dock/service/console"},
+    "grpc": {"core/rpc"},
     "nanobind/": {"python"},
-    "openssl/": {"rpc"},
+    "openssl/": {"core/rpc"},
     "pcre2": {"text"},
     "sentencepiece": {"text"},
     "utf8proc": {"text"},
-    "tdock.pb.h": {"wire", "remote"},
+    "tdock.pb.h": {"dock/service/wire", "dock/service/remote"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
+class Module:
+    """What a module may include: modules, in its tests also suites, and libtorch."""
+
+    def __init__(self, uses, suites, torch):
+        self.uses = uses
+        self.suites = suites
+        self.torch = torch
+
+
 def declared_modules():
-    """Module -> (modules that it may include, whether it may include libtorch)."""
+    """Module -> what it may include."""
     text = (ROOT / "cmake/Modules.cmake").read_text()
     text = re.sub(r"#.*", "", text)
     modules = {}
-    for body in re.findall(r"tdock_(?:module|python_module|plugin)\(([^)]*)\)", text):
+    for body in re.findall(r"tdock_(?:module|python_module|plugin|test_suites)\(([^)]*)\)", text):
         words = body.split()
         keywords = {"TORCH", "NO_TSAN", "USES", "LINKS", "PRIVATE_LINKS", "TEST_USES", "ALONE", "LONG_TESTS"}
-        uses, part = [], None
+        given, part = {"USES": [], "TEST_USES": []}, None
         for word in words[1:]:
             if word in keywords:
                 part = word
-            elif part == "USES":
-                uses.append(word)
-        reachable = set()
-        for used in uses:
-            if used not in modules:
-                sys.exit(f"cmake/Modules.cmake: '{words[0]}' uses '{used}', which is not declared before it")
-            reachable |= {used} | modules[used][0]
-        modules[words[0]] = (reachable, "TORCH" in words)
+            elif part in given:
+                given[part].append(word)
+        modules[words[0]] = Module(given["USES"], set(given["TEST_USES"]), "TORCH" in words)
+    for name, module in modules.items():
+        module.uses = reachable(name, modules, ())
     return modules
 
 
+def reachable(name, modules, above):
+    """All modules that one uses, directly or not."""
+    if name in above:
+        sys.exit(f"cmake/Modules.cmake: '{name}' uses itself, by way of {above[above.index(name) + 1:]}")
+    found = set()
+    for used in modules[name].uses:
+        if used not in modules:
+            sys.exit(f"cmake/Modules.cmake: '{name}' uses '{used}', which is not declared")
+        found |= {used} | reachable(used, modules, (*above, name))
+    return found
+
+
+def module_of(path, modules):
+    """The module that a file below src/ or an included header belongs to: the innermost folder that is one."""
+    for folder in pathlib.PurePath(path).parents:
+        if str(folder) in modules:
+            return str(folder)
+    return None
+
+
 def violations(name, text, module, modules):
-    allowed, torch = modules[module]
+    allowed = modules[module].uses | {module}
+    if is_test(pathlib.Path(name)):
+        allowed |= modules[module].suites
     for include in INCLUDE.findall(text):
-        folder = include.split("/")[0]
         where = f"{name}: module '{module}' may not include {include}"
-        if include.startswith(TORCH_FOLDERS) and not torch:
-            yield f"{where}: it is not declared TORCH"
-        elif folder == "tdock":
+        if include.startswith(TORCH_FOLDERS):
+            if not modules[module].torch:
+                yield f"{where}: it is not declared TORCH"
+        elif include.startswith("tdock/"):
             owner = PUBLIC.get(include.removeprefix("tdock/"))
             if owner is None:
                 yield f"{where}: name the module of this public header in tests/layering_test.py"
-            elif owner != module and owner not in allowed:
+            elif owner not in allowed:
                 yield f"{where}: it uses {sorted(allowed)}"
-        elif folder in modules and folder != module and folder not in allowed:
+        elif (owner := module_of(include, modules)) is not None and owner not in allowed:
             yield f"{where}: it uses {sorted(allowed)}"
         for library, owners in OWNED_LIBRARIES.items():
             if include.startswith(library) and module not in owners:
                 yield f"{where}: only {sorted(owners)} may know this library"
 
 
+def is_test(path):
+    return "testing" in path.parts or path.stem.endswith(("_test", "_fuzz"))
+
+
 def stop_requests(name, text):
-    """Of code that is no test: base/callback.h has the one that is allowed."""
-    is_test = "testing" in name.parts or name.stem.endswith(("_test", "_fuzz"))
-    if not is_test and name.name != "callback.h" and "request_stop()" in text:
-        yield f"{name}: request stops with RequestStop() of base/callback.h, which sees to it that no lock is held"
+    """Of code that is no test: core/base/callback.h has the one that is allowed."""
+    if not is_test(name) and name.name != "callback.h" and "request_stop()" in text:
+        yield f"{name}: request stops with RequestStop() of core/base/callback.h, which sees to it that no lock is held"
 
 
 def check_that_it_can_fail(modules):
-    if not list(stop_requests(pathlib.Path("src/wire/session.cc"), "source.request_stop();")):
+    if not list(stop_requests(pathlib.Path("src/dock/service/wire/session.cc"), "source.request_stop();")):
         sys.exit("the test does not see stop requests")
     for module, include in [
-        ("base", "tdock/dock.h"),
-        ("tensor", "dock/table.h"),
-        ("dock", "ATen/ATen.h"),
+        ("core/base", "tdock/dock.h"),
+        ("core/tensor", "dock/table/table.h"),
+        ("dock/table", "ATen/ATen.h"),
         ("text", "yaml-cpp/yaml.h"),
-        ("train", "cli/commands.h"),
+        ("dock/table", "dock/store/block.h"),
+        ("dock/local", "dock/testing/dock_conformance.h"),
+        ("trainer/recipes", "cli/commands.h"),
     ]:
         for form in (f'#include "{include}"', f"  # include <{include}>"):
             if not list(violations("planted", f"// A file.\n{form}\n", module, modules)):
@@ -128,9 +161,9 @@ def main():
     for path in sorted((ROOT / "src").rglob("*")):
         if path.suffix not in (".h", ".cc"):
             continue
-        module = path.relative_to(ROOT / "src").parts[0]
-        if module not in modules:
-            found.append(f"{path.relative_to(ROOT)}: folder '{module}' is not declared in cmake/Modules.cmake")
+        module = module_of(path.relative_to(ROOT / "src"), modules)
+        if module is None:
+            found.append(f"{path.relative_to(ROOT)}: its folder is not declared in cmake/Modules.cmake")
         else:
             found += violations(path.relative_to(ROOT), path.read_text(), module, modules)
             found += stop_requests(path.relative_to(ROOT), path.read_text())

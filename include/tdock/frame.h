@@ -62,7 +62,7 @@ absl::StatusOr<EncodedFrame> EncodeFrame(const MetaBatch& batch, const FrameLimi
 // The batch of a frame, which shares the memory of `frame`. Whatever the bytes are, nothing is read outside of them,
 // and no more is allocated than the limits allow. A frame with a single bit changed is refused, unless it has no
 // checksums and they are not asked for. The memory must begin at a multiple of 8 bytes and stay as it is while the
-// batch lives. (src/tensor/frame_reader.h reads a frame that comes in pieces.)
+// batch lives. (src/core/tensor/frame_reader.h reads a frame that comes in pieces.)
 // InvalidArgument for what is no frame, is of another version, or exceeds a limit; DataLoss for a frame that is cut off
 // or damaged. The message names the byte.
 absl::StatusOr<MetaBatch> DecodeFrame(const Buffer& frame, const FrameLimits& limits = {});

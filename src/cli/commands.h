@@ -1,7 +1,7 @@
 // The subcommands of `tdock`. Each adds itself to the command line and returns the function that runs it.
 #pragma once
 
-#include "command/command.h"
+#include "core/command/command.h"
 
 namespace tdock::cli {
 

@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/env.h"
-#include "base/status.h"
-#include "base/workers.h"
 #include "cli/commands.h"
-#include "generate/engine.h"
-#include "generate/model_folder.h"
-#include "model/adapter_files.h"
-#include "model/device.h"
-#include "train/guard.h"
+#include "core/base/env.h"
+#include "core/base/status.h"
+#include "core/base/workers.h"
+#include "engine/engine.h"
+#include "engine/model_folder.h"
+#include "model/decoder/adapter_files.h"
+#include "model/decoder/device.h"
+#include "trainer/stages/guard.h"
 
 namespace tdock::cli {
 namespace {

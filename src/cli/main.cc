@@ -2,9 +2,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "cli/commands.h"
-#include "train/guard.h"
+#include "core/base/status.h"
+#include "trainer/stages/guard.h"
 
 int main(int argc, char** argv) {
   if (argc > 1 && tdock::cli::IsOtherExecutable(argv[1])) {

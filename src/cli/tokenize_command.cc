@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/env.h"
-#include "base/status.h"
 #include "cli/commands.h"
+#include "core/base/env.h"
+#include "core/base/status.h"
 #include "nlohmann/json.hpp"
 #include "text/tokenizer.h"
 

@@ -5,15 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/clock.h"
-#include "base/env.h"
-#include "base/status.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "config/spec.h"
-#include "train/grpo.h"
-#include "train/grpo_config.h"
-#include "train/progress.h"
+#include "core/base/clock.h"
+#include "core/base/env.h"
+#include "core/base/status.h"
+#include "core/config/spec.h"
+#include "trainer/recipes/grpo.h"
+#include "trainer/recipes/grpo_config.h"
+#include "trainer/run_log/progress.h"
 
 namespace tdock::cli {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/status.h"
-#include "base/utf8.h"
-#include "config/yaml_reader.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "core/config/yaml_reader.h"
 
 namespace tdock::data {
 namespace {

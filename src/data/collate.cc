@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 
 namespace tdock::data {
 namespace {

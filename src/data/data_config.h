@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/env.h"
-#include "config/spec.h"
+#include "core/base/env.h"
+#include "core/config/spec.h"
 #include "data/adapter.h"
 #include "data/dataset.h"
 #include "data/encode.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/env.h"
+#include "core/base/env.h"
 #include "data/adapter.h"
 #include "data/encode.h"
 #include "data/record_file.h"

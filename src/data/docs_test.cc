@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/env.h"
+#include "core/base/env.h"
 #include "data/data_config.h"
 #include "data/parquet_file.h"
 #include "data/testing/char_vocabulary.h"

@@ -7,8 +7,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
-#include "base/utf8.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::data {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "base/utf8.h"
+#include "core/base/utf8.h"
 
 namespace tdock::data {
 namespace {

@@ -25,7 +25,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "data/prefetch.h"
 #include "data/source.h"
 #include "text/shuffled_indexes.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 
 namespace tdock::data {
 

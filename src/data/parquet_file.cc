@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/status.h"
+#include "core/base/status.h"
 #endif
 
 namespace tdock::data {

@@ -8,9 +8,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/rng.h"
-#include "base/status.h"
-#include "base/utf8.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::data {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
+#include "core/base/mutex.h"
 
 namespace tdock::data {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/env.h"
+#include "core/base/env.h"
 #include "data/value.h"
 #include "text/content_hash.h"
 

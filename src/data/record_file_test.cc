@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/rng.h"
+#include "core/base/rng.h"
 #include "data/parquet_file.h"
 #include "data/testing/bytes_file.h"
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
-#include "base/utf8.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "data/json_parser.h"
 
 namespace tdock::data {

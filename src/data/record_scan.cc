@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "base/utf8.h"
+#include "core/base/utf8.h"
 
 namespace tdock::data {
 namespace {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/env.h"
+#include "core/base/env.h"
 #include "data/encode.h"
 #include "data/loader.h"
 #include "data/source.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "python/arguments.h"
 #include "python/columns_in.h"
 #include "python/gil.h"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/callback.h"
+#include "core/base/callback.h"
 #include "python/arguments.h"
 #include "python/bindings.h"
 #include "python/dock_handle.h"

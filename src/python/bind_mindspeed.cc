@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "python/arguments.h"
 #include "python/batches.h"
 #include "python/bindings.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "python/arguments.h"
 #include "python/arrays.h"
 #include "python/numbers.h"

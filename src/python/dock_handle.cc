@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/callback.h"
+#include "core/base/callback.h"
 #include "python/errors.h"
 #include "python/forks.h"
 #include "python/gil.h"

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "arena/warm_memory.h"
+#include "core/tensor/bulk_copy.h"
+#include "dock/store/warm_memory.h"
 #include "python/process.h"
-#include "tensor/bulk_copy.h"
 
 namespace tdock::python {
 namespace {

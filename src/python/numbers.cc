@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "python/arguments.h"
 
 namespace nb = nanobind;

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "core/base/status.h"
 #include "python/batches.h"
 #include "python/errors.h"
 #include "python/rows.h"

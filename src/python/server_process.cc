@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "base/callback.h"
-#include "base/child_process.h"
-#include "base/status.h"
+#include "core/base/callback.h"
+#include "core/base/child_process.h"
+#include "core/base/status.h"
 
 namespace tdock::python {
 namespace {

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/callback.h"
+#include "core/base/callback.h"
 #include "python/gil.h"
 #include "python/process.h"
 

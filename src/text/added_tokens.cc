@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
-#include "base/utf8.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "text/json_fields.h"
 #include "text/unicode.h"
 

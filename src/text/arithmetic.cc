@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/rng.h"
-#include "base/status.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
 
 namespace tdock::text {
 namespace {

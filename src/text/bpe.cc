@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status.h"
-#include "base/utf8.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "text/json_fields.h"
 #include "text/unicode.h"
 

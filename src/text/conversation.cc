@@ -8,9 +8,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "base/json_text.h"
-#include "base/status.h"
-#include "base/utf8.h"
+#include "core/base/json_text.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "text/template_form.h"
 
 namespace tdock::text {

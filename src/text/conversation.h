@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "base/env.h"
+#include "core/base/env.h"
 #include "text/tokenizer.h"
 
 namespace tdock::text {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/utf8.h"
+#include "core/base/utf8.h"
 #include "text/json_tokenizer.h"
 #include "text/testing/small_tokenizers.h"
 

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/json_text.h"
-#include "base/status.h"
+#include "core/base/json_text.h"
+#include "core/base/status.h"
 #include "text/json_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/tokenizer.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "text/json_fields.h"
 #include "text/regex.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "text/bpe.h"
 #include "text/json_fields.h"
 #include "text/unicode.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "text/json_fields.h"
 #include "text/normalizer.h"
 #include "text/regex.h"

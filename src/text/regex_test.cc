@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "base/utf8.h"
+#include "core/base/utf8.h"
 
 namespace tdock::text {
 namespace {

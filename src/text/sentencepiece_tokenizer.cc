@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
-#include "base/utf8.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "text/sentencepiece_model.h"
 #include "text/unicode.h"
 

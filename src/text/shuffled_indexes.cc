@@ -3,8 +3,8 @@
 #include <numeric>
 #include <span>
 
-#include "base/rng.h"
-#include "base/status.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
 
 namespace tdock::text {
 

@@ -1,7 +1,7 @@
 #include "text/tokenizer.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 
 namespace tdock::text {
 

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "base/env.h"
+#include "core/base/env.h"
 
 namespace tdock::text {
 
@@ -64,7 +64,7 @@ class StreamDecoder {
 
 // Ids are 0 … vocab_size()-1, not all of which need to be tokens. Thread-safe; nothing that a call can see changes.
 //
-// Text that is not UTF-8 is read as ReplaceInvalidUtf8() (base/utf8.h) would mend it, which is what Python's
+// Text that is not UTF-8 is read as ReplaceInvalidUtf8() (core/base/utf8.h) would mend it, which is what Python's
 // bytes.decode(errors="replace") does.
 class Tokenizer {
  public:

@@ -2,7 +2,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "core/base/status.h"
 #include "text/json_fields.h"
 
 namespace tdock::text {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "base/env.h"
+#include "core/base/env.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::text {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "base/json_text.h"
+#include "core/base/json_text.h"
 #include "text/json_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "base/utf8.h"
+#include "core/base/utf8.h"
 
 namespace tdock::text {
 

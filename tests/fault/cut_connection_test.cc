@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/rng.h"
+#include "core/base/rng.h"
 #include "cutter.h"
 #include "fault_fixture.h"
 

@@ -17,8 +17,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
-#include "wire/socket_address.h"
+#include "core/base/status.h"
+#include "dock/service/wire/socket_address.h"
 
 namespace tdock::fault {
 namespace {

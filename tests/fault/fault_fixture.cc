@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
+#include "core/base/status.h"
 
 namespace tdock::fault {
 namespace {

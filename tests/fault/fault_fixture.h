@@ -10,8 +10,8 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/child_process.h"
-#include "remote/server_process.h"
+#include "core/base/child_process.h"
+#include "dock/service/remote/server_process.h"
 #include "tdock/dock.h"
 #include "tdock/remote_dock.h"
 

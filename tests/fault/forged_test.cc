@@ -9,10 +9,10 @@
 #include <atomic>
 #include <thread>
 
+#include "dock/service/wire/request_codec.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "raw_socket.h"
-#include "wire/request_codec.h"
 
 namespace tdock::fault {
 namespace {

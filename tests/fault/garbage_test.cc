@@ -10,12 +10,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "base/rng.h"
+#include "core/base/rng.h"
+#include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/socket_address.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "raw_socket.h"
-#include "wire/request_codec.h"
-#include "wire/socket_address.h"
 
 namespace tdock::fault {
 namespace {

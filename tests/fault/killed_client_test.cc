@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "base/rng.h"
+#include "core/base/rng.h"
 #include "fault_fixture.h"
 
 namespace tdock::fault {

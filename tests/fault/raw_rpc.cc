@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "core/base/status.h"
+#include "dock/service/remote/envelope.h"
 #include "fault_fixture.h"
-#include "remote/envelope.h"
 
 namespace tdock::fault {
 namespace {

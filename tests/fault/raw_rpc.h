@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "rpc/stream_client.h"
+#include "core/rpc/stream_client.h"
 #include "tdock.pb.h"
 #include "tdock/batch.h"
 

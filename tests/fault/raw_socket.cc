@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "base/status.h"
+#include "core/base/status.h"
 #include "fault_fixture.h"
 #include "tdock/frame.h"
 

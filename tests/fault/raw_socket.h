@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "arena/segment_view.h"
+#include "dock/service/wire/socket_channel.h"
+#include "dock/service/wire/socket_message.h"
+#include "dock/store/segment_view.h"
 #include "tdock.pb.h"
 #include "tdock/batch.h"
-#include "wire/socket_channel.h"
-#include "wire/socket_message.h"
 
 namespace tdock::fault {
 

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/rng.h"
-#include "base/status.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
 #include "fault_fixture.h"
 
 namespace tdock::fault {

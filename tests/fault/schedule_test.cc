@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "base/rng.h"
+#include "core/base/rng.h"
 #include "cutter.h"
 #include "fault_fixture.h"
 #include "recorded.h"

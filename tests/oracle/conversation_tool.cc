@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/env.h"
+#include "core/base/env.h"
 #include "text/conversation.h"
 
 namespace tdock::text {

@@ -20,10 +20,10 @@
 #include <string>
 #include <vector>
 
-#include "base/env.h"
-#include "base/status.h"
-#include "model/adapter_files.h"
-#include "model/checkpoint.h"
+#include "core/base/env.h"
+#include "core/base/status.h"
+#include "model/decoder/adapter_files.h"
+#include "model/decoder/checkpoint.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock {

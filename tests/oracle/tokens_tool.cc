@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "base/env.h"
+#include "core/base/env.h"
 #include "nlohmann/json.hpp"
 #include "text/tokenizer.h"
 

@@ -12,8 +12,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "base/clock.h"
-#include "base/env.h"
+#include "core/base/clock.h"
+#include "core/base/env.h"
 #include "text/tokenizer.h"
 
 int main(int argc, char** argv) {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "base/env.h"
+#include "core/base/env.h"
 
 namespace tdock::data {
 

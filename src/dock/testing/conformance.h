@@ -5,7 +5,7 @@
 //   INSTANTIATE_TEST_SUITE_P(Local, DockVersions, testing::Values(DockFactory(…)));
 //
 // This header holds the fixtures. The tests are in the *_conformance.cc beside it, compiled once, into objects that the
-// test executable of a module has where its declaration names `dock` among its TEST_USES.
+// test executable of a module has where its declaration names `dock/testing` among its TEST_USES.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -17,28 +17,13 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "core/base/clock.h"
+#include "core/base/testing/fails.h"
 #include "tdock/dock.h"
 
 namespace tdock {
 
 using DockFactory = std::function<std::unique_ptr<Dock>(Clock&)>;
-
-// `status` has this code, and its message all of these words.
-MATCHER_P2(FailsWith, code, words, "") {
-  const absl::Status& status = arg;
-  *result_listener << status.ToString();
-  if (status.code() != code) return false;
-  for (const std::string& word : words) {
-    if (status.message().find(word) == absl::string_view::npos) {
-      *result_listener << ", without '" << word << "'";
-      return false;
-    }
-  }
-  return true;
-}
-
-inline auto Fails(absl::StatusCode code, std::vector<std::string> words = {}) { return FailsWith(code, words); }
 
 class DockConformance : public testing::TestWithParam<DockFactory> {
  protected:

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/mutex.h"
-#include "dock/served_dock.h"
+#include "core/base/mutex.h"
+#include "dock/local/served_dock.h"
 
 namespace tdock {
 

@@ -1,0 +1,63 @@
+#include "bench/harness/machine.h"
+
+#include <sys/utsname.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace tdock::bench {
+namespace {
+
+// The value of the first line "key : value"; empty if there is none.
+std::string Field(Env& env, const std::string& path, absl::string_view key) {
+  const absl::StatusOr<std::string> text = env.ReadFile(path);
+  if (!text.ok()) return "";
+  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+    if (!absl::ConsumePrefix(&line, key)) continue;
+    line = absl::StripLeadingAsciiWhitespace(line);
+    if (absl::ConsumePrefix(&line, ":")) return std::string(absl::StripAsciiWhitespace(line));
+  }
+  return "";
+}
+
+int64_t KilobytesField(Env& env, const std::string& path, absl::string_view key) {
+  const std::string field = Field(env, path, key);
+  int64_t kibibytes = 0;
+  return absl::SimpleAtoi(absl::StripSuffix(field, " kB"), &kibibytes) ? kibibytes * 1024 : 0;
+}
+
+std::string Compiler() {
+#ifdef __clang__
+  return absl::StrCat("clang ", __clang_version__);
+#else
+  return absl::StrCat("g++ ", __VERSION__);
+#endif
+}
+
+}  // namespace
+
+Machine DescribeMachine(Env& env, Clock& clock) {
+  Machine machine;
+  machine.cpu = Field(env, "/proc/cpuinfo", "model name");
+  machine.cores = static_cast<int>(std::thread::hardware_concurrency());
+  machine.memory_bytes = KilobytesField(env, "/proc/meminfo", "MemTotal");
+  if (utsname names = {}; ::uname(&names) == 0) {
+    machine.kernel = absl::StrCat(names.sysname, " ", names.release);
+    if (machine.cpu.empty()) machine.cpu = names.machine;
+  }
+  machine.compiler = Compiler();
+  machine.build_type = TDOCK_BUILD_TYPE;
+  if (::getloadavg(machine.load_average.data(), 3) != 3) machine.load_average = {};
+  machine.time = absl::FormatTime(absl::RFC3339_sec, clock.Now(), absl::UTCTimeZone());
+  return machine;
+}
+
+int64_t ResidentBytes(Env& env) { return KilobytesField(env, "/proc/self/status", "VmRSS"); }
+
+}  // namespace tdock::bench

@@ -1,0 +1,77 @@
+#include "bench/torch/subjects.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "core/base/rng.h"
+#include "text/arithmetic.h"
+#include "text/char_tokenizer.h"
+
+namespace tdock::bench {
+namespace {
+
+constexpr uint64_t kSeed = 1;
+
+model::ModelConfig ArithmeticConfig(const text::Tokenizer& tokenizer) {
+  model::ModelConfig config;
+  config.vocab_size = tokenizer.vocab_size();
+  config.hidden_size = 96;
+  config.intermediate_size = 256;
+  config.num_layers = 4;
+  config.num_heads = 4;
+  config.num_kv_heads = 4;
+  config.head_dim = 24;
+  config.max_positions = 64;
+  config.tied_head = true;
+  return config;
+}
+
+model::ModelConfig Llama95mConfig() {
+  model::ModelConfig config;
+  config.vocab_size = 8192;
+  config.hidden_size = 768;
+  config.intermediate_size = 2304;
+  config.num_layers = 12;
+  config.num_heads = 12;
+  config.num_kv_heads = 4;
+  config.head_dim = 64;
+  config.max_positions = 1024;
+  return config;
+}
+
+}  // namespace
+
+absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device) {
+  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<text::Tokenizer> tokenizer,
+                         text::CharTokenizer::Create(text::kAdditionAlphabet));
+  TDOCK_ASSIGN_OR_RETURN(auto problems, train::EncodeProblems(text::SplitAddition(kSeed).train, *tokenizer));
+  const model::ModelConfig config = ArithmeticConfig(*tokenizer);
+  return Arithmetic{std::move(tokenizer), std::move(problems), model::Decoder::Random(config, kSeed, device)};
+}
+
+model::Decoder MakeLlama95m(const at::Device& device) {
+  return model::Decoder::Random(Llama95mConfig(), kSeed, device);
+}
+
+std::vector<int32_t> RandomTokens(const model::Decoder& decoder, int64_t count, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<int32_t>(rng.Below(static_cast<uint64_t>(decoder.config().vocab_size))));
+  }
+  return tokens;
+}
+
+std::unique_ptr<Workers> ShareSamples(int threads, int64_t samples) {
+  at::set_num_threads(1);
+  return std::make_unique<Workers>(static_cast<int>(std::min<int64_t>(threads, samples)),
+                                   [] { at::init_num_threads(); });
+}
+
+void AwaitDevice(const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) tensor.flatten().narrow(0, 0, 1).to(at::kCPU);
+}
+
+}  // namespace tdock::bench

@@ -1,0 +1,255 @@
+#include <ATen/ATen.h>
+#include <torch/headeronly/version.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/torch/model_benchmarks.h"
+#include "bench/torch/subjects.h"
+#include "model/decoder/device.h"
+#include "model/tensor_torch/convert.h"
+#include "tdock/local_dock.h"
+#include "trainer/stages/guard.h"
+#include "trainer/stages/optimizer.h"
+#include "trainer/stages/policy.h"
+#include "trainer/stages/stages.h"
+
+namespace tdock::bench {
+namespace {
+
+constexpr char kPartition[] = "train";
+
+// The actor update of the example's step: 1,024 samples on a dock, from which mini-batches of 256 are taken.
+class ActorUpdate {
+ public:
+  ActorUpdate(Arithmetic arithmetic, const Settings& settings)
+      : clock_(settings.clock),
+        policy_{std::move(arithmetic.decoder)},
+        problems_(std::move(arithmetic.problems)),
+        prompts_(settings.quick ? 32 : 128),
+        workers_(ShareSamples(settings.threads, kMiniBatch)),
+        dock_(MakeLocalDock({.clock = &settings.clock})),
+        runner_(*dock_, kPartition) {
+    policy_.decoder.SetTrainable(true);
+  }
+
+  absl::Status SetUp() {
+    const train::ForwardOptions forward = {.workers = *workers_};
+    // A small learning rate: every run sees about the same weights.
+    train::ActorOptions options{.forward = forward, .optimizer = {}, .schedule = {}};
+    options.kl_loss_coef = 0.02;
+    options.lr = 1e-7;
+    stage_ = train::MakeActorStage(policy_, options);
+    TDOCK_RETURN_IF_ERROR(dock_->CreatePartition({.name = kPartition,
+                                                  .columns = train::GrpoColumns(),
+                                                  .group_size = kSamples,
+                                                  .retain_for = {stage_->consumer().name}}));
+    TDOCK_RETURN_IF_ERROR(runner_.Add(*stage_));
+    return MakeBatch(forward);
+  }
+
+  // Tokens of prompts and responses in a second.
+  absl::StatusOr<double> TokensPerSecond() {
+    const PutRequest request{.partition = kPartition, .batch = batch_, .groups = groups_};
+    TDOCK_RETURN_IF_ERROR(dock_->Put(request).status());
+    train::StepMetrics metrics;
+    train::StageContext context{1, metrics};
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&]() -> absl::Status {
+                             for (int64_t taken = 0; taken < batch_.rows(); taken += kMiniBatch) {
+                               TDOCK_RETURN_IF_ERROR(runner_.Run(*stage_, kMiniBatch, context));
+                             }
+                             return absl::OkStatus();
+                           }));
+    return static_cast<double>(tokens_) / seconds;
+  }
+
+ private:
+  static constexpr int64_t kSamples = 8;  // of each prompt
+  static constexpr int64_t kMiniBatch = 256;
+
+  // What the stages before would have written, had every response been right.
+  absl::Status MakeBatch(const train::ForwardOptions& forward) {
+    std::vector<std::vector<int32_t>> prompts, responses;
+    std::vector<std::vector<uint8_t>> masks;
+    std::vector<std::vector<float>> advantages;
+    std::vector<train::Sequence> samples;
+    std::vector<int64_t> lengths;
+    for (size_t p = 0; p < prompts_; ++p) {
+      for (int64_t s = 0; s < kSamples; ++s) {
+        const train::EncodedProblem& problem = problems_[p];
+        prompts.push_back(problem.prompt);
+        responses.push_back(problem.answer);
+        masks.emplace_back(problem.answer.size(), uint8_t{1});
+        advantages.emplace_back(problem.answer.size(), s % 2 == 0 ? 1.0f : -1.0f);
+        samples.push_back({problem.prompt, problem.answer});
+        lengths.push_back(static_cast<int64_t>(problem.answer.size()));
+        groups_.push_back(groups_.size() / kSamples);
+        tokens_ += static_cast<int64_t>(problem.prompt.size() + problem.answer.size());
+      }
+    }
+    TDOCK_RETURN_IF_ERROR(batch_.Add("prompt", Column::FromRows(prompts)));
+    TDOCK_RETURN_IF_ERROR(batch_.Add("responses", Column::FromRows(responses)));
+    TDOCK_RETURN_IF_ERROR(batch_.Add("response_mask", Column::FromRows(masks)));
+    TDOCK_RETURN_IF_ERROR(batch_.Add("advantages", Column::FromRows(advantages)));
+    const at::Tensor log_probs = train::LogProbs(policy_.decoder, samples, forward);
+    TDOCK_RETURN_IF_ERROR(batch_.Add("old_log_probs", RaggedColumn(log_probs, lengths)));
+    return batch_.Add("ref_log_prob", RaggedColumn(log_probs, lengths));
+  }
+
+  Clock& clock_;
+  train::Policy policy_;
+  const std::vector<train::EncodedProblem> problems_;
+  const size_t prompts_;
+  const std::unique_ptr<Workers> workers_;
+  const std::unique_ptr<Dock> dock_;
+  train::StageRunner runner_;
+  std::unique_ptr<train::Stage> stage_;
+  Batch batch_;
+  std::vector<GroupId> groups_;
+  int64_t tokens_ = 0;
+};
+
+// Supervised steps of a Llama of 95 million parameters on random tokens: forward, backward, clipping and AdamW.
+class LlamaStep {
+ public:
+  // `compute` is the dtype of activations and products; weights are float32.
+  LlamaStep(const at::Device& device, at::ScalarType compute, const Settings& settings)
+      : clock_(settings.clock),
+        decoder_(MakeLlama95m(device)),
+        workers_(ShareSamples(settings.threads, kRows)),
+        length_(settings.quick ? 16 : 256) {
+    decoder_.SetTrainable(true);
+    decoder_.SetComputeType(compute);
+    optimizer_ = std::make_unique<train::AdamW>(decoder_.trainable(), train::AdamWOptions());
+    // The first token is a prompt; of the others all but the last are fed, and all are predicted.
+    for (int64_t row = 0; row < kRows; ++row) {
+      texts_.push_back(RandomTokens(decoder_, length_ + 1, static_cast<uint64_t>(row)));
+    }
+    for (const std::vector<int32_t>& text : texts_) {
+      samples_.push_back({std::span(text).first(1), std::span(text).subspan(1)});
+    }
+  }
+
+  absl::StatusOr<double> TokensPerSecond() {
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&] { return Step(); }));
+    return static_cast<double>(kRows * length_) / seconds;
+  }
+
+  // With the share of what matrix multiply in the same dtype would get through.
+  absl::StatusOr<Figure> TokensPerSecondAndShare() {
+    TDOCK_ASSIGN_OR_RETURN(const double tokens, TokensPerSecond());
+    TDOCK_ASSIGN_OR_RETURN(const double most, MatmulTokensPerSecond());
+    return Figure(tokens, {{"matmul_share", tokens / most}});
+  }
+
+  // The tokens that matrix multiply would get through, if a step were nothing else.
+  absl::StatusOr<double> MatmulTokensPerSecond() {
+    constexpr int64_t kSize = 2048;
+    constexpr int kProducts = 4;  // of each thread
+    const auto options = at::TensorOptions(decoder_.device()).dtype(decoder_.compute_type());
+    const at::Tensor a = at::ones({kSize, kSize}, options);
+    const model::Linear b{at::ones({kSize, kSize}, options), {}};
+    std::vector<at::Tensor> products;
+    for (int thread = 0; thread < workers_->threads(); ++thread) products.push_back(at::zeros({1}, options));
+    AwaitDevice(products.back());
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&] {
+                             workers_->Run(workers_->threads(), [&](int thread) {
+                               at::NoGradGuard no_grad;
+                               for (int i = 0; i < kProducts; ++i) {
+                                 products[static_cast<size_t>(thread)] = b(a);
+                               }
+                             });
+                             AwaitDevice(products.back());
+                             return absl::OkStatus();
+                           }));
+    const double flops = 2.0 * std::pow(kSize, 3) * kProducts * static_cast<double>(products.size());
+    return flops / seconds / FlopsPerToken();
+  }
+
+ private:
+  static constexpr int64_t kRows = 8;
+
+  absl::Status Step() {
+    const train::ForwardOptions forward = {.workers = *workers_, .max_row_tokens = length_};
+    const std::vector<train::MicroBatch> micro_batches = train::CutMicroBatches(samples_, forward);
+    train::Backward(decoder_, *workers_, micro_batches.size(), [&](size_t i) {
+      const train::Layout layout =
+          train::MakeLayout(micro_batches[i].samples, forward.max_row_tokens, decoder_.device());
+      return -train::ResponseLogProbs(decoder_, layout, forward.temperature).sum() /
+             static_cast<double>(kRows * length_);
+    });
+    const double norm = optimizer_->Step(1e-6);
+    AwaitDevice(decoder_.parameters().front());
+    if (std::isfinite(norm)) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("the norm of the gradients is ", norm));
+  }
+
+  // 6 for each weight that a token is multiplied with, forward and backward, and the scores and mixtures of causal
+  // attention, 6·layers·length·hidden.
+  double FlopsPerToken() const {
+    const model::ModelConfig& config = decoder_.config();
+    const int64_t weights = decoder_.parameter_count() - config.vocab_size * config.hidden_size;
+    return 6.0 * static_cast<double>(weights) +
+           6.0 * static_cast<double>(config.num_layers * length_ * config.hidden_size);
+  }
+
+  Clock& clock_;
+  model::Decoder decoder_;
+  const std::unique_ptr<Workers> workers_;
+  const int64_t length_;
+  std::unique_ptr<train::AdamW> optimizer_;
+  std::vector<std::vector<int32_t>> texts_;
+  std::vector<train::Sequence> samples_;
+};
+
+absl::StatusOr<Prepared> PrepareActorUpdate(const Settings& settings) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
+  TDOCK_ASSIGN_OR_RETURN(Arithmetic arithmetic, MakeArithmetic(device));
+  const auto update = std::make_shared<ActorUpdate>(std::move(arithmetic), settings);
+  TDOCK_RETURN_IF_ERROR(update->SetUp());
+  return Prepared{.run = [update] { return train::Guarded([&] { return update->TokensPerSecond(); }); }};
+}
+
+// Mixed precision beside float32.
+absl::StatusOr<Prepared> PrepareMixedLlama(const Settings& settings) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
+  const auto mixed = std::make_shared<LlamaStep>(device, at::kBFloat16, settings);
+  const auto full = std::make_shared<LlamaStep>(device, at::kFloat, settings);
+  return Prepared{.run = [mixed] { return train::Guarded([&] { return mixed->TokensPerSecondAndShare(); }); },
+                  .reference = [full] { return train::Guarded([&] { return full->TokensPerSecond(); }); }};
+}
+
+absl::StatusOr<Prepared> PrepareFullLlama(const Settings& settings) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
+  const auto step = std::make_shared<LlamaStep>(device, at::kFloat, settings);
+  return Prepared{.run = [step] { return train::Guarded([&] { return step->TokensPerSecond(); }); },
+                  .reference = [step] { return train::Guarded([&] { return step->MatmulTokensPerSecond(); }); }};
+}
+
+}  // namespace
+
+std::vector<Benchmark> TrainStepBenchmarks() {
+  const auto guarded = [](auto prepare) {
+    return [prepare](const Settings& settings) { return train::Guarded([&] { return prepare(settings); }); };
+  };
+  return {{.name = "train_step/arithmetic",
+           .unit = "tokens/s",
+           .better = Better::kHigher,
+           .prepare = guarded(PrepareActorUpdate)},
+          {.name = "train_step/dtype=float32",
+           .unit = "tokens/s",
+           .better = Better::kHigher,
+           .of = "matmul",
+           .prepare = guarded(PrepareFullLlama)},
+          {.name = "train_step/dtype=bfloat16",
+           .unit = "tokens/s",
+           .better = Better::kHigher,
+           .of = "float32",
+           .prepare = guarded(PrepareMixedLlama)}};
+}
+
+std::string LibtorchVersion() { return TORCH_VERSION; }
+
+}  // namespace tdock::bench

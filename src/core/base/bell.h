@@ -1,0 +1,38 @@
+// Calls a thread that does something for others, from anywhere.
+#pragma once
+
+#include "core/base/mutex.h"
+
+namespace tdock {
+
+// Thread-safe.
+class Bell {
+ public:
+  // Never fails, never blocks for long, and may be called with any lock held.
+  void Ring() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    rung_ = true;
+    changed_.NotifyOne();
+  }
+  // No more is to be done.
+  void Close() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    closed_ = true;
+    changed_.NotifyOne();
+  }
+  // Blocks until it is rung, if it was not since the last call; false when it is closed. For one thread.
+  bool Await() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (!rung_ && !closed_) changed_.Wait(mu_);
+    rung_ = false;
+    return !closed_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool rung_ TDOCK_GUARDED_BY(mu_) = false;
+  bool closed_ TDOCK_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace tdock

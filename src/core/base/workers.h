@@ -1,0 +1,47 @@
+// A few threads that share out numbered pieces of work.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "core/base/mutex.h"
+
+namespace tdock {
+
+// Run() may be called by one thread at a time, and not from inside a piece of work.
+class Workers {
+ public:
+  // The caller of Run() is one of the `threads` ≥ 1. Each of the others calls `at_start` first, if it is given.
+  explicit Workers(int threads, std::function<void()> at_start = {});
+  // Waits for nothing but the threads' end: no work is running.
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  int threads() const { return static_cast<int>(others_.size()) + 1; }
+
+  // Calls body(0) … body(pieces - 1) and returns when all have ended. Piece i runs on thread i modulo threads(), after
+  // the pieces before it on that thread, so which pieces share a thread never depends on timing. If pieces throw, the
+  // exception of the first by number is thrown again, and later pieces of the same thread are left out.
+  void Run(int pieces, const std::function<void(int)>& body) TDOCK_EXCLUDES(mu_);
+
+ private:
+  void Serve(int thread) TDOCK_EXCLUDES(mu_);
+  void RunShare(int thread, int pieces, const std::function<void(int)>& body);
+
+  const std::function<void()> at_start_;
+  Mutex mu_;
+  CondVar changed_;
+  const std::function<void(int)>* body_ TDOCK_GUARDED_BY(mu_) = nullptr;
+  int pieces_ TDOCK_GUARDED_BY(mu_) = 0;
+  int generation_ TDOCK_GUARDED_BY(mu_) = 0;  // counts the calls of Run()
+  int running_ TDOCK_GUARDED_BY(mu_) = 0;     // threads that have not ended their share
+  bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
+  std::exception_ptr failure_ TDOCK_GUARDED_BY(mu_);
+  int failed_piece_ TDOCK_GUARDED_BY(mu_) = 0;
+  std::vector<std::thread> others_;
+};
+
+}  // namespace tdock

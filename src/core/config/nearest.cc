@@ -1,0 +1,63 @@
+#include "core/config/nearest.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+
+namespace tdock::config {
+namespace {
+
+constexpr size_t kLongestKey = 200;
+
+char Fold(char c) { return c == '-' ? '_' : absl::ascii_tolower(c); }
+
+absl::string_view LastComponent(absl::string_view key) {
+  const size_t dot = key.rfind('.');
+  return dot == absl::string_view::npos ? key : key.substr(dot + 1);
+}
+
+bool NearEnough(size_t distance, size_t length) { return distance <= std::max<size_t>(length > 2 ? 2 : 1, length / 3); }
+
+}  // namespace
+
+// Optimal string alignment: three rows of the usual table.
+size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    before.swap(last);
+    last.swap(row);
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = last[j - 1] + (Fold(a[i - 1]) == Fold(b[j - 1]) ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, substitute});
+      const bool swapped = i > 1 && j > 1 && Fold(a[i - 1]) == Fold(b[j - 2]) && Fold(a[i - 2]) == Fold(b[j - 1]);
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+  }
+  return row[b.size()];
+}
+
+std::optional<std::string> NearestKey(absl::string_view key, std::span<const std::string> candidates) {
+  if (key.size() > kLongestKey) return std::nullopt;
+  std::optional<std::string> nearest;
+  std::tuple<size_t, size_t> nearest_rank;
+  for (const std::string& candidate : candidates) {
+    const size_t whole = EditDistance(key, candidate);
+    const absl::string_view given = LastComponent(key), known = LastComponent(candidate);
+    const size_t component = EditDistance(given, known);
+    const bool near = NearEnough(whole, candidate.size()) || NearEnough(component, known.size());
+    if (!near) continue;
+    // A misplaced key counts as one mistake more, whatever section it was meant for.
+    const std::tuple<size_t, size_t> rank(std::min(whole, component + 1), whole);
+    if (!nearest || rank < nearest_rank) {
+      nearest = candidate;
+      nearest_rank = rank;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace tdock::config

@@ -1,0 +1,155 @@
+#include "core/config/spec.h"
+
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
+#include "core/config/binding.h"
+
+namespace tdock::config {
+namespace {
+
+bool IsWellFormed(absl::string_view key) {
+  for (absl::string_view word : absl::StrSplit(key, '.')) {
+    const auto allowed = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_'; };
+    if (word.empty() || !std::all_of(word.begin(), word.end(), allowed)) return false;
+  }
+  return true;
+}
+
+// `inner` is a key of the section `outer`.
+bool IsInside(absl::string_view inner, absl::string_view outer) {
+  return inner.size() > outer.size() && inner[outer.size()] == '.' && absl::StartsWith(inner, outer);
+}
+
+// A section or a key of a configuration that is being dumped.
+struct DumpNode {
+  absl::string_view name;
+  const Binding* binding = nullptr;
+  std::vector<DumpNode> children;
+
+  DumpNode& Child(absl::string_view child) {
+    for (DumpNode& node : children) {
+      if (node.name == child) return node;
+    }
+    return children.emplace_back(DumpNode{.name = child, .binding = nullptr, .children = {}});
+  }
+
+  void AppendTo(std::string& out, size_t indent) const {
+    for (const DumpNode& child : children) {
+      absl::StrAppend(&out, std::string(indent, ' '), child.name, ":");
+      if (child.binding != nullptr) {
+        absl::StrAppend(&out, " ", child.binding->Yaml(), "\n");
+      } else {
+        absl::StrAppend(&out, "\n");
+        child.AppendTo(out, indent + 2);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+IntKey& IntKey::AtLeast(int64_t bound) { return binding_.AtLeast(bound), *this; }
+IntKey& IntKey::AtMost(int64_t bound) { return binding_.AtMost(bound), *this; }
+
+FloatKey& FloatKey::AtLeast(double bound) { return binding_.AtLeast(bound), *this; }
+FloatKey& FloatKey::MoreThan(double bound) { return binding_.MoreThan(bound), *this; }
+FloatKey& FloatKey::AtMost(double bound) { return binding_.AtMost(bound), *this; }
+FloatKey& FloatKey::LessThan(double bound) { return binding_.LessThan(bound), *this; }
+
+StringKey& StringKey::NotEmpty() { return binding_.NotEmpty(), *this; }
+
+Spec::Spec() = default;
+Spec::~Spec() = default;
+Spec::Spec(Spec&&) noexcept = default;
+Spec& Spec::operator=(Spec&&) noexcept = default;
+
+template <class B, class... Args>
+B& Spec::Bind(std::string key, std::string doc, Args... args) {
+  TDOCK_CHECK(IsWellFormed(key), absl::StrCat("'", key, "' is not a key"));
+  for (const auto& bound : bindings_) {
+    const bool clash = bound->key() == key || IsInside(bound->key(), key) || IsInside(key, bound->key());
+    TDOCK_CHECK(!clash, absl::StrCat("the keys ", bound->key(), " and ", key, " clash"));
+  }
+  auto binding = std::make_unique<B>(std::move(key), std::move(doc), std::move(args)...);
+  binding->remember_default();
+  B& made = *binding;
+  bindings_.push_back(std::move(binding));
+  return made;
+}
+
+IntKey Spec::Int(std::string key, int64_t* field, std::string doc) {
+  return IntKey(Bind<IntBinding>(std::move(key), std::move(doc), field));
+}
+
+FloatKey Spec::Float(std::string key, double* field, std::string doc) {
+  return FloatKey(Bind<FloatBinding>(std::move(key), std::move(doc), field));
+}
+
+void Spec::Bool(std::string key, bool* field, std::string doc) {
+  Bind<BoolBinding>(std::move(key), std::move(doc), field);
+}
+
+StringKey Spec::String(std::string key, std::string* field, std::string doc) {
+  return StringKey(Bind<StringBinding>(std::move(key), std::move(doc), field));
+}
+
+void Spec::BindChoice(std::string key, std::vector<std::string> names, std::function<void(size_t)> set,
+                      std::function<size_t()> get, std::string doc) {
+  Bind<ChoiceBinding>(std::move(key), std::move(doc), std::move(names), std::move(set), std::move(get));
+}
+
+void Spec::Check(std::vector<std::string> keys, std::function<std::vector<std::string>()> check) {
+  TDOCK_CHECK(!keys.empty(), "a constraint is over at least one key");
+  for (const std::string& key : keys) TDOCK_CHECK(Find(key) != nullptr, absl::StrCat(key, " is not bound"));
+  constraints_.push_back({std::move(keys), std::move(check)});
+}
+
+void Spec::Unused(std::vector<std::string> keys, std::function<bool()> when, std::string why) {
+  for (const std::string& key : keys) TDOCK_CHECK(Find(key) != nullptr, absl::StrCat(key, " is not bound"));
+  unused_keys_.push_back({std::move(keys), std::move(when), std::move(why)});
+}
+
+Binding* Spec::Find(absl::string_view key) const {
+  for (const auto& binding : bindings_) {
+    if (binding->key() == key) return binding.get();
+  }
+  return nullptr;
+}
+
+std::string Dump(const Spec& spec) {
+  DumpNode root;
+  const auto is_unused = [&](const std::string& key) {
+    return absl::c_any_of(spec.unused_keys(), [&](const Spec::UnusedKeys& unused) {
+      return absl::c_linear_search(unused.keys, key) && unused.when();
+    });
+  };
+  for (const auto& binding : spec.bindings()) {
+    if (is_unused(binding->key())) continue;
+    DumpNode* node = &root;
+    for (absl::string_view word : absl::StrSplit(absl::string_view(binding->key()), '.')) node = &node->Child(word);
+    node->binding = binding.get();
+  }
+  std::string out;
+  root.AppendTo(out, 0);
+  return out;
+}
+
+std::string Reference(const Spec& spec) {
+  std::string out = "| key | type | default | meaning |\n|---|---|---|---|\n";
+  const auto cell = [](absl::string_view text) { return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}}); };
+  for (const auto& binding : spec.bindings()) {
+    const std::string value = absl::StrCat("`", binding->default_yaml(), "`");
+    absl::StrAppend(&out, "| `", binding->key(), "` | ", cell(binding->Expected()), " | ", cell(value), " | ",
+                    cell(binding->doc()), " |\n");
+  }
+  return out;
+}
+
+}  // namespace tdock::config

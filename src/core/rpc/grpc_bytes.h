@@ -1,0 +1,37 @@
+// Messages and statuses in gRPC's types. For this module only.
+#pragma once
+
+#include <grpc/support/time.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/rpc/message.h"
+
+namespace tdock::rpc {
+
+grpc::ByteBuffer ToByteBuffer(const Message& message);
+
+// The pieces of a received message; they live as long as this.
+class ReceivedPieces {
+ public:
+  explicit ReceivedPieces(const grpc::ByteBuffer& bytes);
+  Pieces pieces() const { return pieces_; }
+
+ private:
+  std::vector<grpc::Slice> slices_;
+  std::vector<std::span<const std::byte>> pieces_;
+};
+
+// The message of a status travels in a header: a long one is cut, and says so.
+grpc::Status ToGrpc(const absl::Status& status);
+absl::Status FromGrpc(const grpc::Status& status);
+
+// A time of Clock::Real() as a deadline of gRPC's.
+gpr_timespec ToGrpc(absl::Time deadline);
+
+}  // namespace tdock::rpc

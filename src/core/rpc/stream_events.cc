@@ -1,0 +1,87 @@
+#include "core/rpc/stream_events.h"
+
+#include <unistd.h>
+
+#include "core/rpc/completion.h"
+
+namespace tdock::rpc {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How long something that is expected is slept for.
+constexpr milliseconds kAwake(100);
+// From one look to the next: while there is something to be seen, such as writes that are done and let others go on,
+// and while there is nothing. A stream whose connection is lost is seen to be so after the latter.
+constexpr milliseconds kBusy(2), kQuiet(20);
+
+}  // namespace
+
+std::shared_ptr<StreamEvents> StreamEvents::Get() {
+  static Mutex& mu = *new Mutex;
+  static std::weak_ptr<StreamEvents>& there = *new std::weak_ptr<StreamEvents>;
+  // A process that was forked off has none of its parent's threads.
+  static pid_t process = 0;
+  MutexLock lock(mu);
+  std::shared_ptr<StreamEvents> events = process == getpid() ? there.lock() : nullptr;
+  if (events != nullptr) return events;
+  events = std::make_shared<StreamEvents>();
+  there = events;
+  process = getpid();
+  return events;
+}
+
+StreamEvents::StreamEvents() : thread_([this] { Run(); }) {}
+
+StreamEvents::~StreamEvents() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    expected_.NotifyAll();
+  }
+  queue_.Shutdown();
+  thread_.join();
+}
+
+void StreamEvents::Expect() {
+  MutexLock lock(mu_);
+  awake_until_ = steady_clock::now() + kAwake;
+  expected_.NotifyAll();
+}
+
+void StreamEvents::Run() {
+  for (bool handled = false;;) {
+    steady_clock::duration awake;
+    {
+      MutexLock lock(mu_);
+      awake = awake_until_ - steady_clock::now();
+    }
+    if (!HandleFor(awake, &handled)) return;
+    MutexLock lock(mu_);
+    const Time next = steady_clock::now() + (handled ? kBusy : kQuiet);
+    while (!stopping_ && steady_clock::now() < next && awake_until_ <= steady_clock::now()) {
+      expected_.WaitUntil(mu_, next);
+    }
+  }
+}
+
+bool StreamEvents::HandleFor(steady_clock::duration time, bool* handled) {
+  *handled = false;
+  const auto until = std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(time);
+  for (;;) {
+    void* tag = nullptr;
+    bool ok = false;
+    switch (FindEvent(queue_, until, &tag, &ok)) {
+      case Found::kEnd:
+        return false;
+      case Found::kNothing:
+        return true;
+      case Found::kEvent:
+        static_cast<Completion*>(tag)->Done(ok);
+        *handled = true;
+    }
+  }
+}
+
+}  // namespace tdock::rpc

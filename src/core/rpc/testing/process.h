@@ -1,0 +1,30 @@
+// Servers in processes of their own, for the tests of this module: this program, started again with a role.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "core/base/child_process.h"
+
+namespace tdock::rpc {
+
+// This program, in a role.
+inline std::unique_ptr<ChildProcess> StartRole(std::vector<std::string> role) {
+  role.insert(role.begin(), "/proc/self/exe");
+  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(role);
+  EXPECT_EQ(process.status(), absl::OkStatus());
+  return *std::move(process);
+}
+
+// Of a server, which prints it first.
+inline int PortOf(ChildProcess& server) {
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(server.ReadLine(absl::Seconds(60)).value_or(""), &port));
+  return port;
+}
+
+}  // namespace tdock::rpc

@@ -1,0 +1,114 @@
+#include "tdock/packing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/tensor/testing/random_batch.h"
+#include "tdock/meta_batch.h"
+
+namespace tdock {
+namespace {
+
+using testing::ElementsAre;
+
+Column Lengths32(const std::vector<int32_t>& lengths) { return *Column::FromValues(lengths); }
+
+TEST(PackRows, PutsRowsOneAfterAnotherWithoutACopy) {
+  const Column prompts = Column::FromRows<int64_t>({{1, 1, 1}, {2, 2, 2, 2}, {3, 3, 3}, {4, 4, 4, 4}});
+  const PackedRows packed = *PackRows(prompts);
+  EXPECT_EQ(packed.values.rows(), 14);
+  EXPECT_EQ(packed.values.values().data(), prompts.values().data());
+  EXPECT_THAT(*packed.lengths.Values<int32_t>(), ElementsAre(3, 4, 3, 4));
+
+  const Column padded = *UnpackAndPad(packed, {.pad_id = 9, .multiple = 2});
+  EXPECT_EQ(ToString(padded.type()), "int64[4]");
+  EXPECT_THAT(*padded.Row<int64_t>(0), ElementsAre(1, 1, 1, 9));
+  EXPECT_EQ(ToString(UnpackAndPad(packed, {.multiple = 8})->type()), "int64[8]");
+}
+
+TEST(PackRows, IsUndoneByUnpackRows) {
+  Rng rng(1);
+  for (int round = 0; round < 300; ++round) {
+    const Column column = RandomColumn(rng, static_cast<int64_t>(rng.Below(5)));
+    const absl::StatusOr<PackedRows> packed = PackRows(column);
+    ASSERT_EQ(packed.ok(), column.type().kind != ColumnKind::kBytes) << packed.status();
+    if (column.type().kind == ColumnKind::kRagged) {
+      EXPECT_EQ(Only(*UnpackRows(*packed)), Only(column));
+    }
+    if (column.type().kind == ColumnKind::kDense && !column.type().row_shape.empty()) {
+      EXPECT_EQ(Only(*UnpackAndPad(*packed)).rows(), column.rows());
+    }
+  }
+}
+
+TEST(UnpackRows, RefusesLengthsThatAreNotThoseOfTheItems) {
+  const Column values = *Column::FromValues<float>({1, 2, 3});
+  EXPECT_EQ(UnpackRows({values, Lengths32({1, 1})}).status().message(), "the lengths add up to 2, there are 3 items");
+  EXPECT_FALSE(UnpackRows({values, Lengths32({1, 3})}).ok());
+  EXPECT_EQ(UnpackRows({values, Lengths32({4, -1})}).status().message(), "row 1 has length -1");
+  EXPECT_FALSE(UnpackRows({values, *Column::FromValues<int64_t>({INT64_MAX, INT64_MAX})}).ok());
+  EXPECT_EQ(UnpackRows({Column::FromRows<float>({{1}}), Lengths32({1})}).status().message(),
+            "packed values are dense, not ragged float32[*]");
+}
+
+TEST(PackRows, RefusesLengthsBeyond32Bits) {
+  const int64_t length = int64_t{1} << 31;  // not read, so not there
+  const Column row =
+      *Column::MakeDense(DType::kU8, {length}, 1, Buffer::Wrap(nullptr, static_cast<size_t>(length), nullptr));
+  EXPECT_EQ(PackRows(row).status().message(), "row 0: is 2147483648 long; int32 lengths end at 2147483647");
+}
+
+TEST(PackColumns, RoundTripsAnExperience) {
+  Batch batch;
+  ASSERT_TRUE(batch.Add("responses", Column::FromRows<int64_t>({{1, 2}, {3}})).ok());
+  ASSERT_TRUE(batch.Add("log_probs", Column::FromRows<float>({{-1, -2}, {-3}})).ok());
+  ASSERT_TRUE(batch.Add("response_length", Column::FromValues<int64_t>({2, 1}, {1})).ok());
+  const std::vector<PackedColumn> packed = *PackColumns(batch);
+  ASSERT_EQ(packed.size(), 3u);
+  EXPECT_THAT(*packed[2].rows.lengths.Values<int32_t>(), ElementsAre(1, 1));
+  const Batch padded = *PadExperience(*UnpackColumns(packed), {.pad_id = 9, .multiple = 4});
+  EXPECT_THAT(*padded.Row<int64_t>("responses", 1), ElementsAre(3, 9, 9, 9));
+  EXPECT_THAT(*padded.Row<float>("log_probs", 1), ElementsAre(-3, 0, 0, 0));
+  EXPECT_EQ(ToString(padded.Get("response_length")->type()), "int64[1]");
+
+  ASSERT_TRUE(batch.Add("text", Column::FromStrings(std::vector<std::string>{"a", "b"})).ok());
+  EXPECT_EQ(PackColumns(batch).status().message(), "column 'text': holds bytes, not numbers in rows");
+}
+
+TEST(PackMatrices, PutsThemNextToEachOther) {
+  const Column matrices[] = {*Column::FromValues<int32_t>({1, 2, 3, 4}, {2}),
+                             *Column::FromValues<int32_t>({5, 6}, {1})};
+  const PackedRows packed = *PackMatrices(matrices);
+  EXPECT_EQ(ToString(packed.values.type()), "int32[3]");
+  EXPECT_THAT(*packed.values.Values<int32_t>(), ElementsAre(1, 2, 5, 3, 4, 6));
+  EXPECT_THAT(*packed.lengths.Values<int32_t>(), ElementsAre(2, 1));
+  const std::vector<Column> unpacked = *UnpackMatrices(packed);
+  ASSERT_EQ(unpacked.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(Only(unpacked[i]), Only(matrices[i]));
+}
+
+TEST(PackMatrices, TakesNoTimeForRowsThatAreOnlyClaimed) {
+  const Column claimed = *Column::MakeDense(DType::kI32, {0}, INT64_MAX, Buffer());
+  const PackedRows packed = *PackMatrices(std::vector<Column>{claimed, claimed});
+  EXPECT_EQ(packed.values.rows(), INT64_MAX);
+  EXPECT_EQ(UnpackMatrices(packed)->size(), 2u);
+  EXPECT_EQ(PackRows(claimed).status().message(),
+            "the number of rows is 9223372036854775807; it must be at most 268435456");
+}
+
+TEST(PackMatrices, SaysWhichDoesNotFit) {
+  const Column two_rows = *Column::FromValues<int32_t>({1, 2}, {1}), one_row = *Column::FromValues<int32_t>({1}, {1});
+  const Column floats = *Column::FromValues<float>({1, 2}, {1});
+  EXPECT_EQ(PackMatrices(std::vector<Column>{two_rows, one_row}).status().message(),
+            "matrix 1: has 1 rows, the first one 2");
+  EXPECT_EQ(PackMatrices(std::vector<Column>{two_rows, floats}).status().message(),
+            "matrix 1: holds float32, the first one int32");
+  EXPECT_EQ(PackMatrices(std::vector<Column>{Column::FromRows<int32_t>({{1}})}).status().message(),
+            "matrix 0: holds ragged int32[*], not dense rows [L]");
+  EXPECT_FALSE(PackMatrices({}).ok());
+  EXPECT_EQ(UnpackMatrices({two_rows, Lengths32({0})}).status().message(), "the lengths add up to 0, the width is 1");
+  EXPECT_FALSE(UnpackMatrices({two_rows, Lengths32({2})}).ok());
+}
+
+}  // namespace
+}  // namespace tdock

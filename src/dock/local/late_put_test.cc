@@ -1,0 +1,380 @@
+// What happens to a put when something else happens while it copies: then what it may do is judged again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "dock/local/partition.h"
+
+namespace tdock {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Memory from the heap; runs something else when the next large buffer is asked for.
+class InterruptedMemory final : public Memory {
+ public:
+  Buffer Allocate(size_t size_bytes) override {
+    if (size_bytes >= kLargeBytes && meanwhile) std::exchange(meanwhile, nullptr)();
+    return Buffer::Allocate(size_bytes);
+  }
+
+  static constexpr size_t kLargeBytes = 100'000;
+  std::function<void()> meanwhile;
+};
+
+// A partition with the columns id, small and large. A put of `large` asks for memory of its own, without the lock, and
+// is interrupted there; what it puts into `small` has a place in a block that others use too.
+class LatePut : public testing::Test {
+ protected:
+  static constexpr size_t kLargeFloats = InterruptedMemory::kLargeBytes / sizeof(float);
+
+  LatePut() { Make({}); }
+
+  void Make(PartitionOptions options) {
+    options.name = "p";
+    if (options.columns.empty()) {
+      options.columns = {{"id", ColumnType::Dense(DType::kF32)},
+                         {"small", ColumnType::Dense(DType::kF32)},
+                         {"large", ColumnType::Ragged(DType::kF32)}};
+    }
+    partition_ = std::make_unique<Partition>(options, clock_, memory_, memory_, std::make_shared<Table::OwnSamplers>(),
+                                             /*bell=*/nullptr);
+  }
+
+  void Register(ConsumerOptions options) {
+    options.name = "x";
+    options.reads = {"id"};
+    options.writes = {"small", "large"};
+    ASSERT_EQ(partition_->RegisterConsumer(options), absl::OkStatus());
+  }
+
+  std::vector<RowId> PutIds(const std::vector<float>& ids, std::vector<GroupId> groups = {}) {
+    PutRequest put{.partition = "p", .groups = std::move(groups)};
+    EXPECT_EQ(put.batch.Add("id", Column::FromValues<float>(ids)), absl::OkStatus());
+    const absl::StatusOr<PutResult> result = partition_->Put(put);
+    EXPECT_EQ(result.status(), absl::OkStatus());
+    return result.ok() ? result->rows : std::vector<RowId>();
+  }
+  // One row's.
+  absl::Status PutSmall(RowId row, float value) {
+    PutRequest put{.partition = "p", .rows = {row}};
+    EXPECT_EQ(put.batch.Add("small", Column::FromValues<float>({value})), absl::OkStatus());
+    return partition_->Put(put).status();
+  }
+  // Both columns of one row, or of a new one.
+  static PutRequest Results(std::vector<RowId> rows, LeaseId lease = kNoLease) {
+    PutRequest put{.partition = "p", .rows = std::move(rows), .lease = lease};
+    EXPECT_EQ(put.batch.Add("small", Column::FromValues<float>({5})), absl::OkStatus());
+    EXPECT_EQ(put.batch.Add("large", Column::FromRows<float>({std::vector<float>(kLargeFloats, 5)})), absl::OkStatus());
+    return put;
+  }
+
+  Taken TakeOne() {
+    absl::StatusOr<Taken> taken = partition_->Take({.partition = "p", .consumer = "x"});
+    EXPECT_EQ(taken.status(), absl::OkStatus());
+    return taken.ok() ? *std::move(taken) : Taken();
+  }
+
+  // The put's status; `meanwhile` runs while it copies.
+  absl::Status PutWhile(const PutRequest& put, std::function<void()> meanwhile) {
+    memory_->meanwhile = std::move(meanwhile);
+    absl::Status status = partition_->Put(put).status();
+    EXPECT_FALSE(memory_->meanwhile) << "the put was not interrupted";
+    return status;
+  }
+
+  PartitionStatus Status() {
+    const absl::StatusOr<PartitionStatus> status = partition_->GetStatus();
+    EXPECT_EQ(status.status(), absl::OkStatus());
+    return status.ok() ? *status : PartitionStatus();
+  }
+  ConsumerStatus StatusOfX() {
+    const absl::StatusOr<ConsumerStatus> status = partition_->GetConsumerStatus("x");
+    EXPECT_EQ(status.status(), absl::OkStatus());
+    return status.ok() ? *status : ConsumerStatus();
+  }
+  // Of id, small and large.
+  std::vector<int64_t> ReadyCells() {
+    std::vector<int64_t> cells;
+    for (const ColumnStatus& column : Status().columns) cells.push_back(column.ready_cells);
+    return cells;
+  }
+  float Small(RowId row) {
+    const absl::StatusOr<Rows> rows = partition_->Fetch({.partition = "p", .rows = {row}, .columns = {"small"}});
+    EXPECT_EQ(rows.status(), absl::OkStatus());
+    return rows.ok() ? rows->Get<float>(0, "small")->front() : -1;
+  }
+
+  FakeClock clock_;
+  const std::shared_ptr<InterruptedMemory> memory_ = std::make_shared<InterruptedMemory>();
+  std::unique_ptr<Partition> partition_;
+};
+
+TEST_F(LatePut, IsRefusedWhenItsLeaseHasExpired) {
+  Register({.lease_duration = absl::Seconds(30)});
+  const std::vector<RowId> rows = PutIds({1, 2});
+  ASSERT_EQ(PutSmall(rows[1], 7), absl::OkStatus());
+  const Taken taken = TakeOne();
+  const int64_t held = Status().held_bytes;
+  const absl::Status status = PutWhile(Results({rows[0]}, taken.lease), [&] { clock_.Advance(absl::Seconds(30)); });
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("expired"));
+  EXPECT_THAT(ReadyCells(), ElementsAre(2, 1, 0));
+  EXPECT_EQ(Status().held_bytes, held);
+  EXPECT_EQ(StatusOfX().ready, 2);
+  EXPECT_EQ(StatusOfX().completed, 0);
+  EXPECT_EQ(StatusOfX().expired, 1);
+  // Whoever has the row now is the one who may put it.
+  EXPECT_EQ(partition_->Put(Results({rows[0]}, TakeOne().lease)).status(), absl::OkStatus());
+  EXPECT_EQ(Small(rows[0]), 5);
+}
+
+TEST_F(LatePut, SucceedsWhenItsLeaseWasRenewed) {
+  Register({.lease_duration = absl::Seconds(30)});
+  const std::vector<RowId> rows = PutIds({1});
+  const Taken taken = TakeOne();
+  EXPECT_EQ(PutWhile(Results(rows, taken.lease),
+                     [&] {
+                       clock_.Advance(absl::Seconds(20));
+                       EXPECT_TRUE(partition_->Renew(taken.lease).ok());
+                       clock_.Advance(absl::Seconds(20));
+                     }),
+            absl::OkStatus());
+  EXPECT_EQ(StatusOfX().completed, 1);
+}
+
+TEST_F(LatePut, IsRefusedWhenItsRowWasSentBack) {
+  Register({});
+  ASSERT_EQ(partition_->RegisterConsumer({.name = "maker", .writes = {"id"}}), absl::OkStatus());
+  ASSERT_EQ(partition_->RegisterConsumer({.name = "judge", .reads = {"id"}, .max_version_lag = 0}), absl::OkStatus());
+  int64_t version = 0;
+  // What `id` is made from is too old a moment later.
+  const auto send_back = [&] {
+    ASSERT_EQ(partition_->PublishWeights(version + 1), absl::OkStatus());
+    EXPECT_EQ(partition_->Take({.partition = "p", .consumer = "judge"}).status().code(), Code::kDeadlineExceeded);
+  };
+  const std::vector<RowId> rows = PutIds({1});
+  for (const bool leased : {true, false}) {
+    PutRequest id{.partition = "p", .rows = rows, .overwrite = true, .weights_version = ++version};
+    ASSERT_EQ(id.batch.Add("id", Column::FromValues<float>({1})), absl::OkStatus());
+    ASSERT_EQ(partition_->Put(id).status(), absl::OkStatus());
+    const Taken taken = TakeOne();
+    PutRequest results = Results(rows, leased ? taken.lease : kNoLease);
+    if (!leased) results.epochs = {taken.rows.epoch(0)};
+    EXPECT_EQ(PutWhile(results, send_back).code(), Code::kFailedPrecondition);
+    EXPECT_THAT(ReadyCells(), ElementsAre(0, 0, 0));
+    EXPECT_EQ(StatusOfX().waiting, 1);
+    EXPECT_EQ(StatusOfX().completed, 0);
+  }
+  EXPECT_EQ(StatusOfX().reset, 2);
+}
+
+TEST_F(LatePut, IsRefusedWhenItsRowWasCleared) {
+  Register({});
+  const std::vector<RowId> rows = PutIds({1, 2, 3});
+  ASSERT_EQ(PutSmall(rows[2], 7), absl::OkStatus());
+  const Taken taken = *partition_->Take({.partition = "p", .consumer = "x", .min = 2, .max = 2});
+  const int64_t held = Status().held_bytes;
+  const absl::Status status = PutWhile(Results({rows[0]}, taken.lease), [&] {
+    EXPECT_EQ(*partition_->Clear({.partition = "p", .rows = {rows[0]}}), 1);
+  });
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("row 0 is gone"));
+  EXPECT_THAT(ReadyCells(), ElementsAre(2, 1, 0));
+  EXPECT_LE(Status().held_bytes, held);
+  EXPECT_EQ(Status().rows, 2);
+  EXPECT_EQ(StatusOfX().leased, 1);
+  EXPECT_EQ(Small(rows[2]), 7);
+}
+
+TEST_F(LatePut, LeavesNothingBehindWhenEverythingWasCleared) {
+  const std::vector<RowId> rows = PutIds({1, 2});
+  ASSERT_EQ(PutSmall(rows[1], 7), absl::OkStatus());
+  EXPECT_EQ(
+      PutWhile(Results({rows[0]}), [&] { EXPECT_EQ(*partition_->Clear({.partition = "p", .everything = true}), 2); })
+          .code(),
+      Code::kNotFound);
+  // The block where it had a place outlived its last cell only until the put was over.
+  EXPECT_EQ(Status().held_bytes, 0);
+  const std::vector<RowId> again = PutIds({3});
+  EXPECT_EQ(partition_->Put(Results(again)).status(), absl::OkStatus());
+  EXPECT_EQ(Small(again[0]), 5);
+}
+
+TEST_F(LatePut, OfANewRowIsRefusedWhenThePartitionWasSealed) {
+  PutIds({1});
+  const int64_t held = Status().held_bytes;
+  const absl::Status status = PutWhile(Results({}), [&] { EXPECT_EQ(partition_->Seal(), absl::OkStatus()); });
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("sealed"));
+  EXPECT_EQ(Status().rows, 1);
+  EXPECT_THAT(ReadyCells(), ElementsAre(1, 0, 0));
+  EXPECT_EQ(Status().held_bytes, held);
+}
+
+TEST_F(LatePut, ToARowThatIsThereSucceedsWhenThePartitionWasSealed) {
+  const std::vector<RowId> rows = PutIds({1});
+  EXPECT_EQ(PutWhile(Results(rows), [&] { EXPECT_EQ(partition_->Seal(), absl::OkStatus()); }), absl::OkStatus());
+  EXPECT_EQ(Small(rows[0]), 5);
+}
+
+TEST_F(LatePut, IsRefusedWhenItsConsumerWasRolledBack) {
+  Register({.checkpointed = true});
+  const std::vector<RowId> rows = PutIds({1, 2});
+  ASSERT_EQ(PutSmall(rows[1], 7), absl::OkStatus());
+  const Taken taken = TakeOne();
+  const int64_t held = Status().held_bytes;
+  PutRequest put = Results({rows[0]}, taken.lease);
+  put.step = 1;
+  EXPECT_EQ(PutWhile(put,
+                     [&] {
+                       EXPECT_EQ(partition_->Rollback({"p", "x", 0}), absl::OkStatus());
+                     })
+                .code(),
+            Code::kFailedPrecondition);
+  EXPECT_THAT(ReadyCells(), ElementsAre(2, 1, 0));
+  EXPECT_EQ(Status().held_bytes, held);
+  EXPECT_EQ(StatusOfX().ready, 2);
+  EXPECT_EQ(StatusOfX().uncommitted, 0);
+}
+
+TEST_F(LatePut, IsRefusedWhenItsStepWasCommitted) {
+  Register({.checkpointed = true});
+  const std::vector<RowId> rows = PutIds({1});
+  const Taken taken = TakeOne();
+  PutRequest put = Results(rows, taken.lease);
+  put.step = 1;
+  const absl::Status status = PutWhile(put, [&] { EXPECT_EQ(partition_->Commit({"p", "x", 1}), absl::OkStatus()); });
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("step 1"));
+  EXPECT_EQ(StatusOfX().leased, 1);
+  EXPECT_THAT(ReadyCells(), ElementsAre(1, 0, 0));
+}
+
+TEST_F(LatePut, IsRefusedWhenAnotherHasFilledTheCell) {
+  const std::vector<RowId> rows = PutIds({1, 2});
+  ASSERT_EQ(PutSmall(rows[1], 7), absl::OkStatus());
+  const int64_t held = Status().held_bytes;
+  const absl::Status status = PutWhile(Results({rows[0]}), [&] { EXPECT_EQ(PutSmall(rows[0], 8), absl::OkStatus()); });
+  EXPECT_EQ(status.code(), Code::kAlreadyExists);
+  EXPECT_THAT(status.message(), HasSubstr("'small' of row 0"));
+  // Neither column is written.
+  EXPECT_THAT(ReadyCells(), ElementsAre(2, 2, 0));
+  EXPECT_EQ(Small(rows[0]), 8);
+  EXPECT_EQ(Small(rows[1]), 7);
+  EXPECT_EQ(Status().held_bytes, held);
+}
+
+TEST_F(LatePut, ThatOverwritesWinsWhenAnotherHasFilledTheCell) {
+  const std::vector<RowId> rows = PutIds({1});
+  PutRequest put = Results(rows);
+  put.overwrite = true;
+  EXPECT_EQ(PutWhile(put, [&] { EXPECT_EQ(PutSmall(rows[0], 8), absl::OkStatus()); }), absl::OkStatus());
+  EXPECT_EQ(Small(rows[0]), 5);
+  EXPECT_THAT(ReadyCells(), ElementsAre(1, 1, 1));
+}
+
+TEST_F(LatePut, IsRefusedWhenItsConsumerWasDropped) {
+  Register({});
+  const std::vector<RowId> rows = PutIds({1});
+  const Taken taken = TakeOne();
+  const int64_t held = Status().held_bytes;
+  EXPECT_EQ(PutWhile(Results(rows, taken.lease),
+                     [&] {
+                       EXPECT_EQ(partition_->DropConsumer("x"), absl::OkStatus());
+                       // Its place may be another's by then, and the name too.
+                       Register({});
+                     })
+                .code(),
+            Code::kFailedPrecondition);
+  EXPECT_THAT(ReadyCells(), ElementsAre(1, 0, 0));
+  EXPECT_EQ(Status().held_bytes, held);
+  EXPECT_EQ(StatusOfX().ready, 1);
+}
+
+TEST_F(LatePut, IsRefusedWhenItsRowsWereGivenBackOrDone) {
+  for (const bool done : {false, true}) {
+    Make({});
+    Register({});
+    const std::vector<RowId> rows = PutIds({1});
+    const Taken taken = TakeOne();
+    const LeaseRequest all{.partition = "p", .lease = taken.lease};
+    EXPECT_EQ(
+        PutWhile(Results(rows, taken.lease),
+                 [&] { EXPECT_EQ(done ? partition_->Complete(all) : partition_->Release(all), absl::OkStatus()); })
+            .code(),
+        Code::kFailedPrecondition);
+    EXPECT_THAT(ReadyCells(), ElementsAre(1, 0, 0));
+    EXPECT_EQ(StatusOfX().completed, done ? 1 : 0);
+    EXPECT_EQ(StatusOfX().ready, done ? 0 : 1);
+  }
+}
+
+TEST_F(LatePut, IsRefusedWhenThePartitionWasDropped) {
+  const std::vector<RowId> rows = PutIds({1});
+  const absl::StatusOr<Rows> view = partition_->Fetch({.partition = "p", .rows = rows, .columns = {"id"}});
+  ASSERT_EQ(view.status(), absl::OkStatus());
+  const absl::Status status = PutWhile(Results(rows), [&] { partition_->Close(); });
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("'p' was dropped"));
+  partition_.reset();
+  EXPECT_EQ(view->Get<float>(0, "id")->front(), 1);
+}
+
+TEST_F(LatePut, ThatWouldBeOneTooManyInItsGroupIsRefused) {
+  Make({.group_size = 2});
+  PutIds({1}, {7});
+  PutRequest put = Results({});
+  put.groups = {7};
+  const absl::Status status = PutWhile(put, [&] { PutIds({2}, {7}); });
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("group 7 takes 2 rows and has 2"));
+  EXPECT_EQ(Status().rows, 2);
+}
+
+TEST_F(LatePut, OfAColumnThatAnotherHasGivenItsTypeMustFitIt) {
+  for (const bool fits : {false, true}) {
+    Make({.columns = {{"id", ColumnType::Dense(DType::kF32)}}, .growing = true});
+    const std::vector<RowId> rows = PutIds({1, 2});
+    const absl::Status status = PutWhile(Results({rows[0]}), [&] {
+      PutRequest other{.partition = "p", .rows = {rows[1]}};
+      const auto floats = Column::FromValues<float>({7});
+      const auto longs = Column::FromValues<int64_t>({7});
+      EXPECT_EQ(other.batch.Add("small", fits ? floats : longs), absl::OkStatus());
+      EXPECT_EQ(partition_->Put(other).status(), absl::OkStatus());
+    });
+    if (fits) {
+      EXPECT_EQ(status, absl::OkStatus());
+      EXPECT_EQ(Small(rows[0]), 5);
+      EXPECT_EQ(Small(rows[1]), 7);
+    } else {
+      EXPECT_EQ(status.code(), Code::kInvalidArgument);
+      EXPECT_THAT(status.message(), HasSubstr("'small' holds int64[]; given float32[]"));
+      // The column `large` was not added either.
+      EXPECT_EQ(Status().columns.size(), 2u);
+    }
+  }
+}
+
+TEST_F(LatePut, SucceedsWhenWhatChangedDoesNotConcernIt) {
+  Register({});
+  const std::vector<RowId> rows = PutIds({1});
+  const Taken taken = TakeOne();
+  EXPECT_EQ(PutWhile(Results(rows, taken.lease),
+                     [&] { EXPECT_EQ(partition_->Put(Results(PutIds({2}))).status(), absl::OkStatus()); }),
+            absl::OkStatus());
+  EXPECT_EQ(Small(rows[0]), 5);
+  EXPECT_EQ(StatusOfX().completed, 1);
+  EXPECT_EQ(StatusOfX().ready, 1);
+}
+
+}  // namespace
+}  // namespace tdock

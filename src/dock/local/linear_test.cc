@@ -1,0 +1,253 @@
+// What a call costs grows no faster than what it is about, and small calls cost little however much there is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <time.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "dock/local/served_dock.h"
+#include "dock/table/limits.h"
+
+namespace tdock {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Of this thread's processor: how loaded the machine is does not count.
+template <class F>
+double CpuSeconds(F f) {
+  timespec begin{}, end{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+  f();
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+  return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
+}
+
+constexpr double kLinear = 9;
+
+// How much more four times as much costs: 4 where the cost is linear, 16 where it is quadratic. The least of a few, and
+// of more where others use the machine. The allocator keeps what it was given back, so that no memory is new after the
+// first time: pages that the kernel has to find cost more than what is measured, and only where much is asked for.
+template <class Cost>
+double Growth(int64_t n, Cost cost) {
+  constexpr int kKept = 1 << 30;
+  mallopt(M_TRIM_THRESHOLD, kKept);
+  mallopt(M_MMAP_THRESHOLD, kKept);
+  cost(4 * n);
+  double little = std::numeric_limits<double>::max(), much = little;
+  for (int i = 0; i < 3 || (i < 30 && much / little >= kLinear); ++i) {
+    little = std::min(little, cost(n));
+    much = std::min(much, cost(4 * n));
+  }
+  return much / little;
+}
+
+std::vector<std::string> Names(size_t count) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) names.push_back(absl::StrCat("column ", i));
+  return names;
+}
+
+PartitionOptions WithColumns(size_t count) {
+  PartitionOptions options{.name = "p"};
+  for (const std::string& name : Names(count)) options.columns.push_back({name, ColumnType::Dense(DType::kI64)});
+  return options;
+}
+
+// One row with these columns.
+Batch OneRow(size_t columns) {
+  Batch batch;
+  const std::vector<int64_t> value = {1};
+  for (const std::string& name : Names(columns)) {
+    EXPECT_EQ(batch.Add(name, Column::FromValues<int64_t>(value)), absl::OkStatus());
+  }
+  return batch;
+}
+
+TEST(Linear, FortyThousandColumnsInOneRequestAreRefusedAtOnce) {
+  for (size_t count : {size_t{40'000}, size_t{1'000'000}}) {
+    const auto dock = MakeServedDock();
+    const PartitionOptions options = WithColumns(count);
+    absl::Status status;
+    EXPECT_LT(CpuSeconds([&] { status = dock->CreatePartition(options); }), 0.005);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(absl::StrCat(count)), HasSubstr("at most 4096")));
+  }
+}
+
+TEST(Linear, APartitionIsMadeInTheTimeOfItsColumns) {
+  EXPECT_LT(Growth(kMaxColumns / 4,
+                   [](int64_t n) {
+                     const auto dock = MakeServedDock();
+                     const PartitionOptions options = WithColumns(static_cast<size_t>(n));
+                     return CpuSeconds([&] { EXPECT_EQ(dock->CreatePartition(options), absl::OkStatus()); });
+                   }),
+            kLinear);
+}
+
+TEST(Linear, ABatchIsMadeInTheTimeOfItsColumns) {
+  EXPECT_LT(Growth(5000, [](int64_t n) { return CpuSeconds([&] { OneRow(static_cast<size_t>(n)); }); }), kLinear);
+}
+
+TEST(Linear, AConsumerIsRegisteredInTheTimeOfItsColumns) {
+  EXPECT_LT(Growth(kMaxColumns / 4,
+                   [](int64_t n) {
+                     const auto dock = MakeServedDock();
+                     EXPECT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+                     const ConsumerOptions consumer{.name = "c",
+                                                    .reads_optional = Names(static_cast<size_t>(n)),
+                                                    .writes = Names(static_cast<size_t>(n))};
+                     return CpuSeconds([&] { EXPECT_EQ(dock->RegisterConsumer("p", consumer), absl::OkStatus()); });
+                   }),
+            kLinear);
+}
+
+TEST(Linear, PutsAndFetchesOfManyColumnsTakeTheTimeOfThem) {
+  const auto cost = [](int64_t n, bool partial, bool fetch) {
+    const auto dock = MakeServedDock();
+    const auto count = static_cast<size_t>(n);
+    EXPECT_EQ(dock->CreatePartition(WithColumns(count)), absl::OkStatus());
+    EXPECT_EQ(dock->Put({.partition = "p", .new_rows = 1}).status(), absl::OkStatus());
+    const PutRequest put{
+        .partition = "p", .batch = OneRow(count), .rows = {0}, .partial = partial, .weights_version = 1};
+    const double cost_of_put = CpuSeconds([&] { EXPECT_EQ(dock->Put(put).status(), absl::OkStatus()); });
+    if (!fetch) return cost_of_put;
+    const FetchRequest request{.partition = "p", .rows = {0}, .columns = Names(count)};
+    return CpuSeconds([&] { EXPECT_EQ(dock->Fetch(request).status(), absl::OkStatus()); });
+  };
+  constexpr auto kMany = static_cast<int64_t>(kMaxColumns / 4);
+  EXPECT_LT(Growth(kMany, [&](int64_t n) { return cost(n, false, false); }), kLinear);
+  EXPECT_LT(Growth(kMany, [&](int64_t n) { return cost(n, true, false); }), kLinear);
+  EXPECT_LT(Growth(kMany, [&](int64_t n) { return cost(n, false, true); }), kLinear);
+}
+
+TEST(Linear, AGrowingPartitionGetsNoMoreColumnsThanItMayHave) {
+  const auto dock = MakeServedDock();
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  ASSERT_EQ(dock->Put({.partition = "p", .batch = OneRow(kMaxColumns)}).status(), absl::OkStatus());
+  Batch more;
+  ASSERT_EQ(more.Add("one more", Column::FromValues<int64_t>(std::vector<int64_t>{1})), absl::OkStatus());
+  const absl::Status put = dock->Put({.partition = "p", .batch = more}).status();
+  EXPECT_EQ(put.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(put.message()), AllOf(HasSubstr("has 4096 columns"), HasSubstr("1 more")));
+  EXPECT_EQ(dock->RegisterConsumer("p", {.name = "c", .reads = {"another"}}).code(), Code::kResourceExhausted);
+  EXPECT_EQ(dock->RegisterConsumer("p", {.name = "c", .reads = {"column 7"}}), absl::OkStatus());
+}
+
+TEST(Linear, WithTwelveThousandPartitionsEachIsMadeAsWithFew) {
+  const auto cost = [](int64_t n) {
+    const auto dock = MakeServedDock({.memory_for = [](absl::string_view) { return std::shared_ptr<Memory>(); }});
+    return CpuSeconds([&] {
+      for (int64_t i = 0; i < n; ++i) {
+        EXPECT_EQ(dock->CreatePartition({.name = absl::StrCat("p", i), .growing = true}), absl::OkStatus());
+      }
+    });
+  };
+  EXPECT_LT(Growth(3000, cost), kLinear);
+}
+
+TEST(Linear, AnErrorNamesTheFirstOfManyThings) {
+  const auto dock = MakeServedDock();
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(dock->CreatePartition({.name = absl::StrCat("p", i), .growing = true}), absl::OkStatus());
+  }
+  const std::string partitions(dock->GetStatus("x").status().message());
+  EXPECT_THAT(partitions, AllOf(HasSubstr("there are p0, p1, p10"), HasSubstr("and 980 more")));
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(dock->RegisterConsumer("p0", {.name = absl::StrCat("c", i), .writes = {absl::StrCat("w", i)}}),
+              absl::OkStatus());
+  }
+  EXPECT_THAT(std::string(dock->GetConsumerStatus("p0", "x").status().message()),
+              AllOf(HasSubstr("it has 'c0', 'c1'"), HasSubstr("and 80 more")));
+  EXPECT_THAT(std::string(dock->Fetch({.partition = "p0", .rows = {0}, .columns = {"x"}}).status().message()),
+              HasSubstr("and 80 more"));
+}
+
+TEST(Linear, WhatThereMayBeIsBounded) {
+  const auto dock = MakeServedDock();
+  EXPECT_THAT(std::string(dock->CreatePartition({.name = "p", .growing = true, .group_size = 1 << 20}).message()),
+              HasSubstr("at most 16384"));
+  std::vector<std::string> names = Names(kMaxConsumers + 1);
+  EXPECT_THAT(std::string(dock->CreatePartition({.name = "p", .growing = true, .retain_for = names}).message()),
+              HasSubstr("at most 4096"));
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  for (size_t i = 0; i < kMaxConsumers; ++i) {
+    ASSERT_EQ(dock->RegisterConsumer("p", {.name = names[i]}), absl::OkStatus());
+  }
+  const absl::Status one_more = dock->RegisterConsumer("p", {.name = "one more"});
+  EXPECT_EQ(one_more.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(one_more.message()), HasSubstr("has 4096 consumers"));
+  ASSERT_EQ(dock->DropConsumer("p", names[0]), absl::OkStatus());
+  EXPECT_EQ(dock->RegisterConsumer("p", {.name = "one more"}), absl::OkStatus());
+}
+
+TEST(Linear, FetchesThatWaitForOnePartitionAreBounded) {
+  absl::Status last;
+  int64_t ended = 0;
+  auto dock = MakeServedDock();
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .columns = {{"text", {}}}}), absl::OkStatus());
+  ASSERT_EQ(dock->Put({.partition = "p", .new_rows = 1}).status(), absl::OkStatus());
+  const FetchRequest fetch{.partition = "p", .rows = {0}, .columns = {"text"}, .deadline = absl::InfiniteFuture()};
+  for (size_t i = 0; i <= kMaxWaitingFetches; ++i) {
+    dock->StartFetch(fetch, [&](const absl::StatusOr<Rows>& rows) {
+      last = rows.status();
+      ++ended;
+    });
+  }
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(last.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(last.message()), HasSubstr("16384 fetches that wait"));
+  dock.reset();
+  EXPECT_EQ(ended, static_cast<int64_t>(kMaxWaitingFetches) + 1);
+}
+
+TEST(Linear, ARowGetsNoMoreTagsThanItMayHaveFromManyPuts) {
+  const auto dock = MakeServedDock();
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  ASSERT_EQ(dock->Put({.partition = "p", .new_rows = 1}).status(), absl::OkStatus());
+  for (size_t i = 0; i < kMaxTags; ++i) {
+    ASSERT_EQ(dock->Put({.partition = "p", .rows = {0}, .tags = {{{absl::StrCat(i), "x"}}}}).status(),
+              absl::OkStatus());
+  }
+  const absl::Status status = dock->Put({.partition = "p", .rows = {0}, .tags = {{{"more", "x"}}}}).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("would have 1025"), HasSubstr("at most 1024")));
+  EXPECT_EQ(dock->Put({.partition = "p", .rows = {0}, .tags = {{{"7", "another"}}}}).status(), absl::OkStatus());
+}
+
+TEST(Linear, ManyRowsOfManyGroupsAreClearedInTheTimeOfThem) {
+  const auto cost = [](int64_t n) {
+    const auto dock = MakeServedDock();
+    EXPECT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+    EXPECT_EQ(dock->RegisterConsumer("p", {.name = "c", .unit = Unit::kGroup}), absl::OkStatus());
+    PutRequest put{.partition = "p", .new_rows = 4 * n, .group_size = n};
+    for (GroupId group = 1; group <= 4; ++group) put.groups.insert(put.groups.end(), static_cast<size_t>(n), group);
+    EXPECT_EQ(dock->Put(put).status(), absl::OkStatus());
+    return CpuSeconds([&] {
+      EXPECT_EQ(dock->Clear({.partition = "p", .groups = {1, 2, 3, 4}}).status(), absl::OkStatus());
+    });
+  };
+  EXPECT_LT(Growth(kMaxGroupSize / 4, cost), kLinear);
+}
+
+TEST(Linear, TheStateOfConsumersWithManyRanksCostsLittle) {
+  const auto dock = MakeServedDock();
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  ASSERT_EQ(dock->Put({.partition = "p", .new_rows = 100}).status(), absl::OkStatus());
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(dock->RegisterConsumer("p", {.name = absl::StrCat("c", i), .ranks = 1 << 16}), absl::OkStatus());
+  }
+  double cost = 1;
+  for (int i = 0; i < 3; ++i) {
+    cost = std::min(cost, CpuSeconds([&] { EXPECT_EQ(dock->GetStatus("p")->consumers[0].status.takeable, 100); }));
+  }
+  EXPECT_LT(cost, 0.0005);
+}
+
+}  // namespace
+}  // namespace tdock

@@ -1,0 +1,355 @@
+#include "tdock/local_dock.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "dock/local/partition.h"
+#include "dock/local/served_dock.h"
+#include "dock/store/warm_memory.h"
+#include "dock/table/limits.h"
+#include "dock/table/name.h"
+
+namespace tdock {
+namespace {
+
+absl::Status CheckOptions(const PartitionOptions& options) {
+  TDOCK_RETURN_IF_ERROR(CheckName("partition", options.name));
+  if (options.group_size < 1 || options.group_size > kMaxGroupSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group_size is ", options.group_size, "; it must be at least 1, and at most ", kMaxGroupSize));
+  }
+  constexpr int64_t kMaxBudget = int64_t{1} << 50;
+  for (const auto& [name, value] : {std::pair("max_rows", options.max_rows), std::pair("max_bytes", options.max_bytes),
+                                    std::pair("row_bytes", options.row_bytes)}) {
+    if (value >= 0 && value <= kMaxBudget) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", value, "; it must be 0 to ", kMaxBudget));
+  }
+  if (options.max_rows > 0 && options.group_size > options.max_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("groups of ", options.group_size, " rows do not fit max_rows ", options.max_rows));
+  }
+  if (options.columns.empty() && !options.growing) {
+    return absl::InvalidArgumentError("a partition that does not grow needs columns");
+  }
+  if (options.columns.size() > kMaxColumns) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.columns.size(), " columns; a partition has at most ", kMaxColumns));
+  }
+  absl::flat_hash_set<absl::string_view> names;
+  for (const ColumnSpec& spec : options.columns) {
+    TDOCK_RETURN_IF_ERROR(CheckName("column", spec.name));
+    const std::string what = absl::StrCat("column '", spec.name, "'");
+    TDOCK_RETURN_IF_ERROR(Annotate(Column::Empty(spec.type).status(), what));
+    if (!names.insert(spec.name).second) return absl::InvalidArgumentError(absl::StrCat(what, " is there twice"));
+  }
+  if (options.retain_for.size() > kMaxConsumers) {
+    return absl::InvalidArgumentError(absl::StrCat("retain_for names ", options.retain_for.size(),
+                                                   " consumers; a partition has at most ", kMaxConsumers));
+  }
+  names.clear();
+  for (const std::string& name : options.retain_for) {
+    TDOCK_RETURN_IF_ERROR(CheckName("retain_for", name));
+    if (names.insert(name).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("retain_for names consumer '", name, "' twice"));
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const Table::OwnSamplers> WithoutNulls(Table::OwnSamplers samplers) {
+  std::erase_if(samplers, [](const auto& named) { return named.second == nullptr; });
+  return std::make_shared<const Table::OwnSamplers>(std::move(samplers));
+}
+
+// Calls that hold no thread and are not over. Thread-safe.
+class OpenCalls {
+ public:
+  // `done`, counted until it has returned.
+  template <class T>
+  ServedDock::Done<T> Count(ServedDock::Done<T> done) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    ++count_;
+    return [this, done = std::move(done)](absl::StatusOr<T> result) mutable {
+      std::exchange(done, nullptr)(std::move(result));
+      MutexLock over(mu_);
+      if (--count_ == 0) none_.NotifyAll();
+    };
+  }
+  void AwaitNone() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (count_ > 0) none_.Wait(mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar none_;
+  int64_t count_ TDOCK_GUARDED_BY(mu_) = 0;
+};
+
+class LocalDock final : public ServedDock {
+ public:
+  explicit LocalDock(const ServedDockOptions& options)
+      : clock_(options.local.clock == nullptr ? Clock::Real() : *options.local.clock),
+        samplers_(WithoutNulls(options.local.samplers)),
+        memory_for_(options.memory_for),
+        work_(options.work),
+        last_lease_(options.last_lease) {}
+
+  ~LocalDock() override {
+    for (const auto& partition : Partitions()) partition->Close();
+    open_calls_.AwaitNone();
+    bell_->Close();
+    std::thread porter;
+    {
+      MutexLock lock(mu_);
+      porter.swap(porter_);
+    }
+    if (porter.joinable()) porter.join();
+  }
+
+  absl::Status CreatePartition(const PartitionOptions& options) override TDOCK_EXCLUDES(mu_) {
+    TDOCK_RETURN_IF_ERROR(CheckOptions(options));
+    std::shared_ptr<Partition> existing;
+    std::shared_ptr<Memory> memory;
+    if (memory_for_ != nullptr && Look(options.name) == nullptr) memory = memory_for_(options.name);
+    if (memory == nullptr) memory = memory_;
+    {
+      MutexLock lock(mu_);
+      if (partitions_.size() >= kMaxPartitions && !partitions_.contains(options.name)) {
+        return absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxPartitions,
+                                                         " partitions, as many as there may be: drop one before '",
+                                                         options.name, "' is created"));
+      }
+      auto& entry = partitions_[options.name];
+      if (entry == nullptr) {
+        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, bell_, last_lease_, work_);
+        if (options.max_bytes > 0 && !porter_.joinable()) porter_ = std::thread([this] { LetPutsIn(); });
+        return absl::OkStatus();
+      }
+      existing = entry;
+    }
+    return existing->Matches(options);
+  }
+
+  absl::Status DropPartition(absl::string_view partition) override TDOCK_EXCLUDES(mu_) {
+    std::shared_ptr<Partition> dropped;
+    {
+      MutexLock lock(mu_);
+      const auto it = partitions_.find(partition);
+      if (it == partitions_.end()) return NoPartition(partition);
+      dropped = it->second;
+    }
+    const LeaseId last = dropped->Close();
+    MutexLock lock(mu_);
+    const auto it = partitions_.find(partition);
+    if (it == partitions_.end() || it->second != dropped) return NoPartition(partition);
+    partitions_.erase(it);
+    // Whoever still knows a lease of it must not mean one of the next partition of this name.
+    last_lease_ = std::max(last_lease_, last);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<std::string>> ListPartitions() override TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    std::vector<std::string> names;
+    names.reserve(partitions_.size());
+    for (const auto& [name, partition] : partitions_) names.push_back(name);
+    return names;
+  }
+
+  absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->RegisterConsumer(options);
+  }
+  absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->DropConsumer(consumer);
+  }
+  absl::StatusOr<PutResult> Put(const PutRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Put(request);
+  }
+  absl::StatusOr<Taken> Take(const TakeRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Take(request);
+  }
+  absl::StatusOr<Rows> Fetch(const FetchRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Fetch(request);
+  }
+  void StartTake(TakeRequest request, Done<Taken> done) override {
+    auto found = Find(request.partition);
+    if (!found.ok()) return done(found.status());
+    Partition::StartTake(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
+  }
+  void StartPut(PutRequest request, Done<PutResult> done) override {
+    auto found = Find(request.partition);
+    if (!found.ok()) return done(found.status());
+    Partition::StartPut(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
+  }
+  void StartFetch(FetchRequest request, Done<Rows> done) override {
+    auto found = Find(request.partition);
+    if (!found.ok()) return done(found.status());
+    Partition::StartFetch(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
+  }
+  absl::Status ExpireLeases(absl::string_view partition, std::span<const LeaseId> leases) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->ExpireLeases(leases);
+  }
+  absl::StatusOr<std::vector<LeaseId>> LiveLeases(absl::string_view partition,
+                                                  std::span<const LeaseId> leases) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->LiveLeases(leases);
+  }
+  Load LoadOf(absl::string_view partition, LeaseId lease) override {
+    const std::shared_ptr<Partition> found = Look(partition);
+    return found == nullptr ? Load() : found->LoadOf(lease);
+  }
+  int64_t CountPartitions() override TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return static_cast<int64_t>(partitions_.size());
+  }
+  std::shared_ptr<void> BeginLong(absl::string_view partition) override {
+    std::shared_ptr<Partition> found = Look(partition);
+    return found == nullptr ? nullptr : Partition::BeginLong(std::move(found));
+  }
+  absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->memory();
+  }
+  absl::Status Complete(const LeaseRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Complete(request);
+  }
+  absl::Status Release(const LeaseRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Release(request);
+  }
+  absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->Renew(lease);
+  }
+  absl::Status Drop(const LeaseRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Drop(request);
+  }
+  absl::Status Requeue(const RequeueRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Requeue(request);
+  }
+  absl::Status Commit(const StepRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Commit(request);
+  }
+  absl::Status Rollback(const StepRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Rollback(request);
+  }
+  absl::Status PublishWeights(absl::string_view partition, int64_t version) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->PublishWeights(version);
+  }
+  absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition, std::span<const std::string> keys) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->FindRows(keys);
+  }
+  absl::StatusOr<ListResult> List(const ListRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->List(request);
+  }
+  absl::Status Seal(absl::string_view partition) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->Seal();
+  }
+  absl::StatusOr<int64_t> Clear(const ClearRequest& request) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    return found->Clear(request);
+  }
+  absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->GetStatus();
+  }
+  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->GetConsumerStatus(consumer);
+  }
+  absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->GetRowStatus(row);
+  }
+  absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->Explain(consumer);
+  }
+
+ private:
+  // Null if it is not there.
+  std::shared_ptr<Partition> Look(absl::string_view name) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    const auto it = partitions_.find(name);
+    return it == partitions_.end() ? nullptr : it->second;
+  }
+  absl::StatusOr<std::shared_ptr<Partition>> Find(absl::string_view name) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    const auto it = partitions_.find(name);
+    if (it == partitions_.end()) return NoPartition(name);
+    return it->second;
+  }
+
+  std::vector<std::shared_ptr<Partition>> Partitions() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    std::vector<std::shared_ptr<Partition>> partitions;
+    for (const auto& [name, partition] : partitions_) partitions.push_back(partition);
+    return partitions;
+  }
+
+  // Whoever lets go of a view may hold locks that those need who wait for its bytes: so a thread of its own tells them.
+  void LetPutsIn() TDOCK_EXCLUDES(mu_) {
+    while (bell_->Await()) {
+      for (const auto& partition : Partitions()) partition->BytesWereFreed();
+    }
+  }
+
+  absl::Status NoPartition(absl::string_view name) const TDOCK_REQUIRES(mu_) {
+    constexpr size_t kMostNamed = 20;
+    std::string names;
+    size_t named = 0;
+    for (auto it = partitions_.begin(); it != partitions_.end() && named < kMostNamed; ++it, ++named) {
+      absl::StrAppend(&names, named == 0 ? "" : ", ", it->first);
+    }
+    if (partitions_.size() > named) absl::StrAppend(&names, " and ", partitions_.size() - named, " more");
+    return absl::NotFoundError(absl::StrCat("there is no partition '", EscapeForMessage(name), "'; there are ",
+                                            names.empty() ? "none" : names));
+  }
+
+  Clock& clock_;
+  const std::shared_ptr<const Table::OwnSamplers> samplers_;
+  const std::function<std::shared_ptr<Memory>(absl::string_view)> memory_for_;
+  const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
+  WorkQueue* const work_;
+  const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+  OpenCalls open_calls_;
+  Mutex mu_;
+  // By name, in their order.
+  absl::btree_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
+  // Partitions number their leases from the next on.
+  LeaseId last_lease_ TDOCK_GUARDED_BY(mu_);
+  std::thread porter_ TDOCK_GUARDED_BY(mu_);  // runs from the first budget of bytes on
+};
+
+}  // namespace
+
+std::unique_ptr<Dock> MakeLocalDock(const LocalDockOptions& options) {
+  return std::make_unique<LocalDock>(ServedDockOptions{.local = options});
+}
+
+std::unique_ptr<ServedDock> MakeServedDock(const ServedDockOptions& options) {
+  return std::make_unique<LocalDock>(options);
+}
+
+}  // namespace tdock

@@ -1,0 +1,363 @@
+#include "dock/local/partition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+
+namespace tdock {
+
+void Partition::WakeAll(WakeList wake, WorkQueue* work) {
+  // More than a few take long.
+  constexpr size_t kFew = 32;
+  // It grows meanwhile: one that has looked may leave something to others.
+  for (size_t i = 0; i < wake.size(); ++i) {
+    if (i == kFew && work != nullptr) {
+      wake.erase(wake.begin(), wake.begin() + kFew);
+      work->Post(work, [wake = std::move(wake), work]() mutable { WakeAll(std::move(wake), work); });
+      return;
+    }
+    const std::shared_ptr<Waiter> waiter = std::move(wake[i]);
+    waiter->Wake(wake);
+  }
+}
+
+Partition::Aftermath::~Aftermath() {
+  WakeAll(std::move(wake), partition.work_);
+  if (compactions.empty()) return;
+  constexpr int64_t kMuchToCopy = 1 << 20;
+  int64_t bytes = 0;
+  for (const BlockStore::Compaction& compaction : compactions) bytes += compaction.block->bytes();
+  // Where memory is scarce, the next call needs what this gives back.
+  const bool now = bytes <= kMuchToCopy || partition.blocks_.memory->IsScarce();
+  if (now || partition.work_ == nullptr || WorkQueue::OnWorker()) {
+    partition.Compact(std::move(compactions));
+    return;
+  }
+  partition.work_->Post(&partition, [self = partition.shared_from_this(),
+                                     taken = std::make_shared<std::vector<BlockStore::Compaction>>(
+                                         std::move(compactions))] { self->Compact(std::move(*taken)); });
+}
+
+void Partition::Compact(std::vector<BlockStore::Compaction> compactions) {
+  // While one is copied, its rows may have become so few that the copy is sparse in turn.
+  while (!compactions.empty()) {
+    for (BlockStore::Compaction& compaction : compactions) BlockStore::Copy(compaction, blocks_);
+    std::vector<BlockStore::Compaction> more;
+    std::vector<std::shared_ptr<Block>> garbage;
+    {
+      MutexLock lock(mu_);
+      for (BlockStore::Compaction& compaction : compactions) store_.Install(compaction);
+      more = store_.TakeCompactions();
+      garbage = store_.TakeGarbage();
+    }
+    compactions = std::move(more);
+  }
+}
+
+absl::Status Partition::Begin(Aftermath& after) {
+  if (dropped_) return absl::NotFoundError(absl::StrCat("partition '", table_.options().name, "' was dropped"));
+  if (table_.leases().NextExpiry() == absl::InfiniteFuture()) return absl::OkStatus();
+  const absl::Time now = clock_.Now();
+  bool any = false;
+  while (const std::optional<LeaseId> lease = table_.leases().NextExpired(now)) {
+    table_.Apply(LeaseExpired{*lease});
+    any = true;
+  }
+  if (any) ChooseWakes(after.wake);
+  if (any) NoteLoad();
+  return absl::OkStatus();
+}
+
+void Partition::End(Aftermath& after) {
+  const std::vector<CellRef> removed = table_.TakeRemovedCells(), replaced = table_.TakeReplacedCells();
+  if (budget_.limits_bytes()) {
+    for (CellRef cell : removed) budget_.CountGone(BytesOf(cell));
+    for (CellRef cell : replaced) budget_.CountPut(-BytesOf(cell));
+  }
+  store_.Drop(removed);
+  store_.Drop(replaced);
+  store_.LookForSparse(blocks_.memory->IsScarce());
+  after.garbage = store_.TakeGarbage();
+  after.compactions = store_.TakeCompactions();
+  ChooseWakes(after.wake);
+  NoteLoad();
+}
+
+void Partition::NoteLoad() {
+  const auto note = [](std::atomic<int64_t>& noted, auto value) {
+    noted.store(static_cast<int64_t>(value), std::memory_order_relaxed);
+  };
+  note(rows_, table_.rows());
+  note(columns_, table_.schema().size());
+  note(consumers_, table_.consumers().size() + table_.options().retain_for.size());
+  note(group_size_, table_.largest_group());
+  note(next_expiry_ns_, absl::ToUnixNanos(table_.leases().NextExpiry()));
+}
+
+ServedDock::Load Partition::LoadNow() const {
+  ServedDock::Load load{.busy = long_under_way_ > 0,
+                        .rows = rows_,
+                        .columns = columns_,
+                        .consumers = consumers_,
+                        .group_size = group_size_};
+  const int64_t next_expiry_ns = next_expiry_ns_;
+  // Whoever comes next ends the leases whose time is over, however many rows they hold.
+  if (next_expiry_ns != INT64_MAX) load.busy |= absl::ToUnixNanos(clock_.Now()) >= next_expiry_ns;
+  return load;
+}
+
+ServedDock::Load Partition::LoadOf(LeaseId lease) {
+  ServedDock::Load load = LoadNow();
+  if (load.busy || lease == kNoLease) return load;
+  MutexLock lock(mu_);
+  if (const Lease* const found = table_.leases().Find(lease); found != nullptr) load.held_rows = found->held;
+  return load;
+}
+
+std::shared_ptr<void> Partition::BeginLong(std::shared_ptr<Partition> partition) {
+  ++partition->long_under_way_;
+  Partition* const raw = partition.get();
+  return std::shared_ptr<void>(raw, [partition = std::move(partition)](void*) { --partition->long_under_way_; });
+}
+
+absl::Status Partition::Matches(const PartitionOptions& options) {
+  MutexLock lock(mu_);
+  const PartitionOptions& old = table_.options();
+  std::vector<absl::string_view> differences;
+  if (old.columns != options.columns) differences.push_back("columns");
+  if (old.growing != options.growing) differences.push_back("growing");
+  if (old.group_size != options.group_size) differences.push_back("group_size");
+  if (old.retain_for != options.retain_for) differences.push_back("retain_for");
+  if (old.max_rows != options.max_rows) differences.push_back("max_rows");
+  if (old.max_bytes != options.max_bytes) differences.push_back("max_bytes");
+  if (old.row_bytes != options.row_bytes) differences.push_back("row_bytes");
+  if (old.refuse_nan != options.refuse_nan) differences.push_back("refuse_nan");
+  if (differences.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("partition '", options.name, "' exists with other ", absl::StrJoin(differences, ", ")));
+}
+
+absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
+  if (!is_new) return absl::OkStatus();
+  if (options.sampler == Sampler::kOwn && !samplers_->contains(options.own_sampler)) {
+    std::vector<std::string> names;
+    for (const auto& [name, sampler] : *samplers_) names.push_back(name);
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", options.name, "': there is no sampler '",
+                                                   options.own_sampler, "'; the dock was given ",
+                                                   names.empty() ? "none" : absl::StrJoin(names, ", ")));
+  }
+  table_.Apply(ConsumerRegistered{&options});
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(options.name));
+  if (index == specs_.size()) specs_.emplace_back();
+  specs_[index] = nullptr;
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::DropConsumer(absl::string_view consumer) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(consumer));
+  // Those who wait for its rows will not find it any more.
+  if (const auto index = table_.FindConsumer(consumer); index.ok()) waits_.WakeTakes(*index, after.wake);
+  table_.Apply(ConsumerDropped{consumer});
+  if (const std::optional<uint32_t> writer = writers_.Find(consumer)) store_.CloseFor(*writer);
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Complete(const LeaseRequest& request) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
+  TDOCK_RETURN_IF_ERROR(table_.CheckStep(request.lease, request.step));
+  table_.Apply(RowsCompleted{request.lease, rows, request.step});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Release(const LeaseRequest& request) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
+  table_.Apply(RowsReturned{request.lease, rows});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const Lease* found, table_.FindLease(lease));
+  const absl::Time expires = clock_.Now() + table_.consumer(found->consumer).options().lease_duration;
+  table_.Apply(LeaseRenewed{lease, expires});
+  NoteLoad();
+  return expires;
+}
+
+absl::Status Partition::ExpireLeases(std::span<const LeaseId> leases) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  for (LeaseId lease : leases) {
+    if (table_.leases().Find(lease) != nullptr) table_.Apply(LeaseExpired{lease});
+  }
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<LeaseId>> Partition::LiveLeases(std::span<const LeaseId> leases) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  std::vector<LeaseId> live;
+  for (LeaseId lease : leases) {
+    if (table_.leases().Find(lease) != nullptr) live.push_back(lease);
+  }
+  return live;
+}
+
+absl::Status Partition::Drop(const LeaseRequest& request) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckDrop(request));
+  table_.Apply(RowsDropped{rows});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Requeue(const RequeueRequest& request) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckRequeue(request));
+  table_.Apply(RowsRequeued{consumer, rows});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Commit(const StepRequest& request) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckCommit(request));
+  table_.Apply(StepCommitted{consumer, request.step});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::Rollback(const StepRequest& request) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckRollback(request));
+  Table::StaleRows later;
+  if (request.weights_version != kNoWeightsVersion) {
+    TDOCK_ASSIGN_OR_RETURN(later, table_.FindLater(request.weights_version, VersionOf()));
+  }
+  table_.Apply(StepsRolledBack{consumer, request.step});
+  if (request.weights_version != kNoWeightsVersion) table_.Apply(WeightsPublished{request.weights_version});
+  if (!later.dropped.empty()) table_.Apply(RowsDropped{later.dropped});
+  for (const Table::SendBack& plan : later.sent_back) {
+    table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers});
+  }
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::PublishWeights(int64_t version) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(table_.CheckPublish(version));
+  if (version != table_.weights_version()) table_.Apply(WeightsPublished{version});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RowId>> Partition::FindRows(std::span<const std::string> keys) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  return table_.FindRows(keys);
+}
+
+absl::StatusOr<ListResult> Partition::List(const ListRequest& request) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  return table_.List(request);
+}
+
+absl::Status Partition::Seal() {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  if (table_.sealed()) return absl::OkStatus();
+  TDOCK_RETURN_IF_ERROR(table_.CheckSeal());
+  table_.Apply(SealChanged{true});
+  End(after);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const Table::ClearPlan plan, table_.CheckClear(request));
+  table_.Apply(RowsCleared{plan.rows, plan.groups});
+  if (request.everything && table_.sealed()) table_.Apply(SealChanged{false});
+  End(after);
+  return static_cast<int64_t>(plan.rows.size());
+}
+
+absl::StatusOr<PartitionStatus> Partition::GetStatus() {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  PartitionStatus status = table_.Status();
+  status.held_bytes = blocks_.held->load();
+  return status;
+}
+
+absl::StatusOr<ConsumerStatus> Partition::GetConsumerStatus(absl::string_view consumer) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
+  return table_.StatusOf(index);
+}
+
+absl::StatusOr<RowStatus> Partition::GetRowStatus(RowId row) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  return table_.StatusOfRow(row, [this](CellRef cell, RowCellStatus& status) TDOCK_REQUIRES(mu_) {
+    const BlockShape& shape = store_.BlockOf(cell)->shape();
+    status.bytes = BytesOf(cell);
+    status.weights_version = shape.weights_version;
+    status.writer = writers_.NameOf(shape.writer);
+  });
+}
+
+absl::StatusOr<std::string> Partition::Explain(absl::string_view consumer) {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
+  return table_.Explain(index, clock_.Now());
+}
+
+}  // namespace tdock

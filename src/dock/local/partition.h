@@ -1,0 +1,226 @@
+// One partition of a dock inside this process.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/bell.h"
+#include "core/base/callback.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/work_queue.h"
+#include "dock/local/budget.h"
+#include "dock/local/served_dock.h"
+#include "dock/local/waits.h"
+#include "dock/local/writers.h"
+#include "dock/store/block_store.h"
+#include "dock/table/table.h"
+#include "tdock/dock.h"
+
+namespace tdock {
+
+// A table of states and a store of bytes under one lock, which is held for bookkeeping only: payload is copied,
+// allocated and freed without it. The methods are Dock's. Thread-safe.
+class Partition : public std::enable_shared_from_this<Partition> {
+ public:
+  // Payload lies in `memory`, which views keep alive; copies that are made of them, in `copies`. When the bell is rung,
+  // BytesWereFreed() is to be called, not by the thread that rang.
+  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory, std::shared_ptr<Memory> copies,
+            std::shared_ptr<const Table::OwnSamplers> samplers, std::shared_ptr<Bell> bell,
+            LeaseId last_lease = kNoLease, WorkQueue* work = nullptr)
+      : clock_(clock),
+        work_(work),
+        blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(std::move(bell))},
+        copies_(std::move(copies)),
+        samplers_(std::move(samplers)),
+        refuses_nan_(options.refuse_nan),
+        limited_(Budget(options).limited()),
+        table_(std::move(options), last_lease),
+        budget_(table_.options()) {
+    NoteLoad();
+  }
+
+  absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
+  absl::Status RegisterConsumer(const ConsumerOptions& options) TDOCK_EXCLUDES(mu_);
+  absl::Status DropConsumer(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<PutResult> Put(const PutRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<Taken> Take(const TakeRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<Rows> Fetch(const FetchRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Complete(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Release(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<absl::Time> Renew(LeaseId lease) TDOCK_EXCLUDES(mu_);
+  absl::Status Drop(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Requeue(const RequeueRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Commit(const StepRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Rollback(const StepRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status PublishWeights(int64_t version) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<ListResult> List(const ListRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::Status Seal() TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<int64_t> Clear(const ClearRequest& request) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<PartitionStatus> GetStatus() TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<RowStatus> GetRowStatus(RowId row) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<std::string> Explain(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+
+  absl::Status ExpireLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<std::vector<LeaseId>> LiveLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
+  const std::shared_ptr<Memory>& memory() const { return blocks_.memory; }
+
+  // As in served_dock.h.
+  ServedDock::Load LoadOf(LeaseId lease) TDOCK_EXCLUDES(mu_);
+  static std::shared_ptr<void> BeginLong(std::shared_ptr<Partition> partition);
+
+  // The same without a thread, as in served_dock.h.
+  template <class T>
+  using Done = Callback<void(absl::StatusOr<T>)>;
+  static void StartTake(std::shared_ptr<Partition> partition, TakeRequest request, Done<Taken> done);
+  static void StartPut(std::shared_ptr<Partition> partition, PutRequest request, Done<PutResult> done);
+  static void StartFetch(std::shared_ptr<Partition> partition, FetchRequest request, Done<Rows> done);
+
+  // Calls that wait, and calls to come, fail with NotFound. Returns the last lease that was given out.
+  LeaseId Close() TDOCK_EXCLUDES(mu_);
+  // Lets puts in that waited for bytes.
+  void BytesWereFreed() TDOCK_EXCLUDES(mu_);
+
+ private:
+  // What a call leaves to be done when it has let go of the lock: declared before the lock is taken.
+  struct Aftermath {
+    ~Aftermath();
+    Partition& partition;
+    WakeList wake = {};
+    std::vector<std::shared_ptr<Block>> garbage = {};
+    std::vector<BlockStore::Compaction> compactions = {};
+  };
+
+  // What every call does first: fails if the partition was dropped, and ends the leases whose time is over.
+  absl::Status Begin(Aftermath& after) TDOCK_REQUIRES(mu_);
+  // What every call that changes something does last.
+  void End(Aftermath& after) TDOCK_REQUIRES(mu_);
+  void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
+  // Says how things stand to those who have no lock.
+  void NoteLoad() TDOCK_REQUIRES(mu_);
+  // Without a lease's.
+  ServedDock::Load LoadNow() const;
+
+  // ---- Waiting (partition_wait.cc).
+
+  // What one that has looked in vain waits for. Not set: it is to look again at once.
+  struct Wait {
+    std::variant<WishForRows, WishForCell, WishForRoom> wish = {};
+    absl::Time until = absl::InfinitePast();
+  };
+  class ThreadWaiter;
+  template <class Request, class T>
+  class Call;
+  template <class Request>
+  auto Await(const Request& request) TDOCK_EXCLUDES(mu_);
+  // Looks, and waits if that was in vain: `waiter` is made or queued then.
+  template <class Request, class W>
+  auto LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Aftermath& after) TDOCK_REQUIRES(mu_);
+  // What the call returns, or else what it waits for. A put is let in: it is counted as under way.
+  std::optional<absl::StatusOr<Taken>> Look(const TakeRequest& request, const Waiter* waiter, Wait& wait,
+                                            Aftermath& after) TDOCK_REQUIRES(mu_);
+  std::optional<absl::StatusOr<Rows>> Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
+                                           Aftermath& after) TDOCK_REQUIRES(mu_);
+  std::optional<absl::StatusOr<Claim>> Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
+                                            Aftermath& after) TDOCK_REQUIRES(mu_);
+
+  static void WakeAll(WakeList wake, WorkQueue* work);
+  // Whether it takes long to let such a call go on.
+  bool TakesLong(const TakeRequest& request) const;
+  bool TakesLong(const FetchRequest& request) const;
+  bool TakesLong(const PutRequest& request) const;
+  // Chooses those who can have what they wait for, or never will.
+  void ChooseWakes(WakeList& wake) TDOCK_REQUIRES(mu_);
+  void WakeTakers(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
+  void WakePutters(WakeList& wake) TDOCK_REQUIRES(mu_);
+  // Has one of those who wait for a consumer's rows look when the next lease ends.
+  void KeepLookout(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
+  // No more rows are let in for the time being.
+  bool IsFull() const TDOCK_REQUIRES(mu_);
+
+  // ---- Puts.
+
+  // Text is UTF-8, and no number is NaN where those are refused.
+  absl::Status CheckValues(const PutRequest& request) const;
+  // Which columns of the batch hold bytes that go into columns of text.
+  std::vector<size_t> BytesForText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
+  bool NeedsRoom(const PutRequest& request) const { return limited_ && request.rows.empty(); }
+  // Whether the put is let in, or has to wait; fills in its claim.
+  absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after)
+      TDOCK_REQUIRES(mu_);
+  absl::StatusOr<PutResult> PutLetIn(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
+  Budget::Use Use() const TDOCK_REQUIRES(mu_);
+  // The number of the consumer under whose lease a put is.
+  uint32_t WriterOf(const PutRequest& request) TDOCK_REQUIRES(mu_);
+  int64_t BytesOf(CellRef cell) const TDOCK_REQUIRES(mu_);
+  // InvalidArgument where one of the columns `for_text` is none, ResourceExhausted where there is no memory.
+  absl::Status Write(const Batch& batch, std::span<const size_t> for_text, std::span<BlockStore::Placement> placements)
+      TDOCK_EXCLUDES(mu_);
+  std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
+                             std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
+
+  // ---- Takes.
+
+  // Whether as many as `wish.least`, which it fills in, are takeable.
+  absl::StatusOr<bool> AreEnough(const TakeRequest& request, WishForRows& wish) TDOCK_REQUIRES(mu_);
+  // What a take hands out; nothing if it has to wait. Fills in the wish.
+  absl::StatusOr<std::vector<RowId>> ChooseRows(const TakeRequest& request, WishForRows& wish, Aftermath& after)
+      TDOCK_REQUIRES(mu_);
+  // Drops or sends back those of the rows that are too old for the consumer; true if there are none.
+  absl::StatusOr<bool> AreFresh(uint32_t consumer, std::span<const RowId> rows, Aftermath& after) TDOCK_REQUIRES(mu_);
+  absl::StatusOr<Taken> HandOut(uint32_t consumer, std::span<const RowId> rows, int32_t rank, Aftermath& after)
+      TDOCK_REQUIRES(mu_);
+  // Of a cell's block.
+  auto VersionOf() const TDOCK_REQUIRES(mu_) {
+    return [this](CellRef cell) TDOCK_REQUIRES(mu_) { return store_.BlockOf(cell)->shape().weights_version; };
+  }
+  // The columns that a consumer is handed: those that it waits for, and the others that have a type.
+  std::vector<uint32_t> ColumnsFor(uint32_t consumer) const TDOCK_REQUIRES(mu_);
+  std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer, std::span<const uint32_t> columns)
+      TDOCK_REQUIRES(mu_);
+  // Labels and histories of the rows.
+  void Describe(std::span<const RowId> rows, RowsData& data) TDOCK_REQUIRES(mu_);
+  void DescribePieces(RowId row, uint32_t column, RowsData& data) TDOCK_REQUIRES(mu_);
+  // Partial cells only of the columns that the viewer writes; null: of none.
+  RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer)
+      TDOCK_REQUIRES(mu_);
+
+  Clock& clock_;
+  WorkQueue* const work_;
+  const BlockSource blocks_;
+  const std::shared_ptr<Memory> copies_;
+  const std::shared_ptr<const Table::OwnSamplers> samplers_;
+
+  const bool refuses_nan_;
+  const bool limited_;
+
+  // What LoadOf says, as it was when the lock was last let go of.
+  std::atomic<int64_t> long_under_way_{0};
+  std::atomic<int64_t> rows_{0};
+  std::atomic<int64_t> columns_{0};
+  std::atomic<int64_t> consumers_{0};
+  std::atomic<int64_t> group_size_{1};
+  std::atomic<int64_t> next_expiry_ns_{INT64_MAX};
+
+  Mutex mu_;
+  bool dropped_ TDOCK_GUARDED_BY(mu_) = false;
+  Table table_ TDOCK_GUARDED_BY(mu_);
+  BlockStore store_ TDOCK_GUARDED_BY(mu_);
+  Writers writers_ TDOCK_GUARDED_BY(mu_);
+  Budget budget_ TDOCK_GUARDED_BY(mu_);
+  Waits waits_ TDOCK_GUARDED_BY(mu_);
+  // How many groups were begun when the claims of the puts that wait were counted.
+  uint64_t claims_counted_at_ TDOCK_GUARDED_BY(mu_) = 0;
+  // The columns that each consumer was handed last.
+  std::vector<std::shared_ptr<const std::vector<ColumnSpec>>> specs_ TDOCK_GUARDED_BY(mu_);
+};
+
+}  // namespace tdock

@@ -1,0 +1,198 @@
+// Puts: until they are let in, the copy, and what is published.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/no_memory.h"
+#include "core/base/status.h"
+#include "dock/local/nan.h"
+#include "dock/local/partition.h"
+#include "dock/local/text.h"
+#include "dock/table/limits.h"
+
+namespace tdock {
+namespace {
+
+int64_t PayloadOf(const Batch& batch) {
+  int64_t bytes = 0;
+  for (const NamedColumn& column : batch.columns()) bytes += column.column.payload_bytes();
+  return bytes;
+}
+
+}  // namespace
+
+Budget::Use Partition::Use() const {
+  return {.rows = table_.rows() + table_.rows_to_come(),
+          .held = blocks_.held->load(),
+          .rows_ever = table_.next_row(),
+          .rows_here = table_.rows()};
+}
+
+uint32_t Partition::WriterOf(const PutRequest& request) {
+  if (request.lease == kNoLease) return Writers::kNobody;
+  return writers_.NumberOf(table_.consumer((*table_.FindLease(request.lease))->consumer).options().name);
+}
+
+int64_t Partition::BytesOf(CellRef cell) const {
+  return static_cast<int64_t>(store_.BlockOf(cell)->Row(store_.RowOf(cell)).size());
+}
+
+absl::Status Partition::CheckValues(const PutRequest& request) const {
+  std::vector<size_t> texts;
+  for (size_t i = 0; i < request.batch.columns().size(); ++i) {
+    if (request.batch.columns()[i].column.type() == ColumnType::Text()) texts.push_back(i);
+  }
+  TDOCK_RETURN_IF_ERROR(CheckText(request.batch, texts));
+  return refuses_nan_ ? CheckNoNan(request.batch) : absl::OkStatus();
+}
+
+std::vector<size_t> Partition::BytesForText(const Batch& batch, std::span<const uint32_t> columns) const {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] == Schema::kNone || batch.columns()[i].column.type() == ColumnType::Text()) continue;
+    const Schema::Column& column = table_.schema()[columns[i]];
+    if (column.typed && column.spec.type == ColumnType::Text()) places.push_back(i);
+  }
+  return places;
+}
+
+absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after) {
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(table_.CheckPut(request).status());
+  claim = {.rows = table_.RowsClaimedBy(request), .bytes = PayloadOf(request.batch)};
+  // The rest of groups that were let in as a whole.
+  if (claim.rows == 0) return true;
+  // Before it is looked at how many are held, so that it is known when there are fewer.
+  if (budget_.limits_bytes()) blocks_.held->Watch();
+  const Budget::Use use = Use();
+  TDOCK_RETURN_IF_ERROR(budget_.CheckEver(claim, use));
+  if (waits_.IsFirst(waiter) && budget_.Fits(claim, use)) return true;
+  TDOCK_RETURN_IF_ERROR(table_.CheckNeedsNoCommit(claim.rows));
+  if (request.cancel.stop_requested()) return absl::CancelledError("the put was cancelled");
+  if (request.deadline <= clock_.Now()) return absl::DeadlineExceededError(budget_.Explain(claim, use));
+  const bool waits = waiter != nullptr && waiter->has_waited();
+  if (waits || waits_.puts() < kMaxWaitingPuts) return false;
+  return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingPuts,
+                                                   " puts that wait for room, as many as it may"));
+}
+
+std::optional<absl::StatusOr<Claim>> Partition::Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
+                                                     Aftermath& after) {
+  Claim claim;
+  const absl::StatusOr<bool> fits = Fits(request, waiter, claim, after);
+  if (!fits.ok()) return fits.status();
+  if (*fits) {
+    budget_.Begin(claim);
+    return claim;
+  }
+  wait = {WishForRoom{&request, claim}, request.deadline};
+  return std::nullopt;
+}
+
+absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const Claim& claim) {
+  std::vector<uint32_t> columns;
+  std::vector<BlockStore::Placement> placements;
+  std::vector<size_t> for_text;
+  uint64_t checked_at = 0;
+  {
+    Aftermath after{*this};
+    MutexLock lock(mu_);
+    absl::Status status = Begin(after);
+    if (status.ok()) {
+      absl::StatusOr<std::vector<uint32_t>> checked = table_.CheckPut(request);
+      status = checked.status();
+      if (checked.ok()) columns = *std::move(checked);
+    }
+    if (!status.ok()) {
+      budget_.End(claim);
+      End(after);
+      return status;
+    }
+    placements = store_.Reserve(request.batch, columns, request.weights_version, WriterOf(request));
+    for_text = BytesForText(request.batch, columns);
+    checked_at = table_.changes();
+  }
+
+  const absl::Status written = Write(request.batch, for_text, placements);
+
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  absl::Status status = written.ok() ? Begin(after) : written;
+  // What was allowed before the copy may not be any more: leases expire, others put.
+  if (status.ok() && table_.changes() != checked_at) {
+    absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
+    status = again.status();
+    if (again.ok()) columns = *std::move(again);
+    // Under the lock, for once: another put has made a column of text meanwhile.
+    if (status.ok()) {
+      const std::vector<size_t> now_for_text = BytesForText(request.batch, columns);
+      if (now_for_text != for_text) status = CheckText(request.batch, now_for_text);
+    }
+  }
+  budget_.End(claim);
+  if (!status.ok()) {
+    store_.Abandon(placements);
+    End(after);
+    return status;
+  }
+  PutResult result;
+  result.rows = Publish(request, columns, placements);
+  budget_.CountPut(PayloadOf(request.batch));
+  End(after);
+  return result;
+}
+
+absl::Status Partition::Write(const Batch& batch, std::span<const size_t> for_text,
+                              std::span<BlockStore::Placement> placements) {
+  TDOCK_RETURN_IF_ERROR(CheckText(batch, for_text));
+  try {
+    BlockStore::Write(batch, blocks_, placements);
+    return absl::OkStatus();
+  } catch (const std::bad_alloc& error) {
+    return NoMemory(absl::StrCat("the ", PayloadOf(batch), " bytes of this put beside the ", blocks_.held->load(),
+                                 " bytes that the partition holds"),
+                    error);
+  }
+}
+
+std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint32_t> columns,
+                                      std::span<BlockStore::Placement> placements) {
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] != Schema::kNone && table_.schema()[columns[i]].typed) continue;
+    const NamedColumn& given = request.batch.columns()[i];
+    const ColumnSpec spec{given.name, given.column.type()};
+    table_.Apply(ColumnAdded{&spec});
+    columns[i] = table_.schema().Find(given.name);
+  }
+  const std::vector<CellRef> cells = store_.Publish(request.batch, columns, placements);
+  RowsPut event{.columns = columns, .first_cells = cells, .rows = request.rows, .groups = request.groups};
+  std::vector<std::shared_ptr<const Tags>> tags;
+  for (const Tags& each : request.tags) tags.push_back(std::make_shared<const Tags>(each));
+  event.tags = tags;
+  event.keys = request.keys;
+  event.weights_version = request.weights_version;
+  std::vector<int64_t> lengths;
+  for (size_t i = 0; !request.rows.empty() && (request.partial || !table_.histories().empty()) && i < columns.size();
+       ++i) {
+    const Column& column = request.batch.columns()[i].column;
+    const bool is_list = column.type().kind != ColumnKind::kDense;
+    for (int64_t row = 0; row < column.rows(); ++row) lengths.push_back(is_list ? column.Length(row) : 1);
+  }
+  event.lengths = lengths;
+  std::vector<RowId> rows = request.rows;
+  if (rows.empty()) {
+    event.new_rows = Table::RowsOf(request);
+    event.group_size = table_.GroupSizeFor(request);
+    rows.resize(static_cast<size_t>(event.new_rows));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_.next_row() + i;
+  } else {
+    event.partial = request.partial;
+    event.anew = request.overwrite;
+    if (!request.keep) (request.partial ? event.returns : event.completes) = request.lease;
+    event.step = request.step;
+  }
+  table_.Apply(event);
+  return rows;
+}
+
+}  // namespace tdock

@@ -1,0 +1,213 @@
+// Takes and fetches: what they wait for, the choice, and the views.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "dock/local/partition.h"
+#include "dock/table/limits.h"
+
+namespace tdock {
+namespace {
+
+// The items of a cell.
+int64_t LengthIn(const Block& block, std::span<const std::byte> cell) {
+  return static_cast<int64_t>(cell.size()) / std::max<int64_t>(block.shape().item_bytes, 1);
+}
+
+absl::Status Cancelled(const TakeRequest& request) {
+  return absl::CancelledError(absl::StrCat("the take of consumer '", request.consumer, "' was cancelled"));
+}
+
+}  // namespace
+
+absl::StatusOr<bool> Partition::AreEnough(const TakeRequest& request, WishForRows& wish) {
+  TDOCK_ASSIGN_OR_RETURN(wish.least, table_.LeastToTake(wish.consumer, request.rank, request.min));
+  if (table_.consumer(wish.consumer).share(request.rank).takeable.size() >= wish.least) return true;
+  if (request.cancel.stop_requested()) return Cancelled(request);
+  const absl::Time now = clock_.Now();
+  if (request.deadline <= now) {
+    const bool groups = table_.consumer(wish.consumer).by_group();
+    return absl::DeadlineExceededError(
+        absl::StrCat("waited for ", wish.least, groups ? " groups: " : " rows: ", table_.Explain(wish.consumer, now)));
+  }
+  if (IsFull()) TDOCK_RETURN_IF_ERROR(table_.CheckCanCome(wish.consumer, request.rank, wish.least));
+  return false;
+}
+
+absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& request, WishForRows& wish,
+                                                         Aftermath& after) {
+  TDOCK_RETURN_IF_ERROR(Begin(after));
+  // It may be dropped, and even come back, during the wait.
+  TDOCK_ASSIGN_OR_RETURN(wish.consumer, table_.FindConsumer(request.consumer));
+  TDOCK_RETURN_IF_ERROR(table_.CheckTake(wish.consumer, request));
+  if (!request.rows.empty()) {
+    TDOCK_RETURN_IF_ERROR(table_.CheckTakeOfRows(wish.consumer, request));
+    return request.rows;
+  }
+  TDOCK_ASSIGN_OR_RETURN(const bool enough, AreEnough(request, wish));
+  if (!enough) return std::vector<RowId>();
+  const auto length_of = [this](CellRef cell) TDOCK_REQUIRES(mu_) {
+    const Block& block = *store_.BlockOf(cell);
+    return LengthIn(block, block.Row(store_.RowOf(cell)));
+  };
+  return table_.Choose(wish.consumer, request.rank, wish.least, request.max, *samplers_, length_of);
+}
+
+std::optional<absl::StatusOr<Taken>> Partition::Look(const TakeRequest& request, const Waiter*, Wait& wait,
+                                                     Aftermath& after) {
+  WishForRows wish{.rank = request.rank, .max = request.max};
+  const absl::StatusOr<std::vector<RowId>> rows = ChooseRows(request, wish, after);
+  if (!rows.ok()) return rows.status();
+  if (rows->empty()) {
+    wait = {wish, request.deadline};
+    return std::nullopt;
+  }
+  const absl::StatusOr<bool> fresh = AreFresh(wish.consumer, *rows, after);
+  if (!fresh.ok()) return fresh.status();
+  if (*fresh) return HandOut(wish.consumer, *rows, request.rank, after);
+  if (request.cancel.stop_requested()) return Cancelled(request);
+  // Lets others have the lock: there may be many that are too old.
+  return std::nullopt;
+}
+
+absl::StatusOr<bool> Partition::AreFresh(uint32_t consumer, std::span<const RowId> rows, Aftermath& after) {
+  TDOCK_ASSIGN_OR_RETURN(const Table::StaleRows stale, table_.FindStale(consumer, rows, VersionOf()));
+  if (stale.empty()) return true;
+  if (!stale.dropped.empty()) table_.Apply(RowsDropped{stale.dropped, consumer});
+  for (const Table::SendBack& plan : stale.sent_back) {
+    table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers, consumer});
+  }
+  End(after);
+  return false;
+}
+
+absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowId> rows, int32_t rank,
+                                         Aftermath& after) {
+  Taken taken;
+  // Before the rows are taken, because rows that are done at once may be released at once.
+  const std::vector<uint32_t> columns = ColumnsFor(consumer);
+  RowsData data = View(rows, columns, &table_.consumer(consumer));
+  data.columns = SpecOf(consumer, columns);
+  data.redeliveries = table_.RedeliveriesOf(consumer, rows);
+  taken.rows = Rows(std::move(data));
+  if (table_.consumer(consumer).options().at_most_once) {
+    table_.Apply(RowsTaken{consumer, rank, kNoLease, rows});
+    End(after);
+    return taken;
+  }
+  const absl::Time now = clock_.Now();
+  taken.lease = table_.leases().Next();
+  taken.expires = now + table_.consumer(consumer).options().lease_duration;
+  table_.Apply(RowsTaken{consumer, rank, taken.lease, rows, now, taken.expires});
+  // Those who wait may get these rows when the lease ends.
+  KeepLookout(consumer, after.wake);
+  NoteLoad();
+  return taken;
+}
+
+std::vector<uint32_t> Partition::ColumnsFor(uint32_t consumer) const {
+  std::vector<uint32_t> columns = table_.consumer(consumer).reads();
+  for (uint32_t column : table_.consumer(consumer).reads_optional()) {
+    if (table_.schema()[column].typed) columns.push_back(column);
+  }
+  return columns;
+}
+
+std::shared_ptr<const std::vector<ColumnSpec>> Partition::SpecOf(uint32_t consumer, std::span<const uint32_t> columns) {
+  std::shared_ptr<const std::vector<ColumnSpec>>& spec = specs_[consumer];
+  if (spec == nullptr || spec->size() != columns.size()) {
+    auto fresh = std::make_shared<std::vector<ColumnSpec>>();
+    for (uint32_t column : columns) fresh->push_back(table_.schema()[column].spec);
+    spec = std::move(fresh);
+  }
+  return spec;
+}
+
+void Partition::Describe(std::span<const RowId> rows, RowsData& data) {
+  for (size_t i = 0; !table_.labels().empty() && i < rows.size(); ++i) {
+    const Labels::Label& label = table_.labels().Of(rows[i]);
+    data.keys.push_back(label.key);
+    data.tags.push_back(label.tags);
+  }
+  for (size_t i = 0; !table_.histories().empty() && i < rows.size(); ++i) {
+    const Histories::History& history = table_.histories().Of(rows[i]);
+    data.ages.push_back(history.age);
+    data.epochs.push_back(history.epoch);
+  }
+}
+
+// What is known of a cell that was made in several pieces.
+void Partition::DescribePieces(RowId row, uint32_t column, RowsData& data) {
+  const std::vector<Piece>* const pieces = table_.histories().PiecesOf(row, column);
+  if (pieces == nullptr || pieces->empty()) return;
+  Cell& cell = data.cells.back();
+  cell.weights_version = table_.VersionsOf(row, column, cell.weights_version).oldest;
+  data.pieces[data.cells.size() - 1] = *pieces;
+}
+
+RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer) {
+  RowsData data;
+  data.memory = copies_;
+  data.ids.assign(rows.begin(), rows.end());
+  data.groups.reserve(rows.size());
+  data.cells.reserve(rows.size() * columns.size());
+  const std::vector<Place> places = table_.Locate(rows);
+  for (const Place& place : places) data.groups.push_back(place.group_id());
+  Describe(rows, data);
+  // All rows take one step of the chase from row to bytes before any takes the next, so that their misses overlap.
+  const bool any_histories = !table_.histories().empty();
+  std::vector<CellRef> cells(rows.size());
+  std::vector<const std::shared_ptr<Block>*> blocks(rows.size());
+  for (uint32_t column : columns) {
+    const bool writer = viewer != nullptr && viewer->Writes(column);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      cells[i] = places[i].cell(column);
+      if (cells[i].partial()) cells[i] = writer ? cells[i].plain() : CellRef();
+    }
+    for (size_t i = 0; i < rows.size(); ++i) blocks[i] = &store_.BlockOf(cells[i]);
+    for (size_t i = 0; i < rows.size(); ++i) __builtin_prefetch(blocks[i]->get());
+    uint32_t pinned = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (cells[i].empty()) {
+        data.cells.emplace_back();
+        continue;
+      }
+      const Block& block = **blocks[i];
+      if (cells[i].block != pinned) {
+        pinned = cells[i].block;
+        data.pins.push_back(*blocks[i]);
+      }
+      data.cells.push_back({block.Row(store_.RowOf(cells[i])), block.shape().weights_version,
+                            writer && places[i].cell(column).partial()});
+      if (any_histories) DescribePieces(rows[i], column, data);
+    }
+  }
+  return data;
+}
+
+std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
+                                                    Aftermath& after) {
+  if (absl::Status status = Begin(after); !status.ok()) return status;
+  const absl::StatusOr<Table::FetchPlan> plan = table_.CheckFetch(request);
+  if (!plan.ok()) return plan.status();
+  if (plan->missing_cells == 0) {
+    auto spec = std::make_shared<std::vector<ColumnSpec>>();
+    for (uint32_t column : plan->columns) spec->push_back(table_.schema()[column].spec);
+    RowsData data = View(request.rows, plan->columns, nullptr);
+    data.columns = std::move(spec);
+    return Rows(std::move(data));
+  }
+  if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
+  const absl::Time now = clock_.Now();
+  if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, *plan, now));
+  const bool waits = waiter != nullptr && waiter->has_waited();
+  if (!waits && waits_.fetches() >= kMaxWaitingFetches) {
+    return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingFetches,
+                                                     " fetches that wait, as many as it may: wait for fewer at once"));
+  }
+  wait = {WishForCell{plan->missing_row, plan->missing_column}, request.deadline};
+  return std::nullopt;
+}
+
+}  // namespace tdock

@@ -1,0 +1,288 @@
+// How calls wait: threads, and calls that hold none.
+#include <algorithm>
+#include <stop_token>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/status.h"
+#include "dock/local/partition.h"
+
+namespace tdock {
+
+// ---- Whom to wake.
+
+bool Partition::IsFull() const { return waits_.AnyPuts() && !budget_.FitsRows(waits_.FirstPut().claim, Use()); }
+
+void Partition::WakeTakers(uint32_t consumer, WakeList& wake) {
+  if (!waits_.AnyTakes(consumer)) return;
+  const Consumer& state = table_.consumer(consumer);
+  waits_.WakeServed(
+      consumer, [&](int32_t rank) { return state.share(rank).takeable.size(); }, wake);
+  if (IsFull()) {
+    const auto is_hopeless = [&](int32_t rank, int64_t least)
+                                 TDOCK_REQUIRES(mu_) { return !table_.CheckCanCome(consumer, rank, least).ok(); };
+    waits_.WakeHopeless(consumer, is_hopeless, wake);
+  }
+  KeepLookout(consumer, wake);
+}
+
+void Partition::KeepLookout(uint32_t consumer, WakeList& wake) {
+  Waiter* const lookout = waits_.AppointLookout(consumer);
+  const absl::Time next = table_.leases().NextExpiry();
+  if (lookout == nullptr || lookout->until <= next) return;
+  lookout->until = next;
+  if (!lookout->SetAlarm()) waits_.Wake(*lookout, wake);
+}
+
+void Partition::WakePutters(WakeList& wake) {
+  if (!waits_.AnyPuts()) return;
+  // There they all fail.
+  const bool all = dropped_ || table_.sealed();
+  if (budget_.limits_bytes()) blocks_.held->Watch();
+  const Budget::Use use = Use();
+  const bool any_begun = std::exchange(claims_counted_at_, table_.groups_begun()) != table_.groups_begun();
+  const auto is_over = [&](WishForRoom& wish, bool first) TDOCK_REQUIRES(mu_) {
+    if (all) return true;
+    // Groups that others have begun since were let in as a whole.
+    if (any_begun && !wish.request->groups.empty()) wish.claim.rows = table_.RowsClaimedBy(*wish.request);
+    return wish.claim.rows == 0 || (first && budget_.Fits(wish.claim, use)) ||
+           !table_.CheckNeedsNoCommit(wish.claim.rows).ok();
+  };
+  waits_.WakePuts(is_over, wake);
+}
+
+void Partition::ChooseWakes(WakeList& wake) {
+  // In a sealed partition every change may lower what a take waits for.
+  const bool all = dropped_ || table_.sealed();
+  for (uint32_t consumer : table_.consumers()) {
+    all ? waits_.WakeTakes(consumer, wake) : WakeTakers(consumer, wake);
+  }
+  const auto is_over = [&](const WishForCell& wish)
+                           TDOCK_REQUIRES(mu_) { return dropped_ || !table_.Lacks(wish.row, wish.column); };
+  waits_.WakeFetches(is_over, wake);
+  WakePutters(wake);
+}
+
+LeaseId Partition::Close() {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  dropped_ = true;
+  ChooseWakes(after.wake);
+  return table_.leases().last();
+}
+
+void Partition::BytesWereFreed() {
+  Aftermath after{*this};
+  MutexLock lock(mu_);
+  WakePutters(after.wake);
+}
+
+bool Partition::TakesLong(const TakeRequest& request) const {
+  const ServedDock::Load load = LoadNow();
+  if (!request.rows.empty()) return load.IsLong(static_cast<int64_t>(request.rows.size()));
+  return load.IsLong(std::min(std::min(request.max, load.rows) * load.group_size, load.rows));
+}
+
+bool Partition::TakesLong(const FetchRequest& request) const {
+  return static_cast<int64_t>(request.rows.size() * (1 + request.columns.size())) > ServedDock::Load::kManyCells;
+}
+
+bool Partition::TakesLong(const PutRequest& request) const {
+  constexpr size_t kManyColumns = 128;
+  return LoadNow().IsLong(Table::RowsOf(request)) || request.batch.columns().size() > kManyColumns;
+}
+
+// ---- One look.
+
+template <class Request, class W>
+auto Partition::LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Aftermath& after) {
+  std::optional<uint32_t> consumer;
+  bool put = false;
+  const auto note = [&](const Waiter& of) {
+    if (const auto* const rows = std::get_if<WishForRows>(&of.wish)) consumer = rows->consumer;
+    put = std::holds_alternative<WishForRoom>(of.wish);
+  };
+  const bool waited = waiter != nullptr && waiter->has_waited();
+  if (waited) {
+    // Leases that have ended since serve those who wait in their order, of whom it still is one.
+    if (waiter->waiting) Begin(after).IgnoreError();
+    note(*waiter);
+    waits_.Leave(*waiter);
+  }
+  Wait wait;
+  auto result = Look(request, waiter.get(), wait, after);
+  if (waited) {
+    if (result.has_value()) waits_.End(*waiter);
+    // It may leave something to others.
+    if (consumer.has_value()) WakeTakers(*consumer, after.wake);
+    if (put) WakePutters(after.wake);
+  }
+  if (result.has_value() || wait.until == absl::InfinitePast()) return result;
+
+  if constexpr (std::is_default_constructible_v<W>) {
+    if (waiter == nullptr) waiter = std::make_shared<W>();
+  }
+  waiter->wish = wait.wish;
+  waiter->until = wait.until;
+  waits_.Add(waiter);
+  if (!waiter->SetAlarm()) waits_.Leave(*waiter);
+  note(*waiter);
+  if (consumer.has_value()) KeepLookout(*consumer, after.wake);
+  if (put && !waited) {
+    // Takes that wait for rows that cannot come are to be told.
+    for (uint32_t each : table_.consumers()) WakeTakers(each, after.wake);
+  }
+  return result;
+}
+
+// ---- Calls that hold their thread.
+
+class Partition::ThreadWaiter final : public Waiter {
+ public:
+  void Wake(WakeList&) override { changed.NotifyAll(); }
+  bool SetAlarm() override {
+    changed.NotifyAll();  // so that it sees until when it sleeps
+    return true;
+  }
+  CondVar changed;
+};
+
+template <class Request>
+auto Partition::Await(const Request& request) {
+  std::shared_ptr<ThreadWaiter> waiter;  // guarded by mu_
+  // Outlives the lock: it waits for a callback that runs, which waits for the lock.
+  const std::stop_callback cancelled(request.cancel, [&] {
+    Aftermath after{*this};
+    MutexLock lock(mu_);
+    if (waiter != nullptr) waits_.Wake(*waiter, after.wake);
+  });
+  for (;;) {
+    Aftermath after{*this};
+    MutexLock lock(mu_);
+    while (waiter != nullptr && waiter->waiting && clock_.Now() < waiter->until) {
+      clock_.Wait(waiter->changed, mu_, waiter->until);
+    }
+    auto result = LookOrWait(request, waiter, after);
+    if (result.has_value()) return *std::move(result);
+  }
+}
+
+absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) { return Await(request); }
+absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) { return Await(request); }
+
+absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
+  TDOCK_RETURN_IF_ERROR(CheckValues(request));
+  if (!NeedsRoom(request)) return PutLetIn(request, Claim());
+  TDOCK_ASSIGN_OR_RETURN(const Claim claim, Await(request));
+  return PutLetIn(request, claim);
+}
+
+// ---- Calls that hold no thread.
+
+template <class Request, class T>
+class Partition::Call final : public Waiter, public std::enable_shared_from_this<Call<Request, T>> {
+ public:
+  Call(std::shared_ptr<Partition> partition, Request request, Done<T> done)
+      : partition_(std::move(partition)),
+        request_(std::move(request)),
+        done_(std::move(done)),
+        alarm_(partition_->clock_) {}
+
+  void Start() {
+    if (request_.cancel.stop_possible()) cancelled_.emplace(request_.cancel, CallLater());
+    LookNow();
+  }
+
+  void Wake(WakeList& more) override {
+    WorkQueue* const work = partition_->work_;
+    if (work != nullptr && !WorkQueue::OnWorker() && partition_->TakesLong(request_)) {
+      work->Post(partition_.get(), [call = this->shared_from_this()] {
+        const std::shared_ptr<void> is_long = BeginLong(call->partition_);
+        call->LookNow();
+      });
+      return;
+    }
+    bool again = true;
+    while (again) {
+      auto result = LookOnce(more, again);
+      if (result.has_value()) Finish(*std::move(result));
+    }
+  }
+
+  bool SetAlarm() override {
+    if (partition_->work_ == nullptr) return alarm_.Set(this->until, CallLater());
+    return alarm_.Set(this->until, [weak = this->weak_from_this()] {
+      if (const auto call = weak.lock()) call->LookAtWork();
+    });
+  }
+
+ private:
+  void LookNow() { WakeAll({this->shared_from_this()}, partition_->work_); }
+
+  // Has the call look, if it is not over.
+  std::function<void()> CallLater() {
+    return [weak = this->weak_from_this()] {
+      if (const auto call = weak.lock()) call->LookNow();
+    };
+  }
+  // The same, for a thread that others wait for.
+  void LookAtWork() {
+    MutexLock lock(partition_->mu_);
+    // Who waits for the call that is over does not wait for this: there may be no dock any more, and nobody at work.
+    if (!over_) partition_->work_->Post(partition_.get(), [call = this->shared_from_this()] { call->LookNow(); });
+  }
+
+  auto LookOnce(WakeList& more, bool& again) {
+    Partition& partition = *partition_;
+    auto self = this->shared_from_this();
+    Aftermath after{partition};
+    decltype(partition.LookOrWait(request_, self, after)) result;
+    {
+      MutexLock lock(partition.mu_);
+      again = false;
+      if (over_) return result;
+      result = partition.LookOrWait(request_, self, after);
+      over_ = result.has_value();
+      if (over_) alarm_.Cancel();
+      again = !over_ && !this->waiting;
+    }
+    more.insert(more.end(), after.wake.begin(), after.wake.end());
+    after.wake.clear();
+    return result;
+  }
+
+  template <class Result>
+  void Finish(absl::StatusOr<Result> result) {
+    // Whoever is told may let go of what `done` owns.
+    const Done<T> done = std::move(done_);
+    if constexpr (std::is_same_v<Result, Claim>) {
+      done(result.ok() ? partition_->PutLetIn(request_, *result) : absl::StatusOr<T>(result.status()));
+    } else {
+      done(std::move(result));
+    }
+  }
+
+  const std::shared_ptr<Partition> partition_;
+  const Request request_;
+  Done<T> done_;
+  // Guarded by the partition's lock.
+  bool over_ = false;
+  Alarm alarm_;
+  std::optional<std::stop_callback<std::function<void()>>> cancelled_;
+};
+
+void Partition::StartTake(std::shared_ptr<Partition> partition, TakeRequest request, Done<Taken> done) {
+  std::make_shared<Call<TakeRequest, Taken>>(std::move(partition), std::move(request), std::move(done))->Start();
+}
+
+void Partition::StartFetch(std::shared_ptr<Partition> partition, FetchRequest request, Done<Rows> done) {
+  std::make_shared<Call<FetchRequest, Rows>>(std::move(partition), std::move(request), std::move(done))->Start();
+}
+
+void Partition::StartPut(std::shared_ptr<Partition> partition, PutRequest request, Done<PutResult> done) {
+  if (absl::Status status = partition->CheckValues(request); !status.ok()) return done(status);
+  if (!partition->NeedsRoom(request)) return done(partition->PutLetIn(request, Claim()));
+  std::make_shared<Call<PutRequest, PutResult>>(std::move(partition), std::move(request), std::move(done))->Start();
+}
+
+}  // namespace tdock

@@ -1,0 +1,289 @@
+#include "dock/service/console/command_line.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "dock/service/console/load.h"
+#include "dock/service/console/verbs.h"
+
+namespace tdock::console {
+namespace {
+
+using Verb = std::function<absl::Status()>;
+
+constexpr int64_t kMostListed = 1'000'000;
+
+std::string Variable(const Wiring& wiring, absl::string_view name) {
+  return wiring.variable ? wiring.variable(std::string(name).c_str()).value_or("") : "";
+}
+
+// What the verbs are made with; it outlives them.
+struct Context {
+  const Wiring& wiring;
+  std::ostream& out;
+  std::vector<std::pair<CLI::App*, Verb>> verbs = {};
+  // An error that need not be printed any more.
+  bool said = false;
+};
+
+CLI::App* AddVerb(CLI::App& app, const char* name, const char* description, absl::string_view example) {
+  CLI::App* verb = app.add_subcommand(name, description);
+  verb->footer(absl::StrCat("For example:\n  tdock dock ", name, " ", example));
+  return verb;
+}
+
+// A verb that asks the server of a dock.
+template <class Options>
+struct Client {
+  ConnectOptions server = {};
+  Options options = {};
+};
+
+template <class Options>
+std::shared_ptr<Client<Options>> AddServer(CLI::App* verb) {
+  auto client = std::make_shared<Client<Options>>();
+  ConnectOptions& server = client->server;
+  verb->add_option("--address", server.address,
+                   absl::StrCat("Server: HOST:PORT or unix:/PATH; without it, what ", kAddressVariable,
+                                " says, or where serve listens by default"));
+  verb->add_option("--token-file", server.token_file, "File with the token that the server asks for");
+  verb->add_option("--tls-ca", server.tls_ca, "Certificates that the server's must be signed by; makes it TLS");
+  verb->add_option("--tls-cert", server.tls_cert, "Certificate to show to the server");
+  verb->add_option("--tls-key", server.tls_key, "Key of that certificate");
+  return client;
+}
+
+template <class Options>
+std::shared_ptr<Client<Options>> AddClient(CLI::App* verb) {
+  auto client = AddServer<Options>(verb);
+  verb->add_flag("--json", client->options.json, "Print one JSON document");
+  return client;
+}
+
+// Where a server listens that was started without options: at its socket, if that is there and takes these options.
+std::string DefaultAddress(const ConnectOptions& options, const Wiring& wiring) {
+  const std::string socket = DefaultSocket(Variable(wiring, "XDG_RUNTIME_DIR"), wiring.uid);
+  const bool tls = !options.tls_ca.empty() || !options.tls_cert.empty();
+  if (!tls && access(socket.c_str(), F_OK) == 0) return absl::StrCat("unix:", socket);
+  return ToString(HostPort{"127.0.0.1", kDefaultPort});
+}
+
+absl::StatusOr<std::unique_ptr<Dock>> Reach(ConnectOptions server, const Wiring& wiring) {
+  if (server.address.empty()) server.address = Variable(wiring, kAddressVariable);
+  if (server.address.empty()) server.address = DefaultAddress(server, wiring);
+  TDOCK_RETURN_IF_ERROR(Check(server));
+  return wiring.connect(server);
+}
+
+void AddStatus(CLI::App& app, Context& context) {
+  CLI::App* verb =
+      AddVerb(app, "status", "Shows how many rows, cells and bytes there are, and how far each consumer is.",
+              "train --address 127.0.0.1:7077");
+  auto client = AddClient<StatusOptions>(verb);
+  verb->add_option("PARTITION", client->options.partition, "Partition to show in full; none: all, one line each");
+  context.verbs.emplace_back(verb, [client, &context]() -> absl::Status {
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return PrintStatus(*dock, client->options, context.out);
+  });
+}
+
+void AddExplain(CLI::App& app, Context& context) {
+  CLI::App* verb =
+      AddVerb(app, "explain", "Says what keeps a consumer from having more: what is missing, who holds it.",
+              "train actor --address unix:/run/user/1000/tdock.sock");
+  auto client = AddClient<ExplainOptions>(verb);
+  verb->add_option("PARTITION", client->options.partition, "Partition")->required();
+  verb->add_option("CONSUMER", client->options.consumer, "Consumer")->required();
+  context.verbs.emplace_back(verb, [client, &context]() -> absl::Status {
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return PrintExplanation(*dock, client->options, context.out);
+  });
+}
+
+void AddRow(CLI::App& app, Context& context) {
+  CLI::App* verb = AddVerb(app, "row", "Shows one row: its cells, who put them, and how far each consumer is with it.",
+                           "train 4 --address 127.0.0.1:7077");
+  auto client = AddClient<RowOptions>(verb);
+  verb->add_option("PARTITION", client->options.partition, "Partition")->required();
+  verb->add_option("ROW", client->options.row, "Number of the row")->required();
+  context.verbs.emplace_back(verb, [client, &context]() -> absl::Status {
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return PrintRow(*dock, client->options, context.out);
+  });
+}
+
+void AddList(CLI::App& app, Context& context) {
+  CLI::App* verb = AddVerb(app, "list", "Lists rows, in the order of their numbers.",
+                           "train --ready-for actor --having rewards --tag split=hard --limit 20");
+  auto client = AddClient<ListOptions>(verb);
+  ListRequest& request = client->options.request;
+  request.limit = 100;
+  auto tags = std::make_shared<std::vector<std::string>>();
+  verb->add_option("PARTITION", request.partition, "Partition")->required();
+  verb->add_option("--tag", *tags, "Only rows with this NAME=VALUE; may be given more than once")
+      ->allow_extra_args(false);
+  verb->add_option("--limit", request.limit, "Most rows")
+      ->check(CLI::Range(int64_t{1}, kMostListed))
+      ->capture_default_str();
+  verb->add_option("--from", request.from, "Only this row and later ones");
+  verb->add_option("--ready-for", request.ready_for, "Only rows that are ready for this consumer");
+  verb->add_option("--having", request.having, "Only rows with this column ready; may be given more than once")
+      ->allow_extra_args(false);
+  context.verbs.emplace_back(verb, [client, tags, &context]() -> absl::Status {
+    TDOCK_ASSIGN_OR_RETURN(client->options.request.tags, ParseTags("--tag", *tags));
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return PrintList(*dock, client->options, context.out);
+  });
+}
+
+struct ClearTexts {
+  std::vector<std::string> rows, groups, tags;
+};
+
+void AddClear(CLI::App& app, Context& context) {
+  CLI::App* verb = AddVerb(app, "clear", "Removes rows, whatever their state. Leases lose them.", "train --rows 3,7-9");
+  auto client = AddClient<ClearOptions>(verb);
+  auto texts = std::make_shared<ClearTexts>();
+  ClearRequest& request = client->options.request;
+  verb->add_option("PARTITION", request.partition, "Partition")->required();
+  CLI::Option_group* what = verb->add_option_group("What", "One of these");
+  what->add_option("--rows", texts->rows, "Numbers of rows, such as 3,7-9")->allow_extra_args(false);
+  what->add_option("--groups", texts->groups, "Numbers of groups, such as 3,7-9")->allow_extra_args(false);
+  what->add_option("--tag", texts->tags, "Rows with this NAME=VALUE; given more than once, with all of them")
+      ->allow_extra_args(false);
+  what->add_flag("--everything", request.everything, "All rows; unseals the partition");
+  what->require_option(1);
+  verb->add_flag("--yes", client->options.yes, "For --everything: do it");
+  context.verbs.emplace_back(verb, [client, texts, &context]() -> absl::Status {
+    ClearRequest& asked = client->options.request;
+    TDOCK_ASSIGN_OR_RETURN(asked.rows, ParseNumbers("--rows", texts->rows));
+    TDOCK_ASSIGN_OR_RETURN(asked.groups, ParseNumbers("--groups", texts->groups));
+    TDOCK_ASSIGN_OR_RETURN(asked.tags, ParseTags("--tag", texts->tags));
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return ClearRows(*dock, client->options, context.out);
+  });
+}
+
+void AddLoad(CLI::App& app, Context& context) {
+  CLI::App* verb = AddVerb(app, "load", "Puts rows for a while, and says how many a second: what a server takes.",
+                           "--address 127.0.0.1:7077 --rows 16 --seconds 5");
+  auto client = AddServer<LoadOptions>(verb);
+  LoadOptions& options = client->options;
+  auto seconds = std::make_shared<double>(absl::ToDoubleSeconds(options.duration));
+  verb->add_option("--partition", options.partition, "Made if it is not there; the rows stay in it")
+      ->capture_default_str();
+  verb->add_option("--rows", options.rows, "Rows of each put")->capture_default_str();
+  verb->add_option("--columns", options.columns, "Columns")->capture_default_str();
+  verb->add_option("--cell-bytes", options.cell_bytes, "Bytes of each cell, a multiple of 4")->capture_default_str();
+  verb->add_option("--seconds", *seconds, "How long")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+  context.verbs.emplace_back(verb, [client, seconds, &context]() -> absl::Status {
+    client->options.duration = absl::Seconds(*seconds);
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return Load(*dock, client->options, context.out);
+  });
+}
+
+// The texts of options that are not what ServeOptions holds.
+struct ServeTexts {
+  std::string listen, socket, memory;
+  double drain_seconds = 0;
+  double grace_seconds = 0;
+  ServeOptions options = {};
+};
+
+absl::StatusOr<ServeOptions> Parse(const ServeTexts& texts) {
+  ServeOptions options = texts.options;
+  options.listen = texts.listen == "none" ? "" : texts.listen;
+  options.socket = texts.socket == "none" ? "" : texts.socket;
+  options.drain = absl::Seconds(texts.drain_seconds);
+  options.session_grace = absl::Seconds(texts.grace_seconds);
+  if (!texts.memory.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(options.memory_bytes, ParseBytes("--memory", texts.memory));
+  }
+  TDOCK_RETURN_IF_ERROR(Check(options));
+  return options;
+}
+
+void AddServe(CLI::App& app, Context& context) {
+  CLI::App* verb = AddVerb(app, "serve", "Serves a dock to other processes and machines until it is told to stop.",
+                           "--memory 8GiB --metrics 127.0.0.1:9464");
+  auto texts = std::make_shared<ServeTexts>();
+  texts->listen = ToString(HostPort{"127.0.0.1", kDefaultPort});
+  texts->socket = DefaultSocket(Variable(context.wiring, "XDG_RUNTIME_DIR"), context.wiring.uid);
+  texts->drain_seconds = absl::ToDoubleSeconds(texts->options.drain);
+  texts->grace_seconds = absl::ToDoubleSeconds(texts->options.session_grace);
+  ServeOptions& options = texts->options;
+  verb->add_option("--listen", texts->listen, "TCP: HOST:PORT, or none")->capture_default_str();
+  verb->add_option("--socket", texts->socket, "Unix socket for clients on this machine: a path, or none")
+      ->capture_default_str();
+  verb->add_option(
+      "--memory", texts->memory,
+      "Most that cells may occupy, such as 512MiB or 8GiB; the places between them may take as much again. "
+      "Without it, no limit");
+  verb->add_option("--token-file", options.token_file, "File with the token that clients must show");
+  verb->add_option("--tls-cert", options.tls_cert, "Certificate to show to clients; makes TCP TLS");
+  verb->add_option("--tls-key", options.tls_key, "Key of that certificate");
+  verb->add_option("--tls-ca", options.tls_ca, "Certificates that clients' must be signed by");
+  verb->add_flag("--insecure", options.insecure, "Serve beyond this machine without asking clients who they are");
+  verb->add_option("--metrics", options.metrics, "Status page and Prometheus metrics over HTTP: HOST:PORT");
+  verb->add_option("--drain", texts->drain_seconds, "Seconds that running calls have to end when it stops")
+      ->capture_default_str();
+  verb->add_option("--session-grace", texts->grace_seconds,
+                   "Seconds that what a client holds outlives its last connection")
+      ->capture_default_str();
+  verb->add_option("--owned-folder", options.owned_folder,
+                   "For programs that start a server: however it ends, this folder is removed, with its socket and "
+                   "token file if they are in it; and why it does not start is said on standard output");
+  context.verbs.emplace_back(verb, [texts, &context]() -> absl::Status {
+    const absl::StatusOr<ServeOptions> parsed = Parse(*texts);
+    const absl::Status status = parsed.ok() ? context.wiring.serve(*parsed) : parsed.status();
+    if (!status.ok() && !texts->options.owned_folder.empty()) {
+      context.out << "error " << status.raw_code() << ' ' << absl::CEscape(status.message()) << std::endl;
+      context.said = true;
+    }
+    return status;
+  });
+}
+
+int ExitOnceWritten(int code, std::ostream& out, std::ostream& err) {
+  if (out.flush()) return code;
+  err << "tdock dock: cannot write to standard output\n";
+  return code != 0 ? code : 1;
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, const char* const* argv, const Wiring& wiring, std::ostream& out, std::ostream& err) {
+  CLI::App app("Serves a Transfer Dock, and shows what is in one that is served.", "tdock dock");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", wiring.version);
+  Context context{wiring, out};
+  AddServe(app, context);
+  AddStatus(app, context);
+  AddExplain(app, context);
+  AddRow(app, context);
+  AddList(app, context);
+  AddClear(app, context);
+  AddLoad(app, context);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return ExitOnceWritten(app.exit(e, out, err) == 0 ? 0 : 2, out, err);
+  }
+  for (const auto& [app_verb, verb] : context.verbs) {
+    if (!app_verb->parsed()) continue;
+    const absl::Status status = verb();
+    if (!status.ok() && !context.said) err << "tdock dock " << app_verb->get_name() << ": " << status.message() << "\n";
+    return status.ok() ? ExitOnceWritten(0, out, err) : ExitCode(status);
+  }
+  return 0;
+}
+
+}  // namespace tdock::console

@@ -1,0 +1,344 @@
+#include "dock/service/console/status_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "core/base/watchdog.h"
+#include "dock/service/console/page.h"
+#include "dock/service/console/testing/example_dock.h"
+#include "httplib.h"
+
+namespace tdock::console {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr char kHostile[] = "\"><script>alert('x')</script>&\\";
+
+// A raw connection, for what a proper client does not send. Gives up after 20 s.
+class RawClient {
+ public:
+  explicit RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const timeval patience = {.tv_sec = 20, .tv_usec = 0};
+    for (int option : {SO_RCVTIMEO, SO_SNDTIMEO}) ::setsockopt(socket_, SOL_SOCKET, option, &patience, sizeof patience);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  ~RawClient() { ::close(socket_); }
+
+  void Send(const std::string& text) { ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
+  // All until the server closes; "timeout" if it does not.
+  std::string ReadAll() {
+    std::string all;
+    char chunk[4096];
+    for (;;) {
+      const ssize_t got = ::recv(socket_, chunk, sizeof chunk, 0);
+      if (got > 0) all.append(chunk, static_cast<size_t>(got));
+      if (got < 0 && errno == EAGAIN) return "timeout";
+      if (got <= 0) return all;
+    }
+  }
+
+ private:
+  const int socket_;
+};
+
+class StatusServerTest : public testing::Test {
+ protected:
+  ExampleDock example_;
+  std::unique_ptr<StatusServer> server_;
+
+  void Start(StatusServerOptions options) { server_ = Started(*example_.dock, std::move(options)); }
+  void Start() {
+    Start({.clock = example_.clock, .readings = [] {
+             return std::vector<Reading>{{.name = "tdock_sessions", .help = "Sessions.", .value = 3},
+                                         {.name = "tdock_calls_total",
+                                          .help = "Calls.",
+                                          .counter = true,
+                                          .value = 12,
+                                          .labels = {{"method", "put"}}},
+                                         {.name = "tdock_calls_total",
+                                          .help = "Calls.",
+                                          .counter = true,
+                                          .value = 5,
+                                          .labels = {{"method", "take"}}}};
+           }});
+  }
+
+  static std::unique_ptr<StatusServer> Started(Dock& dock, StatusServerOptions options) {
+    auto server = StatusServer::Start(dock, std::move(options));
+    EXPECT_EQ(server.status(), absl::OkStatus());
+    return *std::move(server);
+  }
+
+  httplib::Result Get(const std::string& path) { return httplib::Client("127.0.0.1", server_->port()).Get(path); }
+  std::string Body(const std::string& path) {
+    const httplib::Result result = Get(path);
+    EXPECT_TRUE(result);
+    EXPECT_EQ(result->status, 200) << path;
+    return result->body;
+  }
+
+  std::string Raw(const std::string& request) {
+    RawClient client(server_->port());
+    client.Send(request);
+    return client.ReadAll();
+  }
+};
+
+TEST_F(StatusServerTest, GivesMetricsInPrometheusText) {
+  Start();
+  const httplib::Result result = Get("/metrics");
+  EXPECT_EQ(result->get_header_value("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  for (const char* line :
+       {"# TYPE tdock_rows gauge\ntdock_rows{partition=\"train\"} 8\n", "tdock_groups{partition=\"train\"} 2\n",
+        "tdock_incomplete_groups{partition=\"train\"} 0\n", "tdock_sealed{partition=\"train\"} 0\n",
+        "tdock_weights_version{partition=\"train\"} 2\n",
+        "tdock_ready_cells{partition=\"train\",column=\"responses\"} 4\n",
+        "tdock_consumer_rows{partition=\"train\",consumer=\"actor\",state=\"ready\"} 3\n",
+        "tdock_consumer_rows{partition=\"train\",consumer=\"rollout\",state=\"leased\"} 2\n",
+        "tdock_takeable{partition=\"train\",consumer=\"rollout\"} 2\n", "# TYPE tdock_completed_rows_total counter\n",
+        "tdock_completed_rows_total{partition=\"train\",consumer=\"reward\"} 4\n",
+        "tdock_committed_step{partition=\"train\",consumer=\"actor\"} -1\n", "tdock_uptime_seconds 0\n",
+        "# TYPE tdock_sessions gauge\ntdock_sessions 3\n",
+        "# TYPE tdock_calls_total counter\ntdock_calls_total{method=\"put\"} 12\n"
+        "tdock_calls_total{method=\"take\"} 5\n"}) {
+    EXPECT_THAT(result->body, HasSubstr(line));
+  }
+  EXPECT_THAT(result->body, Not(HasSubstr("process_resident_memory_bytes 0\n")));
+  example_.clock.Advance(absl::Seconds(30));
+  EXPECT_THAT(Body("/metrics"), HasSubstr("tdock_uptime_seconds 30\n"));
+}
+
+TEST_F(StatusServerTest, TheDocumentationNamesEveryMetric) {
+  const absl::StatusOr<std::string> page = Env::Real().ReadFile("docs/service.md");
+  ASSERT_EQ(page.status(), absl::OkStatus());
+  Start({.clock = example_.clock});
+  const std::string metrics = Body("/metrics");
+  int found = 0;
+  for (absl::string_view line : absl::StrSplit(metrics, '\n')) {
+    if (!absl::ConsumePrefix(&line, "# TYPE ")) continue;
+    EXPECT_THAT(*page, HasSubstr(absl::StrCat("`", line.substr(0, line.find(' ')), "`")));
+    ++found;
+  }
+  EXPECT_EQ(found, 22);
+}
+
+TEST_F(StatusServerTest, ShowsPartitionsToPeople) {
+  Start();
+  const std::string page = Body("/");
+  EXPECT_THAT(page, AllOf(StartsWith("<!doctype html>"), HasSubstr("<bdi>train</bdi>"), HasSubstr("<bdi>rollout</bdi>"),
+                          HasSubstr("ragged int32[*]"), HasSubstr("sessions"), Not(HasSubstr("{{"))));
+  EXPECT_THAT(page, Not(testing::ContainsRegex("(src|href)=\"?(https?:)?//")));
+  const std::string one = Body("/partition?name=train");
+  EXPECT_THAT(one, AllOf(HasSubstr("<title>train · Transfer Dock</title>"),
+                         HasSubstr("What keeps each from having more"), HasSubstr("under lease")));
+}
+
+TEST_F(StatusServerTest, AllowsNothingButThePagesOwnScript) {
+  Start();
+  const httplib::Result page = Get("/");
+  const std::string policy = page->get_header_value("Content-Security-Policy");
+  const size_t at = policy.find("'nonce-");
+  ASSERT_NE(at, std::string::npos);
+  const std::string nonce = policy.substr(at + 7, 32);
+  EXPECT_THAT(page->body, HasSubstr(absl::StrCat("<script nonce=\"", nonce, "\">")));
+  EXPECT_THAT(policy, AllOf(HasSubstr("default-src 'none'"), Not(HasSubstr("script-src 'unsafe-inline'"))));
+  EXPECT_NE(Get("/")->get_header_value("Content-Security-Policy"), policy);
+}
+
+TEST_F(StatusServerTest, NamesAreDataEverywhere) {
+  ASSERT_EQ(example_.dock->CreatePartition({.name = kHostile, .growing = true}), absl::OkStatus());
+  ASSERT_EQ(example_.dock->RegisterConsumer(kHostile, {.name = kHostile, .reads = {kHostile}}), absl::OkStatus());
+  Start();
+  for (const std::string& path : {std::string("/"), absl::StrCat("/partition?name=", EscapeQuery(kHostile))}) {
+    const std::string page = Body(path);
+    EXPECT_THAT(page, Not(HasSubstr("<script>"))) << path;
+    EXPECT_THAT(page, HasSubstr("&quot;&gt;&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;\\")) << path;
+  }
+  EXPECT_THAT(Body("/"), HasSubstr(absl::StrCat("href=\"/partition?name=", EscapeQuery(kHostile), "\"")));
+  EXPECT_THAT(Body("/metrics"), HasSubstr("tdock_rows{partition=\"\\\"><script>alert('x')</script>&\\\\\"} 0\n"));
+}
+
+TEST_F(StatusServerTest, ATemplateInANameIsNotFilledIn) {
+  ASSERT_EQ(example_.dock->CreatePartition({.name = "{{nonce}}{{main}}", .growing = true}), absl::OkStatus());
+  Start();
+  EXPECT_THAT(Body("/"), HasSubstr("<bdi>{{nonce}}{{main}}</bdi>"));
+}
+
+TEST_F(StatusServerTest, SaysThatItIsHealthy) {
+  Start();
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+}
+
+TEST_F(StatusServerTest, HealthFailsInTimeAndPagesSayWhatHangsWhereALockIsNeverLetGo) {
+  Mutex held;
+  Heartbeats heartbeats;
+  Watchdog watchdog(heartbeats, {{.name = "the table", .touch = [&](const auto&) { MutexLock lock(held); }}});
+  Start({.clock = example_.clock,
+         .readings = [] { return std::vector<Reading>{{.name = "tdock_sessions", .help = "Sessions.", .value = 3}}; },
+         .liveness = {.check = [&] { return watchdog.Check(absl::Milliseconds(200)); },
+                      .standing = [&] { return watchdog.StandingStill(); },
+                      .stalls = [&] { return watchdog.stalls(); }}});
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_THAT(Body("/metrics"), AllOf(HasSubstr("tdock_standing_still 0\n"), HasSubstr("tdock_rows{")));
+  held.Lock();
+  const absl::Time begin = absl::Now();
+  const httplib::Result health = Get("/healthz");
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(2));
+  EXPECT_EQ(health->status, 503);
+  EXPECT_THAT(health->body, HasSubstr("it waits for the table"));
+  const std::string metrics = Body("/metrics");
+  EXPECT_THAT(metrics, AllOf(HasSubstr("tdock_standing_still 1\n"), Not(HasSubstr("tdock_rows{")),
+                             Not(HasSubstr("tdock_sessions"))));
+  EXPECT_THAT(Body("/"), HasSubstr("it waits for the table"));
+  EXPECT_EQ(Get("/partition?name=train")->status, 503);
+  held.Unlock();
+  while (Get("/healthz")->status != 200) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_THAT(Body("/metrics"), HasSubstr("tdock_standing_still 0\n"));
+}
+
+TEST_F(StatusServerTest, RefusesWhatItDoesNotHave) {
+  Start();
+  EXPECT_EQ(Get("/nothing")->status, 404);
+  EXPECT_EQ(Get("/metrics/")->status, 404);
+  EXPECT_EQ(Get("/partition")->status, 400);
+  const httplib::Result unknown = Get("/partition?name=nowhere");
+  EXPECT_EQ(unknown->status, 404);
+  EXPECT_THAT(unknown->body, HasSubstr("nowhere"));
+  EXPECT_EQ(unknown->get_header_value("Content-Type"), "text/plain; charset=utf-8");
+  httplib::Client client("127.0.0.1", server_->port());
+  const httplib::Result posted = client.Post("/metrics", "x=1", "application/x-www-form-urlencoded");
+  EXPECT_EQ(posted->status, 405);
+  EXPECT_EQ(posted->get_header_value("Allow"), "GET, HEAD");
+}
+
+TEST_F(StatusServerTest, HeadIsGetWithoutTheBody) {
+  Start();
+  const std::string answer = Raw("HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("Content-Length: 3\r\n")));
+  EXPECT_TRUE(absl::EndsWith(answer, "\r\n\r\n")) << answer;
+}
+
+TEST_F(StatusServerTest, RequestsAreBounded) {
+  Start();
+  const std::string long_path = Raw(absl::StrCat("GET /", std::string(9000, 'x'), " HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(long_path, StartsWith("HTTP/1.1 414"));
+  const std::string long_header = Raw(absl::StrCat("GET / HTTP/1.1\r\nX: ", std::string(9000, 'x'), "\r\n\r\n"));
+  EXPECT_THAT(long_header, StartsWith("HTTP/1.1 400"));
+  std::string many = "GET / HTTP/1.1\r\n";
+  for (int i = 0; i < 4000; ++i) absl::StrAppend(&many, "X", i, ": y\r\n");
+  EXPECT_THAT(Raw(many + "\r\n"), Not(HasSubstr("200 OK")));
+  EXPECT_THAT(Raw(std::string(1000, '\xff') + "\r\n\r\n"), Not(HasSubstr("200 OK")));
+  // Ranges are not served: many of them would make an answer of many times the page.
+  std::string ranges = "GET / HTTP/1.1\r\nRange: bytes=0-";
+  for (int i = 0; i < 2000; ++i) absl::StrAppend(&ranges, ",0-");
+  const std::string answer = Raw(ranges + "\r\n\r\n");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_LT(answer.size(), 2 * Body("/").size());
+}
+
+TEST_F(StatusServerTest, ASlowClientIsCutOff) {
+  Start({.clock = example_.clock, .threads = 1, .request_timeout = absl::Milliseconds(200)});
+  RawClient slow(server_->port());
+  slow.Send("GET / HT");
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_THAT(slow.ReadAll(), AllOf(Not(HasSubstr("200 OK")), Not("timeout")));
+}
+
+TEST_F(StatusServerTest, TwentySixIdleConnectionsDoNotSilenceThePage) {
+  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 26; ++i) {
+    idle.push_back(std::make_unique<RawClient>(server_->port()));
+    if (i % 2 == 0) idle.back()->Send("GET / HT");
+  }
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_THAT(Body("/"), StartsWith("<!doctype html>"));
+}
+
+TEST_F(StatusServerTest, ClientsThatDoNotReadDoNotSilenceThePage) {
+  // A page of more than the system keeps for a connection.
+  for (int i = 0; i < 4000; ++i) {
+    ASSERT_EQ(example_.dock->CreatePartition({.name = absl::StrCat("p", i), .growing = true}), absl::OkStatus());
+  }
+  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  std::vector<std::unique_ptr<RawClient>> deaf;
+  for (int i = 0; i < 8; ++i) {
+    deaf.push_back(std::make_unique<RawClient>(server_->port()));
+    deaf.back()->Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  }
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_THAT(deaf[0]->ReadAll(), HasSubstr("</html>"));
+}
+
+TEST_F(StatusServerTest, TheOldestConnectionMakesRoomForANewOne) {
+  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 300; ++i) idle.push_back(std::make_unique<RawClient>(server_->port()));
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(idle.front()->ReadAll(), "");
+}
+
+TEST_F(StatusServerTest, EndsWhileClientsAreConnected) {
+  Start({.clock = example_.clock, .threads = 2, .request_timeout = absl::Hours(1)});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 12; ++i) {
+    clients.push_back(std::make_unique<RawClient>(server_->port()));
+    clients.back()->Send("GET / HT");
+  }
+  server_.reset();
+  for (const auto& client : clients) EXPECT_NE(client->ReadAll(), "timeout");
+}
+
+TEST_F(StatusServerTest, AnswersManyAtOnce) {
+  Start();
+  std::vector<std::future<int>> codes;
+  for (int i = 0; i < 16; ++i) {
+    codes.push_back(std::async(std::launch::async, [this] {
+      for (int call = 0; call < 20; ++call) {
+        const httplib::Result result = Get("/metrics");
+        if (!result || result->status != 200) return 0;
+      }
+      return 200;
+    }));
+  }
+  for (std::future<int>& code : codes) EXPECT_EQ(code.get(), 200);
+}
+
+TEST_F(StatusServerTest, AnAddressThatIsTakenIsAnError) {
+  Start();
+  const std::string address = absl::StrCat("127.0.0.1:", server_->port());
+  const absl::Status status = StatusServer::Start(*example_.dock, {.address = address}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(address));
+  EXPECT_EQ(StatusServer::Start(*example_.dock, {.address = "nonsense"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StatusServerTest, ListensOnIpv6Too) {
+  auto server = StatusServer::Start(*example_.dock, {.address = "[::1]:0"});
+  if (!server.ok()) GTEST_SKIP() << "this machine has no IPv6 loopback";
+  EXPECT_GT((*server)->port(), 0);
+  EXPECT_EQ(httplib::Client("::1", (*server)->port()).Get("/healthz")->status, 200);
+}
+
+}  // namespace
+}  // namespace tdock::console

@@ -1,0 +1,365 @@
+#include "tdock/dock_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/status.h"
+#include "dock/service/remote/rpc_service.h"
+#include "dock/service/remote/rpc_transport.h"
+#include "dock/service/wire/testing/serve.h"
+#include "dock/store/testing/open_files.h"
+#include "tdock/remote_dock.h"
+#include "tdock/sampler.h"
+
+namespace tdock {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::HasSubstr;
+
+// What the server reports. Thread-safe.
+class Reports {
+ public:
+  void Add(const std::string& text) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    absl::StrAppend(&all_, text, "\n");
+    changed_.NotifyAll();
+  }
+  // All, once there is this among it.
+  std::string AwaitPart(absl::string_view part) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (!absl::StrContains(all_, part)) changed_.Wait(mu_);
+    return all_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::string all_ TDOCK_GUARDED_BY(mu_);
+};
+
+// A server, and a client over each transport.
+class DockServerTest : public testing::Test {
+ protected:
+  void Start(DockServerOptions options = {}) {
+    options.listen = "127.0.0.1:0";
+    options.socket = folder_.File("dock.sock");
+    absl::StatusOr<std::unique_ptr<DockServer>> server = DockServer::Start(options);
+    ASSERT_EQ(server.status(), absl::OkStatus());
+    server_ = *std::move(server);
+    for (const std::string& address : {server_->tcp_address(), server_->address()}) {
+      absl::StatusOr<std::unique_ptr<Dock>> client = ConnectDock({.address = address});
+      ASSERT_EQ(client.status(), absl::OkStatus());
+      clients_.push_back(*std::move(client));
+    }
+  }
+
+  // Over the Unix socket, where rows are views.
+  Dock& client() { return *clients_.back(); }
+
+  // A row of a column "a".
+  absl::StatusOr<RowId> PutOne(const std::string& partition, const Column& column) {
+    PutRequest put{.partition = partition};
+    TDOCK_RETURN_IF_ERROR(put.batch.Add("a", column));
+    TDOCK_ASSIGN_OR_RETURN(const PutResult result, client().Put(put));
+    return result.rows.front();
+  }
+  static Column Number(int64_t value) { return *Column::FromValues<int64_t>(std::vector<int64_t>{value}); }
+  static Column Text(size_t bytes) { return Column::FromStrings(std::vector<std::string>{std::string(bytes, 'x')}); }
+
+  // Rows of so many bytes, put one by one until there is no more room.
+  std::vector<RowId> FillWith(const std::string& partition, size_t bytes) {
+    std::vector<RowId> rows;
+    const Column text = Text(bytes);
+    absl::StatusOr<RowId> row = PutOne(partition, text);
+    for (; row.ok(); row = PutOne(partition, text)) rows.push_back(*row);
+    EXPECT_THAT(std::string(row.status().message()), HasSubstr("the limit that --memory"));
+    return rows;
+  }
+  void ClearEverySecond(const std::string& partition, const std::vector<RowId>& rows) {
+    ClearRequest clear{.partition = partition};
+    for (size_t i = 0; i < rows.size(); i += 2) clear.rows.push_back(rows[i]);
+    EXPECT_EQ(client().Clear(clear).status(), absl::OkStatus());
+  }
+  void Create(const std::string& partition) {
+    ASSERT_EQ(client().CreatePartition({.name = partition, .growing = true}), absl::OkStatus());
+  }
+
+  ScratchFolder folder_;
+  Reports reports_;  // outlives the server
+  std::unique_ptr<DockServer> server_;
+  std::vector<std::unique_ptr<Dock>> clients_;
+};
+
+TEST_F(DockServerTest, SaysThatTheMemoryOfItsOptionIsUsedUp) {
+  Start({.memory_bytes = uint64_t{4} << 20});
+  ASSERT_EQ(server_->dock().CreatePartition({.name = "p", .columns = {{"text", {}}}}), absl::OkStatus());
+  PutRequest put{.partition = "p"};
+  const Column text = Column::FromStrings(std::vector<std::string>{std::string(6 << 20, 'x')});
+  ASSERT_EQ(put.batch.Add("text", text), absl::OkStatus());
+  for (const auto& client : clients_) {
+    const absl::Status status = client->Put(put).status();
+    EXPECT_EQ(status.code(), Code::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("of 4194304 bytes are taken, the limit that --memory"));
+    EXPECT_EQ(client->ListPartitions().status(), absl::OkStatus());
+  }
+}
+
+TEST_F(DockServerTest, LeavesTheSocketOfAnotherServerWhereItIs) {
+  Start();
+  const std::string path = folder_.File("dock.sock");
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  const auto other = DockServer::Start({.socket = path});
+  ASSERT_EQ(other.status(), absl::OkStatus());
+  clients_.clear();
+  server_.reset();
+  const auto client = ConnectDock({.address = (*other)->address()});
+  ASSERT_EQ(client.status(), absl::OkStatus());
+  EXPECT_EQ((*client)->ListPartitions().status(), absl::OkStatus());
+}
+
+TEST_F(DockServerTest, TakesTokensWithLineEndsAndRefusesWhatHttpCannotCarry) {
+  DockServerOptions options{.listen = "127.0.0.1:0", .token = "a-secret\n"};
+  const auto server = DockServer::Start(options);
+  ASSERT_EQ(server.status(), absl::OkStatus());
+  const std::string address = (*server)->tcp_address();
+  for (const std::string token : {"a-secret", "a-secret\n", "a-secret\r\n\n"}) {
+    EXPECT_EQ(ConnectDock({.address = address, .token = token}).status(), absl::OkStatus());
+  }
+  const std::vector<std::string> wrong = {"a-secret\nb", std::string("a-secret\0b", 10), "a-secr\xc3\xa9t", "a secret",
+                                          "\n",          std::string(5000, 'x')};
+  for (const std::string& token : wrong) {
+    options.token = token;
+    for (const absl::Status& status :
+         {ConnectDock({.address = address, .token = token}).status(), DockServer::Start(options).status()}) {
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("token"));
+      EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("secr")));
+    }
+  }
+}
+
+TEST_F(DockServerTest, RefusesNamesAndPathsThatHoldZerosOrLineEnds) {
+  for (const std::string address : {"127.0.0.1\n:7", "local host:7", "h\xc3\xb6st:7", "a/b:7"}) {
+    EXPECT_EQ(ConnectDock({.address = address}).status().code(), Code::kInvalidArgument) << address;
+    EXPECT_EQ(DockServer::Start({.listen = address}).status().code(), Code::kInvalidArgument) << address;
+  }
+  const std::string zero("/tmp/a\0b", 8);
+  EXPECT_EQ(ConnectDock({.address = "unix:" + zero}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(DockServer::Start({.socket = zero}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(ConnectDock({.address = "127.0.0.1:7", .token_file = zero}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(ConnectDock({.address = "127.0.0.1:7", .tls_ca = zero}).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(DockServerTest, HundredsOfPartitionsWithOneRowOfEightBytesFitInto256Mebibytes) {
+  Start({.memory_bytes = uint64_t{256} << 20});
+  int64_t held = 0;
+  for (int64_t i = 0; i < 300; ++i) {
+    const std::string partition = absl::StrCat("p", i);
+    Create(partition);
+    const absl::StatusOr<RowId> row = PutOne(partition, Number(i));
+    ASSERT_EQ(row.status(), absl::OkStatus());
+    // The cells lie on the heap, so the client is sent copies.
+    const absl::StatusOr<Rows> rows = client().Fetch({.partition = partition, .rows = {*row}, .columns = {"a"}});
+    ASSERT_EQ(rows.status(), absl::OkStatus());
+    EXPECT_EQ(rows->Get<int64_t>(0, "a")->front(), i);
+    const int64_t of_partition = client().GetStatus(partition)->held_bytes;
+    EXPECT_LE(of_partition, 64 << 10);
+    held += of_partition;
+  }
+  // The same is reported as is counted, when the last put has let go of what it brought.
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (server_->counts().memory_bytes != held && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(server_->counts().memory_bytes, held);
+  EXPECT_EQ(server_->counts().arena_bytes, held);
+}
+
+TEST_F(DockServerTest, CellsOf150KilobytesFitWhereEverySecondOf100WasCleared) {
+  Start({.memory_bytes = uint64_t{64} << 20});
+  Create("p");
+  const std::vector<RowId> rows = FillWith("p", 100'000);
+  EXPECT_GE(rows.size(), 600u);
+  ClearEverySecond("p", rows);
+  EXPECT_GE(FillWith("p", 150'000).size(), 200u);
+  EXPECT_LE(server_->counts().memory_bytes, int64_t{64} << 20);
+  EXPECT_LE(server_->counts().arena_bytes, int64_t{128} << 20);
+}
+
+TEST_F(DockServerTest, RowsThatWereClearedFromAPutMakeRoomWhereMemoryIsScarce) {
+  Start({.memory_bytes = uint64_t{64} << 20});
+  Create("p");
+  PutRequest put{.partition = "p"};
+  std::vector<std::string> texts;
+  for (int i = 0; i < 600; ++i) texts.emplace_back(100'000, static_cast<char>('a' + i % 26));
+  ASSERT_EQ(put.batch.Add("a", Column::FromStrings(texts)), absl::OkStatus());
+  const absl::StatusOr<PutResult> result = client().Put(put);
+  ASSERT_EQ(result.status(), absl::OkStatus());
+  ClearEverySecond("p", result->rows);
+  EXPECT_GE(FillWith("p", 150'000).size(), 200u);
+  const absl::StatusOr<Rows> left =
+      client().Fetch({.partition = "p", .rows = {result->rows[1], result->rows[599]}, .columns = {"a"}});
+  ASSERT_EQ(left.status(), absl::OkStatus());
+  EXPECT_EQ(*left->Text(1, "a"), texts[599]);
+}
+
+TEST_F(DockServerTest, DroppedPartitionsCountAsTheViewsThatAreLeft) {
+  Start({.memory_bytes = uint64_t{64} << 20});
+  std::vector<Rows> views;
+  for (int64_t round = 0; round < 8; ++round) {
+    Create("p");
+    for (int i = 0; i < 200; ++i) ASSERT_EQ(PutOne("p", Text(100'000)).status(), absl::OkStatus());
+    Create("numbers");
+    const absl::StatusOr<RowId> row = PutOne("numbers", Number(round));
+    ASSERT_EQ(row.status(), absl::OkStatus());
+    const absl::StatusOr<RowId> last = PutOne("p", Text(8));
+    ASSERT_EQ(last.status(), absl::OkStatus());
+    views.push_back(*client().Fetch({.partition = "p", .rows = {*last}, .columns = {"a"}}));
+    views.push_back(*client().Fetch({.partition = "numbers", .rows = {*row}, .columns = {"a"}}));
+    ASSERT_EQ(client().DropPartition("p"), absl::OkStatus());
+    ASSERT_EQ(client().DropPartition("numbers"), absl::OkStatus());
+  }
+  EXPECT_LE(server_->counts().memory_bytes, 8 * (64 << 10));
+  for (size_t round = 0; round < 8; ++round) {
+    EXPECT_EQ(*views[2 * round].Text(0, "a"), "xxxxxxxx");
+    EXPECT_EQ(views[2 * round + 1].Get<int64_t>(0, "a")->front(), static_cast<int64_t>(round));
+  }
+  Create("p");
+  EXPECT_GE(FillWith("p", 100'000).size(), 600u);
+}
+
+TEST_F(DockServerTest, ThousandsOfPartitionsWithDataNeedNoDescriptors) {
+  Start();
+  const DescriptorLimit few(256);
+  for (int64_t i = 0; i < 2'000; ++i) {
+    const std::string partition = absl::StrCat("p", i);
+    Create(partition);
+    ASSERT_EQ(PutOne(partition, Number(i)).status(), absl::OkStatus());
+  }
+  for (const auto& client : clients_) {
+    EXPECT_EQ(client->Fetch({.partition = "p1999", .rows = {0}, .columns = {"a"}})->Get<int64_t>(0, "a")->front(),
+              1'999);
+  }
+}
+
+TEST_F(DockServerTest, RunningOutOfDescriptorsNamesTheirLimitAndLeavesSomeToClients) {
+  Start();
+  const DescriptorLimit few(256);
+  absl::Status status;
+  int count = 0;
+  for (; status.ok() && count < 1'000; ++count) {
+    Create(absl::StrCat("p", count));
+    status = PutOne(absl::StrCat("p", count), Text(300'000)).status();
+  }
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("this process may have 256 of them"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("RLIMIT_NOFILE"));
+  EXPECT_GT(count, 50);
+  // Small partitions, and clients, still find room.
+  Create("small");
+  EXPECT_EQ(PutOne("small", Number(1)).status(), absl::OkStatus());
+  EXPECT_EQ(ConnectDock({.address = server_->address()}).status(), absl::OkStatus());
+}
+
+// Does not choose before it is let.
+class HeldSampler final : public OwnSampler {
+ public:
+  int64_t Window(int64_t max) const override { return max; }
+  std::vector<size_t> Choose(std::span<const Candidate>, int64_t, int64_t, uint64_t) override {
+    asked_.set_value();
+    go_.get_future().wait();
+    return {0};
+  }
+  void AwaitAsked() { asked_.get_future().wait(); }
+  void Go() { go_.set_value(); }
+
+ private:
+  std::promise<void> asked_, go_;
+};
+
+TEST_F(DockServerTest, ATakeThatHangsWithALockHeldIsReportedAndFailsTheHealthCheckUntilItGoesOn) {
+  const auto sampler = std::make_shared<HeldSampler>();
+  DockServerOptions options{.on_stall = [&](const std::string& text) { reports_.Add(text); },
+                            .stall_after = absl::Milliseconds(300)};
+  options.dock.samplers["held"] = sampler;
+  Start(options);
+  EXPECT_EQ(server_->CheckHealth(absl::Seconds(20)), absl::OkStatus());
+  Dock& dock = *clients_.back();
+  ASSERT_EQ(dock.CreatePartition({.name = "p", .columns = {{"text", {}}}}), absl::OkStatus());
+  ASSERT_EQ(
+      dock.RegisterConsumer("p", {.name = "c", .reads = {"text"}, .sampler = Sampler::kOwn, .own_sampler = "held"}),
+      absl::OkStatus());
+  PutRequest put{.partition = "p"};
+  ASSERT_EQ(put.batch.Add("text", Column::FromStrings(std::vector<std::string>{"x"})), absl::OkStatus());
+  ASSERT_EQ(dock.Put(put).status(), absl::OkStatus());
+  std::thread taker([&] { EXPECT_EQ(dock.Take({.partition = "p", .consumer = "c"}).status(), absl::OkStatus()); });
+  sampler->AwaitAsked();
+  const absl::Status status = server_->CheckHealth(absl::Milliseconds(1500));
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a call has stood still for"));
+  reports_.AwaitPart("it does a take for client '");
+  EXPECT_THAT(reports_.AwaitPart("it waits for partition 'p'"), HasSubstr("event loop"));
+  EXPECT_FALSE(server_->StandingStill().empty());
+  EXPECT_EQ(server_->stalls(), 2);
+  sampler->Go();
+  taker.join();
+  reports_.AwaitPart("a call goes on");
+  EXPECT_EQ(server_->CheckHealth(absl::Seconds(20)), absl::OkStatus());
+}
+
+// An answer of a row without a cell in a column whose cells have 64 TiB, which are zeros in a frame.
+class ImmenseAnswer : public testing::Test {
+ protected:
+  void Prepare(Dock& dock) {
+    ASSERT_EQ(dock.CreatePartition(
+                  {.name = "p", .columns = {{"text", {}}, {"immense", ColumnType::Dense(DType::kF32, {1l << 44})}}}),
+              absl::OkStatus());
+    ASSERT_EQ(dock.RegisterConsumer("p", {.name = "c", .reads = {"text"}, .reads_optional = {"immense"}}),
+              absl::OkStatus());
+    PutRequest put{.partition = "p"};
+    ASSERT_EQ(put.batch.Add("text", Column::FromStrings(std::vector<std::string>{"seven"})), absl::OkStatus());
+    ASSERT_EQ(dock.Put(put).status(), absl::OkStatus());
+  }
+  // Takes in vain, over TCP; the message of the error.
+  std::string Refusal(uint64_t max_frame_bytes) {
+    TestService test({}, {.max_frame_bytes = max_frame_bytes});
+    Prepare(*test.dock);
+    const auto server = rpc::StreamServer::Start({}, ServeOverRpc(test.service)).value();
+    rpc::StreamClientOptions options;
+    options.target = absl::StrCat("127.0.0.1:", server->port());
+    const auto client = ConnectThrough(std::make_unique<RpcTransport>(options), Clock::Real());
+    const absl::Status status = client->Take({.partition = "p", .consumer = "c"}).status();
+    EXPECT_EQ(status.code(), Code::kResourceExhausted);
+    // Others may have the row at once.
+    const ConsumerStatus consumer = client->GetConsumerStatus("p", "c").value();
+    EXPECT_EQ(consumer.leased, 0);
+    EXPECT_EQ(consumer.ready, 1);
+    return std::string(status.message());
+  }
+};
+
+TEST_F(ImmenseAnswer, IsRefusedIfItIsLongerThanAFrame) {
+  EXPECT_THAT(Refusal(uint64_t{16} << 30), HasSubstr("70368744177669 bytes together; the limit is 17179869184"));
+}
+
+TEST_F(ImmenseAnswer, IsRefusedIfThereIsNoMemoryForIt) {
+  EXPECT_EQ(Refusal(uint64_t{1} << 62), "there is no memory for the answer");
+}
+
+TEST_F(ImmenseAnswer, GoesThroughSharedMemoryAsWhatItIs) {
+  TestSocketServer server;
+  Prepare(*server.dock);
+  const auto client = ConnectThrough(std::make_unique<SocketTransport>(server.path()), Clock::Real());
+  const absl::StatusOr<Taken> taken = client->Take({.partition = "p", .consumer = "c"});
+  ASSERT_EQ(taken.status(), absl::OkStatus());
+  EXPECT_FALSE(taken->rows.Has(0, 1));
+}
+
+}  // namespace
+}  // namespace tdock

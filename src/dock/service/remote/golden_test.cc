@@ -1,0 +1,340 @@
+// Messages as they travel, byte for byte, against those in tests/wire/golden. With TDOCK_WRITE_GOLDEN=1 in the
+// environment, they are written instead: for a change of the protocol, which then needs another number.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "dock/service/remote/envelope.h"
+#include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/rows_codec.h"
+#include "dock/service/wire/socket_message.h"
+#include "dock/service/wire/status_codec.h"
+#include "tdock/frame.h"
+
+namespace tdock {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000'000);
+const std::string kSession = "0123456789abcdef";
+
+std::string PathOf(const std::string& name) { return "tests/wire/golden/" + name + ".bin"; }
+
+// The bytes of the file, which were these when it was written.
+void ExpectGolden(const std::string& name, const std::string& bytes) {
+  if (std::getenv("TDOCK_WRITE_GOLDEN") != nullptr) {
+    std::ofstream file(PathOf(name), std::ios::binary);
+    ASSERT_TRUE(file << bytes) << PathOf(name);
+    return;
+  }
+  std::ifstream file(PathOf(name), std::ios::binary);
+  ASSERT_TRUE(file) << PathOf(name) << " is not there: TDOCK_WRITE_GOLDEN=1 writes it";
+  std::stringstream golden;
+  golden << file.rdbuf();
+  EXPECT_TRUE(golden.str() == bytes) << name << " has changed: " << golden.str().size() << " bytes were "
+                                     << bytes.size();
+}
+
+Batch SmallBatch() {
+  Batch batch;
+  EXPECT_EQ(batch.Add("reward", Column::FromValues<float>(std::vector<float>{0.5f, -1.0f})), absl::OkStatus());
+  EXPECT_EQ(batch.Add("tokens", Column::FromRows<int32_t>({{1, 2, 3}, {}})), absl::OkStatus());
+  EXPECT_EQ(batch.Add("text", Column::FromStrings(std::vector<std::string>{"seven", "11"})), absl::OkStatus());
+  return batch;
+}
+
+PutRequest SmallPut() {
+  return {.partition = "train",
+          .batch = SmallBatch(),
+          .groups = {7, 7},
+          .group_size = 2,
+          .keys = {"a", "b"},
+          .tags = {{{"split", "train"}}},
+          .weights_version = 3,
+          .deadline = kNow + absl::Seconds(2)};
+}
+
+v1::Request Numbered(uint64_t call) {
+  v1::Request request;
+  request.set_session(kSession);
+  request.set_call(call);
+  request.set_answered_below(call);
+  return request;
+}
+
+// A request of each kind, with its name.
+std::vector<std::pair<std::string, v1::Request>> Requests() {
+  std::vector<std::pair<std::string, v1::Request>> all;
+  const auto add = [&](const std::string& name, const std::function<void(v1::Request&)>& fill) {
+    v1::Request request = Numbered(all.size() + 1);
+    fill(request);
+    all.emplace_back(name, std::move(request));
+  };
+  add("create_partition", [](v1::Request& request) {
+    Encode(PartitionOptions{.name = "train",
+                            .columns = {{"mask", ColumnType::Dense(DType::kBool, {2, 3})}, {"text", {}}},
+                            .growing = true,
+                            .group_size = 4,
+                            .retain_for = {"actor"},
+                            .max_rows = 100,
+                            .max_bytes = 1 << 20,
+                            .row_bytes = 1000,
+                            .refuse_nan = true},
+           request.mutable_create_partition());
+  });
+  add("register_consumer", [](v1::Request& request) {
+    Encode("train",
+           ConsumerOptions{.name = "actor",
+                           .reads = {"tokens"},
+                           .reads_optional = {"reward"},
+                           .writes = {"text"},
+                           .unit = Unit::kGroup,
+                           .sampler = Sampler::kLengthBalanced,
+                           .seed = 5,
+                           .length_column = "tokens",
+                           .ranks = 2,
+                           .lease_duration = absl::Seconds(30),
+                           .max_deliveries = 3,
+                           .checkpointed = true},
+           request.mutable_register_consumer());
+  });
+  add("put_without_frame", [](v1::Request& request) {
+    Encode(PutRequest{.partition = "train", .new_rows = 3}, kNow, request.mutable_put());
+  });
+  add("take", [](v1::Request& request) {
+    Encode(TakeRequest{.partition = "train",
+                       .consumer = "actor",
+                       .min = 2,
+                       .max = 8,
+                       .rank = 1,
+                       .deadline = absl::InfiniteFuture()},
+           kNow, request.mutable_take());
+  });
+  add("fetch", [](v1::Request& request) {
+    Encode(FetchRequest{.partition = "train", .rows = {1, 300}, .columns = {"text"}, .deadline = kNow}, kNow,
+           request.mutable_fetch());
+  });
+  const LeaseRequest lease{.partition = "train", .lease = 9, .rows = {1, 2}, .step = 4};
+  add("complete", [&](v1::Request& request) { Encode(lease, request.mutable_complete()); });
+  add("release", [&](v1::Request& request) { Encode(lease, request.mutable_release()); });
+  add("renew", [&](v1::Request& request) { Encode(lease, request.mutable_renew()); });
+  add("drop", [&](v1::Request& request) { Encode(lease, request.mutable_drop()); });
+  add("requeue", [](v1::Request& request) {
+    Encode(RequeueRequest{.partition = "train", .consumer = "actor", .rows = {5}}, request.mutable_requeue());
+  });
+  const StepRequest step{.partition = "train", .consumer = "actor", .step = 4, .weights_version = 2};
+  add("commit", [&](v1::Request& request) { Encode(step, request.mutable_commit()); });
+  add("rollback", [&](v1::Request& request) { Encode(step, request.mutable_rollback()); });
+  add("list", [](v1::Request& request) {
+    Encode(ListRequest{.partition = "train",
+                       .tags = {{"split", "train"}},
+                       .ready_for = "actor",
+                       .having = {"text"},
+                       .from = 3,
+                       .limit = 10},
+           request.mutable_list());
+  });
+  add("clear",
+      [](v1::Request& request) { Encode(ClearRequest{.partition = "train", .groups = {7}}, request.mutable_clear()); });
+  add("drop_partition", [](v1::Request& request) { request.mutable_drop_partition()->set_partition("train"); });
+  add("list_partitions", [](v1::Request& request) { request.mutable_list_partitions(); });
+  const auto name_consumer = [](v1::ConsumerName* name) {
+    name->set_partition("train");
+    name->set_consumer("actor");
+  };
+  add("drop_consumer", [&](v1::Request& request) { name_consumer(request.mutable_drop_consumer()); });
+  add("get_consumer_status", [&](v1::Request& request) { name_consumer(request.mutable_get_consumer_status()); });
+  add("explain", [&](v1::Request& request) { name_consumer(request.mutable_explain()); });
+  add("publish_weights", [](v1::Request& request) {
+    request.mutable_publish_weights()->set_partition("train");
+    request.mutable_publish_weights()->set_version(12);
+  });
+  add("find_rows", [](v1::Request& request) {
+    request.mutable_find_rows()->set_partition("train");
+    request.mutable_find_rows()->add_keys("a");
+  });
+  add("seal", [](v1::Request& request) { request.mutable_seal()->set_partition("train"); });
+  add("get_status", [](v1::Request& request) { request.mutable_get_status()->set_partition("train"); });
+  add("ping", [](v1::Request& request) { request.mutable_ping(); });
+  add("cancel", [](v1::Request& request) {
+    request.set_call(0);
+    request.mutable_cancel()->set_call(4);
+  });
+  add("acknowledge", [](v1::Request& request) {
+    request.set_call(0);
+    request.mutable_acknowledge()->add_pins(4);
+  });
+  return all;
+}
+
+// Rows with all that they can have, and the batch of their cells.
+v1::Rows RowsMessage() {
+  const auto columns = std::make_shared<std::vector<ColumnSpec>>();
+  RowsData data{.ids = {4, 300}, .groups = {7, 7}, .redeliveries = {0, 1}, .keys = {"a", ""}};
+  data.tags = {std::make_shared<const Tags>(Tags{{"split", "train"}}), nullptr};
+  data.ages = {0, 2};
+  data.epochs = {1, 0};
+  const Batch batch = SmallBatch();
+  for (const NamedColumn& named : batch.columns()) {
+    columns->push_back({named.name, named.column.type()});
+    for (int64_t row = 0; row < 2; ++row) data.cells.push_back({named.column.RowBytes(row), 3 + row, row == 1});
+  }
+  data.columns = columns;
+  data.pieces[2] = {{2, 3}, {3, 4}};
+  v1::Rows message;
+  Encode(Rows(std::move(data)), &message);
+  message.set_has_frame(true);
+  return message;
+}
+
+std::string Joined(const std::vector<rpc::Message>& messages) {
+  std::string bytes;
+  for (const rpc::Message& message : messages) {
+    for (const Buffer& piece : message) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return bytes;
+}
+
+TEST(GoldenMessages, OfTheBeginningOfAConnectionAreAsTheyWere) {
+  v1::Hello hello;
+  hello.set_protocol(1);
+  hello.set_session(kSession);
+  hello.set_client("golden");
+  ExpectGolden("hello", ControlMessage(SocketMessage::kHello, 0, hello));
+  v1::Welcome welcome;
+  welcome.set_protocol(1);
+  welcome.set_session(kSession);
+  welcome.set_instance(0x0123456789abcdef);
+  welcome.set_resumed(true);
+  welcome.add_units()->set_number(0);
+  welcome.set_upload_slots(16);
+  welcome.set_upload_slot_bytes(1 << 20);
+  welcome.set_max_frame_bytes(uint64_t{16} << 30);
+  ExpectGolden("welcome", ControlMessage(SocketMessage::kWelcome, 0, welcome));
+}
+
+TEST(GoldenMessages, OfEveryRequestAreAsTheyWere) {
+  for (const auto& [name, request] : Requests()) {
+    const std::string bytes = ControlMessage(SocketMessage::kCall, request.call(), request);
+    ExpectGolden("request_" + name, bytes);
+    v1::Request read;
+    ASSERT_TRUE(read.ParseFromString(bytes.substr(sizeof(SocketHeader)))) << name;
+    EXPECT_EQ(read.SerializeAsString(), request.SerializeAsString()) << name;
+  }
+}
+
+TEST(GoldenMessages, OfRequestsMeanWhatWasAsked) {
+  const auto body = [](const std::string& name) {
+    for (const auto& [each, request] : Requests()) {
+      if (each == name) return request;
+    }
+    return v1::Request();
+  };
+  const absl::StatusOr<PartitionOptions> partition = Decode(body("create_partition").create_partition());
+  ASSERT_EQ(partition.status(), absl::OkStatus());
+  EXPECT_EQ(partition->columns.front().type, ColumnType::Dense(DType::kBool, {2, 3}));
+  EXPECT_EQ(partition->max_bytes, 1 << 20);
+  const absl::StatusOr<ConsumerOptions> consumer = Decode(body("register_consumer").register_consumer());
+  ASSERT_EQ(consumer.status(), absl::OkStatus());
+  EXPECT_EQ(consumer->sampler, Sampler::kLengthBalanced);
+  EXPECT_EQ(consumer->lease_duration, absl::Seconds(30));
+  const TakeRequest take = Decode(body("take").take(), kNow);
+  EXPECT_EQ(take.max, 8);
+  EXPECT_EQ(take.deadline, absl::InfiniteFuture());
+  EXPECT_EQ(Decode(body("fetch").fetch(), kNow).rows, (std::vector<RowId>{1, 300}));
+  EXPECT_EQ(Decode(body("complete").complete()).step, 4);
+  EXPECT_EQ(Decode(body("clear").clear())->groups, std::vector<GroupId>{7});
+}
+
+TEST(GoldenMessages, OfAPutWithItsFrameAreAsTheyWere) {
+  v1::Request request = Numbered(5);
+  Encode(SmallPut(), kNow, request.mutable_put());
+  ASSERT_TRUE(request.put().has_frame());
+  const absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(request.SerializeAsString(), SmallBatch());
+  ASSERT_EQ(messages.status(), absl::OkStatus());
+  const std::string envelope = Joined(*messages);
+  ExpectGolden("put_over_grpc", envelope);
+
+  EnvelopeReader reader([&](const std::string& control) -> absl::StatusOr<std::unique_ptr<FrameReader>> {
+    EXPECT_EQ(control, request.SerializeAsString());
+    return std::make_unique<FrameReader>(FrameLimits{}, Buffer::Allocate);
+  });
+  const std::span<const std::byte> piece = std::as_bytes(std::span(envelope));
+  ASSERT_EQ(reader.Feed(std::span(&piece, 1)), absl::OkStatus());
+  ASSERT_TRUE(reader.done());
+  const absl::StatusOr<Batch> batch = reader.Finish();
+  ASSERT_EQ(batch.status(), absl::OkStatus());
+  EXPECT_EQ(batch->Get("text")->Text(0).value(), "seven");
+
+  const EncodedFrame frame = EncodeFrame(MetaBatch(SmallBatch()), {}, FrameChecksums::kNone).value();
+  std::string data;
+  for (absl::string_view part : frame.Pieces()) data.append(part.data(), part.size());
+  std::string bytes = ControlMessage(SocketMessage::kCall, 5, request);
+  AppendHeader(SocketMessage::kData, 5, data.size(), &bytes);
+  ExpectGolden("put_over_the_socket", bytes + data);
+  ExpectGolden("put_through_memory",
+               ControlMessage(SocketMessage::kCall, 5, request) +
+                   NumbersMessage(SocketMessage::kSlot, 5, uint32_t{3}, static_cast<uint32_t>(data.size())));
+}
+
+TEST(GoldenMessages, OfRepliesAreAsTheyWere) {
+  v1::Reply error;
+  Encode(absl::NotFoundError("there is no partition 'train'"), &error);
+  ExpectGolden("reply_error", ControlMessage(SocketMessage::kReply, 6, error));
+  ExpectGolden("goodbye", ControlMessage(SocketMessage::kGoodbye, 0, error));
+  v1::Reply put;
+  put.mutable_put()->add_rows(4);
+  put.mutable_put()->add_rows(300);
+  ExpectGolden("reply_put", ControlMessage(SocketMessage::kReply, 6, put));
+  v1::Reply status;
+  Encode(PartitionStatus{.sealed = true,
+                         .weights_version = 3,
+                         .rows = 2,
+                         .held_bytes = 128,
+                         .columns = {{"text", true, ColumnType::Bytes(), 2}},
+                         .consumers = {{"actor", {.ready = 1, .leased = 1}}}},
+         status.mutable_status());
+  ExpectGolden("reply_status", ControlMessage(SocketMessage::kReply, 6, status));
+  ExpectGolden("consumed", NumbersMessage(SocketMessage::kConsumed, 6, uint32_t{3}));
+  ExpectGolden("segment", NumbersMessage(SocketMessage::kSegment, 0, uint64_t{12}, uint64_t{64} << 20));
+  ExpectGolden("gone", NumbersMessage(SocketMessage::kGone, 0, uint64_t{12}));
+}
+
+TEST(GoldenMessages, OfRowsAreAsTheyWereAndMeanTheSame) {
+  v1::Reply reply;
+  reply.mutable_taken()->set_lease(9);
+  reply.mutable_taken()->set_remaining(1'000'000'000);
+  *reply.mutable_taken()->mutable_rows() = RowsMessage();
+  const absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(reply.SerializeAsString(), SmallBatch());
+  ASSERT_EQ(messages.status(), absl::OkStatus());
+  ExpectGolden("reply_taken_over_grpc", Joined(*messages));
+  const v1::Rows& message = reply.taken().rows();
+  const Batch batch = SmallBatch();
+  absl::StatusOr<CellBytes> cells = CellsIn(message, batch);
+  ASSERT_EQ(cells.status(), absl::OkStatus());
+  const absl::StatusOr<Rows> rows = Decode(message, *std::move(cells));
+  ASSERT_EQ(rows.status(), absl::OkStatus());
+  EXPECT_EQ(rows->Text(1, "text").value(), "11");
+  EXPECT_EQ(rows->redeliveries(1), 1);
+  EXPECT_EQ(rows->tags(0), (Tags{{"split", "train"}}));
+
+  v1::Rows* const views = reply.mutable_taken()->mutable_rows();
+  views->clear_has_frame();
+  views->set_pin(6);
+  v1::ViewRun* const run = views->add_views();
+  run->set_segment(12);
+  run->set_offset(64);
+  run->set_count(2);
+  run->set_cell_bytes(4);
+  v1::ViewRun* const varying = views->add_views();
+  varying->set_segment(12);
+  varying->set_offset(128);
+  for (uint64_t bytes : {12, 0}) varying->add_each_bytes(bytes);
+  ExpectGolden("reply_taken_as_views", ControlMessage(SocketMessage::kReply, 6, reply));
+}
+
+}  // namespace
+}  // namespace tdock

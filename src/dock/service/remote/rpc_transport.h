@@ -1,0 +1,61 @@
+// Requests over gRPC.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/base/mutex.h"
+#include "core/rpc/stream_client.h"
+#include "dock/service/remote/pausable_connection.h"
+#include "dock/service/wire/client_transport.h"
+#include "tdock/fork_guard.h"
+
+namespace tdock {
+
+// Thread-safe.
+class RpcTransport final : public ClientTransport, private PausableConnection {
+ public:
+  // `fork_guard` may be null, and otherwise outlives it.
+  explicit RpcTransport(const rpc::StreamClientOptions& options, ForkGuard* fork_guard = nullptr);
+  ~RpcTransport() override;
+
+  absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
+  ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
+  bool Tell(const v1::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
+
+ private:
+  using Client = std::shared_ptr<rpc::StreamClient>;
+
+  // The stream that keeps a session, and what came over it.
+  struct Stream {
+    Client client;  // outlives the stream
+    Mutex mu;
+    CondVar changed;
+    bool welcomed TDOCK_GUARDED_BY(mu) = false;
+    v1::Welcome welcome TDOCK_GUARDED_BY(mu);
+    bool over TDOCK_GUARDED_BY(mu) = false;
+    absl::Status end TDOCK_GUARDED_BY(mu);
+    // Destroyed first: then no callback runs any more.
+    std::unique_ptr<rpc::ClientStream> stream;
+  };
+
+  void Pause(absl::Time deadline) override TDOCK_EXCLUDES(mu_);
+  void Resume(absl::Time deadline) override TDOCK_EXCLUDES(mu_);
+
+  // The connection, which is made if there is none. Waits while it is paused.
+  absl::StatusOr<Client> GetClient(absl::Time deadline) TDOCK_EXCLUDES(mu_);
+
+  const rpc::StreamClientOptions options_;
+  ForkGuard* const fork_guard_;
+  // For answers.
+  const std::shared_ptr<Memory> memory_;
+  Mutex mu_;
+  CondVar resumed_;
+  bool paused_ TDOCK_GUARDED_BY(mu_) = false;
+  Client client_ TDOCK_GUARDED_BY(mu_);
+  std::shared_ptr<Stream> stream_ TDOCK_GUARDED_BY(mu_);
+  // The last one that was answered, with the session of the answer.
+  v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
+};
+
+}  // namespace tdock

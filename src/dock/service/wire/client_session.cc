@@ -1,0 +1,202 @@
+#include "dock/service/wire/client_session.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/retry.h"
+#include "core/base/status.h"
+#include "dock/service/wire/fields.h"
+#include "dock/service/wire/service.h"
+#include "dock/service/wire/status_codec.h"
+
+namespace tdock {
+namespace {
+
+// The longest wait is well below the second for which a server keeps a session.
+constexpr BackoffPolicy kReconnect{.initial = absl::Milliseconds(10), .max = absl::Milliseconds(100)};
+// Where every connection waits for an answer, another one is made to tell something.
+constexpr absl::Duration kTellWithin = absl::Seconds(1);
+
+bool IsLost(const absl::Status& status) { return absl::IsUnavailable(status); }
+
+// How long the call may wait at the server, if that is something it says.
+void SetTimeout(absl::Duration left, v1::Request& request) {
+  if (request.has_put()) request.mutable_put()->set_timeout(ToWire(left));
+  if (request.has_take()) request.mutable_take()->set_timeout(ToWire(left));
+  if (request.has_fetch()) request.mutable_fetch()->set_timeout(ToWire(left));
+}
+
+absl::string_view KindOf(const v1::Request& request) {
+  if (request.has_put()) return "put";
+  if (request.has_take()) return "take";
+  return request.has_fetch() ? "fetch" : "call";
+}
+
+// Of one call that is lost again and again, as by a server that shuts down and refuses it: it is given time, and then
+// given up, as one that is not there.
+class Losses {
+ public:
+  explicit Losses(absl::Duration patience) : patience_(patience) {}
+
+  void BeginAttempt() { begin_ = absl::Now(); }
+  // False if it is time to give up. The first attempt after one that went well for long is made at once.
+  bool PauseAfterLoss() {
+    const absl::Time now = absl::Now();
+    if (!since_.has_value() || now - begin_ > patience_) {
+      since_ = now;
+      backoff_.emplace(kReconnect, std::random_device()());
+      return true;
+    }
+    const absl::Duration pause = backoff_->Next();
+    if (now + pause - *since_ > patience_) return false;
+    absl::SleepFor(pause);
+    return true;
+  }
+
+ private:
+  const absl::Duration patience_;
+  absl::Time begin_;
+  std::optional<absl::Time> since_;
+  // There after the first loss: randomness takes longer to get than many a call.
+  std::optional<Backoff> backoff_;
+};
+
+}  // namespace
+
+absl::StatusOr<v1::Welcome> ClientSession::Hello(const std::string& session) {
+  v1::Hello hello;
+  hello.set_protocol(Service::kProtocol);
+  hello.set_session(session);
+  hello.set_client(options_.client);
+  const absl::Time until = Clock::Real().Now() + options_.reconnect_for;
+  v1::Welcome welcome;
+  const absl::Status status =
+      Retry(Clock::Real(), until, Backoff(kReconnect, std::random_device()()), IsLost, [&]() -> absl::Status {
+        absl::StatusOr<v1::Welcome> answer = transport_->Connect(hello, absl::Now() + (until - Clock::Real().Now()));
+        if (!answer.ok()) return answer.status();
+        welcome = *std::move(answer);
+        return absl::OkStatus();
+      });
+  if (IsLost(status)) {
+    return absl::UnavailableError(absl::StrCat("no dock server answers at ", options_.address, " for ",
+                                               absl::FormatDuration(options_.reconnect_for), ": ", status.message()));
+  }
+  if (!status.ok()) return status;
+  return welcome;
+}
+
+absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
+  std::string session;
+  {
+    MutexLock lock(mu_);
+    const uint64_t failures_before = failures_;
+    while (connecting_) changed_.Wait(mu_);
+    if (broken.has_value() && connection_ != *broken) return absl::OkStatus();
+    if (failures_ != failures_before) return failure_;
+    connecting_ = true;
+    session = session_;
+  }
+  const absl::StatusOr<v1::Welcome> welcome = Hello(session);
+  MutexLock lock(mu_);
+  connecting_ = false;
+  changed_.NotifyAll();
+  if (!welcome.ok()) {
+    ++failures_;
+    failure_ = welcome.status();
+    return failure_;
+  }
+  ++connection_;
+  session_ = welcome->session();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batch& batch, const Wait& wait) {
+  const absl::Time wait_until = absl::Now() + std::max(wait.wait, absl::ZeroDuration());
+  const absl::Time deadline = wait_until + options_.answer_within;
+  uint64_t call = 0, connection = 0;
+  {
+    MutexLock lock(mu_);
+    call = next_call_++;
+    outstanding_.insert(call);
+    connection = connection_;
+    request.set_session(session_);
+    Acknowledge(request);
+    answered_.clear();
+    request.mutable_released()->Add(unpinned_.begin(), unpinned_.end());
+    unpinned_.clear();
+  }
+  request.set_call(call);
+  const std::stop_callback cancelled(wait.cancel, [this, call] {
+    v1::Request cancel;
+    {
+      MutexLock lock(mu_);
+      cancel.set_session(session_);
+    }
+    cancel.mutable_cancel()->set_call(call);
+    transport_->Tell(cancel, kTellWithin);
+  });
+  Losses losses(options_.reconnect_for);
+  for (bool sent = false;;) {
+    losses.BeginAttempt();
+    ClientAnswer answer = transport_->Call(request, batch, deadline);
+    sent |= answer.sent;
+    if (!IsLost(answer.status)) {
+      End(call);
+      if (absl::IsDeadlineExceeded(answer.status)) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("the dock server at ", options_.address, " does not answer: a ", KindOf(request),
+                         " that may wait for ", absl::FormatDuration(std::max(wait.wait, absl::ZeroDuration())),
+                         " had no answer ", absl::FormatDuration(options_.answer_within),
+                         " later. The server hangs, is stopped, or is cut off (", answer.status.message(), ")"));
+      }
+      if (!answer.status.ok()) return answer.status;
+      if (absl::Status status = StatusOf(answer.reply); !status.ok()) return status;
+      return answer;
+    }
+    absl::Status found = Reconnect(connection);
+    if (found.ok() && !losses.PauseAfterLoss()) found = answer.status;
+    MutexLock lock(mu_);
+    const bool same = found.ok() && session_ == request.session();
+    if (!found.ok() || (!same && sent && !wait.repeatable)) {
+      outstanding_.erase(call);
+      if (!sent) return found;
+      return absl::UnavailableError(
+          absl::StrCat("the connection to the dock server at ", options_.address, " was lost during the call",
+                       wait.repeatable ? "" : ", which may have been carried out or not",
+                       found.ok() ? "; it was restarted or has given up the session, with its leases" : "; ",
+                       found.ok() ? "" : found.message()));
+    }
+    connection = connection_;
+    request.set_session(session_);
+    request.set_answered_below(*outstanding_.begin());
+    SetTimeout(wait_until - absl::Now(), request);
+  }
+}
+
+void ClientSession::End(uint64_t call) {
+  MutexLock lock(mu_);
+  outstanding_.erase(call);
+  if (!outstanding_.empty() && *outstanding_.begin() < call) answered_.push_back(call);
+}
+
+void ClientSession::Acknowledge(v1::Request& request) {
+  request.set_answered_below(outstanding_.empty() ? next_call_ : *outstanding_.begin());
+  request.mutable_answered()->Add(answered_.begin(), answered_.end());
+}
+
+void ClientSession::Unpin(uint64_t call) {
+  v1::Request request;
+  {
+    MutexLock lock(mu_);
+    unpinned_.push_back(call);
+    request.set_session(session_);
+    Acknowledge(request);
+  }
+  request.mutable_acknowledge()->add_pins(call);
+  transport_->Tell(request, kTellWithin);
+}
+
+}  // namespace tdock

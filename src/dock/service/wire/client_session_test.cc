@@ -1,0 +1,171 @@
+#include "dock/service/wire/client_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "dock/service/wire/fields.h"
+
+namespace tdock {
+namespace {
+
+using Code = absl::StatusCode;
+
+// What a scripted server does next: to a hello, and to a call.
+struct Script {
+  std::deque<std::string> sessions = {};  // of the next hellos; "" refuses
+  std::deque<ClientAnswer> answers = {};
+  std::vector<v1::Request> calls = {};
+  std::vector<v1::Request> told = {};
+};
+
+class ScriptedTransport final : public ClientTransport {
+ public:
+  explicit ScriptedTransport(Script& script) : script_(script) {}
+
+  absl::StatusOr<v1::Welcome> Connect(const v1::Hello&, absl::Time) override {
+    if (script_.sessions.empty()) return absl::UnavailableError("nobody listens");
+    const std::string session = script_.sessions.front();
+    script_.sessions.pop_front();
+    if (session.empty()) return absl::UnavailableError("nobody listens yet");
+    v1::Welcome welcome;
+    welcome.set_session(session);
+    return welcome;
+  }
+  ClientAnswer Call(const v1::Request& request, const Batch&, absl::Time) override {
+    script_.calls.push_back(request);
+    ClientAnswer answer = script_.answers.front();
+    script_.answers.pop_front();
+    return answer;
+  }
+  bool Tell(const v1::Request& request, absl::Duration) override {
+    script_.told.push_back(request);
+    return !script_.sessions.empty();
+  }
+
+ private:
+  Script& script_;
+};
+
+ClientAnswer Good(const std::string& text) {
+  ClientAnswer answer{.sent = true};
+  answer.reply.set_text(text);
+  return answer;
+}
+ClientAnswer Lost(bool sent) { return {.status = absl::UnavailableError("reset by peer"), .sent = sent}; }
+
+class ClientSessionTest : public testing::Test {
+ protected:
+  absl::StatusOr<ClientAnswer> Ask(bool repeatable) {
+    v1::Request request;
+    request.mutable_ping();
+    return session_->Call(request, Batch(), {.repeatable = repeatable});
+  }
+
+  Script script_{.sessions = {"one"}};
+  std::shared_ptr<ClientSession> session_ = std::make_shared<ClientSession>(
+      std::make_unique<ScriptedTransport>(script_),
+      ClientSessionOptions{.address = "somewhere:1", .reconnect_for = absl::Milliseconds(100)});
+
+  void SetUp() override { ASSERT_EQ(session_->Connect(), absl::OkStatus()); }
+};
+
+TEST_F(ClientSessionTest, RepeatsACallUnderItsNumberWhenTheConnectionBreaks) {
+  script_.answers = {Good("a"), Lost(true), Good("b")};
+  script_.sessions = {"one"};
+  ASSERT_TRUE(Ask(false).ok());
+  const auto answer = Ask(false);
+  ASSERT_EQ(answer.status(), absl::OkStatus());
+  EXPECT_EQ(answer->reply.text(), "b");
+  ASSERT_EQ(script_.calls.size(), 3u);
+  EXPECT_EQ(script_.calls[1].call(), script_.calls[2].call());
+  EXPECT_EQ(script_.calls[2].session(), "one");
+  // That of the first call has arrived.
+  EXPECT_EQ(script_.calls[2].answered_below(), 2u);
+}
+
+TEST_F(ClientSessionTest, DoesNotRepeatWhatMayHaveHappenedInASessionThatIsGone) {
+  script_.answers = {Lost(true)};
+  script_.sessions = {"two"};
+  const absl::Status status = Ask(false).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may have been carried out or not"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("somewhere:1"));
+}
+
+TEST_F(ClientSessionTest, DoesNotForgetThatACallWasSentBeforeTheSessionWasFoundToBeGone) {
+  script_.answers = {Lost(true), Lost(false)};
+  script_.sessions = {"one", "two"};
+  const absl::Status status = Ask(false).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may have been carried out or not"));
+}
+
+TEST_F(ClientSessionTest, RepeatsInAnotherSessionWhatWasNotSentOrDoesNoHarm) {
+  script_.answers = {Lost(false), Good("a"), Lost(true), Good("b")};
+  script_.sessions = {"two", "three"};
+  EXPECT_EQ(Ask(false)->reply.text(), "a");
+  EXPECT_EQ(script_.calls[1].session(), "two");
+  EXPECT_EQ(Ask(true)->reply.text(), "b");
+  EXPECT_EQ(script_.calls[3].session(), "three");
+}
+
+TEST_F(ClientSessionTest, WhatIsRepeatedWaitsNoLongerThanTheCallHasLeft) {
+  constexpr absl::Duration kHour = absl::Hours(1);
+  for (const bool for_ever : {false, true}) {
+    script_ = {.sessions = {"another"}, .answers = {Lost(true), Good("a")}};
+    const absl::Duration wait = for_ever ? absl::InfiniteDuration() : kHour;
+    v1::Request take;
+    take.mutable_take()->set_timeout(absl::ToInt64Nanoseconds(wait));
+    ASSERT_EQ(session_->Call(take, Batch(), {.wait = wait, .repeatable = true}).status(), absl::OkStatus());
+    ASSERT_EQ(script_.calls.size(), 2u);
+    const absl::Duration again = DurationFromWire(script_.calls[1].take().timeout());
+    if (for_ever) {
+      EXPECT_EQ(again, absl::InfiniteDuration());
+    } else {
+      EXPECT_LT(again, kHour);
+      EXPECT_GT(again, kHour - absl::Minutes(1));
+    }
+  }
+}
+
+TEST_F(ClientSessionTest, LooksForTheServerForAWhile) {
+  script_.answers = {Lost(true), Good("a")};
+  script_.sessions = {"", "", "one"};
+  EXPECT_EQ(Ask(false)->reply.text(), "a");
+
+  script_.answers = {Lost(true)};
+  script_.sessions = {};
+  const absl::Time begun = absl::Now();
+  const absl::Status status = Ask(true).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("nobody listens"));
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
+}
+
+TEST_F(ClientSessionTest, GivesTheServersErrorsAsTheyAre) {
+  ClientAnswer refused{.sent = true};
+  refused.reply.set_code(static_cast<uint32_t>(Code::kNotFound));
+  refused.reply.set_message("there is no partition 'x'");
+  script_.answers = {refused, {.status = absl::DeadlineExceededError("nothing came"), .sent = true}};
+  EXPECT_EQ(Ask(false).status(), absl::NotFoundError("there is no partition 'x'"));
+  const absl::Status silent = Ask(false).status();
+  EXPECT_EQ(silent.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(std::string(silent.message()), testing::HasSubstr("does not answer"));
+}
+
+TEST_F(ClientSessionTest, SaysAgainWithTheNextCallWhichViewsAreGone) {
+  session_->Unpin(7);
+  session_->Unpin(8);
+  ASSERT_EQ(script_.told.size(), 2u);
+  EXPECT_THAT(script_.told[1].acknowledge().pins(), testing::ElementsAre(8));
+  script_.answers = {Good("a"), Good("b")};
+  ASSERT_TRUE(Ask(true).ok());
+  ASSERT_TRUE(Ask(true).ok());
+  EXPECT_THAT(script_.calls[0].released(), testing::ElementsAre(7, 8));
+  EXPECT_THAT(script_.calls[1].released(), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace tdock

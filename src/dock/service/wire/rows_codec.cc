@@ -1,0 +1,412 @@
+#include "dock/service/wire/rows_codec.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "dock/service/wire/fields.h"
+
+namespace tdock {
+namespace {
+
+// Stands for the place of a cell without bytes: it is there all the same.
+const std::byte kNoBytes{};
+// Of runs in a message: that of blocks.
+constexpr size_t kInlineAlignment = Buffer::kAlignment;
+
+absl::Status Unfit(absl::string_view what, size_t given, size_t wanted) {
+  return absl::InvalidArgumentError(absl::StrCat("rows with ", given, " ", what, " instead of ", wanted));
+}
+
+// InvalidArgument if the runs are not just the cells of all rows and columns. Returns how many of them are there.
+absl::StatusOr<uint64_t> CountPresent(const v1::Rows& message) {
+  const uint64_t total = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
+  uint64_t told = 0, present = 0;
+  for (const v1::CellRun& run : message.cells()) {
+    if (run.count() > total - told)
+      return absl::InvalidArgumentError("rows with more cells than they have columns for");
+    told += run.count();
+    if (!run.absent()) present += run.count();
+  }
+  if (told != total) return Unfit("cells", told, total);
+  return present;
+}
+
+void EncodeLabels(const Rows& rows, v1::Rows* message) {
+  const size_t count = rows.size();
+  bool any_keys = false, any_tags = false;
+  for (size_t i = 0; i < count; ++i) {
+    any_keys = any_keys || !rows.key(i).empty();
+    any_tags = any_tags || !rows.tags(i).empty();
+  }
+  for (size_t i = 0; any_keys && i < count; ++i) message->add_keys(std::string(rows.key(i)));
+  if (!any_tags) return;
+  std::map<Tags, uint32_t> numbers;
+  for (size_t i = 0; i < count; ++i) {
+    const Tags& tags = rows.tags(i);
+    if (tags.empty()) {
+      message->add_tags(0);
+      continue;
+    }
+    const auto [entry, is_new] = numbers.try_emplace(tags, static_cast<uint32_t>(numbers.size()) + 1);
+    if (is_new) Encode(tags, message->add_tag_sets());
+    message->add_tags(entry->second);
+  }
+}
+
+void EncodeCells(const Rows& rows, v1::Rows* message) {
+  v1::CellRun* run = nullptr;
+  for (size_t column = 0; column < rows.columns().size(); ++column) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const Cell& cell = rows.cell(row, column);
+      const bool absent = cell.bytes.data() == nullptr;
+      if (run == nullptr || run->absent() != absent || run->partial() != cell.partial ||
+          run->weights_version() != cell.weights_version) {
+        run = message->add_cells();
+        run->set_absent(absent);
+        run->set_partial(cell.partial);
+        run->set_weights_version(cell.weights_version);
+      }
+      run->set_count(run->count() + 1);
+    }
+  }
+}
+
+// An absent cell of a dense column is a row of zeros.
+size_t SizeInFrame(const ColumnType& type, int64_t item, std::span<const std::byte> cell) {
+  return cell.data() == nullptr && type.kind == ColumnKind::kDense ? static_cast<size_t>(item) : cell.size();
+}
+
+// A column with the cells of all rows: where they lie, if they lie one behind the other, or else copied so.
+absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memory) {
+  const ColumnType& type = rows.columns()[index].type;
+  TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
+  // Those that are absent begin at null.
+  std::vector<std::span<const std::byte>> cells;
+  cells.reserve(rows.size());
+  size_t total = 0;
+  const std::byte* first = nullptr;
+  const std::byte* end = nullptr;
+  bool adjacent = true;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const std::span<const std::byte> bytes = rows.cell(row, index).bytes;
+    if (!bytes.empty()) {
+      adjacent = adjacent && (first == nullptr || bytes.data() == end);
+      if (first == nullptr) first = bytes.data();
+      end = bytes.data() + bytes.size();
+    }
+    const size_t size = SizeInFrame(type, item, bytes);
+    adjacent = adjacent && size == bytes.size();
+    total += size;
+    cells.push_back(bytes);
+  }
+  const auto allocate = [&](size_t bytes) {
+    return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
+  };
+  Buffer values;
+  if (adjacent && first != nullptr) {
+    values = Buffer::Wrap(first, total, std::make_shared<Rows>(rows));
+  } else {
+    values = allocate(total);
+    std::byte* to = values.mutable_data();
+    for (const auto& cell : cells) {
+      to = std::copy(cell.begin(), cell.end(), to);
+      to = std::fill_n(to, SizeInFrame(type, item, cell) - cell.size(), std::byte{0});
+    }
+  }
+  if (type.kind == ColumnKind::kDense) {
+    return Column::MakeDense(type.dtype, type.row_shape, static_cast<int64_t>(cells.size()), std::move(values));
+  }
+  Buffer offsets = allocate((cells.size() + 1) * sizeof(int64_t));
+  auto* offset = reinterpret_cast<int64_t*>(offsets.mutable_data());
+  *offset = 0;
+  for (const auto& cell : cells) {
+    offset[1] = offset[0] + (item == 0 ? 0 : static_cast<int64_t>(cell.size()) / item);
+    ++offset;
+  }
+  if (type.kind == ColumnKind::kBytes) {
+    return Column::MakeBytes(std::move(values), std::move(offsets), type.dtype);
+  }
+  return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
+}
+
+// A run of one cell. Returns how many bytes it may have. Those are to be appended to `inline_bytes` if they lie nowhere
+// else.
+uint64_t BeginRun(std::span<const std::byte> cell, const Locate& locate, std::string& inline_bytes, v1::ViewRun* run) {
+  run->set_cell_bytes(cell.size());
+  run->set_count(1);
+  // A cell without bytes may lie behind the last byte of its memory.
+  if (cell.empty()) return 0;
+  if (const std::optional<SharedPlace> place = locate(cell.data()); place.has_value()) {
+    run->set_segment(place->segment);
+    run->set_offset(place->offset);
+    return place->bytes;
+  }
+  inline_bytes.resize((inline_bytes.size() + kInlineAlignment - 1) / kInlineAlignment * kInlineAlignment);
+  run->set_is_inline(true);
+  run->set_offset(inline_bytes.size());
+  return kMaxInlineBytes + cell.size();
+}
+
+// One more cell, which lies behind the last one.
+void AddToRun(uint64_t cell_bytes, v1::ViewRun* run) {
+  if (run->each_bytes_size() == 0 && cell_bytes == run->cell_bytes()) {
+    run->set_count(run->count() + 1);
+    return;
+  }
+  if (run->each_bytes_size() == 0) {
+    run->mutable_each_bytes()->Resize(static_cast<int>(run->count()), run->cell_bytes());
+    run->clear_count();
+    run->clear_cell_bytes();
+  }
+  run->add_each_bytes(cell_bytes);
+}
+
+absl::Status CheckLists(const v1::Rows& message) {
+  const auto rows = static_cast<size_t>(message.ids_size());
+  const auto fits = [&](absl::string_view what, int size) {
+    return size == 0 || static_cast<size_t>(size) == rows ? absl::OkStatus()
+                                                          : Unfit(what, static_cast<size_t>(size), rows);
+  };
+  TDOCK_RETURN_IF_ERROR(fits("groups", message.groups_size()));
+  TDOCK_RETURN_IF_ERROR(fits("redeliveries", message.redeliveries_size()));
+  TDOCK_RETURN_IF_ERROR(fits("keys", message.keys_size()));
+  TDOCK_RETURN_IF_ERROR(fits("tags", message.tags_size()));
+  TDOCK_RETURN_IF_ERROR(fits("ages", message.ages_size()));
+  return fits("epochs", message.epochs_size());
+}
+
+absl::Status DecodeTags(const v1::Rows& message, RowsData& data) {
+  std::vector<std::shared_ptr<const Tags>> sets = {nullptr};
+  for (const v1::Tags& tags : message.tag_sets()) {
+    TDOCK_ASSIGN_OR_RETURN(Tags decoded, Decode(tags));
+    sets.push_back(std::make_shared<const Tags>(std::move(decoded)));
+  }
+  for (uint32_t number : message.tags()) {
+    if (number >= sets.size()) return absl::InvalidArgumentError(absl::StrCat("there is no set of tags ", number));
+    data.tags.push_back(sets[number]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecodePieces(const v1::Rows& message, RowsData& data) {
+  for (const v1::CellPieces& pieces : message.pieces()) {
+    if (pieces.cell() >= data.cells.size() || pieces.ends_size() != pieces.weights_versions_size()) {
+      return absl::InvalidArgumentError(absl::StrCat("pieces of cell ", pieces.cell(), " that do not fit"));
+    }
+    std::vector<Piece>& decoded = data.pieces[pieces.cell()];
+    for (int i = 0; i < pieces.ends_size(); ++i) decoded.push_back({pieces.ends(i), pieces.weights_versions(i)});
+  }
+  return absl::OkStatus();
+}
+
+// Whether a cell of this type can have so many bytes.
+bool Fits(const ColumnType& type, int64_t item_bytes, size_t bytes) {
+  const auto item = static_cast<size_t>(item_bytes);
+  if (type.kind == ColumnKind::kDense) return bytes == item;
+  return item == 0 ? bytes == 0 : bytes % item == 0;
+}
+
+}  // namespace
+
+void Encode(const Rows& rows, v1::Rows* message) {
+  const size_t count = rows.size();
+  Append(rows.ids(), message->mutable_ids());
+  if (std::any_of(rows.groups().begin(), rows.groups().end(), [](GroupId group) { return group != kNoGroup; })) {
+    Append(rows.groups(), message->mutable_groups());
+  }
+  bool redelivered = false, aged = false, sent_back = false;
+  for (size_t i = 0; i < count; ++i) {
+    redelivered = redelivered || rows.redeliveries(i) != 0;
+    aged = aged || rows.age(i) != 0;
+    sent_back = sent_back || rows.epoch(i) != 0;
+  }
+  for (size_t i = 0; redelivered && i < count; ++i) message->add_redeliveries(rows.redeliveries(i));
+  for (size_t i = 0; aged && i < count; ++i) message->add_ages(rows.age(i));
+  for (size_t i = 0; sent_back && i < count; ++i) message->add_epochs(rows.epoch(i));
+  EncodeLabels(rows, message);
+  for (const ColumnSpec& column : rows.columns()) Encode(column, message->add_columns());
+  EncodeCells(rows, message);
+  for (const auto& [cell, pieces] : rows.pieces()) {
+    v1::CellPieces* const added = message->add_pieces();
+    added->set_cell(cell);
+    for (const Piece& piece : pieces) {
+      added->add_ends(piece.end);
+      added->add_weights_versions(piece.weights_version);
+    }
+  }
+}
+
+int64_t BytesInFrame(const Rows& rows) {
+  uint64_t total = 0;
+  bool overflow = false;
+  for (size_t column = 0; column < rows.columns().size(); ++column) {
+    const ColumnType& type = rows.columns()[column].type;
+    const int64_t item = ItemBytes(type).value_or(0);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      overflow |= __builtin_add_overflow(total, SizeInFrame(type, item, rows.cell(row, column).bytes), &total);
+    }
+  }
+  return overflow || total > INT64_MAX ? INT64_MAX : static_cast<int64_t>(total);
+}
+
+absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_bytes) {
+  if (const int64_t bytes = BytesInFrame(rows); static_cast<uint64_t>(bytes) > max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the rows have ", bytes, " bytes together; the limit is ",
+                                                     max_bytes, ": ask for fewer rows at once"));
+  }
+  Batch batch;
+  for (size_t i = 0; i < rows.columns().size(); ++i) {
+    TDOCK_RETURN_IF_ERROR(batch.Add(rows.columns()[i].name, GatherColumn(rows, i, memory)));
+  }
+  return batch;
+}
+
+absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message) {
+  std::string& inline_bytes = *message->mutable_inline_bytes();
+  for (size_t column = 0; column < rows.columns().size(); ++column) {
+    v1::ViewRun* run = nullptr;
+    const std::byte* end = nullptr;
+    // Of the run's segment: another may be mapped right behind it.
+    uint64_t left = 0;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const std::span<const std::byte> bytes = rows.cell(row, column).bytes;
+      if (bytes.data() == nullptr) continue;
+      if (run == nullptr || bytes.data() != end || bytes.size() > left) {
+        run = message->add_views();
+        left = BeginRun(bytes, locate, inline_bytes, run);
+        // Nothing lies behind a cell whose place is not known.
+        end = bytes.empty() ? nullptr : bytes.data();
+      } else {
+        AddToRun(bytes.size(), run);
+      }
+      if (run->is_inline()) {
+        if (inline_bytes.size() > kMaxInlineBytes || bytes.size() > kMaxInlineBytes - inline_bytes.size()) {
+          return absl::AbortedError(absl::StrCat("row ", rows.ids()[row], ", column '", rows.columns()[column].name,
+                                                 "' does not lie where the partition's cells do: it was dropped, and "
+                                                 "another made in its place"));
+        }
+        inline_bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      }
+      left -= bytes.size();
+      if (end != nullptr) end += bytes.size();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
+  if (frame.columns().size() != static_cast<size_t>(message.columns_size())) {
+    return Unfit("columns in their frame", frame.columns().size(), static_cast<size_t>(message.columns_size()));
+  }
+  TDOCK_RETURN_IF_ERROR(CountPresent(message).status());
+  const int64_t rows = message.ids_size();
+  CellBytes bytes;
+  int64_t column = -1, row = 0;
+  for (const v1::CellRun& run : message.cells()) {
+    for (uint64_t i = 0; i < run.count(); ++i) {
+      if (column < 0 || row == rows) {
+        ++column;
+        row = 0;
+        const NamedColumn& named = frame.columns()[static_cast<size_t>(column)];
+        const std::string& name = message.columns(static_cast<int>(column)).name();
+        if (named.name != name || named.column.rows() != rows) {
+          return absl::InvalidArgumentError(absl::StrCat("a frame with ", named.column.rows(), " rows of column '",
+                                                         named.name, "' instead of ", rows, " of '", name, "'"));
+        }
+        bytes.pins.push_back(named.column.values().owner());
+      }
+      const std::span<const std::byte> cell = frame.columns()[static_cast<size_t>(column)].column.RowBytes(row++);
+      if (!run.absent()) bytes.cells.push_back(cell.data() == nullptr ? std::span(&kNoBytes, 0) : cell);
+    }
+  }
+  return bytes;
+}
+
+absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look) {
+  // More cannot be there, so nobody makes this allocate for what he does not send.
+  const uint64_t most = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
+  CellBytes bytes;
+  Buffer inline_bytes;
+  if (!message.inline_bytes().empty()) {
+    inline_bytes = Buffer::CopyOf(std::as_bytes(std::span(message.inline_bytes())));
+    bytes.pins.push_back(inline_bytes.owner());
+  }
+  for (const v1::ViewRun& run : message.views()) {
+    const bool varies = run.each_bytes_size() > 0;
+    const uint64_t count = varies ? static_cast<uint64_t>(run.each_bytes_size()) : run.count();
+    if (count > most - bytes.cells.size()) return absl::InvalidArgumentError("rows with more views than cells");
+    uint64_t total = 0;
+    bool overflow = false;
+    if (varies) {
+      for (uint64_t each : run.each_bytes()) overflow |= __builtin_add_overflow(total, each, &total);
+    } else {
+      overflow = __builtin_mul_overflow(count, run.cell_bytes(), &total);
+    }
+    if (overflow) return absl::InvalidArgumentError("a view of more bytes than can be counted");
+    const std::byte* at = &kNoBytes;
+    if (total > 0 && run.is_inline()) {
+      if (run.offset() > inline_bytes.size() || total > inline_bytes.size() - run.offset()) {
+        return absl::InvalidArgumentError(absl::StrCat(total, " bytes at ", run.offset(), " of a message with ",
+                                                       inline_bytes.size(), " bytes of cells"));
+      }
+      at = inline_bytes.data() + run.offset();
+    } else if (total > 0) {
+      TDOCK_ASSIGN_OR_RETURN(at, look(run.segment(), run.offset(), total));
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t size = varies ? run.each_bytes(static_cast<int>(i)) : run.cell_bytes();
+      bytes.cells.emplace_back(at, size);
+      at += size;
+    }
+  }
+  return bytes;
+}
+
+absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes) {
+  TDOCK_RETURN_IF_ERROR(CheckLists(message));
+  RowsData data;
+  data.ids.assign(message.ids().begin(), message.ids().end());
+  data.groups.assign(message.groups().begin(), message.groups().end());
+  if (data.groups.empty()) data.groups.resize(data.ids.size(), kNoGroup);
+  data.redeliveries.assign(message.redeliveries().begin(), message.redeliveries().end());
+  data.keys = Strings(message.keys());
+  data.ages.assign(message.ages().begin(), message.ages().end());
+  data.epochs.assign(message.epochs().begin(), message.epochs().end());
+  TDOCK_RETURN_IF_ERROR(DecodeTags(message, data));
+
+  auto columns = std::make_shared<std::vector<ColumnSpec>>();
+  std::vector<int64_t> items;
+  for (const v1::ColumnSpec& column : message.columns()) {
+    TDOCK_ASSIGN_OR_RETURN(ColumnSpec spec, Decode(column));
+    TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(spec.type));
+    items.push_back(item);
+    columns->push_back(std::move(spec));
+  }
+
+  TDOCK_ASSIGN_OR_RETURN(const uint64_t present, CountPresent(message));
+  if (present != bytes.cells.size()) return Unfit("bytes of cells", bytes.cells.size(), present);
+  data.cells.reserve(data.ids.size() * columns->size());
+  auto next = bytes.cells.begin();
+  for (const v1::CellRun& run : message.cells()) {
+    for (uint64_t i = 0; i < run.count(); ++i) {
+      const size_t column = data.cells.size() / data.ids.size();
+      const std::span<const std::byte> cell = run.absent() ? std::span<const std::byte>() : *next++;
+      if (!run.absent() && !Fits((*columns)[column].type, items[column], cell.size())) {
+        return absl::InvalidArgumentError(absl::StrCat("column '", (*columns)[column].name, "' is ",
+                                                       ToString((*columns)[column].type), ", but a cell has ",
+                                                       cell.size(), " bytes"));
+      }
+      data.cells.push_back({cell, run.weights_version(), run.partial()});
+    }
+  }
+  TDOCK_RETURN_IF_ERROR(DecodePieces(message, data));
+  data.columns = std::move(columns);
+  data.pins = std::move(bytes.pins);
+  return Rows(std::move(data));
+}
+
+}  // namespace tdock

@@ -1,0 +1,75 @@
+// Whatever a server says of rows, with their bytes as views or as a frame: a client reads no byte that is not there,
+// and rows that it understands say the same again.
+//
+// An input is a u32 with the length of a Rows message, the message, and the bytes: of a frame, or of the one segment.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "dock/service/wire/rows_codec.h"
+#include "tdock/frame.h"
+
+namespace tdock {
+namespace {
+
+// Looks at every byte of the rows, for the sanitizer.
+void Read(const Rows& rows) {
+  uint64_t sum = 0;
+  for (size_t column = 0; column < rows.columns().size(); ++column) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (std::byte byte : rows.cell(row, column).bytes) sum += static_cast<uint8_t>(byte);
+      sum += rows.key(row).size() + rows.tags(row).size();
+    }
+  }
+  if (sum == ~uint64_t{0}) std::abort();  // no input is long enough
+  rows.ToBatch().IgnoreError();
+  v1::Rows message;
+  Encode(rows, &message);
+  CellsOf(rows, nullptr, 1 << 20).IgnoreError();
+}
+
+void TryViews(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {
+  const auto look = [&](uint64_t segment, uint64_t offset, uint64_t count) -> absl::StatusOr<const std::byte*> {
+    if (segment != 1) return absl::NotFoundError("no such segment");
+    if (offset > size || count > size - offset) return absl::InvalidArgumentError("beyond the segment");
+    return reinterpret_cast<const std::byte*>(bytes.get()) + offset;
+  };
+  absl::StatusOr<CellBytes> cells = CellsIn(message, look);
+  if (!cells.ok()) return;
+  cells->pins.push_back(bytes);
+  const absl::StatusOr<Rows> rows = Decode(message, *std::move(cells));
+  if (rows.ok()) Read(*rows);
+}
+
+void TryFrame(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {
+  const FrameLimits limits{.max_frame_bytes = size_t{64} << 20, .allow_unchecked = true};
+  const absl::StatusOr<MetaBatch> frame = DecodeFrame(Buffer::Wrap(bytes.get(), size, bytes), limits);
+  if (!frame.ok()) return;
+  absl::StatusOr<CellBytes> cells = CellsIn(message, frame->columns());
+  if (!cells.ok()) return;
+  const absl::StatusOr<Rows> rows = Decode(message, *std::move(cells));
+  if (rows.ok()) Read(*rows);
+}
+
+}  // namespace
+}  // namespace tdock
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  uint32_t length = 0;
+  if (size < sizeof(length)) return 0;
+  std::memcpy(&length, data, sizeof(length));
+  data += sizeof(length);
+  size -= sizeof(length);
+  if (length > size) return 0;
+  tdock::v1::Rows message;
+  if (!message.ParseFromArray(data, static_cast<int>(length))) return 0;
+  // Ends where its memory ends.
+  const size_t left = size - length;
+  const std::shared_ptr<char> bytes(static_cast<char*>(std::malloc(left)), std::free);
+  if (left > 0) std::memcpy(bytes.get(), data + length, left);
+  tdock::TryViews(message, bytes, left);
+  tdock::TryFrame(message, bytes, left);
+  return 0;
+}

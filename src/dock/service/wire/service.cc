@@ -1,0 +1,511 @@
+#include "dock/service/wire/service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/no_memory.h"
+#include "core/base/status.h"
+#include "dock/service/wire/call_cost.h"
+#include "dock/service/wire/fields.h"
+#include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/rows_codec.h"
+#include "dock/service/wire/status_codec.h"
+
+namespace tdock {
+namespace {
+
+// Nobody may guess the session of another.
+std::string RandomBytes(size_t count) {
+  std::random_device device;
+  std::string bytes;
+  while (bytes.size() < count) bytes.push_back(static_cast<char>(device()));
+  return bytes;
+}
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
+
+std::shared_ptr<const Answer> Failure(const absl::Status& status) {
+  auto answer = std::make_shared<Answer>();
+  Encode(status, &answer->reply);
+  return answer;
+}
+
+// More bytes of a message take long.
+constexpr size_t kLongMessage = 64 << 10;
+
+// What `fill` makes of an empty answer, or its error.
+template <class F>
+std::shared_ptr<const Answer> MakeAnswer(F fill) {
+  auto answer = std::make_shared<Answer>();
+  const absl::Status status = OrNoMemory("the answer", [&] { return fill(*answer); });
+  if (!status.ok()) return Failure(status);
+  answer->large = IsLarge(answer->rows) || answer->reply.ByteSizeLong() > kLongMessage;
+  return answer;
+}
+
+// A message decoded. What it holds may take several times the memory that it takes on the way.
+template <class T, class... Arguments>
+absl::StatusOr<T> DecodeAs(const Arguments&... arguments) {
+  return OrNoMemory("the request", [&]() -> absl::StatusOr<T> { return Decode(arguments...); });
+}
+
+std::span<const uint64_t> SpanOf(const google::protobuf::RepeatedField<uint64_t>& numbers) {
+  return {numbers.data(), static_cast<size_t>(numbers.size())};
+}
+
+void EncodeAll(std::span<const RowId> rows, v1::RowIds* message) { Append(rows, message->mutable_rows()); }
+
+}  // namespace
+
+Service::Service(ServedDock& dock, const ServiceOptions& options)
+    : dock_(dock),
+      options_(options),
+      dock_clock_(options.dock_clock == nullptr ? Clock::Real() : *options.dock_clock),
+      clock_(options.clock == nullptr ? Clock::Real() : *options.clock),
+      instance_(RandomNumber()),
+      reaper_([this] { Reap(); }) {}
+
+Service::~Service() {
+  Drain();
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    for (const auto& [id, session] : sessions_) sessions.push_back(session);
+    changed_.NotifyAll();
+  }
+  reaper_.join();
+  for (const auto& session : sessions) EndIfAlone(session, std::numeric_limits<uint64_t>::max());
+  MutexLock lock(mu_);
+  while (under_way_ > 0) all_answered_.Wait(mu_);
+}
+
+absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
+  if (hello.protocol() != kProtocol) {
+    return absl::FailedPreconditionError(absl::StrCat("the client speaks protocol ", hello.protocol(), ", the server ",
+                                                      kProtocol, ": use the same release on both"));
+  }
+  std::shared_ptr<Session> session;
+  bool resumed = false;
+  {
+    MutexLock lock(mu_);
+    if (draining_) return ShuttingDown();
+    const auto found = sessions_.find(hello.session());
+    resumed = found != sessions_.end();
+    if (resumed) {
+      session = found->second;
+    } else {
+      std::string id = RandomBytes(16);
+      session = std::make_shared<Session>(id, hello.client(), Session::kMaxBytes, options_.work);
+      sessions_.emplace(std::move(id), session);
+    }
+    // Under the lock, so that the session does not end in between.
+    session->Attach();
+  }
+  Welcomed welcomed;
+  welcomed.connection = std::make_unique<Connection>(*this, session);
+  welcomed.welcome.set_protocol(kProtocol);
+  welcomed.welcome.set_session(session->id());
+  welcomed.welcome.set_instance(instance_);
+  welcomed.welcome.set_resumed(resumed);
+  welcomed.welcome.add_units()->set_number(0);
+  welcomed.welcome.set_max_frame_bytes(options_.max_frame_bytes);
+  return welcomed;
+}
+
+std::shared_ptr<Session> Service::FindSession(const std::string& id) {
+  MutexLock lock(mu_);
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+void Service::Disconnect(const std::shared_ptr<Session>& session) {
+  const Session::Attachments left = session->Detach();
+  if (left.now > 0) return;
+  MutexLock lock(mu_);
+  endings_.push_back({clock_.Now() + options_.session_grace, session, left.ever});
+  changed_.NotifyAll();
+}
+
+void Service::Reap() {
+  for (;;) {
+    Ending ending;
+    {
+      MutexLock lock(mu_);
+      for (;;) {
+        if (stopping_) return;
+        const absl::Time next = endings_.empty() ? absl::InfiniteFuture() : endings_.front().at;
+        if (next <= clock_.Now()) break;
+        clock_.Wait(changed_, mu_, next);
+      }
+      ending = std::move(endings_.front());
+      endings_.pop_front();
+    }
+    EndIfAlone(ending.session, ending.connections_ever);
+  }
+}
+
+void Service::EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) {
+  std::optional<Session::Remains> remains;
+  {
+    MutexLock lock(mu_);
+    remains = session->EndIfAlone(connections_ever);
+    if (!remains.has_value()) return;
+    sessions_.erase(session->id());
+  }
+  // A call that is cancelled is answered at once, which takes mu_.
+  for (const std::stop_source& call : remains->under_way) RequestStop(call);
+  std::map<std::string, std::vector<LeaseId>> by_partition;
+  for (HeldLease& held : remains->leases) by_partition[std::move(held.partition)].push_back(held.lease);
+  // A partition that is not there any more has no leases either.
+  for (const auto& [partition, ids] : by_partition) {
+    const std::shared_ptr<void> is_long = dock_.BeginLong(partition);
+    dock_.ExpireLeases(partition, ids).IgnoreError();
+  }
+}
+
+void Service::Drain() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(mu_);
+    draining_ = true;
+    for (const auto& [id, session] : sessions_) sessions.push_back(session);
+  }
+  for (const auto& session : sessions) session->CancelAll();
+}
+
+Service::Counts Service::counts() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, session] : sessions_) sessions.push_back(session);
+  }
+  Counts counts{.sessions = static_cast<int64_t>(sessions.size()), .calls = calls_.load()};
+  for (const auto& session : sessions) {
+    const Session::Counts of = session->counts();
+    counts.calls_under_way += of.calls;
+    counts.pins += of.pins;
+    counts.leases += of.leases;
+  }
+  return counts;
+}
+
+void Service::AwaitNoCalls(absl::Time deadline) {
+  MutexLock lock(mu_);
+  for (;;) {
+    const absl::Duration left = deadline - absl::Now();
+    if (under_way_ == 0 || left <= absl::ZeroDuration()) return;
+    all_answered_.WaitUntil(
+        mu_, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(std::min(left, absl::Hours(1))));
+  }
+}
+
+bool Service::TakesLong(const v1::Request& request, const Batch& batch) {
+  if (request.has_list_partitions()) {
+    constexpr int64_t kManyNames = 1024;
+    return dock_.CountPartitions() > kManyNames;
+  }
+  const absl::string_view partition = PartitionOf(request);
+  if (partition.empty()) return false;
+  const v1::LeaseRows* const held = LeaseRowsOf(request);
+  return tdock::TakesLong(request, batch, dock_.LoadOf(partition, held == nullptr ? kNoLease : held->lease()));
+}
+
+void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  const Session::Acknowledged acknowledged{request.answered_below(), SpanOf(request.answered())};
+  // What only tells something needs no place in the session.
+  if (request.has_acknowledge()) {
+    session->Acknowledge(acknowledged);
+    session->Unpin(SpanOf(request.acknowledge().pins()));
+    reply(std::make_shared<Answer>());
+    return;
+  }
+  if (request.has_cancel()) {
+    session->Cancel(request.cancel().call());
+    reply(std::make_shared<Answer>());
+    return;
+  }
+  if (!request.released().empty()) {
+    session->Acknowledge(acknowledged);
+    session->Unpin(SpanOf(request.released()));
+  }
+  const absl::StatusOr<Session::Begun> begun = session->Begin(request.call(), acknowledged, reply);
+  if (!begun.ok()) {
+    reply(Failure(begun.status()));
+    return;
+  }
+  if (!begun->is_new) return;
+  const auto finish = [this, session, call = request.call()](std::shared_ptr<const Answer> answer) {
+    if (draining_ && answer->reply.code() == static_cast<uint32_t>(absl::StatusCode::kCancelled)) {
+      answer = Failure(ShuttingDown());
+    }
+    session->Finish(call, std::move(answer));
+    MutexLock lock(mu_);
+    if (--under_way_ == 0) all_answered_.NotifyAll();
+  };
+  {
+    MutexLock lock(mu_);
+    ++under_way_;
+  }
+  if (draining_) {
+    finish(Failure(ShuttingDown()));
+    return;
+  }
+  // What the client let go of before is not held any more when this is done.
+  const uint64_t discard = session->LastDiscard();
+  if (discard == 0 && !TakesLong(request, batch)) return Do(session, request, std::move(batch), begun->cancel, finish);
+  if (options_.work == nullptr || (discard == 0 && WorkQueue::OnWorker())) {
+    return DoLong(session, request, std::move(batch), begun->cancel, finish);
+  }
+  auto kept = std::make_shared<v1::Request>(std::move(request));
+  options_.work->Post(session.get(),
+                      [this, session, discard, kept, batch = std::move(batch), cancel = begun->cancel, finish] {
+                        session->AwaitDiscards(discard);
+                        DoLong(session, *kept, batch, cancel, finish);
+                      });
+}
+
+void Service::DoLong(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
+                     const Finish& finish) {
+  const std::shared_ptr<void> is_long = dock_.BeginLong(PartitionOf(request));
+  Do(session, request, std::move(batch), std::move(cancel), finish);
+}
+
+void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
+                 const Finish& finish) {
+  switch (request.body_case()) {
+    case v1::Request::kPut: {
+      absl::StatusOr<PutRequest> put = DecodeAs<PutRequest>(request.put(), Now());
+      const absl::Status status = put.ok() ? CheckLease(put->lease) : put.status();
+      if (!status.ok()) return finish(Failure(status));
+      put->batch = std::move(batch);
+      put->cancel = std::move(cancel);
+      dock_.StartPut(*std::move(put), [finish](const absl::StatusOr<PutResult>& result) {
+        finish(MakeAnswer([&](Answer& answer) {
+          if (result.ok()) Append(result->rows, answer.reply.mutable_put()->mutable_rows());
+          return result.status();
+        }));
+      });
+      return;
+    }
+    case v1::Request::kTake: {
+      absl::StatusOr<TakeRequest> take = DecodeAs<TakeRequest>(request.take(), Now());
+      if (!take.ok()) return finish(Failure(take.status()));
+      take->cancel = std::move(cancel);
+      return StartTake(session, *std::move(take), finish);
+    }
+    case v1::Request::kFetch: {
+      absl::StatusOr<FetchRequest> fetch = DecodeAs<FetchRequest>(request.fetch(), Now());
+      if (!fetch.ok()) return finish(Failure(fetch.status()));
+      fetch->cancel = std::move(cancel);
+      std::shared_ptr<const Memory> memory = MemoryOf(fetch->partition);
+      dock_.StartFetch(*std::move(fetch), [finish, memory](const absl::StatusOr<Rows>& rows) {
+        finish(MakeAnswer([&](Answer& answer) {
+          if (!rows.ok()) return rows.status();
+          answer.memory = memory;
+          Encode(*rows, answer.reply.mutable_rows());
+          answer.rows = *rows;
+          return absl::OkStatus();
+        }));
+      });
+      return;
+    }
+    default:
+      finish(MakeAnswer([&](Answer& answer) { return DoNow(request, answer.reply); }));
+  }
+}
+
+void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish) {
+  const std::string partition = request.partition;
+  std::shared_ptr<const Memory> memory = MemoryOf(partition);
+  dock_.StartTake(std::move(request), [this, session, partition, memory, finish](const absl::StatusOr<Taken>& taken) {
+    if (!taken.ok()) return finish(Failure(taken.status()));
+    const HeldLease lease{partition, taken->lease};
+    std::shared_ptr<const Answer> answer = MakeAnswer([&](Answer& filled) {
+      filled.memory = memory;
+      v1::Taken* const message = filled.reply.mutable_taken();
+      message->set_lease(taken->lease);
+      message->set_remaining(ToWire(taken->expires - Now()));
+      Encode(taken->rows, message->mutable_rows());
+      filled.rows = taken->rows;
+      filled.lease = lease;
+      return absl::OkStatus();
+    });
+    if (answer->reply.code() != 0) {
+      Expire(lease);
+    } else if (lease.lease != kNoLease && !session->Hold(lease)) {
+      Expire(lease);
+      answer = Failure(absl::FailedPreconditionError("the session is over, and its leases with it"));
+    }
+    CheckLeases(session);
+    finish(std::move(answer));
+  });
+}
+
+void Service::Expire(const HeldLease& lease) {
+  if (lease.lease == kNoLease) return;
+  // A partition that is not there any more has no leases either.
+  dock_.ExpireLeases(lease.partition, std::span(&lease.lease, 1)).IgnoreError();
+}
+
+std::shared_ptr<const Answer> Service::Refuse(Session& session, uint64_t call, const Answer& answer,
+                                              const absl::Status& why) {
+  std::shared_ptr<const Answer> refusal = Failure(why);
+  session.Replace(call, refusal);
+  session.Unpin(std::span(&call, 1));
+  Expire(answer.lease);
+  return refusal;
+}
+
+std::shared_ptr<const Memory> Service::MemoryOf(const std::string& partition) {
+  // Where there is no such partition, the call fails.
+  absl::StatusOr<std::shared_ptr<Memory>> memory = dock_.MemoryOf(partition);
+  return memory.ok() ? *std::move(memory) : nullptr;
+}
+
+void Service::CheckLeases(const std::shared_ptr<Session>& session) {
+  for (const HeldLease& held : session->TakeLeasesToCheck()) {
+    // Where that may take long, it is asked another time.
+    if (!dock_.LoadOf(held.partition).busy) {
+      const absl::StatusOr<std::vector<LeaseId>> live = dock_.LiveLeases(held.partition, std::span(&held.lease, 1));
+      if (!live.ok() || live->empty()) continue;
+    }
+    if (!session->Hold(held)) Expire(held);
+  }
+}
+
+absl::Status Service::CheckLease(LeaseId lease) const {
+  if (lease == kNoLease || lease > options_.last_lease) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "lease ", lease, " was given out before the server was restarted: it is over, and its rows are not there"));
+}
+
+absl::Status Service::DoNow(const v1::Request& request, v1::Reply& reply) {
+  switch (request.body_case()) {
+    case v1::Request::kComplete:
+    case v1::Request::kRelease:
+    case v1::Request::kRenew:
+    case v1::Request::kDrop:
+      return DoLeases(request, reply);
+    case v1::Request::kListPartitions:
+    case v1::Request::kFindRows:
+    case v1::Request::kList:
+    case v1::Request::kGetStatus:
+    case v1::Request::kGetConsumerStatus:
+    case v1::Request::kExplain:
+    case v1::Request::kGetRowStatus:
+      return OrNoMemory("the answer", [&] { return DoQueries(request, reply); });
+    case v1::Request::kPing:
+      return absl::OkStatus();
+    default:
+      return DoPartitions(request, reply);
+  }
+}
+
+absl::Status Service::DoLeases(const v1::Request& request, v1::Reply& reply) {
+  const v1::LeaseRows& message = *LeaseRowsOf(request);
+  TDOCK_RETURN_IF_ERROR(CheckLease(message.lease()));
+  TDOCK_ASSIGN_OR_RETURN(const LeaseRequest lease, DecodeAs<LeaseRequest>(message));
+  if (request.has_complete()) return dock_.Complete(lease);
+  if (request.has_release()) return dock_.Release(lease);
+  if (request.has_drop()) return dock_.Drop(lease);
+  TDOCK_ASSIGN_OR_RETURN(const absl::Time expires, dock_.Renew(lease.partition, lease.lease));
+  reply.mutable_expires()->set_remaining(ToWire(expires - Now()));
+  return absl::OkStatus();
+}
+
+absl::Status Service::DoPartitions(const v1::Request& request, v1::Reply& reply) {
+  switch (request.body_case()) {
+    case v1::Request::kCreatePartition: {
+      TDOCK_ASSIGN_OR_RETURN(const auto options, DecodeAs<PartitionOptions>(request.create_partition()));
+      return dock_.CreatePartition(options);
+    }
+    case v1::Request::kDropPartition:
+      return dock_.DropPartition(request.drop_partition().partition());
+    case v1::Request::kRegisterConsumer: {
+      TDOCK_ASSIGN_OR_RETURN(const auto options, DecodeAs<ConsumerOptions>(request.register_consumer()));
+      return dock_.RegisterConsumer(request.register_consumer().partition(), options);
+    }
+    case v1::Request::kDropConsumer:
+      return dock_.DropConsumer(request.drop_consumer().partition(), request.drop_consumer().consumer());
+    case v1::Request::kRequeue: {
+      TDOCK_ASSIGN_OR_RETURN(const auto requeue, DecodeAs<RequeueRequest>(request.requeue()));
+      return dock_.Requeue(requeue);
+    }
+    case v1::Request::kCommit:
+      return dock_.Commit(Decode(request.commit()));
+    case v1::Request::kRollback:
+      return dock_.Rollback(Decode(request.rollback()));
+    case v1::Request::kPublishWeights:
+      return dock_.PublishWeights(request.publish_weights().partition(), request.publish_weights().version());
+    case v1::Request::kSeal:
+      return dock_.Seal(request.seal().partition());
+    case v1::Request::kClear: {
+      TDOCK_ASSIGN_OR_RETURN(const auto clear, DecodeAs<ClearRequest>(request.clear()));
+      TDOCK_ASSIGN_OR_RETURN(const int64_t count, dock_.Clear(clear));
+      reply.set_count(count);
+      return absl::OkStatus();
+    }
+    default:
+      return absl::UnimplementedError("the server does not know this request: use the same release on both sides");
+  }
+}
+
+absl::Status Service::DoQueries(const v1::Request& request, v1::Reply& reply) {
+  switch (request.body_case()) {
+    case v1::Request::kListPartitions: {
+      TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, dock_.ListPartitions());
+      Append(names, reply.mutable_names()->mutable_names());
+      return absl::OkStatus();
+    }
+    case v1::Request::kFindRows: {
+      const std::vector<std::string> keys = Strings(request.find_rows().keys());
+      TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, dock_.FindRows(request.find_rows().partition(), keys));
+      EncodeAll(rows, reply.mutable_row_ids());
+      return absl::OkStatus();
+    }
+    case v1::Request::kList: {
+      TDOCK_ASSIGN_OR_RETURN(const ListRequest list, Decode(request.list()));
+      TDOCK_ASSIGN_OR_RETURN(const ListResult result, dock_.List(list));
+      Encode(result, reply.mutable_list());
+      return absl::OkStatus();
+    }
+    case v1::Request::kGetStatus: {
+      TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock_.GetStatus(request.get_status().partition()));
+      Encode(status, reply.mutable_status());
+      return absl::OkStatus();
+    }
+    case v1::Request::kGetConsumerStatus: {
+      const v1::ConsumerName& name = request.get_consumer_status();
+      TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status, dock_.GetConsumerStatus(name.partition(), name.consumer()));
+      Encode(status, reply.mutable_consumer_status());
+      return absl::OkStatus();
+    }
+    case v1::Request::kGetRowStatus: {
+      const v1::GetRow& row = request.get_row_status();
+      TDOCK_ASSIGN_OR_RETURN(const RowStatus status, dock_.GetRowStatus(row.partition(), row.row()));
+      Encode(status, Now(), reply.mutable_row_status());
+      return absl::OkStatus();
+    }
+    default: {
+      const v1::ConsumerName& name = request.explain();
+      TDOCK_ASSIGN_OR_RETURN(std::string text, dock_.Explain(name.partition(), name.consumer()));
+      reply.set_text(std::move(text));
+      return absl::OkStatus();
+    }
+  }
+}
+
+}  // namespace tdock

@@ -1,0 +1,152 @@
+// The part of a dock server that no transport needs to know: sessions, calls, and what they ask of the dock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "dock/local/served_dock.h"
+#include "dock/service/wire/session.h"
+#include "tdock.pb.h"
+
+namespace tdock {
+
+struct ServiceOptions {
+  // The dock's; turns deadlines into time that is left and back.
+  Clock* dock_clock = nullptr;
+  // Judges how long sessions outlive their connections.
+  Clock* clock = nullptr;
+  absl::Duration session_grace = absl::Seconds(1);
+  uint64_t max_frame_bytes = uint64_t{16} << 30;
+  // Leases up to this number are of the server before it was restarted.
+  LeaseId last_lease = kNoLease;
+  // Does the calls that take long, so that those who bring calls do not wait for them; outlives the service. Null: they
+  // are done by whoever brings them.
+  WorkQueue* work = nullptr;
+};
+
+// Thread-safe. Holds no thread while a call waits.
+class Service {
+ public:
+  static constexpr uint32_t kProtocol = 1;
+
+  // The dock must outlive the service.
+  Service(ServedDock& dock, const ServiceOptions& options);
+  // Ends all sessions, and returns when no call is under way. None may be coming in.
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  // A connection that has said hello. Its session ends when it has had no connection for a while.
+  class Connection {
+   public:
+    Connection(Service& service, std::shared_ptr<Session> session) : service_(service), session_(std::move(session)) {}
+    ~Connection() { service_.Disconnect(session_); }
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+    const std::shared_ptr<Session>& session() const { return session_; }
+
+   private:
+    Service& service_;
+    const std::shared_ptr<Session> session_;
+  };
+  struct Welcomed {
+    std::unique_ptr<Connection> connection;
+    v1::Welcome welcome;
+  };
+  // FailedPrecondition for another version of the protocol, Unavailable while shutting down. A session that is not
+  // there is replaced by a new one, and the welcome says so.
+  absl::StatusOr<Welcomed> Connect(const v1::Hello& hello) TDOCK_EXCLUDES(mu_);
+  // A session that is there; null otherwise. For calls that do not come over the connection that said hello.
+  std::shared_ptr<Session> FindSession(const std::string& id) TDOCK_EXCLUDES(mu_);
+
+  // Where the bytes of a put should lie, for the dock to keep them where they are. Errors are the put's.
+  absl::StatusOr<std::shared_ptr<Memory>> MemoryFor(const v1::Put& put) { return dock_.MemoryOf(put.partition()); }
+
+  // Does what the request says; `batch` is that of a put. `reply` is called once, maybe before this returns. Calls of
+  // one session are done in any order: one that takes long is left to the work queue.
+  void Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply);
+
+  // For a transport that cannot send an answer: nobody will ever have it, so the lease of a take ends, and the call is
+  // answered with the error from here on. Returns what to send instead.
+  std::shared_ptr<const Answer> Refuse(Session& session, uint64_t call, const Answer& answer, const absl::Status& why);
+
+  // Ends calls that wait, and refuses others: Unavailable, saying that the server shuts down.
+  void Drain() TDOCK_EXCLUDES(mu_);
+
+  uint64_t instance() const { return instance_; }
+  uint64_t max_frame_bytes() const { return options_.max_frame_bytes; }
+
+  struct Counts {
+    int64_t sessions = 0;
+    int64_t calls_under_way = 0;
+    int64_t calls = 0;  // since the start
+    int64_t pins = 0;
+    int64_t leases = 0;
+  };
+  Counts counts() TDOCK_EXCLUDES(mu_);
+  // Returns when no call is under way, or at `deadline` of absl::Now().
+  void AwaitNoCalls(absl::Time deadline) TDOCK_EXCLUDES(mu_);
+  // Null if there is none.
+  WorkQueue* work() const { return options_.work; }
+
+ private:
+  using Finish = Callback<void(std::shared_ptr<const Answer>)>;
+
+  void Disconnect(const std::shared_ptr<Session>& session) TDOCK_EXCLUDES(mu_);
+  // Ends those that have had no connection for a while.
+  void Reap() TDOCK_EXCLUDES(mu_);
+  void EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) TDOCK_EXCLUDES(mu_);
+  bool TakesLong(const v1::Request& request, const Batch& batch);
+  // Says meanwhile that it takes long.
+  void DoLong(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
+              const Finish& finish);
+  void Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
+          const Finish& finish);
+  void StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish);
+  void Expire(const HeldLease& lease);
+  std::shared_ptr<const Memory> MemoryOf(const std::string& partition);
+  absl::Status CheckLease(LeaseId lease) const;
+  void CheckLeases(const std::shared_ptr<Session>& session);
+  // Calls that need no wait.
+  absl::Status DoNow(const v1::Request& request, v1::Reply& reply);
+  absl::Status DoLeases(const v1::Request& request, v1::Reply& reply);
+  absl::Status DoPartitions(const v1::Request& request, v1::Reply& reply);
+  absl::Status DoQueries(const v1::Request& request, v1::Reply& reply);
+  absl::Time Now() const { return dock_clock_.Now(); }
+
+  ServedDock& dock_;
+  const ServiceOptions options_;
+  Clock& dock_clock_;
+  Clock& clock_;
+  const uint64_t instance_;
+  std::atomic<int64_t> calls_{0};
+  std::atomic<bool> draining_{false};
+
+  Mutex mu_;
+  bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
+  int64_t under_way_ TDOCK_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<std::string, std::shared_ptr<Session>> sessions_ TDOCK_GUARDED_BY(mu_);
+  // Sessions that lost their last connection, in the order of when they end, unless they had another one since.
+  struct Ending {
+    absl::Time at;
+    std::shared_ptr<Session> session;
+    uint64_t connections_ever;
+  };
+  std::deque<Ending> endings_ TDOCK_GUARDED_BY(mu_);
+  CondVar changed_;  // what the reaper looks at
+  CondVar all_answered_;
+  std::thread reaper_;
+};
+
+}  // namespace tdock

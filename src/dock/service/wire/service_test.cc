@@ -1,0 +1,108 @@
+#include "dock/service/wire/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stop_token>
+#include <thread>
+
+#include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/rows_codec.h"
+#include "dock/service/wire/testing/serve.h"
+
+namespace tdock {
+namespace {
+
+using Code = absl::StatusCode;
+
+// A partition with a row, and a consumer that reads it.
+void Prepare(Dock& dock, const std::string& text = "seven") {
+  ASSERT_EQ(dock.CreatePartition({.name = "p", .columns = {{"text", {}}}}), absl::OkStatus());
+  ASSERT_EQ(dock.RegisterConsumer("p", {.name = "c", .reads = {"text"}}), absl::OkStatus());
+  PutRequest put{.partition = "p"};
+  ASSERT_EQ(put.batch.Add("text", Column::FromStrings(std::vector<std::string>{text})), absl::OkStatus());
+  ASSERT_EQ(dock.Put(put).status(), absl::OkStatus());
+}
+
+class ServiceTest : public testing::Test {
+ protected:
+  void SetUp() override { Prepare(*test_.dock); }
+
+  // What comes of a call that needs no wait.
+  std::shared_ptr<const Answer> Take(uint64_t call) {
+    v1::Request request;
+    request.set_call(call);
+    request.set_answered_below(1);
+    Encode(TakeRequest{.partition = "p", .consumer = "c"}, absl::Now(), request.mutable_take());
+    std::shared_ptr<const Answer> answer;
+    test_.service.Call(session(), std::move(request), Batch(), [&](const auto& got) { answer = got; });
+    return answer;
+  }
+  const std::shared_ptr<Session>& session() const { return welcomed_.connection->session(); }
+
+  static v1::Hello Hello() {
+    v1::Hello hello;
+    hello.set_protocol(Service::kProtocol);
+    return hello;
+  }
+
+  TestService test_;
+  Service::Welcomed welcomed_ = test_.service.Connect(Hello()).value();
+};
+
+TEST_F(ServiceTest, AnAnswerThatCannotBeSentGivesItsRowsBackAtOnce) {
+  const std::shared_ptr<const Answer> answer = Take(1);
+  ASSERT_TRUE(answer->reply.has_taken());
+  EXPECT_EQ(Take(2)->reply.code(), static_cast<uint32_t>(Code::kDeadlineExceeded));
+  const absl::Status why = absl::ResourceExhaustedError("too long");
+  EXPECT_EQ(test_.service.Refuse(*session(), 1, *answer, why)->reply.message(), "too long");
+  // Whoever asks for the answer again is told the same.
+  EXPECT_EQ(Take(1)->reply.code(), static_cast<uint32_t>(Code::kResourceExhausted));
+  const ConsumerStatus status = test_.dock->GetConsumerStatus("p", "c").value();
+  EXPECT_EQ(status.leased, 0);
+  EXPECT_EQ(status.expired, 1);
+  EXPECT_TRUE(Take(3)->reply.has_taken());
+}
+
+TEST(SocketService, RowsThatTheClientCannotLookAtAreGivenBackAtOnce) {
+  // Its cells lie in no segment, and are too many for a message.
+  const std::unique_ptr<ServedDock> dock = MakeServedDock();
+  Prepare(*dock, std::string(kMaxInlineBytes + 1, 'x'));
+  Service service(*dock, {});
+  SegmentPool pool;
+  const ScratchFolder folder;
+  const auto server = SocketServer::Start(service, pool, {.path = folder.File("dock.sock")}).value();
+  const std::unique_ptr<Dock> client =
+      ConnectThrough(std::make_unique<SocketTransport>(folder.File("dock.sock")), Clock::Real());
+  ASSERT_NE(client, nullptr);
+  EXPECT_EQ(client->Take({.partition = "p", .consumer = "c"}).status().code(), Code::kAborted);
+  const ConsumerStatus status = dock->GetConsumerStatus("p", "c").value();
+  EXPECT_EQ(status.leased, 0);
+  EXPECT_EQ(status.ready, 1);
+}
+
+TEST(SocketService, ACallThatWaitsKeepsNoAnswersOfOthersInTheSession) {
+  TestSocketServer server;
+  Prepare(*server.dock);
+  const std::unique_ptr<Dock> client = ConnectThrough(std::make_unique<SocketTransport>(server.path()), Clock::Real());
+  ASSERT_NE(client, nullptr);
+  std::stop_source stop;
+  std::thread waiting([&] {
+    const TakeRequest take{.partition = "p",
+                           .consumer = "c",
+                           .min = 2,
+                           .max = 2,
+                           .deadline = absl::InfiniteFuture(),
+                           .cancel = stop.get_token()};
+    EXPECT_EQ(client->Take(take).status().code(), Code::kCancelled);
+  });
+  while (server.service.counts().calls_under_way == 0) std::this_thread::yield();
+  for (size_t call = 0; call < Session::kMaxCalls + 100; ++call) {
+    ASSERT_EQ(client->ListPartitions().status(), absl::OkStatus()) << call;
+  }
+  stop.request_stop();
+  waiting.join();
+}
+
+}  // namespace
+}  // namespace tdock

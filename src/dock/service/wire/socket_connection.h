@@ -1,0 +1,136 @@
+// One connection of the Unix socket, at the server.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/tensor/frame_reader.h"
+#include "dock/service/wire/event_loop.h"
+#include "dock/service/wire/service.h"
+#include "dock/service/wire/socket_message.h"
+#include "dock/store/segment_memory.h"
+#include "dock/store/segment_view.h"
+
+namespace tdock {
+
+struct SocketLimits {
+  // Frames of one connection that have begun and are not complete.
+  size_t max_uploads = 64;
+  // Of answers that the client has not read: no more requests are read while there are as many.
+  size_t max_queued_bytes = size_t{16} << 20;
+  // A connection that has not said hello by then is closed.
+  absl::Duration hello_within = absl::Seconds(10);
+  uint32_t upload_slots = 16;
+  uint32_t upload_slot_bytes = 1 << 20;
+};
+
+// Lives on its loop's thread; only what is said to be thread-safe may be called by others.
+class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
+ public:
+  struct Shared {
+    Service& service;
+    SegmentPool& segments;
+    SocketLimits limits;
+  };
+
+  // Takes over the socket, which does not block.
+  SocketConnection(int fd, std::shared_ptr<EventLoop> loop, const Shared& shared,
+                   std::function<void(int fd)> on_closed);
+  ~SocketConnection();
+
+  absl::Status Start();
+  // Closes it if it has not said hello for too long.
+  void Tick();
+  // Says why, as far as that can be sent at once, and closes.
+  void Close(const absl::Status& why);
+
+ private:
+  struct Outgoing {
+    std::string bytes;
+    size_t sent = 0;
+    // Goes with the first byte.
+    std::shared_ptr<const FileDescriptor> file = {};
+  };
+  struct Upload {
+    v1::Request request;
+    FrameReader reader;
+  };
+
+  // An answer as it is sent, and the segments that it speaks of.
+  struct Encoded {
+    std::string message;
+    std::vector<std::pair<uint64_t, SegmentFile>> segments = {};
+  };
+
+  void OnEvents(uint32_t events);
+  void Read();
+  // Handles the messages that are complete, for as long as a turn is.
+  void HandleMessages();
+  // Whether the message takes long to handle.
+  bool IsLong(const SocketHeader& header, absl::string_view body);
+  // Has the message that begins there handled by a worker. Until that is done, nothing more is read, and what is said
+  // to be the handler's is the worker's.
+  void HandOver(size_t begin, const SocketHeader& header);
+  void TakeBack(const absl::Status& status);
+  // By the loop's thread or the worker.
+  absl::Status Handle(const SocketHeader& header, absl::string_view body);
+  absl::Status OnHello(absl::string_view body);
+  absl::Status OnCall(uint64_t tag, absl::string_view body);
+  absl::Status OnBytes(uint64_t tag, std::span<const std::byte> bytes);
+  absl::Status OnSlot(uint64_t tag, absl::string_view body);
+  void Start(v1::Request request, Batch batch);
+  // Thread-safe.
+  ReplyTo ReplyHere(uint64_t call);
+
+  void ReplyError(uint64_t call, const absl::Status& status);
+  // Thread-safe. What to send as the answer, or instead of it.
+  static Encoded MessageOf(Service& service, Session& session, uint64_t call, const Answer& answer);
+  // ResourceExhausted if it is too long, Aborted if too many cells lie where the client cannot look.
+  static absl::StatusOr<Encoded> TryToEncode(Session& session, uint64_t call, const Answer& answer);
+  void SendAnswer(Encoded answer);
+  void TellGoneSegments();
+  // By the loop's thread or the worker.
+  void Send(std::string bytes, std::shared_ptr<const FileDescriptor> file = nullptr);
+  // Sends what the client takes, up to a bound.
+  void Flush();
+  void Watch();
+  bool choked() const { return queued_bytes_ > shared_.limits.max_queued_bytes; }
+
+  const int fd_;
+  const std::shared_ptr<EventLoop> loop_;
+  const Shared shared_;
+  const std::function<void(int fd)> on_closed_;
+  const absl::Time opened_;
+  bool closed_ = false;
+
+  // The handler's.
+  std::unique_ptr<Service::Connection> connection_;
+  std::string client_;  // for people
+  std::optional<UploadArea> area_;
+  std::string in_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Upload>> uploads_;
+
+  bool more_posted_ = false;
+  bool handed_over_ = false;
+  // The peer is gone, which would be told again and again; watched again when it is read on.
+  bool unwatched_ = false;
+
+  std::deque<Outgoing> out_;
+  size_t queued_bytes_ = 0;
+  uint32_t watched_events_ = 0;
+  // What the client was sent, and how many bytes each has.
+  absl::flat_hash_set<uint64_t> segments_;
+  uint64_t closed_segments_seen_ = 0;
+};
+
+}  // namespace tdock

@@ -1,0 +1,78 @@
+// Serves a dock over a Unix socket, with shared memory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "dock/service/wire/socket_connection.h"
+
+namespace tdock {
+
+struct SocketServerOptions {
+  // A file that is not there, or the socket of a server that is gone. Only the user who runs the server may connect.
+  std::string path = {};
+  // Threads; 0: two.
+  int loops = 0;
+  SocketLimits limits = {};
+  // Told what the loops do; outlives the server. May be null.
+  Heartbeats* heartbeats = nullptr;
+};
+
+// Thread-safe.
+class SocketServer {
+ public:
+  // InvalidArgument for a path that is too long, AlreadyExists if something else is there or another server listens;
+  // other errors are the system's, and name the path. Service and segments must outlive the server.
+  static absl::StatusOr<std::unique_ptr<SocketServer>> Start(Service& service, SegmentPool& segments,
+                                                             const SocketServerOptions& options);
+  // Closes all connections, and removes the socket.
+  ~SocketServer();
+
+  // Takes no more connections, lets calls under way end until the deadline of absl::Now(), and closes the connections,
+  // saying that the server shuts down.
+  void Shutdown(absl::Time deadline);
+
+  // Returns when each loop has done what there was to do.
+  void Touch();
+
+  const std::string& path() const { return options_.path; }
+
+ private:
+  // The connections of one loop; touched by its thread only.
+  struct Loop {
+    std::shared_ptr<EventLoop> events;
+    absl::flat_hash_map<int, std::shared_ptr<SocketConnection>> connections;
+  };
+
+  // Which file the socket is: another server may have put its own in its place.
+  struct FileId {
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool operator==(const FileId&) const = default;
+  };
+  static std::optional<FileId> IdOf(const std::string& path);
+
+  SocketServer(const SocketConnection::Shared& shared, const SocketServerOptions& options, int listener)
+      : shared_(shared), options_(options), listener_(listener), file_(IdOf(options.path)) {}
+
+  absl::Status StartLoops();
+  void Accept();
+  // On the loop's thread.
+  void Adopt(Loop& loop, int fd);
+
+  const SocketConnection::Shared shared_;
+  const SocketServerOptions options_;
+  const int listener_;
+  const std::optional<FileId> file_;
+  std::vector<std::unique_ptr<Loop>> loops_;
+  size_t next_loop_ = 0;
+};
+
+}  // namespace tdock

@@ -1,0 +1,80 @@
+// Requests over a Unix socket: bytes go through shared memory.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/mutex.h"
+#include "dock/service/wire/client_transport.h"
+#include "dock/service/wire/socket_channel.h"
+#include "dock/service/wire/upload_slots.h"
+#include "dock/store/segment_view.h"
+
+namespace tdock {
+
+// Each call has a connection for itself while it runs; they are kept and used again. Thread-safe.
+class SocketTransport final : public ClientTransport {
+ public:
+  explicit SocketTransport(std::string path) : path_(std::move(path)) {}
+
+  absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
+  ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
+  bool Tell(const v1::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
+
+ private:
+  // What came with the welcome of a session.
+  struct Shared {
+    uint64_t instance = 0;
+    std::string session;
+    std::optional<UploadArea> area;
+    std::optional<UploadSlots> slots;
+    SegmentMap segments;
+  };
+  using Channel = std::unique_ptr<SocketChannel>;
+
+  // One call over one connection.
+  class Exchange {
+   public:
+    Exchange(SocketChannel& channel, std::shared_ptr<Shared> shared, uint64_t call, absl::Time deadline)
+        : channel_(channel), shared_(std::move(shared)), call_(call), deadline_(deadline) {}
+
+    absl::Status Send(const v1::Request& request, const Batch& batch);
+    absl::Status AwaitAnswer(ClientAnswer& answer);
+    // Slots of which the server has not said that it has copied them.
+    std::vector<uint32_t> TakeLent() { return std::exchange(lent_, {}); }
+
+   private:
+    absl::Status SendThroughMemory(const std::vector<absl::string_view>& frame);
+    absl::StatusOr<uint32_t> BorrowSlot();
+    absl::Status Handle(SocketChannel::Message message);
+    absl::StatusOr<CellBytes> LookAt(const v1::Rows& rows) const;
+
+    SocketChannel& channel_;
+    const std::shared_ptr<Shared> shared_;
+    const uint64_t call_;
+    const absl::Time deadline_;
+    std::vector<uint32_t> lent_;
+    bool answered_ = false;
+    v1::Reply reply_;
+  };
+
+  absl::StatusOr<Channel> Open(const v1::Hello& hello, absl::Time deadline, v1::Welcome& welcome) TDOCK_EXCLUDES(mu_);
+  // A connection that is there and works, or null.
+  Channel TakeIdle() TDOCK_EXCLUDES(mu_);
+  // The same, or one that is made, of the session that there is.
+  absl::StatusOr<Channel> Acquire(absl::Time deadline) TDOCK_EXCLUDES(mu_);
+  void Keep(Channel channel, const std::shared_ptr<Shared>& shared) TDOCK_EXCLUDES(mu_);
+
+  const std::string path_;
+
+  Mutex mu_;
+  v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
+  std::shared_ptr<Shared> shared_ TDOCK_GUARDED_BY(mu_);
+  std::vector<Channel> idle_ TDOCK_GUARDED_BY(mu_);
+};
+
+}  // namespace tdock

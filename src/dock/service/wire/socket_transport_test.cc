@@ -1,0 +1,195 @@
+#include "dock/service/wire/socket_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "dock/service/wire/socket_address.h"
+#include "dock/service/wire/socket_message.h"
+#include "dock/service/wire/testing/serve.h"
+
+namespace tdock {
+namespace {
+
+constexpr int kPatienceMs = 20'000;
+
+// A connection at a server that does what the test says.
+class Served {
+ public:
+  explicit Served(int fd) : fd_(fd) { EXPECT_GE(fd, 0); }
+  ~Served() { close(fd_); }
+  Served(Served&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Served& operator=(Served&&) = delete;
+
+  bool AnythingToRead(int within_ms) const {
+    pollfd watched{.fd = fd_, .events = POLLIN, .revents = 0};
+    return poll(&watched, 1, within_ms) > 0;
+  }
+  // The next message, which must be of this type.
+  std::string Read(SocketMessage type) {
+    SocketHeader header;
+    ReadInto(&header, sizeof(header));
+    EXPECT_EQ(header.type, type);
+    std::string body(header.length, '\0');
+    ReadInto(body.data(), body.size());
+    return body;
+  }
+  uint32_t ReadSlot() { return NumberAt<uint32_t>(Read(SocketMessage::kSlot), 0); }
+  void Write(const std::string& bytes) {
+    ASSERT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  void WriteConsumed(uint64_t call, uint32_t slot) { Write(NumbersMessage(SocketMessage::kConsumed, call, slot)); }
+  void WriteReply(uint64_t call) { Write(ControlMessage(SocketMessage::kReply, call, v1::Reply())); }
+  void Welcome(const UploadArea& area) {
+    Read(SocketMessage::kHello);
+    v1::Welcome welcome;
+    welcome.set_session("s");
+    welcome.set_upload_slots(static_cast<uint32_t>(area.slots()));
+    welcome.set_upload_slot_bytes(static_cast<uint32_t>(area.slot_bytes()));
+    WriteWithFile(ControlMessage(SocketMessage::kWelcome, 0, welcome), area.file()->fd());
+  }
+
+ private:
+  void ReadInto(void* to, size_t size) {
+    auto* at = static_cast<char*>(to);
+    for (size_t got = 0; got < size;) {
+      ASSERT_TRUE(AnythingToRead(kPatienceMs));
+      const ssize_t step = recv(fd_, at + got, size - got, 0);
+      ASSERT_GT(step, 0);
+      got += static_cast<size_t>(step);
+    }
+  }
+  void WriteWithFile(std::string bytes, int file) {
+    iovec piece{bytes.data(), bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &file, sizeof(file));
+    ASSERT_EQ(sendmsg(fd_, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+
+  int fd_;
+};
+
+class SocketTransportTest : public testing::Test {
+ protected:
+  SocketTransportTest() {
+    const sockaddr_un address = SocketAddress(path_).value();
+    listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+  }
+  ~SocketTransportTest() override {
+    close(listener_);
+    unlink(path_.c_str());
+  }
+
+  Served Accept() {
+    pollfd watched{.fd = listener_, .events = POLLIN, .revents = 0};
+    EXPECT_GT(poll(&watched, 1, kPatienceMs), 0);
+    return Served(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  void Connect() {
+    EXPECT_EQ(transport_.Connect({}, absl::Now() + absl::Milliseconds(kPatienceMs)).status(), absl::OkStatus());
+  }
+  // A put of so many bytes.
+  absl::Status Put(uint64_t call, size_t bytes, absl::Duration within = absl::Milliseconds(kPatienceMs)) {
+    v1::Request request;
+    request.set_session("s");
+    request.set_call(call);
+    request.mutable_put()->set_has_frame(true);
+    Batch batch;
+    EXPECT_EQ(batch.Add("text", Column::FromStrings(std::vector<std::string>{std::string(bytes, 'x')})),
+              absl::OkStatus());
+    return transport_.Call(request, batch, absl::Now() + within).status;
+  }
+  ScratchFolder folder_;
+  const std::string path_ = folder_.File("dock.sock");
+  int listener_ = -1;
+  SocketTransport transport_{path_};
+};
+
+TEST_F(SocketTransportTest, WhatTheServerCopiedForACallBeforeFreesNoSlotOfTheNext) {
+  const UploadArea area = UploadArea::Make(2, 32 << 10).value();
+  std::thread client([&] {
+    Connect();
+    // Each takes three slots, and there are two.
+    EXPECT_EQ(Put(1, 80 << 10), absl::OkStatus());
+    EXPECT_EQ(Put(2, 80 << 10), absl::OkStatus());
+  });
+  Served served = Accept();
+  served.Welcome(area);
+  served.Read(SocketMessage::kCall);
+  const uint32_t first = served.ReadSlot();
+  served.ReadSlot();
+  served.WriteConsumed(1, first);
+  served.ReadSlot();
+  // It is answered before it is said that the last slots were copied, as a server may.
+  served.WriteReply(1);
+  served.Read(SocketMessage::kCall);
+  const uint32_t third = served.ReadSlot(), fourth = served.ReadSlot();
+  served.WriteConsumed(1, third);
+  served.WriteConsumed(2, fourth);
+  EXPECT_EQ(served.ReadSlot(), fourth) << "the other one is not copied yet";
+  served.WriteReply(2);
+  client.join();
+}
+
+TEST_F(SocketTransportTest, SlotsOfACallThatWasGivenUpAreNotWrittenBeforeTheServerHasCopiedThem) {
+  const UploadArea area = UploadArea::Make(1, 128 << 10).value();
+  std::thread client([&] {
+    Connect();
+    EXPECT_EQ(Put(1, 80 << 10, absl::Milliseconds(20)).code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(Put(2, 80 << 10), absl::OkStatus());
+  });
+  Served slow = Accept();
+  slow.Welcome(area);
+  slow.Read(SocketMessage::kCall);
+  slow.ReadSlot();
+  Served next = Accept();
+  next.Welcome(area);
+  next.Read(SocketMessage::kCall);
+  EXPECT_FALSE(next.AnythingToRead(50));
+  slow.WriteConsumed(1, 0);
+  EXPECT_EQ(next.ReadSlot(), 0u);
+  next.WriteReply(2);
+  client.join();
+}
+
+TEST_F(SocketTransportTest, SlotsOfACallThatWasGivenUpAreFreeOnceItsConnectionIsClosed) {
+  const UploadArea area = UploadArea::Make(1, 128 << 10).value();
+  std::thread client([&] {
+    Connect();
+    EXPECT_EQ(Put(1, 80 << 10).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(Put(2, 80 << 10), absl::OkStatus());
+  });
+  {
+    Served gone = Accept();
+    gone.Welcome(area);
+    gone.Read(SocketMessage::kCall);
+    gone.ReadSlot();
+  }
+  Served next = Accept();
+  next.Welcome(area);
+  next.Read(SocketMessage::kCall);
+  EXPECT_EQ(next.ReadSlot(), 0u);
+  next.WriteReply(2);
+  client.join();
+}
+
+}  // namespace
+}  // namespace tdock

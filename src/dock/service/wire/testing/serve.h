@@ -1,0 +1,101 @@
+// For tests: a client's dock that brings its server along.
+#pragma once
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "dock/local/served_dock.h"
+#include "dock/service/wire/client_session.h"
+#include "dock/service/wire/remote_dock.h"
+#include "dock/service/wire/service.h"
+#include "dock/service/wire/socket_server.h"
+#include "dock/service/wire/socket_transport.h"
+#include "dock/store/segment_memory.h"
+
+namespace tdock {
+
+// A folder that goes with this object.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string name = "/tmp/tdock-test-XXXXXX";
+    path_ = mkdtemp(name.data());
+  }
+  ~ScratchFolder() { rmdir(path_.c_str()); }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// A dock, and the service over it. Its cells lie in segments.
+struct TestService {
+  explicit TestService(const LocalDockOptions& local = {}, ServiceOptions options = {})
+      : dock(MakeServedDock({.local = local,
+                             .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool); },
+                             .work = &work})),
+        service(*dock, With(options, local.clock, &work)) {}
+
+  static ServiceOptions With(ServiceOptions options, Clock* clock, WorkQueue* work) {
+    options.dock_clock = clock;
+    options.work = work;
+    return options;
+  }
+
+  SegmentPool pool;
+  WorkQueue work{2};
+  std::unique_ptr<ServedDock> dock;
+  Service service;
+};
+
+// The same, listening on a socket.
+struct TestSocketServer : TestService {
+  explicit TestSocketServer(const LocalDockOptions& local = {}, const SocketLimits& limits = {},
+                            const ServiceOptions& options = {})
+      : TestService(local, options) {
+    auto started = SocketServer::Start(service, pool, {.path = path(), .limits = limits});
+    if (started.ok()) server = *std::move(started);
+  }
+  std::string path() const { return folder.File("dock.sock"); }
+
+  ScratchFolder folder;
+  // Null if it could not be started.
+  std::unique_ptr<SocketServer> server;
+};
+
+// Keeps something alive until after a transport.
+class OwningTransport final : public ClientTransport {
+ public:
+  OwningTransport(std::shared_ptr<void> owned, std::unique_ptr<ClientTransport> transport)
+      : owned_(std::move(owned)), transport_(std::move(transport)) {}
+
+  absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) override {
+    return transport_->Connect(hello, deadline);
+  }
+  ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) override {
+    return transport_->Call(request, batch, deadline);
+  }
+  bool Tell(const v1::Request& request, absl::Duration connect_within) override {
+    return transport_->Tell(request, connect_within);
+  }
+
+ private:
+  const std::shared_ptr<void> owned_;
+  const std::unique_ptr<ClientTransport> transport_;
+};
+
+// Null if nobody answers.
+inline std::unique_ptr<Dock> ConnectThrough(std::unique_ptr<ClientTransport> transport, Clock& clock,
+                                            const ClientSessionOptions& options = {}) {
+  auto session = std::make_shared<ClientSession>(std::move(transport), options);
+  if (!session->Connect().ok()) return nullptr;
+  return MakeRemoteDock(std::move(session), clock);
+}
+
+}  // namespace tdock

@@ -1,0 +1,91 @@
+#include "dock/service/wire/upload_slots.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace tdock {
+namespace {
+
+// While slots are abandoned, how often it is looked for what the server says of them.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(10);
+
+// Takes those slots out that the server needs no more, as far as it has said so.
+std::vector<uint32_t> TakeReturned(SocketChannel& channel, uint64_t call, std::vector<uint32_t>& slots) {
+  std::vector<uint32_t> returned;
+  while (!slots.empty()) {
+    const absl::StatusOr<std::optional<SocketChannel::Message>> message = channel.TryReceive();
+    if (message.ok() && !message->has_value()) break;
+    const bool over =
+        !message.ok() || ((*message)->header.type == SocketMessage::kReply && (*message)->header.tag == call);
+    if (over) {
+      returned.insert(returned.end(), slots.begin(), slots.end());
+      slots.clear();
+    } else if ((*message)->header.type == SocketMessage::kConsumed && (*message)->header.tag == call &&
+               (*message)->body.size() == sizeof(uint32_t)) {
+      const auto slot = NumberAt<uint32_t>((*message)->body, 0);
+      if (std::erase(slots, slot) > 0) returned.push_back(slot);
+    }
+  }
+  return returned;
+}
+
+}  // namespace
+
+UploadSlots::UploadSlots(uint32_t count) : free_(count) { std::iota(free_.begin(), free_.end(), 0u); }
+
+std::optional<uint32_t> UploadSlots::Take(absl::Time until) {
+  for (;;) {
+    ReturnAbandoned();
+    MutexLock lock(mu_);
+    if (!free_.empty()) {
+      const uint32_t slot = free_.back();
+      free_.pop_back();
+      return slot;
+    }
+    const absl::Duration left = until - absl::Now();
+    if (left <= absl::ZeroDuration()) return std::nullopt;
+    const absl::Duration pause = std::min(left, abandoned_.empty() ? absl::Hours(1) : kLookEvery);
+    returned_.WaitUntil(mu_, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(pause));
+  }
+}
+
+void UploadSlots::Return(std::span<const uint32_t> slots) {
+  if (slots.empty()) return;
+  MutexLock lock(mu_);
+  free_.insert(free_.end(), slots.begin(), slots.end());
+  returned_.NotifyAll();
+}
+
+void UploadSlots::Abandon(std::unique_ptr<SocketChannel> channel, uint64_t call, std::vector<uint32_t> slots) {
+  if (slots.empty()) return;
+  MutexLock lock(mu_);
+  abandoned_.push_back({std::move(channel), call, std::move(slots)});
+  returned_.NotifyAll();
+}
+
+void UploadSlots::ReturnAbandoned() {
+  std::vector<Abandoned> abandoned;
+  {
+    MutexLock lock(mu_);
+    if (!free_.empty() || abandoned_.empty()) return;
+    abandoned.swap(abandoned_);
+  }
+  std::vector<uint32_t> returned;
+  for (Abandoned& each : abandoned) {
+    const std::vector<uint32_t> slots = TakeReturned(*each.channel, each.call, each.slots);
+    returned.insert(returned.end(), slots.begin(), slots.end());
+  }
+  std::erase_if(abandoned, [](const Abandoned& each) { return each.slots.empty(); });
+  MutexLock lock(mu_);
+  abandoned_.insert(abandoned_.end(), std::make_move_iterator(abandoned.begin()),
+                    std::make_move_iterator(abandoned.end()));
+  free_.insert(free_.end(), returned.begin(), returned.end());
+  returned_.NotifyAll();
+}
+
+}  // namespace tdock

@@ -1,0 +1,153 @@
+#include "dock/store/segment_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "dock/store/testing/other_process.h"
+
+namespace tdock {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr size_t kBytes = 8192;
+
+std::shared_ptr<const FileDescriptor> Sealed(size_t bytes = kBytes) {
+  auto file = *MakeMemoryFile("segment", bytes);
+  EXPECT_EQ(::pwrite(file->fd(), "abc", 3, 0), 3);
+  EXPECT_TRUE(Seal(file->fd(), SealedAgainst::kResizingAndFutureWriting).ok());
+  return file;
+}
+
+TEST(SegmentMap, ShowsTheBytesOfASegment) {
+  SegmentMap map;
+  ASSERT_TRUE(map.Add(5, Sealed()->fd(), kBytes).ok());
+  EXPECT_TRUE(map.Has(5));
+  Buffer seen = *map.Look(5, 1, 2);
+  EXPECT_EQ(std::memcmp(seen.data(), "bc", 2), 0);
+  EXPECT_EQ(seen.mutable_data(), nullptr);
+  EXPECT_EQ(map.Look(5, kBytes, 0)->size(), 0u);
+  EXPECT_EQ(map.Look(5, 0, kBytes)->size(), kBytes);
+}
+
+TEST(SegmentMap, LooksAtNothingBeyondTheEnd) {
+  SegmentMap map;
+  ASSERT_TRUE(map.Add(5, Sealed()->fd(), kBytes).ok());
+  EXPECT_EQ(map.Look(5, 8190, 3).status().ToString(), "INVALID_ARGUMENT: 3 bytes at 8190 of segment 5, which has 8192");
+  for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>{0, kBytes + 1},
+                                      {kBytes + 1, 0},
+                                      {1, UINT64_MAX},
+                                      {UINT64_MAX, 1},
+                                      {UINT64_MAX, UINT64_MAX}}) {
+    EXPECT_EQ(map.Look(5, offset, bytes).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(map.Look(6, 0, 0).status().ToString(), "NOT_FOUND: segment 6 is not mapped");
+}
+
+TEST(SegmentMap, MapsTheBytesThatItWasTold) {
+  SegmentMap map;
+  ASSERT_TRUE(map.Add(5, Sealed()->fd(), 4096).ok());
+  EXPECT_TRUE(map.Look(5, 0, 4096).ok());
+  EXPECT_FALSE(map.Look(5, 0, 4097).ok());
+}
+
+TEST(SegmentMap, BuffersOutliveTheSegmentAndTheMap) {
+  auto map = std::make_unique<SegmentMap>();
+  ASSERT_TRUE(map->Add(5, Sealed()->fd(), kBytes).ok());
+  const Buffer seen = *map->Look(5, 0, 3);
+  map->Forget(5);
+  map->Forget(6);
+  EXPECT_FALSE(map->Has(5));
+  EXPECT_FALSE(map->Look(5, 0, 3).ok());
+  map.reset();
+  EXPECT_EQ(std::memcmp(seen.data(), "abc", 3), 0);
+}
+
+TEST(SegmentMap, UnmapsWithTheLastBuffer) {
+  SegmentMap map;
+  ASSERT_TRUE(map.Add(5, Sealed()->fd(), kBytes).ok());
+  Buffer seen = *map.Look(5, 0, 3);
+  void* const page = const_cast<std::byte*>(seen.data());
+  unsigned char resident;
+  map.Forget(5);
+  EXPECT_EQ(::mincore(page, 1, &resident), 0);
+  seen = Buffer();
+  EXPECT_EQ(::mincore(page, 1, &resident), -1);
+}
+
+TEST(SegmentMap, RefusesWhatCouldShrinkOrIsTooSmall) {
+  SegmentMap map;
+  const auto unsealed = *MakeMemoryFile("unsealed", kBytes);
+  EXPECT_EQ(map.Add(5, unsealed->fd(), kBytes).ToString(),
+            "INVALID_ARGUMENT: segment 5: what is to be mapped must be a file in memory that is sealed against "
+            "shrinking");
+  EXPECT_EQ(map.Add(5, Sealed()->fd(), kBytes + 1).ToString(),
+            "INVALID_ARGUMENT: segment 5: a file in memory has 8192 bytes; it must have at least 8193");
+  EXPECT_EQ(map.Add(5, Sealed()->fd(), 0).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(map.Add(5, Sealed()->fd(), SIZE_MAX).code(), absl::StatusCode::kInvalidArgument);
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  EXPECT_EQ(map.Add(5, pipe[0], kBytes).code(), absl::StatusCode::kInvalidArgument);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  EXPECT_THAT(map.Add(5, -1, kBytes).message(), HasSubstr("segment 5: look at a file in memory"));
+  EXPECT_FALSE(map.Has(5));
+}
+
+TEST(UploadArea, BothSidesSeeWhatEitherWrites) {
+  const UploadArea server = *UploadArea::Make(3, 5000);
+  const UploadArea client = *UploadArea::Map(server.file()->fd(), 3, 5000);
+  const std::span<std::byte> given = *client.Slot(2, 5000), taken = *server.Slot(2, 5000);
+  std::memset(given.data(), 6, given.size());
+  EXPECT_EQ(taken.front(), std::byte{6});
+  EXPECT_EQ(taken.back(), std::byte{6});
+  EXPECT_EQ(server.Slot(1, 5000)->back(), std::byte{0});
+  taken[0] = std::byte{7};
+  EXPECT_EQ(given[0], std::byte{7});
+  EXPECT_EQ(given.data(), client.Slot(0, 1)->data() + 10'000);
+  EXPECT_EQ(client.file(), nullptr);
+}
+
+TEST(UploadArea, GivesNoSlotThatIsNotThere) {
+  const UploadArea area = *UploadArea::Make(3, 5000);
+  EXPECT_EQ(area.Slot(3, 1).status().ToString(),
+            "INVALID_ARGUMENT: 1 bytes of slot 3 of an upload area of 3 slots of 5000 bytes");
+  for (const auto& [slot, bytes] :
+       {std::pair<uint64_t, uint64_t>{2, 5001}, {UINT64_MAX, 0}, {0, UINT64_MAX}, {UINT64_MAX / 5000 + 1, 1}}) {
+    EXPECT_EQ(area.Slot(slot, bytes).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(UploadArea, RefusesSizesThatMakeNoArea) {
+  for (const auto& [slots, bytes] : {std::pair<uint64_t, uint64_t>{0, 1},
+                                     {1, 0},
+                                     {UINT64_MAX, UINT64_MAX},
+                                     {uint64_t{1} << 32, uint64_t{1} << 32},
+                                     {1, (uint64_t{1} << 48) + 1}}) {
+    EXPECT_EQ(UploadArea::Make(slots, bytes).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  const UploadArea area = *UploadArea::Make(2, 4096);
+  EXPECT_THAT(
+      UploadArea::Map(area.file()->fd(), 3, 4096).status().ToString(),
+      HasSubstr("INVALID_ARGUMENT: the upload area: a file in memory has 8192 bytes; it must have at least 12288"));
+  const auto unsealed = *MakeMemoryFile("unsealed", kBytes);
+  EXPECT_EQ(UploadArea::Map(unsealed->fd(), 1, kBytes).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A client may write, and put zeros where the server reads; but no size changes, so the server reads memory that is
+// there.
+TEST(UploadArea, AnotherProcessCannotChangeItsSize) {
+  const UploadArea area = *UploadArea::Make(2, 4096);
+  EXPECT_EQ(TryDeedsInAnotherProcess(area.file()->fd()),
+            kMapToWrite | kMapReopenedToWrite | kMakeMappingWritable | kWrite | kPunchHole);
+  EXPECT_EQ(area.Slot(1, 4096)->back(), std::byte{0});
+  // Its own descriptor is no better.
+  EXPECT_EQ(::ftruncate(area.file()->fd(), 0), -1);
+  EXPECT_EQ(errno, EPERM);
+}
+
+}  // namespace
+}  // namespace tdock

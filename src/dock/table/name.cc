@@ -1,0 +1,33 @@
+#include "dock/table/name.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
+
+namespace tdock {
+namespace {
+
+constexpr size_t kMaxBytes = 255;
+
+absl::Status Refuse(absl::string_view what, absl::string_view why, absl::string_view name) {
+  return absl::InvalidArgumentError(absl::StrCat(what, ": the name ", why, ": '", EscapeForMessage(name), "'"));
+}
+
+}  // namespace
+
+absl::Status CheckName(absl::string_view what, absl::string_view name) {
+  if (name.empty()) return absl::InvalidArgumentError(absl::StrCat(what, ": the name is empty"));
+  if (name.size() > kMaxBytes) {
+    return Refuse(what, absl::StrCat("has ", name.size(), " bytes and may have ", kMaxBytes), name);
+  }
+  for (absl::string_view rest = name; !rest.empty();) {
+    const std::optional<Utf8Char> next = FirstUtf8Char(rest);
+    if (!next) return Refuse(what, "is not UTF-8", name);
+    if (IsControl(next->code)) return Refuse(what, "has a control character", name);
+    rest.remove_prefix(next->bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tdock

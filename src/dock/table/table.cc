@@ -1,0 +1,351 @@
+#include "dock/table/table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "core/base/status.h"
+
+namespace tdock {
+namespace {
+
+void AddConsumer(Page& page, uint32_t index, const Consumer& consumer) {
+  if (page.consumers.size() <= index) page.consumers.resize(index + 1);
+  page.consumers[index] = std::make_unique_for_overwrite<Page::ConsumerStates>();
+  page.consumers[index]->state.fill(consumer.initial_state());
+}
+
+// The lowest number that is free, which is taken then.
+uint32_t TakeNumber(std::vector<bool>& taken) {
+  const auto free = std::find(taken.begin(), taken.end(), false);
+  const auto number = static_cast<uint32_t>(free - taken.begin());
+  if (free == taken.end()) taken.push_back(false);
+  taken[number] = true;
+  return number;
+}
+
+}  // namespace
+
+Table::Table(PartitionOptions options, LeaseId last_lease) : options_(std::move(options)), leases_(last_lease) {
+  for (const std::string& name : options_.retain_for) retainers_.push_back({name, std::nullopt});
+  for (const ColumnSpec& spec : options_.columns) On(ColumnAdded{&spec});
+}
+
+void Table::Apply(const Event& event) {
+  ++changes_;
+  std::visit([this](const auto& e) { On(e); }, event);
+}
+
+// ---- Columns and consumers.
+
+void Table::On(const ColumnAdded& event) {
+  Schema::Column& column = schema_[schema_.Name(event.spec->name)];
+  column.spec.type = event.spec->type;
+  column.typed = true;
+}
+
+void Table::On(const ConsumerRegistered& event) {
+  const auto free = std::find(consumers_.begin(), consumers_.end(), nullptr);
+  const uint32_t index = static_cast<uint32_t>(free - consumers_.begin());
+  if (free == consumers_.end()) consumers_.emplace_back();
+  const ConsumerOptions& options = *event.options;
+  std::vector<uint32_t> reads, optional, writes;
+  for (const std::string& name : options.reads_optional) {
+    optional.push_back(schema_.Name(name));
+    schema_[optional.back()].optional_readers.push_back(index);
+  }
+  for (const std::string& name : options.reads) {
+    reads.push_back(schema_.Name(name));
+    schema_[reads.back()].readers.push_back(index);
+  }
+  for (const std::string& name : options.writes) {
+    writes.push_back(schema_.Name(name));
+    schema_[writes.back()].writers.push_back(index);
+  }
+  bool retained = false;
+  for (Retainer& retainer : retainers_) {
+    if (retainer.name != options.name) continue;
+    retainer.consumer = index;
+    retained = true;
+  }
+  const size_t group_slot = options.unit == Unit::kGroup ? TakeNumber(group_slots_) : 0;
+  consumer_by_name_.emplace(options.name, index);
+  registered_.push_back(index);
+  consumers_[index] = std::make_unique<Consumer>(options, std::move(reads), std::move(optional), std::move(writes),
+                                                 group_slot, retained);
+  hits_.resize(consumers_.size());
+  ShowRowsTo(index);
+}
+
+void Table::On(const ConsumerDropped& event) {
+  std::erase_if(retainers_, [&](const Retainer& retainer) { return retainer.name == event.name; });
+  if (const auto it = consumer_by_name_.find(event.name); it != consumer_by_name_.end()) Forget(it->second);
+  if (retainers_.empty()) return;
+  std::vector<RowId> released;
+  pages_.ForEachRow(0, [&](const Place& place) {
+    if (MayRelease(place)) released.push_back(place.row());
+    return true;
+  });
+  for (RowId row : released) Remove(pages_.At(row), /*cleared=*/false);
+}
+
+void Table::Forget(uint32_t index) {
+  const Consumer& consumer = *consumers_[index];
+  for (LeaseId lease : consumer.leases) leases_.Remove(leases_.ByKey(Lease::KeyOf(lease)));
+  for (uint32_t column : consumer.reads()) std::erase(schema_[column].readers, index);
+  for (uint32_t column : consumer.reads_optional()) std::erase(schema_[column].optional_readers, index);
+  for (uint32_t column : consumer.writes()) std::erase(schema_[column].writers, index);
+  pages_.ForEachPage([&](Page& page) { page.consumers[index].reset(); });
+  if (consumer.by_group()) {
+    groups_.ForEach([&](Group& group) { group.counts[consumer.group_slot()] = {}; });
+    group_slots_[consumer.group_slot()] = false;
+  }
+  std::erase(registered_, index);
+  consumer_by_name_.erase(consumer.options().name);
+  consumers_[index].reset();
+}
+
+void Table::ShowRowsTo(uint32_t index) {
+  Consumer& consumer = *consumers_[index];
+  pages_.ForEachPage([&](Page& page) { AddConsumer(page, index, consumer); });
+  if (consumer.by_group()) {
+    groups_.ForEach([&](Group& group) {
+      group.counts.resize(group_slots_.size());
+      consumer.Enter(group);
+    });
+  }
+  pages_.ForEachRow(0, [&](const Place& place) {
+    if (!consumer.by_group() || place.group() == nullptr) {
+      consumer.Restand(place.row(), 1, Standing::kAbsent, Standing::kComing);
+    }
+    consumer.EnterState(consumer.initial_state(), place.row(), 1);
+    if (place.page->IsDropped(place.slot)) {
+      Move(index, place, kDone);
+      return true;
+    }
+    const auto missing = std::count_if(consumer.reads().begin(), consumer.reads().end(),
+                                       [&](uint32_t column) { return place.cell(column).empty(); });
+    Move(index, place, static_cast<RowState>(missing));
+    return true;
+  });
+}
+
+// ---- Rows and cells.
+
+CellRef* Table::CellsFor(Page& page, uint32_t column) {
+  if (page.cells.size() <= column) page.cells.resize(schema_.size());
+  if (page.cells[column] == nullptr) page.cells[column] = std::make_unique<CellRef[]>(Page::kRows);
+  return page.cells[column].get();
+}
+
+void Table::On(const RowsPut& event) {
+  newest_version_ = std::max(newest_version_, event.weights_version);
+  if (event.rows.empty()) {
+    PutNewRows(event);
+  } else {
+    PutInRows(event);
+    LabelRows(event, event.rows);
+    if (event.returns != kNoLease) {
+      consumers_[leases_.Find(event.returns)->consumer]->unfinished += static_cast<int64_t>(event.rows.size());
+      for (RowId row : event.rows) Raise(pages_.At(row), /*sent_back=*/false);
+      On(RowsReturned{event.returns, event.rows});
+    }
+    if (event.completes != kNoLease) On(RowsCompleted{event.completes, event.rows, event.step});
+  }
+}
+
+void Table::PutNewRows(const RowsPut& event) {
+  for (uint32_t column : event.columns) {
+    schema_[column].ready_cells += event.new_rows;
+    for (uint32_t reader : schema_[column].readers) ++hits_[reader];
+  }
+  if (!event.groups.empty()) largest_group_ = std::max(largest_group_, event.group_size);
+  int64_t done = 0;
+  pages_.Append(
+      event.new_rows,
+      [&](Page& page) {
+        page.consumers.reserve(consumers_.size());
+        for (uint32_t index : registered_) AddConsumer(page, index, *consumers_[index]);
+      },
+      [&](Page& page, uint64_t slot, int64_t count) {
+        if (!event.groups.empty()) {
+          JoinGroups(page, slot, event.groups.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
+                     event.group_size);
+        }
+        PutSegment(event, page, slot, done, count);
+        done += count;
+      });
+  std::fill(hits_.begin(), hits_.end(), uint8_t{0});
+  if (event.keys.empty() && event.tags.empty()) return;
+  std::vector<RowId> rows(static_cast<size_t>(event.new_rows));
+  std::iota(rows.begin(), rows.end(), pages_.next_row() - rows.size());
+  LabelRows(event, rows);
+}
+
+void Table::LabelRows(const RowsPut& event, std::span<const RowId> rows) {
+  for (size_t i = 0; i < event.keys.size(); ++i) {
+    if (!event.keys[i].empty()) labels_.SetKey(rows[i], event.keys[i]);
+  }
+  for (size_t i = 0; !event.tags.empty() && i < rows.size(); ++i) {
+    labels_.AddTags(rows[i], event.tags[event.tags.size() == 1 ? 0 : i]);
+  }
+}
+
+// The `count` new rows of the put from its row `first` on, which lie in one page from `slot` on.
+void Table::PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t first, int64_t count) {
+  for (size_t i = 0; i < event.columns.size(); ++i) {
+    CellRef* const cells = CellsFor(page, event.columns[i]) + slot;
+    const CellRef from = event.first_cells[i];
+    for (int64_t k = 0; k < count; ++k) cells[k] = {from.block, from.row + static_cast<uint32_t>(first + k)};
+  }
+  for (uint32_t index : registered_) {
+    Consumer& consumer = *consumers_[index];
+    const size_t reads = consumer.reads().size();
+    const bool ready = hits_[index] == reads;
+    RowState* const states = page.consumers[index]->state.data() + slot;
+    if (!ready && hits_[index] > 0) {
+      std::memset(states, static_cast<int>(reads - hits_[index]), static_cast<size_t>(count));
+    }
+    if (consumer.by_group() && !event.groups.empty()) {
+      consumer.EnterState(consumer.initial_state(), page.first + slot, count);
+      for (int64_t k = 0; ready && k < count; ++k) Move(index, Place{&page, slot + static_cast<uint64_t>(k)}, kReady);
+      continue;
+    }
+    if (ready) std::memset(states, kReady, static_cast<size_t>(count));
+    consumer.EnterState(ready ? kReady : consumer.initial_state(), page.first + slot, count);
+    const Standing standing = ready ? Standing::kTakeable : Standing::kComing;
+    if (event.groups.empty() || !any_group_aged_) {
+      consumer.Restand(page.first + slot, count, Standing::kAbsent, standing);
+      continue;
+    }
+    // They may come to groups that are older than they.
+    for (uint64_t k = slot; k < slot + static_cast<uint64_t>(count); ++k) {
+      const Place place{&page, k};
+      consumer.Restand(place.row(), 1, Standing::kAbsent, standing, AgeOf(place));
+    }
+  }
+}
+
+void Table::JoinGroups(Page& page, uint64_t slot, std::span<const GroupId> ids, int64_t group_size) {
+  if (page.groups == nullptr) page.groups = std::make_unique<Group*[]>(Page::kRows);
+  for (size_t i = 0; i < ids.size();) {
+    const RowId row = page.first + slot + i;
+    Group& group = groups_.Open(ids[i], group_size, row, group_slots_.size());
+    LeaveConsumers(group);
+    for (const GroupId id = ids[i]; i < ids.size() && ids[i] == id; ++i) {
+      groups_.AddRow(group, page.first + slot + i);
+      page.groups[slot + i] = &group;
+    }
+    EnterConsumers(group);
+  }
+}
+
+void Table::LeaveConsumers(const Group& group) {
+  for (uint32_t index : registered_) {
+    if (consumers_[index]->by_group()) consumers_[index]->Leave(group);
+  }
+}
+
+void Table::EnterConsumers(const Group& group) {
+  for (uint32_t index : registered_) {
+    if (consumers_[index]->by_group()) consumers_[index]->Enter(group);
+  }
+}
+
+void Table::PutInRows(const RowsPut& event) {
+  const std::vector<Place> places = Locate(event.rows);
+  for (size_t i = 0; i < event.columns.size(); ++i) {
+    Schema::Column& column = schema_[event.columns[i]];
+    CellRef from = event.first_cells[i];
+    if (event.partial || !histories_.empty()) NotePieces(event, places, i);
+    for (const Place& place : places) {
+      CellRef& cell = CellsFor(*place.page, event.columns[i])[place.slot];
+      const bool was_empty = cell.empty();
+      if (cell.there()) replaced_cells_.push_back(cell.plain());
+      cell = event.partial ? CellRef{from.block, from.row | CellRef::kPartial} : from;
+      ++from.row;
+      if (!was_empty || event.partial) continue;
+      ++column.ready_cells;
+      for (uint32_t reader : column.readers) {
+        RowState& state = place.state(reader);
+        if (state == 1) {
+          Move(reader, place, kReady);
+        } else if (IsWaiting(state)) {
+          --state;  // it waited for this column among others
+        }
+      }
+    }
+  }
+}
+
+// Before the cells are replaced.
+void Table::NotePieces(const RowsPut& event, std::span<const Place> places, size_t i) {
+  const uint32_t column = event.columns[i];
+  const bool is_list = schema_[column].spec.type.kind != ColumnKind::kDense;
+  for (size_t k = 0; k < places.size(); ++k) {
+    const RowId row = places[k].row();
+    const bool goes_on = places[k].cell(column).partial() && !event.anew;
+    if (!goes_on) histories_.ForgetCell(row, column);
+    if (!goes_on && !event.partial) continue;
+    histories_.AddPiece(row, column, event.lengths[i * places.size() + k], event.weights_version, is_list);
+    if (!event.partial) histories_.Complete(row, column, event.weights_version);
+  }
+}
+
+void Table::Raise(const Place& place, bool sent_back) {
+  Group* const group = place.group();
+  const int32_t before = AgeOf(place);
+  const int32_t own = histories_.Raise(place.row(), sent_back);
+  const int32_t after = group == nullptr ? own : std::max(own, group->age);
+  if (after == before) return;
+  const RowId row = place.row();
+  const std::span<const RowId> rows = group == nullptr ? std::span(&row, 1) : std::span<const RowId>(group->rows);
+  if (group != nullptr) LeaveConsumers(*group);
+  for (uint32_t index : registered_) {
+    Consumer& consumer = *consumers_[index];
+    if (consumer.by_group() && group != nullptr) continue;
+    for (RowId each : rows) {
+      const Standing standing = StandingOf(pages_.At(each).state(index));
+      consumer.Restand(each, 1, standing, Standing::kAbsent, before);
+      consumer.Restand(each, 1, Standing::kAbsent, standing, after);
+    }
+  }
+  if (group == nullptr) return;
+  group->age = after;
+  any_group_aged_ = true;
+  EnterConsumers(*group);
+}
+
+void Table::Move(uint32_t index, const Place& place, RowState to) {
+  Consumer& consumer = *consumers_[index];
+  const RowState from = std::exchange(place.state(index), to);
+  if (from == to) return;
+  if (from == kUncommitted) consumer.uncommitted_steps.erase(place.row());
+  consumer.LeaveState(from, place.row(), 1);
+  consumer.EnterState(to, place.row(), 1);
+  Group* const group = consumer.by_group() ? place.group() : nullptr;
+  if (group == nullptr) {
+    consumer.Restand(place.row(), 1, StandingOf(from), StandingOf(to), AgeOf(place));
+    return;
+  }
+  consumer.Leave(*group);
+  consumer.CountInGroup(*group, from, -1);
+  consumer.CountInGroup(*group, to, 1);
+  consumer.Enter(*group);
+}
+
+// ---- What is there.
+
+std::vector<int32_t> Table::RedeliveriesOf(uint32_t consumer, std::span<const RowId> rows) const {
+  const auto& redeliveries = consumers_[consumer]->redeliveries;
+  if (redeliveries.empty()) return {};
+  std::vector<int32_t> counts;
+  for (RowId row : rows) {
+    const auto it = redeliveries.find(row);
+    counts.push_back(it == redeliveries.end() ? 0 : it->second);
+  }
+  return counts;
+}
+
+}  // namespace tdock

@@ -1,0 +1,324 @@
+// The states of a partition: which rows and cells there are, and what each consumer may do with them. No bytes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "dock/table/consumer.h"
+#include "dock/table/event.h"
+#include "dock/table/group.h"
+#include "dock/table/history.h"
+#include "dock/table/labels.h"
+#include "dock/table/leases.h"
+#include "dock/table/pages.h"
+#include "dock/table/schema.h"
+#include "tdock/dock.h"
+#include "tdock/sampler.h"
+
+namespace tdock {
+
+// Decisions (Check…, Choose, …) change nothing; Apply is the only way to change anything, and never fails: it is given
+// events that a decision on the same state has allowed. Not thread-safe, and never blocks.
+class Table {
+ public:
+  // Leases are numbered from `last_lease` + 1 on.
+  explicit Table(PartitionOptions options, LeaseId last_lease = kNoLease);
+
+  // ---- Decisions.
+
+  const PartitionOptions& options() const { return options_; }
+  bool sealed() const { return sealed_; }
+  // Counts the events applied: while it stays the same, so does every decision.
+  uint64_t changes() const { return changes_; }
+
+  absl::StatusOr<uint32_t> FindConsumer(absl::string_view name) const;
+  const Consumer& consumer(uint32_t index) const { return *consumers_[index]; }
+  // Of those that are there, in the order of their registration.
+  std::span<const uint32_t> consumers() const { return registered_; }
+  absl::Status CheckDropConsumer(absl::string_view name) const;
+  const Schema& schema() const { return schema_; }
+
+  // True if the consumer is new, false if it is registered with equal options.
+  absl::StatusOr<bool> CheckConsumer(const ConsumerOptions& options) const;
+
+  // The column of the table for each column of the batch, Schema::kNone for those that the put would add.
+  absl::StatusOr<std::vector<uint32_t>> CheckPut(const PutRequest& request) const;
+  // The size of the groups that a put starts.
+  int64_t GroupSizeFor(const PutRequest& request) const {
+    return request.group_size > 0 ? request.group_size : options_.group_size;
+  }
+  RowId next_row() const { return pages_.next_row(); }
+  // How many rows a put is for.
+  static int64_t RowsOf(const PutRequest& request) {
+    return request.batch.columns().empty() && request.rows.empty() ? request.new_rows
+           : request.batch.columns().empty()                       ? static_cast<int64_t>(request.rows.size())
+                                                                   : request.batch.rows();
+  }
+
+  absl::Status CheckTake(uint32_t consumer, const TakeRequest& request) const;
+  // The rows that the request names.
+  absl::Status CheckTakeOfRows(uint32_t consumer, const TakeRequest& request) const;
+  // The least that a take of at least `min` has to wait for: less than that where less can come. OutOfRange or
+  // FailedPrecondition where nothing can.
+  absl::StatusOr<int64_t> LeastToTake(uint32_t consumer, int32_t rank, int64_t min) const;
+  // FailedPrecondition where no more rows are let in before the consumer is done with some, and it waits for more.
+  absl::Status CheckCanCome(uint32_t consumer, int32_t rank, int64_t min) const;
+  // What becomes of rows that are too old for a consumer, or come from weights that are taken back: by what is to be
+  // made anew, and by whom.
+  struct SendBack {
+    std::vector<RowId> rows;
+    std::vector<uint32_t> columns;
+    std::vector<uint32_t> consumers;
+    bool whole_groups = false;
+  };
+  struct StaleRows {
+    std::vector<SendBack> sent_back;
+    std::vector<RowId> dropped;
+
+    bool empty() const { return sent_back.empty() && dropped.empty(); }
+  };
+  // The version of a cell's block.
+  using VersionOf = absl::FunctionRef<int64_t(CellRef)>;
+  // Of rows that a take is to hand out. FailedPrecondition if they would be sent back to nobody.
+  absl::StatusOr<StaleRows> FindStale(uint32_t consumer, std::span<const RowId> rows, VersionOf version_of) const;
+  // All that weights after this version had a part in. FailedPrecondition as above.
+  absl::StatusOr<StaleRows> FindLater(int64_t version, VersionOf version_of) const;
+  absl::Status CheckPublish(int64_t version) const;
+  // The smallest and the largest version that had a part in a cell, or twice none; `of_block` is that of its block.
+  struct Versions {
+    int64_t oldest = kNoWeightsVersion;
+    int64_t newest = kNoWeightsVersion;
+  };
+  Versions VersionsOf(RowId row, uint32_t column, int64_t of_block) const;
+  int64_t weights_version() const { return weights_version_; }
+
+  // The items of a cell.
+  using LengthOf = absl::FunctionRef<int64_t(CellRef)>;
+  using OwnSamplers = std::map<std::string, std::shared_ptr<OwnSampler>>;
+  // The rows of `min` to `max` rows or groups, by the consumer's sampler; so many are takeable. Internal if a sampler
+  // of the user's fails.
+  absl::StatusOr<std::vector<RowId>> Choose(uint32_t consumer, int32_t rank, int64_t min, int64_t max,
+                                            const OwnSamplers& samplers, LengthOf length_of) const;
+
+  // The rows of the request, or all that the lease holds.
+  absl::StatusOr<std::vector<RowId>> CheckLease(const LeaseRequest& request) const;
+  absl::StatusOr<const Lease*> FindLease(LeaseId lease) const;
+  // The rows of the request.
+  absl::StatusOr<std::vector<RowId>> CheckDrop(const LeaseRequest& request) const;
+  absl::StatusOr<std::vector<RowId>> CheckRequeue(const RequeueRequest& request) const;
+  const Leases& leases() const { return leases_; }
+  // A step that completes rows for the consumer of the lease.
+  absl::Status CheckStep(LeaseId lease, int64_t step) const;
+  // The consumer of the request.
+  absl::StatusOr<uint32_t> CheckCommit(const StepRequest& request) const;
+  absl::StatusOr<uint32_t> CheckRollback(const StepRequest& request) const;
+
+  absl::Status CheckSeal() const;
+  // What to clear: rows, and groups that are to be forgotten with them.
+  struct ClearPlan {
+    std::vector<RowId> rows;
+    std::vector<GroupId> groups;
+  };
+  absl::StatusOr<ClearPlan> CheckClear(const ClearRequest& request) const;
+
+  // The columns of a fetch, in its order; how many of its cells are not ready yet, and one of them.
+  struct FetchPlan {
+    std::vector<uint32_t> columns;
+    int64_t missing_cells = 0;
+    RowId missing_row = 0;
+    uint32_t missing_column = 0;
+  };
+  absl::StatusOr<FetchPlan> CheckFetch(const FetchRequest& request) const;
+  // Whether the row is still there, and still without this cell.
+  bool Lacks(RowId row, uint32_t column) const;
+
+  // The rows that a put of new rows claims, those of the groups that it begins included.
+  int64_t RowsClaimedBy(const PutRequest& request) const;
+  // FailedPrecondition if only a commit can make room for so many rows.
+  absl::Status CheckNeedsNoCommit(int64_t rows) const;
+  int64_t rows() const { return pages_.rows(); }
+  // Of groups that are not complete.
+  int64_t rows_to_come() const { return groups_.rows_to_come(); }
+  // The most rows that a group was to have.
+  int64_t largest_group() const { return largest_group_; }
+  // Ever.
+  uint64_t groups_begun() const { return groups_.begun(); }
+
+  absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) const;
+  absl::StatusOr<ListResult> List(const ListRequest& request) const;
+
+  // ---- What is there.
+
+  const Labels& labels() const { return labels_; }
+  const Histories& histories() const { return histories_; }
+
+  std::vector<Place> Locate(std::span<const RowId> rows) const { return pages_.Locate(rows); }
+  // Of each row; empty if there are none.
+  std::vector<int32_t> RedeliveriesOf(uint32_t consumer, std::span<const RowId> rows) const;
+
+  PartitionStatus Status() const;
+  ConsumerStatus StatusOf(uint32_t consumer) const;
+  // Fills in bytes, and version and writer of the block, of a cell that is there.
+  using DescribeCell = absl::FunctionRef<void(CellRef, RowCellStatus&)>;
+  absl::StatusOr<RowStatus> StatusOfRow(RowId row, DescribeCell describe) const;
+
+  // For people: what keeps a consumer, or a fetch, from going on.
+  std::string Explain(uint32_t consumer, absl::Time now) const;
+  std::string ExplainFetch(const FetchRequest& request, const FetchPlan& plan, absl::Time now) const;
+
+  // ---- Changes.
+
+  void Apply(const Event& event);
+
+  // The cells that went since the last call: with their rows, and others.
+  std::vector<CellRef> TakeRemovedCells() { return std::exchange(removed_cells_, {}); }
+  std::vector<CellRef> TakeReplacedCells() { return std::exchange(replaced_cells_, {}); }
+
+ private:
+  // table_check.cc
+  absl::StatusOr<Place> FindOrError(RowId row) const;
+  absl::Status CheckRows(const std::vector<RowId>& rows) const;
+  bool Holds(const Lease& lease, const Place& place) const;
+  absl::StatusOr<uint32_t> FindCheckpointed(const StepRequest& request) const;
+  std::vector<RowId> HeldRows(const Lease& lease) const;
+  absl::StatusOr<uint32_t> FindColumn(absl::string_view name, uint32_t guess) const;
+  absl::StatusOr<std::vector<uint32_t>> CheckColumns(const PutRequest& request) const;
+  absl::Status CheckSizeOfPut(const PutRequest& request) const;
+  absl::Status CheckTagsOfRows(const PutRequest& request) const;
+  absl::Status CheckNewRows(const PutRequest& request) const;
+  absl::Status CheckKeys(const PutRequest& request) const;
+  absl::Status CheckGroups(const PutRequest& request) const;
+  absl::Status CheckRowsOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
+  absl::Status CheckEpochs(const PutRequest& request) const;
+  absl::Status CheckLeaseOfPut(const PutRequest& request, std::span<const uint32_t> columns) const;
+  absl::Status CheckColumnNames(const std::vector<std::string>& names, absl::string_view what) const;
+  absl::Status CheckRoomForColumns(size_t more) const;
+  absl::Status CheckSampler(const ConsumerOptions& options) const;
+
+  // table_take.cc
+  absl::StatusOr<std::vector<RowId>> ChooseBy(OwnSampler& sampler, const Consumer& consumer,
+                                              const Consumer::Share& share, int64_t min, int64_t max, uint64_t seed,
+                                              LengthOf length_of) const;
+  Candidate CandidateOf(const Consumer& consumer, RowId unit, LengthOf length_of) const;
+  std::vector<RowId> RowsOfUnits(const Consumer& consumer, std::vector<RowId> units) const;
+
+  // table_versions.cc
+  using ColumnSet = std::vector<uint32_t>;  // ascending
+  // Of one row, those that it would be sent back for.
+  using StaleColumns = absl::FunctionRef<ColumnSet(const Place&)>;
+  absl::StatusOr<StaleRows> PlanSendBack(std::span<const RowId> rows, bool whole_groups,
+                                         StaleColumns stale_columns) const;
+  absl::StatusOr<SendBack> WhoMakesAnew(const ColumnSet& stale, RowId example) const;
+  bool CanBeMadeAnew(const Group& group) const;
+
+  // table_status.cc
+  RowCellStatus StatusOfCell(const Place& place, uint32_t column, DescribeCell describe) const;
+  RowConsumerStatus StatusFor(uint32_t consumer, const Place& place) const;
+
+  // table_explain.cc
+  std::string LeaseText(const Lease& lease, absl::Time now) const;
+  std::string WriterText(const Place& place, uint32_t column, absl::Time now) const;
+  void ExplainColumns(const Consumer& consumer, std::string& text) const;
+  void ExplainWaitingRows(uint32_t consumer, absl::Time now, std::string& text) const;
+  void ExplainLeases(uint32_t consumer, absl::Time now, std::string& text) const;
+  void ExplainGroups(const Consumer& consumer, std::string& text) const;
+  void ExplainQuarantine(const Consumer& consumer, std::string& text) const;
+  void ExplainVersions(const Consumer& consumer, std::string& text) const;
+
+  // table.cc
+  void On(const ColumnAdded& event);
+  void On(const ConsumerRegistered& event);
+  void On(const ConsumerDropped& event);
+  void On(const RowsPut& event);
+
+  // table_rows.cc
+  void On(const RowsTaken& event);
+  void On(const RowsCompleted& event);
+  void On(const RowsReturned& event);
+  void On(const LeaseExpired& event);
+  void On(const LeaseRenewed& event);
+  void On(const RowsRequeued& event);
+  void On(const StepCommitted& event);
+  void On(const StepsRolledBack& event);
+  void On(const RowsDropped& event);
+  void On(const RowsSentBack& event);
+  void On(const WeightsPublished& event);
+  void On(const RowsCleared& event);
+  void On(const SealChanged& event);
+
+  // table.cc
+  void ShowRowsTo(uint32_t consumer);
+  void Forget(uint32_t consumer);
+  CellRef* CellsFor(Page& page, uint32_t column);
+  void PutNewRows(const RowsPut& event);
+  void LabelRows(const RowsPut& event, std::span<const RowId> rows);
+  void PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t first, int64_t count);
+  void JoinGroups(Page& page, uint64_t slot, std::span<const GroupId> ids, int64_t group_size);
+  // Around every change of a group's rows.
+  void LeaveConsumers(const Group& group);
+  void EnterConsumers(const Group& group);
+  void PutInRows(const RowsPut& event);
+  void NotePieces(const RowsPut& event, std::span<const Place> places, size_t column);
+  void Move(uint32_t consumer, const Place& place, RowState to);
+  // Where a row stands among those that can be taken.
+  int32_t AgeOf(const Place& place) const {
+    const Group* const group = place.group();
+    return group != nullptr ? group->age : histories_.Of(place.row()).age;
+  }
+  void Raise(const Place& place, bool sent_back);
+
+  // table_rows.cc
+  // Takes a row out of its lease.
+  void LeaveLease(uint32_t consumer, const Place& place);
+  void EndLease(const Lease& lease);
+  void Finish(uint32_t consumer, std::span<const RowId> rows, RowState state);
+  void ForEachUncommitted(uint32_t consumer, const Consumer::RowsOfStep& step,
+                          absl::FunctionRef<void(const Place&)> visit);
+  void EmptyCell(const Place& place, uint32_t column, bool of_removed_row);
+  void Reset(uint32_t consumer, const Place& place, std::span<const uint32_t> emptied);
+  bool MayRelease(const Place& place) const;
+  void Remove(const Place& place, bool cleared);
+
+  const PartitionOptions options_;
+  bool sealed_ = false;
+  uint64_t changes_ = 0;
+
+  Schema schema_;
+  Pages pages_;
+  Groups groups_;
+  Labels labels_;
+  Histories histories_;
+  bool any_group_aged_ = false;  // ever
+  int64_t largest_group_ = 1;
+  int64_t weights_version_ = kNoWeightsVersion;
+  Leases leases_;
+  // Null where a consumer was dropped, until the next one gets the place; and the places of those that are there, in
+  // the order of their registration.
+  std::vector<std::unique_ptr<Consumer>> consumers_;
+  std::vector<uint32_t> registered_;
+  absl::flat_hash_map<std::string, uint32_t> consumer_by_name_;
+  // Which places in Group::counts are some consumer's.
+  std::vector<bool> group_slots_;
+  // The consumers that rows must outlive, unset while they are not registered.
+  struct Retainer {
+    std::string name;
+    std::optional<uint32_t> consumer;
+  };
+  std::vector<Retainer> retainers_;
+
+  std::vector<CellRef> removed_cells_, replaced_cells_;
+  // Of all cells that were ever put.
+  int64_t newest_version_ = kNoWeightsVersion;
+  std::vector<uint8_t> hits_;  // scratch of a put: by consumer, how many of its columns come
+};
+
+}  // namespace tdock

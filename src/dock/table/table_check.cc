@@ -1,0 +1,406 @@
+// What is allowed, and what to hand out: the decisions of a table.
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "dock/table/limits.h"
+#include "dock/table/name.h"
+#include "dock/table/table.h"
+#include "dock/table/table_text.h"
+
+namespace tdock {
+namespace {
+
+// A listing looks at no more rows under the lock.
+constexpr int64_t kMaxListedRows = 1 << 15;
+constexpr int32_t kMaxRanks = 1 << 16;
+
+}  // namespace
+
+// ---- Finding things.
+
+absl::StatusOr<Place> Table::FindOrError(RowId row) const {
+  const std::optional<Place> place = pages_.Find(row);
+  if (place.has_value()) return *place;
+  return absl::NotFoundError(row < pages_.next_row()
+                                 ? absl::StrCat("row ", row, " is gone: it was cleared, or released after its last use")
+                                 : absl::StrCat("there is no row ", row));
+}
+
+absl::Status Table::CheckRows(const std::vector<RowId>& rows) const {
+  if (AnyTwice(rows)) return absl::InvalidArgumentError("a row is named twice");
+  for (RowId row : rows) TDOCK_RETURN_IF_ERROR(FindOrError(row).status());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> Table::FindConsumer(absl::string_view name) const {
+  const auto it = consumer_by_name_.find(name);
+  if (it != consumer_by_name_.end()) return it->second;
+  const auto name_of = [&](uint32_t index) { return absl::string_view(consumers_[index]->options().name); };
+  return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no consumer '", EscapeForMessage(name),
+                                          "'; it has ", Quoted(registered_, name_of)));
+}
+
+absl::StatusOr<uint32_t> Table::FindColumn(absl::string_view name, uint32_t guess) const {
+  const uint32_t found = schema_.Find(name, guess);
+  if (found != Schema::kNone) return found;
+  const auto name_of = [](const Schema::Column& column) { return absl::string_view(column.spec.name); };
+  return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no column '", EscapeForMessage(name),
+                                          "'; it has ", Quoted(schema_, name_of)));
+}
+
+// ---- Consumers.
+
+absl::Status Table::CheckColumnNames(const std::vector<std::string>& names, absl::string_view what) const {
+  if (names.size() > kMaxColumns) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " names ", names.size(), " columns; a partition has at most ", kMaxColumns));
+  }
+  absl::flat_hash_set<absl::string_view> seen;
+  for (const std::string& name : names) {
+    TDOCK_RETURN_IF_ERROR(CheckName("column", name));
+    if (!seen.insert(name).second) {
+      return absl::InvalidArgumentError(absl::StrCat(what, " names column '", name, "' twice"));
+    }
+    if (!options_.growing) TDOCK_RETURN_IF_ERROR(FindColumn(name, 0).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Table::CheckRoomForColumns(size_t more) const {
+  if (schema_.size() + more <= kMaxColumns) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("partition '", options_.name, "' has ", schema_.size(),
+                                                   " columns, and would get ", more, " more; it may have ",
+                                                   kMaxColumns));
+}
+
+absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const {
+  TDOCK_RETURN_IF_ERROR(CheckName("consumer", options.name));
+  const std::string who = absl::StrCat("consumer '", options.name, "'");
+  const auto it = consumer_by_name_.find(options.name);
+  if (it != consumer_by_name_.end()) {
+    const ConsumerOptions& old = consumers_[it->second]->options();
+    std::vector<absl::string_view> differences;
+    if (old.reads != options.reads) differences.push_back("reads");
+    if (old.reads_optional != options.reads_optional) differences.push_back("reads_optional");
+    if (old.writes != options.writes) differences.push_back("writes");
+    if (old.unit != options.unit) differences.push_back("unit");
+    if (old.sampler != options.sampler) differences.push_back("sampler");
+    if (old.seed != options.seed) differences.push_back("seed");
+    if (old.length_column != options.length_column) differences.push_back("length_column");
+    if (old.own_sampler != options.own_sampler) differences.push_back("own_sampler");
+    if (old.ranks != options.ranks) differences.push_back("ranks");
+    if (old.lease_duration != options.lease_duration) differences.push_back("lease_duration");
+    if (old.max_deliveries != options.max_deliveries) differences.push_back("max_deliveries");
+    if (old.max_version_lag != options.max_version_lag) differences.push_back("max_version_lag");
+    if (old.stale != options.stale) differences.push_back("stale");
+    if (old.at_most_once != options.at_most_once) differences.push_back("at_most_once");
+    if (old.checkpointed != options.checkpointed) differences.push_back("checkpointed");
+    if (differences.empty()) return false;
+    return absl::AlreadyExistsError(absl::StrCat(who, " is registered with other ", absl::StrJoin(differences, ", "),
+                                                 "; it reads ", Quoted(old.reads), " and writes ", Quoted(old.writes)));
+  }
+  if (options.reads.size() > kMaxReads) {
+    return absl::InvalidArgumentError(absl::StrCat(who, " reads ", options.reads.size(), " columns; at most ",
+                                                   static_cast<int>(kMaxReads), " are possible"));
+  }
+  if (options.unit > Unit::kGroup) return absl::InvalidArgumentError(absl::StrCat(who, " has an unknown unit"));
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckSampler(options), who));
+  if (options.lease_duration <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " has a lease_duration of ", absl::FormatDuration(options.lease_duration)));
+  }
+  if (options.max_version_lag < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " has max_version_lag of ", options.max_version_lag, "; it must be at least 0"));
+  }
+  if (options.max_deliveries < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " has max_deliveries of ", options.max_deliveries, "; it must be at least 1"));
+  }
+  if (options.at_most_once && options.checkpointed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " is checkpointed and takes rows at most once; what is done at once cannot be rolled back"));
+  }
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads, "reads"), who));
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads_optional, "reads_optional"), who));
+  const absl::flat_hash_set<absl::string_view> reads(options.reads.begin(), options.reads.end());
+  for (const std::string& name : options.reads_optional) {
+    if (!reads.contains(name)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(who, " reads column '", name, "' and has it optional too"));
+  }
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.writes, "writes"), who));
+  absl::flat_hash_set<absl::string_view> added;
+  for (const auto* names : {&options.reads, &options.reads_optional, &options.writes}) {
+    for (const std::string& name : *names) {
+      if (schema_.Find(name) == Schema::kNone) added.insert(name);
+    }
+  }
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckRoomForColumns(added.size()), who));
+  if (registered_.size() < kMaxConsumers) return true;
+  return absl::ResourceExhaustedError(absl::StrCat("partition '", options_.name, "' has ", kMaxConsumers,
+                                                   " consumers, as many as it may: drop one before ", who,
+                                                   " is registered"));
+}
+
+absl::Status Table::CheckSampler(const ConsumerOptions& options) const {
+  if (options.sampler > Sampler::kOwn) return absl::InvalidArgumentError("unknown sampler");
+  if (options.ranks < 1 || options.ranks > kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("ranks is ", options.ranks, "; 1 to ", kMaxRanks, " are possible"));
+  }
+  if ((options.sampler == Sampler::kOwn) == options.own_sampler.empty()) {
+    return absl::InvalidArgumentError("own_sampler is the name of the sampler where it is kOwn, and empty elsewhere");
+  }
+  if (options.length_column.empty()) {
+    if (options.sampler != Sampler::kLengthBalanced) return absl::OkStatus();
+    return absl::InvalidArgumentError("a sampler that balances lengths needs a length_column");
+  }
+  if (std::find(options.reads.begin(), options.reads.end(), options.length_column) == options.reads.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("length_column '", options.length_column,
+                                                   "' is not among its reads; these are ", Quoted(options.reads)));
+  }
+  const uint32_t column = schema_.Find(options.length_column);
+  if (column == Schema::kNone || !schema_[column].typed) return absl::OkStatus();
+  if (schema_[column].spec.type.kind != ColumnKind::kDense) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("length_column '", options.length_column, "' holds ",
+                                                 ToString(schema_[column].spec.type), ": all its rows are as long"));
+}
+
+absl::Status Table::CheckDropConsumer(absl::string_view name) const {
+  const bool retains = std::any_of(retainers_.begin(), retainers_.end(),
+                                   [&](const Retainer& retainer) { return retainer.name == name; });
+  return retains ? absl::OkStatus() : FindConsumer(name).status();
+}
+
+// ---- Leases.
+
+absl::StatusOr<const Lease*> Table::FindLease(LeaseId lease) const {
+  const Lease* const found = leases_.Find(lease);
+  if (found != nullptr) return found;
+  if (lease == kNoLease || lease > leases_.last()) {
+    return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no lease ", lease));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("lease ", lease, " is over: it expired, or its rows are all completed, released or cleared"));
+}
+
+bool Table::Holds(const Lease& lease, const Place& place) const {
+  return place.state(lease.consumer) == kLeased && place.lease(lease.consumer) == lease.key();
+}
+
+std::vector<RowId> Table::HeldRows(const Lease& lease) const {
+  std::vector<RowId> rows;
+  for (RowId row : lease.rows) {
+    const std::optional<Place> place = pages_.Find(row);
+    if (place.has_value() && Holds(lease, *place)) rows.push_back(row);
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<RowId>> Table::CheckLease(const LeaseRequest& request) const {
+  TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(request.lease));
+  if (request.rows.empty()) return HeldRows(*lease);
+  if (AnyTwice(request.rows)) return absl::InvalidArgumentError("a row is named twice");
+  for (RowId row : request.rows) {
+    TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
+    if (!Holds(*lease, place)) {
+      return absl::FailedPreconditionError(absl::StrCat("row ", row, " is not held by lease ", lease->id,
+                                                        " of consumer '", consumers_[lease->consumer]->options().name,
+                                                        "'"));
+    }
+  }
+  return request.rows;
+}
+
+absl::Status Table::CheckStep(LeaseId lease, int64_t step) const {
+  TDOCK_ASSIGN_OR_RETURN(const Lease* found, FindLease(lease));
+  const Consumer& consumer = *consumers_[found->consumer];
+  if (!consumer.options().checkpointed) {
+    if (step == kNoStep) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("consumer '", consumer.options().name, "' is not checkpointed: give no step"));
+  }
+  if (step < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name,
+                                                   "' is checkpointed: give the step that completes the rows"));
+  }
+  if (step > consumer.committed_step) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("consumer '", consumer.options().name, "' has committed step ",
+                                                    consumer.committed_step, "; rows cannot be completed under step ",
+                                                    step));
+}
+
+absl::StatusOr<uint32_t> Table::FindCheckpointed(const StepRequest& request) const {
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindConsumer(request.consumer));
+  if (!consumers_[index]->options().checkpointed) {
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", request.consumer, "' is not checkpointed"));
+  }
+  if (request.step >= kNoStep) return index;
+  return absl::InvalidArgumentError(absl::StrCat("there is no step ", request.step, "; steps are numbered from 0 on"));
+}
+
+absl::StatusOr<uint32_t> Table::CheckCommit(const StepRequest& request) const {
+  if (request.weights_version == kNoWeightsVersion) return FindCheckpointed(request);
+  return absl::InvalidArgumentError(absl::StrCat("weights version ", request.weights_version,
+                                                 " is given to a commit: only a rollback goes back to one"));
+}
+
+absl::StatusOr<uint32_t> Table::CheckRollback(const StepRequest& request) const {
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindCheckpointed(request));
+  const int64_t committed = consumers_[index]->committed_step;
+  if (request.weights_version < kNoWeightsVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("weights version ", request.weights_version, " is negative"));
+  }
+  if (weights_version_ != kNoWeightsVersion && request.weights_version > weights_version_) {
+    return absl::FailedPreconditionError(absl::StrCat("weights version ", request.weights_version,
+                                                      " is no way back: ", weights_version_, " is published"));
+  }
+  if (request.step >= committed) return index;
+  return absl::FailedPreconditionError(absl::StrCat("consumer '", request.consumer, "' has committed step ", committed,
+                                                    "; it cannot go back to step ", request.step));
+}
+
+absl::StatusOr<std::vector<RowId>> Table::CheckDrop(const LeaseRequest& request) const {
+  if (request.lease != kNoLease) return CheckLease(request);
+  if (request.rows.empty()) return absl::InvalidArgumentError("without a lease, name the rows to drop");
+  TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
+  return request.rows;
+}
+
+absl::StatusOr<std::vector<RowId>> Table::CheckRequeue(const RequeueRequest& request) const {
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindConsumer(request.consumer));
+  const IdSet& quarantined = consumers_[index]->quarantined();
+  if (request.rows.empty()) {
+    std::vector<RowId> rows;
+    quarantined.First(quarantined.size(), rows);
+    return rows;
+  }
+  TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
+  for (RowId row : request.rows) {
+    if (quarantined.Contains(row)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("row ", row, " is not quarantined for consumer '", request.consumer, "'"));
+  }
+  return request.rows;
+}
+
+// ---- Fetch, seal, clear.
+
+absl::StatusOr<Table::FetchPlan> Table::CheckFetch(const FetchRequest& request) const {
+  if (request.rows.empty()) return absl::InvalidArgumentError("a fetch names no rows");
+  if (request.columns.empty()) return absl::InvalidArgumentError("a fetch names no columns");
+  FetchPlan plan;
+  std::vector<bool> named(schema_.size());
+  for (const std::string& name : request.columns) {
+    TDOCK_ASSIGN_OR_RETURN(const uint32_t column, FindColumn(name, 0));
+    if (named[column]) return absl::InvalidArgumentError(absl::StrCat("a fetch names column '", name, "' twice"));
+    named[column] = true;
+    plan.columns.push_back(column);
+  }
+  for (RowId row : request.rows) {
+    TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
+    for (uint32_t column : plan.columns) {
+      if (!place.cell(column).empty()) continue;
+      ++plan.missing_cells;
+      plan.missing_row = row;
+      plan.missing_column = column;
+    }
+  }
+  return plan;
+}
+
+bool Table::Lacks(RowId row, uint32_t column) const {
+  const std::optional<Place> place = pages_.Find(row);
+  return place.has_value() && place->cell(column).empty();
+}
+
+absl::Status Table::CheckSeal() const {
+  const IdSet& incomplete = groups_.incomplete();
+  if (incomplete.size() == 0) return absl::OkStatus();
+  const Group& first = *groups_.FindByLeader(incomplete.Select(0));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "partition '", options_.name, "' cannot be sealed: ", incomplete.size(), " groups are incomplete, first group ",
+      first.id, " with ", first.arrived, " of ", first.size, " rows"));
+}
+
+absl::StatusOr<Table::ClearPlan> Table::CheckClear(const ClearRequest& request) const {
+  if (!request.rows.empty() + !request.groups.empty() + !request.tags.empty() + request.everything != 1) {
+    return absl::InvalidArgumentError("clear either rows, or groups, or what has tags, or everything");
+  }
+  TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
+  if (!request.rows.empty()) return ClearPlan{request.rows, {}};
+  std::vector<RowId> rows;
+  for (GroupId id : request.groups) {
+    const Group* const group = groups_.Find(id);
+    if (group == nullptr) {
+      return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no group ", id));
+    }
+    rows.insert(rows.end(), group->rows.begin(), group->rows.end());
+  }
+  if (AnyTwice(request.groups)) return absl::InvalidArgumentError("a group is named twice");
+  if (!request.groups.empty()) return ClearPlan{std::move(rows), request.groups};
+  pages_.ForEachRow(0, [&](const Place& place) {
+    if (labels_.Match(place.row(), request.tags)) rows.push_back(place.row());
+    return true;
+  });
+  return ClearPlan{std::move(rows), request.everything ? groups_.Ids() : std::vector<GroupId>()};
+}
+
+// ---- Find and list.
+
+absl::StatusOr<std::vector<RowId>> Table::FindRows(std::span<const std::string> keys) const {
+  std::vector<RowId> rows;
+  rows.reserve(keys.size());
+  // Among many keys each read misses the cache, unless it was asked for some keys before.
+  constexpr size_t kAhead = 8;
+  for (size_t i = 0; i < std::min(keys.size(), kAhead); ++i) labels_.Prefetch(keys[i]);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (i + kAhead < keys.size()) labels_.Prefetch(keys[i + kAhead]);
+    const RowId* const row = labels_.FindKey(keys[i]);
+    if (row == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat("partition '", options_.name, "' has no row with key '", EscapeForMessage(keys[i]), "'"));
+    }
+    rows.push_back(*row);
+  }
+  return rows;
+}
+
+absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
+  if (request.limit < 1) return absl::InvalidArgumentError(absl::StrCat("limit is ", request.limit));
+  uint32_t consumer = 0;
+  if (!request.ready_for.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(consumer, FindConsumer(request.ready_for));
+  }
+  std::vector<uint32_t> columns;
+  std::vector<bool> named(schema_.size());
+  for (const std::string& name : request.having) {
+    TDOCK_ASSIGN_OR_RETURN(const uint32_t column, FindColumn(name, 0));
+    if (!named[column]) columns.push_back(column);
+    named[column] = true;
+  }
+  ListResult result;
+  int64_t looked_at = 0;
+  pages_.ForEachRow(request.from, [&](const Place& place) {
+    if (static_cast<int64_t>(result.rows.size()) == request.limit || looked_at == kMaxListedRows) {
+      result.next = place.row();
+      return false;
+    }
+    ++looked_at;
+    if (!labels_.Match(place.row(), request.tags)) return true;
+    if (!request.ready_for.empty() && place.state(consumer) != kReady) return true;
+    if (std::any_of(columns.begin(), columns.end(), [&](uint32_t c) { return place.cell(c).empty(); })) return true;
+    const Labels::Label& label = labels_.Of(place.row());
+    const Histories::History& history = histories_.Of(place.row());
+    result.rows.push_back({place.row(), place.group_id(), label.key, label.tags == nullptr ? Tags() : *label.tags,
+                           history.age, history.epoch});
+    return true;
+  });
+  return result;
+}
+
+}  // namespace tdock

@@ -1,0 +1,279 @@
+// Which puts are allowed.
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "dock/table/limits.h"
+#include "dock/table/name.h"
+#include "dock/table/table.h"
+#include "dock/table/table_text.h"
+
+namespace tdock {
+namespace {
+
+constexpr size_t kMaxTagBytes = 1024;
+
+absl::Status CheckTags(const PutRequest& request) {
+  if (request.tags.size() > 1 && static_cast<int64_t>(request.tags.size()) != Table::RowsOf(request)) {
+    return absl::InvalidArgumentError(absl::StrCat(request.tags.size(), " sets of tags for ", Table::RowsOf(request),
+                                                   " rows; give one for each row, or one for all"));
+  }
+  for (const Tags& tags : request.tags) {
+    if (tags.size() > kMaxTags) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tags.size(), " tags for a row; at most ", kMaxTags, " are possible"));
+    }
+    for (const auto& [name, value] : tags) {
+      TDOCK_RETURN_IF_ERROR(CheckName("tag", name));
+      if (value.size() <= kMaxTagBytes && !FindInvalidUtf8(value).has_value()) continue;
+      return absl::InvalidArgumentError(absl::StrCat("the value of tag '", name, "' must have at most ", kMaxTagBytes,
+                                                     " bytes, of UTF-8; it has ", value.size()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Whether what is given fits the column. Text is bytes, and bytes may be text: whether they are is seen where
+// they are written.
+bool Takes(const ColumnType& type, const ColumnType& given) {
+  return type == given || (type.kind == ColumnKind::kBytes && given.kind == ColumnKind::kBytes);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint32_t>> Table::CheckPut(const PutRequest& request) const {
+  TDOCK_RETURN_IF_ERROR(CheckSizeOfPut(request));
+  TDOCK_RETURN_IF_ERROR(CheckTags(request));
+  if (request.weights_version < kNoWeightsVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights_version is ", request.weights_version, "; versions are numbered from 0 on"));
+  }
+  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckColumns(request));
+  if (request.rows.empty()) {
+    TDOCK_RETURN_IF_ERROR(CheckNewRows(request));
+  } else {
+    TDOCK_RETURN_IF_ERROR(CheckRowsOfPut(request, columns));
+    TDOCK_RETURN_IF_ERROR(CheckTagsOfRows(request));
+  }
+  return columns;
+}
+
+// Rows that are there keep the tags that they have.
+absl::Status Table::CheckTagsOfRows(const PutRequest& request) const {
+  for (size_t i = 0; !request.tags.empty() && !labels_.empty() && i < request.rows.size(); ++i) {
+    const auto& has = labels_.Of(request.rows[i]).tags;
+    if (has == nullptr) continue;
+    const Tags& given = request.tags[request.tags.size() == 1 ? 0 : i];
+    size_t together = has->size();
+    for (const auto& [name, value] : given) together += has->contains(name) ? 0 : 1;
+    if (together <= kMaxTags) continue;
+    return absl::InvalidArgumentError(absl::StrCat("row ", request.rows[i], " has ", has->size(),
+                                                   " tags, and would have ", together, "; at most ", kMaxTags,
+                                                   " are possible"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Table::CheckSizeOfPut(const PutRequest& request) const {
+  const bool cells = !request.batch.columns().empty();
+  if (request.new_rows != 0 && (cells || !request.rows.empty() || request.new_rows < 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("new_rows is ", request.new_rows, "; it is for new rows without cells, with an empty batch"));
+  }
+  const int64_t rows = RowsOf(request);
+  if (rows == 0 || (!cells && request.new_rows == 0 && request.tags.empty())) {
+    return absl::InvalidArgumentError("the batch has no rows");
+  }
+  if (rows <= kMaxRowsPerPut) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the put has ", rows, " rows; at most ", kMaxRowsPerPut, " fit one put"));
+}
+
+int64_t Table::RowsClaimedBy(const PutRequest& request) const {
+  if (request.groups.empty()) return RowsOf(request);
+  absl::flat_hash_set<GroupId> begun;
+  for (GroupId id : request.groups) {
+    if (groups_.Find(id) == nullptr) begun.insert(id);
+  }
+  return static_cast<int64_t>(begun.size()) * GroupSizeFor(request);
+}
+
+absl::Status Table::CheckNeedsNoCommit(int64_t rows) const {
+  for (const Retainer& retainer : retainers_) {
+    if (!retainer.consumer.has_value()) continue;
+    const Consumer& consumer = *consumers_[*retainer.consumer];
+    const bool all = consumer.uncommitted() > 0 && consumer.uncommitted() == pages_.rows();
+    const int64_t room = options_.max_rows;
+    if (!all && (room == 0 || consumer.uncommitted() + rows <= room)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "there is no room for ", rows, " rows before consumer '", retainer.name, "' commits: ", consumer.uncommitted(),
+        " rows are done and not committed, after step ", consumer.committed_step));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& request) const {
+  std::vector<uint32_t> columns;
+  columns.reserve(request.batch.columns().size());
+  uint32_t guess = 0;
+  size_t more = 0;
+  for (const NamedColumn& given : request.batch.columns()) {
+    absl::StatusOr<uint32_t> index = FindColumn(given.name, guess);
+    if (!index.ok()) {
+      if (!options_.growing) return std::move(index).status();
+      TDOCK_RETURN_IF_ERROR(CheckName("column", given.name));
+      index = Schema::kNone;
+      ++more;
+    } else if (const Schema::Column& column = schema_[*index];
+               column.typed && !Takes(column.spec.type, given.column.type())) {
+      return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "' holds ", ToString(column.spec.type),
+                                                     "; given ", ToString(given.column.type())));
+    }
+    columns.push_back(*index);
+    guess = *index + 1;
+  }
+  if (more > 0) TDOCK_RETURN_IF_ERROR(CheckRoomForColumns(more));
+  return columns;
+}
+
+absl::Status Table::CheckNewRows(const PutRequest& request) const {
+  if (request.lease != kNoLease) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a put under lease ", request.lease, " must name the rows that it fills"));
+  }
+  if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
+  if (request.keep) return absl::InvalidArgumentError("keep is for puts under a lease");
+  if (request.partial) return absl::InvalidArgumentError("partial cells are for rows that are there");
+  if (!request.epochs.empty()) return absl::InvalidArgumentError("epochs are for rows that are there");
+  if (sealed_) return absl::FailedPreconditionError(absl::StrCat("partition '", options_.name, "' is sealed"));
+  TDOCK_RETURN_IF_ERROR(CheckKeys(request));
+  return CheckGroups(request);
+}
+
+absl::Status Table::CheckKeys(const PutRequest& request) const {
+  if (request.keys.empty()) return absl::OkStatus();
+  if (static_cast<int64_t>(request.keys.size()) != RowsOf(request)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.keys.size(), " keys for ", RowsOf(request), " rows; give one for each row"));
+  }
+  absl::flat_hash_set<absl::string_view> seen;
+  for (const std::string& key : request.keys) {
+    if (key.empty()) continue;
+    TDOCK_RETURN_IF_ERROR(CheckName("key", key));
+    if (const RowId* const row = labels_.FindKey(key); row != nullptr) {
+      return absl::AlreadyExistsError(absl::StrCat("row ", *row, " has key '", key, "' already"));
+    }
+    if (!seen.insert(key).second) return absl::InvalidArgumentError(absl::StrCat("key '", key, "' is given twice"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Table::CheckGroups(const PutRequest& request) const {
+  const std::vector<GroupId>& groups = request.groups;
+  if (request.group_size < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("group_size is ", request.group_size));
+  }
+  const int64_t new_size = GroupSizeFor(request);
+  if (new_size > kMaxGroupSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("groups of ", new_size, " rows; at most ", kMaxGroupSize, " are possible"));
+  }
+  if (groups.empty()) {
+    if (new_size == 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("groups have ", new_size, " rows here; name the group of each row"));
+  }
+  if (static_cast<int64_t>(groups.size()) != RowsOf(request)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(groups.size(), " groups for ", RowsOf(request), " rows; give one for each row"));
+  }
+  absl::flat_hash_map<GroupId, int64_t> given;
+  for (size_t i = 0; i < groups.size();) {
+    size_t end = i + 1;
+    while (end < groups.size() && groups[end] == groups[i]) ++end;
+    given[groups[i]] += static_cast<int64_t>(end - i);
+    i = end;
+  }
+  for (const auto& [id, count] : given) {
+    if (id == kNoGroup) return absl::InvalidArgumentError(absl::StrCat("no group may be called ", id));
+    const Group* const group = groups_.Find(id);
+    const int64_t size = group == nullptr ? new_size : group->size;
+    const int64_t arrived = group == nullptr ? 0 : group->arrived;
+    if (request.group_size > 0 && request.group_size != size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", id, " was started with ", size, " rows; given group_size ", request.group_size));
+    }
+    if (count > size - arrived) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", id, " takes ", size, " rows and has ", arrived, "; given ", count, " more"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const uint32_t> columns) const {
+  const std::vector<RowId>& rows = request.rows;
+  if (static_cast<int64_t>(rows.size()) != RowsOf(request)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the batch has ", RowsOf(request), " rows; given ", rows.size(), " row ids"));
+  }
+  if (AnyTwice(rows)) return absl::InvalidArgumentError("a put names a row twice");
+  if (!request.keys.empty()) {
+    return absl::InvalidArgumentError("keys are for new rows; the rows of this put keep theirs");
+  }
+  if (!request.groups.empty() || request.group_size != 0) {
+    return absl::InvalidArgumentError("groups are for new rows; the rows of this put have theirs already");
+  }
+  if (request.keep && request.lease == kNoLease) return absl::InvalidArgumentError("keep without a lease");
+  if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfPut(request, columns));
+  if (request.partial && request.overwrite) {
+    return absl::InvalidArgumentError("a partial cell does not overwrite one that is ready");
+  }
+  if (request.lease != kNoLease && !request.keep && !request.partial) {
+    TDOCK_RETURN_IF_ERROR(CheckStep(request.lease, request.step));
+  } else if (request.step != kNoStep) {
+    return absl::InvalidArgumentError("this put completes nothing: give no step");
+  }
+  for (RowId row : rows) {
+    TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
+    if (request.overwrite) continue;
+    for (uint32_t column : columns) {
+      if (column == Schema::kNone || place.cell(column).empty()) continue;
+      return absl::AlreadyExistsError(absl::StrCat("column '", schema_[column].spec.name, "' of row ", row,
+                                                   " is there already; overwrite replaces it"));
+    }
+  }
+  return CheckEpochs(request);
+}
+
+absl::Status Table::CheckEpochs(const PutRequest& request) const {
+  if (request.epochs.empty()) return absl::OkStatus();
+  if (request.epochs.size() != request.rows.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.epochs.size(), " epochs for ", request.rows.size(), " rows; give one for each row"));
+  }
+  for (size_t i = 0; i < request.rows.size(); ++i) {
+    const uint32_t epoch = histories_.Of(request.rows[i]).epoch;
+    if (epoch == request.epochs[i]) continue;
+    return absl::FailedPreconditionError(absl::StrCat("row ", request.rows[i], " is of epoch ", epoch,
+                                                      ", and the put is for epoch ", request.epochs[i],
+                                                      ": it was sent back in between"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Table::CheckLeaseOfPut(const PutRequest& request, std::span<const uint32_t> columns) const {
+  TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(request.lease));
+  const Consumer& consumer = *consumers_[lease->consumer];
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (consumer.Writes(columns[i])) continue;
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name, "' does not write column '",
+                                                   request.batch.columns()[i].name, "'; it writes ",
+                                                   Quoted(consumer.options().writes)));
+  }
+  return CheckLease({.partition = {}, .lease = request.lease, .rows = request.rows}).status();
+}
+
+}  // namespace tdock

@@ -1,0 +1,245 @@
+// What happens to rows that are there: taken, given back, done, gone.
+#include <algorithm>
+#include <utility>
+
+#include "dock/table/table.h"
+
+namespace tdock {
+
+// ---- Leases.
+
+void Table::On(const RowsTaken& event) {
+  Consumer& consumer = *consumers_[event.consumer];
+  consumer.CountTake(event.rank);
+  const std::vector<Place> places = Locate(event.rows);
+  // Rows that were drawn at random are far apart: fetching what each needs before using any lets their misses overlap.
+  for (const Place& place : places) {
+    __builtin_prefetch(&place.state(event.consumer));
+    __builtin_prefetch(&place.lease(event.consumer));
+  }
+  for (const Place& place : places) {
+    Move(event.consumer, place, kLeased);
+    place.lease(event.consumer) = Lease::KeyOf(event.lease);
+  }
+  if (event.lease == kNoLease) {
+    Finish(event.consumer, event.rows, kDone);
+    return;
+  }
+  leases_.Add({.id = event.lease,
+               .consumer = event.consumer,
+               .at = event.at,
+               .expires = event.expires,
+               .rows = {event.rows.begin(), event.rows.end()},
+               .held = static_cast<int64_t>(event.rows.size())});
+  consumer.leases.insert(event.lease);
+}
+
+void Table::LeaveLease(uint32_t consumer, const Place& place) {
+  Lease& lease = leases_.ByKey(place.lease(consumer));
+  if (--lease.held == 0) EndLease(lease);
+}
+
+void Table::EndLease(const Lease& lease) {
+  consumers_[lease.consumer]->leases.erase(lease.id);
+  leases_.Remove(lease);
+}
+
+void Table::On(const RowsCompleted& event) {
+  const uint32_t index = leases_.Find(event.lease)->consumer;
+  Consumer& consumer = *consumers_[index];
+  for (RowId row : event.rows) LeaveLease(index, pages_.At(row));
+  if (!consumer.options().checkpointed) {
+    Finish(index, event.rows, kDone);
+    return;
+  }
+  std::vector<RowId>& step = consumer.uncommitted_rows[event.step];
+  for (RowId row : event.rows) {
+    step.push_back(row);
+    consumer.uncommitted_steps[row] = event.step;
+  }
+  Finish(index, event.rows, kUncommitted);
+}
+
+void Table::Finish(uint32_t index, std::span<const RowId> rows, RowState state) {
+  Consumer& consumer = *consumers_[index];
+  for (RowId row : rows) {
+    const Place place = pages_.At(row);
+    Move(index, place, state);
+    if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(row);
+    ++consumer.completed;
+    if (consumer.retained() && MayRelease(place)) Remove(place, /*cleared=*/false);
+  }
+}
+
+void Table::On(const RowsReturned& event) {
+  const uint32_t consumer = leases_.Find(event.lease)->consumer;
+  for (RowId row : event.rows) {
+    const Place place = pages_.At(row);
+    LeaveLease(consumer, place);
+    Move(consumer, place, kReady);
+  }
+}
+
+void Table::On(const LeaseExpired& event) {
+  const Lease& lease = *leases_.Find(event.lease);
+  Consumer& consumer = *consumers_[lease.consumer];
+  for (RowId row : lease.rows) {
+    const std::optional<Place> place = pages_.Find(row);
+    if (!place.has_value() || !Holds(lease, *place)) continue;
+    const int32_t deliveries = ++consumer.redeliveries[row];
+    Move(lease.consumer, *place, deliveries < consumer.options().max_deliveries ? kReady : kQuarantined);
+    ++consumer.expired;
+  }
+  EndLease(lease);
+}
+
+void Table::On(const LeaseRenewed& event) { leases_.Renew(event.lease, event.expires); }
+
+void Table::On(const RowsRequeued& event) {
+  for (RowId row : event.rows) {
+    consumers_[event.consumer]->redeliveries.erase(row);
+    Move(event.consumer, pages_.At(row), kReady);
+  }
+}
+
+// ---- Steps.
+
+void Table::On(const StepCommitted& event) {
+  Consumer& consumer = *consumers_[event.consumer];
+  consumer.committed_step = std::max(consumer.committed_step, event.step);
+  auto& steps = consumer.uncommitted_rows;
+  for (auto it = steps.begin(); it != steps.end() && it->first <= event.step; it = steps.erase(it)) {
+    ForEachUncommitted(event.consumer, *it, [&](const Place& place) {
+      Move(event.consumer, place, kDone);
+      if (consumer.retained() && MayRelease(place)) Remove(place, /*cleared=*/false);
+    });
+  }
+}
+
+void Table::On(const StepsRolledBack& event) {
+  Consumer& consumer = *consumers_[event.consumer];
+  const std::vector<LeaseId> revoked(consumer.leases.begin(), consumer.leases.end());
+  for (LeaseId lease : revoked) {
+    const std::vector<RowId> rows = HeldRows(*leases_.Find(lease));
+    On(RowsReturned{lease, rows});
+  }
+  auto& steps = consumer.uncommitted_rows;
+  for (auto it = steps.upper_bound(event.to_step); it != steps.end(); it = steps.erase(it)) {
+    ForEachUncommitted(event.consumer, *it, [&](const Place& place) { Move(event.consumer, place, kReady); });
+  }
+}
+
+// Of these rows, some may have been cleared, dropped or sent back since.
+void Table::ForEachUncommitted(uint32_t consumer, const Consumer::RowsOfStep& step,
+                               absl::FunctionRef<void(const Place&)> visit) {
+  const auto& steps = consumers_[consumer]->uncommitted_steps;
+  for (RowId row : step.second) {
+    if (const auto it = steps.find(row); it != steps.end() && it->second == step.first) visit(pages_.At(row));
+  }
+}
+
+// ---- Versions.
+
+void Table::On(const WeightsPublished& event) { weights_version_ = event.version; }
+
+void Table::On(const RowsSentBack& event) {
+  for (RowId row : event.rows) {
+    const Place place = pages_.At(row);
+    for (uint32_t column : event.columns) {
+      EmptyCell(place, column, /*of_removed_row=*/false);
+      histories_.ForgetCell(row, column);
+    }
+    for (uint32_t consumer : event.consumers) Reset(consumer, place, event.columns);
+    Raise(place, /*sent_back=*/true);
+  }
+  if (event.stale_for) consumers_[*event.stale_for]->sent_back += static_cast<int64_t>(event.rows.size());
+}
+
+void Table::EmptyCell(const Place& place, uint32_t column, bool of_removed_row) {
+  const CellRef cell = place.cell(column);
+  if (!cell.there()) return;
+  (of_removed_row ? removed_cells_ : replaced_cells_).push_back(cell.plain());
+  place.page->cells[column][place.slot] = CellRef();
+  if (!cell.partial()) --schema_[column].ready_cells;
+}
+
+// As if it had never been handed out. What a checkpointed consumer has committed is part of saved weights, and stays
+// done: unless it has to write some of the columns anew.
+void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> emptied) {
+  Consumer& consumer = *consumers_[index];
+  const RowState state = place.state(index);
+  const bool writes =
+      std::any_of(emptied.begin(), emptied.end(), [&](uint32_t column) { return consumer.Writes(column); });
+  if (consumer.options().checkpointed && state == kDone && !writes) return;
+  if (state == kLeased) LeaveLease(index, place);
+  consumer.reset += state != kReady && !IsWaiting(state);
+  consumer.redeliveries.erase(place.row());
+  const auto missing = std::count_if(consumer.reads().begin(), consumer.reads().end(),
+                                     [&](uint32_t column) { return place.cell(column).empty(); });
+  Move(index, place, static_cast<RowState>(missing));
+}
+
+// ---- The end of rows.
+
+void Table::On(const RowsDropped& event) {
+  if (event.stale_for) consumers_[*event.stale_for]->stale_dropped += static_cast<int64_t>(event.rows.size());
+  for (RowId row : event.rows) {
+    const Place place = pages_.At(row);
+    if (!retainers_.empty()) {
+      Remove(place, /*cleared=*/false);
+      continue;
+    }
+    place.page->dropped[place.slot / 64] |= uint64_t{1} << place.slot % 64;
+    for (uint32_t index : registered_) {
+      if (place.state(index) == kLeased) LeaveLease(index, place);
+      consumers_[index]->redeliveries.erase(row);
+      Move(index, place, kDone);
+    }
+  }
+}
+
+void Table::On(const RowsCleared& event) {
+  for (RowId row : event.rows) Remove(pages_.At(row), /*cleared=*/true);
+  for (GroupId id : event.groups) {
+    if (const Group* const group = groups_.Find(id); group != nullptr) groups_.Forget(*group);
+  }
+}
+
+void Table::On(const SealChanged& event) { sealed_ = event.sealed; }
+
+bool Table::MayRelease(const Place& place) const {
+  return std::all_of(retainers_.begin(), retainers_.end(), [&](const Retainer& retainer) {
+    return retainer.consumer.has_value() && place.state(*retainer.consumer) == kDone;
+  });
+}
+
+void Table::Remove(const Place& place, bool cleared) {
+  Page& page = *place.page;
+  Group* const group = place.group();
+  if (group != nullptr) LeaveConsumers(*group);
+  for (uint32_t index : registered_) {
+    Consumer& consumer = *consumers_[index];
+    const RowState state = place.state(index);
+    if (state == kLeased) LeaveLease(index, place);
+    if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(place.row());
+    consumer.LeaveState(state, place.row(), 1);
+    if (state == kUncommitted) consumer.uncommitted_steps.erase(place.row());
+    if (consumer.by_group() && group != nullptr) {
+      consumer.CountInGroup(*group, state, -1);
+    } else {
+      consumer.Restand(place.row(), 1, StandingOf(state), Standing::kAbsent, AgeOf(place));
+    }
+    place.state(index) = consumer.initial_state();
+  }
+  for (uint32_t column = 0; column < page.cells.size(); ++column) EmptyCell(place, column, /*of_removed_row=*/true);
+  histories_.Remove(place.row());
+  if (group != nullptr) {
+    page.groups[place.slot] = nullptr;
+    // Where no new rows are to come, none takes the place of one that was cleared.
+    if (!groups_.RemoveRow(*group, place.row(), cleared && !sealed_)) EnterConsumers(*group);
+  }
+  if (!labels_.empty()) labels_.Remove(place.row());
+  pages_.Remove(place);
+}
+
+}  // namespace tdock

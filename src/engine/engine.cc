@@ -1,0 +1,258 @@
+// Shapes: R rows, V vocabulary.
+#include "engine/engine.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
+
+namespace tdock::generate {
+namespace {
+
+// The token at which the running sum of probabilities passes a uniform number. The sum's own total stands for 1, so
+// that rounding cannot select a token of probability zero.
+at::Tensor SampleFromUniform(const at::Tensor& log_probs_RV, const at::Tensor& uniform_R) {
+  const at::Tensor sums_RV = log_probs_RV.to(at::kDouble).exp().cumsum(-1);
+  const at::Tensor target_R1 = uniform_R.unsqueeze(1) * sums_RV.narrow(1, sums_RV.size(1) - 1, 1);
+  return (sums_RV <= target_R1).sum(-1).clamp_max(sums_RV.size(1) - 1);
+}
+
+// The completions of some prompts, all worked on at the same time.
+class Rollout {
+ public:
+  Rollout(const model::Decoder& decoder, const std::vector<int32_t>& end_tokens, const SamplingParams& params,
+          std::span<const Prompt> prompts, size_t first_prompt, size_t first_completion,
+          std::span<Completion> completions)
+      : decoder_(decoder),
+        end_tokens_(end_tokens),
+        params_(params),
+        prompts_(prompts),
+        first_prompt_(first_prompt),
+        first_completion_(first_completion),
+        completions_(completions),
+        cache_(decoder.config(), static_cast<int64_t>(prompts.size()), Slots(decoder, prompts, params),
+               at::TensorOptions(decoder.device()).dtype(decoder.compute_type())) {}
+
+  absl::Status Run() {
+    at::Tensor logits_RV = ReadPrompts();
+    for (;;) {
+      TDOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, Sample(logits_RV));
+      if (std::none_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.open; })) return absl::OkStatus();
+      logits_RV = Step(DropClosedRows(tokens));
+    }
+  }
+
+ private:
+  struct Row {
+    size_t prompt;
+    size_t completion;
+    int64_t position;  // of the token that is sampled next
+    bool open = true;
+  };
+
+  static int64_t Longest(std::span<const Prompt> prompts) {
+    size_t longest = 0;
+    for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
+    return static_cast<int64_t>(longest);
+  }
+
+  static int64_t Slots(const model::Decoder& decoder, std::span<const Prompt> prompts, const SamplingParams& params) {
+    return Longest(prompts) + std::min(params.max_new_tokens, decoder.config().context_length() - Longest(prompts));
+  }
+
+  at::Tensor OnDevice(const std::vector<int64_t>& values) const {
+    return at::tensor(values, at::kLong).to(decoder_.device());
+  }
+
+  // Runs each prompt once, then copies its cache for each of its samples. Gives the logits of the first new token.
+  at::Tensor ReadPrompts() {
+    const int64_t count = static_cast<int64_t>(prompts_.size());
+    const int64_t width = Longest(prompts_);
+    at::Tensor tokens = at::zeros({count, width}, at::kLong);
+    std::vector<int64_t> last, repeated;
+    for (int64_t p = 0; p < count; ++p) {
+      const Prompt& prompt = prompts_[static_cast<size_t>(p)];
+      std::copy(prompt.tokens.begin(), prompt.tokens.end(), tokens.mutable_data_ptr<int64_t>() + p * width);
+      last.push_back(p * width + static_cast<int64_t>(prompt.tokens.size()) - 1);
+      for (int64_t s = 0; s < prompt.samples; ++s) {
+        rows_.push_back({static_cast<size_t>(p), rows_.size(), static_cast<int64_t>(prompt.tokens.size())});
+        repeated.push_back(p);
+      }
+    }
+    const at::Tensor positions = at::arange(width, at::kLong).expand({count, width});
+    cache_.SetLength(width);
+    const at::Tensor hidden =
+        decoder_.Hidden({tokens.to(decoder_.device()), positions.to(decoder_.device()), {}}, &cache_);
+    const at::Tensor index = OnDevice(repeated);
+    cache_.SelectRows(index);
+    return decoder_.Logits(hidden.flatten(0, 1).index_select(0, OnDevice(last))).index_select(0, index);
+  }
+
+  // Chooses the next token of every row, records it for those that are open, and closes rows that end with it.
+  absl::StatusOr<std::vector<int64_t>> Sample(const at::Tensor& logits_RV) {
+    const bool greedy = params_.temperature == 0;
+    const at::Tensor log_probs_RV = at::log_softmax(greedy ? logits_RV : logits_RV / params_.temperature, -1);
+    const at::Tensor chosen_R =
+        greedy ? log_probs_RV.argmax(-1) : SampleFromUniform(log_probs_RV, Uniforms().to(decoder_.device()));
+    const at::Tensor chosen_log_probs_R = log_probs_RV.gather(1, chosen_R.unsqueeze(1)).squeeze(1).to(at::kFloat);
+    const at::Tensor host_tokens = chosen_R.to(at::kCPU);
+    const at::Tensor host_log_probs = chosen_log_probs_R.to(at::kCPU);
+    std::vector<int64_t> tokens(host_tokens.const_data_ptr<int64_t>(),
+                                host_tokens.const_data_ptr<int64_t>() + rows_.size());
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      if (!rows_[r].open) continue;
+      const float log_prob = host_log_probs.const_data_ptr<float>()[r];
+      if (!std::isfinite(log_prob)) {
+        return absl::InternalError(absl::StrCat("prompt ", first_prompt_ + rows_[r].prompt, ": the logits of position ",
+                                                rows_[r].position, ", divided by the temperature, are not finite"));
+      }
+      Completion& completion = completions_[rows_[r].completion];
+      completion.tokens.push_back(static_cast<int32_t>(tokens[r]));
+      completion.log_probs.push_back(log_prob);
+      completion.finished = std::find(end_tokens_.begin(), end_tokens_.end(), tokens[r]) != end_tokens_.end();
+      const bool full = static_cast<int64_t>(completion.tokens.size()) == params_.max_new_tokens ||
+                        rows_[r].position + 1 == decoder_.config().context_length();
+      rows_[r].open = !completion.finished && !full;
+    }
+    return tokens;
+  }
+
+  at::Tensor Uniforms() const {
+    at::Tensor uniform = at::empty({static_cast<int64_t>(rows_.size())}, at::kDouble);
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      const uint64_t stream = DeriveSeed(params_.seed, first_completion_ + rows_[r].completion);
+      uniform.mutable_data_ptr<double>()[r] =
+          UnitInterval(DeriveSeed(stream, static_cast<uint64_t>(rows_[r].position)));
+    }
+    return uniform;
+  }
+
+  // Copying the cache costs about a step, so closed rows are carried along until they are a quarter.
+  std::vector<int64_t> DropClosedRows(const std::vector<int64_t>& tokens) {
+    const auto open =
+        static_cast<size_t>(std::count_if(rows_.begin(), rows_.end(), [](const Row& r) { return r.open; }));
+    if (4 * open > 3 * rows_.size()) return tokens;
+    std::vector<Row> kept_rows;
+    std::vector<int64_t> kept, kept_tokens;
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      if (!rows_[r].open) continue;
+      kept.push_back(static_cast<int64_t>(r));
+      kept_rows.push_back(rows_[r]);
+      kept_tokens.push_back(tokens[r]);
+    }
+    cache_.SelectRows(OnDevice(kept));
+    rows_ = std::move(kept_rows);
+    return kept_tokens;
+  }
+
+  // Feeds one token to every row; gives the logits of the next.
+  at::Tensor Step(const std::vector<int64_t>& tokens) {
+    std::vector<int64_t> positions;
+    int64_t longest = 0;
+    for (Row& row : rows_) {
+      positions.push_back(row.position);
+      longest = std::max(longest, row.position + 1);
+      // A closed row stays where it is: it writes over its own last slot, which nobody reads.
+      if (row.open) ++row.position;
+    }
+    cache_.SetLength(longest);
+    const at::Tensor hidden =
+        decoder_.Hidden({OnDevice(tokens).unsqueeze(1), OnDevice(positions).unsqueeze(1), {}}, &cache_);
+    return decoder_.Logits(hidden.squeeze(1));
+  }
+
+  const model::Decoder& decoder_;
+  const std::vector<int32_t>& end_tokens_;
+  const SamplingParams params_;
+  const std::span<const Prompt> prompts_;
+  const size_t first_prompt_;
+  const size_t first_completion_;
+  const std::span<Completion> completions_;
+  model::KvCache cache_;
+  std::vector<Row> rows_;
+};
+
+absl::Status CheckPrompts(std::span<const Prompt> prompts, const model::ModelConfig& config) {
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    const Prompt& prompt = prompts[p];
+    const auto refuse = [&](const std::string& why) {
+      return absl::InvalidArgumentError(absl::StrCat("prompt ", p, " ", why));
+    };
+    if (prompt.tokens.empty()) return refuse("is empty; it needs at least one token");
+    if (prompt.samples < 1) return refuse(absl::StrCat("asks for ", prompt.samples, " samples; at least 1 is needed"));
+    if (static_cast<int64_t>(prompt.tokens.size()) >= config.context_length()) {
+      return refuse(absl::StrCat("has ", prompt.tokens.size(),
+                                 " tokens, which leaves no room for an answer within the ", config.context_length(),
+                                 " positions of the model"));
+    }
+    for (int32_t token : prompt.tokens) {
+      if (token < 0 || token >= config.vocab_size) {
+        return refuse(absl::StrCat("has token ", token, ", outside of the vocabulary of ", config.vocab_size));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Prompts that one thread works on at the same time.
+struct Share {
+  std::span<const Prompt> prompts;
+  size_t first_prompt;
+  size_t first_completion;
+  size_t completions;
+};
+
+std::vector<Share> ShareOut(std::span<const Prompt> prompts, const EngineOptions& options) {
+  int64_t total = 0;
+  for (const Prompt& prompt : prompts) total += prompt.samples;
+  const int64_t threads = options.workers ? options.workers->threads() : 1;
+  const int64_t limit = std::min(options.max_rows, (total + threads - 1) / threads);
+  std::vector<Share> shares;
+  size_t first_completion = 0;
+  for (size_t begin = 0; begin < prompts.size();) {
+    size_t end = begin;
+    int64_t rows = 0;
+    do {
+      rows += prompts[end++].samples;
+    } while (end < prompts.size() && rows + prompts[end].samples <= limit);
+    shares.push_back({prompts.subspan(begin, end - begin), begin, first_completion, static_cast<size_t>(rows)});
+    first_completion += static_cast<size_t>(rows);
+    begin = end;
+  }
+  return shares;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt> prompts,
+                                                         const SamplingParams& params) const {
+  TDOCK_RETURN_IF_ERROR(CheckPrompts(prompts, decoder_.config()));
+  if (params.max_new_tokens < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("max_new_tokens must be at least 1, not ", params.max_new_tokens));
+  }
+  if (!(params.temperature >= 0) || !std::isfinite(params.temperature)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("temperature must be a number of at least 0, not ", params.temperature));
+  }
+  const std::vector<Share> shares = ShareOut(prompts, options_);
+  std::vector<Completion> completions(shares.empty() ? 0 : shares.back().first_completion + shares.back().completions);
+  std::vector<absl::Status> results(shares.size());
+  const auto run = [&](int i) {
+    at::NoGradGuard no_grad;
+    const Share& share = shares[static_cast<size_t>(i)];
+    Rollout rollout(decoder_, options_.end_tokens, params, share.prompts, share.first_prompt, share.first_completion,
+                    std::span(completions).subspan(share.first_completion, share.completions));
+    results[static_cast<size_t>(i)] = rollout.Run();
+  };
+  Workers alone(1);
+  (options_.workers ? *options_.workers : alone).Run(static_cast<int>(shares.size()), run);
+  for (const absl::Status& result : results) TDOCK_RETURN_IF_ERROR(result);
+  return completions;
+}
+
+}  // namespace tdock::generate

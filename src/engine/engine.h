@@ -1,0 +1,58 @@
+// The rollout engine: answers prompts with a decoder, many rows at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/workers.h"
+#include "model/decoder/decoder.h"
+
+namespace tdock::generate {
+
+struct Prompt {
+  std::vector<int32_t> tokens;
+  int64_t samples = 1;  // how many completions of it
+};
+
+struct SamplingParams {
+  double temperature = 1.0;  // 0: the likeliest token
+  int64_t max_new_tokens = 0;
+  uint64_t seed = 0;
+};
+
+struct Completion {
+  std::vector<int32_t> tokens;  // with the end token where one was reached
+  // Of each token, under softmax(logits / temperature), or softmax(logits) where the temperature is 0.
+  std::vector<float> log_probs;
+  bool finished = false;  // ended with an end token, rather than at the limit
+};
+
+struct EngineOptions {
+  std::vector<int32_t> end_tokens;  // any of them ends a completion
+  // Completions that a thread works on at the same time: bounds the cache. One prompt's samples stay together, even
+  // where they are more.
+  int64_t max_rows = 4096;
+  Workers* workers = nullptr;  // share out the prompts; null: the calling thread does all
+};
+
+// Looks at the decoder's weights as they are at each call. Thread-safe while nobody changes them.
+class Engine {
+ public:
+  Engine(const model::Decoder& decoder, const EngineOptions& options) : decoder_(decoder), options_(options) {}
+
+  // The completions of prompt 0, then those of prompt 1, and so on. The random numbers of a completion depend on the
+  // seed, its number and the position alone, so the same call gives the same answer however the work is shared
+  // out, up to rounding of the logits. A completion also ends where the model has no more positions.
+  //
+  // InvalidArgument names a prompt that is empty, has a token outside of the vocabulary, or leaves no room for an
+  // answer. Internal names a prompt for which the model's logits are not finite. Throws c10::Error where libtorch does.
+  absl::StatusOr<std::vector<Completion>> Generate(std::span<const Prompt> prompts, const SamplingParams& params) const;
+
+ private:
+  const model::Decoder& decoder_;
+  const EngineOptions options_;
+};
+
+}  // namespace tdock::generate

@@ -1,0 +1,320 @@
+#include "engine/engine.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/rng.h"
+#include "model/decoder/testing/devices.h"
+#include "model/decoder/testing/models.h"
+
+namespace tdock::generate {
+namespace {
+
+using model::Architecture;
+using model::Decoder;
+using model::ModelConfig;
+using testing::HasSubstr;
+
+constexpr int32_t kNoEnd = -1;  // an end token that no token is
+
+std::vector<Prompt> RandomPrompts(size_t count, uint64_t longest, int64_t vocab_size, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<Prompt> prompts(count);
+  for (Prompt& prompt : prompts) {
+    prompt.tokens.resize(1 + rng.Below(longest));
+    for (int32_t& token : prompt.tokens) token = static_cast<int32_t>(rng.Below(static_cast<uint64_t>(vocab_size)));
+    prompt.samples = static_cast<int64_t>(1 + rng.Below(4));
+  }
+  return prompts;
+}
+
+class EngineTest : public testing::TestWithParam<at::Device> {
+ protected:
+  EngineTest() : decoder_(model::TinyDecoder(model::TinyConfig(Architecture::kQwen2, false), 21, GetParam())) {}
+
+  static std::vector<Completion> Answers(const Engine& engine, const std::vector<Prompt>& prompts,
+                                         const SamplingParams& params) {
+    const auto completions = engine.Generate(prompts, params);
+    EXPECT_TRUE(completions.ok()) << completions.status();
+    return completions.value_or(std::vector<Completion>());
+  }
+
+  // The log-probabilities of the token behind `tokens`, on the host, by a full pass.
+  at::Tensor NextLogProbs(const std::vector<int32_t>& tokens, double temperature) const {
+    const at::Tensor row = at::tensor(tokens, at::kInt).to(at::kLong).unsqueeze(0).to(GetParam());
+    return at::log_softmax(FullLogits(decoder_, row)[0][-1].cpu().to(at::kDouble) / temperature, -1);
+  }
+
+  // One answer by a full pass over everything for each token.
+  Completion NaiveGreedy(std::vector<int32_t> tokens, int64_t max_new_tokens, int32_t end_token) const {
+    Completion completion;
+    while (static_cast<int64_t>(completion.tokens.size()) < max_new_tokens && !completion.finished &&
+           static_cast<int64_t>(tokens.size()) < decoder_.config().max_positions) {
+      const at::Tensor log_probs = NextLogProbs(tokens, 1.0);
+      const auto token = log_probs.argmax().item<int32_t>();
+      tokens.push_back(token);
+      completion.tokens.push_back(token);
+      completion.log_probs.push_back(log_probs[token].item<float>());
+      completion.finished = token == end_token;
+    }
+    return completion;
+  }
+
+  static void ExpectSame(const Completion& given, const Completion& expected, const std::string& what) {
+    EXPECT_EQ(given.tokens, expected.tokens) << what;
+    EXPECT_EQ(given.finished, expected.finished) << what;
+    EXPECT_THAT(given.log_probs, testing::Pointwise(testing::FloatNear(1e-5f), expected.log_probs)) << what;
+  }
+
+  Decoder decoder_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, EngineTest, testing::ValuesIn(model::TestDevices()), model::DeviceName);
+
+TEST_P(EngineTest, AnswersGreedilyAsALoopOfFullPassesDoes) {
+  std::vector<Prompt> prompts = RandomPrompts(30, 40, decoder_.config().vocab_size, 1);
+  for (Prompt& prompt : prompts) prompt.samples = 1;
+  const SamplingParams params{.temperature = 0, .max_new_tokens = 12};
+  // The most frequent second token ends some answers early, some late and some never.
+  std::map<int32_t, int> counts;
+  for (const Completion& c : Answers(Engine(decoder_, {.end_tokens = {kNoEnd}}), prompts, params)) {
+    if (c.tokens.size() > 1) ++counts[c.tokens[1]];
+  }
+  const int32_t end = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+                        return a.second < b.second;
+                      })->first;
+  const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_tokens = {end}}), prompts, params);
+  ASSERT_EQ(completions.size(), prompts.size());
+  int64_t finished = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    ExpectSame(completions[i], NaiveGreedy(prompts[i].tokens, params.max_new_tokens, end),
+               "prompt " + std::to_string(i));
+    finished += completions[i].finished ? 1 : 0;
+  }
+  EXPECT_GT(finished, 2);
+  EXPECT_LT(finished, 28);
+}
+
+// Pearson's statistic of `counts` against `log_probs`, rare tokens put together, in standard deviations above what is
+// expected by chance.
+double ChiSquareExcess(const std::vector<int64_t>& counts, const at::Tensor& log_probs) {
+  double total = 0;
+  for (const int64_t count : counts) total += static_cast<double>(count);
+  double statistic = 0;
+  double bins = 0;
+  double rare_expected = 0;
+  double rare_count = 0;
+  const auto add = [&](double count, double expected) {
+    statistic += (count - expected) * (count - expected) / expected;
+    ++bins;
+  };
+  for (size_t token = 0; token < counts.size(); ++token) {
+    const double expected = total * std::exp(log_probs.const_data_ptr<double>()[token]);
+    if (expected >= 10) {
+      add(static_cast<double>(counts[token]), expected);
+    } else {
+      rare_expected += expected;
+      rare_count += static_cast<double>(counts[token]);
+    }
+  }
+  if (rare_expected >= 10) add(rare_count, rare_expected);
+  EXPECT_GE(bins, 5);
+  return (statistic - (bins - 1)) / std::sqrt(2 * (bins - 1));
+}
+
+TEST_P(EngineTest, SamplesFromTheSoftmaxOfTheLogitsOverTheTemperature) {
+  // A steeper head, so that the temperature makes a difference.
+  for (const auto& [name, weight] : decoder_.NamedWeights()) {
+    if (name == "lm_head.weight") weight.mul_(2);
+  }
+  const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  for (const double temperature : {0.7, 1.0, 1.5}) {
+    const std::vector<Completion> completions =
+        Answers(engine, {{prompt, 30'000}}, {.temperature = temperature, .max_new_tokens = 2, .seed = 11});
+    const size_t vocab = static_cast<size_t>(decoder_.config().vocab_size);
+    std::vector<int64_t> first(vocab);
+    for (const Completion& c : completions) ++first[static_cast<size_t>(c.tokens[0])];
+    EXPECT_LT(ChiSquareExcess(first, NextLogProbs(prompt, temperature)), 4) << "temperature " << temperature;
+    EXPECT_GT(ChiSquareExcess(first, NextLogProbs(prompt, temperature * 1.1)), 20) << "the test sees a difference";
+
+    const auto likeliest = static_cast<int32_t>(std::max_element(first.begin(), first.end()) - first.begin());
+    std::vector<int64_t> second(vocab);
+    for (const Completion& c : completions) {
+      if (c.tokens[0] == likeliest) ++second[static_cast<size_t>(c.tokens[1])];
+    }
+    std::vector<int32_t> longer = prompt;
+    longer.push_back(likeliest);
+    EXPECT_LT(ChiSquareExcess(second, NextLogProbs(longer, temperature)), 4) << "temperature " << temperature;
+  }
+}
+
+TEST_P(EngineTest, RecordsTheLogProbsThatAFullPassGives) {
+  const std::vector<Prompt> prompts = RandomPrompts(12, 30, decoder_.config().vocab_size, 2);
+  for (const double temperature : {0.7, 1.0, 1.5}) {
+    const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_tokens = {5}}), prompts,
+                                                        {.temperature = temperature, .max_new_tokens = 10, .seed = 3});
+    size_t c = 0;
+    for (const Prompt& prompt : prompts) {
+      for (int64_t sample = 0; sample < prompt.samples; ++sample, ++c) {
+        std::vector<int32_t> tokens = prompt.tokens;
+        ASSERT_EQ(completions[c].log_probs.size(), completions[c].tokens.size());
+        for (size_t i = 0; i < completions[c].tokens.size(); ++i) {
+          const int32_t token = completions[c].tokens[i];
+          ASSERT_NEAR(completions[c].log_probs[i], NextLogProbs(tokens, temperature)[token].item<double>(), 1e-5);
+          tokens.push_back(token);
+        }
+      }
+    }
+    EXPECT_EQ(c, completions.size());
+  }
+}
+
+TEST_P(EngineTest, GivesTheSameAnswersHoweverTheWorkIsSharedOut) {
+  const std::vector<Prompt> prompts = RandomPrompts(25, 40, decoder_.config().vocab_size, 4);
+  for (const double temperature : {0.0, 1.0}) {
+    const SamplingParams params{.temperature = temperature, .max_new_tokens = 8, .seed = 5};
+    const std::vector<Completion> expected = Answers(Engine(decoder_, {.end_tokens = {5}}), prompts, params);
+    for (const int threads : {1, 3}) {
+      Workers workers(threads, [] { at::set_num_threads(1); });
+      for (const int64_t max_rows : {1, 7, 4096}) {
+        const Engine engine(decoder_, {.end_tokens = {5}, .max_rows = max_rows, .workers = &workers});
+        const std::vector<Completion> given = Answers(engine, prompts, params);
+        ASSERT_EQ(given.size(), expected.size());
+        for (size_t i = 0; i < given.size(); ++i) {
+          ExpectSame(given[i], expected[i],
+                     "completion " + std::to_string(i) + " of max_rows " + std::to_string(max_rows));
+        }
+      }
+    }
+  }
+}
+
+// With an end token, each answer is the one without, cut behind the first end token: rows that end and leave the batch
+// change nothing for the others.
+TEST_P(EngineTest, KeepsTheEndTokenAndGoesOnWithTheOtherRows) {
+  const std::vector<Prompt> prompts = RandomPrompts(40, 20, decoder_.config().vocab_size, 6);
+  const SamplingParams params{.temperature = 1.3, .max_new_tokens = 15, .seed = 7};
+  const std::vector<Completion> endless = Answers(Engine(decoder_, {.end_tokens = {kNoEnd}}), prompts, params);
+  std::map<size_t, int> lengths;
+  for (const int32_t end : {0, 5, 11}) {
+    const std::vector<Completion> completions = Answers(Engine(decoder_, {.end_tokens = {end}}), prompts, params);
+    for (size_t i = 0; i < completions.size(); ++i) {
+      Completion cut = endless[i];
+      const auto found = std::find(cut.tokens.begin(), cut.tokens.end(), end);
+      cut.finished = found != cut.tokens.end();
+      if (cut.finished) cut.tokens.erase(found + 1, cut.tokens.end());
+      cut.log_probs.resize(cut.tokens.size());
+      ExpectSame(completions[i], cut, "completion " + std::to_string(i));
+      ++lengths[cut.tokens.size()];
+    }
+  }
+  EXPECT_GT(lengths.size(), 10u) << "answers must end at many different steps";
+}
+
+TEST_P(EngineTest, EndsAtTheLimitOfTokensAndWhereTheModelHasNoMorePositions) {
+  const int64_t positions = decoder_.config().max_positions;
+  std::vector<Prompt> prompts;
+  for (const int64_t length : {int64_t{1}, positions - 9, positions - 8, positions - 7, positions - 2, positions - 1}) {
+    prompts.push_back({std::vector<int32_t>(static_cast<size_t>(length), 2), 1});
+  }
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  for (const int64_t limit : {int64_t{8}, int64_t{1}, std::numeric_limits<int64_t>::max()}) {
+    const std::vector<Completion> completions = Answers(engine, prompts, {.temperature = 0, .max_new_tokens = limit});
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const auto room = positions - static_cast<int64_t>(prompts[i].tokens.size());
+      EXPECT_EQ(static_cast<int64_t>(completions[i].tokens.size()), std::min(limit, room)) << i;
+      EXPECT_FALSE(completions[i].finished);
+      ExpectSame(completions[i], NaiveGreedy(prompts[i].tokens, limit, kNoEnd), "prompt " + std::to_string(i));
+    }
+  }
+}
+
+TEST_P(EngineTest, RepeatsItselfForASeedAndNotForAnother) {
+  const std::vector<Prompt> prompts = {{{1, 2, 3}, 8}, {{1, 2, 3}, 8}};
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  const auto tokens = [&](uint64_t seed) {
+    std::vector<std::vector<int32_t>> all;
+    for (Completion& c : Answers(engine, prompts, {.temperature = 2.0, .max_new_tokens = 8, .seed = seed})) {
+      all.push_back(std::move(c.tokens));
+    }
+    return all;
+  };
+  const auto once = tokens(1);
+  EXPECT_EQ(once, tokens(1));
+  EXPECT_NE(once, tokens(2));
+  for (size_t i = 0; i < once.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(once[i], once[j]) << "samples " << j << " and " << i;
+  }
+}
+
+TEST_P(EngineTest, UsesTheWeightsOfTheMoment) {
+  const std::vector<Prompt> prompts = RandomPrompts(5, 10, decoder_.config().vocab_size, 8);
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  const SamplingParams params{.temperature = 0, .max_new_tokens = 5};
+  Answers(engine, prompts, params);
+  const Decoder other = model::TinyDecoder(decoder_.config(), 99, GetParam());
+  for (size_t i = 0; i < other.parameters().size(); ++i) decoder_.parameters()[i].copy_(other.parameters()[i]);
+  const std::vector<Completion> given = Answers(engine, prompts, params);
+  const std::vector<Completion> expected = Answers(Engine(other, {.end_tokens = {kNoEnd}}), prompts, params);
+  for (size_t i = 0; i < given.size(); ++i) ExpectSame(given[i], expected[i], "completion " + std::to_string(i));
+}
+
+TEST_P(EngineTest, NamesThePromptWhoseLogitsAreNotFinite) {
+  decoder_.parameters().front()[7].fill_(std::numeric_limits<float>::quiet_NaN());  // the embedding of token 7
+  const std::vector<Prompt> prompts = {{{1, 2}, 3}, {{3}, 2}, {{2, 7, 3}, 2}, {{4}, 1}};
+  for (const int64_t max_rows : {1, 100}) {
+    for (const double temperature : {0.0, 1.0}) {
+      const auto completions = Engine(decoder_, {.end_tokens = {kNoEnd}, .max_rows = max_rows})
+                                   .Generate(prompts, {.temperature = temperature, .max_new_tokens = 1});
+      EXPECT_EQ(completions.status().code(), absl::StatusCode::kInternal);
+      EXPECT_EQ(completions.status().message(),
+                "prompt 2: the logits of position 3, divided by the temperature, are not finite");
+    }
+  }
+}
+
+class EngineRefusals : public testing::Test {
+ protected:
+  std::string Complaint(const std::vector<Prompt>& prompts, const SamplingParams& params = {.max_new_tokens = 1}) {
+    const auto completions = Engine(decoder_, {}).Generate(prompts, params);
+    EXPECT_EQ(completions.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(completions.status().message());
+  }
+  const Decoder decoder_ = model::TinyDecoder(model::TinyConfig(Architecture::kLlama, true), 1, at::kCPU);
+};
+
+TEST_F(EngineRefusals, NameThePrompt) {
+  EXPECT_EQ(Complaint({{{1}, 1}, {{}, 1}}), "prompt 1 is empty; it needs at least one token");
+  EXPECT_EQ(Complaint({{{1}, 1}, {{1}, 1}, {{2}, 0}}), "prompt 2 asks for 0 samples; at least 1 is needed");
+  EXPECT_EQ(Complaint({{{1, 29}, 1}}), "prompt 0 has token 29, outside of the vocabulary of 29");
+  EXPECT_EQ(Complaint({{{-1}, 1}}), "prompt 0 has token -1, outside of the vocabulary of 29");
+  EXPECT_THAT(Complaint({{{1}, 1}, {std::vector<int32_t>(48, 1), 1}}),
+              HasSubstr("prompt 1 has 48 tokens, which leaves no room for an answer within the 48 positions"));
+}
+
+TEST_F(EngineRefusals, NameTheSamplingParameter) {
+  EXPECT_EQ(Complaint({{{1}, 1}}, {.max_new_tokens = 0}), "max_new_tokens must be at least 1, not 0");
+  EXPECT_THAT(Complaint({{{1}, 1}}, {.temperature = -0.5, .max_new_tokens = 1}), HasSubstr("temperature must be"));
+  for (const double odd : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THAT(Complaint({{{1}, 1}}, {.temperature = odd, .max_new_tokens = 1}), HasSubstr("temperature must be"));
+  }
+}
+
+TEST_F(EngineRefusals, DoNotMeetACallWithoutPrompts) {
+  const auto completions = Engine(decoder_, {}).Generate({}, {.max_new_tokens = 1});
+  ASSERT_TRUE(completions.ok());
+  EXPECT_TRUE(completions->empty());
+}
+
+}  // namespace
+}  // namespace tdock::generate

@@ -1,0 +1,30 @@
+// A model with its tokenizer, from a folder in the Hugging Face layout.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/env.h"
+#include "model/decoder/checkpoint.h"
+#include "model/decoder/decoder.h"
+#include "text/tokenizer.h"
+
+namespace tdock::generate {
+
+struct ModelFolder {
+  std::unique_ptr<text::Tokenizer> tokenizer;  // has an eos_id()
+  model::Decoder decoder;                      // its vocabulary is limited to the tokenizer's
+  // The tokenizer's eos_id() first, then what config.json and generation_config.json name beside it.
+  std::vector<int32_t> end_tokens;
+};
+
+// Errors of text::LoadTokenizer() and model::LoadCheckpoint(); InvalidArgument where the tokenizer has tokens that the
+// model does not know, or none that ends a text, or where the model has a value head. Throws c10::Error where memory
+// runs out.
+absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder, const at::Device& device,
+                                            const model::LoadOptions& options = {});
+
+}  // namespace tdock::generate

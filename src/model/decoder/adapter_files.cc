@@ -1,0 +1,96 @@
+#include "model/decoder/adapter_files.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
+#include "model/decoder/weight_check.h"
+#include "model/decoder/weight_names.h"
+#include "model/decoder/weights.h"
+#include "model/files/safetensors.h"
+
+namespace tdock::model {
+namespace {
+
+constexpr char kConfigName[] = "adapter_config.json";
+constexpr char kWeightsName[] = "adapter_model.safetensors";
+constexpr char kPrefix[] = "base_model.model.";
+
+// What the weight file has, under the names that it has there, perhaps with a value head.
+NamedTensors SavedTensors(const Decoder& decoder, bool with_head) {
+  NamedTensors named;
+  for (auto& [name, factor] : decoder.NamedAdapters()) named.emplace_back(kPrefix + name, factor);
+  if (with_head) {
+    named.emplace_back(kPrefix + HeadName(Head::kValue), decoder.NamedWeights().back().second);
+  }
+  return named;
+}
+
+// Whether the file holds such factors, perhaps a value head, and nothing else.
+absl::Status CheckFile(const SafetensorsFile& file, NamedShapes wanted, bool with_head, const Decoder& decoder) {
+  if (with_head) wanted.emplace_back(HeadName(Head::kValue), std::vector{int64_t{1}, decoder.config().embedding()});
+  WeightCheck check(file.names());
+  for (const auto& [bare, shape] : wanted) {
+    const std::string name = kPrefix + bare;
+    check.Expect(name, name, shape, file.Has(name) ? &file.Info(name) : nullptr);
+  }
+  return check.Status(kConfigName);
+}
+
+}  // namespace
+
+absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decoder* decoder) {
+  const std::string path = JoinPath(folder, kConfigName);
+  TDOCK_ASSIGN_OR_RETURN(const std::string json, ReadFileUpTo(env, path, kMaxConfigBytes));
+  const absl::StatusOr<LoraConfig> config = ParseLoraConfig(json, train);
+  if (!config.ok()) return Annotate(config.status(), path);
+  if (config->head_saved && decoder->config().head != Head::kValue) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the adapters come with a value head, which the model lacks"));
+  }
+  // The file is checked before there is memory for what it should hold: a rank is a few bytes of text.
+  absl::StatusOr<NamedShapes> shapes = decoder->AdapterShapes(*config);
+  if (!shapes.ok()) return Annotate(shapes.status(), path);
+  const std::string weights = JoinPath(folder, kWeightsName);
+  TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, weights));
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckFile(file, *std::move(shapes), config->head_saved, *decoder), weights));
+  TDOCK_RETURN_IF_ERROR(decoder->AddAdapters(*config, 0));
+  at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : SavedTensors(*decoder, config->head_saved)) {
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, ReadTensor(file, name));
+    tensor.copy_(stored);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& decoder, const std::string& base_model) {
+  if (!decoder.lora())
+    return absl::FailedPreconditionError(absl::StrCat(folder, ": the model has no adapters to save"));
+  TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
+  // As with checkpoints, the description goes first and comes last.
+  const std::string path = JoinPath(folder, kConfigName);
+  if (env.Exists(path)) TDOCK_RETURN_IF_ERROR(env.Remove(path));
+  TDOCK_RETURN_IF_ERROR(
+      WriteTensors(env, JoinPath(folder, kWeightsName), SavedTensors(decoder, decoder.lora()->head_saved)));
+  const ModelConfig& config = decoder.config();
+  LoraConfig lora = *decoder.lora();
+  if (lora.targets.empty()) {
+    // By name: PEFT's "all-linear" takes projections around the layers too, and no list of layers.
+    std::set<std::string> names;
+    for (const auto& [name, factor] : decoder.NamedAdapters()) {
+      const std::vector<std::string> parts = absl::StrSplit(name, '.');
+      names.insert(parts[parts.size() - 3]);
+    }
+    lora.targets.assign(names.begin(), names.end());
+  }
+  const AdapterFacts facts = {.base_model = base_model, .inputs_first = StoresInputsFirst(config.architecture)};
+  return WriteFileAtomically(env, path, LoraConfigJson(lora, facts));
+}
+
+}  // namespace tdock::model

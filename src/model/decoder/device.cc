@@ -1,0 +1,46 @@
+#include "model/decoder/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace tdock::model {
+namespace {
+
+int CudaDevices() { return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0; }
+
+}  // namespace
+
+int WorkerThreads(int64_t asked, const at::Device& device) {
+  if (asked > 0) return static_cast<int>(asked);
+  return device.is_cpu() ? static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)) : 1;
+}
+
+bool HasCuda() { return CudaDevices() > 0; }
+
+absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
+  if (text == "cpu") return at::Device(at::kCPU);
+  absl::string_view rest = text;
+  int index = 0;
+  const bool is_cuda =
+      absl::ConsumePrefix(&rest, "cuda") &&
+      (rest.empty() || (absl::ConsumePrefix(&rest, ":") && absl::SimpleAtoi(rest, &index) && index >= 0));
+  if (!is_cuda) return absl::InvalidArgumentError(absl::StrCat("device '", text, "' is none of cpu, cuda and cuda:N"));
+  if (!at::detail::getCUDAHooks().hasCUDART()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device '", text, "' needs a CUDA build of libtorch; this one is for the CPU"));
+  }
+  if (index >= CudaDevices()) {
+    return absl::InvalidArgumentError(absl::StrCat("device '", text, "' is not there; this machine has ", CudaDevices(),
+                                                   " CUDA devices, counted from 0"));
+  }
+  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+}  // namespace tdock::model

@@ -1,0 +1,77 @@
+#include "model/decoder/layers.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace tdock::model {
+namespace {
+
+at::Tensor As(const at::Tensor& tensor, const at::Tensor& like) {
+  return tensor.defined() ? tensor.to(like.scalar_type()) : tensor;
+}
+
+// Processors without instructions for it multiply matrices of half precision element by element, hundreds of times
+// slower than in float32.
+bool IsMultipliedFast(const at::Tensor& x) {
+  if (!x.is_cpu() || !c10::isReducedFloatingType(x.scalar_type())) return true;
+  const auto asks = [](const char* name) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<bool()>().call();
+  };
+  static const bool bfloat16 = asks("mkldnn::_is_mkldnn_bf16_supported");
+  static const bool float16 = asks("mkldnn::_is_mkldnn_fp16_supported");
+  return x.scalar_type() == at::kBFloat16 ? bfloat16 : float16;
+}
+
+// x · weightᵀ + bias in the dtype of x.
+at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (IsMultipliedFast(x)) return at::linear(x, As(weight, x), As(bias, x));
+  // The same numbers go in, rounded alike, and are summed up in float32, as the instructions do.
+  const auto wide = [&](const at::Tensor& tensor) { return tensor.defined() ? As(tensor, x).to(at::kFloat) : tensor; };
+  return at::linear(wide(x), wide(weight), wide(bias)).to(x.scalar_type());
+}
+
+}  // namespace
+
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  at::Tensor y = Product(x, weight, bias);
+  for (const Adapter& adapter : adapters) {
+    const at::Tensor change = Product(Product(x, adapter.a, {}), adapter.b, {}) * adapter.scale;
+    // What lies before and behind the rows that it changes stays.
+    const int64_t behind = weight.size(0) - adapter.begin - adapter.b.size(0);
+    y = y + (adapter.begin == 0 && behind == 0 ? change : at::constant_pad_nd(change, {adapter.begin, behind}));
+  }
+  return y;
+}
+
+at::Tensor Norm::operator()(const at::Tensor& x) const {
+  const std::vector<int64_t> size = {x.size(-1)};
+  // Squares of half precision are summed up in float32.
+  const at::Tensor wide = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;
+  const auto optional = [&](const at::Tensor& parameter) {
+    return parameter.defined() ? std::optional(As(parameter, wide)) : std::nullopt;
+  };
+  const at::Tensor y = kind == NormKind::kRms ? at::rms_norm(wide, size, optional(weight), eps)
+                                              : at::layer_norm(wide, size, optional(weight), optional(bias), eps);
+  return y.to(x.scalar_type());
+}
+
+at::Tensor Activate(Activation activation, const at::Tensor& x) {
+  switch (activation) {
+    case Activation::kSilu:
+      return at::silu(x);
+    case Activation::kRelu:
+      return at::relu(x);
+    case Activation::kGelu:
+      return at::gelu(x);
+    case Activation::kGeluTanh:
+      return at::gelu(x, "tanh");
+  }
+  return x;
+}
+
+at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const auto halves = x.chunk(2, -1);
+  return (x * cos + at::cat({-halves[1], halves[0]}, -1) * sin).to(x.scalar_type());
+}
+
+}  // namespace tdock::model

@@ -1,0 +1,55 @@
+// The parts that decoders are built from.
+//
+// Shapes: [..., C] activations, C their size. Weights keep their dtype; they are converted to that of the activations
+// where the two differ, so that float32 weights can be trained on bfloat16 activations (mixed precision).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/files/config.h"
+
+namespace tdock::model {
+
+// By their names in the Hugging Face layout.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+using NamedShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+
+// A low-rank change of some rows of a linear layer's weight: weight[begin : begin + out] + scale · b · a.
+// Source: Hu et al. 2021, arXiv:2106.09685.
+struct Adapter {
+  std::string path;   // of the part that it changes, in the Hugging Face layout: "model.layers.0.self_attn.q_proj"
+  int64_t begin = 0;  // its first row
+  at::Tensor a;       // [rank, in]
+  at::Tensor b;       // [out, rank]
+  double scale = 1.0;
+};
+
+struct Linear {
+  at::Tensor weight;  // [out, in]
+  at::Tensor bias;    // [out], or undefined
+  std::vector<Adapter> adapters = {};
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+struct Norm {
+  NormKind kind = NormKind::kRms;
+  double eps = 0.0;
+  at::Tensor weight;  // [C], or undefined
+  at::Tensor bias;    // [C], or undefined
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+at::Tensor Activate(Activation activation, const at::Tensor& x);
+
+// Rotates pairs of coordinates, which are the halves of the last dimension, as Hugging Face stores weights. x: [B, T,
+// heads, head dim]; cos, sin: [B, T, 1, head dim], in float32 at least, in which it computes.
+at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+
+}  // namespace tdock::model

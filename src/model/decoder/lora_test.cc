@@ -1,0 +1,250 @@
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "model/decoder/adapter_files.h"
+#include "model/decoder/checkpoint.h"
+#include "model/decoder/testing/devices.h"
+#include "model/decoder/testing/models.h"
+#include "model/decoder/weights.h"
+#include "model/files/testing/files.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::model {
+namespace {
+
+using testing::HasSubstr;
+
+// The numbers of DeepSpeed-Chat, whose `right` and `left` are the transposed factors.
+TEST(Lora, OfALinearLayerIsTheSumOfBothProducts) {
+  const at::Tensor weight = at::tensor({1.0, 2.0, 3.0, 4.0, 5.0, 6.0}, at::kDouble).view({2, 3});
+  const Adapter adapter = {.path = "layer",
+                           .begin = 0,
+                           .a = at::tensor({0.1, 0.2, 0.3}, at::kDouble).view({1, 3}),
+                           .b = at::tensor({1.0, -2.0}, at::kDouble).view({2, 1}),
+                           .scale = LoraConfig{.rank = 1, .alpha = 1.0}.scale()};
+  const Linear adapted{weight, {}, {adapter}};
+  const Linear merged{weight + adapter.scale * adapter.b.mm(adapter.a), {}};
+  EXPECT_TRUE(at::allclose(merged.weight, at::tensor({1.1, 2.2, 3.3, 3.8, 4.6, 5.4}, at::kDouble).view({2, 3})));
+  const at::Tensor expected = at::tensor({6.6, 13.8}, at::kDouble);
+  EXPECT_TRUE(at::allclose(adapted(at::ones({3}, at::kDouble)), expected));
+  EXPECT_TRUE(at::allclose(merged(at::ones({3}, at::kDouble)), expected));
+}
+
+TEST(Lora, ScalesByTheRankOrItsRoot) {
+  EXPECT_DOUBLE_EQ((LoraConfig{.rank = 16, .alpha = 8.0}.scale()), 0.5);
+  EXPECT_DOUBLE_EQ((LoraConfig{.rank = 16, .alpha = 8.0, .rank_stabilised = true}.scale()), 2.0);
+}
+
+class LoraTest : public testing::TestWithParam<at::Device> {
+ protected:
+  static constexpr uint64_t kSeed = 5;
+
+  // A decoder with adapters that change something.
+  Decoder Adapted(const ModelConfig& config, const LoraConfig& lora) const {
+    Decoder decoder = TinyDecoder(config, 1, GetParam());
+    const absl::Status status = decoder.AddAdapters(lora, kSeed);
+    EXPECT_TRUE(status.ok()) << status;
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
+    for (const auto& [name, factor] : decoder.NamedAdapters()) {
+      factor.copy_(at::normal(0.0, 0.3, factor.sizes(), generator, at::kFloat));
+    }
+    return decoder;
+  }
+  at::Tensor Tokens(const ModelConfig& config) const { return RandomTokens(2, 7, config.vocab_size, 3, GetParam()); }
+
+  Env& env_ = Env::Real();
+  const TestFolder folder_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, LoraTest, testing::ValuesIn(TestDevices()), DeviceName);
+
+TEST_P(LoraTest, ChangesNothingAtFirst) {
+  for (const ModelConfig& config : TinyConfigs()) {
+    Decoder decoder = TinyDecoder(config, 1, GetParam());
+    const at::Tensor before = FullLogits(decoder, Tokens(config));
+    ASSERT_TRUE(decoder.AddAdapters({}, kSeed).ok());
+    EXPECT_TRUE(at::equal(FullLogits(decoder, Tokens(config)), before));
+    const double inputs = 1.0 / std::sqrt(20.0);
+    const at::Tensor a = decoder.NamedAdapters().front().second;
+    EXPECT_LE(a.abs().max().item<double>(), inputs);
+    EXPECT_GT(a.abs().max().item<double>(), 0.9 * inputs);
+    decoder.RemoveAdapters();
+    ASSERT_TRUE(decoder.AddAdapters({.rank = 2, .init = LoraInit::kByRank}, kSeed).ok());
+    EXPECT_GT(decoder.NamedAdapters().front().second.abs().max().item<double>(), 0.9 / std::sqrt(2.0));
+  }
+}
+
+TEST_P(LoraTest, IsDrawnFromItsSeed) {
+  const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
+  const auto first = [&](uint64_t seed) {
+    Decoder decoder = TinyDecoder(config, 1, GetParam());
+    EXPECT_TRUE(decoder.AddAdapters({}, seed).ok());
+    return decoder.NamedAdapters().front().second;
+  };
+  EXPECT_TRUE(at::equal(first(1), first(1)));
+  EXPECT_FALSE(at::equal(first(1), first(2)));
+}
+
+TEST_P(LoraTest, TrainsNothingButTheAdapters) {
+  for (const ModelConfig& config : TinyConfigs()) {
+    Decoder decoder = Adapted(config, {.rank = 2});
+    decoder.SetTrainable(true);
+    const auto adapters = decoder.NamedAdapters();
+    EXPECT_EQ(decoder.trainable().size(), adapters.size());
+    for (const auto& [name, weight] : decoder.NamedWeights()) EXPECT_FALSE(weight.requires_grad()) << name;
+    const auto gradients =
+        torch::autograd::grad({FullLogits(decoder, Tokens(config)).square().sum()}, decoder.trainable());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      EXPECT_GT(gradients[i].abs().sum().item<double>(), 0) << adapters[i].first;
+    }
+    decoder.SetTrainable(false);
+    EXPECT_TRUE(decoder.trainable().empty());
+  }
+}
+
+TEST_P(LoraTest, MergedGivesTheSameLogitsAndLeavesTheOriginalBitForBit) {
+  for (const ModelConfig& config : TinyConfigs()) {
+    const Decoder decoder = Adapted(config, {.rank = 3, .alpha = 2.0});
+    std::vector<at::Tensor> before;
+    for (const at::Tensor& parameter : decoder.parameters()) before.push_back(parameter.clone());
+    const at::Tensor logits = FullLogits(decoder, Tokens(config));
+    const Decoder merged = decoder.Merged();
+    EXPECT_FALSE(merged.lora().has_value());
+    EXPECT_TRUE(at::allclose(FullLogits(merged, Tokens(config)), logits, 1e-4, 1e-4)) << Name(config.architecture);
+    EXPECT_FALSE(at::allclose(FullLogits(TinyDecoder(config, 1, GetParam()), Tokens(config)), logits, 1e-2, 1e-2));
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(decoder.parameters()[i], before[i]));
+    EXPECT_TRUE(at::equal(FullLogits(decoder, Tokens(config)), logits));
+    EXPECT_TRUE(at::equal(FullLogits(decoder.Clone(), Tokens(config)), logits));
+  }
+}
+
+TEST_P(LoraTest, MergesHalfPrecisionWithOneRounding) {
+  const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/false);
+  Decoder decoder = Decoder::Random(config, 1, GetParam(), at::kBFloat16);
+  ASSERT_TRUE(decoder.AddAdapters({.rank = 4, .targets = {"down_proj"}, .layers = {1}}, kSeed).ok());
+  const auto adapters = decoder.NamedAdapters();
+  ASSERT_EQ(adapters.size(), 2u);
+  EXPECT_EQ(adapters[0].first, "model.layers.1.mlp.down_proj.lora_A.weight");
+  EXPECT_EQ(adapters[0].second.scalar_type(), at::kFloat);
+  adapters[1].second.fill_(0.01);
+  const Decoder merged = decoder.Merged();
+  const auto before = decoder.NamedWeights(), after = merged.NamedWeights();
+  for (size_t i = 0; i < before.size(); ++i) {
+    at::Tensor expected = before[i].second;
+    if (before[i].first == "model.layers.1.mlp.down_proj.weight") {
+      expected = (expected.to(at::kFloat) + 2.0 * adapters[1].second.mm(adapters[0].second)).to(at::kBFloat16);
+    }
+    EXPECT_TRUE(at::equal(after[i].second, expected)) << before[i].first;
+  }
+}
+
+TEST_P(LoraTest, IsReadBackFromItsFilesBitForBit) {
+  for (ModelConfig config : TinyConfigs()) {
+    for (const Head head : {Head::kTokens, Head::kValue}) {
+      config.head = head;
+      const Decoder decoder = Adapted(config, {.rank = 3, .alpha = 5.0, .layers = {1}});
+      ASSERT_TRUE(SaveAdapters(env_, folder_.Path("a"), decoder, "base").ok());
+      // PEFT takes no list of layers beside "all-linear".
+      const auto saved = nlohmann::json::parse(*env_.ReadFile(folder_.Path("a") + "/adapter_config.json"));
+      EXPECT_TRUE(saved.at("target_modules").is_array()) << saved;
+      Decoder other = TinyDecoder(config, 1, GetParam());
+      if (head == Head::kValue) other.parameters().back().zero_();
+      const absl::Status status = LoadAdapters(env_, folder_.Path("a"), /*train=*/true, &other);
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(other.lora()->layers, decoder.lora()->layers);
+      EXPECT_EQ(other.lora()->scale(), decoder.lora()->scale());
+      EXPECT_EQ(other.lora()->head_saved, head == Head::kValue);
+      const TokenBatch batch{Tokens(config), PositionsFromZero(2, 7, GetParam()), {}};
+      const auto outputs = [&](const Decoder& of) {
+        const at::Tensor hidden = of.Hidden(batch);
+        return head == Head::kValue ? of.Values(hidden) : of.Logits(hidden);
+      };
+      EXPECT_TRUE(at::equal(outputs(other), outputs(decoder)));
+    }
+  }
+}
+
+class LoraFaults : public testing::Test {
+ protected:
+  LoraFaults() : decoder_(TinyDecoder(TinyConfig(Architecture::kLlama, /*tied_head=*/false), 1, at::kCPU)) {
+    Decoder adapted = decoder_.Clone();
+    EXPECT_TRUE(adapted.AddAdapters({.targets = {"q_proj", "v_proj"}}, 1).ok());
+    EXPECT_TRUE(SaveAdapters(env_, folder_.path(), adapted, "base").ok());
+  }
+  std::string ComplaintWith(const char* key, const nlohmann::json& value,
+                            absl::StatusCode code = absl::StatusCode::kInvalidArgument, bool train = true) {
+    const std::string path = folder_.Path("adapter_config.json");
+    const std::string before = *env_.ReadFile(path);
+    nlohmann::json config = nlohmann::json::parse(before);
+    config[key] = value;
+    EXPECT_TRUE(WriteFileAtomically(env_, path, config.dump()).ok());
+    const absl::Status status = LoadAdapters(env_, folder_.path(), train, &decoder_);
+    EXPECT_TRUE(WriteFileAtomically(env_, path, before).ok());
+    EXPECT_EQ(status.code(), code) << key << ": " << status;
+    EXPECT_EQ(decoder_.lora().has_value(), status.ok());
+    decoder_.RemoveAdapters();
+    return std::string(status.message());
+  }
+
+  Env& env_ = Env::Real();
+  const TestFolder folder_;
+  Decoder decoder_;
+};
+
+TEST_F(LoraFaults, AreNamed) {
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(ComplaintWith("r", 0), HasSubstr("the rank must be between 1 and 65536, not 0"));
+  EXPECT_THAT(ComplaintWith("r", "8"), HasSubstr("key 'r' must be an integer"));
+  EXPECT_THAT(ComplaintWith("r", 4, invalid), HasSubstr("wrong shapes: base_model.model.model.layers.0.self_attn."));
+  EXPECT_THAT(ComplaintWith("target_modules", {"query"}),
+              HasSubstr("there is no linear layer 'query' to adapt; a layer "
+                        "of this model has down_proj, gate_proj, k_proj"));
+  EXPECT_THAT(ComplaintWith("target_modules", {"q_proj", "k_proj"}), HasSubstr("missing weights: "));
+  EXPECT_THAT(ComplaintWith("target_modules", {"q_proj"}), HasSubstr("unexpected weights: "));
+  EXPECT_THAT(ComplaintWith("target_modules", nullptr), HasSubstr("key 'target_modules' is missing"));
+  EXPECT_THAT(ComplaintWith("layers_to_transform", {2}), HasSubstr("there is no layer 2 to adapt: the model has 2"));
+  EXPECT_THAT(ComplaintWith("layers_to_transform", {-1}), HasSubstr("a layer must be at least 0, not -1"));
+}
+
+TEST_F(LoraFaults, OfVariantsThatAreNotReadAreNamed) {
+  const auto unimplemented = absl::StatusCode::kUnimplemented;
+  EXPECT_THAT(ComplaintWith("use_dora", true, unimplemented), HasSubstr("'use_dora' is not supported"));
+  EXPECT_THAT(ComplaintWith("peft_type", "LOHA", unimplemented), HasSubstr("peft_type 'LOHA' is not supported"));
+  // They take the adapters out of the base weights, or give them to some tokens only.
+  for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga"}) {
+    EXPECT_THAT(ComplaintWith("init_lora_weights", init, unimplemented), HasSubstr("it changes the base"));
+  }
+  EXPECT_EQ(ComplaintWith("init_lora_weights", "gaussian", absl::StatusCode::kOk), "");
+  EXPECT_THAT(ComplaintWith("alora_invocation_tokens", {3, 4}, unimplemented), HasSubstr("'alora_invocation_tokens'"));
+  EXPECT_THAT(ComplaintWith("some_new_config", {{"a", 1}}, unimplemented), HasSubstr("'some_new_config'"));
+  EXPECT_EQ(ComplaintWith("some_new_config", nullptr, absl::StatusCode::kOk), "");
+  EXPECT_THAT(ComplaintWith("bias", "all", unimplemented), HasSubstr("'bias' other than none"));
+  EXPECT_THAT(ComplaintWith("rank_pattern", {{"q_proj", 4}}, unimplemented), HasSubstr("'rank_pattern'"));
+  EXPECT_THAT(ComplaintWith("target_modules", ".*_proj", unimplemented), HasSubstr("as a pattern"));
+  EXPECT_THAT(ComplaintWith("modules_to_save", {"embed_tokens"}, unimplemented), HasSubstr("'modules_to_save'"));
+  EXPECT_THAT(ComplaintWith("lora_dropout", 0.1, unimplemented),
+              HasSubstr("'lora_dropout' is not supported in training"));
+  EXPECT_EQ(ComplaintWith("lora_dropout", 0.1, absl::StatusCode::kOk, /*train=*/false), "");
+}
+
+TEST_F(LoraFaults, OfAdaptersWithAValueHeadForAModelWithoutOneAreNamed) {
+  EXPECT_THAT(ComplaintWith("modules_to_save", {"score"}), HasSubstr("come with a value head, which the model lacks"));
+  // Adapters of a model of tokens may go into a critic, whose head is then its own.
+  ModelConfig config = decoder_.config();
+  config.head = Head::kValue;
+  Decoder critic = TinyDecoder(config, 1, at::kCPU);
+  const absl::Status status = LoadAdapters(env_, folder_.path(), /*train=*/true, &critic);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(LoraFaults, OfCallsInTheWrongOrderAreNamed) {
+  EXPECT_EQ(SaveAdapters(env_, folder_.path(), decoder_, "base").code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(LoadAdapters(env_, folder_.path(), /*train=*/true, &decoder_).ok());
+  EXPECT_EQ(decoder_.AddAdapters({}, 1).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(SaveCheckpoint(env_, folder_.Path("b"), decoder_).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(SaveCheckpoint(env_, folder_.Path("b"), decoder_.Merged()).ok());
+}
+
+}  // namespace
+}  // namespace tdock::model

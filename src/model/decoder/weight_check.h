@@ -1,0 +1,39 @@
+// Whether files hold the weights that are wanted, and nothing else. Internal to this module.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "model/files/safetensors.h"
+
+namespace tdock::model {
+
+class WeightCheck {
+ public:
+  // The names in the files.
+  explicit WeightCheck(const std::vector<std::string>& names) : unexpected_(names.begin(), names.end()) {}
+
+  // `stored` is what the files have under `name_there`, or nullptr. Weights are of a floating-point dtype.
+  void Expect(const std::string& name, const std::string& name_there, const std::vector<int64_t>& shape,
+              const TensorInfo* stored);
+  // A tensor may be there. Returns whether it is.
+  bool Allow(const std::string& name_there) { return unexpected_.erase(name_there) > 0; }
+
+  // InvalidArgument lists the missing, the unexpected and the misshapen names. `shapes_from` is what the wanted shapes
+  // follow from.
+  absl::Status Status(const std::string& shapes_from) const;
+
+ private:
+  struct Misshapen {
+    std::string name;
+    TensorInfo stored;
+    std::vector<int64_t> shape;
+  };
+  std::set<std::string> unexpected_;
+  std::vector<std::string> missing_, wrong_dtypes_;
+  std::vector<Misshapen> misshapen_;
+};
+
+}  // namespace tdock::model

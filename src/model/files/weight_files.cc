@@ -1,0 +1,156 @@
+#include "model/files/weight_files.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "core/base/json_text.h"
+#include "core/base/status.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::model {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kSingleName[] = "model.safetensors";
+constexpr char kIndexName[] = "model.safetensors.index.json";
+constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
+constexpr int kMaxIndexDepth = 4;
+constexpr size_t kMaxFiles = 10'000;
+
+// The index of the first weight of each file, and the number of weights behind the last.
+std::vector<size_t> FileBorders(std::span<const NamedInfo> weights, uint64_t max_file_bytes) {
+  std::vector<size_t> borders = {0};
+  uint64_t size = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const uint64_t bytes = weights[i].info.bytes();
+    if (size > 0 && bytes > max_file_bytes - std::min(size, max_file_bytes)) {
+      borders.push_back(i);
+      size = 0;
+    }
+    size += bytes;
+  }
+  borders.push_back(weights.size());
+  return borders;
+}
+
+std::string FileName(size_t file, size_t files) {
+  return files == 1 ? kSingleName : absl::StrFormat("model-%05d-of-%05d.safetensors", file + 1, files);
+}
+
+bool IsDigits(absl::string_view text) {
+  return text.size() == 5 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// The names that are written here, and what a save that was killed left aside.
+bool IsWeightFile(absl::string_view name) {
+  name = name.substr(0, name.find(".writing-"));
+  if (name == kSingleName || name == kIndexName) return true;
+  if (!absl::ConsumePrefix(&name, "model-") || !absl::ConsumeSuffix(&name, ".safetensors")) return false;
+  return name.size() == 14 && IsDigits(name.substr(0, 5)) && name.substr(5, 4) == "-of-" && IsDigits(name.substr(9));
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseWeightIndex(absl::string_view text) {
+  TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxIndexDepth));
+  if (!json.contains("weight_map") || !json.at("weight_map").is_object()) {
+    return absl::InvalidArgumentError("key 'weight_map' must be an object");
+  }
+  std::map<std::string, std::vector<std::string>> files;
+  for (const auto& [name, file] : json.at("weight_map").items()) {
+    const std::string text_of_file = file.is_string() ? file.get<std::string>() : "";
+    if (text_of_file.empty() || text_of_file.find('/') != std::string::npos ||
+        text_of_file.find('\0') != std::string::npos || text_of_file.front() == '.') {
+      return absl::InvalidArgumentError(absl::StrCat("weight '", name, "': ", file.dump().substr(0, 80),
+                                                     " is not the name of a file in this folder"));
+    }
+    files[text_of_file].push_back(name);
+    if (files.size() > kMaxFiles) return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxFiles, " files"));
+  }
+  if (files.empty()) return absl::InvalidArgumentError("'weight_map' names no weights");
+  return files;
+}
+
+absl::StatusOr<WeightFiles> WeightFiles::Open(Env& env, const std::string& folder) {
+  WeightFiles result;
+  const std::string single = JoinPath(folder, kSingleName);
+  const std::string index = JoinPath(folder, kIndexName);
+  std::map<std::string, std::vector<std::string>> files = {{kSingleName, {}}};
+  const bool sharded = !env.Exists(single) && env.Exists(index);
+  result.path_ = sharded ? index : single;
+  if (!sharded && !env.Exists(single) && env.Exists(JoinPath(folder, "pytorch_model.bin"))) {
+    return absl::UnimplementedError(
+        absl::StrCat(folder,
+                     ": pytorch_model.bin is not read, because it may hold code; save the model as safetensors "
+                     "with Python `transformers`: model.save_pretrained(folder)"));
+  }
+  if (sharded) {
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env, index, kMaxIndexBytes));
+    auto read = ParseWeightIndex(text);
+    if (!read.ok()) return Annotate(read.status(), index);
+    files = *std::move(read);
+  }
+  for (const auto& [name, promised] : files) {
+    TDOCK_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(env, JoinPath(folder, name)));
+    for (const std::string& weight : promised) {
+      if (!file.Has(weight)) {
+        return absl::InvalidArgumentError(absl::StrCat(index, ": weight '", weight, "' is not in ", name));
+      }
+    }
+    for (const std::string& weight : file.names()) {
+      const auto [known, fresh] = result.file_of_.emplace(weight, result.files_.size());
+      if (!fresh) return absl::InvalidArgumentError(absl::StrCat(index, ": weight '", weight, "' is in two files"));
+    }
+    result.files_.push_back(std::move(file));
+  }
+  return result;
+}
+
+std::vector<std::string> WeightFiles::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : file_of_) names.push_back(name);
+  return names;
+}
+
+const SafetensorsFile* WeightFiles::Find(const std::string& name) const {
+  const auto found = file_of_.find(name);
+  return found == file_of_.end() ? nullptr : &files_[found->second];
+}
+
+absl::Status WriteWeightFiles(Env& env, const std::string& folder, std::span<const NamedInfo> weights,
+                              uint64_t max_file_bytes, const BytesOfTensor& bytes_of) {
+  const std::vector<size_t> borders = FileBorders(weights, max_file_bytes);
+  const size_t files = borders.size() - 1;
+  std::set<std::string> written;
+  uint64_t total = 0;
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  for (size_t file = 0; file < files; ++file) {
+    const size_t begin = borders[file];
+    const std::string name = FileName(file, files);
+    const auto own = weights.subspan(begin, borders[file + 1] - begin);
+    TDOCK_RETURN_IF_ERROR(
+        WriteSafetensors(env, JoinPath(folder, name), own, [&](size_t i) { return bytes_of(begin + i); }));
+    written.insert(name);
+    for (const NamedInfo& weight : own) {
+      map[weight.name] = name;
+      total += weight.info.bytes();
+    }
+  }
+  if (files > 1) {
+    const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+    TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, kIndexName), index.dump(2) + "\n"));
+    written.insert(kIndexName);
+  }
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> there, env.List(folder));
+  for (const std::string& name : there) {
+    if (IsWeightFile(name) && !written.contains(name)) TDOCK_RETURN_IF_ERROR(env.Remove(JoinPath(folder, name)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tdock::model

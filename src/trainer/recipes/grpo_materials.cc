@@ -1,0 +1,102 @@
+#include "trainer/recipes/grpo_materials.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
+#include "engine/model_folder.h"
+#include "model/decoder/device.h"
+#include "text/arithmetic.h"
+#include "text/char_tokenizer.h"
+
+namespace tdock::train {
+namespace {
+
+model::ModelConfig FreshModelConfig(const GrpoConfig& config, const text::Tokenizer& tokenizer) {
+  model::ModelConfig m;
+  m.vocab_size = tokenizer.vocab_size();
+  m.hidden_size = config.model.hidden_size;
+  m.intermediate_size = config.model.intermediate_size;
+  m.num_layers = config.model.num_hidden_layers;
+  m.num_heads = config.model.num_attention_heads;
+  m.num_kv_heads = config.model.num_key_value_heads;
+  m.head_dim = config.model.hidden_size / config.model.num_attention_heads;
+  m.max_positions = config.model.max_position_embeddings;
+  m.norm_eps = config.model.rms_norm_eps;
+  m.rope.theta = config.model.rope_theta;
+  m.tied_head = config.model.tie_word_embeddings;
+  m.eos_token_id = tokenizer.eos_id();
+  m.pad_token_id = tokenizer.pad_id();
+  return m;
+}
+
+absl::StatusOr<ProblemSet> MakeProblemSet(text::PromptSet problems, const text::Tokenizer& tokenizer) {
+  TDOCK_ASSIGN_OR_RETURN(std::vector<EncodedProblem> encoded, EncodeProblems(problems, tokenizer));
+  return ProblemSet{std::move(problems), std::move(encoded)};
+}
+
+// Whether every right answer can be given, and every sample has a place in the model.
+absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) {
+  size_t prompt = 0;
+  size_t answer = 0;
+  for (const ProblemSet* set : {&materials.train, &materials.validation, &materials.test}) {
+    for (const EncodedProblem& problem : set->encoded) {
+      prompt = std::max(prompt, problem.prompt.size());
+      answer = std::max(answer, problem.answer.size());
+    }
+  }
+  const int64_t longest = config.data.max_response_length;
+  if (longest < static_cast<int64_t>(answer)) {
+    return absl::InvalidArgumentError(absl::StrCat("data.max_response_length = ", longest,
+                                                   " cuts off right answers, which have up to ", answer,
+                                                   " tokens with their end token"));
+  }
+  const int64_t needed = static_cast<int64_t>(prompt) + longest;
+  // One rope for the trainer and the rollout, whatever lengths a pass of either has.
+  materials.decoder->FixRopeLength(needed);
+  const int64_t positions = materials.decoder->config().context_length();
+  if (needed <= positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a prompt of ", prompt,
+                                                 " tokens and an answer of data.max_response_length = ", longest,
+                                                 " need ", needed, " positions; the model has ", positions));
+}
+
+}  // namespace
+
+uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose) {
+  return DeriveSeed(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(purpose));
+}
+
+absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
+  const model::LoadOptions load = {.rope_scaling = config.model.rope_scaling.json()};
+  Materials materials;
+  if (config.model.path.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer,
+                           text::CharTokenizer::Create(text::kAdditionAlphabet, config.model.max_position_embeddings));
+    materials.end_tokens = {materials.tokenizer->eos_id().value()};
+    model::ModelConfig fresh = FreshModelConfig(config, *materials.tokenizer);
+    TDOCK_RETURN_IF_ERROR(Annotate(model::Validate(fresh), "model"));
+    if (!load.rope_scaling.empty()) {
+      TDOCK_RETURN_IF_ERROR(Annotate(model::OverrideRope(load.rope_scaling, &fresh), "rope_scaling"));
+    }
+    materials.decoder =
+        std::make_unique<model::Decoder>(model::Decoder::Random(fresh, SeedFor(config, SeedPurpose::kModel), device));
+  } else {
+    TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder,
+                           generate::LoadModelFolder(env, config.model.path, device, load));
+    materials.tokenizer = std::move(folder.tokenizer);
+    materials.end_tokens = std::move(folder.end_tokens);
+    materials.decoder = std::make_unique<model::Decoder>(std::move(folder.decoder));
+  }
+  TDOCK_RETURN_IF_ERROR(config.model.Apply(SeedFor(config, SeedPurpose::kAdapters), *materials.decoder));
+  text::AdditionSplit split = text::SplitAddition(SeedFor(config, SeedPurpose::kData));
+  TDOCK_ASSIGN_OR_RETURN(materials.train, MakeProblemSet(std::move(split.train), *materials.tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(materials.validation, MakeProblemSet(std::move(split.validation), *materials.tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(materials.test, MakeProblemSet(std::move(split.test), *materials.tokenizer));
+  TDOCK_RETURN_IF_ERROR(CheckLengths(config, materials));
+  return materials;
+}
+
+}  // namespace tdock::train

@@ -1,0 +1,33 @@
+// Everything that a GRPO run reads or makes before it writes anything.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/env.h"
+#include "model/decoder/decoder.h"
+#include "text/tokenizer.h"
+#include "trainer/recipes/grpo_config.h"
+#include "trainer/recipes/warmup.h"
+
+namespace tdock::train {
+
+// The purposes of the seeds derived from the run's.
+enum class SeedPurpose : uint64_t { kModel = 1, kData, kPrompts, kRollout, kMiniBatches, kAdapters };
+
+uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose);
+
+struct Materials {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<model::Decoder> decoder;
+  std::vector<int32_t> end_tokens;  // that end an answer; the tokenizer's first
+  ProblemSet train, validation, test;
+};
+
+// InvalidArgument where the device, the model and the lengths cannot serve; other codes where a file cannot be read.
+// Throws c10::Error where memory runs out.
+absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env);
+
+}  // namespace tdock::train

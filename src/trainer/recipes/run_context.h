@@ -1,0 +1,27 @@
+// What a run needs from outside.
+#pragma once
+
+#include <atomic>
+
+#include "absl/status/status.h"
+#include "core/base/clock.h"
+#include "core/base/env.h"
+#include "trainer/run_log/progress.h"
+
+namespace tdock::train {
+
+// Everything outlives the run.
+struct RunContext {
+  Env& env;
+  Clock& clock;
+  Progress& progress;
+  const std::atomic<bool>* stop = nullptr;  // set by somebody else to end the run before its next step
+
+  // Cancelled once the run is to end.
+  absl::Status CheckStop() const {
+    if (stop == nullptr || !*stop) return absl::OkStatus();
+    return absl::CancelledError("interrupted");
+  }
+};
+
+}  // namespace tdock::train

@@ -1,0 +1,192 @@
+#include "trainer/run_log/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tdock::train {
+namespace {
+
+constexpr absl::Duration kRedrawEvery = absl::Milliseconds(100);
+constexpr absl::Duration kLogEvery = absl::Seconds(10);
+constexpr int kNarrowestBar = 10;
+constexpr int kWidestBar = 40;
+
+// Back to the first column; the rest of the line is cleared after the new text, so that nothing flickers.
+constexpr absl::string_view kLineStart = "\r";
+constexpr absl::string_view kClearToEnd = "\x1b[K";
+
+// 0:07, 12:34, 1:02:03.
+std::string ClockText(absl::Duration duration) {
+  const int64_t seconds = std::max<int64_t>(0, absl::ToInt64Seconds(duration));
+  if (seconds < 3600) return absl::StrFormat("%d:%02d", seconds / 60, seconds % 60);
+  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
+
+// Of nearly constant width, so that what follows stands still.
+std::string FigureText(double value) {
+  const double size = std::fabs(value);
+  if (!std::isfinite(value)) return absl::StrFormat("%g", value);
+  if (size != 0 && size < 0.001) return absl::StrFormat("%.1e", value);
+  if (size < 10) return absl::StrFormat("%.3f", value);
+  if (size < 1000) return absl::StrFormat("%.1f", value);
+  return absl::StrFormat("%.0f", value);
+}
+
+bool LocaleIsUtf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string lower = absl::AsciiStrToLower(value);
+    return absl::StrContains(lower, "utf-8") || absl::StrContains(lower, "utf8");
+  }
+  return false;
+}
+
+}  // namespace
+
+ProgressOutput ProgressOutput::StandardError() {
+  const char* terminal = std::getenv("TERM");
+  const bool redraws = ::isatty(STDERR_FILENO) == 1 && terminal != nullptr && absl::string_view(terminal) != "dumb";
+  ProgressOutput output;
+  output.write = [](absl::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return;  // nobody to tell
+      text.remove_prefix(static_cast<size_t>(written));
+    }
+  };
+  output.columns = [redraws] {
+    if (!redraws) return 0;
+    winsize size = {};
+    return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? int{size.ws_col} : 80;
+  };
+  output.unicode = LocaleIsUtf8();
+  return output;
+}
+
+Progress::~Progress() {
+  if (running_) Finish("stopped", "");
+}
+
+void Progress::Begin(std::string phase, int64_t total) {
+  if (running_) End();
+  running_ = true;
+  phase_ = std::move(phase);
+  total_ = total;
+  step_ = 0;
+  figures_.clear();
+  begun_ = clock_.Now();
+  shown_at_ = begun_;
+  shown_step_ = 0;
+  const int columns = output_.columns();
+  if (columns == 0) return;
+  drawn_ = true;
+  output_.write(absl::StrCat(kLineStart, TerminalLine(columns), kClearToEnd));
+}
+
+void Progress::Update(int64_t step, const Figures& figures) {
+  step_ = step;
+  for (const auto& [name, value] : figures) {
+    const auto known = std::find_if(figures_.begin(), figures_.end(), [&](const auto& f) { return f.first == name; });
+    if (known == figures_.end()) {
+      figures_.emplace_back(name, value);
+    } else {
+      known->second = value;
+    }
+  }
+  const int columns = output_.columns();
+  const absl::Time now = clock_.Now();
+  if (columns > 0) {
+    if (now - shown_at_ < kRedrawEvery && step != total_) return;
+    drawn_ = true;
+    output_.write(absl::StrCat(kLineStart, TerminalLine(columns), kClearToEnd));
+  } else {
+    if (now - shown_at_ < kLogEvery || (step - shown_step_) * 100 < total_) return;
+    output_.write(absl::StrCat(PlainLine(), "\n"));
+  }
+  shown_at_ = now;
+  shown_step_ = step;
+}
+
+void Progress::End(absl::string_view remark) {
+  if (running_) Finish("", remark);
+}
+
+void Progress::Finish(absl::string_view verdict, absl::string_view remark) {
+  std::string text = absl::StrCat(drawn_ ? absl::StrCat(kLineStart, kClearToEnd) : "", phase_, ": ");
+  if (!verdict.empty()) {
+    absl::StrAppend(&text, verdict, " after ", Counts(), " steps");
+  } else {
+    absl::StrAppend(&text, step_, step_ == 1 ? " step" : " steps");
+  }
+  absl::StrAppend(&text, " in ", ClockText(clock_.Now() - begun_));
+  for (const auto& [name, value] : figures_) absl::StrAppend(&text, ", ", name, " ", FigureText(value));
+  if (!remark.empty()) absl::StrAppend(&text, "; ", remark);
+  output_.write(absl::StrCat(text, "\n"));
+  running_ = false;
+  drawn_ = false;
+}
+
+std::string Progress::Counts() const { return total_ > 0 ? absl::StrCat(step_, "/", total_) : absl::StrCat(step_); }
+
+std::string Progress::Times() const {
+  const absl::Duration elapsed = clock_.Now() - begun_;
+  std::string text = ClockText(elapsed);
+  if (total_ > 0 && step_ > 0 && step_ < total_) {
+    const absl::Duration left = elapsed * (static_cast<double>(total_ - step_) / static_cast<double>(step_));
+    absl::StrAppend(&text, ", ", ClockText(left), " left");
+  }
+  return text;
+}
+
+std::string Progress::PlainLine() const {
+  std::string text = absl::StrCat(phase_, " ", Counts());
+  if (total_ > 0) absl::StrAppend(&text, " (", step_ * 100 / total_, "%)");
+  absl::StrAppend(&text, ", ", Times());
+  for (const auto& [name, value] : figures_) absl::StrAppend(&text, ", ", name, " ", FigureText(value));
+  return text;
+}
+
+std::string Progress::Bar(int width) const {
+  const int64_t filled = std::clamp<int64_t>(step_ * width / total_, 0, width);
+  std::string bar;
+  for (int i = 0; i < width; ++i) {
+    bar += i < filled ? (output_.unicode ? "━" : "#") : (output_.unicode ? "─" : "-");
+  }
+  return bar;
+}
+
+// What does not fit is left out: figures from the last one on, then the bar, then all but the count.
+std::string Progress::TerminalLine(int columns) const {
+  // Text in the last column would make some terminals go to the next line.
+  const int room = columns - 1;
+  std::string head = phase_;
+  std::string tail = absl::StrCat("  ", Counts(), "  ", Times());
+  int used = static_cast<int>(head.size() + tail.size());
+  const int bar_room = total_ > 0 ? kNarrowestBar + 2 : 0;
+  for (const auto& [name, value] : figures_) {
+    const std::string figure = absl::StrCat("  ", name, " ", FigureText(value));
+    if (used + bar_room + static_cast<int>(figure.size()) > room) break;
+    tail += figure;
+    used += static_cast<int>(figure.size());
+  }
+  if (total_ > 0 && used + bar_room <= room) {
+    return absl::StrCat(head, "  ", Bar(std::min(kWidestBar, room - used - 2)), tail);
+  }
+  std::string line = absl::StrCat(head, tail);
+  if (static_cast<int>(line.size()) > room) line = absl::StrCat(head, "  ", Counts());
+  return line.substr(0, static_cast<size_t>(std::max(room, 0)));
+}
+
+}  // namespace tdock::train

@@ -1,0 +1,127 @@
+#include "trainer/run_log/progress.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+
+namespace tdock::train {
+namespace {
+
+class ProgressTest : public testing::Test {
+ protected:
+  ProgressOutput Output() {
+    return {.write = [this](absl::string_view text) { text_.append(text.data(), text.size()); },
+            .columns = [this] { return columns_; },
+            .unicode = unicode_};
+  }
+
+  // What was written since the last call.
+  std::string Written() { return std::exchange(text_, ""); }
+
+  FakeClock clock_;
+  int columns_ = 0;
+  bool unicode_ = false;
+
+ private:
+  std::string text_;
+};
+
+TEST_F(ProgressTest, WritesALineEveryTenSecondsToALog) {
+  Progress progress(Output(), clock_);
+  progress.Begin("grpo", 200);
+  for (int step = 1; step <= 50; ++step) {
+    clock_.Advance(absl::Seconds(1));
+    progress.Update(step, {{"accuracy", 0.41}, {"reward", 0.375}});
+  }
+  EXPECT_EQ(Written(),
+            "grpo 10/200 (5%), 0:10, 3:10 left, accuracy 0.410, reward 0.375\n"
+            "grpo 20/200 (10%), 0:20, 3:00 left, accuracy 0.410, reward 0.375\n"
+            "grpo 30/200 (15%), 0:30, 2:50 left, accuracy 0.410, reward 0.375\n"
+            "grpo 40/200 (20%), 0:40, 2:40 left, accuracy 0.410, reward 0.375\n"
+            "grpo 50/200 (25%), 0:50, 2:30 left, accuracy 0.410, reward 0.375\n");
+}
+
+TEST_F(ProgressTest, ALongRunFillsItsLogWithNoMoreThanAHundredLines) {
+  Progress progress(Output(), clock_);
+  progress.Begin("grpo", 10'000);
+  for (int step = 1; step <= 10'000; ++step) {
+    clock_.Advance(absl::Seconds(5));
+    progress.Update(step, {});
+  }
+  const std::string written = Written();
+  EXPECT_EQ(std::count(written.begin(), written.end(), '\n'), 100);
+  EXPECT_TRUE(absl::StrContains(written, "grpo 9900/10000 (99%), 13:45:00, 8:20 left\n")) << written;
+}
+
+TEST_F(ProgressTest, LeavesOneLineAtTheEndOfAPhase) {
+  Progress progress(Output(), clock_);
+  progress.Begin("warm-up", 0);
+  clock_.Advance(absl::Seconds(7));
+  progress.Update(165, {{"accuracy", 0.301}});
+  progress.End("stopped at 0.3");
+  EXPECT_EQ(Written(), "warm-up: 165 steps in 0:07, accuracy 0.301; stopped at 0.3\n");
+  progress.End();
+  EXPECT_EQ(Written(), "");
+}
+
+TEST_F(ProgressTest, RedrawsALineInPlaceOnATerminal) {
+  columns_ = 80;
+  Progress progress(Output(), clock_);
+  progress.Begin("grpo", 4);
+  EXPECT_EQ(Written(), "\rgrpo  ----------------------------------------  0/4  0:00\x1b[K");
+  clock_.Advance(absl::Seconds(10));
+  progress.Update(1, {{"accuracy", 0.5}});
+  EXPECT_EQ(Written(), "\rgrpo  ########---------------------------  1/4  0:10, 0:30 left  accuracy 0.500\x1b[K");
+  clock_.Advance(absl::Milliseconds(99));
+  progress.Update(2, {{"reward", 12.25}});
+  EXPECT_EQ(Written(), "") << "redrawn at most ten times a second";
+  clock_.Advance(absl::Milliseconds(1));
+  progress.Update(2, {});
+  EXPECT_EQ(Written(), "\rgrpo  ###########-----------  2/4  0:10, 0:10 left  accuracy 0.500  reward 12.2\x1b[K");
+  progress.Update(4, {});
+  progress.End();
+  EXPECT_TRUE(absl::EndsWith(Written(), "\r\x1b[Kgrpo: 4 steps in 0:10, accuracy 0.500, reward 12.2\n"));
+}
+
+TEST_F(ProgressTest, FitsIntoAnyTerminal) {
+  unicode_ = true;
+  Progress progress(Output(), clock_);
+  for (columns_ = 1; columns_ < 150; ++columns_) {
+    progress.Begin("grpo", 1000);
+    clock_.Advance(absl::Seconds(10));
+    progress.Update(500, {{"accuracy", 0.41}, {"reward", 0.38}, {"tokens/s", 12345.6}});
+    const std::vector<std::string> drawings = absl::StrSplit(Written(), '\r');
+    std::string line = drawings.back();
+    ASSERT_TRUE(absl::EndsWith(line, "\x1b[K"));
+    line.resize(line.size() - 3);
+    // Characters, not bytes.
+    const auto width = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+    EXPECT_LT(width, columns_) << line;
+    EXPECT_EQ(absl::StrContains(line, "tokens/s 12346"), columns_ > 89) << columns_ << ": " << line;
+    EXPECT_EQ(absl::StrContains(line, "━"), columns_ > 43) << columns_ << ": " << line;
+  }
+}
+
+TEST_F(ProgressTest, SaysWhereARunStoppedThatDidNotEnd) {
+  columns_ = 60;
+  {
+    Progress progress(Output(), clock_);
+    progress.Begin("grpo", 200);
+    clock_.Advance(absl::Seconds(75));
+    progress.Update(37, {{"accuracy", 0.5}});
+    Written();
+  }
+  EXPECT_EQ(Written(), "\r\x1b[Kgrpo: stopped after 37/200 steps in 1:15, accuracy 0.500\n");
+}
+
+TEST_F(ProgressTest, ShowsSmallLargeAndUndefinedFigures) {
+  Progress progress(Output(), clock_);
+  progress.Begin("grpo", 1);
+  progress.Update(1, {{"lr", 4e-4}, {"tokens/s", 12345.6}, {"length", 123.45}, {"kl", 0.0}, {"loss", std::nan("")}});
+  progress.End();
+  EXPECT_EQ(Written(), "grpo: 1 step in 0:00, lr 4.0e-04, tokens/s 12346, length 123.5, kl 0.000, loss nan\n");
+}
+
+}  // namespace
+}  // namespace tdock::train

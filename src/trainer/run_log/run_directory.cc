@@ -1,0 +1,183 @@
+#include "trainer/run_log/run_directory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "core/base/status.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr absl::string_view kEventsFolder = "tensorboard";
+constexpr int kMostAttempts = 1000;
+
+// The host's name as it may stand in a file's name.
+std::string HostName() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
+  std::string host = name;
+  std::replace(host.begin(), host.end(), '/', '-');
+  return host;
+}
+
+absl::Status CheckPhase(absl::string_view phase) {
+  const auto allowed = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
+  };
+  if (!phase.empty() && std::all_of(phase.begin(), phase.end(), allowed)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the phase '", phase, "' must consist of letters, digits, '-' and '_'"));
+}
+
+absl::Status CheckMetricName(const std::string& name) {
+  if (name == "phase" || name == "step") {
+    return absl::InvalidArgumentError(absl::StrCat("a metric cannot be named '", name, "': each line has that field"));
+  }
+  // What can stand between quotes as it is has neither control characters nor bytes that are not UTF-8.
+  if (!name.empty() && Json::accept(absl::StrCat("\"", name, "\""))) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("'", absl::CHexEscape(name), "' cannot be the name of a metric"));
+}
+
+// One closed line. Not-finite numbers come out as null.
+std::string Line(const Json& record) {
+  return record.dump(/*indent=*/-1, /*indent_char=*/' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<std::string> NextRunPath(Env& env, const std::string& root, absl::string_view name) {
+  if (name.empty() || absl::StrContains(name, '/')) {
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' cannot be the name of a run's folder"));
+  }
+  int64_t highest = 0;
+  if (env.Exists(root)) {
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> entries, env.List(root));
+    for (absl::string_view entry : entries) {
+      int64_t number = 0;
+      if (absl::ConsumePrefix(&entry, name) && absl::ConsumePrefix(&entry, "-") && absl::SimpleAtoi(entry, &number)) {
+        highest = std::max(highest, number);
+      }
+    }
+  }
+  return JoinPath(root, absl::StrFormat("%s-%03d", name, highest + 1));
+}
+
+}  // namespace
+
+absl::Status RunDirectory::LineFile::Append(absl::string_view lines) {
+  TDOCK_RETURN_IF_ERROR(failed_);
+  if (!file_) {
+    auto file = env_.OpenForWriting(path_, WriteMode::kAppend);
+    if (!file.ok()) return failed_ = file.status();
+    file_ = *std::move(file);
+  }
+  return failed_ = file_->Append(lines);
+}
+
+absl::Status RunDirectory::LineFile::Sync() {
+  TDOCK_RETURN_IF_ERROR(failed_);
+  return file_ ? file_->Sync() : absl::OkStatus();
+}
+
+RunDirectory::RunDirectory(Env& env, Clock& clock, std::string path)
+    : env_(env),
+      clock_(clock),
+      path_(std::move(path)),
+      started_(clock.Now()),
+      metrics_(env, JoinPath(path_, "metrics.jsonl")),
+      samples_(env, JoinPath(path_, "samples.jsonl")) {}
+
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(Env& env, Clock& clock, const std::string& path) {
+  const auto taken = [&](absl::string_view by) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("the run directory ", path, " already holds ", by, ": name another folder, or remove this one"));
+  };
+  TDOCK_RETURN_IF_ERROR(env.CreateFolders(path));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> entries, env.List(path));
+  if (!entries.empty()) return taken(absl::StrCat(entries.front(), entries.size() > 1 ? " and more" : ""));
+  // Every run has this folder, and only one process can be the one that makes it.
+  const absl::Status claimed = env.CreateNewFolder(JoinPath(path, kEventsFolder));
+  if (absl::IsAlreadyExists(claimed)) return taken("another run");
+  TDOCK_RETURN_IF_ERROR(claimed);
+  return std::unique_ptr<RunDirectory>(new RunDirectory(env, clock, path));
+}
+
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::CreateNext(Env& env, Clock& clock, const std::string& root,
+                                                                       absl::string_view name) {
+  for (int attempt = 0;; ++attempt) {
+    TDOCK_ASSIGN_OR_RETURN(const std::string path, NextRunPath(env, root, name));
+    auto made = Create(env, clock, path);
+    // Somebody else was faster, and has taken the number: the next look sees it.
+    if (!absl::IsAlreadyExists(made.status()) || attempt == kMostAttempts) return made;
+  }
+}
+
+absl::Status RunDirectory::WriteConfig(absl::string_view yaml) {
+  return WriteFileAtomically(env_, JoinPath(path_, "config.yaml"), yaml);
+}
+
+absl::Status RunDirectory::LogMetrics(absl::string_view phase, int64_t step, const Metrics& metrics) {
+  TDOCK_RETURN_IF_ERROR(CheckPhase(phase));
+  Json record = {{"phase", std::string(phase)}, {"step", step}};
+  for (const auto& [name, value] : metrics) {
+    TDOCK_RETURN_IF_ERROR(CheckMetricName(name));
+    record[name] = value;
+  }
+  TDOCK_RETURN_IF_ERROR(metrics_.Append(Line(record)));
+  TDOCK_ASSIGN_OR_RETURN(TensorBoardWriter * events, EventsOf(phase));
+  return events->WriteScalars(step, metrics, clock_.Now());
+}
+
+absl::Status RunDirectory::LogSamples(absl::string_view phase, int64_t step, std::span<const Answer> answers) {
+  TDOCK_RETURN_IF_ERROR(CheckPhase(phase));
+  for (const Answer& answer : answers) {
+    const Json record = {{"phase", std::string(phase)}, {"step", step},          {"prompt", answer.prompt},
+                         {"response", answer.response}, {"truth", answer.truth}, {"reward", answer.reward},
+                         {"correct", answer.correct}};
+    TDOCK_RETURN_IF_ERROR(samples_.Append(Line(record)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunDirectory::WriteReport(const ReportHead& head) {
+  TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadIfThere("config.yaml"));
+  TDOCK_ASSIGN_OR_RETURN(const std::string metrics, ReadIfThere("metrics.jsonl"));
+  TDOCK_ASSIGN_OR_RETURN(const std::string samples, ReadIfThere("samples.jsonl"));
+  const ReportSource source = {
+      .config_yaml = config, .metrics_jsonl = metrics, .samples_jsonl = samples, .elapsed = clock_.Now() - started_};
+  return WriteFileAtomically(env_, JoinPath(path_, "report.html"), RenderReport(head, source));
+}
+
+absl::Status RunDirectory::Sync() {
+  absl::Status status = metrics_.Sync();
+  status.Update(samples_.Sync());
+  for (const auto& [phase, events] : events_) status.Update(events->Sync());
+  return status;
+}
+
+absl::StatusOr<TensorBoardWriter*> RunDirectory::EventsOf(absl::string_view phase) {
+  std::unique_ptr<TensorBoardWriter>& events = events_[std::string(phase)];
+  if (!events) {
+    const std::string folder = JoinPath(JoinPath(path_, kEventsFolder), phase);
+    TDOCK_ASSIGN_OR_RETURN(events, TensorBoardWriter::Create(env_, folder, HostName(), clock_.Now()));
+  }
+  return events.get();
+}
+
+absl::StatusOr<std::string> RunDirectory::ReadIfThere(absl::string_view name) {
+  const std::string path = JoinPath(path_, name);
+  if (!env_.Exists(path)) return "";
+  return env_.ReadFile(path);
+}
+
+}  // namespace tdock::train

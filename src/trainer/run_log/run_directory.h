@@ -1,0 +1,102 @@
+// The folder that a training run leaves behind.
+//
+//   config.yaml                        the resolved configuration
+//   metrics.jsonl                      one line per step: {"phase": "grpo", "step": 3, "actor/entropy": 1.25, …}
+//   samples.jsonl                      one line per answer: {"phase", "step", "prompt", "response", "truth", "reward",
+//                                      "correct"}
+//   tensorboard/<phase>/events.out.…   the same metrics for TensorBoard, which shows each phase as a run of its own
+//   checkpoint/                        the model, in the Hugging Face layout (written by the caller)
+//   report.html                        everything above as one page
+//
+// Lines are JSON objects in UTF-8, closed by a newline. Numbers read back to the same bits; what is not finite is
+// null. Bytes that are not UTF-8 appear as U+FFFD. A last line without its newline is what was left of a write that
+// failed: readers skip it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/base/clock.h"
+#include "core/base/env.h"
+#include "trainer/run_log/report.h"
+#include "trainer/run_log/tensorboard.h"
+
+namespace tdock::train {
+
+using Metrics = std::map<std::string, double>;
+
+// One answer of the model, kept to be read by people.
+struct Answer {
+  std::string prompt = {};
+  std::string response = {};
+  std::string truth = {};
+  double reward = 0;
+  bool correct = false;
+};
+
+// Not thread-safe. What a call has written is with the system when it returns, so that another process can follow the
+// run, and nothing but the machine's own failure can take it away. After a failed write to a file, every later one to
+// that file fails with the same error, which names it.
+class RunDirectory {
+ public:
+  // Makes the folder; one that holds anything already is refused with AlreadyExists, and so are all but one of several
+  // processes that want the same. `env` and `clock` must outlive the result.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> Create(Env& env, Clock& clock, const std::string& path);
+  // The same for `root`/`name`-001, or the number after the highest that `root` holds. `root` need not exist.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> CreateNext(Env& env, Clock& clock, const std::string& root,
+                                                                  absl::string_view name);
+
+  const std::string& path() const { return path_; }
+  std::string checkpoint_path() const { return JoinPath(path_, "checkpoint"); }
+
+  absl::Status WriteConfig(absl::string_view yaml);
+
+  // `phase` (letters, digits, '-' and '_') names the part of the run, such as "warmup" or "grpo", within which steps
+  // count. "phase" and "step" cannot be names of metrics.
+  absl::Status LogMetrics(absl::string_view phase, int64_t step, const Metrics& metrics);
+  absl::Status LogSamples(absl::string_view phase, int64_t step, std::span<const Answer> answers);
+
+  // Replaces report.html by one that shows what the folder holds now.
+  absl::Status WriteReport(const ReportHead& head);
+
+  // Returns once everything logged would survive a power failure.
+  absl::Status Sync();
+
+ private:
+  // A file that grows by whole lines.
+  class LineFile {
+   public:
+    LineFile(Env& env, std::string path) : env_(env), path_(std::move(path)) {}
+    absl::Status Append(absl::string_view lines);
+    absl::Status Sync();
+
+   private:
+    Env& env_;
+    const std::string path_;
+    std::unique_ptr<WritableFile> file_;
+    absl::Status failed_;
+  };
+
+  RunDirectory(Env& env, Clock& clock, std::string path);
+
+  absl::StatusOr<TensorBoardWriter*> EventsOf(absl::string_view phase);
+  // The contents of `name`, or nothing where there is no such file yet.
+  absl::StatusOr<std::string> ReadIfThere(absl::string_view name);
+
+  Env& env_;
+  Clock& clock_;
+  const std::string path_;
+  const absl::Time started_;
+  LineFile metrics_;
+  LineFile samples_;
+  std::map<std::string, std::unique_ptr<TensorBoardWriter>> events_;
+};
+
+}  // namespace tdock::train

@@ -1,0 +1,42 @@
+// Event files that TensorBoard reads: TFRecord framing around hand-encoded `Event` protobufs that hold scalars.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/base/env.h"
+
+namespace tdock::train {
+
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4).
+uint32_t Crc32c(absl::string_view data);
+
+// One event file. Not thread-safe. Each record is appended whole; after a failed write, every later one fails with the
+// same error.
+class TensorBoardWriter {
+ public:
+  // Makes events.out.tfevents.<seconds>.<host> in `folder`, which is made if it is missing.
+  static absl::StatusOr<std::unique_ptr<TensorBoardWriter>> Create(Env& env, const std::string& folder,
+                                                                   absl::string_view host, absl::Time now);
+
+  // TensorBoard keeps scalars as 32-bit floats.
+  absl::Status WriteScalars(int64_t step, const std::map<std::string, double>& values, absl::Time now);
+
+  absl::Status Sync();
+
+ private:
+  explicit TensorBoardWriter(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+
+  absl::Status AppendRecord(absl::string_view event);
+
+  const std::unique_ptr<WritableFile> file_;
+  absl::Status failed_;
+};
+
+}  // namespace tdock::train

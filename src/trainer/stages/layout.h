@@ -1,0 +1,55 @@
+// How samples are laid out for one forward pass.
+//
+// Rows are packed: a row holds several prompts, each once, and behind them their responses. A token sees what stands
+// before it of its own prompt and its own response, and nothing else. For a prompt 5 6 7 with the responses a b c, d e
+// and f, and a prompt 8 with the response g h:
+//
+//   tokens       5 6 7 a b d 8 g      the last token of a response predicts nothing, so it is not fed
+//   positions    0 1 2 3 4 3 0 1
+//   predicts         a b c e g h      and 7 also predicts d and f
+//
+//                5 6 7 a b d 8 g
+//            5   x                    who sees whom (row sees column)
+//            6   x x
+//            7   x x x
+//            a   x x x x
+//            b   x x x x x
+//            d   x x x     x
+//            8               x
+//            g               x x
+//
+// A full pass over each sample alone gives the same numbers for more work.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/decoder/decoder.h"
+
+namespace tdock::train {
+
+struct Sequence {
+  std::span<const int32_t> prompt;    // at least one token
+  std::span<const int32_t> response;  // at least one token
+};
+
+struct Layout {
+  model::TokenBatch batch;
+  // For each response token, sample by sample in the order given: N tokens in all.
+  at::Tensor predictors;  // int64 [N]: which place of the batch, seen as [B·T], predicts it
+  at::Tensor targets;     // int64 [N]: the token
+};
+
+// A row has at most `max_row_tokens` tokens, but holds at least one sample. Samples share a prompt wherever they stand
+// in the list, as long as its row has room. Tensors are on `device`.
+Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device);
+
+// The log-probabilities of the response tokens under softmax(logits / temperature), float [N], with gradients where
+// they are enabled. Where `entropy` is given it receives the entropies of those distributions, [N], without gradients.
+at::Tensor ResponseLogProbs(const model::Decoder& decoder, const Layout& layout, double temperature,
+                            at::Tensor* entropy = nullptr);
+
+}  // namespace tdock::train

@@ -1,0 +1,65 @@
+// The stages of GRPO. Columns of its partition, one row a sample:
+//
+//   column              type               written by   meaning
+//   prompt              ragged int32[*]    the feeder   tokens
+//   prompt_text         bytes              the feeder
+//   truth               bytes              the feeder   the right answer
+//   responses           ragged int32[*]    rollout      tokens, with the end token where it was reached
+//   response_mask       ragged uint8[*]    rollout      1 where the model wrote the token
+//   finished            uint8              rollout      the response ended with the end token
+//   rollout_log_probs   ragged float32[*]  rollout      of each token, as it was sampled
+//   rewards             float32            reward
+//   ref_log_prob        ragged float32[*]  ref          under the reference model
+//   old_log_probs       ragged float32[*]  old_log_prob under the policy before this step's updates
+//   advantages          ragged float32[*]  advantage    of each token
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+#include "trainer/algo/kl.h"
+#include "trainer/reward/reward.h"
+#include "trainer/stages/optimizer.h"
+#include "trainer/stages/policy.h"
+#include "trainer/stages/stage.h"
+
+namespace tdock::train {
+
+std::vector<ColumnSpec> GrpoColumns();
+
+// What stages share outlives them.
+std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const generate::EngineOptions& engine,
+                                        const generate::SamplingParams& sampling);
+
+std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward, const text::Tokenizer& tokenizer);
+
+// Writes the log-probabilities of the response tokens into `column`.
+std::unique_ptr<Stage> MakeLogProbStage(const std::string& name, const std::string& column, const Policy& policy,
+                                        const ForwardOptions& forward);
+
+std::unique_ptr<Stage> MakeGrpoAdvantageStage();
+
+struct ActorOptions {
+  ForwardOptions forward;
+  double clip_ratio_low = 0.2;
+  double clip_ratio_high = 0.2;
+  double kl_loss_coef = 0.0;
+  algo::KlEstimator kl_loss_type = algo::KlEstimator::kK3;
+  AdamWOptions optimizer;
+  double lr = 1e-6;
+  LrSchedule schedule;  // in steps of the recipe
+  uint64_t seed = 0;    // of the order in which samples come into mini-batches
+};
+
+// One optimizer step on each take. Takes rows at random: mini-batches of whole groups hold fewer prompts, and their
+// gradients are noisier.
+std::unique_ptr<Stage> MakeActorStage(Policy& policy, const ActorOptions& options);
+
+// A response as text. A special token inside it shows up as such, so that nothing that it hides can look like an
+// answer.
+absl::StatusOr<std::string> ResponseText(const text::Tokenizer& tokenizer, std::span<const int32_t> response,
+                                         bool finished);
+
+}  // namespace tdock::train
