@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "tdock/batch.h"
 #include "tdock/rows.h"
@@ -222,6 +223,8 @@ enum class CellState {
   kPartial,  // only those who write it are handed it
   kReady,
 };
+// "empty", "partial" or "ready".
+absl::string_view CellStateName(CellState state);
 
 // One column of a row.
 struct RowCellStatus {
@@ -236,6 +239,8 @@ struct RowCellStatus {
 
 // The states of dock.h.
 enum class DeliveryState { kWaiting, kReady, kLeased, kQuarantined, kDone };
+// "waiting", "ready", "leased", "quarantined" or "done".
+absl::string_view DeliveryStateName(DeliveryState state);
 
 // How a row stands with a consumer.
 struct RowConsumerStatus {

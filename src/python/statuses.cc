@@ -30,38 +30,12 @@ nb::list ToList(const std::vector<std::string>& strings) {
   return list;
 }
 
-const char* Name(CellState state) {
-  switch (state) {
-    case CellState::kEmpty:
-      return "empty";
-    case CellState::kPartial:
-      return "partial";
-    case CellState::kReady:
-      return "ready";
-  }
-  return "unknown";
-}
-
-const char* Name(DeliveryState state) {
-  switch (state) {
-    case DeliveryState::kWaiting:
-      return "waiting";
-    case DeliveryState::kReady:
-      return "ready";
-    case DeliveryState::kLeased:
-      return "leased";
-    case DeliveryState::kQuarantined:
-      return "quarantined";
-    case DeliveryState::kDone:
-      return "done";
-  }
-  return "unknown";
-}
+nb::str ToStr(absl::string_view name) { return nb::str(name.data(), name.size()); }
 
 nb::dict ToDict(const RowCellStatus& cell) {
   nb::dict dict;
   dict["column"] = cell.column;
-  dict["state"] = Name(cell.state);
+  dict["state"] = ToStr(CellStateName(cell.state));
   dict["bytes"] = cell.bytes;
   dict["weights_version"] = OrNone(cell.weights_version, kNoWeightsVersion);
   dict["writer"] = OrNone(cell.writer);
@@ -72,7 +46,7 @@ nb::dict ToDict(const RowConsumerStatus& consumer) {
   const bool leased = consumer.state == DeliveryState::kLeased;
   nb::dict dict;
   dict["consumer"] = consumer.consumer;
-  dict["state"] = Name(consumer.state);
+  dict["state"] = ToStr(DeliveryStateName(consumer.state));
   dict["missing"] = ToList(consumer.missing);
   dict["redeliveries"] = consumer.redeliveries;
   dict["lease"] = leased ? nb::object(nb::int_(consumer.lease)) : nb::none();
@@ -89,8 +63,7 @@ nb::dict ToDict(const ColumnStatus& column) {
   nb::dict dict;
   dict["name"] = column.name;
   dict["kind"] = column.typed ? nb::object(nb::str(KindName(column.type).data())) : nb::none();
-  dict["dtype"] =
-      column.typed && numbers ? nb::object(nb::str(std::string(Name(column.type.dtype)).c_str())) : nb::none();
+  dict["dtype"] = column.typed && numbers ? nb::object(ToStr(Name(column.type.dtype))) : nb::none();
   dict["row_shape"] = nb::tuple(shape);
   dict["ready_cells"] = column.ready_cells;
   return dict;

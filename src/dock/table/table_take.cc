@@ -53,18 +53,9 @@ class BalancedSampler final : public OwnSampler {
   }
 };
 
-const char* StateText(RowState state) {
-  switch (state) {
-    case kLeased:
-      return "is leased";
-    case kQuarantined:
-      return "is quarantined";
-    case kDone:
-    case kUncommitted:
-      return "is done";
-    default:
-      return "waits for columns";
-  }
+std::string StateText(RowState state) {
+  if (IsWaiting(state)) return "waits for columns";
+  return absl::StrCat("is ", DeliveryStateName(DeliveryStateOf(state)));
 }
 
 absl::Status CheckChoice(const std::vector<size_t>& chosen, size_t candidates, int64_t min, int64_t max) {

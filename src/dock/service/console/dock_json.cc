@@ -28,7 +28,7 @@ Json ConsumerJson(const NamedConsumerStatus& consumer) {
 
 Json CellJson(const RowCellStatus& cell) {
   return {{"column", cell.column},
-          {"state", NameOf(cell.state)},
+          {"state", CellStateName(cell.state)},
           {"bytes", NullUnless(cell.state != CellState::kEmpty, cell.bytes)},
           {"weights_version", NullUnless(cell.weights_version != kNoWeightsVersion, cell.weights_version)},
           {"writer", NullUnless(!cell.writer.empty(), cell.writer)}};
@@ -41,7 +41,7 @@ Json Seconds(absl::Duration duration) {
 Json DeliveryJson(const RowConsumerStatus& consumer, absl::Time now) {
   const bool leased = consumer.lease != kNoLease;
   return {{"name", consumer.consumer},
-          {"state", NameOf(consumer.state)},
+          {"state", DeliveryStateName(consumer.state)},
           {"missing", consumer.missing},
           {"redeliveries", consumer.redeliveries},
           {"lease", NullUnless(leased, consumer.lease)},
@@ -91,34 +91,6 @@ Json ToJson(const RowStatus& row, absl::Time now) {
           {"epoch", row.epoch},
           {"cells", std::move(cells)},
           {"consumers", std::move(consumers)}};
-}
-
-absl::string_view NameOf(CellState state) {
-  switch (state) {
-    case CellState::kEmpty:
-      return "empty";
-    case CellState::kPartial:
-      return "partial";
-    case CellState::kReady:
-      return "ready";
-  }
-  return "unknown";
-}
-
-absl::string_view NameOf(DeliveryState state) {
-  switch (state) {
-    case DeliveryState::kWaiting:
-      return "waiting";
-    case DeliveryState::kReady:
-      return "ready";
-    case DeliveryState::kLeased:
-      return "leased";
-    case DeliveryState::kQuarantined:
-      return "quarantined";
-    case DeliveryState::kDone:
-      return "done";
-  }
-  return "unknown";
 }
 
 void Write(const Json& json, std::ostream& out) {

@@ -17,9 +17,6 @@ Json ToJson(const ListedRow& row);
 // Of leases, how many seconds they have lasted at `now`, and will; null: for ever.
 Json ToJson(const RowStatus& row, absl::Time now);
 
-absl::string_view NameOf(CellState state);
-absl::string_view NameOf(DeliveryState state);
-
 // Indented, with a line end. What is not UTF-8 is replaced.
 void Write(const Json& json, std::ostream& out);
 

@@ -118,7 +118,7 @@ void WriteCells(const RowStatus& row, std::ostream& out) {
   if (row.cells.empty()) return;
   TextTable table({{"column"}, {"state"}, {"bytes", kRight}, {"weights", kRight}, {"put by"}});
   for (const RowCellStatus& cell : row.cells) {
-    table.Add({Shown(cell.column), std::string(NameOf(cell.state)),
+    table.Add({Shown(cell.column), std::string(CellStateName(cell.state)),
                cell.state == CellState::kEmpty ? "-" : Grouped(cell.bytes),
                cell.weights_version == kNoWeightsVersion ? "-" : absl::StrCat(cell.weights_version),
                cell.writer.empty() ? "-" : Shown(cell.writer)});
@@ -141,8 +141,8 @@ void WriteDeliveries(const RowStatus& row, absl::Time now, std::ostream& out) {
   if (row.consumers.empty()) return;
   TextTable table({{"consumer"}, {"state"}, {"redelivered", kRight}, {"details"}});
   for (const RowConsumerStatus& consumer : row.consumers) {
-    table.Add({Shown(consumer.consumer), std::string(NameOf(consumer.state)), absl::StrCat(consumer.redeliveries),
-               Details(consumer, now)});
+    table.Add({Shown(consumer.consumer), std::string(DeliveryStateName(consumer.state)),
+               absl::StrCat(consumer.redeliveries), Details(consumer, now)});
   }
   out << "\n" << table;
 }
