@@ -3,65 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import queue
-import threading
+import functools
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from transfer_dock import _native
-from transfer_dock.dock import Dock, Taken
+from transfer_dock import _native, call_threads
+from transfer_dock.calls import DockCalls, Taken
 from transfer_dock.errors import DockError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class _Threads:
-    """Threads for calls: as many as there are calls that run, so that none waits for the end of another one. Those of
-    an executor would be awaited when the program ends, and a call may wait for ever.
-    """
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        # One for each thread for which no call is there.
-        self._idle = threading.Semaphore(0)
-
-    def submit(self, call: Callable[[], R]) -> Future[R]:
-        future: Future[R] = Future()
-        self._calls.put((future, call))
-        if not self._idle.acquire(blocking=False):
-            threading.Thread(target=self._work, name="transfer-dock", daemon=True).start()
-        return future
-
-    def _work(self) -> None:
-        while True:
-            self._run(*self._calls.get())
-            self._idle.release()
-
-    @staticmethod
-    def _run(future: Future[R], call: Callable[[], R]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            answer = call()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(answer)
-
-
-# By process: threads are not in those that are forked.
-_threads: dict[int, _Threads] = {}
-
-
-def _in_a_thread(call: Callable[[], R]) -> Future[R]:
-    found = _threads.get(os.getpid())
-    if found is None:
-        found = _threads.setdefault(os.getpid(), _Threads())
-    return found.submit(call)
 
 
 def _give_back(future: Future[Any]) -> None:
@@ -76,21 +28,22 @@ def _give_back(future: Future[Any]) -> None:
             pass  # then they come back when the lease is over
 
 
-def _verb(call: Callable[Concatenate[Dock, P], R]) -> Callable[Concatenate[AsyncDock, P], Coroutine[Any, Any, R]]:
+def _verb(call: Callable[Concatenate[DockCalls, P], R]) -> Callable[Concatenate[AsyncDock, P], Coroutine[Any, Any, R]]:
+    @functools.wraps(call)
     async def run(self: AsyncDock, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.wrap_future(_in_a_thread(lambda: call(self._dock, *args, **kwargs)))
+        return await call_threads.run(lambda: call(self._dock, *args, **kwargs))
 
-    run.__doc__, run.__name__ = call.__doc__, call.__name__
     return run
 
 
 def _waiting_verb(
-    call: Callable[Concatenate[Dock, P], R],
+    call: Callable[Concatenate[DockCalls, P], R],
 ) -> Callable[Concatenate[AsyncDock, P], Coroutine[Any, Any, R]]:
+    @functools.wraps(call)
     async def run(self: AsyncDock, /, *args: P.args, **kwargs: P.kwargs) -> R:
         cancel = _native.Cancel()
         kwargs["_cancel"] = cancel
-        future = _in_a_thread(lambda: call(self._dock, *args, **kwargs))
+        future = call_threads.start(lambda: call(self._dock, *args, **kwargs))
 
         def abandon() -> None:
             cancel.request()
@@ -104,12 +57,11 @@ def _waiting_verb(
             # The task was cancelled, or its coroutine dropped. In a thread, because a server is told, or asked to take
             # rows back; when the interpreter ends there are no new ones, and the process takes the call with it.
             try:
-                _in_a_thread(abandon)
+                call_threads.start(abandon)
             except RuntimeError:
                 pass
             raise
 
-    run.__doc__, run.__name__ = call.__doc__, call.__name__
     return run
 
 
@@ -126,39 +78,30 @@ class AsyncDock:
     not wait for calls.
     """
 
-    def __init__(self, dock: Dock) -> None:
+    def __init__(self, dock: DockCalls) -> None:
         self._dock = dock
 
-    async def _exit(
-        self,
-        taken: Taken,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await asyncio.wrap_future(_in_a_thread(lambda: taken.__exit__(kind, error, trace)))
-
-    put = _waiting_verb(Dock.put)
-    take = _waiting_verb(Dock.take)
-    fetch = _waiting_verb(Dock.fetch)
-    create_partition = _verb(Dock.create_partition)
-    drop_partition = _verb(Dock.drop_partition)
-    partitions = _verb(Dock.partitions)
-    register_consumer = _verb(Dock.register_consumer)
-    drop_consumer = _verb(Dock.drop_consumer)
-    complete = _verb(Dock.complete)
-    release = _verb(Dock.release)
-    renew = _verb(Dock.renew)
-    drop = _verb(Dock.drop)
-    requeue = _verb(Dock.requeue)
-    commit = _verb(Dock.commit)
-    rollback = _verb(Dock.rollback)
-    publish_weights = _verb(Dock.publish_weights)
-    find = _verb(Dock.find)
-    list = _verb(Dock.list)
-    seal = _verb(Dock.seal)
-    clear = _verb(Dock.clear)
-    status = _verb(Dock.status)
-    consumer_status = _verb(Dock.consumer_status)
-    row_status = _verb(Dock.row_status)
-    explain = _verb(Dock.explain)
+    put = _waiting_verb(DockCalls.put)
+    take = _waiting_verb(DockCalls.take)
+    fetch = _waiting_verb(DockCalls.fetch)
+    create_partition = _verb(DockCalls.create_partition)
+    drop_partition = _verb(DockCalls.drop_partition)
+    partitions = _verb(DockCalls.partitions)
+    register_consumer = _verb(DockCalls.register_consumer)
+    drop_consumer = _verb(DockCalls.drop_consumer)
+    complete = _verb(DockCalls.complete)
+    release = _verb(DockCalls.release)
+    renew = _verb(DockCalls.renew)
+    drop = _verb(DockCalls.drop)
+    requeue = _verb(DockCalls.requeue)
+    commit = _verb(DockCalls.commit)
+    rollback = _verb(DockCalls.rollback)
+    publish_weights = _verb(DockCalls.publish_weights)
+    find = _verb(DockCalls.find)
+    list = _verb(DockCalls.list)
+    seal = _verb(DockCalls.seal)
+    clear = _verb(DockCalls.clear)
+    status = _verb(DockCalls.status)
+    consumer_status = _verb(DockCalls.consumer_status)
+    row_status = _verb(DockCalls.row_status)
+    explain = _verb(DockCalls.explain)

@@ -52,9 +52,9 @@ dock.take("p", max="2")
 def test_users_get_types(tmp_path: pathlib.Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     told = check(tmp_path, "program.py")
-    for revealed in ("transfer_dock.dock.Taken", "numpy.ndarray", "int", "str | None"):
+    for revealed in ("transfer_dock.calls.Taken", "numpy.ndarray", "int", "str | None"):
         assert f'note: Revealed type is "{revealed}' in told
-    assert told.count("transfer_dock.dock.Taken") == 2
+    assert told.count("transfer_dock.calls.Taken") == 2
     assert 'Missing positional argument "consumer"' in told and 'incompatible type "str"; expected "int"' in told
     assert told.count("error:") == 2
 
@@ -74,10 +74,11 @@ def test_the_stubs_name_what_the_extension_has() -> None:
 
 
 def test_everything_that_is_public_is_documented() -> None:
+    kinds = (td.DockError, td.Dock, td.DockServer, td.Server, td.Taken)
     for name in td.__all__:
         thing = getattr(td, name)
-        if inspect.isclass(thing) and issubclass(thing, (td.DockError, td.Dock, td.DockServer, td.Server, td.Taken)):
+        if inspect.isclass(thing) and issubclass(thing, kinds):
             assert inspect.getdoc(thing), name
-            for member, function in vars(thing).items():
-                if inspect.isfunction(function) and not member.startswith("_"):
+            for member, function in inspect.getmembers(thing, inspect.isfunction):
+                if not member.startswith("_"):
                     assert inspect.getdoc(function), f"{name}.{member}"

@@ -1,0 +1,400 @@
+"""The calls of a dock, and the rows that a take hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, SupportsIndex, Union
+
+import numpy
+import numpy.typing
+
+from transfer_dock import _native, call_threads, schema
+from transfer_dock import status as statuses
+from transfer_dock._native import Rows
+from transfer_dock.errors import DockError, FailedPrecondition
+
+RowIds = numpy.typing.NDArray[numpy.uint64]
+# Row ids as calls take them.
+RowsLike = Union[RowIds, numpy.typing.NDArray[numpy.int64], Sequence[int], Sequence[SupportsIndex]]
+# What a column of a put may be: see Dock.put.
+ColumnData = Any
+TagsLike = Union[Mapping[str, str], Sequence[Mapping[str, str]]]
+
+
+class Taken(Rows):
+    """Rows that a consumer was handed, and its lease of them.
+
+    As a context manager it completes, at the end of the block, the rows that are still leased; or gives them back, if
+    the block raises. A put through it completes the rows that it names. In a coroutine: ``async with``, and puts as
+    ``await dock.aio.put(…, rows=rows.ids, lease=rows)``.
+    """
+
+    # None if the consumer takes rows at most once: then they are done already.
+    lease: int | None
+    # When the lease ends, as a Unix time; infinite if it does not. What is put after that is refused.
+    expires: float
+
+    def __init__(self, rows: Rows, dock: DockCalls, partition: str, lease: int | None, expires: float) -> None:
+        super().__init__(rows)
+        self._dock = dock
+        self._partition = partition
+        self._left: set[int] | None = None
+        self.lease = lease
+        self.expires = expires
+
+    def put(
+        self,
+        data: Mapping[str, ColumnData],
+        *,
+        rows: RowsLike | None = None,
+        keep: bool = False,
+        step: int | None = None,
+        partial: bool = False,
+        overwrite: bool = False,
+        weights_version: int | None = None,
+    ) -> RowIds:
+        """Puts columns of these rows (default: all of them, in their order) under the lease: they are done then.
+
+        With ``keep`` they are stored and stay leased; with ``partial`` they are given back, one age older.
+        """
+        named = self.ids if rows is None else rows
+        return self._dock.put(
+            self._partition, data, rows=named, lease=self, keep=keep, step=step, partial=partial, overwrite=overwrite,
+            weights_version=weights_version,
+        )  # fmt: skip
+
+    def complete(self, rows: RowsLike | None = None, *, step: int | None = None) -> None:
+        """Makes rows done without a put: those that are named, or all that the lease still holds."""
+        self._dock.complete(self._partition, self, rows, step=step)
+
+    def release(self, rows: RowsLike | None = None) -> None:
+        """Gives rows back: they are ready again, in their old place."""
+        self._dock.release(self._partition, self, rows)
+
+    def drop(self, rows: RowsLike | None = None) -> None:
+        """Makes rows done for all consumers."""
+        self._dock.drop(self._partition, self, rows if rows is not None or self.lease is not None else self.ids)
+
+    def renew(self) -> float:
+        """Lets the lease last from now as long as a new one would. Returns when it ends."""
+        return self._dock.renew(self._partition, self)
+
+    def __enter__(self) -> Taken:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.lease is None or self._left == set():
+            return
+        if error is None:
+            self.complete()
+            return
+        try:
+            self.release()
+        except DockError:
+            # The lease may be over, or the dock be gone: the rows come back by themselves, and the block's error is told.
+            pass
+
+    async def __aenter__(self) -> Taken:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await call_threads.run(lambda: self.__exit__(kind, error, trace))
+
+    def _the_lease(self) -> int:
+        if self.lease is None:
+            raise FailedPrecondition(
+                "these rows have no lease: the consumer takes rows at most once, and they are done"
+            )
+        return self.lease
+
+    def _are_over(self, rows: RowsLike | None) -> None:
+        """The lease holds these rows no more."""
+        if rows is None:
+            self._left = set()
+            return
+        if self._left is None:
+            self._left = set(self.ids.tolist())
+        self._left.difference_update(int(row) for row in rows)
+
+
+class DockCalls:
+    """What :class:`transfer_dock.Dock` can be asked; :mod:`transfer_dock.aio` makes coroutines of these calls."""
+
+    def __init__(self, native: _native.Dock) -> None:
+        self._native = native
+
+    # ---- Partitions and consumers.
+
+    def create_partition(
+        self,
+        name: str,
+        columns: Mapping[str, schema.ColumnLike] | None = None,
+        *,
+        growing: bool | None = None,
+        group_size: int = 1,
+        retain_for: Sequence[str] = (),
+        max_rows: int = 0,
+        max_bytes: int = 0,
+        row_bytes: int = 0,
+        refuse_nan: bool = False,
+    ) -> None:
+        """Makes a table. One that exists with equal options is left as it is.
+
+        columns: by name what :func:`transfer_dock.column` makes, or a dtype. None: puts add columns (``growing``).
+        group_size: rows of a group, where the put that starts it does not say. retain_for: consumers that a row must
+        outlive; none: rows stay until they are cleared. max_rows, max_bytes: budgets, for which puts of new rows wait;
+        every row counts at least row_bytes. refuse_nan: refuses puts with a NaN.
+
+        Raises AlreadyExists for a partition with other options, InvalidArgument for options that are wrong.
+        """
+        grows = columns is None if growing is None else growing
+        self._native.create_partition(
+            name, schema.specs(columns), grows, group_size, retain_for, max_rows, max_bytes, row_bytes, refuse_nan
+        )
+
+    def drop_partition(self, name: str) -> None:
+        """Removes a partition and all that belongs to it. Raises NotFound."""
+        self._native.drop_partition(name)
+
+    def partitions(self) -> list[str]:
+        """The names, sorted."""
+        return self._native.partitions()
+
+    def register_consumer(
+        self,
+        partition: str,
+        name: str,
+        *,
+        reads: Sequence[str],
+        reads_optional: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        unit: str = "row",
+        sampler: str = "first_come",
+        seed: int = 0,
+        length_column: str = "",
+        ranks: int = 1,
+        lease_seconds: float = 600.0,
+        max_deliveries: int = 5,
+        max_version_lag: int | None = None,
+        stale: str = "send_back",
+        at_most_once: bool = False,
+        checkpointed: bool = False,
+    ) -> None:
+        """Says what a stage reads and writes. Again with equal options it changes nothing.
+
+        unit: "row" or "group". sampler: "first_come", "uniform" (by ``seed``) or "length_balanced" (by the lengths of
+        ``length_column``). ranks: shares rows out to so many data-parallel ranks. lease_seconds: how long it may hold
+        what it takes; may be infinite. max_deliveries: a row that was lost so often is quarantined. max_version_lag:
+        how many versions of the weights what it reads may be behind; what is older is sent back or dropped (``stale``).
+        at_most_once: rows are done as they are handed out. checkpointed: done for good only by :meth:`commit`.
+        """
+        self._native.register_consumer(
+            partition, name, reads, reads_optional, writes, unit, sampler, seed, length_column, ranks,
+            lease_seconds, max_deliveries, max_version_lag, stale, at_most_once, checkpointed,
+        )  # fmt: skip
+
+    def drop_consumer(self, partition: str, name: str) -> None:
+        """Forgets a consumer, with its leases and what it has done."""
+        self._native.drop_consumer(partition, name)
+
+    def publish_weights(self, partition: str, version: int) -> None:
+        """Says that weights of this version make cells from now on. Raises FailedPrecondition for a lower one."""
+        self._native.publish_weights(partition, version)
+
+    def seal(self, partition: str) -> None:
+        """No new rows from now on. Raises FailedPrecondition if a group is incomplete."""
+        self._native.seal(partition)
+
+    # ---- Rows.
+
+    def put(
+        self,
+        partition: str,
+        data: Mapping[str, ColumnData] | None = None,
+        *,
+        rows: RowsLike | None = None,
+        new_rows: int = 0,
+        lease: int | Taken | None = None,
+        keep: bool = False,
+        step: int | None = None,
+        groups: RowsLike | None = None,
+        group_size: int = 0,
+        keys: Sequence[str | None] | None = None,
+        tags: TagsLike | None = None,
+        partial: bool = False,
+        epochs: RowsLike | None = None,
+        overwrite: bool = False,
+        weights_version: int | None = None,
+        timeout: float | None = 0.0,
+        _cancel: _native.Cancel | None = None,
+    ) -> RowIds:
+        """Stores columns of rows, all or nothing, and returns the row ids: uint64 array.
+
+        data: by column, one row for each
+
+            step along the first dimension of an array or tensor   dense; ragged where the schema says so
+            array, tensor or list of numbers in a list             ragged; dense where the schema says so
+            number in a list                                       what the schema says, or else int64, float32, bool
+            str or bytes in a list                                 str, bytes
+            row of a nested tensor                                 ragged
+
+        Element types are taken as they are; one that does not fit is InvalidArgument.
+
+        rows: the rows to fill; None: new ones. new_rows: without data, makes so many. lease: of the rows, which are
+        done afterwards; ``keep`` stores without that. step: of a checkpointed consumer. groups: the group of each new
+        row; group_size: of groups that start here. keys: of new rows, each unique or None. tags: a dict for all rows,
+        or one for each. partial: the cells are not complete yet. epochs: of the rows when they were handed out.
+        overwrite: replaces cells that are ready. weights_version: of the weights that made the cells. timeout: how long
+        to wait for room, in a partition with a budget.
+
+        The dock copies: arrays may be changed when the call returns.
+        """
+        if data is not None and type(data) is not dict:
+            data = dict(data.items())
+        lease_id = lease.lease if isinstance(lease, Taken) else lease
+        ids = self._native.put(
+            partition, data, rows, new_rows, lease_id or 0, keep, step, groups, group_size, keys, tags, partial, epochs,
+            overwrite, weights_version, timeout, _cancel,
+        )  # fmt: skip
+        if not keep:
+            _are_over(lease, ids)
+        return ids
+
+    def take(
+        self,
+        partition: str,
+        consumer: str,
+        max: int = 1,
+        *,
+        min: int = 1,
+        rank: int = 0,
+        rows: RowsLike | None = None,
+        timeout: float | None = 0.0,
+        _cancel: _native.Cancel | None = None,
+    ) -> Taken:
+        """Hands out rows (groups, for a consumer of groups) that are ready: at least ``min``, up to ``max``.
+
+        rank: for a consumer with ranks. rows: exactly these. Raises DeadlineExceeded, saying what is missing and who
+        holds it; EndOfData when nothing can come any more.
+        """
+        handed, lease, expires = self._native.take(partition, consumer, max, min, rank, rows, timeout, _cancel)
+        return Taken(handed, self, partition, lease, expires)
+
+    def fetch(
+        self,
+        partition: str,
+        rows: RowsLike,
+        columns: Sequence[str],
+        *,
+        timeout: float | None = 0.0,
+        _cancel: _native.Cancel | None = None,
+    ) -> Rows:
+        """Reads columns of rows without consuming, in the order of ``rows``; waits until all cells are ready."""
+        return self._native.fetch(partition, rows, columns, timeout, _cancel)
+
+    def complete(
+        self, partition: str, lease: int | Taken, rows: RowsLike | None = None, *, step: int | None = None
+    ) -> None:
+        """Makes rows of a lease done without a put; None: all that it still holds."""
+        self._native.complete(partition, _id_of(lease), rows, step)
+        _are_over(lease, rows)
+
+    def release(self, partition: str, lease: int | Taken, rows: RowsLike | None = None) -> None:
+        """Gives rows of a lease back: they are ready again, in their old place."""
+        self._native.release(partition, _id_of(lease), rows)
+        _are_over(lease, rows)
+
+    def renew(self, partition: str, lease: int | Taken) -> float:
+        """Lets a lease last from now as long as a new one would. Returns when it ends, as a Unix time."""
+        expires = self._native.renew(partition, _id_of(lease))
+        if isinstance(lease, Taken):
+            lease.expires = expires
+        return expires
+
+    def drop(self, partition: str, lease: int | Taken | None = None, rows: RowsLike | None = None) -> None:
+        """Makes rows done for all consumers: those named, or all of the lease."""
+        lease_id = lease.lease if isinstance(lease, Taken) else lease
+        self._native.drop(partition, lease_id or 0, rows)
+        _are_over(lease, rows)
+
+    def requeue(self, partition: str, consumer: str, rows: RowsLike | None = None) -> None:
+        """Makes quarantined rows ready again: those named, or all."""
+        self._native.requeue(partition, consumer, rows)
+
+    def commit(self, partition: str, consumer: str, step: int) -> None:
+        """What a checkpointed consumer completed under steps up to this one is done for good."""
+        self._native.commit(partition, consumer, step)
+
+    def rollback(self, partition: str, consumer: str, step: int, weights_version: int | None = None) -> None:
+        """Makes ready again what a checkpointed consumer completed after this step, and ends its leases.
+
+        weights_version: of the weights that it goes back to; cells that later ones had a part in are sent back.
+        """
+        self._native.rollback(partition, consumer, step, weights_version)
+
+    def find(self, partition: str, keys: Sequence[str]) -> RowIds:
+        """The rows of these keys: uint64 array, in their order. Raises NotFound, naming a key that no row has."""
+        return self._native.find(partition, keys)
+
+    def list(
+        self,
+        partition: str,
+        tags: Mapping[str, str] | None = None,
+        *,
+        ready_for: str | None = None,
+        having: Sequence[str] = (),
+        start: int = 0,
+        limit: int = 1000,
+    ) -> tuple[Sequence[statuses.ListedRow], int | None]:
+        """Rows from ``start`` on, and where to go on: None at the end.
+
+        tags: only rows with all of these. ready_for: only those ready for this consumer. having: only those with these
+        columns.
+        """
+        rows, following = self._native.list(partition, tags, ready_for or "", having, start, limit)
+        return [statuses.ListedRow(**row) for row in rows], following
+
+    def clear(
+        self,
+        partition: str,
+        rows: RowsLike | None = None,
+        *,
+        groups: RowsLike | None = None,
+        tags: Mapping[str, str] | None = None,
+        everything: bool = False,
+    ) -> int:
+        """Removes rows, whatever their state: by id, by group, by tags, or all. Returns how many."""
+        return self._native.clear(partition, rows, groups, tags, everything)
+
+    # ---- Looking.
+
+    def status(self, partition: str) -> statuses.PartitionStatus:
+        """Counters of a partition, its columns and consumers."""
+        return statuses.partition_status(self._native.status(partition))
+
+    def consumer_status(self, partition: str, consumer: str) -> statuses.ConsumerStatus:
+        """Counters of a consumer."""
+        return statuses.ConsumerStatus(**self._native.consumer_status(partition, consumer))
+
+    def row_status(self, partition: str, row: int) -> statuses.RowStatus:
+        """Everything about one row: its cells and who put them, and how it stands with each consumer."""
+        return statuses.row_status(self._native.row_status(partition, row))
+
+    def explain(self, partition: str, consumer: str) -> str:
+        """What keeps a consumer from having more; for people."""
+        return self._native.explain(partition, consumer)
+
+
+def _id_of(lease: int | Taken) -> int:
+    return lease._the_lease() if isinstance(lease, Taken) else lease
+
+
+def _are_over(lease: int | Taken | None, rows: RowsLike | None) -> None:
+    """Tells rows that they are not leased any more."""
+    if isinstance(lease, Taken):
+        lease._are_over(rows)
