@@ -35,6 +35,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tdock/options.h"
+#include "tdock/partition_handle.h"
 #include "tdock/requests.h"
 
 namespace tdock {
@@ -52,6 +53,8 @@ class Dock {
   virtual absl::Status DropPartition(absl::string_view partition) = 0;
   // Sorted.
   virtual absl::StatusOr<std::vector<std::string>> ListPartitions() = 0;
+  // The calls below for one partition, without its name. Asks the dock nothing: there need not be such a partition yet.
+  PartitionHandle partition(std::string name);
 
   // Registering again is as for partitions. A consumer registered late sees the rows that are there.
   virtual absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) = 0;

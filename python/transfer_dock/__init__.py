@@ -32,6 +32,7 @@ from transfer_dock.errors import (
     Unavailable,
     Unimplemented,
 )
+from transfer_dock.partition import Partition
 from transfer_dock.schema import ColumnType, column
 from transfer_dock.server import DockServer, Server, serve
 from transfer_dock.stages import Runner, Stage, StageCounts, StageError, run, stage
@@ -68,6 +69,7 @@ __all__ = [
     "ListedRow",
     "NO_GROUP",
     "NotFound",
+    "Partition",
     "PartitionStatus",
     "PermissionDenied",
     "ResourceExhausted",

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from transfer_dock import _native, call_threads
 from transfer_dock.calls import DockCalls, Taken
 from transfer_dock.errors import DockError
+from transfer_dock.partition import PartitionOf, of_partition
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,6 +82,10 @@ class AsyncDock:
     def __init__(self, dock: DockCalls) -> None:
         self._dock = dock
 
+    def partition(self, name: str) -> AsyncPartition:
+        """The verbs of one partition: they do not ask for its name. Asks the dock nothing, and is not awaited."""
+        return AsyncPartition(self, name)
+
     put = _waiting_verb(DockCalls.put)
     take = _waiting_verb(DockCalls.take)
     fetch = _waiting_verb(DockCalls.fetch)
@@ -105,3 +110,33 @@ class AsyncDock:
     consumer_status = _verb(DockCalls.consumer_status)
     row_status = _verb(DockCalls.row_status)
     explain = _verb(DockCalls.explain)
+
+
+class AsyncPartition(PartitionOf[AsyncDock]):
+    """What ``dock.aio.partition(name)`` is: the verbs of :class:`transfer_dock.Partition`, to be awaited.
+
+        async with await train.take("c", max=8) as rows:
+            await train.put({"y": …}, rows=rows.ids, lease=rows)
+    """
+
+    put = of_partition(AsyncDock.put)
+    take = of_partition(AsyncDock.take)
+    fetch = of_partition(AsyncDock.fetch)
+    register_consumer = of_partition(AsyncDock.register_consumer)
+    drop_consumer = of_partition(AsyncDock.drop_consumer)
+    complete = of_partition(AsyncDock.complete)
+    release = of_partition(AsyncDock.release)
+    renew = of_partition(AsyncDock.renew)
+    drop = of_partition(AsyncDock.drop)
+    requeue = of_partition(AsyncDock.requeue)
+    commit = of_partition(AsyncDock.commit)
+    rollback = of_partition(AsyncDock.rollback)
+    publish_weights = of_partition(AsyncDock.publish_weights)
+    find = of_partition(AsyncDock.find)
+    list = of_partition(AsyncDock.list)
+    seal = of_partition(AsyncDock.seal)
+    clear = of_partition(AsyncDock.clear)
+    status = of_partition(AsyncDock.status)
+    consumer_status = of_partition(AsyncDock.consumer_status)
+    row_status = of_partition(AsyncDock.row_status)
+    explain = of_partition(AsyncDock.explain)

@@ -9,6 +9,7 @@ from typing import Any
 from transfer_dock import _native
 from transfer_dock.aio import AsyncDock
 from transfer_dock.calls import ColumnData, DockCalls, RowIds, RowsLike, TagsLike, Taken
+from transfer_dock.partition import Partition
 
 __all__ = ["ColumnData", "Dock", "RowIds", "RowsLike", "TagsLike", "Taken"]
 
@@ -85,6 +86,12 @@ class Dock(DockCalls):
     def aio(self) -> AsyncDock:
         """The same verbs as coroutines: see :class:`transfer_dock.aio.AsyncDock`."""
         return AsyncDock(self)
+
+    def partition(self, name: str) -> Partition:
+        """The calls of one partition, which do not ask for its name. Asks the dock nothing: there need not be such a
+        partition yet.
+        """
+        return Partition(self, name)
 
     def close(self) -> None:
         """Ends the connection: calls that wait raise Cancelled, and what is leased is given back. Rows that were handed

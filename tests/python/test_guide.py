@@ -23,11 +23,12 @@ def run(program: str) -> str:
 
 
 def test_the_guide_does_what_it_says() -> None:
-    local, served, stages, batches, coroutines = programs("docs/python.md")
+    local, served, handle, stages, batches, coroutines = programs("docs/python.md")
     assert run(local) == "[0. 1.]\n"
     # The same with a server: its lines in place of the local dock.
     assert "dock = td.Dock.local()\n" in local
     assert run(local.replace("dock = td.Dock.local()\n", served)) == "[0. 1.]\n"
+    assert run(handle) == "['37+85=', '12+30='] [1. 0.]\n"
     assert run(stages) == "['37+85=', '37+85='] [1. 0.]\n"
     assert run(batches) == "2 2.0\n" * 4
     assert run(coroutines) == "[3. 2.]\n"

@@ -43,9 +43,15 @@ reveal_type(dock.list("p")[0][0].key)
 
 async def take() -> None:
     reveal_type(await dock.aio.take("p", "c", max=2, timeout=1.0))
+    reveal_type(await dock.aio.partition("p").take("c", max=2, timeout=1.0))
+    await dock.aio.partition("p").take("p", "c")
 
 
 dock.take("p", max="2")
+p = dock.partition("p")
+reveal_type(p.take("c", max=2))
+p.take(max="2")
+p.put({"s": ["a"]}, key=["k"])
 """
 
 
@@ -54,9 +60,11 @@ def test_users_get_types(tmp_path: pathlib.Path) -> None:
     told = check(tmp_path, "program.py")
     for revealed in ("transfer_dock.calls.Taken", "numpy.ndarray", "int", "str | None"):
         assert f'note: Revealed type is "{revealed}' in told
-    assert told.count("transfer_dock.calls.Taken") == 2
-    assert 'Missing positional argument "consumer"' in told and 'incompatible type "str"; expected "int"' in told
-    assert told.count("error:") == 2
+    assert told.count('note: Revealed type is "transfer_dock.calls.Taken') == 4
+    assert 'Missing positional argument "consumer"' in told and "Too few arguments" in told
+    assert told.count('incompatible type "str"; expected "int"') == 3
+    assert 'Unexpected keyword argument "key"' in told
+    assert told.count("error:") == 6
 
 
 def test_the_stubs_name_what_the_extension_has() -> None:
@@ -74,7 +82,7 @@ def test_the_stubs_name_what_the_extension_has() -> None:
 
 
 def test_everything_that_is_public_is_documented() -> None:
-    kinds = (td.DockError, td.Dock, td.DockServer, td.Server, td.Taken)
+    kinds = (td.DockError, td.Dock, td.DockServer, td.Partition, td.Server, td.Taken)
     for name in td.__all__:
         thing = getattr(td, name)
         if inspect.isclass(thing) and issubclass(thing, kinds):
