@@ -5,8 +5,9 @@
 # usage: scripts/setup.sh demo|build|oracle|wheel|lint
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, and .venv-wheel, with what makes the Python package
-#   oracle  build, .venv-oracle with the Python packages that tests compare against, and .venv-peers with those that the
-#           tests of our own one use, and with what it is measured against
+#   oracle  build, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
+#           they only read files of, and .venv-peers with those that the tests of our own one use, and with what it is
+#           measured against
 #   wheel   compilers, libraries, and .venv-wheel
 #   lint    compilers, libraries, the clang tools, and the linter of the container file in .venv-lint
 set -euo pipefail
@@ -54,6 +55,7 @@ show() { if [ -t 1 ]; then printf '\r\033[K  %s' "$1"; else printf '  %s\n' "$1"
 # A stamp holds the requirements that a virtual environment was made from.
 is_current() { [ -f "$1/.requirements" ] && cmp -s "$1/.requirements" "$2"; }
 
+# make_environment FOLDER REQUIREMENTS [BORROW [OPTION OF pip install…]]
 make_environment() {
   local folder=$1 requirements=$2 borrow=${3:-}
   is_current "$folder" "$requirements" && return
@@ -65,7 +67,7 @@ make_environment() {
   fi
   echo "Installing into $folder: $(tr '\n' ' ' < "$requirements")"
   # Of what pip prints, the packages: what it chooses, what it downloads, what it installs.
-  "$folder/bin/python" -m pip install --disable-pip-version-check --progress-bar off --requirement "$requirements" |
+  "$folder/bin/python" -m pip install --disable-pip-version-check --progress-bar off "${@:4}" --requirement "$requirements" |
     sed -n -u -E 's/^ *(Collecting|Downloading|Installing collected packages:|Successfully installed) (.{1,100}).*/  \1 \2/p'
   cp "$requirements" "$folder/.requirements"
 }
@@ -103,6 +105,8 @@ case $what in
   oracle)
     scripts/setup.sh build
     make_environment .venv-oracle requirements/oracle.txt .venv
+    # Nothing imports these packages: what they need would be gigabytes.
+    make_environment .venv-templates requirements/templates.txt "" --no-deps
     make_environment .venv-peers requirements/peers.txt .venv
     ;;
   wheel)

@@ -59,9 +59,9 @@ class ChatTemplate {
   // NotFound, with the names, for another one.
   static absl::StatusOr<ChatTemplate> Named(absl::string_view name);
 
-  // The template that a Jinja text, a model's `chat_template`, stands for. It is recognised when it is one of the texts
-  // in tests/oracle/chat_templates, line ends and outer blanks aside, and never by resemblance; Mistral's there are
-  // another project's copies. Unimplemented where it is none of them; the message says how to choose by name.
+  // The template that a Jinja text, a model's `chat_template`, stands for. It is recognised by its hash, line ends and
+  // outer blanks aside, when it is one of the texts that template_form.cc lists, and never by resemblance; Mistral's
+  // are another project's copies. Unimplemented where it is none of them; the message says how to choose by name.
   static absl::StatusOr<ChatTemplate> Recognise(absl::string_view jinja);
 
   // Recognise() for the model in `folder`: chat_template.jinja, or else "chat_template" of tokenizer_config.json, and

@@ -1,4 +1,4 @@
-// Sources, besides the Jinja texts in tests/oracle/chat_templates: the model cards of Llama 3, Qwen2.5 and Mistral 7B
+// Sources, besides the Jinja texts that KnownTemplates() names: the model cards of Llama 3, Qwen2.5 and Mistral 7B
 // Instruct; and DeepSpeed-Chat's data sets for "Human: … Assistant:".
 #include "text/template_form.h"
 
@@ -77,14 +77,23 @@ constexpr TemplateForm kForms[] = {
      .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
 };
 
+// tests/oracle/test_conversations.py renders them all, and tests that they are recognised.
 constexpr KnownTemplate kKnown[] = {
+    // the next one without its first statement, and with \n for its line ends
     {{.high = 0x577a7fce73f72e1e, .low = 0xe2be9fd6966bb5eb}, "chatml"},
+    // axolotl 0.19.0: chatml.jinja
     {{.high = 0xa344e8c84fb0282d, .low = 0xda206a9e46a4ac01}, "chatml"},
+    // tests/oracle/human_assistant.jinja
     {{.high = 0x78361303554a2944, .low = 0x0808190b010835f0}, "human_assistant"},
+    // TRL 1.16.0: llama3_1.jinja
     {{.high = 0x9ddcd6cd71f96dd7, .low = 0x6ca7779b7730196a}, "llama3.1"},
+    // TRL: llama3.jinja
     {{.high = 0x09facc0e4aa94318, .low = 0x9799ad6e2dea0594}, "llama3"},
+    // axolotl: mistral_v1.jinja
     {{.high = 0x876a2693f5ece6d8, .low = 0x98326487e3b467bd}, "mistral"},
+    // axolotl: mistral_v2v3.jinja
     {{.high = 0xa9353cb590f781b7, .low = 0xb091cda72d40416a}, "mistral_v3"},
+    // TRL: qwen2_5.jinja
     {{.high = 0xe392aa06018503fd, .low = 0x2469c9508f79506e}, "qwen"},
 };
 

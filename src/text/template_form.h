@@ -53,7 +53,7 @@ std::span<const TemplateForm> TemplateForms();
 // Nullptr where there is none.
 const TemplateForm* FormOf(absl::string_view name);
 
-// A Jinja text of tests/oracle/chat_templates, known by its hash without outer blanks and with "\n" as line end.
+// A Jinja text, known by its hash without outer blanks and with "\n" as line end.
 struct KnownTemplate {
   ContentHash hash;
   absl::string_view form;

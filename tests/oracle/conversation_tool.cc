@@ -3,7 +3,8 @@
 //   {"template": "chatml", "turns": [["user", "Hi"]], "generation_prompt": true, "bos": "<s>", "eos": "</s>"}
 //
 // and each line of its output what it is rendered as: {"text": …}, with MODEL, a folder with a tokenizer, also "ids"
-// and "loss_mask"; or {"error": …}.
+// and "loss_mask". Or the line is {"jinja": …}, the text of a chat template, and is answered with {"template": …}, its
+// name. Or the answer is {"error": …}.
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,12 @@ std::vector<Turn> TurnsOf(const Json& conversation) {
   std::vector<Turn> turns;
   for (const Json& turn : conversation.at("turns")) turns.push_back({roles.at(turn[0]), turn[1]});
   return turns;
+}
+
+absl::StatusOr<Json> Recognised(const std::string& jinja) {
+  const auto form = ChatTemplate::Recognise(jinja);
+  if (!form.ok()) return form.status();
+  return Json{{"template", std::string(form->name())}};
 }
 
 absl::StatusOr<Json> Rendered(const Json& conversation, const Tokenizer* tokenizer) {
@@ -53,7 +60,9 @@ int Main(int argc, char** argv) {
     tokenizer = *std::move(loaded);
   }
   for (std::string line; std::getline(std::cin, line);) {
-    const absl::StatusOr<Json> answer = Rendered(Json::parse(line), tokenizer.get());
+    const Json asked = Json::parse(line);
+    const absl::StatusOr<Json> answer =
+        asked.contains("jinja") ? Recognised(asked["jinja"].get<std::string>()) : Rendered(asked, tokenizer.get());
     std::cout << (answer.ok() ? *answer : Json{{"error", std::string(answer.status().message())}}).dump() << "\n";
   }
   return 0;

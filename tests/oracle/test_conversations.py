@@ -5,13 +5,32 @@ import random
 from pathlib import Path
 
 import pytest
-from conftest import run_program
+from conftest import ROOT, run_program
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
+
+def packaged(path):
+    """The text of a file of a package in .venv-templates."""
+    found = list(ROOT.glob(f".venv-templates/lib/python3*/site-packages/{path}"))
+    assert found, f"there is no {path} in .venv-templates, which `scripts/setup.sh oracle` makes"
+    return found[0].read_text(encoding="utf-8")
+
+
+AXOLOTL = "axolotl/utils/chat_templates/templates"
+CHATML = packaged(f"{AXOLOTL}/chatml.jinja")
+# NAME or NAME-more renders as our template NAME. Mistral's texts are axolotl's copies; the others are kept by TRL as the
+# models have them.
 TEMPLATES = {
-    path.stem: path.read_text(encoding="utf-8")
-    for path in sorted((Path(__file__).parent / "chat_templates").glob("*.jinja"))
+    "chatml": CHATML,
+    # As many models have it: without the first statement, which gives add_generation_prompt a default.
+    "chatml-short": CHATML[CHATML.index("{% for") :].replace("\n", "\\n").removesuffix("\\n"),
+    "human_assistant": (Path(__file__).parent / "human_assistant.jinja").read_text(encoding="utf-8"),
+    "llama3": packaged("trl/chat_templates/llama3.jinja"),
+    "llama3.1": packaged("trl/chat_templates/llama3_1.jinja"),
+    "mistral": packaged(f"{AXOLOTL}/mistral_v1.jinja"),
+    "mistral_v3": packaged(f"{AXOLOTL}/mistral_v2v3.jinja"),
+    "qwen": packaged("trl/chat_templates/qwen2_5.jinja"),
 }
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]"]
 ALTERNATE = ("mistral", "human_assistant")
@@ -75,6 +94,20 @@ def ours_and_theirs(stem, theirs, tokenize, *arguments):
         messages = [{"role": role, "content": content} for role, content in turns]
         options = {"chat_template": TEMPLATES[stem], "add_generation_prompt": prompt, "return_dict": False}
         yield turns, answer, theirs.apply_chat_template(messages, tokenize=tokenize, **options)
+
+
+@pytest.mark.parametrize("stem", TEMPLATES)
+def test_the_text_is_recognised(stem):
+    text = TEMPLATES[stem]
+    middle = len(text) // 2
+    known = [text, f"\n{text}\n ", text.strip(), text.replace("\n", "\r\n")]
+    nearly = text[:middle] + chr(ord(text[middle]) ^ 1) + text[middle + 1 :]
+    output = run_program(
+        "tdock_conversation", input="\n".join(json.dumps({"jinja": one}) for one in [*known, nearly]).encode()
+    )
+    *answers, error = [json.loads(line) for line in output.decode().splitlines()]
+    assert answers == [{"template": stem.split("-")[0]}] * len(known)
+    assert "is none of those that are known" in error["error"]
 
 
 @pytest.mark.parametrize("stem", TEMPLATES)
