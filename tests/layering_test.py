@@ -12,6 +12,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PUBLIC = {  # header of include/tdock -> its module
+    "clock.h": "core/base",
+    "env.h": "core/base",
     "batch.h": "core/tensor",
     "buffer.h": "core/tensor",
     "column.h": "core/tensor",

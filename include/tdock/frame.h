@@ -10,11 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tdock/buffer.h"
+#include "tdock/env.h"
 #include "tdock/meta_batch.h"
 
 namespace tdock {
-
-class Env;
 
 // What a frame may ask of its reader. Checked when one is written too, so that what was written can be read.
 struct FrameLimits {
@@ -62,7 +61,7 @@ absl::StatusOr<EncodedFrame> EncodeFrame(const MetaBatch& batch, const FrameLimi
 // The batch of a frame, which shares the memory of `frame`. Whatever the bytes are, nothing is read outside of them,
 // and no more is allocated than the limits allow. A frame with a single bit changed is refused, unless it has no
 // checksums and they are not asked for. The memory must begin at a multiple of 8 bytes and stay as it is while the
-// batch lives. (src/core/tensor/frame_reader.h reads a frame that comes in pieces.)
+// batch lives.
 // InvalidArgument for what is no frame, is of another version, or exceeds a limit; DataLoss for a frame that is cut off
 // or damaged. The message names the byte.
 absl::StatusOr<MetaBatch> DecodeFrame(const Buffer& frame, const FrameLimits& limits = {});

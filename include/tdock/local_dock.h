@@ -5,12 +5,11 @@
 #include <memory>
 #include <string>
 
+#include "tdock/clock.h"
 #include "tdock/dock.h"
 #include "tdock/sampler.h"
 
 namespace tdock {
-
-class Clock;
 
 struct LocalDockOptions {
   // Judges deadlines and leases; null: Clock::Real(). Must outlive the dock.

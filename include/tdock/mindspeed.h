@@ -33,12 +33,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "tdock/batch.h"
+#include "tdock/clock.h"
 #include "tdock/dock.h"
 #include "tdock/padding.h"
 
 namespace tdock {
-
-class Clock;
 
 // ---- What a dock is made of.
 

@@ -6,11 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "tdock/clock.h"
 #include "tdock/dock.h"
 
 namespace tdock {
 
-class Clock;
 class ForkGuard;
 
 struct ConnectOptions {

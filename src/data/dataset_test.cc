@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/limited_env.h"
 #include "core/base/rng.h"
+#include "core/base/testing/limited_env.h"
 #include "data/loader.h"
 #include "data/testing/char_vocabulary.h"
 #include "data/token_cache.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include "core/base/limited_env.h"
+#include "core/base/testing/limited_env.h"
 #include "text/arithmetic.h"
 
 namespace tdock::text {

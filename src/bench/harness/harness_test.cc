@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/base/testing/fake_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,8 @@
 #include <sstream>
 
 #include "bench/harness/report.h"
-#include "core/base/limited_env.h"
+#include "core/base/testing/fake_clock.h"
+#include "core/base/testing/limited_env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -12,9 +12,10 @@
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "core/base/huge_pages.h"
-#include "core/base/limited_env.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "core/base/testing/fake_clock.h"
+#include "core/base/testing/limited_env.h"
 
 namespace tdock {
 namespace {

@@ -1,76 +1,18 @@
-// Files, behind an interface that a test can replace: every byte that the project reads from or writes to a disk
-// goes through an Env.
+// What is done with files again and again. Every byte that the project reads from or writes to a disk goes through an
+// Env.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tdock/env.h"
 
 namespace tdock {
-
-// A file being written. Not thread-safe. An error names the file; after one, the file keeps what was written before.
-class WritableFile {
- public:
-  virtual ~WritableFile() = default;
-  virtual absl::Status Append(absl::string_view data) = 0;
-  // Returns once what was appended would survive a power failure.
-  virtual absl::Status Sync() = 0;
-  // Further calls fail. The destructor closes too, but cannot report.
-  virtual absl::Status Close() = 0;
-};
-
-// A file mapped read-only. The bytes are valid while the object lives. Thread-safe.
-class MappedFile {
- public:
-  virtual ~MappedFile() = default;
-  virtual std::span<const std::byte> bytes() const = 0;
-  // Gives the memory behind these of the bytes back to the system. They may be read again, from the disk if need be.
-  virtual void Release(std::span<const std::byte> /*bytes*/) const {}
-};
-
-// A file being read, from any place of it. Thread-safe. An error names the file.
-class ReadableFile {
- public:
-  virtual ~ReadableFile() = default;
-  // When it was opened.
-  virtual uint64_t size() const = 0;
-  // Fills `into` from byte `offset` on. OutOfRange where the file ends before, as one does that was cut meanwhile.
-  virtual absl::Status ReadAt(uint64_t offset, std::span<char> into) = 0;
-};
-
-enum class WriteMode { kTruncate, kAppend };
-
-// Thread-safe. Errors carry the path and the system's reason: NotFound, PermissionDenied, ResourceExhausted (full
-// disk, quota, size limit), AlreadyExists, or Unavailable for anything else.
-class Env {
- public:
-  virtual ~Env() = default;
-
-  virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
-  virtual absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) = 0;
-  // InvalidArgument for what is not a regular file.
-  virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) = 0;
-  virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) = 0;
-  // Replaces `to` in one step, and syncs the folder that holds it. Where only the latter fails, `to` is replaced, but
-  // may be the old file again after a power failure; the error says "sync the folder".
-  virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
-  virtual absl::Status Remove(const std::string& path) = 0;
-  virtual absl::Status CreateFolders(const std::string& path) = 0;
-  // AlreadyExists where anything has that name: of several processes that try, one succeeds.
-  virtual absl::Status CreateNewFolder(const std::string& path) = 0;
-  virtual bool Exists(const std::string& path) = 0;
-  // Names in a folder, sorted, without "." and "..".
-  virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
-
-  static Env& Real();
-};
 
 // The contents of a regular file; InvalidArgument, with nothing read, where it has more than `max_bytes`.
 absl::StatusOr<std::string> ReadFileUpTo(Env& env, const std::string& path, uint64_t max_bytes);

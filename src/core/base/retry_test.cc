@@ -1,4 +1,5 @@
 #include "core/base/retry.h"
+#include "core/base/testing/fake_clock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

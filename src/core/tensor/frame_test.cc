@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "core/base/env.h"
-#include "core/base/limited_env.h"
+#include "core/base/testing/limited_env.h"
 #include "core/tensor/testing/frame_signing.h"
 #include "core/tensor/testing/frames.h"
 #include "core/tensor/testing/random_batch.h"

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/clock.h"
+#include "core/base/testing/fake_clock.h"
 #include "tdock/local_dock.h"
 
 namespace tdock {

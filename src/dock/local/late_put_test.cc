@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/clock.h"
+#include "core/base/testing/fake_clock.h"
 #include "dock/local/partition.h"
 
 namespace tdock {

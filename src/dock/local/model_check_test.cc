@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/base/clock.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fake_clock.h"
 #include "dock/testing/slow_columns.h"
 #include "dock/testing/slow_dock.h"
 #include "dock/testing/slow_row_status.h"

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <stop_token>
 
-#include "core/base/clock.h"
+#include "core/base/testing/fake_clock.h"
 
 namespace tdock {
 namespace {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/clock.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fake_clock.h"
 #include "dock/testing/dock_over_served.h"
 #include "tdock/local_dock.h"
 

@@ -9,6 +9,7 @@
 
 #include "core/base/no_memory.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fake_clock.h"
 #include "dock/store/page_sizes.h"
 #include "dock/store/segment_memory.h"
 #include "dock/store/testing/open_files.h"

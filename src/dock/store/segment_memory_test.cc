@@ -13,6 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fake_clock.h"
 #include "dock/store/page_sizes.h"
 #include "dock/store/segment_view.h"
 #include "dock/store/testing/open_files.h"

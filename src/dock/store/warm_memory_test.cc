@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/fake_clock.h"
 #include "dock/store/page_sizes.h"
 
 namespace tdock {

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/clock.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/fake_clock.h"
 #include "tdock/dock.h"
 
 namespace tdock {

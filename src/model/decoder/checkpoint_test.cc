@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/limited_env.h"
+#include "core/base/testing/limited_env.h"
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
 #include "model/decoder/weights.h"

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "core/base/testing/fake_clock.h"
 
 namespace tdock::train {
 namespace {

@@ -9,8 +9,9 @@
 #include <limits>
 
 #include "absl/strings/str_split.h"
-#include "core/base/limited_env.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fake_clock.h"
+#include "core/base/testing/limited_env.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::train {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/escaping.h"
-#include "core/base/limited_env.h"
+#include "core/base/testing/limited_env.h"
 
 namespace tdock::train {
 namespace {

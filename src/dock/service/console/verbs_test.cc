@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/env.h"
+#include "core/base/testing/fake_clock.h"
 #include "dock/service/console/testing/example_dock.h"
 #include "dock/service/console/text_table.h"
 #include "nlohmann/json.hpp"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/clock.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/fake_clock.h"
 #include "tdock/local_dock.h"
 #include "tdock/mindspeed.h"
 

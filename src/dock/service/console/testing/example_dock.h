@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/clock.h"
+#include "core/base/testing/fake_clock.h"
 #include "tdock/local_dock.h"
 
 namespace tdock::console {
