@@ -16,8 +16,6 @@
 
 namespace tdock {
 
-class BulkCopy;
-
 // Assigned by the dock, ascending within a partition, never reused.
 using RowId = uint64_t;
 // Chosen by the feeder: the rows of one prompt.
@@ -56,58 +54,35 @@ struct Cell {
   bool partial = false;
 };
 
-// What a dock fills in; users see it through Rows.
-struct RowsData {
-  std::vector<RowId> ids = {};
-  std::vector<GroupId> groups = {};
-  // How often each row was handed to this consumer before and came back because a lease expired. Empty: never.
-  std::vector<int32_t> redeliveries = {};
-  // Of each row. Empty where no row of the partition has any.
-  std::vector<std::string> keys = {};
-  std::vector<std::shared_ptr<const Tags>> tags = {};
-  std::shared_ptr<const std::vector<ColumnSpec>> columns = {};
-  std::vector<Cell> cells = {};  // column after column
-  // Of each row. Empty where all are 0.
-  std::vector<int32_t> ages = {};
-  std::vector<uint32_t> epochs = {};
-  // Of those cells that were made in several pieces; by the position in `cells`.
-  std::map<size_t, std::vector<Piece>> pieces = {};
-  std::vector<std::shared_ptr<const void>> pins = {};
-  // Where copies of the rows go; null: the heap.
-  std::shared_ptr<Memory> memory = {};
-};
-
 // Immutable; copies share the views. The bytes stay where they are, whatever happens to the rows or the dock, until the
 // last copy is gone; they count as held until then. Thread-safe.
 class Rows {
  public:
-  Rows() : Rows(RowsData()) {}
-  explicit Rows(RowsData data);
+  // None.
+  Rows();
 
-  size_t size() const { return data_->ids.size(); }
-  bool empty() const { return data_->ids.empty(); }
+  size_t size() const;
+  bool empty() const { return size() == 0; }
   // Of each row. The rows of a group are neighbours, in the order of their ids, when they were taken as a group.
-  std::span<const RowId> ids() const { return data_->ids; }
-  std::span<const GroupId> groups() const { return data_->groups; }
-  int32_t redeliveries(size_t row) const { return data_->redeliveries.empty() ? 0 : data_->redeliveries[row]; }
+  std::span<const RowId> ids() const;
+  std::span<const GroupId> groups() const;
+  // How often the row was handed to this consumer before and came back because a lease expired.
+  int32_t redeliveries(size_t row) const;
 
   // Empty for a row without a key.
-  absl::string_view key(size_t row) const { return data_->keys.empty() ? "" : absl::string_view(data_->keys[row]); }
-  const Tags& tags(size_t row) const {
-    static const Tags kNone;
-    return data_->tags.empty() || data_->tags[row] == nullptr ? kNone : *data_->tags[row];
-  }
+  absl::string_view key(size_t row) const;
+  const Tags& tags(size_t row) const;
   // How often the row was given back unfinished, or sent back.
-  int32_t age(size_t row) const { return data_->ages.empty() ? 0 : data_->ages[row]; }
+  int32_t age(size_t row) const;
   // How often the row was sent back: results that were made from what it was before are refused.
-  uint32_t epoch(size_t row) const { return data_->epochs.empty() ? 0 : data_->epochs[row]; }
+  uint32_t epoch(size_t row) const;
 
-  std::span<const ColumnSpec> columns() const { return *data_->columns; }
+  std::span<const ColumnSpec> columns() const;
   // The position of a column. NotFound, naming those that there are.
   absl::StatusOr<size_t> FindColumn(absl::string_view name) const;
 
   // `row` < size(), `column` < columns().size().
-  const Cell& cell(size_t row, size_t column) const { return data_->cells[column * size() + row]; }
+  const Cell& cell(size_t row, size_t column) const;
   // Whether an optional column is there.
   bool Has(size_t row, size_t column) const { return cell(row, column).bytes.data() != nullptr; }
 
@@ -127,22 +102,21 @@ class Rows {
   // Errors as for Get.
   absl::StatusOr<std::vector<Piece>> Pieces(size_t row, absl::string_view column) const;
 
-  // Of those cells that were made in several pieces; by `column` × size() + `row`.
-  const std::map<size_t, std::vector<Piece>>& pieces() const { return data_->pieces; }
-
   // A contiguous copy of one column, or of all: in `memory`, or else where the dock keeps memory warm. NotFound if a
   // cell is not there; a batch goes without the optional columns that not every row has.
   absl::StatusOr<Column> ToColumn(absl::string_view name, Memory* memory = nullptr) const;
   absl::StatusOr<Batch> ToBatch(Memory* memory = nullptr) const;
 
+  // What a dock fills in: known to docks only.
+  struct Data;
+
  private:
+  explicit Rows(Data data);
+
   absl::StatusOr<std::span<const std::byte>> Look(size_t row, absl::string_view column, DType dtype) const;
   absl::StatusOr<size_t> FindCell(size_t row, absl::string_view column) const;
-  // The first row without the column, or size().
-  size_t FirstWithout(size_t column) const;
-  absl::StatusOr<Column> Gather(size_t column, const BulkCopy& copy, Memory* memory) const;
 
-  std::shared_ptr<const RowsData> data_;
+  std::shared_ptr<const Data> data_;
 };
 
 }  // namespace tdock

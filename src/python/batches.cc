@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "dock/table/rows_data.h"
 #include "python/arguments.h"
 #include "python/columns_in.h"
 #include "python/gil.h"
@@ -56,7 +57,7 @@ absl::StatusOr<Batch> BatchOf(nb::handle data, const ColumnTypes& types) {
 Rows RowsOf(Batch batch) {
   const auto kept = std::make_shared<const Batch>(std::move(batch));
   const auto rows = static_cast<size_t>(kept->rows());
-  RowsData data{.ids = std::vector<RowId>(rows), .groups = std::vector<GroupId>(rows, kNoGroup), .pins = {kept}};
+  Rows::Data data{.ids = std::vector<RowId>(rows), .groups = std::vector<GroupId>(rows, kNoGroup), .pins = {kept}};
   std::iota(data.ids.begin(), data.ids.end(), RowId{0});
   auto specs = std::make_shared<std::vector<ColumnSpec>>();
   for (const NamedColumn& one : kept->columns()) {
@@ -70,7 +71,7 @@ Rows RowsOf(Batch batch) {
     }
   }
   data.columns = std::move(specs);
-  return Rows(std::move(data));
+  return std::move(data).ToRows();
 }
 
 }  // namespace tdock::python

@@ -10,6 +10,7 @@
 
 #include "core/base/testing/fake_clock.h"
 #include "dock/local/partition.h"
+#include "dock/store/cell_memory.h"
 
 namespace tdock {
 namespace {
@@ -19,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Memory from the heap; runs something else when the next large buffer is asked for.
-class InterruptedMemory final : public Memory {
+class InterruptedMemory final : public CellMemory {
  public:
   Buffer Allocate(size_t size_bytes) override {
     if (size_bytes >= kLargeBytes && meanwhile) std::exchange(meanwhile, nullptr)();

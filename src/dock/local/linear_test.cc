@@ -141,7 +141,7 @@ TEST(Linear, AGrowingPartitionGetsNoMoreColumnsThanItMayHave) {
 
 TEST(Linear, WithTwelveThousandPartitionsEachIsMadeAsWithFew) {
   const auto cost = [](int64_t n) {
-    const auto dock = MakeServedDock({.memory_for = [](absl::string_view) { return std::shared_ptr<Memory>(); }});
+    const auto dock = MakeServedDock({.memory_for = [](absl::string_view) { return std::shared_ptr<CellMemory>(); }});
     return CpuSeconds([&] {
       for (int64_t i = 0; i < n; ++i) {
         EXPECT_EQ(dock->CreatePartition({.name = absl::StrCat("p", i), .growing = true}), absl::OkStatus());

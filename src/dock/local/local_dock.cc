@@ -11,6 +11,7 @@
 #include "core/base/utf8.h"
 #include "dock/local/partition.h"
 #include "dock/local/served_dock.h"
+#include "dock/store/cell_memory.h"
 #include "dock/store/warm_memory.h"
 #include "dock/table/limits.h"
 #include "dock/table/name.h"
@@ -115,7 +116,7 @@ class LocalDock final : public ServedDock {
   absl::Status CreatePartition(const PartitionOptions& options) override TDOCK_EXCLUDES(mu_) {
     TDOCK_RETURN_IF_ERROR(CheckOptions(options));
     std::shared_ptr<Partition> existing;
-    std::shared_ptr<Memory> memory;
+    std::shared_ptr<CellMemory> memory;
     if (memory_for_ != nullptr && Look(options.name) == nullptr) memory = memory_for_(options.name);
     if (memory == nullptr) memory = memory_;
     {
@@ -329,8 +330,8 @@ class LocalDock final : public ServedDock {
 
   Clock& clock_;
   const std::shared_ptr<const Table::OwnSamplers> samplers_;
-  const std::function<std::shared_ptr<Memory>(absl::string_view)> memory_for_;
-  const std::shared_ptr<Memory> memory_ = std::make_shared<WarmMemory>();
+  const std::function<std::shared_ptr<CellMemory>(absl::string_view)> memory_for_;
+  const std::shared_ptr<CellMemory> memory_ = std::make_shared<WarmMemory>();
   WorkQueue* const work_;
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   OpenCalls open_calls_;

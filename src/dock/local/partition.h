@@ -16,10 +16,12 @@
 #include "core/base/mutex.h"
 #include "core/base/work_queue.h"
 #include "dock/local/budget.h"
+#include "dock/table/rows_data.h"
 #include "dock/local/served_dock.h"
 #include "dock/local/waits.h"
 #include "dock/local/writers.h"
 #include "dock/store/block_store.h"
+#include "dock/store/cell_memory.h"
 #include "dock/table/table.h"
 #include "tdock/dock.h"
 
@@ -31,7 +33,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
  public:
   // Payload lies in `memory`, which views keep alive; copies that are made of them, in `copies`. When the bell is rung,
   // BytesWereFreed() is to be called, not by the thread that rang.
-  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<Memory> memory, std::shared_ptr<Memory> copies,
+  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<CellMemory> memory, std::shared_ptr<Memory> copies,
             std::shared_ptr<const Table::OwnSamplers> samplers, std::shared_ptr<Bell> bell,
             LeaseId last_lease = kNoLease, WorkQueue* work = nullptr)
       : clock_(clock),
@@ -71,7 +73,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
 
   absl::Status ExpireLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<std::vector<LeaseId>> LiveLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
-  const std::shared_ptr<Memory>& memory() const { return blocks_.memory; }
+  const std::shared_ptr<CellMemory>& memory() const { return blocks_.memory; }
 
   // As in served_dock.h.
   ServedDock::Load LoadOf(LeaseId lease) TDOCK_EXCLUDES(mu_);
@@ -187,10 +189,10 @@ class Partition : public std::enable_shared_from_this<Partition> {
   std::shared_ptr<const std::vector<ColumnSpec>> SpecOf(uint32_t consumer, std::span<const uint32_t> columns)
       TDOCK_REQUIRES(mu_);
   // Labels and histories of the rows.
-  void Describe(std::span<const RowId> rows, RowsData& data) TDOCK_REQUIRES(mu_);
-  void DescribePieces(RowId row, uint32_t column, RowsData& data) TDOCK_REQUIRES(mu_);
+  void Describe(std::span<const RowId> rows, Rows::Data& data) TDOCK_REQUIRES(mu_);
+  void DescribePieces(RowId row, uint32_t column, Rows::Data& data) TDOCK_REQUIRES(mu_);
   // Partial cells only of the columns that the viewer writes; null: of none.
-  RowsData View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer)
+  Rows::Data View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer)
       TDOCK_REQUIRES(mu_);
 
   Clock& clock_;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "dock/local/partition.h"
+#include "dock/table/rows_data.h"
 #include "dock/table/limits.h"
 
 namespace tdock {
@@ -87,10 +88,10 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   const std::vector<uint32_t> columns = ColumnsFor(consumer);
-  RowsData data = View(rows, columns, &table_.consumer(consumer));
+  Rows::Data data = View(rows, columns, &table_.consumer(consumer));
   data.columns = SpecOf(consumer, columns);
   data.redeliveries = table_.RedeliveriesOf(consumer, rows);
-  taken.rows = Rows(std::move(data));
+  taken.rows = std::move(data).ToRows();
   if (table_.consumer(consumer).options().at_most_once) {
     table_.Apply(RowsTaken{consumer, rank, kNoLease, rows});
     End(after);
@@ -124,7 +125,7 @@ std::shared_ptr<const std::vector<ColumnSpec>> Partition::SpecOf(uint32_t consum
   return spec;
 }
 
-void Partition::Describe(std::span<const RowId> rows, RowsData& data) {
+void Partition::Describe(std::span<const RowId> rows, Rows::Data& data) {
   for (size_t i = 0; !table_.labels().empty() && i < rows.size(); ++i) {
     const Labels::Label& label = table_.labels().Of(rows[i]);
     data.keys.push_back(label.key);
@@ -138,7 +139,7 @@ void Partition::Describe(std::span<const RowId> rows, RowsData& data) {
 }
 
 // What is known of a cell that was made in several pieces.
-void Partition::DescribePieces(RowId row, uint32_t column, RowsData& data) {
+void Partition::DescribePieces(RowId row, uint32_t column, Rows::Data& data) {
   const std::vector<Piece>* const pieces = table_.histories().PiecesOf(row, column);
   if (pieces == nullptr || pieces->empty()) return;
   Cell& cell = data.cells.back();
@@ -146,8 +147,8 @@ void Partition::DescribePieces(RowId row, uint32_t column, RowsData& data) {
   data.pieces[data.cells.size() - 1] = *pieces;
 }
 
-RowsData Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer) {
-  RowsData data;
+Rows::Data Partition::View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer) {
+  Rows::Data data;
   data.memory = copies_;
   data.ids.assign(rows.begin(), rows.end());
   data.groups.reserve(rows.size());
@@ -194,9 +195,9 @@ std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request,
   if (plan->missing_cells == 0) {
     auto spec = std::make_shared<std::vector<ColumnSpec>>();
     for (uint32_t column : plan->columns) spec->push_back(table_.schema()[column].spec);
-    RowsData data = View(request.rows, plan->columns, nullptr);
+    Rows::Data data = View(request.rows, plan->columns, nullptr);
     data.columns = std::move(spec);
-    return Rows(std::move(data));
+    return std::move(data).ToRows();
   }
   if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
   const absl::Time now = clock_.Now();

@@ -8,6 +8,7 @@
 
 #include "core/base/callback.h"
 #include "core/base/work_queue.h"
+#include "dock/store/cell_memory.h"
 #include "tdock/local_dock.h"
 
 namespace tdock {
@@ -56,7 +57,7 @@ class ServedDock : public Dock {
   // Says that something that takes long is under way, until what it returns goes.
   virtual std::shared_ptr<void> BeginLong(absl::string_view partition) = 0;
 
-  // Where a partition's cells lie. Large columns of a put that lie there already (Memory::Holds; values aligned to
+  // Where a partition's cells lie. Large columns of a put that lie there already (CellMemory::Holds; values aligned to
   // Buffer::kAlignment, offsets from 0 on) become cells without a copy: nobody may write them again.
   virtual absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) = 0;
 };
@@ -65,7 +66,7 @@ struct ServedDockOptions {
   LocalDockOptions local = {};
   // Where the cells of a partition lie, whatever their size. Called when one is created, without a lock; maybe in vain
   // where two create it at once. Null, or where it returns null: memory of the dock's own, which is kept warm.
-  std::function<std::shared_ptr<Memory>(absl::string_view partition)> memory_for = {};
+  std::function<std::shared_ptr<CellMemory>(absl::string_view partition)> memory_for = {};
   // Leases are numbered from the next on.
   LeaseId last_lease = kNoLease;
   // Does what takes long, when a call that waits can go on, instead of the thread that lets it; outlives the dock.

@@ -10,6 +10,7 @@
 #include <stop_token>
 
 #include "core/base/testing/fake_clock.h"
+#include "dock/store/cell_memory.h"
 
 namespace tdock {
 namespace {
@@ -385,7 +386,7 @@ TEST_F(ServedDockTest, LeasesCanBeEndedAsIfTheirTimeWereOver) {
 // ---- Memory of one partition.
 
 // Remembers what it gave out, and that is still there.
-class KnownMemory final : public Memory {
+class KnownMemory final : public CellMemory {
  public:
   Buffer Allocate(size_t size_bytes) override {
     Buffer buffer = Buffer::Allocate(size_bytes);

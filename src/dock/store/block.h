@@ -9,6 +9,7 @@
 
 #include "core/base/bell.h"
 #include "core/tensor/bulk_copy.h"
+#include "dock/store/cell_memory.h"
 #include "tdock/column.h"
 
 namespace tdock {
@@ -110,7 +111,7 @@ class Block {
 
 // Where the blocks of one owner come from. Thread-safe.
 struct BlockSource {
-  std::shared_ptr<Memory> memory;
+  std::shared_ptr<CellMemory> memory;
   // What the blocks occupy, those included that only readers own.
   std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
 

@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "dock/store/cell_memory.h"
 #include "dock/store/free_ranges.h"
 #include "dock/store/memory_file.h"
 #include "tdock/buffer.h"
@@ -86,7 +87,7 @@ struct SegmentFile {
 // The memory of one partition. Its first small buffers lie on the heap; others of all sizes lie in its segments, at
 // multiples of 64 bytes, and what is freed is found again warm. Buffers may outlive it; segments in which nothing is
 // used then go at once. Thread-safe.
-class SegmentMemory final : public Memory {
+class SegmentMemory final : public CellMemory {
  public:
   explicit SegmentMemory(SegmentPool& pool);
   ~SegmentMemory() override;

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "dock/store/cell_memory.h"
 #include "tdock/buffer.h"
 
 namespace tdock {
@@ -24,7 +25,7 @@ struct WarmMemoryOptions {
 // Keeps what was freed for a while and hands it out again: the first touch of a fresh page costs several times a copy
 // into it. Small buffers come from the heap. What is destroyed with buffers still in use frees them as they go.
 // Thread-safe. Throws std::bad_alloc where the system has no more, as operator new does.
-class WarmMemory final : public Memory {
+class WarmMemory final : public CellMemory {
  public:
   explicit WarmMemory(const WarmMemoryOptions& options = {});
   ~WarmMemory() override;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/rng.h"
+#include "dock/table/rows_data.h"
 #include "model/decoder/testing/devices.h"
 
 namespace tdock::train {
@@ -108,14 +109,14 @@ TEST(Policy, AnExceptionInAMicroBatchReachesTheCaller) {
 }
 
 TEST(TokenColumn, ALengthThatDoesNotFitTheResponseNamesTheRow) {
-  RowsData data;
+  Rows::Data data;
   const std::vector<float> values = {0.5f, 0.25f};
   data.ids = {41, 42};
   data.groups = {0, 0};
   data.columns = std::make_shared<std::vector<ColumnSpec>>(
       std::vector<ColumnSpec>{{"old_log_probs", ColumnType::Ragged(DType::kF32)}});
   data.cells = {{std::as_bytes(std::span(values).first(1))}, {std::as_bytes(std::span(values).last(1))}};
-  const Rows rows(std::move(data));
+  const Rows rows = std::move(data).ToRows();
   const std::vector<int32_t> prompt = {1}, one = {2}, two = {2, 3};
   const std::vector<Sequence> samples = {{prompt, one}, {prompt, two}};
   const int64_t order[] = {0, 1};

@@ -8,6 +8,7 @@
 #include <functional>
 #include <sstream>
 
+#include "dock/table/rows_data.h"
 #include "dock/service/remote/envelope.h"
 #include "dock/service/wire/request_codec.h"
 #include "dock/service/wire/rows_codec.h"
@@ -173,7 +174,7 @@ std::vector<std::pair<std::string, v1::Request>> Requests() {
 // Rows with all that they can have, and the batch of their cells.
 v1::Rows RowsMessage() {
   const auto columns = std::make_shared<std::vector<ColumnSpec>>();
-  RowsData data{.ids = {4, 300}, .groups = {7, 7}, .redeliveries = {0, 1}, .keys = {"a", ""}};
+  Rows::Data data{.ids = {4, 300}, .groups = {7, 7}, .redeliveries = {0, 1}, .keys = {"a", ""}};
   data.tags = {std::make_shared<const Tags>(Tags{{"split", "train"}}), nullptr};
   data.ages = {0, 2};
   data.epochs = {1, 0};
@@ -185,7 +186,7 @@ v1::Rows RowsMessage() {
   data.columns = columns;
   data.pieces[2] = {{2, 3}, {3, 4}};
   v1::Rows message;
-  Encode(Rows(std::move(data)), &message);
+  Encode(std::move(data).ToRows(), &message);
   message.set_has_frame(true);
   return message;
 }

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "dock/table/rows_data.h"
 #include "dock/service/wire/fields.h"
 
 namespace tdock {
@@ -179,7 +180,7 @@ absl::Status CheckLists(const v1::Rows& message) {
   return fits("epochs", message.epochs_size());
 }
 
-absl::Status DecodeTags(const v1::Rows& message, RowsData& data) {
+absl::Status DecodeTags(const v1::Rows& message, Rows::Data& data) {
   std::vector<std::shared_ptr<const Tags>> sets = {nullptr};
   for (const v1::Tags& tags : message.tag_sets()) {
     TDOCK_ASSIGN_OR_RETURN(Tags decoded, Decode(tags));
@@ -192,7 +193,7 @@ absl::Status DecodeTags(const v1::Rows& message, RowsData& data) {
   return absl::OkStatus();
 }
 
-absl::Status DecodePieces(const v1::Rows& message, RowsData& data) {
+absl::Status DecodePieces(const v1::Rows& message, Rows::Data& data) {
   for (const v1::CellPieces& pieces : message.pieces()) {
     if (pieces.cell() >= data.cells.size() || pieces.ends_size() != pieces.weights_versions_size()) {
       return absl::InvalidArgumentError(absl::StrCat("pieces of cell ", pieces.cell(), " that do not fit"));
@@ -230,7 +231,7 @@ void Encode(const Rows& rows, v1::Rows* message) {
   EncodeLabels(rows, message);
   for (const ColumnSpec& column : rows.columns()) Encode(column, message->add_columns());
   EncodeCells(rows, message);
-  for (const auto& [cell, pieces] : rows.pieces()) {
+  for (const auto& [cell, pieces] : Rows::Data::Of(rows).pieces) {
     v1::CellPieces* const added = message->add_pieces();
     added->set_cell(cell);
     for (const Piece& piece : pieces) {
@@ -368,7 +369,7 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look) {
 
 absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes) {
   TDOCK_RETURN_IF_ERROR(CheckLists(message));
-  RowsData data;
+  Rows::Data data;
   data.ids.assign(message.ids().begin(), message.ids().end());
   data.groups.assign(message.groups().begin(), message.groups().end());
   if (data.groups.empty()) data.groups.resize(data.ids.size(), kNoGroup);
@@ -406,7 +407,7 @@ absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes) {
   TDOCK_RETURN_IF_ERROR(DecodePieces(message, data));
   data.columns = std::move(columns);
   data.pins = std::move(bytes.pins);
-  return Rows(std::move(data));
+  return std::move(data).ToRows();
 }
 
 }  // namespace tdock

@@ -1,4 +1,5 @@
 #include "dock/service/wire/rows_codec.h"
+#include "dock/table/rows_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,14 +19,14 @@ using testing::HasSubstr;
 Rows TextsAt(const std::string& memory, const std::vector<std::pair<size_t, size_t>>& places) {
   const auto columns = std::make_shared<std::vector<ColumnSpec>>();
   columns->push_back({"a", ColumnType::Bytes()});
-  RowsData data;
+  Rows::Data data;
   for (const auto& [offset, bytes] : places) {
     data.ids.push_back(data.ids.size());
     data.groups.push_back(kNoGroup);
     data.cells.push_back({std::as_bytes(std::span(memory)).subspan(offset, bytes), 0, false});
   }
   data.columns = columns;
-  return Rows(std::move(data));
+  return std::move(data).ToRows();
 }
 
 absl::StatusOr<std::vector<std::string>> Decoded(const Rows& rows, const v1::Rows& views, const Look& look) {

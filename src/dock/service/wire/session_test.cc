@@ -1,4 +1,5 @@
 #include "dock/service/wire/session.h"
+#include "dock/table/rows_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,12 +113,12 @@ TEST_F(SessionTest, BytesOfAnswersThatAreNotAcknowledgedAreBounded) {
     return session.Begin(call, {below}, [](const auto&) {}).status();
   };
   const std::vector<std::byte> bytes(600);
-  RowsData data{.ids = {1, 2}, .groups = {kNoGroup, kNoGroup}};
+  Rows::Data data{.ids = {1, 2}, .groups = {kNoGroup, kNoGroup}};
   data.columns = std::make_shared<std::vector<ColumnSpec>>(1, ColumnSpec{"a", ColumnType::Bytes()});
   data.cells = {{bytes}, {bytes}};
   ASSERT_EQ(begin(1, 1), absl::OkStatus());
   ASSERT_EQ(begin(2, 1), absl::OkStatus());
-  session.Finish(1, std::make_shared<Answer>(Answer{.rows = Rows(std::move(data))}));
+  session.Finish(1, std::make_shared<Answer>(Answer{.rows = std::move(data).ToRows()}));
   const absl::Status full = begin(3, 1);
   EXPECT_EQ(full.code(), Code::kResourceExhausted);
   EXPECT_THAT(std::string(full.message()), testing::HasSubstr("hold 1200 bytes of cells (at most 1000)"));
@@ -196,9 +197,9 @@ TEST_F(SessionTest, IsNotEndedForAConnectionBeforeTheLast) {
 
 TEST_F(SessionTest, PinsKeepViewsUntilTheyAreReleased) {
   auto pin = std::make_shared<int>();
-  RowsData data{.ids = {1}, .groups = {kNoGroup}};
+  Rows::Data data{.ids = {1}, .groups = {kNoGroup}};
   data.pins = {pin};
-  session_.Pin(5, Rows(std::move(data)));
+  session_.Pin(5, std::move(data).ToRows());
   EXPECT_EQ(pin.use_count(), 2);
   session_.Unpin(std::vector<uint64_t>{4, 6});
   EXPECT_EQ(pin.use_count(), 2);
