@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +36,6 @@ struct DockServerOptions {
   bool insecure = false;
   // How long a session outlives its last connection.
   absl::Duration session_grace = absl::Seconds(1);
-  // Leases are numbered from the next on. Unset: a number that no server before has reached, so that a lease of the
-  // time before a restart is known as such.
-  std::optional<LeaseId> last_lease = {};
   LocalDockOptions dock = {};
   // Told, in a sentence, when a thread or a lock of the server has stood still for so long, and when it goes on; by a
   // thread of the server's, which is to be let go on soon.

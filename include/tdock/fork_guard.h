@@ -8,8 +8,6 @@
 
 namespace tdock {
 
-class PausableConnection;
-
 // gRPC does not survive a fork: its threads are not in the child, and both processes would read from one poll set. So
 // its connections are closed for that time, and made again by the parent; sessions last, and calls that run are asked
 // again. The child connects anew, and does not touch docks of the parent. (Over a Unix socket nothing has to be done.)
@@ -36,13 +34,11 @@ class ForkGuard {
   // not.
   static absl::Status BeginChild();
 
-  // For connections.
-  void Add(PausableConnection* connection);
-  void Remove(PausableConnection* connection);
+  // Those that it closes: known to connections only.
+  class Connections;
 
  private:
-  struct State;
-  const std::unique_ptr<State> state_;
+  const std::unique_ptr<Connections> connections_;
 };
 
 }  // namespace tdock

@@ -18,8 +18,9 @@
 namespace tdock {
 namespace {
 
-// Two starts within one second, or more than a million leases in each second of a server's life, would be needed for a
-// number to come twice.
+// Leases are numbered from the next on: a number that no server before has reached, so that a lease of the time before
+// a restart is known as such. Two starts within one second, or more than a million leases in each second of a server's
+// life, would be needed for a number to come twice.
 LeaseId LastLease() {
   constexpr int64_t kEpoch = 1'577'836'800;  // 2020
   return static_cast<LeaseId>(absl::ToUnixSeconds(absl::Now()) - kEpoch) << 20;
@@ -138,7 +139,7 @@ absl::StatusOr<std::unique_ptr<DockServer>> DockServer::Start(const DockServerOp
   if (options.listen.empty() && options.socket.empty()) {
     return absl::InvalidArgumentError("a server needs an address to listen on, or the path of a socket");
   }
-  auto server = std::make_unique<Server>(options, options.last_lease.value_or(LastLease()));
+  auto server = std::make_unique<Server>(options, LastLease());
   TDOCK_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }

@@ -1,30 +1,28 @@
 #include "tdock/fork_guard.h"
 
-#include <set>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "core/base/mutex.h"
 #include "core/rpc/forked.h"
 #include "core/rpc/in_use.h"
 #include "dock/service/remote/pausable_connection.h"
 
 namespace tdock {
 
-struct ForkGuard::State {
-  // Also held while the connections are paused and resumed: none of them may go meanwhile.
-  Mutex mu;
-  std::set<PausableConnection*> connections TDOCK_GUARDED_BY(mu);
-};
+void ForkGuard::Connections::Add(PausableConnection* connection) {
+  MutexLock lock(mu_);
+  all_.insert(connection);
+}
 
-ForkGuard::ForkGuard() : state_(std::make_unique<State>()) {}
-ForkGuard::~ForkGuard() = default;
+void ForkGuard::Connections::Remove(PausableConnection* connection) {
+  MutexLock lock(mu_);
+  all_.erase(connection);
+}
 
-bool ForkGuard::Prepare(absl::Duration within) {
-  const absl::Time deadline = absl::Now() + within;
-  MutexLock lock(state_->mu);
-  for (PausableConnection* const connection : state_->connections) connection->Pause(deadline);
+bool ForkGuard::Connections::Pause(absl::Time deadline) {
+  MutexLock lock(mu_);
+  for (PausableConnection* const connection : all_) connection->Pause(deadline);
   while (rpc::IsInUse()) {
     if (absl::Now() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(1));
@@ -32,25 +30,20 @@ bool ForkGuard::Prepare(absl::Duration within) {
   return true;
 }
 
-void ForkGuard::Resume() {
-  const absl::Time deadline = absl::Now() + absl::Seconds(1);
-  MutexLock lock(state_->mu);
+void ForkGuard::Connections::Resume(absl::Time deadline) {
+  MutexLock lock(mu_);
   // At the same time, so that none waits for another's server.
   std::vector<std::jthread> threads;
-  for (PausableConnection* const connection : state_->connections) {
+  for (PausableConnection* const connection : all_) {
     threads.emplace_back([connection, deadline] { connection->Resume(deadline); });
   }
 }
 
-void ForkGuard::Add(PausableConnection* connection) {
-  MutexLock lock(state_->mu);
-  state_->connections.insert(connection);
-}
+ForkGuard::ForkGuard() : connections_(std::make_unique<Connections>()) {}
+ForkGuard::~ForkGuard() = default;
 
-void ForkGuard::Remove(PausableConnection* connection) {
-  MutexLock lock(state_->mu);
-  state_->connections.erase(connection);
-}
+bool ForkGuard::Prepare(absl::Duration within) { return connections_->Pause(absl::Now() + within); }
+void ForkGuard::Resume() { connections_->Resume(absl::Now() + absl::Seconds(1)); }
 
 absl::Status ForkGuard::BeginChild() {
   if (rpc::IsInUse()) {

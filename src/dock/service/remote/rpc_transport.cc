@@ -23,11 +23,11 @@ rpc::Message AsMessage(const std::string& bytes) { return {Buffer::CopyOf(std::a
 
 RpcTransport::RpcTransport(const rpc::StreamClientOptions& options, ForkGuard* fork_guard)
     : options_(options), fork_guard_(fork_guard), memory_(std::make_shared<WarmMemory>()) {
-  if (fork_guard_ != nullptr) fork_guard_->Add(this);
+  if (fork_guard_ != nullptr) ForkGuard::Connections::Of(*fork_guard_).Add(this);
 }
 
 RpcTransport::~RpcTransport() {
-  if (fork_guard_ != nullptr) fork_guard_->Remove(this);
+  if (fork_guard_ != nullptr) ForkGuard::Connections::Of(*fork_guard_).Remove(this);
 }
 
 absl::StatusOr<RpcTransport::Client> RpcTransport::GetClient(absl::Time deadline) {
