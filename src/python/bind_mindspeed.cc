@@ -21,7 +21,7 @@
 #include "python/gil.h"
 #include "python/rows.h"
 #include "python/wait.h"
-#include "tdock/mindspeed.h"
+#include "tdock/compat/mindspeed.h"
 #include "tdock/padding.h"
 
 namespace nb = nanobind;

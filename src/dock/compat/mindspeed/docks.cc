@@ -1,5 +1,5 @@
 // The columns and consumers of the original's docks.
-#include "tdock/mindspeed.h"
+#include "tdock/compat/mindspeed.h"
 
 namespace tdock {
 

@@ -146,10 +146,9 @@ TEST_F(Faults, BlockedReadersDoNotHoldUpWriters) {
 }
 
 TEST_F(Faults, AGetCanWaitInsteadOfSpinning) {
-  MindSpeedOptions options = GrpoDock(4, 1);
   std::atomic<int> samplings = 0;
-  options.on_sampling = [&](absl::string_view) { ++samplings; };
-  Make(options);
+  on_sampling_ = [&](absl::string_view) { ++samplings; };
+  Make(GrpoDock(4, 1));
   ASSERT_EQ(Put({2}, {{"responses", Ones({2})}}), absl::OkStatus());
   Experience got;
   std::thread reader([&] {
@@ -284,18 +283,17 @@ TEST_F(Faults, ALatePutDoesNotLandAfterAClear) {
 }
 
 TEST_F(Faults, SamplingHoldsUpNobodyElse) {
-  MindSpeedOptions options = GrpoDock(4, 1);
   Mutex mu;
   CondVar changed;
   bool inside = false, leave = false;
-  options.on_sampling = [&](absl::string_view consumer) {
+  on_sampling_ = [&](absl::string_view consumer) {
     if (consumer != "rule_reward") return;
     MutexLock lock(mu);
     inside = true;
     changed.NotifyAll();
     while (!leave) changed.Wait(mu);
   };
-  Make(options);
+  Make(GrpoDock(4, 1));
   ASSERT_EQ(Put({0, 1, 2}, {{"responses", Ones({0, 1, 2})}}), absl::OkStatus());
   Experience held;
   std::thread sampling([&] { held = SampleRows("rule_reward", {"responses"}, 2); });

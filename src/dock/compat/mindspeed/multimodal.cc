@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "tdock/mindspeed.h"
+#include "tdock/compat/mindspeed.h"
 
 namespace tdock {
 namespace {

@@ -112,9 +112,10 @@ bool Names(absl::string_view message, RowId row) {
 
 // ---- Making one.
 
-Profile::Profile(std::shared_ptr<Dock> dock, const MindSpeedOptions& options)
+Profile::Profile(std::shared_ptr<Dock> dock, const MindSpeedOptions& options, SamplingHook on_sampling)
     : dock_(std::move(dock)),
       options_(options),
+      on_sampling_(std::move(on_sampling)),
       max_len_(options.prompts_num * options.n_samples_per_prompt),
       n_(options.n_samples_per_prompt),
       partial_rollout_(options.max_age > 1),
@@ -147,9 +148,10 @@ Profile::~Profile() {
   if (made_partition_) dock_->DropPartition(options_.partition).IgnoreError();
 }
 
-absl::StatusOr<std::unique_ptr<Profile>> Profile::Make(std::shared_ptr<Dock> dock, const MindSpeedOptions& options) {
+absl::StatusOr<std::unique_ptr<Profile>> Profile::Make(std::shared_ptr<Dock> dock, const MindSpeedOptions& options,
+                                                       SamplingHook on_sampling) {
   TDOCK_RETURN_IF_ERROR(CheckOptions(options));
-  std::unique_ptr<Profile> profile(new Profile(std::move(dock), options));
+  std::unique_ptr<Profile> profile(new Profile(std::move(dock), options, std::move(on_sampling)));
   TDOCK_RETURN_IF_ERROR(profile->Begin());
   return profile;
 }

@@ -2,6 +2,7 @@
 // holds them under which lease.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
-#include "tdock/mindspeed.h"
+#include "tdock/compat/mindspeed.h"
 
 namespace tdock::mindspeed {
 
@@ -23,8 +24,13 @@ inline bool IsResumed(absl::string_view column) { return column == "responses" |
 // Lock order: a consumer's `sampling` or checking_, then mu_; mu_ is never held during a call of the dock.
 class Profile final : public MindSpeedDock {
  public:
+  // Called within each sampling of a consumer, between its choice and the take, with its name: so that a test can act
+  // in between. It must not sample for the same consumer.
+  using SamplingHook = std::function<void(absl::string_view consumer)>;
+
   // Makes the partition and its consumers.
-  static absl::StatusOr<std::unique_ptr<Profile>> Make(std::shared_ptr<Dock> dock, const MindSpeedOptions& options);
+  static absl::StatusOr<std::unique_ptr<Profile>> Make(std::shared_ptr<Dock> dock, const MindSpeedOptions& options,
+                                                       SamplingHook on_sampling = nullptr);
   ~Profile() override;
 
   using MindSpeedDock::PutExperience;
@@ -92,7 +98,7 @@ class Profile final : public MindSpeedDock {
     Taken taken;
   };
 
-  Profile(std::shared_ptr<Dock> dock, const MindSpeedOptions& options);
+  Profile(std::shared_ptr<Dock> dock, const MindSpeedOptions& options, SamplingHook on_sampling);
 
   // profile.cc
   absl::Status Begin();
@@ -178,6 +184,7 @@ class Profile final : public MindSpeedDock {
 
   const std::shared_ptr<Dock> dock_;
   const MindSpeedOptions options_;
+  const SamplingHook on_sampling_;
   const int64_t max_len_;
   const int64_t n_;
   // Responses may be unfinished.

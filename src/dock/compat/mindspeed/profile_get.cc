@@ -213,7 +213,7 @@ absl::StatusOr<std::optional<Profile::Chosen>> Profile::TakeSample(Consumer& con
     const Snapshot snapshot = Look();
     Chosen chosen;
     absl::StatusOr<std::vector<int64_t>> indexes = Choose(consumer, wanted, snapshot);
-    if (options_.on_sampling) options_.on_sampling(consumer.options.name);
+    if (on_sampling_) on_sampling_(consumer.options.name);
     // Rows that were cleared while their lengths were looked at.
     if (absl::IsNotFound(indexes.status()) && Look().generation != snapshot.generation) continue;
     if (!indexes.ok()) return indexes.status();

@@ -11,8 +11,9 @@
 
 #include "core/base/testing/fails.h"
 #include "core/base/testing/fake_clock.h"
+#include "dock/compat/mindspeed/profile.h"
+#include "tdock/compat/mindspeed.h"
 #include "tdock/local_dock.h"
-#include "tdock/mindspeed.h"
 
 namespace tdock::mindspeed {
 
@@ -59,12 +60,15 @@ class MindSpeedTest : public testing::Test {
   std::shared_ptr<Dock> core_ = MakeLocalDock({.clock = &clock_});
   std::unique_ptr<MindSpeedDock> dock_;
 
+  // For docks that are made afterwards.
+  Profile::SamplingHook on_sampling_;
+
   // Reads do not wait, unless a test says so.
   void Make(MindSpeedOptions options, absl::Duration timeout = absl::ZeroDuration()) {
     options.partition = "train";
     options.clock = &clock_;
     options.timeout = timeout;
-    absl::StatusOr<std::unique_ptr<MindSpeedDock>> made = MakeMindSpeedDock(core_, options);
+    absl::StatusOr<std::unique_ptr<MindSpeedDock>> made = Profile::Make(core_, options, on_sampling_);
     ASSERT_EQ(made.status(), absl::OkStatus());
     dock_ = *std::move(made);
   }

@@ -18,7 +18,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -77,9 +76,6 @@ struct MindSpeedOptions {
   uint64_t seed = 0;
   // The one by which the dock beneath judges deadlines; null: the real one. Must outlive this dock.
   Clock* clock = nullptr;
-  // Called within each sampling of a consumer, between its choice and the take, with its name; for
-  // tests. It must not sample for the same consumer.
-  std::function<void(absl::string_view consumer)> on_sampling = {};
 };
 
 // The columns and consumers of the original's docks.
