@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The installed dock as another project meets it: tests/integration/install_test.py CMAKE BUILD CXX CXX_FLAGS
 
-Installs the build into a folder that is then moved away, and builds and runs examples/cpp-local against it.
+Installs the build into a folder that is then moved away, and builds and runs programs against it: the examples, and one
+that knows every public header.
 """
 
 import pathlib
@@ -38,10 +39,13 @@ class Install(unittest.TestCase):
     def build_example(self, name):
         source, out = self.folder / f"{name}-source", self.folder / f"{name}-build"
         shutil.copytree(ROOT / "examples" / name, source)
-        run(cmake, "-S", str(source), "-B", str(out), f"-DCMAKE_PREFIX_PATH={self.prefix}",
-            f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_CXX_FLAGS={flags}")  # fmt: skip
+        self.configure(source, out)
         run(cmake, "--build", str(out))
         return str(out / name)
+
+    def configure(self, source, out, *definitions):
+        run(cmake, "-S", str(source), "-B", str(out), f"-DCMAKE_PREFIX_PATH={self.prefix}",
+            f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_CXX_FLAGS={flags}", *definitions)  # fmt: skip
 
     def test_an_example_of_a_client_runs_against_the_installed_server(self):
         client = self.build_example("cpp-service")
@@ -82,9 +86,23 @@ class Install(unittest.TestCase):
             for place in (str(ROOT), str(pathlib.Path(build).resolve())):
                 self.assertNotIn(place, path.read_text(), path)
 
-    def test_the_public_headers_are_all_there(self):
-        for header in (ROOT / "include/tdock").glob("*.h"):
-            self.assertTrue((self.prefix / "include/tdock" / header.name).exists(), header.name)
+    def test_exactly_the_public_headers_are_there(self):
+        def headers(folder):
+            return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+        self.assertEqual(headers(self.prefix / "include"), headers(ROOT / "include"))
+
+    def test_each_header_compiles_alone_and_a_program_brings_its_own_clock_and_files(self):
+        source, out = self.folder / "installed-source", self.folder / "installed-build"
+        shutil.copytree(ROOT / "tests/integration/installed", source)
+        headers = [path.relative_to(ROOT / "include") for path in (ROOT / "include").rglob("*.h")]
+        sources = [source / f"{str(header).replace('/', '_')}.cc" for header in headers]
+        for header, path in zip(headers, sources, strict=True):
+            path.write_text(f'#include "{header}"\n')
+        self.configure(source, out, f"-DHEADERS={';'.join(map(str, sources))}")
+        run(cmake, "--build", str(out), "--parallel", "2")
+        expected = "1 file, 2 rows\nleased: DEADLINE_EXCEEDED\nan hour later: 1 row\n"
+        self.assertEqual(run(str(out / "own_outside")), expected)
 
     def test_the_command_is_there(self):
         self.assertIn("serve", run(str(self.prefix / "bin/tdock-dock"), "--help"))
