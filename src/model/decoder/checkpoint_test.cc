@@ -205,38 +205,6 @@ TEST_F(CheckpointFiles, WhoseConfigurationClaimsAHugeModelAreRefusedAtOnce) {
   EXPECT_THAT(Complaint(), HasSubstr("missing weights: model.layers.2."));
 }
 
-TEST_F(CheckpointFiles, InSeveralWeightFilesAreReadByTheirIndex) {
-  const std::string part = "model-00001-of-00002.safetensors";
-  ASSERT_TRUE(env_.Rename(folder_.Path("model.safetensors"), folder_.Path(part)).ok());
-  EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
-  const auto file = SafetensorsFile::Open(env_, folder_.Path(part));
-  nlohmann::json index;
-  for (const std::string& name : file->names()) index["weight_map"][name] = part;
-  const auto write = [&] {
-    return WriteFileAtomically(env_, folder_.Path("model.safetensors.index.json"), index.dump());
-  };
-  ASSERT_TRUE(write().ok());
-  EXPECT_TRUE(Load().ok()) << Load();
-
-  index["weight_map"]["model.norm.weight"] = "model-00002-of-00002.safetensors";
-  ASSERT_TRUE(write().ok());
-  EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Load().message(), HasSubstr("model-00002-of-00002.safetensors"));
-  index["weight_map"]["model.norm.weight"] = part;
-  index["weight_map"]["model.other.weight"] = part;
-  ASSERT_TRUE(write().ok());
-  EXPECT_THAT(Complaint(), HasSubstr("weight 'model.other.weight' is not in " + part));
-  for (const char* outside : {"../", "/etc/passwd", "..", "a/b"}) {
-    index["weight_map"]["model.norm.weight"] = outside;
-    ASSERT_TRUE(write().ok());
-    EXPECT_THAT(Complaint(), HasSubstr("is not the name of a file in this folder"));
-  }
-  for (const char* text : {"{}", "[]", R"({"weight_map": []})", R"({"weight_map": {}})", "{"}) {
-    ASSERT_TRUE(WriteFileAtomically(env_, folder_.Path("model.safetensors.index.json"), text).ok());
-    EXPECT_EQ(Load().code(), absl::StatusCode::kInvalidArgument) << text;
-  }
-}
-
 TEST_F(CheckpointFiles, AreSplitWhereTheyAreTooLarge) {
   const auto folder = folder_.Path("split");
   for (const uint64_t bytes : {uint64_t{1}, uint64_t{2000}, uint64_t{10000}}) {
@@ -277,19 +245,6 @@ TEST_F(CheckpointFiles, OfASaveThatEndsHalfwayOverAnotherDoNotOpen) {
     EXPECT_FALSE(SaveCheckpoint(full, folder, other, options).ok());
     EXPECT_EQ(LoadCheckpoint(env_, folder, at::kCPU).status().code(), absl::StatusCode::kNotFound) << capacity;
   }
-}
-
-TEST_F(CheckpointFiles, OfOthersStayAndWhatKilledSavesLeftGoes) {
-  const std::string folder = folder_.Path("mixed");
-  ASSERT_TRUE(env_.CreateFolders(folder).ok());
-  for (const char* name : {"model-ema.safetensors", "model-1-of-2.safetensors", "notes.txt",
-                           "model-00006-of-00023.safetensors", "model-00006-of-00023.safetensors.writing-9274"}) {
-    ASSERT_TRUE(WriteFileAtomically(env_, JoinPath(folder, name), "bytes").ok());
-  }
-  ASSERT_TRUE(SaveCheckpoint(env_, folder, decoder_).ok());
-  EXPECT_THAT(*env_.List(folder),
-              testing::ElementsAre("config.json", "generation_config.json", "model-1-of-2.safetensors",
-                                   "model-ema.safetensors", "model.safetensors", "notes.txt"));
 }
 
 TEST_F(CheckpointFiles, KeepEveryEndTokenAndHowTheModelGenerates) {

@@ -172,18 +172,16 @@ class LoraFaults : public testing::Test {
     EXPECT_TRUE(adapted.AddAdapters({.targets = {"q_proj", "v_proj"}}, 1).ok());
     EXPECT_TRUE(SaveAdapters(env_, folder_.path(), adapted, "base").ok());
   }
-  std::string ComplaintWith(const char* key, const nlohmann::json& value,
-                            absl::StatusCode code = absl::StatusCode::kInvalidArgument, bool train = true) {
+  std::string ComplaintWith(const char* key, const nlohmann::json& value) {
     const std::string path = folder_.Path("adapter_config.json");
     const std::string before = *env_.ReadFile(path);
     nlohmann::json config = nlohmann::json::parse(before);
     config[key] = value;
     EXPECT_TRUE(WriteFileAtomically(env_, path, config.dump()).ok());
-    const absl::Status status = LoadAdapters(env_, folder_.path(), train, &decoder_);
+    const absl::Status status = LoadAdapters(env_, folder_.path(), /*train=*/true, &decoder_);
     EXPECT_TRUE(WriteFileAtomically(env_, path, before).ok());
-    EXPECT_EQ(status.code(), code) << key << ": " << status;
-    EXPECT_EQ(decoder_.lora().has_value(), status.ok());
-    decoder_.RemoveAdapters();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key << ": " << status;
+    EXPECT_FALSE(decoder_.lora().has_value());
     return std::string(status.message());
   }
 
@@ -193,10 +191,9 @@ class LoraFaults : public testing::Test {
 };
 
 TEST_F(LoraFaults, AreNamed) {
-  const auto invalid = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(ComplaintWith("r", 0), HasSubstr("the rank must be between 1 and 65536, not 0"));
   EXPECT_THAT(ComplaintWith("r", "8"), HasSubstr("key 'r' must be an integer"));
-  EXPECT_THAT(ComplaintWith("r", 4, invalid), HasSubstr("wrong shapes: base_model.model.model.layers.0.self_attn."));
+  EXPECT_THAT(ComplaintWith("r", 4), HasSubstr("wrong shapes: base_model.model.model.layers.0.self_attn."));
   EXPECT_THAT(ComplaintWith("target_modules", {"query"}),
               HasSubstr("there is no linear layer 'query' to adapt; a layer "
                         "of this model has down_proj, gate_proj, k_proj"));
@@ -205,27 +202,6 @@ TEST_F(LoraFaults, AreNamed) {
   EXPECT_THAT(ComplaintWith("target_modules", nullptr), HasSubstr("key 'target_modules' is missing"));
   EXPECT_THAT(ComplaintWith("layers_to_transform", {2}), HasSubstr("there is no layer 2 to adapt: the model has 2"));
   EXPECT_THAT(ComplaintWith("layers_to_transform", {-1}), HasSubstr("a layer must be at least 0, not -1"));
-}
-
-TEST_F(LoraFaults, OfVariantsThatAreNotReadAreNamed) {
-  const auto unimplemented = absl::StatusCode::kUnimplemented;
-  EXPECT_THAT(ComplaintWith("use_dora", true, unimplemented), HasSubstr("'use_dora' is not supported"));
-  EXPECT_THAT(ComplaintWith("peft_type", "LOHA", unimplemented), HasSubstr("peft_type 'LOHA' is not supported"));
-  // They take the adapters out of the base weights, or give them to some tokens only.
-  for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga"}) {
-    EXPECT_THAT(ComplaintWith("init_lora_weights", init, unimplemented), HasSubstr("it changes the base"));
-  }
-  EXPECT_EQ(ComplaintWith("init_lora_weights", "gaussian", absl::StatusCode::kOk), "");
-  EXPECT_THAT(ComplaintWith("alora_invocation_tokens", {3, 4}, unimplemented), HasSubstr("'alora_invocation_tokens'"));
-  EXPECT_THAT(ComplaintWith("some_new_config", {{"a", 1}}, unimplemented), HasSubstr("'some_new_config'"));
-  EXPECT_EQ(ComplaintWith("some_new_config", nullptr, absl::StatusCode::kOk), "");
-  EXPECT_THAT(ComplaintWith("bias", "all", unimplemented), HasSubstr("'bias' other than none"));
-  EXPECT_THAT(ComplaintWith("rank_pattern", {{"q_proj", 4}}, unimplemented), HasSubstr("'rank_pattern'"));
-  EXPECT_THAT(ComplaintWith("target_modules", ".*_proj", unimplemented), HasSubstr("as a pattern"));
-  EXPECT_THAT(ComplaintWith("modules_to_save", {"embed_tokens"}, unimplemented), HasSubstr("'modules_to_save'"));
-  EXPECT_THAT(ComplaintWith("lora_dropout", 0.1, unimplemented),
-              HasSubstr("'lora_dropout' is not supported in training"));
-  EXPECT_EQ(ComplaintWith("lora_dropout", 0.1, absl::StatusCode::kOk, /*train=*/false), "");
 }
 
 TEST_F(LoraFaults, OfAdaptersWithAValueHeadForAModelWithoutOneAreNamed) {

@@ -1,0 +1,45 @@
+#include "model/files/adapter_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+namespace tdock::model {
+namespace {
+
+using testing::HasSubstr;
+
+std::string LoraComplaint(const char* key, const nlohmann::json& value, absl::StatusCode code, bool trained_on = true) {
+  nlohmann::json config = nlohmann::json::parse(LoraConfigJson({.targets = {"q_proj"}}, {.base_model = "base"}));
+  config[key] = value;
+  const absl::Status status = ParseLoraConfig(config.dump(), trained_on).status();
+  EXPECT_EQ(status.code(), code) << key << ": " << status;
+  return std::string(status.message());
+}
+
+TEST(AdapterConfig, OfVariantsThatAreNotReadAreNamed) {
+  const auto unimplemented = absl::StatusCode::kUnimplemented;
+  EXPECT_THAT(LoraComplaint("use_dora", true, unimplemented), HasSubstr("'use_dora' is not supported"));
+  EXPECT_THAT(LoraComplaint("peft_type", "LOHA", unimplemented), HasSubstr("peft_type 'LOHA' is not supported"));
+  // They take the adapters out of the base weights, or give them to some tokens only.
+  for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga"}) {
+    EXPECT_THAT(LoraComplaint("init_lora_weights", init, unimplemented), HasSubstr("it changes the base"));
+  }
+  EXPECT_EQ(LoraComplaint("init_lora_weights", "gaussian", absl::StatusCode::kOk), "");
+  EXPECT_THAT(LoraComplaint("alora_invocation_tokens", {3, 4}, unimplemented), HasSubstr("'alora_invocation_tokens'"));
+  EXPECT_THAT(LoraComplaint("some_new_config", {{"a", 1}}, unimplemented), HasSubstr("'some_new_config'"));
+  EXPECT_EQ(LoraComplaint("some_new_config", nullptr, absl::StatusCode::kOk), "");
+  EXPECT_THAT(LoraComplaint("bias", "all", unimplemented), HasSubstr("'bias' other than none"));
+  EXPECT_THAT(LoraComplaint("rank_pattern", {{"q_proj", 4}}, unimplemented), HasSubstr("'rank_pattern'"));
+  EXPECT_THAT(LoraComplaint("target_modules", ".*_proj", unimplemented), HasSubstr("as a pattern"));
+  EXPECT_THAT(LoraComplaint("modules_to_save", {"embed_tokens"}, unimplemented), HasSubstr("'modules_to_save'"));
+  EXPECT_THAT(LoraComplaint("lora_dropout", 0.1, unimplemented),
+              HasSubstr("'lora_dropout' is not supported in training"));
+  EXPECT_EQ(LoraComplaint("lora_dropout", 0.1, absl::StatusCode::kOk, /*trained_on=*/false), "");
+}
+
+}  // namespace
+}  // namespace tdock::model
