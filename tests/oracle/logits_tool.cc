@@ -66,13 +66,18 @@ Padded PaddedTo(bool left, const Rows& rows) {
 
 // What the head gives for each token of each row: [length, V] or [length, 1].
 std::vector<at::Tensor> Outputs(const model::Decoder& decoder, const Rows& rows, const std::string& mode) {
+  const auto outputs_of = [&](const model::TokenBatch& batch) {
+    const at::Tensor hidden = decoder.Hidden(batch);
+    return decoder.config().head == model::Head::kValue ? decoder.Values(hidden).unsqueeze(-1)
+                                                        : decoder.Logits(hidden).to(at::kFloat);
+  };
+  if (mode == "packed") {
+    std::vector<int64_t> lengths;
+    for (const std::vector<int64_t>& row : rows) lengths.push_back(Length(row));
+    return outputs_of(model::PackedBatch(Column::FromRows(rows), at::kCPU).value())[0].split_with_sizes(lengths);
+  }
   const Padded padded = PaddedTo(mode == "left", rows);
-  const at::Tensor hidden =
-      mode == "packed"
-          ? model::UnpackRows(decoder.Hidden(model::PackRows(padded.tokens, padded.present)), padded.present)
-          : decoder.Hidden(model::PaddedRows(padded.tokens, padded.present));
-  const at::Tensor outputs = decoder.config().head == model::Head::kValue ? decoder.Values(hidden).unsqueeze(-1)
-                                                                          : decoder.Logits(hidden).to(at::kFloat);
+  const at::Tensor outputs = outputs_of(model::PaddedBatch(padded.tokens, padded.present));
   std::vector<at::Tensor> result;
   for (int64_t b = 0; b < outputs.size(0); ++b) {
     result.push_back(outputs[b].index_select(0, padded.present[b].nonzero().squeeze(1)));

@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "tdock/column.h"
+
 namespace tdock::model {
 
 // Shapes: B rows, T tokens of a row.
@@ -22,12 +25,15 @@ struct TokenBatch {
 
 // Padded rows as they are, with padding on either side, or anywhere. tokens: int64 [B, T]; present: bool [B, T], false
 // where there is padding, which nothing sees but itself. On any device.
-TokenBatch PaddedRows(const at::Tensor& tokens, const at::Tensor& present);
+TokenBatch PaddedBatch(const at::Tensor& tokens, const at::Tensor& present);
 
-// The same tokens packed into one row, which costs nothing for padding. Rows without tokens are left out.
-TokenBatch PackRows(const at::Tensor& tokens, const at::Tensor& present);
+// Rows of int32 or int64 tokens, a sequence each, packed into one row (PackRows), which costs nothing for padding.
+// Those without tokens are left out. InvalidArgument for a column that holds something else.
+absl::StatusOr<TokenBatch> PackedBatch(const Column& rows, const at::Device& device);
 
-// What a pass over PackRows() gave for each token, [1, N, …], where it was: [B, T, …], zeros at padding.
-at::Tensor UnpackRows(const at::Tensor& packed, const at::Tensor& present);
+// TokenBatch::visible for rows in which several sequences lie, some of which have several branches. Of the numbers of
+// each token, int64 [B, T]: its sequence, and its branch, 0 for what comes before all branches. A token sees itself,
+// and before it what is of its sequence, and of its own branch or before all.
+at::Tensor VisibleWithin(const at::Tensor& sequences, const at::Tensor& branches);
 
 }  // namespace tdock::model

@@ -2,27 +2,32 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "model/tensor_torch/convert.h"
+#include "tdock/padding.h"
 
 namespace tdock::train {
 namespace {
 
-// Four numbers for each token of a row.
-struct Row {
-  std::vector<int64_t> tokens, positions;
-  std::vector<int64_t> prompts;    // which prompt of the row it belongs to
-  std::vector<int64_t> responses;  // 0: to the prompt itself; k: to its k-th response in this row
+// Four numbers for each token of each row.
+struct TokenRows {
+  using Numbers = std::vector<std::vector<int64_t>>;
+  Numbers tokens, positions;
+  Numbers prompts;    // which prompt of the row it belongs to
+  Numbers responses;  // 0: to the prompt itself; k: to its k-th response in this row
 
-  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
-  void Add(std::span<const int32_t> ids, int64_t position, int64_t prompt, int64_t response) {
+  size_t count() const { return tokens.size(); }
+  int64_t Length(size_t row) const { return static_cast<int64_t>(tokens[row].size()); }
+  void Begin() {
+    for (Numbers* numbers : {&tokens, &positions, &prompts, &responses}) numbers->emplace_back();
+  }
+  void Add(size_t row, std::span<const int32_t> ids, int64_t position, int64_t prompt, int64_t response) {
     for (int32_t id : ids) {
-      tokens.push_back(id);
-      positions.push_back(position++);
-      prompts.push_back(prompt);
-      responses.push_back(response);
+      tokens[row].push_back(id);
+      positions[row].push_back(position++);
+      prompts[row].push_back(prompt);
+      responses[row].push_back(response);
     }
   }
 };
@@ -47,23 +52,21 @@ class RowPacker {
     const std::span<const int32_t> fed = sample.response.first(sample.response.size() - 1);
     const auto [entry, is_new] = open_prompts_.try_emplace(PromptBytes(sample));
     OpenPrompt& open = entry->second;
-    if (is_new || rows_[open.row].size() + Size(fed) > max_row_tokens_) {
-      if (rows_.empty() || rows_.back().size() + Size(sample.prompt) + Size(fed) > max_row_tokens_)
-        rows_.emplace_back();
-      Row& row = rows_.back();
-      open = {.row = rows_.size() - 1, .prompt = prompts_++, .last_column = row.size() + Size(sample.prompt) - 1};
-      row.Add(sample.prompt, 0, open.prompt, 0);
+    if (is_new || rows_.Length(open.row) + Size(fed) > max_row_tokens_) {
+      const int64_t needed = Size(sample.prompt) + Size(fed);
+      if (rows_.count() == 0 || rows_.Length(rows_.count() - 1) + needed > max_row_tokens_) rows_.Begin();
+      const size_t row = rows_.count() - 1;
+      open = {.row = row, .prompt = prompts_++, .last_column = rows_.Length(row) + Size(sample.prompt) - 1};
+      rows_.Add(row, sample.prompt, 0, open.prompt, 0);
     }
-    Row& row = rows_[open.row];
-    places_.push_back({static_cast<int64_t>(open.row), open.last_column});
-    for (int64_t i = 0; i < Size(fed); ++i) places_.push_back({static_cast<int64_t>(open.row), row.size() + i});
-    row.Add(fed, Size(sample.prompt), open.prompt, ++open.responses);
-    width_ = std::max(width_, row.size());
+    const auto row = static_cast<int64_t>(open.row);
+    places_.push_back({row, open.last_column});
+    for (int64_t i = 0; i < Size(fed); ++i) places_.push_back({row, rows_.Length(open.row) + i});
+    rows_.Add(open.row, fed, Size(sample.prompt), open.prompt, ++open.responses);
   }
 
-  const std::vector<Row>& rows() const { return rows_; }
+  const TokenRows& rows() const { return rows_; }
   const std::vector<Place>& places() const { return places_; }
-  int64_t width() const { return width_; }
 
  private:
   struct OpenPrompt {
@@ -76,31 +79,14 @@ class RowPacker {
   const int64_t max_row_tokens_;
   absl::flat_hash_map<absl::string_view, OpenPrompt> open_prompts_;  // by their tokens
   int64_t prompts_ = 0;
-  std::vector<Row> rows_;
+  TokenRows rows_;
   std::vector<Place> places_;  // of each response token
-  int64_t width_ = 0;
 };
 
-at::Tensor Padded(const std::vector<Row>& rows, std::vector<int64_t> Row::*field, int64_t width, int64_t padding) {
-  at::Tensor result = at::full({static_cast<int64_t>(rows.size()), width}, padding, at::kLong);
-  int64_t* data = result.mutable_data_ptr<int64_t>();
-  for (const Row& row : rows) {
-    std::copy((row.*field).begin(), (row.*field).end(), data);
-    data += width;
-  }
-  return result;
-}
-
-// Padding is a prompt of its own: nobody else sees it, and it sees itself, because a softmax over nothing is not a
-// number.
-at::Tensor Visible(const std::vector<Row>& rows, int64_t width) {
-  const at::Tensor prompts_BT = Padded(rows, &Row::prompts, width, -1);
-  const at::Tensor responses_BT = Padded(rows, &Row::responses, width, 0);
-  const at::Tensor same_prompt = prompts_BT.unsqueeze(2) == prompts_BT.unsqueeze(1);
-  const at::Tensor seen = responses_BT.unsqueeze(1);
-  const at::Tensor in_history = (seen == 0) | (seen == responses_BT.unsqueeze(2));
-  const at::Tensor not_later = at::ones({width, width}, at::kBool).tril();
-  return (same_prompt & in_history & not_later).unsqueeze(1);
+at::Tensor Padded(const TokenRows::Numbers& rows, int64_t padding) {
+  const absl::StatusOr<Column> padded = PadRows(Column::FromRows(rows), {.pad_id = padding});
+  TORCH_CHECK(padded.ok(), padded.status().message());
+  return ValuesOf(*padded).value();
 }
 
 }  // namespace
@@ -114,12 +100,14 @@ Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, con
     packer.Add(samples[s]);
     targets.insert(targets.end(), samples[s].response.begin(), samples[s].response.end());
   }
-  const std::vector<Row>& rows = packer.rows();
-  const int64_t width = packer.width();
+  const TokenRows& rows = packer.rows();
+  const at::Tensor tokens_BT = Padded(rows.tokens, 0);
   std::vector<int64_t> predictors;
-  for (const Place& place : packer.places()) predictors.push_back(place.row * width + place.column);
-  return {{Padded(rows, &Row::tokens, width, 0).to(device), Padded(rows, &Row::positions, width, 0).to(device),
-           Visible(rows, width).to(device)},
+  for (const Place& place : packer.places()) predictors.push_back(place.row * tokens_BT.size(1) + place.column);
+  // Padding is a prompt of its own: nobody else sees it, and it sees itself, because a softmax over nothing is not a
+  // number.
+  const at::Tensor visible = model::VisibleWithin(Padded(rows.prompts, -1), Padded(rows.responses, 0));
+  return {{tokens_BT.to(device), Padded(rows.positions, 0).to(device), visible.to(device)},
           at::tensor(predictors, at::kLong).to(device),
           at::tensor(targets, at::kLong).to(device)};
 }
