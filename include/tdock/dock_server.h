@@ -76,7 +76,7 @@ class DockServer {
   // known.
   virtual absl::Status CheckHealth(absl::Duration within) = 0;
   // What has stood still for `stall_after` now, in sentences; and how often something has. Never wait.
-  virtual std::vector<std::string> StandingStill() = 0;
+  virtual std::vector<std::string> CurrentStalls() = 0;
   virtual int64_t stalls() = 0;
 
   // Refuses new calls and ends those that wait with Unavailable; lets the others finish for so long. Returns when all

@@ -15,7 +15,7 @@ struct LocalDockOptions {
   // Judges deadlines and leases; null: Clock::Real(). Must outlive the dock.
   Clock* clock = nullptr;
   // By the names that consumers give.
-  std::map<std::string, std::shared_ptr<OwnSampler>> samplers = {};
+  std::map<std::string, std::shared_ptr<CustomSampler>> samplers = {};
 };
 
 // Views outlive it; no call may be running when it is destroyed.

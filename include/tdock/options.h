@@ -46,7 +46,7 @@ enum class Sampler : uint8_t {
                    // it became ready
   kLengthBalanced = 2,  // splits the oldest 8 · max that are ready into sets of equal size and nearly equal length, and
                         // hands out the one that has the oldest
-  kOwn = 3,  // by an OwnSampler that the dock was given (sampler.h)
+  kCustom = 3,  // by a CustomSampler that the dock was given (sampler.h)
 };
 
 // What becomes of rows that are too old for a consumer.
@@ -69,8 +69,8 @@ struct ConsumerOptions {
   uint64_t seed = 0;
   // The column of `reads` whose lengths a sampler balances or sees; needed for kLengthBalanced.
   std::string length_column = {};
-  // The name of the sampler, for kOwn.
-  std::string own_sampler = {};
+  // The name of the sampler, for kCustom.
+  std::string custom_sampler = {};
   // Shares rows and groups out to so many ranks, in turn: a row by its id, a group by the order in which groups began.
   // A take names its rank, and several loaders of one rank share what is the rank's.
   int32_t ranks = 1;

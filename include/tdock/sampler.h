@@ -24,9 +24,9 @@ struct Candidate {
 
 // A rule of one's own. The dock calls it under its lock: it must neither block nor call the dock. One that throws or
 // chooses wrongly makes the take fail with Internal, and nothing is taken. Calls of one partition do not overlap.
-class OwnSampler {
+class CustomSampler {
  public:
-  virtual ~OwnSampler() = default;
+  virtual ~CustomSampler() = default;
 
   // How many candidates, the first that kFirstCome would choose, a take of at most `max` needs to see; at least `max`.
   virtual int64_t Window(int64_t max) const = 0;

@@ -32,12 +32,12 @@ struct GenerateArguments {
 };
 
 // What a call reads before it answers anything.
-struct Materials {
+struct Inputs {
   generate::ModelFolder model;
   std::vector<generate::Prompt> prompts;
 };
 
-absl::StatusOr<Materials> Gather(const GenerateArguments& arguments) {
+absl::StatusOr<Inputs> Gather(const GenerateArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
   TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder, generate::LoadModelFolder(Env::Real(), arguments.model, device));
   if (!arguments.adapter.empty()) {
@@ -51,23 +51,22 @@ absl::StatusOr<Materials> Gather(const GenerateArguments& arguments) {
     if (!tokens.ok()) return Annotate(tokens.status(), absl::StrCat("prompt '", text, "'"));
     prompts.push_back({*std::move(tokens), arguments.samples});
   }
-  return Materials{std::move(folder), std::move(prompts)};
+  return Inputs{std::move(folder), std::move(prompts)};
 }
 
 absl::Status Generate(const GenerateArguments& arguments) {
-  const absl::StatusOr<Materials> materials = train::Guarded([&] { return Gather(arguments); });
-  TDOCK_RETURN_IF_ERROR(Refused(materials.status()));
+  const absl::StatusOr<Inputs> inputs = train::Guarded([&] { return Gather(arguments); });
+  TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
   at::set_num_threads(1);
-  Workers workers(model::WorkerThreads(arguments.threads, materials->model.decoder.device()),
+  Workers workers(model::WorkerThreads(arguments.threads, inputs->model.decoder.device()),
                   [] { at::init_num_threads(); });
-  const generate::Engine engine(materials->model.decoder,
-                                {.end_tokens = materials->model.end_tokens, .workers = &workers});
+  const generate::Engine engine(inputs->model.decoder, {.end_tokens = inputs->model.end_tokens, .workers = &workers});
   TDOCK_ASSIGN_OR_RETURN(const auto completions,
-                         engine.Generate(materials->prompts, {.temperature = arguments.temperature,
-                                                              .max_new_tokens = arguments.max_new_tokens,
-                                                              .seed = arguments.seed}));
+                         engine.Generate(inputs->prompts, {.temperature = arguments.temperature,
+                                                           .max_new_tokens = arguments.max_new_tokens,
+                                                           .seed = arguments.seed}));
   for (const generate::Completion& completion : completions) {
-    TDOCK_ASSIGN_OR_RETURN(const std::string text, materials->model.tokenizer->Decode(completion.tokens));
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, inputs->model.tokenizer->Decode(completion.tokens));
     std::cout << text << "\n";
   }
   return absl::OkStatus();

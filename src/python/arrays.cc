@@ -64,7 +64,7 @@ absl::Status Refused(nb::handle dtype) {
                    "float8_e4m3fn and float8_e5m2"));
 }
 
-absl::StatusOr<Array> LookAtTensor(nb::handle object, Kept& kept) {
+absl::StatusOr<Array> LookAtTensor(nb::handle object, ObjectRefs& refs) {
   const TensorNames& names = Names();
   nb::object tensor = nb::borrow(object);
   if (Get(tensor, names.layout).ptr() != names.strided) {
@@ -93,18 +93,18 @@ absl::StatusOr<Array> LookAtTensor(nb::handle object, Kept& kept) {
   absl::StatusOr<int64_t> elements = NumElements(array.shape);
   if (!elements.ok()) return elements.status();
   array.bytes = static_cast<size_t>(*elements) * SizeOf(*known);
-  kept.Add(std::move(tensor));
+  refs.Add(std::move(tensor));
   return array;
 }
 
-absl::StatusOr<Array> LookAtBuffer(nb::handle object, Kept& kept) {
-  const Py_buffer* view = kept.View(object, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
+absl::StatusOr<Array> LookAtBuffer(nb::handle object, ObjectRefs& refs) {
+  const Py_buffer* view = refs.View(object, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
   nb::object copy;
   if (view == nullptr) {
     // Not in one piece; or of a type that has no buffer format, which NumPy then says.
     PyErr_Clear();
     copy = nb::module_::import_("numpy").attr("ascontiguousarray")(object);
-    view = kept.View(copy, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
+    view = refs.View(copy, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
     if (view == nullptr) {
       PyErr_Clear();
       return Refused(copy.attr("dtype"));
@@ -145,16 +145,16 @@ bool IsArray(nb::handle object) {
          nb::hasattr(object, "__array__");
 }
 
-absl::StatusOr<Array> LookAtArray(nb::handle object, Kept& kept) {
-  if (IsTensor(object)) return LookAtTensor(object, kept);
+absl::StatusOr<Array> LookAtArray(nb::handle object, ObjectRefs& refs) {
+  if (IsTensor(object)) return LookAtTensor(object, refs);
   if (PyObject_CheckBuffer(object.ptr()) != 0) {
     TDOCK_RETURN_IF_ERROR(CheckNotMasked(object));
-    return LookAtBuffer(object, kept);
+    return LookAtBuffer(object, refs);
   }
   const nb::object numpy = nb::module_::import_("numpy");
   const nb::object array =
       nb::hasattr(object, "__dlpack__") ? numpy.attr("from_dlpack")(object) : numpy.attr("asarray")(object);
-  return LookAtBuffer(array, kept);
+  return LookAtBuffer(array, refs);
 }
 
 }  // namespace tdock::python

@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "absl/status/statusor.h"
-#include "python/keep.h"
+#include "python/object_refs.h"
 #include "tdock/dtype.h"
 
 namespace tdock::python {
@@ -26,8 +26,8 @@ bool IsTensor(nanobind::handle object);
 bool IsArray(nanobind::handle object);
 
 // A NumPy array or scalar, a torch tensor, or anything else with the buffer protocol, DLPack or __array__. What is not
-// in one piece, or on a device, is copied by its library. `kept` keeps the memory. InvalidArgument for an element type
+// in one piece, or on a device, is copied by its library. `refs` keeps the memory. InvalidArgument for an element type
 // that the dock does not hold. May throw nb::python_error.
-absl::StatusOr<Array> LookAtArray(nanobind::handle object, Kept& kept);
+absl::StatusOr<Array> LookAtArray(nanobind::handle object, ObjectRefs& refs);
 
 }  // namespace tdock::python

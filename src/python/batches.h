@@ -28,7 +28,7 @@ struct IncomingBatch {
 };
 
 // `data`: a dict of columns, as columns_in.h takes them, or None; `types`: those that the schema has. Keeps Python's
-// objects until EmptyTrash. Needs the GIL. InvalidArgument names the column. May throw nb::python_error.
+// objects until ReleaseDeferred. Needs the GIL. InvalidArgument names the column. May throw nb::python_error.
 absl::StatusOr<IncomingBatch> LookAtBatch(nanobind::handle data, const ColumnTypes& types);
 // Needs the GIL, and lets go of it to copy.
 absl::StatusOr<Batch> MakeBatch(IncomingBatch incoming);

@@ -138,7 +138,7 @@ void PutExperience(const PyMindSpeedDock& self, nb::handle data, const Experienc
     if (!original_length.has_value()) return dock.PutExperience(batch, indexes, {.keep = keep});
     return dock.PutExperience({batch, Column::FromValues<int64_t>(*original_length).value()}, indexes, {.keep = keep});
   });
-  EmptyTrash();
+  ReleaseDeferred();
 }
 
 ExperienceIndexes PutPrompts(const PyMindSpeedDock& self, nb::handle data, const NameList& additional,
@@ -148,7 +148,7 @@ ExperienceIndexes PutPrompts(const PyMindSpeedDock& self, nb::handle data, const
     return dock.PutPromptsExperience(
         batch, {.dataset_additional_keys = additional, .indexes = indexes, .add_another_batch = add_another_batch});
   });
-  EmptyTrash();
+  ReleaseDeferred();
   return put;
 }
 
@@ -262,7 +262,7 @@ void BindMultimodal(nb::module_& module) {
            [](const PyMultimodalDock& self, nb::handle data, const std::vector<int64_t>& prompts) {
              const Batch batch = ValueOrRaise(BatchOf(data, {}));
              Ask(self, [&](MultimodalDock& one) { return one.PutExperience(batch, prompts); });
-             EmptyTrash();
+             ReleaseDeferred();
            })
       .def("get_experience",
            [](const PyMultimodalDock& self, const NameList& columns, const std::vector<int64_t>& indexes, bool get_n) {

@@ -45,9 +45,9 @@ Shape Inner(const Shape& shape) { return Shape(std::span(shape.begin() + 1, shap
 // ---- Lists of str and of bytes.
 
 absl::StatusOr<Incoming> LookAtStrings(const Items& items) {
-  auto kept = Kept::Make();
-  kept->Add(items.tuple);
-  Incoming incoming{.type = ColumnType::Text(), .rows = static_cast<int64_t>(items.size()), .owner = kept};
+  auto refs = ObjectRefs::Make();
+  refs->Add(items.tuple);
+  Incoming incoming{.type = ColumnType::Text(), .rows = static_cast<int64_t>(items.size()), .owner = refs};
   incoming.parts.reserve(items.size());
   incoming.lengths.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
@@ -66,13 +66,13 @@ absl::StatusOr<Incoming> LookAtStrings(const Items& items) {
 }
 
 absl::StatusOr<Incoming> LookAtBytes(const Items& items) {
-  auto kept = Kept::Make();
-  Incoming incoming{.type = ColumnType::Bytes(), .rows = static_cast<int64_t>(items.size()), .owner = kept};
+  auto refs = ObjectRefs::Make();
+  Incoming incoming{.type = ColumnType::Bytes(), .rows = static_cast<int64_t>(items.size()), .owner = refs};
   incoming.parts.reserve(items.size());
   incoming.lengths.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     if (!PyBytes_Check(items[i].ptr()) && !PyByteArray_Check(items[i].ptr())) return Unlike(i, items[i], "bytes");
-    const Py_buffer* const view = kept->View(items[i], PyBUF_SIMPLE);
+    const Py_buffer* const view = refs->View(items[i], PyBUF_SIMPLE);
     if (view == nullptr) throw nb::python_error();
     incoming.parts.emplace_back(static_cast<const std::byte*>(view->buf), static_cast<size_t>(view->len));
     incoming.lengths.push_back(view->len);
@@ -130,8 +130,8 @@ absl::StatusOr<Incoming> LookAtLists(const Items& lists, const Declared& declare
 // ---- Arrays and tensors.
 
 absl::StatusOr<Incoming> LookAtWhole(nb::handle data, const Declared& declared) {
-  auto kept = Kept::Make();
-  TDOCK_ASSIGN_OR_RETURN(const Array array, LookAtArray(data, *kept));
+  auto refs = ObjectRefs::Make();
+  TDOCK_ASSIGN_OR_RETURN(const Array array, LookAtArray(data, *refs));
   if (array.shape.empty()) {
     return absl::InvalidArgumentError("a single value; the first dimension of an array must be the rows");
   }
@@ -139,7 +139,7 @@ absl::StatusOr<Incoming> LookAtWhole(nb::handle data, const Declared& declared) 
   Incoming incoming{.type = ColumnType::Dense(array.dtype, Inner(array.shape)),
                     .rows = rows,
                     .parts = {{array.data, array.bytes}},
-                    .owner = std::move(kept)};
+                    .owner = std::move(refs)};
   if (IsRagged(declared) && array.shape.size() >= 2) {
     incoming.lengths.assign(static_cast<size_t>(rows), array.shape[1]);
     incoming.type = ColumnType::Ragged(array.dtype, Inner(incoming.type.row_shape));
@@ -154,7 +154,7 @@ class ArrayList {
   ArrayList(size_t rows, const Declared& declared) : declared_(declared) { arrays_.reserve(rows); }
 
   absl::Status Add(nb::handle object) {
-    TDOCK_ASSIGN_OR_RETURN(const Array array, LookAtArray(object, *kept_));
+    TDOCK_ASSIGN_OR_RETURN(const Array array, LookAtArray(object, *refs_));
     arrays_.push_back(array);
     // An empty array has the element type that its library gives to nothing.
     if (typical_ == kNone || (arrays_[typical_].bytes == 0 && array.bytes != 0)) typical_ = arrays_.size() - 1;
@@ -164,7 +164,7 @@ class ArrayList {
   absl::StatusOr<Incoming> Finish() {
     const Array& typical = arrays_[typical_];
     const bool dense = IsDense(declared_) || typical.shape.empty();
-    Incoming incoming{.rows = static_cast<int64_t>(arrays_.size()), .owner = kept_};
+    Incoming incoming{.rows = static_cast<int64_t>(arrays_.size()), .owner = refs_};
     incoming.type = dense ? ColumnType::Dense(DTypeFor(typical), typical.shape)
                           : ColumnType::Ragged(DTypeFor(typical), Inner(typical.shape));
     incoming.by_schema = (dense && !typical.shape.empty()) || incoming.type.dtype != typical.dtype;
@@ -199,7 +199,7 @@ class ArrayList {
   }
 
   const Declared& declared_;
-  const std::shared_ptr<Kept> kept_ = Kept::Make();
+  const std::shared_ptr<ObjectRefs> refs_ = ObjectRefs::Make();
   std::vector<Array> arrays_;
   size_t typical_ = kNone;
 };

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "python/keep.h"
+#include "python/object_refs.h"
 #include "tdock/column.h"
 
 namespace tdock::python {

@@ -86,13 +86,13 @@ absl::StatusOr<PutResult> PutOnce(DockHandle& handle, PutRequest request, absl::
 }  // namespace
 
 nb::object Put(DockHandle& handle, PutRequest request, nb::handle data, const std::stop_token& cancel) {
-  EmptyTrash();
+  ReleaseDeferred();
   Reading reading(handle, request.partition, data);
   absl::StatusOr<PutResult> result = PutOnce(handle, request, reading.Take(), cancel);
   if (absl::IsInvalidArgument(result.status()) && reading.ReadAgain()) {
     result = PutOnce(handle, std::move(request), reading.Take(), cancel);
   }
-  EmptyTrash();
+  ReleaseDeferred();
   return ArrayOf(ValueOrRaise(std::move(result)).rows);
 }
 

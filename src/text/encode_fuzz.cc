@@ -24,14 +24,14 @@ std::string Streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
 }
 
 void TryText(const Tokenizer& tokenizer, const std::string& text, bool comes_back) {
-  const std::string mended = ReplaceInvalidUtf8(text);
+  const std::string repaired = ReplaceInvalidUtf8(text);
   const Encoding encoding = tokenizer.EncodeWithRanges(text, {.spelled = SpelledSpecial::kParse}).value();
   for (const TextRange range : encoding.ranges) {
-    const bool inside = range.begin <= range.end && range.end <= mended.size();
-    if (!inside || FindInvalidUtf8(mended.substr(range.begin, range.end - range.begin))) std::abort();
+    const bool inside = range.begin <= range.end && range.end <= repaired.size();
+    if (!inside || FindInvalidUtf8(repaired.substr(range.begin, range.end - range.begin))) std::abort();
   }
   const std::string decoded = tokenizer.Decode(encoding.ids, SpecialTokens::kKeep).value();
-  if (decoded != Streamed(tokenizer, encoding.ids) || (comes_back && decoded != mended)) std::abort();
+  if (decoded != Streamed(tokenizer, encoding.ids) || (comes_back && decoded != repaired)) std::abort();
 }
 
 // The bytes as ids.

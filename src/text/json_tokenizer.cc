@@ -213,10 +213,10 @@ absl::Status JsonTokenizer::CheckLength(absl::string_view text) const {
 absl::StatusOr<Encoding> JsonTokenizer::EncodeValid(absl::string_view text, const EncodeOptions& options,
                                                     bool wants_ranges) const {
   TDOCK_RETURN_IF_ERROR(CheckLength(text));
-  std::string mended;
+  std::string repaired;
   if (FindInvalidUtf8(text)) {
-    mended = ReplaceInvalidUtf8(text);
-    text = mended;
+    repaired = ReplaceInvalidUtf8(text);
+    text = repaired;
     TDOCK_RETURN_IF_ERROR(CheckLength(text));
   }
   return Run(*this, text, options, wants_ranges).Encode();

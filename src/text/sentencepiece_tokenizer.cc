@@ -176,10 +176,10 @@ absl::Status SentencePieceTokenizer::EncodePart(absl::string_view text, TextRang
 
 absl::StatusOr<Encoding> SentencePieceTokenizer::EncodeValid(absl::string_view text, const EncodeOptions& options,
                                                              bool wants_ranges) const {
-  std::string mended;
+  std::string repaired;
   if (FindInvalidUtf8(text)) {
-    mended = ReplaceInvalidUtf8(text);
-    text = mended;
+    repaired = ReplaceInvalidUtf8(text);
+    text = repaired;
   }
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(

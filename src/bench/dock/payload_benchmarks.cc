@@ -80,7 +80,7 @@ class LargeRows {
       bytes_ += columns_[c].payload_bytes();
     }
     partition_ = std::make_unique<Partition>(std::move(options), clock, arena_, arena_,
-                                             std::make_shared<const Table::OwnSamplers>(), /*bell=*/nullptr);
+                                             std::make_shared<const Table::CustomSamplers>(), /*notifier=*/nullptr);
   }
 
   const std::vector<Column> columns_;

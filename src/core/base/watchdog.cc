@@ -104,15 +104,15 @@ void Watchdog::TouchAll() {
   }
 }
 
-std::map<std::string, Watchdog::Incident> Watchdog::FindStanding(absl::Duration at_least) {
-  std::map<std::string, Incident> standing;
+std::map<std::string, Watchdog::Incident> Watchdog::FindStalls(absl::Duration at_least) {
+  std::map<std::string, Incident> stalled;
   for (const auto& heartbeat : heartbeats_.All()) {
     const Heartbeat::Reading reading = heartbeat->Read();
     if (reading.since < at_least || reading.since == absl::ZeroDuration()) continue;
-    standing[heartbeat->name()] = {reading.since, absl::StrCat(heartbeat->name(), " has stood still for ",
-                                                               Rounded(reading.since), ": it ", reading.what)};
+    stalled[heartbeat->name()] = {reading.since, absl::StrCat(heartbeat->name(), " has stood still for ",
+                                                              Rounded(reading.since), ": it ", reading.what)};
   }
-  return standing;
+  return stalled;
 }
 
 void Watchdog::Report(const std::string& text) const {
@@ -121,20 +121,20 @@ void Watchdog::Report(const std::string& text) const {
 
 void Watchdog::Look() {
   for (;;) {
-    std::map<std::string, Incident> now = FindStanding(options_.stall_after);
+    std::map<std::string, Incident> now = FindStalls(options_.stall_after);
     std::vector<std::string> news;
     {
       MutexLock lock(mu_);
       for (const auto& [name, incident] : now) {
-        if (standing_.contains(name)) continue;
+        if (stalled_.contains(name)) continue;
         ++stalls_;
         news.push_back(incident.text);
       }
-      for (const auto& [name, incident] : standing_) {
+      for (const auto& [name, incident] : stalled_) {
         if (!now.contains(name))
           news.push_back(absl::StrCat(name, " goes on, after more than ", Rounded(incident.lasted)));
       }
-      standing_ = std::move(now);
+      stalled_ = std::move(now);
     }
     for (const std::string& text : news) Report(text);
     MutexLock lock(mu_);
@@ -147,7 +147,7 @@ void Watchdog::Look() {
 absl::Status Watchdog::Check(absl::Duration within) {
   const auto give_up = [&] {
     std::vector<std::string> texts;
-    for (const auto& [name, incident] : FindStanding(absl::ZeroDuration())) {
+    for (const auto& [name, incident] : FindStalls(absl::ZeroDuration())) {
       // Others are just busy.
       const bool stands = incident.lasted >= std::min(within, options_.stall_after) || name == touching_->name();
       if (stands) texts.push_back(incident.text);
@@ -155,7 +155,7 @@ absl::Status Watchdog::Check(absl::Duration within) {
     return absl::UnavailableError(absl::StrCat("the server does not answer within ", absl::FormatDuration(within),
                                                texts.empty() ? "" : ": ", absl::StrJoin(texts, "; ")));
   };
-  if (!FindStanding(std::min(within, options_.stall_after)).empty()) return give_up();
+  if (!FindStalls(std::min(within, options_.stall_after)).empty()) return give_up();
   const auto until = SteadyAfter(within);
   bool answered = false;
   {
@@ -170,9 +170,9 @@ absl::Status Watchdog::Check(absl::Duration within) {
   return answered ? absl::OkStatus() : give_up();
 }
 
-std::vector<std::string> Watchdog::StandingStill() {
+std::vector<std::string> Watchdog::CurrentStalls() {
   std::vector<std::string> texts;
-  for (const auto& [name, incident] : FindStanding(options_.stall_after)) texts.push_back(incident.text);
+  for (const auto& [name, incident] : FindStalls(options_.stall_after)) texts.push_back(incident.text);
   return texts;
 }
 

@@ -89,7 +89,7 @@ class Watchdog {
   // has taken longer already.
   absl::Status Check(absl::Duration within) TDOCK_EXCLUDES(mu_);
   // What has stood still for `stall_after` now, in sentences. Never waits.
-  std::vector<std::string> StandingStill() TDOCK_EXCLUDES(mu_);
+  std::vector<std::string> CurrentStalls() TDOCK_EXCLUDES(mu_);
   // How often something was found to.
   int64_t stalls() TDOCK_EXCLUDES(mu_);
 
@@ -102,7 +102,7 @@ class Watchdog {
   void TouchAll() TDOCK_EXCLUDES(mu_);
   void Look() TDOCK_EXCLUDES(mu_);
   // What has stood still for so long, by name.
-  std::map<std::string, Incident> FindStanding(absl::Duration at_least);
+  std::map<std::string, Incident> FindStalls(absl::Duration at_least);
   void Report(const std::string& text) const;
 
   Heartbeats& heartbeats_;
@@ -118,7 +118,7 @@ class Watchdog {
   int64_t begun_ TDOCK_GUARDED_BY(mu_) = 0;  // rounds of probes
   int64_t ended_ TDOCK_GUARDED_BY(mu_) = 0;
   int64_t stalls_ TDOCK_GUARDED_BY(mu_) = 0;
-  std::map<std::string, Incident> standing_ TDOCK_GUARDED_BY(mu_);
+  std::map<std::string, Incident> stalled_ TDOCK_GUARDED_BY(mu_);
   std::thread toucher_, looker_;
 };
 

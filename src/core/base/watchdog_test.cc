@@ -61,7 +61,7 @@ TEST_F(WatchdogTest, ALockThatIsHeldIsReportedOnceAndWhenItIsFreeAgain) {
                           }}},
                     Options());
   EXPECT_THAT(log_.Next(), HasSubstr("a call has stood still for"));
-  EXPECT_THAT(watchdog.StandingStill(), ElementsAre(HasSubstr("waits for row 7 of the table")));
+  EXPECT_THAT(watchdog.CurrentStalls(), ElementsAre(HasSubstr("waits for row 7 of the table")));
   const absl::Time begin = absl::Now();
   const absl::Status status = watchdog.Check(absl::Seconds(60));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(30)) << "what is known to hang is not waited for";
@@ -84,7 +84,7 @@ TEST_F(WatchdogTest, AThreadThatStandsStillIsReportedWithWhatItDoes) {
               testing::AllOf(HasSubstr("loop 0 has stood still"), HasSubstr("it does a take of client 'trainer'")));
   loop->End();
   EXPECT_THAT(log_.Next(), HasSubstr("loop 0 goes on"));
-  EXPECT_THAT(watchdog.StandingStill(), IsEmpty());
+  EXPECT_THAT(watchdog.CurrentStalls(), IsEmpty());
 }
 
 TEST_F(WatchdogTest, AThreadThatIsIdleDoesNotStandStill) {
@@ -93,7 +93,7 @@ TEST_F(WatchdogTest, AThreadThatIsIdleDoesNotStandStill) {
   loop->Begin("handles events");
   loop->End();
   absl::SleepFor(absl::Milliseconds(250));
-  EXPECT_THAT(watchdog.StandingStill(), IsEmpty());
+  EXPECT_THAT(watchdog.CurrentStalls(), IsEmpty());
   EXPECT_EQ(watchdog.stalls(), 0);
 }
 

@@ -260,7 +260,7 @@ Admission::Verdict Admission::OnRequest() {
   const std::optional<Request> request = DecodeRequest(std::exchange(block_, std::string()));
   if (!request.has_value()) return Verdict::kRefused;
   const absl::Status shown = CheckToken(rules_.token, request->authorization);
-  if (shown.ok()) return Verdict::kLetIn;
+  if (shown.ok()) return Verdict::kAdmit;
   if (request->path != kHealthCheck) return Refuse(shown);
   return end_stream_ ? AnswerHealth() : Verdict::kOpen;
 }

@@ -32,7 +32,7 @@ class Admission {
  public:
   enum class Verdict {
     kOpen,      // there is no complete request yet
-    kLetIn,     // the first request shows the token
+    kAdmit,     // the first request shows the token
     kAnswered,  // it does not: answer() is for the client, and then the connection is to be closed
     kRefused,   // this is no HTTP/2, or more than what may come before a request: the connection is to be closed
   };

@@ -53,25 +53,25 @@ TEST(Admission, LetsInWhoeverShowsTheTokenWhenTheRequestIsThere) {
   for (size_t size = 0; size < bytes.size(); ++size) {
     ASSERT_EQ(admission.Look(absl::string_view(bytes).substr(0, size)), Verdict::kOpen) << size;
   }
-  EXPECT_EQ(admission.Look(bytes), Verdict::kLetIn);
-  EXPECT_EQ(admission.Look(bytes + "whatever"), Verdict::kLetIn);
+  EXPECT_EQ(admission.Look(bytes), Verdict::kAdmit);
+  EXPECT_EQ(admission.Look(bytes + "whatever"), Verdict::kAdmit);
 }
 
 TEST(Admission, LetsInEveryRequestWhereNoTokenIsDemanded) {
-  EXPECT_EQ(Judge(Opening() + Request(CallFields("/count")), {}).verdict, Verdict::kLetIn);
+  EXPECT_EQ(Judge(Opening() + Request(CallFields("/count")), {}).verdict, Verdict::kAdmit);
 }
 
 TEST(Admission, TakesWhatAClientMaySendBeforeAndAroundItsFirstRequest) {
   const std::string before = Frame(4, 1, 0, "") + Frame(4, 0, 0, "\1\2\3\4\5\6") + Frame(8, 0, 0, "abcd") +
                              Frame(6, 0, 0, "12345678") + Frame(2, 0, 3, "12345") + Frame(42, 7, 9, "what?");
-  EXPECT_EQ(Judge(Opening() + before + Request(Right())).verdict, Verdict::kLetIn);
+  EXPECT_EQ(Judge(Opening() + before + Request(Right())).verdict, Verdict::kAdmit);
   const std::string padded = std::string(1, '\3') + "12345" + Right() + "xyz";
-  EXPECT_EQ(Judge(Opening() + Frame(1, kEndHeaders | kPadded | kPriority, 1, padded)).verdict, Verdict::kLetIn);
+  EXPECT_EQ(Judge(Opening() + Frame(1, kEndHeaders | kPadded | kPriority, 1, padded)).verdict, Verdict::kAdmit);
   const std::string fields = Right();
   EXPECT_EQ(Judge(Opening() + Frame(1, 0, 1, fields.substr(0, 9)) + Frame(9, 0, 1, "") +
                   Frame(9, kEndHeaders, 1, fields.substr(9)))
                 .verdict,
-            Verdict::kLetIn);
+            Verdict::kAdmit);
 }
 
 TEST(Admission, AnswersACallWithoutTheTokenAndTellsWhichWasTheLast) {
@@ -141,7 +141,7 @@ TEST(Admission, RefusesMoreThanARequestTakes) {
   EXPECT_EQ(Judge(continued).verdict, Verdict::kRefused);
   // A field of 4 KiB that goes into the table, and one byte for each time that it comes again.
   const std::string large = "\x40\x01x\x7f\xa1\x1e" + std::string(4000, 'y');
-  EXPECT_EQ(Judge(Opening() + Request(large + std::string(7, '\xbe') + Right())).verdict, Verdict::kLetIn);
+  EXPECT_EQ(Judge(Opening() + Request(large + std::string(7, '\xbe') + Right())).verdict, Verdict::kAdmit);
   EXPECT_EQ(Judge(Opening() + Request(large + std::string(10'000, '\xbe') + Right())).verdict, Verdict::kRefused);
 }
 

@@ -16,10 +16,11 @@
 namespace tdock::rpc {
 namespace {
 
-// What the poll set calls its members: the end, the listening sockets from kFirstSocket on, and then newcomers.
+// What the poll set calls its members: the end, the listening sockets from kFirstSocket on, and then pending
+// connections.
 constexpr uint64_t kStop = 0;
 constexpr uint64_t kFirstSocket = 1;
-constexpr uint64_t kFirstNewcomer = 1000;
+constexpr uint64_t kFirstPending = 1000;
 
 // How long a client may take to read an answer and hang up.
 constexpr std::chrono::seconds kFarewell{2};
@@ -56,7 +57,7 @@ Listener::Listener(ListenerOptions options, ListeningSockets listening, Socket p
       poll_set_(std::move(poll_set)),
       stop_(std::move(stop)),
       sockets_(std::move(listening.sockets)),
-      last_(kFirstNewcomer),
+      last_(kFirstPending),
       scratch_(Admission::kMostBytes) {}
 
 void Listener::Start(std::function<void(Admitted)> admit) {
@@ -70,7 +71,7 @@ void Listener::Stop() {
     TDOCK_CHECK(write(stop_.get(), &one, sizeof one) == sizeof one, "an eventfd takes a first count");
     thread_.join();
   }
-  newcomers_.clear();
+  pending_.clear();
   sockets_.clear();
 }
 
@@ -82,7 +83,7 @@ void Listener::Run() {
       const epoll_event& event = events[static_cast<size_t>(i)];
       const uint64_t name = event.data.u64;
       if (name == kStop) return;
-      if (name < kFirstNewcomer) {
+      if (name < kFirstPending) {
         Accept(sockets_[name - kFirstSocket]);
       } else {
         Advance(name, (event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
@@ -125,46 +126,46 @@ void Listener::Welcome(Socket socket) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const uint64_t id = ++last_;
-  newcomers_.emplace(id, Entry{.newcomer = Newcomer(options_.rules, options_.identity.get(), std::move(socket)),
-                               .deadline = std::chrono::steady_clock::now() + options_.patience});
+  pending_.emplace(id, Entry{.pending = PendingConnection(options_.rules, options_.identity.get(), std::move(socket)),
+                             .deadline = std::chrono::steady_clock::now() + options_.patience});
   // Over plain TCP, what has been looked at stays there, so only what is new may be told.
-  if (!WatchFor(poll_set_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id)) newcomers_.erase(id);
+  if (!WatchFor(poll_set_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id)) pending_.erase(id);
 }
 
 void Listener::MakeRoom() {
-  while (newcomers_.size() >= options_.max_newcomers) {
-    const auto answered = std::find_if(newcomers_.begin(), newcomers_.end(),
-                                       [](const auto& entry) { return entry.second.newcomer.leaving(); });
-    newcomers_.erase(answered == newcomers_.end() ? newcomers_.begin() : answered);
+  while (pending_.size() >= options_.max_pending) {
+    const auto answered = std::find_if(pending_.begin(), pending_.end(),
+                                       [](const auto& entry) { return entry.second.pending.leaving(); });
+    pending_.erase(answered == pending_.end() ? pending_.begin() : answered);
   }
 }
 
 void Listener::Advance(uint64_t id, bool ended) {
-  const auto found = newcomers_.find(id);
-  if (found == newcomers_.end()) return;  // closed since the event was told
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;  // closed since the event was told
   Entry& entry = found->second;
-  switch (entry.newcomer.Advance(ended, scratch_)) {
-    case Newcomer::Next::kStay:
+  switch (entry.pending.Advance(ended, scratch_)) {
+    case PendingConnection::Next::kStay:
       return;
-    case Newcomer::Next::kLeave:
+    case PendingConnection::Next::kLeave:
       entry.deadline = std::chrono::steady_clock::now() + kFarewell;
       return;
-    case Newcomer::Next::kAdmit: {
-      Admitted admitted = entry.newcomer.Take();
-      newcomers_.erase(found);
+    case PendingConnection::Next::kAdmit: {
+      Admitted admitted = entry.pending.Take();
+      pending_.erase(found);
       const int fd = admitted.tls == nullptr ? admitted.socket.get() : admitted.tls->socket().get();
       epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, fd, nullptr);
       return admit_(std::move(admitted));
     }
-    case Newcomer::Next::kClose:
-      newcomers_.erase(found);
+    case PendingConnection::Next::kClose:
+      pending_.erase(found);
       return;
   }
 }
 
 void Listener::CloseOverdue() {
   const Time now = std::chrono::steady_clock::now();
-  std::erase_if(newcomers_, [now](const auto& entry) { return entry.second.deadline <= now; });
+  std::erase_if(pending_, [now](const auto& entry) { return entry.second.deadline <= now; });
   if (pause_ends_.has_value() && *pause_ends_ <= now) {
     pause_ends_.reset();
     if (!Watch(true)) pause_ends_ = now + kPause;
@@ -173,7 +174,7 @@ void Listener::CloseOverdue() {
 
 int Listener::TimeoutMs() const {
   std::optional<Time> first = pause_ends_;
-  for (const auto& [id, entry] : newcomers_) first = std::min(first.value_or(entry.deadline), entry.deadline);
+  for (const auto& [id, entry] : pending_) first = std::min(first.value_or(entry.deadline), entry.deadline);
   if (!first.has_value()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*first - std::chrono::steady_clock::now());
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));

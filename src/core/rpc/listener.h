@@ -1,6 +1,6 @@
 // Where clients come in: it listens, and lets in whoever shows the token. For this module only.
 //
-//   connect ──► newcomer ── greeting, a look at the first request ──► let in: gRPC has the connection
+//   connect ──► pending ── greeting, a look at the first request ──► let in: gRPC has the connection
 //                        └─ answered without gRPC, or closed
 #pragma once
 
@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "core/rpc/admission.h"
 #include "core/rpc/endpoint.h"
-#include "core/rpc/newcomer.h"
+#include "core/rpc/pending_connection.h"
 #include "core/rpc/socket.h"
 #include "core/rpc/tls_session.h"
 
@@ -27,7 +27,7 @@ struct ListenerOptions {
   AdmissionRules rules = {};
   std::shared_ptr<const TlsIdentity> identity = nullptr;  // null: plain TCP
   // Connections that were not let in yet; of more, the oldest is closed.
-  size_t max_newcomers = 256;
+  size_t max_pending = 256;
   // How long one may take until its first request is there.
   std::chrono::milliseconds patience{20'000};
 };
@@ -51,10 +51,10 @@ class Listener {
   using Time = std::chrono::steady_clock::time_point;
 
   struct Entry {
-    Newcomer newcomer;
+    PendingConnection pending;
     Time deadline;
   };
-  using Newcomers = std::map<uint64_t, Entry>;
+  using PendingConnections = std::map<uint64_t, Entry>;
 
   Listener(ListenerOptions options, ListeningSockets listening, Socket poll_set, Socket stop);
 
@@ -77,7 +77,7 @@ class Listener {
   // Of the thread.
   std::vector<Socket> sockets_;
   std::function<void(Admitted)> admit_;
-  Newcomers newcomers_;  // in the order in which they came
+  PendingConnections pending_;  // in the order in which they came
   uint64_t last_;
   std::optional<Time> pause_ends_;  // until then, nothing is accepted
   std::vector<char> scratch_;

@@ -17,13 +17,13 @@ namespace {
 using std::chrono::milliseconds;
 
 // A listener, and those whom it lets in.
-struct Door {
+struct TestListener {
   Counter admitted;
   Mutex mu;
   std::vector<Admitted> all TDOCK_GUARDED_BY(mu);
   std::unique_ptr<Listener> listener;
 
-  explicit Door(ListenerOptions options = {}) {
+  explicit TestListener(ListenerOptions options = {}) {
     options.rules.token = "t";
     auto made = Listener::Make({.host = "127.0.0.1"}, std::move(options));
     EXPECT_TRUE(made.ok()) << made.status();
@@ -41,53 +41,53 @@ struct Door {
 std::string RightCall() { return Opening() + Frame(1, 4, 1, CallFields("/count", "Bearer t")); }
 
 TEST(Listener, GivesTheSocketWithAllThatCameOverIt) {
-  Door door;
-  RawConnection client(door.listener->port());
+  TestListener listener;
+  RawConnection client(listener.listener->port());
   const std::string bytes = RightCall() + "and what follows";
   client.Send(bytes);
-  ASSERT_TRUE(door.admitted.Await(1));
-  MutexLock lock(door.mu);
+  ASSERT_TRUE(listener.admitted.Await(1));
+  MutexLock lock(listener.mu);
   char buffer[1000];
-  const ssize_t got = recv(door.all[0].socket.get(), buffer, sizeof buffer, 0);
+  const ssize_t got = recv(listener.all[0].socket.get(), buffer, sizeof buffer, 0);
   EXPECT_EQ(std::string(buffer, static_cast<size_t>(std::max<ssize_t>(got, 0))), bytes);
   EXPECT_THAT(client.Drain(), testing::AnyOf("", Admission::Greeting()));
 }
 
 TEST(Listener, AnswersWhoeverLacksTheTokenAndHangsUp) {
-  Door door;
-  RawConnection client(door.listener->port());
+  TestListener listener;
+  RawConnection client(listener.listener->port());
   client.Send(Opening() + Frame(1, 4, 1, CallFields("/count")));
   EXPECT_TRUE(absl::StartsWith(client.Drain(), absl::StrCat(Admission::Greeting(), Frame(4, 1, 0, ""))));
   EXPECT_TRUE(client.AwaitEnd());
-  EXPECT_EQ(door.admitted.count(), 0);
+  EXPECT_EQ(listener.admitted.count(), 0);
 }
 
 TEST(Listener, ClosesAConnectionWhoseRequestDoesNotCome) {
-  Door door({.patience = milliseconds(100)});
-  RawConnection silent(door.listener->port());
-  RawConnection slow(door.listener->port());
+  TestListener listener({.patience = milliseconds(100)});
+  RawConnection silent(listener.listener->port());
+  RawConnection slow(listener.listener->port());
   slow.Send(RightCall().substr(0, 50));
   EXPECT_TRUE(silent.AwaitEnd());
   EXPECT_TRUE(slow.AwaitEnd());
 }
 
 TEST(Listener, ClosesTheOldestWhenThereAreTooMany) {
-  Door door({.max_newcomers = 4});
+  TestListener listener({.max_pending = 4});
   std::vector<std::unique_ptr<RawConnection>> silent;
-  for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<RawConnection>(door.listener->port()));
-  RawConnection client(door.listener->port());
+  for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<RawConnection>(listener.listener->port()));
+  RawConnection client(listener.listener->port());
   client.Send(RightCall());
-  EXPECT_TRUE(door.admitted.Await(1));
+  EXPECT_TRUE(listener.admitted.Await(1));
   EXPECT_TRUE(silent[0]->AwaitEnd());
   silent[7]->Send(RightCall());
-  EXPECT_TRUE(door.admitted.Await(2));
+  EXPECT_TRUE(listener.admitted.Await(2));
 }
 
 TEST(Listener, WaitsQuietlyWhenNoDescriptorIsLeft) {
-  Door door;
-  RawConnection client(door.listener->port());  // before the limit, so that it has a descriptor
+  TestListener listener;
+  RawConnection client(listener.listener->port());  // before the limit, so that it has a descriptor
   client.Send(RightCall());
-  ASSERT_TRUE(door.admitted.Await(1));
+  ASSERT_TRUE(listener.admitted.Await(1));
   const Socket late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const Socket next(dup(0));
   rlimit before{};
@@ -96,25 +96,25 @@ TEST(Listener, WaitsQuietlyWhenNoDescriptorIsLeft) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(door.listener->port()));
+  address.sin_port = htons(static_cast<uint16_t>(listener.listener->port()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(late.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   const std::string bytes = RightCall();
   EXPECT_EQ(send(late.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
   const std::clock_t start = std::clock();
-  EXPECT_FALSE(door.admitted.Await(2, absl::Milliseconds(500)));
+  EXPECT_FALSE(listener.admitted.Await(2, absl::Milliseconds(500)));
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 0.2);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_TRUE(door.admitted.Await(2));
+  EXPECT_TRUE(listener.admitted.Await(2));
 }
 
 TEST(Listener, StopsWhileConnectionsAreLookedAt) {
-  Door door;
-  RawConnection silent(door.listener->port());
-  RawConnection client(door.listener->port());
+  TestListener listener;
+  RawConnection silent(listener.listener->port());
+  RawConnection client(listener.listener->port());
   client.Send(RightCall());
-  ASSERT_TRUE(door.admitted.Await(1));
-  door.listener->Stop();
+  ASSERT_TRUE(listener.admitted.Await(1));
+  listener.listener->Stop();
   EXPECT_TRUE(silent.AwaitEnd());
 }
 

@@ -15,10 +15,10 @@
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/rpc/admitted_sockets.h"
 #include "core/rpc/endpoint.h"
 #include "core/rpc/event_threads.h"
 #include "core/rpc/health.h"
-#include "core/rpc/let_in_sockets.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/server_call.h"
 #include "core/rpc/settings.h"
@@ -186,7 +186,7 @@ class StreamServerImpl final : public StreamServer {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   std::optional<EventThreads> threads_;
-  const std::shared_ptr<LetInSockets> sockets_ = std::make_shared<LetInSockets>();
+  const std::shared_ptr<AdmittedSockets> sockets_ = std::make_shared<AdmittedSockets>();
   std::unique_ptr<TlsRelays> relays_;  // null: plain TCP
   std::unique_ptr<Listener> listener_;
 };

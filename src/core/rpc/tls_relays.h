@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/mutex.h"
-#include "core/rpc/newcomer.h"
+#include "core/rpc/pending_connection.h"
 #include "core/rpc/socket.h"
 #include "core/rpc/tls_relay.h"
 

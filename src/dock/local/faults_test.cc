@@ -39,7 +39,7 @@ class WaitCountingClock final : public Clock {
 };
 
 // Takes the oldest, and remembers the most that it was shown.
-class CountingSampler final : public OwnSampler {
+class CountingSampler final : public CustomSampler {
  public:
   int64_t Window(int64_t max) const override { return 4 * max; }
   std::vector<size_t> Choose(std::span<const Candidate> candidates, int64_t min, int64_t, uint64_t) override {
@@ -120,14 +120,14 @@ class DockFaults : public testing::Test {
 
 TEST_F(DockFaults, AGroupSamplerNeverMixesTwoPrompts) {
   // Groups (0, 1) and (2, 3), of which rows 1 and 2 are ready: two neighbours, but of two prompts.
-  for (const Sampler sampler : {Sampler::kFirstCome, Sampler::kUniform, Sampler::kLengthBalanced, Sampler::kOwn}) {
+  for (const Sampler sampler : {Sampler::kFirstCome, Sampler::kUniform, Sampler::kLengthBalanced, Sampler::kCustom}) {
     dock_ = MakeLocalDock({.clock = &clock_, .samplers = {{"counting", sampler_}}});
     Create({.columns = {{"a", ColumnType::Dense(DType::kF32)}, {"b", ColumnType::Bytes()}}, .group_size = 2});
     Register({.reads = {"b"},
               .unit = Unit::kGroup,
               .sampler = sampler,
               .length_column = "b",
-              .own_sampler = sampler == Sampler::kOwn ? "counting" : ""});
+              .custom_sampler = sampler == Sampler::kCustom ? "counting" : ""});
     const std::vector<RowId> rows = PutNew({0, 1, 2, 3}, {70, 70, 80, 80});
     const auto fill = [&](std::vector<RowId> of) {
       PutRequest put{.partition = "p", .rows = of};
@@ -394,7 +394,7 @@ TEST_F(DockFaults, ATakeBringsItsDataAtOnceAndWithoutACopy) {
 TEST_F(DockFaults, SamplingDoesNotGrowWithTheTable) {
   // Counts what a sampler is shown; the benchmarks measure the time.
   Create();
-  Register({.sampler = Sampler::kOwn, .own_sampler = "counting"});
+  Register({.sampler = Sampler::kCustom, .custom_sampler = "counting"});
   for (const size_t rows : {size_t{100}, size_t{10'000}}) {
     PutNew(std::vector<float>(rows));
     EXPECT_EQ(TakeIds(5).size(), 5u);

@@ -46,8 +46,9 @@ class LatePut : public testing::Test {
                          {"small", ColumnType::Dense(DType::kF32)},
                          {"large", ColumnType::Ragged(DType::kF32)}};
     }
-    partition_ = std::make_unique<Partition>(options, clock_, memory_, memory_, std::make_shared<Table::OwnSamplers>(),
-                                             /*bell=*/nullptr);
+    partition_ =
+        std::make_unique<Partition>(options, clock_, memory_, memory_, std::make_shared<Table::CustomSamplers>(),
+                                    /*notifier=*/nullptr);
   }
 
   void Register(ConsumerOptions options) {

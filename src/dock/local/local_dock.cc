@@ -62,9 +62,9 @@ absl::Status CheckOptions(const PartitionOptions& options) {
   return absl::OkStatus();
 }
 
-std::shared_ptr<const Table::OwnSamplers> WithoutNulls(Table::OwnSamplers samplers) {
+std::shared_ptr<const Table::CustomSamplers> WithoutNulls(Table::CustomSamplers samplers) {
   std::erase_if(samplers, [](const auto& named) { return named.second == nullptr; });
-  return std::make_shared<const Table::OwnSamplers>(std::move(samplers));
+  return std::make_shared<const Table::CustomSamplers>(std::move(samplers));
 }
 
 // Calls that hold no thread and are not over. Thread-safe.
@@ -104,13 +104,13 @@ class LocalDock final : public ServedDock {
   ~LocalDock() override {
     for (const auto& partition : Partitions()) partition->Close();
     open_calls_.AwaitNone();
-    bell_->Close();
-    std::thread porter;
+    notifier_->Close();
+    std::thread admission_thread;
     {
       MutexLock lock(mu_);
-      porter.swap(porter_);
+      admission_thread.swap(admission_thread_);
     }
-    if (porter.joinable()) porter.join();
+    if (admission_thread.joinable()) admission_thread.join();
   }
 
   absl::Status CreatePartition(const PartitionOptions& options) override TDOCK_EXCLUDES(mu_) {
@@ -128,8 +128,9 @@ class LocalDock final : public ServedDock {
       }
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, bell_, last_lease_, work_);
-        if (options.max_bytes > 0 && !porter_.joinable()) porter_ = std::thread([this] { LetPutsIn(); });
+        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, notifier_, last_lease_, work_);
+        if (options.max_bytes > 0 && !admission_thread_.joinable())
+          admission_thread_ = std::thread([this] { AdmitPuts(); });
         return absl::OkStatus();
       }
       existing = entry;
@@ -310,8 +311,8 @@ class LocalDock final : public ServedDock {
   }
 
   // Whoever lets go of a view may hold locks that those need who wait for its bytes: so a thread of its own tells them.
-  void LetPutsIn() TDOCK_EXCLUDES(mu_) {
-    while (bell_->Await()) {
+  void AdmitPuts() TDOCK_EXCLUDES(mu_) {
+    while (notifier_->Await()) {
       for (const auto& partition : Partitions()) partition->BytesWereFreed();
     }
   }
@@ -329,18 +330,18 @@ class LocalDock final : public ServedDock {
   }
 
   Clock& clock_;
-  const std::shared_ptr<const Table::OwnSamplers> samplers_;
+  const std::shared_ptr<const Table::CustomSamplers> samplers_;
   const std::function<std::shared_ptr<CellMemory>(absl::string_view)> memory_for_;
   const std::shared_ptr<CellMemory> memory_ = std::make_shared<WarmMemory>();
   WorkQueue* const work_;
-  const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+  const std::shared_ptr<Notifier> notifier_ = std::make_shared<Notifier>();
   OpenCalls open_calls_;
   Mutex mu_;
   // By name, in their order.
   absl::btree_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
   // Partitions number their leases from the next on.
   LeaseId last_lease_ TDOCK_GUARDED_BY(mu_);
-  std::thread porter_ TDOCK_GUARDED_BY(mu_);  // runs from the first budget of bytes on
+  std::thread admission_thread_ TDOCK_GUARDED_BY(mu_);  // runs from the first budget of bytes on
 };
 
 }  // namespace

@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Served, DockRows, kServed);
 INSTANTIATE_TEST_SUITE_P(Served, DockVersions, kServed);
 
 // Takes from the end of what it sees, and does as it is told otherwise.
-class FromTheEnd final : public OwnSampler {
+class FromTheEnd final : public CustomSampler {
  public:
   int64_t Window(int64_t max) const override { return 2 * max; }
   std::vector<size_t> Choose(std::span<const Candidate> candidates, int64_t min, int64_t max, uint64_t seed) override {
@@ -110,9 +110,9 @@ TEST(LocalDockTest, ASamplerOfOnesOwnChooses) {
   ASSERT_EQ(dock->CreatePartition({.name = "p", .columns = {{"text", ColumnType::Bytes()}}}), absl::OkStatus());
   ASSERT_EQ(dock->RegisterConsumer("p", {.name = "x",
                                          .reads = {"text"},
-                                         .sampler = Sampler::kOwn,
+                                         .sampler = Sampler::kCustom,
                                          .length_column = "text",
-                                         .own_sampler = "from_the_end"}),
+                                         .custom_sampler = "from_the_end"}),
             absl::OkStatus());
   PutRequest put{.partition = "p"};
   const std::vector<std::string> texts = {"", "a", "bb", "ccc", "dddd", "eeeee"};

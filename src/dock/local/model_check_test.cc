@@ -442,7 +442,7 @@ class Driver {
         const std::vector<RowId> unit = twin_->RowsOfUnit(name, takeable[static_cast<size_t>(i)]);
         rows.insert(rows.end(), unit.begin(), unit.end());
       }
-      const SlowDock::Judgement stale = twin_->JudgeForTake(name, rows);
+      const SlowDock::StaleRows stale = twin_->JudgeForTake(name, rows);
       plan.refusals = stale.refusals;
       if (stale.empty() || !plan.refusals.empty()) return plan;
       twin_->PutAside(stale, name);

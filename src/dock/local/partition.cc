@@ -24,7 +24,7 @@ void Partition::WakeAll(WakeList wake, WorkQueue* work) {
   }
 }
 
-Partition::Aftermath::~Aftermath() {
+Partition::Cleanup::~Cleanup() {
   WakeAll(std::move(wake), partition.work_);
   if (compactions.empty()) return;
   constexpr int64_t kMuchToCopy = 1 << 20;
@@ -57,7 +57,7 @@ void Partition::Compact(std::vector<BlockStore::Compaction> compactions) {
   }
 }
 
-absl::Status Partition::Begin(Aftermath& after) {
+absl::Status Partition::Begin(Cleanup& cleanup) {
   if (dropped_) return absl::NotFoundError(absl::StrCat("partition '", table_.options().name, "' was dropped"));
   if (table_.leases().NextExpiry() == absl::InfiniteFuture()) return absl::OkStatus();
   const absl::Time now = clock_.Now();
@@ -66,12 +66,12 @@ absl::Status Partition::Begin(Aftermath& after) {
     table_.Apply(LeaseExpired{*lease});
     any = true;
   }
-  if (any) ChooseWakes(after.wake);
+  if (any) ChooseWakes(cleanup.wake);
   if (any) NoteLoad();
   return absl::OkStatus();
 }
 
-void Partition::End(Aftermath& after) {
+void Partition::End(Cleanup& cleanup) {
   const std::vector<CellRef> removed = table_.TakeRemovedCells(), replaced = table_.TakeReplacedCells();
   if (budget_.limits_bytes()) {
     for (CellRef cell : removed) budget_.CountGone(BytesOf(cell));
@@ -80,9 +80,9 @@ void Partition::End(Aftermath& after) {
   store_.Drop(removed);
   store_.Drop(replaced);
   store_.LookForSparse(blocks_.memory->IsScarce());
-  after.garbage = store_.TakeGarbage();
-  after.compactions = store_.TakeCompactions();
-  ChooseWakes(after.wake);
+  cleanup.garbage = store_.TakeGarbage();
+  cleanup.compactions = store_.TakeCompactions();
+  ChooseWakes(cleanup.wake);
   NoteLoad();
 }
 
@@ -141,64 +141,64 @@ absl::Status Partition::Matches(const PartitionOptions& options) {
 }
 
 absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
   if (!is_new) return absl::OkStatus();
-  if (options.sampler == Sampler::kOwn && !samplers_->contains(options.own_sampler)) {
+  if (options.sampler == Sampler::kCustom && !samplers_->contains(options.custom_sampler)) {
     std::vector<std::string> names;
     for (const auto& [name, sampler] : *samplers_) names.push_back(name);
     return absl::InvalidArgumentError(absl::StrCat("consumer '", options.name, "': there is no sampler '",
-                                                   options.own_sampler, "'; the dock was given ",
+                                                   options.custom_sampler, "'; the dock was given ",
                                                    names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
   table_.Apply(ConsumerRegistered{&options});
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(options.name));
   if (index == specs_.size()) specs_.emplace_back();
   specs_[index] = nullptr;
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::Status Partition::DropConsumer(absl::string_view consumer) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(consumer));
   // Those who wait for its rows will not find it any more.
-  if (const auto index = table_.FindConsumer(consumer); index.ok()) waits_.WakeTakes(*index, after.wake);
+  if (const auto index = table_.FindConsumer(consumer); index.ok()) waits_.WakeTakes(*index, cleanup.wake);
   table_.Apply(ConsumerDropped{consumer});
   if (const std::optional<uint32_t> writer = writers_.Find(consumer)) store_.CloseFor(*writer);
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::Status Partition::Complete(const LeaseRequest& request) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
   TDOCK_RETURN_IF_ERROR(table_.CheckStep(request.lease, request.step));
   table_.Apply(RowsCompleted{request.lease, rows, request.step});
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::Status Partition::Release(const LeaseRequest& request) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
   table_.Apply(RowsReturned{request.lease, rows});
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const Lease* found, table_.FindLease(lease));
   const absl::Time expires = clock_.Now() + table_.consumer(found->consumer).options().lease_duration;
   table_.Apply(LeaseRenewed{lease, expires});
@@ -207,20 +207,20 @@ absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
 }
 
 absl::Status Partition::ExpireLeases(std::span<const LeaseId> leases) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   for (LeaseId lease : leases) {
     if (table_.leases().Find(lease) != nullptr) table_.Apply(LeaseExpired{lease});
   }
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<LeaseId>> Partition::LiveLeases(std::span<const LeaseId> leases) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   std::vector<LeaseId> live;
   for (LeaseId lease : leases) {
     if (table_.leases().Find(lease) != nullptr) live.push_back(lease);
@@ -229,40 +229,40 @@ absl::StatusOr<std::vector<LeaseId>> Partition::LiveLeases(std::span<const Lease
 }
 
 absl::Status Partition::Drop(const LeaseRequest& request) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckDrop(request));
   table_.Apply(RowsDropped{rows});
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::Status Partition::Requeue(const RequeueRequest& request) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckRequeue(request));
   table_.Apply(RowsRequeued{consumer, rows});
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::Status Partition::Commit(const StepRequest& request) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckCommit(request));
   table_.Apply(StepCommitted{consumer, request.step});
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::Status Partition::Rollback(const StepRequest& request) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckRollback(request));
   Table::StaleRows later;
   if (request.weights_version != kNoWeightsVersion) {
@@ -274,76 +274,76 @@ absl::Status Partition::Rollback(const StepRequest& request) {
   for (const Table::SendBack& plan : later.sent_back) {
     table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers});
   }
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::Status Partition::PublishWeights(int64_t version) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_RETURN_IF_ERROR(table_.CheckPublish(version));
   if (version != table_.weights_version()) table_.Apply(WeightsPublished{version});
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<RowId>> Partition::FindRows(std::span<const std::string> keys) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   return table_.FindRows(keys);
 }
 
 absl::StatusOr<ListResult> Partition::List(const ListRequest& request) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   return table_.List(request);
 }
 
 absl::Status Partition::Seal() {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   if (table_.sealed()) return absl::OkStatus();
   TDOCK_RETURN_IF_ERROR(table_.CheckSeal());
   table_.Apply(SealChanged{true});
-  End(after);
+  End(cleanup);
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const Table::ClearPlan plan, table_.CheckClear(request));
   table_.Apply(RowsCleared{plan.rows, plan.groups});
   if (request.everything && table_.sealed()) table_.Apply(SealChanged{false});
-  End(after);
+  End(cleanup);
   return static_cast<int64_t>(plan.rows.size());
 }
 
 absl::StatusOr<PartitionStatus> Partition::GetStatus() {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   PartitionStatus status = table_.Status();
   status.held_bytes = blocks_.held->load();
   return status;
 }
 
 absl::StatusOr<ConsumerStatus> Partition::GetConsumerStatus(absl::string_view consumer) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
   return table_.StatusOf(index);
 }
 
 absl::StatusOr<RowStatus> Partition::GetRowStatus(RowId row) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   return table_.StatusOfRow(row, [this](CellRef cell, RowCellStatus& status) TDOCK_REQUIRES(mu_) {
     const BlockShape& shape = store_.BlockOf(cell)->shape();
     status.bytes = BytesOf(cell);
@@ -353,9 +353,9 @@ absl::StatusOr<RowStatus> Partition::GetRowStatus(RowId row) {
 }
 
 absl::StatusOr<std::string> Partition::Explain(absl::string_view consumer) {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
   return table_.Explain(index, clock_.Now());
 }

@@ -10,10 +10,10 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/bell.h"
 #include "core/base/callback.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/notifier.h"
 #include "core/base/work_queue.h"
 #include "dock/local/budget.h"
 #include "dock/table/rows_data.h"
@@ -31,14 +31,14 @@ namespace tdock {
 // allocated and freed without it. The methods are Dock's. Thread-safe.
 class Partition : public std::enable_shared_from_this<Partition> {
  public:
-  // Payload lies in `memory`, which views keep alive; copies that are made of them, in `copies`. When the bell is rung,
-  // BytesWereFreed() is to be called, not by the thread that rang.
+  // Payload lies in `memory`, which views keep alive; copies that are made of them, in `copies`. When the notifier is
+  // called, BytesWereFreed() is to be called, not by the thread that called it.
   Partition(PartitionOptions options, Clock& clock, std::shared_ptr<CellMemory> memory, std::shared_ptr<Memory> copies,
-            std::shared_ptr<const Table::OwnSamplers> samplers, std::shared_ptr<Bell> bell,
+            std::shared_ptr<const Table::CustomSamplers> samplers, std::shared_ptr<Notifier> notifier,
             LeaseId last_lease = kNoLease, WorkQueue* work = nullptr)
       : clock_(clock),
         work_(work),
-        blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(std::move(bell))},
+        blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(std::move(notifier))},
         copies_(std::move(copies)),
         samplers_(std::move(samplers)),
         refuses_nan_(options.refuse_nan),
@@ -93,8 +93,8 @@ class Partition : public std::enable_shared_from_this<Partition> {
 
  private:
   // What a call leaves to be done when it has let go of the lock: declared before the lock is taken.
-  struct Aftermath {
-    ~Aftermath();
+  struct Cleanup {
+    ~Cleanup();
     Partition& partition;
     WakeList wake = {};
     std::vector<std::shared_ptr<Block>> garbage = {};
@@ -102,9 +102,9 @@ class Partition : public std::enable_shared_from_this<Partition> {
   };
 
   // What every call does first: fails if the partition was dropped, and ends the leases whose time is over.
-  absl::Status Begin(Aftermath& after) TDOCK_REQUIRES(mu_);
+  absl::Status Begin(Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   // What every call that changes something does last.
-  void End(Aftermath& after) TDOCK_REQUIRES(mu_);
+  void End(Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
   // Says how things stand to those who have no lock.
   void NoteLoad() TDOCK_REQUIRES(mu_);
@@ -115,7 +115,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
 
   // What one that has looked in vain waits for. Not set: it is to look again at once.
   struct Wait {
-    std::variant<WishForRows, WishForCell, WishForRoom> wish = {};
+    std::variant<AwaitedRows, AwaitedCell, AwaitedRoom> awaited = {};
     absl::Time until = absl::InfinitePast();
   };
   class ThreadWaiter;
@@ -125,14 +125,14 @@ class Partition : public std::enable_shared_from_this<Partition> {
   auto Await(const Request& request) TDOCK_EXCLUDES(mu_);
   // Looks, and waits if that was in vain: `waiter` is made or queued then.
   template <class Request, class W>
-  auto LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Aftermath& after) TDOCK_REQUIRES(mu_);
+  auto LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   // What the call returns, or else what it waits for. A put is let in: it is counted as under way.
   std::optional<absl::StatusOr<Taken>> Look(const TakeRequest& request, const Waiter* waiter, Wait& wait,
-                                            Aftermath& after) TDOCK_REQUIRES(mu_);
+                                            Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   std::optional<absl::StatusOr<Rows>> Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
-                                           Aftermath& after) TDOCK_REQUIRES(mu_);
+                                           Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   std::optional<absl::StatusOr<Claim>> Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
-                                            Aftermath& after) TDOCK_REQUIRES(mu_);
+                                            Cleanup& cleanup) TDOCK_REQUIRES(mu_);
 
   static void WakeAll(WakeList wake, WorkQueue* work);
   // Whether it takes long to let such a call go on.
@@ -144,7 +144,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
   void WakeTakers(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
   void WakePutters(WakeList& wake) TDOCK_REQUIRES(mu_);
   // Has one of those who wait for a consumer's rows look when the next lease ends.
-  void KeepLookout(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
+  void WatchExpiry(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
   // No more rows are let in for the time being.
   bool IsFull() const TDOCK_REQUIRES(mu_);
 
@@ -156,9 +156,9 @@ class Partition : public std::enable_shared_from_this<Partition> {
   std::vector<size_t> BytesForText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
   bool NeedsRoom(const PutRequest& request) const { return limited_ && request.rows.empty(); }
   // Whether the put is let in, or has to wait; fills in its claim.
-  absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after)
+  absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Cleanup& cleanup)
       TDOCK_REQUIRES(mu_);
-  absl::StatusOr<PutResult> PutLetIn(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<PutResult> PutAdmitted(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
   // The number of the consumer under whose lease a put is.
   uint32_t WriterOf(const PutRequest& request) TDOCK_REQUIRES(mu_);
@@ -171,14 +171,14 @@ class Partition : public std::enable_shared_from_this<Partition> {
 
   // ---- Takes.
 
-  // Whether as many as `wish.least`, which it fills in, are takeable.
-  absl::StatusOr<bool> AreEnough(const TakeRequest& request, WishForRows& wish) TDOCK_REQUIRES(mu_);
-  // What a take hands out; nothing if it has to wait. Fills in the wish.
-  absl::StatusOr<std::vector<RowId>> ChooseRows(const TakeRequest& request, WishForRows& wish, Aftermath& after)
+  // Whether as many as `awaited.least`, which it fills in, are takeable.
+  absl::StatusOr<bool> AreEnough(const TakeRequest& request, AwaitedRows& awaited) TDOCK_REQUIRES(mu_);
+  // What a take hands out; nothing if it has to wait. Fills in `awaited`.
+  absl::StatusOr<std::vector<RowId>> ChooseRows(const TakeRequest& request, AwaitedRows& awaited, Cleanup& cleanup)
       TDOCK_REQUIRES(mu_);
   // Drops or sends back those of the rows that are too old for the consumer; true if there are none.
-  absl::StatusOr<bool> AreFresh(uint32_t consumer, std::span<const RowId> rows, Aftermath& after) TDOCK_REQUIRES(mu_);
-  absl::StatusOr<Taken> HandOut(uint32_t consumer, std::span<const RowId> rows, int32_t rank, Aftermath& after)
+  absl::StatusOr<bool> AreFresh(uint32_t consumer, std::span<const RowId> rows, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::StatusOr<Taken> HandOut(uint32_t consumer, std::span<const RowId> rows, int32_t rank, Cleanup& cleanup)
       TDOCK_REQUIRES(mu_);
   // Of a cell's block.
   auto VersionOf() const TDOCK_REQUIRES(mu_) {
@@ -199,7 +199,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
   WorkQueue* const work_;
   const BlockSource blocks_;
   const std::shared_ptr<Memory> copies_;
-  const std::shared_ptr<const Table::OwnSamplers> samplers_;
+  const std::shared_ptr<const Table::CustomSamplers> samplers_;
 
   const bool refuses_nan_;
   const bool limited_;

@@ -56,8 +56,8 @@ std::vector<size_t> Partition::BytesForText(const Batch& batch, std::span<const 
   return places;
 }
 
-absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Aftermath& after) {
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Cleanup& cleanup) {
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_RETURN_IF_ERROR(table_.CheckPut(request).status());
   claim = {.rows = table_.RowsClaimedBy(request), .bytes = PayloadOf(request.batch)};
   // The rest of groups that were let in as a whole.
@@ -77,27 +77,27 @@ absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* wa
 }
 
 std::optional<absl::StatusOr<Claim>> Partition::Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
-                                                     Aftermath& after) {
+                                                     Cleanup& cleanup) {
   Claim claim;
-  const absl::StatusOr<bool> fits = Fits(request, waiter, claim, after);
+  const absl::StatusOr<bool> fits = Fits(request, waiter, claim, cleanup);
   if (!fits.ok()) return fits.status();
   if (*fits) {
     budget_.Begin(claim);
     return claim;
   }
-  wait = {WishForRoom{&request, claim}, request.deadline};
+  wait = {AwaitedRoom{&request, claim}, request.deadline};
   return std::nullopt;
 }
 
-absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const Claim& claim) {
+absl::StatusOr<PutResult> Partition::PutAdmitted(const PutRequest& request, const Claim& claim) {
   std::vector<uint32_t> columns;
   std::vector<BlockStore::Placement> placements;
   std::vector<size_t> for_text;
   uint64_t checked_at = 0;
   {
-    Aftermath after{*this};
+    Cleanup cleanup{*this};
     MutexLock lock(mu_);
-    absl::Status status = Begin(after);
+    absl::Status status = Begin(cleanup);
     if (status.ok()) {
       absl::StatusOr<std::vector<uint32_t>> checked = table_.CheckPut(request);
       status = checked.status();
@@ -105,7 +105,7 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
     }
     if (!status.ok()) {
       budget_.End(claim);
-      End(after);
+      End(cleanup);
       return status;
     }
     placements = store_.Reserve(request.batch, columns, request.weights_version, WriterOf(request));
@@ -115,9 +115,9 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
 
   const absl::Status written = Write(request.batch, for_text, placements);
 
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  absl::Status status = written.ok() ? Begin(after) : written;
+  absl::Status status = written.ok() ? Begin(cleanup) : written;
   // What was allowed before the copy may not be any more: leases expire, others put.
   if (status.ok() && table_.changes() != checked_at) {
     absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
@@ -132,13 +132,13 @@ absl::StatusOr<PutResult> Partition::PutLetIn(const PutRequest& request, const C
   budget_.End(claim);
   if (!status.ok()) {
     store_.Abandon(placements);
-    End(after);
+    End(cleanup);
     return status;
   }
   PutResult result;
   result.rows = Publish(request, columns, placements);
   budget_.CountPut(PayloadOf(request.batch));
-  End(after);
+  End(cleanup);
   return result;
 }
 

@@ -22,69 +22,69 @@ absl::Status Cancelled(const TakeRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<bool> Partition::AreEnough(const TakeRequest& request, WishForRows& wish) {
-  TDOCK_ASSIGN_OR_RETURN(wish.least, table_.LeastToTake(wish.consumer, request.rank, request.min));
-  if (table_.consumer(wish.consumer).share(request.rank).takeable.size() >= wish.least) return true;
+absl::StatusOr<bool> Partition::AreEnough(const TakeRequest& request, AwaitedRows& awaited) {
+  TDOCK_ASSIGN_OR_RETURN(awaited.least, table_.LeastToTake(awaited.consumer, request.rank, request.min));
+  if (table_.consumer(awaited.consumer).share(request.rank).takeable.size() >= awaited.least) return true;
   if (request.cancel.stop_requested()) return Cancelled(request);
   const absl::Time now = clock_.Now();
   if (request.deadline <= now) {
-    const bool groups = table_.consumer(wish.consumer).by_group();
-    return absl::DeadlineExceededError(
-        absl::StrCat("waited for ", wish.least, groups ? " groups: " : " rows: ", table_.Explain(wish.consumer, now)));
+    const bool groups = table_.consumer(awaited.consumer).by_group();
+    return absl::DeadlineExceededError(absl::StrCat(
+        "waited for ", awaited.least, groups ? " groups: " : " rows: ", table_.Explain(awaited.consumer, now)));
   }
-  if (IsFull()) TDOCK_RETURN_IF_ERROR(table_.CheckCanCome(wish.consumer, request.rank, wish.least));
+  if (IsFull()) TDOCK_RETURN_IF_ERROR(table_.CheckCanCome(awaited.consumer, request.rank, awaited.least));
   return false;
 }
 
-absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& request, WishForRows& wish,
-                                                         Aftermath& after) {
-  TDOCK_RETURN_IF_ERROR(Begin(after));
+absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& request, AwaitedRows& awaited,
+                                                         Cleanup& cleanup) {
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   // It may be dropped, and even come back, during the wait.
-  TDOCK_ASSIGN_OR_RETURN(wish.consumer, table_.FindConsumer(request.consumer));
-  TDOCK_RETURN_IF_ERROR(table_.CheckTake(wish.consumer, request));
+  TDOCK_ASSIGN_OR_RETURN(awaited.consumer, table_.FindConsumer(request.consumer));
+  TDOCK_RETURN_IF_ERROR(table_.CheckTake(awaited.consumer, request));
   if (!request.rows.empty()) {
-    TDOCK_RETURN_IF_ERROR(table_.CheckTakeOfRows(wish.consumer, request));
+    TDOCK_RETURN_IF_ERROR(table_.CheckTakeOfRows(awaited.consumer, request));
     return request.rows;
   }
-  TDOCK_ASSIGN_OR_RETURN(const bool enough, AreEnough(request, wish));
+  TDOCK_ASSIGN_OR_RETURN(const bool enough, AreEnough(request, awaited));
   if (!enough) return std::vector<RowId>();
   const auto length_of = [this](CellRef cell) TDOCK_REQUIRES(mu_) {
     const Block& block = *store_.BlockOf(cell);
     return LengthIn(block, block.Row(store_.RowOf(cell)));
   };
-  return table_.Choose(wish.consumer, request.rank, wish.least, request.max, *samplers_, length_of);
+  return table_.Choose(awaited.consumer, request.rank, awaited.least, request.max, *samplers_, length_of);
 }
 
 std::optional<absl::StatusOr<Taken>> Partition::Look(const TakeRequest& request, const Waiter*, Wait& wait,
-                                                     Aftermath& after) {
-  WishForRows wish{.rank = request.rank, .max = request.max};
-  const absl::StatusOr<std::vector<RowId>> rows = ChooseRows(request, wish, after);
+                                                     Cleanup& cleanup) {
+  AwaitedRows awaited{.rank = request.rank, .max = request.max};
+  const absl::StatusOr<std::vector<RowId>> rows = ChooseRows(request, awaited, cleanup);
   if (!rows.ok()) return rows.status();
   if (rows->empty()) {
-    wait = {wish, request.deadline};
+    wait = {awaited, request.deadline};
     return std::nullopt;
   }
-  const absl::StatusOr<bool> fresh = AreFresh(wish.consumer, *rows, after);
+  const absl::StatusOr<bool> fresh = AreFresh(awaited.consumer, *rows, cleanup);
   if (!fresh.ok()) return fresh.status();
-  if (*fresh) return HandOut(wish.consumer, *rows, request.rank, after);
+  if (*fresh) return HandOut(awaited.consumer, *rows, request.rank, cleanup);
   if (request.cancel.stop_requested()) return Cancelled(request);
   // Lets others have the lock: there may be many that are too old.
   return std::nullopt;
 }
 
-absl::StatusOr<bool> Partition::AreFresh(uint32_t consumer, std::span<const RowId> rows, Aftermath& after) {
+absl::StatusOr<bool> Partition::AreFresh(uint32_t consumer, std::span<const RowId> rows, Cleanup& cleanup) {
   TDOCK_ASSIGN_OR_RETURN(const Table::StaleRows stale, table_.FindStale(consumer, rows, VersionOf()));
   if (stale.empty()) return true;
   if (!stale.dropped.empty()) table_.Apply(RowsDropped{stale.dropped, consumer});
   for (const Table::SendBack& plan : stale.sent_back) {
     table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers, consumer});
   }
-  End(after);
+  End(cleanup);
   return false;
 }
 
 absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowId> rows, int32_t rank,
-                                         Aftermath& after) {
+                                         Cleanup& cleanup) {
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   const std::vector<uint32_t> columns = ColumnsFor(consumer);
@@ -94,7 +94,7 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   taken.rows = std::move(data).ToRows();
   if (table_.consumer(consumer).options().at_most_once) {
     table_.Apply(RowsTaken{consumer, rank, kNoLease, rows});
-    End(after);
+    End(cleanup);
     return taken;
   }
   const absl::Time now = clock_.Now();
@@ -102,7 +102,7 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   taken.expires = now + table_.consumer(consumer).options().lease_duration;
   table_.Apply(RowsTaken{consumer, rank, taken.lease, rows, now, taken.expires});
   // Those who wait may get these rows when the lease ends.
-  KeepLookout(consumer, after.wake);
+  WatchExpiry(consumer, cleanup.wake);
   NoteLoad();
   return taken;
 }
@@ -188,8 +188,8 @@ Rows::Data Partition::View(std::span<const RowId> rows, std::span<const uint32_t
 }
 
 std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
-                                                    Aftermath& after) {
-  if (absl::Status status = Begin(after); !status.ok()) return status;
+                                                    Cleanup& cleanup) {
+  if (absl::Status status = Begin(cleanup); !status.ok()) return status;
   const absl::StatusOr<Table::FetchPlan> plan = table_.CheckFetch(request);
   if (!plan.ok()) return plan.status();
   if (plan->missing_cells == 0) {
@@ -207,7 +207,7 @@ std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request,
     return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingFetches,
                                                      " fetches that wait, as many as it may: wait for fewer at once"));
   }
-  wait = {WishForCell{plan->missing_row, plan->missing_column}, request.deadline};
+  wait = {AwaitedCell{plan->missing_row, plan->missing_column}, request.deadline};
   return std::nullopt;
 }
 

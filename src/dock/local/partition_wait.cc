@@ -19,19 +19,19 @@ void Partition::WakeTakers(uint32_t consumer, WakeList& wake) {
   waits_.WakeServed(
       consumer, [&](int32_t rank) { return state.share(rank).takeable.size(); }, wake);
   if (IsFull()) {
-    const auto is_hopeless = [&](int32_t rank, int64_t least)
-                                 TDOCK_REQUIRES(mu_) { return !table_.CheckCanCome(consumer, rank, least).ok(); };
-    waits_.WakeHopeless(consumer, is_hopeless, wake);
+    const auto is_unsatisfiable = [&](int32_t rank, int64_t least)
+                                      TDOCK_REQUIRES(mu_) { return !table_.CheckCanCome(consumer, rank, least).ok(); };
+    waits_.WakeUnsatisfiable(consumer, is_unsatisfiable, wake);
   }
-  KeepLookout(consumer, wake);
+  WatchExpiry(consumer, wake);
 }
 
-void Partition::KeepLookout(uint32_t consumer, WakeList& wake) {
-  Waiter* const lookout = waits_.AppointLookout(consumer);
+void Partition::WatchExpiry(uint32_t consumer, WakeList& wake) {
+  Waiter* const expiry_watcher = waits_.ChooseExpiryWatcher(consumer);
   const absl::Time next = table_.leases().NextExpiry();
-  if (lookout == nullptr || lookout->until <= next) return;
-  lookout->until = next;
-  if (!lookout->SetAlarm()) waits_.Wake(*lookout, wake);
+  if (expiry_watcher == nullptr || expiry_watcher->until <= next) return;
+  expiry_watcher->until = next;
+  if (!expiry_watcher->SetAlarm()) waits_.Wake(*expiry_watcher, wake);
 }
 
 void Partition::WakePutters(WakeList& wake) {
@@ -41,12 +41,12 @@ void Partition::WakePutters(WakeList& wake) {
   if (budget_.limits_bytes()) blocks_.held->Watch();
   const Budget::Use use = Use();
   const bool any_begun = std::exchange(claims_counted_at_, table_.groups_begun()) != table_.groups_begun();
-  const auto is_over = [&](WishForRoom& wish, bool first) TDOCK_REQUIRES(mu_) {
+  const auto is_over = [&](AwaitedRoom& awaited, bool first) TDOCK_REQUIRES(mu_) {
     if (all) return true;
     // Groups that others have begun since were let in as a whole.
-    if (any_begun && !wish.request->groups.empty()) wish.claim.rows = table_.RowsClaimedBy(*wish.request);
-    return wish.claim.rows == 0 || (first && budget_.Fits(wish.claim, use)) ||
-           !table_.CheckNeedsNoCommit(wish.claim.rows).ok();
+    if (any_begun && !awaited.request->groups.empty()) awaited.claim.rows = table_.RowsClaimedBy(*awaited.request);
+    return awaited.claim.rows == 0 || (first && budget_.Fits(awaited.claim, use)) ||
+           !table_.CheckNeedsNoCommit(awaited.claim.rows).ok();
   };
   waits_.WakePuts(is_over, wake);
 }
@@ -57,24 +57,24 @@ void Partition::ChooseWakes(WakeList& wake) {
   for (uint32_t consumer : table_.consumers()) {
     all ? waits_.WakeTakes(consumer, wake) : WakeTakers(consumer, wake);
   }
-  const auto is_over = [&](const WishForCell& wish)
-                           TDOCK_REQUIRES(mu_) { return dropped_ || !table_.Lacks(wish.row, wish.column); };
+  const auto is_over = [&](const AwaitedCell& awaited)
+                           TDOCK_REQUIRES(mu_) { return dropped_ || !table_.Lacks(awaited.row, awaited.column); };
   waits_.WakeFetches(is_over, wake);
   WakePutters(wake);
 }
 
 LeaseId Partition::Close() {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
   dropped_ = true;
-  ChooseWakes(after.wake);
+  ChooseWakes(cleanup.wake);
   return table_.leases().last();
 }
 
 void Partition::BytesWereFreed() {
-  Aftermath after{*this};
+  Cleanup cleanup{*this};
   MutexLock lock(mu_);
-  WakePutters(after.wake);
+  WakePutters(cleanup.wake);
 }
 
 bool Partition::TakesLong(const TakeRequest& request) const {
@@ -95,42 +95,42 @@ bool Partition::TakesLong(const PutRequest& request) const {
 // ---- One look.
 
 template <class Request, class W>
-auto Partition::LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Aftermath& after) {
+auto Partition::LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Cleanup& cleanup) {
   std::optional<uint32_t> consumer;
   bool put = false;
   const auto note = [&](const Waiter& of) {
-    if (const auto* const rows = std::get_if<WishForRows>(&of.wish)) consumer = rows->consumer;
-    put = std::holds_alternative<WishForRoom>(of.wish);
+    if (const auto* const rows = std::get_if<AwaitedRows>(&of.awaited)) consumer = rows->consumer;
+    put = std::holds_alternative<AwaitedRoom>(of.awaited);
   };
   const bool waited = waiter != nullptr && waiter->has_waited();
   if (waited) {
     // Leases that have ended since serve those who wait in their order, of whom it still is one.
-    if (waiter->waiting) Begin(after).IgnoreError();
+    if (waiter->waiting) Begin(cleanup).IgnoreError();
     note(*waiter);
     waits_.Leave(*waiter);
   }
   Wait wait;
-  auto result = Look(request, waiter.get(), wait, after);
+  auto result = Look(request, waiter.get(), wait, cleanup);
   if (waited) {
     if (result.has_value()) waits_.End(*waiter);
     // It may leave something to others.
-    if (consumer.has_value()) WakeTakers(*consumer, after.wake);
-    if (put) WakePutters(after.wake);
+    if (consumer.has_value()) WakeTakers(*consumer, cleanup.wake);
+    if (put) WakePutters(cleanup.wake);
   }
   if (result.has_value() || wait.until == absl::InfinitePast()) return result;
 
   if constexpr (std::is_default_constructible_v<W>) {
     if (waiter == nullptr) waiter = std::make_shared<W>();
   }
-  waiter->wish = wait.wish;
+  waiter->awaited = wait.awaited;
   waiter->until = wait.until;
   waits_.Add(waiter);
   if (!waiter->SetAlarm()) waits_.Leave(*waiter);
   note(*waiter);
-  if (consumer.has_value()) KeepLookout(*consumer, after.wake);
+  if (consumer.has_value()) WatchExpiry(*consumer, cleanup.wake);
   if (put && !waited) {
     // Takes that wait for rows that cannot come are to be told.
-    for (uint32_t each : table_.consumers()) WakeTakers(each, after.wake);
+    for (uint32_t each : table_.consumers()) WakeTakers(each, cleanup.wake);
   }
   return result;
 }
@@ -152,17 +152,17 @@ auto Partition::Await(const Request& request) {
   std::shared_ptr<ThreadWaiter> waiter;  // guarded by mu_
   // Outlives the lock: it waits for a callback that runs, which waits for the lock.
   const std::stop_callback cancelled(request.cancel, [&] {
-    Aftermath after{*this};
+    Cleanup cleanup{*this};
     MutexLock lock(mu_);
-    if (waiter != nullptr) waits_.Wake(*waiter, after.wake);
+    if (waiter != nullptr) waits_.Wake(*waiter, cleanup.wake);
   });
   for (;;) {
-    Aftermath after{*this};
+    Cleanup cleanup{*this};
     MutexLock lock(mu_);
     while (waiter != nullptr && waiter->waiting && clock_.Now() < waiter->until) {
       clock_.Wait(waiter->changed, mu_, waiter->until);
     }
-    auto result = LookOrWait(request, waiter, after);
+    auto result = LookOrWait(request, waiter, cleanup);
     if (result.has_value()) return *std::move(result);
   }
 }
@@ -172,9 +172,9 @@ absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) { return Awai
 
 absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
   TDOCK_RETURN_IF_ERROR(CheckValues(request));
-  if (!NeedsRoom(request)) return PutLetIn(request, Claim());
+  if (!NeedsRoom(request)) return PutAdmitted(request, Claim());
   TDOCK_ASSIGN_OR_RETURN(const Claim claim, Await(request));
-  return PutLetIn(request, claim);
+  return PutAdmitted(request, claim);
 }
 
 // ---- Calls that hold no thread.
@@ -235,19 +235,19 @@ class Partition::Call final : public Waiter, public std::enable_shared_from_this
   auto LookOnce(WakeList& more, bool& again) {
     Partition& partition = *partition_;
     auto self = this->shared_from_this();
-    Aftermath after{partition};
-    decltype(partition.LookOrWait(request_, self, after)) result;
+    Cleanup cleanup{partition};
+    decltype(partition.LookOrWait(request_, self, cleanup)) result;
     {
       MutexLock lock(partition.mu_);
       again = false;
       if (over_) return result;
-      result = partition.LookOrWait(request_, self, after);
+      result = partition.LookOrWait(request_, self, cleanup);
       over_ = result.has_value();
       if (over_) alarm_.Cancel();
       again = !over_ && !this->waiting;
     }
-    more.insert(more.end(), after.wake.begin(), after.wake.end());
-    after.wake.clear();
+    more.insert(more.end(), cleanup.wake.begin(), cleanup.wake.end());
+    cleanup.wake.clear();
     return result;
   }
 
@@ -256,7 +256,7 @@ class Partition::Call final : public Waiter, public std::enable_shared_from_this
     // Whoever is told may let go of what `done` owns.
     const Done<T> done = std::move(done_);
     if constexpr (std::is_same_v<Result, Claim>) {
-      done(result.ok() ? partition_->PutLetIn(request_, *result) : absl::StatusOr<T>(result.status()));
+      done(result.ok() ? partition_->PutAdmitted(request_, *result) : absl::StatusOr<T>(result.status()));
     } else {
       done(std::move(result));
     }
@@ -281,7 +281,7 @@ void Partition::StartFetch(std::shared_ptr<Partition> partition, FetchRequest re
 
 void Partition::StartPut(std::shared_ptr<Partition> partition, PutRequest request, Done<PutResult> done) {
   if (absl::Status status = partition->CheckValues(request); !status.ok()) return done(status);
-  if (!partition->NeedsRoom(request)) return done(partition->PutLetIn(request, Claim()));
+  if (!partition->NeedsRoom(request)) return done(partition->PutAdmitted(request, Claim()));
   std::make_shared<Call<PutRequest, PutResult>>(std::move(partition), std::move(request), std::move(done))->Start();
 }
 

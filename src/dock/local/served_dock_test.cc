@@ -33,7 +33,7 @@ class AlarmCountingClock final : public Clock {
 };
 
 // Takes as few as it may, and fails when it is told to.
-class ModestSampler final : public OwnSampler {
+class ModestSampler final : public CustomSampler {
  public:
   int64_t Window(int64_t max) const override { return max; }
   std::vector<size_t> Choose(std::span<const Candidate>, int64_t min, int64_t, uint64_t) override {
@@ -156,14 +156,14 @@ TEST_F(ServedDockTest, TenThousandThatWaitCostAPutNoMoreThanOne) {
 }
 
 TEST_F(ServedDockTest, OneThatTakesLessThanItMightPassesTheWakeOn) {
-  Create({}, {.sampler = Sampler::kOwn, .own_sampler = "modest"});
+  Create({}, {.sampler = Sampler::kCustom, .custom_sampler = "modest"});
   for (int i = 0; i < 4; ++i) StartTake(i, 1, 3);
   Put(3);
   EXPECT_THAT(Calls(), ElementsAre(0, 1, 2));
 }
 
 TEST_F(ServedDockTest, OneThatFailsPassesTheWakeOn) {
-  Create({}, {.sampler = Sampler::kOwn, .own_sampler = "modest"});
+  Create({}, {.sampler = Sampler::kCustom, .custom_sampler = "modest"});
   for (int i = 0; i < 3; ++i) StartTake(i, 2, 2);
   sampler_->failures = 2;
   Put(2);

@@ -8,38 +8,38 @@ void Waits::Add(std::shared_ptr<Waiter> waiter) {
   if (waiter->arrival_ == 0) waiter->arrival_ = ++arrivals_;
   waiter->waiting = true;
   const uint64_t arrival = waiter->arrival_;
-  if (const auto* const rows = std::get_if<WishForRows>(&waiter->wish)) {
+  if (const auto* const rows = std::get_if<AwaitedRows>(&waiter->awaited)) {
     if (takes_.size() <= rows->consumer) takes_.resize(rows->consumer + 1);
     Takes& takes = takes_[rows->consumer];
     ++takes.waiting;
     const Key key = KeyOf(*waiter);
     takes.ranks[rows->rank].waiting.emplace(key, std::move(waiter));
   } else {
-    (std::holds_alternative<WishForCell>(waiter->wish) ? fetches_ : puts_).emplace(arrival, std::move(waiter));
+    (std::holds_alternative<AwaitedCell>(waiter->awaited) ? fetches_ : puts_).emplace(arrival, std::move(waiter));
   }
 }
 
 void Waits::Leave(Waiter& waiter) {
   if (waiter.arrival_ == 0) return;
-  if (const auto* const rows = std::get_if<WishForRows>(&waiter.wish)) {
+  if (const auto* const rows = std::get_if<AwaitedRows>(&waiter.awaited)) {
     Takes& takes = takes_[rows->consumer];
     Rank& rank = takes.ranks[rows->rank];
     rank.promised -= std::exchange(waiter.promised_, 0);
     if (waiter.waiting) {
       --takes.waiting;
-      if (takes.lookout == &waiter) takes.lookout = nullptr;
+      if (takes.expiry_watcher == &waiter) takes.expiry_watcher = nullptr;
       rank.waiting.erase(KeyOf(waiter));
     }
     // Every change goes through those that there are.
     if (rank.waiting.empty() && rank.promised == 0) takes.ranks.erase(rows->rank);
-  } else if (waiter.waiting && std::holds_alternative<WishForCell>(waiter.wish)) {
+  } else if (waiter.waiting && std::holds_alternative<AwaitedCell>(waiter.awaited)) {
     fetches_.erase(waiter.arrival_);
   }
   waiter.waiting = false;
 }
 
 void Waits::End(Waiter& waiter) {
-  if (std::holds_alternative<WishForRoom>(waiter.wish)) puts_.erase(waiter.arrival_);
+  if (std::holds_alternative<AwaitedRoom>(waiter.awaited)) puts_.erase(waiter.arrival_);
 }
 
 void Waits::Wake(Takes& takes, Rank& rank, std::map<Key, std::shared_ptr<Waiter>>::iterator it, int64_t promise,
@@ -49,21 +49,21 @@ void Waits::Wake(Takes& takes, Rank& rank, std::map<Key, std::shared_ptr<Waiter>
   waiter.promised_ = promise;
   rank.promised += promise;
   --takes.waiting;
-  if (takes.lookout == &waiter) takes.lookout = nullptr;
+  if (takes.expiry_watcher == &waiter) takes.expiry_watcher = nullptr;
   wake.push_back(std::move(it->second));
   rank.waiting.erase(it);
 }
 
 void Waits::Wake(Waiter& waiter, WakeList& wake) {
   if (!waiter.waiting) return;
-  if (const auto* const rows = std::get_if<WishForRows>(&waiter.wish)) {
+  if (const auto* const rows = std::get_if<AwaitedRows>(&waiter.awaited)) {
     Takes& takes = takes_[rows->consumer];
     Rank& rank = takes.ranks[rows->rank];
     Wake(takes, rank, rank.waiting.find(KeyOf(waiter)), 0, wake);
     return;
   }
   waiter.waiting = false;
-  if (std::holds_alternative<WishForCell>(waiter.wish)) {
+  if (std::holds_alternative<AwaitedCell>(waiter.awaited)) {
     const auto it = fetches_.find(waiter.arrival_);
     wake.push_back(std::move(it->second));
     fetches_.erase(it);
@@ -87,49 +87,50 @@ void Waits::WakeServed(uint32_t consumer, absl::FunctionRef<int64_t(int32_t)> ta
     while (!rank.waiting.empty()) {
       const auto it = rank.waiting.begin();
       const int64_t left = takeable(number) - rank.promised;
-      const WishForRows& wish = std::get<WishForRows>(it->second->wish);
-      if (wish.least > left) break;
-      Wake(takes, rank, it, std::min(wish.max, left), wake);
+      const AwaitedRows& awaited = std::get<AwaitedRows>(it->second->awaited);
+      if (awaited.least > left) break;
+      Wake(takes, rank, it, std::min(awaited.max, left), wake);
     }
   }
 }
 
-void Waits::WakeHopeless(uint32_t consumer, absl::FunctionRef<bool(int32_t, int64_t)> is_hopeless, WakeList& wake) {
+void Waits::WakeUnsatisfiable(uint32_t consumer, absl::FunctionRef<bool(int32_t, int64_t)> is_unsatisfiable,
+                              WakeList& wake) {
   if (!AnyTakes(consumer)) return;
   Takes& takes = takes_[consumer];
   for (auto& [number, rank] : takes.ranks) {
     while (!rank.waiting.empty()) {
       const auto it = std::prev(rank.waiting.end());
-      if (!is_hopeless(number, it->first.first)) break;
+      if (!is_unsatisfiable(number, it->first.first)) break;
       Wake(takes, rank, it, 0, wake);
     }
   }
 }
 
-Waiter* Waits::AppointLookout(uint32_t consumer) {
+Waiter* Waits::ChooseExpiryWatcher(uint32_t consumer) {
   if (!AnyTakes(consumer)) return nullptr;
   Takes& takes = takes_[consumer];
   // The one that would be served first.
-  for (auto it = takes.ranks.begin(); it != takes.ranks.end() && takes.lookout == nullptr; ++it) {
-    if (!it->second.waiting.empty()) takes.lookout = it->second.waiting.begin()->second.get();
+  for (auto it = takes.ranks.begin(); it != takes.ranks.end() && takes.expiry_watcher == nullptr; ++it) {
+    if (!it->second.waiting.empty()) takes.expiry_watcher = it->second.waiting.begin()->second.get();
   }
-  return takes.lookout;
+  return takes.expiry_watcher;
 }
 
-void Waits::WakeFetches(absl::FunctionRef<bool(const WishForCell&)> is_over, WakeList& wake) {
+void Waits::WakeFetches(absl::FunctionRef<bool(const AwaitedCell&)> is_over, WakeList& wake) {
   for (auto it = fetches_.begin(); it != fetches_.end();) {
     const auto fetch = it++;
-    if (!is_over(std::get<WishForCell>(fetch->second->wish))) continue;
+    if (!is_over(std::get<AwaitedCell>(fetch->second->awaited))) continue;
     fetch->second->waiting = false;
     wake.push_back(std::move(fetch->second));
     fetches_.erase(fetch);
   }
 }
 
-void Waits::WakePuts(absl::FunctionRef<bool(WishForRoom&, bool)> is_over, WakeList& wake) {
+void Waits::WakePuts(absl::FunctionRef<bool(AwaitedRoom&, bool)> is_over, WakeList& wake) {
   bool first = true;
   for (const auto& [arrival, put] : puts_) {
-    if (put->waiting && is_over(std::get<WishForRoom>(put->wish), first)) {
+    if (put->waiting && is_over(std::get<AwaitedRoom>(put->awaited), first)) {
       put->waiting = false;
       wake.push_back(put);
     }

@@ -20,25 +20,25 @@ class Waiter;
 using WakeList = std::vector<std::shared_ptr<Waiter>>;
 
 // A take of `least` rows or groups or more, of which it takes up to `max`.
-struct WishForRows {
+struct AwaitedRows {
   uint32_t consumer = 0;
   int32_t rank = 0;
   int64_t least = 0;
   int64_t max = 0;
 };
 // A fetch.
-struct WishForCell {
+struct AwaitedCell {
   RowId row = 0;
   uint32_t column = 0;
 };
 // A put of new rows. The request outlives the wait.
-struct WishForRoom {
+struct AwaitedRoom {
   const PutRequest* request = nullptr;
   Claim claim = {};
 };
 
-// A call that waits. It looks whether what it waits for is there; if not, it is queued with its wish, until it is woken
-// or its time has come; then it looks again. What is here is guarded by the partition's lock.
+// A call that waits. It looks whether what it waits for is there; if not, it is queued with what it awaits, until it is
+// woken or its time has come; then it looks again. What is here is guarded by the partition's lock.
 class Waiter {
  public:
   virtual ~Waiter() = default;
@@ -48,7 +48,7 @@ class Waiter {
   // Has it look again by itself at `until`; called with the lock, while it waits. False if that time has come.
   virtual bool SetAlarm() = 0;
 
-  std::variant<WishForRows, WishForCell, WishForRoom> wish;
+  std::variant<AwaitedRows, AwaitedCell, AwaitedRoom> awaited;
   // When it looks again by itself.
   absl::Time until;
   // Waits to be woken: not so before its first wait, and from a wake to its next wait.
@@ -69,7 +69,7 @@ class Waiter {
 // that wait for room, are gone through.
 class Waits {
  public:
-  // `waiter` has its wish and `until`.
+  // `awaited` and `until` of `waiter` are set.
   void Add(std::shared_ptr<Waiter> waiter);
   // It is about to look again: it waits no more, but a put keeps its turn.
   void Leave(Waiter& waiter);
@@ -84,30 +84,32 @@ class Waits {
   // Those that can be served, `takeable(rank)` units being there: those that ask for least before others, then those
   // that came first.
   void WakeServed(uint32_t consumer, absl::FunctionRef<int64_t(int32_t)> takeable, WakeList& wake);
-  // Those that ask for too much: who asks for more is as hopeless as who asks for less.
-  void WakeHopeless(uint32_t consumer, absl::FunctionRef<bool(int32_t rank, int64_t least)> is_hopeless,
-                    WakeList& wake);
+  // Those that ask for too much: if a take is unsatisfiable, so is every take that asks for more.
+  void WakeUnsatisfiable(uint32_t consumer, absl::FunctionRef<bool(int32_t rank, int64_t least)> is_unsatisfiable,
+                         WakeList& wake);
   // The one of a consumer's takes that looks whenever a lease ends, for all of them; null if there is none.
-  Waiter* lookout(uint32_t consumer) const { return AnyTakes(consumer) ? takes_[consumer].lookout : nullptr; }
-  // Makes one of those that wait the lookout, if there is any, and returns it.
-  Waiter* AppointLookout(uint32_t consumer);
+  Waiter* expiry_watcher(uint32_t consumer) const {
+    return AnyTakes(consumer) ? takes_[consumer].expiry_watcher : nullptr;
+  }
+  // Makes one of those that wait the expiry watcher, if there is any, and returns it.
+  Waiter* ChooseExpiryWatcher(uint32_t consumer);
 
   // ---- Fetches.
 
   size_t fetches() const { return fetches_.size(); }
-  void WakeFetches(absl::FunctionRef<bool(const WishForCell&)> is_over, WakeList& wake);
+  void WakeFetches(absl::FunctionRef<bool(const AwaitedCell&)> is_over, WakeList& wake);
 
   // ---- Puts, in the order in which they came; those included that were woken and have not ended.
 
   bool AnyPuts() const { return !puts_.empty(); }
   size_t puts() const { return puts_.size(); }
-  const WishForRoom& FirstPut() const { return std::get<WishForRoom>(puts_.begin()->second->wish); }
+  const AwaitedRoom& FirstPut() const { return std::get<AwaitedRoom>(puts_.begin()->second->awaited); }
   // Whether no other put comes before this one, which may be null: one that has not waited yet.
   bool IsFirst(const Waiter* put) const {
     return puts_.empty() || (put != nullptr && puts_.begin()->second.get() == put);
   }
   // `is_over` may count a claim anew.
-  void WakePuts(absl::FunctionRef<bool(WishForRoom&, bool first)> is_over, WakeList& wake);
+  void WakePuts(absl::FunctionRef<bool(AwaitedRoom&, bool first)> is_over, WakeList& wake);
 
  private:
   // By what is asked for at least, and arrival.
@@ -119,10 +121,10 @@ class Waits {
   struct Takes {
     std::map<int32_t, Rank> ranks;
     int64_t waiting = 0;
-    Waiter* lookout = nullptr;
+    Waiter* expiry_watcher = nullptr;
   };
 
-  static Key KeyOf(const Waiter& take) { return {std::get<WishForRows>(take.wish).least, take.arrival_}; }
+  static Key KeyOf(const Waiter& take) { return {std::get<AwaitedRows>(take.awaited).least, take.arrival_}; }
   void Wake(Takes& takes, Rank& rank, std::map<Key, std::shared_ptr<Waiter>>::iterator it, int64_t promise,
             WakeList& wake);
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "core/base/bell.h"
+#include "core/base/notifier.h"
 #include "core/tensor/bulk_copy.h"
 #include "dock/store/cell_memory.h"
 #include "tdock/column.h"
@@ -17,21 +17,21 @@ namespace tdock {
 // Bytes that blocks occupy. Outlives them all, therefore shared. Thread-safe.
 class HeldBytes {
  public:
-  // The bell is rung when there are fewer, if somebody watches; it may be null.
-  explicit HeldBytes(std::shared_ptr<Bell> bell = nullptr) : bell_(std::move(bell)) {}
+  // The notifier is called when there are fewer, if somebody watches; it may be null.
+  explicit HeldBytes(std::shared_ptr<Notifier> notifier = nullptr) : notifier_(std::move(notifier)) {}
 
   int64_t load() const { return bytes_.load(); }
-  // Has the bell rung once when there are fewer than a load() after this tells.
+  // Has the notifier called once when there are fewer than a load() after this tells.
   void Watch() { watched_ = true; }
   void Add(int64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
   // May be called with any lock held.
   void Subtract(int64_t bytes) {
     bytes_.fetch_sub(bytes);
-    if (watched_ && watched_.exchange(false) && bell_ != nullptr) bell_->Ring();
+    if (watched_ && watched_.exchange(false) && notifier_ != nullptr) notifier_->Notify();
   }
 
  private:
-  const std::shared_ptr<Bell> bell_;
+  const std::shared_ptr<Notifier> notifier_;
   std::atomic<int64_t> bytes_{0};
   std::atomic<bool> watched_{false};
 };

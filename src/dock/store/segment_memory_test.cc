@@ -242,13 +242,13 @@ TEST(SegmentMemory, AnotherProcessCanChangeNothing) {
   SegmentMemory memory(pool);
   Buffer buffer = memory.Allocate(kStep);
   std::memset(buffer.mutable_data(), 3, buffer.size());
-  EXPECT_EQ(TryDeedsInAnotherProcess(memory.Open(0)->file->fd()), 0);
+  EXPECT_EQ(TryChangesInAnotherProcess(memory.Open(0)->file->fd()), 0);
   for (const std::byte byte : buffer.bytes()) ASSERT_EQ(byte, std::byte{3});
   // The server writes on.
   std::memset(buffer.mutable_data(), 4, buffer.size());
   // All of it can be done to a file without seals.
   const auto open = *MakeMemoryFile("open", kStep);
-  EXPECT_EQ(TryDeedsInAnotherProcess(open->fd()), 255);
+  EXPECT_EQ(TryChangesInAnotherProcess(open->fd()), 255);
 }
 
 TEST(SegmentMemory, ThreadsAllocateLocateAndFreeTogether) {

@@ -141,7 +141,7 @@ TEST(UploadArea, RefusesSizesThatMakeNoArea) {
 // there.
 TEST(UploadArea, AnotherProcessCannotChangeItsSize) {
   const UploadArea area = *UploadArea::Make(2, 4096);
-  EXPECT_EQ(TryDeedsInAnotherProcess(area.file()->fd()),
+  EXPECT_EQ(TryChangesInAnotherProcess(area.file()->fd()),
             kMapToWrite | kMapReopenedToWrite | kMakeMappingWritable | kWrite | kPunchHole);
   EXPECT_EQ(area.Slot(1, 4096)->back(), std::byte{0});
   // Its own descriptor is no better.

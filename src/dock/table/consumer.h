@@ -17,7 +17,7 @@
 namespace tdock {
 
 // How a unit, a row or a whole group, stands with a consumer that takes such units.
-enum class Standing : uint8_t {
+enum class UnitState : uint8_t {
   kAbsent,
   kComing,    // it can be taken some day: it waits for columns or rows, or it is leased
   kTakeable,  // now
@@ -25,10 +25,10 @@ enum class Standing : uint8_t {
   kFinished,  // all its rows are done
 };
 
-constexpr Standing StandingOf(RowState state) {
-  if (state == kReady) return Standing::kTakeable;
-  if (state == kQuarantined) return Standing::kStuck;
-  return state == kDone || state == kUncommitted ? Standing::kFinished : Standing::kComing;
+constexpr UnitState UnitStateOf(RowState state) {
+  if (state == kReady) return UnitState::kTakeable;
+  if (state == kQuarantined) return UnitState::kStuck;
+  return state == kDone || state == kUncommitted ? UnitState::kFinished : UnitState::kComing;
 }
 
 // The states of its rows are in the pages; here they are counted. Not thread-safe.
@@ -92,13 +92,13 @@ class Consumer {
   void LeaveState(RowState state, RowId first, int64_t count);
 
   // The rows of [first, first + count), each of which is a unit, changed.
-  void Restand(RowId first, int64_t count, Standing from, Standing to, int32_t age = 0);
+  void MoveUnits(RowId first, int64_t count, UnitState from, UnitState to, int32_t age = 0);
   // Around every change of a group or of its counts.
   void Leave(const Group& group) {
-    Restand(ShareOf(group.ordinal), group.leader, 1, StandingOf(group), Standing::kAbsent, group.age);
+    MoveUnits(ShareOf(group.ordinal), group.leader, 1, UnitStateOf(group), UnitState::kAbsent, group.age);
   }
   void Enter(const Group& group) {
-    Restand(ShareOf(group.ordinal), group.leader, 1, Standing::kAbsent, StandingOf(group), group.age);
+    MoveUnits(ShareOf(group.ordinal), group.leader, 1, UnitState::kAbsent, UnitStateOf(group), group.age);
   }
   void CountTake(int32_t rank) { ++shares_[static_cast<size_t>(rank)].takes; }
   void CountInGroup(Group& group, RowState state, int32_t count) const;
@@ -126,9 +126,9 @@ class Consumer {
     std::sort(columns.begin(), columns.end());
     return columns;
   }
-  Standing StandingOf(const Group& group) const;
+  UnitState UnitStateOf(const Group& group) const;
   Share& ShareOf(uint64_t ordinal) { return shares_[ordinal % shares_.size()]; }
-  void Restand(Share& share, RowId first, int64_t count, Standing from, Standing to, int32_t age);
+  void MoveUnits(Share& share, RowId first, int64_t count, UnitState from, UnitState to, int32_t age);
 
   const ConsumerOptions options_;
   const std::vector<uint32_t> reads_;

@@ -75,7 +75,7 @@ void Table::On(const ConsumerRegistered& event) {
   consumers_[index] = std::make_unique<Consumer>(options, std::move(reads), std::move(optional), std::move(writes),
                                                  group_slot, retained);
   hits_.resize(consumers_.size());
-  ShowRowsTo(index);
+  AddExistingRows(index);
 }
 
 void Table::On(const ConsumerDropped& event) {
@@ -106,7 +106,7 @@ void Table::Forget(uint32_t index) {
   consumers_[index].reset();
 }
 
-void Table::ShowRowsTo(uint32_t index) {
+void Table::AddExistingRows(uint32_t index) {
   Consumer& consumer = *consumers_[index];
   pages_.ForEachPage([&](Page& page) { AddConsumer(page, index, consumer); });
   if (consumer.by_group()) {
@@ -117,7 +117,7 @@ void Table::ShowRowsTo(uint32_t index) {
   }
   pages_.ForEachRow(0, [&](const Place& place) {
     if (!consumer.by_group() || place.group() == nullptr) {
-      consumer.Restand(place.row(), 1, Standing::kAbsent, Standing::kComing);
+      consumer.MoveUnits(place.row(), 1, UnitState::kAbsent, UnitState::kComing);
     }
     consumer.EnterState(consumer.initial_state(), place.row(), 1);
     if (place.page->IsDropped(place.slot)) {
@@ -214,15 +214,15 @@ void Table::PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t 
     }
     if (ready) std::memset(states, kReady, static_cast<size_t>(count));
     consumer.EnterState(ready ? kReady : consumer.initial_state(), page.first + slot, count);
-    const Standing standing = ready ? Standing::kTakeable : Standing::kComing;
+    const UnitState state = ready ? UnitState::kTakeable : UnitState::kComing;
     if (event.groups.empty() || !any_group_aged_) {
-      consumer.Restand(page.first + slot, count, Standing::kAbsent, standing);
+      consumer.MoveUnits(page.first + slot, count, UnitState::kAbsent, state);
       continue;
     }
     // They may come to groups that are older than they.
     for (uint64_t k = slot; k < slot + static_cast<uint64_t>(count); ++k) {
       const Place place{&page, k};
-      consumer.Restand(place.row(), 1, Standing::kAbsent, standing, AgeOf(place));
+      consumer.MoveUnits(place.row(), 1, UnitState::kAbsent, state, AgeOf(place));
     }
   }
 }
@@ -306,9 +306,9 @@ void Table::Raise(const Place& place, bool sent_back) {
     Consumer& consumer = *consumers_[index];
     if (consumer.by_group() && group != nullptr) continue;
     for (RowId each : rows) {
-      const Standing standing = StandingOf(pages_.At(each).state(index));
-      consumer.Restand(each, 1, standing, Standing::kAbsent, before);
-      consumer.Restand(each, 1, Standing::kAbsent, standing, after);
+      const UnitState state = UnitStateOf(pages_.At(each).state(index));
+      consumer.MoveUnits(each, 1, state, UnitState::kAbsent, before);
+      consumer.MoveUnits(each, 1, UnitState::kAbsent, state, after);
     }
   }
   if (group == nullptr) return;
@@ -326,7 +326,7 @@ void Table::Move(uint32_t index, const Place& place, RowState to) {
   consumer.EnterState(to, place.row(), 1);
   Group* const group = consumer.by_group() ? place.group() : nullptr;
   if (group == nullptr) {
-    consumer.Restand(place.row(), 1, StandingOf(from), StandingOf(to), AgeOf(place));
+    consumer.MoveUnits(place.row(), 1, UnitStateOf(from), UnitStateOf(to), AgeOf(place));
     return;
   }
   consumer.Leave(*group);

@@ -103,11 +103,11 @@ class Table {
 
   // The items of a cell.
   using LengthOf = absl::FunctionRef<int64_t(CellRef)>;
-  using OwnSamplers = std::map<std::string, std::shared_ptr<OwnSampler>>;
+  using CustomSamplers = std::map<std::string, std::shared_ptr<CustomSampler>>;
   // The rows of `min` to `max` rows or groups, by the consumer's sampler; so many are takeable. Internal if a sampler
   // of the user's fails.
   absl::StatusOr<std::vector<RowId>> Choose(uint32_t consumer, int32_t rank, int64_t min, int64_t max,
-                                            const OwnSamplers& samplers, LengthOf length_of) const;
+                                            const CustomSamplers& samplers, LengthOf length_of) const;
 
   // The rows of the request, or all that the lease holds.
   absl::StatusOr<std::vector<RowId>> CheckLease(const LeaseRequest& request) const;
@@ -205,7 +205,7 @@ class Table {
   absl::Status CheckSampler(const ConsumerOptions& options) const;
 
   // table_take.cc
-  absl::StatusOr<std::vector<RowId>> ChooseBy(OwnSampler& sampler, const Consumer& consumer,
+  absl::StatusOr<std::vector<RowId>> ChooseBy(CustomSampler& sampler, const Consumer& consumer,
                                               const Consumer::Share& share, int64_t min, int64_t max, uint64_t seed,
                                               LengthOf length_of) const;
   Candidate CandidateOf(const Consumer& consumer, RowId unit, LengthOf length_of) const;
@@ -217,8 +217,8 @@ class Table {
   using StaleColumns = absl::FunctionRef<ColumnSet(const Place&)>;
   absl::StatusOr<StaleRows> PlanSendBack(std::span<const RowId> rows, bool whole_groups,
                                          StaleColumns stale_columns) const;
-  absl::StatusOr<SendBack> WhoMakesAnew(const ColumnSet& stale, RowId example) const;
-  bool CanBeMadeAnew(const Group& group) const;
+  absl::StatusOr<SendBack> ProducersOf(const ColumnSet& stale, RowId example) const;
+  bool CanBeRecomputed(const Group& group) const;
 
   // table_status.cc
   RowCellStatus StatusOfCell(const Place& place, uint32_t column, DescribeCell describe) const;
@@ -256,7 +256,7 @@ class Table {
   void On(const SealChanged& event);
 
   // table.cc
-  void ShowRowsTo(uint32_t consumer);
+  void AddExistingRows(uint32_t consumer);
   void Forget(uint32_t consumer);
   CellRef* CellsFor(Page& page, uint32_t column);
   void PutNewRows(const RowsPut& event);

@@ -92,7 +92,7 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     if (old.sampler != options.sampler) differences.push_back("sampler");
     if (old.seed != options.seed) differences.push_back("seed");
     if (old.length_column != options.length_column) differences.push_back("length_column");
-    if (old.own_sampler != options.own_sampler) differences.push_back("own_sampler");
+    if (old.custom_sampler != options.custom_sampler) differences.push_back("custom_sampler");
     if (old.ranks != options.ranks) differences.push_back("ranks");
     if (old.lease_duration != options.lease_duration) differences.push_back("lease_duration");
     if (old.max_deliveries != options.max_deliveries) differences.push_back("max_deliveries");
@@ -148,12 +148,13 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
 }
 
 absl::Status Table::CheckSampler(const ConsumerOptions& options) const {
-  if (options.sampler > Sampler::kOwn) return absl::InvalidArgumentError("unknown sampler");
+  if (options.sampler > Sampler::kCustom) return absl::InvalidArgumentError("unknown sampler");
   if (options.ranks < 1 || options.ranks > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat("ranks is ", options.ranks, "; 1 to ", kMaxRanks, " are possible"));
   }
-  if ((options.sampler == Sampler::kOwn) == options.own_sampler.empty()) {
-    return absl::InvalidArgumentError("own_sampler is the name of the sampler where it is kOwn, and empty elsewhere");
+  if ((options.sampler == Sampler::kCustom) == options.custom_sampler.empty()) {
+    return absl::InvalidArgumentError(
+        "custom_sampler is the name of the sampler where it is kCustom, and empty elsewhere");
   }
   if (options.length_column.empty()) {
     if (options.sampler != Sampler::kLengthBalanced) return absl::OkStatus();

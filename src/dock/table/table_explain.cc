@@ -30,30 +30,30 @@ std::string RangesOf(const std::vector<RowId>& rows) {
 class MissingCells {
  public:
   void Add(RowId row, const std::string& column, std::string why) {
-    for (Lack& lack : lacks_) {
-      if (lack.column != column || lack.why != why) continue;
-      lack.rows.push_back(row);
+    for (Shortage& shortage : shortages_) {
+      if (shortage.column != column || shortage.why != why) continue;
+      shortage.rows.push_back(row);
       return;
     }
-    if (lacks_.size() < kNamed) lacks_.push_back({column, std::move(why), {row}});
+    if (shortages_.size() < kNamed) shortages_.push_back({column, std::move(why), {row}});
   }
   void AppendTo(std::string& text) {
-    for (Lack& lack : lacks_) {
-      std::sort(lack.rows.begin(), lack.rows.end());
-      lack.rows.erase(std::unique(lack.rows.begin(), lack.rows.end()), lack.rows.end());
-      const bool one = lack.rows.size() == 1;
-      absl::StrAppend(&text, one ? ". Row " : ". Rows ", RangesOf(lack.rows), one ? " lacks '" : " lack '", lack.column,
-                      "': ", lack.why);
+    for (Shortage& shortage : shortages_) {
+      std::sort(shortage.rows.begin(), shortage.rows.end());
+      shortage.rows.erase(std::unique(shortage.rows.begin(), shortage.rows.end()), shortage.rows.end());
+      const bool one = shortage.rows.size() == 1;
+      absl::StrAppend(&text, one ? ". Row " : ". Rows ", RangesOf(shortage.rows), one ? " lacks '" : " lack '",
+                      shortage.column, "': ", shortage.why);
     }
   }
 
  private:
-  struct Lack {
+  struct Shortage {
     std::string column;
     std::string why;
     std::vector<RowId> rows;
   };
-  std::vector<Lack> lacks_;
+  std::vector<Shortage> shortages_;
 };
 
 std::string Ago(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1))); }

@@ -227,7 +227,7 @@ void Table::Remove(const Place& place, bool cleared) {
     if (consumer.by_group() && group != nullptr) {
       consumer.CountInGroup(*group, state, -1);
     } else {
-      consumer.Restand(place.row(), 1, StandingOf(state), Standing::kAbsent, AgeOf(place));
+      consumer.MoveUnits(place.row(), 1, UnitStateOf(state), UnitState::kAbsent, AgeOf(place));
     }
     place.state(index) = consumer.initial_state();
   }

@@ -34,7 +34,7 @@ std::vector<int64_t> DrawPlaces(int64_t count, int64_t size, Rng& rng) {
 }
 
 // Among sets of equal size and nearly equal length, the one with the first candidate: no row waits for ever.
-class BalancedSampler final : public OwnSampler {
+class BalancedSampler final : public CustomSampler {
  public:
   int64_t Window(int64_t max) const override {
     return max > INT64_MAX / kBalancedSets ? INT64_MAX : max * kBalancedSets;
@@ -137,7 +137,7 @@ absl::Status Table::CheckCanCome(uint32_t index, int32_t rank, int64_t min) cons
 }
 
 absl::StatusOr<std::vector<RowId>> Table::Choose(uint32_t index, int32_t rank, int64_t min, int64_t max,
-                                                 const OwnSamplers& samplers, LengthOf length_of) const {
+                                                 const CustomSamplers& samplers, LengthOf length_of) const {
   const Consumer& consumer = *consumers_[index];
   const Consumer::Share& share = consumer.share(rank);
   const int64_t count = std::min(max, share.takeable.size());
@@ -158,8 +158,8 @@ absl::StatusOr<std::vector<RowId>> Table::Choose(uint32_t index, int32_t rank, i
       TDOCK_ASSIGN_OR_RETURN(units, ChooseBy(sampler, consumer, share, min, max, seed, length_of));
       break;
     }
-    case Sampler::kOwn: {
-      const std::string& name = consumer.options().own_sampler;
+    case Sampler::kCustom: {
+      const std::string& name = consumer.options().custom_sampler;
       absl::StatusOr<std::vector<RowId>> chosen =
           ChooseBy(*samplers.at(name), consumer, share, min, max, seed, length_of);
       if (!chosen.ok()) return Annotate(chosen.status(), absl::StrCat("sampler '", name, "'"));
@@ -169,7 +169,7 @@ absl::StatusOr<std::vector<RowId>> Table::Choose(uint32_t index, int32_t rank, i
   return RowsOfUnits(consumer, std::move(units));
 }
 
-absl::StatusOr<std::vector<RowId>> Table::ChooseBy(OwnSampler& sampler, const Consumer& consumer,
+absl::StatusOr<std::vector<RowId>> Table::ChooseBy(CustomSampler& sampler, const Consumer& consumer,
                                                    const Consumer::Share& share, int64_t min, int64_t max,
                                                    uint64_t seed, LengthOf length_of) const {
   std::vector<Candidate> candidates;

@@ -95,7 +95,7 @@ absl::StatusOr<Table::StaleRows> Table::PlanSendBack(std::span<const RowId> rows
   const auto plan_for = [&](const ColumnSet& stale, RowId row) -> absl::StatusOr<SendBack*> {
     const auto it = plans.find(stale);
     if (it != plans.end()) return &it->second;
-    TDOCK_ASSIGN_OR_RETURN(SendBack plan, WhoMakesAnew(stale, row));
+    TDOCK_ASSIGN_OR_RETURN(SendBack plan, ProducersOf(stale, row));
     return &plans.emplace(stale, std::move(plan)).first->second;
   };
   // A group of which one row goes as part of the group goes as a whole, for whatever is old in any of its rows.
@@ -121,7 +121,7 @@ absl::StatusOr<Table::StaleRows> Table::PlanSendBack(std::span<const RowId> rows
   StaleRows result;
   for (const auto& [group, stale] : groups) {
     TDOCK_ASSIGN_OR_RETURN(SendBack* const plan, plan_for(stale, group->leader));
-    std::vector<RowId>& where = CanBeMadeAnew(*group) ? plan->rows : result.dropped;
+    std::vector<RowId>& where = CanBeRecomputed(*group) ? plan->rows : result.dropped;
     for (RowId row : group->rows) {
       const Place place = pages_.At(row);
       if (!place.page->IsDropped(place.slot)) where.push_back(row);
@@ -138,7 +138,7 @@ absl::StatusOr<Table::StaleRows> Table::PlanSendBack(std::span<const RowId> rows
 }
 
 // The writers of these columns, whoever reads what those write, and so on.
-absl::StatusOr<Table::SendBack> Table::WhoMakesAnew(const ColumnSet& stale, RowId example) const {
+absl::StatusOr<Table::SendBack> Table::ProducersOf(const ColumnSet& stale, RowId example) const {
   std::vector<uint32_t> to_visit;
   for (uint32_t column : stale) {
     const std::vector<uint32_t>& writers = schema_[column].writers;
@@ -169,7 +169,7 @@ absl::StatusOr<Table::SendBack> Table::WhoMakesAnew(const ColumnSet& stale, RowI
 }
 
 // By consumers that take it as a whole.
-bool Table::CanBeMadeAnew(const Group& group) const {
+bool Table::CanBeRecomputed(const Group& group) const {
   return !group.broken() && std::none_of(group.rows.begin(), group.rows.end(), [&](RowId row) {
     const Place place = pages_.At(row);
     return place.page->IsDropped(place.slot);

@@ -63,9 +63,9 @@ TEST_P(DockConformance, RefusesConsumersThatMakeNoSense) {
   EXPECT_EQ(code({.name = "x", .reads = {"a"}, .sampler = Sampler::kLengthBalanced}), Code::kInvalidArgument);
   EXPECT_EQ(code({.name = "x", .reads = {"a"}, .length_column = "a"}), Code::kInvalidArgument);
   EXPECT_EQ(code({.name = "x", .reads = {"a"}, .length_column = "b"}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.name = "x", .sampler = Sampler::kOwn}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.name = "x", .own_sampler = "s"}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.name = "x", .sampler = Sampler::kOwn, .own_sampler = "nobody's"}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.name = "x", .sampler = Sampler::kCustom}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.name = "x", .custom_sampler = "s"}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.name = "x", .sampler = Sampler::kCustom, .custom_sampler = "nobody's"}), Code::kInvalidArgument);
   EXPECT_EQ(code({.name = "x", .ranks = 0}), Code::kInvalidArgument);
   EXPECT_EQ(code({.name = "x", .reads = std::vector<std::string>(251, "a")}), Code::kInvalidArgument);
   EXPECT_THAT(Status().consumers, IsEmpty());

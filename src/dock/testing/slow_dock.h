@@ -230,7 +230,7 @@ class SlowDock : public SlowVersions {
       return row_and_step.second > step;
     });
     if (version != kNoWeightsVersion) {
-      const Judgement later = JudgeForRollback(version);
+      const StaleRows later = JudgeForRollback(version);
       Drop({later.dropped.begin(), later.dropped.end()});
       SendBack(later, "");
       published_ = version;
@@ -276,7 +276,7 @@ class SlowDock : public SlowVersions {
   }
 
   // Before a take hands them out.
-  void PutAside(const Judgement& stale, const std::string& name) {
+  void PutAside(const StaleRows& stale, const std::string& name) {
     consumers_.at(name).stale_dropped += static_cast<int64_t>(stale.dropped.size());
     Drop({stale.dropped.begin(), stale.dropped.end()});
     SendBack(stale, name);

@@ -22,7 +22,7 @@ class SlowVersions : public SlowTable {
   int64_t published() const { return published_; }
 
   // What is to become of the rows that a take has chosen, or of all rows at a rollback.
-  struct Judgement {
+  struct StaleRows {
     Refusals refusals;
     // For each row, the columns that are emptied and the consumers that are reset.
     struct Return {
@@ -34,7 +34,7 @@ class SlowVersions : public SlowTable {
     bool empty() const { return sent_back.empty() && dropped.empty() && refusals.empty(); }
   };
 
-  Judgement JudgeForTake(const std::string& name, const std::vector<RowId>& rows) const {
+  StaleRows JudgeForTake(const std::string& name, const std::vector<RowId>& rows) const {
     const ConsumerOptions& options = consumers_.at(name).options;
     if (published_ <= options.max_version_lag) return {};
     const bool by_group = options.unit == Unit::kGroup;
@@ -52,19 +52,19 @@ class SlowVersions : public SlowTable {
       return old;
     };
     if (options.stale == Stale::kSendBack) return JudgeRows(rows, by_group, old_columns);
-    Judgement judgement;
+    StaleRows stale_rows;
     for (RowId row : rows) {
       if (old_columns(row).empty()) continue;
-      judgement.dropped.insert(row);
+      stale_rows.dropped.insert(row);
       if (by_group) {
         const std::vector<RowId> all = RowsOf(rows_.at(row).group);
-        judgement.dropped.insert(all.begin(), all.end());
+        stale_rows.dropped.insert(all.begin(), all.end());
       }
     }
-    return judgement;
+    return stale_rows;
   }
 
-  Judgement JudgeForRollback(int64_t version) const {
+  StaleRows JudgeForRollback(int64_t version) const {
     std::vector<RowId> rows;
     for (const auto& [id, row] : rows_) {
       if (!dropped_.contains(id)) rows.push_back(id);
@@ -80,8 +80,8 @@ class SlowVersions : public SlowTable {
     });
   }
 
-  void SendBack(const Judgement& judgement, const std::string& for_whom) {
-    for (const auto& [row, sent] : judgement.sent_back) {
+  void SendBack(const StaleRows& stale_rows, const std::string& for_whom) {
+    for (const auto& [row, sent] : stale_rows.sent_back) {
       for (const std::string& column : sent.columns) {
         rows_.at(row).cells.erase(column);
         rows_.at(row).partial_cells.erase(column);
@@ -118,14 +118,14 @@ class SlowVersions : public SlowTable {
 
  private:
   template <class Columns>
-  Judgement JudgeRows(const std::vector<RowId>& rows, bool by_group, Columns columns_of) const {
-    Judgement judgement;
+  StaleRows JudgeRows(const std::vector<RowId>& rows, bool by_group, Columns columns_of) const {
+    StaleRows stale_rows;
     std::map<GroupId, std::set<std::string>> groups;
     for (const bool only_groups : {true, false}) {
       for (RowId row : rows) {
         const std::set<std::string> columns = columns_of(row);
         if (columns.empty()) continue;
-        const Judgement::Return sent = WhoMakesAnew(columns, judgement.refusals);
+        const StaleRows::Return sent = ProducersOf(columns, stale_rows.refusals);
         const GroupId group = rows_.at(row).group;
         const bool groups_matter =
             by_group || std::any_of(sent.consumers.begin(), sent.consumers.end(),
@@ -135,7 +135,7 @@ class SlowVersions : public SlowTable {
         if (const auto it = groups.find(group); it != groups.end()) {
           it->second.insert(columns.begin(), columns.end());
         } else {
-          judgement.sent_back[row] = sent;
+          stale_rows.sent_back[row] = sent;
         }
       }
     }
@@ -147,18 +147,18 @@ class SlowVersions : public SlowTable {
       for (RowId row : all) {
         if (dropped_.contains(row)) continue;
         if (broken) {
-          judgement.dropped.insert(row);
+          stale_rows.dropped.insert(row);
         } else {
-          judgement.sent_back[row] = WhoMakesAnew(columns, judgement.refusals);
+          stale_rows.sent_back[row] = ProducersOf(columns, stale_rows.refusals);
         }
       }
     }
-    return judgement;
+    return stale_rows;
   }
 
   // Until nothing more is found.
-  Judgement::Return WhoMakesAnew(const std::set<std::string>& columns, Refusals& refusals) const {
-    Judgement::Return sent;
+  StaleRows::Return ProducersOf(const std::set<std::string>& columns, Refusals& refusals) const {
+    StaleRows::Return sent;
     for (const std::string& column : columns) {
       bool any = false;
       for (const auto& [name, consumer] : consumers_) {

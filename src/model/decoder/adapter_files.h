@@ -11,8 +11,8 @@ namespace tdock::model {
 
 // Adds the adapters of a folder to the decoder, which has none. `train` says whether they will be trained on: a
 // dropout, which changes training alone, is then refused. Strict as LoadCheckpoint(): the error lists the missing, the
-// unexpected and the misshapen names. A value head that is saved beside the adapters is read as well. After an error
-// the decoder is as it was.
+// unexpected and the wrongly shaped names. A value head that is saved beside the adapters is read as well. After an
+// error the decoder is as it was.
 absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decoder* decoder);
 
 // Writes the adapters, and a value head, into `folder`, which is created where it is missing, adapter_config.json last.

@@ -23,8 +23,8 @@ struct LoadOptions {
 };
 
 // Strict: every weight that the configuration asks for must be there in its shape, and no other may be; the error lists
-// the missing, the unexpected and the misshapen names. Read are also checkpoints in several files with an index, and
-// those of the model without its prefix. A head that config.json calls tied is the embedding; if the files have one
+// the missing, the unexpected and the wrongly shaped names. Read are also checkpoints in several files with an index,
+// and those of the model without its prefix. A head that config.json calls tied is the embedding; if the files have one
 // nevertheless, it must be equal. Beside the decoder, no more than one weight is in the memory at a time. NotFound
 // names a file that is not there, Unimplemented what the decoder does not have. Throws c10::Error where memory runs
 // out.

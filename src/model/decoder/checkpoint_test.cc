@@ -164,7 +164,7 @@ TEST_F(CheckpointFiles, PassTheEndTokenOnToGeneration) {
   EXPECT_EQ(generation["do_sample"], false);
 }
 
-TEST_F(CheckpointFiles, WithMissingUnexpectedAndMisshapenWeightsAreRefusedWithAllNames) {
+TEST_F(CheckpointFiles, WithMissingUnexpectedAndWronglyShapedWeightsAreRefusedWithAllNames) {
   NamedTensors weights = decoder_.NamedWeights();
   for (auto& [name, weight] : weights) {
     if (name == "model.norm.weight") name = "model.final_norm.weight";

@@ -34,25 +34,25 @@ void WeightCheck::Expect(const std::string& name, const std::string& name_there,
     return;
   }
   unexpected_.erase(name_there);
-  if (stored->shape != shape) misshapen_.push_back({name, *stored, shape});
+  if (stored->shape != shape) mismatches_.push_back({name, *stored, shape});
   if (!IsFloating(stored->dtype)) wrong_dtypes_.push_back(absl::StrCat(name, " is ", Name(stored->dtype)));
 }
 
 absl::Status WeightCheck::Status(const std::string& shapes_from) const {
-  std::vector<std::string> misshapen;
-  for (const auto& [name, stored, shape] : misshapen_) {
-    misshapen.push_back(
+  std::vector<std::string> mismatches;
+  for (const auto& [name, stored, shape] : mismatches_) {
+    mismatches.push_back(
         absl::StrCat(name, " is ", ShapeText(stored.shape), ", ", shapes_from, " makes it ", ShapeText(shape)));
   }
-  std::vector<std::string> complaints;
-  if (!missing_.empty()) complaints.push_back(absl::StrCat("missing weights: ", Listed(missing_)));
-  if (!unexpected_.empty()) complaints.push_back(absl::StrCat("unexpected weights: ", Listed(unexpected_)));
-  if (!misshapen.empty()) complaints.push_back(absl::StrCat("wrong shapes: ", Listed(misshapen)));
+  std::vector<std::string> problems;
+  if (!missing_.empty()) problems.push_back(absl::StrCat("missing weights: ", Listed(missing_)));
+  if (!unexpected_.empty()) problems.push_back(absl::StrCat("unexpected weights: ", Listed(unexpected_)));
+  if (!mismatches.empty()) problems.push_back(absl::StrCat("wrong shapes: ", Listed(mismatches)));
   if (!wrong_dtypes_.empty()) {
-    complaints.push_back(absl::StrCat("weights that are not floating-point: ", Listed(wrong_dtypes_)));
+    problems.push_back(absl::StrCat("weights that are not floating-point: ", Listed(wrong_dtypes_)));
   }
-  if (complaints.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrJoin(complaints, "; "));
+  if (problems.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
 }
 
 }  // namespace tdock::model

@@ -21,19 +21,19 @@ class WeightCheck {
   // A tensor may be there. Returns whether it is.
   bool Allow(const std::string& name_there) { return unexpected_.erase(name_there) > 0; }
 
-  // InvalidArgument lists the missing, the unexpected and the misshapen names. `shapes_from` is what the wanted shapes
-  // follow from.
+  // InvalidArgument lists the missing, the unexpected and the wrongly shaped names. `shapes_from` is what the wanted
+  // shapes follow from.
   absl::Status Status(const std::string& shapes_from) const;
 
  private:
-  struct Misshapen {
+  struct ShapeMismatch {
     std::string name;
     TensorInfo stored;
     std::vector<int64_t> shape;
   };
   std::set<std::string> unexpected_;
   std::vector<std::string> missing_, wrong_dtypes_;
-  std::vector<Misshapen> misshapen_;
+  std::vector<ShapeMismatch> mismatches_;
 };
 
 }  // namespace tdock::model

@@ -11,7 +11,7 @@
 namespace tdock::model {
 namespace {
 
-class Complaints {
+class Violations {
  public:
   void Within(absl::string_view key, int64_t value, int64_t least, int64_t most) {
     if (value < least || value > most) {
@@ -31,7 +31,7 @@ class Complaints {
   std::vector<std::string> wrong_;
 };
 
-void CheckRope(const ModelConfig& c, Complaints& wrong) {
+void CheckRope(const ModelConfig& c, Violations& wrong) {
   if (c.head_dim % 2 != 0) {
     wrong.Add(absl::StrCat("head_dim must be even for the rotary embedding, not ", c.head_dim));
   }
@@ -81,7 +81,7 @@ absl::string_view Name(Architecture architecture) { return KeysOf(architecture).
 
 absl::Status Validate(const ModelConfig& c) {
   const ArchitectureKeys& names = KeysOf(c.architecture);
-  Complaints wrong;
+  Violations wrong;
   wrong.Within("vocab_size", c.vocab_size, 1, kMaxSize);
   wrong.Within(names.hidden_size, c.hidden_size, 1, kMaxSize);
   wrong.Within("word_embed_proj_dim", c.embedding_size, 0, kMaxSize);

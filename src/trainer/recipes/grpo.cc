@@ -14,7 +14,7 @@
 #include "model/decoder/device.h"
 #include "tdock/local_dock.h"
 #include "text/shuffled_indexes.h"
-#include "trainer/recipes/grpo_materials.h"
+#include "trainer/recipes/grpo_inputs.h"
 #include "trainer/recipes/warmup.h"
 #include "trainer/stages/guard.h"
 #include "trainer/stages/stages.h"
@@ -41,14 +41,14 @@ std::string Grouped(int64_t number) {
 
 class PreparedGrpo final : public GrpoRun {
  public:
-  PreparedGrpo(const GrpoConfig& config, RunContext context, Materials materials, reward::Reward* reward)
-      : config_(Resolved(config, *materials.decoder)),
+  PreparedGrpo(const GrpoConfig& config, RunContext context, RunInputs inputs, reward::Reward* reward)
+      : config_(Resolved(config, *inputs.decoder)),
         context_(context),
-        materials_(std::move(materials)),
+        inputs_(std::move(inputs)),
         reward_(reward != nullptr ? *reward : exact_match_),
         workers_(static_cast<int>(config_.threads), [] { at::init_num_threads(); }),
         engine_options_{
-            .end_tokens = materials_.end_tokens, .max_rows = config.rollout.max_num_seqs, .workers = &workers_} {}
+            .end_tokens = inputs_.end_tokens, .max_rows = config.rollout.max_num_seqs, .workers = &workers_} {}
 
   absl::Status MakeRunDirectory() {
     const std::string& path = config_.trainer.run_dir;
@@ -62,7 +62,7 @@ class PreparedGrpo final : public GrpoRun {
   absl::StatusOr<GrpoResult> Run() override {
     ReportHead head{.title = absl::StrCat("GRPO: ", run_->path()),
                     .facts = {{"seed", absl::StrCat(config_.seed)},
-                              {"parameters", Grouped(materials_.decoder->parameter_count())},
+                              {"parameters", Grouped(inputs_.decoder->parameter_count())},
                               {"device", absl::StrCat(config_.device, ", ", workers_.threads(), " threads")}},
                     .problem = ""};
     GrpoResult result{.run_dir = run_->path()};
@@ -85,13 +85,13 @@ class PreparedGrpo final : public GrpoRun {
     config::Spec spec;
     Bind(spec, config_);
     TDOCK_RETURN_IF_ERROR(Annotate(run_->WriteConfig(config::Dump(spec)), "writing the configuration"));
-    materials_.decoder->SetTrainable(true);
+    inputs_.decoder->SetTrainable(true);
     const ForwardOptions forward = {.workers = workers_, .max_row_tokens = config_.actor.max_row_tokens};
-    TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *materials_.tokenizer, materials_.train, materials_.validation,
-                                    *materials_.decoder, engine_options_, forward, *run_, context_)
+    TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *inputs_.tokenizer, inputs_.train, inputs_.validation, *inputs_.decoder,
+                                    engine_options_, forward, *run_, context_)
                               .status());
-    Policy reference{materials_.decoder->Clone()};
-    Policy policy{std::move(*materials_.decoder)};
+    Policy reference{inputs_.decoder->Clone()};
+    Policy policy{std::move(*inputs_.decoder)};
     TDOCK_RETURN_IF_ERROR(Reinforce(policy, reference, result));
     return Annotate(Guarded([&] { return Save(policy); }), "saving the checkpoint");
   }
@@ -99,7 +99,7 @@ class PreparedGrpo final : public GrpoRun {
   absl::Status Save(const Policy& policy) {
     const std::string& folder = run_->checkpoint_path();
     const std::string& base = config_.model.path;
-    if (base.empty()) TDOCK_RETURN_IF_ERROR(materials_.tokenizer->Save(context_.env, folder));
+    if (base.empty()) TDOCK_RETURN_IF_ERROR(inputs_.tokenizer->Save(context_.env, folder));
     if (policy.decoder.lora()) {
       TDOCK_RETURN_IF_ERROR(model::SaveAdapters(context_.env, JoinPath(folder, "adapter"), policy.decoder, base));
     }
@@ -131,7 +131,7 @@ class PreparedGrpo final : public GrpoRun {
                                        {.temperature = config_.rollout.temperature,
                                         .max_new_tokens = config_.data.max_response_length,
                                         .seed = SeedFor(config_, SeedPurpose::kRollout)})});
-    stages.push_back({MakeRewardStage(reward_, *materials_.tokenizer)});
+    stages.push_back({MakeRewardStage(reward_, *inputs_.tokenizer)});
     stages.push_back({MakeLogProbStage("ref", "ref_log_prob", reference, forward)});
     stages.push_back({MakeLogProbStage("old_log_prob", "old_log_probs", policy, forward)});
     stages.push_back({MakeGrpoAdvantageStage()});
@@ -151,7 +151,7 @@ class PreparedGrpo final : public GrpoRun {
     for (const Placed& placed : stages) TDOCK_RETURN_IF_ERROR(runner.Add(*placed.stage));
 
     const generate::Engine engine(policy.decoder, engine_options_);
-    text::ShuffledIndexes order(static_cast<int64_t>(materials_.train.problems.size()),
+    text::ShuffledIndexes order(static_cast<int64_t>(inputs_.train.problems.size()),
                                 SeedFor(config_, SeedPurpose::kPrompts));
     const int64_t steps = config_.trainer.total_training_steps;
     context_.progress.Begin("GRPO", steps);
@@ -186,10 +186,10 @@ class PreparedGrpo final : public GrpoRun {
     PutRequest request{.partition = kPartition};
     for (size_t i = 0; i < chosen.size(); ++i) {
       const auto index = static_cast<size_t>(chosen[i]);
-      const text::Problem& problem = materials_.train.problems[index];
+      const text::Problem& problem = inputs_.train.problems[index];
       const GroupId group = static_cast<GroupId>((step - 1) * config_.data.train_batch_size) + i;
       for (int64_t sample = 0; sample < config_.rollout.n; ++sample) {
-        prompts.push_back(materials_.train.encoded[index].prompt);
+        prompts.push_back(inputs_.train.encoded[index].prompt);
         texts.push_back(problem.prompt);
         truths.push_back(problem.answer);
         request.groups.push_back(group);
@@ -231,7 +231,7 @@ class PreparedGrpo final : public GrpoRun {
   absl::Status Test(const generate::Engine& engine, int64_t step, StepMetrics& metrics) {
     const absl::Time begun = context_.clock.Now();
     TDOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
-                           Evaluate(engine, *materials_.tokenizer, materials_.test.problems, materials_.test.encoded,
+                           Evaluate(engine, *inputs_.tokenizer, inputs_.test.problems, inputs_.test.encoded,
                                     config_.data.max_response_length, config_.trainer.log_val_generations));
     metrics.Mean("val/test_accuracy", evaluation.accuracy);
     metrics.Mean("timing_s/testing", absl::ToDoubleSeconds(context_.clock.Now() - begun));
@@ -255,7 +255,7 @@ class PreparedGrpo final : public GrpoRun {
 
   GrpoConfig config_;
   const RunContext context_;
-  Materials materials_;
+  RunInputs inputs_;
   reward::ExactMatch exact_match_;
   reward::Reward& reward_;
   std::unique_ptr<RunDirectory> run_;
@@ -267,8 +267,8 @@ absl::StatusOr<std::unique_ptr<GrpoRun>> Prepare(const GrpoConfig& config, RunCo
   // Threads share out samples, not operations: those of a small model are too short to be worth a barrier each, and on
   // a busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
-  TDOCK_ASSIGN_OR_RETURN(Materials materials, GatherMaterials(config, context.env));
-  auto prepared = std::make_unique<PreparedGrpo>(config, context, std::move(materials), reward);
+  TDOCK_ASSIGN_OR_RETURN(RunInputs inputs, LoadRunInputs(config, context.env));
+  auto prepared = std::make_unique<PreparedGrpo>(config, context, std::move(inputs), reward);
   TDOCK_RETURN_IF_ERROR(prepared->MakeRunDirectory());
   return prepared;
 }

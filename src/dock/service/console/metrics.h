@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/env.h"
-#include "dock/service/console/survey.h"
+#include "dock/service/console/partition_statuses.h"
 
 namespace tdock::console {
 
@@ -36,7 +36,7 @@ struct Liveness {
   // Within two seconds: Unavailable, with what stands still. Empty: nobody knows.
   std::function<absl::Status()> check = {};
   // What stands still, in sentences.
-  std::function<std::vector<std::string>()> standing = {};
+  std::function<std::vector<std::string>()> current_stalls = {};
   // How often something did since the start.
   std::function<int64_t()> stalls = {};
 };

@@ -129,7 +129,7 @@ std::string Legend() {
 
 std::string Page(absl::string_view title, absl::string_view main, const PageFacts& facts) {
   std::string all;
-  for (const std::string& text : facts.standing) absl::StrAppend(&all, "<p class=bad>", EscapeHtml(text), "</p>");
+  for (const std::string& text : facts.stalls) absl::StrAppend(&all, "<p class=bad>", EscapeHtml(text), "</p>");
   absl::StrAppend(&all, main);
   return absl::StrReplaceAll(kPageTemplate,
                              {{"{{title}}", EscapeHtml(title)}, {"{{nonce}}", facts.nonce}, {"{{main}}", all}});

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "dock/service/console/metrics.h"
-#include "dock/service/console/survey.h"
+#include "dock/service/console/partition_statuses.h"
 
 namespace tdock::console {
 
@@ -23,7 +23,7 @@ struct PageFacts {
   // What the page's script is known by to the browser; another for each page: letters and digits.
   std::string nonce = {};
   // What stands still, in sentences.
-  std::vector<std::string> standing = {};
+  std::vector<std::string> stalls = {};
 };
 
 // All partitions.

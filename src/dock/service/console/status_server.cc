@@ -223,12 +223,12 @@ class HttpStatusServer final : public StatusServer {
     TDOCK_ASSIGN_OR_RETURN(ProcessFacts process, ReadProcess(options_.env, started_, options_.clock.Now()));
     PageFacts facts{.process = process, .nonce = Nonce()};
     if (options_.readings && lives.ok()) facts.readings = options_.readings();
-    if (options_.liveness.standing) facts.standing = options_.liveness.standing();
-    if (!lives.ok() && facts.standing.empty()) facts.standing.push_back(std::string(lives.message()));
+    if (options_.liveness.current_stalls) facts.stalls = options_.liveness.current_stalls();
+    if (!lives.ok() && facts.stalls.empty()) facts.stalls.push_back(std::string(lives.message()));
     if (options_.liveness.stalls) {
       facts.readings.push_back({.name = "tdock_standing_still",
                                 .help = "Threads and locks that stand still",
-                                .value = static_cast<double>(facts.standing.size())});
+                                .value = static_cast<double>(facts.stalls.size())});
       facts.readings.push_back({.name = "tdock_stalls_total",
                                 .help = "Threads and locks that have stood still",
                                 .counter = true,
@@ -241,7 +241,7 @@ class HttpStatusServer final : public StatusServer {
     std::vector<NamedPartition> partitions;
     const absl::Status lives = CheckLiveness();
     if (lives.ok()) {
-      TDOCK_ASSIGN_OR_RETURN(partitions, Survey(dock_));
+      TDOCK_ASSIGN_OR_RETURN(partitions, GetPartitionStatuses(dock_));
     }
     TDOCK_ASSIGN_OR_RETURN(const PageFacts facts, Facts(lives));
     Answer(response, 200, MetricsText(partitions, facts.process, facts.readings), kMetrics);
@@ -254,7 +254,7 @@ class HttpStatusServer final : public StatusServer {
       SendPage(StalledPage(facts), facts, response);
       return absl::OkStatus();
     }
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedPartition> partitions, Survey(dock_));
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedPartition> partitions, GetPartitionStatuses(dock_));
     TDOCK_ASSIGN_OR_RETURN(const PageFacts facts, Facts());
     SendPage(OverviewPage(partitions, facts), facts, response);
     return absl::OkStatus();

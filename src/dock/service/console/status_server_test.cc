@@ -195,7 +195,7 @@ TEST_F(StatusServerTest, HealthFailsInTimeAndPagesSayWhatHangsWhereALockIsNeverL
   Start({.clock = example_.clock,
          .readings = [] { return std::vector<Reading>{{.name = "tdock_sessions", .help = "Sessions.", .value = 3}}; },
          .liveness = {.check = [&] { return watchdog.Check(absl::Milliseconds(200)); },
-                      .standing = [&] { return watchdog.StandingStill(); },
+                      .current_stalls = [&] { return watchdog.CurrentStalls(); },
                       .stalls = [&] { return watchdog.stalls(); }}});
   EXPECT_EQ(Body("/healthz"), "ok\n");
   EXPECT_THAT(Body("/metrics"), AllOf(HasSubstr("tdock_standing_still 0\n"), HasSubstr("tdock_rows{")));

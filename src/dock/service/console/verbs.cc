@@ -10,7 +10,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "dock/service/console/dock_json.h"
-#include "dock/service/console/survey.h"
+#include "dock/service/console/partition_statuses.h"
 #include "dock/service/console/text_table.h"
 
 namespace tdock::console {
@@ -186,7 +186,7 @@ absl::StatusOr<uint64_t> ParseNumber(absl::string_view what, absl::string_view t
 
 absl::Status PrintStatus(Dock& dock, const StatusOptions& options, std::ostream& out) {
   if (!options.partition.empty()) return PrintPartition(dock, options, out);
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedPartition> partitions, Survey(dock));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedPartition> partitions, GetPartitionStatuses(dock));
   if (!options.json) {
     WriteOverview(partitions, out);
     return absl::OkStatus();

@@ -88,7 +88,7 @@ class Server final : public DockServer {
   }
 
   absl::Status CheckHealth(absl::Duration within) override { return watchdog_->Check(within); }
-  std::vector<std::string> StandingStill() override { return watchdog_->StandingStill(); }
+  std::vector<std::string> CurrentStalls() override { return watchdog_->CurrentStalls(); }
   int64_t stalls() override { return watchdog_->stalls(); }
 
   void Shutdown(absl::Duration drain) override {

@@ -268,7 +268,7 @@ TEST_F(DockServerTest, RunningOutOfDescriptorsNamesTheirLimitAndLeavesSomeToClie
 }
 
 // Does not choose before it is let.
-class HeldSampler final : public OwnSampler {
+class HeldSampler final : public CustomSampler {
  public:
   int64_t Window(int64_t max) const override { return max; }
   std::vector<size_t> Choose(std::span<const Candidate>, int64_t, int64_t, uint64_t) override {
@@ -292,9 +292,9 @@ TEST_F(DockServerTest, ATakeThatHangsWithALockHeldIsReportedAndFailsTheHealthChe
   EXPECT_EQ(server_->CheckHealth(absl::Seconds(20)), absl::OkStatus());
   Dock& dock = *clients_.back();
   ASSERT_EQ(dock.CreatePartition({.name = "p", .columns = {{"text", {}}}}), absl::OkStatus());
-  ASSERT_EQ(
-      dock.RegisterConsumer("p", {.name = "c", .reads = {"text"}, .sampler = Sampler::kOwn, .own_sampler = "held"}),
-      absl::OkStatus());
+  ASSERT_EQ(dock.RegisterConsumer(
+                "p", {.name = "c", .reads = {"text"}, .sampler = Sampler::kCustom, .custom_sampler = "held"}),
+            absl::OkStatus());
   PutRequest put{.partition = "p"};
   ASSERT_EQ(put.batch.Add("text", Column::FromStrings(std::vector<std::string>{"x"})), absl::OkStatus());
   ASSERT_EQ(dock.Put(put).status(), absl::OkStatus());
@@ -305,7 +305,7 @@ TEST_F(DockServerTest, ATakeThatHangsWithALockHeldIsReportedAndFailsTheHealthChe
   EXPECT_THAT(std::string(status.message()), HasSubstr("a call has stood still for"));
   reports_.AwaitPart("it does a take for client '");
   EXPECT_THAT(reports_.AwaitPart("it waits for partition 'p'"), HasSubstr("event loop"));
-  EXPECT_FALSE(server_->StandingStill().empty());
+  EXPECT_FALSE(server_->CurrentStalls().empty());
   EXPECT_EQ(server_->stalls(), 2);
   sampler->Go();
   taker.join();

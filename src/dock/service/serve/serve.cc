@@ -66,7 +66,7 @@ constexpr absl::Duration kAnswers = absl::Milliseconds(1500);
 
 console::Liveness LivenessOf(DockServer& server) {
   return {.check = [&server] { return server.CheckHealth(kAnswers); },
-          .standing = [&server] { return server.StandingStill(); },
+          .current_stalls = [&server] { return server.CurrentStalls(); },
           .stalls = [&server] { return server.stalls(); }};
 }
 
@@ -120,7 +120,7 @@ class EndInTime {
     setitimer(ITIMER_REAL, &soon, nullptr);
     std::string text = absl::StrCat("not closed within ", absl::FormatDuration(time), ", because ", what_, " hangs");
     if (ask_ != nullptr) {
-      for (const std::string& standing : ask_()) absl::StrAppend(&text, "; ", standing);
+      for (const std::string& stall : ask_()) absl::StrAppend(&text, "; ", stall);
     }
     log_.Write(absl::StrCat(text, ". Ending without that"));
     _Exit(1);
@@ -183,8 +183,8 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
     AwaitSignal(signals);
     _Exit(1);
   }).detach();
-  const auto standing = [&server] { return server->StandingStill(); };
-  end.Note("the status page", standing);
+  const auto stalls = [&server] { return server->CurrentStalls(); };
+  end.Note("the status page", stalls);
   end.Within(options.drain + kHangs);
   // Whoever asked for it waits for it.
   if (owned.none()) {
@@ -192,7 +192,7 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
                            absl::FormatDuration(options.drain), "; a second signal closes at once"));
   }
   status.reset();
-  end.Note("a call or a connection", standing);
+  end.Note("a call or a connection", stalls);
   server->Shutdown(options.drain);
   // What is gone cannot be asked.
   end.Note("the dock", nullptr);

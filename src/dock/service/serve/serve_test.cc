@@ -20,7 +20,7 @@ namespace tdock::serve {
 namespace {
 
 // A sampler that never chooses, and is asked with a partition locked.
-class HungSampler final : public OwnSampler {
+class HungSampler final : public CustomSampler {
  public:
   int64_t Window(int64_t max) const override { return max; }
   std::vector<size_t> Choose(std::span<const Candidate>, int64_t, int64_t, uint64_t) override {
@@ -38,7 +38,7 @@ void TakeWithHungSampler(const std::string& address) {
   if (!dock.ok()) abort();
   (*dock)->CreatePartition({.name = "p", .columns = {{"text", {}}}}).IgnoreError();
   (*dock)
-      ->RegisterConsumer("p", {.name = "c", .reads = {"text"}, .sampler = Sampler::kOwn, .own_sampler = "hung"})
+      ->RegisterConsumer("p", {.name = "c", .reads = {"text"}, .sampler = Sampler::kCustom, .custom_sampler = "hung"})
       .IgnoreError();
   PutRequest put{.partition = "p"};
   put.batch.Add("text", Column::FromStrings(std::vector<std::string>{"x"})).IgnoreError();
@@ -50,7 +50,7 @@ void TakeWithHungSampler(const std::string& address) {
 void ServeUntilHung(const std::string& socket) {
   HungSampler& sampler = *new HungSampler;
   const StartServer start = [&](DockServerOptions options) {
-    options.dock.samplers["hung"] = std::shared_ptr<OwnSampler>(&sampler, [](OwnSampler*) {});
+    options.dock.samplers["hung"] = std::shared_ptr<CustomSampler>(&sampler, [](CustomSampler*) {});
     auto server = DockServer::Start(options);
     if (!server.ok()) abort();
     std::thread([address = (*server)->address()] { TakeWithHungSampler(address); }).detach();

@@ -43,7 +43,7 @@ void Encode(absl::string_view partition, const ConsumerOptions& options, v1::Reg
   message->set_sampler(static_cast<uint32_t>(options.sampler));
   message->set_seed(options.seed);
   message->set_length_column(options.length_column);
-  message->set_own_sampler(options.own_sampler);
+  message->set_custom_sampler(options.custom_sampler);
   message->set_ranks(options.ranks);
   message->set_lease_duration(ToWire(options.lease_duration));
   message->set_max_deliveries(options.max_deliveries);
@@ -60,7 +60,7 @@ absl::StatusOr<ConsumerOptions> Decode(const v1::RegisterConsumer& message) {
                           .writes = Strings(message.writes()),
                           .seed = message.seed(),
                           .length_column = message.length_column(),
-                          .own_sampler = message.own_sampler(),
+                          .custom_sampler = message.custom_sampler(),
                           .ranks = message.ranks(),
                           .lease_duration = DurationFromWire(message.lease_duration()),
                           .max_deliveries = message.max_deliveries(),
@@ -68,7 +68,7 @@ absl::StatusOr<ConsumerOptions> Decode(const v1::RegisterConsumer& message) {
                           .at_most_once = message.at_most_once(),
                           .checkpointed = message.checkpointed()};
   TDOCK_ASSIGN_OR_RETURN(options.unit, DecodeEnum("unit", message.unit(), Unit::kGroup));
-  TDOCK_ASSIGN_OR_RETURN(options.sampler, DecodeEnum("sampler", message.sampler(), Sampler::kOwn));
+  TDOCK_ASSIGN_OR_RETURN(options.sampler, DecodeEnum("sampler", message.sampler(), Sampler::kCustom));
   TDOCK_ASSIGN_OR_RETURN(options.stale, DecodeEnum("policy for what is too old", message.stale(), Stale::kDrop));
   return options;
 }

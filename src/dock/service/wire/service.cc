@@ -157,17 +157,17 @@ void Service::Reap() {
 }
 
 void Service::EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) {
-  std::optional<Session::Remains> remains;
+  std::optional<Session::Leftovers> leftovers;
   {
     MutexLock lock(mu_);
-    remains = session->EndIfAlone(connections_ever);
-    if (!remains.has_value()) return;
+    leftovers = session->EndIfAlone(connections_ever);
+    if (!leftovers.has_value()) return;
     sessions_.erase(session->id());
   }
   // A call that is cancelled is answered at once, which takes mu_.
-  for (const std::stop_source& call : remains->under_way) RequestStop(call);
+  for (const std::stop_source& call : leftovers->under_way) RequestStop(call);
   std::map<std::string, std::vector<LeaseId>> by_partition;
-  for (HeldLease& held : remains->leases) by_partition[std::move(held.partition)].push_back(held.lease);
+  for (HeldLease& held : leftovers->leases) by_partition[std::move(held.partition)].push_back(held.lease);
   // A partition that is not there any more has no leases either.
   for (const auto& [partition, ids] : by_partition) {
     const std::shared_ptr<void> is_long = dock_.BeginLong(partition);

@@ -285,23 +285,23 @@ Session::Attachments Session::Detach() {
   return connections_;
 }
 
-std::optional<Session::Remains> Session::EndIfAlone(uint64_t ever) {
+std::optional<Session::Leftovers> Session::EndIfAlone(uint64_t ever) {
   MutexLock lock(mu_);
   if (connections_.now > 0 || connections_.ever > ever) return std::nullopt;
   over_ = true;
-  Remains remains;
+  Leftovers leftovers;
   for (auto it = calls_.begin(); it != calls_.end();) {
     if (it->second.answer == nullptr) {
-      remains.under_way.push_back(it->second.cancel);
+      leftovers.under_way.push_back(it->second.cancel);
       ++it;
     } else {
-      remains.answered.insert(std::move(*it));
+      leftovers.answered.insert(std::move(*it));
       it = calls_.erase(it);
     }
   }
-  remains.pins.swap(pins_);
-  remains.leases.swap(leases_);
-  return remains;
+  leftovers.pins.swap(pins_);
+  leftovers.leases.swap(leases_);
+  return leftovers;
 }
 
 Session::Counts Session::counts() {

@@ -136,14 +136,14 @@ class Session : public std::enable_shared_from_this<Session> {
   // What a session that has ended leaves. Whoever ended it cancels the calls that are under way, which then answer
   // whoever waits for them, and ends the leases. Cancelling runs the calls' callbacks, and destroying this frees
   // answers and views: both are to be done without any lock.
-  struct Remains {
+  struct Leftovers {
     std::deque<HeldLease> leases;
     std::vector<std::stop_source> under_way;
     Calls answered;
     absl::btree_map<uint64_t, Rows> pins;
   };
   // Ends the session unless it has connections, or had one after the first `ever` of them; nothing, then.
-  std::optional<Remains> EndIfAlone(uint64_t ever) TDOCK_EXCLUDES(mu_);
+  std::optional<Leftovers> EndIfAlone(uint64_t ever) TDOCK_EXCLUDES(mu_);
 
   struct Counts {
     int64_t calls = 0;

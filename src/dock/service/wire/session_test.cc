@@ -172,12 +172,12 @@ TEST_F(SessionTest, EndsOnlyWithoutConnectionsAndAnswersWhoWaits) {
   const std::stop_token cancel = Begin(1, 1, got)->cancel;
   ASSERT_TRUE(session_.Hold({"train", 7}));
   EXPECT_EQ(session_.Detach().ever, 2u);
-  const std::optional<Session::Remains> remains = session_.EndIfAlone(2);
-  ASSERT_TRUE(remains.has_value());
-  ASSERT_EQ(remains->leases.size(), 1u);
-  EXPECT_EQ(remains->leases[0].lease, 7u);
-  ASSERT_EQ(remains->under_way.size(), 1u);
-  EXPECT_EQ(remains->under_way[0].get_token(), cancel);
+  const std::optional<Session::Leftovers> leftovers = session_.EndIfAlone(2);
+  ASSERT_TRUE(leftovers.has_value());
+  ASSERT_EQ(leftovers->leases.size(), 1u);
+  EXPECT_EQ(leftovers->leases[0].lease, 7u);
+  ASSERT_EQ(leftovers->under_way.size(), 1u);
+  EXPECT_EQ(leftovers->under_way[0].get_token(), cancel);
   session_.Finish(1, Text("cancelled"));
   EXPECT_THAT(got, testing::ElementsAre("cancelled"));
   // What comes too late is refused, so that the caller ends the lease.

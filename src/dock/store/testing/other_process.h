@@ -14,7 +14,7 @@
 namespace tdock {
 
 // What succeeded, each a bit.
-enum Deed {
+enum FileChange {
   kMapToWrite = 1,
   kMapReopenedToWrite = 2,
   kMakeMappingWritable = 4,
@@ -27,7 +27,7 @@ enum Deed {
 
 // Tries everything that changes the file. The file is as it was where nothing of it succeeds. Plain system calls, so
 // that the child of a fork may do it.
-inline int TryDeeds(int fd) {
+inline int TryChanges(int fd) {
   constexpr size_t kPage = 4096;
   const auto maps = [](int file) {
     void* const mapped = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -60,7 +60,7 @@ inline int TryDeeds(int fd) {
 
 // Sends the descriptor to a process of its own over a Unix socket, has it try everything, and returns what succeeded;
 // -1 if it did not get so far.
-inline int TryDeedsInAnotherProcess(int fd) {
+inline int TryChangesInAnotherProcess(int fd) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return -1;
   char byte = 'f';
@@ -78,7 +78,7 @@ inline int TryDeedsInAnotherProcess(int fd) {
     if (::recvmsg(sockets[1], &message, 0) != 1) ::raise(SIGKILL);
     int received;
     std::memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(received));
-    ::_exit(TryDeeds(received));
+    ::_exit(TryChanges(received));
   }
   cmsghdr* const header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;

@@ -15,6 +15,6 @@ struct NamedPartition {
 };
 
 // Sorted by name. A partition that is dropped meanwhile is left out.
-absl::StatusOr<std::vector<NamedPartition>> Survey(Dock& dock);
+absl::StatusOr<std::vector<NamedPartition>> GetPartitionStatuses(Dock& dock);
 
 }  // namespace tdock::console

@@ -10,7 +10,7 @@ namespace tdock::rpc {
 
 // gRPC does not end a connection to which it writes for as long as its client reads nothing, so that a server would
 // wait for such a client when it ends. This cuts them. Knows sockets without holding them. Thread-safe.
-class LetInSockets {
+class AdmittedSockets {
  public:
   // Before gRPC has it.
   void Add(int fd) TDOCK_EXCLUDES(mu_);

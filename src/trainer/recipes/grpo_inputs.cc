@@ -1,4 +1,4 @@
-#include "trainer/recipes/grpo_materials.h"
+#include "trainer/recipes/grpo_inputs.h"
 
 #include <algorithm>
 
@@ -37,10 +37,10 @@ absl::StatusOr<ProblemSet> MakeProblemSet(text::PromptSet problems, const text::
 }
 
 // Whether every right answer can be given, and every sample has a place in the model.
-absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) {
+absl::Status CheckLengths(const GrpoConfig& config, const RunInputs& inputs) {
   size_t prompt = 0;
   size_t answer = 0;
-  for (const ProblemSet* set : {&materials.train, &materials.validation, &materials.test}) {
+  for (const ProblemSet* set : {&inputs.train, &inputs.validation, &inputs.test}) {
     for (const EncodedProblem& problem : set->encoded) {
       prompt = std::max(prompt, problem.prompt.size());
       answer = std::max(answer, problem.answer.size());
@@ -54,8 +54,8 @@ absl::Status CheckLengths(const GrpoConfig& config, const Materials& materials) 
   }
   const int64_t needed = static_cast<int64_t>(prompt) + longest;
   // One rope for the trainer and the rollout, whatever lengths a pass of either has.
-  materials.decoder->FixRopeLength(needed);
-  const int64_t positions = materials.decoder->config().context_length();
+  inputs.decoder->FixRopeLength(needed);
+  const int64_t positions = inputs.decoder->config().context_length();
   if (needed <= positions) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a prompt of ", prompt,
                                                  " tokens and an answer of data.max_response_length = ", longest,
@@ -68,35 +68,35 @@ uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose) {
   return DeriveSeed(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(purpose));
 }
 
-absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env) {
+absl::StatusOr<RunInputs> LoadRunInputs(const GrpoConfig& config, Env& env) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
   const model::LoadOptions load = {.rope_scaling = config.model.rope_scaling.json()};
-  Materials materials;
+  RunInputs inputs;
   if (config.model.path.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(materials.tokenizer,
+    TDOCK_ASSIGN_OR_RETURN(inputs.tokenizer,
                            text::CharTokenizer::Create(text::kAdditionAlphabet, config.model.max_position_embeddings));
-    materials.end_tokens = {materials.tokenizer->eos_id().value()};
-    model::ModelConfig fresh = FreshModelConfig(config, *materials.tokenizer);
+    inputs.end_tokens = {inputs.tokenizer->eos_id().value()};
+    model::ModelConfig fresh = FreshModelConfig(config, *inputs.tokenizer);
     TDOCK_RETURN_IF_ERROR(Annotate(model::Validate(fresh), "model"));
     if (!load.rope_scaling.empty()) {
       TDOCK_RETURN_IF_ERROR(Annotate(model::OverrideRope(load.rope_scaling, &fresh), "rope_scaling"));
     }
-    materials.decoder =
+    inputs.decoder =
         std::make_unique<model::Decoder>(model::Decoder::Random(fresh, SeedFor(config, SeedPurpose::kModel), device));
   } else {
     TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder,
                            generate::LoadModelFolder(env, config.model.path, device, load));
-    materials.tokenizer = std::move(folder.tokenizer);
-    materials.end_tokens = std::move(folder.end_tokens);
-    materials.decoder = std::make_unique<model::Decoder>(std::move(folder.decoder));
+    inputs.tokenizer = std::move(folder.tokenizer);
+    inputs.end_tokens = std::move(folder.end_tokens);
+    inputs.decoder = std::make_unique<model::Decoder>(std::move(folder.decoder));
   }
-  TDOCK_RETURN_IF_ERROR(config.model.Apply(SeedFor(config, SeedPurpose::kAdapters), *materials.decoder));
+  TDOCK_RETURN_IF_ERROR(config.model.Apply(SeedFor(config, SeedPurpose::kAdapters), *inputs.decoder));
   text::AdditionSplit split = text::SplitAddition(SeedFor(config, SeedPurpose::kData));
-  TDOCK_ASSIGN_OR_RETURN(materials.train, MakeProblemSet(std::move(split.train), *materials.tokenizer));
-  TDOCK_ASSIGN_OR_RETURN(materials.validation, MakeProblemSet(std::move(split.validation), *materials.tokenizer));
-  TDOCK_ASSIGN_OR_RETURN(materials.test, MakeProblemSet(std::move(split.test), *materials.tokenizer));
-  TDOCK_RETURN_IF_ERROR(CheckLengths(config, materials));
-  return materials;
+  TDOCK_ASSIGN_OR_RETURN(inputs.train, MakeProblemSet(std::move(split.train), *inputs.tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(inputs.validation, MakeProblemSet(std::move(split.validation), *inputs.tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(inputs.test, MakeProblemSet(std::move(split.test), *inputs.tokenizer));
+  TDOCK_RETURN_IF_ERROR(CheckLengths(config, inputs));
+  return inputs;
 }
 
 }  // namespace tdock::train

@@ -9,13 +9,13 @@
 namespace tdock::python {
 
 // Objects and views of their memory (buffers of the buffer protocol). Made and filled with the GIL. The last share may
-// go in any thread, with any lock held: therefore it does not take the GIL, but leaves what it kept to EmptyTrash.
-class Kept {
+// go in any thread, with any lock held: therefore it does not take the GIL, but leaves what it kept to ReleaseDeferred.
+class ObjectRefs {
  public:
-  static std::shared_ptr<Kept> Make();
+  static std::shared_ptr<ObjectRefs> Make();
 
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
+  ObjectRefs(const ObjectRefs&) = delete;
+  ObjectRefs& operator=(const ObjectRefs&) = delete;
 
   void Add(nanobind::object object) { objects_.push_back(object.release().ptr()); }
   // A view of the object's memory, or null, with Python's error set.
@@ -23,20 +23,20 @@ class Kept {
   void Reserve(size_t views) { views_.reserve(views); }
 
  private:
-  Kept() = default;
-  ~Kept() = default;
+  ObjectRefs() = default;
+  ~ObjectRefs() = default;
 
-  friend void EmptyTrash();
+  friend void ReleaseDeferred();
 
   // Needs the GIL.
   void Release();
-  static void Discard(Kept* kept) noexcept;
+  static void Discard(ObjectRefs* refs) noexcept;
 
   std::vector<PyObject*> objects_;
   std::vector<std::unique_ptr<Py_buffer>> views_;
 };
 
 // Lets go of what nobody keeps any more. Needs the GIL.
-void EmptyTrash();
+void ReleaseDeferred();
 
 }  // namespace tdock::python

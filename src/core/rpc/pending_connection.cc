@@ -1,4 +1,4 @@
-#include "core/rpc/newcomer.h"
+#include "core/rpc/pending_connection.h"
 
 #include <sys/socket.h>
 
@@ -16,14 +16,14 @@ bool WouldBlock() { return errno == EAGAIN || errno == EINTR; }
 
 }  // namespace
 
-Newcomer::Newcomer(const AdmissionRules& rules, const TlsIdentity* identity, Socket socket)
+PendingConnection::PendingConnection(const AdmissionRules& rules, const TlsIdentity* identity, Socket socket)
     : socket_(std::move(socket)), admission_(rules) {
   if (identity == nullptr) return;
   tls_ = TlsSession::Make(*identity, std::move(socket_));
   failed_ = tls_ == nullptr;
 }
 
-Newcomer::Next Newcomer::Advance(bool ended, std::span<char> scratch) {
+PendingConnection::Next PendingConnection::Advance(bool ended, std::span<char> scratch) {
   if (failed_) return Next::kClose;
   if (leaving_) return Discard(scratch);
   if (!ShakeHands()) return failed_ ? Next::kClose : Next::kStay;
@@ -32,7 +32,7 @@ Newcomer::Next Newcomer::Advance(bool ended, std::span<char> scratch) {
   switch (admission_.Look(seen)) {
     case Admission::Verdict::kOpen:
       return !ended && Greet() ? Next::kStay : Next::kClose;
-    case Admission::Verdict::kLetIn:
+    case Admission::Verdict::kAdmit:
       return Next::kAdmit;
     case Admission::Verdict::kAnswered:
       return Greet() && Send(admission_.answer()) ? Leave(scratch) : Next::kClose;
@@ -42,11 +42,11 @@ Newcomer::Next Newcomer::Advance(bool ended, std::span<char> scratch) {
   return Next::kClose;
 }
 
-Admitted Newcomer::Take() {
+Admitted PendingConnection::Take() {
   return {.socket = std::move(socket_), .tls = std::move(tls_), .received = std::move(received_)};
 }
 
-bool Newcomer::ShakeHands() {
+bool PendingConnection::ShakeHands() {
   if (tls_ == nullptr || shaken_hands_) return true;
   const TlsSession::Step step = tls_->Handshake();
   shaken_hands_ = step == TlsSession::Step::kDone;
@@ -54,19 +54,19 @@ bool Newcomer::ShakeHands() {
   return shaken_hands_;
 }
 
-bool Newcomer::Greet() {
+bool PendingConnection::Greet() {
   if (!greeted_) greeted_ = Send(Admission::Greeting());
   return greeted_;
 }
 
-absl::string_view Newcomer::LookAtPlain(std::span<char> scratch) {
+absl::string_view PendingConnection::LookAtPlain(std::span<char> scratch) {
   const ssize_t got = recv(socket_.get(), scratch.data(), scratch.size(), MSG_PEEK | MSG_DONTWAIT);
   if (got > 0) return {scratch.data(), static_cast<size_t>(got)};
   failed_ = got == 0 || !WouldBlock();
   return {};
 }
 
-absl::string_view Newcomer::LookThroughTls(std::span<char> scratch) {
+absl::string_view PendingConnection::LookThroughTls(std::span<char> scratch) {
   while (!failed_ && received_.size() < Admission::kMostBytes) {
     const TlsSession::Moved read =
         tls_->Read(scratch.first(std::min(scratch.size(), Admission::kMostBytes - received_.size())));
@@ -81,7 +81,7 @@ absl::string_view Newcomer::LookThroughTls(std::span<char> scratch) {
   return received_;
 }
 
-bool Newcomer::Send(absl::string_view bytes) {
+bool PendingConnection::Send(absl::string_view bytes) {
   if (tls_ == nullptr) {
     return send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
@@ -90,7 +90,7 @@ bool Newcomer::Send(absl::string_view bytes) {
   return written.step == TlsSession::Step::kDone && written.bytes == bytes.size();
 }
 
-Newcomer::Next Newcomer::Leave(std::span<char> scratch) {
+PendingConnection::Next PendingConnection::Leave(std::span<char> scratch) {
   if (tls_ == nullptr) {
     shutdown(socket_.get(), SHUT_WR);
   } else {
@@ -101,7 +101,7 @@ Newcomer::Next Newcomer::Leave(std::span<char> scratch) {
 }
 
 // What is left unread when a socket is closed makes the system cut the connection, and with it the answer.
-Newcomer::Next Newcomer::Discard(std::span<char> scratch) {
+PendingConnection::Next PendingConnection::Discard(std::span<char> scratch) {
   while (discarded_bytes_ < kMostDiscardedBytes) {
     const ssize_t got = recv(fd(), scratch.data(), scratch.size(), MSG_DONTWAIT);
     if (got < 0 && WouldBlock()) return Next::kStay;

@@ -22,7 +22,7 @@ struct Admitted {
 
 // Reads no more from a socket than admission needs: over plain TCP it only looks at what is there, so that gRPC reads
 // it from the start. Not thread-safe.
-class Newcomer {
+class PendingConnection {
  public:
   enum class Next {
     kStay,
@@ -32,7 +32,7 @@ class Newcomer {
   };
 
   // Over plain TCP without an identity. The rules outlive it; the socket does not block.
-  Newcomer(const AdmissionRules& rules, const TlsIdentity* identity, Socket socket);
+  PendingConnection(const AdmissionRules& rules, const TlsIdentity* identity, Socket socket);
 
   // Something has happened to the socket; `ended`: the client sends no more. `scratch` has Admission::kMostBytes.
   Next Advance(bool ended, std::span<char> scratch);

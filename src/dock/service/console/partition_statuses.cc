@@ -1,4 +1,4 @@
-#include "dock/service/console/survey.h"
+#include "dock/service/console/partition_statuses.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace tdock::console {
 
-absl::StatusOr<std::vector<NamedPartition>> Survey(Dock& dock) {
+absl::StatusOr<std::vector<NamedPartition>> GetPartitionStatuses(Dock& dock) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, dock.ListPartitions());
   std::vector<NamedPartition> partitions;
   for (const std::string& name : names) {

@@ -6,12 +6,12 @@
 namespace tdock {
 
 // Thread-safe.
-class Bell {
+class Notifier {
  public:
   // Never fails, never blocks for long, and may be called with any lock held.
-  void Ring() TDOCK_EXCLUDES(mu_) {
+  void Notify() TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    rung_ = true;
+    notified_ = true;
     changed_.NotifyOne();
   }
   // No more is to be done.
@@ -20,18 +20,18 @@ class Bell {
     closed_ = true;
     changed_.NotifyOne();
   }
-  // Blocks until it is rung, if it was not since the last call; false when it is closed. For one thread.
+  // Blocks until it is notified, if it was not since the last call; false when it is closed. For one thread.
   bool Await() TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (!rung_ && !closed_) changed_.Wait(mu_);
-    rung_ = false;
+    while (!notified_ && !closed_) changed_.Wait(mu_);
+    notified_ = false;
     return !closed_;
   }
 
  private:
   Mutex mu_;
   CondVar changed_;
-  bool rung_ TDOCK_GUARDED_BY(mu_) = false;
+  bool notified_ TDOCK_GUARDED_BY(mu_) = false;
   bool closed_ TDOCK_GUARDED_BY(mu_) = false;
 };
 

@@ -1,4 +1,4 @@
-#include "core/rpc/let_in_sockets.h"
+#include "core/rpc/admitted_sockets.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -19,14 +19,14 @@ std::optional<uint64_t> CookieOf(int fd) {
 
 }  // namespace
 
-void LetInSockets::Add(int fd) {
+void AdmittedSockets::Add(int fd) {
   const std::optional<uint64_t> cookie = CookieOf(fd);
   if (!cookie.has_value()) return;
   MutexLock lock(mu_);
   cookies_[fd] = *cookie;
 }
 
-void LetInSockets::CutAll() {
+void AdmittedSockets::CutAll() {
   absl::flat_hash_map<int, uint64_t> cookies;
   {
     MutexLock lock(mu_);

@@ -19,7 +19,7 @@ enum class SeedPurpose : uint64_t { kModel = 1, kData, kPrompts, kRollout, kMini
 
 uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose);
 
-struct Materials {
+struct RunInputs {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<model::Decoder> decoder;
   std::vector<int32_t> end_tokens;  // that end an answer; the tokenizer's first
@@ -28,6 +28,6 @@ struct Materials {
 
 // InvalidArgument where the device, the model and the lengths cannot serve; other codes where a file cannot be read.
 // Throws c10::Error where memory runs out.
-absl::StatusOr<Materials> GatherMaterials(const GrpoConfig& config, Env& env);
+absl::StatusOr<RunInputs> LoadRunInputs(const GrpoConfig& config, Env& env);
 
 }  // namespace tdock::train
