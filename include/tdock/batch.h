@@ -21,23 +21,23 @@ struct NamedColumn {
 // A value; copies share the columns' memory. Thread-compatible. Columns keep the order in which they were added.
 class Batch {
  public:
-  // Takes a column, or the error of one that could not be made: then returns that error. AlreadyExists if there is a
-  // column of this name, InvalidArgument if it has another number of rows than those before.
+  // Adds a column; given the error of a column that could not be made, returns that error. AlreadyExists if there is a
+  // column of this name, InvalidArgument if its number of rows differs from the earlier columns'.
   //
   //   TDOCK_RETURN_IF_ERROR(batch.Add("reward", Column::FromValues<float>(rewards)));
   absl::Status Add(absl::string_view name, absl::StatusOr<Column> column);
 
-  // 0 before the first column.
+  // 0 without columns.
   int64_t rows() const { return columns_.empty() ? 0 : columns_.front().column.rows(); }
   std::span<const NamedColumn> columns() const { return columns_; }
   bool empty() const { return columns_.empty(); }
 
   // Null if there is no such column.
   const Column* Find(absl::string_view name) const;
-  // NotFound, naming the columns that there are, if there is no such column.
+  // NotFound, naming the existing columns, if there is no such column.
   absl::StatusOr<Column> Get(absl::string_view name) const;
 
-  // Typed elements of a column: all of them, or those of one row. Errors name the column.
+  // The elements of a column: all of them, or those of one row. Errors name the column.
   template <Element T>
   absl::StatusOr<std::span<const T>> Values(absl::string_view name) const {
     absl::StatusOr<const Column*> column = Look(name);

@@ -1,4 +1,4 @@
-// Bytes in memory, shared by those who use them.
+// Reference-counted bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace tdock {
 
-// A range of bytes together with a share in whatever keeps them alive. Copies share the bytes. The bytes are written
-// by whoever allocated them, before the buffer is handed on, and by nobody afterwards; then it is thread-safe.
+// A range of bytes together with a reference to whatever keeps them alive. Copies share the bytes. The bytes are
+// written only by the code that allocated them, before it passes the buffer on; from then on the buffer is thread-safe.
 class Buffer {
  public:
   // Memory from Allocate() starts at a multiple of this.
@@ -19,17 +19,17 @@ class Buffer {
   // Memory of unspecified contents.
   static Buffer Allocate(size_t size_bytes);
   static Buffer CopyOf(std::span<const std::byte> bytes);
-  // Memory of somebody else's, which must stay as it is until the last copy of `keep_alive` is gone. (A custom deleter
-  // is a shared_ptr's.)
+  // Foreign memory, which must stay unchanged until the last copy of `keep_alive` is destroyed. (For a custom deleter,
+  // use the shared_ptr's.)
   static Buffer Wrap(const void* data, size_t size_bytes, std::shared_ptr<const void> keep_alive);
-  // The same, of memory that may be written before the buffer is handed on.
+  // The same, for memory that may be written before the buffer is passed on.
   static Buffer WrapWritable(void* data, size_t size_bytes, std::shared_ptr<void> keep_alive);
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Null for memory that Wrap() was given, and its slices.
+  // Null for buffers made by Wrap(), and their slices.
   std::byte* mutable_data() { return writable_; }
 
   // A part of the same memory. `offset` + `size_bytes` must not exceed size().
@@ -45,7 +45,7 @@ class Buffer {
   std::shared_ptr<const void> owner_;
 };
 
-// Where the memory of large buffers comes from: kept warm, or known to a device. Thread-safe.
+// An allocator for large buffers, for instance one that caches memory or registers it with a device. Thread-safe.
 class Memory {
  public:
   virtual ~Memory() = default;

@@ -40,27 +40,27 @@ struct ColumnType {
 // "float32[4]", "ragged int64[*]", "ragged float32[*,8]", "bytes", "text".
 std::string ToString(const ColumnType& type);
 
-// The bytes of one item: a whole row of a dense column, one step along the first dimension of a ragged one, one byte of
-// a bytes column. InvalidArgument for a shape that is negative or overflows, and for a bytes column with a dtype or a
-// shape of its own.
+// The size of one item in bytes: a whole row of a dense column, one step along the first dimension of a ragged one, one
+// byte of a bytes column. InvalidArgument for a shape that is negative or overflows, and for a bytes column with
+// another dtype or a shape.
 absl::StatusOr<int64_t> ItemBytes(const ColumnType& type);
 
 // Immutable; copies share the memory. Thread-safe.
 //
 //   dense    values  | row 0 | row 1 | row 2 |            rows × item
-//   ragged   values  | row 0 | row 1 …  | row 2 |         items one after another
+//   ragged   values  | row 0 | row 1 …  | row 2 |         consecutive items
 //            offsets | 0 | 2 | 9 | 11 |                   int64, rows + 1 of them, in items; the first may exceed 0
 //   bytes    as ragged, with items of one byte
 class Column {
  public:
-  // The three constructors check that the buffers have the sizes and alignments that the type asks for, and that
-  // offsets ascend within the values: InvalidArgument otherwise.
+  // These check that the buffers have the sizes and alignments that the type requires, and that offsets ascend within
+  // the values: InvalidArgument otherwise.
   static absl::StatusOr<Column> MakeDense(DType dtype, const Shape& row_shape, int64_t rows, Buffer values);
   static absl::StatusOr<Column> MakeRagged(DType dtype, const Shape& row_shape, Buffer values, Buffer offsets);
   static absl::StatusOr<Column> MakeBytes(Buffer values, Buffer offsets, DType dtype = DType::kU8);
 
-  // A dense column with a copy of the values; as many rows as they fill. InvalidArgument if they fill no whole number
-  // of rows, or if a row has no elements.
+  // A dense column with a copy of the values, with as many rows as they fill. InvalidArgument if they do not fill a
+  // whole number of rows, or if a row has no elements.
   template <Element T>
   static absl::StatusOr<Column> FromValues(std::span<const T> values, const Shape& row_shape = {}) {
     return CopyDense(kDTypeOf<T>, row_shape, std::as_bytes(values));
@@ -100,7 +100,7 @@ class Column {
   const ColumnType& type() const { return type_; }
   int64_t rows() const { return rows_; }
   int64_t item_bytes() const { return item_bytes_; }
-  // The bytes that the rows hold.
+  // The total size of the rows' values.
   int64_t payload_bytes() const { return ItemsBefore(rows_) * item_bytes_; }
   const Buffer& values() const { return values_; }
   // Empty for a dense column.
@@ -109,8 +109,7 @@ class Column {
     return {reinterpret_cast<const int64_t*>(offsets_.data()), static_cast<size_t>(rows_) + 1};
   }
 
-  // The size of a row's first dimension: of its only one if the column is bytes, 1 for a dense scalar. 0 ≤ row <
-  // rows().
+  // The size of a row's first dimension: the number of bytes in a bytes column, 1 for a dense scalar. 0 ≤ row < rows().
   int64_t Length(int64_t row) const;
   std::span<const std::byte> RowBytes(int64_t row) const {
     const int64_t begin = ItemsBefore(row), end = ItemsBefore(row + 1);
@@ -121,7 +120,7 @@ class Column {
     return {values_.data() + FirstItem() * item_bytes_, static_cast<size_t>(payload_bytes())};
   }
 
-  // The elements of all rows one after another, and those of one row. InvalidArgument if T is not the element type,
+  // The concatenated elements of all rows, or those of one row. InvalidArgument if T is not the element type,
   // OutOfRange if there is no such row.
   template <Element T>
   absl::StatusOr<std::span<const T>> Values() const {
@@ -137,9 +136,9 @@ class Column {
   // A row of a bytes column.
   absl::StatusOr<absl::string_view> Text(int64_t row) const;
 
-  // Rows [begin, begin + count), sharing the memory. OutOfRange if they are not all there.
+  // Rows [begin, begin + count), sharing the memory. OutOfRange if they do not all exist.
   absl::StatusOr<Column> Slice(int64_t begin, int64_t count) const;
-  // A copy of the given rows in the given order, repeats allowed. OutOfRange if one is not there.
+  // A copy of the given rows in the given order, repeats allowed. OutOfRange if one does not exist.
   absl::StatusOr<Column> Select(std::span<const int64_t> rows) const;
   // All rows of one column after another. InvalidArgument if there are none, or their types differ.
   static absl::StatusOr<Column> Concat(std::span<const Column> columns);

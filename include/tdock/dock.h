@@ -1,7 +1,7 @@
-// The dock: a table of samples that stages of post-training fill column by column and take rows from.
+// The dock: a table of samples, which the stages of post-training fill column by column and take rows from.
 //
 // A partition is a table. Its rows are samples, its columns are fields. A consumer is a stage: it says which columns it
-// reads and writes, and the dock hands it each row once, when all that it reads is there. For each consumer,
+// reads and writes, and the dock hands it each row once, when every column that it reads is ready. For each consumer,
 //
 //             every column it reads is there        Take                 Put with the lease, Complete
 //   waiting ────────────────────────────────► ready ────────► leased ──────────────────────────────► done ◄── Drop
@@ -15,16 +15,16 @@
 // Errors, for every call:
 //
 //   InvalidArgument     the request is wrong, or does not fit the schema; the message says what would be right
-//   NotFound            no such partition, column, consumer, row or lease; rows go when they are cleared or released
-//   AlreadyExists       a cell that is ready, a partition or a consumer that exists otherwise
-//   FailedPrecondition  the state does not allow it: a sealed partition, a lease that is over, an incomplete group
+//   NotFound            no such partition, column, consumer, row or lease; a row is gone once it is cleared or released
+//   AlreadyExists       the cell is ready already; a partition or consumer of that name has other options
+//   FailedPrecondition  the state does not allow it: a sealed partition, an expired lease, an incomplete group
 //   DeadlineExceeded    what was waited for did not come; the message names what is missing and who holds it. Retry.
-//   ResourceExhausted   it is above the partition's budget by itself, or there is no memory
+//   ResourceExhausted   the request alone exceeds the partition's budget, or memory is exhausted
 //   Cancelled           the wait was cancelled
-//   OutOfRange          nothing can come any more: the partition is sealed and every row is done for this consumer
+//   OutOfRange          no more rows can come: the partition is sealed and every row is done for this consumer
 //
-// A call that fails changes nothing, but for a take: rows that it found to be too old are sent back or dropped, also
-// where it then gets none.
+// A call that fails changes nothing, with one exception: a take sends back or drops the rows that it found too old,
+// even if it then returns none.
 #pragma once
 
 #include <span>
@@ -40,89 +40,90 @@
 
 namespace tdock {
 
-// Thread-safe. Only Take, Fetch and puts of new rows wait, and only until their deadline; a call never waits for
-// another's copying of data.
+// Thread-safe. Only Take, Fetch and puts of new rows wait, and only until their deadline; a call never waits while
+// another one copies data.
 class Dock {
  public:
   virtual ~Dock() = default;
 
-  // A partition that exists with equal options is left as it is; with others it is AlreadyExists, naming the
+  // If the partition exists with equal options, does nothing; with different ones: AlreadyExists, naming the
   // difference.
   virtual absl::Status CreatePartition(const PartitionOptions& options) = 0;
-  // Removes a partition and all that belongs to it. Calls that wait on it fail with NotFound; views live on.
+  // Removes a partition and everything in it. Calls that wait on it fail with NotFound; views stay valid.
   virtual absl::Status DropPartition(absl::string_view partition) = 0;
   // Sorted.
   virtual absl::StatusOr<std::vector<std::string>> ListPartitions() = 0;
   // The calls below for one partition, without its name. Asks the dock nothing: there need not be such a partition yet.
   PartitionHandle partition(std::string name);
 
-  // Registering again is as for partitions. A consumer registered late sees the rows that are there.
+  // Registering again works as for partitions. A consumer that registers late sees the rows that exist by then.
   virtual absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) = 0;
-  // Forgets a consumer, with its leases and what it has done. Rows need not outlive it any more, registered or not;
-  // when no other name is left in retain_for, rows live until they are cleared. Cells that it wrote stay, also when
-  // what they were made from is sent back later: clear them, or keep the consumer.
+  // Removes a consumer, its leases and its record of completed rows. Rows are no longer retained for it, registered or
+  // not; once no other name is left in retain_for, rows stay until they are cleared. Cells that it wrote stay, even if
+  // the cells that they were computed from are sent back later: clear them, or keep the consumer.
   virtual absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) = 0;
 
-  // All or nothing. Copies the data. Without a lease anybody may fill empty cells, sealed or not; a sealed partition
-  // takes no new rows.
+  // All or nothing. Copies the data. Without a lease, any client may fill empty cells, sealed or not; a sealed
+  // partition accepts no new rows.
   virtual absl::StatusOr<PutResult> Put(const PutRequest& request) = 0;
 
-  // Returns once `min` can be had, with as many as can be had up to `max`. In a sealed partition `min` sinks to what
-  // can still come. Costs the same whatever the size of the table.
+  // Returns as soon as `min` are takeable, with as many as are, up to `max`. In a sealed partition `min` is lowered to
+  // the number that can still come. The cost does not depend on the size of the table.
   virtual absl::StatusOr<Taken> Take(const TakeRequest& request) = 0;
 
   // Waits until the cells are ready and returns them, in the order of the request.
   virtual absl::StatusOr<Rows> Fetch(const FetchRequest& request) = 0;
 
-  // Makes rows of a lease done, without a put, or gives them back: they are ready again, in their old place.
+  // Complete makes rows of a lease done without a put. Release gives them back: they are ready again, in their old
+  // place.
   virtual absl::Status Complete(const LeaseRequest& request) = 0;
   virtual absl::Status Release(const LeaseRequest& request) = 0;
-  // Lets a lease last from now as long as a new one would, and returns when it ends.
+  // Extends a lease to the full duration from now, and returns when it expires.
   virtual absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease) = 0;
 
-  // Makes rows done for all consumers, those that are registered later included, whatever their state; a row that must
-  // outlive consumers is released. Leases lose them. Without a lease the request names the rows. The other rows of
-  // their groups are not handed out to consumers of groups any more.
+  // Makes rows done for all consumers, including those that register later, whatever their state; rows retained for
+  // consumers are released. They leave their leases. Without a lease the request names the rows. The other rows of
+  // their groups are no longer handed out to consumers of groups.
   virtual absl::Status Drop(const LeaseRequest& request) = 0;
   // Makes quarantined rows ready again, as if they had never been handed out. FailedPrecondition for a row that is not
   // quarantined.
   virtual absl::Status Requeue(const RequeueRequest& request) = 0;
 
-  // What a checkpointed consumer completed under steps up to this one is done for good. Committing less than before
+  // Makes what a checkpointed consumer completed under steps up to this one final. Committing an earlier step again
   // changes nothing.
   virtual absl::Status Commit(const StepRequest& request) = 0;
-  // Ends the consumer's leases, and makes ready again what it completed under later steps: to be called when it goes
-  // back to what it saved after this step. With a weights version, cells that later weights had a part in are sent
-  // back, and this version is the published one. FailedPrecondition if a later step is committed, or if nobody writes a
-  // column that would be sent back.
+  // Ends the consumer's leases, and makes the rows that it completed under later steps ready again: for a consumer that
+  // restores the checkpoint it saved after this step. With a weights version, cells made in part by later weights are
+  // sent back, and this becomes the published version. FailedPrecondition if a later step is committed, or if no
+  // consumer writes a column that would be sent back.
   virtual absl::Status Rollback(const StepRequest& request) = 0;
 
-  // Says that weights of this version make cells from now on. Versions rise: FailedPrecondition for one that is lower
-  // than the published one (but see Rollback).
+  // Announces that cells are made by weights of this version from now on. Versions never decrease: FailedPrecondition
+  // for one lower than the published version (but see Rollback).
   virtual absl::Status PublishWeights(absl::string_view partition, int64_t version) = 0;
 
-  // The rows of these keys, in their order. NotFound names a key that no row has.
+  // The rows with these keys, in the order of the keys. NotFound names a key that no row has.
   virtual absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition,
                                                       std::span<const std::string> keys) = 0;
-  // What rows there are, page by page.
+  // The rows, page by page.
   virtual absl::StatusOr<ListResult> List(const ListRequest& request) = 0;
 
-  // No new rows from now on; cells of those that are there may still be put. FailedPrecondition if a group is
+  // Accepts no new rows from now on; cells of existing rows may still be put. FailedPrecondition if a group is
   // incomplete.
   virtual absl::Status Seal(absl::string_view partition) = 0;
 
-  // Removes rows, whatever their state, and returns how many. Leases lose them, views live on.
+  // Removes rows, whatever their state, and returns how many. They leave their leases; views stay valid.
   virtual absl::StatusOr<int64_t> Clear(const ClearRequest& request) = 0;
 
-  // Counters; they cost the same whatever the size of the table.
+  // Counters; the cost does not depend on the size of the table.
   virtual absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition) = 0;
   virtual absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) = 0;
-  // Everything about one row: which cells it has and who put them, and how it stands with each consumer. Costs the
-  // columns and the consumers, whatever the size of the table.
+  // Everything about one row: which cells it has and which consumer put them, and its state for each consumer. The cost
+  // grows with the columns and consumers, not with the size of the table.
   virtual absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) = 0;
 
-  // What keeps this consumer from having more: which columns of which rows are missing, who writes them, who holds them
-  // and since when; for people to read.
+  // Why this consumer cannot take more rows: which columns of which rows are missing, which consumers write them, and
+  // which lease holds them since when. For people to read.
   virtual absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) = 0;
 };
 

@@ -14,7 +14,7 @@
 
 namespace tdock {
 
-// The values are part of the wire and journal formats.
+// The values are part of the frame and wire formats.
 enum class DType : uint8_t {
   kBool = 0,
   kU8 = 1,
@@ -80,8 +80,8 @@ TDOCK_DTYPE_OF(double, kF64);
 template <class T>
 concept Element = kHasDType<T>;
 
-// Sizes of the dimensions, outermost first. A scalar has none. Of more than kMaxRank, only the first are kept, and
-// whatever is made with the shape is refused.
+// Sizes of the dimensions, outermost first. A scalar has none. A shape with more than kMaxRank keeps only the first
+// ones, and every function that makes something with it refuses it.
 class Shape {
  public:
   static constexpr size_t kMaxRank = 8;
@@ -106,7 +106,7 @@ class Shape {
   size_t rank_ = 0;
 };
 
-// The product of the sizes: 1 for a scalar. InvalidArgument for a negative size, too many of them, or a product beyond
+// The product of the sizes: 1 for a scalar. InvalidArgument for a negative size, too many sizes, or a product above
 // 2^62.
 absl::StatusOr<int64_t> NumElements(const Shape& shape);
 

@@ -12,13 +12,13 @@
 namespace tdock {
 
 struct LocalDockOptions {
-  // Judges deadlines and leases; null: Clock::Real(). Must outlive the dock.
+  // The clock for deadlines and leases; null: Clock::Real(). Must outlive the dock.
   Clock* clock = nullptr;
-  // By the names that consumers give.
+  // By the names that ConsumerOptions::custom_sampler gives.
   std::map<std::string, std::shared_ptr<CustomSampler>> samplers = {};
 };
 
-// Views outlive it; no call may be running when it is destroyed.
+// Views stay valid after it is destroyed; no call may be running then.
 std::unique_ptr<Dock> MakeLocalDock(const LocalDockOptions& options = {});
 
 }  // namespace tdock

@@ -1,4 +1,4 @@
-// What is known about a whole batch, rather than about each of its samples.
+// Metadata of a whole batch, rather than of each of its samples.
 #pragma once
 
 #include <concepts>
@@ -21,7 +21,7 @@ class MetaValue;
 // By name; in the order of the names.
 using Meta = std::map<std::string, MetaValue, std::less<>>;
 
-// A truth value, a number, a string, or a list or map of such, nested as deep as you like. A value; thread-compatible.
+// A bool, a number, a string, or a list or map of these, nested to any depth. A value type; thread-compatible.
 //
 //   Meta meta = {{"step", 7}, {"metrics", Meta{{"loss", 0.5}}}};
 //   const int64_t* step = meta.at("step").As<int64_t>();
@@ -39,7 +39,7 @@ class MetaValue {
   MetaValue(List value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
   MetaValue(Meta value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
 
-  // Null if the value is of another type than T: bool, int64_t, double, std::string, List or Meta.
+  // Null if the value is not of type T: bool, int64_t, double, std::string, List or Meta.
   template <class T>
   const T* As() const {
     return std::get_if<T>(&value_);
@@ -49,22 +49,22 @@ class MetaValue {
     return std::get_if<T>(&value_);
   }
 
-  // The same type and the same value; doubles are compared by their bits, so that a NaN equals itself.
+  // Equal in type and value; doubles are compared by their bits, so that a NaN equals itself.
   friend bool operator==(const MetaValue& a, const MetaValue& b);
 
  private:
   std::variant<bool, int64_t, double, std::string, List, Meta> value_;
 };
 
-// As JSON would have it, but for numbers that JSON does not know.
+// As in JSON, except for numbers that JSON does not have.
 std::string ToString(const MetaValue& value);
 
-// What both say. InvalidArgument, naming the key, if they differ in one that both have.
+// The entries of both. InvalidArgument, naming the key, if both have a key with different values.
 absl::StatusOr<Meta> UniteMeta(const Meta& a, const Meta& b);
 
-// What all say of themselves, as that of the batch that they make together. The values of a key in `metrics` become a
-// list, in the order of `metas`, of those that have it: a list is appended, a map of metrics becomes a map of lists.
-// InvalidArgument, naming the key, if another key is not in all of them, with the same value.
+// The meta of the batches of `metas` concatenated. The values of a key in `metrics` become a list, in the order of
+// `metas`, of those that have it: a list is appended, a map of metrics becomes a map of lists. Every other key must be
+// in all of them with the same value: otherwise InvalidArgument, naming the key.
 absl::StatusOr<Meta> ConcatMeta(std::span<const Meta* const> metas, const std::vector<std::string>& metrics);
 
 }  // namespace tdock

@@ -1,4 +1,4 @@
-// What a partition and a consumer are.
+// The options of partitions and consumers.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ struct PartitionOptions {
   // Names, here and elsewhere, are 1 to 255 bytes of UTF-8 without control characters.
   std::string name = {};
   std::vector<ColumnSpec> columns = {};
-  // Lets puts add columns to those above; otherwise a column that is not listed is an error.
+  // Puts may add columns to those above; otherwise a column that is not listed is an error.
   bool growing = false;
-  // The number of rows in a group, where the put that starts it does not say.
+  // The number of rows in a group, unless the put that starts it says otherwise.
   int64_t group_size = 1;
-  // The consumers that a row must outlive, registered yet or not: it is released when all of them are done with it.
-  // None: rows stay until they are cleared.
+  // The consumers that rows are retained for, registered yet or not: a row is released when all of them are done with
+  // it. None: rows stay until they are cleared.
   std::vector<std::string> retain_for = {};
-  // How much it may hold; 0: as much as there is. Puts of new rows wait until they fit, in the order in which they
-  // came, for whole groups at once; puts to rows that are there never wait. Rows of groups that were begun count, and
-  // bytes that only views hold. Every row has a right to row_bytes (0: to what rows have on average), whatever it has
-  // yet.
+  // The partition's budget; 0: no limit. Puts of new rows wait until they fit, in order of arrival, and for whole
+  // groups at once; puts to existing rows never wait. Counted are also the missing rows of groups that were begun, and
+  // bytes that only views hold. Every row counts for at least row_bytes (0: for the average of all rows), however few
+  // bytes it has so far.
   int64_t max_rows = 0;
   int64_t max_bytes = 0;
   int64_t row_bytes = 0;
-  // Refuses puts with a NaN in a floating-point column.
+  // Refuse puts with a NaN in a floating-point column.
   bool refuse_nan = false;
 
   friend bool operator==(const PartitionOptions&, const PartitionOptions&) = default;
@@ -49,7 +49,7 @@ enum class Sampler : uint8_t {
   kCustom = 3,  // by a CustomSampler that the dock was given (sampler.h)
 };
 
-// What becomes of rows that are too old for a consumer.
+// What happens to rows that are too old for a consumer.
 enum class Stale : uint8_t {
   kSendBack =
       0,      // what the writer of the old cells writes is cleared, and all that was derived from it; it is made anew
@@ -58,35 +58,36 @@ enum class Stale : uint8_t {
 
 struct ConsumerOptions {
   std::string name = {};
-  // At most 250 columns. Those of a growing partition may come later.
+  // At most 250 columns. In a growing partition, they may be added later.
   std::vector<std::string> reads = {};
-  // Columns that it is handed too where they are there (see Rows::Has), and does not wait for.
+  // Columns that it also gets if they are ready (see Rows::Has), but does not wait for.
   std::vector<std::string> reads_optional = {};
-  // Columns that it may put under its leases. Explain names it as the one to write them.
+  // Columns that it may put under its leases. Explain names it as their writer.
   std::vector<std::string> writes = {};
   Unit unit = Unit::kRow;
   Sampler sampler = Sampler::kFirstCome;
   uint64_t seed = 0;
-  // The column of `reads` whose lengths a sampler balances or sees; needed for kLengthBalanced.
+  // The column of `reads` whose lengths the sampler uses; required for kLengthBalanced.
   std::string length_column = {};
   // The name of the sampler, for kCustom.
   std::string custom_sampler = {};
-  // Shares rows and groups out to so many ranks, in turn: a row by its id, a group by the order in which groups began.
-  // A take names its rank, and several loaders of one rank share what is the rank's.
+  // Deals rows and groups out to this many ranks in turn: a row by its id, a group by the order in which groups began.
+  // A take names its rank; several loaders of one rank share the rank's rows.
   int32_t ranks = 1;
   // How long it may hold what it takes. May be infinite.
   absl::Duration lease_duration = absl::Minutes(10);
-  // A row whose lease has expired so often is quarantined: it is not handed out any more until it is requeued.
+  // A row whose lease has expired this many times is quarantined: it is not handed out again until it is requeued.
   int32_t max_deliveries = 5;
-  // By how many versions of the weights what it reads may be older than the published one. A row's version is the
-  // smallest among the cells that it is handed; cells without a version have no age. Judged when rows are taken: those
-  // that are too old are not handed out, but sent back or dropped: whole groups for a consumer of groups.
+  // By how many versions of the weights what it reads may be older than the published version. A row's version is the
+  // smallest among the cells that it would get; cells without a version do not count. Checked by Take: rows that are
+  // too old are not handed out, but sent back or dropped; for a consumer of groups, whole groups are.
   int64_t max_version_lag = INT64_MAX;
   Stale stale = Stale::kSendBack;
-  // What it is handed is done at once, without a lease: a row that it loses is lost.
+  // Rows are done as soon as they are handed out, without a lease: if the consumer loses a row, the row is not
+  // delivered again.
   bool at_most_once = false;
-  // What it completes, under the number of a step, is done for good only when that step is committed; until then it can
-  // be rolled back. Rows that must outlive the consumer wait for the commit.
+  // What it completes, under the number of a step, becomes final only when that step is committed; until then it can be
+  // rolled back. Rows retained for the consumer stay until the commit.
   bool checkpointed = false;
 
   friend bool operator==(const ConsumerOptions&, const ConsumerOptions&) = default;

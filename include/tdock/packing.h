@@ -1,4 +1,4 @@
-// Rows of varying length one after another without padding, as collectives and kernels for packed sequences take them.
+// Rows of varying length, concatenated without padding, as collectives and kernels for packed sequences expect them.
 // Names in parentheses are those of the functions that do the same in MindSpeed-RL. Pure functions, thread-safe; what
 // is packed or unpacked shares memory where it can. Rows are those of padding.h.
 #pragma once
@@ -35,13 +35,13 @@ struct PackedColumn {
   PackedRows rows;
 };
 
-// Each column by itself, and back to ragged columns. For dense ones, give the result to PadExperience.
+// Packs each column by itself, and unpacks to ragged columns. For dense ones, give the result to PadExperience.
 // (pack_experience_columns, unpack_pad_experience)
 absl::StatusOr<std::vector<PackedColumn>> PackColumns(const Batch& columns);
 absl::StatusOr<Batch> UnpackColumns(std::span<const PackedColumn> columns);
 
-// Matrices (d, L) of one height next to each other: a dense column of d rows [L] each makes one of d rows [ΣL], with
-// the lengths L. InvalidArgument, naming the matrix, if it has another d or element type than the first, or is not
+// Concatenates matrices (d, L) of one height side by side: dense columns of d rows [L] make one of d rows [ΣL], with
+// the lengths L. InvalidArgument, naming the matrix, if its d or element type differs from the first's or it is not
 // dense [L]; or if there are none. (pack_experience_columns, of rows with two dimensions)
 absl::StatusOr<PackedRows> PackMatrices(std::span<const Column> matrices);
 absl::StatusOr<std::vector<Column>> UnpackMatrices(const PackedRows& packed);

@@ -1,6 +1,6 @@
-// Which samples are computed where, and which together. Pure functions of the samples' lengths in tokens:
-// deterministic, thread-safe, and exact for lengths from 0 to kMaxLength. A plan is sets of positions, each position in
-// one of them, made for MetaBatch::SelectRows.
+// Which samples are computed on which rank, and in which micro-batch. Pure functions of the samples' lengths in tokens:
+// deterministic, thread-safe, and exact for lengths from 0 to kMaxLength. A plan is a list of sets of positions, each
+// position in exactly one of them, for use with MetaBatch::SelectRows.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +25,24 @@ inline constexpr int64_t kMaxLength = int64_t{1} << 40;
 // then the others in reverse. So the first and the last micro-batches of a pipeline, which leave stages idle, are
 // short.
 //
-// InvalidArgument if the samples do not make `ranks` sets of one size, for more than 2^20 ranks, or naming a sample
-// whose length is not possible.
+// InvalidArgument if the samples cannot be divided into `ranks` sets of one size, for more than 2^20 ranks, or, naming
+// the sample, for a length outside [0, kMaxLength].
 absl::StatusOr<Plan> BalanceRanks(std::span<const int64_t> lengths, int64_t ranks);
 
 struct MicroBatchOptions {
-  // No micro-batch has more.
+  // The most tokens in a micro-batch.
   int64_t max_tokens = 0;
-  // No fewer micro-batches: the largest are split until there are as many. Ranks that must take the same number of
-  // steps plan once each, and again with the largest count as this.
+  // The least number of micro-batches: the largest are split until there are that many. Ranks that must take the same
+  // number of steps each plan once, and then again with the largest count as min_count.
   int64_t min_count = 0;
 };
 
-// Micro-batches of at most `max_tokens` tokens, by first fit in the order of descending lengths: at most 11/9 of the
-// least possible number, and 6/9 (Dósa 2007). They are in the order of their first samples, in which positions
-// ascend. O(n log n).
+// Micro-batches of at most `max_tokens` tokens, by first-fit decreasing: at most 11/9 · the least possible number + 6/9
+// (Dósa 2007). Positions ascend within a micro-batch; micro-batches are in the order of their first positions.
+// O(n log n).
 //
-// InvalidArgument naming the sample if one alone has more than `max_tokens`, or an impossible length; or if there are
-// fewer samples than `min_count`.
+// InvalidArgument, naming the sample, if it alone has more than `max_tokens` or a length outside [0, kMaxLength]; or if
+// there are fewer samples than `min_count`.
 absl::StatusOr<Plan> PackMicroBatches(std::span<const int64_t> lengths, const MicroBatchOptions& options);
 
 }  // namespace tdock

@@ -18,15 +18,15 @@ namespace tdock {
 
 // Assigned by the dock, ascending within a partition, never reused.
 using RowId = uint64_t;
-// Chosen by the feeder: the rows of one prompt.
+// Chosen by the program that puts the rows: a group is the rows of one prompt.
 using GroupId = uint64_t;
-// A row that was put without a group: it is a group of its own.
+// Of a row that was put without a group: it is a group by itself.
 inline constexpr GroupId kNoGroup = ~GroupId{0};
 
-// What a row is marked with: names and values. Names are as everywhere; values have at most 1,024 bytes of UTF-8.
+// Labels of a row: names and values. The rules for names apply; a value has at most 1,024 bytes of UTF-8.
 using Tags = std::map<std::string, std::string>;
 
-// A cell that no version of the trained weights had a part in.
+// Of a cell that was made without the trained weights.
 inline constexpr int64_t kNoWeightsVersion = -1;
 
 struct ColumnSpec {
@@ -36,7 +36,7 @@ struct ColumnSpec {
   friend bool operator==(const ColumnSpec&, const ColumnSpec&) = default;
 };
 
-// The part of a cell up to item `end` (a step along the first dimension, or a byte), from where the part before ends.
+// The part of a cell from the end of the previous piece up to item `end` (a step along the first dimension, or a byte).
 struct Piece {
   int64_t end = 0;
   int64_t weights_version = kNoWeightsVersion;
@@ -46,16 +46,16 @@ struct Piece {
 
 // One column of one row.
 struct Cell {
-  // Where there is no such cell, as can be for a column that is optional, they begin at null.
+  // If there is no such cell, which is possible for an optional column, data() is null.
   std::span<const std::byte> bytes = {};
-  // Of a response that was made in several pieces, the smallest.
+  // Of a cell that was made in several pieces, the smallest.
   int64_t weights_version = kNoWeightsVersion;
-  // It was put as not complete.
+  // It was put with PutRequest::partial.
   bool partial = false;
 };
 
-// Immutable; copies share the views. The bytes stay where they are, whatever happens to the rows or the dock, until the
-// last copy is gone; they count as held until then. Thread-safe.
+// Immutable; copies share the views. The bytes stay in place until the last copy is destroyed, whatever happens to the
+// rows or the dock, and count as held until then. Thread-safe.
 class Rows {
  public:
   // None.
@@ -63,7 +63,7 @@ class Rows {
 
   size_t size() const;
   bool empty() const { return size() == 0; }
-  // Of each row. The rows of a group are neighbours, in the order of their ids, when they were taken as a group.
+  // Of each row. Rows that were taken as a group are adjacent and in the order of their ids.
   std::span<const RowId> ids() const;
   std::span<const GroupId> groups() const;
   // How often the row was handed to this consumer before and came back because a lease expired.
@@ -72,21 +72,21 @@ class Rows {
   // Empty for a row without a key.
   absl::string_view key(size_t row) const;
   const Tags& tags(size_t row) const;
-  // How often the row was given back unfinished, or sent back.
+  // How many times the row was given back unfinished, or sent back.
   int32_t age(size_t row) const;
-  // How often the row was sent back: results that were made from what it was before are refused.
+  // How many times the row was sent back: results computed from its earlier cells are refused.
   uint32_t epoch(size_t row) const;
 
   std::span<const ColumnSpec> columns() const;
-  // The position of a column. NotFound, naming those that there are.
+  // The position of a column. NotFound, naming the existing columns.
   absl::StatusOr<size_t> FindColumn(absl::string_view name) const;
 
   // `row` < size(), `column` < columns().size().
   const Cell& cell(size_t row, size_t column) const;
-  // Whether an optional column is there.
+  // Whether the row has an optional column.
   bool Has(size_t row, size_t column) const { return cell(row, column).bytes.data() != nullptr; }
 
-  // The elements of one cell. NotFound for the column or a cell that is not there, InvalidArgument for the element
+  // The elements of one cell. NotFound for a column or cell that does not exist, InvalidArgument for a wrong element
   // type, OutOfRange for the row.
   template <Element T>
   absl::StatusOr<std::span<const T>> Get(size_t row, absl::string_view column) const {
@@ -96,14 +96,15 @@ class Rows {
   }
   // A cell of a bytes column. Errors as for Get.
   absl::StatusOr<absl::string_view> Text(size_t row, absl::string_view column) const;
-  // The weights version that made a cell; of one that was made in several pieces, the smallest. Errors as for Get.
+  // The version of the weights that made a cell; of one that was made in several pieces, the smallest. Errors as for
+  // Get.
   absl::StatusOr<int64_t> WeightsVersion(size_t row, absl::string_view column) const;
-  // Which versions made which part of a cell: several where it was put as partial first, and by other weights later.
+  // Which version made which part of a cell: several if it was first put as partial and continued by other weights.
   // Errors as for Get.
   absl::StatusOr<std::vector<Piece>> Pieces(size_t row, absl::string_view column) const;
 
-  // A contiguous copy of one column, or of all: in `memory`, or else where the dock keeps memory warm. NotFound if a
-  // cell is not there; a batch goes without the optional columns that not every row has.
+  // A contiguous copy of one column, or of all: in `memory`, or if that is null, in memory that the dock reuses.
+  // NotFound if a cell does not exist; a batch omits the optional columns that not every row has.
   absl::StatusOr<Column> ToColumn(absl::string_view name, Memory* memory = nullptr) const;
   absl::StatusOr<Batch> ToBatch(Memory* memory = nullptr) const;
 

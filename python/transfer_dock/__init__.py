@@ -38,14 +38,14 @@ from transfer_dock.server import DockServer, Server, serve
 from transfer_dock.stages import Runner, Stage, StageCounts, StageError, run, stage
 from transfer_dock.status import ConsumerStatus, ListedRow, PartitionStatus, RowStatus
 
-# Connections over TCP are closed for the time of a fork; see docs/python.md.
+# Connections over TCP are closed during a fork; see docs/python.md.
 _os.register_at_fork(
     before=_native._before_fork,
     after_in_parent=_native._after_fork_in_parent,
     after_in_child=_native._after_fork_in_child,
 )
 
-# The group of a row that was put without one.
+# The group id of a row that was put without a group.
 NO_GROUP = 2**64 - 1
 
 __version__ = "0.1.0"

@@ -1,5 +1,4 @@
-"""The extension. Dock, DockServer and ServerProcess are what the classes of the package are made of; Rows, Column and
-Cancel are what users meet."""
+"""The extension. The package's classes wrap Dock, DockServer and ServerProcess; Rows, Column and Cancel are public."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -8,13 +7,13 @@ from numpy import int64, uint64
 from numpy.typing import NDArray
 
 class Column:
-    """One column of rows that were handed out: a sequence with an item for each row.
+    """One column of rows that were taken or fetched: a sequence with an item for each row.
 
-    Item i is a read-only view of an array (dense and ragged columns; a scalar where rows have no dimensions), a str or
-    bytes; None where an optional column is not there. Only the item that is asked for is made.
+    Item i is a read-only array view (for dense and ragged columns; a scalar if rows have no dimensions), a str or bytes;
+    None if the row lacks an optional column. Items are made on access.
 
-    kind: "dense", "ragged", "str" or "bytes". dtype: as PyTorch names it, or "str" or "bytes". row_shape: of a row; of
-    a ragged column without its first dimension.
+    kind: "dense", "ragged", "str" or "bytes". dtype: PyTorch's name, or "str" or "bytes". row_shape: of a row; of a
+    ragged column without its first dimension.
     """
 
     name: str
@@ -29,39 +28,39 @@ class Column:
     def __getitem__(self, row: slice) -> list[Any]: ...
     def __iter__(self) -> Iterator[Any]: ...
     def has(self, row: int) -> bool:
-        """Whether the row has the column, which may be optional."""
+        """Whether the row has the column; False is possible for optional columns only."""
 
     def is_whole(self) -> bool:
-        """Whether every row has it."""
+        """Whether every row has the column."""
 
     def tolist(self) -> list[Any]:
-        """All items, faster than one by one."""
+        """All items; faster than accessing them one by one."""
 
     def raw(self, row: int) -> bytes | None:
-        """The bytes of a row, whatever they mean."""
+        """The bytes of a row, uninterpreted."""
 
     def numpy(self, copy: bool = False) -> NDArray[Any]:
-        """Of a dense column: array of shape (rows, *row_shape). A read-only view where the rows lie side by side, or
-        else a copy; with ``copy`` always one, which may be written to."""
+        """A dense column as an array of shape (rows, *row_shape): a read-only view if the rows are contiguous, otherwise
+        a copy; with ``copy`` always a copy, which may be written to."""
 
     def torch(self, copy: bool = False) -> Any:
         """The same as a tensor. Without ``copy`` it must not be written to, which torch does not prevent: the memory is
-        the dock's, and over a Unix socket the process would be ended."""
+        the dock's, and over a Unix socket it is mapped read-only, so a write crashes the process."""
 
     def values(self, copy: bool = False) -> NDArray[Any]:
-        """All elements: of a ragged column array of shape (items of all rows, *row_shape), of a dense one numpy()."""
+        """All elements: for a ragged column an array of shape (items of all rows, *row_shape), for a dense one numpy()."""
 
     def values_torch(self, copy: bool = False) -> Any:
         """The same as a tensor."""
 
     def bits(self) -> NDArray[Any]:
-        """values() of elements that NumPy does not have: int16 for bfloat16, uint8 for 8-bit floats."""
+        """values() for element types that NumPy lacks, as bits: int16 for bfloat16, uint8 for 8-bit floats."""
 
     def lengths(self) -> NDArray[int64]:
-        """The size of the first dimension of each row; of str and bytes in bytes."""
+        """The size of the first dimension of each row; for str and bytes the number of bytes."""
 
     def torch_list(self, copy: bool = False) -> list[Any]:
-        """One tensor for each row: parts of values_torch()."""
+        """One tensor for each row: slices of values_torch()."""
 
     def torch_nested(self, copy: bool = False) -> Any:
         """All rows as one nested tensor of the jagged layout, over values_torch()."""
@@ -71,7 +70,7 @@ class Column:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 class Rows:
-    """Rows that were handed out: views of the dock's memory, which stays as it is as long as somebody looks at it.
+    """Rows that were taken or fetched: views of the dock's memory, which stays unchanged as long as a view exists.
 
     ids: uint64 array. groups: uint64 array, NO_GROUP for rows without one. ages, epochs, redeliveries: int64 arrays.
     """
@@ -93,20 +92,20 @@ class Rows:
         """One cell: a read-only view of an array, a str or bytes."""
 
     def weights_versions(self, column: str) -> NDArray[int64]:
-        """Which version of the weights made each cell; -1: none. Of one in several pieces the smallest."""
+        """The version of the weights that made each cell; -1: none. For a cell in several pieces, the smallest."""
 
     def pieces(self, column: str, row: int) -> list[tuple[int, int]]:
-        """Which versions made which part of a cell: up to which item, by which version."""
+        """Which version made which part of a cell: pairs of the item where the part ends and its version."""
 
     def numpy(self, copy: bool = False) -> dict[str, Any]:
-        """Every column that every row has: arrays of dense ones, lists of views of ragged ones, lists of str and
-        bytes."""
+        """Every column that all rows have: dense ones as arrays, ragged ones as lists of views, str and bytes as
+        lists."""
 
     def torch(self, copy: bool = False) -> dict[str, Any]:
         """The same with tensors."""
 
 class Cancel:
-    """Ends the calls that it is given to."""
+    """Cancels the calls that it is passed to."""
 
     def __init__(self) -> None: ...
     def request(self) -> None: ...

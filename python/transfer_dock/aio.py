@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def _give_back(future: Future[Any]) -> None:
-    """Rows that were handed out to somebody who does not wait for them any more."""
+    """Gives back rows that were taken by a call whose caller no longer waits."""
     if future.cancelled() or future.exception() is not None:
         return
     taken = future.result()
@@ -26,7 +26,7 @@ def _give_back(future: Future[Any]) -> None:
         try:
             taken.release()
         except DockError:
-            pass  # then they come back when the lease is over
+            pass  # then they come back when the lease expires
 
 
 def _verb(call: Callable[Concatenate[DockCalls, P], R]) -> Callable[Concatenate[AsyncDock, P], Coroutine[Any, Any, R]]:
@@ -55,8 +55,8 @@ def _waiting_verb(
         except DockError:
             raise
         except BaseException:
-            # The task was cancelled, or its coroutine dropped. In a thread, because a server is told, or asked to take
-            # rows back; when the interpreter ends there are no new ones, and the process takes the call with it.
+            # The task was cancelled, or its coroutine dropped. Cancelling may have to call a server, so it runs in a
+            # thread. During interpreter shutdown no new thread can start; then the call ends with the process.
             try:
                 call_threads.start(abandon)
             except RuntimeError:
@@ -67,15 +67,15 @@ def _waiting_verb(
 
 
 class AsyncDock:
-    """What ``dock.aio`` is: the verbs of :class:`transfer_dock.Dock` with the same arguments, to be awaited.
+    """The type of ``dock.aio``: the verbs of :class:`transfer_dock.Dock` with the same arguments, to be awaited.
 
         async with await dock.aio.take("p", "c", max=8) as rows:
             await dock.aio.put("p", {"y": …}, rows=rows.ids, lease=rows)
 
-    The methods of rows, as rows.put, are calls of their own that do block: the verbs take the rows as their ``lease``.
+    The methods of the rows themselves, such as rows.put, block: use the verbs here, with the rows as their ``lease``.
 
-    They run in threads of their own, never in the event loop's. Cancelling a task that waits in put, take or fetch, or
-    dropping its coroutine, ends the call; rows that it was handed meanwhile are given back. The end of a program does
+    Calls run in threads of their own, never in the event loop's. Cancelling a task that waits in put, take or fetch, or
+    dropping its coroutine, ends the call; rows that it took in the meantime are given back. The end of the program does
     not wait for calls.
     """
 

@@ -15,24 +15,24 @@ from transfer_dock._native import Rows
 from transfer_dock.errors import DockError, FailedPrecondition
 
 RowIds = numpy.typing.NDArray[numpy.uint64]
-# Row ids as calls take them.
+# Row ids as an argument.
 RowsLike = Union[RowIds, numpy.typing.NDArray[numpy.int64], Sequence[int], Sequence[SupportsIndex]]
-# What a column of a put may be: see Dock.put.
+# A column's values as an argument: see Dock.put.
 ColumnData = Any
 TagsLike = Union[Mapping[str, str], Sequence[Mapping[str, str]]]
 
 
 class Taken(Rows):
-    """Rows that a consumer was handed, and its lease of them.
+    """Rows that a consumer took, and the lease on them.
 
-    As a context manager it completes, at the end of the block, the rows that are still leased; or gives them back, if
-    the block raises. A put through it completes the rows that it names. In a coroutine: ``async with``, and puts as
+    As a context manager, it completes the rows that are still leased at the end of the block, or gives them back if the
+    block raises. Its put() completes the rows that it names. In a coroutine, use ``async with``, and put with
     ``await dock.aio.put(…, rows=rows.ids, lease=rows)``.
     """
 
-    # None if the consumer takes rows at most once: then they are done already.
+    # None if the consumer is at_most_once: then the rows are done already.
     lease: int | None
-    # When the lease ends, as a Unix time; infinite if it does not. What is put after that is refused.
+    # When the lease expires, as a Unix time; infinite if never. Puts after that are refused.
     expires: float
 
     def __init__(self, rows: Rows, dock: DockCalls, partition: str, lease: int | None, expires: float) -> None:
@@ -54,9 +54,9 @@ class Taken(Rows):
         overwrite: bool = False,
         weights_version: int | None = None,
     ) -> RowIds:
-        """Puts columns of these rows (default: all of them, in their order) under the lease: they are done then.
+        """Puts columns of these rows (default: all of them, in their order) under the lease, which makes them done.
 
-        With ``keep`` they are stored and stay leased; with ``partial`` they are given back, one age older.
+        With ``keep`` they stay leased; with ``partial`` they are given back, and their age grows by one.
         """
         named = self.ids if rows is None else rows
         return self._dock.put(
@@ -65,7 +65,7 @@ class Taken(Rows):
         )  # fmt: skip
 
     def complete(self, rows: RowsLike | None = None, *, step: int | None = None) -> None:
-        """Makes rows done without a put: those that are named, or all that the lease still holds."""
+        """Makes rows done without a put: the named ones, or all that the lease still holds."""
         self._dock.complete(self._partition, self, rows, step=step)
 
     def release(self, rows: RowsLike | None = None) -> None:
@@ -77,7 +77,7 @@ class Taken(Rows):
         self._dock.drop(self._partition, self, rows if rows is not None or self.lease is not None else self.ids)
 
     def renew(self) -> float:
-        """Lets the lease last from now as long as a new one would. Returns when it ends."""
+        """Extends the lease to its full duration from now. Returns when it expires, as a Unix time."""
         return self._dock.renew(self._partition, self)
 
     def __enter__(self) -> Taken:
@@ -94,7 +94,8 @@ class Taken(Rows):
         try:
             self.release()
         except DockError:
-            # The lease may be over, or the dock be gone: the rows come back by themselves, and the block's error is told.
+            # The lease may be over, or the dock gone: the rows come back by themselves, and the block's error is
+            # raised.
             pass
 
     async def __aenter__(self) -> Taken:
@@ -108,12 +109,12 @@ class Taken(Rows):
     def _the_lease(self) -> int:
         if self.lease is None:
             raise FailedPrecondition(
-                "these rows have no lease: the consumer takes rows at most once, and they are done"
+                "these rows have no lease: the consumer is at_most_once, so they are done already"
             )
         return self.lease
 
     def _are_over(self, rows: RowsLike | None) -> None:
-        """The lease holds these rows no more."""
+        """The lease no longer holds these rows."""
         if rows is None:
             self._left = set()
             return
@@ -143,14 +144,15 @@ class DockCalls:
         row_bytes: int = 0,
         refuse_nan: bool = False,
     ) -> None:
-        """Makes a table. One that exists with equal options is left as it is.
+        """Creates a partition; does nothing if it exists with equal options.
 
-        columns: by name what :func:`transfer_dock.column` makes, or a dtype. None: puts add columns (``growing``).
-        group_size: rows of a group, where the put that starts it does not say. retain_for: consumers that a row must
-        outlive; none: rows stay until they are cleared. max_rows, max_bytes: budgets, for which puts of new rows wait;
-        every row counts at least row_bytes. refuse_nan: refuses puts with a NaN.
+        columns: by name, a type from :func:`transfer_dock.column` or a dtype. None: puts add columns (``growing``).
+        group_size: rows per group, unless the put that starts the group says otherwise. retain_for: the consumers that
+        rows are retained for: a row is released once all of them are done with it; none: rows stay until they are
+        cleared. max_rows, max_bytes: the budget; puts of new rows wait until they fit. row_bytes: the least that a row
+        counts for. refuse_nan: refuse puts with a NaN.
 
-        Raises AlreadyExists for a partition with other options, InvalidArgument for options that are wrong.
+        Raises AlreadyExists for a partition with different options, InvalidArgument for invalid options.
         """
         grows = columns is None if growing is None else growing
         self._native.create_partition(
@@ -158,11 +160,11 @@ class DockCalls:
         )
 
     def drop_partition(self, name: str) -> None:
-        """Removes a partition and all that belongs to it. Raises NotFound."""
+        """Removes a partition and everything in it. Raises NotFound."""
         self._native.drop_partition(name)
 
     def partitions(self) -> list[str]:
-        """The names, sorted."""
+        """The names of the partitions, sorted."""
         return self._native.partitions()
 
     def register_consumer(
@@ -185,13 +187,14 @@ class DockCalls:
         at_most_once: bool = False,
         checkpointed: bool = False,
     ) -> None:
-        """Says what a stage reads and writes. Again with equal options it changes nothing.
+        """Registers a consumer: what it reads, and what it writes. Repeating it with equal options changes nothing.
 
         unit: "row" or "group". sampler: "first_come", "uniform" (by ``seed``) or "length_balanced" (by the lengths of
-        ``length_column``). ranks: shares rows out to so many data-parallel ranks. lease_seconds: how long it may hold
-        what it takes; may be infinite. max_deliveries: a row that was lost so often is quarantined. max_version_lag:
-        how many versions of the weights what it reads may be behind; what is older is sent back or dropped (``stale``).
-        at_most_once: rows are done as they are handed out. checkpointed: done for good only by :meth:`commit`.
+        ``length_column``). ranks: deal the rows out to this many data-parallel ranks. lease_seconds: how long it may
+        hold the rows that it takes; may be infinite. max_deliveries: a row whose lease has expired this many times is
+        quarantined. max_version_lag: by how many versions of the weights what it reads may be behind the published
+        version; rows that are older are sent back or dropped (``stale``: "send_back" or "drop"). at_most_once: rows are
+        done as soon as they are handed out. checkpointed: what it completes becomes final only with :meth:`commit`.
         """
         self._native.register_consumer(
             partition, name, reads, reads_optional, writes, unit, sampler, seed, length_column, ranks,
@@ -199,15 +202,17 @@ class DockCalls:
         )  # fmt: skip
 
     def drop_consumer(self, partition: str, name: str) -> None:
-        """Forgets a consumer, with its leases and what it has done."""
+        """Removes a consumer, its leases and its record of completed rows."""
         self._native.drop_consumer(partition, name)
 
     def publish_weights(self, partition: str, version: int) -> None:
-        """Says that weights of this version make cells from now on. Raises FailedPrecondition for a lower one."""
+        """Announces that weights of this version make cells from now on. Raises FailedPrecondition for a lower
+        version.
+        """
         self._native.publish_weights(partition, version)
 
     def seal(self, partition: str) -> None:
-        """No new rows from now on. Raises FailedPrecondition if a group is incomplete."""
+        """Accepts no new rows from now on. Raises FailedPrecondition if a group is incomplete."""
         self._native.seal(partition)
 
     # ---- Rows.
@@ -237,22 +242,22 @@ class DockCalls:
 
         data: by column, one row for each
 
-            step along the first dimension of an array or tensor   dense; ragged where the schema says so
-            array, tensor or list of numbers in a list             ragged; dense where the schema says so
-            number in a list                                       what the schema says, or else int64, float32, bool
+            step along the first dimension of an array or tensor   dense; ragged if the schema says so
+            array, tensor or list of numbers in a list             ragged; dense if the schema says so
+            number in a list                                       the schema's type, otherwise int64, float32 or bool
             str or bytes in a list                                 str, bytes
             row of a nested tensor                                 ragged
 
-        Element types are taken as they are; one that does not fit is InvalidArgument.
+        Element types are not converted: one that does not fit raises InvalidArgument.
 
-        rows: the rows to fill; None: new ones. new_rows: without data, makes so many. lease: of the rows, which are
-        done afterwards; ``keep`` stores without that. step: of a checkpointed consumer. groups: the group of each new
-        row; group_size: of groups that start here. keys: of new rows, each unique or None. tags: a dict for all rows,
-        or one for each. partial: the cells are not complete yet. epochs: of the rows when they were handed out.
-        overwrite: replaces cells that are ready. weights_version: of the weights that made the cells. timeout: how long
-        to wait for room, in a partition with a budget.
+        rows: the rows to fill; None: new ones. new_rows: without data, how many rows to create. lease: of the rows,
+        which the put makes done; ``keep`` leaves them leased. step: of a checkpointed consumer. groups: the group of
+        each new row; group_size: of groups that start here. keys: of new rows, each unique or None. tags: a dict for
+        all rows, or one for each. partial: the cells are not complete yet. epochs: of the rows when they were handed
+        out. overwrite: replace cells that are ready. weights_version: of the weights that made the cells. timeout: how
+        long to wait for room, in a partition with a budget.
 
-        The dock copies: arrays may be changed when the call returns.
+        The dock copies the data: arrays may be changed once the call returns.
         """
         if data is not None and type(data) is not dict:
             data = dict(data.items())
@@ -277,10 +282,10 @@ class DockCalls:
         timeout: float | None = 0.0,
         _cancel: _native.Cancel | None = None,
     ) -> Taken:
-        """Hands out rows (groups, for a consumer of groups) that are ready: at least ``min``, up to ``max``.
+        """Takes rows (groups, for a consumer of groups) that are ready: at least ``min``, up to ``max``.
 
-        rank: for a consumer with ranks. rows: exactly these. Raises DeadlineExceeded, saying what is missing and who
-        holds it; EndOfData when nothing can come any more.
+        rank: for a consumer with ranks. rows: exactly these. Raises DeadlineExceeded, which names what is missing and
+        which consumer holds it, and EndOfData when no more rows can come.
         """
         handed, lease, expires = self._native.take(partition, consumer, max, min, rank, rows, timeout, _cancel)
         return Taken(handed, self, partition, lease, expires)
@@ -310,35 +315,37 @@ class DockCalls:
         _are_over(lease, rows)
 
     def renew(self, partition: str, lease: int | Taken) -> float:
-        """Lets a lease last from now as long as a new one would. Returns when it ends, as a Unix time."""
+        """Extends a lease to its full duration from now. Returns when it expires, as a Unix time."""
         expires = self._native.renew(partition, _id_of(lease))
         if isinstance(lease, Taken):
             lease.expires = expires
         return expires
 
     def drop(self, partition: str, lease: int | Taken | None = None, rows: RowsLike | None = None) -> None:
-        """Makes rows done for all consumers: those named, or all of the lease."""
+        """Makes rows done for all consumers: the named ones, or all of the lease."""
         lease_id = lease.lease if isinstance(lease, Taken) else lease
         self._native.drop(partition, lease_id or 0, rows)
         _are_over(lease, rows)
 
     def requeue(self, partition: str, consumer: str, rows: RowsLike | None = None) -> None:
-        """Makes quarantined rows ready again: those named, or all."""
+        """Makes quarantined rows ready again: the named ones, or all."""
         self._native.requeue(partition, consumer, rows)
 
     def commit(self, partition: str, consumer: str, step: int) -> None:
-        """What a checkpointed consumer completed under steps up to this one is done for good."""
+        """Makes final what a checkpointed consumer completed under steps up to this one."""
         self._native.commit(partition, consumer, step)
 
     def rollback(self, partition: str, consumer: str, step: int, weights_version: int | None = None) -> None:
-        """Makes ready again what a checkpointed consumer completed after this step, and ends its leases.
+        """Makes the rows that a checkpointed consumer completed after this step ready again, and ends its leases.
 
-        weights_version: of the weights that it goes back to; cells that later ones had a part in are sent back.
+        weights_version: of the weights that are restored; cells made in part by later weights are sent back.
         """
         self._native.rollback(partition, consumer, step, weights_version)
 
     def find(self, partition: str, keys: Sequence[str]) -> RowIds:
-        """The rows of these keys: uint64 array, in their order. Raises NotFound, naming a key that no row has."""
+        """The rows with these keys, in the order of the keys: uint64 array. Raises NotFound, naming a key that no row
+        has.
+        """
         return self._native.find(partition, keys)
 
     def list(
@@ -351,10 +358,10 @@ class DockCalls:
         start: int = 0,
         limit: int = 1000,
     ) -> tuple[Sequence[statuses.ListedRow], int | None]:
-        """Rows from ``start`` on, and where to go on: None at the end.
+        """Rows from ``start`` on, and the start of the next page: None at the end.
 
-        tags: only rows with all of these. ready_for: only those ready for this consumer. having: only those with these
-        columns.
+        tags: only rows with all of these. ready_for: only rows ready for this consumer. having: only rows with these
+        columns ready.
         """
         rows, following = self._native.list(partition, tags, ready_for or "", having, start, limit)
         return [statuses.ListedRow(**row) for row in rows], following
@@ -371,7 +378,7 @@ class DockCalls:
         """Removes rows, whatever their state: by id, by group, by tags, or all. Returns how many."""
         return self._native.clear(partition, rows, groups, tags, everything)
 
-    # ---- Looking.
+    # ---- Status.
 
     def status(self, partition: str) -> statuses.PartitionStatus:
         """Counters of a partition, its columns and consumers."""
@@ -382,11 +389,11 @@ class DockCalls:
         return statuses.ConsumerStatus(**self._native.consumer_status(partition, consumer))
 
     def row_status(self, partition: str, row: int) -> statuses.RowStatus:
-        """Everything about one row: its cells and who put them, and how it stands with each consumer."""
+        """Everything about one row: its cells, which consumers put them, and its state for each consumer."""
         return statuses.row_status(self._native.row_status(partition, row))
 
     def explain(self, partition: str, consumer: str) -> str:
-        """What keeps a consumer from having more; for people."""
+        """Why a consumer cannot take more rows; for people to read."""
         return self._native.explain(partition, consumer)
 
 
@@ -395,6 +402,6 @@ def _id_of(lease: int | Taken) -> int:
 
 
 def _are_over(lease: int | Taken | None, rows: RowsLike | None) -> None:
-    """Tells rows that they are not leased any more."""
+    """Records in the lease that these rows are no longer leased."""
     if isinstance(lease, Taken):
         lease._are_over(rows)

@@ -1,4 +1,4 @@
-"""Rows of a dock as a data set of torch: micro-batches as they become ready, for each data-parallel rank its own."""
+"""Rows of a dock as a torch dataset: micro-batches as they become ready, separate for each data-parallel rank."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from transfer_dock.errors import DeadlineExceeded, DockError, EndOfData, FailedP
 
 @dataclass
 class MicroBatch:
-    """Columns of the same rows by name: tensors for numbers (nested ones where they are ragged), lists for strings.
+    """Columns of the same rows by name: tensors for numbers (nested tensors for ragged columns), lists for strings.
 
-    Not a Mapping, for a DataLoader makes dicts of those; dict(batch) makes one.
+    Not a Mapping, because a DataLoader would turn that into a dict; use dict(batch) to get one.
     """
 
     columns: dict[str, Any]
-    # uint64 in the dock; int64 here, because torch computes with that.
+    # uint64 in the dock; int64 here, which torch supports better.
     rows: torch.Tensor
     partition: str
     # None: the rows are done already.
@@ -47,13 +47,13 @@ class MicroBatch:
         return self.columns.items()
 
     def complete(self, dock: Dock, *, step: int | None = None) -> None:
-        """Says that the rows are trained: under this step, for a checkpointed consumer."""
+        """Completes the rows once they are trained on; for a checkpointed consumer, under this step."""
         if self.lease is None:
             raise FailedPrecondition("these rows have no lease: they are done already")
         dock.complete(self.partition, self.lease, self.rows.numpy().astype("uint64"), step=step)
 
     def release(self, dock: Dock) -> None:
-        """Gives the rows back untrained: they are ready again."""
+        """Gives the rows back: they are ready again."""
         if self.lease is None:
             raise FailedPrecondition("these rows have no lease: they are done already")
         dock.release(self.partition, self.lease, self.rows.numpy().astype("uint64"))
@@ -65,7 +65,7 @@ class MicroBatch:
 
 
 def to_micro_batch(taken: Taken, columns: Sequence[str] | None = None) -> MicroBatch:
-    """Copies of the columns (default: those that the consumer reads and all of the rows have)."""
+    """Copies of the columns (default: those that the consumer reads and that all the rows have)."""
     copies: dict[str, Any] = {}
     for name in [name for name in taken.columns if taken[name].is_whole()] if columns is None else columns:
         column = taken[name]
@@ -79,18 +79,18 @@ def to_micro_batch(taken: Taken, columns: Sequence[str] | None = None) -> MicroB
 
 
 class DockDataset(IterableDataset[Any]):
-    """Streams what a consumer is handed, until the partition is sealed and everything is done.
+    """Streams the rows of a consumer until the partition is sealed and every row is done.
 
-    Iterate over it, or over loader(), which has workers. Every row is seen once by one rank, however many loaders and
-    workers a rank has: they share what is the rank's. A worker process connects to the dock anew.
+    Iterate over it, or over loader(), which has workers. Every row goes to exactly one rank once, however many loaders
+    and workers the rank has: they share the rank's rows. A worker process makes its own connection to the dock.
 
-    Of a DataLoader of your own, let ``batch_size=None``, and ``in_order=False`` where it has several workers: one that
-    keeps their order waits for a worker that has nothing while others hold all rows.
+    For a DataLoader of your own, pass ``batch_size=None``, and with several workers ``in_order=False``: otherwise it
+    may wait for a worker that has nothing while the others hold all rows.
 
-    A batch's rows are done when the next one is asked for, that is, when this process is done with it. With
-    ``hold=True`` they are done when the trainer says so, MicroBatch.complete(), and come back if it dies before: for
-    loaders with workers, which ask for batches ahead of the trainer, and for checkpointed consumers. Batches that a loader
-    holds when it is left early come back with MicroBatch.release(), or when their lease ends.
+    A batch's rows are done when the next batch is requested, that is, when this process is finished with it. With
+    ``hold=True`` they are done when the trainer calls MicroBatch.complete(), and come back if it dies before that: for
+    loaders with workers, which request batches ahead of the trainer, and for checkpointed consumers. Batches that a
+    loader holds when iteration stops early come back with MicroBatch.release(), or when their lease expires.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class DockDataset(IterableDataset[Any]):
         timeout: float | None = None,
         collate: Callable[[Taken], Any] | None = None,
     ) -> None:
-        """consumer: registered, with as many ``ranks`` as there are data-parallel ranks.
+        """consumer: must be registered, with one of its ``ranks`` for each data-parallel rank.
 
-        batch_size: rows (groups, for a consumer of groups) of a micro-batch; min_batch: the least, ``batch_size`` if it
-        is not given; the last ones may be smaller. timeout: how many seconds a batch may take to come, None for as long
-        as it takes; then iteration raises DeadlineExceeded, which says what is missing. collate: makes what is yielded
-        of the rows; its views hold only until the next batch is asked for. Without it, a MicroBatch of copies.
+        batch_size: rows (groups, for a consumer of groups) of a micro-batch; min_batch: the least, by default
+        ``batch_size``; the last ones may be smaller. timeout: how many seconds to wait for a batch before iteration
+        raises DeadlineExceeded, which says what is missing; None: as long as it takes. collate: converts the rows to
+        what is yielded; its views are valid only until the next batch is requested. Default: a MicroBatch of copies.
         """
         if batch_size < 1 or not 1 <= (batch_size if min_batch is None else min_batch) <= batch_size:
             raise InvalidArgument(f"a micro-batch has 1 <= min_batch <= batch_size rows, not {min_batch}, {batch_size}")
@@ -128,7 +128,9 @@ class DockDataset(IterableDataset[Any]):
         self.collate = collate
 
     def loader(self, num_workers: int = 0, **options: Any) -> DataLoader[Any]:
-        """A torch DataLoader of these batches. options: further ones of DataLoader, such as ``pin_memory=True``."""
+        """A torch DataLoader of these batches. options: further arguments of DataLoader, such as
+        ``pin_memory=True``.
+        """
         return DataLoader(self, batch_size=None, num_workers=num_workers, in_order=False, **options)
 
     def __iter__(self) -> Iterator[Any]:
@@ -141,7 +143,7 @@ class DockDataset(IterableDataset[Any]):
             try:
                 yield batch
             except BaseException:
-                # The loop was left: nobody is done with this batch.
+                # The loop was left before this batch was finished.
                 if not self.hold:
                     _give_back(taken)
                 raise
@@ -151,7 +153,7 @@ class DockDataset(IterableDataset[Any]):
     def _take(self) -> Taken | None:
         """None at the end."""
         worker = get_worker_info()
-        # One of several workers looks up now and then: see _others_have_the_rest().
+        # One of several workers checks the others every second: see _others_have_the_rest().
         slices = worker is not None and worker.num_workers > 1
         until = math.inf if self.timeout is None else time.monotonic() + self.timeout
         while True:
@@ -171,7 +173,9 @@ class DockDataset(IterableDataset[Any]):
                     raise
 
     def _others_have_the_rest(self) -> bool:
-        """A loader that keeps the order of its workers would wait for this one, and so never be done with theirs."""
+        """Whether other workers hold all remaining rows: a loader that keeps the order of its workers waits for this
+        one first, so the others' batches would never be finished.
+        """
         status = self.dock.status(self.partition)
         consumer = status.consumers[self.consumer]
         return status.sealed and consumer.waiting == consumer.ready == 0 and consumer.leased > 0

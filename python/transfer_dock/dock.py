@@ -1,4 +1,4 @@
-"""The dock: a table of samples that stages of post-training fill column by column and take rows from."""
+"""The dock: a table of samples, which the stages of post-training fill column by column and take rows from."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["ColumnData", "Dock", "RowIds", "RowsLike", "TagsLike", "Taken"]
 class Dock(DockCalls):
     """A dock in this process (:meth:`local`) or in another one (:meth:`connect`).
 
-    Thread-safe. Calls raise the errors of :mod:`transfer_dock.errors`. Only take, fetch and puts of new rows wait:
-    ``timeout`` says for how many seconds, 0 for not at all, None for as long as it takes; Ctrl-C ends a wait.
+    Thread-safe. Calls raise the errors of :mod:`transfer_dock.errors`. Only take, fetch and puts of new rows wait, for
+    at most ``timeout`` seconds: 0 means not at all, None as long as it takes; Ctrl-C ends a wait.
 
-    A dock of another process can be pickled, and used in a forked process: that connects anew.
+    A connected dock can be pickled, and used in a forked process, which makes a connection of its own.
     """
 
     def __init__(self, native: _native.Dock, connect: Mapping[str, Any] | None) -> None:
-        """For local() and connect()."""
+        """Use local() or connect()."""
         super().__init__(native)
         self._connect = connect
-        # A server that is to live as long as this does.
+        # A server to keep alive.
         self._server: object = None
 
     @staticmethod
@@ -48,11 +48,11 @@ class Dock(DockCalls):
         reconnect_for: float = 5.0,
         answer_within: float = 30.0,
     ) -> Dock:
-        """The dock of a server at "unix:/path", whose memory rows are views of, or at "host:port".
+        """The dock of a server at "unix:/path", where rows are views of the server's memory, or at "host:port".
 
-        token, token_file: what the server asks for, over TCP. tls_ca, tls_certificate, tls_key: paths of PEM files.
-        name: what the server's log calls this client. reconnect_for: how many seconds a server is looked for.
-        answer_within: how many seconds it may take to answer, beyond the timeout of a call.
+        token, token_file: the server's token, for TCP. tls_ca, tls_certificate, tls_key: paths of PEM files. name: of
+        this client in the server's log. reconnect_for: how many seconds to try to connect, at first and after the
+        connection was lost. answer_within: how many seconds the server may take to answer, on top of a call's timeout.
         """
         options: dict[str, Any] = {
             "token": token or "",
@@ -69,7 +69,7 @@ class Dock(DockCalls):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._connect is None:
             raise TypeError(
-                "a local dock is inside its process and cannot be pickled: serve it (transfer_dock.DockServer), and "
+                "a local dock belongs to its process and cannot be pickled: serve it (transfer_dock.DockServer), and "
                 "send a dock that is connected to the server"
             )
         return _reconnect, (dict(self._connect),)
@@ -88,14 +88,12 @@ class Dock(DockCalls):
         return AsyncDock(self)
 
     def partition(self, name: str) -> Partition:
-        """The calls of one partition, which do not ask for its name. Asks the dock nothing: there need not be such a
-        partition yet.
-        """
+        """The calls of one partition, without its name. Does not contact the dock: the partition need not exist yet."""
         return Partition(self, name)
 
     def close(self) -> None:
-        """Ends the connection: calls that wait raise Cancelled, and what is leased is given back. Rows that were handed
-        out stay readable.
+        """Ends the connection: waiting calls raise Cancelled, and leased rows are given back. Rows that were taken stay
+        readable.
         """
         self._native.close()
 

@@ -1,4 +1,4 @@
-"""What calls of a dock raise. The text is the dock's: it names the thing, and what would be right."""
+"""The exceptions of a dock. Their text names the thing that is wrong, and what would be right."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class DockError(Exception):
-    """Any error of a dock. ``code`` is the name of what is wrong, such as ``"NotFound"``."""
+    """The base class. ``code`` is the name of the error, such as ``"NotFound"``."""
 
     code: ClassVar[str] = "Unknown"
 
@@ -15,37 +15,37 @@ class DockError(Exception):
 
 
 class InvalidArgument(DockError, ValueError):
-    """The call is wrong in itself, or does not fit the schema. Mend the call."""
+    """The call is invalid, or does not fit the schema. Fix the call."""
 
     code = "InvalidArgument"
 
 
 class NotFound(DockError, KeyError):
-    """There is no such partition, column, consumer, row, lease or key. Rows go when they are cleared or released."""
+    """No such partition, column, consumer, row, lease or key. A row is gone once it is cleared or released."""
 
     code = "NotFound"
 
 
 class AlreadyExists(DockError):
-    """A cell that is ready, or a partition or consumer that exists with other options."""
+    """The cell is ready already, or the partition or consumer exists with different options."""
 
     code = "AlreadyExists"
 
 
 class FailedPrecondition(DockError):
-    """The state does not allow it: a sealed partition, a lease that is over, an incomplete group."""
+    """The state does not allow it: a sealed partition, an expired lease, an incomplete group."""
 
     code = "FailedPrecondition"
 
 
 class DeadlineExceeded(DockError, TimeoutError):
-    """What was waited for did not come. The text says what is missing, and who holds it. Retry."""
+    """What the call waited for did not come. The text says what is missing, and which consumer holds it. Retry."""
 
     code = "DeadlineExceeded"
 
 
 class ResourceExhausted(DockError, MemoryError):
-    """It is above the partition's budget by itself, or there is no memory."""
+    """The request alone exceeds the partition's budget, or memory is exhausted."""
 
     code = "ResourceExhausted"
 
@@ -57,19 +57,19 @@ class Cancelled(DockError):
 
 
 class EndOfData(DockError):
-    """Nothing can come any more: the partition is sealed, and every row is done for this consumer."""
+    """No more rows can come: the partition is sealed, and every row is done for this consumer."""
 
     code = "EndOfData"
 
 
 class Unavailable(DockError, ConnectionError):
-    """No server answers, or it shuts down. The text says whether the call may have been carried out."""
+    """No server answers, or it is shutting down. The text says whether the call may have been carried out."""
 
     code = "Unavailable"
 
 
 class Unauthenticated(DockError, PermissionError):
-    """The server asks for a token or a certificate, or for another one."""
+    """The server requires a token or a certificate, or a different one."""
 
     code = "Unauthenticated"
 
@@ -81,24 +81,24 @@ class PermissionDenied(DockError, PermissionError):
 
 
 class Unimplemented(DockError, NotImplementedError):
-    """The dock does not have it."""
+    """The dock does not support it."""
 
     code = "Unimplemented"
 
 
 class DataLoss(DockError):
-    """Bytes were damaged on the way or in store."""
+    """Bytes were damaged in transit or in storage."""
 
     code = "DataLoss"
 
 
 class InternalError(DockError):
-    """A defect of the dock, or of a sampler that it was given."""
+    """A bug in the dock, or in a sampler that it was given."""
 
     code = "Internal"
 
 
-# The numbers are those of absl::StatusCode, which are those of gRPC.
+# The numbers of absl::StatusCode, which are those of gRPC.
 _BY_CODE: dict[int, type[DockError]] = {
     1: Cancelled,
     3: InvalidArgument,
@@ -118,5 +118,5 @@ _BY_CODE: dict[int, type[DockError]] = {
 
 
 def from_code(code: int, text: str) -> DockError:
-    """The exception of a status: called by the extension."""
+    """The exception for a status code: called by the extension."""
     return _BY_CODE.get(code, InternalError)(text)

@@ -1,4 +1,4 @@
-"""What the columns of a partition are."""
+"""The column types of a partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transfer_dock.errors import InvalidArgument
 class ColumnType:
     """The type of a column: made by :func:`column`.
 
-    dtype: as PyTorch names it: "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
+    dtype: PyTorch's name: "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
         "float64", "float8_e4m3fn", "float8_e5m2"; or "str" or "bytes", whose rows have any length.
     shape: of a row; of a ragged column, of a step along its first dimension.
     ragged: whether the first dimension varies from row to row.
@@ -25,7 +25,7 @@ class ColumnType:
     ragged: bool = False
 
 
-# A column as create_partition takes it: what column() makes, or a dtype by itself for a column of single values.
+# A column of create_partition: the result of column(), or just a dtype for a column of single values.
 ColumnLike = Union[ColumnType, str]
 
 
@@ -44,7 +44,7 @@ def column(dtype: str, shape: Sequence[int] | int = (), *, ragged: bool = False)
 
 
 def _name(dtype: object) -> str:
-    """Takes "float32", torch.float32, numpy.float32 and numpy.dtype("float32") alike, and the types str and bytes."""
+    """Accepts "float32", torch.float32, numpy.float32 and numpy.dtype("float32"), and the types str and bytes."""
     if isinstance(dtype, str):
         return dtype
     if isinstance(dtype, type):
@@ -53,7 +53,7 @@ def _name(dtype: object) -> str:
 
 
 def specs(columns: Mapping[str, ColumnLike] | None) -> list[tuple[str, str, bool, list[int]]]:
-    """The columns as the extension takes them."""
+    """The columns in the form that the extension takes."""
     named = []
     for name, type_ in (columns or {}).items():
         one = type_ if isinstance(type_, ColumnType) else ColumnType(_name(type_))

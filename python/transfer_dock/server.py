@@ -1,4 +1,4 @@
-"""Docks that other processes use: as a process of their own, and inside this one."""
+"""Dock servers for other processes: in a process of their own, or inside this one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _bytes(memory: int | str) -> int:
         return memory
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(memory))
     if found is None or found[2].upper() not in _UNITS:
-        raise InvalidArgument(f"memory is a number of bytes, or such as '512MiB' or '8GiB', not '{memory}'")
+        raise InvalidArgument(f"memory is '{memory}'; give a number of bytes, or a size such as '512MiB' or '8GiB'")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
@@ -44,15 +44,15 @@ def _seconds(name: str, value: float) -> str:
 class Server:
     """A server process that :func:`serve` started. It ends when it is closed, and at the latest with this process."""
 
-    # What Dock.connect takes: of the Unix socket, and of TCP; "" where it does not serve there.
+    # Addresses for Dock.connect: of the Unix socket, and of TCP; "" if it does not listen there.
     address: str
     tcp_address: str
-    # Where the status page and the metrics are, if it was asked for them.
+    # The URL of the status page and the metrics, if they are served.
     status_url: str | None
     pid: int
 
     def __init__(self, process: _native.ServerProcess, folder: str, token: str | None) -> None:
-        """For serve()."""
+        """Use serve()."""
         self._process = process
         self._token = token
         self._clean = weakref.finalize(self, _clean, os.getpid(), folder)
@@ -68,13 +68,13 @@ class Server:
         self.address = self.address or self.tcp_address
 
     def connect(self, **options: Any) -> Dock:
-        """Its dock: what Dock.connect(self.address) gives, with the token. It keeps the server alive."""
+        """Connects to its dock: Dock.connect(self.address) with the token. The dock keeps the server alive."""
         dock = Dock.connect(self.address, **{"token": self._token, **options})
         dock._server = self
         return dock
 
     def close(self, drain: float = 10.0) -> int:
-        """Ends it: calls that wait are told, others have ``drain`` seconds. Returns its exit code."""
+        """Ends it: waiting calls fail with Unavailable, others get ``drain`` seconds. Returns its exit code."""
         code = self._process.close(drain)
         self._clean()
         return code
@@ -110,13 +110,13 @@ def serve(
 ) -> Server:
     """Starts a server in a process of its own and returns when it is ready.
 
-    listen: "host:port" for TCP, port 0 for any; None: not over TCP. socket: the path of the Unix socket; None: one in a
-    folder of its own; "none": none. memory: the most that cells may occupy, in bytes or such as "8GiB"; 0: no limit.
-    token, token_file: what clients must show over TCP. tls_*: paths of PEM files. insecure: lets strangers in. metrics:
-    "host:port" of the status page and the metrics. session_grace: how many seconds what a client holds outlives its
-    connection. program: the server, if not the one of this package.
+    listen: "host:port" for TCP, port 0 for any free port; None: no TCP. socket: the path of the Unix socket; None: one
+    in a new temporary folder; "none": no socket. memory: the limit on what cells may occupy, in bytes or as "8GiB"; 0:
+    no limit. token, token_file: the token that clients must present over TCP. tls_*: paths of PEM files. insecure:
+    accept unauthenticated clients. metrics: "host:port" of the status page and the metrics. session_grace: how many
+    seconds a client's session outlives its last connection. program: another server than this package's.
 
-    Raises the dock's errors, with the server's own reason, if it does not start.
+    If the server does not start, raises one of the dock's errors with the server's reason.
     """
     memory_bytes, grace = _bytes(memory), _seconds("session_grace", session_grace)
     folder = tempfile.mkdtemp(prefix="transfer-dock-")
@@ -127,7 +127,7 @@ def serve(
                 file.write(token)
         command = [str(program or PROGRAM), "serve", "--listen", listen or "none"]
         command += ["--socket", os.path.join(folder, "dock.sock") if socket is None else socket]
-        # How long calls may run on is said when it is closed.
+        # The actual drain time is given to close().
         command += ["--memory", str(memory_bytes), "--drain", "3600", "--session-grace", grace, "--owned-folder", folder]
         for flag, value in [("--token-file", token_file), ("--tls-cert", tls_certificate), ("--tls-key", tls_key),
                             ("--tls-ca", tls_ca), ("--metrics", metrics)]:  # fmt: skip
@@ -139,12 +139,12 @@ def serve(
 
 
 class DockServer:
-    """A server inside this process, whose dock it can use without a connection."""
+    """A server inside this process, which can use the dock without a connection."""
 
-    # What Dock.connect takes: of the Unix socket if there is one, and of TCP.
+    # Addresses for Dock.connect: of the Unix socket if there is one, otherwise of TCP; and of TCP.
     address: str
     tcp_address: str
-    # What whoever starts it should know about its security.
+    # Warnings about its security, in sentences.
     warnings: list[str]
     dock: Dock
 
@@ -162,8 +162,8 @@ class DockServer:
         insecure: bool = False,
         session_grace: float = 1.0,
     ) -> None:
-        """listen: "host:port" for TCP; socket: the path of a Unix socket; one of them at least. session_grace: how many
-        seconds what a client holds outlives its connection. The others as for :func:`serve`.
+        """listen: "host:port" for TCP; socket: the path of a Unix socket; at least one of them. session_grace: how many
+        seconds a client's session outlives its last connection. The others as for :func:`serve`.
         """
         self._native = _native.DockServer(
             listen or "", socket or "", _bytes(memory), token or "", token_file or "", tls_certificate or "",
@@ -181,7 +181,7 @@ class DockServer:
         self.dock = Dock(self._native.dock(), connect)
 
     def close(self, drain: float = 10.0) -> None:
-        """Ends the connections: calls that wait are told, others have ``drain`` seconds. The dock stays."""
+        """Ends the connections: waiting calls fail with Unavailable, others get ``drain`` seconds. The dock stays."""
         self._native.close(drain)
 
     def __enter__(self) -> DockServer:

@@ -1,4 +1,4 @@
-"""Stages in Python: functions that join a run, whoever else takes part in it.
+"""Stages in Python: functions that take part in a run alongside any other stages.
 
     @stage(reads=["prompt", "response"], writes=["reward"], batch_size=32)
     def reward(rows):
@@ -32,7 +32,7 @@ from transfer_dock.errors import (
 )
 
 Columns = Union[Mapping[str, ColumnData], None]
-# Gets rows, and returns the columns that its stage writes, one row for each; may be a coroutine function.
+# Takes rows and returns the columns that its stage writes, one value for each row; may be a coroutine function.
 StageFunction = Callable[[Taken], Any]
 
 _log = logging.getLogger("transfer_dock")
@@ -40,14 +40,14 @@ _log = logging.getLogger("transfer_dock")
 
 @dataclass(frozen=True)
 class Stage:
-    """A function, and what the dock has to know about it. Calling it calls the function."""
+    """A function together with the options of its consumer. Calling the stage calls the function."""
 
     function: StageFunction
     name: str
     reads: Sequence[str]
     writes: Sequence[str] = ()
     unit: str = "row"
-    # Rows, or groups, that the function is handed at once: at least min_batch, and up to batch_size.
+    # The function gets at least min_batch and at most batch_size rows, or groups, per call.
     batch_size: int = 32
     min_batch: int = 1
     lease_seconds: float = 600.0
@@ -63,24 +63,24 @@ class Stage:
             )
         if self.consumer.get("checkpointed"):
             raise InvalidArgument(
-                f"stage '{self.name}': what a checkpointed consumer does belongs to steps of its own: take its rows with "
-                "Dock.take or DockDataset(hold=True), and complete them with their step"
+                f"stage '{self.name}': a stage cannot be a checkpointed consumer, whose rows are completed under "
+                "steps: take its rows with Dock.take or DockDataset(hold=True), and complete them with their step"
             )
 
     @property
     def ranks(self) -> int:
-        """Among how many data-parallel ranks its rows are shared out."""
+        """The number of data-parallel ranks that its rows are dealt out to."""
         return int(self.consumer.get("ranks", 1))
 
     def __call__(self, rows: Taken) -> Any:
         return self.function(rows)
 
     def with_options(self, **options: Any) -> Stage:
-        """The same with other values of these fields."""
+        """A copy with other values of these fields."""
         return replace(self, **options)
 
     def register(self, dock: Dock, partition: str) -> None:
-        """Makes it known as a consumer; again it changes nothing."""
+        """Registers it as a consumer; repeating that changes nothing."""
         dock.register_consumer(
             partition, self.name, reads=list(self.reads), writes=list(self.writes), unit=self.unit,
             lease_seconds=self.lease_seconds, **self.consumer,
@@ -98,13 +98,14 @@ def stage(
     lease_seconds: float = 600.0,
     **consumer: Any,
 ) -> Callable[[StageFunction], Stage]:
-    """Makes a stage of a function of rows, which returns the columns that it writes, or None if it writes none.
+    """Makes a stage from a function of rows, which returns the columns that it writes, or None if it writes none.
 
-    unit: "row", or "group": then the function is handed whole groups, side by side (``rows.groups``). name: of the
-    consumer; the function's, if it is not given. lease_seconds: a lease is renewed while the function works, so this is
-    how long rows stay away after a process died. Further arguments are those of :meth:`Dock.register_consumer`.
+    unit: "row", or "group": then the function gets whole groups, each in adjacent rows (``rows.groups``). name: of the
+    consumer; default: the function's name. lease_seconds: leases are renewed while the function runs, so this is how
+    long it takes until the rows of a dead process come back. Further arguments are those of
+    :meth:`Dock.register_consumer`.
     """
-    # tuple() would take a string apart.
+    # tuple() would split a string into characters.
     columns_read = reads if isinstance(reads, str) else tuple(reads)
     columns_written = writes if isinstance(writes, str) else tuple(writes)
 
@@ -122,9 +123,9 @@ def _elsewhere(rows: Taken) -> NoReturn:
 
 
 class StageError(RuntimeError):
-    """A stage's function raised, or returned what it should not; ``__cause__`` says why.
+    """A stage's function raised an error, which is the ``__cause__``, or returned an invalid result.
 
-    Its rows were given back, unless its consumer takes rows at most once: those are lost.
+    Its rows were given back, unless its consumer is at_most_once: then they are not delivered again.
     """
 
     def __init__(self, stage: Stage, rows: Sequence[int], why: str) -> None:
@@ -141,7 +142,7 @@ class StageError(RuntimeError):
 
 @dataclass
 class StageCounts:
-    """What one stage of a runner has done."""
+    """Counters of one stage of a runner."""
 
     batches: int = 0
     rows: int = 0
@@ -150,24 +151,24 @@ class StageCounts:
 
 
 class Runner:
-    """Runs stages on the rows of one partition, each in threads of its own, until nothing can come any more.
+    """Runs stages on the rows of one partition, each in threads of its own, until no more rows can come.
 
-    A batch is done when its columns are put. Where a function raises, its rows are given back, all stages stop, and
-    join() raises StageError. As a context manager it starts, and at the end of the block joins; if the block raises, it
+    A batch is done when its columns are put. If a function raises, its rows are given back, all stages stop, and join()
+    raises StageError. As a context manager, it starts, and joins at the end of the block; if the block raises, it
     stops. Thread-safe.
     """
 
     def __init__(
         self, dock: Dock, partition: str, stages: Sequence[Stage], *, threads: int = 1, rank: int | None = None
     ) -> None:
-        """Registers the stages. threads: for each stage; Python runs one at a time, but while they wait. rank: which
-        one this is, for stages with ranks.
+        """Registers the stages. threads: per stage; Python runs only one at a time, except while they wait. rank: of
+        this process, for stages with ranks.
         """
         if threads < 1:
             raise InvalidArgument(f"a stage needs at least one thread, not {threads}")
         for one in stages:
             if one.ranks > 1 and rank is None:
-                raise InvalidArgument(f"stage '{one.name}' has {one.ranks} ranks: say which one this is (rank=)")
+                raise InvalidArgument(f"stage '{one.name}' has {one.ranks} ranks: give this process's rank (rank=)")
         self._rank = rank or 0
         self._dock = dock
         self._partition = partition
@@ -189,7 +190,7 @@ class Runner:
         self._renewals = _Renewals(dock, partition)
 
     def start(self) -> Runner:
-        """Starts the threads. Once."""
+        """Starts the threads. Call it once."""
         self._started = True
         self._renewals.start()
         for thread in self._threads:
@@ -197,7 +198,7 @@ class Runner:
         return self
 
     def stop(self) -> None:
-        """Ends waits; what is being worked on is finished first. Returns at once."""
+        """Ends waits; the threads finish their current batches first. Returns at once."""
         with self._lock:
             self._stopped = True
             cancels = list(self._cancels)
@@ -205,12 +206,14 @@ class Runner:
             cancel.request()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until all stages have ended; False if they have not within the time. Raises what ended them."""
+        """Waits until all stages have ended; returns False after ``timeout`` seconds. Raises the error that ended
+        them.
+        """
         if not self._started:
             raise FailedPrecondition("the stages were not started: call start(), or use the runner in a with statement")
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
-            # In pieces, so that Ctrl-C is heard.
+            # In short waits, so that Ctrl-C is handled.
             while thread.is_alive():
                 left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
                 if left <= 0:
@@ -279,7 +282,7 @@ class Runner:
                         rank=self._rank if one.ranks > 1 else 0, timeout=60.0, _cancel=cancel,
                     )  # fmt: skip
                 except DeadlineExceeded as nothing:
-                    _log.info("stage '%s' still waits: %s", one.name, nothing)
+                    _log.info("stage '%s' is still waiting: %s", one.name, nothing)
         except (EndOfData, Cancelled):
             return None
         finally:
@@ -298,7 +301,7 @@ class Runner:
                 if taken.lease is not None:
                     taken.release()
             except DockError as lost:
-                # The lease is over, or the dock gone: the rows come back by themselves.
+                # The lease has expired, or the dock is gone: the rows come back by themselves.
                 _log.warning("stage '%s' could not give rows back: %s", one.name, lost)
             if isinstance(error, Exception):
                 raise StageError(one, ids, f"{type(error).__name__}: {error}") from error
@@ -310,7 +313,7 @@ class Runner:
             raise InvalidArgument(f"a stage returns its columns by name, or None, not {type(columns).__name__}")
         got, promised = set(columns or ()), set(one.writes)
         if got != promised:
-            raise InvalidArgument(f"it writes {sorted(promised)}, but returned {sorted(got)}")
+            raise InvalidArgument(f"the stage writes {sorted(promised)}, but its function returned {sorted(got)}")
         if columns:
             taken.put(columns)
         elif taken.lease is not None:
@@ -320,9 +323,9 @@ class Runner:
 def run(
     dock: Dock, partition: str, stages: Sequence[Stage], *, threads: int = 1, rank: int | None = None
 ) -> dict[str, StageCounts]:
-    """Runs stages until the partition is sealed and they are done with all rows. Returns what each has done.
+    """Runs stages until the partition is sealed and they are done with all rows. Returns the counters of each.
 
-    Raises StageError where a function fails; Ctrl-C stops all after the batches that are being worked on.
+    Raises StageError if a function fails; Ctrl-C stops all stages after their current batches.
     """
     with Runner(dock, partition, stages, threads=threads, rank=rank) as runner:
         runner.join()
@@ -334,7 +337,7 @@ async def _result(awaitable: Any) -> Any:
 
 
 class _Renewals:
-    """Renews the leases of batches that are being worked on."""
+    """Renews the leases of batches while functions work on them."""
 
     def __init__(self, dock: Dock, partition: str) -> None:
         self._dock = dock
@@ -381,7 +384,7 @@ class _Renewals:
                 try:
                     self._dock.renew(self._partition, lease)
                 except DockError as error:
-                    # It is done meanwhile, or lost: then the put says so.
+                    # The batch is done by now, or the lease is lost: then the put fails.
                     _log.debug("lease %d: %s", lease, error)
                 finally:
                     self._changed.acquire()

@@ -1,4 +1,4 @@
-"""What a dock tells about partitions, consumers and rows. Values, as they were when they were asked for."""
+"""The status of partitions, consumers and rows: snapshots as of the call."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 
 class _Status:
     def to_dict(self) -> dict[str, Any]:
-        """All of it, down to the bottom, as dicts, lists and numbers: ready for JSON."""
+        """All fields, recursively, as dicts, lists and numbers: ready for JSON."""
         return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
 @dataclass(frozen=True)
 class ConsumerStatus(_Status):
-    """How a consumer stands. Rows that are there now are in one of the first five states."""
+    """Counters of a consumer. Every existing row is in one of the first five states."""
 
     waiting: int
     ready: int
     leased: int
     quarantined: int
     done: int
-    # Of those that are done, the ones that may still be rolled back; and the last step that was committed.
+    # The done rows that may still be rolled back; and the last step that was committed.
     uncommitted: int
     committed_step: int | None
-    # Rows, or groups for a consumer of groups, that a take could have now.
+    # Rows, or groups for a consumer of groups, that a take could return now.
     takeable: int
-    # Since it was registered: rows that it completed, that it lost because a lease expired, and gave back unfinished.
+    # Since it was registered: rows that it completed, rows whose lease expired, and rows that it gave back unfinished.
     completed: int
     expired: int
     unfinished: int
-    # Rows that were too old for it, by what became of them; and rows that it has to do again.
+    # Rows that were too old for it and were sent back or dropped; and rows that it must process again.
     sent_back: int
     stale_dropped: int
     reset: int
@@ -40,7 +40,7 @@ class ConsumerStatus(_Status):
 
 @dataclass(frozen=True)
 class ColumnStatus(_Status):
-    """A column. One that a consumer reads and nobody has put yet has no kind and no dtype."""
+    """A column. One that a consumer reads but that was never put has no kind and no dtype."""
 
     name: str
     kind: str | None  # "dense", "ragged", "str", "bytes"
@@ -51,7 +51,7 @@ class ColumnStatus(_Status):
 
 @dataclass(frozen=True)
 class PartitionStatus(_Status):
-    """How a partition stands."""
+    """Counters of a partition."""
 
     sealed: bool
     weights_version: int | None
@@ -59,7 +59,7 @@ class PartitionStatus(_Status):
     groups: int
     incomplete_groups: int
     retain_for: list[str]
-    # Bytes that cells occupy, those of views that outlive their cells included.
+    # Bytes that cells occupy, including those that only views hold.
     held_bytes: int
     columns: list[ColumnStatus]
     consumers: dict[str, ConsumerStatus]
@@ -79,13 +79,13 @@ class CellStatus(_Status):
 
 @dataclass(frozen=True)
 class RowConsumerStatus(_Status):
-    """How a row stands with a consumer."""
+    """The state of a row for one consumer."""
 
     consumer: str
     state: str  # "waiting", "ready", "leased", "quarantined", "done"
     missing: list[str]
     redeliveries: int
-    # Of a row that is leased; times are Unix times.
+    # Of a leased row; times are Unix times.
     lease: int | None
     taken: float | None
     expires: float | None
@@ -108,7 +108,7 @@ class RowStatus(_Status):
 
 @dataclass(frozen=True)
 class ListedRow(_Status):
-    """A row, as Dock.list shows it."""
+    """A row, as Dock.list returns it."""
 
     row: int
     group: int | None

@@ -103,12 +103,12 @@ def test_element_types_that_the_dock_does_not_hold_are_named(local: td.Dock, giv
 
 def test_what_is_no_column_is_refused_with_what_would_be_right(local: td.Dock) -> None:
     assert "give a list of them" in refusal(local, "text")
-    assert "the first dimension of an array must be the rows" in refusal(local, np.float32(1))
+    assert "the first dimension of an array is the rows" in refusal(local, np.float32(1))
     assert "a object; give an array or tensor" in refusal(local, object())
     assert "row 0 is a NoneType" in refusal(local, [None, None])
-    assert "does not say what its rows would be" in refusal(local, [])
+    assert "does not tell the type of its rows" in refusal(local, [])
     assert "to_dense" in refusal(local, torch.zeros(2, 2).to_sparse())
-    with pytest.raises(td.InvalidArgument, match="the name of a column is a str"):
+    with pytest.raises(td.InvalidArgument, match="the name of a column must be a str"):
         local.put("p", {1: [1]})  # type: ignore[dict-item]
 
 
@@ -394,7 +394,7 @@ def test_asking_a_column_for_what_it_is_not(local: td.Dock) -> None:
     for ask in (rows["s"].numpy, rows["s"].torch_list, rows["s"].values, rows["s"].torch_nested):
         with pytest.raises(td.InvalidArgument, match="'s' holds str"):
             ask()
-    with pytest.raises(td.NotFound, match="these rows carry no column 'x'; they carry r, s"):
+    with pytest.raises(td.NotFound, match="these rows have no column 'x'; they have r, s"):
         rows["x"]
     for wrong in (2, -3):
         with pytest.raises(IndexError, match="of 2"):

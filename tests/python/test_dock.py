@@ -174,7 +174,7 @@ def test_texts_that_are_none_are_named(dock: td.Dock) -> None:
     dock.create_partition("p")
     half = "a\ud800"
     for wrong in ({"tags": {half: "b"}}, {"tags": {"b": half}}, {"keys": [half]}, {"data": {half: [1]}}):
-        with pytest.raises(td.InvalidArgument, match=r"holds 'a\\ud800', which has no UTF-8"):
+        with pytest.raises(td.InvalidArgument, match=r"holds 'a\\ud800', which cannot be encoded as UTF-8"):
             dock.put("p", **({"data": {"x": [1]}} | wrong))  # type: ignore[arg-type]
 
 

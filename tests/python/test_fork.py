@@ -58,7 +58,7 @@ def test_a_local_dock_cannot_be_pickled_or_forked() -> None:
         pickle.dumps(dock)
 
     def use() -> None:
-        with pytest.raises(td.FailedPrecondition, match="inside the process that this one was forked from"):
+        with pytest.raises(td.FailedPrecondition, match="belongs to the process that this one was forked from"):
             dock.partitions()
 
     in_child(use)

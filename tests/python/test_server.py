@@ -298,7 +298,7 @@ def test_servers_that_cannot_start_say_why(tmp_path: pathlib.Path, capfd: pytest
             td.serve(memory=wrong)
     with pytest.raises(td.InvalidArgument, match="session_grace"):
         td.serve(session_grace=float("nan"))
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(td.Unavailable, match="somebody else listens there"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(td.Unavailable, match="another process listens there"):
         td.serve(metrics=f"127.0.0.1:{taken.getsockname()[1]}")
     assert capfd.readouterr().err == "", "the exception says it"
     with pytest.raises(td.NotFound, match="no-such-program"):

@@ -162,7 +162,7 @@ def test_options_are_checked():
         stage(reads=["prompt"], checkpointed=True)(len)
     with pytest.raises(td.InvalidArgument, match="same name"):
         Runner(td.Dock.local(), "train", [answer, answer])
-    with pytest.raises(td.InvalidArgument, match="2 ranks: say which"):
+    with pytest.raises(td.InvalidArgument, match="2 ranks: give this process's rank"):
         Runner(td.Dock.local(), "train", [answer.with_options(consumer={"ranks": 2})])
 
 

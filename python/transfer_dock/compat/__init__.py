@@ -1,1 +1,1 @@
-"""Programs written for other experience data systems, on a dock: change the import, and keep the program."""
+"""Interfaces of other experience data systems, on a dock: coming from one of them, you change one import."""

@@ -1,4 +1,4 @@
-"""The docks of MindSpeed-RL's Transfer Dock, by their names and with their calls, on a dock of ours.
+"""The classes of MindSpeed-RL's Transfer Dock, with the same names and calls, on top of this package's dock.
 
     from transfer_dock.compat.mindspeed import GRPOTransferDock
 
@@ -7,12 +7,12 @@
     batch, indexes = td.get_experience("actor_rollout", ["prompts", "prompt_length"], 8)
     td.put_experience({"responses": responses}, indexes)
 
-Tensors go in and come out as there: columns that are padded to one length, with ``original_length``. docs/mindspeed.md
-says what differs from the original, and why: waits end, rows of a consumer that dies come back, and the indexes that a
-get returns remember their rows, so that a late put does not land in another batch.
+Tensors have the same form as there: columns padded to one length, with ``original_length``. docs/mindspeed.md lists the
+differences from the original and their reasons: waits end, rows of a consumer that dies come back, and the indexes that a
+get returns refer to their rows, so that a late put cannot reach another batch.
 
-A dock of this kind lives in the process that makes it; ``ray.remote(GRPOTransferDock)`` works as with the original. Its
-rows may be in a dock that is served (``dock=``), where others see them as a partition.
+Such a dock belongs to the process that makes it; ``ray.remote(GRPOTransferDock)`` works as with the original. Its rows
+may be in a served dock (``dock=``), where other processes see them as a partition.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _LENGTHS = "original_length"
 
 
 class Indexes(list[int]):
-    """Row numbers that a call returned, with the rows that were there: puts through it are refused when they are gone.
+    """Row numbers that a call returned, tied to the rows they meant: a put with them is refused once those are gone.
 
-    Plain lists of numbers mean what is at these indexes when they are used; so do parts of this list, but for part().
-    padding_rows: how many rows of the batch repeat the last one; puts pass over them.
+    A plain list of numbers means the rows at these indexes at the time of the call; so does a slice of this list: use
+    part() instead. padding_rows: how many rows at the end of the batch repeat the last one; puts ignore them.
     """
 
     def __init__(self, handle: _native.ExperienceIndexes) -> None:
@@ -44,7 +44,7 @@ class Indexes(list[int]):
         self.padding_rows = handle.padding_rows
 
     def part(self, begin: int, count: int) -> Indexes:
-        """``count`` of them from ``begin`` on: to put a batch in parts."""
+        """``count`` of them from ``begin`` on, to put a batch in parts."""
         return Indexes(self.handle.slice(begin, count))
 
 
@@ -59,7 +59,7 @@ def _dict(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tensors(rows: _native.Rows) -> dict[str, Any]:
-    """The columns as tensors of one's own; of str and bytes lists."""
+    """Copies of the columns as tensors; str and bytes as lists."""
     return {name: _column(rows[name]) for name in rows.columns}
 
 
@@ -70,7 +70,7 @@ def _column(column: _native.Column) -> Any:
 
 
 class TransferDock:
-    """Columns of ``prompts_num * n_samples_per_prompt`` rows, put and got by their numbers."""
+    """Columns of ``prompts_num * n_samples_per_prompt`` rows, which are put and read by their numbers."""
 
     _kind = "plain"
 
@@ -85,8 +85,8 @@ class TransferDock:
         dock: Dock | None = None,
         partition: str | None = None,
     ) -> None:
-        """timeout: how many seconds a read waits for cells. timeout_interval: not needed, nothing polls. dock: where
-        the rows are; None: in one of its own. partition: their name there.
+        """timeout: how many seconds a read waits for cells. timeout_interval: ignored, since nothing polls. dock: holds
+        the rows; None: a new local dock. partition: the partition of the rows; None: a unique name.
         """
         del timeout_interval
         self._make(
@@ -127,12 +127,12 @@ class TransferDock:
         *,
         keep: bool = False,
     ) -> None:
-        """Stores rows of columns at these indexes. What was there before is replaced.
+        """Stores rows of columns at these indexes, replacing what was there.
 
-        data_dict: tensors of as many rows as there are indexes, lists of tensors, or padded tensors with
-        ``original_length``. is_prompt: not needed. keep: the consumer that holds the rows has more to come for them.
+        data_dict: tensors with a row for each index, lists of tensors, or padded tensors with ``original_length``.
+        is_prompt: ignored. keep: the consumer that holds the rows will put more columns for them.
 
-        Raises NotFound and FailedPrecondition for indexes of a get whose rows are gone, or are somebody else's now.
+        Raises NotFound or FailedPrecondition for the indexes of a get whose rows are gone or were handed out again.
         """
         del is_prompt
         data = _dict(data_dict)
@@ -141,12 +141,12 @@ class TransferDock:
         self._native.put_experience(data, _handle(indexes), flat, keep)
 
     def _get(self, experience_columns: Sequence[str], indexes: Sequence[int]) -> list[list[torch.Tensor]]:
-        """Rows of columns, column after column, without consuming them; waits until they are there."""
+        """Rows of columns, column by column, without consuming them; waits until they are ready."""
         rows = self._native.get(list(experience_columns), _handle(indexes))
         return [rows[name].torch_list(copy=True) for name in experience_columns]
 
     def get_experience_data(self) -> dict[str, list[torch.Tensor | None]]:
-        """Of each column and index the cell, or None."""
+        """The cell of each column and index, or None."""
         data: dict[str, list[torch.Tensor | None]] = {}
         for name, (indexes, rows) in self._native.experience_data().items():
             data[name] = [None] * self.max_len
@@ -155,15 +155,15 @@ class TransferDock:
         return data
 
     def get_experience_status(self) -> dict[str, torch.Tensor]:
-        """Of each column and index whether it is ready: int32 (max_len,), 0 or 1."""
+        """Whether each column is ready at each index: int32 (max_len,), 0 or 1."""
         return _as_flags(self._native.experience_status())
 
     def get_experience_len(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._native.experience_len()
 
     def clear_indexes(self, indexes: Sequence[int] | None = None) -> None:
-        """Empties these indexes, or all."""
+        """Clears these indexes, or all."""
         self._native.clear_indexes(None if indexes is None else [int(index) for index in indexes])
 
 
@@ -174,7 +174,7 @@ def _as_flags(status: Mapping[str, Sequence[bool]]) -> dict[str, torch.Tensor]:
 
 
 class GRPOTransferDock(TransferDock):
-    """The dock of GRPO: its columns and consumers, and what is added to them."""
+    """The dock of GRPO: its columns and consumers, and any additional ones."""
 
     _kind = "grpo"
 
@@ -195,9 +195,9 @@ class GRPOTransferDock(TransferDock):
         lease_seconds: float = 3600.0,
         seed: int = 0,
     ) -> None:
-        """max_age, GBS_train: above 1, unfinished responses are resumed, and GBS_train prompts are a training batch.
-        lease_seconds: how long a consumer may hold rows. seed: of random choices. metrics: not needed, the dock has its
-        own. The others as for TransferDock.
+        """max_age, GBS_train: if max_age is above 1, unfinished responses are resumed, and GBS_train prompts make a
+        training batch. lease_seconds: how long a consumer may hold rows. seed: of random choices. metrics: ignored, the
+        dock has its own. The others as for TransferDock.
         """
         del metrics, timeout_interval
         self._make(
@@ -213,9 +213,9 @@ class GRPOTransferDock(TransferDock):
         indexes: Sequence[int] | None = None,
         add_another_batch: bool = False,
     ) -> Indexes:
-        """Puts each row of ``prompts`` n times, with its prompt_length, and the additional columns that the batch has.
+        """Puts each row of ``prompts`` n times, with its prompt_length and the additional columns that the batch has.
 
-        indexes: from 0 on, if none are given; add_another_batch: behind a first batch of the same size.
+        indexes: default: from 0 on; add_another_batch: put after a first batch of the same size.
         """
         if n_samples_per_prompt not in (None, self.n_samples_per_prompt):
             raise InvalidArgument(
@@ -239,13 +239,13 @@ class GRPOTransferDock(TransferDock):
         timeout: float | None = 0.0,
         padded: bool = True,
     ) -> tuple[dict[str, Any], Indexes] | tuple[None, None]:
-        """Rows for a consumer, which are its own from now on; (None, None) if there are not enough yet, or all are
+        """Hands rows to a consumer, which holds them from now on; (None, None) if there are not enough yet, or all are
         done.
 
-        experience_count: how many are sampled, whole prompt groups with get_n_samples; indexes: exactly these instead.
-        use_batch_seqlen_balance: sets of nearly equal length. target_seq_len: prefers rows of about this length.
-        timeout: how many seconds to wait for enough rows, and then to raise DeadlineExceeded; None: for ever. padded:
-        columns of one length, padded with zeros, and ``original_length``; otherwise lists of rows.
+        experience_count: how many to sample, whole prompt groups with get_n_samples; indexes: exactly these instead.
+        use_batch_seqlen_balance: sets of nearly equal length. target_seq_len: prefer rows of about this length. timeout:
+        how many seconds to wait for enough rows before raising DeadlineExceeded; None: forever. padded: columns padded
+        to one length with zeros, and ``original_length``; otherwise lists of rows.
         """
         got = self._native.get_experience(
             consumer, list(experience_columns), experience_count, dp_size,
@@ -263,35 +263,35 @@ class GRPOTransferDock(TransferDock):
         return batch, Indexes(handle)
 
     def complete(self, consumer: str, indexes: Sequence[int]) -> None:
-        """Rows that a consumer holds are done: for those that put nothing."""
+        """Makes rows that a consumer holds done: for consumers that put nothing."""
         self._native.complete(consumer, _handle(indexes))
 
     def release(self, consumer: str, indexes: Sequence[int]) -> None:
-        """Rows that a consumer holds can be sampled again."""
+        """Gives rows that a consumer holds back: they can be sampled again."""
         self._native.release(consumer, _handle(indexes))
 
     def all_consumed(self, consumer: str) -> bool:
-        """Whether everything is handed out; with max_age above 1, whether a training batch is."""
+        """Whether every row is handed out; with max_age above 1, whether a training batch is."""
         return self._native.all_consumed(consumer)
 
     def clear(self, consumer: str = "actor_train") -> None:
-        """Empties the dock; with max_age above 1, only what the consumer has consumed."""
+        """Clears the dock; with max_age above 1, only the rows that the consumer has consumed."""
         self._native.clear(consumer)
 
     def prefetch_request_index(self, experience_count: int) -> list[int] | None:
-        """The next row numbers, fewer at the end, None after it."""
+        """The next row numbers; fewer at the end, then None."""
         return self._native.prefetch_request_index(experience_count)
 
     def get_incomplete_response_num(self) -> int:
-        """Prompts whose response is not there or not complete."""
+        """The number of prompts whose response is missing or incomplete."""
         return self._native.incomplete_response_num()
 
     def get_consumer_status(self) -> dict[str, torch.Tensor]:
-        """Of each consumer and index whether it is handed out: int32 (max_len,), 0 or 1."""
+        """Whether each index is handed out to each consumer: int32 (max_len,), 0 or 1."""
         return _as_flags(self._native.consumer_status())
 
     def get_metrics(self) -> dict[str, list[float]]:
-        """The values of each metric: the last one, or all that were cumulated."""
+        """The values of each metric: the last one, or all if they were cumulated."""
         return self._native.metrics()
 
     def update_metrics(self, key: str, value: float, cumulate: bool = False) -> None:
@@ -324,7 +324,7 @@ class MMGRPOTransferDock:
         dock: Dock | None = None,
         partition: str | None = None,
     ) -> None:
-        """reuse_image_embeds: consumers read vit_embeds in place of pixels. The others as for TransferDock."""
+        """reuse_image_embeds: consumers read vit_embeds instead of pixels. The others as for TransferDock."""
         self.dock = Dock.local() if dock is None else dock
         self.partition = partition or f"mindspeed-mm-{uuid.uuid4().hex[:12]}"
         self._native = _native.MultimodalDock(
@@ -338,8 +338,8 @@ class MMGRPOTransferDock:
     def get_experience(
         self, experience_columns: Sequence[str], indexes: Sequence[int], get_n_samples: bool = True
     ) -> dict[str, Any]:
-        """The prompts of these sample indexes, of every n-th with get_n_samples: tensors, in which the rows of images
-        and videos lie one behind the other; image_num, video_num and video_fps are (prompts, 1).
+        """The prompts of these sample indexes, of every n-th with get_n_samples: tensors, with the rows of images and
+        videos concatenated; image_num, video_num and video_fps are (prompts, 1).
         """
         rows = self._native.get_experience(list(experience_columns), [int(index) for index in indexes], get_n_samples)
         return {
@@ -348,9 +348,9 @@ class MMGRPOTransferDock:
         }
 
     def get_columns(self, consumer: str) -> list[str]:
-        """What the consumer reads; empty while one of the columns has no data."""
+        """The columns that the consumer reads; none while one of them has no data."""
         return self._native.get_columns(consumer)
 
     def clear(self) -> None:
-        """Empties the dock."""
+        """Clears the dock."""
         self._native.clear()

@@ -25,7 +25,7 @@ _SMALL_BYTES = 1 << 16
 
 
 class NotEnoughSamples(RuntimeError, TimeoutError):
-    """What get_meta waited for did not come."""
+    """There were not enough samples within the time that get_meta waits."""
 
 
 def _keys_of(keys: Any) -> list[str]:
@@ -41,7 +41,7 @@ def _keys_of(keys: Any) -> list[str]:
 
 
 def _parse(data: TensorDict, rows: int, parser: Callable[[Any], Any]) -> dict[str, Any]:
-    """The data as the user's parser makes it: of lists where rows are not alike, of tensors where they are."""
+    """The data after the user's parser, which gets lists if the rows' shapes differ, and tensors otherwise."""
     batch: dict[str, Any] = {}
     for name, value in data.items():
         if not isinstance(value, torch.Tensor):

@@ -45,14 +45,14 @@ T = TypeVar("T")
 
 
 class StorageKeyNotFoundError(KeyError, RuntimeError):
-    """A sample, or a field of it, is not there: it was cleared, or was not put yet."""
+    """A sample, or one of its fields, does not exist: it was cleared, or was not put yet."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class Described(NamedTuple):
-    """What there is to know of rows but their data."""
+    """The metadata of rows."""
 
     ids: list[int]
     keys: list[str | None]

@@ -1,4 +1,4 @@
-"""Clients: samples by what is known of them (``BatchMeta``). Samples by keys are in interface.py."""
+"""Clients: samples by their metadata (``BatchMeta``). Samples by keys are in interface.py."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _LONGEST_PAUSE = 0.02
 T = TypeVar("T")
 
 
-# Calls of asynchronous clients run here: they wait for answers of the server, which come soon.
+# Calls of asynchronous clients run here: they wait for answers of the server, which come quickly.
 @functools.cache
 def _executor(pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=16, thread_name_prefix=f"transfer-queue-{pid}")
 
 
 def _pauses(timeout: float) -> Iterator[float]:
-    """How long to sleep between looks, until the time is over."""
+    """How long to sleep between attempts, until the time is up."""
     deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
     while (left := deadline - time.monotonic()) > 0:
         yield min(pause, left)
@@ -46,7 +46,7 @@ def _pauses(timeout: float) -> Iterator[float]:
 class AsyncTransferQueueClient:
     """The verbs as coroutines. Thread-safe; it may be used in several event loops.
 
-    ``socket`` is accepted where TransferQueue has it, and not used.
+    ``socket`` is accepted as in TransferQueue, and ignored.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class AsyncTransferQueueClient:
     ) -> None:
         """``controller_info`` is ``controller.zmq_info`` of the configuration that ``init`` returns.
 
-        What concerns ZeroMQ is accepted, and not used. Raises TypeError for what is no address, RuntimeError before
-        ``init``, and what keeps it from connecting.
+        Arguments for ZeroMQ are accepted and ignored. Raises TypeError for an invalid address, RuntimeError before
+        ``init``, and the error if it cannot connect.
         """
         if controller_info is None:
             raise ValueError("controller_info cannot be None")
@@ -71,7 +71,7 @@ class AsyncTransferQueueClient:
         self._core = Core(client_id, controller_info, _host)
 
     def initialize_storage_manager(self, manager_type: str, config: Any) -> None:
-        """Nothing: the dock holds the data."""
+        """Does nothing: the dock holds the data."""
 
     async def _run(self, verb: Callable[..., T], *arguments: Any) -> T:
         loop = asyncio.get_running_loop()
@@ -91,9 +91,9 @@ class AsyncTransferQueueClient:
         sampling_config: dict[str, Any] | None = None,
         socket: Any = None,
     ) -> BatchMeta:
-        """As ``TransferQueueClient.get_meta``. What it waits for, it waits for without a thread.
+        """As ``TransferQueueClient.get_meta``, but no thread is blocked while it waits.
 
-        A fetch that is cancelled while the dock answers has consumed the samples all the same.
+        A fetch that is cancelled while the dock answers may have consumed the samples already.
         """
         core = self._core
         look = core.look(data_fields, batch_size, partition_id, mode, task_name, sampling_config)
@@ -164,7 +164,7 @@ class AsyncTransferQueueClient:
 
 
 class TransferQueueClient(AsyncTransferQueueClient):
-    """The verbs as calls that block, beside the coroutines. Thread-safe."""
+    """The verbs as blocking calls, in addition to the coroutines. Thread-safe."""
 
     def get_meta(
         self,
@@ -175,20 +175,20 @@ class TransferQueueClient(AsyncTransferQueueClient):
         task_name: str | None = None,
         sampling_config: dict[str, Any] | None = None,
     ) -> BatchMeta:
-        """What is known of ``batch_size`` samples: by mode,
+        """The metadata of ``batch_size`` samples: depending on the mode,
 
-            "fetch"         the next ones that have all ``data_fields`` and that the task has not consumed: it has now
+            "fetch"         the next ones that have all ``data_fields`` and that the task has not consumed; marks them consumed
             "force_fetch"   all samples of the partition, and which of them have the fields
             "insert"        new ones, without fields
 
         A fetch waits up to TQ_CONTROLLER_GET_METADATA_TIMEOUT or TQ_CONTROLLER_GET_METADATA_CHECK_INTERVAL seconds (1
         and 5), the longer of the two, and then raises NotEnoughSamples, a RuntimeError and a TimeoutError; in polling
-        mode it returns an empty batch at once. Nobody else waits meanwhile. What a sampler raises is a RuntimeError.
+        mode it returns an empty batch at once. Other callers are not blocked. An error of a sampler raises RuntimeError.
         """
         core = self._core
         look = core.look(data_fields, batch_size, partition_id, mode, task_name, sampling_config)
         timeout = 0.0 if core.settings.polling else _FETCH_TIMEOUT
-        # The dock wakes up who waits for it; a sampler has to be asked again.
+        # The dock wakes up waiting calls by itself; a sampler must be asked again.
         meta = look(0.0 if core.settings.sampled else timeout)
         for pause in _pauses(0.0 if meta is not None or not core.settings.sampled else timeout):
             time.sleep(pause)
@@ -206,33 +206,33 @@ class TransferQueueClient(AsyncTransferQueueClient):
     ) -> BatchMeta:
         """Stores fields of the samples of ``metadata``, or of new ones of a partition, all or none.
 
-        Notes of ``metadata`` (``custom_meta``) take the place of those that the samples had. Returns ``metadata``, or
-        what is known of the new samples, with the fields. ``data_parser`` gets the fields as a dictionary and returns them,
+        Notes of ``metadata`` (``custom_meta``) replace the samples' earlier notes. Returns ``metadata``, or
+        that of the new samples, with the fields. ``data_parser`` gets the fields as a dictionary and returns them,
         with the same names and numbers of rows, as they are to be stored; it runs in this process.
 
-        Raises ValueError for what does not fit a field, such as another dtype, StorageKeyNotFoundError for samples that
+        Raises ValueError for data that does not fit a field, for instance another dtype, StorageKeyNotFoundError for samples that
         were cleared.
         """
         return self._core.put(data, metadata, partition_id, data_parser)
 
     def get_data(self, metadata: BatchMeta) -> TensorDict:
-        """The fields of the samples of ``metadata``, in its order: memory of the caller's own.
+        """The fields of the samples of ``metadata``, in its order, copied to the caller's memory.
 
-        A field that was put as a tensor comes back as one where the samples have the same shape, and else, or if it was
-        put as one, as a nested tensor. Raises StorageKeyNotFoundError for what is not there.
+        A field that was put as a tensor is returned as one if the samples have the same shape; otherwise, or if it was
+        put as a nested tensor, as a nested tensor. Raises StorageKeyNotFoundError for missing samples or fields.
         """
         return self._core.get(metadata)
 
     def set_custom_meta(self, metadata: BatchMeta) -> None:
-        """Notes of ``metadata`` take the place of those that its samples had. Raises StorageKeyNotFoundError."""
+        """Replaces the samples' notes by those of ``metadata``. Raises StorageKeyNotFoundError."""
         self._core.set_notes(metadata)
 
     def clear_partition(self, partition_id: str) -> None:
-        """Removes a partition, and what was consumed of it. One that is not there is no error."""
+        """Removes a partition and its consumption records. A partition that does not exist is not an error."""
         self._core.clear_partition(partition_id)
 
     def clear_samples(self, metadata: BatchMeta) -> None:
-        """Removes samples; those that are not there are left out."""
+        """Removes samples; those that do not exist are ignored."""
         self._core.clear(metadata)
 
     def get_consumption_status(
@@ -240,7 +240,7 @@ class TransferQueueClient(AsyncTransferQueueClient):
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """The samples of a partition, int64 [samples], and which the task has consumed, int8 [samples].
 
-        Samples that are expected (TQ_PRE_ALLOC_SAMPLE_NUM) and were not put yet come last. None, None: no partition.
+        Expected samples (TQ_PRE_ALLOC_SAMPLE_NUM) that were not put yet come last. None, None: no such partition.
         """
         return self._core.consumption(task_name, partition_id)
 
@@ -249,20 +249,20 @@ class TransferQueueClient(AsyncTransferQueueClient):
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """The samples of a partition, int64 [samples], and which fields they have, int8 [samples, fields].
 
-        The fields are in the order in which the partition got them. None, None if it has not got one of them.
+        The fields are in the order in which they were added to the partition. None, None if it lacks one of them.
         """
         return self._core.production(data_fields, partition_id)
 
     def check_consumption_status(self, task_name: str, partition_id: str) -> bool:
-        """Whether there are samples, and the task has consumed all of them. Counters: it costs the same always."""
+        """Whether there are samples, and the task has consumed all of them. Constant time."""
         return self._core.tasks.is_consumed(partition_id, task_name)
 
     def check_production_status(self, data_fields: list[str], partition_id: str) -> bool:
-        """Whether all samples have these fields. Counters: it costs the same always."""
+        """Whether all samples have these fields. Constant time."""
         return self._core.is_produced(data_fields, partition_id)
 
     def reset_consumption(self, partition_id: str, task_name: str | None = None) -> bool:
-        """Lets a task, or all, consume everything again. True."""
+        """Lets a task, or all tasks, consume everything again. Returns True."""
         self._core.tasks.reset(partition_id, task_name)
         return True
 
@@ -271,10 +271,10 @@ class TransferQueueClient(AsyncTransferQueueClient):
         return self._core.store.partitions()
 
     def kv_retrieve_meta(self, keys: list[str] | str, partition_id: str, create: bool = False) -> BatchMeta:
-        """What is known of the samples of these keys, with the fields that all of them have.
+        """The metadata of the samples of these keys, with the fields that all of them have.
 
-        Keys that are not there are left out, or made with ``create``. Raises TypeError and ValueError for keys that are
-        none.
+        Keys that do not exist are left out, or created with ``create``. Raises TypeError and ValueError for invalid
+        keys.
         """
         return self._core.retrieve(keys, partition_id, create)
 

@@ -1,4 +1,4 @@
-"""The verbs of the module: starting and ending, samples by keys, checkpoints."""
+"""The functions of the module: starting and ending, samples by keys, checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Parser = Callable[[Any], Any]
 
 
 class _System:
-    """What this process has of the system: the one thing of which there is one for a process."""
+    """The state of the system in this process, of which there is exactly one."""
 
     def __init__(self) -> None:
         self.mu = threading.RLock()
@@ -35,7 +35,7 @@ class _System:
         self.server: _server.Server | None = None
         self.publication: _server.Publication | None = None
         self.host: SamplerHost | None = None
-        # Whose settings hold.
+        # Whether this process's settings are in force.
         self.first = False
         self.pid = 0
 
@@ -46,7 +46,7 @@ class _System:
         return self.client
 
     def find(self) -> TransferQueueClient | None:
-        """The client of this process, made for what another process started if there is such a thing."""
+        """The client of this process; if there is none, joins a system that another process started."""
         with self.mu:
             if self.client is None:
                 address = _server.find()
@@ -71,16 +71,16 @@ def _client() -> TransferQueueClient:
 def init(conf: Any = None) -> Any:
     """Starts the system, or joins the one that another process started.
 
-    ``conf`` is a DictConfig or a dictionary with what shall not be as usual:
+    ``conf`` is a DictConfig or a dictionary with the settings that differ from the defaults:
 
         controller.sampler                   a name, a class or an object: "SequentialSampler"
         controller.polling_mode              get_meta returns nothing instead of waiting for samples: False
         metrics.enabled, metrics.port        serve metrics for Prometheus: False, any port
-        backend.TransferDock.address, token  of a server that runs already (``tdock-dock serve``): none, one is started
-        backend.TransferDock.listen, memory  of the server that is started: where it listens, the most that it may hold
+        backend.TransferDock.address, token  of a running server (``tdock-dock serve``): none, one is started
+        backend.TransferDock.listen, memory  of the server that is started: where it listens, and its memory limit
 
-    What says how TransferQueue stores is accepted, and not used. Returns the whole configuration: of the process that
-    started the system. Raises ValueError and TypeError for a sampler that is none.
+    Settings of TransferQueue's storage are accepted and ignored. Returns the whole configuration, that of the process
+    that started the system. Raises ValueError or TypeError for an invalid sampler.
     """
     with _system.mu:
         whole = _server.complete(conf)
@@ -112,7 +112,7 @@ def init(conf: Any = None) -> Any:
 
 
 def _join_or_find(given: _server.Address | None) -> _server.Address | None:
-    """Joins a system that was started, at this address or where it is found. Returns where a dock is without one."""
+    """Joins a running system, at this address or where it is found. Returns the address of a dock without a system."""
     address = given or _server.find()
     if _system.client is None and address is not None:
         try:
@@ -143,7 +143,7 @@ def _start(
 
 
 def close() -> None:
-    """Ends what this process has of the system: the whole of it in the process that started it. Never raises."""
+    """Ends this process's part of the system; in the process that started it, the whole system. Never raises."""
     with _system.mu:
         mine = _system.pid == os.getpid()
         if mine and _system.first and _system.server is None and _system.client is not None:
@@ -155,7 +155,7 @@ def close() -> None:
             try:
                 if part is not None:
                     part.close()
-            except Exception as error:  # whatever it is, the rest is to be ended too
+            except Exception as error:  # whatever it is, the rest must be ended too
                 logger.warning("closing %s: %s", type(part).__name__, error)
 
 
@@ -171,7 +171,7 @@ def get_client() -> TransferQueueClient:
 
 
 def get_metrics_endpoint() -> str | None:
-    """``host:port`` of the metrics, or None where there are none, or no system."""
+    """``host:port`` of the metrics; None if there are none, or no system."""
     client = _system.find()
     endpoint: str | None = None if client is None else client._core.settings.conf["metrics"]["endpoint"]
     return endpoint
@@ -228,10 +228,10 @@ def kv_put(
     tag: dict[str, Any] | None = None,
     data_parser: Parser | None = None,
 ) -> KVBatchMeta:
-    """Puts one sample: fields, as a dictionary or as a TensorDict of one row, and notes (``tag``), or one of them.
+    """Puts one sample: fields, as a dictionary or a TensorDict of one row, notes (``tag``), or both.
 
-    A key that is there keeps its other fields and notes. Returns the key, all its notes and the fields that it has.
-    Raises ValueError if there is nothing to put, or it does not fit the field: another dtype, for instance.
+    An existing key keeps its other fields and notes. Returns the key, all its notes and the names of its fields. Raises
+    ValueError if there is nothing to put, or a value does not fit its field, for instance because of its dtype.
     """
     if fields is None and tag is None:
         raise ValueError("Please provide at least one parameter of fields or tag.")
@@ -246,7 +246,7 @@ def kv_batch_put(
     tags: list[dict[str, Any]] | None = None,
     data_parser: Parser | None = None,
 ) -> KVBatchMeta:
-    """As ``kv_put``, of one sample for each key, all or none. Raises ValueError for other numbers of rows or tags."""
+    """As ``kv_put``, with one sample for each key, all or none. Raises ValueError for a wrong number of rows or tags."""
     _check_batch(keys, fields, tags)
     return _client()._core.kv_put(keys, partition_id, fields, tags, data_parser)
 
@@ -254,15 +254,15 @@ def kv_batch_put(
 def kv_batch_get(
     keys: list[str] | str, partition_id: str, select_fields: list[str] | str | None = None
 ) -> TensorDict:
-    """The samples of these keys, with these fields, or with all that they all have.
+    """The samples of these keys, with these fields; default: the fields that all of them have.
 
-    Keys that are not there are left out. Raises ValueError if no key is there, or they have no field in common.
+    Keys that do not exist are left out. Raises ValueError if no key exists, or they have no field in common.
     """
     return _client()._core.kv_get(keys, partition_id, select_fields)
 
 
 def kv_batch_get_by_meta(meta: KVBatchMeta, select_fields: list[str] | str | None = None) -> TensorDict:
-    """The samples that a put returned, with these fields, or with those of ``meta``. Raises ValueError."""
+    """The samples that a put returned, with these fields; default: those of ``meta``. Raises ValueError."""
     fields = _fields_of(meta, select_fields)
     return _client()._core.kv_get(meta.keys, str(meta.partition_id), fields)
 
@@ -273,7 +273,7 @@ def kv_list(partition_id: str | None = None) -> dict[str, dict[str, Any]]:
 
 
 def kv_clear(keys: list[str] | str, partition_id: str) -> None:
-    """Removes samples; keys that are not there are left out."""
+    """Removes samples; keys that do not exist are ignored."""
     _client()._core.kv_clear(keys, partition_id)
 
 

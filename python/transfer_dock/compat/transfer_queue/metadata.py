@@ -1,4 +1,4 @@
-"""Which samples a batch has, and what is known of them: what travels between processes instead of the data."""
+"""The metadata of batches: which samples they have, and their fields. It travels between processes instead of the data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _merge_extra_info(who: str, parts: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """The union of what the parts say. ValueError if two of them say different things."""
+    """The union of the parts. ValueError if two of them have different values for a key."""
     infos = [part or {} for part in parts]
     if any(info.keys() != infos[0].keys() for info in infos):
         logger.warning("%s: extra_info has other keys in some parts; taking those of all", who)
@@ -46,7 +46,7 @@ def _merge_extra_info(who: str, parts: Iterable[Mapping[str, Any] | None]) -> di
 
 
 def _spans(size: int, chunks: int, who: str) -> list[range]:
-    """Where to cut so many samples into chunks whose sizes differ by at most one, the larger ones first."""
+    """The spans of chunks of ``size`` samples whose sizes differ by at most one, larger ones first."""
     if size < chunks:
         logger.warning("%s of %d samples into %d chunks: some are empty", who, size, chunks)
     base, larger = divmod(size, chunks)
@@ -59,7 +59,7 @@ def _spans(size: int, chunks: int, who: str) -> list[range]:
 
 
 class SampleView:
-    """One sample of a batch, to read."""
+    """One sample of a batch, read-only."""
 
     __slots__ = ("_batch", "_position")
 
@@ -102,7 +102,7 @@ class SampleView:
 
 
 class SampleViews(Sequence[SampleView]):
-    """The samples of a batch, each made when it is asked for."""
+    """The samples of a batch, each created on access."""
 
     def __init__(self, batch: BatchMeta) -> None:
         self._batch = batch
@@ -120,11 +120,11 @@ class SampleViews(Sequence[SampleView]):
 
 
 class BatchMeta:
-    """The samples of a batch: their indexes, what is known of their fields, and what users noted on them.
+    """The samples of a batch: their indexes, the metadata of their fields, and the notes of users.
 
-    ``global_indexes`` and ``partition_ids`` say which samples they are: an index counts within its partition.
+    ``global_indexes`` and ``partition_ids`` identify the samples: an index counts within its partition.
     ``field_schema`` has for each field ``dtype`` (None for a field without tensors), ``shape`` (of each sample),
-    ``is_nested``, ``is_non_tensor``, and where shapes differ ``per_sample_shapes``, one for each sample.
+    ``is_nested``, ``is_non_tensor``, and if shapes differ, ``per_sample_shapes``, one for each sample.
     ``production_status`` is an int8 array, 1 for samples whose fields are all there. ``custom_meta`` has a dictionary
     for each sample, ``extra_info`` one for the batch. Not thread-safe.
     """
@@ -149,9 +149,9 @@ class BatchMeta:
         custom_meta: Sequence[Mapping[str, Any]] | None = None,
         _custom_backend_meta: Any = None,
     ) -> None:
-        """Raises ValueError if something that has an entry for each sample has another number of them.
+        """Raises ValueError if an argument with an entry for each sample has another number of entries.
 
-        ``_custom_backend_meta`` is what TransferQueue's storage keeps there: accepted, and not used.
+        ``_custom_backend_meta`` is used by TransferQueue's storage: accepted and ignored.
         """
         self.global_indexes = list(global_indexes)
         self.partition_ids = list(partition_ids)
@@ -209,7 +209,7 @@ class BatchMeta:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there are samples, and the fields of all of them are there."""
+        """Whether there are samples, and all of them have all the fields."""
         return self.size > 0 and bool((self.production_status == 1).all())
 
     def _schema(self, field_name: str) -> FieldSchema:
@@ -243,7 +243,7 @@ class BatchMeta:
         self.extra_info.update(info_dict)
 
     def remove_extra_info(self, key: str) -> Any:
-        """What it was, or None."""
+        """Removes an entry and returns it, or None."""
         return self.extra_info.pop(key, None)
 
     def clear_extra_info(self) -> None:
@@ -275,7 +275,7 @@ class BatchMeta:
     # ---- Algebra. Results share nothing with the batches that they were made from.
 
     def add_fields(self, tensor_dict: Any, set_all_ready: bool = True) -> BatchMeta:
-        """Notes, in place, that the samples have the fields of a TensorDict too. Returns itself.
+        """Adds the fields of a TensorDict to the metadata, in place. Returns itself.
 
         Raises ValueError if the TensorDict has another number of samples.
         """
@@ -293,7 +293,7 @@ class BatchMeta:
         return self
 
     def select_samples(self, sample_indices: Sequence[int]) -> BatchMeta:
-        """The samples at these positions, in this order. Raises ValueError for one that is not there."""
+        """The samples at these positions, in this order. Raises ValueError for one that does not exist."""
         picked = list(sample_indices)
         if any(i < 0 or i >= self.size for i in picked):
             raise ValueError(f"Sample indices must be in range [0, {self.size})")
@@ -340,18 +340,18 @@ class BatchMeta:
         return self.select_samples([int(item) % self.size])
 
     def chunk(self, chunks: int) -> list[BatchMeta]:
-        """So many batches one after another, whose sizes differ by at most one; the larger ones come first."""
+        """Consecutive batches whose sizes differ by at most one; larger ones come first."""
         return [self.select_samples(span) for span in _spans(self.size, chunks, "chunk")]
 
     def chunk_by_partition(self) -> list[BatchMeta]:
-        """A batch for each partition, in the order in which partitions come first."""
+        """A batch for each partition, in the order of their first samples."""
         positions: dict[str, list[int]] = {}
         for i, partition in enumerate(self.partition_ids):
             positions.setdefault(partition, []).append(i)
         return [self.select_samples(of_partition) for of_partition in positions.values()]
 
     def union(self, other: BatchMeta | None) -> BatchMeta:
-        """The same samples with the fields and notes of both; where both say something, ``other`` holds.
+        """The same samples with the fields and notes of both; in conflicts, those of ``other``.
 
         A sample is ready if it is in both. Raises ValueError if the samples differ.
         """
@@ -372,9 +372,9 @@ class BatchMeta:
 
     @classmethod
     def concat(cls, data: Sequence[BatchMeta], validate: bool = True) -> BatchMeta:
-        """The samples of several batches one after another; batches without samples are left out.
+        """Concatenates batches; batches without samples are left out.
 
-        Raises ValueError if fields or their dtypes differ (``validate``), or extra_info contradicts itself.
+        Raises ValueError if fields or their dtypes differ (``validate``), or extra_info conflicts.
         """
         parts = [part for part in data if part is not None and part.size > 0]
         if not parts:
@@ -395,7 +395,7 @@ class BatchMeta:
         )
 
     def reorder(self, indices: Sequence[int]) -> None:
-        """Puts the samples into this order, in place. Raises ValueError unless each position is named once."""
+        """Reorders the samples, in place. Raises ValueError unless each position is named once."""
         order = list(indices)
         if len(order) != self.size:
             raise ValueError(f"Indices length {len(order)} mismatch batch size {self.size}")
@@ -460,7 +460,7 @@ class KVBatchMeta:
     """Samples by their keys: what the ``kv_`` verbs return and take.
 
     ``tags`` has a dictionary for each key. ``fields`` are those that all samples have. Raises ValueError for keys or
-    fields that are there twice, and for another number of tags than of keys.
+    fields that are duplicated, or if there are not as many tags as keys.
     """
 
     keys: list[str] = dataclasses.field(default_factory=list)
@@ -500,7 +500,7 @@ class KVBatchMeta:
         )
 
     def select_keys(self, keys_to_select: Sequence[str]) -> KVBatchMeta:
-        """The samples of these keys. Raises ValueError for one named twice, RuntimeError for one that is not there."""
+        """The samples of these keys. Raises ValueError for one named twice, RuntimeError for one that does not exist."""
         if len(set(keys_to_select)) != len(keys_to_select):
             raise ValueError("Contain duplicate keys.")
         position = {key: i for i, key in enumerate(self.keys)}
@@ -510,7 +510,7 @@ class KVBatchMeta:
         return self._at(position[key] for key in keys_to_select)
 
     def reorder(self, indexes: Sequence[int]) -> None:
-        """Puts the samples into this order, in place. Raises ValueError unless each position is named once."""
+        """Reorders the samples, in place. Raises ValueError unless each position is named once."""
         if len(indexes) != self.size:
             raise ValueError(
                 f"Attempted to reorder with indexes length {len(indexes)} that does not match "
@@ -522,14 +522,14 @@ class KVBatchMeta:
         self.tags = [self.tags[i] for i in indexes]
 
     def chunk(self, chunks: int) -> list[KVBatchMeta]:
-        """So many batches one after another, whose sizes differ by at most one; the larger ones come first."""
+        """Consecutive batches whose sizes differ by at most one; larger ones come first."""
         return [self._at(span) for span in _spans(self.size, chunks, "chunk")]
 
     @classmethod
     def concat(cls, data: Sequence[KVBatchMeta]) -> KVBatchMeta:
-        """The samples of several batches one after another; batches without samples are left out.
+        """Concatenates batches; batches without samples are left out.
 
-        Raises ValueError if partitions or fields differ, or extra_info contradicts itself.
+        Raises ValueError if partitions or fields differ, or extra_info conflicts.
         """
         parts = [part for part in data if part is not None and part.size > 0]
         if not parts:

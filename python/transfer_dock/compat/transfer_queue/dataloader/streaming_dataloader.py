@@ -17,7 +17,7 @@ def _as_it_is(batch: Any) -> Any:
 class StreamingDataLoader(torch.utils.data.DataLoader[Batch]):
     """Iterates over the ``(TensorDict, BatchMeta)`` of a StreamingDataset, which makes the batches.
 
-    With ``num_workers`` the data is fetched by so many processes, which share the batches of their rank.
+    With ``num_workers``, that many processes fetch the data, and share the batches of their rank.
     """
 
     dataset: StreamingDataset
@@ -34,7 +34,7 @@ class StreamingDataLoader(torch.utils.data.DataLoader[Batch]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
     ) -> None:
-        """All but ``dataset`` is as for ``torch.utils.data.DataLoader``."""
+        """All arguments but ``dataset`` are those of ``torch.utils.data.DataLoader``."""
         super().__init__(
             dataset=dataset,
             batch_size=None,
@@ -49,13 +49,13 @@ class StreamingDataLoader(torch.utils.data.DataLoader[Batch]):
         )
 
     def reset(self) -> None:
-        """Starts over with the batches that were fetched; in this process, so without workers."""
+        """Restarts from the first fetched batch; only in this process, that is, without workers."""
         self.dataset.reset()
 
     def step(self, partition_id: str) -> None:
-        """Goes on with another partition."""
+        """Continues with another partition."""
         self.dataset.step(partition_id)
 
     def get_buffer(self) -> list[Batch]:
-        """What was fetched in this process."""
+        """The batches that were fetched in this process."""
         return self.dataset.buffer

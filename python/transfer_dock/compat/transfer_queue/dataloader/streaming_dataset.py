@@ -28,7 +28,7 @@ Batch = tuple[TensorDict, BatchMeta]
 class StreamingDataset(IterableDataset[Batch]):
     """Batches of a partition for one data-parallel rank, cut into micro-batches.
 
-    Processes with the same ``dp_rank`` get the same batches, with a sampler that sees to it (RankAwareSampler). Several
+    Processes with the same ``dp_rank`` get the same batches if the sampler ensures it (RankAwareSampler). Several
     workers of a DataLoader share the batches of their rank: worker w of n has the batches w, w + n, w + 2n, ….
 
     Without ``should_check_consumption_status`` it goes on for ever, and waits for samples. With it, it ends when the
@@ -48,7 +48,7 @@ class StreamingDataset(IterableDataset[Batch]):
         fetch_batch_fn: Callable[..., Any] | None = None,
         process_batch_fn: Callable[..., Any] | None = None,
     ) -> None:
-        """``config`` is what ``init`` returned. ``fetch_batch_fn`` and ``process_batch_fn`` stand in for
+        """``config`` is what ``init`` returned. ``fetch_batch_fn`` and ``process_batch_fn`` replace
         ``default_fetch_batch_fn`` and ``chunk_batch_fn``. Raises ValueError.
         """
         if micro_batch_size < 1:
@@ -122,11 +122,11 @@ class StreamingDataset(IterableDataset[Batch]):
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def reset(self) -> None:
-        """Starts over with the batches that were fetched."""
+        """Restarts from the first fetched batch."""
         self.batch_index = 0
 
     def step(self, partition_id: str) -> None:
-        """Goes on with another partition."""
+        """Continues with another partition."""
         self.buffer = []
         self.batch_index = 0
         self.partition_id = partition_id
@@ -141,7 +141,7 @@ def default_fetch_batch_fn(
     sampling_config: dict[str, Any],
     batch_index: int,
 ) -> tuple[TensorDict | None, BatchMeta]:
-    """A batch and what is known of it; None and an empty BatchMeta if there are not enough samples yet."""
+    """A batch and its metadata; None and an empty BatchMeta if there are not enough samples yet."""
     meta = tq_client.get_meta(
         data_fields=data_fields,
         batch_size=batch_size,
@@ -153,9 +153,9 @@ def default_fetch_batch_fn(
 
 
 def chunk_batch_fn(td: TensorDict, batch_meta: BatchMeta, micro_batch_size: int = 1) -> list[Batch]:
-    """The batch in pieces of ``micro_batch_size`` samples, the last one of what is left.
+    """The batch in pieces of ``micro_batch_size`` samples; the last one may be smaller.
 
-    Raises TypeError for what is no TensorDict, ValueError for a size that is not possible.
+    Raises TypeError for anything but a TensorDict, ValueError for an invalid size.
     """
     if not isinstance(td, TensorDict):
         raise TypeError(f"Expected TensorDict, got {type(td).__name__}")

@@ -1,4 +1,4 @@
-"""What a sampler is: the rule by which a task's next samples are chosen."""
+"""The base class of samplers: rules by which a task's next samples are chosen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BaseSampler(ABC):
     def sample(
         self, ready_indexes: list[int], batch_size: int, *args: Any, **kwargs: Any
     ) -> tuple[list[int], list[int]]:
-        """Chooses, and says what the task has consumed by that.
+        """Chooses samples, and tells which of them the task has then consumed.
 
         ``ready_indexes`` ascend: samples that have all fields that were asked for, and that the task has not consumed.
         ``kwargs`` are the ``sampling_config`` of the call, and ``partition``, which has ``partition_id``,
@@ -36,7 +36,7 @@ class BaseSampler(ABC):
     def has_cached_result(
         self, partition_id: str, task_name: str, sampling_config: dict[str, Any] | None = None
     ) -> bool:
-        """Whether this batch of this rank was chosen before, and can be had again without samples that are ready."""
+        """Whether this batch of this rank was chosen before, so that it can be returned without any ready samples."""
         config = sampling_config or {}
         rank = config.get("dp_rank")
         if rank is None:
@@ -45,11 +45,11 @@ class BaseSampler(ABC):
         return config.get("batch_index") in batches
 
     def clear_cache(self, partition_id: str) -> None:
-        """Forgets what it remembers of a partition: called when the partition is cleared."""
+        """Discards its state for a partition: called when the partition is cleared."""
         self._states.pop(partition_id, None)
 
     def save_checkpoint(self) -> dict[str, Any]:
-        """What it remembers: pickled into checkpoints."""
+        """Its state, which is pickled into checkpoints."""
         return {"_states": self._states}
 
     def load_checkpoint(self, state: dict[str, Any]) -> None:
