@@ -27,13 +27,13 @@ class Clock {
   // time that it takes for the deadline: Real().Wait(cv, mu, Real().Now() + left).
   virtual void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 
-  // When, and which of those of one clock.
+  // The time of the call, and its number among those of one clock.
   using AlarmId = std::pair<absl::Time, uint64_t>;
-  // Has `call` called once when `at` has come, without a lock, by a thread that others' alarms wait for: it should be
-  // brief. None, and no call, if `at` has come already.
+  // Calls `call` once, when `at` has come, without a lock and on a thread that all alarms share, so it must be brief.
+  // Returns none, and makes no call, if `at` has already passed.
   virtual std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) = 0;
-  // The call does not begin any more; one that has begun may still be running. Never waits for it: may be called from
-  // it, and with any lock held. Does nothing for one that has been called.
+  // The call no longer begins; one that has begun may still be running. Never waits for it, so it may be called from
+  // it, and with any lock held. Does nothing if it has been called.
   virtual void CancelAlarm(const AlarmId& id) = 0;
 
   // The wall time at which the process started, advanced by the monotonic clock: setting the machine's clock neither

@@ -19,28 +19,29 @@ class WritableFile {
  public:
   virtual ~WritableFile() = default;
   virtual absl::Status Append(absl::string_view data) = 0;
-  // Returns once what was appended would survive a power failure.
+  // Returns once everything appended would survive a power failure.
   virtual absl::Status Sync() = 0;
   // Further calls fail. The destructor closes too, but cannot report.
   virtual absl::Status Close() = 0;
 };
 
-// A file mapped read-only. The bytes are valid while the object lives, and begin at a multiple of 8. Thread-safe.
+// A file mapped read-only. The bytes are valid while the object lives. Thread-safe.
 class MappedFile {
  public:
   virtual ~MappedFile() = default;
   virtual std::span<const std::byte> bytes() const = 0;
-  // Gives the memory behind these of the bytes back to the system. They may be read again, from the disk if need be.
+  // Releases the memory behind these bytes to the system. They may be read again, from the disk if necessary.
   virtual void Release(std::span<const std::byte> /*bytes*/) const {}
 };
 
-// A file being read, from any place of it. Thread-safe. An error names the file.
+// A file being read, from any position. Thread-safe. An error names the file.
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
-  // When it was opened.
+  // The size when it was opened.
   virtual uint64_t size() const = 0;
-  // Fills `into` from byte `offset` on. OutOfRange where the file ends before, as one does that was cut meanwhile.
+  // Fills `into` from byte `offset` on. OutOfRange if the file ends before that, as it does if it was truncated
+  // meanwhile.
   virtual absl::Status ReadAt(uint64_t offset, std::span<char> into) = 0;
 };
 
@@ -54,15 +55,15 @@ class Env {
 
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) = 0;
-  // InvalidArgument for what is not a regular file.
+  // InvalidArgument for anything but a regular file.
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) = 0;
-  // Replaces `to` in one step, and syncs the folder that holds it. Where only the latter fails, `to` is replaced, but
-  // may be the old file again after a power failure; the error says "sync the folder".
+  // Replaces `to` atomically, and syncs its folder. If only the sync fails, `to` is replaced, but may be the old file
+  // again after a power failure; the error says "sync the folder".
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status Remove(const std::string& path) = 0;
   virtual absl::Status CreateFolders(const std::string& path) = 0;
-  // AlreadyExists where anything has that name: of several processes that try, one succeeds.
+  // AlreadyExists if anything has that name: of several processes that try, exactly one succeeds.
   virtual absl::Status CreateNewFolder(const std::string& path) = 0;
   virtual bool Exists(const std::string& path) = 0;
   // Names in a folder, sorted, without "." and "..".

@@ -16,8 +16,7 @@ Command AddTokenize(CLI::App& app);
 // Subcommands that are executables of their own: tdock-NAME, in the folder of `tdock` or in ../libexec.
 void DescribeOtherExecutables(CLI::App& app);
 bool IsOtherExecutable(absl::string_view name);
-// Puts tdock-NAME in the place of this process, with these arguments, the name first and null last. Returns only where
-// that fails.
+// Replaces this process by tdock-NAME with these arguments, the name first and null last. Returns only on failure.
 absl::Status RunOtherExecutable(char** arguments);
 
 }  // namespace tdock::cli

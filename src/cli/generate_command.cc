@@ -31,7 +31,7 @@ struct GenerateArguments {
   int threads = 0;
 };
 
-// What a call reads before it answers anything.
+// The inputs that a call reads before it answers anything.
 struct Inputs {
   generate::ModelFolder model;
   std::vector<generate::Prompt> prompts;
@@ -76,16 +76,22 @@ absl::Status Generate(const GenerateArguments& arguments) {
 
 Command AddGenerate(CLI::App& app) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* command = app.add_subcommand("generate", "Answers prompts with a model; prints a line for each answer.");
+  CLI::App* command = app.add_subcommand("generate", "Generates answers to prompts with a model, one line per answer.");
   command->add_option("--model", arguments->model, "Folder of the model, in the Hugging Face layout")->required();
-  command->add_option("--adapter", arguments->adapter, "Folder of low-rank adapters for it, in the PEFT layout");
-  command->add_option("--prompt", arguments->prompts, "Text to go on from; may be given more than once")->required();
-  command->add_option("--temperature", arguments->temperature, "0 takes the likeliest token")->capture_default_str();
-  command->add_option("--max-new-tokens", arguments->max_new_tokens, "Most tokens of an answer")->capture_default_str();
-  command->add_option("--samples", arguments->samples, "Answers to each prompt")->capture_default_str();
+  command->add_option("--adapter", arguments->adapter, "Folder of low-rank adapters for the model, in the PEFT layout");
+  command->add_option("--prompt", arguments->prompts, "Prompt to answer; may be given more than once")->required();
+  command
+      ->add_option("--temperature", arguments->temperature,
+                   "Sampling temperature; 0 always takes the most likely token")
+      ->capture_default_str();
+  command->add_option("--max-new-tokens", arguments->max_new_tokens, "Maximum number of tokens in an answer")
+      ->capture_default_str();
+  command->add_option("--samples", arguments->samples, "Number of answers per prompt")->capture_default_str();
   command->add_option("--seed", arguments->seed, "Seed of the sampling")->capture_default_str();
   command->add_option("--device", arguments->device, "cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--threads", arguments->threads, "Work on different answers; 0: one for each core, one on a GPU")
+  command
+      ->add_option("--threads", arguments->threads,
+                   "Threads, each working on different answers; 0: one per core, or one on a GPU")
       ->check(CLI::Range(0, 1024));
   return [arguments] { return Generate(*arguments); };
 }

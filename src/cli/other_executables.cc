@@ -19,8 +19,8 @@ struct OtherExecutable {
 };
 
 constexpr OtherExecutable kOthers[] = {
-    {"bench", "Measures this machine with this build: see tdock bench --help."},
-    {"dock", "Serves a dock, and shows what is in one that is served: see tdock dock --help."},
+    {"bench", "Runs the benchmarks: see tdock bench --help."},
+    {"dock", "Serves a dock, and inspects one that is being served: see tdock dock --help."},
 };
 
 // The folder that this executable lies in; empty if the system does not tell.
@@ -52,7 +52,7 @@ absl::Status RunOtherExecutable(char** arguments) {
     }
   }
   return absl::NotFoundError(
-      absl::StrCat("there is neither ", beside, " nor ", below, "; `make build` builds it, beside tdock"));
+      absl::StrCat("there is neither ", beside, " nor ", below, "; `make build` builds it next to tdock"));
 }
 
 }  // namespace tdock::cli

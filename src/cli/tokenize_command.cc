@@ -74,11 +74,11 @@ Command AddTokenize(CLI::App& app) {
   CLI::Option* decode = command->add_flag("--decode", arguments->decode, "Turn lists of ids into text");
   command
       ->add_flag("--add-special-tokens", arguments->add_special_tokens,
-                 "Put around a text what the model's files ask for, such as a token that begins it")
+                 "Add the special tokens that the model's files ask for, such as a beginning-of-text token")
       ->excludes(decode);
   command
       ->add_option("--spelled-special", arguments->spelled,
-                   "Where a line spells a special token: refuse it, parse it as the token, or take it as text")
+                   "If a line spells a special token: refuse it, parse it as the token, or treat it as text")
       ->check(CLI::IsMember({"refuse", "parse", "text"}))
       ->capture_default_str()
       ->excludes(decode);

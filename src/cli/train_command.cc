@@ -18,7 +18,7 @@
 namespace tdock::cli {
 namespace {
 
-// A key of the configuration that has an option of its own. An empty value is one, unlike none.
+// A key of the configuration with an option of its own. An empty value counts as given.
 struct Shortcut {
   std::string value;
   const CLI::Option* option = nullptr;
@@ -66,10 +66,10 @@ absl::Status Train(const TrainArguments& arguments) {
 
 Command AddTrain(CLI::App& app) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = app.add_subcommand("train", "Trains a model as a configuration file says.");
+  CLI::App* command = app.add_subcommand("train", "Trains a model as described in a configuration file.");
   command->add_option("config", arguments->config_path, "YAML file with the configuration");
   command->add_option("overrides", arguments->overrides,
-                      "key=value … for any key of the configuration, after the file");
+                      "Overrides of the file, key=value, for any key of the configuration");
   arguments->seed.option = command->add_option("--seed", arguments->seed.value, "Short for seed=…");
   arguments->run_dir.option = command->add_option("--run-dir", arguments->run_dir.value, "Short for trainer.run_dir=…");
   arguments->device.option = command->add_option("--device", arguments->device.value, "Short for device=…");

@@ -1,9 +1,9 @@
-// Code of others, called without locks.
+// Calling foreign code without locks.
 //
-// A callback may take any lock, wait for another thread, call back into whoever calls it, and destroy it: called under
-// a lock it stops the program for ever, some day. So does a stop request, which runs the callbacks of whoever waits.
-// Both are made with what is here. Builds with TDOCK_CHECK_LOCKS, which those with sanitizers are, end with a message
-// where a thread holds a Mutex meanwhile; tests/layering_test.py refuses stop requests that are made in any other way.
+// A callback may take any lock, wait for another thread, call back into its caller, and destroy it: called under a
+// lock, it will deadlock some day. The same holds for a stop request, which runs the callbacks of those who wait. Make
+// both with the functions here. Builds with TDOCK_CHECK_LOCKS, as those with sanitizers are, abort with a message if
+// the thread holds a Mutex; tests/layering_test.py refuses stop requests made in any other way.
 #pragma once
 
 #include <cstdio>
@@ -20,12 +20,13 @@ namespace tdock {
 inline void CheckNoLockHeld([[maybe_unused]] const char* what) {
 #ifdef TDOCK_CHECK_LOCKS
   if (locks_held == 0) return;
-  std::fprintf(stderr, "%s under %d locks, which it may want or wait for: let go of them first\n", what, locks_held);
+  std::fprintf(stderr, "%s while holding %d locks, which it may need or wait for: release them first\n", what,
+               locks_held);
   std::abort();
 #endif
 }
 
-// All that share the source's state are asked.
+// Requests a stop of everyone who shares the source's state.
 inline void RequestStop(std::stop_source source) {
   CheckNoLockHeld("a stop request");
   source.request_stop();

@@ -26,13 +26,13 @@ TEST(CallbackDeathTest, EndsTheProgramUnderALock) {
         MutexLock lock(mu);
         nothing();
       },
-      "a callback under 1 locks");
+      "a callback while holding 1 locks");
   EXPECT_DEATH(
       {
         MutexLock lock(mu);
         RequestStop(source);
       },
-      "a stop request under 1 locks");
+      "a stop request while holding 1 locks");
   nothing();
 }
 #endif

@@ -70,7 +70,7 @@ absl::StatusOr<std::string> ChildProcess::ReadLine(absl::Duration within) {
       return line;
     }
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
-    if (left_ms <= 0) return absl::DeadlineExceededError("the program has written no line in time");
+    if (left_ms <= 0) return absl::DeadlineExceededError("the program wrote no line in time");
     pollfd watched{.fd = output_, .events = POLLIN, .revents = 0};
     if (poll(&watched, 1, static_cast<int>(std::min<int64_t>(left_ms, 1 << 30))) <= 0) continue;
     std::array<char, 4096> bytes;

@@ -14,18 +14,18 @@
 namespace tdock {
 
 // Its standard output is read here; its standard error is this process's. The child is killed when the thread that
-// started it ends, so that it never outlives whoever needed it. Not thread-safe.
+// started it ends, so that it never outlives its owner. Not thread-safe.
 class ChildProcess {
  public:
-  // `arguments` begin with the path of the program. Errors name it: NotFound where it is not there.
+  // `arguments` begin with the path of the program. Errors name it: NotFound if it does not exist.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& arguments);
-  // Kills it if it runs.
+  // Kills the child if it is running.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // The next line of its output, without the end of line. OutOfRange where it has no more, DeadlineExceeded.
+  // The next line of its output, without the line end. OutOfRange at the end of the output, DeadlineExceeded.
   absl::StatusOr<std::string> ReadLine(absl::Duration within);
   // Does nothing if it has ended.
   void Signal(int signal);
@@ -36,7 +36,7 @@ class ChildProcess {
  private:
   ChildProcess(pid_t pid, int output) : pid_(pid), output_(output) {}
 
-  // The exit code, if it has ended.
+  // The exit code, if the child has ended.
   std::optional<int> Poll();
 
   const pid_t pid_;
@@ -45,7 +45,7 @@ class ChildProcess {
   std::optional<int> code_;
 };
 
-// Where this process's executable lies.
+// The folder of this process's executable.
 std::string FolderOfThisProgram();
 
 }  // namespace tdock

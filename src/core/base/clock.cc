@@ -26,7 +26,7 @@ class RealClock final : public Clock {
   std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override TDOCK_EXCLUDES(mu_) {
     if (at <= Now()) return std::nullopt;
     MutexLock lock(mu_);
-    // It runs as long as the process: the clock is never destroyed.
+    // Runs as long as the process: the clock is never destroyed.
     if (!std::exchange(started_, true)) std::thread([this] { CallAlarms(); }).detach();
     if (at < alarms_.Next()) sooner_.NotifyOne();
     return alarms_.Add(at, std::move(call));

@@ -14,8 +14,8 @@
 
 namespace tdock {
 
-// One call to come, of a clock that outlives it. What the call uses it must keep alive itself, or be able to find gone:
-// cancelling does not wait for it (see Clock::CancelAlarm). Not thread-safe.
+// One future call by a clock that outlives it. The call must keep alive what it uses, or be able to find it gone,
+// because cancelling does not wait for it (see Clock::CancelAlarm). Not thread-safe.
 class Alarm {
  public:
   explicit Alarm(Clock& clock) : clock_(clock) {}
@@ -23,7 +23,7 @@ class Alarm {
   Alarm(const Alarm&) = delete;
   Alarm& operator=(const Alarm&) = delete;
 
-  // Instead of what was set before. False, and no call, if `at` has come already.
+  // Replaces what was set before. False, and no call, if `at` has already passed.
   bool Set(absl::Time at, std::function<void()> call) {
     Cancel();
     id_ = clock_.SetAlarm(at, std::move(call));
@@ -50,7 +50,7 @@ class Alarms {
   size_t size() const { return calls_.size(); }
   // InfiniteFuture if there is none.
   absl::Time Next() const { return calls_.empty() ? absl::InfiniteFuture() : calls_.begin()->first.first; }
-  // Takes out the first, if its time has come; null otherwise.
+  // Removes and returns the first alarm if its time has come; otherwise null.
   std::function<void()> TakeDue(absl::Time now) {
     if (calls_.empty() || Next() > now) return nullptr;
     return std::move(calls_.extract(calls_.begin()).mapped());

@@ -59,7 +59,7 @@ class FileDescriptor {
   int fd_;
 };
 
-// A path with a zero byte in it would be another file's.
+// A path with a zero byte in it would name another file.
 int OpenPath(const std::string& path, int flags, mode_t mode = 0) {
   if (path.find('\0') == std::string::npos) return ::open(path.c_str(), flags, mode);
   errno = EINVAL;
@@ -106,7 +106,7 @@ class PosixMappedFile final : public MappedFile {
   std::span<const std::byte> bytes() const override { return {static_cast<const std::byte*>(data_), size_}; }
 
   void Release(std::span<const std::byte> bytes) const override {
-    // Whole pages only: the first and the last may hold bytes of others.
+    // Whole pages only: the first and the last may contain bytes outside the range.
     const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
     const uintptr_t begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
     const uintptr_t end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
@@ -176,7 +176,7 @@ class PosixEnv final : public Env {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) override {
-    // Without waiting for a writer, where it is a pipe.
+    // If it is a pipe, does not wait for a writer.
     FileDescriptor fd(OpenPath(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     TDOCK_ASSIGN_OR_RETURN(const size_t size, RegularSize(fd, path));
     return std::make_unique<PosixReadableFile>(path, fd.release(), size);
@@ -258,7 +258,7 @@ absl::StatusOr<std::string> ReadFileUpTo(Env& env, const std::string& path, uint
 
 absl::Status WriteFileAtomically(Env& env, const std::string& path,
                                  const std::function<absl::Status(WritableFile&)>& write) {
-  // Other hosts and containers may share the folder, and have processes of the same numbers.
+  // Other hosts and containers may share the folder, and have processes with the same ids.
   std::random_device random;
   const uint64_t number = uint64_t{random()} << 32 | random();
   const std::string aside = absl::StrCat(path, ".writing-", absl::Hex(number, absl::kZeroPad16));

@@ -14,14 +14,14 @@
 
 namespace tdock {
 
-// The contents of a regular file; InvalidArgument, with nothing read, where it has more than `max_bytes`.
+// The contents of a regular file; InvalidArgument, with nothing read, if it has more than `max_bytes`.
 absl::StatusOr<std::string> ReadFileUpTo(Env& env, const std::string& path, uint64_t max_bytes);
 
-// Writes the pieces one after another to `path` so that a reader sees the whole new file or the old one: aside, synced,
-// renamed. Of several threads or processes that write the same file, the last to rename wins. On an error the file
-// aside is removed and `path` is as it was, unless Rename() replaced it and could not sync its folder.
+// Writes the pieces in order to `path` so that a reader sees either the whole new file or the old one: to a temporary
+// file, synced and renamed. If several threads or processes write the same file, the last rename wins. On an error the
+// temporary file is removed and `path` is unchanged, unless Rename() replaced it and could not sync its folder.
 absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<const absl::string_view> pieces);
-// The same of what `write` appends.
+// The same for what `write` appends.
 absl::Status WriteFileAtomically(Env& env, const std::string& path,
                                  const std::function<absl::Status(WritableFile&)>& write);
 absl::Status WriteFileAtomically(Env& env, const std::string& path, absl::string_view contents);

@@ -1,4 +1,4 @@
-// Memory that the processor finds with few page lookups.
+// Memory in huge pages.
 #pragma once
 
 #include <sys/mman.h>
@@ -9,8 +9,8 @@
 
 namespace tdock {
 
-// For large containers that are read at random places: there, looking up pages of 4 KiB takes more time than reading
-// the memory. Linux is asked for large pages and may give small ones. Small pieces are as from std::allocator.
+// For large containers with random access, where looking up pages of 4 KiB takes more time than reading the memory.
+// Linux is asked for huge pages and may give small ones. Small allocations are those of std::allocator.
 template <class T>
 class HugePageAllocator {
  public:

@@ -53,7 +53,7 @@ class Watcher final : public nlohmann::json_sax<Json> {
   bool Value() { return ++values_ <= kMaxValues || Stop(absl::StrCat("more than ", kMaxValues, " values")); }
   bool Open() {
     if (names_.size() >= max_depth_) {
-      return Stop(absl::StrCat("more than ", max_depth_, " objects and lists inside one another"));
+      return Stop(absl::StrCat("more than ", max_depth_, " nested objects and lists"));
     }
     names_.emplace_back();
     return Value();

@@ -7,9 +7,9 @@
 
 namespace tdock {
 
-// Parses a JSON object. InvalidArgument says what is wrong: a syntax error with its place, a value that is no object, a
-// name that an object has twice (readers differ in which of the two they take), or more than `max_depth` objects and
-// lists inside one another (the library prints and frees values by recursion), or more than ten million values.
+// Parses a JSON object. InvalidArgument says what is wrong: a syntax error with its position, a value that is not an
+// object, a duplicate name in an object (parsers differ in which value they take), more than `max_depth` nested objects
+// and lists (the library prints and frees values by recursion), or more than ten million values.
 absl::StatusOr<nlohmann::json> ParseJsonObject(absl::string_view text, int max_depth);
 
 }  // namespace tdock

@@ -38,11 +38,11 @@ TEST(ParseJsonObject, RefusesANameThatOneObjectHasTwice) {
 
 TEST(ParseJsonObject, RefusesDeepNestingHoweverDeepItIs) {
   EXPECT_TRUE(ParseJsonObject(R"({"a": [{"b": []}]})", 4).ok());
-  EXPECT_EQ(Complaint(R"({"a": [{"b": [[]]}]})"), "more than 4 objects and lists inside one another");
+  EXPECT_EQ(Complaint(R"({"a": [{"b": [[]]}]})"), "more than 4 nested objects and lists");
   const int depth = 1'000'000;
-  EXPECT_EQ(Complaint(std::string(depth, '[')), "more than 4 objects and lists inside one another");
+  EXPECT_EQ(Complaint(std::string(depth, '[')), "more than 4 nested objects and lists");
   EXPECT_EQ(Complaint(R"({"a": )" + std::string(depth, '[') + std::string(depth, ']') + "}"),
-            "more than 4 objects and lists inside one another");
+            "more than 4 nested objects and lists");
 }
 
 // A parser that looks at all of what stands before takes hours.

@@ -22,7 +22,7 @@
 namespace tdock {
 
 #ifdef TDOCK_CHECK_LOCKS
-// Locks of this thread; see callback.h.
+// The number of locks that this thread holds; see callback.h.
 inline thread_local int locks_held = 0;
 #define TDOCK_COUNT_LOCKS(change) (locks_held += (change))
 #else
@@ -65,7 +65,7 @@ class CondVar {
   void NotifyOne() { cv_.notify_one(); }
   void NotifyAll() { cv_.notify_all(); }
 
-  // Releases `mu`, waits for a notification or until `deadline`, and takes `mu` again. May wake for no reason.
+  // Releases `mu`, waits for a notification or until `deadline`, and takes `mu` again. May wake spuriously.
   void WaitUntil(Mutex& mu, std::chrono::steady_clock::time_point deadline) TDOCK_REQUIRES(mu) {
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);
     cv_.wait_until(lock, deadline);

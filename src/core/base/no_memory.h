@@ -1,4 +1,4 @@
-// Where memory ends: std::bad_alloc as an error that says what the memory was for.
+// Memory exhaustion as an error: std::bad_alloc as a status that says what the memory was for.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace tdock {
 
-// Thrown by memory that has a limit when that is reached. what() says which limit, and what sets it.
+// Thrown by an allocator whose limit is reached. what() says which limit, and what sets it.
 class MemoryLimitReached final : public std::bad_alloc {
  public:
   explicit MemoryLimitReached(std::string limit) : limit_(std::make_shared<const std::string>(std::move(limit))) {}
@@ -22,11 +22,11 @@ class MemoryLimitReached final : public std::bad_alloc {
   std::shared_ptr<const std::string> limit_;
 };
 
-// ResourceExhausted: there is no memory for `what`, and which limit is reached, if it is one.
+// ResourceExhausted: there is no memory for `what`, and which limit is reached, if there is one.
 absl::Status NoMemory(absl::string_view what, const std::bad_alloc& error);
 
-// What `f` returns, a status or a StatusOr; or NoMemory() if it throws std::bad_alloc. For what allocates as much as
-// a peer asks for, and leaves nothing half done when it throws.
+// Returns what `f` returns, a Status or a StatusOr; or NoMemory() if it throws std::bad_alloc. For code whose
+// allocations depend on a peer, and which leaves nothing half done when it throws.
 template <class F>
 std::invoke_result_t<F> OrNoMemory(absl::string_view what, F&& f) {
   try {

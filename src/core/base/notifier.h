@@ -1,4 +1,4 @@
-// Calls a thread that does something for others, from anywhere.
+// Wakes one worker thread, from anywhere.
 #pragma once
 
 #include "core/base/mutex.h"
@@ -14,13 +14,13 @@ class Notifier {
     notified_ = true;
     changed_.NotifyOne();
   }
-  // No more is to be done.
+  // Ends the worker's loop.
   void Close() TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     closed_ = true;
     changed_.NotifyOne();
   }
-  // Blocks until it is notified, if it was not since the last call; false when it is closed. For one thread.
+  // Blocks until Notify is called, unless it was since the last Await; false once it is closed. For one thread.
   bool Await() TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     while (!notified_ && !closed_) changed_.Wait(mu_);

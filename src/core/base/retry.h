@@ -1,4 +1,4 @@
-// Doing again what failed for a reason that may pass.
+// Repeating what failed for a possibly temporary reason.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tdock {
 
-// Waits grow from `initial` by `multiplier` up to `max`. Each is then made shorter by a random part of up to `jitter`
-// of it, so that those who failed together do not come back together.
+// Waits grow from `initial` by `multiplier` up to `max`. Each is then shortened by a random fraction of up to `jitter`,
+// so that clients that failed together do not retry together.
 struct BackoffPolicy {
   absl::Duration initial = absl::Milliseconds(20);
   absl::Duration max = absl::Seconds(1);
@@ -35,12 +35,12 @@ class Backoff {
   absl::Duration next_;
 };
 
-// Whether an error is of the connection, and may pass.
+// Whether an error is one of the connection, and may be temporary.
 inline bool IsConnectionError(const absl::Status& status) { return absl::IsUnavailable(status); }
 
-// Calls `attempt` until it succeeds, fails in a way that `is_retryable` denies, or there is no time for another wait
-// before the deadline; returns its last status, with the number of attempts if it was retryable. `attempt` is called at
-// least once, and has to heed the deadline by itself. Blocks in waits on the clock, not in a lock.
+// Calls `attempt` until it succeeds, fails with a status that `is_retryable` rejects, or another wait would exceed the
+// deadline; returns its last status, with the number of attempts if that was retryable. `attempt` is called at least
+// once, and must respect the deadline itself. Blocks in waits on the clock, without a lock.
 absl::Status Retry(Clock& clock, absl::Time deadline, Backoff backoff,
                    const std::function<bool(const absl::Status&)>& is_retryable,
                    const std::function<absl::Status()>& attempt);

@@ -20,7 +20,7 @@ constexpr uint64_t MixBits(uint64_t x) {
 // A seed for one purpose, derived from another seed: streams with different `purpose` are independent.
 constexpr uint64_t DeriveSeed(uint64_t seed, uint64_t purpose) { return MixBits(MixBits(seed) ^ MixBits(~purpose)); }
 
-// A word with uniform bits as a number in [0, 1), with 53 bits.
+// A uniformly random word as a number in [0, 1) with 53 bits.
 constexpr double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
 
 // A stream of random numbers. Not thread-safe.
@@ -40,7 +40,7 @@ class Rng {
     return bits % bound;
   }
 
-  // Fisher and Yates.
+  // The Fisher-Yates shuffle.
   template <class T>
   void Shuffle(std::span<T> items) {
     for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[Below(i)]);

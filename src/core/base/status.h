@@ -12,11 +12,11 @@ namespace tdock {
 // The same error with "`context`: " before its message.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
-// What a program that ends with this status exits with: 0, 2 where the call must be mended, 130 if it was interrupted,
-// and otherwise 1.
+// The exit code of a program that ends with this status: 0, 2 if the call must be fixed, 130 if it was interrupted,
+// otherwise 1.
 int ExitCode(const absl::Status& status);
 
-// Prints the message and aborts. For invariants of our own only: nothing that a user or a peer sends may reach it.
+// Prints the message and aborts. For our own invariants only: nothing that a user or a peer sends may trigger it.
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition, absl::string_view message);
 
 }  // namespace tdock
@@ -39,7 +39,7 @@ int ExitCode(const absl::Status& status);
 #define TDOCK_ASSIGN_OR_RETURN(left, expression) \
   TDOCK_ASSIGN_OR_RETURN_INNER(TDOCK_CONCAT(tdock_result_, __LINE__), left, expression)
 
-// `result` and `left` are names and declarations, which cannot stand in parentheses.
+// `result` and `left` are names and declarations, which cannot be parenthesised.
 // NOLINTBEGIN(bugprone-macro-parentheses)
 #define TDOCK_ASSIGN_OR_RETURN_INNER(result, left, expression) \
   auto result = (expression);                                  \

@@ -14,24 +14,24 @@ struct Utf8Char {
   size_t bytes;  // 1 to 4
 };
 
-// The first character of `text`; nothing if `text` is empty or does not begin with a valid character.
+// The first character of `text`; nullopt if `text` is empty or does not begin with a valid character.
 std::optional<Utf8Char> FirstUtf8Char(absl::string_view text);
 
-// The offset of the first byte that belongs to no valid character; nothing if all of `text` is valid.
+// The offset of the first byte that is not part of a valid character; nullopt if all of `text` is valid.
 std::optional<size_t> FindInvalidUtf8(absl::string_view text);
 
-// `text` with U+FFFD in place of what is not UTF-8, one for each longest beginning of a character that is not gone on
-// with and for each other byte (the practice that the Unicode standard recommends in its section 3.9, and what Python's
-// bytes.decode(errors="replace") does).
+// `text` with each invalid sequence replaced by U+FFFD: one for each longest prefix of a character that is not
+// continued, and one for each other byte (the practice recommended by section 3.9 of the Unicode standard, and that of
+// Python's bytes.decode(errors="replace")).
 std::string ReplaceInvalidUtf8(absl::string_view text);
 
-// How many of the last bytes of `text`, 0 to 3, are a beginning of a character that more bytes could complete.
+// How many of the last bytes of `text`, 0 to 3, are the beginning of a character that more bytes could complete.
 size_t UnfinishedUtf8(absl::string_view text);
 
-// U+0000 to U+001F, U+007F, and U+0080 to U+009F: terminals obey some of the last, too.
+// U+0000 to U+001F, U+007F, and U+0080 to U+009F: terminals interpret some of the last, too.
 inline bool IsControl(char32_t code) { return code < 0x20 || (code >= 0x7F && code < 0xA0); }
 
-// Text from outside as a message may show it: valid UTF-8 on one line, with C escapes for the rest, and an ellipsis in
+// Text from outside in a form for messages: valid UTF-8 on one line, with C escapes for the rest, and an ellipsis in
 // place of what exceeds `max_bytes`.
 std::string EscapeForMessage(absl::string_view text, size_t max_bytes = 80);
 // The same between quotation marks.

@@ -109,7 +109,7 @@ std::map<std::string, Watchdog::Incident> Watchdog::FindStalls(absl::Duration at
   for (const auto& heartbeat : heartbeats_.All()) {
     const Heartbeat::Reading reading = heartbeat->Read();
     if (reading.since < at_least || reading.since == absl::ZeroDuration()) continue;
-    stalled[heartbeat->name()] = {reading.since, absl::StrCat(heartbeat->name(), " has stood still for ",
+    stalled[heartbeat->name()] = {reading.since, absl::StrCat(heartbeat->name(), " has been stalled for ",
                                                               Rounded(reading.since), ": it ", reading.what)};
   }
   return stalled;
@@ -132,7 +132,7 @@ void Watchdog::Look() {
       }
       for (const auto& [name, incident] : stalled_) {
         if (!now.contains(name))
-          news.push_back(absl::StrCat(name, " goes on, after more than ", Rounded(incident.lasted)));
+          news.push_back(absl::StrCat(name, " continues, after more than ", Rounded(incident.lasted)));
       }
       stalled_ = std::move(now);
     }
@@ -160,7 +160,7 @@ absl::Status Watchdog::Check(absl::Duration within) {
   bool answered = false;
   {
     MutexLock lock(mu_);
-    // A round that is under way may have touched already what hangs now.
+    // A round in progress may already have touched what hangs now.
     const int64_t wanted = begun_ + 1;
     asked_ = true;
     changed_.NotifyAll();

@@ -1,4 +1,4 @@
-// Notices what stands still.
+// Detects stalled threads and locks.
 #pragma once
 
 #include <chrono>
@@ -19,22 +19,22 @@
 
 namespace tdock {
 
-// What one thread does, told by it and read by others. Thread-safe.
+// What a thread is doing: written by it, read by others. Thread-safe.
 class Heartbeat {
  public:
   explicit Heartbeat(std::string name) : name_(std::move(name)) {}
 
   const std::string& name() const { return name_; }
 
-  // It begins to do something. `what` is a literal.
+  // The thread begins to do something. `what` must be a literal.
   void Begin(const char* what, absl::string_view whose = "") TDOCK_EXCLUDES(mu_);
   // What it has begun, in more detail.
   void Describe(const char* what, absl::string_view whose) TDOCK_EXCLUDES(mu_);
-  // It has nothing to do.
+  // The thread is idle.
   void End() TDOCK_EXCLUDES(mu_);
 
   struct Reading {
-    // ZeroDuration if it has nothing to do.
+    // ZeroDuration if the thread is idle.
     absl::Duration since;
     std::string what;
   };
@@ -51,7 +51,7 @@ class Heartbeat {
 // The threads of a server. Thread-safe.
 class Heartbeats {
  public:
-  // One more, which is looked at for as long as somebody has it.
+  // One more thread, which is watched for as long as the result is referenced.
   std::shared_ptr<Heartbeat> Add(std::string name) TDOCK_EXCLUDES(mu_);
   std::vector<std::shared_ptr<Heartbeat>> All() TDOCK_EXCLUDES(mu_);
 
@@ -63,34 +63,35 @@ class Heartbeats {
 // Something that a client's call would need.
 struct Probe {
   std::string name = {};
-  // Returns once it was there. `say` tells which part of it is tried.
+  // Accesses it, and returns. `say` is called with the part that is accessed next.
   std::function<void(const std::function<void(absl::string_view)>& say)> touch = {};
 };
 
 struct WatchdogOptions {
   absl::Duration period = absl::Seconds(1);
   absl::Duration stall_after = absl::Seconds(5);
-  // Told, in a sentence, of what has stood still for so long, and when it goes on; by a thread of the watchdog's.
+  // Called with a sentence when something has been stalled for `stall_after`, and when it continues; by a thread of the
+  // watchdog.
   std::function<void(const std::string&)> report = {};
 };
 
-// One thread touches what the probes name, one after another, every period; another looks whether that one or a
-// heartbeat stands still, so that nothing that is asked here waits for what hangs. Thread-safe.
+// One thread periodically touches what the probes name, in turn; another checks whether that thread or a heartbeat is
+// stalled, so that no call here waits for what hangs. Thread-safe.
 class Watchdog {
  public:
-  // The heartbeats outlive it.
+  // The heartbeats must outlive it.
   Watchdog(Heartbeats& heartbeats, std::vector<Probe> probes, WatchdogOptions options = {});
-  // Waits for a probe that is under way.
+  // Waits for a probe that is in progress.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Has everything touched once more. Unavailable, saying what stands still, where that takes longer; at once, where it
-  // has taken longer already.
+  // Has everything touched once more. Unavailable, naming what is stalled, if that takes longer than `within`; at once
+  // if it has taken longer already.
   absl::Status Check(absl::Duration within) TDOCK_EXCLUDES(mu_);
-  // What has stood still for `stall_after` now, in sentences. Never waits.
+  // What has been stalled for `stall_after` or longer, in sentences. Never waits.
   std::vector<std::string> CurrentStalls() TDOCK_EXCLUDES(mu_);
-  // How often something was found to.
+  // The number of stalls found so far.
   int64_t stalls() TDOCK_EXCLUDES(mu_);
 
  private:
@@ -101,14 +102,14 @@ class Watchdog {
 
   void TouchAll() TDOCK_EXCLUDES(mu_);
   void Look() TDOCK_EXCLUDES(mu_);
-  // What has stood still for so long, by name.
+  // What has been stalled for `at_least`, by name.
   std::map<std::string, Incident> FindStalls(absl::Duration at_least);
   void Report(const std::string& text) const;
 
   Heartbeats& heartbeats_;
   const std::vector<Probe> probes_;
   const WatchdogOptions options_;
-  // That of the thread that touches.
+  // The heartbeat of the thread that touches.
   const std::shared_ptr<Heartbeat> touching_;
 
   Mutex mu_;

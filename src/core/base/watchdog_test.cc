@@ -60,7 +60,7 @@ TEST_F(WatchdogTest, ALockThatIsHeldIsReportedOnceAndWhenItIsFreeAgain) {
                             MutexLock lock(held);
                           }}},
                     Options());
-  EXPECT_THAT(log_.Next(), HasSubstr("a call has stood still for"));
+  EXPECT_THAT(log_.Next(), HasSubstr("a call has been stalled for"));
   EXPECT_THAT(watchdog.CurrentStalls(), ElementsAre(HasSubstr("waits for row 7 of the table")));
   const absl::Time begin = absl::Now();
   const absl::Status status = watchdog.Check(absl::Seconds(60));
@@ -69,7 +69,7 @@ TEST_F(WatchdogTest, ALockThatIsHeldIsReportedOnceAndWhenItIsFreeAgain) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("row 7 of the table"));
   EXPECT_EQ(watchdog.stalls(), 1);
   held.Unlock();
-  EXPECT_THAT(log_.Next(), HasSubstr("a call goes on"));
+  EXPECT_THAT(log_.Next(), HasSubstr("a call continues"));
   EXPECT_EQ(watchdog.Check(absl::Seconds(60)), absl::OkStatus());
   EXPECT_EQ(watchdog.stalls(), 1);
 }
@@ -81,9 +81,9 @@ TEST_F(WatchdogTest, AThreadThatStandsStillIsReportedWithWhatItDoes) {
   loop->Begin("handles events");
   loop->Describe("does a take", "of client 'trainer'");
   EXPECT_THAT(log_.Next(),
-              testing::AllOf(HasSubstr("loop 0 has stood still"), HasSubstr("it does a take of client 'trainer'")));
+              testing::AllOf(HasSubstr("loop 0 has been stalled"), HasSubstr("it does a take of client 'trainer'")));
   loop->End();
-  EXPECT_THAT(log_.Next(), HasSubstr("loop 0 goes on"));
+  EXPECT_THAT(log_.Next(), HasSubstr("loop 0 continues"));
   EXPECT_THAT(watchdog.CurrentStalls(), IsEmpty());
 }
 

@@ -1,4 +1,4 @@
-// Threads that do what takes long, for those who must not be kept waiting.
+// Threads for long tasks of callers that must not wait.
 #pragma once
 
 #include <deque>
@@ -11,24 +11,24 @@
 
 namespace tdock {
 
-// Whoever posts much waits for his own tasks: those who have posted any are served in turn. Thread-safe.
+// Owners with tasks are served in turn, so an owner of many tasks delays only itself. Thread-safe.
 class WorkQueue {
  public:
-  // Stands for who posts; it is compared and not looked at.
+  // Identifies the owner of a task; it is compared and never dereferenced.
   using Owner = const void*;
 
   explicit WorkQueue(int threads);
-  // Does what was posted first.
+  // Finishes all posted tasks first.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // As many threads as suit this machine.
+  // A suitable number of threads for this machine.
   static int UsualThreads();
 
-  // Runs `task` on one of the threads, without a lock. Tasks of one owner begin in their order, and may run at once.
+  // Runs `task` on one of the threads, without a lock. Tasks of one owner begin in order, and may run concurrently.
   void Post(Owner owner, std::function<void()> task) TDOCK_EXCLUDES(mu_);
-  // Returns when there is nothing to do. Not by a task.
+  // Returns when there is nothing to do. Must not be called by a task.
   void AwaitIdle() TDOCK_EXCLUDES(mu_);
 
   // Whether this thread is one of a work queue.
@@ -41,7 +41,7 @@ class WorkQueue {
   Mutex mu_;
   CondVar posted_, idle_;
   std::map<Owner, std::deque<std::function<void()>>> tasks_ TDOCK_GUARDED_BY(mu_);
-  // Those who have tasks, each once: the first is served next.
+  // The owners that have tasks, each once: the first is served next.
   std::deque<Owner> turns_ TDOCK_GUARDED_BY(mu_);
   int running_ TDOCK_GUARDED_BY(mu_) = 0;
   bool ending_ TDOCK_GUARDED_BY(mu_) = false;

@@ -1,4 +1,4 @@
-// A few threads that share out numbered pieces of work.
+// A few threads that divide numbered pieces of work.
 #pragma once
 
 #include <exception>
@@ -15,7 +15,7 @@ class Workers {
  public:
   // The caller of Run() is one of the `threads` ≥ 1. Each of the others calls `at_start` first, if it is given.
   explicit Workers(int threads, std::function<void()> at_start = {});
-  // Waits for nothing but the threads' end: no work is running.
+  // Waits only for the threads to end: no work is running.
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -24,7 +24,7 @@ class Workers {
 
   // Calls body(0) … body(pieces - 1) and returns when all have ended. Piece i runs on thread i modulo threads(), after
   // the pieces before it on that thread, so which pieces share a thread never depends on timing. If pieces throw, the
-  // exception of the first by number is thrown again, and later pieces of the same thread are left out.
+  // exception of the lowest-numbered one is rethrown, and later pieces of the same thread are skipped.
   void Run(int pieces, const std::function<void(int)>& body) TDOCK_EXCLUDES(mu_);
 
  private:

@@ -12,7 +12,7 @@ absl::Status As(absl::StatusCode code, const absl::Status& status) {
   return status.ok() || absl::IsCancelled(status) ? status : absl::Status(code, status.message());
 }
 
-// Output is buffered: a full disk or a closed pipe shows when it is written out.
+// Output is buffered: a full disk or a closed pipe is noticed only when it is flushed.
 int ExitOnceWritten(const CLI::App& app, int code) {
   if (std::cout.flush()) return code;
   std::cerr << app.get_name() << ": cannot write to standard output\n";
@@ -26,7 +26,7 @@ absl::Status Refused(const absl::Status& status) { return As(absl::StatusCode::k
 absl::Status Failed(const absl::Status& status) { return As(absl::StatusCode::kInternal, status); }
 
 int ParseAndRun(CLI::App& app, int argc, char** argv, const Command& run) {
-  // A file that reaches the size limit of the process is then an error of the write, which is reported.
+  // Exceeding the size limit for files is then an error of the write, which is reported.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     app.parse(argc, argv);

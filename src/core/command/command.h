@@ -11,14 +11,15 @@ namespace tdock::command {
 // What runs once the command line has been parsed.
 using Command = std::function<absl::Status()>;
 
-// Where a command can tell, the exit code says when it failed rather than how: 2 before any work has begun, because it
-// is the call that must be mended, be it a file that may not be read; 1 from then on.
+// For a command whose exit code tells when it failed rather than how: 2 before any work has begun, because then the
+// call must be fixed, even if the cause is an unreadable file; 1 from then on.
 absl::Status Refused(const absl::Status& status);
 absl::Status Failed(const absl::Status& status);
 
-// The exit code of the program: 0 where everything was parsed and `run` succeeded, or only help was asked for; else the
-// error is on standard error, after the name of the program, and the code is 2 for a command line that cannot be parsed
-// and for InvalidArgument, NotFound, AlreadyExists and Unimplemented, 130 for Cancelled, and 1 for any other error.
+// The exit code of the program: 0 if everything was parsed and `run` succeeded, or only help was requested. Otherwise
+// the error is printed on standard error after the name of the program, and the code is 2 for a command line that
+// cannot be parsed and for InvalidArgument, NotFound, AlreadyExists and Unimplemented, 130 for Cancelled, and 1 for any
+// other error.
 int ParseAndRun(CLI::App& app, int argc, char** argv, const Command& run);
 
 }  // namespace tdock::command

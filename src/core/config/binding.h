@@ -1,4 +1,4 @@
-// The kinds of values that a key can have: how each is read, shown and described. Internal to this module.
+// The kinds of values of keys: how each is parsed, shown and described. Internal to this module.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tdock::config {
 
-// A scalar as it was given.
+// A scalar as it was written.
 struct Given {
   std::string text;
   bool quoted = false;  // and therefore text, even if it looks like a number
@@ -33,13 +33,13 @@ class Binding {
   const std::string& default_yaml() const { return default_yaml_; }
   void remember_default() { default_yaml_ = Yaml(); }
 
-  // Sets the field, or returns false and leaves it as it was if `given` is not what Expected() says.
+  // Sets the field, or returns false and leaves it unchanged if `given` is not what Expected() says.
   virtual bool Set(const Given& given) = 0;
   // The field as a YAML scalar.
   virtual std::string Yaml() const = 0;
   // What Set() takes, such as "integer ≥ 1".
   virtual std::string Expected() const = 0;
-  // What to add to that for somebody who gave `given`, such as " in 64 bits"; often nothing.
+  // An addition to that for the value `given`, such as " in 64 bits"; often empty.
   virtual std::string Hint(const Given&) const { return ""; }
 
  private:

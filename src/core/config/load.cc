@@ -64,7 +64,7 @@ class Loader {
       const bool empty_section = i + 1 == entries.size() || !absl::StartsWith(entries[i + 1].key, entries[i].key + ".");
       TakeEntry(entries[i], empty_section, absl::StrCat(name, ":", entries[i].line));
       if (!bindings_.contains(entries[i].key)) continue;
-      // What is inside a section that stands where a value belongs was told with it.
+      // The contents of a section that stands in place of a value were reported with it.
       const std::string inside = entries[i].key + ".";
       while (i + 1 < entries.size() && absl::StartsWith(entries[i + 1].key, inside)) ++i;
     }
@@ -147,9 +147,9 @@ class Loader {
                            " given, expected a section with keys such as ", FirstIn(entry.key)));
       return;
     }
-    // Each key in an unknown section is told by itself, since each may have a different right place.
+    // Each key in an unknown section is reported separately, since each may belong to a different section.
     if (entry.kind == YamlEntry::Kind::kSection && !empty_section) return;
-    // Distances cost time, which somebody who sends ten thousand unknown keys shall not have.
+    // Distances take time, and ten thousand unknown keys must not cost too much.
     const bool will_be_shown = violations_.size() < static_cast<size_t>(limits_.max_reported);
     const std::optional<std::string> nearest = will_be_shown ? NearestKey(entry.key, known_) : std::nullopt;
     const std::string advice = nearest ? absl::StrCat("did you mean ", *nearest, "?") : Siblings(entry.key);
@@ -161,7 +161,7 @@ class Loader {
                          [&](const std::string& key) { return absl::StartsWith(key, section + "."); });
   }
 
-  // What there is in the innermost known section around an unknown key.
+  // The keys of the innermost known section around an unknown key.
   std::string Siblings(absl::string_view key) const {
     std::string section;
     for (size_t dot = key.rfind('.'); dot != absl::string_view::npos; dot = key.rfind('.')) {

@@ -50,7 +50,7 @@ std::optional<std::string> NearestKey(absl::string_view key, std::span<const std
     const size_t component = EditDistance(given, known);
     const bool near = NearEnough(whole, candidate.size()) || NearEnough(component, known.size());
     if (!near) continue;
-    // A misplaced key counts as one mistake more, whatever section it was meant for.
+    // A misplaced key counts as one more mistake, whatever its section.
     const std::tuple<size_t, size_t> rank(std::min(whole, component + 1), whole);
     if (!nearest || rank < nearest_rank) {
       nearest = candidate;

@@ -10,7 +10,7 @@
 //   spec.Check({"actor.ppo_mini_batch_size", "data.train_batch_size"}, [&] { … });
 //   absl::Status loaded = Load(spec, yaml_text, "grpo.yaml", {"actor.lr=3e-4"});
 //
-// What a field holds when it is bound is its default.
+// The value of a field when it is bound is its default.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class IntBinding;
 class FloatBinding;
 class StringBinding;
 
-// What Spec's functions return, to say more about the key just bound.
+// The result of Spec's functions, to add constraints to the key just bound.
 class IntKey {
  public:
   explicit IntKey(IntBinding& binding) : binding_(binding) {}
@@ -81,23 +81,23 @@ class Spec {
   FloatKey Float(std::string key, double* field, std::string doc);
   // true or false.
   void Bool(std::string key, bool* field, std::string doc);
-  // Valid UTF-8. Any YAML scalar serves, as it is written: `name: 12` is the text "12".
+  // Valid UTF-8. Any YAML scalar is accepted, as it is written: `name: 12` is the text "12".
   StringKey String(std::string key, std::string* field, std::string doc);
   // One of the names. The field must hold one of the values, which must differ from each other.
   template <class T>
   void Choice(const std::string& key, T* field, std::vector<std::pair<std::string, std::type_identity_t<T>>> choices,
               const std::string& doc);
 
-  // A constraint over several keys, which must be bound. Load() calls it once the fields are filled, unless one of
-  // `keys` is at fault by itself. It returns one sentence for each violation, saying what would be right; the report
-  // puts the keys, their values and where the first of them was given before it.
+  // A constraint over several keys, which must be bound. Load() checks it once the fields are filled, unless one of
+  // `keys` is invalid by itself. It returns one sentence for each violation, saying what would be right; the report
+  // prefixes the keys, their values and where the first of them was given.
   void Check(std::vector<std::string> keys, std::function<std::vector<std::string>()> check);
 
-  // While `when` holds for the fields as they are, `keys`, which must be bound, mean nothing: Load() refuses those that
-  // are given and says `why`, and Dump() leaves them out.
+  // While `when` holds for the fields, `keys`, which must be bound, have no meaning: Load() refuses those that are
+  // given, with `why` in the message, and Dump() leaves them out.
   void Unused(std::vector<std::string> keys, std::function<bool()> when, std::string why);
 
-  // The bindings in the order in which they were made; nullptr if there is none with this key.
+  // The bindings in the order in which they were made; nullptr for an unknown key.
   const std::vector<std::unique_ptr<Binding>>& bindings() const { return bindings_; }
   Binding* Find(absl::string_view key) const;
 
@@ -124,22 +124,22 @@ class Spec {
   std::vector<UnusedKeys> unused_keys_;
 };
 
-// Bounds on what a configuration may cost to read.
+// Limits on what reading a configuration may cost.
 struct Limits {
   int64_t max_bytes = int64_t{1} << 20;
-  int max_depth = 32;      // sections and lists inside each other
+  int max_depth = 32;      // nesting of sections and lists
   int max_keys = 10'000;   // keys in a file
-  int max_reported = 100;  // violations told one by one; the rest are counted
+  int max_reported = 100;  // violations reported one by one; the rest are counted
 };
 
-// Fills the fields from `yaml`, then from `overrides`, each "a.b=value" with the value taken as it stands (no YAML
-// syntax); of several for one key the last counts. `name` stands for the YAML text in messages.
+// Fills the fields from `yaml`, then from `overrides`, each "a.b=value" with the value taken literally (no YAML
+// syntax); if a key is overridden twice, the last value counts. `name` stands for the YAML text in messages.
 //
-// All violations come in one InvalidArgument, one line each: where the key was given ("name:line" or "command line"),
-// the key, what was given and what would be right. After an error the fields hold some of what was given: discard
-// them. Violations are unknown keys (told with the nearest known one), wrong types, values out of range, duplicate
-// keys, failed constraints, and text that is not YAML or exceeds the limits. YAML anchors,
-// aliases and tags are refused.
+// All violations are reported together in one InvalidArgument, one line each: where the key was given ("name:line" or
+// "command line"), the key, what was given and what would be right. After an error the fields hold some of what was
+// given: discard them. Violations are unknown keys (with the nearest known one), wrong types, values out of range,
+// duplicate keys, failed constraints, and text that is not YAML or exceeds the limits. YAML anchors, aliases and tags
+// are refused.
 absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view name,
                   std::span<const std::string> overrides, const Limits& limits = {});
 
@@ -147,7 +147,7 @@ absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view na
 absl::Status LoadFile(Env& env, const Spec& spec, const std::string& path, std::span<const std::string> overrides,
                       const Limits& limits = {});
 
-// The fields that are used as YAML, which loads back to the same values.
+// The fields in use as YAML, which loads back to the same values.
 std::string Dump(const Spec& spec);
 
 // A Markdown table of key, type, default and meaning.

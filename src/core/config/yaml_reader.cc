@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLongestPath = 256;
 
-// Takes the parser's events instead of its tree: a hostile text is refused before anything is built from it.
+// Consumes the parser's events instead of its tree, so that hostile text is refused before anything is built from it.
 // Throws YAML::ParserException, as the parser does.
 class KeyCollector final : public YAML::EventHandler {
  public:
@@ -100,7 +100,7 @@ class KeyCollector final : public YAML::EventHandler {
     open_.push_back(std::move(inner));
   }
 
-  // A scalar is a key or a value, by turns.
+  // Scalars are keys and values in turn.
   void OnValue(const YAML::Mark& mark, Given given) {
     if (open_.empty()) Refuse(mark, "a configuration is a map of keys, not a single value");
     Open& in = open_.back();
@@ -142,7 +142,7 @@ class KeyCollector final : public YAML::EventHandler {
   absl::flat_hash_map<std::string, int> lines_;
 };
 
-// yaml-cpp would replace what is not UTF-8, and guess at other encodings.
+// yaml-cpp would replace invalid UTF-8, and guess other encodings.
 absl::Status CheckBytes(absl::string_view text, absl::string_view name, const Limits& limits) {
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
     return absl::InvalidArgumentError(

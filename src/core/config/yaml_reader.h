@@ -20,7 +20,7 @@ struct YamlEntry {
 };
 
 struct YamlKeys {
-  // A section comes before what is in it. What is in a list is left out.
+  // A section comes before its contents. The contents of lists are left out.
   std::vector<YamlEntry> entries;
   // Keys given twice, one line each: "name:line: …".
   std::vector<std::string> duplicates;

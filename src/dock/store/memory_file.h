@@ -1,4 +1,4 @@
-// Files that live in memory only, to be mapped by several processes.
+// Files in memory (memfd), which several processes can map.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ class FileDescriptor {
   const int fd_;
 };
 
-// A file as memory, unmapped with its last owner; the file may be closed before. Thread-safe as the bytes are.
+// A mapping of a file, unmapped with its last owner; the file may be closed before. Thread-safe as far as its bytes
+// are.
 class Mapping {
  public:
   enum class Access { kRead, kReadWrite };
@@ -39,7 +40,7 @@ class Mapping {
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
-  // Only of a mapping to read and write.
+  // Only for a mapping to read and write.
   std::byte* writable() const { return data_; }
 
  private:
@@ -49,18 +50,18 @@ class Mapping {
   const size_t size_;
 };
 
-// A file of `bytes` zeros in memory, which takes seals (fcntl F_ADD_SEALS) and is not inherited by other programs.
-// ResourceExhausted if there is no memory, or the process has no descriptor left beside `leave` (or a quarter of all,
+// A memory file of `bytes` zeros, which can be sealed (fcntl F_ADD_SEALS) and is not inherited by other programs.
+// ResourceExhausted if there is no memory, or the process has no descriptors left except `leave` (or a quarter of all,
 // if that is less) for other uses.
 absl::StatusOr<std::shared_ptr<const FileDescriptor>> MakeMemoryFile(const char* name, size_t bytes,
                                                                      unsigned leave = 0);
 
-// Makes sure that nobody can change the seals or the size. Unavailable if the system refuses.
+// Seals the file against changes of its seals and size. Unavailable if the system refuses.
 enum class SealedAgainst { kResizing, kResizingAndFutureWriting };
 absl::Status Seal(int fd, SealedAgainst against);
 
-// InvalidArgument unless it is a file in memory of at least `bytes`, which nobody can make smaller: reading a mapping
-// of another kind may end the process.
+// InvalidArgument unless it is a memory file of at least `bytes` that is sealed against shrinking: reading a mapping of
+// any other file may crash the process.
 absl::Status CheckCannotShrink(int fd, size_t bytes);
 
 }  // namespace tdock

@@ -51,7 +51,7 @@ TEST(MemoryLimit, IsOfWhatBuffersOccupyInAllPartitionsTogether) {
   EXPECT_EQ(
       TryAllocate(b, 1).status(),
       absl::ResourceExhaustedError("there is no memory for a put: 67108864 of 67108864 bytes are taken, the limit "
-                                   "that --memory sets: clear rows, let go of views, or raise it"));
+                                   "that --memory sets: clear rows, release views, or raise it"));
   EXPECT_THROW(a.Allocate(SIZE_MAX), std::bad_alloc);
   EXPECT_THROW(a.Allocate(SIZE_MAX / 2), std::bad_alloc);
   EXPECT_EQ(pool.held_bytes(), kLimit);
@@ -173,8 +173,8 @@ TEST(MemoryLimit, TakesAtMostTwiceAsMuchHoweverItIsFragmented) {
     KeepEverySecond(buffers);
   }
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("the limit that --memory sets, but the memory that they lie in has"),
-                    HasSubstr("no place that was freed between them has")));
+              AllOf(HasSubstr("the limit that --memory sets, but the memory that holds them takes"),
+                    HasSubstr("no free space between them has")));
   // With nothing left, everything can be had again.
   buffers.clear();
   EXPECT_EQ(memory.Allocate(kLimit).size(), kLimit);
@@ -223,7 +223,7 @@ TEST(MemoryLimit, RunningOutOfDescriptorsNamesTheirLimit) {
   SegmentMemory memory(pool);
   const std::vector<Buffer> buffers = Fill(memory, kPageBytes);
   EXPECT_THAT(std::string(TryAllocate(memory, kPageBytes).status().message()),
-              AllOf(HasSubstr("this process may have 256 of them, the last 64 for other uses"),
+              AllOf(HasSubstr("this process may have 256 of them, of which the last 64 are reserved for other uses"),
                     HasSubstr("RLIMIT_NOFILE: ulimit -n")));
   EXPECT_LE(OpenFiles(), 256 - 60);
   EXPECT_GE(buffers.size(), 100u);

@@ -1,4 +1,4 @@
-// Sizes that the system and its memory come in.
+// Page sizes.
 #pragma once
 
 #include <cstddef>

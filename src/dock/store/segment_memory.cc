@@ -21,9 +21,9 @@
 namespace tdock {
 namespace {
 
-// Descriptors that segments leave to connections and files.
+// Descriptors that segments leave for connections and files.
 constexpr unsigned kDescriptorsForOthers = 64;
-// A larger buffer lies in a segment even if the heap has room: it is what clients look at best where it is.
+// A larger buffer lies in a segment even if the heap has room, so that clients can view it in place.
 constexpr size_t kLargeOnHeap = size_t{64} << 10;
 constexpr std::align_val_t kHeapAlignment{Buffer::kAlignment};
 
@@ -34,7 +34,7 @@ size_t RoundUp(size_t bytes, size_t step) {
 
 }  // namespace
 
-// What the pool, its partitions and their buffers share. Its lock and those of partitions are never held together.
+// State shared by the pool, its partitions and their buffers. Its lock and those of partitions are never held together.
 class SegmentPool::State {
  public:
   explicit State(const SegmentPoolOptions& options) : options_(options) {}
@@ -42,15 +42,15 @@ class SegmentPool::State {
   struct Segment;
   class Charge;
 
-  // A segment of `wish` bytes, or of fewer if there is no more room, but of at least `least`. ResourceExhausted if
-  // there is none.
+  // A segment of `wish` bytes, or of fewer if there is no more room, but at least `least`. ResourceExhausted if there
+  // is not that much.
   absl::StatusOr<std::unique_ptr<Segment>> Make(const std::shared_ptr<State>& self, size_t least, size_t wish);
-  // Counts as taken what a segment or a buffer on the heap will have; 0 if not even the least may be had.
+  // Reserves the bytes that a segment or a heap buffer will take; 0 if not even the least is available.
   size_t Reserve(size_t least, size_t wish);
-  // Gives back every segment in which nothing is used.
+  // Returns every unused segment to the system.
   void DropEmpty() TDOCK_EXCLUDES(mu_);
   void Enter(const std::shared_ptr<SegmentMemory::Partition>& partition) TDOCK_EXCLUDES(mu_);
-  // Sees to it that a segment that is empty goes in time; false if the pool is closed. Throws if there is no thread.
+  // Makes sure that an empty segment is freed in time; false if the pool is closed. Throws if no thread can be started.
   bool TrimBy(absl::Time time) TDOCK_EXCLUDES(mu_);
   void Close() TDOCK_EXCLUDES(mu_);
 
@@ -58,25 +58,25 @@ class SegmentPool::State {
   bool Exists(uint64_t segment) TDOCK_EXCLUDES(mu_);
 
   bool IsScarce() const { return held_bytes_ > options_.limit_bytes / 8 * 7; }
-  // Without more than the limit being taken.
+  // Without exceeding the limit on what is taken.
   bool HasRoomFor(size_t bytes) const {
     const size_t limit = options_.limit_bytes;
     return bytes <= limit - std::min<size_t>(taken_bytes_, limit);
   }
 
   const SegmentPoolOptions options_;
-  // Of buffers.
+  // In buffers.
   std::atomic<size_t> held_bytes_ = 0;
-  // Of segments, and of buffers on the heap.
+  // In segments, and in buffers on the heap.
   std::atomic<size_t> taken_bytes_ = 0;
-  // Of segments in which nothing is used.
+  // In unused segments.
   std::atomic<size_t> empty_bytes_ = 0;
   std::atomic<uint64_t> closed_segments_ = 0;
   std::atomic<bool> closed_ = false;
 
  private:
-  // What segments and the heap may have: cells come and go in different sizes, and what is free between them is not
-  // always of use.
+  // The limit on segments and the heap: cells of different sizes come and go, and the free space between them is not
+  // always usable.
   size_t MostTaken() const { return options_.limit_bytes > SIZE_MAX / 2 ? SIZE_MAX : 2 * options_.limit_bytes; }
   absl::Status Fragmented(size_t bytes) const;
   void Trim() TDOCK_EXCLUDES(mu_);
@@ -87,13 +87,13 @@ class SegmentPool::State {
   CondVar changed_;
   absl::flat_hash_set<uint64_t> live_ TDOCK_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<SegmentMemory::Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
-  // So many are looked through for those that are gone.
+  // The number of entries at which expired ones are removed.
   size_t look_through_at_ TDOCK_GUARDED_BY(mu_) = 16;
   absl::Time next_trim_ TDOCK_GUARDED_BY(mu_) = absl::InfiniteFuture();
   std::thread trimmer_ TDOCK_GUARDED_BY(mu_);  // runs from the first empty segment on
 };
 
-// Bytes of a buffer that is being made: counted as held, and no more if it comes to nothing.
+// The bytes of a buffer that is being made: counted as held, and released unless it succeeds.
 class SegmentPool::State::Charge {
  public:
   // Throws MemoryLimitReached.
@@ -102,7 +102,7 @@ class SegmentPool::State::Charge {
   Charge(const Charge&) = delete;
   Charge& operator=(const Charge&) = delete;
 
-  // From here on they are the buffer's.
+  // The buffer has been made, and takes over the count.
   void Keep() { bytes_ = 0; }
 
  private:
@@ -116,11 +116,11 @@ SegmentPool::State::Charge::Charge(State& pool, size_t bytes, bool may_exceed) :
   do {
     if (may_exceed || bytes <= limit - std::min(held, limit)) continue;
     throw MemoryLimitReached(absl::StrCat(held, " of ", limit, " bytes are taken, the limit that ",
-                                          pool.options_.limit_name, " sets: clear rows, let go of views, or raise it"));
+                                          pool.options_.limit_name, " sets: clear rows, release views, or raise it"));
   } while (!pool.held_bytes_.compare_exchange_weak(held, held + bytes));
 }
 
-// Unmaps and closes when it is destroyed, which nobody does with a lock held.
+// Unmaps and closes in its destructor, which must not run with a lock held.
 struct SegmentPool::State::Segment {
   Segment(std::shared_ptr<State> its_pool, uint64_t its_number) : pool(std::move(its_pool)), number(its_number) {}
   ~Segment() {
@@ -134,7 +134,7 @@ struct SegmentPool::State::Segment {
   size_t bytes = 0;  // of what is taken
   std::shared_ptr<const FileDescriptor> file;
   std::shared_ptr<const Mapping> mapping;
-  // If nothing in it is used: when it goes.
+  // When it will be freed, if it is unused.
   std::optional<absl::Time> empty_until;
 };
 
@@ -145,11 +145,11 @@ class SegmentMemory::Partition : public std::enable_shared_from_this<SegmentMemo
   explicit Partition(std::shared_ptr<SegmentPool::State> pool) : pool_(std::move(pool)) {}
 
   Buffer Allocate(size_t size_bytes, bool may_exceed);
-  // Gives back the empty segments whose time has come by `now`.
+  // Frees the empty segments that are due at `now`.
   void DropEmpty(absl::Time now) noexcept TDOCK_EXCLUDES(mu_);
   // When the time of the next one comes.
   absl::Time NextTrim() TDOCK_EXCLUDES(mu_);
-  // Its memory is gone: from here on only buffers keep segments.
+  // The memory is gone: from now on only buffers keep segments alive.
   void Drop() noexcept TDOCK_EXCLUDES(mu_);
 
   std::optional<SegmentPlace> Locate(const std::byte* data) TDOCK_EXCLUDES(mu_);
@@ -164,7 +164,7 @@ class SegmentMemory::Partition : public std::enable_shared_from_this<SegmentMemo
     SegmentPlace place;
     std::byte* data = nullptr;  // null: of the heap
   };
-  // Where a segment lies, for Locate().
+  // The address ranges of segments, for Locate().
   struct Extent {
     const std::byte* begin;
     size_t bytes;
@@ -172,13 +172,13 @@ class SegmentMemory::Partition : public std::enable_shared_from_this<SegmentMemo
   };
 
   std::optional<Found> Find(size_t bytes) TDOCK_EXCLUDES(mu_);
-  // Adds segments until there is one with so much room. Throws MemoryLimitReached.
+  // Adds segments until one has this much room. Throws MemoryLimitReached.
   Found Grow(size_t bytes) TDOCK_EXCLUDES(mu_);
   std::optional<Found> FindWith(std::unique_ptr<Segment> segment, size_t bytes) TDOCK_EXCLUDES(mu_);
-  // Of the heap, where Find() has counted it.
+  // On the heap, where Find() has counted it.
   Buffer MakeOnHeap(size_t size_bytes, size_t bytes) TDOCK_EXCLUDES(mu_);
   void FreeOnHeap(std::byte* data, size_t bytes) noexcept TDOCK_EXCLUDES(mu_);
-  // Of one for a buffer of so many bytes, and others.
+  // The size of a segment for a buffer of this many bytes, and others.
   size_t NextSegmentBytes(size_t bytes) TDOCK_EXCLUDES(mu_);
   void Free(SegmentPlace place) noexcept TDOCK_EXCLUDES(mu_);
   std::unique_ptr<Segment> TakeEmpty(absl::Time now) noexcept TDOCK_EXCLUDES(mu_);
@@ -205,7 +205,7 @@ absl::StatusOr<std::unique_ptr<SegmentPool::State::Segment>> SegmentPool::State:
   TDOCK_ASSIGN_OR_RETURN(segment->file, MakeMemoryFile("tdock-segment", segment->bytes, kDescriptorsForOthers));
   TDOCK_ASSIGN_OR_RETURN(segment->mapping,
                          Mapping::Make(segment->file->fd(), segment->bytes, Mapping::Access::kReadWrite));
-  // What could be written by others must not be used.
+  // Memory that other processes could write must not be used.
   TDOCK_RETURN_IF_ERROR(Seal(segment->file->fd(), SealedAgainst::kResizingAndFutureWriting));
   MutexLock lock(mu_);
   live_.insert(segment->number);
@@ -224,11 +224,11 @@ size_t SegmentPool::State::Reserve(size_t least, size_t wish) {
 }
 
 absl::Status SegmentPool::State::Fragmented(size_t bytes) const {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("cells occupy ", held_bytes_.load(), " of ", options_.limit_bytes, " bytes, the limit that ",
-                   options_.limit_name, " sets, but the memory that they lie in has ", taken_bytes_.load(),
-                   ", and may have twice the limit: no place that was freed between them has ", bytes,
-                   " bytes; clear rows, let go of views, or raise the limit"));
+  return absl::ResourceExhaustedError(absl::StrCat("cells occupy ", held_bytes_.load(), " of ", options_.limit_bytes,
+                                                   " bytes, the limit that ", options_.limit_name,
+                                                   " sets, but the memory that holds them takes ", taken_bytes_.load(),
+                                                   ", and may take twice the limit: no free space between them has ",
+                                                   bytes, " bytes; clear rows, release views, or raise the limit"));
 }
 
 void SegmentPool::State::Forget(uint64_t segment, size_t bytes) noexcept {
@@ -316,7 +316,7 @@ Buffer SegmentMemory::Partition::Allocate(size_t size_bytes, bool may_exceed) {
   if (!found) found = Grow(bytes);
   charge.Keep();
   if (found->data == nullptr) return MakeOnHeap(size_bytes, bytes);
-  // Where there is no memory for the owner, this frees the bytes and throws.
+  // If there is no memory for the owner, this frees the bytes and throws.
   std::shared_ptr<void> owner(found->data,
                               [self = shared_from_this(), place = found->place](void*) { self->Free(place); });
   return Buffer::WrapWritable(found->data, size_bytes, std::move(owner));
@@ -343,7 +343,7 @@ SegmentMemory::Partition::Found SegmentMemory::Partition::Grow(size_t bytes) {
     }
     const std::optional<Found> found = segment.ok() ? FindWith(*std::move(segment), bytes) : Find(bytes);
     if (found) return *found;
-    // Another may have taken the room of the new one.
+    // Another call may have used the room of the new segment.
     if (!segment.ok()) throw MemoryLimitReached(std::string(segment.status().message()));
   }
 }
@@ -357,7 +357,7 @@ std::optional<SegmentMemory::Partition::Found> SegmentMemory::Partition::FindWit
 
 Buffer SegmentMemory::Partition::MakeOnHeap(size_t size_bytes, size_t bytes) {
   auto* const data = static_cast<std::byte*>(::operator new(bytes, kHeapAlignment, std::nothrow));
-  // Frees the bytes where the rest fails. Null is freed too: it was counted.
+  // Frees the bytes if the rest fails. Null counts as freed, too: it was counted.
   std::shared_ptr<void> owner(data, [self = shared_from_this(), data, bytes](void*) { self->FreeOnHeap(data, bytes); });
   if (data == nullptr) throw std::bad_alloc();
   {
@@ -394,10 +394,10 @@ size_t SegmentMemory::Partition::NextSegmentBytes(size_t bytes) {
       std::min(options.most_segment_bytes, std::max(options.least_segment_bytes, std::bit_ceil(held / 8)));
   // It is filled by buffers of this size.
   const size_t count = std::max<size_t>(1, grown / bytes);
-  // With room for some more, those of other sizes that follow find warm memory too. The system has it until it is used.
+  // With room for some more, later buffers of other sizes also find warm memory. Untouched memory costs nothing.
   const size_t generous = std::min(std::max<size_t>(4, count), options.most_segment_bytes / bytes);
   if (generous > count && pool_->HasRoomFor(generous * bytes)) return RoundUp(generous * bytes, kPageBytes);
-  // What is kept warm must not make the server take more than its limit.
+  // Cached memory must not make the server exceed its limit.
   if (!pool_->HasRoomFor(count * bytes)) pool_->DropEmpty();
   return RoundUp(count * bytes, kPageBytes);
 }
@@ -408,7 +408,7 @@ void SegmentMemory::Partition::Add(std::unique_ptr<Segment>&& segment) {
   extents_.reserve(extents_.size() + 1);
   segments_.reserve(segments_.size() + 1);
   ranges_.Add(number, segment->bytes);
-  // Nothing throws from here on. Until something lies in it, the next trim takes it.
+  // Nothing throws from here on. Until it is used, the next trim frees it.
   segment->empty_until = absl::InfinitePast();
   pool_->empty_bytes_ += segment->bytes;
   segments_.emplace(number, std::move(segment));
@@ -458,7 +458,7 @@ void SegmentMemory::Partition::Free(SegmentPlace place) noexcept {
     }
   }
   if (gone != nullptr) return;
-  // Buffers are freed by destructors, where nothing may be thrown. Without a thread to trim them, segments go at once.
+  // Buffers are freed by destructors, which must not throw. Without a thread to trim them, segments are freed at once.
   bool trimmed = false;
   try {
     trimmed = pool_->TrimBy(until);

@@ -1,21 +1,21 @@
-// Memory that other processes can map, to read it and nothing else.
+// Memory that other processes can map read-only.
 //
-// A segment is a file in memory (memfd), mapped by the server and then sealed: whoever is given its descriptor can
-// neither write to it nor change its size. A mapping shows all of a segment, so a segment belongs to one partition for
-// its life, and shows no bytes but those that this partition has or had in it. The system also refuses to give back
-// parts of a sealed file, to the server too: memory returns to the system by whole segments.
+// A segment is a memory file (memfd), mapped by the server and then sealed: a process that gets its descriptor can
+// neither write to it nor resize it. A mapping exposes the whole segment, so a segment belongs to one partition for
+// life, and never holds any other partition's bytes. The system also refuses to free parts of a sealed file, even for
+// the server: memory returns to the system by whole segments.
 //
-// A segment costs a descriptor, and a view of a few bytes keeps all of it from the system. So what a partition has
-// first lies on the heap, and then in segments that grow with it:
+// A segment takes a descriptor, and a view of a few bytes keeps all of it alive. So the first data of a partition lies
+// on the heap, and then in segments that grow with it:
 //
-//   SegmentPool, of a server          what all partitions may hold together
+//   SegmentPool, of a server          the limits for all partitions together
 //     SegmentMemory, of a partition   heap | segment 0 | segment 2     | segment 5            |
 //     SegmentMemory                   heap | segment 1 | segment 3, of one large buffer       |
 //     SegmentMemory                   heap
 //
-// What counts for the limit is what buffers occupy, not what segments have: free places between buffers and segments
-// that are kept warm come on top of it. They are bounded too: all segments and what lies on the heap have at most twice
-// the limit, and warm segments go before it is passed.
+// The limit applies to what buffers occupy, not to the size of segments: free space between buffers and cached segments
+// come on top of it. They are bounded too: all segments and the heap part together have at most twice the limit, and
+// cached segments are freed before that is exceeded.
 #pragma once
 
 #include <atomic>
@@ -36,23 +36,23 @@
 namespace tdock {
 
 struct SegmentPoolOptions {
-  // What the buffers of all partitions may occupy together, each a multiple of 64 bytes.
+  // What the buffers of all partitions may occupy in total, each rounded up to a multiple of 64 bytes.
   size_t limit_bytes = SIZE_MAX;
-  // For messages: what sets the limit.
+  // For messages: the name of the setting of the limit.
   std::string limit_name = "limit_bytes";
-  // What a partition without segments may have on the heap.
+  // What a partition may have on the heap before it has segments.
   size_t heap_bytes = size_t{256} << 10;
-  // Segments have an eighth of what their partition holds, or room for some buffers like the first, but no less and no
-  // more than this, unless a buffer needs a larger one.
+  // A segment has an eighth of what its partition holds, or room for some buffers like the first, but at least and at
+  // most these sizes, unless a buffer needs a larger one.
   size_t least_segment_bytes = size_t{256} << 10;
   size_t most_segment_bytes = size_t{64} << 20;
-  // A segment in which nothing was used for so long goes back to the system.
+  // A segment that has been unused for this long is returned to the system.
   absl::Duration keep = absl::Seconds(4);
   Clock& clock = Clock::Real();
 };
 
-// The segments of a whole server. Thread-safe. It may be destroyed before the memories that come from it: then they
-// keep no empty segment.
+// The segments of a whole server. Thread-safe. It may be destroyed before the memories that come from it: then these
+// keep no empty segments.
 class SegmentPool {
  public:
   explicit SegmentPool(const SegmentPoolOptions& options = {});
@@ -60,15 +60,15 @@ class SegmentPool {
   SegmentPool(const SegmentPool&) = delete;
   SegmentPool& operator=(const SegmentPool&) = delete;
 
-  // In buffers, each a multiple of 64 bytes: what the limit is for.
+  // In buffers, each rounded up to a multiple of 64 bytes: what the limit applies to.
   size_t held_bytes() const;
-  // In segments, but in no buffer: free places and what is kept warm.
+  // In segments, but in no buffer: free space and cached segments.
   size_t warm_bytes() const;
 
-  // Whether the segment is there. Numbers of segments are never used again, so one that is gone stays so; whoever maps
-  // it keeps its memory from the system.
+  // Whether the segment exists. Segment numbers are never reused, so one that is gone stays gone; a process that still
+  // maps it keeps its memory allocated.
   bool Exists(uint64_t segment) const;
-  // How many segments are gone: while this stays the same, so does what Exists() says of those that were there.
+  // How many segments are gone: while this is unchanged, so is the result of Exists() for the segments that existed.
   uint64_t closed_segments() const;
 
  private:
@@ -78,15 +78,15 @@ class SegmentPool {
   const std::shared_ptr<State> state_;
 };
 
-// A segment as it is sent to another process.
+// A segment, in the form in which it is sent to another process.
 struct SegmentFile {
   std::shared_ptr<const FileDescriptor> file;
   size_t bytes = 0;
 };
 
-// The memory of one partition. Its first small buffers lie on the heap; others of all sizes lie in its segments, at
-// multiples of 64 bytes, and what is freed is found again warm. Buffers may outlive it; segments in which nothing is
-// used then go at once. Thread-safe.
+// The memory of one partition. Its first small buffers lie on the heap; all others lie in its segments, at multiples of
+// 64 bytes, and freed memory is reused while it is warm. Buffers may outlive it; then segments are freed as soon as
+// they are unused. Thread-safe.
 class SegmentMemory final : public CellMemory {
  public:
   explicit SegmentMemory(SegmentPool& pool);
@@ -94,23 +94,23 @@ class SegmentMemory final : public CellMemory {
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
-  // Throws MemoryLimitReached beyond the limit of the pool, or where the system has no more segments, saying which
-  // limit that is; and std::bad_alloc. The contents are unspecified, in a segment never another partition's. No bytes
-  // are in no segment.
+  // Throws MemoryLimitReached beyond the limit of the pool, or if the system has no more segments, saying which limit
+  // that is; and std::bad_alloc. The contents are unspecified, but in a segment never another partition's. Empty
+  // buffers lie in no segment.
   Buffer Allocate(size_t size_bytes) override;
   Buffer AllocateToReplace(size_t size_bytes) override;
 
-  // More than seven eighths of the limit are held.
+  // Whether more than seven eighths of the limit are held.
   bool IsScarce() const override;
 
-  // Of a buffer on the heap it knows where that begins.
+  // For a buffer on the heap, only its beginning is recognised.
   bool Holds(const std::byte* data) const override;
 
-  // Where another process finds the byte; nothing if it lies in no segment of this partition, but on the heap, or is
-  // not of this memory. It stays there while a buffer with it lives.
+  // Where another process finds the byte; nothing if it is not in a segment of this partition. The place is valid while
+  // a buffer with the byte lives.
   std::optional<SegmentPlace> Locate(const std::byte* data) const;
 
-  // NotFound if the segment is not there or not of this partition.
+  // NotFound if the segment does not exist or belongs to another partition.
   absl::StatusOr<SegmentFile> Open(uint64_t segment) const;
 
  private:

@@ -27,7 +27,7 @@ absl::Status SegmentMap::Add(uint64_t segment, int fd, size_t bytes) {
   absl::StatusOr<std::shared_ptr<const Mapping>> mapping = Mapping::Make(fd, bytes, Mapping::Access::kRead);
   if (!mapping.ok()) return Annotate(mapping.status(), what());
   MutexLock lock(mu_);
-  // Another thread may have been faster; then `mapping` goes when the lock is gone.
+  // Another thread may have been faster; then `mapping` is released after the lock.
   mappings_.try_emplace(segment, *mapping);
   return absl::OkStatus();
 }

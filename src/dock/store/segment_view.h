@@ -1,4 +1,5 @@
-// What another process of this host shares: its segments, which are only read, and the area that both write to.
+// What a server shares with another process of this host: its segments, which are read-only there, and the upload area,
+// which both write.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +16,21 @@
 
 namespace tdock {
 
-// The segments (dock/store/segment_memory.h) of a server, as its client sees them. Thread-safe.
+// The segments (dock/store/segment_memory.h) of a server, as its client maps them. Thread-safe.
 class SegmentMap {
  public:
-  // Maps the first `bytes` of the segment to be read; `fd` may be closed afterwards. Nothing happens if it is here
-  // already. InvalidArgument unless it is a file in memory of at least so many bytes that nobody can make smaller;
+  // Maps the first `bytes` of the segment read-only; `fd` may be closed afterwards. Does nothing if it is mapped
+  // already. InvalidArgument unless it is a memory file of at least that size that is sealed against shrinking;
   // ResourceExhausted if there is no room.
   absl::Status Add(uint64_t segment, int fd, size_t bytes) TDOCK_EXCLUDES(mu_);
 
-  // The bytes [offset, offset + bytes) of the segment, which stay mapped while the buffer lives; what they hold is kept
-  // by the server as long as it promised. NotFound without such a segment, InvalidArgument beyond its end.
+  // The bytes [offset, offset + bytes) of the segment, which stay mapped while the buffer lives; the server keeps their
+  // contents as long as it has promised. NotFound without such a segment, InvalidArgument beyond its end.
   absl::StatusOr<Buffer> Look(uint64_t segment, uint64_t offset, uint64_t bytes) const TDOCK_EXCLUDES(mu_);
 
   bool Has(uint64_t segment) const TDOCK_EXCLUDES(mu_);
 
-  // Unmaps the segment, if it is here, when the last buffer with bytes of it is gone.
+  // Unmaps the segment, if it is mapped, once the last buffer in it is gone.
   void Forget(uint64_t segment) TDOCK_EXCLUDES(mu_);
 
  private:
@@ -37,26 +38,27 @@ class SegmentMap {
   absl::flat_hash_map<uint64_t, std::shared_ptr<const Mapping>> mappings_ TDOCK_GUARDED_BY(mu_);
 };
 
-// Through which a client gives bytes to a server: slots of equal size, which both sides map and write. The other side
-// may change any byte at any time, and it may lie about what is there: copy a slot out, then check the copy. No side
-// can make the area smaller, so none can make the other fault. Immutable but for the bytes, so thread-safe.
+// The area through which a client sends bytes to a server: slots of equal size, which both sides map and write. The
+// other side may change any byte at any time, and its claims about the contents may be false: copy a slot out, then
+// check the copy. Neither side can shrink the area, so neither can make the other fault. Immutable except for the
+// bytes, so thread-safe.
 //
 //   | slot 0      | slot 1      | slot 2      |
 class UploadArea {
  public:
-  // By the server. InvalidArgument for no slots, empty ones, or more than 2^48 bytes; ResourceExhausted if there is no
-  // room.
+  // For the server. InvalidArgument for no slots, empty slots, or more than 2^48 bytes; ResourceExhausted if there is
+  // no room.
   static absl::StatusOr<UploadArea> Make(uint64_t slots, uint64_t slot_bytes);
-  // By the client, of the server's file(); `fd` may be closed afterwards. InvalidArgument also if it is no such file.
+  // For the client, with the server's file(); `fd` may be closed afterwards. InvalidArgument also for any other file.
   static absl::StatusOr<UploadArea> Map(int fd, uint64_t slots, uint64_t slot_bytes);
 
   // The first `bytes` of a slot, while the area or a copy of it lives. InvalidArgument if there is no such slot, or if
-  // it has fewer.
+  // it is smaller.
   absl::StatusOr<std::span<std::byte>> Slot(uint64_t slot, uint64_t bytes) const;
 
   uint64_t slots() const { return slots_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
-  // To be sent to the client. Null on its side.
+  // To be sent to the client. Null on the client's side.
   const std::shared_ptr<const FileDescriptor>& file() const { return file_; }
 
  private:

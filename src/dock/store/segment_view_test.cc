@@ -82,10 +82,10 @@ TEST(SegmentMap, RefusesWhatCouldShrinkOrIsTooSmall) {
   SegmentMap map;
   const auto unsealed = *MakeMemoryFile("unsealed", kBytes);
   EXPECT_EQ(map.Add(5, unsealed->fd(), kBytes).ToString(),
-            "INVALID_ARGUMENT: segment 5: what is to be mapped must be a file in memory that is sealed against "
+            "INVALID_ARGUMENT: segment 5: a file to be mapped must be a memory file that is sealed against "
             "shrinking");
   EXPECT_EQ(map.Add(5, Sealed()->fd(), kBytes + 1).ToString(),
-            "INVALID_ARGUMENT: segment 5: a file in memory has 8192 bytes; it must have at least 8193");
+            "INVALID_ARGUMENT: segment 5: a memory file has 8192 bytes; it must have at least 8193");
   EXPECT_EQ(map.Add(5, Sealed()->fd(), 0).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(map.Add(5, Sealed()->fd(), SIZE_MAX).code(), absl::StatusCode::kInvalidArgument);
   int pipe[2];
@@ -93,7 +93,7 @@ TEST(SegmentMap, RefusesWhatCouldShrinkOrIsTooSmall) {
   EXPECT_EQ(map.Add(5, pipe[0], kBytes).code(), absl::StatusCode::kInvalidArgument);
   ::close(pipe[0]);
   ::close(pipe[1]);
-  EXPECT_THAT(map.Add(5, -1, kBytes).message(), HasSubstr("segment 5: look at a file in memory"));
+  EXPECT_THAT(map.Add(5, -1, kBytes).message(), HasSubstr("segment 5: inspect a memory file"));
   EXPECT_FALSE(map.Has(5));
 }
 
@@ -132,7 +132,7 @@ TEST(UploadArea, RefusesSizesThatMakeNoArea) {
   const UploadArea area = *UploadArea::Make(2, 4096);
   EXPECT_THAT(
       UploadArea::Map(area.file()->fd(), 3, 4096).status().ToString(),
-      HasSubstr("INVALID_ARGUMENT: the upload area: a file in memory has 8192 bytes; it must have at least 12288"));
+      HasSubstr("INVALID_ARGUMENT: the upload area: a memory file has 8192 bytes; it must have at least 12288"));
   const auto unsealed = *MakeMemoryFile("unsealed", kBytes);
   EXPECT_EQ(UploadArea::Map(unsealed->fd(), 1, kBytes).status().code(), absl::StatusCode::kInvalidArgument);
 }

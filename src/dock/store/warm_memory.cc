@@ -14,10 +14,10 @@
 namespace tdock {
 namespace {
 
-// The heap serves what is smaller: it keeps that by itself.
+// Smaller sizes come from the heap, which caches them itself.
 constexpr size_t kSmallBytes = size_t{64} << 10;
 
-// Sizes are rounded up by at most a sixteenth, so that a buffer finds what one of nearly its size has left.
+// Sizes are rounded up by at most a sixteenth, so that a buffer can reuse one of nearly its size.
 size_t ChunkSize(size_t size) {
   const size_t step = std::bit_floor(size) / 16;
   return (size + step - 1) / step * step;
@@ -44,7 +44,7 @@ Buffer WarmMemory::Allocate(size_t size_bytes) {
 }
 
 WarmMemory::Chunk WarmMemory::Map(size_t size) {
-  // Huge pages start at multiples of their size; what lies before and behind is given back.
+  // Huge pages start at multiples of their size; what lies before and after is returned.
   const size_t slack = size < kHugePageBytes ? 0 : kHugePageBytes;
   void* const mapped =
       ::mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
@@ -62,7 +62,7 @@ WarmMemory::Chunk WarmMemory::List::Find(size_t size) {
   MutexLock lock(mu_);
   const auto fitting = chunks_.lower_bound(size);
   if (fitting == chunks_.end() || fitting->first > size + size / 8) return {};
-  // The one that was freed last: what is too much then grows old.
+  // The one that was freed last, so that surplus chunks grow old.
   const auto it = std::prev(chunks_.upper_bound(fitting->first));
   const Chunk chunk = {it->second.data, it->first};
   bytes_ -= chunk.size;
@@ -71,7 +71,7 @@ WarmMemory::Chunk WarmMemory::List::Find(size_t size) {
 }
 
 void WarmMemory::List::Free(Chunk chunk) noexcept {
-  // Buffers are freed by destructors, where nothing may be thrown.
+  // Buffers are freed by destructors, which must not throw.
   try {
     if (Keep(chunk)) return;
   } catch (const std::exception&) {

@@ -1,4 +1,4 @@
-// Memory for large buffers that come and go.
+// A cache for large buffers that are allocated and freed frequently.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 namespace tdock {
 
 struct WarmMemoryOptions {
-  // Freed memory beyond this goes back to the system at once.
+  // Freed memory beyond this is returned to the system at once.
   size_t limit_bytes = size_t{2} << 30;
-  // What nobody has used again for so long goes back to the system.
+  // Memory that has not been reused for this long is returned to the system.
   absl::Duration keep = absl::Seconds(4);
   Clock& clock = Clock::Real();
 };
 
-// Keeps what was freed for a while and hands it out again: the first touch of a fresh page costs several times a copy
-// into it. Small buffers come from the heap. What is destroyed with buffers still in use frees them as they go.
-// Thread-safe. Throws std::bad_alloc where the system has no more, as operator new does.
+// Caches what is freed for a while and reuses it: touching a fresh page for the first time costs several times as much
+// as copying into it. Small buffers come from the heap. If it is destroyed with buffers in use, these are freed as they
+// go. Thread-safe. Throws std::bad_alloc if the system has no more memory, as operator new does.
 class WarmMemory final : public CellMemory {
  public:
   explicit WarmMemory(const WarmMemoryOptions& options = {});
@@ -34,7 +34,7 @@ class WarmMemory final : public CellMemory {
 
   Buffer Allocate(size_t size_bytes) override;
 
-  // What is kept and in nobody's use.
+  // Cached and unused.
   size_t warm_bytes() const { return list_->WarmBytes(); }
 
  private:
@@ -43,16 +43,16 @@ class WarmMemory final : public CellMemory {
     size_t size = 0;
   };
 
-  // What was freed. The buffers share it, because they may outlive the memory that they came from.
+  // The freed chunks. Shared by the buffers, because they may outlive the memory that they came from.
   class List {
    public:
     explicit List(const WarmMemoryOptions& options) : options_(options) {}
 
     // A chunk of at least this size and not much more, or none.
     Chunk Find(size_t size) TDOCK_EXCLUDES(mu_);
-    // Keeps the chunk or gives it back to the system.
+    // Caches the chunk or returns it to the system.
     void Free(Chunk chunk) noexcept TDOCK_EXCLUDES(mu_);
-    // Gives everything back, and what is freed from now on.
+    // Returns all chunks, and from now on every freed one at once.
     void Close() TDOCK_EXCLUDES(mu_);
     void Empty() TDOCK_EXCLUDES(mu_);
     size_t WarmBytes() TDOCK_EXCLUDES(mu_);
@@ -64,9 +64,9 @@ class WarmMemory final : public CellMemory {
     };
     using Chunks = std::multimap<size_t, Warm>;  // by size
 
-    // False if it is too much. May throw; then it is not kept.
+    // False if that would exceed the limit. May throw; then the chunk is not cached.
     bool Keep(Chunk chunk) TDOCK_EXCLUDES(mu_);
-    // Returns chunks to the system when their time has come.
+    // Returns chunks to the system when their time is over.
     void Trim() TDOCK_EXCLUDES(mu_);
     absl::Time NextTrim() const TDOCK_REQUIRES(mu_);
     static void Unmap(const Chunks& chunks);

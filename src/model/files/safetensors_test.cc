@@ -114,7 +114,7 @@ TEST(Safetensors, WithAMalformedHeaderAreRefused) {
               HasSubstr("needs dtype, shape and data_offsets"));
   const std::string deep(1'000'000, '[');
   EXPECT_THAT(FileComplaint(R"({"a":)" + deep + std::string(deep.size(), ']') + "}", 0),
-              HasSubstr("inside one another"));
+              HasSubstr("nested objects and lists"));
   const std::string once = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_THAT(FileComplaint("{" + once + "," + once + "}", 4), HasSubstr("has 'a' twice"));
 }

@@ -13,9 +13,9 @@
 
 namespace tdock {
 
-// A clock that stands still until it is advanced. A wait on it ends when it is notified or when the clock has been
-// advanced to its deadline, and not otherwise: a wake-up that is forgotten keeps the waiter. A test that hangs so is
-// aborted after 100 s of real time. Thread-safe.
+// A clock that stands still until it is advanced. A wait on it ends when it is notified or the clock is advanced to its
+// deadline, and only then: a forgotten wake-up makes the test hang, and it is aborted after 100 s of real time.
+// Thread-safe.
 class FakeClock final : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1'000'000'000)) : now_(start) {}
@@ -26,12 +26,12 @@ class FakeClock final : public Clock {
   std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override TDOCK_EXCLUDES(mu_);
   void CancelAlarm(const AlarmId& id) override TDOCK_EXCLUDES(mu_);
 
-  // Calls the alarms whose time has come, one after another, and returns when they have been called and those whose
-  // deadline has come have left Wait(). The caller must hold no mutex that they need, and be no alarm's call.
+  // Calls the due alarms in order, and returns when they have returned and all due waiters have left Wait(). The caller
+  // must hold no mutex that they need, and must not itself be called by an alarm.
   void Advance(absl::Duration by) TDOCK_EXCLUDES(mu_);
 
-  // Blocks until `count` threads are inside Wait() or alarms are set, those for the infinite future included. The
-  // threads have seen their condition false, and whoever takes their mutex now finds them asleep.
+  // Blocks until `count` threads are inside Wait() or alarms are set, including those for the infinite future. The
+  // threads have found their condition false, and are asleep for anyone who takes their mutex now.
   void AwaitWaiters(int count) TDOCK_EXCLUDES(mu_);
 
  private:

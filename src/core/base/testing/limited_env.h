@@ -15,8 +15,8 @@
 
 namespace tdock {
 
-// Passes everything on to `base`, and refuses with ResourceExhausted what would write more than `capacity_bytes` in
-// all. A write that crosses the limit is written up to it, as a full disk does. Thread-safe.
+// Passes everything on to `base`, and refuses with ResourceExhausted any write beyond `capacity_bytes` in total. A
+// write that crosses the limit is written up to it, as on a full disk. Thread-safe.
 class LimitedEnv : public Env {
  public:
   LimitedEnv(Env& base, int64_t capacity_bytes) : base_(base), left_(capacity_bytes) {}

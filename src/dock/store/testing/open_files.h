@@ -1,4 +1,4 @@
-// The file descriptors of this process, for tests of what happens where they are few.
+// The file descriptors of this process, for tests of what happens when they run out.
 #pragma once
 
 #include <sys/resource.h>
@@ -13,7 +13,7 @@ inline ptrdiff_t OpenFiles() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
 }
 
-// Lets the process have so many for as long as it lives.
+// Limits the process to this many descriptors as long as it lives.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(rlim_t most) {

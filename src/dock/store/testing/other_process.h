@@ -1,4 +1,4 @@
-// What another process can do with a file that it is given, for tests of what it must not be able to.
+// Tries what another process can do with a file that it is given, for tests of what it must not be able to do.
 #pragma once
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 namespace tdock {
 
-// What succeeded, each a bit.
+// The changes that succeeded, a bit each.
 enum FileChange {
   kMapToWrite = 1,
   kMapReopenedToWrite = 2,
@@ -25,8 +25,8 @@ enum FileChange {
   kTruncateReopened = 128,
 };
 
-// Tries everything that changes the file. The file is as it was where nothing of it succeeds. Plain system calls, so
-// that the child of a fork may do it.
+// Tries every way to change the file, and returns those that succeeded. If none does, the file is as it was. Uses plain
+// system calls only, so that the child of a fork may call it.
 inline int TryChanges(int fd) {
   constexpr size_t kPage = 4096;
   const auto maps = [](int file) {
@@ -58,8 +58,8 @@ inline int TryChanges(int fd) {
   return done;
 }
 
-// Sends the descriptor to a process of its own over a Unix socket, has it try everything, and returns what succeeded;
-// -1 if it did not get so far.
+// Sends the descriptor to another process over a Unix socket, has it try every change, and returns those that
+// succeeded; -1 if it could not be tried.
 inline int TryChangesInAnotherProcess(int fd) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return -1;
