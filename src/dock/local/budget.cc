@@ -39,7 +39,7 @@ absl::Status Budget::CheckEver(const Claim& claim, const Use& use) const {
     return absl::ResourceExhaustedError(absl::StrCat("the put needs room for ", claim.rows,
                                                      " rows, those of its groups included; max_rows is ", max_rows_));
   }
-  // What rows need on average may change; what the batch has, or the options promise, does not.
+  // The average that rows need may change; the size of the batch and row_bytes do not.
   const int64_t least = std::max(claim.bytes, row_bytes_ > 0 ? Needed(claim, use) : 0);
   if (max_bytes_ == 0 || least <= max_bytes_) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -49,7 +49,7 @@ absl::Status Budget::CheckEver(const Claim& claim, const Use& use) const {
 std::string Budget::Explain(const Claim& claim, const Use& use) const {
   std::string text = absl::StrCat("waited for room for ", claim.rows, " rows");
   if (max_rows_ > 0) {
-    absl::StrAppend(&text, ": ", use.rows + pending_.rows, " of max_rows ", max_rows_, " are there or let in");
+    absl::StrAppend(&text, ": ", use.rows + pending_.rows, " of max_rows ", max_rows_, " exist or are admitted");
   }
   if (max_bytes_ > 0) {
     absl::StrAppend(&text, ": of max_bytes ", max_bytes_, ", ", use.held, " are held and ", Charged(use) - use.held,

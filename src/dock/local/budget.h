@@ -1,4 +1,4 @@
-// How much a partition may hold.
+// The budget of a partition.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace tdock {
 
 // What a put of new rows needs.
 struct Claim {
-  // Those of the groups that it begins, and those without a group.
+  // The rows of the groups that it begins, and rows without a group.
   int64_t rows = 0;
   // Of the batch.
   int64_t bytes = 0;
 };
 
-// Counts what is there and what is under way. A row that was let in has a right to its bytes, those that are not put
-// yet included: as many as the options say, or as rows have on average. Not thread-safe.
+// Counts published rows and puts in progress. Every row that was admitted counts for at least its reserved bytes:
+// row_bytes of the options, or the average of all rows. Not thread-safe.
 class Budget {
  public:
   explicit Budget(const PartitionOptions& options)
@@ -27,15 +27,15 @@ class Budget {
   bool limited() const { return max_rows_ > 0 || max_bytes_ > 0; }
   bool limits_bytes() const { return max_bytes_ > 0; }
 
-  // What is there, for the questions below.
+  // The current usage, for the questions below.
   struct Use {
-    int64_t rows = 0;     // those of incomplete groups that are to come included
-    int64_t held = 0;     // bytes of blocks, pinned ones included
-    RowId rows_ever = 0;  // that were made
+    int64_t rows = 0;     // including the missing rows of incomplete groups
+    int64_t held = 0;     // bytes of blocks, including those that only views hold
+    RowId rows_ever = 0;  // rows ever made
     int64_t rows_here = 0;
   };
 
-  // ResourceExhausted if the claim is above the budget by itself.
+  // ResourceExhausted if the claim alone exceeds the budget.
   absl::Status CheckEver(const Claim& claim, const Use& use) const;
   bool FitsRows(const Claim& claim, const Use& use) const {
     return max_rows_ == 0 || use.rows + pending_.rows + claim.rows <= max_rows_;
@@ -43,14 +43,14 @@ class Budget {
   bool Fits(const Claim& claim, const Use& use) const {
     return FitsRows(claim, use) && (max_bytes_ == 0 || Charged(use) + Needed(claim, use) <= max_bytes_);
   }
-  // For people: what is full.
+  // What is full, for people to read.
   std::string Explain(const Claim& claim, const Use& use) const;
 
-  // A put that was let in is under way, and is published or given up.
+  // An admitted put is in progress, and is later published or abandoned.
   void Begin(const Claim& claim);
   void End(const Claim& claim);
 
-  // Payload of cells that are published, less that of those that they replace; and of cells that go with their rows.
+  // Payload of published cells, minus that of the cells that they replace; and of cells removed with their rows.
   void CountPut(int64_t bytes) { live_bytes_ += bytes; }
   void CountGone(int64_t bytes) {
     live_bytes_ -= bytes;
@@ -60,7 +60,7 @@ class Budget {
  private:
   int64_t BytesOfRow(const Use& use) const;
   int64_t Needed(const Claim& claim, const Use& use) const;
-  // Held, and reserved for what rows will get yet.
+  // Held, plus reserved for the future cells of existing rows.
   int64_t Charged(const Use& use) const;
 
   const int64_t max_rows_, max_bytes_, row_bytes_;

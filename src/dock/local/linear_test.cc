@@ -201,7 +201,7 @@ TEST(Linear, FetchesThatWaitForOnePartitionAreBounded) {
   }
   EXPECT_EQ(ended, 1);
   EXPECT_EQ(last.code(), Code::kResourceExhausted);
-  EXPECT_THAT(std::string(last.message()), HasSubstr("16384 fetches that wait"));
+  EXPECT_THAT(std::string(last.message()), HasSubstr("16384 fetches waiting"));
   dock.reset();
   EXPECT_EQ(ended, static_cast<int64_t>(kMaxWaitingFetches) + 1);
 }

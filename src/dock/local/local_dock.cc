@@ -36,7 +36,7 @@ absl::Status CheckOptions(const PartitionOptions& options) {
         absl::StrCat("groups of ", options.group_size, " rows do not fit max_rows ", options.max_rows));
   }
   if (options.columns.empty() && !options.growing) {
-    return absl::InvalidArgumentError("a partition that does not grow needs columns");
+    return absl::InvalidArgumentError("a partition without `growing` needs columns");
   }
   if (options.columns.size() > kMaxColumns) {
     return absl::InvalidArgumentError(
@@ -67,10 +67,10 @@ std::shared_ptr<const Table::CustomSamplers> WithoutNulls(Table::CustomSamplers 
   return std::make_shared<const Table::CustomSamplers>(std::move(samplers));
 }
 
-// Calls that hold no thread and are not over. Thread-safe.
+// Threadless calls in progress. Thread-safe.
 class OpenCalls {
  public:
-  // `done`, counted until it has returned.
+  // Wraps `done`, which counts as in progress until it has returned.
   template <class T>
   ServedDock::Done<T> Count(ServedDock::Done<T> done) TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
@@ -122,9 +122,8 @@ class LocalDock final : public ServedDock {
     {
       MutexLock lock(mu_);
       if (partitions_.size() >= kMaxPartitions && !partitions_.contains(options.name)) {
-        return absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxPartitions,
-                                                         " partitions, as many as there may be: drop one before '",
-                                                         options.name, "' is created"));
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "there are ", kMaxPartitions, " partitions, the limit: drop one before '", options.name, "' is created"));
       }
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
@@ -151,7 +150,7 @@ class LocalDock final : public ServedDock {
     const auto it = partitions_.find(partition);
     if (it == partitions_.end() || it->second != dropped) return NoPartition(partition);
     partitions_.erase(it);
-    // Whoever still knows a lease of it must not mean one of the next partition of this name.
+    // A client that still knows a lease of it must not refer to one of the next partition of this name.
     last_lease_ = std::max(last_lease_, last);
     return absl::OkStatus();
   }
@@ -290,7 +289,7 @@ class LocalDock final : public ServedDock {
   }
 
  private:
-  // Null if it is not there.
+  // Null if it does not exist.
   std::shared_ptr<Partition> Look(absl::string_view name) TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     const auto it = partitions_.find(name);
@@ -310,7 +309,7 @@ class LocalDock final : public ServedDock {
     return partitions;
   }
 
-  // Whoever lets go of a view may hold locks that those need who wait for its bytes: so a thread of its own tells them.
+  // A thread that releases a view may hold locks that waiting puts need, so a separate thread admits them.
   void AdmitPuts() TDOCK_EXCLUDES(mu_) {
     while (notifier_->Await()) {
       for (const auto& partition : Partitions()) partition->BytesWereFreed();
@@ -339,9 +338,9 @@ class LocalDock final : public ServedDock {
   Mutex mu_;
   // By name, in their order.
   absl::btree_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);
-  // Partitions number their leases from the next on.
+  // Each partition numbers its leases from the next number on.
   LeaseId last_lease_ TDOCK_GUARDED_BY(mu_);
-  std::thread admission_thread_ TDOCK_GUARDED_BY(mu_);  // runs from the first budget of bytes on
+  std::thread admission_thread_ TDOCK_GUARDED_BY(mu_);  // runs once there is a partition with max_bytes
 };
 
 }  // namespace

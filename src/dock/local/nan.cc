@@ -9,8 +9,8 @@
 namespace tdock {
 namespace {
 
-// The first element for which `is_nan` holds. Whole runs are looked through without a branch, so that compilers use
-// vector instructions.
+// The first element for which `is_nan` holds. Whole blocks are checked without a branch, so that compilers use vector
+// instructions.
 template <class T, class IsNan>
 std::optional<size_t> FindFirst(std::span<const std::byte> bytes, IsNan is_nan) {
   constexpr size_t kRun = 4096;
@@ -41,7 +41,7 @@ std::optional<size_t> FindNan(DType dtype, std::span<const std::byte> bytes) {
       return FindFirst<uint16_t>(bytes, [](uint16_t bits) { return (bits & 0x7FFF) > 0x7F80; });
     case DType::kF8E5M2:
       return FindFirst<uint8_t>(bytes, [](uint8_t bits) { return (bits & 0x7F) > 0x7C; });
-    // Has one NaN of each sign, and no infinity.
+    // There is one NaN of each sign, and no infinity.
     case DType::kF8E4M3:
       return FindFirst<uint8_t>(bytes, [](uint8_t bits) { return (bits & 0x7F) == 0x7F; });
     case DType::kBool:
@@ -67,7 +67,7 @@ absl::Status CheckNoNan(const Batch& batch) {
       const size_t elements = column.RowBytes(row).size() / SizeOf(type.dtype);
       if (*place < elements) {
         return absl::InvalidArgumentError(absl::StrCat("column '", name, "', row ", row, " of the batch: element ",
-                                                       *place, " is NaN, which this partition refuses"));
+                                                       *place, " is NaN, which this partition does not accept"));
       }
       *place -= elements;
     }

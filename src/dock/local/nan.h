@@ -6,7 +6,7 @@
 
 namespace tdock {
 
-// InvalidArgument, naming column, row and place, if a floating-point column of the batch holds a NaN.
+// InvalidArgument, naming column, row and position, if a floating-point column of the batch holds a NaN.
 absl::Status CheckNoNan(const Batch& batch);
 
 }  // namespace tdock

@@ -10,9 +10,9 @@
 namespace tdock {
 
 void Partition::WakeAll(WakeList wake, WorkQueue* work) {
-  // More than a few take long.
+  // More than this many calls take long.
   constexpr size_t kFew = 32;
-  // It grows meanwhile: one that has looked may leave something to others.
+  // The list grows meanwhile: a call that has checked may leave units or room to others.
   for (size_t i = 0; i < wake.size(); ++i) {
     if (i == kFew && work != nullptr) {
       wake.erase(wake.begin(), wake.begin() + kFew);
@@ -30,7 +30,7 @@ Partition::Cleanup::~Cleanup() {
   constexpr int64_t kMuchToCopy = 1 << 20;
   int64_t bytes = 0;
   for (const BlockStore::Compaction& compaction : compactions) bytes += compaction.block->bytes();
-  // Where memory is scarce, the next call needs what this gives back.
+  // If memory is scarce, the next call needs what this frees.
   const bool now = bytes <= kMuchToCopy || partition.blocks_.memory->IsScarce();
   if (now || partition.work_ == nullptr || WorkQueue::OnWorker()) {
     partition.Compact(std::move(compactions));
@@ -42,7 +42,7 @@ Partition::Cleanup::~Cleanup() {
 }
 
 void Partition::Compact(std::vector<BlockStore::Compaction> compactions) {
-  // While one is copied, its rows may have become so few that the copy is sparse in turn.
+  // While a block is copied, so many of its rows may be removed that the copy is sparse, too.
   while (!compactions.empty()) {
     for (BlockStore::Compaction& compaction : compactions) BlockStore::Copy(compaction, blocks_);
     std::vector<BlockStore::Compaction> more;
@@ -104,7 +104,7 @@ ServedDock::Load Partition::LoadNow() const {
                         .consumers = consumers_,
                         .group_size = group_size_};
   const int64_t next_expiry_ns = next_expiry_ns_;
-  // Whoever comes next ends the leases whose time is over, however many rows they hold.
+  // The next call ends expired leases, however many rows they hold.
   if (next_expiry_ns != INT64_MAX) load.busy |= absl::ToUnixNanos(clock_.Now()) >= next_expiry_ns;
   return load;
 }
@@ -137,7 +137,7 @@ absl::Status Partition::Matches(const PartitionOptions& options) {
   if (old.refuse_nan != options.refuse_nan) differences.push_back("refuse_nan");
   if (differences.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrCat("partition '", options.name, "' exists with other ", absl::StrJoin(differences, ", ")));
+      absl::StrCat("partition '", options.name, "' exists with different ", absl::StrJoin(differences, ", ")));
 }
 
 absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
@@ -166,7 +166,7 @@ absl::Status Partition::DropConsumer(absl::string_view consumer) {
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(consumer));
-  // Those who wait for its rows will not find it any more.
+  // Calls that wait for its rows will fail, as it no longer exists.
   if (const auto index = table_.FindConsumer(consumer); index.ok()) waits_.WakeTakes(*index, cleanup.wake);
   table_.Apply(ConsumerDropped{consumer});
   if (const std::optional<uint32_t> writer = writers_.Find(consumer)) store_.CloseFor(*writer);

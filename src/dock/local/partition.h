@@ -31,8 +31,8 @@ namespace tdock {
 // allocated and freed without it. The methods are Dock's. Thread-safe.
 class Partition : public std::enable_shared_from_this<Partition> {
  public:
-  // Payload lies in `memory`, which views keep alive; copies that are made of them, in `copies`. When the notifier is
-  // called, BytesWereFreed() is to be called, not by the thread that called it.
+  // Payload is allocated from `memory`, which views keep alive; copies made of the views, from `copies`. When the
+  // notifier is called, another thread must call BytesWereFreed().
   Partition(PartitionOptions options, Clock& clock, std::shared_ptr<CellMemory> memory, std::shared_ptr<Memory> copies,
             std::shared_ptr<const Table::CustomSamplers> samplers, std::shared_ptr<Notifier> notifier,
             LeaseId last_lease = kNoLease, WorkQueue* work = nullptr)
@@ -92,7 +92,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
   void BytesWereFreed() TDOCK_EXCLUDES(mu_);
 
  private:
-  // What a call leaves to be done when it has let go of the lock: declared before the lock is taken.
+  // Work that a call does after it has released the lock; declare it before taking the lock.
   struct Cleanup {
     ~Cleanup();
     Partition& partition;
@@ -101,19 +101,19 @@ class Partition : public std::enable_shared_from_this<Partition> {
     std::vector<BlockStore::Compaction> compactions = {};
   };
 
-  // What every call does first: fails if the partition was dropped, and ends the leases whose time is over.
+  // What every call does first: fails if the partition was dropped, and ends expired leases.
   absl::Status Begin(Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   // What every call that changes something does last.
   void End(Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
-  // Says how things stand to those who have no lock.
+  // Updates the figures that are read without the lock.
   void NoteLoad() TDOCK_REQUIRES(mu_);
-  // Without a lease's.
+  // Without the figures of a lease.
   ServedDock::Load LoadNow() const;
 
   // ---- Waiting (partition_wait.cc).
 
-  // What one that has looked in vain waits for. Not set: it is to look again at once.
+  // What a call waits for that could not be served. Not set: it must look again at once.
   struct Wait {
     std::variant<AwaitedRows, AwaitedCell, AwaitedRoom> awaited = {};
     absl::Time until = absl::InfinitePast();
@@ -123,10 +123,10 @@ class Partition : public std::enable_shared_from_this<Partition> {
   class Call;
   template <class Request>
   auto Await(const Request& request) TDOCK_EXCLUDES(mu_);
-  // Looks, and waits if that was in vain: `waiter` is made or queued then.
+  // Looks, and if the call cannot be served yet, waits: then `waiter` is made or queued.
   template <class Request, class W>
   auto LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  // What the call returns, or else what it waits for. A put is let in: it is counted as under way.
+  // What the call returns, or else what it waits for. A put is admitted: it is counted as under way.
   std::optional<absl::StatusOr<Taken>> Look(const TakeRequest& request, const Waiter* waiter, Wait& wait,
                                             Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   std::optional<absl::StatusOr<Rows>> Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
@@ -135,17 +135,17 @@ class Partition : public std::enable_shared_from_this<Partition> {
                                             Cleanup& cleanup) TDOCK_REQUIRES(mu_);
 
   static void WakeAll(WakeList wake, WorkQueue* work);
-  // Whether it takes long to let such a call go on.
+  // Whether such a call takes long once it can go on.
   bool TakesLong(const TakeRequest& request) const;
   bool TakesLong(const FetchRequest& request) const;
   bool TakesLong(const PutRequest& request) const;
-  // Chooses those who can have what they wait for, or never will.
+  // Chooses the calls that can be served now, or never can be.
   void ChooseWakes(WakeList& wake) TDOCK_REQUIRES(mu_);
   void WakeTakers(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
   void WakePutters(WakeList& wake) TDOCK_REQUIRES(mu_);
-  // Has one of those who wait for a consumer's rows look when the next lease ends.
+  // Has one of the calls that wait for a consumer's rows look again when the next lease expires.
   void WatchExpiry(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
-  // No more rows are let in for the time being.
+  // No more rows are admitted for now.
   bool IsFull() const TDOCK_REQUIRES(mu_);
 
   // ---- Puts.
@@ -155,9 +155,10 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // Which columns of the batch hold bytes that go into columns of text.
   std::vector<size_t> BytesForText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
   bool NeedsRoom(const PutRequest& request) const { return limited_ && request.rows.empty(); }
-  // Whether the put is let in, or has to wait; fills in its claim.
+  // Whether the put is admitted, or has to wait; fills in its claim.
   absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Cleanup& cleanup)
       TDOCK_REQUIRES(mu_);
+  // The rest of a put that was admitted.
   absl::StatusOr<PutResult> PutAdmitted(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
   // The number of the consumer under whose lease a put is.
@@ -171,7 +172,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
 
   // ---- Takes.
 
-  // Whether as many as `awaited.least`, which it fills in, are takeable.
+  // Fills in `awaited.least`, and returns whether that many are takeable.
   absl::StatusOr<bool> AreEnough(const TakeRequest& request, AwaitedRows& awaited) TDOCK_REQUIRES(mu_);
   // What a take hands out; nothing if it has to wait. Fills in `awaited`.
   absl::StatusOr<std::vector<RowId>> ChooseRows(const TakeRequest& request, AwaitedRows& awaited, Cleanup& cleanup)
@@ -204,7 +205,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
   const bool refuses_nan_;
   const bool limited_;
 
-  // What LoadOf says, as it was when the lock was last let go of.
+  // What LoadOf returns, as of the last release of the lock.
   std::atomic<int64_t> long_under_way_{0};
   std::atomic<int64_t> rows_{0};
   std::atomic<int64_t> columns_{0};

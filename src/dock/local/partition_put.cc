@@ -1,4 +1,4 @@
-// Puts: until they are let in, the copy, and what is published.
+// Puts: admission, the copy, and publication.
 #include <algorithm>
 #include <utility>
 
@@ -60,9 +60,9 @@ absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* wa
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_RETURN_IF_ERROR(table_.CheckPut(request).status());
   claim = {.rows = table_.RowsClaimedBy(request), .bytes = PayloadOf(request.batch)};
-  // The rest of groups that were let in as a whole.
+  // The rest of groups that were admitted as a whole.
   if (claim.rows == 0) return true;
-  // Before it is looked at how many are held, so that it is known when there are fewer.
+  // Before the held bytes are read, so that a decrease after that is noticed.
   if (budget_.limits_bytes()) blocks_.held->Watch();
   const Budget::Use use = Use();
   TDOCK_RETURN_IF_ERROR(budget_.CheckEver(claim, use));
@@ -73,7 +73,7 @@ absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* wa
   const bool waits = waiter != nullptr && waiter->has_waited();
   if (waits || waits_.puts() < kMaxWaitingPuts) return false;
   return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingPuts,
-                                                   " puts that wait for room, as many as it may"));
+                                                   " puts waiting for room, the limit"));
 }
 
 std::optional<absl::StatusOr<Claim>> Partition::Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
@@ -118,7 +118,7 @@ absl::StatusOr<PutResult> Partition::PutAdmitted(const PutRequest& request, cons
   Cleanup cleanup{*this};
   MutexLock lock(mu_);
   absl::Status status = written.ok() ? Begin(cleanup) : written;
-  // What was allowed before the copy may not be any more: leases expire, others put.
+  // What was allowed before the copy may no longer be: leases expire, and others put.
   if (status.ok() && table_.changes() != checked_at) {
     absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
     status = again.status();

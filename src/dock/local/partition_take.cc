@@ -1,4 +1,4 @@
-// Takes and fetches: what they wait for, the choice, and the views.
+// Takes and fetches: waiting, choosing rows, and their views.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace tdock {
 namespace {
 
-// The items of a cell.
+// The number of items of a cell.
 int64_t LengthIn(const Block& block, std::span<const std::byte> cell) {
   return static_cast<int64_t>(cell.size()) / std::max<int64_t>(block.shape().item_bytes, 1);
 }
@@ -39,7 +39,7 @@ absl::StatusOr<bool> Partition::AreEnough(const TakeRequest& request, AwaitedRow
 absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& request, AwaitedRows& awaited,
                                                          Cleanup& cleanup) {
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  // It may be dropped, and even come back, during the wait.
+  // It may be dropped, and even be registered again, during the wait.
   TDOCK_ASSIGN_OR_RETURN(awaited.consumer, table_.FindConsumer(request.consumer));
   TDOCK_RETURN_IF_ERROR(table_.CheckTake(awaited.consumer, request));
   if (!request.rows.empty()) {
@@ -68,7 +68,7 @@ std::optional<absl::StatusOr<Taken>> Partition::Look(const TakeRequest& request,
   if (!fresh.ok()) return fresh.status();
   if (*fresh) return HandOut(awaited.consumer, *rows, request.rank, cleanup);
   if (request.cancel.stop_requested()) return Cancelled(request);
-  // Lets others have the lock: there may be many that are too old.
+  // Releases the lock in between: there may be many rows that are too old.
   return std::nullopt;
 }
 
@@ -101,7 +101,7 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   taken.lease = table_.leases().Next();
   taken.expires = now + table_.consumer(consumer).options().lease_duration;
   table_.Apply(RowsTaken{consumer, rank, taken.lease, rows, now, taken.expires});
-  // Those who wait may get these rows when the lease ends.
+  // Waiting calls may get these rows when the lease expires.
   WatchExpiry(consumer, cleanup.wake);
   NoteLoad();
   return taken;
@@ -138,7 +138,7 @@ void Partition::Describe(std::span<const RowId> rows, Rows::Data& data) {
   }
 }
 
-// What is known of a cell that was made in several pieces.
+// The pieces of a cell that was made in several.
 void Partition::DescribePieces(RowId row, uint32_t column, Rows::Data& data) {
   const std::vector<Piece>* const pieces = table_.histories().PiecesOf(row, column);
   if (pieces == nullptr || pieces->empty()) return;
@@ -156,7 +156,7 @@ Rows::Data Partition::View(std::span<const RowId> rows, std::span<const uint32_t
   const std::vector<Place> places = table_.Locate(rows);
   for (const Place& place : places) data.groups.push_back(place.group_id());
   Describe(rows, data);
-  // All rows take one step of the chase from row to bytes before any takes the next, so that their misses overlap.
+  // All rows follow the references to their bytes in lockstep, so that their cache misses overlap.
   const bool any_histories = !table_.histories().empty();
   std::vector<CellRef> cells(rows.size());
   std::vector<const std::shared_ptr<Block>*> blocks(rows.size());
@@ -205,7 +205,7 @@ std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request,
   const bool waits = waiter != nullptr && waiter->has_waited();
   if (!waits && waits_.fetches() >= kMaxWaitingFetches) {
     return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingFetches,
-                                                     " fetches that wait, as many as it may: wait for fewer at once"));
+                                                     " fetches waiting, the limit: wait for fewer at once"));
   }
   wait = {AwaitedCell{plan->missing_row, plan->missing_column}, request.deadline};
   return std::nullopt;

@@ -1,4 +1,4 @@
-// How calls wait: threads, and calls that hold none.
+// How calls wait: with a thread, and without one.
 #include <algorithm>
 #include <stop_token>
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace tdock {
 
-// ---- Whom to wake.
+// ---- What to wake.
 
 bool Partition::IsFull() const { return waits_.AnyPuts() && !budget_.FitsRows(waits_.FirstPut().claim, Use()); }
 
@@ -36,14 +36,14 @@ void Partition::WatchExpiry(uint32_t consumer, WakeList& wake) {
 
 void Partition::WakePutters(WakeList& wake) {
   if (!waits_.AnyPuts()) return;
-  // There they all fail.
+  // Then all of them fail.
   const bool all = dropped_ || table_.sealed();
   if (budget_.limits_bytes()) blocks_.held->Watch();
   const Budget::Use use = Use();
   const bool any_begun = std::exchange(claims_counted_at_, table_.groups_begun()) != table_.groups_begun();
   const auto is_over = [&](AwaitedRoom& awaited, bool first) TDOCK_REQUIRES(mu_) {
     if (all) return true;
-    // Groups that others have begun since were let in as a whole.
+    // Groups that other puts have begun since were admitted as a whole.
     if (any_begun && !awaited.request->groups.empty()) awaited.claim.rows = table_.RowsClaimedBy(*awaited.request);
     return awaited.claim.rows == 0 || (first && budget_.Fits(awaited.claim, use)) ||
            !table_.CheckNeedsNoCommit(awaited.claim.rows).ok();
@@ -92,7 +92,7 @@ bool Partition::TakesLong(const PutRequest& request) const {
   return LoadNow().IsLong(Table::RowsOf(request)) || request.batch.columns().size() > kManyColumns;
 }
 
-// ---- One look.
+// ---- One check.
 
 template <class Request, class W>
 auto Partition::LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Cleanup& cleanup) {
@@ -104,7 +104,7 @@ auto Partition::LookOrWait(const Request& request, std::shared_ptr<W>& waiter, C
   };
   const bool waited = waiter != nullptr && waiter->has_waited();
   if (waited) {
-    // Leases that have ended since serve those who wait in their order, of whom it still is one.
+    // Leases that have expired since serve the waiting calls in their order, this one still among them.
     if (waiter->waiting) Begin(cleanup).IgnoreError();
     note(*waiter);
     waits_.Leave(*waiter);
@@ -113,7 +113,7 @@ auto Partition::LookOrWait(const Request& request, std::shared_ptr<W>& waiter, C
   auto result = Look(request, waiter.get(), wait, cleanup);
   if (waited) {
     if (result.has_value()) waits_.End(*waiter);
-    // It may leave something to others.
+    // It may leave units or room to others.
     if (consumer.has_value()) WakeTakers(*consumer, cleanup.wake);
     if (put) WakePutters(cleanup.wake);
   }
@@ -129,19 +129,19 @@ auto Partition::LookOrWait(const Request& request, std::shared_ptr<W>& waiter, C
   note(*waiter);
   if (consumer.has_value()) WatchExpiry(*consumer, cleanup.wake);
   if (put && !waited) {
-    // Takes that wait for rows that cannot come are to be told.
+    // Takes that wait for rows that cannot come must be told.
     for (uint32_t each : table_.consumers()) WakeTakers(each, cleanup.wake);
   }
   return result;
 }
 
-// ---- Calls that hold their thread.
+// ---- Calls that block their thread.
 
 class Partition::ThreadWaiter final : public Waiter {
  public:
   void Wake(WakeList&) override { changed.NotifyAll(); }
   bool SetAlarm() override {
-    changed.NotifyAll();  // so that it sees until when it sleeps
+    changed.NotifyAll();  // so that it learns the new deadline
     return true;
   }
   CondVar changed;
@@ -150,7 +150,7 @@ class Partition::ThreadWaiter final : public Waiter {
 template <class Request>
 auto Partition::Await(const Request& request) {
   std::shared_ptr<ThreadWaiter> waiter;  // guarded by mu_
-  // Outlives the lock: it waits for a callback that runs, which waits for the lock.
+  // Outlives the lock: its destructor waits for a running callback, which waits for the lock.
   const std::stop_callback cancelled(request.cancel, [&] {
     Cleanup cleanup{*this};
     MutexLock lock(mu_);
@@ -219,16 +219,16 @@ class Partition::Call final : public Waiter, public std::enable_shared_from_this
  private:
   void LookNow() { WakeAll({this->shared_from_this()}, partition_->work_); }
 
-  // Has the call look, if it is not over.
+  // Has the call check again, unless it is over.
   std::function<void()> CallLater() {
     return [weak = this->weak_from_this()] {
       if (const auto call = weak.lock()) call->LookNow();
     };
   }
-  // The same, for a thread that others wait for.
+  // The same, for a thread that must not be kept busy.
   void LookAtWork() {
     MutexLock lock(partition_->mu_);
-    // Who waits for the call that is over does not wait for this: there may be no dock any more, and nobody at work.
+    // A caller whose call is over does not wait for this: the dock and its work queue may be gone.
     if (!over_) partition_->work_->Post(partition_.get(), [call = this->shared_from_this()] { call->LookNow(); });
   }
 
@@ -253,7 +253,7 @@ class Partition::Call final : public Waiter, public std::enable_shared_from_this
 
   template <class Result>
   void Finish(absl::StatusOr<Result> result) {
-    // Whoever is told may let go of what `done` owns.
+    // The callback may release what `done` owns.
     const Done<T> done = std::move(done_);
     if constexpr (std::is_same_v<Result, Claim>) {
       done(result.ok() ? partition_->PutAdmitted(request_, *result) : absl::StatusOr<T>(result.status()));

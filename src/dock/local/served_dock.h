@@ -1,4 +1,4 @@
-// What a server needs of the dock inside its process, beyond what its users see.
+// What a server needs from the dock in its process, beyond the public interface.
 #pragma once
 
 #include <functional>
@@ -19,63 +19,63 @@ class ServedDock : public Dock {
   template <class T>
   using Done = Callback<void(absl::StatusOr<T>)>;
 
-  // As Take, Put and Fetch, but they hold no thread while they wait: `done` is called exactly once, by whichever thread
-  // ends the wait, maybe before the call returns, and without a lock of the dock's: it may call the dock, but for its
-  // destructor. That is the thread of another call, of the clock's alarms, of the dock's own, or the one that requests
-  // the stop, within that request: a brief `done` keeps nobody waiting. The copying of a put is done there too. What
-  // takes long, and alarms, are left to ServedDockOptions::work, if there is any.
+  // As Take, Put and Fetch, but without blocking a thread: `done` is called exactly once, by the thread that ends the
+  // wait, possibly before the call returns, and without a lock of the dock. It may call the dock, but not destroy it.
+  // The thread may be that of another call, of the clock's alarms or of the dock, or the one that requests the stop, so
+  // `done` must be brief. A put copies its data on that thread, too. Long work, and alarms, go to
+  // ServedDockOptions::work if that is set.
   virtual void StartTake(TakeRequest request, Done<Taken> done) = 0;
   virtual void StartPut(PutRequest request, Done<PutResult> done) = 0;
   virtual void StartFetch(FetchRequest request, Done<Rows> done) = 0;
 
-  // Ends leases as if their time were over: deliveries are counted, so that a row that kills its consumers is
-  // quarantined. Those that are over already are passed over.
+  // Expires leases: deliveries are counted, so that a row that crashes its consumers is quarantined. Leases that are
+  // over are ignored.
   virtual absl::Status ExpireLeases(absl::string_view partition, std::span<const LeaseId> leases) = 0;
-  // Those of the leases that are not over.
+  // Those of the leases that are still live.
   virtual absl::StatusOr<std::vector<LeaseId>> LiveLeases(absl::string_view partition,
                                                           std::span<const LeaseId> leases) = 0;
 
-  // How much there is that a call may have to go through.
+  // How much data a call may have to go through.
   struct Load {
-    // To go through so many rows, with all that there is to each, takes long: about a millisecond or more.
+    // Whether it takes long, about a millisecond or more, to process this many rows with everything attached to them.
     bool IsLong(int64_t many_rows) const { return many_rows > kManyCells / (1 + columns + consumers); }
     static constexpr int64_t kManyCells = int64_t{1} << 14;
 
-    // Something that takes long is under way, or is due: a call may have to wait for it.
+    // Long work is in progress or due, so a call may have to wait for it.
     bool busy = false;
     int64_t rows = 0;
     int64_t columns = 0;
     int64_t consumers = 0;
-    // The most rows that a group ever had.
+    // The largest group so far.
     int64_t group_size = 1;
-    // That the lease holds; 0 if it is over, or where it would have to be waited for.
+    // The rows that the lease holds; 0 if it is over, or if finding out would take a wait.
     int64_t held_rows = 0;
   };
-  // Zeros for a partition that is not there. Brief, whatever is under way.
+  // Zeros for a partition that does not exist. Fast, whatever is in progress.
   virtual Load LoadOf(absl::string_view partition, LeaseId lease = kNoLease) = 0;
   virtual int64_t CountPartitions() = 0;
-  // Says that something that takes long is under way, until what it returns goes.
+  // Marks long work as in progress until the result is destroyed.
   virtual std::shared_ptr<void> BeginLong(absl::string_view partition) = 0;
 
-  // Where a partition's cells lie. Large columns of a put that lie there already (CellMemory::Holds; values aligned to
-  // Buffer::kAlignment, offsets from 0 on) become cells without a copy: nobody may write them again.
+  // The memory of a partition's cells. Large columns of a put that are already there (CellMemory::Holds; values aligned to
+  // Buffer::kAlignment, offsets starting at 0) become cells without a copy: they must never be written again.
   virtual absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) = 0;
 };
 
 struct ServedDockOptions {
   LocalDockOptions local = {};
-  // Where the cells of a partition lie, whatever their size. Called when one is created, without a lock; maybe in vain
-  // where two create it at once. Null, or where it returns null: memory of the dock's own, which is kept warm.
+  // Allocates the cells of a partition, whatever their size. Called without a lock when a partition is created; unused
+  // if two calls create it at once. Null, or if it returns null: the dock's own memory, which caches what is freed.
   std::function<std::shared_ptr<CellMemory>(absl::string_view partition)> memory_for = {};
-  // Leases are numbered from the next on.
+  // Leases are numbered from the next number on.
   LeaseId last_lease = kNoLease;
-  // Does what takes long, when a call that waits can go on, instead of the thread that lets it; outlives the dock.
-  // Null: that thread does it.
+  // Runs the long part of waiting calls once they can go on; must outlive the dock. Null: it runs on the thread that
+  // lets them go on.
   WorkQueue* work = nullptr;
 };
 
-// Views outlive it. Its destructor ends the waits with NotFound, and returns when each `done` has; no other call may be
-// running then.
+// Views outlive it. Its destructor ends the waits with NotFound, and returns once every `done` has returned; no other
+// call may be running then.
 std::unique_ptr<ServedDock> MakeServedDock(const ServedDockOptions& options = {});
 
 }  // namespace tdock

@@ -15,7 +15,7 @@ absl::string_view TextOf(std::span<const std::byte> bytes) {
 
 bool IsInsideOfCharacter(std::byte byte) { return (byte & std::byte{0xC0}) == std::byte{0x80}; }
 
-// All rows at once: valid together, and none begins in the middle of a character.
+// Checks all rows at once: valid together, and none begins in the middle of a character.
 bool IsAllText(const Column& column) {
   if (FindInvalidUtf8(TextOf(column.PayloadBytes())).has_value()) return false;
   for (int64_t row = 0; row < column.rows(); ++row) {

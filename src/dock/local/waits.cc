@@ -30,7 +30,7 @@ void Waits::Leave(Waiter& waiter) {
       if (takes.expiry_watcher == &waiter) takes.expiry_watcher = nullptr;
       rank.waiting.erase(KeyOf(waiter));
     }
-    // Every change goes through those that there are.
+    // Empty ranks are removed, because every change iterates over all of them.
     if (rank.waiting.empty() && rank.promised == 0) takes.ranks.erase(rows->rank);
   } else if (waiter.waiting && std::holds_alternative<AwaitedCell>(waiter.awaited)) {
     fetches_.erase(waiter.arrival_);

@@ -1,4 +1,4 @@
-// Who put cells.
+// The writers of cells.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace tdock {
 
-// The consumers under whose leases cells were put, by numbers that blocks keep. A name stays when its consumer is
-// dropped, as what it wrote does. Not thread-safe.
+// The consumers under whose leases cells were put, by the numbers that blocks store. A name stays when its consumer is
+// dropped, as its cells do. Not thread-safe.
 class Writers {
  public:
-  // Who puts without a lease; without a name.
+  // The writer of puts without a lease; it has no name.
   static constexpr uint32_t kNobody = 0;
 
-  // The number of a name, a new one if need be.
+  // The number of a name, a new one if necessary.
   uint32_t NumberOf(absl::string_view name) {
     if (const std::optional<uint32_t> known = Find(name)) return *known;
     const auto number = static_cast<uint32_t>(names_.size());
@@ -26,7 +26,7 @@ class Writers {
     numbers_.emplace(name, number);
     return number;
   }
-  // None if nobody of this name has put anything.
+  // No number if no consumer of this name has put anything.
   std::optional<uint32_t> Find(absl::string_view name) const {
     const auto it = numbers_.find(name);
     return it == numbers_.end() ? std::nullopt : std::optional(it->second);

@@ -57,15 +57,15 @@ BlockStore::Placement BlockStore::ReserveColumn(const Column& column, Opens& ope
       open->used_bytes += bytes;
       return placement;
     }
-    // A straggler of older weights gets just what it needs: the open block stays for the new ones.
+    // A late put of older weights gets a block of exactly its size: the open block stays for the new weights.
     if (weights_version < shape.weights_version) return placement;
   }
 
-  // Room for a number of puts like this one, so that it is used up by them.
+  // Room for several puts like this one, so that they fill it up.
   const int64_t put_bytes = std::max(Block::BytesFor(kind, places, bytes), places);
   const int64_t puts = std::max<int64_t>(1, std::min(open->next_bytes, share) / put_bytes);
   placement.shape.row_capacity = puts * places;
-  // Cells without bytes lie somewhere too.
+  // Cells without bytes need a place, too.
   placement.shape.value_capacity_bytes = std::max<int64_t>(1, puts * bytes);
   placement.opens = true;
   return placement;
@@ -144,11 +144,11 @@ uint32_t BlockStore::AddEntry(std::shared_ptr<Block> block) {
 void BlockStore::OpenFor(uint32_t column, const Placement& placement, int64_t used_rows, int64_t used_bytes) {
   if (column >= open_.size()) open_.resize(column + 1);
   Open* const open = FindPlace(open_[column], placement.shape.writer);
-  // Others have opened theirs while this one was writing.
+  // Other puts have opened theirs while this one was writing.
   if (open == nullptr) return;
   const uint32_t old = open->id;
   if (old != 0) {
-    // Another put has opened one for newer weights while this one was writing.
+    // Another put has opened a block for newer weights while this one was writing.
     if (placement.shape.weights_version < entries_[old].block->shape().weights_version) return;
     Close(old);
   }
@@ -192,7 +192,7 @@ void BlockStore::Abandon(std::span<const Placement> placements) {
 }
 
 void BlockStore::Drop(std::span<const CellRef> cells) {
-  // The cells of a step take each turn of the chase from entry to row together, so that their misses overlap.
+  // All cells of a step follow their references in lockstep, so that their cache misses overlap.
   constexpr size_t kStep = 32;
   for (; !cells.empty(); cells = cells.subspan(std::min(kStep, cells.size()))) {
     const std::span<const CellRef> step = cells.first(std::min(kStep, cells.size()));
@@ -229,7 +229,7 @@ bool BlockStore::IsSparse(const Entry& entry) const {
   const int64_t used = UsedBytes(entry);
   if (used - compact < kLeastGainBytes) return false;
   if (4 * compact < used) return true;
-  // Whoever looks at a block keeps it beside its copy.
+  // A view of a block keeps it alive next to its copy.
   const bool worth_it = scarce_ && listed_bytes_ < kMostCopiedBytes && entry.block.use_count() == 1;
   return worth_it && 11 * compact < 10 * used;
 }
@@ -237,7 +237,7 @@ bool BlockStore::IsSparse(const Entry& entry) const {
 void BlockStore::LookForSparse(bool memory_is_scarce) {
   scarce_ = memory_is_scarce;
   if (!scarce_) return;
-  // What is begun is finished; it is begun again when that costs little for each cell that has gone.
+  // A search that has begun is finished; a new one begins only when its cost is small per removed cell.
   if (looked_at_ >= entries_.size() && 8 * dropped_ >= entries_.size()) {
     looked_at_ = 1;
     dropped_ = 0;
@@ -251,7 +251,7 @@ void BlockStore::Settle(uint32_t id) {
   Entry& entry = entries_[id];
   const bool empty = entry.live_rows == 0;
   if (!empty && (entry.compacting != Compacting::kNo || !IsSparse(entry))) return;
-  // What is under way goes where it was reserved, but nothing else does.
+  // Puts in progress publish where they have reserved, but no other puts do.
   if (entry.open_at.has_value() && (!empty || entry.pending == 0)) Close(id);
   if (entry.pending > 0) return;
   if (empty) {
@@ -292,7 +292,7 @@ void BlockStore::Copy(Compaction& compaction, const BlockSource& source) {
   try {
     compaction.new_block = source.MakeToReplace(shape);
   } catch (const std::bad_alloc&) {
-    return;  // less memory would be held, but not before more was
+    return;  // memory use would fall, but only after it had risen
   }
   compaction.new_block->WriteRows(block, rows);
   compaction.new_ranks = std::move(ranks);

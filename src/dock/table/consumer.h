@@ -1,4 +1,4 @@
-// A consumer of a table: what it is, and how the rows and groups stand with it.
+// A consumer of a table: its options, and the rows and groups by their state for it.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@
 
 namespace tdock {
 
-// How a unit, a row or a whole group, stands with a consumer that takes such units.
+// The state of a unit (a row or a whole group) for a consumer that takes such units.
 enum class UnitState : uint8_t {
   kAbsent,
-  kComing,    // it can be taken some day: it waits for columns or rows, or it is leased
+  kComing,    // it may become takeable: it waits for columns or rows, or it is leased
   kTakeable,  // now
-  kStuck,     // not as a whole, though not all its rows are done
+  kStuck,     // it cannot be taken as a whole any more, though not all its rows are done
   kFinished,  // all its rows are done
 };
 
@@ -59,13 +59,13 @@ class Consumer {
   // The state of a row that has none of the columns yet. A consumer that reads nothing waits for the row to exist.
   RowState initial_state() const { return static_cast<RowState>(std::max<size_t>(reads_.size(), 1)); }
 
-  // ---- What there is for it.
+  // ---- The units it may take.
 
   // The units of one rank.
   struct Share {
     // The row ids, or the leaders of groups, that can be taken.
     Takeable takeable;
-    // Units that can be taken some day, those that can be now included; and those that are not finished.
+    // Units that are takeable or may become so; and units that are not finished.
     int64_t coming = 0;
     int64_t open = 0;
     uint64_t takes = 0;
@@ -80,7 +80,7 @@ class Consumer {
 
   int64_t ready() const { return ready_; }
   int64_t leased() const { return leased_; }
-  // Those included that are not committed.
+  // Including those that are not committed.
   int64_t done() const { return done_; }
   int64_t uncommitted() const { return uncommitted_; }
   size_t group_slot() const { return group_slot_; }
@@ -91,7 +91,7 @@ class Consumer {
   void EnterState(RowState state, RowId first, int64_t count);
   void LeaveState(RowState state, RowId first, int64_t count);
 
-  // The rows of [first, first + count), each of which is a unit, changed.
+  // The rows of [first, first + count), each of them a unit, change their state.
   void MoveUnits(RowId first, int64_t count, UnitState from, UnitState to, int32_t age = 0);
   // Around every change of a group or of its counts.
   void Leave(const Group& group) {
@@ -113,7 +113,7 @@ class Consumer {
   int64_t reset = 0;
   absl::btree_set<LeaseId> leases;
   // Of a checkpointed consumer: the last step that it committed, and what it has done since: the step of each row, and
-  // the rows of each step, among which there may be some that are gone, or are not of this step any more.
+  // the rows of each step. The latter may include rows that are gone, or now belong to another step.
   int64_t committed_step = kNoStep;
   absl::flat_hash_map<RowId, int64_t> uncommitted_steps;
   absl::btree_map<int64_t, std::vector<RowId>> uncommitted_rows;

@@ -14,12 +14,13 @@
 
 namespace tdock {
 
-// Events carry what was decided, not what was asked for, so that applying the same events to an equal table gives an
-// equal table. Some calls are several events, which belong together. They refer to what they carry and own nothing.
-// What follows from an event by itself (a row that becomes ready, a row that is released because the last consumer to
+// Events carry what was decided, not what was requested, so that applying the same events to an equal table gives an
+// equal table. Some calls make several events, which belong together. Events refer to their data and own nothing.
+// Implied changes (a row that becomes ready, a row that is released because the last consumer that it is retained for
+// is done) are part of applying an event.
 // retain it is done) is part of applying it.
 
-// A column is there from now on, or has a type from now on.
+// A column is added, or gets its type.
 struct ColumnAdded {
   const ColumnSpec* spec;
 };
@@ -28,35 +29,35 @@ struct ConsumerRegistered {
   const ConsumerOptions* options;
 };
 
-// Also takes the name out of those that rows must outlive.
+// Also removes the name from the consumers that rows are retained for.
 struct ConsumerDropped {
   absl::string_view name;
 };
 
 struct RowsPut {
-  // By column of the put: the column of the table, and the cell of the first row. The other rows' cells follow it.
+  // For each column of the put: the column of the table, and the cell of the first row. The other rows' cells follow
+  // it.
   std::span<const uint32_t> columns = {};
   std::span<const CellRef> first_cells = {};
-  // The rows that were there, or the number of new ones, which get the next ids.
+  // The existing rows, or the number of new ones, which get the next ids.
   std::span<const RowId> rows = {};
   int64_t new_rows = 0;
-  // Of the new rows, or none; and the size of those that start here.
+  // The groups of the new rows, or none; and the size of those that start here.
   std::span<const GroupId> groups = {};
   int64_t group_size = 1;
-  // Of the new rows, or none; and of all rows, none or one for all or one for each.
+  // The keys of the new rows, or none; and the tags: none, one for all rows, or one for each.
   std::span<const std::string> keys = {};
   std::span<const std::shared_ptr<const Tags>> tags = {};
-  // The version that made the cells.
+  // The version of the weights that made the cells.
   int64_t weights_version = kNoWeightsVersion;
-  // How many items each cell has, column after column; where cells are partial, or may replace some that are.
+  // The number of items of each cell, column after column; if cells are partial, or may replace partial ones.
   std::span<const int64_t> lengths = {};
-  // The cells do not go on from partial ones that they replace.
+  // The cells do not continue the partial ones that they replace.
   bool anew = false;
-  // The cells are not ready yet; and the lease that gives the rows
-  // back, unless there is none.
+  // The cells are not ready yet; and the lease that gives the rows back, if any.
   bool partial = false;
   LeaseId returns = kNoLease;
-  // Completes the rows for the consumer of this lease, unless there is none.
+  // Completes the rows for the consumer of this lease, if any.
   LeaseId completes = kNoLease;
   int64_t step = kNoStep;
 };
@@ -64,7 +65,7 @@ struct RowsPut {
 struct RowsTaken {
   uint32_t consumer;
   int32_t rank;
-  // None: they are done.
+  // kNoLease: the rows are done.
   LeaseId lease;
   std::span<const RowId> rows = {};
   absl::Time at = {};
@@ -108,7 +109,7 @@ struct StepsRolledBack {
 
 struct RowsDropped {
   std::span<const RowId> rows = {};
-  // The consumer for which they were too old, if that is why.
+  // The consumer that they were too old for, if that is the reason.
   std::optional<uint32_t> stale_for = {};
 };
 
@@ -116,19 +117,19 @@ struct WeightsPublished {
   int64_t version;
 };
 
-// The cells of these columns are emptied, and these consumers, who write or read them, have all of the rows before them
+// The cells of these columns are emptied, and these consumers, which write or read them, must process all of the rows
 // again.
 struct RowsSentBack {
   std::span<const RowId> rows = {};
   std::span<const uint32_t> columns = {};
   std::span<const uint32_t> consumers = {};
-  // The consumer for which they were too old, if that is why.
+  // The consumer that they were too old for, if that is the reason.
   std::optional<uint32_t> stale_for = {};
 };
 
 struct RowsCleared {
   std::span<const RowId> rows = {};
-  // These are forgotten, whatever rows they had before.
+  // These groups are forgotten, whatever rows they had.
   std::span<const GroupId> groups = {};
 };
 

@@ -13,7 +13,7 @@
 
 namespace tdock {
 
-// The rows of a group that are there, ascending. They mostly go in their order, which costs no more than in any other.
+// The existing rows of a group, ascending. Rows usually leave in order, which costs no more than in any other order.
 class GroupRows {
  public:
   const RowId* begin() const { return rows_.data() + gone_; }
@@ -21,9 +21,9 @@ class GroupRows {
   size_t size() const { return rows_.size() - gone_; }
   bool empty() const { return size() == 0; }
 
-  // One behind all others.
+  // Appends a row with the highest id.
   void Add(RowId row) { rows_.push_back(row); }
-  // One that is there.
+  // Removes an existing row.
   void Remove(RowId row) {
     const auto it = std::lower_bound(rows_.begin() + static_cast<ptrdiff_t>(gone_), rows_.end(), row);
     if (it != rows_.begin() + static_cast<ptrdiff_t>(gone_)) {
@@ -43,17 +43,17 @@ class GroupRows {
 struct Group {
   GroupId id = kNoGroup;
   int64_t size = 0;
-  // The rows that were put, less those that may be put again.
+  // The rows that were put, minus those that may be put again.
   int64_t arrived = 0;
-  // The id of its first row: where it stands among others. That row itself may be gone.
+  // The id of its first row, which determines its place in the order of groups. That row itself may be gone.
   RowId leader = 0;
-  // The highest that a row of it had.
+  // The highest age that a row of it had.
   int32_t age = 0;
-  // How many groups were begun before it.
+  // The number of groups that were begun before it.
   uint64_t ordinal = 0;
-  // The rows that are there, ascending.
+  // The existing rows, ascending.
   GroupRows rows;
-  // For each consumer of groups, how many of the rows are in these states.
+  // For each consumer of groups, the number of the rows in these states.
   struct Counts {
     int32_t ready = 0;
     int32_t quarantined = 0;
@@ -63,7 +63,7 @@ struct Group {
 
   int64_t rows_here() const { return static_cast<int64_t>(rows.size()); }
   bool complete() const { return arrived == size; }
-  // Rows are gone for good: no consumer can take it as a whole any more.
+  // Rows are gone for good: consumers can no longer take it as a whole.
   bool broken() const { return rows_here() < arrived; }
 };
 
@@ -80,14 +80,14 @@ class Groups {
     return it == by_leader_.end() ? nullptr : it->second;
   }
   int64_t size() const { return static_cast<int64_t>(by_id_.size()); }
-  // Those that do not have all their rows, by leader.
+  // The incomplete groups, by leader.
   const IdSet& incomplete() const { return incomplete_; }
-  // The rows that these lack together.
+  // The total number of rows that they lack.
   int64_t rows_to_come() const { return to_come_; }
-  // Ever.
+  // Since the table was created.
   uint64_t begun() const { return begun_; }
 
-  // The group of this id; one that is new gets this size, leader and number of counts.
+  // The group of this id; a new one gets this size, leader and number of counts.
   Group& Open(GroupId id, int64_t size, RowId leader, size_t counts) {
     std::unique_ptr<Group>& group = by_id_[id];
     if (group == nullptr) {
@@ -109,7 +109,7 @@ class Groups {
     group.rows.Add(row);
     if (group.complete()) incomplete_.Erase(group.leader);
   }
-  // With `again`, another may take its place. True if the group is gone then: no row is there, and none is to come.
+  // With `again`, another row may take its place. True if the group is then gone: no row exists, and none can come.
   bool RemoveRow(Group& group, RowId row, bool again) {
     group.arrived -= again;
     to_come_ += again;

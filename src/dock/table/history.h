@@ -1,4 +1,4 @@
-// What rows have been through.
+// The ages and versions of rows.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace tdock {
 
 // How often rows came back, and which weights made which part of their cells. Rows that never came back, and whose
-// cells were each made at once, cost nothing here. Not thread-safe.
+// cells were each made at once, take no memory. Not thread-safe.
 class Histories {
  public:
   struct History {
     int32_t age = 0;
     uint32_t epoch = 0;
-    // Of the columns whose cells were made in several pieces, or are partial.
+    // For the columns whose cells were made in several pieces, or are partial.
     absl::btree_map<uint32_t, std::vector<Piece>> pieces = {};
   };
   bool empty() const { return by_row_.empty(); }
@@ -29,7 +29,7 @@ class Histories {
     const auto it = by_row_.find(row);
     return it == by_row_.end() ? kNone : it->second;
   }
-  // Null if the cell was made at once.
+  // Null if the cell was made in one piece.
   const std::vector<Piece>* PiecesOf(RowId row, uint32_t column) const {
     const auto& of_row = Of(row).pieces;
     const auto it = of_row.find(column);
@@ -43,9 +43,9 @@ class Histories {
     return ++history.age;
   }
 
-  // A cell with so many items was put, which is partial or goes on from one that was: what is beyond the items of the
-  // cell that it replaces was made by `version`. A cell that is no list is made anew, though not independently: all
-  // versions count.
+  // A cell of this many items was put that is partial, or continues a partial one: the items beyond those of the
+  // replaced cell were made by `version`. A cell that is not a list is replaced as a whole, but depends on what was
+  // there: all versions count.
   void AddPiece(RowId row, uint32_t column, int64_t end, int64_t version, bool is_list) {
     std::vector<Piece>& pieces = MutablePieces(row, column);
     if (is_list) {
@@ -55,7 +55,7 @@ class Histories {
     }
     Append(pieces, {end, version});
   }
-  // The cell is complete, as `version` made it: forgets what that says already.
+  // The cell is complete, as made by `version`: drops the pieces if they add nothing to that.
   void Complete(RowId row, uint32_t column, int64_t version) {
     const std::vector<Piece>& pieces = *PiecesOf(row, column);
     if (pieces.empty() || (pieces.size() == 1 && pieces[0].weights_version == version)) ForgetCell(row, column);

@@ -192,7 +192,7 @@ uint64_t IdSet::Select(int64_t rank) const {
 }
 
 void IdSet::Select(std::span<const int64_t> ranks, std::vector<uint64_t>& ids) const {
-  // All searches of a round take one step before any takes the next, so that their misses overlap.
+  // All searches of a round advance in lockstep, so that their cache misses overlap.
   constexpr size_t kRound = 32;
   constexpr size_t kLineWords = 8;
   std::array<Search, kRound> searches;

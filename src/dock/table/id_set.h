@@ -9,9 +9,9 @@
 
 namespace tdock {
 
-// Costs a few nanoseconds per operation whatever its size, and about two bits per id when the ids are dense: a tree of
-// fan-out 32 over leaves of 32768 ids, whose nodes count what is below them. Nodes without ids are given back, but for
-// a few. Not thread-safe.
+// An operation takes a few nanoseconds whatever the size, and dense ids take about two bits each: a tree of fan-out 32
+// over leaves of 32768 ids, whose nodes count the ids below them. Empty nodes are freed, except for a few. Not
+// thread-safe.
 //
 //   inner   | count of child 0 | … | count of child 31 |      covers 32 × what a child covers
 //   leaf    | count of part 0 | … | 1024 bits of part 0 | …   32 parts; in one piece, so that a set of ten million ids
@@ -25,7 +25,7 @@ class IdSet {
 
   int64_t size() const { return size_; }
 
-  // Adds or removes all ids of [begin, end); those that are in the set already, or are not, stay as they are.
+  // Adds or removes all ids of [begin, end); adding present ids or removing absent ones has no effect.
   void Insert(uint64_t begin, uint64_t end) { Change(begin, end, true); }
   void Erase(uint64_t begin, uint64_t end) { Change(begin, end, false); }
   void Insert(uint64_t id) { Change(id, id + 1, true); }
@@ -34,7 +34,7 @@ class IdSet {
 
   // The id with exactly `rank` smaller ones in the set. 0 ≤ rank < size().
   uint64_t Select(int64_t rank) const;
-  // Appends one id for each rank. Costs much less than one by one where the set is larger than a cache.
+  // Appends one id for each rank. Much cheaper than one by one if the set is larger than a cache.
   void Select(std::span<const int64_t> ranks, std::vector<uint64_t>& ids) const;
 
   // Appends the first `count` ids, or all if there are fewer.
@@ -52,24 +52,24 @@ class IdSet {
     std::array<uint64_t, kLeafWords> words{};
   };
   struct Inner {
-    uint32_t occupied = 0;  // the children with a count above zero
+    uint32_t occupied = 0;  // bit mask of the children with a count above zero
     std::array<int64_t, kFan> counts{};
     std::array<void*, kFan> children{};
   };
-  // A way down to the id with a rank.
+  // The path down to the id with a rank.
   struct Search {
     const void* node;
     int64_t rank;     // in the node
     uint64_t id = 0;  // its high bits
 
     const Leaf& leaf() const { return *static_cast<const Leaf*>(node); }
-    // The words of the part of the leaf that `id` names.
+    // The words of the leaf part that contains `id`.
     const uint64_t* part() const { return leaf().words.data() + id % kParts * kPartWords; }
   };
 
   void Change(uint64_t begin, uint64_t end, bool insert);
   void ChangeInLeaf(uint64_t begin, uint64_t end, bool insert);
-  // Makes the tree high enough to cover `id`.
+  // Grows the tree until it covers `id`.
   void Cover(uint64_t id);
   bool Covers(uint64_t id) const;
   static int ChildIndex(uint64_t id, int height) {
@@ -90,7 +90,7 @@ class IdSet {
   void* root_ = nullptr;
   int height_ = 0;
   int64_t size_ = 0;
-  // Nodes that became empty, all zero, so that a set that swings between empty and not allocates nothing.
+  // Spare empty nodes, all zero, so that a set that alternates between empty and not empty does not allocate.
   std::vector<std::unique_ptr<Leaf>> spare_leaves_;
   std::vector<std::unique_ptr<Inner>> spare_inners_;
 };

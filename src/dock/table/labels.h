@@ -13,7 +13,7 @@
 
 namespace tdock {
 
-// Rows without a key and tags cost nothing here. Not thread-safe.
+// Rows without a key and tags take no memory. Not thread-safe.
 class Labels {
  public:
   struct Label {
@@ -22,13 +22,13 @@ class Labels {
   };
 
   bool empty() const { return by_row_.empty(); }
-  // Of a row without a label: an empty one.
+  // An empty label for rows without one.
   const Label& Of(RowId row) const {
     static const Label kNone;
     const auto it = by_row_.find(row);
     return it == by_row_.end() ? kNone : it->second;
   }
-  // Starts to fetch what FindKey will read.
+  // Prefetches what FindKey will read.
   void Prefetch(const std::string& key) const { by_key_.prefetch(key); }
   // Null if there is none.
   const RowId* FindKey(absl::string_view key) const {
@@ -41,7 +41,7 @@ class Labels {
     by_row_[row].key = key;
     by_key_.emplace(key, row);
   }
-  // Adds to the tags that the row has, and replaces those of the same names.
+  // Adds to the row's tags, replacing those with the same names.
   void AddTags(RowId row, const std::shared_ptr<const Tags>& tags) {
     std::shared_ptr<const Tags>& old = by_row_[row].tags;
     if (old == nullptr) {
@@ -59,7 +59,7 @@ class Labels {
     by_row_.erase(it);
   }
 
-  // Whether a row has all of these.
+  // Whether a row has all of these tags.
   bool Match(RowId row, const Tags& wanted) const {
     if (wanted.empty()) return true;
     const std::shared_ptr<const Tags>& tags = Of(row).tags;
@@ -73,7 +73,7 @@ class Labels {
 
  private:
   absl::node_hash_map<RowId, Label> by_row_;
-  // With keys of its own, which mostly lie in the table itself: a lookup in a large one costs its cache misses.
+  // The map has copies of the keys, which usually fit inline: a lookup in a large map costs its cache misses.
   template <class Key, class Value>
   using LargeMap = absl::flat_hash_map<Key, Value, typename absl::flat_hash_map<Key, Value>::hasher,
                                        typename absl::flat_hash_map<Key, Value>::key_equal,

@@ -18,11 +18,11 @@ struct Lease {
   uint32_t consumer = 0;
   absl::Time at;
   absl::Time expires;
-  // What was taken; those that it still holds are the ones whose state says so.
+  // The rows that were taken; the lease still holds those whose state says so.
   std::vector<RowId> rows;
   int64_t held = 0;
 
-  // What pages know it by.
+  // The number by which pages refer to it.
   static uint32_t KeyOf(LeaseId id) { return static_cast<uint32_t>(id); }
   uint32_t key() const { return KeyOf(id); }
 };
@@ -33,27 +33,27 @@ class Leases {
   // Ids begin after `last`.
   explicit Leases(LeaseId last = kNoLease) : last_(last) {}
 
-  // The last that was added.
+  // The id of the last lease that was added.
   LeaseId last() const { return last_; }
-  // The id of the next. Its key is not in use.
+  // The id of the next lease. Its page number is not in use.
   LeaseId Next() const {
     LeaseId id = last_ + 1;
     while (by_key_.contains(Lease::KeyOf(id)) || Lease::KeyOf(id) == 0) ++id;
     return id;
   }
 
-  // Null if it is over, or never was.
+  // Null if it is over or never existed.
   const Lease* Find(LeaseId id) const {
     const auto it = by_key_.find(Lease::KeyOf(id));
     return it != by_key_.end() && it->second.id == id ? &it->second : nullptr;
   }
-  // It is there.
+  // It must exist.
   const Lease& ByKey(uint32_t key) const { return by_key_.find(key)->second; }
   Lease& ByKey(uint32_t key) { return by_key_.find(key)->second; }
 
   // When the next one expires.
   absl::Time NextExpiry() const { return expiries_.empty() ? absl::InfiniteFuture() : expiries_.begin()->first; }
-  // The one that is next to expire, if it has by then.
+  // The lease that is the next to expire, if its time has come.
   std::optional<LeaseId> NextExpired(absl::Time now) const {
     if (expiries_.empty() || expiries_.begin()->first > now) return std::nullopt;
     return expiries_.begin()->second;

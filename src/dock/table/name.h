@@ -1,4 +1,4 @@
-// What may be called what.
+// Rules for names.
 #pragma once
 
 #include "absl/status/status.h"

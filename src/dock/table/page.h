@@ -11,26 +11,26 @@
 
 namespace tdock {
 
-// Where a cell's bytes are. Block 0 does not exist: there are none.
+// The location of a cell's bytes. Block 0 does not exist: the cell is empty.
 struct CellRef {
-  static constexpr uint32_t kPartial = uint32_t{1} << 31;  // of `row`; blocks have fewer rows
+  static constexpr uint32_t kPartial = uint32_t{1} << 31;  // of `row`: blocks have fewer rows
 
   uint32_t block = 0;
   uint32_t row = 0;
 
   bool there() const { return block != 0; }
   bool partial() const { return (row & kPartial) != 0; }
-  // Nobody but its writer has anything of it.
+  // Only its writers can read it.
   bool empty() const { return !there() || partial(); }
-  // For the store, which knows of no partial cells.
+  // For the store, which does not distinguish partial cells.
   CellRef plain() const { return {block, row & ~kPartial}; }
 };
 
-// A row's state for one consumer, in a byte: from 1 to kMaxReads, it waits for that many columns.
+// A row's state for one consumer, in a byte: from 1 to kMaxReads, it is waiting for that many columns.
 using RowState = uint8_t;
 inline constexpr RowState kReady = 0;
 inline constexpr RowState kMaxReads = 250;
-// Done, and can be rolled back.
+// Done, but can still be rolled back.
 inline constexpr RowState kUncommitted = 252;
 inline constexpr RowState kQuarantined = 253;
 inline constexpr RowState kLeased = 254;
@@ -50,21 +50,21 @@ struct Page {
 
   struct ConsumerStates {
     std::array<RowState, kRows> state;
-    // Of each leased row, the lease: its low 32 bits, which are unique among those that live. Not set for other rows.
+    // For each leased row, the low 32 bits of its lease, which are unique among live leases. Unset for other rows.
     std::array<uint32_t, kRows> lease;
   };
 
-  // The row with this page's first id, and the rows that are there.
+  // The first id of this page, and which of its rows exist.
   RowId first = 0;
   int64_t live = 0;
   std::array<uint64_t, kRows / 64> present{};
-  // Of these, the ones that are done for consumers that come later too.
+  // Of these, the rows that are also done for consumers that register later.
   std::array<uint64_t, kRows / 64> dropped{};
   // By column; null until a cell of this page is put.
   absl::InlinedVector<std::unique_ptr<CellRef[]>, 16> cells;
-  // By consumer; null for one that was dropped.
+  // By consumer; null for a dropped one.
   absl::InlinedVector<std::unique_ptr<ConsumerStates>, 8> consumers;
-  // Null until a row of this page has a group; then null for rows without.
+  // Null until a row of this page has a group; null for rows without one.
   std::unique_ptr<Group*[]> groups;
 
   bool Has(uint64_t slot) const { return present[slot / 64] >> (slot % 64) & 1; }
@@ -75,7 +75,7 @@ struct Page {
   Group* GroupAt(uint64_t slot) const { return groups == nullptr ? nullptr : groups[slot]; }
 };
 
-// A row that is there. Good until rows come or go.
+// An existing row. Valid until rows are added or removed.
 struct Place {
   Page* page;
   uint64_t slot;

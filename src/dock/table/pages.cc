@@ -26,7 +26,7 @@ Place Pages::At(RowId row) const {
 std::vector<Place> Pages::Locate(std::span<const RowId> rows) const {
   std::vector<Place> places;
   places.reserve(rows.size());
-  // Whether the rows are there is not looked at: far-apart rows would miss the cache once more for that.
+  // Does not check whether the rows exist: for scattered rows that would cost one more cache miss each.
   Page* page = nullptr;
   for (RowId row : rows) {
     if (page == nullptr || row - page->first >= Page::kRows) {
@@ -65,7 +65,7 @@ void Pages::Remove(const Place& place) {
   page.present[place.slot / 64] &= others;
   page.dropped[place.slot / 64] &= others;
   --rows_;
-  // Rows to come may still get ids of this page.
+  // Future rows may still get ids of this page.
   if (--page.live > 0 || next_row_ < page.first + Page::kRows) return;
   if (last_ == &page) last_ = nullptr;
   const uint64_t number = page.first / Page::kRows;

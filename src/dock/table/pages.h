@@ -14,20 +14,20 @@
 
 namespace tdock {
 
-// Pages are there while they have rows, or may still get some. Not thread-safe.
+// A page exists while it has rows, or may still get some. Not thread-safe.
 class Pages {
  public:
   std::optional<Place> Find(RowId row) const;
-  // The row is there.
+  // The row must exist.
   Place At(RowId row) const;
   std::vector<Place> Locate(std::span<const RowId> rows) const;
 
-  // The id that the next row gets.
+  // The id of the next new row.
   RowId next_row() const { return next_row_; }
   int64_t rows() const { return rows_; }
 
-  // Makes the next `count` rows. Calls `start(page)` for each page that is new, then `visit(page, slot, count)` for the
-  // rows of each page.
+  // Creates the next `count` rows. Calls `start(page)` for each new page, then `visit(page, slot, count)` for the rows
+  // of each page.
   template <class Start, class Visit>
   void Append(int64_t count, Start start, Visit visit) {
     while (count > 0) {
@@ -47,7 +47,7 @@ class Pages {
   void ForEachPage(Visit visit) {
     for (auto& [number, page] : pages_) visit(*page);
   }
-  // The rows from `first` on, ascending, until `visit(place)` returns false.
+  // Visits the rows from `first` on, ascending, until `visit(place)` returns false.
   template <class Visit>
   void ForEachRow(RowId first, Visit visit) const {
     for (auto it = order_.lower_bound(first / Page::kRows); it != order_.end(); ++it) {
@@ -67,10 +67,10 @@ class Pages {
 
   RowId next_row_ = 0;
   int64_t rows_ = 0;
-  // By the number of the page, row / Page::kRows; and those numbers in order.
+  // By page number, row / Page::kRows; and those numbers in order.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Page>> pages_;
   absl::btree_set<uint64_t> order_;
-  mutable Page* last_ = nullptr;  // the one found last
+  mutable Page* last_ = nullptr;  // the page that was found last
 };
 
 }  // namespace tdock

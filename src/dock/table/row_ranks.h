@@ -1,4 +1,4 @@
-// A set of rows of a block, and where each stands in it.
+// A set of rows of a block, with the rank of each.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ class RowRanks {
   }
 
   uint32_t size() const { return size_; }
-  // How many rows of the set are smaller than this one.
+  // The number of rows of the set below this one.
   uint32_t Rank(uint32_t row) const {
     const uint64_t smaller = (uint64_t{1} << row % 64) - 1;
     return before_[row / 64] + static_cast<uint32_t>(std::popcount(bits_[row / 64] & smaller));
@@ -40,7 +40,7 @@ class RowRanks {
 
  private:
   const RowBits bits_;
-  std::vector<uint32_t> before_;  // by word: the rows of those before it
+  std::vector<uint32_t> before_;  // by word: the number of rows before it
   uint32_t size_ = 0;
 };
 

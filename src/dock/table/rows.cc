@@ -96,7 +96,7 @@ absl::StatusOr<size_t> Rows::FindColumn(absl::string_view name) const {
     if (specs[i].name == name) return i;
   }
   return absl::NotFoundError(
-      absl::StrCat("these rows carry no column '", name, "'; they carry ",
+      absl::StrCat("these rows have no column '", name, "'; they have ",
                    specs.empty() ? "none" : absl::StrJoin(specs, ", ", [](std::string* out, const ColumnSpec& spec) {
                      absl::StrAppend(out, spec.name);
                    })));

@@ -16,7 +16,7 @@ void AddConsumer(Page& page, uint32_t index, const Consumer& consumer) {
   page.consumers[index]->state.fill(consumer.initial_state());
 }
 
-// The lowest number that is free, which is taken then.
+// Takes the lowest free number.
 uint32_t TakeNumber(std::vector<bool>& taken) {
   const auto free = std::find(taken.begin(), taken.end(), false);
   const auto number = static_cast<uint32_t>(free - taken.begin());
@@ -219,7 +219,7 @@ void Table::PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t 
       consumer.MoveUnits(page.first + slot, count, UnitState::kAbsent, state);
       continue;
     }
-    // They may come to groups that are older than they.
+    // They may join groups that are older than they are.
     for (uint64_t k = slot; k < slot + static_cast<uint64_t>(count); ++k) {
       const Place place{&page, k};
       consumer.MoveUnits(place.row(), 1, UnitState::kAbsent, state, AgeOf(place));
@@ -335,7 +335,7 @@ void Table::Move(uint32_t index, const Place& place, RowState to) {
   consumer.Enter(*group);
 }
 
-// ---- What is there.
+// ---- Status.
 
 std::vector<int32_t> Table::RedeliveriesOf(uint32_t consumer, std::span<const RowId> rows) const {
   const auto& redeliveries = consumers_[consumer]->redeliveries;

@@ -1,4 +1,4 @@
-// The states of a partition: which rows and cells there are, and what each consumer may do with them. No bytes.
+// The states of a partition: which rows and cells exist, and what each consumer may do with them. No bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@
 
 namespace tdock {
 
-// Decisions (Check…, Choose, …) change nothing; Apply is the only way to change anything, and never fails: it is given
-// events that a decision on the same state has allowed. Not thread-safe, and never blocks.
+// Decisions (Check…, Choose, …) change nothing; Apply is the only way to change the table, and never fails: it must be
+// given events that a decision on the same state has allowed. Not thread-safe, and never blocks.
 class Table {
  public:
   // Leases are numbered from `last_lease` + 1 on.
@@ -37,12 +37,12 @@ class Table {
 
   const PartitionOptions& options() const { return options_; }
   bool sealed() const { return sealed_; }
-  // Counts the events applied: while it stays the same, so does every decision.
+  // The number of events applied: while it is unchanged, so is the result of every decision.
   uint64_t changes() const { return changes_; }
 
   absl::StatusOr<uint32_t> FindConsumer(absl::string_view name) const;
   const Consumer& consumer(uint32_t index) const { return *consumers_[index]; }
-  // Of those that are there, in the order of their registration.
+  // The registered consumers, in the order of their registration.
   std::span<const uint32_t> consumers() const { return registered_; }
   absl::Status CheckDropConsumer(absl::string_view name) const;
   const Schema& schema() const { return schema_; }
@@ -50,14 +50,14 @@ class Table {
   // True if the consumer is new, false if it is registered with equal options.
   absl::StatusOr<bool> CheckConsumer(const ConsumerOptions& options) const;
 
-  // The column of the table for each column of the batch, Schema::kNone for those that the put would add.
+  // The table's column for each column of the batch, Schema::kNone for those that the put would add.
   absl::StatusOr<std::vector<uint32_t>> CheckPut(const PutRequest& request) const;
   // The size of the groups that a put starts.
   int64_t GroupSizeFor(const PutRequest& request) const {
     return request.group_size > 0 ? request.group_size : options_.group_size;
   }
   RowId next_row() const { return pages_.next_row(); }
-  // How many rows a put is for.
+  // The number of rows that a put is for.
   static int64_t RowsOf(const PutRequest& request) {
     return request.batch.columns().empty() && request.rows.empty() ? request.new_rows
            : request.batch.columns().empty()                       ? static_cast<int64_t>(request.rows.size())
@@ -67,13 +67,13 @@ class Table {
   absl::Status CheckTake(uint32_t consumer, const TakeRequest& request) const;
   // The rows that the request names.
   absl::Status CheckTakeOfRows(uint32_t consumer, const TakeRequest& request) const;
-  // The least that a take of at least `min` has to wait for: less than that where less can come. OutOfRange or
-  // FailedPrecondition where nothing can.
+  // The number of units that a take of at least `min` must wait for: fewer if fewer can come. OutOfRange or
+  // FailedPrecondition if none can.
   absl::StatusOr<int64_t> LeastToTake(uint32_t consumer, int32_t rank, int64_t min) const;
-  // FailedPrecondition where no more rows are let in before the consumer is done with some, and it waits for more.
+  // FailedPrecondition if no more rows are admitted before the consumer is done with some, and it waits for more.
   absl::Status CheckCanCome(uint32_t consumer, int32_t rank, int64_t min) const;
-  // What becomes of rows that are too old for a consumer, or come from weights that are taken back: by what is to be
-  // made anew, and by whom.
+  // What happens to rows that are too old for a consumer, or made by weights that are rolled back: grouped by what must
+  // be recomputed, and by which consumers.
   struct SendBack {
     std::vector<RowId> rows;
     std::vector<uint32_t> columns;
@@ -88,12 +88,12 @@ class Table {
   };
   // The version of a cell's block.
   using VersionOf = absl::FunctionRef<int64_t(CellRef)>;
-  // Of rows that a take is to hand out. FailedPrecondition if they would be sent back to nobody.
+  // For rows that a take is about to hand out. FailedPrecondition if no consumer would recompute the cells.
   absl::StatusOr<StaleRows> FindStale(uint32_t consumer, std::span<const RowId> rows, VersionOf version_of) const;
-  // All that weights after this version had a part in. FailedPrecondition as above.
+  // All cells made in part by later weights than this version. FailedPrecondition as above.
   absl::StatusOr<StaleRows> FindLater(int64_t version, VersionOf version_of) const;
   absl::Status CheckPublish(int64_t version) const;
-  // The smallest and the largest version that had a part in a cell, or twice none; `of_block` is that of its block.
+  // The smallest and the largest version among the pieces of a cell, or twice none; `of_block` is that of its block.
   struct Versions {
     int64_t oldest = kNoWeightsVersion;
     int64_t newest = kNoWeightsVersion;
@@ -101,11 +101,11 @@ class Table {
   Versions VersionsOf(RowId row, uint32_t column, int64_t of_block) const;
   int64_t weights_version() const { return weights_version_; }
 
-  // The items of a cell.
+  // The number of items of a cell.
   using LengthOf = absl::FunctionRef<int64_t(CellRef)>;
   using CustomSamplers = std::map<std::string, std::shared_ptr<CustomSampler>>;
-  // The rows of `min` to `max` rows or groups, by the consumer's sampler; so many are takeable. Internal if a sampler
-  // of the user's fails.
+  // The rows of `min` to `max` rows or groups, chosen by the consumer's sampler; that many must be takeable. Internal
+  // if a custom sampler fails.
   absl::StatusOr<std::vector<RowId>> Choose(uint32_t consumer, int32_t rank, int64_t min, int64_t max,
                                             const CustomSamplers& samplers, LengthOf length_of) const;
 
@@ -116,21 +116,21 @@ class Table {
   absl::StatusOr<std::vector<RowId>> CheckDrop(const LeaseRequest& request) const;
   absl::StatusOr<std::vector<RowId>> CheckRequeue(const RequeueRequest& request) const;
   const Leases& leases() const { return leases_; }
-  // A step that completes rows for the consumer of the lease.
+  // Checks the step of a request that completes rows for the consumer of the lease.
   absl::Status CheckStep(LeaseId lease, int64_t step) const;
   // The consumer of the request.
   absl::StatusOr<uint32_t> CheckCommit(const StepRequest& request) const;
   absl::StatusOr<uint32_t> CheckRollback(const StepRequest& request) const;
 
   absl::Status CheckSeal() const;
-  // What to clear: rows, and groups that are to be forgotten with them.
+  // What to clear: rows, and groups that are forgotten with them.
   struct ClearPlan {
     std::vector<RowId> rows;
     std::vector<GroupId> groups;
   };
   absl::StatusOr<ClearPlan> CheckClear(const ClearRequest& request) const;
 
-  // The columns of a fetch, in its order; how many of its cells are not ready yet, and one of them.
+  // The columns of a fetch, in its order; how many of its cells are not ready yet, and one of these.
   struct FetchPlan {
     std::vector<uint32_t> columns;
     int64_t missing_cells = 0;
@@ -138,40 +138,40 @@ class Table {
     uint32_t missing_column = 0;
   };
   absl::StatusOr<FetchPlan> CheckFetch(const FetchRequest& request) const;
-  // Whether the row is still there, and still without this cell.
+  // Whether the row still exists and still lacks this cell.
   bool Lacks(RowId row, uint32_t column) const;
 
-  // The rows that a put of new rows claims, those of the groups that it begins included.
+  // The rows that a put of new rows claims, including those of the groups that it begins.
   int64_t RowsClaimedBy(const PutRequest& request) const;
-  // FailedPrecondition if only a commit can make room for so many rows.
+  // FailedPrecondition if only a commit can make room for this many rows.
   absl::Status CheckNeedsNoCommit(int64_t rows) const;
   int64_t rows() const { return pages_.rows(); }
-  // Of groups that are not complete.
+  // The rows that incomplete groups lack.
   int64_t rows_to_come() const { return groups_.rows_to_come(); }
-  // The most rows that a group was to have.
+  // The largest group so far.
   int64_t largest_group() const { return largest_group_; }
-  // Ever.
+  // Since the table was created.
   uint64_t groups_begun() const { return groups_.begun(); }
 
   absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) const;
   absl::StatusOr<ListResult> List(const ListRequest& request) const;
 
-  // ---- What is there.
+  // ---- Status.
 
   const Labels& labels() const { return labels_; }
   const Histories& histories() const { return histories_; }
 
   std::vector<Place> Locate(std::span<const RowId> rows) const { return pages_.Locate(rows); }
-  // Of each row; empty if there are none.
+  // One for each row; empty if there are none.
   std::vector<int32_t> RedeliveriesOf(uint32_t consumer, std::span<const RowId> rows) const;
 
   PartitionStatus Status() const;
   ConsumerStatus StatusOf(uint32_t consumer) const;
-  // Fills in bytes, and version and writer of the block, of a cell that is there.
+  // Fills in the bytes, and the version and writer of the block, of an existing cell.
   using DescribeCell = absl::FunctionRef<void(CellRef, RowCellStatus&)>;
   absl::StatusOr<RowStatus> StatusOfRow(RowId row, DescribeCell describe) const;
 
-  // For people: what keeps a consumer, or a fetch, from going on.
+  // For people: what a consumer, or a fetch, is waiting for.
   std::string Explain(uint32_t consumer, absl::Time now) const;
   std::string ExplainFetch(const FetchRequest& request, const FetchPlan& plan, absl::Time now) const;
 
@@ -179,7 +179,7 @@ class Table {
 
   void Apply(const Event& event);
 
-  // The cells that went since the last call: with their rows, and others.
+  // The cells removed since the last call: with their rows, and others.
   std::vector<CellRef> TakeRemovedCells() { return std::exchange(removed_cells_, {}); }
   std::vector<CellRef> TakeReplacedCells() { return std::exchange(replaced_cells_, {}); }
 
@@ -213,7 +213,7 @@ class Table {
 
   // table_versions.cc
   using ColumnSet = std::vector<uint32_t>;  // ascending
-  // Of one row, those that it would be sent back for.
+  // Of one row, the columns that it would be sent back for.
   using StaleColumns = absl::FunctionRef<ColumnSet(const Place&)>;
   absl::StatusOr<StaleRows> PlanSendBack(std::span<const RowId> rows, bool whole_groups,
                                          StaleColumns stale_columns) const;
@@ -263,13 +263,13 @@ class Table {
   void LabelRows(const RowsPut& event, std::span<const RowId> rows);
   void PutSegment(const RowsPut& event, Page& page, uint64_t slot, int64_t first, int64_t count);
   void JoinGroups(Page& page, uint64_t slot, std::span<const GroupId> ids, int64_t group_size);
-  // Around every change of a group's rows.
+  // Called before and after every change of a group's rows.
   void LeaveConsumers(const Group& group);
   void EnterConsumers(const Group& group);
   void PutInRows(const RowsPut& event);
   void NotePieces(const RowsPut& event, std::span<const Place> places, size_t column);
   void Move(uint32_t consumer, const Place& place, RowState to);
-  // Where a row stands among those that can be taken.
+  // The age of a row in the order of takeable rows.
   int32_t AgeOf(const Place& place) const {
     const Group* const group = place.group();
     return group != nullptr ? group->age : histories_.Of(place.row()).age;
@@ -277,7 +277,7 @@ class Table {
   void Raise(const Place& place, bool sent_back);
 
   // table_rows.cc
-  // Takes a row out of its lease.
+  // Removes a row from its lease.
   void LeaveLease(uint32_t consumer, const Place& place);
   void EndLease(const Lease& lease);
   void Finish(uint32_t consumer, std::span<const RowId> rows, RowState state);
@@ -301,14 +301,14 @@ class Table {
   int64_t largest_group_ = 1;
   int64_t weights_version_ = kNoWeightsVersion;
   Leases leases_;
-  // Null where a consumer was dropped, until the next one gets the place; and the places of those that are there, in
-  // the order of their registration.
+  // Null for a dropped consumer, until the next one reuses the index; and the indexes in use, in the order of
+  // registration.
   std::vector<std::unique_ptr<Consumer>> consumers_;
   std::vector<uint32_t> registered_;
   absl::flat_hash_map<std::string, uint32_t> consumer_by_name_;
-  // Which places in Group::counts are some consumer's.
+  // Which indexes into Group::counts are in use.
   std::vector<bool> group_slots_;
-  // The consumers that rows must outlive, unset while they are not registered.
+  // The consumers that rows are retained for, unset while they are not registered.
   struct Retainer {
     std::string name;
     std::optional<uint32_t> consumer;
@@ -316,9 +316,9 @@ class Table {
   std::vector<Retainer> retainers_;
 
   std::vector<CellRef> removed_cells_, replaced_cells_;
-  // Of all cells that were ever put.
+  // Over all cells that were ever put.
   int64_t newest_version_ = kNoWeightsVersion;
-  std::vector<uint8_t> hits_;  // scratch of a put: by consumer, how many of its columns come
+  std::vector<uint8_t> hits_;  // scratch of a put: for each consumer, how many of its columns are put
 };
 
 }  // namespace tdock

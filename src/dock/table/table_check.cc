@@ -1,4 +1,4 @@
-// What is allowed, and what to hand out: the decisions of a table.
+// What is allowed: the decisions of a table about requests.
 #include <algorithm>
 #include <utility>
 
@@ -15,13 +15,13 @@
 namespace tdock {
 namespace {
 
-// A listing looks at no more rows under the lock.
+// A listing examines at most this many rows under the lock.
 constexpr int64_t kMaxListedRows = 1 << 15;
 constexpr int32_t kMaxRanks = 1 << 16;
 
 }  // namespace
 
-// ---- Finding things.
+// ---- Lookups.
 
 absl::StatusOr<Place> Table::FindOrError(RowId row) const {
   const std::optional<Place> place = pages_.Find(row);
@@ -101,8 +101,9 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
     if (old.at_most_once != options.at_most_once) differences.push_back("at_most_once");
     if (old.checkpointed != options.checkpointed) differences.push_back("checkpointed");
     if (differences.empty()) return false;
-    return absl::AlreadyExistsError(absl::StrCat(who, " is registered with other ", absl::StrJoin(differences, ", "),
-                                                 "; it reads ", Quoted(old.reads), " and writes ", Quoted(old.writes)));
+    return absl::AlreadyExistsError(absl::StrCat(who, " is registered with different ",
+                                                 absl::StrJoin(differences, ", "), "; it reads ", Quoted(old.reads),
+                                                 " and writes ", Quoted(old.writes)));
   }
   if (options.reads.size() > kMaxReads) {
     return absl::InvalidArgumentError(absl::StrCat(who, " reads ", options.reads.size(), " columns; at most ",
@@ -124,14 +125,14 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
   }
   if (options.at_most_once && options.checkpointed) {
     return absl::InvalidArgumentError(
-        absl::StrCat(who, " is checkpointed and takes rows at most once; what is done at once cannot be rolled back"));
+        absl::StrCat(who, " is checkpointed and at_most_once; rows that are done at once cannot be rolled back"));
   }
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads, "reads"), who));
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.reads_optional, "reads_optional"), who));
   const absl::flat_hash_set<absl::string_view> reads(options.reads.begin(), options.reads.end());
   for (const std::string& name : options.reads_optional) {
     if (!reads.contains(name)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(who, " reads column '", name, "' and has it optional too"));
+    return absl::InvalidArgumentError(absl::StrCat(who, " reads column '", name, "' and also has it as optional"));
   }
   TDOCK_RETURN_IF_ERROR(Annotate(CheckColumnNames(options.writes, "writes"), who));
   absl::flat_hash_set<absl::string_view> added;
@@ -143,8 +144,7 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
   TDOCK_RETURN_IF_ERROR(Annotate(CheckRoomForColumns(added.size()), who));
   if (registered_.size() < kMaxConsumers) return true;
   return absl::ResourceExhaustedError(absl::StrCat("partition '", options_.name, "' has ", kMaxConsumers,
-                                                   " consumers, as many as it may: drop one before ", who,
-                                                   " is registered"));
+                                                   " consumers, the limit: drop one before ", who, " is registered"));
 }
 
 absl::Status Table::CheckSampler(const ConsumerOptions& options) const {
@@ -154,7 +154,7 @@ absl::Status Table::CheckSampler(const ConsumerOptions& options) const {
   }
   if ((options.sampler == Sampler::kCustom) == options.custom_sampler.empty()) {
     return absl::InvalidArgumentError(
-        "custom_sampler is the name of the sampler where it is kCustom, and empty elsewhere");
+        "custom_sampler must name the sampler if sampler is kCustom, and be empty otherwise");
   }
   if (options.length_column.empty()) {
     if (options.sampler != Sampler::kLengthBalanced) return absl::OkStatus();
@@ -168,7 +168,8 @@ absl::Status Table::CheckSampler(const ConsumerOptions& options) const {
   if (column == Schema::kNone || !schema_[column].typed) return absl::OkStatus();
   if (schema_[column].spec.type.kind != ColumnKind::kDense) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("length_column '", options.length_column, "' holds ",
-                                                 ToString(schema_[column].spec.type), ": all its rows are as long"));
+                                                 ToString(schema_[column].spec.type),
+                                                 ": all its rows have the same length"));
 }
 
 absl::Status Table::CheckDropConsumer(absl::string_view name) const {
@@ -246,8 +247,8 @@ absl::StatusOr<uint32_t> Table::FindCheckpointed(const StepRequest& request) con
 
 absl::StatusOr<uint32_t> Table::CheckCommit(const StepRequest& request) const {
   if (request.weights_version == kNoWeightsVersion) return FindCheckpointed(request);
-  return absl::InvalidArgumentError(absl::StrCat("weights version ", request.weights_version,
-                                                 " is given to a commit: only a rollback goes back to one"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights version ", request.weights_version, " is given to a commit; it is for rollbacks only"));
 }
 
 absl::StatusOr<uint32_t> Table::CheckRollback(const StepRequest& request) const {
@@ -258,11 +259,11 @@ absl::StatusOr<uint32_t> Table::CheckRollback(const StepRequest& request) const 
   }
   if (weights_version_ != kNoWeightsVersion && request.weights_version > weights_version_) {
     return absl::FailedPreconditionError(absl::StrCat("weights version ", request.weights_version,
-                                                      " is no way back: ", weights_version_, " is published"));
+                                                      " is not an earlier one: ", weights_version_, " is published"));
   }
   if (request.step >= committed) return index;
   return absl::FailedPreconditionError(absl::StrCat("consumer '", request.consumer, "' has committed step ", committed,
-                                                    "; it cannot go back to step ", request.step));
+                                                    "; it cannot roll back to step ", request.step));
 }
 
 absl::StatusOr<std::vector<RowId>> Table::CheckDrop(const LeaseRequest& request) const {
@@ -330,7 +331,7 @@ absl::Status Table::CheckSeal() const {
 
 absl::StatusOr<Table::ClearPlan> Table::CheckClear(const ClearRequest& request) const {
   if (!request.rows.empty() + !request.groups.empty() + !request.tags.empty() + request.everything != 1) {
-    return absl::InvalidArgumentError("clear either rows, or groups, or what has tags, or everything");
+    return absl::InvalidArgumentError("give exactly one of rows, groups, tags and everything to clear");
   }
   TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
   if (!request.rows.empty()) return ClearPlan{request.rows, {}};
@@ -356,7 +357,7 @@ absl::StatusOr<Table::ClearPlan> Table::CheckClear(const ClearRequest& request) 
 absl::StatusOr<std::vector<RowId>> Table::FindRows(std::span<const std::string> keys) const {
   std::vector<RowId> rows;
   rows.reserve(keys.size());
-  // Among many keys each read misses the cache, unless it was asked for some keys before.
+  // Among many keys each lookup misses the cache, unless it was prefetched some keys before.
   constexpr size_t kAhead = 8;
   for (size_t i = 0; i < std::min(keys.size(), kAhead); ++i) labels_.Prefetch(keys[i]);
   for (size_t i = 0; i < keys.size(); ++i) {

@@ -10,9 +10,9 @@
 namespace tdock {
 namespace {
 
-// A message names up to this many reasons, leases or groups, and counts the rest.
+// A message names at most this many reasons, leases or groups, and counts the rest.
 constexpr int kNamed = 10;
-// So many rows are looked at for reasons.
+// At most this many rows are examined for reasons.
 constexpr size_t kLookedAt = 100;
 
 // Rows in ascending order: "3", "4 to 7, 9".
@@ -26,7 +26,7 @@ std::string RangesOf(const std::vector<RowId>& rows) {
   return text;
 }
 
-// Cells that are missing, gathered by what keeps them.
+// Missing cells, grouped by reason.
 class MissingCells {
  public:
   void Add(RowId row, const std::string& column, std::string why) {
@@ -66,7 +66,7 @@ std::string Table::LeaseText(const Lease& lease, absl::Time now) const {
   return text;
 }
 
-// Who could write a missing cell, and what keeps it.
+// Which consumers could write a missing cell, and why they have not.
 std::string Table::WriterText(const Place& place, uint32_t column, absl::Time now) const {
   const std::vector<uint32_t>& writers = schema_[column].writers;
   if (writers.empty()) return "no registered consumer writes it";
@@ -119,7 +119,7 @@ void Table::ExplainWaitingRows(uint32_t index, absl::Time now, std::string& text
   }
   missing.AppendTo(text);
   const size_t others = consumer.waiting().size() - rows.size();
-  if (others > 0) absl::StrAppend(&text, ". Not looked at: ", others, " more rows that wait");
+  if (others > 0) absl::StrAppend(&text, ". Not examined: ", others, " more waiting rows");
 }
 
 void Table::ExplainLeases(uint32_t index, absl::Time now, std::string& text) const {
@@ -140,7 +140,7 @@ void Table::ExplainGroups(const Consumer& consumer, std::string& text) const {
     absl::StrAppend(&text, ". ", incomplete.size(), " groups are incomplete, first group ", first.id, " with ",
                     first.arrived, " of ", first.size, " rows");
   }
-  // A quarantined row without a group is among them, and named elsewhere.
+  // Quarantined rows without a group are among these, and are named elsewhere.
   std::vector<RowId> stuck;
   consumer.stuck().First(kNamed, stuck);
   for (RowId leader : stuck) {
@@ -166,7 +166,7 @@ void Table::ExplainQuarantine(const Consumer& consumer, std::string& text) const
 void Table::ExplainVersions(const Consumer& consumer, std::string& text) const {
   const int64_t lag = consumer.options().max_version_lag;
   if (weights_version_ <= lag) return;
-  absl::StrAppend(&text, ". Weights version ", weights_version_, " is published, and it takes what is up to ", lag,
+  absl::StrAppend(&text, ". Weights version ", weights_version_, " is published, and it accepts rows up to ", lag,
                   " versions older: so far ", consumer.sent_back, " rows were sent back and ", consumer.stale_dropped,
                   " dropped");
 }
@@ -176,9 +176,9 @@ std::string Table::Explain(uint32_t index, absl::Time now) const {
   const ConsumerStatus status = StatusOf(index);
   std::string text =
       absl::StrCat("consumer '", consumer.options().name, "' of partition '", options_.name, "' can take ",
-                   status.takeable, consumer.by_group() ? " groups" : " rows", " (", status.waiting, " rows wait, ",
-                   status.ready, " are ready, ", status.leased, " leased, ", status.quarantined, " quarantined, ",
-                   status.done, " done", sealed_ ? "; the partition is sealed)" : ")");
+                   status.takeable, consumer.by_group() ? " groups" : " rows", " (", status.waiting,
+                   " rows are waiting, ", status.ready, " are ready, ", status.leased, " leased, ", status.quarantined,
+                   " quarantined, ", status.done, " done", sealed_ ? "; the partition is sealed)" : ")");
   ExplainColumns(consumer, text);
   ExplainWaitingRows(index, now, text);
   ExplainLeases(index, now, text);

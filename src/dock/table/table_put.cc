@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckPut(const PutRequest& request)
   return columns;
 }
 
-// Rows that are there keep the tags that they have.
+// Existing rows keep their tags.
 absl::Status Table::CheckTagsOfRows(const PutRequest& request) const {
   for (size_t i = 0; !request.tags.empty() && !labels_.empty() && i < request.rows.size(); ++i) {
     const auto& has = labels_.Of(request.rows[i]).tags;
@@ -145,9 +145,9 @@ absl::Status Table::CheckNewRows(const PutRequest& request) const {
         absl::StrCat("a put under lease ", request.lease, " must name the rows that it fills"));
   }
   if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
-  if (request.keep) return absl::InvalidArgumentError("keep is for puts under a lease");
-  if (request.partial) return absl::InvalidArgumentError("partial cells are for rows that are there");
-  if (!request.epochs.empty()) return absl::InvalidArgumentError("epochs are for rows that are there");
+  if (request.keep) return absl::InvalidArgumentError("keep is only for puts under a lease");
+  if (request.partial) return absl::InvalidArgumentError("partial cells are only for existing rows");
+  if (!request.epochs.empty()) return absl::InvalidArgumentError("epochs are only for existing rows");
   if (sealed_) return absl::FailedPreconditionError(absl::StrCat("partition '", options_.name, "' is sealed"));
   TDOCK_RETURN_IF_ERROR(CheckKeys(request));
   return CheckGroups(request);
@@ -197,7 +197,7 @@ absl::Status Table::CheckGroups(const PutRequest& request) const {
     i = end;
   }
   for (const auto& [id, count] : given) {
-    if (id == kNoGroup) return absl::InvalidArgumentError(absl::StrCat("no group may be called ", id));
+    if (id == kNoGroup) return absl::InvalidArgumentError(absl::StrCat("a group id must not be ", id));
     const Group* const group = groups_.Find(id);
     const int64_t size = group == nullptr ? new_size : group->size;
     const int64_t arrived = group == nullptr ? 0 : group->arrived;
@@ -221,12 +221,13 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
   }
   if (AnyTwice(rows)) return absl::InvalidArgumentError("a put names a row twice");
   if (!request.keys.empty()) {
-    return absl::InvalidArgumentError("keys are for new rows; the rows of this put keep theirs");
+    return absl::InvalidArgumentError("keys are only for new rows; existing rows keep theirs");
   }
   if (!request.groups.empty() || request.group_size != 0) {
-    return absl::InvalidArgumentError("groups are for new rows; the rows of this put have theirs already");
+    return absl::InvalidArgumentError("groups are only for new rows; existing rows keep theirs");
   }
-  if (request.keep && request.lease == kNoLease) return absl::InvalidArgumentError("keep without a lease");
+  if (request.keep && request.lease == kNoLease)
+    return absl::InvalidArgumentError("keep is only for puts under a lease");
   if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfPut(request, columns));
   if (request.partial && request.overwrite) {
     return absl::InvalidArgumentError("a partial cell does not overwrite one that is ready");
@@ -242,7 +243,7 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
     for (uint32_t column : columns) {
       if (column == Schema::kNone || place.cell(column).empty()) continue;
       return absl::AlreadyExistsError(absl::StrCat("column '", schema_[column].spec.name, "' of row ", row,
-                                                   " is there already; overwrite replaces it"));
+                                                   " exists already; to replace it, set overwrite"));
     }
   }
   return CheckEpochs(request);
@@ -259,7 +260,7 @@ absl::Status Table::CheckEpochs(const PutRequest& request) const {
     if (epoch == request.epochs[i]) continue;
     return absl::FailedPreconditionError(absl::StrCat("row ", request.rows[i], " is of epoch ", epoch,
                                                       ", and the put is for epoch ", request.epochs[i],
-                                                      ": it was sent back in between"));
+                                                      ": the row was sent back in between"));
   }
   return absl::OkStatus();
 }

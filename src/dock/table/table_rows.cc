@@ -1,4 +1,4 @@
-// What happens to rows that are there: taken, given back, done, gone.
+// Changes of existing rows: taken, given back, done, removed.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ void Table::On(const RowsTaken& event) {
   Consumer& consumer = *consumers_[event.consumer];
   consumer.CountTake(event.rank);
   const std::vector<Place> places = Locate(event.rows);
-  // Rows that were drawn at random are far apart: fetching what each needs before using any lets their misses overlap.
+  // Randomly drawn rows are scattered: prefetching what each needs before using any lets their cache misses overlap.
   for (const Place& place : places) {
     __builtin_prefetch(&place.state(event.consumer));
     __builtin_prefetch(&place.lease(event.consumer));
@@ -163,8 +163,8 @@ void Table::EmptyCell(const Place& place, uint32_t column, bool of_removed_row) 
   if (!cell.partial()) --schema_[column].ready_cells;
 }
 
-// As if it had never been handed out. What a checkpointed consumer has committed is part of saved weights, and stays
-// done: unless it has to write some of the columns anew.
+// As if it had never been handed out. What a checkpointed consumer has committed is part of saved weights and stays
+// done, unless it must write some of the columns again.
 void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> emptied) {
   Consumer& consumer = *consumers_[index];
   const RowState state = place.state(index);
@@ -235,7 +235,7 @@ void Table::Remove(const Place& place, bool cleared) {
   histories_.Remove(place.row());
   if (group != nullptr) {
     page.groups[place.slot] = nullptr;
-    // Where no new rows are to come, none takes the place of one that was cleared.
+    // If no new rows can come, none replaces one that was cleared.
     if (!groups_.RemoveRow(*group, place.row(), cleared && !sealed_)) EnterConsumers(*group);
   }
   if (!labels_.empty()) labels_.Remove(place.row());

@@ -1,4 +1,4 @@
-// What there is, in a partition, for a consumer, and of one row.
+// The status of a partition, of a consumer, and of a row.
 #include <utility>
 
 #include "core/base/status.h"

@@ -1,4 +1,4 @@
-// What a take waits for, and what it hands out.
+// What a take waits for, and which rows it gets.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -18,7 +18,7 @@ constexpr int64_t kBalancedSets = 8;
 std::vector<int64_t> DrawPlaces(int64_t count, int64_t size, Rng& rng) {
   std::vector<int64_t> places;
   places.reserve(static_cast<size_t>(count));
-  // Fisher and Yates over 0, 1, …, size − 1, of which only the places that were swapped are written down.
+  // Fisher-Yates over 0, 1, …, size − 1, of which only the swapped positions are stored.
   absl::flat_hash_map<int64_t, int64_t> swapped;
   swapped.reserve(static_cast<size_t>(count));
   const auto at = [&](int64_t place) {
@@ -33,7 +33,7 @@ std::vector<int64_t> DrawPlaces(int64_t count, int64_t size, Rng& rng) {
   return places;
 }
 
-// Among sets of equal size and nearly equal length, the one with the first candidate: no row waits for ever.
+// Among sets of equal size and nearly equal length, takes the one with the first candidate: so no row waits forever.
 class BalancedSampler final : public CustomSampler {
  public:
   int64_t Window(int64_t max) const override {
@@ -92,7 +92,7 @@ absl::Status Table::CheckTakeOfRows(uint32_t index, const TakeRequest& request) 
   const std::string& name = consumer.options().name;
   if (consumer.by_group()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("consumer '", name, "' takes whole groups: it cannot be handed rows by their ids"));
+        absl::StrCat("consumer '", name, "' takes whole groups: it cannot take rows by their ids"));
   }
   TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
   for (RowId row : request.rows) {
@@ -103,7 +103,7 @@ absl::Status Table::CheckTakeOfRows(uint32_t index, const TakeRequest& request) 
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat("row ", row, " is not ready for consumer '", name, "': it ",
-                                                      state == kReady ? "is another rank's" : StateText(state)));
+                                                      state == kReady ? "belongs to another rank" : StateText(state)));
   }
   return absl::OkStatus();
 }
@@ -120,7 +120,7 @@ absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int32_t rank, int64_t
   }
   if (share.coming > 0) return std::min(min, share.coming);
   if (consumer.leased() > 0) return 1;
-  std::string text = absl::StrCat(who, " can take nothing more, though not all rows are done");
+  std::string text = absl::StrCat(who, " can take no more, though not all rows are done");
   ExplainGroups(consumer, text);
   ExplainQuarantine(consumer, text);
   return absl::FailedPreconditionError(text);
@@ -133,7 +133,7 @@ absl::Status Table::CheckCanCome(uint32_t index, int32_t rank, int64_t min) cons
   return absl::FailedPreconditionError(absl::StrCat(
       "consumer '", consumer.options().name, "' waits for ", min, consumer.by_group() ? " groups" : " rows",
       " and can have ", consumer.share(rank).coming, ": the partition's max_rows of ", options_.max_rows,
-      " is used up by rows that it is to take first. Take fewer, or raise max_rows"));
+      " is used up by rows that it must take first. Take fewer, or raise max_rows"));
 }
 
 absl::StatusOr<std::vector<RowId>> Table::Choose(uint32_t index, int32_t rank, int64_t min, int64_t max,
@@ -182,7 +182,7 @@ absl::StatusOr<std::vector<RowId>> Table::ChooseBy(CustomSampler& sampler, const
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   } catch (...) {
-    return absl::InternalError("threw something that is no std::exception");
+    return absl::InternalError("threw something other than a std::exception");
   }
   TDOCK_RETURN_IF_ERROR(CheckChoice(chosen, candidates.size(), min, max));
   std::vector<RowId> units;

@@ -1,4 +1,4 @@
-// What the decisions of a table share.
+// Texts that the decisions of a table share.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline bool AnyTwice(std::span<const RowId> rows) {
   return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
 }
 
-// The names of things, for people: of many, the first and how many more there are.
+// The names of things, for people: of many, only the first and the number of the rest.
 template <class Things, class NameOf>
 std::string Quoted(const Things& things, NameOf name_of) {
   constexpr size_t kMostNamed = 20;

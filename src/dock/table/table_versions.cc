@@ -1,4 +1,4 @@
-// Which rows are too old, and who makes them anew.
+// Which rows are too old, and which consumers recompute them.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,7 +15,7 @@ absl::Status Table::CheckPublish(int64_t version) const {
   if (version >= weights_version_) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("weights version ", version, " is lower than ", weights_version_,
                                                     ", which is published in partition '", options_.name,
-                                                    "'; Rollback takes weights back"));
+                                                    "'; use Rollback to restore older weights"));
 }
 
 Table::Versions Table::VersionsOf(RowId row, uint32_t column, int64_t of_block) const {
@@ -36,7 +36,7 @@ absl::StatusOr<Table::StaleRows> Table::FindStale(uint32_t index, std::span<cons
   StaleRows found;
   const Consumer& consumer = *consumers_[index];
   const int64_t lag = consumer.options().max_version_lag;
-  if (weights_version_ <= lag) return found;  // no version that there is can be too old
+  if (weights_version_ <= lag) return found;  // no existing version can be too old
   const int64_t oldest = weights_version_ - lag;
   const auto is_old = [&](const Place& place, uint32_t column) {
     const CellRef cell = place.cell(column);
@@ -98,7 +98,7 @@ absl::StatusOr<Table::StaleRows> Table::PlanSendBack(std::span<const RowId> rows
     TDOCK_ASSIGN_OR_RETURN(SendBack plan, ProducersOf(stale, row));
     return &plans.emplace(stale, std::move(plan)).first->second;
   };
-  // A group of which one row goes as part of the group goes as a whole, for whatever is old in any of its rows.
+  // If one row of a group must go as part of the group, the whole group goes, for whatever is old in any of its rows.
   std::map<const Group*, ColumnSet> groups;
   std::vector<std::pair<Place, ColumnSet>> found;
   for (const Place& place : Locate(rows)) {
@@ -127,7 +127,7 @@ absl::StatusOr<Table::StaleRows> Table::PlanSendBack(std::span<const RowId> rows
       if (!place.page->IsDropped(place.slot)) where.push_back(row);
     }
   }
-  // In one order, whatever the groups' addresses are.
+  // In an order that does not depend on the groups' addresses.
   std::sort(result.dropped.begin(), result.dropped.end());
   for (auto& [stale, plan] : plans) {
     if (plan.rows.empty()) continue;
@@ -137,7 +137,7 @@ absl::StatusOr<Table::StaleRows> Table::PlanSendBack(std::span<const RowId> rows
   return result;
 }
 
-// The writers of these columns, whoever reads what those write, and so on.
+// The writers of these columns, the consumers that read what those write, and so on.
 absl::StatusOr<Table::SendBack> Table::ProducersOf(const ColumnSet& stale, RowId example) const {
   std::vector<uint32_t> to_visit;
   for (uint32_t column : stale) {
@@ -146,8 +146,8 @@ absl::StatusOr<Table::SendBack> Table::ProducersOf(const ColumnSet& stale, RowId
     if (!writers.empty()) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "column '", schema_[column].spec.name, "' of row ", example,
-        " is of weights that are too old, or taken back, and no registered consumer writes it: register the "
-        "one that does, or let rows that are too old be dropped"));
+        " was made by weights that are too old or rolled back, and no registered consumer writes it: register the "
+        "one that does, or choose to drop stale rows"));
   }
   std::set<uint32_t> consumers, columns;
   while (!to_visit.empty()) {
@@ -168,7 +168,7 @@ absl::StatusOr<Table::SendBack> Table::ProducersOf(const ColumnSet& stale, RowId
   return plan;
 }
 
-// By consumers that take it as a whole.
+// For consumers that take it as a whole.
 bool Table::CanBeRecomputed(const Group& group) const {
   return !group.broken() && std::none_of(group.rows.begin(), group.rows.end(), [&](RowId row) {
     const Place place = pages_.At(row);

@@ -12,13 +12,13 @@
 
 namespace tdock {
 
-// In the order in which they are handed out: those of the highest age first, of one age by id. Costs what IdSet does,
-// times the number of ages that there are. Not thread-safe.
+// In the order in which they are handed out: by descending age, and by id within an age. An operation costs what
+// IdSet's does, times the number of different ages. Not thread-safe.
 class Takeable {
  public:
   int64_t size() const { return young_.size() + aged_size_; }
 
-  // All ids of [begin, end), none of which, or each of which, is there with this age.
+  // All ids of [begin, end): either none or all of them are in the set with this age.
   void Insert(uint64_t begin, uint64_t end, int32_t age) {
     if (age == 0) return young_.Insert(begin, end);
     aged_[age].Insert(begin, end);
@@ -32,7 +32,7 @@ class Takeable {
     aged_size_ -= static_cast<int64_t>(end - begin);
   }
 
-  // Appends the first `count`, which are there.
+  // Appends the first `count`, which must exist.
   void First(int64_t count, std::vector<uint64_t>& ids) const {
     for (auto it = aged_.begin(); it != aged_.end() && count > 0; ++it) {
       const int64_t here = std::min(count, it->second.size());
@@ -41,7 +41,7 @@ class Takeable {
     }
     young_.First(count, ids);
   }
-  // Appends the one at each place of the order.
+  // Appends the id at each position of the order.
   void Select(std::span<const int64_t> places, std::vector<uint64_t>& ids) const {
     if (aged_size_ == 0) return young_.Select(places, ids);
     for (int64_t place : places) ids.push_back(Select(place));

@@ -10,7 +10,7 @@ TEST_P(DockConformance, NewRowsWaitForRoomInTheOrderInWhichTheyCame) {
   Register({.name = "x", .reads = {"a"}});
   PutFloats({{"a", {1, 2, 3}}});
   EXPECT_THAT(Put(Floats({{"a", {4, 5}}})),
-              Fails(Code::kDeadlineExceeded, {"room for 2 rows", "3 of max_rows 4 are there"}));
+              Fails(Code::kDeadlineExceeded, {"room for 2 rows", "3 of max_rows 4 exist"}));
   EXPECT_THAT(Put(Floats({{"a", {1, 2, 3, 4, 5}}})), Fails(Code::kResourceExhausted, {"5 rows", "max_rows is 4"}));
   PutRequest two = Floats({{"a", {4, 5}}}), one = Floats({{"a", {6}}});
   two.deadline = one.deadline = absl::InfiniteFuture();

@@ -157,7 +157,7 @@ TEST_P(DockConformance, TypedReadsNameTheColumnAndWhatItHolds) {
   const Rows rows = *dock_->Fetch(
       {.partition = kPartition, .rows = PutFloats({{"a", {1}}}), .columns = {"a"}, .deadline = absl::InfinitePast()});
   EXPECT_THAT(rows.Get<int64_t>(0, "a").status(), Fails(Code::kInvalidArgument, {"'a'", "holds float32[], not int64"}));
-  EXPECT_THAT(rows.Get<float>(0, "b").status(), Fails(Code::kNotFound, {"'b'", "carry a"}));
+  EXPECT_THAT(rows.Get<float>(0, "b").status(), Fails(Code::kNotFound, {"'b'", "have a"}));
   EXPECT_THAT(rows.Get<float>(1, "a").status(), Fails(Code::kOutOfRange, {"row 1 of 1"}));
   EXPECT_THAT(rows.Text(0, "a").status(), Fails(Code::kInvalidArgument, {"not bytes"}));
 }
@@ -216,11 +216,11 @@ TEST_P(DockConformance, RefusesRowListsThatDoNotFitTheBatch) {
   PutRequest grouped = Floats({{"b", {1}}});
   grouped.rows = {rows[0]};
   grouped.groups = {3};
-  EXPECT_THAT(Put(grouped), Fails(Code::kInvalidArgument, {"groups are for new rows"}));
+  EXPECT_THAT(Put(grouped), Fails(Code::kInvalidArgument, {"groups are only for new rows"}));
   PutRequest keep = Floats({{"b", {1}}});
   keep.rows = {rows[0]};
   keep.keep = true;
-  EXPECT_THAT(Put(keep), Fails(Code::kInvalidArgument, {"keep without a lease"}));
+  EXPECT_THAT(Put(keep), Fails(Code::kInvalidArgument, {"keep is only for puts under a lease"}));
   EXPECT_EQ(Status().columns[1].ready_cells, 0);
 }
 

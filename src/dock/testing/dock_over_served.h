@@ -1,4 +1,4 @@
-// A dock whose calls wait for those of a served dock that hold no thread: as a remote one's do. For tests.
+// A dock whose calls wait for the threadless calls of a served dock, as a remote dock's do. For tests.
 #pragma once
 
 #include <memory>
@@ -67,7 +67,7 @@ class DockOverServed final : public Dock {
  private:
   template <class T, class Start>
   static absl::StatusOr<T> Await(Start start) {
-    // Shared: the one who is told may return before the one who tells has.
+    // Shared: the waiting thread may return before the notifying one has.
     struct Answer {
       Mutex mu;
       CondVar changed;

@@ -318,7 +318,7 @@ TEST_P(DockConformance, AnExpiredTakeSaysWhatIsMissingAndWhoHoldsIt) {
   clock_.Advance(absl::Seconds(61));
   waiter.join();
   EXPECT_THAT(status, Fails(Code::kDeadlineExceeded,
-                            {"'x' of partition 'train'", "3 rows wait", "'b' of 3 rows, 'c' of 3 rows",
+                            {"'x' of partition 'train'", "3 rows are waiting", "'b' of 3 rows, 'c' of 3 rows",
                              "Row 0 lacks 'b': its writer 'judge' has held the row under lease 1 for 1m1s, which ends",
                              "Rows 0 to 2 lack 'c': no registered consumer writes it",
                              "Row 1 lacks 'b': its writer 'judge' is done with the row and has not written it",
@@ -334,7 +334,7 @@ TEST_P(DockConformance, AMessageGathersRowsThatLackTheSame) {
   EXPECT_THAT(text, HasSubstr("'b' of 3000 rows"));
   EXPECT_THAT(
       text,
-      HasSubstr(". Rows 0 to 99 lack 'b': no registered consumer writes it. Not looked at: 2900 more rows that wait"));
+      HasSubstr(". Rows 0 to 99 lack 'b': no registered consumer writes it. Not examined: 2900 more waiting rows"));
   EXPECT_EQ(text.find("no registered"), text.rfind("no registered"));
 }
 

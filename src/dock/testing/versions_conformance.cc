@@ -279,7 +279,7 @@ TEST_P(DockVersions, ACommitTakesNoVersionOfTheWeights) {
   Roll(1, 1);
   ASSERT_EQ(dock_->Complete({kPartition, Take("trainer", 1).lease, {}, 1}), absl::OkStatus());
   EXPECT_THAT(dock_->Commit({kPartition, "trainer", 1, 1}),
-              Fails(Code::kInvalidArgument, {"weights version 1", "only a rollback"}));
+              Fails(Code::kInvalidArgument, {"weights version 1", "for rollbacks only"}));
   EXPECT_EQ(StatusOf("trainer").committed_step, kNoStep);
   EXPECT_EQ(StatusOf("trainer").uncommitted, 1);
   EXPECT_EQ(Status().weights_version, kNoWeightsVersion);
