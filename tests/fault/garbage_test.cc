@@ -198,7 +198,7 @@ TEST_P(GarbageOverSocket, EndsTheConnectionWithAGoodbyeThatSaysWhy) {
   const auto says = [](const absl::Status& status) { return std::string(status.message()); };
   EXPECT_THAT(says(goodbye_to(call + "\xff\xff\xff\xff", true)), HasSubstr("cannot be read"));
   EXPECT_THAT(says(goodbye_to(call + "\xff\xff\xff\xff", false)), HasSubstr("first message must be a hello"));
-  EXPECT_THAT(says(goodbye_to(hello + "\xff\xff\xff", false)), HasSubstr("cannot be read"));
+  EXPECT_THAT(says(goodbye_to(hello + "\xff\xff\xff", false)), HasSubstr("cannot be parsed"));
   EXPECT_THAT(says(goodbye_to(data, true)), HasSubstr("the limit is 1048576"));
   EXPECT_THAT(says(goodbye_to(reply, true)), HasSubstr("does not send messages of type 17"));
   EXPECT_THAT(says(goodbye_to(slot + "abc", true)), HasSubstr("8 bytes"));

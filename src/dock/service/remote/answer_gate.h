@@ -1,5 +1,5 @@
-// How many bytes of answers one session may have on their way. A client that asks for much and reads slowly makes its
-// own answers wait, and the server copies cells together only for those that are sent.
+// Limits how many bytes of responses one session may have in flight. A client that requests much and reads slowly
+// delays its own responses, and the server copies cells together only for responses that are sent.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ class Session;
 // Of one session. Thread-safe.
 class AnswerGate : public std::enable_shared_from_this<AnswerGate> {
  public:
-  // An answer that is larger by itself is sent when no other is on its way.
+  // A response that exceeds the limit by itself is sent when no other one is in flight.
   explicit AnswerGate(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  // A call whose answer passes the gate; it must end, or the gate keeps it. Thread-safe.
+  // A call whose response passes the gate; it must end, or the gate keeps it. Thread-safe.
   class Call {
    public:
     explicit Call(std::shared_ptr<AnswerGate> gate) : gate_(std::move(gate)) {}
 
-    // Calls `send` once: before this returns if there is room for so many bytes, or else by whichever thread makes
-    // room, in the order of the answers. Not at all if the call is over before. At most once for a call.
+    // Calls `send` once: before this returns if there is room for this many bytes, otherwise on the thread that makes
+    // room, in the order of the responses. Not at all if the call ends before that. At most once per call.
     static void Answer(const std::shared_ptr<Call>& call, int64_t bytes, Callback<void()> send);
-    // The answer has left, or nobody waits for it any more.
+    // The response was sent, or is no longer wanted.
     void End();
 
    private:
@@ -47,7 +47,7 @@ class AnswerGate : public std::enable_shared_from_this<AnswerGate> {
  private:
   using Sends = std::deque<Callback<void()>>;
 
-  // Those of the answers that wait for which there is room; to be called without the lock.
+  // The waiting responses that have room now; to be called without the lock.
   Sends TakeAdmitted() TDOCK_REQUIRES(mu_);
 
   const int64_t limit_bytes_;
@@ -68,7 +68,7 @@ class AnswerGates {
   const int64_t limit_bytes_;
   Mutex mu_;
   absl::flat_hash_map<const Session*, std::weak_ptr<AnswerGate>> gates_ TDOCK_GUARDED_BY(mu_);
-  // Gates that are gone are looked for when there are so many.
+  // Expired gates are removed when there are this many.
   size_t sweep_at_ TDOCK_GUARDED_BY(mu_) = 64;
 };
 

@@ -18,9 +18,9 @@
 namespace tdock {
 namespace {
 
-// Leases are numbered from the next on: a number that no server before has reached, so that a lease of the time before
-// a restart is known as such. Two starts within one second, or more than a million leases in each second of a server's
-// life, would be needed for a number to come twice.
+// Leases are numbered from the next number on, which no earlier server has reached, so that leases from before a restart
+// are recognised. A number could only repeat after two starts within one second, or with more than a million leases in
+// each second of a server's life.
 LeaseId LastLease() {
   constexpr int64_t kEpoch = 1'577'836'800;  // 2020
   return static_cast<LeaseId>(absl::ToUnixSeconds(absl::Now()) - kEpoch) << 20;

@@ -302,14 +302,14 @@ TEST_F(DockServerTest, ATakeThatHangsWithALockHeldIsReportedAndFailsTheHealthChe
   sampler->AwaitAsked();
   const absl::Status status = server_->CheckHealth(absl::Milliseconds(1500));
   EXPECT_EQ(status.code(), Code::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a call has stood still for"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a call has been stalled for"));
   reports_.AwaitPart("it does a take for client '");
   EXPECT_THAT(reports_.AwaitPart("it waits for partition 'p'"), HasSubstr("event loop"));
   EXPECT_FALSE(server_->CurrentStalls().empty());
   EXPECT_EQ(server_->stalls(), 2);
   sampler->Go();
   taker.join();
-  reports_.AwaitPart("a call goes on");
+  reports_.AwaitPart("a call continues");
   EXPECT_EQ(server_->CheckHealth(absl::Seconds(20)), absl::OkStatus());
 }
 

@@ -11,7 +11,7 @@ namespace tdock {
 namespace {
 
 constexpr size_t kLengthBytes = sizeof(uint32_t);
-// Of a message: what gRPC carries best.
+// The size of a message: the one that gRPC handles best.
 constexpr size_t kMessageBytes = 1 << 20;
 
 Buffer Own(std::string text) {
@@ -24,8 +24,8 @@ Buffer Own(std::string text) {
 absl::StatusOr<std::vector<rpc::Message>> ToMessages(std::string control, const Batch& batch) {
   if (control.size() > kMaxControlBytes) {
     return absl::InvalidArgumentError(absl::StrCat("a message of ", control.size(),
-                                                   " bytes without its cells; the limit is ", kMaxControlBytes,
-                                                   ": ask for less at once"));
+                                                   " bytes, not counting cells; the limit is ", kMaxControlBytes,
+                                                   ": ask for less in one call"));
   }
   const auto length = static_cast<uint32_t>(control.size());
   control.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
@@ -87,7 +87,7 @@ absl::Status EnvelopeReader::FeedPiece(std::span<const std::byte> bytes) {
     TDOCK_ASSIGN_OR_RETURN(frame_, on_control_(std::exchange(control_, std::string()).substr(kLengthBytes)));
   }
   if (bytes.empty()) return absl::OkStatus();
-  if (frame_ == nullptr) return absl::InvalidArgumentError("bytes behind a message that is complete");
+  if (frame_ == nullptr) return absl::InvalidArgumentError("bytes after a complete message");
   return frame_->Feed(bytes);
 }
 

@@ -32,7 +32,7 @@ bool ForkGuard::Connections::Pause(absl::Time deadline) {
 
 void ForkGuard::Connections::Resume(absl::Time deadline) {
   MutexLock lock(mu_);
-  // At the same time, so that none waits for another's server.
+  // Concurrently, so that none waits for another's server.
   std::vector<std::jthread> threads;
   for (PausableConnection* const connection : all_) {
     threads.emplace_back([connection, deadline] { connection->Resume(deadline); });
@@ -48,8 +48,8 @@ void ForkGuard::Resume() { connections_->Resume(absl::Now() + absl::Seconds(1));
 absl::Status ForkGuard::BeginChild() {
   if (rpc::IsInUse()) {
     return absl::FailedPreconditionError(
-        "this process was forked while gRPC was in use, by a server over TCP or by a call that did not end, and cannot "
-        "use it: connect to the Unix socket of the server, or start the process anew instead of forking it");
+        "this process was forked while gRPC was in use by a TCP server or by a call that did not end, and cannot "
+        "use it: connect to the server's Unix socket, or start a new process instead of forking");
   }
   return rpc::TakeOwnPollSet();
 }

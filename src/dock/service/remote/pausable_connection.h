@@ -14,9 +14,9 @@ class PausableConnection {
  public:
   virtual ~PausableConnection() = default;
 
-  // Closes it; who uses it waits until it is resumed. Returns when nothing of it is left, or at the deadline.
+  // Closes it; calls that use it wait until it is resumed. Returns once it is completely closed, or at the deadline.
   virtual void Pause(absl::Time deadline) = 0;
-  // Makes it again, if that is possible by the deadline. Harmless if it is not paused.
+  // Makes it again, if that is possible by the deadline. Has no effect if it is not paused.
   virtual void Resume(absl::Time deadline) = 0;
 };
 

@@ -22,21 +22,21 @@ v1::Rows* MutableRowsIn(v1::Reply& reply) {
   return reply.has_rows() ? reply.mutable_rows() : nullptr;
 }
 
-// Of the answers of one session that are on their way at once.
+// The limit on the bytes of one session's responses in flight.
 constexpr int64_t kMaxSendingBytes = int64_t{64} << 20;
-// To read a request of so many bytes takes long, in however many pieces it comes.
+// Reading a request of this size takes long, in however many pieces it arrives.
 constexpr size_t kLongRequestBytes = 16 << 10;
-// Copying so many takes long.
+// Copying this many bytes takes long.
 constexpr int64_t kLongBytes = 256 << 10;
 
 int64_t SizeOf(const Answer& answer) {
-  // What has more bytes is not sent; so the sum of some can be counted.
+  // Larger values are not sent, so that a sum of several does not overflow.
   constexpr int64_t kMost = int64_t{1} << 60;
   return static_cast<int64_t>(answer.reply.ByteSizeLong()) + std::min(BytesInFrame(answer.rows), kMost);
 }
 
-// The messages of the answer to a call. The dock's bytes stay until the client says that nobody looks at its copy any
-// more: so they count as held, as they do where rows are views.
+// The messages of a call's response. The dock's bytes stay alive until the client reports that its copy is no longer
+// used, so they count as held, as they do if rows are views.
 absl::StatusOr<std::vector<rpc::Message>> MessagesOf(const Answer& answer, Session& session, uint64_t call,
                                                      Memory* memory, uint64_t max_bytes) {
   if (answer.rows.empty() || answer.rows.columns().empty()) {
@@ -63,7 +63,7 @@ void Send(Service& service, rpc::CallSink& sink, Session& session, uint64_t call
   sink.Finish(absl::OkStatus());
 }
 
-// Keeps a session, from its hello on, for as long as the stream is there.
+// Keeps a session alive, from its hello on, as long as the stream exists.
 class SessionHandler final : public rpc::CallHandler {
  public:
   SessionHandler(Service& service, std::shared_ptr<rpc::CallSink> sink, std::shared_ptr<SessionStreams> streams)
@@ -88,7 +88,7 @@ class SessionHandler final : public rpc::CallHandler {
  private:
   absl::Status OnHello(const std::string& bytes) {
     v1::Hello hello;
-    if (!hello.ParseFromString(bytes)) return absl::InvalidArgumentError("a hello that cannot be read");
+    if (!hello.ParseFromString(bytes)) return absl::InvalidArgumentError("a hello that cannot be parsed");
     TDOCK_ASSIGN_OR_RETURN(Service::Welcomed welcomed, service_.Connect(hello));
     connection_ = std::move(welcomed.connection);
     const std::string welcome = welcomed.welcome.SerializeAsString();
@@ -98,7 +98,7 @@ class SessionHandler final : public rpc::CallHandler {
   absl::Status OnTold(const std::string& bytes) {
     v1::Request request;
     if (!request.ParseFromString(bytes) || (!request.has_acknowledge() && !request.has_cancel())) {
-      return absl::InvalidArgumentError("a session is told of cancellations and acknowledgements only");
+      return absl::InvalidArgumentError("a session stream carries only cancellations and acknowledgements");
     }
     service_.Call(connection_->session(), std::move(request), Batch(), [](const auto&) {});
     return absl::OkStatus();
@@ -121,7 +121,7 @@ class RequestHandler final : public rpc::CallHandler {
         reader_([this](const std::string& control) { return OnControl(control); }) {}
 
   void OnMessage(rpc::Pieces message) override {
-    if (started_) return sink_->Finish(absl::InvalidArgumentError("bytes behind a request that is complete"));
+    if (started_) return sink_->Finish(absl::InvalidArgumentError("bytes after a complete request"));
     for (const auto& piece : message) bytes_ += piece.size();
     if (bytes_ >= kLongRequestBytes) rpc::HandWaitingOver();
     absl::Status status = OrNoMemory("the request", [&] { return reader_.Feed(message); });
@@ -129,25 +129,25 @@ class RequestHandler final : public rpc::CallHandler {
     if (!status.ok()) sink_->Finish(status);
   }
   void OnHalfClose() override {
-    if (!started_) sink_->Finish(absl::InvalidArgumentError("a request that is not complete"));
+    if (!started_) sink_->Finish(absl::InvalidArgumentError("an incomplete request"));
   }
-  // The call goes on: it belongs to the session.
+  // The call continues: it belongs to the session.
   void OnGone() override {
     if (gated_ != nullptr) gated_->End();
   }
 
  private:
   absl::StatusOr<std::unique_ptr<FrameReader>> OnControl(const std::string& control) {
-    if (!request_.ParseFromString(control)) return absl::InvalidArgumentError("a request that cannot be read");
+    if (!request_.ParseFromString(control)) return absl::InvalidArgumentError("a request that cannot be parsed");
     session_ = service_.FindSession(request_.session());
     if (session_ == nullptr) {
-      // The client takes it as not carried out.
-      return absl::AbortedError("the session is not there: the server was restarted, or has given it up");
+      // The client treats it as not carried out.
+      return absl::AbortedError("there is no such session: the server was restarted, or has ended it");
     }
     if (!request_.has_put() || !request_.put().has_frame()) return nullptr;
     FrameLimits limits;
     limits.max_frame_bytes = service_.max_frame_bytes();
-    // Where there is no such partition, the dock says so when it gets the put.
+    // If there is no such partition, the dock says so when it gets the put.
     const absl::StatusOr<std::shared_ptr<Memory>> memory = service_.MemoryFor(request_.put());
     return std::make_unique<FrameReader>(limits, [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
       return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
@@ -207,7 +207,7 @@ void SessionStreams::EndAll(const absl::Status& why) {
 
 rpc::HandlerFactory ServeOverRpc(Service& service, std::shared_ptr<SessionStreams> streams) {
   if (streams == nullptr) streams = std::make_shared<SessionStreams>();
-  // For answers whose cells have to be copied together.
+  // For responses whose cells must be copied together.
   const auto memory = std::make_shared<WarmMemory>();
   const auto gates = std::make_shared<AnswerGates>(kMaxSendingBytes);
   return [&service, memory, gates, streams](

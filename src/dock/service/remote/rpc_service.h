@@ -11,12 +11,12 @@
 
 namespace tdock {
 
-// The streams that keep sessions. Thread-safe.
+// The streams that keep sessions alive. Thread-safe.
 class SessionStreams {
  public:
   void Add(const std::shared_ptr<rpc::CallSink>& stream) TDOCK_EXCLUDES(mu_);
   void Remove(const std::shared_ptr<rpc::CallSink>& stream) TDOCK_EXCLUDES(mu_);
-  // Ends those that there are: clients keep them for as long as they live, and a server that shuts down would wait.
+  // Ends the existing ones: clients keep them for as long as they live, and a server that shuts down would wait.
   void EndAll(const absl::Status& why) TDOCK_EXCLUDES(mu_);
 
  private:
@@ -24,7 +24,7 @@ class SessionStreams {
   absl::flat_hash_set<std::shared_ptr<rpc::CallSink>> streams_ TDOCK_GUARDED_BY(mu_);
 };
 
-// What a stream server needs to answer the methods of envelope.h. The service must outlive the server.
+// The handlers with which a stream server answers the methods of envelope.h. The service must outlive the server.
 rpc::HandlerFactory ServeOverRpc(Service& service, std::shared_ptr<SessionStreams> streams = nullptr);
 
 }  // namespace tdock

@@ -55,11 +55,11 @@ void RpcTransport::Pause(absl::Time deadline) {
     client_.reset();
     stream_.reset();
   }
-  // Calls that were cancelled let go of it, and ask again when they can.
+  // Calls that were cancelled release it, and are repeated when possible.
   for (;;) {
     const Client client = left.lock();
     if (client == nullptr || absl::Now() >= deadline) return;
-    client->CancelAll();  // also what has only just begun
+    client->CancelAll();  // including one that has only just begun
     absl::SleepFor(absl::Milliseconds(1));
   }
 }
@@ -73,7 +73,7 @@ void RpcTransport::Resume(absl::Time deadline) {
     resumed_.NotifyAll();
     hello = hello_;
   }
-  // The server gives a session up after a second; so it is told at once, and not when something is to be asked.
+  // The server ends a session after a second, so reconnect at once, not with the next call.
   if (!hello.session().empty()) Connect(hello, deadline).IgnoreError();
 }
 
@@ -85,7 +85,7 @@ absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::
     old = stream_;
   }
   if (old != nullptr && !hello.session().empty()) {
-    // It was only one call that broke.
+    // Only that one call broke.
     MutexLock lock(old->mu);
     if (old->welcomed && !old->over && old->welcome.session() == hello.session()) {
       v1::Welcome welcome = old->welcome;
@@ -122,7 +122,7 @@ absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::
       stream->changed.WaitUntil(stream->mu, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(left));
     }
     if (!stream->welcomed) {
-      // Nobody but Pause cancels it.
+      // Only Pause cancels it.
       const bool ended = stream->end.ok() || absl::IsCancelled(stream->end);
       return ended ? absl::UnavailableError("the session was ended") : stream->end;
     }
@@ -152,7 +152,7 @@ ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, 
     return answer;
   }
   EnvelopeReader reader([&](const std::string& control) -> absl::StatusOr<std::unique_ptr<FrameReader>> {
-    if (!answer.reply.ParseFromString(control)) return absl::DataLossError("the server's answer cannot be read");
+    if (!answer.reply.ParseFromString(control)) return absl::DataLossError("the server's response cannot be parsed");
     const v1::Rows* const rows = RowsIn(answer.reply);
     if (rows == nullptr || !rows->has_frame()) return nullptr;
     return std::make_unique<FrameReader>(FrameLimits{}, [this](size_t bytes) { return memory_->Allocate(bytes); });
@@ -162,17 +162,17 @@ ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, 
   answer.sent = result.sent;
   answer.status = result.status;
   if (absl::IsCancelled(answer.status)) {
-    // Nobody here cancels a call, but Pause: it is that, or a server that shuts down.
-    answer.status = absl::UnavailableError("the server has ended the call");
+    // Only Pause cancels calls here: otherwise the server is shutting down.
+    answer.status = absl::UnavailableError("the server ended the call");
   }
   if (absl::IsAborted(answer.status)) {
-    // The server refused to look at it.
+    // The server rejected it unread.
     answer.status = absl::UnavailableError(answer.status.message());
     answer.sent = false;
   }
   if (!answer.status.ok()) return answer;
   if (!reader.done()) {
-    answer.status = absl::UnavailableError("the answer ended before it was complete");
+    answer.status = absl::UnavailableError("the response ended before it was complete");
     return answer;
   }
   const v1::Rows* const rows = RowsIn(answer.reply);

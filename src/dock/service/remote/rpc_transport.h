@@ -15,7 +15,7 @@ namespace tdock {
 // Thread-safe.
 class RpcTransport final : public ClientTransport, private PausableConnection {
  public:
-  // `fork_guard` may be null, and otherwise outlives it.
+  // `fork_guard` may be null; otherwise it must outlive this.
   explicit RpcTransport(const rpc::StreamClientOptions& options, ForkGuard* fork_guard = nullptr);
   ~RpcTransport() override;
 
@@ -26,7 +26,7 @@ class RpcTransport final : public ClientTransport, private PausableConnection {
  private:
   using Client = std::shared_ptr<rpc::StreamClient>;
 
-  // The stream that keeps a session, and what came over it.
+  // The stream that keeps a session alive, and what arrived over it.
   struct Stream {
     Client client;  // outlives the stream
     Mutex mu;
@@ -42,19 +42,19 @@ class RpcTransport final : public ClientTransport, private PausableConnection {
   void Pause(absl::Time deadline) override TDOCK_EXCLUDES(mu_);
   void Resume(absl::Time deadline) override TDOCK_EXCLUDES(mu_);
 
-  // The connection, which is made if there is none. Waits while it is paused.
+  // The connection; makes one if there is none. Waits while it is paused.
   absl::StatusOr<Client> GetClient(absl::Time deadline) TDOCK_EXCLUDES(mu_);
 
   const rpc::StreamClientOptions options_;
   ForkGuard* const fork_guard_;
-  // For answers.
+  // For responses.
   const std::shared_ptr<Memory> memory_;
   Mutex mu_;
   CondVar resumed_;
   bool paused_ TDOCK_GUARDED_BY(mu_) = false;
   Client client_ TDOCK_GUARDED_BY(mu_);
   std::shared_ptr<Stream> stream_ TDOCK_GUARDED_BY(mu_);
-  // The last one that was answered, with the session of the answer.
+  // The last call that was answered, with the session of the response.
   v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
 };
 

@@ -15,7 +15,7 @@ namespace tdock {
 absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::vector<std::string>& arguments) {
   std::unique_ptr<ServerProcess> server(new ServerProcess());
   std::string folder = "/tmp/tdock-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) return absl::ErrnoToStatus(errno, "cannot make a folder in /tmp");
+  if (mkdtemp(folder.data()) == nullptr) return absl::ErrnoToStatus(errno, "cannot create a folder in /tmp");
   server->folder_ = std::move(folder);
   std::vector<std::string> command = {
       FolderOfThisProgram() + "/tdock-dock", "serve", "--listen", "127.0.0.1:0", "--socket",

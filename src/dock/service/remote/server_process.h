@@ -1,4 +1,4 @@
-// A dock server as a process of its own.
+// A dock server in a process of its own.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace tdock {
 
-// The program tdock-dock, which lies in the folder of this program. Not thread-safe.
+// Runs the program tdock-dock, which lies in the folder of this program. Not thread-safe.
 class ServerProcess {
  public:
-  // Serves at a free port of the loopback interface, and at a socket in a folder of its own; returns when it is ready.
-  // `arguments` come after `serve`.
+  // Serves at a free port of the loopback interface, and at a socket in a new folder; returns when it is ready.
+  // `arguments` follow `serve`.
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const std::vector<std::string>& arguments = {});
   // Kills it.
   ~ServerProcess();

@@ -23,7 +23,7 @@ absl::StatusOr<std::string> TokenFrom(absl::string_view text, absl::string_view 
         absl::StrCat(what, " has ", text.size(), " bytes; at most ", kMostTokenBytes, " are allowed"));
   }
   if (!std::all_of(text.begin(), text.end(), [](unsigned char byte) { return absl::ascii_isgraph(byte); })) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " holds something else than printable ASCII without spaces"));
+    return absl::InvalidArgumentError(absl::StrCat(what, " holds something other than printable ASCII without spaces"));
   }
   return std::string(text);
 }

@@ -1,4 +1,4 @@
-// Tokens that a server and its clients share.
+// The tokens that servers and clients share.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tdock {
 
-// A token as HTTP carries it: printable ASCII without spaces, at most 4,096 bytes. Line ends behind it, as files have
-// them, are taken off. InvalidArgument for anything else, beginning with `what`, and without the token.
+// A token in a form that HTTP can carry: printable ASCII without spaces, at most 4,096 bytes. Trailing line ends, as
+// files have them, are removed. InvalidArgument for anything else, beginning with `what`, and not quoting the token.
 absl::StatusOr<std::string> TokenFrom(absl::string_view text, absl::string_view what);
 
-// The token in a file, without white space around it. Errors name the file: those of opening it, or InvalidArgument.
+// The token in a file, without surrounding white space. Errors name the file: those of opening it, or InvalidArgument.
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
 }  // namespace tdock

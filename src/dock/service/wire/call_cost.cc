@@ -147,7 +147,7 @@ bool TakesLong(const v1::Request& request, const Batch& batch, const ServedDock:
   constexpr int64_t kManyColumns = 128;
   constexpr int64_t kManyBytes = 1 << 20;
   constexpr int kManyKeys = 1024, kManyRanks = 1024;
-  // It may have to wait for what takes long.
+  // It may have to wait for a long call.
   if (load.busy) return true;
   if (const v1::LeaseRows* const held = LeaseRowsOf(request); held != nullptr) {
     return !request.has_renew() && load.IsLong(held->rows_size() > 0 ? held->rows_size() : load.held_rows);
@@ -179,7 +179,7 @@ bool TakesLong(const v1::Request& request, const Batch& batch, const ServedDock:
     case v1::Request::kGetConsumerStatus:
       return false;
     default:
-      // They look at whole tables.
+      // They access whole tables.
       return load.IsLong(load.rows) || load.columns + load.consumers > kManyColumns;
   }
 }

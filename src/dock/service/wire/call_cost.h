@@ -1,4 +1,4 @@
-// What a request is about, and whether it takes long.
+// The partition and the cost of a request.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -8,16 +8,17 @@
 
 namespace tdock {
 
-// The partition that a request is about; empty if it is about none.
+// The partition that a request is for; empty if it is for none.
 absl::string_view PartitionOf(const v1::Request& request);
-// What a call under a lease says of it; null for other calls.
+// The lease of a call under a lease; null for other calls.
 const v1::LeaseRows* LeaseRowsOf(const v1::Request& request);
 
-// For people: what the request asks for.
+// A description of the request, for people.
 const char* NameOf(const v1::Request& request);
 
-// Whether a call that is about a partition may take a millisecond or more of a processor, or of a wait for a lock: it
-// looks at many rows or columns, or at a whole large table. `load` is the partition's and that of the call's lease.
+// Whether a call for a partition may take a millisecond or more of processor time, or of waiting for a lock: it
+// accesses many rows or columns, or all of a large table. `load` is the partition's, including that of the call's
+// lease.
 bool TakesLong(const v1::Request& request, const Batch& batch, const ServedDock::Load& load);
 
 }  // namespace tdock

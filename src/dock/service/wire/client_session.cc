@@ -17,12 +17,12 @@ namespace {
 
 // The longest wait is well below the second for which a server keeps a session.
 constexpr BackoffPolicy kReconnect{.initial = absl::Milliseconds(10), .max = absl::Milliseconds(100)};
-// Where every connection waits for an answer, another one is made to tell something.
+// If every connection waits for a response, another one is made for the message.
 constexpr absl::Duration kTellWithin = absl::Seconds(1);
 
 bool IsLost(const absl::Status& status) { return absl::IsUnavailable(status); }
 
-// How long the call may wait at the server, if that is something it says.
+// How long the call may wait on the server, if it says so.
 void SetTimeout(absl::Duration left, v1::Request& request) {
   if (request.has_put()) request.mutable_put()->set_timeout(ToWire(left));
   if (request.has_take()) request.mutable_take()->set_timeout(ToWire(left));
@@ -35,14 +35,14 @@ absl::string_view KindOf(const v1::Request& request) {
   return request.has_fetch() ? "fetch" : "call";
 }
 
-// Of one call that is lost again and again, as by a server that shuts down and refuses it: it is given time, and then
-// given up, as one that is not there.
+// For one call that is lost again and again, as by a server that refuses it while shutting down: it gets some time, and
+// then fails as if there were no server.
 class Losses {
  public:
   explicit Losses(absl::Duration patience) : patience_(patience) {}
 
   void BeginAttempt() { begin_ = absl::Now(); }
-  // False if it is time to give up. The first attempt after one that went well for long is made at once.
+  // False if it is time to give up. The first retry after a long success is made at once.
   bool PauseAfterLoss() {
     const absl::Time now = absl::Now();
     if (!since_.has_value() || now - begin_ > patience_) {
@@ -60,7 +60,7 @@ class Losses {
   const absl::Duration patience_;
   absl::Time begin_;
   std::optional<absl::Time> since_;
-  // There after the first loss: randomness takes longer to get than many a call.
+  // Created after the first loss: getting randomness takes longer than many calls do.
   std::optional<Backoff> backoff_;
 };
 
@@ -150,7 +150,7 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
             absl::StrCat("the dock server at ", options_.address, " does not answer: a ", KindOf(request),
                          " that may wait for ", absl::FormatDuration(std::max(wait.wait, absl::ZeroDuration())),
                          " had no answer ", absl::FormatDuration(options_.answer_within),
-                         " later. The server hangs, is stopped, or is cut off (", answer.status.message(), ")"));
+                         " later. The server hangs, is stopped, or is unreachable (", answer.status.message(), ")"));
       }
       if (!answer.status.ok()) return answer.status;
       if (absl::Status status = StatusOf(answer.reply); !status.ok()) return status;
@@ -165,8 +165,8 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
       if (!sent) return found;
       return absl::UnavailableError(
           absl::StrCat("the connection to the dock server at ", options_.address, " was lost during the call",
-                       wait.repeatable ? "" : ", which may have been carried out or not",
-                       found.ok() ? "; it was restarted or has given up the session, with its leases" : "; ",
+                       wait.repeatable ? "" : ", which may or may not have been carried out",
+                       found.ok() ? "; it was restarted or has ended the session and its leases" : "; ",
                        found.ok() ? "" : found.message()));
     }
     connection = connection_;

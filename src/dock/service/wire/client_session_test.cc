@@ -90,7 +90,7 @@ TEST_F(ClientSessionTest, DoesNotRepeatWhatMayHaveHappenedInASessionThatIsGone) 
   script_.sessions = {"two"};
   const absl::Status status = Ask(false).status();
   EXPECT_EQ(status.code(), Code::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may have been carried out or not"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may or may not have been carried out"));
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("somewhere:1"));
 }
 
@@ -99,7 +99,7 @@ TEST_F(ClientSessionTest, DoesNotForgetThatACallWasSentBeforeTheSessionWasFoundT
   script_.sessions = {"one", "two"};
   const absl::Status status = Ask(false).status();
   EXPECT_EQ(status.code(), Code::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may have been carried out or not"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may or may not have been carried out"));
 }
 
 TEST_F(ClientSessionTest, RepeatsInAnotherSessionWhatWasNotSentOrDoesNoHarm) {

@@ -1,4 +1,4 @@
-// How a client's requests reach a server.
+// The transport of a client's requests to a server.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,15 +10,15 @@
 
 namespace tdock {
 
-// What a call brought back.
+// The result of a call.
 struct ClientAnswer {
-  // The transport's: Unavailable if the connection was lost or there is none, DeadlineExceeded. What the server has to
-  // say is in the reply.
+  // The transport's status: Unavailable if the connection was lost or there is none, DeadlineExceeded. The server's own
+  // status is in the reply.
   absl::Status status = {};
   // False only if the server cannot have seen the call.
   bool sent = false;
   v1::Reply reply = {};
-  // Of the rows in the reply, if it has any.
+  // The bytes of the rows in the reply, if it has any.
   CellBytes cells = {};
 };
 
@@ -27,15 +27,14 @@ class ClientTransport {
  public:
   virtual ~ClientTransport() = default;
 
-  // Says hello over a connection that works. The welcome says whether the session of the hello is still there; calls
-  // from now on belong to the session of the welcome.
+  // Says hello over a working connection. The welcome tells whether the session of the hello still exists; from now on,
+  // calls belong to the session of the welcome.
   virtual absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) = 0;
 
-  // Sends a request, with the batch of a put, and waits for the answer.
+  // Sends a request, with the batch of a put, and waits for the response.
   virtual ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) = 0;
 
-  // Sends what has no answer. False if there is no connection over which that can be done at once; one is made for it
-  // if it may take so long.
+  // Sends a message without a response. False if there is no connection for it at once; if `wait` allows, one is made.
   virtual bool Tell(const v1::Request& request, absl::Duration connect_within) = 0;
 };
 

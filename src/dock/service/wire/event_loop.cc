@@ -19,7 +19,7 @@ namespace tdock {
 
 namespace {
 
-// After an event.
+// How long to spin after an event.
 constexpr absl::Duration kLookForEvents = absl::Microseconds(50);
 
 }  // namespace
@@ -58,7 +58,7 @@ void EventLoop::Stop() {
 void EventLoop::Wake() {
   if (std::exchange(woken_, true)) return;
   const uint64_t one = 1;
-  // It cannot fail: the counter is far from full.
+  // It cannot fail: the counter is far from its maximum.
   [[maybe_unused]] const ssize_t written = write(wakeup_, &one, sizeof(one));
 }
 
@@ -124,7 +124,8 @@ void EventLoop::Run() {
     if (tick_ != nullptr) {
       timeout_ms = static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(next_tick - absl::Now()) + 1));
     }
-    // Who asked once asks again soon, mostly sooner than an idle processor wakes up. Whoever else wants to run may.
+    // A client that has sent one request often sends the next sooner than an idle processor wakes up. Other threads
+    // that want to run may do so.
     if (absl::Now() < look_until) timeout_ms = 0;
     const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
     if (heartbeat_ != nullptr) heartbeat_->Begin("handles events");
@@ -140,7 +141,7 @@ void EventLoop::Run() {
         [[maybe_unused]] const ssize_t got = read(wakeup_, &number, sizeof(number));
         continue;
       }
-      // What one does may end the watch over another, or over itself.
+      // A handler may end the watch over another descriptor, or over its own.
       const auto found = watched_.find(event.data.fd);
       if (found == watched_.end()) continue;
       const std::shared_ptr<OnEvents> on_events = found->second;

@@ -19,37 +19,37 @@
 
 namespace tdock {
 
-// Its methods, but for Post, are called by its own thread only, or before Start.
+// All methods but Post are called by its own thread only, or before Start.
 class EventLoop {
  public:
-  // What happens to a descriptor: EPOLLIN, EPOLLOUT, EPOLLHUP, ….
+  // Handles the events of a descriptor: EPOLLIN, EPOLLOUT, EPOLLHUP, ….
   using OnEvents = std::function<void(uint32_t events)>;
 
-  // ResourceExhausted where the system has no more descriptors.
+  // ResourceExhausted if the system has no more descriptors.
   static absl::StatusOr<std::shared_ptr<EventLoop>> Make();
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
   void Start();
-  // Stops the thread. What was posted and did not run is dropped, and what is posted later. Not by the loop's thread.
+  // Stops the thread. Tasks that have not run are dropped, and so are later ones. Not by the loop's thread.
   void Stop() TDOCK_EXCLUDES(mu_);
 
-  // Runs `task` on the loop's thread, soon. Thread-safe.
+  // Runs `task` on the loop's thread soon. Thread-safe.
   void Post(std::function<void()> task) TDOCK_EXCLUDES(mu_);
   bool OnLoopThread() const { return std::this_thread::get_id() == thread_id_.load(std::memory_order_relaxed); }
-  // To read into, for whoever runs on the loop's thread.
+  // A read buffer for code that runs on the loop's thread.
   std::span<char> scratch() { return scratch_; }
 
-  // The descriptor stays the caller's, who removes it before closing it.
+  // The caller owns the descriptor, and removes it before closing it.
   absl::Status Add(int fd, uint32_t events, OnEvents on_events);
   void Change(int fd, uint32_t events);
   void Remove(int fd);
-  // Tells it what the loop's thread does.
+  // Records in the heartbeat what the loop's thread does.
   void SetHeartbeat(std::shared_ptr<Heartbeat> heartbeat) { heartbeat_ = std::move(heartbeat); }
-  // In more detail, if this is the loop's thread.
+  // The same in more detail, if this is the loop's thread.
   void Describe(const char* what, absl::string_view whose);
-  // Calls `tick` about every so often.
+  // Calls `tick` about once per period.
   void SetTick(absl::Duration period, std::function<void()> tick);
 
  private:
@@ -57,7 +57,7 @@ class EventLoop {
 
   void Run();
   void Wake() TDOCK_REQUIRES(mu_);
-  // False when the loop is to end.
+  // False if the loop must end.
   bool RunTasks() TDOCK_EXCLUDES(mu_);
 
   const int epoll_;

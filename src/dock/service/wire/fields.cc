@@ -26,7 +26,7 @@ void Encode(const ColumnSpec& spec, v1::ColumnSpec* message) {
   message->set_kind(static_cast<uint32_t>(spec.type.kind));
   message->set_dtype(static_cast<uint32_t>(spec.type.dtype));
   Append(spec.type.row_shape, message->mutable_row_shape());
-  // What it had beyond the limit is forgotten, but not that there was something.
+  // The digits beyond the limit are dropped, but not the fact that there were some.
   if (spec.type.row_shape.too_long()) message->add_row_shape(1);
 }
 

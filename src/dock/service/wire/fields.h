@@ -1,4 +1,4 @@
-// The small things that messages are made of.
+// Conversions of single message fields.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tdock {
 
-// Nanoseconds on the wire: the largest int64 is for ever, the smallest is long ago.
+// Nanoseconds on the wire: the largest int64 means never, the smallest the infinite past.
 int64_t ToWire(absl::Duration duration);
 absl::Duration DurationFromWire(int64_t nanoseconds);
 
@@ -35,14 +35,14 @@ std::vector<T> Numbers(const Repeated& values) {
 }
 
 void Encode(const ColumnSpec& spec, v1::ColumnSpec* message);
-// InvalidArgument for a kind or an element type that there is not.
+// InvalidArgument for an unknown kind or element type.
 absl::StatusOr<ColumnSpec> Decode(const v1::ColumnSpec& message);
 
 void Encode(const Tags& tags, v1::Tags* message);
 // InvalidArgument for names without values.
 absl::StatusOr<Tags> Decode(const v1::Tags& message);
 
-// A number that is one of an enum's, 0 to `last`. InvalidArgument otherwise, naming it.
+// A number that is a value of an enum, 0 to `last`. InvalidArgument otherwise, naming the field.
 template <class Enum>
 absl::StatusOr<Enum> DecodeEnum(absl::string_view what, uint32_t value, Enum last);
 

@@ -14,11 +14,11 @@ namespace {
 
 using Wait = ClientSession::Wait;
 
-// Calls that may happen twice, and those that may not.
+// Which calls may be carried out twice.
 const Wait kRepeatable{.repeatable = true};
 const Wait kOnce{};
 
-// Tells the server when nobody looks at what it handed out any more.
+// Tells the server when rows that it handed out are no longer used.
 class Pin {
  public:
   Pin(std::shared_ptr<ClientSession> session, uint64_t call) : session_(std::move(session)), call_(call) {}
@@ -134,7 +134,7 @@ class RemoteDock final : public Dock {
   }
 
  private:
-  // Calls with what Encode() makes of the arguments in that field of a request.
+  // Makes a call with the request field that Encode() fills from the arguments.
   template <class Message, class... Arguments>
   absl::StatusOr<v1::Reply> Ask(const Wait& wait, Message* (v1::Request::*field)(), const Arguments&... arguments) {
     v1::Request request;
@@ -151,7 +151,7 @@ class RemoteDock final : public Dock {
     if (message.pin() != 0) cells.pins.push_back(std::make_shared<Pin>(session_, message.pin()));
     absl::StatusOr<Rows> rows = Decode(message, std::move(cells));
     if (rows.ok()) return rows;
-    return absl::DataLossError(absl::StrCat("the server's answer cannot be understood: ", rows.status().message()));
+    return absl::DataLossError(absl::StrCat("the server's response is invalid: ", rows.status().message()));
   }
 
   const std::shared_ptr<ClientSession> session_;

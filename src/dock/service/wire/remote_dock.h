@@ -9,7 +9,7 @@
 
 namespace tdock {
 
-// Deadlines are the clock's. Both must outlive what they are given to, as far as they are not shared.
+// `clock` is for deadlines. Both must outlive the dock unless it shares them.
 std::unique_ptr<Dock> MakeRemoteDock(std::shared_ptr<ClientSession> session, Clock& clock);
 
 }  // namespace tdock

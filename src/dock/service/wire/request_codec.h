@@ -1,7 +1,7 @@
-// What one asks of a dock, as messages and back.
+// Requests to a dock as messages, and back.
 //
-// Encode fills a message that is empty. Decode fails with InvalidArgument for what no request can be; whether the
-// request is right is judged by the dock. Deadlines travel as the time that is left, by the clock of each side.
+// Encode fills an empty message. Decode fails with InvalidArgument for what cannot be a request; the dock decides
+// whether the request is valid. Deadlines are sent as the remaining time, by the clock of each side.
 #pragma once
 
 #include <cstdint>

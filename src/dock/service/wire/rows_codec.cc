@@ -13,16 +13,16 @@
 namespace tdock {
 namespace {
 
-// Stands for the place of a cell without bytes: it is there all the same.
+// The address of a cell without bytes: such a cell exists, so it must not be null.
 const std::byte kNoBytes{};
-// Of runs in a message: that of blocks.
+// The alignment of runs in a message: that of blocks.
 constexpr size_t kInlineAlignment = Buffer::kAlignment;
 
 absl::Status Unfit(absl::string_view what, size_t given, size_t wanted) {
   return absl::InvalidArgumentError(absl::StrCat("rows with ", given, " ", what, " instead of ", wanted));
 }
 
-// InvalidArgument if the runs are not just the cells of all rows and columns. Returns how many of them are there.
+// InvalidArgument unless the runs are exactly the cells of all rows and columns. Returns how many cells exist.
 absl::StatusOr<uint64_t> CountPresent(const v1::Rows& message) {
   const uint64_t total = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
   uint64_t told = 0, present = 0;
@@ -81,11 +81,11 @@ size_t SizeInFrame(const ColumnType& type, int64_t item, std::span<const std::by
   return cell.data() == nullptr && type.kind == ColumnKind::kDense ? static_cast<size_t>(item) : cell.size();
 }
 
-// A column with the cells of all rows: where they lie, if they lie one behind the other, or else copied so.
+// A column with the cells of all rows: in place, if they are contiguous, otherwise copied.
 absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memory) {
   const ColumnType& type = rows.columns()[index].type;
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
-  // Those that are absent begin at null.
+  // Absent cells have a null address.
   std::vector<std::span<const std::byte>> cells;
   cells.reserve(rows.size());
   size_t total = 0;
@@ -134,12 +134,12 @@ absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memo
   return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
 }
 
-// A run of one cell. Returns how many bytes it may have. Those are to be appended to `inline_bytes` if they lie nowhere
-// else.
+// A run of one cell. Returns the number of bytes that it has room for. Bytes that are in no segment are appended to
+// `inline_bytes`.
 uint64_t BeginRun(std::span<const std::byte> cell, const Locate& locate, std::string& inline_bytes, v1::ViewRun* run) {
   run->set_cell_bytes(cell.size());
   run->set_count(1);
-  // A cell without bytes may lie behind the last byte of its memory.
+  // A cell without bytes may be located after the last byte of its memory.
   if (cell.empty()) return 0;
   if (const std::optional<SharedPlace> place = locate(cell.data()); place.has_value()) {
     run->set_segment(place->segment);
@@ -152,7 +152,7 @@ uint64_t BeginRun(std::span<const std::byte> cell, const Locate& locate, std::st
   return kMaxInlineBytes + cell.size();
 }
 
-// One more cell, which lies behind the last one.
+// Adds a cell that directly follows the last one.
 void AddToRun(uint64_t cell_bytes, v1::ViewRun* run) {
   if (run->each_bytes_size() == 0 && cell_bytes == run->cell_bytes()) {
     run->set_count(run->count() + 1);
@@ -204,7 +204,7 @@ absl::Status DecodePieces(const v1::Rows& message, Rows::Data& data) {
   return absl::OkStatus();
 }
 
-// Whether a cell of this type can have so many bytes.
+// Whether a cell of this type can have this size.
 bool Fits(const ColumnType& type, int64_t item_bytes, size_t bytes) {
   const auto item = static_cast<size_t>(item_bytes);
   if (type.kind == ColumnKind::kDense) return bytes == item;
@@ -257,7 +257,7 @@ int64_t BytesInFrame(const Rows& rows) {
 absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_bytes) {
   if (const int64_t bytes = BytesInFrame(rows); static_cast<uint64_t>(bytes) > max_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the rows have ", bytes, " bytes together; the limit is ",
-                                                     max_bytes, ": ask for fewer rows at once"));
+                                                     max_bytes, ": ask for fewer rows in one call"));
   }
   Batch batch;
   for (size_t i = 0; i < rows.columns().size(); ++i) {
@@ -271,7 +271,7 @@ absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* messa
   for (size_t column = 0; column < rows.columns().size(); ++column) {
     v1::ViewRun* run = nullptr;
     const std::byte* end = nullptr;
-    // Of the run's segment: another may be mapped right behind it.
+    // Within the run's segment: another may be mapped right after it.
     uint64_t left = 0;
     for (size_t row = 0; row < rows.size(); ++row) {
       const std::span<const std::byte> bytes = rows.cell(row, column).bytes;
@@ -279,16 +279,17 @@ absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* messa
       if (run == nullptr || bytes.data() != end || bytes.size() > left) {
         run = message->add_views();
         left = BeginRun(bytes, locate, inline_bytes, run);
-        // Nothing lies behind a cell whose place is not known.
+        // Nothing directly follows a cell whose place is not known.
         end = bytes.empty() ? nullptr : bytes.data();
       } else {
         AddToRun(bytes.size(), run);
       }
       if (run->is_inline()) {
         if (inline_bytes.size() > kMaxInlineBytes || bytes.size() > kMaxInlineBytes - inline_bytes.size()) {
-          return absl::AbortedError(absl::StrCat("row ", rows.ids()[row], ", column '", rows.columns()[column].name,
-                                                 "' does not lie where the partition's cells do: it was dropped, and "
-                                                 "another made in its place"));
+          return absl::AbortedError(
+              absl::StrCat("row ", rows.ids()[row], ", column '", rows.columns()[column].name,
+                           "' is not in the memory of the partition's cells: the partition was dropped, and "
+                           "another created in its place"));
         }
         inline_bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       }
@@ -328,7 +329,7 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
 }
 
 absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look) {
-  // More cannot be there, so nobody makes this allocate for what he does not send.
+  // There cannot be more, so a peer cannot make this allocate for data that it does not send.
   const uint64_t most = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
   CellBytes bytes;
   Buffer inline_bytes;

@@ -1,4 +1,4 @@
-// Rows that are handed out: what there is to say of them in a message, and where their bytes are.
+// Taken and fetched rows as messages: their metadata, and where their bytes are.
 #pragma once
 
 #include <functional>
@@ -14,43 +14,43 @@
 
 namespace tdock {
 
-// All but the bytes.
+// Everything but the bytes.
 void Encode(const Rows& rows, v1::Rows* message);
 
-// The columns of `rows`: what goes into the frame behind the message. Cells that are absent are zeros in a dense
-// column, and empty in others. Those that lie one behind the other are not copied; others are, into `memory`, or the
-// heap if it is null. ResourceExhausted for more than `max_bytes`. Throws std::bad_alloc as the memory does.
+// The columns of `rows` for the frame that follows the message. Absent cells are zeros in a dense column, and empty in
+// others. Contiguous cells are not copied; others are, into `memory`, or the heap if it is null. ResourceExhausted for
+// more than `max_bytes`. Throws std::bad_alloc as the memory does.
 absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_bytes);
-// So many bytes these columns have; INT64_MAX for more than can be counted.
+// The number of bytes of these columns; INT64_MAX on overflow.
 int64_t BytesInFrame(const Rows& rows);
 
-// Where the bytes lie, for a reader who sees the same memory. Cells that lie elsewhere than `locate` knows go into the
+// Where the bytes are, for a reader who sees the same memory. Cells that `locate` does not find are put into the
 // message. Aborted if those have more than kMaxInlineBytes.
 struct SharedPlace {
   uint64_t segment = 0;
   uint64_t offset = 0;
-  // From there to the end of the segment.
+  // The size from there to the end of the segment.
   uint64_t bytes = 0;
 };
 using Locate = std::function<std::optional<SharedPlace>(const std::byte*)>;
 inline constexpr uint64_t kMaxInlineBytes = 16 << 20;
 absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message);
 
-// The bytes of the cells that are there, column after column.
+// The bytes of the existing cells, column after column.
 struct CellBytes {
   std::vector<std::span<const std::byte>> cells = {};
-  // Keep them.
+  // Keep the bytes alive.
   std::vector<std::shared_ptr<const void>> pins = {};
 };
 
-// Those of the frame behind a message, which has the message's columns.
+// From the frame that follows a message, which has the message's columns.
 absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame);
-// Those of a message with views: those in the message are copied, to where they are aligned as in the dock. `look` is
-// the memory of a place, of exactly so many bytes, or an error.
+// From a message with views: cells in the message are copied, to where they are aligned as in the dock. `look` returns
+// the memory of a place, of exactly this many bytes, or an error.
 using Look = std::function<absl::StatusOr<const std::byte*>(uint64_t segment, uint64_t offset, uint64_t bytes)>;
 absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look);
 
-// InvalidArgument if the lists do not fit each other.
+// InvalidArgument if the lists are inconsistent.
 absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes);
 
 }  // namespace tdock

@@ -20,7 +20,7 @@
 namespace tdock {
 namespace {
 
-// Nobody may guess the session of another.
+// Session ids must be unguessable.
 std::string RandomBytes(size_t count) {
   std::random_device device;
   std::string bytes;
@@ -41,10 +41,10 @@ std::shared_ptr<const Answer> Failure(const absl::Status& status) {
   return answer;
 }
 
-// More bytes of a message take long.
+// Messages with more bytes take long.
 constexpr size_t kLongMessage = 64 << 10;
 
-// What `fill` makes of an empty answer, or its error.
+// An empty response filled by `fill`, or its error.
 template <class F>
 std::shared_ptr<const Answer> MakeAnswer(F fill) {
   auto answer = std::make_shared<Answer>();
@@ -54,7 +54,7 @@ std::shared_ptr<const Answer> MakeAnswer(F fill) {
   return answer;
 }
 
-// A message decoded. What it holds may take several times the memory that it takes on the way.
+// A decoded message, which may take several times the memory of its wire form.
 template <class T, class... Arguments>
 absl::StatusOr<T> DecodeAs(const Arguments&... arguments) {
   return OrNoMemory("the request", [&]() -> absl::StatusOr<T> { return Decode(arguments...); });
@@ -93,7 +93,7 @@ Service::~Service() {
 
 absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
   if (hello.protocol() != kProtocol) {
-    return absl::FailedPreconditionError(absl::StrCat("the client speaks protocol ", hello.protocol(), ", the server ",
+    return absl::FailedPreconditionError(absl::StrCat("the client uses protocol ", hello.protocol(), ", the server ",
                                                       kProtocol, ": use the same release on both"));
   }
   std::shared_ptr<Session> session;
@@ -164,11 +164,11 @@ void Service::EndIfAlone(const std::shared_ptr<Session>& session, uint64_t conne
     if (!leftovers.has_value()) return;
     sessions_.erase(session->id());
   }
-  // A call that is cancelled is answered at once, which takes mu_.
+  // A cancelled call is answered at once, which takes mu_.
   for (const std::stop_source& call : leftovers->under_way) RequestStop(call);
   std::map<std::string, std::vector<LeaseId>> by_partition;
   for (HeldLease& held : leftovers->leases) by_partition[std::move(held.partition)].push_back(held.lease);
-  // A partition that is not there any more has no leases either.
+  // A partition that no longer exists has no leases either.
   for (const auto& [partition, ids] : by_partition) {
     const std::shared_ptr<void> is_long = dock_.BeginLong(partition);
     dock_.ExpireLeases(partition, ids).IgnoreError();
@@ -225,7 +225,7 @@ bool Service::TakesLong(const v1::Request& request, const Batch& batch) {
 void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
   calls_.fetch_add(1, std::memory_order_relaxed);
   const Session::Acknowledged acknowledged{request.answered_below(), SpanOf(request.answered())};
-  // What only tells something needs no place in the session.
+  // One-way messages need no place in the session.
   if (request.has_acknowledge()) {
     session->Acknowledge(acknowledged);
     session->Unpin(SpanOf(request.acknowledge().pins()));
@@ -263,7 +263,7 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
     finish(Failure(ShuttingDown()));
     return;
   }
-  // What the client let go of before is not held any more when this is done.
+  // Whatever the client released before is free when this is done.
   const uint64_t discard = session->LastDiscard();
   if (discard == 0 && !TakesLong(request, batch)) return Do(session, request, std::move(batch), begun->cancel, finish);
   if (options_.work == nullptr || (discard == 0 && WorkQueue::OnWorker())) {
@@ -347,7 +347,7 @@ void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest req
       Expire(lease);
     } else if (lease.lease != kNoLease && !session->Hold(lease)) {
       Expire(lease);
-      answer = Failure(absl::FailedPreconditionError("the session is over, and its leases with it"));
+      answer = Failure(absl::FailedPreconditionError("the session is over, and so are its leases"));
     }
     CheckLeases(session);
     finish(std::move(answer));
@@ -356,7 +356,7 @@ void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest req
 
 void Service::Expire(const HeldLease& lease) {
   if (lease.lease == kNoLease) return;
-  // A partition that is not there any more has no leases either.
+  // A partition that no longer exists has no leases either.
   dock_.ExpireLeases(lease.partition, std::span(&lease.lease, 1)).IgnoreError();
 }
 
@@ -370,14 +370,14 @@ std::shared_ptr<const Answer> Service::Refuse(Session& session, uint64_t call, c
 }
 
 std::shared_ptr<const Memory> Service::MemoryOf(const std::string& partition) {
-  // Where there is no such partition, the call fails.
+  // If there is no such partition, the call fails.
   absl::StatusOr<std::shared_ptr<Memory>> memory = dock_.MemoryOf(partition);
   return memory.ok() ? *std::move(memory) : nullptr;
 }
 
 void Service::CheckLeases(const std::shared_ptr<Session>& session) {
   for (const HeldLease& held : session->TakeLeasesToCheck()) {
-    // Where that may take long, it is asked another time.
+    // If that may take long, it is asked again later.
     if (!dock_.LoadOf(held.partition).busy) {
       const absl::StatusOr<std::vector<LeaseId>> live = dock_.LiveLeases(held.partition, std::span(&held.lease, 1));
       if (!live.ok() || live->empty()) continue;
@@ -389,7 +389,7 @@ void Service::CheckLeases(const std::shared_ptr<Session>& session) {
 absl::Status Service::CheckLease(LeaseId lease) const {
   if (lease == kNoLease || lease > options_.last_lease) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "lease ", lease, " was given out before the server was restarted: it is over, and its rows are not there"));
+      "lease ", lease, " was given out before the server was restarted: it is over, and its rows are gone"));
 }
 
 absl::Status Service::DoNow(const v1::Request& request, v1::Reply& reply) {

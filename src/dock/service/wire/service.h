@@ -1,4 +1,4 @@
-// The part of a dock server that no transport needs to know: sessions, calls, and what they ask of the dock.
+// The transport-independent part of a dock server: sessions, calls, and their execution by the dock.
 #pragma once
 
 #include <atomic>
@@ -22,27 +22,27 @@
 namespace tdock {
 
 struct ServiceOptions {
-  // The dock's; turns deadlines into time that is left and back.
+  // The dock's clock; converts deadlines to and from remaining time.
   Clock* dock_clock = nullptr;
-  // Judges how long sessions outlive their connections.
+  // The clock for how long sessions outlive their connections.
   Clock* clock = nullptr;
   absl::Duration session_grace = absl::Seconds(1);
   uint64_t max_frame_bytes = uint64_t{16} << 30;
-  // Leases up to this number are of the server before it was restarted.
+  // Leases up to this number were given out before the server was restarted.
   LeaseId last_lease = kNoLease;
-  // Does the calls that take long, so that those who bring calls do not wait for them; outlives the service. Null: they
-  // are done by whoever brings them.
+  // Runs long calls, so that the threads that bring calls do not wait for them; must outlive the service. Null: they
+  // run on those threads.
   WorkQueue* work = nullptr;
 };
 
-// Thread-safe. Holds no thread while a call waits.
+// Thread-safe. A waiting call holds no thread.
 class Service {
  public:
   static constexpr uint32_t kProtocol = 1;
 
   // The dock must outlive the service.
   Service(ServedDock& dock, const ServiceOptions& options);
-  // Ends all sessions, and returns when no call is under way. None may be coming in.
+  // Ends all sessions, and returns when no call is in progress. No new calls may arrive.
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
@@ -64,24 +64,24 @@ class Service {
     std::unique_ptr<Connection> connection;
     v1::Welcome welcome;
   };
-  // FailedPrecondition for another version of the protocol, Unavailable while shutting down. A session that is not
-  // there is replaced by a new one, and the welcome says so.
+  // FailedPrecondition for another version of the protocol, Unavailable while shutting down. A session that no longer
+  // exists is replaced by a new one, and the welcome says so.
   absl::StatusOr<Welcomed> Connect(const v1::Hello& hello) TDOCK_EXCLUDES(mu_);
-  // A session that is there; null otherwise. For calls that do not come over the connection that said hello.
+  // An existing session; null otherwise. For calls that do not come over the connection that said hello.
   std::shared_ptr<Session> FindSession(const std::string& id) TDOCK_EXCLUDES(mu_);
 
-  // Where the bytes of a put should lie, for the dock to keep them where they are. Errors are the put's.
+  // The memory where the bytes of a put should be placed, so that the dock can keep them there. Errors are the put's.
   absl::StatusOr<std::shared_ptr<Memory>> MemoryFor(const v1::Put& put) { return dock_.MemoryOf(put.partition()); }
 
-  // Does what the request says; `batch` is that of a put. `reply` is called once, maybe before this returns. Calls of
-  // one session are done in any order: one that takes long is left to the work queue.
+  // Carries out the request; `batch` is that of a put. `reply` is called once, possibly before this returns. Calls of
+  // one session run in any order: long ones go to the work queue.
   void Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply);
 
-  // For a transport that cannot send an answer: nobody will ever have it, so the lease of a take ends, and the call is
-  // answered with the error from here on. Returns what to send instead.
+  // For a transport that cannot send a response: since no client will ever get it, the lease of a take ends, and the
+  // call is answered with the error from then on. Returns what to send instead.
   std::shared_ptr<const Answer> Refuse(Session& session, uint64_t call, const Answer& answer, const absl::Status& why);
 
-  // Ends calls that wait, and refuses others: Unavailable, saying that the server shuts down.
+  // Ends waiting calls, and refuses new ones: Unavailable, saying that the server shuts down.
   void Drain() TDOCK_EXCLUDES(mu_);
 
   uint64_t instance() const { return instance_; }
@@ -90,12 +90,12 @@ class Service {
   struct Counts {
     int64_t sessions = 0;
     int64_t calls_under_way = 0;
-    int64_t calls = 0;  // since the start
+    int64_t calls = 0;  // since the server started
     int64_t pins = 0;
     int64_t leases = 0;
   };
   Counts counts() TDOCK_EXCLUDES(mu_);
-  // Returns when no call is under way, or at `deadline` of absl::Now().
+  // Returns when no call is in progress, or at `deadline` of absl::Now().
   void AwaitNoCalls(absl::Time deadline) TDOCK_EXCLUDES(mu_);
   // Null if there is none.
   WorkQueue* work() const { return options_.work; }
@@ -104,11 +104,11 @@ class Service {
   using Finish = Callback<void(std::shared_ptr<const Answer>)>;
 
   void Disconnect(const std::shared_ptr<Session>& session) TDOCK_EXCLUDES(mu_);
-  // Ends those that have had no connection for a while.
+  // Ends sessions that have had no connection for too long.
   void Reap() TDOCK_EXCLUDES(mu_);
   void EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) TDOCK_EXCLUDES(mu_);
   bool TakesLong(const v1::Request& request, const Batch& batch);
-  // Says meanwhile that it takes long.
+  // Marks the call as long while it runs.
   void DoLong(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
               const Finish& finish);
   void Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
@@ -118,7 +118,7 @@ class Service {
   std::shared_ptr<const Memory> MemoryOf(const std::string& partition);
   absl::Status CheckLease(LeaseId lease) const;
   void CheckLeases(const std::shared_ptr<Session>& session);
-  // Calls that need no wait.
+  // Calls that never wait.
   absl::Status DoNow(const v1::Request& request, v1::Reply& reply);
   absl::Status DoLeases(const v1::Request& request, v1::Reply& reply);
   absl::Status DoPartitions(const v1::Request& request, v1::Reply& reply);
@@ -137,14 +137,14 @@ class Service {
   bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
   int64_t under_way_ TDOCK_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<std::string, std::shared_ptr<Session>> sessions_ TDOCK_GUARDED_BY(mu_);
-  // Sessions that lost their last connection, in the order of when they end, unless they had another one since.
+  // Sessions that lost their last connection, in the order in which they end unless they had another one since.
   struct Ending {
     absl::Time at;
     std::shared_ptr<Session> session;
     uint64_t connections_ever;
   };
   std::deque<Ending> endings_ TDOCK_GUARDED_BY(mu_);
-  CondVar changed_;  // what the reaper looks at
+  CondVar changed_;  // what the reaper checks
   CondVar all_answered_;
   std::thread reaper_;
 };

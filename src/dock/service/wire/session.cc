@@ -69,7 +69,7 @@ absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, const Acknowledged&
     const auto found = calls_.find(call);
     if (found == calls_.end()) {
       if (WasAcknowledged(call)) {
-        return absl::FailedPreconditionError(absl::StrCat("call ", call, " was answered, and its answer acknowledged"));
+        return absl::FailedPreconditionError(absl::StrCat("call ", call, " was answered, and the answer acknowledged"));
       }
       if (absl::Status status = CheckRoom(); !status.ok()) return status;
       ++under_way_;
@@ -102,7 +102,7 @@ absl::StatusOr<Session::Begun> Session::Begin(uint64_t call, const Acknowledged&
 absl::Status Session::CheckRoom() const {
   if (calls_.size() >= kMaxCalls) {
     return absl::ResourceExhaustedError(absl::StrCat("the session has ", kMaxCalls,
-                                                     " calls under way or not acknowledged, which is the limit: "
+                                                     " calls under way or not acknowledged, the limit: "
                                                      "acknowledge the answers that have arrived"));
   }
   if (bytes_.cells <= max_bytes_.cells && bytes_.messages <= max_bytes_.messages) return absl::OkStatus();

@@ -21,25 +21,27 @@
 namespace tdock {
 namespace {
 
-// Of a message that has not come at all: most are short, and memory to read into is cleared first.
+// The first read of a message: most are short, and the buffer is cleared before each read.
 constexpr size_t kReadBytes = 8 << 10;
 
 constexpr size_t kMostReadBytes = 1 << 20;
 
-// Most answers come sooner than an idle processor wakes up. Whoever else wants to run may.
+// Most responses arrive sooner than an idle processor wakes up. Other threads that want to run may do so.
 constexpr absl::Duration kLookForAnswer = absl::Microseconds(50);
 
-// Anybody may listen at a path in /tmp before the server does, also where root looks for its own.
+// Any user may listen at a path in /tmp before the server does, even where root looks for its own.
 absl::Status CheckWhoListens(int fd, const std::string& path) {
   ucred server{};
   socklen_t size = sizeof(server);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot find out who listens on '", path, "': ", std::strerror(errno)));
+    return absl::UnavailableError(
+        absl::StrCat("cannot find out which user listens on '", path, "': ", std::strerror(errno)));
   }
   const uid_t own = geteuid();
   if (server.uid == own || server.uid == 0) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("user ", server.uid, " listens on '", path, "', and this is user ",
-                                                  own, ": a dock is shared by processes of one user only"));
+  return absl::PermissionDeniedError(absl::StrCat("user ", server.uid, " listens on '", path,
+                                                  "', but this process runs as user ", own,
+                                                  ": only processes of one user can share a dock"));
 }
 
 absl::Status Lost(int error) {
@@ -53,7 +55,7 @@ absl::StatusOr<std::unique_ptr<SocketChannel>> SocketChannel::Connect(const std:
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::ResourceExhaustedError(absl::StrCat("cannot make a socket: ", std::strerror(errno)));
   std::unique_ptr<SocketChannel> channel(new SocketChannel(fd));
-  // A server with a full queue of connections holds up connect() no longer than this.
+  // A server with a full backlog delays connect() at most this long.
   const absl::Duration left = std::clamp(deadline - absl::Now(), absl::Milliseconds(1), absl::Hours(1));
   const timeval timeout = absl::ToTimeval(left);
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
@@ -69,9 +71,9 @@ SocketChannel::~SocketChannel() { close(fd_); }
 absl::Status SocketChannel::AwaitEvent(short event, absl::Time deadline) {
   for (;;) {
     const absl::Duration left = deadline - absl::Now();
-    if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("nothing came in time");
+    if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("nothing arrived in time");
     pollfd watched{.fd = fd_, .events = event, .revents = 0};
-    // A millisecond more than asked for rather than less.
+    // Rounded up to the next millisecond.
     const int64_t timeout_ms = absl::ToInt64Milliseconds(std::min(left, absl::Hours(1))) + 1;
     const int count = poll(&watched, 1, static_cast<int>(timeout_ms));
     if (count > 0) return absl::OkStatus();
@@ -110,12 +112,12 @@ absl::Status SocketChannel::Send(std::vector<absl::string_view> pieces, absl::Ti
 }
 
 absl::StatusOr<bool> SocketChannel::Read() {
-  // What was taken goes when it is more than what is left.
+  // Drops consumed bytes once they exceed the rest.
   if (begin_ >= in_.size() - begin_) {
     in_.erase(0, begin_);
     begin_ = 0;
   }
-  // Of a message that is longer than what is there, as much as there may be at once.
+  // For a message that is longer than what has arrived, reads as much as possible at once.
   size_t want = kReadBytes;
   const size_t before = in_.size(), there = before - begin_;
   if (there >= sizeof(SocketHeader)) {
@@ -161,13 +163,14 @@ absl::StatusOr<std::optional<SocketChannel::Message>> SocketChannel::TakeMessage
   const SocketHeader& header = message.header;
   if (header.length > MaxSocketMessageBytes(header.type)) {
     return absl::UnavailableError(absl::StrCat("the server sent a message of type ", static_cast<int>(header.type),
-                                               " with ", header.length, " bytes: it is no dock server"));
+                                               " with ", header.length, " bytes: it is not a dock server"));
   }
   if (in_.size() - begin_ - sizeof(header) < header.length) return std::nullopt;
   message.body = in_.substr(begin_ + sizeof(header), header.length);
   begin_ += sizeof(header) + header.length;
   if (header.type == SocketMessage::kWelcome || header.type == SocketMessage::kSegment) {
-    if (files_.empty()) return absl::UnavailableError("the server sent no descriptor where one belongs");
+    if (files_.empty())
+      return absl::UnavailableError("the server sent a message without the descriptor that belongs to it");
     message.file = std::move(files_.front());
     files_.pop_front();
   }

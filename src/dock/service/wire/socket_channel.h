@@ -16,38 +16,38 @@
 
 namespace tdock {
 
-// Times are those of absl::Now(). Errors: Unavailable where the connection is lost, or was never made; a server that
-// ends it says why. DeadlineExceeded. Not thread-safe.
+// Times are those of absl::Now(). Errors: Unavailable if the connection is lost or could not be made; if the server
+// ended it, with the server's reason. DeadlineExceeded. Not thread-safe.
 class SocketChannel {
  public:
-  // PermissionDenied where another user listens, who is not root.
+  // PermissionDenied if another user than this one or root listens.
   static absl::StatusOr<std::unique_ptr<SocketChannel>> Connect(const std::string& path, absl::Time deadline);
   ~SocketChannel();
   SocketChannel(const SocketChannel&) = delete;
   SocketChannel& operator=(const SocketChannel&) = delete;
 
-  // All bytes of the pieces, one after another.
+  // Sends the concatenated bytes of the pieces.
   absl::Status Send(std::vector<absl::string_view> pieces, absl::Time deadline);
 
   struct Message {
     SocketHeader header;
     std::string body;
-    // That came with it.
+    // The descriptor that came with the message.
     std::shared_ptr<const FileDescriptor> file;
   };
-  // The next message. A kGoodbye is returned as the error that it holds.
+  // The next message. A kGoodbye is returned as the error that it contains.
   absl::StatusOr<Message> Receive(absl::Time deadline);
-  // One that is there already, or nothing.
+  // A message that has arrived already, or nothing.
   absl::StatusOr<std::optional<Message>> TryReceive();
 
-  // Whether the server has closed it, as far as that can be known without asking.
+  // Whether the server has closed the connection, as far as is known locally.
   bool IsBroken() const;
 
  private:
   explicit SocketChannel(int fd) : fd_(fd) {}
 
   absl::Status AwaitEvent(short event, absl::Time deadline);
-  // Reads what there is; false if there is nothing.
+  // Reads available bytes; false if there are none.
   absl::StatusOr<bool> Read();
   absl::StatusOr<std::optional<Message>> TakeMessage();
 

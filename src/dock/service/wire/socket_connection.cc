@@ -21,12 +21,12 @@
 namespace tdock {
 namespace {
 
-// More memory than this is not kept for messages to come.
+// More memory than this is not kept for later messages.
 constexpr size_t kKeepBytes = 1 << 20;
-// Then other connections have their turn.
+// After this, other connections have their turn.
 constexpr absl::Duration kTurn = absl::Milliseconds(1);
 constexpr size_t kTurnBytes = 1 << 20;
-// What takes long to handle is left to workers: a control message of this size, the header of a frame, or a frame.
+// Long work is left to workers: a control message of this size, the header of a frame, or a frame.
 constexpr uint32_t kLongMessageBytes = 16 << 10;
 constexpr uint64_t kLongHeaderBytes = 16 << 10;
 constexpr uint64_t kLongFrameBytes = 1 << 20;
@@ -79,7 +79,7 @@ void SocketConnection::Close(const absl::Status& why) {
 void SocketConnection::OnEvents(uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
     Flush();
-    // What came before it was choked.
+    // Reading was paused before this.
     if (!choked()) HandleMessages();
   }
   if (!closed_ && handed_over_ && (events & (EPOLLHUP | EPOLLERR)) != 0) {
@@ -134,7 +134,7 @@ void SocketConnection::HandleMessages() {
   in_.erase(0, begin);
   if (in_.empty() && in_.capacity() > kKeepBytes) in_.shrink_to_fit();
   if (missing > kKeepBytes) {
-    // Memory that is not written costs nothing, and what has come is not copied again and again.
+    // Unwritten memory costs nothing, and received bytes are not copied repeatedly.
     const absl::Status status = OrNoMemory("the message", [&] {
       in_.reserve(missing + loop_->scratch().size());
       return absl::OkStatus();
@@ -218,7 +218,7 @@ absl::Status SocketConnection::OnHello(absl::string_view body) {
   if (connection_ != nullptr) return absl::FailedPreconditionError("a second hello");
   v1::Hello hello;
   if (!hello.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
-    return absl::InvalidArgumentError("a hello that cannot be read");
+    return absl::InvalidArgumentError("a hello that cannot be parsed");
   }
   TDOCK_ASSIGN_OR_RETURN(Service::Welcomed welcomed, shared_.service.Connect(hello));
   const SocketLimits& limits = shared_.limits;
@@ -253,7 +253,7 @@ absl::Status SocketConnection::OnCall(uint64_t tag, absl::string_view body) {
   FrameLimits limits;
   limits.allow_unchecked = true;
   limits.max_frame_bytes = shared_.service.max_frame_bytes();
-  // Where there is no such partition, the dock says so when it gets the put.
+  // If there is no such partition, the dock says so when it gets the put.
   const absl::StatusOr<std::shared_ptr<Memory>> memory = shared_.service.MemoryFor(request.put());
   const auto allocate = [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
     return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
@@ -263,7 +263,7 @@ absl::Status SocketConnection::OnCall(uint64_t tag, absl::string_view body) {
 }
 
 absl::Status SocketConnection::OnSlot(uint64_t tag, absl::string_view body) {
-  if (body.size() != 8) return absl::InvalidArgumentError("a slot message that has not 8 bytes");
+  if (body.size() != 8) return absl::InvalidArgumentError("a slot message that does not have 8 bytes");
   const auto slot = NumberAt<uint32_t>(body, 0), bytes = NumberAt<uint32_t>(body, 4);
   TDOCK_ASSIGN_OR_RETURN(const std::span<const std::byte> lying, area_->Slot(slot, bytes));
   TDOCK_RETURN_IF_ERROR(OnBytes(tag, lying));
@@ -273,7 +273,7 @@ absl::Status SocketConnection::OnSlot(uint64_t tag, absl::string_view body) {
 
 absl::Status SocketConnection::OnBytes(uint64_t tag, std::span<const std::byte> bytes) {
   const auto found = uploads_.find(tag);
-  // The rest of one that failed.
+  // The rest of a frame that failed.
   if (found == uploads_.end()) return absl::OkStatus();
   Upload& upload = *found->second;
   absl::Status status = upload.reader.Feed(bytes);
@@ -298,7 +298,7 @@ void SocketConnection::Start(v1::Request request, Batch batch) {
 ReplyTo SocketConnection::ReplyHere(uint64_t call) {
   return [weak = weak_from_this(), loop = loop_, &service = shared_.service, session = connection_->session(),
           call](const std::shared_ptr<const Answer>& answer) {
-    // Those that only tell something have no answer.
+    // One-way messages have no response.
     if (call == 0) return;
     const auto send = [weak, loop](Encoded encoded) {
       const auto post = [weak](Encoded ready) {
@@ -364,8 +364,9 @@ absl::StatusOr<SocketConnection::Encoded> SocketConnection::TryToEncode(Session&
     reply = &with_views;
   }
   if (const size_t bytes = reply->ByteSizeLong(); bytes > kMaxSocketControlBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("an answer of ", bytes, " bytes without its cells; the limit is ",
-                                                     kMaxSocketControlBytes, ": ask for less at once"));
+    return absl::ResourceExhaustedError(absl::StrCat("an answer of ", bytes,
+                                                     " bytes, not counting cells; the limit is ",
+                                                     kMaxSocketControlBytes, ": ask for less in one call"));
   }
   encoded.message = ControlMessage(SocketMessage::kReply, call, *reply);
   return encoded;
@@ -407,7 +408,7 @@ void SocketConnection::Send(std::string bytes, std::shared_ptr<const FileDescrip
 }
 
 void SocketConnection::Flush() {
-  // The rest goes in the next turn.
+  // The rest is sent in the next turn.
   for (size_t sent_bytes = 0; !out_.empty() && sent_bytes < kTurnBytes;) {
     Outgoing& next = out_.front();
     iovec piece{next.bytes.data() + next.sent, next.bytes.size() - next.sent};
@@ -428,7 +429,7 @@ void SocketConnection::Flush() {
     const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      // The end of a connection shows when it is read.
+      // The end of a connection is noticed when it is read.
       return;
     }
     next.file.reset();

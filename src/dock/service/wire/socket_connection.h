@@ -1,4 +1,4 @@
-// One connection of the Unix socket, at the server.
+// One connection of the Unix socket, on the server.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@
 namespace tdock {
 
 struct SocketLimits {
-  // Frames of one connection that have begun and are not complete.
+  // The limit on incomplete frames of one connection.
   size_t max_uploads = 64;
-  // Of answers that the client has not read: no more requests are read while there are as many.
+  // The limit on responses that the client has not read: beyond it, no more requests are read.
   size_t max_queued_bytes = size_t{16} << 20;
-  // A connection that has not said hello by then is closed.
+  // The time within which a connection must say hello, or it is closed.
   absl::Duration hello_within = absl::Seconds(10);
   uint32_t upload_slots = 16;
   uint32_t upload_slot_bytes = 1 << 20;
 };
 
-// Lives on its loop's thread; only what is said to be thread-safe may be called by others.
+// Runs on its loop's thread; other threads may call only methods marked thread-safe.
 class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
  public:
   struct Shared {
@@ -43,22 +43,22 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
     SocketLimits limits;
   };
 
-  // Takes over the socket, which does not block.
+  // Takes ownership of the socket, which must be non-blocking.
   SocketConnection(int fd, std::shared_ptr<EventLoop> loop, const Shared& shared,
                    std::function<void(int fd)> on_closed);
   ~SocketConnection();
 
   absl::Status Start();
-  // Closes it if it has not said hello for too long.
+  // Closes it if it has not said hello in time.
   void Tick();
-  // Says why, as far as that can be sent at once, and closes.
+  // Sends the reason, as far as that is possible at once, and closes.
   void Close(const absl::Status& why);
 
  private:
   struct Outgoing {
     std::string bytes;
     size_t sent = 0;
-    // Goes with the first byte.
+    // Sent with the first byte.
     std::shared_ptr<const FileDescriptor> file = {};
   };
   struct Upload {
@@ -66,7 +66,7 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
     FrameReader reader;
   };
 
-  // An answer as it is sent, and the segments that it speaks of.
+  // A response in the form in which it is sent, and the segments that it refers to.
   struct Encoded {
     std::string message;
     std::vector<std::pair<uint64_t, SegmentFile>> segments = {};
@@ -74,15 +74,15 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
 
   void OnEvents(uint32_t events);
   void Read();
-  // Handles the messages that are complete, for as long as a turn is.
+  // Handles complete messages, for the length of one turn.
   void HandleMessages();
   // Whether the message takes long to handle.
   bool IsLong(const SocketHeader& header, absl::string_view body);
-  // Has the message that begins there handled by a worker. Until that is done, nothing more is read, and what is said
-  // to be the handler's is the worker's.
+  // Has a worker handle the next message. Until that is done, nothing more is read, and the members marked as the
+  // handler's belong to the worker.
   void HandOver(size_t begin, const SocketHeader& header);
   void TakeBack(const absl::Status& status);
-  // By the loop's thread or the worker.
+  // On the loop's thread or the worker.
   absl::Status Handle(const SocketHeader& header, absl::string_view body);
   absl::Status OnHello(absl::string_view body);
   absl::Status OnCall(uint64_t tag, absl::string_view body);
@@ -93,15 +93,15 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   ReplyTo ReplyHere(uint64_t call);
 
   void ReplyError(uint64_t call, const absl::Status& status);
-  // Thread-safe. What to send as the answer, or instead of it.
+  // Thread-safe. The response to send, or its replacement.
   static Encoded MessageOf(Service& service, Session& session, uint64_t call, const Answer& answer);
-  // ResourceExhausted if it is too long, Aborted if too many cells lie where the client cannot look.
+  // ResourceExhausted if it is too long, Aborted if too many cells lie outside the client's memory.
   static absl::StatusOr<Encoded> TryToEncode(Session& session, uint64_t call, const Answer& answer);
   void SendAnswer(Encoded answer);
   void TellGoneSegments();
-  // By the loop's thread or the worker.
+  // On the loop's thread or the worker.
   void Send(std::string bytes, std::shared_ptr<const FileDescriptor> file = nullptr);
-  // Sends what the client takes, up to a bound.
+  // Sends what the client accepts, up to a bound.
   void Flush();
   void Watch();
   bool choked() const { return queued_bytes_ > shared_.limits.max_queued_bytes; }
@@ -115,20 +115,20 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
 
   // The handler's.
   std::unique_ptr<Service::Connection> connection_;
-  std::string client_;  // for people
+  std::string client_;  // for people to read
   std::optional<UploadArea> area_;
   std::string in_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Upload>> uploads_;
 
   bool more_posted_ = false;
   bool handed_over_ = false;
-  // The peer is gone, which would be told again and again; watched again when it is read on.
+  // The peer is gone, which epoll would report again and again; watched again once reading continues.
   bool unwatched_ = false;
 
   std::deque<Outgoing> out_;
   size_t queued_bytes_ = 0;
   uint32_t watched_events_ = 0;
-  // What the client was sent, and how many bytes each has.
+  // The segments that the client was sent, and their sizes.
   absl::flat_hash_set<uint64_t> segments_;
   uint64_t closed_segments_seen_ = 0;
 };

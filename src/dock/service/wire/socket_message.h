@@ -1,4 +1,4 @@
-// What travels over the Unix socket. docs/wire-format.md describes it byte by byte.
+// The messages over the Unix socket. docs/wire-format.md describes them byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ enum class SocketMessage : uint8_t {
   // From the server.
   kWelcome = 16,   // a Welcome; the upload area comes with it as a descriptor
   kReply = 17,     // a Reply
-  kConsumed = 18,  // what lay in a slot was copied: u32 slot
-  kSegment = 19,   // shared memory that replies speak of: u64 number, u64 bytes; its descriptor comes with it
-  kGone = 20,      // no reply will speak of it any more: u64 number
-  kGoodbye = 21,   // a Reply with why the connection ends
+  kConsumed = 18,  // the contents of a slot were copied: u32 slot
+  kSegment = 19,   // shared memory that responses refer to: u64 number, u64 bytes; its descriptor comes with it
+  kGone = 20,      // no response will refer to it any more: u64 number
+  kGoodbye = 21,   // a Reply with the reason why the connection ends
 };
 
 struct SocketHeader {
@@ -83,7 +83,7 @@ std::string ControlMessage(SocketMessage type, uint64_t tag, const Message& mess
   return bytes;
 }
 
-// A number at a place of a message, which is there.
+// A number at a position of a message, which must contain it.
 template <class Number>
 Number NumberAt(absl::string_view bytes, size_t at) {
   Number number;

@@ -27,7 +27,7 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   struct stat there;
   if (lstat(path.c_str(), &there) != 0) return absl::OkStatus();
   if (!S_ISSOCK(there.st_mode)) {
-    return absl::AlreadyExistsError(absl::StrCat("'", path, "' is there and is no socket: give another path"));
+    return absl::AlreadyExistsError(absl::StrCat("'", path, "' exists and is not a socket: give another path"));
   }
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const bool answered = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
@@ -42,7 +42,7 @@ absl::StatusOr<int> Listen(const std::string& path) {
   TDOCK_RETURN_IF_ERROR(RemoveStale(path, address));
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
-  // The mode holds from the first moment on; the check of who connects is what counts.
+  // The mode applies from the first moment on; but the check of the peer's user is what counts.
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 || listen(fd, kBacklog) != 0) {
     const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot listen on '", path, "'"));
@@ -52,7 +52,7 @@ absl::StatusOr<int> Listen(const std::string& path) {
   return fd;
 }
 
-// Whoever may read the server's memory anyway.
+// Users that may read the server's memory anyway.
 bool MayConnect(int fd) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -90,7 +90,7 @@ absl::Status SocketServer::StartLoops() {
 }
 
 SocketServer::~SocketServer() {
-  // Then the connections are this thread's.
+  // From then on, the connections belong to this thread.
   for (const auto& loop : loops_) loop->events->Stop();
   if (WorkQueue* const work = shared_.service.work(); work != nullptr) work->AwaitIdle();
   for (const auto& loop : loops_) loop->connections.clear();
@@ -126,18 +126,18 @@ void SocketServer::Shutdown(absl::Time deadline) {
         connection->Close(absl::UnavailableError("the server is shutting down"));
       closed->set_value();
     });
-    // A loop that was stopped drops what is posted, and the promise with it.
+    // A stopped loop drops posted tasks, and the promise with them.
     done.wait();
   }
 }
 
 void SocketServer::Accept() {
-  // Others have their turn in between.
+  // Other descriptors have their turn in between.
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Where there are no descriptors left, those who wait are served when others go.
+      // If no descriptors are left, waiting clients are accepted when others go.
       if (errno != EAGAIN) usleep(1000);
       return;
     }

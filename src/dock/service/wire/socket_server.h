@@ -16,42 +16,42 @@
 namespace tdock {
 
 struct SocketServerOptions {
-  // A file that is not there, or the socket of a server that is gone. Only the user who runs the server may connect.
+  // Must be a new path, or the socket of a server that is gone. Only the user who runs the server may connect.
   std::string path = {};
   // Threads; 0: two.
   int loops = 0;
   SocketLimits limits = {};
-  // Told what the loops do; outlives the server. May be null.
+  // Records what the loops do; must outlive the server. May be null.
   Heartbeats* heartbeats = nullptr;
 };
 
 // Thread-safe.
 class SocketServer {
  public:
-  // InvalidArgument for a path that is too long, AlreadyExists if something else is there or another server listens;
+  // InvalidArgument for a path that is too long, AlreadyExists if another file is there or another server listens;
   // other errors are the system's, and name the path. Service and segments must outlive the server.
   static absl::StatusOr<std::unique_ptr<SocketServer>> Start(Service& service, SegmentPool& segments,
                                                              const SocketServerOptions& options);
   // Closes all connections, and removes the socket.
   ~SocketServer();
 
-  // Takes no more connections, lets calls under way end until the deadline of absl::Now(), and closes the connections,
-  // saying that the server shuts down.
+  // Accepts no more connections, lets calls in progress end until the deadline of absl::Now(), and closes the
+  // connections, saying that the server shuts down.
   void Shutdown(absl::Time deadline);
 
-  // Returns when each loop has done what there was to do.
+  // Returns when each loop has run the tasks posted so far.
   void Touch();
 
   const std::string& path() const { return options_.path; }
 
  private:
-  // The connections of one loop; touched by its thread only.
+  // The connections of one loop; used by its thread only.
   struct Loop {
     std::shared_ptr<EventLoop> events;
     absl::flat_hash_map<int, std::shared_ptr<SocketConnection>> connections;
   };
 
-  // Which file the socket is: another server may have put its own in its place.
+  // Identifies the socket's file: another server may have replaced it by its own.
   struct FileId {
     dev_t device = 0;
     ino_t inode = 0;

@@ -12,9 +12,9 @@
 namespace tdock {
 namespace {
 
-// What is smaller goes over the socket: that is faster than to speak of shared memory.
+// Smaller data goes over the socket: that is faster than using shared memory.
 constexpr size_t kInlineBytes = 64 << 10;
-// More connections than this are not kept.
+// At most this many idle connections are kept.
 constexpr size_t kMaxIdle = 64;
 
 const v1::Rows* RowsOf(const v1::Reply& reply) {
@@ -30,7 +30,7 @@ absl::StatusOr<SocketTransport::Channel> SocketTransport::Open(const v1::Hello& 
   TDOCK_RETURN_IF_ERROR(channel->Send({ControlMessage(SocketMessage::kHello, 0, hello)}, deadline));
   TDOCK_ASSIGN_OR_RETURN(const SocketChannel::Message message, channel->Receive(deadline));
   if (message.header.type != SocketMessage::kWelcome || !welcome.ParseFromString(message.body)) {
-    return absl::InvalidArgumentError(absl::StrCat("what listens on '", path_, "' is no dock server"));
+    return absl::InvalidArgumentError(absl::StrCat("what listens on '", path_, "' is not a dock server"));
   }
   MutexLock lock(mu_);
   if (shared_ != nullptr && shared_->session == welcome.session() && shared_->instance == welcome.instance()) {
@@ -102,7 +102,7 @@ ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batc
     shared = shared_;
   }
   if (shared->session != request.session()) {
-    // It was made for another session, which is gone.
+    // It was made for another session, which has ended.
     answer.status = absl::UnavailableError("the session is gone");
     return answer;
   }
@@ -111,7 +111,7 @@ ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batc
   answer.status = exchange.Send(request, batch);
   if (answer.status.ok()) answer.status = exchange.AwaitAnswer(answer);
   if (answer.status.ok()) {
-    // The server looks at none of them once it has answered.
+    // The server reads none of them once it has answered.
     shared->slots->Return(exchange.TakeLent());
     Keep(*std::move(channel), shared);
   } else {
@@ -133,7 +133,7 @@ bool SocketTransport::Tell(const v1::Request& request, absl::Duration connect_wi
     MutexLock lock(mu_);
     shared = shared_;
   }
-  // What is no longer than this fits into the socket's buffer, unless the server does not read at all.
+  // Up to this size, data fits into the socket's buffer, unless the server does not read at all.
   const std::string message = ControlMessage(SocketMessage::kCall, 0, request);
   if (!channel->Send({message}, std::max(deadline, absl::Now() + absl::Milliseconds(1))).ok()) return false;
   Keep(std::move(channel), shared);
@@ -144,8 +144,8 @@ absl::Status SocketTransport::Exchange::Send(const v1::Request& request, const B
   std::string control = ControlMessage(SocketMessage::kCall, call_, request);
   if (control.size() - sizeof(SocketHeader) > kMaxSocketControlBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the request says ", control.size(),
-                                                   " bytes without its cells; the limit is ", kMaxSocketControlBytes,
-                                                   ": ask for less at once"));
+                                                   " bytes, not counting cells; the limit is ", kMaxSocketControlBytes,
+                                                   ": ask for less in one call"));
   }
   if (batch.empty()) return channel_.Send({control}, deadline_);
   TDOCK_ASSIGN_OR_RETURN(const EncodedFrame frame, EncodeFrame(MetaBatch(batch), {}, FrameChecksums::kNone));
@@ -170,7 +170,8 @@ absl::Status SocketTransport::Exchange::SendThroughMemory(const std::vector<absl
     size_t filled = 0;
     while (piece != frame.end() && filled < memory.size()) {
       const size_t step = std::min(piece->size() - at, memory.size() - filled);
-      if (step > 0) std::memcpy(memory.data() + filled, piece->data() + at, step);  // an empty piece may be nowhere
+      if (step > 0)
+        std::memcpy(memory.data() + filled, piece->data() + at, step);  // an empty piece may have no address
       filled += step;
       at += step;
       if (at == piece->size()) ++piece, at = 0;
@@ -182,7 +183,7 @@ absl::Status SocketTransport::Exchange::SendThroughMemory(const std::vector<absl
 }
 
 absl::StatusOr<uint32_t> SocketTransport::Exchange::BorrowSlot() {
-  // The server is asked for its news first, so that it is never held up by what nobody reads.
+  // Reads the server's messages first, so that it is never blocked by unread ones.
   for (;;) {
     TDOCK_ASSIGN_OR_RETURN(std::optional<SocketChannel::Message> message, channel_.TryReceive());
     if (!message.has_value()) break;
@@ -194,7 +195,7 @@ absl::StatusOr<uint32_t> SocketTransport::Exchange::BorrowSlot() {
       lent_.push_back(*slot);
       return *slot;
     }
-    if (lent_.empty()) return absl::DeadlineExceededError("no place of the upload area became free");
+    if (lent_.empty()) return absl::DeadlineExceededError("no slot of the upload area became free");
     TDOCK_ASSIGN_OR_RETURN(SocketChannel::Message message, channel_.Receive(deadline_));
     TDOCK_RETURN_IF_ERROR(Handle(std::move(message)));
   }
@@ -215,15 +216,15 @@ absl::Status SocketTransport::Exchange::AwaitAnswer(ClientAnswer& answer) {
 absl::Status SocketTransport::Exchange::Handle(SocketChannel::Message message) {
   switch (message.header.type) {
     case SocketMessage::kReply:
-      // The answer of a call before, which nobody waited for any more.
+      // The response to an earlier call that was abandoned.
       if (message.header.tag != call_) return absl::OkStatus();
-      if (!reply_.ParseFromString(message.body)) return absl::UnavailableError("the answer cannot be read");
+      if (!reply_.ParseFromString(message.body)) return absl::UnavailableError("the response cannot be parsed");
       answered_ = true;
       return absl::OkStatus();
     case SocketMessage::kConsumed: {
       if (message.body.size() != 4) break;
       const auto slot = NumberAt<uint32_t>(message.body, 0);
-      // The last of a call may come behind its answer, when the slot is in use again.
+      // The last report of a call may arrive after its response, when the slot is in use again.
       if (message.header.tag == call_ && std::erase(lent_, slot) > 0) shared_->slots->Return(std::span(&slot, 1));
       return absl::OkStatus();
     }

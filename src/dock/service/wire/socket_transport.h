@@ -1,4 +1,4 @@
-// Requests over a Unix socket: bytes go through shared memory.
+// Requests over a Unix socket, with bytes in shared memory.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace tdock {
 
-// Each call has a connection for itself while it runs; they are kept and used again. Thread-safe.
+// Each call uses a connection of its own while it runs; they are cached and reused. Thread-safe.
 class SocketTransport final : public ClientTransport {
  public:
   explicit SocketTransport(std::string path) : path_(std::move(path)) {}
@@ -26,7 +26,7 @@ class SocketTransport final : public ClientTransport {
   bool Tell(const v1::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
 
  private:
-  // What came with the welcome of a session.
+  // The contents of a session's welcome.
   struct Shared {
     uint64_t instance = 0;
     std::string session;
@@ -44,7 +44,7 @@ class SocketTransport final : public ClientTransport {
 
     absl::Status Send(const v1::Request& request, const Batch& batch);
     absl::Status AwaitAnswer(ClientAnswer& answer);
-    // Slots of which the server has not said that it has copied them.
+    // Slots that the server has not yet reported as copied.
     std::vector<uint32_t> TakeLent() { return std::exchange(lent_, {}); }
 
    private:
@@ -63,9 +63,9 @@ class SocketTransport final : public ClientTransport {
   };
 
   absl::StatusOr<Channel> Open(const v1::Hello& hello, absl::Time deadline, v1::Welcome& welcome) TDOCK_EXCLUDES(mu_);
-  // A connection that is there and works, or null.
+  // A cached, working connection, or null.
   Channel TakeIdle() TDOCK_EXCLUDES(mu_);
-  // The same, or one that is made, of the session that there is.
+  // The same, or a new connection of the current session.
   absl::StatusOr<Channel> Acquire(absl::Time deadline) TDOCK_EXCLUDES(mu_);
   void Keep(Channel channel, const std::shared_ptr<Shared>& shared) TDOCK_EXCLUDES(mu_);
 

@@ -1,4 +1,4 @@
-// What a dock tells of itself, as messages and back. As in request_codec.h.
+// The status of a dock as messages, and back. Conventions as in request_codec.h.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,7 +8,7 @@
 
 namespace tdock {
 
-// The error of a call. A code that absl does not have becomes Unknown.
+// The error of a call. A code that absl does not know becomes Unknown.
 void Encode(const absl::Status& status, v1::Reply* reply);
 absl::Status StatusOf(const v1::Reply& reply);
 
@@ -21,7 +21,7 @@ ConsumerStatus Decode(const v1::ConsumerStatus& message);
 void Encode(const PartitionStatus& status, v1::PartitionStatus* message);
 absl::StatusOr<PartitionStatus> Decode(const v1::PartitionStatus& message);
 
-// Each side's own `now`: since when and until when a lease lasts goes as durations.
+// `now` is each side's own: the times of a lease are sent as durations.
 void Encode(const RowStatus& status, absl::Time now, v1::RowStatus* message);
 absl::StatusOr<RowStatus> Decode(const v1::RowStatus& message, absl::Time now);
 

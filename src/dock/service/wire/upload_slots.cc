@@ -11,10 +11,10 @@
 namespace tdock {
 namespace {
 
-// While slots are abandoned, how often it is looked for what the server says of them.
+// How often to check for the server's reports while slots are abandoned.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(10);
 
-// Takes those slots out that the server needs no more, as far as it has said so.
+// Removes the slots that the server has reported as no longer needed.
 std::vector<uint32_t> TakeReturned(SocketChannel& channel, uint64_t call, std::vector<uint32_t>& slots) {
   std::vector<uint32_t> returned;
   while (!slots.empty()) {

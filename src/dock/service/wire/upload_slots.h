@@ -1,4 +1,4 @@
-// Which slots of a session's upload area a client may write to.
+// The slots of a session's upload area that a client may write to.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace tdock {
 
-// A slot is written between Take() and its message to the server, and not again before the server has copied it: what
-// is in it then goes into whatever put the message was for. Thread-safe.
+// A client writes a slot between Take() and sending its message to the server, and not again before the server has
+// copied it: otherwise later bytes would become part of that put. Thread-safe.
 class UploadSlots {
  public:
   explicit UploadSlots(uint32_t count);
 
-  // A slot that nobody uses. Nothing if there is none until then, by absl::Now().
+  // A free slot. Nothing if none becomes free until then, by absl::Now().
   std::optional<uint32_t> Take(absl::Time until) TDOCK_EXCLUDES(mu_);
-  // The server has copied them, or has no use for them any more.
+  // The server has copied them, or no longer needs them.
   void Return(std::span<const uint32_t> slots) TDOCK_EXCLUDES(mu_);
-  // Slots of a call that was given up without an answer: the server may copy them yet. They are returned when it says
-  // that it has, answers the call, or closes the connection.
+  // Slots of a call that was abandoned without a response: the server may still copy them. They are returned when it
+  // reports that it has, answers the call, or closes the connection.
   void Abandon(std::unique_ptr<SocketChannel> channel, uint64_t call, std::vector<uint32_t> slots) TDOCK_EXCLUDES(mu_);
 
  private:
@@ -34,7 +34,7 @@ class UploadSlots {
     std::vector<uint32_t> slots;
   };
 
-  // Returns what can be returned of those that were abandoned. Does not wait.
+  // Returns those abandoned slots that can be returned. Does not wait.
   void ReturnAbandoned() TDOCK_EXCLUDES(mu_);
 
   Mutex mu_;

@@ -1,4 +1,4 @@
-// For tests: a client's dock that brings its server along.
+// For tests: a client's dock that includes its server.
 #pragma once
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 namespace tdock {
 
-// A folder that goes with this object.
+// A temporary folder, removed with this object.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -69,7 +69,7 @@ struct TestSocketServer : TestService {
   std::unique_ptr<SocketServer> server;
 };
 
-// Keeps something alive until after a transport.
+// Keeps something alive longer than a transport.
 class OwningTransport final : public ClientTransport {
  public:
   OwningTransport(std::shared_ptr<void> owned, std::unique_ptr<ClientTransport> transport)
@@ -90,7 +90,7 @@ class OwningTransport final : public ClientTransport {
   const std::unique_ptr<ClientTransport> transport_;
 };
 
-// Null if nobody answers.
+// Null if no server answers.
 inline std::unique_ptr<Dock> ConnectThrough(std::unique_ptr<ClientTransport> transport, Clock& clock,
                                             const ClientSessionOptions& options = {}) {
   auto session = std::make_shared<ClientSession>(std::move(transport), options);
