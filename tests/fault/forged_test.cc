@@ -118,7 +118,7 @@ TEST_P(Forged, SessionsThatAreGuessedAreNotThere) {
   request.mutable_list_partitions();
   const absl::Status status = rpc.Call(request).status();
   EXPECT_TRUE(absl::IsAborted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the session is not there"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("there is no such session"));
 }
 
 TEST_P(Forged, PinsOfOthersAndOfNobodyStayAsTheyAre) {

@@ -16,9 +16,9 @@ namespace {
 
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kFrameHeaderBytes = 9;
-// What a receiver takes that has not said otherwise.
+// The receiver's limit before any SETTINGS.
 constexpr size_t kMostPayloadBytes = 16 << 10;
-// Of the fields of a request, decoded: each counts 32 bytes besides its text, as in RFC 7541.
+// The limit on the decoded fields of a request: each counts 32 bytes besides its text, as in RFC 7541.
 constexpr size_t kMostFieldBytes = 32 << 10;
 constexpr absl::string_view kHealthCheck = "/grpc.health.v1.Health/Check";
 
@@ -40,7 +40,7 @@ void AppendFrame(uint8_t type, uint8_t flags, uint32_t stream, absl::string_view
   absl::StrAppend(&to, payload);
 }
 
-// Without its padding and what says how long that is; nothing if it is longer than the frame.
+// The payload without its padding and pad length; nothing if the padding is longer than the frame.
 std::optional<absl::string_view> WithoutPadding(uint8_t flags, absl::string_view payload) {
   if ((flags & NGHTTP2_FLAG_PADDED) == 0) return payload;
   if (payload.empty()) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<Request> DecodeRequest(absl::string_view block) {
   }
 }
 
-// As gRPC has it: everything but printable ASCII, and the sign itself, as %XX.
+// As gRPC does: everything but printable ASCII, and the percent sign itself, as %XX.
 std::string PercentEncoded(absl::string_view text) {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string encoded;
@@ -102,7 +102,7 @@ std::string PercentEncoded(absl::string_view text) {
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
-// Encodes the answers on a connection.
+// Encodes the responses on a connection.
 class Answer {
  public:
   explicit Answer(uint32_t stream) : stream_(stream), deflater_(nullptr, &nghttp2_hd_deflate_del) {
@@ -147,7 +147,7 @@ class Answer {
   }
 
  private:
-  // For want of memory: the client gets nothing.
+  // Out of memory: the client gets nothing.
   void Fail() {
     failed_ = true;
     frames_.clear();
@@ -159,12 +159,12 @@ class Answer {
   bool failed_ = false;
 };
 
-// The message in the body of a call that sends one.
+// The message in the body of a unary call.
 absl::StatusOr<absl::string_view> OnlyMessage(absl::string_view body) {
   constexpr size_t kPrefixBytes = 5;
   if (body.empty()) return absl::InvalidArgumentError("a health check without a HealthCheckRequest");
   if (body.size() < kPrefixBytes || body[0] != 0 || ReadBigEndian(body.substr(1, 4)) != body.size() - kPrefixBytes) {
-    return absl::InvalidArgumentError("a health check is one HealthCheckRequest, not compressed");
+    return absl::InvalidArgumentError("a health check is one uncompressed HealthCheckRequest");
   }
   return body.substr(kPrefixBytes);
 }
@@ -236,7 +236,7 @@ Admission::Verdict Admission::OnFrame(const FrameHeader& frame, absl::string_vie
 }
 
 Admission::Verdict Admission::OnHeaders(const FrameHeader& frame, absl::string_view payload) {
-  // A second request does not come before the first is answered: nobody needs more than one health check.
+  // A second request does not arrive before the first is answered: one health check per connection is enough.
   if (stream_ != 0 || frame.stream % 2 == 0) return Verdict::kRefused;
   stream_ = frame.stream;
   end_stream_ = (frame.flags & NGHTTP2_FLAG_END_STREAM) != 0;

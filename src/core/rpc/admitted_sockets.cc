@@ -33,7 +33,7 @@ void AdmittedSockets::CutAll() {
     cookies = cookies_;
   }
   for (const auto& [fd, cookie] : cookies) {
-    // A copy stays what it is, whoever closes the descriptor meanwhile.
+    // A duplicate stays valid if the descriptor is closed meanwhile.
     const Socket copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (copy.valid() && CookieOf(copy.get()) == cookie) shutdown(copy.get(), SHUT_RDWR);
   }

@@ -1,4 +1,4 @@
-// The sockets that gRPC was given. For this module only.
+// The sockets that were handed to gRPC. For this module only.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace tdock::rpc {
 
-// gRPC does not end a connection to which it writes for as long as its client reads nothing, so that a server would
-// wait for such a client when it ends. This cuts them. Knows sockets without holding them. Thread-safe.
+// gRPC does not end a connection that it is writing to while the client reads nothing, so a server that shuts down
+// would wait for such a client. This resets those connections. Knows the sockets without owning them. Thread-safe.
 class AdmittedSockets {
  public:
-  // Before gRPC has it.
+  // Before gRPC gets the socket.
   void Add(int fd) TDOCK_EXCLUDES(mu_);
-  // Those that are still there.
+  // Those that are still open.
   void CutAll() TDOCK_EXCLUDES(mu_);
 
  private:
   Mutex mu_;
-  // What the system calls the socket that had the descriptor last: the descriptor may belong to another by now.
+  // The kernel's cookie of the socket that last had the descriptor, which may belong to another socket by now.
   absl::flat_hash_map<int, uint64_t> cookies_ TDOCK_GUARDED_BY(mu_);
 };
 

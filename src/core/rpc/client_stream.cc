@@ -8,7 +8,7 @@ namespace tdock::rpc {
 
 void StreamCall::Start(grpc::GenericStub& stub, const std::string& method, grpc::CompletionQueue& queue) {
   stream_ = stub.PrepareCall(context_.get(), method, &queue);
-  // gRPC takes no write before the call has begun.
+  // gRPC accepts no write before the call has begun.
   out_.Cork();
   if (!holds_.Enter()) return;
   stream_->StartCall(start_.Begin());
@@ -89,7 +89,7 @@ void StreamCall::Leave() {
   calling_back_ = std::this_thread::get_id();
   on_end_(status_);
   calling_back_ = std::thread::id();
-  // What the callbacks hold goes before whoever waits for the end.
+  // What the callbacks hold is released before waiters for the end are notified.
   on_message_ = nullptr;
   on_end_ = nullptr;
   MutexLock lock(mu_);

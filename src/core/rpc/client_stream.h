@@ -1,4 +1,4 @@
-// A call that stays open, on the client. For this module only.
+// A long-lived call, on the client. For this module only.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -26,7 +26,7 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
              std::function<void(const grpc::Status&)> on_end)
       : context_(std::move(context)), on_message_(std::move(on_message)), on_end_(std::move(on_end)) {}
 
-  // Once, before anything else.
+  // Call it once, before anything else.
   void Start(grpc::GenericStub& stub, const std::string& method, grpc::CompletionQueue& queue);
   bool Send(Message message);
   void HalfClose();
@@ -36,16 +36,16 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   void AwaitEnd() TDOCK_EXCLUDES(mu_);
 
  private:
-  // Ends of operations.
+  // Completions of operations.
   void OnStarted(bool ok);
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void OnFinished(bool ok);
 
-  // Starts what may be started.
+  // Starts the operations that can be started.
   void Pump();
   void ReadNext();
-  // Ends a hold.
+  // Releases a hold.
   void Leave() TDOCK_EXCLUDES(mu_);
 
   const std::shared_ptr<grpc::ClientContext> context_;
@@ -56,12 +56,12 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   Operation<StreamCall> read_{this, &StreamCall::OnRead};
   Operation<StreamCall> write_{this, &StreamCall::OnWritten};
   Operation<StreamCall> finish_{this, &StreamCall::OnFinished};
-  // The first is until gRPC has said how the call ended.
+  // The first hold lasts until gRPC has reported how the call ended.
   Holds holds_;
   Outgoing out_;
-  grpc::ByteBuffer in_flight_;  // of whoever has a step of out_
-  grpc::ByteBuffer incoming_;   // of the read that is under way
-  grpc::Status status_;         // of the finish that is under way
+  grpc::ByteBuffer in_flight_;  // of the thread that has a step of out_
+  grpc::ByteBuffer incoming_;   // of the read in progress
+  grpc::Status status_;         // of the finish in progress
 
   std::atomic<std::thread::id> calling_back_;  // the thread that runs a callback
   Mutex mu_;
@@ -69,7 +69,7 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   bool is_over_ TDOCK_GUARDED_BY(mu_) = false;
 };
 
-// Keeps its call for as long as it lives.
+// Keeps its call alive.
 class OpenStream final : public ClientStream {
  public:
   OpenStream(std::shared_ptr<StreamCall> call, StreamEvents& events) : call_(std::move(call)), events_(events) {}

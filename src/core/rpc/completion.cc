@@ -22,7 +22,7 @@ bool AwaitEvent(grpc::CompletionQueue& queue, void** tag, bool* ok) {
   do {
     const Found found = FindEvent(queue, std::chrono::system_clock::time_point(), tag, ok);
     if (found != Found::kNothing) return found == Found::kEvent;
-    // Somebody else may need this processor in order to answer.
+    // Another thread may need this processor in order to answer.
     sched_yield();
   } while (std::chrono::steady_clock::now() < sleep_at);
   return queue.Next(tag, ok);

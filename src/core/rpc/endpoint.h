@@ -1,4 +1,4 @@
-// Addresses of TCP.
+// TCP addresses.
 #pragma once
 
 #include <string>
@@ -19,22 +19,22 @@ struct Endpoint {
   std::string ToString() const;
 };
 
-// From "host:port" or "[host]:port"; `what` names it in errors. Port 0 is allowed.
+// Parses "host:port" or "[host]:port"; `what` names it in errors. Port 0 is allowed.
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, absl::string_view what);
 
-// Whether every address that the host stands for belongs to the loopback interface. Asks the resolver, which can block
-// for seconds. NotFound if the host stands for none.
+// Whether every address that the host resolves to belongs to the loopback interface. Calls the resolver, which can
+// block for seconds. NotFound if the host has no address.
 absl::StatusOr<bool> IsLoopback(const Endpoint& endpoint);
 
-// Sockets that listen and do not block, one for each address that the host stands for, all on the same port.
+// Listening, non-blocking sockets, one for each address of the host, all on the same port.
 struct ListeningSockets {
   std::vector<Socket> sockets;
   int port = 0;
 };
 
-// Port 0 takes one that is free. The address of all interfaces, of either family, stands for both families.
-// Unavailable: another listens there, or the host is not this machine; an address of a family that the machine lacks is
-// left out if the host has another.
+// Port 0 picks a free one. The wildcard address of either family stands for both families. Unavailable: another process
+// listens there, or the host is not this machine; an address of a family that the machine lacks is skipped if the host
+// has another.
 absl::StatusOr<ListeningSockets> ListenOn(const Endpoint& endpoint);
 
 }  // namespace tdock::rpc

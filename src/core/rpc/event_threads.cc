@@ -25,7 +25,7 @@ EventThreads::~EventThreads() {
 void EventThreads::HandOver() {
   waits_for = nullptr;
   MutexLock lock(mu_);
-  if (heartbeat_ != nullptr) heartbeat_->Begin("has no thread that is free");
+  if (heartbeat_ != nullptr) heartbeat_->Begin("has no free thread");
   waited_for_ = false;
   free_.NotifyOne();
 }
@@ -47,7 +47,7 @@ void EventThreads::Run() {
         if (heartbeat_ != nullptr) heartbeat_->End();
         return;
       }
-      if (heartbeat_ != nullptr) heartbeat_->Begin("handles what has come for a call");
+      if (heartbeat_ != nullptr) heartbeat_->Begin("handles the messages of a call");
       static_cast<Completion*>(tag)->Done(ok);
       if (heartbeat_ != nullptr && waits_for == this) heartbeat_->End();
     }

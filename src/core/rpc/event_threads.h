@@ -12,17 +12,17 @@
 
 namespace tdock::rpc {
 
-// One thread waits for events and handles them itself, so that a small call costs no hand-over between threads. A
-// handler that takes long hands the waiting over first (HandWaitingOver, in stream_server.h).
+// One thread waits for events and handles them itself, so that a small call costs no thread switch. A handler of long
+// work first hands the waiting over to another thread (HandWaitingOver, in stream_server.h).
 class EventThreads {
  public:
   // Handles the Completions of the queue until it is shut down and empty.
-  // Tells the heartbeat, which may be null, of events that are being handled while nobody waits for others.
+  // Records in the heartbeat, which may be null, events that are handled while no thread waits for others.
   EventThreads(grpc::CompletionQueue& queue, int threads, std::shared_ptr<Heartbeat> heartbeat = nullptr);
-  // Returns when the last is handled; the queue must have been shut down.
+  // Returns when the last event is handled; the queue must have been shut down.
   ~EventThreads();
 
-  // By the thread that waits, and no other.
+  // Called only by the thread that waits.
   void HandOver() TDOCK_EXCLUDES(mu_);
 
  private:

@@ -24,7 +24,7 @@
 namespace tdock::rpc {
 namespace {
 
-// What a poll set watches, as /proc/self/fdinfo tells it.
+// What an epoll set watches, according to /proc/self/fdinfo.
 struct Watched {
   int fd = -1;
   uint32_t events = 0;
@@ -69,7 +69,7 @@ bool IsOfGrpc(const std::vector<Watched>& watched) {
   return false;
 }
 
-// Puts what `made` is into the place of `fd`.
+// Replaces `fd` by `made`.
 absl::Status Replace(int made, int fd) {
   if (made < 0 || dup3(made, fd, O_CLOEXEC) < 0) return absl::ErrnoToStatus(errno, "cannot replace a file of gRPC's");
   close(made);
@@ -83,7 +83,7 @@ absl::Status TakeOwnPollSet() {
     const std::vector<Watched> watched = WatchedBy(set);
     if (!IsOfGrpc(watched)) continue;
     TDOCK_RETURN_IF_ERROR(Replace(epoll_create1(EPOLL_CLOEXEC), set));
-    // Without connections, what it watches are the events by which its threads wake one another.
+    // Without connections, it only watches the events by which its threads wake each other.
     for (const Watched& one : watched) {
       TDOCK_RETURN_IF_ERROR(Replace(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), one.fd));
       epoll_event event{.events = one.events, .data = {.u64 = one.data}};

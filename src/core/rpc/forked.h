@@ -6,8 +6,8 @@
 namespace tdock::rpc {
 
 // To be called in the child, before anything else of this module, if IsInUse() was false at the fork. gRPC keeps one
-// poll set for as long as a process lives, also when it is not in use, and a fork makes both processes share it: each
-// would be told of the other's connections. This gives the child one of its own.
+// epoll set for the life of a process, even when it is not in use, and after a fork both processes would share it: each
+// would get events of the other's connections. This gives the child its own.
 absl::Status TakeOwnPollSet();
 
 }  // namespace tdock::rpc

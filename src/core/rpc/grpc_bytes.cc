@@ -11,11 +11,11 @@
 namespace tdock::rpc {
 namespace {
 
-// Sharing a buffer costs an allocation and a piece of its own in every list that gRPC makes of it; below this, copying
+// Sharing a buffer costs an allocation and a slice of its own in every list that gRPC makes; below this size, copying
 // is cheaper.
 constexpr size_t kCopyBelowBytes = 4096;
 
-// A byte that is not printable ASCII travels as three, and clients take headers of 64 KiB (stream_client.cc).
+// A byte that is not printable ASCII is sent as three, and clients accept headers of 64 KiB (stream_client.cc).
 constexpr size_t kMaxStatusMessageBytes = 12 << 10;
 
 grpc::Slice Share(const Buffer& buffer) {
@@ -58,7 +58,7 @@ grpc::ByteBuffer ToByteBuffer(const Message& message) {
 }
 
 ReceivedPieces::ReceivedPieces(const grpc::ByteBuffer& bytes) {
-  // Fails only for compressed bytes that cannot be unpacked, and neither side offers compression.
+  // Fails only for invalid compressed bytes, and neither side offers compression.
   if (!bytes.Dump(&slices_).ok()) slices_.clear();
   pieces_.reserve(slices_.size());
   for (const grpc::Slice& slice : slices_) {
@@ -76,7 +76,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
     message.resize(kept);
     absl::StrAppend(&message, "… (", left_out, " more bytes)");
   }
-  // The codes are the same numbers.
+  // The codes have the same numbers.
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);
 }
 

@@ -1,4 +1,4 @@
-// Messages and statuses in gRPC's types. For this module only.
+// Conversions to and from gRPC's types. For this module only.
 #pragma once
 
 #include <grpc/support/time.h>
@@ -16,7 +16,7 @@ namespace tdock::rpc {
 
 grpc::ByteBuffer ToByteBuffer(const Message& message);
 
-// The pieces of a received message; they live as long as this.
+// The pieces of a received message, valid as long as this object.
 class ReceivedPieces {
  public:
   explicit ReceivedPieces(const grpc::ByteBuffer& bytes);
@@ -27,7 +27,7 @@ class ReceivedPieces {
   std::vector<std::span<const std::byte>> pieces_;
 };
 
-// The message of a status travels in a header: a long one is cut, and says so.
+// The message of a status is sent in a header: a long one is truncated, and says so.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 

@@ -59,7 +59,7 @@ class Health::Question final : public CallHandler {
     if (request.service().empty()) {
       health_.Watch(sink_);
     } else {
-      // Who watches a service that is not there waits until it is.
+      // A watcher of an unknown service waits until it exists.
       sink_->Send(MessageOf(Serialized(Response::SERVICE_UNKNOWN)));
     }
     return absl::OkStatus();
@@ -80,7 +80,7 @@ std::shared_ptr<CallHandler> Health::Handle(absl::string_view method, const std:
 absl::StatusOr<std::string> Health::Check(absl::string_view request) const {
   TDOCK_ASSIGN_OR_RETURN(const auto question, ParseQuestion(request));
   if (!question.service().empty()) {
-    return absl::NotFoundError("there is no such service; the empty name stands for the server as a whole");
+    return absl::NotFoundError("there is no such service; the empty name means the whole server");
   }
   return Serialized(IsServing() ? Response::SERVING : Response::NOT_SERVING);
 }

@@ -12,23 +12,23 @@
 
 namespace tdock::rpc {
 
-// Knows the server as a whole, and no services by name. Thread-safe; its handlers must not outlive it.
+// Knows only the server as a whole, no services by name. Thread-safe; its handlers must not outlive it.
 class Health {
  public:
-  // Null if the method is none of this service's.
+  // Null for a method of another service.
   std::shared_ptr<CallHandler> Handle(absl::string_view method, const std::shared_ptr<CallSink>& sink);
 
-  // The HealthCheckResponse to a HealthCheckRequest, or why there is none.
+  // The HealthCheckResponse to a HealthCheckRequest, or the error.
   absl::StatusOr<std::string> Check(absl::string_view request) const TDOCK_EXCLUDES(mu_);
 
   void StopServing() TDOCK_EXCLUDES(mu_);
-  // Ends the calls of those who watch, who would stay for as long as there is a server.
+  // Ends the calls of watchers, which would otherwise last as long as the server.
   void EndWatches() TDOCK_EXCLUDES(mu_);
 
  private:
   class Question;
 
-  // Sends how the server is, now and whenever that changes.
+  // Sends the server's state now and whenever it changes.
   void Watch(const std::shared_ptr<CallSink>& sink) TDOCK_EXCLUDES(mu_);
   bool IsServing() const TDOCK_EXCLUDES(mu_);
   void Remove(const std::shared_ptr<CallSink>& watch) TDOCK_EXCLUDES(mu_);

@@ -6,7 +6,7 @@ namespace tdock::rpc {
 
 bool IsInUse() {
   if (grpc_is_initialized() == 0) return false;
-  // The last of its users may have left the taking down to a thread; one who comes after it does it himself.
+  // The last user may have left the shutdown to a thread; a later one does it itself.
   grpc_init();
   grpc_shutdown_blocking();
   return grpc_is_initialized() != 0;

@@ -1,10 +1,10 @@
-// Whether anything of gRPC is in this process.
+// Whether gRPC is in use in this process.
 #pragma once
 
 namespace tdock::rpc {
 
-// False when no client and no server of this process is left: then gRPC has no threads and no files, and the process
-// may fork. Waits for what is being taken down.
+// False when this process has no client and no server left: then gRPC has no threads and no open files, and the process
+// may fork. Waits for shutdowns in progress.
 bool IsInUse();
 
 }  // namespace tdock::rpc

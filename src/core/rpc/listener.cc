@@ -16,17 +16,17 @@
 namespace tdock::rpc {
 namespace {
 
-// What the poll set calls its members: the end, the listening sockets from kFirstSocket on, and then pending
+// The names of the poll set's members: the stop event, the listening sockets from kFirstSocket on, and then pending
 // connections.
 constexpr uint64_t kStop = 0;
 constexpr uint64_t kFirstSocket = 1;
 constexpr uint64_t kFirstPending = 1000;
 
-// How long a client may take to read an answer and hang up.
+// How long a client may take to read a response and hang up.
 constexpr std::chrono::seconds kFarewell{2};
 // How long to wait when the system has no descriptor or memory for a connection.
 constexpr std::chrono::milliseconds kPause{100};
-// Accepted one after another, before others have their turn.
+// How many are accepted in a row before others have their turn.
 constexpr int kMostAtOnce = 32;
 
 bool WatchFor(const Socket& poll_set, int fd, uint32_t events, uint64_t name) {
@@ -110,13 +110,13 @@ void Listener::Accept(const Socket& socket) {
     if (accepted.valid()) {
       Welcome(std::move(accepted));
     } else if (LacksResources(errno)) {
-      // The connection stays where it is, and would be reported again at once.
+      // The connection stays in the backlog, and would be reported again at once.
       Watch(false);
       pause_ends_ = std::chrono::steady_clock::now() + kPause;
     } else if (errno == EAGAIN) {
       return;
     }
-    // Any other error is that of a connection which is gone already.
+    // Any other error is that of a connection that is gone already.
   }
 }
 
@@ -128,7 +128,7 @@ void Listener::Welcome(Socket socket) {
   const uint64_t id = ++last_;
   pending_.emplace(id, Entry{.pending = PendingConnection(options_.rules, options_.identity.get(), std::move(socket)),
                              .deadline = std::chrono::steady_clock::now() + options_.patience});
-  // Over plain TCP, what has been looked at stays there, so only what is new may be told.
+  // Over plain TCP, peeked bytes stay in the socket, so only new ones may be reported.
   if (!WatchFor(poll_set_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id)) pending_.erase(id);
 }
 

@@ -1,6 +1,6 @@
-// Where clients come in: it listens, and lets in whoever shows the token. For this module only.
+// Accepts connections, and admits those that show the token. For this module only.
 //
-//   connect ──► pending ── greeting, a look at the first request ──► let in: gRPC has the connection
+//   connect ──► pending ── settings, peek at the first request ──► admitted: gRPC has the connection
 //                        └─ answered without gRPC, or closed
 #pragma once
 
@@ -26,23 +26,23 @@ namespace tdock::rpc {
 struct ListenerOptions {
   AdmissionRules rules = {};
   std::shared_ptr<const TlsIdentity> identity = nullptr;  // null: plain TCP
-  // Connections that were not let in yet; of more, the oldest is closed.
+  // The most connections that are not admitted yet; beyond that, the oldest is closed.
   size_t max_pending = 256;
-  // How long one may take until its first request is there.
+  // How long a connection may take to send its first request.
   std::chrono::milliseconds patience{20'000};
 };
 
-// One thread for all connections that were not let in: none of them costs more than Admission::kMostBytes and what TLS
-// keeps, and none is waited for. Its methods are for one thread.
+// One thread serves all connections that are not admitted yet: each costs at most Admission::kMostBytes and the state
+// of TLS, and none blocks it. Its methods are for one thread.
 class Listener {
  public:
   // Unavailable: the address is in use. ResourceExhausted: no descriptor is left.
   static absl::StatusOr<std::unique_ptr<Listener>> Make(const Endpoint& endpoint, ListenerOptions options);
   ~Listener() { Stop(); }
 
-  // Once: from now on, connections are accepted. `admit` is called on the listener's thread and must not block.
+  // Call it once: from now on, connections are accepted. `admit` is called on the listener's thread and must not block.
   void Start(std::function<void(Admitted)> admit);
-  // No connection is let in any more; those that were not are closed. May be repeated.
+  // Admits no more connections, and closes those that are pending. May be called again.
   void Stop();
 
   int port() const { return port_; }
@@ -74,12 +74,12 @@ class Listener {
   const Socket stop_;
   std::thread thread_;
 
-  // Of the thread.
+  // Owned by the thread.
   std::vector<Socket> sockets_;
   std::function<void(Admitted)> admit_;
-  PendingConnections pending_;  // in the order in which they came
+  PendingConnections pending_;  // in order of arrival
   uint64_t last_;
-  std::optional<Time> pause_ends_;  // until then, nothing is accepted
+  std::optional<Time> pause_ends_;  // until then, no connection is accepted
   std::vector<char> scratch_;
 };
 

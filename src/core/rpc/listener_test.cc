@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A listener, and those whom it lets in.
+// A listener, and the connections that it admits.
 struct TestListener {
   Counter admitted;
   Mutex mu;

@@ -1,11 +1,11 @@
-// How the process's allocator treats what streams leave behind.
+// Settings of the process's allocator for streams.
 #pragma once
 
 namespace tdock::rpc {
 
-// Lets glibc keep up to 256 MiB of freed memory instead of giving it back to the kernel: gRPC allocates what it
-// receives anew, and the page faults cost a receiver more than the copies do. It concerns the whole process, so main()
-// decides, before its threads start.
+// Lets glibc cache up to 256 MiB of freed memory instead of returning it to the kernel: gRPC allocates memory for
+// everything that it receives, and the page faults cost a receiver more than the copies do. It affects the whole
+// process, so main() decides, before other threads start.
 void KeepFreedMemory();
 
 }  // namespace tdock::rpc

@@ -1,4 +1,4 @@
-// What travels on a stream.
+// The messages of a stream.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace tdock::rpc {
 
-// A message to send: its bytes are those of the buffers, one after another. Large buffers are shared, not copied, until
-// the last byte has left; small ones are copied together. Where one buffer ends and the next begins does not travel.
+// A message to send: the concatenated bytes of the buffers. Large buffers are shared, not copied, until the last byte
+// was sent; small ones are copied together. The boundaries between buffers are not sent.
 using Message = std::vector<Buffer>;
 
-// A received message, in as many pieces as it came in: cut anywhere.
+// A received message, in as many pieces as it arrived in, cut anywhere.
 using Pieces = std::span<const std::span<const std::byte>>;
 
 inline int64_t SizeOf(const Message& message) {
@@ -29,7 +29,7 @@ inline int64_t SizeOf(Pieces pieces) {
   return size;
 }
 
-// The largest message that a stream takes unless its options say otherwise. What is larger goes as several messages.
+// The largest message that a stream accepts unless its options say otherwise. Larger data is sent as several messages.
 inline constexpr int64_t kMaxMessageBytes = 8 << 20;
 
 }  // namespace tdock::rpc

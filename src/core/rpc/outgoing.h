@@ -1,4 +1,4 @@
-// What waits to be sent on one stream, and which operation of gRPC's may be started next. For this module only.
+// The messages waiting on one stream, and which gRPC operation may be started next. For this module only.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -10,8 +10,8 @@
 
 namespace tdock::rpc {
 
-// gRPC takes one write of a call at a time, and nothing after the end. Whoever is given a step by Next() carries it
-// out, and until it is done no other step is given; none follows the last. Thread-safe; never calls gRPC.
+// gRPC accepts one write of a call at a time, and nothing after the end. A caller that gets a step from Next() carries
+// it out, and no other step is given until that is done; none follows the last. Thread-safe; never calls gRPC.
 //
 //   Push, End, Uncork, Done  ──►  Next()  ──►  the caller starts what it says  ──►  Done(ok)
 class Outgoing {
@@ -19,28 +19,29 @@ class Outgoing {
   enum class Step {
     kNone,
     kWrite,      // write the message
-    kWriteLast,  // write the message, and that it was the last
+    kWriteLast,  // write the message, and that it is the last
     kEnd,        // say that there is nothing more
   };
 
-  // False if nothing can be sent any more: the message is dropped.
+  // False if nothing more can be sent: then the message is dropped.
   bool Push(grpc::ByteBuffer message, int64_t size_bytes) TDOCK_EXCLUDES(mu_);
   // Nothing follows. False if that was said before.
   bool End() TDOCK_EXCLUDES(mu_);
-  // The peer is gone, or has no more to say: what waits is dropped.
+  // The peer is gone, or the call is over: drops waiting messages.
   void Abandon() TDOCK_EXCLUDES(mu_);
 
-  // Between them, no message is written: what is pushed meanwhile goes out together with the end, in fewer packets.
+  // Between Cork and Uncork, no message is written: what is pushed in between is sent together with the end, in fewer
+  // packets.
   void Cork() TDOCK_EXCLUDES(mu_);
   void Uncork() TDOCK_EXCLUDES(mu_);
 
   Step Next(grpc::ByteBuffer* message) TDOCK_EXCLUDES(mu_);
-  // The step before has been carried out; a failed one abandons the stream.
+  // The previous step has been carried out; a failed one abandons the stream.
   void Done(bool ok) TDOCK_EXCLUDES(mu_);
 
   // Whether the stream was abandoned, or the last step was given.
   bool over() const TDOCK_EXCLUDES(mu_);
-  // Of the messages that were pushed and are not done.
+  // The bytes of the messages that were pushed and are not done.
   int64_t queued_bytes() const TDOCK_EXCLUDES(mu_);
 
  private:

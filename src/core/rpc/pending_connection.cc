@@ -9,7 +9,7 @@
 namespace tdock::rpc {
 namespace {
 
-// Of what a client still sends after its answer: twice the window that it was given.
+// The limit on what a client still sends after its response: twice the window that it was given.
 constexpr size_t kMostDiscardedBytes = 128 << 10;
 
 bool WouldBlock() { return errno == EAGAIN || errno == EINTR; }
@@ -71,7 +71,7 @@ absl::string_view PendingConnection::LookThroughTls(std::span<char> scratch) {
     const TlsSession::Moved read =
         tls_->Read(scratch.first(std::min(scratch.size(), Admission::kMostBytes - received_.size())));
     if (read.step == TlsSession::Step::kBlocked) break;
-    // A client that has ended before its request was complete has no use for an answer.
+    // A client that has ended before its request was complete has no use for a response.
     if (read.step != TlsSession::Step::kDone) {
       failed_ = received_.empty() || read.step == TlsSession::Step::kFailed;
       break;
@@ -100,7 +100,7 @@ PendingConnection::Next PendingConnection::Leave(std::span<char> scratch) {
   return Discard(scratch) == Next::kStay ? Next::kLeave : Next::kClose;
 }
 
-// What is left unread when a socket is closed makes the system cut the connection, and with it the answer.
+// If unread data is left when a socket is closed, the system resets the connection, and the response may be lost.
 PendingConnection::Next PendingConnection::Discard(std::span<char> scratch) {
   while (discarded_bytes_ < kMostDiscardedBytes) {
     const ssize_t got = recv(fd(), scratch.data(), scratch.size(), MSG_DONTWAIT);

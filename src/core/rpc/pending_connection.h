@@ -1,4 +1,4 @@
-// A connection that has not been let in. For this module only.
+// A connection that has not been admitted yet. For this module only.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@
 
 namespace tdock::rpc {
 
-// A connection that was let in.
+// A connection that was admitted.
 struct Admitted {
   Socket socket = {};                    // of plain TCP, nothing read from it
   std::unique_ptr<TlsSession> tls = {};  // or TLS,
   std::string received = {};             // from which this was read
 };
 
-// Reads no more from a socket than admission needs: over plain TCP it only looks at what is there, so that gRPC reads
-// it from the start. Not thread-safe.
+// Reads no more from a socket than admission needs: over plain TCP it only peeks, so that gRPC reads from the start.
+// Not thread-safe.
 class PendingConnection {
  public:
   enum class Next {
     kStay,
-    kLeave,  // it has its answer: it stays a little while, so that the client can read that
+    kLeave,  // it has its answer, and stays open a little longer so that the client can read it
     kAdmit,
     kClose,
   };
@@ -43,10 +43,10 @@ class PendingConnection {
  private:
   int fd() const { return tls_ == nullptr ? socket_.get() : tls_->socket().get(); }
 
-  // Whether TLS stands, if it is wanted.
+  // Whether the TLS handshake is done, or none is needed.
   bool ShakeHands();
-  // Whoever has not made its request yet may wait for the server's first word. The system of one that has, and is gone,
-  // would answer it by cutting the connection, and gRPC would not read that request.
+  // A client that has not made its request yet may wait for the server's settings. If the client has made its request
+  // and is gone, its system would reset the connection in answer, and gRPC would not read that request.
   bool Greet();
   // What has come so far.
   absl::string_view LookAtPlain(std::span<char> scratch);

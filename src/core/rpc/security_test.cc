@@ -46,7 +46,7 @@ TEST_F(Certificates, WhatIsWrongWithAFileIsSaidWithItsName) {
   EXPECT_THAT(message(files), HasSubstr(Path("missing.pem")));
   files.certificate = Path("theirs.pem");
   EXPECT_EQ(why(files), absl::InvalidArgumentError("the private key in " + Path("ours.key") +
-                                                   " is not that of the certificate in " + Path("theirs.pem")));
+                                                   " does not belong to the certificate in " + Path("theirs.pem")));
   files.certificate = Path("empty.pem");
   EXPECT_THAT(message(files), HasSubstr("empty.pem: holds no certificate"));
   files = Files("ours", "ours");
@@ -80,11 +80,11 @@ TEST(Token, LetsInTheCallsThatShowItAndNoOthers) {
   for (const char* wrong : {"open sesam", "open sesame ", "Open sesame", "x"}) {
     const auto client = ConnectTo(server->port(), {.token = wrong});
     EXPECT_EQ(Ask(*client, "/echo", "x").status(),
-              absl::UnauthenticatedError("the token of the call is not that of this server"));
+              absl::UnauthenticatedError("the token of the call is not the server's"));
   }
   const auto stranger = ConnectTo(server->port());
   EXPECT_EQ(Ask(*stranger, "/echo", "x").status(),
-            absl::UnauthenticatedError("this server demands a token, and the call has none"));
+            absl::UnauthenticatedError("this server requires a token, and the call has none"));
   EXPECT_EQ(made.count(), 0);
   const auto client = ConnectTo(server->port(), {.token = "open sesame"});
   EXPECT_EQ(Ask(*client, "/echo", "x").value(), "x");
@@ -102,7 +102,7 @@ TEST(Listen, BeyondLoopbackIsRefusedWithoutATokenOrMutualTls) {
 
 TEST(Listen, BeyondLoopbackWithATokenOverPlainTcpOrInsecureWarns) {
   EXPECT_THAT(StartServer(Serve(), {.listen = "0.0.0.0:0", .token = "t"})->warnings(),
-              testing::ElementsAre(HasSubstr("the token included")));
+              testing::ElementsAre(HasSubstr("including the token")));
   EXPECT_THAT(StartServer(Serve(), {.listen = "0.0.0.0:0", .insecure = true})->warnings(), SizeIs(2));
   EXPECT_THAT(StartServer(Serve())->warnings(), IsEmpty());
 }

@@ -13,7 +13,7 @@ void ServerCall::Await(grpc::AsyncGenericService& service, grpc::ServerCompletio
 
 void ServerCall::OnArrived(bool ok) {
   if (ok) return Dispatch(kArrived);
-  // gRPC does not tell the end of a call that never was.
+  // gRPC does not report the end of a call that never arrived.
   ended_.Forget();
   Leave();
 }
@@ -73,7 +73,7 @@ void ServerCall::OnRead(bool ok) {
   if (ok) {
     Dispatch(kMessage);
   } else if (grpc_call_failed_before_recv_message(context_.c_call()) == 0) {
-    // The client has said so: it has neither cancelled the call nor gone.
+    // The client has sent everything: it has neither cancelled the call nor gone.
     Dispatch(kHalfClose);
   }
   Leave();
@@ -131,7 +131,7 @@ void ServerCall::Dispatch(Event event) {
 }
 
 void ServerCall::Handle(unsigned events) {
-  // An answer that is complete when the handler returns goes out as one batch.
+  // A response that is complete when the handler returns is sent as one batch.
   out_.Cork();
   if ((events & kArrived) != 0) Accept();
   if ((events & kMessage) != 0 && handler_ != nullptr) {

@@ -13,16 +13,16 @@
 
 namespace tdock::rpc {
 
-// There as long as gRPC or somebody else holds it. Thread-safe.
+// Lives as long as gRPC or another owner holds it. Thread-safe.
 class ServerCall final : public CallSink, public std::enable_shared_from_this<ServerCall> {
  public:
-  // Whose calls these are; outlives them.
+  // The owner of these calls; outlives them.
   class Host {
    public:
-    // The call has come: `context` says which it is.
+    // A call has arrived: `context` describes it.
     virtual absl::StatusOr<std::shared_ptr<CallHandler>> OnCall(const grpc::GenericServerContext& context,
                                                                 const std::shared_ptr<CallSink>& sink) = 0;
-    // The call is over, or none came before the server was shut down.
+    // The call is over, or none arrived before the server was shut down.
     virtual void OnOver() = 0;
 
    protected:
@@ -31,7 +31,7 @@ class ServerCall final : public CallSink, public std::enable_shared_from_this<Se
 
   explicit ServerCall(Host& host) : host_(host) {}
 
-  // Once, before anything else: waits for a call.
+  // Call it once, before anything else: waits for a call.
   void Await(grpc::AsyncGenericService& service, grpc::ServerCompletionQueue& queue);
 
   void Send(Message message) override;
@@ -44,22 +44,22 @@ class ServerCall final : public CallSink, public std::enable_shared_from_this<Se
  private:
   enum Event : unsigned { kMessage = 1, kHalfClose = 2, kSent = 4, kGone = 8, kArrived = 16 };
 
-  // Ends of operations.
+  // Completions of operations.
   void OnArrived(bool ok);
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void OnEnded(bool ok);
 
   void Accept();
-  // Starts what may be started.
+  // Starts the operations that can be started.
   void Pump();
-  // Reads the next message, or remembers to.
+  // Reads the next message, or remembers to do so.
   void ReadNext() TDOCK_EXCLUDES(mu_);
   void StartRead();
-  // Ends a hold.
+  // Releases a hold.
   void Leave();
 
-  // Calls the handler, unless another thread does, which then goes on with this event.
+  // Calls the handler, unless another thread is doing so, which then continues with this event.
   void Dispatch(Event event) TDOCK_EXCLUDES(mu_);
   void Handle(unsigned events);
 
@@ -70,13 +70,13 @@ class ServerCall final : public CallSink, public std::enable_shared_from_this<Se
   Operation<ServerCall> read_{this, &ServerCall::OnRead};
   Operation<ServerCall> write_{this, &ServerCall::OnWritten};
   Operation<ServerCall> ended_{this, &ServerCall::OnEnded};
-  // The first is until the call has ended.
+  // The first hold lasts until the call has ended.
   Holds holds_;
 
   std::shared_ptr<CallHandler> handler_;  // null: rejected, or gone
   Outgoing out_;
-  grpc::ByteBuffer in_flight_;  // of whoever has a step of out_
-  grpc::ByteBuffer incoming_;   // of the read that is under way, then of the thread that dispatches
+  grpc::ByteBuffer in_flight_;  // of the thread that has a step of out_
+  grpc::ByteBuffer incoming_;   // of the read in progress, then of the thread that dispatches
 
   Mutex mu_;
   grpc::Status status_ TDOCK_GUARDED_BY(mu_);

@@ -18,10 +18,10 @@ constexpr int kNever = std::numeric_limits<int>::max();
 // Settings of a connection, for either side.
 template <class SetInt>
 void ApplyToConnection(const SetInt& set) {
-  // A fixed window for each stream instead of one that is guessed from probes, which cost more than they find here.
+  // A fixed window for each stream instead of one estimated by probes, which cost more than they gain here.
   set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
-  // A message in one frame, and in few pieces of memory: gRPC's 16 and 8 KiB cost large messages a tenth of their
+  // A message in one frame, and in few slices: gRPC's defaults of 16 and 8 KiB cost large messages a tenth of their
   // speed.
   set(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
   set(GRPC_ARG_TCP_READ_CHUNK_SIZE, 128 << 10);
@@ -45,9 +45,9 @@ void ApplyServerSettings(grpc::ServerBuilder& builder, const StreamServerOptions
   set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   set(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  // A client that is stopped is not dead: the server never asks whether it is there.
+  // A stopped client is not dead: the server sends no keepalive pings.
   set(GRPC_ARG_KEEPALIVE_TIME_MS, kNever);
-  // Clients ask, however often.
+  // Clients may ping as often as they like.
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
 }
@@ -59,7 +59,7 @@ grpc::ChannelArguments ClientSettings(const StreamClientOptions& options) {
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   arguments.SetMaxSendMessageSize(-1);
   set(GRPC_ARG_MAX_METADATA_SIZE, 64 << 10);
-  // A connection of its own for each client, straight to the server, and nothing repeated behind our back.
+  // A separate connection for each client, without a proxy, and no automatic retries.
   set(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   set(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   set(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -67,7 +67,8 @@ grpc::ChannelArguments ClientSettings(const StreamClientOptions& options) {
   set(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   set(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);  // how long an attempt may take
   set(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
-  // A machine that is gone says nothing: it is noticed after the sum of both. A server that is stopped for less is not.
+  // A machine that is gone sends nothing: it is detected after the sum of both. A server that is stopped for less is
+  // not.
   set(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -1,4 +1,4 @@
-// How gRPC is set up, on both sides. For this module only.
+// The setup of gRPC, on both sides. For this module only.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -9,9 +9,9 @@
 
 namespace tdock::rpc {
 
-// gRPC's errors go to stderr, as lines that what a peer sends cannot break; $GRPC_VERBOSITY=DEBUG shows more. And
-// Abseil's locks, which are gRPC's, do not look for cycles among themselves, which they do where Abseil was built with
-// assertions, as Debian's is. Concerns the whole process; harmless to repeat.
+// gRPC's errors go to stderr, as lines that a peer's data cannot break; $GRPC_VERBOSITY=DEBUG shows more. Also turns
+// off the deadlock detection of Abseil's mutexes, which gRPC uses; it is on if Abseil was built with assertions, as
+// Debian's is. Affects the whole process; may be called again.
 void SetUpProcess();
 
 void ApplyServerSettings(grpc::ServerBuilder& builder, const StreamServerOptions& options);

@@ -34,8 +34,8 @@ class Socket {
   int fd_ = -1;
 };
 
-// A thread that gets no signals: OpenSSL writes to sockets whose peers may be gone, which would raise SIGPIPE, and the
-// others are for threads that know what to do about them.
+// Starts a thread that gets no signals: OpenSSL writes to sockets whose peers may be gone, which would raise SIGPIPE,
+// and other signals are for threads that handle them.
 inline std::thread StartWithoutSignals(std::function<void()> run) {
   sigset_t all, before;
   sigfillset(&all);

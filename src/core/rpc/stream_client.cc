@@ -28,7 +28,7 @@ namespace {
 
 using Queue = std::unique_ptr<grpc::CompletionQueue>;
 
-// Completion queues, which are dear to make; each serves one call at a time, whose thread polls it. Thread-safe.
+// Completion queues, which are expensive to make; each serves one call at a time, whose thread polls it. Thread-safe.
 class QueuePool {
  public:
   ~QueuePool() {
@@ -62,14 +62,14 @@ class QueuePool {
   std::vector<Queue> idle_ TDOCK_GUARDED_BY(mu_);
 };
 
-// The operations of one blocking call. At most one write, one read and one finish are under way at once.
+// The operations of one blocking call. At most one write, one read and one finish are in progress at once.
 class BlockingCall {
  public:
   BlockingCall(grpc::GenericStub& stub, grpc::ClientContext& context, const std::string& method,
                grpc::CompletionQueue& queue, std::span<const Message> messages,
                const std::function<absl::Status(Pieces)>& on_message)
       : context_(context), queue_(queue), messages_(messages), on_message_(on_message) {
-    // The first message travels together with the headers.
+    // The first message is sent together with the headers.
     context_.set_initial_metadata_corked(true);
     stream_ = stub.PrepareCall(&context_, method, &queue_);
   }
@@ -170,7 +170,7 @@ class StreamClientImpl final : public StreamClient {
   absl::Status AwaitConnection() {
     const absl::Time deadline = Clock::Real().Now() + options_.connect_timeout;
     if (channel_->WaitForConnected(ToGrpc(deadline))) return absl::OkStatus();
-    // A call says what went wrong in the attempts; if one still hangs, the call ends with its deadline.
+    // A call reports what went wrong in the attempts; if one still hangs, the call ends at its deadline.
     const absl::Status why = Call(
                                  "/grpc.health.v1.Health/Check", {}, [](Pieces) { return absl::OkStatus(); },
                                  Clock::Real().Now() + absl::Milliseconds(50))
@@ -190,7 +190,7 @@ class StreamClientImpl final : public StreamClient {
     result.status = BlockingCall(stub_, *context, std::string(method), *queue, messages, on_message).Run();
     queues_.GiveBack(std::move(queue));
     running_.Remove(context);
-    // The peer is the name that was given until the call has a connection, and an address then.
+    // The peer is the target's name until the call has a connection, and then an address.
     result.sent = !absl::StartsWith(context->peer(), "dns:");
     result.status = Explain(result.status, method);
     return result;
@@ -220,7 +220,7 @@ class StreamClientImpl final : public StreamClient {
     return context;
   }
 
-  // gRPC's own messages do not say who and what.
+  // gRPC's own messages do not name the server and the operation.
   absl::Status Explain(const absl::Status& status, absl::string_view method) const {
     if (absl::IsUnavailable(status)) return Annotate(status, target_);
     if (absl::IsDeadlineExceeded(status) && status.message() == "Deadline Exceeded") {

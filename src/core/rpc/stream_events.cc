@@ -10,10 +10,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long something that is expected is slept for.
+// How long to sleep while an event is expected.
 constexpr milliseconds kAwake(100);
-// From one look to the next: while there is something to be seen, such as writes that are done and let others go on,
-// and while there is nothing. A stream whose connection is lost is seen to be so after the latter.
+// The polling intervals: while there are events, such as finished writes that let others go on, and while there are
+// none. A lost connection of a stream is noticed after the latter.
 constexpr milliseconds kBusy(2), kQuiet(20);
 
 }  // namespace
@@ -21,7 +21,7 @@ constexpr milliseconds kBusy(2), kQuiet(20);
 std::shared_ptr<StreamEvents> StreamEvents::Get() {
   static Mutex& mu = *new Mutex;
   static std::weak_ptr<StreamEvents>& there = *new std::weak_ptr<StreamEvents>;
-  // A process that was forked off has none of its parent's threads.
+  // A forked process has none of its parent's threads.
   static pid_t process = 0;
   MutexLock lock(mu);
   std::shared_ptr<StreamEvents> events = process == getpid() ? there.lock() : nullptr;

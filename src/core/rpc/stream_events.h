@@ -1,4 +1,4 @@
-// What happens to the open streams of this process's clients. For this module only.
+// The events of open streams of this process's clients. For this module only.
 #pragma once
 
 #include <grpcpp/completion_queue.h>
@@ -11,12 +11,12 @@
 
 namespace tdock::rpc {
 
-// A thread that looks at its queue now and then, and sleeps on it only while something is expected: gRPC lets a thread
-// that sleeps on a queue see to all connections and hand to the others what comes for them, so that each of their calls
-// would wake two threads. Thread-safe.
+// A thread that polls its queue now and then, and sleeps on it only while an event is expected: gRPC lets a thread that
+// sleeps on a queue serve all connections and forward events to others, so that each of their calls would wake two
+// threads. Thread-safe.
 class StreamEvents {
  public:
-  // Those of this process, which are there for as long as somebody has them.
+  // The instance of this process, which lives as long as it is referenced.
   static std::shared_ptr<StreamEvents> Get();
 
   StreamEvents();
@@ -25,14 +25,14 @@ class StreamEvents {
 
   grpc::CompletionQueue& queue() { return queue_; }
 
-  // Something is to come at once: a stream begins or ends.
+  // An event is expected soon: a stream begins or ends.
   void Expect() TDOCK_EXCLUDES(mu_);
 
  private:
   using Time = std::chrono::steady_clock::time_point;
 
   void Run() TDOCK_EXCLUDES(mu_);
-  // Handles what comes within this time. False at the end of the queue.
+  // Handles the events that arrive within this time. False at the end of the queue.
   bool HandleFor(std::chrono::steady_clock::duration time, bool* handled);
 
   grpc::CompletionQueue queue_;

@@ -29,7 +29,7 @@
 namespace tdock::rpc {
 namespace {
 
-// Judges calls, and counts them.
+// Admits calls, and counts them.
 class Service final : public ServerCall::Host {
  public:
   Service(std::string token, HandlerFactory factory) : token_(std::move(token)), factory_(std::move(factory)) {}
@@ -39,7 +39,7 @@ class Service final : public ServerCall::Host {
     return {.token = token_, .check_health = [this](absl::string_view request) { return health_.Check(request); }};
   }
 
-  // Waits for so many calls at once.
+  // Waits for this many calls at once.
   void AwaitCalls(int count, grpc::ServerCompletionQueue& queue) TDOCK_EXCLUDES(mu_) {
     queue_ = &queue;
     for (int i = 0; i < count; ++i) AwaitCall();
@@ -60,7 +60,7 @@ class Service final : public ServerCall::Host {
     AwaitCall();
     if (auto health = health_.Handle(context.method(), sink)) return health;
     TDOCK_RETURN_IF_ERROR(CheckTokenOf(context));
-    if (!accepting_) return absl::UnavailableError("the server is shutting down and takes no further calls");
+    if (!accepting_) return absl::UnavailableError("the server is shutting down and accepts no more calls");
     return factory_(context.method(), sink);
   }
   void OnOver() override TDOCK_EXCLUDES(mu_) {
@@ -78,7 +78,7 @@ class Service final : public ServerCall::Host {
   }
 
   absl::Status CheckTokenOf(const grpc::GenericServerContext& context) const {
-    if (token_.empty()) return absl::OkStatus();  // without a look at the metadata, which takes time
+    if (token_.empty()) return absl::OkStatus();  // without looking at the metadata, which takes time
     const auto& metadata = context.client_metadata();
     const auto found = metadata.find("authorization");
     if (found == metadata.end()) return CheckToken(token_, std::nullopt);
@@ -93,7 +93,7 @@ class Service final : public ServerCall::Host {
   std::atomic<bool> accepting_{true};
   Mutex mu_;
   CondVar over_;
-  int64_t calls_ TDOCK_GUARDED_BY(mu_) = 0;  // those that are waited for included
+  int64_t calls_ TDOCK_GUARDED_BY(mu_) = 0;  // including those that are waited for
 };
 
 absl::StatusOr<std::vector<std::string>> CheckExposure(const StreamServerOptions& options, const Endpoint& endpoint) {
@@ -105,15 +105,15 @@ absl::StatusOr<std::vector<std::string>> CheckExposure(const StreamServerOptions
     if (!options.insecure) {
       return absl::FailedPreconditionError(
           absl::StrCat("'", options.listen,
-                       "' can be reached from other machines: give a token, or a certificate, its key and a ca that "
-                       "clients' certificates are checked with (mutual TLS); or say that it is to be insecure"));
+                       "' can be reached from other machines: give a token, or a certificate, its key and a CA that "
+                       "clients' certificates are verified with (mutual TLS); or set insecure"));
     }
-    warnings.push_back(absl::StrCat("everybody who reaches ", options.listen, " can read and write everything"));
+    warnings.push_back(absl::StrCat("anyone who can reach ", options.listen, " can read and write everything"));
   }
   if (options.tls.empty()) {
-    warnings.push_back(absl::StrCat("what travels to and from ", options.listen, ", ",
-                                    options.token.empty() ? "" : "the token included, ",
-                                    "can be read on the way: it is plain TCP; TLS needs a certificate and its key"));
+    warnings.push_back(absl::StrCat(
+        "traffic to and from ", options.listen, ", ", options.token.empty() ? "" : "including the token, ",
+        "can be read by others on the network, as it is plain TCP; give a certificate and its key to use TLS"));
   }
   return warnings;
 }
@@ -169,7 +169,7 @@ class StreamServerImpl final : public StreamServer {
   }
 
  private:
-  // gRPC reads from the socket whatever was looked at.
+  // gRPC reads peeked bytes from the socket again.
   void Serve(Admitted admitted) {
     Socket socket = std::move(admitted.socket);
     if (admitted.tls != nullptr) {

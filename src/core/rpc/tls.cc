@@ -20,7 +20,7 @@ using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
 Bio Open(const std::string& pem) { return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free); }
 
-// Instead of a question at the terminal.
+// Instead of a prompt on the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 absl::StatusOr<Certificate> ParseCertificate(const std::string& pem, const std::string& path) {
@@ -42,7 +42,7 @@ absl::Status CheckPair(const TlsTexts& texts, const TlsFiles& files) {
   }
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the private key in ", files.key, " is not that of the certificate in ", files.certificate));
+        absl::StrCat("the private key in ", files.key, " does not belong to the certificate in ", files.certificate));
   }
   return absl::OkStatus();
 }

@@ -11,7 +11,7 @@ namespace tdock::rpc {
 namespace {
 
 constexpr size_t kBufferBytes = 64 << 10;
-// Of moves in each direction before other connections have their turn.
+// The limit on moves in each direction before other connections have their turn.
 constexpr int kMostRounds = 8;
 
 bool MustWait() { return errno == EAGAIN || errno == EINTR; }
@@ -95,7 +95,7 @@ bool TlsRelay::ToPair() {
     return true;
   }
   can_write_pair_ = false;
-  // gRPC wants no more; it may still have said something.
+  // gRPC wants no more; it may still have sent something.
   if (!MustWait()) up_.RemovePrefix(waiting.size());
   return false;
 }

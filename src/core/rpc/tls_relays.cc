@@ -14,7 +14,7 @@
 namespace tdock::rpc {
 namespace {
 
-// What the poll set calls its members: kNews, and for each relay twice its number, and one more for the side of gRPC.
+// The names of the poll set's members: kNews, and for each relay twice its number, plus one for gRPC's side.
 constexpr uint64_t kNews = 0;
 
 // How long a client may leave the last bytes of its connection unread.
@@ -56,7 +56,7 @@ void RelayThread::Add(TlsRelay relay) {
 
 void RelayThread::Wake() {
   const uint64_t one = 1;
-  // It fails only when so many wakes are to be seen that one more makes no difference.
+  // It fails only if so many wakes are pending that one more makes no difference.
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
 }
 
@@ -104,7 +104,7 @@ void RelayThread::TakeNews() {
   for (TlsRelay& relay : added) {
     const uint64_t id = ++last_;
     const TlsRelay& kept = relays_.emplace(id, std::move(relay)).first->second;
-    // What came before it was watched is told now.
+    // Events from before it was watched are reported now.
     if (Watch(2 * id, kept.client()) && Watch(2 * id + 1, kept.pair())) {
       busy_.insert(id);
     } else {

@@ -25,10 +25,10 @@ class RelayThread {
  public:
   // ResourceExhausted: no descriptor is left.
   static absl::StatusOr<std::unique_ptr<RelayThread>> Start();
-  // Returns when it has stopped.
+  // Returns when the thread has stopped.
   ~RelayThread();
 
-  // Ends all connections then, and no sooner unless gRPC has ended them all. The earliest time counts.
+  // Ends all connections at that time, or earlier if gRPC has ended them all. The earliest time counts.
   void EndBy(std::chrono::steady_clock::time_point time) TDOCK_EXCLUDES(mu_);
 
   void Add(TlsRelay relay) TDOCK_EXCLUDES(mu_);
@@ -40,10 +40,10 @@ class RelayThread {
 
   void Run();
   void Wake();
-  // What other threads want.
+  // Requests of other threads.
   void TakeNews() TDOCK_EXCLUDES(mu_);
   void Turn(uint64_t id);
-  // Those to whose last bytes their clients do not listen.
+  // The connections whose clients do not read their last bytes.
   void EndOverdue();
   bool Watch(uint64_t name, int fd);
 
@@ -55,7 +55,7 @@ class RelayThread {
   std::vector<TlsRelay> added_ TDOCK_GUARDED_BY(mu_);
   std::optional<Time> end_by_ TDOCK_GUARDED_BY(mu_);
 
-  // Of the thread.
+  // Owned by the thread.
   std::map<uint64_t, TlsRelay> relays_;
   std::set<uint64_t> busy_;    // have more to do at once
   std::set<uint64_t> ending_;  // gRPC has ended them
@@ -67,10 +67,10 @@ class RelayThread {
 class TlsRelays {
  public:
   static absl::StatusOr<std::unique_ptr<TlsRelays>> Start(int threads);
-  // Ends all connections within half a second, in which what gRPC said last may still reach its clients.
+  // Ends all connections within half a second, in which gRPC's last bytes may still reach their clients.
   ~TlsRelays();
 
-  // Of a connection with TLS, the socket for gRPC. ResourceExhausted: no descriptor is left.
+  // The socket for gRPC of a TLS connection. ResourceExhausted: no descriptor is left.
   absl::StatusOr<Socket> Add(Admitted admitted);
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 using OwnedCertificate = std::unique_ptr<X509, decltype(&X509_free)>;
 
-// What OpenSSL says of the last thing that went wrong on this thread.
+// OpenSSL's description of the last error on this thread.
 std::string LastTlsError() {
   const char* const reason = ERR_reason_error_string(ERR_get_error());
   ERR_clear_error();
@@ -29,7 +29,7 @@ std::string LastTlsError() {
 
 int AskForNoPassword(char*, int, int, void*) { return -1; }
 
-// All that a text in PEM form holds.
+// All certificates of a PEM text.
 std::vector<OwnedCertificate> CertificatesIn(const std::string& pem) {
   std::vector<OwnedCertificate> all;
   const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())),
@@ -41,7 +41,7 @@ std::vector<OwnedCertificate> CertificatesIn(const std::string& pem) {
   return all;
 }
 
-// HTTP/2, and nothing else: gRPC's clients insist on hearing so.
+// HTTP/2, and nothing else: gRPC's clients insist on ALPN.
 int ChooseHttp2(SSL*, const unsigned char** chosen, unsigned char* chosen_size, const unsigned char* offered,
                 unsigned offered_size, void*) {
   static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
@@ -74,22 +74,22 @@ bool UseCertificate(SSL_CTX* context, const TlsTexts& texts) {
   return key != nullptr && SSL_CTX_use_PrivateKey(context, key.get()) == 1 && SSL_CTX_check_private_key(context) == 1;
 }
 
-// Clients must show a certificate that one of these vouches for.
+// Clients must present a certificate signed by one of these.
 bool DemandCertificates(SSL_CTX* context, const std::string& authorities) {
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
   for (const OwnedCertificate& authority : CertificatesIn(authorities)) {
     if (X509_STORE_add_cert(store, authority.get()) != 1) return false;
     if (SSL_CTX_add_client_CA(context, authority.get()) != 1) return false;
   }
-  // An authority that is given is trusted, whether or not it is the first of its chain.
+  // A given CA is trusted, even if it is not the root of its chain.
   X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   return true;
 }
 
 bool SetUp(SSL_CTX* context) {
-  // No sessions are resumed: a ticket is work, and memory, for whoever asks. And what follows a first handshake is the
-  // client's work as much as the server's.
+  // No session resumption: a ticket takes work and memory for any client that asks. And the rest of a full handshake is
+  // as much work for the client as for the server.
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                    SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
@@ -112,15 +112,15 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> TlsIdentity::Load(const TlsFi
   ERR_clear_error();
   Context context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
   if (context == nullptr || !SetUp(context.get())) {
-    return absl::InternalError(absl::StrCat("OpenSSL does not begin: ", LastTlsError()));
+    return absl::InternalError(absl::StrCat("OpenSSL cannot be initialised: ", LastTlsError()));
   }
   if (!UseCertificate(context.get(), texts)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(files.certificate, " and ", files.key, " are not what OpenSSL serves with: ", LastTlsError()));
+        absl::StrCat(files.certificate, " and ", files.key, " are not accepted by OpenSSL: ", LastTlsError()));
   }
   if (!files.ca.empty() && !DemandCertificates(context.get(), texts.ca)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(files.ca, " holds something else than authorities: ", LastTlsError()));
+        absl::StrCat(files.ca, " holds something other than CA certificates: ", LastTlsError()));
   }
   return std::shared_ptr<const TlsIdentity>(new TlsIdentity(std::move(context)));
 }

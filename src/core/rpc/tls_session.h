@@ -14,7 +14,7 @@
 
 namespace tdock::rpc {
 
-// What a server shows, and whom it lets in. Thread-safe.
+// A server's certificate, and the CA for its clients' certificates. Thread-safe.
 class TlsIdentity {
  public:
   // InvalidArgument, NotFound, PermissionDenied: what is wrong with which file.
@@ -30,29 +30,29 @@ class TlsIdentity {
   const Context context_;
 };
 
-// One connection, over a socket that does not block; may write on threads without signals only. Not thread-safe.
+// One connection, over a non-blocking socket; may write only on threads that block signals. Not thread-safe.
 class TlsSession {
  public:
   enum class Step {
     kDone,
     kBlocked,  // until the socket is readable or writable again
     kEnded,    // the client sends no more
-    kFailed,   // for good
+    kFailed,   // permanently
   };
   struct Moved {
     Step step = Step::kFailed;
     size_t bytes = 0;  // when done
   };
 
-  // Null for want of memory.
+  // Null if memory is exhausted.
   static std::unique_ptr<TlsSession> Make(const TlsIdentity& identity, Socket socket);
 
-  // Until it is done, nothing else is to be called.
+  // Must be done before any other call.
   Step Handshake();
   Moved Read(std::span<char> into);
-  // After kBlocked, the next call must begin with the same bytes, wherever they are then.
+  // After kBlocked, the next call must begin with the same bytes, possibly at another address.
   Moved Write(absl::string_view bytes);
-  // Says that no more will come, if the socket has room for that, and ends sending.
+  // Sends close_notify, if the socket has room for it, and shuts down sending.
   void EndSending();
 
   const Socket& socket() const { return socket_; }

@@ -20,10 +20,10 @@ bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
 absl::Status CheckToken(const std::string& token, std::optional<absl::string_view> shown) {
   if (token.empty()) return absl::OkStatus();
   if (!shown.has_value()) {
-    return absl::UnauthenticatedError("this server demands a token, and the call has none");
+    return absl::UnauthenticatedError("this server requires a token, and the call has none");
   }
   if (!EqualInConstantTime(*shown, absl::StrCat("Bearer ", token))) {
-    return absl::UnauthenticatedError("the token of the call is not that of this server");
+    return absl::UnauthenticatedError("the token of the call is not the server's");
   }
   return absl::OkStatus();
 }

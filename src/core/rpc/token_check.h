@@ -1,4 +1,4 @@
-// Whether a call shows the token of a server. For this module only.
+// Checks the token of a call. For this module only.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace tdock::rpc {
 
-// `shown` is the value of the call's "authorization", if it has one. Unauthenticated if it is not "Bearer " and the
-// token; takes the same time wherever the first difference is. An empty token is demanded of nobody.
+// `shown` is the value of the call's "authorization", if it has one. Unauthenticated unless it is "Bearer " and the
+// token; takes the same time wherever the first difference is. With an empty token, every call passes.
 absl::Status CheckToken(const std::string& token, std::optional<absl::string_view> shown);
 
 }  // namespace tdock::rpc

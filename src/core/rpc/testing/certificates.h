@@ -13,7 +13,7 @@
 
 namespace tdock::rpc {
 
-// A folder with certificates made by the openssl command: two authorities, and a pair of each for 127.0.0.1.
+// A folder with certificates made by the openssl command: two CAs, and a pair of certificates by each for 127.0.0.1.
 class Certificates : public testing::Test {
  protected:
   static void SetUpTestSuite() {

@@ -1,4 +1,4 @@
-// Bytes of HTTP/2, and a connection that sends any, for the tests of this module.
+// HTTP/2 frames, and a connection that sends arbitrary bytes, for the tests of this module.
 #pragma once
 
 #include <arpa/inet.h>
@@ -31,7 +31,7 @@ class RawConnection {
 
   int fd() const { return fd_; }
 
-  // As much as the server takes before it hangs up; whether that was all.
+  // Sends as much as the server takes before it hangs up; returns whether that was everything.
   bool Send(absl::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -41,7 +41,7 @@ class RawConnection {
     return true;
   }
   void EndSending() { shutdown(fd_, SHUT_WR); }
-  // All until the server hangs up, or has said nothing for half a second.
+  // Reads until the server hangs up, or has sent nothing for half a second.
   std::string Drain() { return ReadFor({.tv_sec = 0, .tv_usec = 500'000}).text; }
   // Whether the server hangs up within 20 s.
   bool AwaitEnd() { return ReadFor({.tv_sec = 20, .tv_usec = 0}).ended; }
@@ -97,7 +97,7 @@ inline std::string Header(absl::string_view name, absl::string_view value) {
   return field;
 }
 
-// The fields of a call of gRPC's; no authorization if that is empty.
+// The header fields of a gRPC call; no authorization if that is empty.
 inline std::string CallFields(absl::string_view method, absl::string_view authorization = "") {
   return Header(":method", "POST") + Header(":scheme", "http") + Header(":path", method) + Header(":authority", "x") +
          Header("te", "trailers") + Header("content-type", "application/grpc") +
@@ -106,7 +106,7 @@ inline std::string CallFields(absl::string_view method, absl::string_view author
 
 inline std::string Opening() { return absl::StrCat(kHttp2Preface, Frame(4, 0, 0, "")); }
 
-// What a client of gRPC's sends for a call of /count with this in its DATA frame.
+// What a gRPC client sends for a call of /count with this in its DATA frame.
 inline std::string CallBytes(absl::string_view data, bool end_stream) {
   return Opening() + Frame(1, 4, 1, CallFields("/count")) + Frame(0, end_stream ? 1 : 0, 1, data);
 }

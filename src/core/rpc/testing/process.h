@@ -12,7 +12,7 @@
 
 namespace tdock::rpc {
 
-// This program, in a role.
+// Starts this program in a role.
 inline std::unique_ptr<ChildProcess> StartRole(std::vector<std::string> role) {
   role.insert(role.begin(), "/proc/self/exe");
   absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(role);
@@ -20,7 +20,7 @@ inline std::unique_ptr<ChildProcess> StartRole(std::vector<std::string> role) {
   return *std::move(process);
 }
 
-// Of a server, which prints it first.
+// The port of a server, which the server prints first.
 inline int PortOf(ChildProcess& server) {
   int port = 0;
   EXPECT_TRUE(absl::SimpleAtoi(server.ReadLine(absl::Seconds(60)).value_or(""), &port));

@@ -18,7 +18,7 @@
 
 namespace tdock::rpc {
 
-// Counts up; a wait for a count that does not come ends the test. Thread-safe.
+// A counter; waiting for a count that is not reached fails the test. Thread-safe.
 class Counter {
  public:
   void Add(int64_t by = 1) {
@@ -65,7 +65,7 @@ inline Buffer CopyOf(Pieces pieces) {
   return copy;
 }
 
-// What a test wants to happen in a call; does nothing where it says nothing.
+// The callbacks of a test for a call; those not set do nothing.
 struct Script final : CallHandler {
   explicit Script(std::shared_ptr<CallSink> call_sink) : sink(std::move(call_sink)) {}
 
@@ -87,7 +87,7 @@ struct Script final : CallHandler {
   std::function<void()> on_half_close, on_sent, on_gone;
 };
 
-// Answers each message with a copy of itself, and reads no further while much of that waits.
+// Echoes each message, and stops reading while many responses are queued.
 inline std::shared_ptr<Script> MakeEcho(const std::shared_ptr<CallSink>& sink) {
   auto echo = std::make_shared<Script>(sink);
   echo->on_message = [sink](Pieces message) {
