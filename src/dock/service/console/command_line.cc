@@ -24,12 +24,12 @@ std::string Variable(const Wiring& wiring, absl::string_view name) {
   return wiring.variable ? wiring.variable(std::string(name).c_str()).value_or("") : "";
 }
 
-// What the verbs are made with; it outlives them.
+// The environment of the verbs; outlives them.
 struct Context {
   const Wiring& wiring;
   std::ostream& out;
   std::vector<std::pair<CLI::App*, Verb>> verbs = {};
-  // An error that need not be printed any more.
+  // The error has been printed already.
   bool said = false;
 };
 
@@ -51,11 +51,11 @@ std::shared_ptr<Client<Options>> AddServer(CLI::App* verb) {
   auto client = std::make_shared<Client<Options>>();
   ConnectOptions& server = client->server;
   verb->add_option("--address", server.address,
-                   absl::StrCat("Server: HOST:PORT or unix:/PATH; without it, what ", kAddressVariable,
-                                " says, or where serve listens by default"));
-  verb->add_option("--token-file", server.token_file, "File with the token that the server asks for");
-  verb->add_option("--tls-ca", server.tls_ca, "Certificates that the server's must be signed by; makes it TLS");
-  verb->add_option("--tls-cert", server.tls_cert, "Certificate to show to the server");
+                   absl::StrCat("Server: HOST:PORT or unix:/PATH; default: the value of ", kAddressVariable,
+                                ", or where serve listens by default"));
+  verb->add_option("--token-file", server.token_file, "File with the server's token");
+  verb->add_option("--tls-ca", server.tls_ca, "CA certificates to verify the server with; turns on TLS");
+  verb->add_option("--tls-cert", server.tls_cert, "Client certificate to present to the server");
   verb->add_option("--tls-key", server.tls_key, "Key of that certificate");
   return client;
 }
@@ -67,7 +67,7 @@ std::shared_ptr<Client<Options>> AddClient(CLI::App* verb) {
   return client;
 }
 
-// Where a server listens that was started without options: at its socket, if that is there and takes these options.
+// The address of a server that was started without options: its socket, if that exists and these options allow it.
 std::string DefaultAddress(const ConnectOptions& options, const Wiring& wiring) {
   const std::string socket = DefaultSocket(Variable(wiring, "XDG_RUNTIME_DIR"), wiring.uid);
   const bool tls = !options.tls_ca.empty() || !options.tls_cert.empty();
@@ -84,10 +84,11 @@ absl::StatusOr<std::unique_ptr<Dock>> Reach(ConnectOptions server, const Wiring&
 
 void AddStatus(CLI::App& app, Context& context) {
   CLI::App* verb =
-      AddVerb(app, "status", "Shows how many rows, cells and bytes there are, and how far each consumer is.",
+      AddVerb(app, "status", "Shows the rows, cells and bytes of partitions, and the progress of each consumer.",
               "train --address 127.0.0.1:7077");
   auto client = AddClient<StatusOptions>(verb);
-  verb->add_option("PARTITION", client->options.partition, "Partition to show in full; none: all, one line each");
+  verb->add_option("PARTITION", client->options.partition,
+                   "Partition to show in full; default: all partitions, one line each");
   context.verbs.emplace_back(verb, [client, &context]() -> absl::Status {
     TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
     return PrintStatus(*dock, client->options, context.out);
@@ -96,7 +97,7 @@ void AddStatus(CLI::App& app, Context& context) {
 
 void AddExplain(CLI::App& app, Context& context) {
   CLI::App* verb =
-      AddVerb(app, "explain", "Says what keeps a consumer from having more: what is missing, who holds it.",
+      AddVerb(app, "explain", "Explains why a consumer cannot take more rows: what is missing, and who holds it.",
               "train actor --address unix:/run/user/1000/tdock.sock");
   auto client = AddClient<ExplainOptions>(verb);
   verb->add_option("PARTITION", client->options.partition, "Partition")->required();
@@ -108,11 +109,12 @@ void AddExplain(CLI::App& app, Context& context) {
 }
 
 void AddRow(CLI::App& app, Context& context) {
-  CLI::App* verb = AddVerb(app, "row", "Shows one row: its cells, who put them, and how far each consumer is with it.",
-                           "train 4 --address 127.0.0.1:7077");
+  CLI::App* verb =
+      AddVerb(app, "row", "Shows one row: its cells, which consumers put them, and its state for each consumer.",
+              "train 4 --address 127.0.0.1:7077");
   auto client = AddClient<RowOptions>(verb);
   verb->add_option("PARTITION", client->options.partition, "Partition")->required();
-  verb->add_option("ROW", client->options.row, "Number of the row")->required();
+  verb->add_option("ROW", client->options.row, "Row id")->required();
   context.verbs.emplace_back(verb, [client, &context]() -> absl::Status {
     TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
     return PrintRow(*dock, client->options, context.out);
@@ -120,7 +122,7 @@ void AddRow(CLI::App& app, Context& context) {
 }
 
 void AddList(CLI::App& app, Context& context) {
-  CLI::App* verb = AddVerb(app, "list", "Lists rows, in the order of their numbers.",
+  CLI::App* verb = AddVerb(app, "list", "Lists rows, in the order of their ids.",
                            "train --ready-for actor --having rewards --tag split=hard --limit 20");
   auto client = AddClient<ListOptions>(verb);
   ListRequest& request = client->options.request;
@@ -129,7 +131,7 @@ void AddList(CLI::App& app, Context& context) {
   verb->add_option("PARTITION", request.partition, "Partition")->required();
   verb->add_option("--tag", *tags, "Only rows with this NAME=VALUE; may be given more than once")
       ->allow_extra_args(false);
-  verb->add_option("--limit", request.limit, "Most rows")
+  verb->add_option("--limit", request.limit, "Maximum number of rows")
       ->check(CLI::Range(int64_t{1}, kMostListed))
       ->capture_default_str();
   verb->add_option("--from", request.from, "Only this row and later ones");
@@ -148,19 +150,20 @@ struct ClearTexts {
 };
 
 void AddClear(CLI::App& app, Context& context) {
-  CLI::App* verb = AddVerb(app, "clear", "Removes rows, whatever their state. Leases lose them.", "train --rows 3,7-9");
+  CLI::App* verb = AddVerb(app, "clear", "Removes rows, whatever their state, also from the leases that hold them.",
+                           "train --rows 3,7-9");
   auto client = AddClient<ClearOptions>(verb);
   auto texts = std::make_shared<ClearTexts>();
   ClearRequest& request = client->options.request;
   verb->add_option("PARTITION", request.partition, "Partition")->required();
   CLI::Option_group* what = verb->add_option_group("What", "One of these");
-  what->add_option("--rows", texts->rows, "Numbers of rows, such as 3,7-9")->allow_extra_args(false);
-  what->add_option("--groups", texts->groups, "Numbers of groups, such as 3,7-9")->allow_extra_args(false);
-  what->add_option("--tag", texts->tags, "Rows with this NAME=VALUE; given more than once, with all of them")
+  what->add_option("--rows", texts->rows, "Row ids, such as 3,7-9")->allow_extra_args(false);
+  what->add_option("--groups", texts->groups, "Group ids, such as 3,7-9")->allow_extra_args(false);
+  what->add_option("--tag", texts->tags, "Rows with this NAME=VALUE; if given more than once, rows with all of them")
       ->allow_extra_args(false);
   what->add_flag("--everything", request.everything, "All rows; unseals the partition");
   what->require_option(1);
-  verb->add_flag("--yes", client->options.yes, "For --everything: do it");
+  verb->add_flag("--yes", client->options.yes, "Confirms --everything");
   context.verbs.emplace_back(verb, [client, texts, &context]() -> absl::Status {
     ClearRequest& asked = client->options.request;
     TDOCK_ASSIGN_OR_RETURN(asked.rows, ParseNumbers("--rows", texts->rows));
@@ -172,17 +175,20 @@ void AddClear(CLI::App& app, Context& context) {
 }
 
 void AddLoad(CLI::App& app, Context& context) {
-  CLI::App* verb = AddVerb(app, "load", "Puts rows for a while, and says how many a second: what a server takes.",
-                           "--address 127.0.0.1:7077 --rows 16 --seconds 5");
+  CLI::App* verb =
+      AddVerb(app, "load", "Puts rows for a while, and reports how many per second: a load test for a server.",
+              "--address 127.0.0.1:7077 --rows 16 --seconds 5");
   auto client = AddServer<LoadOptions>(verb);
   LoadOptions& options = client->options;
   auto seconds = std::make_shared<double>(absl::ToDoubleSeconds(options.duration));
-  verb->add_option("--partition", options.partition, "Made if it is not there; the rows stay in it")
+  verb->add_option("--partition", options.partition, "Created if it does not exist; the rows stay in it")
       ->capture_default_str();
-  verb->add_option("--rows", options.rows, "Rows of each put")->capture_default_str();
+  verb->add_option("--rows", options.rows, "Rows per put")->capture_default_str();
   verb->add_option("--columns", options.columns, "Columns")->capture_default_str();
-  verb->add_option("--cell-bytes", options.cell_bytes, "Bytes of each cell, a multiple of 4")->capture_default_str();
-  verb->add_option("--seconds", *seconds, "How long")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+  verb->add_option("--cell-bytes", options.cell_bytes, "Bytes per cell, a multiple of 4")->capture_default_str();
+  verb->add_option("--seconds", *seconds, "How long to put rows")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
   context.verbs.emplace_back(verb, [client, seconds, &context]() -> absl::Status {
     client->options.duration = absl::Seconds(*seconds);
     TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
@@ -190,7 +196,7 @@ void AddLoad(CLI::App& app, Context& context) {
   });
 }
 
-// The texts of options that are not what ServeOptions holds.
+// The texts of options that need parsing.
 struct ServeTexts {
   std::string listen, socket, memory;
   double drain_seconds = 0;
@@ -212,8 +218,9 @@ absl::StatusOr<ServeOptions> Parse(const ServeTexts& texts) {
 }
 
 void AddServe(CLI::App& app, Context& context) {
-  CLI::App* verb = AddVerb(app, "serve", "Serves a dock to other processes and machines until it is told to stop.",
-                           "--memory 8GiB --metrics 127.0.0.1:9464");
+  CLI::App* verb =
+      AddVerb(app, "serve", "Serves a dock to other processes and machines until it receives SIGINT or SIGTERM.",
+              "--memory 8GiB --metrics 127.0.0.1:9464");
   auto texts = std::make_shared<ServeTexts>();
   texts->listen = ToString(HostPort{"127.0.0.1", kDefaultPort});
   texts->socket = DefaultSocket(Variable(context.wiring, "XDG_RUNTIME_DIR"), context.wiring.uid);
@@ -223,24 +230,25 @@ void AddServe(CLI::App& app, Context& context) {
   verb->add_option("--listen", texts->listen, "TCP: HOST:PORT, or none")->capture_default_str();
   verb->add_option("--socket", texts->socket, "Unix socket for clients on this machine: a path, or none")
       ->capture_default_str();
-  verb->add_option(
-      "--memory", texts->memory,
-      "Most that cells may occupy, such as 512MiB or 8GiB; the places between them may take as much again. "
-      "Without it, no limit");
-  verb->add_option("--token-file", options.token_file, "File with the token that clients must show");
-  verb->add_option("--tls-cert", options.tls_cert, "Certificate to show to clients; makes TCP TLS");
+  verb->add_option("--memory", texts->memory,
+                   "Memory for cells, such as 512MiB or 8GiB; fragmentation may take as much again. "
+                   "Default: no limit");
+  verb->add_option("--token-file", options.token_file, "File with the token that clients must present");
+  verb->add_option("--tls-cert", options.tls_cert, "Server certificate; turns on TLS for TCP");
   verb->add_option("--tls-key", options.tls_key, "Key of that certificate");
-  verb->add_option("--tls-ca", options.tls_ca, "Certificates that clients' must be signed by");
-  verb->add_flag("--insecure", options.insecure, "Serve beyond this machine without asking clients who they are");
+  verb->add_option("--tls-ca", options.tls_ca,
+                   "CA certificates; clients must present a certificate signed by one of them");
+  verb->add_flag("--insecure", options.insecure, "Serve beyond this machine without authenticating clients");
   verb->add_option("--metrics", options.metrics, "Status page and Prometheus metrics over HTTP: HOST:PORT");
-  verb->add_option("--drain", texts->drain_seconds, "Seconds that running calls have to end when it stops")
+  verb->add_option("--drain", texts->drain_seconds, "Seconds that running calls get to finish when the server stops")
       ->capture_default_str();
   verb->add_option("--session-grace", texts->grace_seconds,
-                   "Seconds that what a client holds outlives its last connection")
+                   "Seconds that a client's session outlives its last connection")
       ->capture_default_str();
-  verb->add_option("--owned-folder", options.owned_folder,
-                   "For programs that start a server: however it ends, this folder is removed, with its socket and "
-                   "token file if they are in it; and why it does not start is said on standard output");
+  verb->add_option(
+      "--owned-folder", options.owned_folder,
+      "For programs that start a server: however the server ends, this folder is removed, with the socket and "
+      "token file if they are in it; if it cannot start, the reason is printed on standard output");
   context.verbs.emplace_back(verb, [texts, &context]() -> absl::Status {
     const absl::StatusOr<ServeOptions> parsed = Parse(*texts);
     const absl::Status status = parsed.ok() ? context.wiring.serve(*parsed) : parsed.status();
@@ -261,7 +269,7 @@ int ExitOnceWritten(int code, std::ostream& out, std::ostream& err) {
 }  // namespace
 
 int RunCommandLine(int argc, const char* const* argv, const Wiring& wiring, std::ostream& out, std::ostream& err) {
-  CLI::App app("Serves a Transfer Dock, and shows what is in one that is served.", "tdock dock");
+  CLI::App app("Serves a Transfer Dock, and inspects one that is being served.", "tdock dock");
   app.require_subcommand(1);
   app.set_version_flag("--version", wiring.version);
   Context context{wiring, out};

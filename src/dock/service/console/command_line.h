@@ -11,19 +11,19 @@
 
 namespace tdock::console {
 
-// What the command cannot do by itself.
+// What the command needs from outside.
 struct Wiring {
   Connect connect = {};
   Serve serve = {};
-  // A variable of the environment, if it is set.
+  // An environment variable, if it is set.
   std::function<std::optional<std::string>(const char* name)> variable = {};
   unsigned uid = 0;
   std::string version = {};
 };
 
-// Answers on `out`, complaints on `err`. The exit code is that of tdock's other commands: 0; 2 if the call must be
-// mended (InvalidArgument, NotFound, AlreadyExists, Unimplemented, or what the options are); 130 if it was cancelled; 1
-// for any other error, `out` that cannot be written included.
+// Prints results on `out` and errors on `err`. The exit code is that of tdock's other commands: 0; 2 if the call must
+// be fixed (invalid options, InvalidArgument, NotFound, AlreadyExists, Unimplemented); 130 if it was cancelled; 1 for
+// any other error, including a failure to write to `out`.
 int RunCommandLine(int argc, const char* const* argv, const Wiring& wiring, std::ostream& out, std::ostream& err);
 
 }  // namespace tdock::console

@@ -252,7 +252,7 @@ TEST(Sizes, HaveBinaryUnits) {
   EXPECT_EQ(*ParseBytes("--memory", "8GiB"), int64_t{8} << 30);
   EXPECT_EQ(*ParseBytes("--memory", "2TiB"), int64_t{2} << 40);
   for (const char* wrong : {"", "GiB", "-1GiB", "8GB", "8 GiB", "1e3", "0x10", "nan", "4194304TiB", "1.2.3", "8gib"}) {
-    EXPECT_THAT(std::string(ParseBytes("--memory", wrong).status().message()), HasSubstr("is no size")) << wrong;
+    EXPECT_THAT(std::string(ParseBytes("--memory", wrong).status().message()), HasSubstr("is not a size")) << wrong;
   }
 }
 

@@ -25,7 +25,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view what, absl::string_view
     return refuse("has an IPv6 address without brackets");
   }
   for (const char byte : host) {
-    if (byte <= ' ' || byte == 0x7F || byte == '/') return refuse("is not the name of a host");
+    if (byte <= ' ' || byte == 0x7F || byte == '/') return refuse("is not a host name");
   }
   int port = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
@@ -44,7 +44,7 @@ absl::Status Check(const ConnectOptions& options) {
   const bool tls = !options.tls_ca.empty() || !options.tls_cert.empty();
   if (options.address.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("no address of a server: give --address HOST:PORT or "
+        absl::StrCat("no server address: give --address HOST:PORT or "
                      "--address unix:/PATH, or set ",
                      kAddressVariable));
   }
@@ -53,14 +53,14 @@ absl::Status Check(const ConnectOptions& options) {
   }
   if (absl::string_view path = options.address; absl::ConsumePrefix(&path, "unix:")) {
     if (!absl::StartsWith(path, "/")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--address: '", EscapeForMessage(options.address), "' is no absolute path; give unix:/PATH"));
+      return absl::InvalidArgumentError(absl::StrCat("--address: '", EscapeForMessage(options.address),
+                                                     "' is not an absolute path; give unix:/PATH"));
     }
-    if (tls) return absl::InvalidArgumentError("TLS is for TCP: a Unix socket takes no --tls-… option");
+    if (tls) return absl::InvalidArgumentError("TLS is for TCP: a Unix socket has no --tls-… options");
     return absl::OkStatus();
   }
   TDOCK_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort("--address", options.address));
-  if (address.port == 0) return absl::InvalidArgumentError("--address: no server listens on port 0");
+  if (address.port == 0) return absl::InvalidArgumentError("--address: port 0 is not the port of a server");
   return absl::OkStatus();
 }
 

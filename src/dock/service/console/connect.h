@@ -1,4 +1,4 @@
-// What it takes to reach the server of a dock.
+// Options for connecting to the server of a dock.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@ inline constexpr absl::string_view kAddressVariable = "TDOCK_ADDRESS";
 struct ConnectOptions {
   // host:port, [ipv6]:port or unix:/path.
   std::string address = {};
-  // Paths; empty for none. The token file's contents prove who asks; tls_ca makes the connection TLS, and tls_cert with
-  // tls_key is what the client shows.
+  // Paths; empty for none. The token file authenticates the client; tls_ca turns on TLS, and tls_cert with tls_key is
+  // the client's certificate.
   std::string token_file = {};
   std::string tls_ca = {};
   std::string tls_cert = {};
@@ -28,8 +28,8 @@ struct ConnectOptions {
 // The dock of the server at an address.
 using Connect = std::function<absl::StatusOr<std::unique_ptr<Dock>>(const ConnectOptions&)>;
 
-// InvalidArgument, saying what would be right, for an address of neither form, for half of a certificate and its key,
-// and for TLS over a Unix socket.
+// InvalidArgument, saying what would be right, for an address of neither form, for a certificate without its key or the
+// reverse, and for TLS over a Unix socket.
 absl::Status Check(const ConnectOptions& options);
 
 struct HostPort {
@@ -38,10 +38,10 @@ struct HostPort {
   int port = 0;
 };
 
-// Of "host:port" or "[ipv6]:port"; where the host is empty, 127.0.0.1. The port may be 0. InvalidArgument begins with
+// Parses "host:port" or "[ipv6]:port"; an empty host means 127.0.0.1. The port may be 0. InvalidArgument begins with
 // `what`.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view what, absl::string_view text);
-// The reverse.
+// The inverse.
 std::string ToString(const HostPort& address);
 
 }  // namespace tdock::console

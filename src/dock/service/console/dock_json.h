@@ -1,4 +1,4 @@
-// What a dock says of itself, as JSON. Names and their order are part of what users rely on.
+// The status of a dock as JSON. Users rely on the names and their order.
 #pragma once
 
 #include <ostream>
@@ -14,10 +14,10 @@ using Json = nlohmann::ordered_json;
 
 Json ToJson(absl::string_view name, const PartitionStatus& status);
 Json ToJson(const ListedRow& row);
-// Of leases, how many seconds they have lasted at `now`, and will; null: for ever.
+// For leases, the seconds since they were taken at `now`, and until they expire; null: never.
 Json ToJson(const RowStatus& row, absl::Time now);
 
-// Indented, with a line end. What is not UTF-8 is replaced.
+// Indented, with a line end. Invalid UTF-8 is replaced.
 void Write(const Json& json, std::ostream& out);
 
 }  // namespace tdock::console

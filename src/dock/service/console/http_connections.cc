@@ -13,7 +13,7 @@
 namespace tdock::console {
 namespace {
 
-// How long a client that has its answer may take to hang up.
+// How long a client that has its response may take to hang up.
 constexpr std::chrono::seconds kFarewell{1};
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<HttpConnections>> HttpConnections::Start(const Ht
 
 HttpConnections::HttpConnections(int wake, const HttpLimits& limits, Answerer answerer)
     : wake_(wake), limits_(limits), answerer_(std::move(answerer)) {
-  // Signals are for the threads that know what to do about them.
+  // Signals are for threads that handle them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -63,7 +63,7 @@ void HttpConnections::Add(int socket) {
 
 void HttpConnections::Wake() {
   const uint64_t one = 1;
-  // It fails only when so many wakes are to be seen that one more makes no difference.
+  // It fails only if so many wakes are pending that one more makes no difference.
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
 }
 
@@ -91,7 +91,7 @@ void HttpConnections::Run() {
     int timeout_ms = -1;
     std::vector<pollfd> watched = Watched(timeout_ms);
     const int ready = ::poll(watched.data(), watched.size(), timeout_ms);
-    if (ready < 0) continue;  // for want of memory, which passes
+    if (ready < 0) continue;  // out of memory, which passes
     uint64_t wakes = 0;
     [[maybe_unused]] const ssize_t got = ::read(wake_, &wakes, sizeof wakes);
     const Time now = std::chrono::steady_clock::now();
@@ -126,7 +126,7 @@ std::vector<pollfd> HttpConnections::Watched(int& timeout_ms) const {
 bool HttpConnections::Advance(uint64_t id, Connection& connection) {
   if (connection.phase == Phase::kRequest) return ReadRequest(id, connection);
   if (connection.phase == Phase::kAnswer) return WriteAnswer(connection);
-  // What a client still sends is taken from it, for otherwise it may lose its answer.
+  // Reads what the client still sends, because otherwise it may lose its response.
   char unwanted[4096];
   const ssize_t got = ::recv(connection.socket, unwanted, sizeof unwanted, MSG_DONTWAIT);
   return got > 0 || (got < 0 && WouldBlock());
@@ -174,7 +174,7 @@ bool HttpConnections::TakeNews() {
   const Time deadline = std::chrono::steady_clock::now() + limits_.timeout;
   for (const int socket : arrived) connections_.emplace(++last_, Connection{.socket = socket, .deadline = deadline});
   for (auto& [id, answer] : answers) {
-    // Nothing closes a connection whose answer is being made.
+    // A connection whose response is being made is never closed.
     Connection& connection = connections_.at(id);
     unread_bytes_ += answer.size();
     connection.phase = Phase::kAnswer;
@@ -195,7 +195,7 @@ void HttpConnections::MakeRoom() {
   const auto unread = [](const auto& entry) { return entry.second.phase == Phase::kAnswer; };
   while (unread_bytes_ > limits_.max_unread_bytes) {
     const auto oldest = std::find_if(connections_.begin(), connections_.end(), unread);
-    // One answer may be as long as it must.
+    // A single response may have any length.
     if (std::find_if(std::next(oldest), connections_.end(), unread) == connections_.end()) break;
     Close(oldest);
   }

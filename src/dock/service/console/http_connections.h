@@ -1,4 +1,4 @@
-// Connections over which one HTTP request comes and one answer goes.
+// Connections that each carry one HTTP request and one response.
 #pragma once
 
 #include <poll.h>
@@ -20,27 +20,27 @@
 namespace tdock::console {
 
 struct HttpLimits {
-  int threads = 0;                       // answers that are made at the same time
-  std::chrono::milliseconds timeout{0};  // for a request to come, and again for its answer to be read
+  int threads = 0;                       // responses that are made at the same time
+  std::chrono::milliseconds timeout{0};  // for a request to arrive, and again for its response to be read
   size_t max_request_bytes = 0;
   size_t max_connections = 256;
-  size_t max_unread_bytes = 64 << 20;  // of answers that clients have not read
+  size_t max_unread_bytes = 64 << 20;  // of responses that clients have not read
 };
 
-// One thread waits for all connections, and only a request that is there takes one of those that answer: a client that
-// is silent or slow holds up nobody. When there are too many connections, or too much is unread, the oldest of those
-// that wait for their client is closed. Thread-safe.
+// One thread waits for all connections, and only a complete request occupies one of the threads that answer, so that a
+// silent or slow client blocks no other. With too many connections, or too many unread bytes, the oldest connection
+// that waits for its client is closed. Thread-safe.
 class HttpConnections {
  public:
-  // From the bytes of a request, which ends with an empty line or is as long as it may be, to those of its answer.
+  // Turns the bytes of a request, which ends with an empty line or at the maximum length, into those of its response.
   using Answerer = std::function<std::string(std::string request)>;
 
   // ResourceExhausted if no descriptor is left. The answerer is called on several threads at once.
   static absl::StatusOr<std::unique_ptr<HttpConnections>> Start(const HttpLimits& limits, Answerer answerer);
-  // Ends the connections; returns when the answers that are being made are.
+  // Ends the connections; returns once the responses in progress are done.
   ~HttpConnections();
 
-  // Takes the socket over.
+  // Takes ownership of the socket.
   void Add(int socket) TDOCK_EXCLUDES(mu_);
 
  private:
@@ -53,7 +53,7 @@ class HttpConnections {
     int socket = -1;
     Phase phase = Phase::kRequest;
     Time deadline = {};
-    std::string bytes = {};  // of the request, then of the answer
+    std::string bytes = {};  // of the request, then of the response
     size_t sent = 0;
 
     bool AwaitsClient() const { return phase != Phase::kAnswering; }
@@ -68,7 +68,7 @@ class HttpConnections {
   bool Advance(uint64_t id, Connection& connection) TDOCK_EXCLUDES(mu_);
   bool ReadRequest(uint64_t id, Connection& connection) TDOCK_EXCLUDES(mu_);
   bool WriteAnswer(Connection& connection);
-  // What other threads have brought; whether that is the end.
+  // Handles what other threads have queued; true if it must end.
   bool TakeNews() TDOCK_EXCLUDES(mu_);
   void MakeRoom();
   void Close(Connections::iterator connection);
@@ -78,7 +78,7 @@ class HttpConnections {
   const HttpLimits limits_;
   const Answerer answerer_;
 
-  // Of the thread that waits; in the order in which they came.
+  // Owned by the thread that waits; in order of arrival.
   Connections connections_;
   uint64_t last_ = 0;
   size_t unread_bytes_ = 0;

@@ -1,4 +1,4 @@
-// One HTTP request that is there, and the answer that is made of it.
+// One HTTP request that has arrived, and its response.
 #pragma once
 
 #include <sys/types.h>
@@ -31,7 +31,7 @@ class HttpExchange final : public httplib::Stream {
     answer_.append(data, size);
     return static_cast<ssize_t>(size);
   }
-  // Nobody asks for them: there is no log of requests.
+  // Unused: there is no log of requests.
   void get_remote_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
   void get_local_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
   socket_t socket() const override { return INVALID_SOCKET; }

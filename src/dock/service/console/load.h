@@ -1,4 +1,4 @@
-// What a server takes: puts rows as fast as it takes them.
+// A load test of a server: puts rows as fast as it accepts them.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace tdock::console {
 
 struct LoadOptions {
-  // Made if it is not there; what is put stays.
+  // Created if it does not exist; the rows stay in it.
   std::string partition = "load";
-  int64_t rows = 16;  // of each put
+  int64_t rows = 16;  // per put
   int64_t columns = 9;
   int64_t cell_bytes = 32;  // a multiple of 4
   absl::Duration duration = absl::Seconds(2);

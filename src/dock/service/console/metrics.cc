@@ -40,7 +40,7 @@ class Families {
     return *this;
   }
 
-  // Those without metrics are left out.
+  // Families without metrics are left out.
   std::vector<MetricFamily> Take() && {
     std::erase_if(families_, [](const MetricFamily& family) { return family.metric.empty(); });
     return std::move(families_);
@@ -59,11 +59,11 @@ struct PartitionFigure {
 constexpr PartitionFigure kPartitionFigures[] = {
     {"tdock_rows", "Rows of a partition.", [](const PartitionStatus& it) { return it.rows; }},
     {"tdock_groups", "Prompt groups of a partition.", [](const PartitionStatus& it) { return it.groups; }},
-    {"tdock_incomplete_groups", "Groups of which not all rows are there.",
+    {"tdock_incomplete_groups", "Groups with missing rows.",
      [](const PartitionStatus& it) { return it.incomplete_groups; }},
-    {"tdock_held_bytes", "Bytes that the cells of a partition occupy, those of views included.",
+    {"tdock_held_bytes", "Bytes that the cells of a partition occupy, including those that only views hold.",
      [](const PartitionStatus& it) { return it.held_bytes; }},
-    {"tdock_sealed", "1 if a partition takes no new rows.",
+    {"tdock_sealed", "1 if a partition accepts no new rows.",
      [](const PartitionStatus& it) { return int64_t{it.sealed}; }},
     {"tdock_weights_version", "The published version of the weights; -1: none.",
      [](const PartitionStatus& it) { return it.weights_version; }},
@@ -77,18 +77,18 @@ struct ConsumerFigure {
 };
 
 constexpr ConsumerFigure kConsumerFigures[] = {
-    {"tdock_takeable", "Rows, or groups for a consumer of groups, that a take could have.", false,
+    {"tdock_takeable", "Rows, or groups for a consumer of groups, that a take could return now.", false,
      &ConsumerStatus::takeable},
     {"tdock_uncommitted_rows", "Rows that are done and may still be rolled back.", false, &ConsumerStatus::uncommitted},
     {"tdock_committed_step", "The last committed step; -1: none.", false, &ConsumerStatus::committed_step},
     {"tdock_completed_rows_total", "Rows that a consumer completed.", true, &ConsumerStatus::completed},
     {"tdock_expired_rows_total", "Rows whose lease expired.", true, &ConsumerStatus::expired},
     {"tdock_unfinished_rows_total", "Rows given back with partial cells.", true, &ConsumerStatus::unfinished},
-    {"tdock_sent_back_rows_total", "Rows that were too old for a consumer, and sent back.", true,
+    {"tdock_sent_back_rows_total", "Rows sent back because they were too old for a consumer.", true,
      &ConsumerStatus::sent_back},
-    {"tdock_stale_dropped_rows_total", "Rows that were too old for a consumer, and dropped.", true,
+    {"tdock_stale_dropped_rows_total", "Rows dropped because they were too old for a consumer.", true,
      &ConsumerStatus::stale_dropped},
-    {"tdock_reset_rows_total", "Rows that a consumer has to do again.", true, &ConsumerStatus::reset},
+    {"tdock_reset_rows_total", "Rows that a consumer must process again.", true, &ConsumerStatus::reset},
 };
 
 void AddConsumers(const std::vector<NamedPartition>& partitions, Families& families) {

@@ -15,29 +15,29 @@
 
 namespace tdock::console {
 
-// A figure of the server that the dock does not know, such as how many sessions there are.
+// A metric of the server rather than of the dock, such as the number of sessions.
 struct Reading {
-  // As Prometheus has it: letters, digits and underscores; that of a counter ends in _total.
+  // The Prometheus name: letters, digits and underscores; that of a counter ends in _total.
   std::string name = {};
-  // What it is, for people: also on the status page.
+  // The description, also shown on the status page.
   std::string help = {};
-  // A counter only rises.
+  // A counter only increases.
   bool counter = false;
   double value = 0;
-  // Readings of one name stand next to each other and differ in their labels.
+  // Readings with the same name are adjacent and differ in their labels.
   std::vector<std::pair<std::string, std::string>> labels = {};
 };
 
-// Thread-safe, and quick: it is called for each request.
+// Thread-safe, and fast: it is called for each request.
 using Readings = std::function<std::vector<Reading>()>;
 
-// Whether what is shown still answers. None of these waits for what hangs.
+// Whether the server still answers. None of these blocks on what hangs.
 struct Liveness {
-  // Within two seconds: Unavailable, with what stands still. Empty: nobody knows.
+  // Returns within two seconds: Unavailable, naming what is stalled. Empty: unknown.
   std::function<absl::Status()> check = {};
-  // What stands still, in sentences.
+  // What is stalled, in sentences.
   std::function<std::vector<std::string>()> current_stalls = {};
-  // How often something did since the start.
+  // The number of stalls since the start.
   std::function<int64_t()> stalls = {};
 };
 

@@ -13,14 +13,14 @@
 namespace tdock::console {
 namespace {
 
-// A name may hold characters that turn the direction of text around; <bdi> keeps that to itself.
+// A name may contain characters that change the direction of text; <bdi> isolates them.
 std::string NameHtml(absl::string_view name) { return absl::StrCat("<bdi>", EscapeHtml(name), "</bdi>"); }
 
 struct State {
   const char* name;
   int64_t ConsumerStatus::*rows;
 };
-// In the order in which a row goes through them, backwards: what is done is at the left, as in a bar of progress.
+// In the reverse order of a row's states, so that done is at the left, as in a progress bar.
 constexpr State kStates[] = {{"done", &ConsumerStatus::done},
                              {"leased", &ConsumerStatus::leased},
                              {"ready", &ConsumerStatus::ready},
@@ -38,7 +38,7 @@ std::string Number(double value) {
 
 std::string FactsOf(const PageFacts& facts) {
   std::string html = absl::StrCat("<dl class=facts>", Fact("up for", Roughly(facts.process.uptime)),
-                                  Fact("memory of the process", Mebibytes(facts.process.resident_bytes)));
+                                  Fact("process memory", Mebibytes(facts.process.resident_bytes)));
   for (const Reading& reading : facts.readings) {
     std::string what = reading.help;
     if (!what.empty() && what.back() == '.') what.pop_back();
@@ -56,7 +56,8 @@ std::string FactsOf(const PartitionStatus& status) {
   if (status.weights_version != kNoWeightsVersion) {
     absl::StrAppend(&html, Fact("weights", Grouped(status.weights_version)));
   }
-  if (!status.retain_for.empty()) absl::StrAppend(&html, Fact("rows stay for", absl::StrJoin(status.retain_for, ", ")));
+  if (!status.retain_for.empty())
+    absl::StrAppend(&html, Fact("rows retained for", absl::StrJoin(status.retain_for, ", ")));
   return absl::StrCat(html, "</dl>");
 }
 
@@ -173,7 +174,7 @@ std::string PartitionPage(const NamedPartition& partition, const std::vector<std
   std::string main =
       absl::StrCat("<header><p class=back><a href=\"/\">All partitions</a></p>", FactsOf(facts), "</header>", Legend(),
                    "<section>", Heading(partition, false), FactsOf(partition.status), ConsumersOf(partition.status));
-  if (!explanations.empty()) absl::StrAppend(&main, "<h3>What keeps each from having more</h3><dl class=why>");
+  if (!explanations.empty()) absl::StrAppend(&main, "<h3>Why each consumer cannot take more</h3><dl class=why>");
   for (size_t i = 0; i < std::min(explanations.size(), partition.status.consumers.size()); ++i) {
     absl::StrAppend(&main, "<dt>", NameHtml(partition.status.consumers[i].name), "</dt>");
     for (const std::string& sentence : Sentences(explanations[i])) {

@@ -1,4 +1,4 @@
-// All partitions of a dock at once.
+// The status of all partitions of a dock.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct NamedPartition {
   PartitionStatus status = {};
 };
 
-// Sorted by name. A partition that is dropped meanwhile is left out.
+// Sorted by name. A partition that is dropped in the meantime is left out.
 absl::StatusOr<std::vector<NamedPartition>> GetPartitionStatuses(Dock& dock);
 
 }  // namespace tdock::console

@@ -36,7 +36,7 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view what, absl::string_view tex
   const bool plain = !digits.empty() && digits.find_first_not_of("0123456789.") == absl::string_view::npos;
   if (!plain || !absl::SimpleAtod(digits, &number) || number * unit >= 0x1p62) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, ": '", EscapeForMessage(text), "' is no size; give one such as 512MiB, 8GiB or 1.5TiB"));
+        absl::StrCat(what, ": '", EscapeForMessage(text), "' is not a size; give one such as 512MiB, 8GiB or 1.5TiB"));
   }
   return static_cast<int64_t>(std::floor(number * unit));
 }
@@ -59,23 +59,23 @@ absl::Status Check(const ServeOptions& options) {
     wrong.emplace_back("nothing to listen on: give --listen or --socket something other than none");
   }
   if (!options.socket.empty() && options.socket[0] != '/') {
-    wrong.push_back(absl::StrCat("--socket: '", EscapeForMessage(options.socket), "' is no absolute path"));
+    wrong.push_back(absl::StrCat("--socket: '", EscapeForMessage(options.socket), "' is not an absolute path"));
   }
   if (constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1; options.socket.size() > kLongest) {
     wrong.push_back(absl::StrCat("--socket: the path has ", options.socket.size(),
                                  " bytes; a Unix socket's has at most ", kLongest));
   }
   if (options.memory_bytes != 0 && options.memory_bytes < kLeastMemory) {
-    wrong.push_back(absl::StrCat("--memory: ", options.memory_bytes, " bytes are too few; give at least 16MiB"));
+    wrong.push_back(absl::StrCat("--memory: ", options.memory_bytes, " bytes are too little; give at least 16MiB"));
   }
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     wrong.emplace_back("a certificate and its key go together: give both --tls-cert and --tls-key");
   }
   if (!options.tls_ca.empty() && options.tls_cert.empty()) {
-    wrong.emplace_back("--tls-ca asks clients for certificates, which takes TLS: give --tls-cert and --tls-key too");
+    wrong.emplace_back("--tls-ca asks clients for certificates, which needs TLS: give --tls-cert and --tls-key too");
   }
   if (options.listen.empty() && !options.tls_cert.empty()) {
-    wrong.emplace_back("TLS is for TCP: there is none with --listen none");
+    wrong.emplace_back("TLS is for TCP, which --listen none turns off");
   }
   for (const auto& [flag, time] :
        {std::pair("--drain", options.drain), std::pair("--session-grace", options.session_grace)}) {
@@ -89,7 +89,7 @@ std::string Describe(const ServeOptions& options) {
   std::string text;
   if (!options.listen.empty()) {
     absl::StrAppend(&text, "tcp      ", options.listen, options.tls_cert.empty() ? "" : ", TLS",
-                    options.tls_ca.empty() ? "" : ", clients show certificates",
+                    options.tls_ca.empty() ? "" : ", client certificates required",
                     options.token_file.empty() ? ", no token" : ", with a token",
                     options.insecure ? ", insecure: anyone who reaches it may read and write" : "", "\n");
   }

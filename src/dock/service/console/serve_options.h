@@ -1,4 +1,4 @@
-// What a server of a dock is started with.
+// The options of a dock server.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@
 namespace tdock::console {
 
 struct ServeOptions {
-  // Where to listen for TCP: HOST:PORT; port 0 takes a free one. Empty: nowhere.
+  // Where to listen for TCP: HOST:PORT; port 0 picks a free one. Empty: no TCP.
   std::string listen = {};
   // The path of the Unix socket. Empty: none.
   std::string socket = {};
-  // How much the cells of all partitions may occupy; 0: as much as there is.
+  // How much memory the cells of all partitions may occupy; 0: no limit.
   int64_t memory_bytes = 0;
-  // Paths; empty for none. With tls_ca, clients must show a certificate that it signed.
+  // Paths; empty for none. With tls_ca, clients must present a certificate signed by it.
   std::string token_file = {};
   std::string tls_cert = {};
   std::string tls_key = {};
   std::string tls_ca = {};
-  // Serves beyond this machine without a token and without certificates of clients.
+  // Serves beyond this machine without a token or client certificates.
   bool insecure = false;
-  // Where the status page and the metrics are, for StatusServer: HOST:PORT. Empty: nowhere.
+  // Where StatusServer listens for the status page and the metrics: HOST:PORT. Empty: nowhere.
   std::string metrics = {};
-  // How long calls that are running when the server is asked to stop have until they are cancelled.
+  // How long calls in progress get to finish when the server is asked to stop, before they are cancelled.
   absl::Duration drain = absl::Seconds(10);
   // How long leases, pins and calls of a client outlive its last connection.
   absl::Duration session_grace = absl::Seconds(1);
-  // Of a program that started the server for itself: the server says nothing of a normal end, and however it ends, this
-  // folder is removed, with its socket and token file if they are in it.
+  // For a program that starts the server for itself: the server logs nothing about a normal end, and however it ends,
+  // this folder is removed, with its socket and token file if they are in it.
   std::string owned_folder = {};
 };
 
@@ -47,10 +47,10 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view what, absl::string_view tex
 // $XDG_RUNTIME_DIR/tdock.sock, a folder that only its user may enter; without that variable, /tmp/tdock-UID.sock.
 std::string DefaultSocket(absl::string_view runtime_dir, unsigned uid);
 
-// InvalidArgument with everything that is wrong with the options, one thing a line.
+// InvalidArgument with every problem of the options, one per line.
 absl::Status Check(const ServeOptions& options);
 
-// One line each: where it listens, and what it does not do that one might expect.
+// One line each: where the server listens, and which protections are off.
 std::string Describe(const ServeOptions& options);
 
 }  // namespace tdock::console

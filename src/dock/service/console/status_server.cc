@@ -28,14 +28,14 @@ constexpr char kPlain[] = "text/plain; charset=utf-8";
 constexpr char kMetrics[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kHtml[] = "text/html; charset=utf-8";
 
-// Runs what it is given at once, which is no more than to hand a connection over.
+// Runs tasks at once, since they only hand a connection over.
 class AtOnce final : public httplib::TaskQueue {
  public:
   void enqueue(std::function<void()> task) override { task(); }
   void shutdown() override {}
 };
 
-// A number that a page from elsewhere cannot know.
+// A number that pages of other origins cannot know.
 std::string Nonce() {
   std::random_device source;
   return absl::StrCat(absl::Hex(source(), absl::kZeroPad8), absl::Hex(source(), absl::kZeroPad8),
@@ -51,12 +51,12 @@ int HttpCode(const absl::Status& status) {
   return absl::IsNotFound(status) ? 404 : absl::IsInvalidArgument(status) ? 400 : 503;
 }
 
-// httplib's server with connections of ours.
+// httplib's server with our connections.
 class BoundedServer final : public httplib::Server {
  public:
   BoundedServer() {
     new_task_queue = [] { return new AtOnce; };
-    // By default, httplib would share the port with whoever else listens on it.
+    // By default, httplib would share the port with another process that listens on it.
     set_socket_options([](socket_t socket) {
       const int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -64,7 +64,7 @@ class BoundedServer final : public httplib::Server {
   }
 
   ~BoundedServer() override {
-    // httplib closes what it was bound to only if it has begun to listen.
+    // httplib closes the socket that it was bound to only if it has begun to listen.
     if (const socket_t left = svr_sock_.exchange(INVALID_SOCKET); left != INVALID_SOCKET) ::close(left);
   }
 
@@ -78,7 +78,7 @@ class BoundedServer final : public httplib::Server {
 
   bool Bind(const std::string& host, int port) {
     if (port == 0 ? bind_to_any_port(host) < 0 : !bind_to_port(host, port)) return false;
-    // httplib lets five connections wait to be accepted: the next would try again after a second.
+    // httplib's backlog is five connections: a sixth would retry only after a second.
     return ::listen(svr_sock_, SOMAXCONN) == 0;
   }
 
@@ -99,7 +99,7 @@ class BoundedServer final : public httplib::Server {
   std::string AnswerTo(std::string request) {
     HttpExchange exchange(std::move(request));
     bool closed = false;
-    // An answer in parts multiplies what it is of, so every answer is whole.
+    // A range request could multiply the size of the response, so every response is complete.
     process_request(exchange, /*close_connection=*/true, closed,
                     [](httplib::Request& parsed) { parsed.ranges.clear(); });
     return exchange.TakeAnswer();
@@ -121,7 +121,7 @@ class HttpStatusServer final : public StatusServer {
       return httplib::Server::HandlerResponse::Handled;
     });
     server_.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
-      Answer(response, 500, "the page could not be made\n");
+      Answer(response, 500, "the page could not be rendered\n");
     });
     server_.set_payload_max_length(0);
   }
@@ -133,7 +133,7 @@ class HttpStatusServer final : public StatusServer {
     {
       MutexLock lock(mu_);
       stopping_ = true;
-      // stop() does nothing before httplib has begun to listen, and says nothing about it.
+      // stop() has no effect before httplib has begun to listen, and does not report that.
       while (listening_) {
         server_.stop();
         ended_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::milliseconds(10));
@@ -149,12 +149,13 @@ class HttpStatusServer final : public StatusServer {
                                                     .timeout = absl::ToChronoMilliseconds(options_.request_timeout),
                                                     .max_request_bytes = options_.max_request_bytes}));
     if (!server_.Bind(address_.host, address_.port)) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on ", ToString(address_),
-                                                 " for the status page: it is no address of this machine, or somebody "
-                                                 "else listens there"));
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", ToString(address_),
+                       " for the status page: it is not an address of this machine, or another "
+                       "process listens there"));
     }
     address_.port = server_.BoundPort();
-    // Signals are for the threads that know what to do about them.
+    // Signals are for threads that handle them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -175,7 +176,7 @@ class HttpStatusServer final : public StatusServer {
     return stopping_;
   }
 
-  // httplib stops to listen when the system cannot accept a connection for whatever reason: then it begins again.
+  // httplib stops listening if the system cannot accept a connection for any reason: then start again.
   void Run() TDOCK_EXCLUDES(mu_) {
     bool bound = true;
     while (!stopping()) {
@@ -196,12 +197,12 @@ class HttpStatusServer final : public StatusServer {
     response.set_header("Referrer-Policy", "no-referrer");
     if (request.method != "GET" && request.method != "HEAD") {
       response.set_header("Allow", "GET, HEAD");
-      return Answer(response, 405, "only GET and HEAD\n");
+      return Answer(response, 405, "only GET and HEAD are supported\n");
     }
     if (request.path == "/healthz") return SendHealth(response);
     const bool partition = request.path == "/partition";
     if (request.path != "/metrics" && request.path != "/" && !partition) {
-      return Answer(response, 404, "there are /, /partition?name=…, /metrics and /healthz\n");
+      return Answer(response, 404, "no such page; the pages are /, /partition?name=…, /metrics and /healthz\n");
     }
     const absl::Status status = request.path == "/metrics" ? SendMetrics(response)
                                 : partition                ? SendPartition(request.get_param_value("name"), response)
@@ -218,7 +219,7 @@ class HttpStatusServer final : public StatusServer {
     Answer(response, status.ok() ? 200 : 503, status.ok() ? "ok\n" : absl::StrCat(status.message(), "\n"));
   }
 
-  // Nothing of a server that does not answer is asked for.
+  // Ask nothing of a server that does not answer.
   absl::StatusOr<PageFacts> Facts(const absl::Status& lives = absl::OkStatus()) {
     TDOCK_ASSIGN_OR_RETURN(ProcessFacts process, ReadProcess(options_.env, started_, options_.clock.Now()));
     PageFacts facts{.process = process, .nonce = Nonce()};
@@ -227,10 +228,10 @@ class HttpStatusServer final : public StatusServer {
     if (!lives.ok() && facts.stalls.empty()) facts.stalls.push_back(std::string(lives.message()));
     if (options_.liveness.stalls) {
       facts.readings.push_back({.name = "tdock_standing_still",
-                                .help = "Threads and locks that stand still",
+                                .help = "Threads and locks that are stalled",
                                 .value = static_cast<double>(facts.stalls.size())});
       facts.readings.push_back({.name = "tdock_stalls_total",
-                                .help = "Threads and locks that have stood still",
+                                .help = "Stalls of threads and locks so far",
                                 .counter = true,
                                 .value = static_cast<double>(options_.liveness.stalls())});
     }

@@ -1,8 +1,8 @@
-// The dock over HTTP, to be looked at: /metrics for Prometheus, / and /partition?name=… for people, /healthz for what
-// restarts servers.
+// The dock over HTTP, read-only: /metrics for Prometheus, / and /partition?name=… for people, /healthz for process
+// supervisors.
 //
-// It shows names and counts, no samples, to everybody who reaches it: there is no token. It listens on the loopback
-// interface unless it is told otherwise.
+// It shows names and counts, no samples, to anyone who can reach it: there is no token. It listens on the loopback
+// interface unless configured otherwise.
 #pragma once
 
 #include <memory>
@@ -18,18 +18,18 @@
 namespace tdock::console {
 
 struct StatusServerOptions {
-  // HOST:PORT; port 0 takes a free one.
+  // HOST:PORT; port 0 picks a free one.
   std::string address = "127.0.0.1:0";
-  // What the server is up for is counted by it; both must outlive the server.
+  // The clock for the uptime; both must outlive the server.
   Clock& clock = Clock::Real();
   Env& env = Env::Real();
   Readings readings = {};
-  // Where it does not answer, /healthz fails, and the other pages show that and nothing that would have to be asked
-  // for.
+  // If the server does not answer, /healthz fails, and the other pages show only that and what is known without asking
+  // it.
   Liveness liveness = {};
-  // Answers that are made at the same time.
+  // Responses that are made at the same time.
   int threads = 4;
-  // In real time: for a request to come, from when its connection does, and again for its answer to be read.
+  // In real time: for a request to arrive after its connection, and again for its response to be read.
   absl::Duration request_timeout = absl::Seconds(5);
   size_t max_request_bytes = 16 << 10;
 };
@@ -37,10 +37,9 @@ struct StatusServerOptions {
 // Thread-safe. One request for each connection.
 class StatusServer {
  public:
-  // The dock must outlive the server. InvalidArgument for an address that is none, Unavailable if it cannot be listened
-  // on.
+  // The dock must outlive the server. InvalidArgument for an invalid address, Unavailable if it cannot be listened on.
   static absl::StatusOr<std::unique_ptr<StatusServer>> Start(Dock& dock, StatusServerOptions options);
-  virtual ~StatusServer() = default;  // ends the requests that are being answered
+  virtual ~StatusServer() = default;  // cancels the requests in progress
 
   virtual int port() const = 0;
 };

@@ -149,7 +149,7 @@ TEST_F(StatusServerTest, ShowsPartitionsToPeople) {
   EXPECT_THAT(page, Not(testing::ContainsRegex("(src|href)=\"?(https?:)?//")));
   const std::string one = Body("/partition?name=train");
   EXPECT_THAT(one, AllOf(HasSubstr("<title>train · Transfer Dock</title>"),
-                         HasSubstr("What keeps each from having more"), HasSubstr("under lease")));
+                         HasSubstr("Why each consumer cannot take more"), HasSubstr("under lease")));
 }
 
 TEST_F(StatusServerTest, AllowsNothingButThePagesOwnScript) {

@@ -13,19 +13,19 @@ namespace tdock::console {
 
 // "1,234,567".
 std::string Grouped(int64_t count);
-// "12.5 MiB"; the unit is the same for all, so that columns compare.
+// "12.5 MiB"; always the same unit, so that columns can be compared.
 std::string Mebibytes(int64_t bytes);
 // "1.25s", "3m20s", "2h5m", "12d3h": the two units that matter; "never" for an infinite one.
 std::string Roughly(absl::Duration duration);
-// Text from outside on one line, without anything that a terminal obeys: \xNN stands for each byte of a control
-// character, and for each that is no UTF-8. The rest stays as it is, quotes and backslashes too.
+// Text from outside on one line, without terminal control characters: each byte of a control character or of invalid
+// UTF-8 is shown as \xNN. Everything else stays as it is, including quotes and backslashes.
 std::string Printable(absl::string_view text);
 // A name, printable; an ellipsis ends what is longer than 40 characters.
 std::string Shown(absl::string_view name);
-// The sentences of a text from a dock: what ends with a period before a space and a capital.
+// The sentences of a text from a dock: each ends with a period before a space and a capital letter.
 std::vector<std::string> Sentences(absl::string_view text);
-// A text from a dock, printable, each sentence on a line of its own, or on several of at most `width` characters, if
-// its words allow that.
+// A text from a dock, printable, each sentence on lines of its own, of at most `width` characters where the words allow
+// it.
 std::string Wrapped(absl::string_view text, size_t width = 100);
 
 // Aligned columns, two spaces apart. Not thread-safe.
@@ -41,7 +41,7 @@ class TextTable {
   // One cell for each heading, in UTF-8.
   void Add(std::vector<std::string> cells);
   bool empty() const { return lines_.empty(); }
-  // With the headings in capitals first. Nothing follows the last cell of a line.
+  // The headings come first, in capitals. Nothing follows the last cell of a line.
   friend std::ostream& operator<<(std::ostream& out, const TextTable& table);
 
  private:

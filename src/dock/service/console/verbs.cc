@@ -40,7 +40,7 @@ void WriteHead(absl::string_view name, const PartitionStatus& status, std::ostre
   if (status.weights_version != kNoWeightsVersion) out << ", weights " << status.weights_version;
   out << (status.sealed ? ", sealed\n" : "\n");
   if (status.retain_for.empty()) return;
-  out << "rows stay for " << ShownNames(status.retain_for) << "\n";
+  out << "rows retained for " << ShownNames(status.retain_for) << "\n";
 }
 
 void WriteColumns(const PartitionStatus& status, std::ostream& out) {
@@ -54,7 +54,7 @@ void WriteColumns(const PartitionStatus& status, std::ostream& out) {
   out << "\n" << table;
 }
 
-// What most consumers have none of.
+// Counters that are zero for most consumers.
 std::string RareCounts(const ConsumerStatus& status) {
   std::vector<std::string> parts;
   if (status.committed_step != kNoStep) parts.push_back(absl::StrCat("committed step ", status.committed_step));
@@ -62,7 +62,7 @@ std::string RareCounts(const ConsumerStatus& status) {
                                                           {status.unfinished, "given back unfinished"},
                                                           {status.sent_back, "sent back as too old"},
                                                           {status.stale_dropped, "dropped as too old"},
-                                                          {status.reset, "to be done again"}};
+                                                          {status.reset, "to be processed again"}};
   for (const auto& [count, what] : counts) {
     if (count > 0) parts.push_back(absl::StrCat(Grouped(count), " ", what));
   }
@@ -126,7 +126,7 @@ void WriteCells(const RowStatus& row, std::ostream& out) {
   out << "\n" << table;
 }
 
-// What there is to say about the state of a row for a consumer.
+// Details of a row's state for a consumer.
 std::string Details(const RowConsumerStatus& consumer, absl::Time now) {
   if (consumer.state == DeliveryState::kLeased) {
     return absl::StrCat("lease ", consumer.lease, " for ", Roughly(now - consumer.taken), ", ends ",
@@ -159,7 +159,7 @@ absl::Status PrintPartition(Dock& dock, const StatusOptions& options, std::ostre
   return absl::OkStatus();
 }
 
-// As many rows as the request asks for, over as many pages as it takes.
+// Lists up to the requested number of rows, over as many pages as needed.
 absl::StatusOr<ListResult> ListAll(Dock& dock, ListRequest request) {
   ListResult all;
   for (;;) {
@@ -177,7 +177,7 @@ absl::StatusOr<uint64_t> ParseNumber(absl::string_view what, absl::string_view t
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, ": '", EscapeForMessage(text), "' is no number; give numbers and ranges, such as 3,7-9"));
+        absl::StrCat(what, ": '", EscapeForMessage(text), "' is not a number; give numbers and ranges, such as 3,7-9"));
   }
   return number;
 }
@@ -242,7 +242,7 @@ absl::Status PrintList(Dock& dock, const ListOptions& options, std::ostream& out
                absl::StrCat(row.epoch), row.key.empty() ? "-" : Shown(row.key), ShownTags(row.tags)});
   }
   out << table;
-  if (found.next) out << "there may be more: --from " << *found.next << "\n";
+  if (found.next) out << "there may be more rows: use --from " << *found.next << "\n";
   return absl::OkStatus();
 }
 
@@ -291,7 +291,7 @@ absl::StatusOr<Tags> ParseTags(absl::string_view what, const std::vector<std::st
     const size_t equals = pair.find('=');
     if (equals == std::string::npos || equals == 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat(what, ": '", EscapeForMessage(pair), "' is no tag; give name=value, such as split=train"));
+          absl::StrCat(what, ": '", EscapeForMessage(pair), "' is not a tag; give name=value, such as split=train"));
     }
     if (!tags.emplace(pair.substr(0, equals), pair.substr(equals + 1)).second) {
       return absl::InvalidArgumentError(

@@ -1,8 +1,8 @@
-// What `tdock dock` tells about a dock, and does to it, for people and for programs.
+// The verbs of `tdock dock` that query or change a dock, for people and for programs.
 //
-// Each function asks the dock, then writes to `out`: a text of at most about 100 columns, or, with `json`, one JSON
-// document and a line end, whose names stay what they are. An error of the dock is returned as it is, and nothing is
-// written then.
+// Each function asks the dock, then writes to `out`: text of at most about 100 columns, or with `json` one JSON
+// document and a line end, whose names are stable. An error of the dock is returned unchanged, and then nothing is
+// written.
 #pragma once
 
 #include <cstdint>
@@ -30,24 +30,24 @@ struct ExplainOptions {
 };
 absl::Status PrintExplanation(Dock& dock, const ExplainOptions& options, std::ostream& out);
 
-// One row: its cells and who put them, and how it stands with each consumer.
+// One row: its cells, which consumers put them, and its state for each consumer.
 struct RowOptions {
   std::string partition = {};
   RowId row = 0;
   bool json = false;
-  // The one by which the dock's leases end.
+  // The clock of the dock's leases.
   Clock& clock = Clock::Real();
 };
 absl::Status PrintRow(Dock& dock, const RowOptions& options, std::ostream& out);
 
-// As many rows as `request.limit`, however many pages that takes; then where to go on.
+// Up to `request.limit` rows, in as many pages as that takes; then how to continue.
 struct ListOptions {
   ListRequest request = {};
   bool json = false;
 };
 absl::Status PrintList(Dock& dock, const ListOptions& options, std::ostream& out);
 
-// Refuses to clear everything without `yes`, saying what would go: InvalidArgument.
+// Refuses to clear everything without `yes`, saying what would be removed: InvalidArgument.
 struct ClearOptions {
   ClearRequest request = {};
   bool yes = false;
@@ -55,8 +55,8 @@ struct ClearOptions {
 };
 absl::Status ClearRows(Dock& dock, const ClearOptions& options, std::ostream& out);
 
-// Numbers of rows or groups: "3", "3,5" and "3-7", each list together. InvalidArgument begins with `what`, also for
-// more than a million of them.
+// Row or group ids: "3", "3,5" and "3-7", all lists combined. InvalidArgument begins with `what`, also for more than a
+// million ids.
 absl::StatusOr<std::vector<uint64_t>> ParseNumbers(absl::string_view what, const std::vector<std::string>& lists);
 // "name=value", once for each name. InvalidArgument begins with `what`.
 absl::StatusOr<Tags> ParseTags(absl::string_view what, const std::vector<std::string>& pairs);

@@ -35,7 +35,7 @@ TEST(Status, ShowsAPartitionAsATable) {
   ExampleDock example;
   EXPECT_EQ(Output([&](std::ostream& out) { return PrintStatus(*example.dock, {.partition = "train"}, out); }),
             R"(train: 8 rows in 2 groups, 0.0 MiB held, weights 2
-rows stay for actor
+rows retained for actor
 
 COLUMN     TYPE             READY CELLS  OF ROWS
 prompts    ragged int32[*]            8     100%
@@ -232,7 +232,7 @@ TEST(List, ShowsRowsAndWhereToGoOn) {
             "ROW  GROUP  AGE  EPOCH  KEY  TAGS\n"
             "  0      7    0      0  a/0  split=hard\n"
             "  1      7    0      0  -\n"
-            "there may be more: --from 2\n");
+            "there may be more rows: use --from 2\n");
 }
 
 TEST(List, AppliesEveryFilter) {
@@ -336,8 +336,8 @@ TEST(Numbers, AreListsAndRanges) {
 
 TEST(TagsOfTheCommandLine, AreNamesWithValues) {
   EXPECT_EQ(*ParseTags("--tag", {"a=b", "c=", "d=e=f"}), (Tags{{"a", "b"}, {"c", ""}, {"d", "e=f"}}));
-  EXPECT_THAT(std::string(ParseTags("--tag", {"split"}).status().message()), HasSubstr("'split' is no tag"));
-  EXPECT_THAT(std::string(ParseTags("--tag", {"=x"}).status().message()), HasSubstr("no tag"));
+  EXPECT_THAT(std::string(ParseTags("--tag", {"split"}).status().message()), HasSubstr("'split' is not a tag"));
+  EXPECT_THAT(std::string(ParseTags("--tag", {"=x"}).status().message()), HasSubstr("not a tag"));
   EXPECT_THAT(std::string(ParseTags("--tag", {"a=1", "a=2"}).status().message()), HasSubstr("given twice"));
 }
 

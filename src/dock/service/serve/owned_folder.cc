@@ -19,7 +19,7 @@ OwnedFolder::OwnedFolder(const console::ServeOptions& options) : path_(options.o
     if (absl::StartsWith(file, absl::StrCat(path_, "/"))) files_.push_back(file);
   }
   std::array<int, 2> ends;
-  // Without the other process, the folder stays where this one is killed.
+  // Without the other process, the folder would remain if this one is killed.
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return;
   cleaner_ = fork();
   if (cleaner_ == 0) AwaitEnd(ends[0]);
@@ -35,7 +35,7 @@ OwnedFolder::~OwnedFolder() {
 }
 
 void OwnedFolder::AwaitEnd(int pipe) const {
-  // Signals of a terminal and what else goes to a group are not for it; and it keeps nobody's pipes open.
+  // Ignores the terminal's signals and others to the group, and keeps no pipe open.
   setsid();
   if (pipe > 0) close_range(0, static_cast<unsigned>(pipe) - 1, 0);
   close_range(static_cast<unsigned>(pipe) + 1, ~0u, 0);
@@ -47,7 +47,7 @@ void OwnedFolder::AwaitEnd(int pipe) const {
 
 void OwnedFolder::Remove() const {
   for (const std::string& file : files_) unlink(file.c_str());
-  // What else is in it is not the server's, and keeps it.
+  // Other files in the folder are not the server's, and keep it.
   rmdir(path_.c_str());
 }
 

@@ -1,4 +1,4 @@
-// The folder of a server that was started by a program for itself.
+// The folder of a server that a program started for itself.
 #pragma once
 
 #include <sys/types.h>
@@ -10,8 +10,8 @@
 
 namespace tdock::serve {
 
-// Removes ServeOptions::owned_folder, with the socket and the token file if they are in it, when this process has ended
-// in whatever way: a process of its own waits for that. To be made before threads are started. Not thread-safe.
+// Removes ServeOptions::owned_folder, with the socket and the token file if they are in it, once this process has ended
+// in any way: a helper process waits for that. Create it before any thread. Not thread-safe.
 class OwnedFolder {
  public:
   explicit OwnedFolder(const console::ServeOptions& options);

@@ -32,7 +32,7 @@ void AllowManyDescriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// SIGTERM and SIGINT wait to be asked for, in all threads that are started from now on.
+// SIGTERM and SIGINT stay pending until they are waited for, in all threads that are started from now on.
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -48,20 +48,20 @@ console::Readings ReadingsOf(DockServer& server, int64_t memory_limit) {
     const auto gauge = [](std::string name, std::string help, int64_t value) {
       return console::Reading{.name = std::move(name), .help = std::move(help), .value = static_cast<double>(value)};
     };
-    console::Reading calls = gauge("tdock_calls_total", "Calls since the start", counts.calls);
+    console::Reading calls = gauge("tdock_calls_total", "Calls since the server started", counts.calls);
     calls.counter = true;
     return {gauge("tdock_sessions", "Clients", counts.sessions),
             std::move(calls),
-            gauge("tdock_calls_under_way", "Calls that wait or are being done", counts.calls_under_way),
-            gauge("tdock_session_leases", "Leases that clients may hold", counts.leases),
-            gauge("tdock_pinned_answers", "Answers whose views clients may look at", counts.pinned_answers),
-            gauge("tdock_memory_bytes", "Bytes that cells occupy: what --memory limits", counts.memory_bytes),
-            gauge("tdock_memory_limit_bytes", "What --memory says; 0: no limit", memory_limit),
-            gauge("tdock_arena_bytes", "Bytes that cells and the free places between them have", counts.arena_bytes)};
+            gauge("tdock_calls_under_way", "Calls in progress, waiting ones included", counts.calls_under_way),
+            gauge("tdock_session_leases", "Leases held by clients", counts.leases),
+            gauge("tdock_pinned_answers", "Responses still mapped by clients", counts.pinned_answers),
+            gauge("tdock_memory_bytes", "Bytes occupied by cells: what --memory limits", counts.memory_bytes),
+            gauge("tdock_memory_limit_bytes", "The value of --memory; 0: no limit", memory_limit),
+            gauge("tdock_arena_bytes", "Bytes of shared memory, in use and cached", counts.arena_bytes)};
   };
 }
 
-// A server that does not answer within this time is not healthy; who asks for that waits no longer than two seconds.
+// A server that does not answer within this time is unhealthy; /healthz must answer within two seconds.
 constexpr absl::Duration kAnswers = absl::Milliseconds(1500);
 
 console::Liveness LivenessOf(DockServer& server) {
@@ -70,7 +70,7 @@ console::Liveness LivenessOf(DockServer& server) {
           .stalls = [&server] { return server.stalls(); }};
 }
 
-// Lines that several threads write. Thread-safe.
+// A log of lines, shared by threads. Thread-safe.
 class Log {
  public:
   explicit Log(std::ostream& err) : err_(err) {}
@@ -84,7 +84,7 @@ class Log {
   std::ostream& err_ TDOCK_GUARDED_BY(mu_);
 };
 
-// Ends the process when its end takes too long. Thread-safe.
+// Exits the process if shutting down takes too long. Thread-safe.
 class EndInTime {
  public:
   explicit EndInTime(Log& log) : log_(log) {}
@@ -97,11 +97,11 @@ class EndInTime {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Once.
+  // Call it once.
   void Within(absl::Duration time) {
     thread_ = std::thread([this, time] { Wait(time); });
   }
-  // Says what is being ended; `ask`, which may be null, what stands still, without a wait.
+  // Records what is being shut down; `ask`, which may be null, returns what is stalled, without waiting.
   void Note(std::string what, std::function<std::vector<std::string>()> ask) TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     what_ = std::move(what);
@@ -114,7 +114,7 @@ class EndInTime {
     MutexLock lock(mu_);
     while (!ended_ && std::chrono::steady_clock::now() < until) changed_.WaitUntil(mu_, until);
     if (ended_) return;
-    // Where nobody reads what is written, nothing is said.
+    // If the log cannot be written because it is not read, do without it.
     std::signal(SIGALRM, SIG_DFL);
     const itimerval soon{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 300'000}};
     setitimer(ITIMER_REAL, &soon, nullptr);
@@ -122,7 +122,7 @@ class EndInTime {
     if (ask_ != nullptr) {
       for (const std::string& stall : ask_()) absl::StrAppend(&text, "; ", stall);
     }
-    log_.Write(absl::StrCat(text, ". Ending without that"));
+    log_.Write(absl::StrCat(text, ". Exiting anyway"));
     _Exit(1);
   }
 
@@ -150,7 +150,7 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
   const sigset_t signals = BlockSignals();
   const OwnedFolder owned(options);
   Log log(err);
-  // Outlives all that may hang when it ends.
+  // Outlives everything that may hang during shutdown.
   EndInTime end(log);
   TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<DockServer> server,
                          start({.listen = options.listen,
@@ -186,15 +186,15 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
   const auto stalls = [&server] { return server->CurrentStalls(); };
   end.Note("the status page", stalls);
   end.Within(options.drain + kHangs);
-  // Whoever asked for it waits for it.
+  // The program that started the server waits for its end, and needs no message.
   if (owned.none()) {
-    log.Write(absl::StrCat("signal ", signal, ": ending calls that wait, and closing within ",
+    log.Write(absl::StrCat("signal ", signal, ": ending calls that wait; closing within ",
                            absl::FormatDuration(options.drain), "; a second signal closes at once"));
   }
   status.reset();
   end.Note("a call or a connection", stalls);
   server->Shutdown(options.drain);
-  // What is gone cannot be asked.
+  // The server is gone and cannot be asked.
   end.Note("the dock", nullptr);
   return absl::OkStatus();
 }

@@ -15,20 +15,19 @@ namespace tdock::serve {
 
 using StartServer = std::function<absl::StatusOr<std::unique_ptr<DockServer>>(const DockServerOptions&)>;
 
-// What has not ended so long after the time to drain hangs.
+// What has not ended this long after the drain time is considered hung.
 inline constexpr absl::Duration kHangs = absl::Milliseconds(1500);
 
-// Writes one line for each thing that it serves, and "ready", when clients can connect:
+// Writes one line for each address that it serves, and "ready" once clients can connect:
 //
 //   tcp 127.0.0.1:7077
 //   unix:/run/user/1000/tdock.sock
 //   status http://127.0.0.1:9077/
 //   ready
 //
-// Returns after SIGTERM or SIGINT, when calls that wait have been told and others have ended, or when the time to drain
-// is over; a second signal ends the process at once. So does something that hangs, after kHangs more and with exit code
-// 1. What stands still meanwhile is written to `err`. To be called before other threads are started, because signals
-// are blocked.
+// Returns after SIGTERM or SIGINT, when waiting calls have been told and the others have ended, or the drain time is
+// over; a second signal exits the process at once. If something hangs, the process exits kHangs later with exit code 1,
+// and writes to `err` what is stalled. Call it before other threads are started, because it blocks signals.
 absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std::ostream& err,
                    const StartServer& start = DockServer::Start);
 
