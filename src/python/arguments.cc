@@ -27,14 +27,14 @@ void Append(const Py_buffer& view, const char* argument, std::vector<uint64_t>& 
     if constexpr (std::is_signed_v<T>) {
       if (items[i] < 0) {
         Raise(absl::InvalidArgumentError(
-            absl::StrCat("'", argument, "' holds ", items[i], "; none of its numbers can be negative")));
+            absl::StrCat("'", argument, "' holds ", items[i], "; its numbers must not be negative")));
       }
     }
     numbers.push_back(static_cast<uint64_t>(items[i]));
   }
 }
 
-// Of an array of integers. False if it is not one that is looked at here.
+// From an array of integers. False if this function does not support the array.
 bool ReadArray(nb::handle given, const char* argument, std::vector<uint64_t>& numbers) {
   Py_buffer view;
   if (PyObject_GetBuffer(given.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
@@ -51,7 +51,7 @@ bool ReadArray(nb::handle given, const char* argument, std::vector<uint64_t>& nu
   return is_signed || is_unsigned;
 }
 
-// The items of a sequence, which nobody can change while their own code runs.
+// The items of a sequence, which cannot change while their own code runs.
 nb::object ItemsOf(nb::handle given, const char* argument, absl::string_view expected) {
   nb::object items = nb::steal(PySequence_Tuple(given.ptr()));
   if (items.is_valid()) return items;
@@ -82,7 +82,7 @@ std::string Utf8(nb::handle text, absl::string_view what) {
   PyErr_Clear();
   Raise(absl::InvalidArgumentError(
       absl::StrCat("'", what, "' holds ", Shown(text),
-                   is_str ? ", which has no UTF-8: it holds half of a surrogate pair" : "; give str")));
+                   is_str ? ", which cannot be encoded as UTF-8: it holds half of a surrogate pair" : "; give str")));
 }
 
 template <class T>
@@ -114,7 +114,7 @@ absl::Duration Seconds(nb::handle given, const char* argument) {
   const double seconds = PyFloat_AsDouble(given.ptr());
   const bool is_number = PyErr_Occurred() == nullptr;
   PyErr_Clear();
-  // Not a number is none of these.
+  // NaN fails this comparison, too.
   if (is_number && seconds >= 0) return absl::Seconds(seconds);
   Raise(absl::InvalidArgumentError(
       absl::StrCat("'", argument, "' is ", Shown(given), "; give a number of seconds, 0 or more")));
@@ -173,7 +173,7 @@ Tags TagsOf(nb::handle given) {
   for (nb::handle entry : nb::object(given.attr("items")())) {
     const nb::object name = entry[0], value = entry[1];
     if (!PyUnicode_Check(name.ptr()) || !PyUnicode_Check(value.ptr())) {
-      Raise(absl::InvalidArgumentError(absl::StrCat("a tag is a str with a str, and not ", Shown(entry))));
+      Raise(absl::InvalidArgumentError(absl::StrCat("a tag must be a str with a str value, not ", Shown(entry))));
     }
     tags.insert_or_assign(Utf8(name, "tags"), Utf8(value, "tags"));
   }

@@ -34,7 +34,7 @@ const TensorNames& Names() {
   return *names;
 }
 
-// The class torch.Tensor, if torch is imported: nobody can hold a tensor otherwise.
+// The class torch.Tensor, if torch is imported: otherwise there are no tensors.
 PyObject* TensorClass() {
   static PyObject* tensor = nullptr;
   if (tensor == nullptr) {
@@ -73,7 +73,7 @@ absl::StatusOr<Array> LookAtTensor(nb::handle object, ObjectRefs& refs) {
                                                    "; make it dense with .to_dense() first"));
   }
   if (Get(tensor, names.is_cpu).ptr() != Py_True) tensor = tensor.attr("detach")().attr("cpu")();
-  // The memory of a tensor that is negated lazily has the other sign.
+  // A lazily negated tensor has the opposite sign in memory.
   if (Call(tensor, names.is_neg).ptr() == Py_True) tensor = tensor.attr("resolve_neg")();
   if (Call(tensor, names.is_contiguous).ptr() != Py_True) tensor = tensor.attr("contiguous")();
   const nb::object dtype = Get(tensor, names.dtype);
@@ -81,7 +81,7 @@ absl::StatusOr<Array> LookAtTensor(nb::handle object, ObjectRefs& refs) {
   if (!known.has_value()) return Refused(dtype);
   const nb::object shape = Get(tensor, names.shape);
   if (!PyTuple_Check(shape.ptr())) {
-    return absl::InvalidArgumentError(absl::StrCat("a tensor whose shape is a ", TypeName(shape), ", and no tuple"));
+    return absl::InvalidArgumentError(absl::StrCat("a tensor whose shape is a ", TypeName(shape), ", not a tuple"));
   }
   const auto rank = static_cast<size_t>(PyTuple_GET_SIZE(shape.ptr()));
   std::array<int64_t, Shape::kMaxRank + 1> sizes{};
@@ -101,7 +101,7 @@ absl::StatusOr<Array> LookAtBuffer(nb::handle object, ObjectRefs& refs) {
   const Py_buffer* view = refs.View(object, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
   nb::object copy;
   if (view == nullptr) {
-    // Not in one piece; or of a type that has no buffer format, which NumPy then says.
+    // Not contiguous; or of a type without a buffer format, which NumPy then reports.
     PyErr_Clear();
     copy = nb::module_::import_("numpy").attr("ascontiguousarray")(object);
     view = refs.View(copy, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
@@ -129,8 +129,8 @@ absl::Status CheckNotMasked(nb::handle object) {
   if (plain || !nb::hasattr(object, "_mask")) return absl::OkStatus();
   if (!nb::cast<bool>(nb::module_::import_("numpy").attr("ma").attr("is_masked")(object))) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "a masked array with elements that are masked, for which the dock has no place; give .filled(value), or the mask "
-      "as a column of its own");
+      "a masked array with elements that are masked, which the dock cannot store; give .filled(value), or the mask "
+      "as a separate column");
 }
 
 }  // namespace

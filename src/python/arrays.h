@@ -1,4 +1,4 @@
-// Arrays and tensors as places in memory.
+// The memory of arrays and tensors.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,7 +13,7 @@ namespace tdock::python {
 
 struct Array {
   DType dtype = DType::kU8;
-  // Of all dimensions. C order, without gaps.
+  // The sizes of all dimensions. C order, without gaps.
   Shape shape = {};
   const std::byte* data = nullptr;
   size_t bytes = 0;
@@ -22,12 +22,12 @@ struct Array {
 // Both need the GIL.
 
 bool IsTensor(nanobind::handle object);
-// Whether LookAtArray can be asked.
+// Whether LookAtArray supports the object.
 bool IsArray(nanobind::handle object);
 
-// A NumPy array or scalar, a torch tensor, or anything else with the buffer protocol, DLPack or __array__. What is not
-// in one piece, or on a device, is copied by its library. `refs` keeps the memory. InvalidArgument for an element type
-// that the dock does not hold. May throw nb::python_error.
+// A NumPy array or scalar, a torch tensor, or anything else with the buffer protocol, DLPack or __array__. Data that is
+// not contiguous, or is on a device, is copied by its library. `refs` keeps the memory alive. InvalidArgument for an
+// element type that the dock does not support. May throw nb::python_error.
 absl::StatusOr<Array> LookAtArray(nanobind::handle object, ObjectRefs& refs);
 
 }  // namespace tdock::python

@@ -25,7 +25,7 @@ absl::StatusOr<IncomingBatch> LookAtBatch(nb::handle data, const ColumnTypes& ty
   Py_ssize_t position = 0;
   while (PyDict_Next(copy.ptr(), &position, &key, &value) != 0) {
     if (!PyUnicode_Check(key)) {
-      return absl::InvalidArgumentError(absl::StrCat("the name of a column is a str, and not ", Shown(key)));
+      return absl::InvalidArgumentError(absl::StrCat("the name of a column must be a str, not ", Shown(key)));
     }
     std::string name = Utf8(key, "data");
     const auto declared = types.find(name);
@@ -64,7 +64,7 @@ Rows RowsOf(Batch batch) {
     specs->push_back({one.name, one.column.type()});
     for (size_t row = 0; row < rows; ++row) {
       std::span<const std::byte> bytes = one.column.RowBytes(static_cast<int64_t>(row));
-      // A cell that begins at null is none.
+      // A null address means that there is no cell.
       static constexpr std::byte kNothing{};
       if (bytes.data() == nullptr) bytes = {&kNothing, 0};
       data.cells.push_back({.bytes = bytes});

@@ -1,4 +1,4 @@
-// Whole batches in and out.
+// Conversions of whole batches.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,23 +16,23 @@ namespace tdock::python {
 
 using ColumnTypes = std::map<std::string, ColumnType, std::less<>>;
 
-// Columns on their way into a batch.
+// Columns about to become a batch.
 struct IncomingBatch {
   struct Named {
     std::string name;
     Incoming column;
   };
   std::vector<Named> columns = {};
-  // Whether they would be of other types without the schema.
+  // Whether they would have other types without the schema.
   bool by_schema = false;
 };
 
-// `data`: a dict of columns, as columns_in.h takes them, or None; `types`: those that the schema has. Keeps Python's
+// `data`: a dict of columns, as columns_in.h accepts them, or None; `types`: those of the schema. Keeps Python's
 // objects until ReleaseDeferred. Needs the GIL. InvalidArgument names the column. May throw nb::python_error.
 absl::StatusOr<IncomingBatch> LookAtBatch(nanobind::handle data, const ColumnTypes& types);
-// Needs the GIL, and lets go of it to copy.
+// Needs the GIL, and releases it to copy.
 absl::StatusOr<Batch> MakeBatch(IncomingBatch incoming);
-// Both.
+// Both steps.
 absl::StatusOr<Batch> BatchOf(nanobind::handle data, const ColumnTypes& types);
 
 // The batch as rows 0, 1, 2, …, over the same memory.

@@ -1,4 +1,4 @@
-// transfer_dock._native.Dock: the verbs, with every argument in its place. transfer_dock.Dock names them.
+// transfer_dock._native.Dock: the verbs with positional arguments. transfer_dock.Dock names them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -30,7 +30,7 @@ using namespace nb::literals;
 namespace tdock::python {
 namespace {
 
-// transfer_dock._native.Cancel: ends the calls that it is given to.
+// transfer_dock._native.Cancel: cancels the calls that it is passed to.
 struct Cancel {
   std::stop_source source;
 };
@@ -65,7 +65,7 @@ T ChoiceOf(nb::handle given, const char* argument, std::initializer_list<std::pa
   Raise(absl::InvalidArgumentError(absl::StrCat("'", argument, "' is ", names, "', not '", text, "'")));
 }
 
-// Whether a list was given, and is empty: requests mean all rows by that, or any.
+// Whether an empty list was given: in requests, no rows would mean all rows, or any.
 bool NamesNothing(nb::handle given, const std::vector<uint64_t>& numbers) {
   return !given.is_none() && numbers.empty();
 }
@@ -181,7 +181,7 @@ nb::object TakeRows(DockHandle& self, nb::handle given_partition, nb::handle con
     return dock->Take(*request);
   };
   call.give_back = [dock, partition](const absl::StatusOr<Taken>& taken) {
-    // What could not be given back comes back when the lease is over.
+    // Rows that cannot be given back come back when the lease expires.
     if (taken.ok() && taken->lease != kNoLease) {
       dock->Release({.partition = partition, .lease = taken->lease}).IgnoreError();
     }
@@ -195,7 +195,7 @@ nb::object TakeRows(DockHandle& self, nb::handle given_partition, nb::handle con
       const GilRelease release;
       give_back(answer);
     }
-    Raise(absl::CancelledError("the dock was closed while it handed out rows, which were given back"));
+    Raise(absl::CancelledError("the dock was closed during the take; its rows were given back"));
   }
   Taken taken = ValueOrRaise(std::move(answer));
   if (taken.lease != kNoLease) open->leases.Add(partition, taken);

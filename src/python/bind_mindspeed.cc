@@ -1,4 +1,4 @@
-// transfer_dock._native.MindSpeedDock and MultimodalDock, which transfer_dock.compat.mindspeed makes its classes of.
+// transfer_dock._native.MindSpeedDock and MultimodalDock, which the classes of transfer_dock.compat.mindspeed wrap.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -30,7 +30,7 @@ using namespace nb::literals;
 namespace tdock::python {
 namespace {
 
-// How long a call that waits is not looked after.
+// How often a waiting call checks for signals.
 constexpr absl::Duration kSlice = absl::Milliseconds(100);
 
 using NameList = std::vector<std::string>;
@@ -38,8 +38,7 @@ using NameList = std::vector<std::string>;
 using Consumer = std::tuple<std::string, NameList, std::optional<bool>>;
 
 [[noreturn]] void RaiseForked() {
-  Raise(absl::FailedPreconditionError(
-      "this dock keeps which rows it has in the process that made it, from which this one was forked"));
+  Raise(absl::FailedPreconditionError("this dock belongs to the process that made it, from which this one was forked"));
 }
 
 // transfer_dock._native.MindSpeedDock. Not for processes that are forked from the one that made it.
@@ -49,7 +48,7 @@ struct PyMindSpeedDock {
   explicit PyMindSpeedDock(std::shared_ptr<MindSpeedDock> made) : dock(std::move(made)) {}
   PyMindSpeedDock(const PyMindSpeedDock&) = delete;
   PyMindSpeedDock& operator=(const PyMindSpeedDock&) = delete;
-  // Its partition ends with it, which may take a call.
+  // Destroying it removes its partition, which may take a call.
   ~PyMindSpeedDock() {
     const GilRelease release;
     dock.reset();
@@ -116,8 +115,8 @@ auto Ask(const Self& self, Call call) {
   }
 }
 
-// One call that waits for cells, however long the dock lets it. It goes on by itself when a signal ends the wait; then
-// `give_back` is called with what it got.
+// One call that waits for cells, as long as the dock lets it. If a signal ends the wait, it continues in the
+// background; then `give_back` is called with its result.
 template <class T, class Self, class Call>
 absl::StatusOr<T> AskAndWait(
     const Self& self, Call call,
@@ -152,7 +151,7 @@ ExperienceIndexes PutPrompts(const PyMindSpeedDock& self, nb::handle data, const
   return put;
 }
 
-// Waits in slices, between which signals are looked after.
+// Waits in slices, and checks for signals between them.
 std::optional<Experience> GetSampled(const PyMindSpeedDock& self, const std::string& consumer, const NameList& columns,
                                      GetOptions options, absl::Time deadline) {
   for (;;) {

@@ -38,7 +38,8 @@ class ServerHandle {
     tcp_address_ = server_->tcp_address();
     RememberServer(server_.get());
     connect_ = {.address = address_, .token = options.token, .token_file = options.token_file};
-    // Its own certificate vouches for it only where a ca of its own signed it: whoever knows better connects himself.
+    // Its certificate can be verified with its own CA only if that has signed it: otherwise users must connect
+    // themselves.
     connect_.tls_ca = options.tls_ca;
     connect_.tls_certificate = options.tls_certificate;
     connect_.tls_key = options.tls_key;
@@ -55,7 +56,7 @@ class ServerHandle {
   const std::string& tcp_address() const { return tcp_address_; }
   std::vector<std::string> warnings() { return Server()->warnings(); }
 
-  // Lives as long as the server is not closed.
+  // Lives until the server is closed.
   std::unique_ptr<DockHandle> MakeDock() {
     const std::shared_ptr<DockServer> server = Server();
     return std::make_unique<DockHandle>(std::shared_ptr<Dock>(server, &server->dock()), connect_);
@@ -72,7 +73,7 @@ class ServerHandle {
  private:
   std::shared_ptr<DockServer> Server() {
     if (!server_.here()) {
-      Raise(absl::FailedPreconditionError("this server is inside the process that this one was forked from"));
+      Raise(absl::FailedPreconditionError("this server belongs to the process that this one was forked from"));
     }
     return server_.get();
   }

@@ -20,7 +20,7 @@ namespace {
 
 using Declared = std::optional<ColumnType>;
 
-// The items of a list, which nobody can change meanwhile.
+// The items of a list, as a tuple that cannot change meanwhile.
 struct Items {
   explicit Items(nb::handle list) : tuple(nb::steal(PySequence_Tuple(list.ptr()))) {
     if (!tuple.is_valid()) throw nb::python_error();
@@ -56,8 +56,8 @@ absl::StatusOr<Incoming> LookAtStrings(const Items& items) {
     const char* const text = PyUnicode_AsUTF8AndSize(items[i].ptr(), &size);
     if (text == nullptr) {
       PyErr_Clear();
-      return absl::InvalidArgumentError(
-          absl::StrCat("row ", i, " is ", Shown(items[i]), ", which has no UTF-8: it holds half of a surrogate pair"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "row ", i, " is ", Shown(items[i]), ", which cannot be encoded as UTF-8: it holds half of a surrogate pair"));
     }
     incoming.parts.push_back(std::as_bytes(std::span(text, static_cast<size_t>(size))));
     incoming.lengths.push_back(size);
@@ -82,7 +82,7 @@ absl::StatusOr<Incoming> LookAtBytes(const Items& items) {
 
 // ---- Numbers.
 
-// Numbers one after another, written into memory of their own.
+// Consecutive numbers, converted into a new buffer.
 absl::StatusOr<Incoming> WriteAll(PyObject* const* items, size_t count, const Declared& declared) {
   const absl::StatusOr<DType> by_itself = DTypeOfNumbers(items, count);
   const bool has_dtype = declared.has_value() && declared->kind != ColumnKind::kBytes;
@@ -133,7 +133,7 @@ absl::StatusOr<Incoming> LookAtWhole(nb::handle data, const Declared& declared) 
   auto refs = ObjectRefs::Make();
   TDOCK_ASSIGN_OR_RETURN(const Array array, LookAtArray(data, *refs));
   if (array.shape.empty()) {
-    return absl::InvalidArgumentError("a single value; the first dimension of an array must be the rows");
+    return absl::InvalidArgumentError("a single value; the first dimension of an array is the rows");
   }
   const int64_t rows = array.shape[0];
   Incoming incoming{.type = ColumnType::Dense(array.dtype, Inner(array.shape)),
@@ -148,7 +148,7 @@ absl::StatusOr<Incoming> LookAtWhole(nb::handle data, const Declared& declared) 
   return incoming;
 }
 
-// Arrays of one element type and one shape but for the first dimension.
+// Arrays that agree in element type and in shape, except for the first dimension.
 class ArrayList {
  public:
   ArrayList(size_t rows, const Declared& declared) : declared_(declared) { arrays_.reserve(rows); }
@@ -156,7 +156,7 @@ class ArrayList {
   absl::Status Add(nb::handle object) {
     TDOCK_ASSIGN_OR_RETURN(const Array array, LookAtArray(object, *refs_));
     arrays_.push_back(array);
-    // An empty array has the element type that its library gives to nothing.
+    // An empty array has its library's default element type.
     if (typical_ == kNone || (arrays_[typical_].bytes == 0 && array.bytes != 0)) typical_ = arrays_.size() - 1;
     return absl::OkStatus();
   }
@@ -221,7 +221,7 @@ absl::StatusOr<Incoming> LookAtNested(nb::handle tensor, const Declared& declare
 
 absl::StatusOr<Incoming> LookAtList(const Items& items, const Declared& declared) {
   if (items.size() == 0) {
-    if (!declared.has_value()) return absl::InvalidArgumentError("an empty list does not say what its rows would be");
+    if (!declared.has_value()) return absl::InvalidArgumentError("an empty list does not tell the type of its rows");
     return Incoming{.type = *declared, .by_schema = true};
   }
   const nb::handle first = items[0];

@@ -1,4 +1,4 @@
-// What Python gives as the data of a column.
+// Columns from Python data.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,7 +18,7 @@ namespace tdock::python {
 //   str or bytes in a list                                str, bytes
 //   row of a nested tensor                                ragged
 //
-// `declared` is the column's type in the schema, if it is known. Element types are taken as they are: the dock refuses
+// `declared` is the column's type in the schema, if it is known. Element types are not converted: the dock refuses
 // those that do not fit; only Python's own numbers, which have none, become what the schema says. Errors, without the
 // column's name: InvalidArgument. Needs the GIL; may throw nb::python_error.
 absl::StatusOr<Incoming> LookAtColumn(nanobind::handle data, const std::optional<ColumnType>& declared);

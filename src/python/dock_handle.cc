@@ -38,7 +38,7 @@ std::unique_ptr<DockHandle> DockHandle::Connect(const ConnectOptions& options) {
   return std::make_unique<DockHandle>(ConnectTo(options), options);
 }
 
-// The end of a connection may take a call.
+// Closing a connection may take a call.
 DockHandle::~DockHandle() {
   const GilRelease release;
   open_.reset();
@@ -48,12 +48,13 @@ std::shared_ptr<OpenDock> DockHandle::Open() {
   if (closed_) Raise(absl::FailedPreconditionError("this dock is closed"));
   if (open_.here()) return open_.get();
   if (!connect_.has_value()) {
-    Raise(absl::FailedPreconditionError(
-        "this dock is inside the process that this one was forked from: serve it there (transfer_dock.DockServer), and "
-        "connect here"));
+    Raise(
+        absl::FailedPreconditionError("this dock belongs to the process that this one was forked from: serve it there "
+                                      "(transfer_dock.DockServer), and "
+                                      "connect here"));
   }
   auto fresh = std::make_shared<OpenDock>(ConnectTo(*connect_));
-  // Another thread may have been quicker, to connect or to close.
+  // Another thread may have connected or closed in the meantime.
   if (closed_) Raise(absl::FailedPreconditionError("this dock is closed"));
   if (!open_.here()) open_ = OfThisProcess<OpenDock>(std::move(fresh));
   return open_.get();
@@ -62,13 +63,13 @@ std::shared_ptr<OpenDock> DockHandle::Open() {
 void DockHandle::Close() {
   closed_ = true;
   OfThisProcess<OpenDock> last = std::exchange(open_, OfThisProcess<OpenDock>());
-  // In a forked process they are the parent's.
+  // In a forked process they belong to the parent.
   const std::vector<LeaseRequest> leases = last.here() ? last->leases.Requests() : std::vector<LeaseRequest>();
   const GilRelease release;
   if (last.here()) RequestStop(last->closing);
   for (const LeaseRequest& lease : leases) {
     const absl::Status released = last->dock->Release(lease);
-    // A server that does not answer ends them with the session.
+    // If the server does not answer, it ends them with the session.
     if (absl::IsUnavailable(released) || absl::IsDeadlineExceeded(released)) break;
   }
   last.reset();
@@ -83,7 +84,7 @@ std::shared_ptr<const ColumnTypes> DockHandle::Types(const std::string& partitio
     status = dock->GetStatus(partition);
   }
   ColumnTypes types;
-  // Whatever is wrong, the call that needs the types will say it.
+  // Whatever is wrong, the call that needs the types will report it.
   if (status.ok()) {
     for (const ColumnStatus& column : status->columns) {
       if (column.typed) types[column.name] = column.type;

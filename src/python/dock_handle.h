@@ -1,4 +1,4 @@
-// A dock as Python holds it.
+// The Python object of a dock.
 #pragma once
 
 #include <map>
@@ -16,19 +16,19 @@
 
 namespace tdock::python {
 
-// What ends when a handle is closed.
+// The resources that end when a handle is closed.
 struct OpenDock {
   explicit OpenDock(std::shared_ptr<Dock> opened) : dock(std::move(opened)) {}
 
   const std::shared_ptr<Dock> dock;
-  // Ends the calls that wait.
+  // Ends waiting calls.
   std::stop_source closing = {};
   // Guarded by the GIL.
   Leases leases = {};
 };
 
-// The dock of this process, or a connection, which is made anew in a forked process. Methods need the GIL, and let go
-// of it where they wait.
+// The dock of this process, or a connection, which is made again in a forked process. Methods need the GIL, and release
+// it while they wait.
 class DockHandle {
  public:
   // `connect` is set for docks that other processes can reach.
@@ -38,21 +38,21 @@ class DockHandle {
   DockHandle(const DockHandle&) = delete;
   DockHandle& operator=(const DockHandle&) = delete;
 
-  // Raises what keeps it from being made.
+  // Raises the error if the connection cannot be made.
   static std::unique_ptr<DockHandle> Local();
   static std::unique_ptr<DockHandle> Connect(const ConnectOptions& options);
 
-  // Raises FailedPrecondition if it is closed, or inside of a process from which this one was forked.
+  // Raises FailedPrecondition if it is closed, or belongs to a process that this one was forked from.
   std::shared_ptr<OpenDock> Open();
   std::shared_ptr<Dock> Get() { return Open()->dock; }
-  // Ends waits, with Cancelled, and gives back what is leased. Rows stay readable.
+  // Ends waits with Cancelled, and gives back leased rows. Rows stay readable.
   void Close();
   const std::optional<ConnectOptions>& connect() const { return connect_; }
 
-  // Whether the columns of a partition are remembered.
+  // Whether the columns of a partition are cached.
   bool Knows(const std::string& partition) const { return types_.contains(partition); }
-  // Those that are remembered, or with `ask`, and if there are none, what they are. They can only have become more,
-  // unless the partition was dropped. Nothing for one that is not there.
+  // The cached columns; with `ask`, if none are cached, they are requested. Columns can only have been added since,
+  // unless the partition was dropped. Nothing for a partition that does not exist.
   std::shared_ptr<const ColumnTypes> Types(const std::string& partition, bool ask);
   void Remember(const std::string& partition, ColumnTypes types);
   void Forget(const std::string& partition);

@@ -64,8 +64,8 @@ std::optional<DType> DTypeOfFormat(std::string_view format, size_t item_bytes) {
 }
 
 std::optional<DType> DTypeOfTorch(nb::handle dtype) {
-  // torch.dtype objects exist once each and live as long as torch does. Kept by address, because a list of tensors asks
-  // for each of them.
+  // torch.dtype objects are unique and live as long as torch does. Cached by address, because a list of tensors looks
+  // each of them up.
   struct Known {
     PyObject* object;
     DType dtype;

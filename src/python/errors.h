@@ -1,4 +1,4 @@
-// Statuses as the exceptions of transfer_dock.errors.
+// Converts statuses to the exceptions of transfer_dock.errors.
 #pragma once
 
 #include <utility>

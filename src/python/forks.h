@@ -1,4 +1,4 @@
-// What a fork of this process does to its connections.
+// Handling of connections when the process forks.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,10 +15,10 @@ namespace tdock::python {
 // The guard of this process's connections. Needs the GIL.
 ForkGuard* TheForkGuard();
 
-// Remembers the address of a server or of a connection to one, which children of this process must let go of.
+// Records the address of a server or of a connection to one, whose sockets children of this process must close.
 void RememberAddress(const std::string& address);
 
-// Remembers a server in this process: as long as one serves TCP, its children cannot use gRPC.
+// Records a server in this process: as long as one serves TCP, its children cannot use gRPC.
 void RememberServer(const std::shared_ptr<DockServer>& server);
 
 // FailedPrecondition for an address that this process must not connect to, because it was forked while gRPC was in use.

@@ -1,4 +1,4 @@
-// Letting go of the GIL.
+// Releasing the GIL.
 #pragma once
 
 #include <Python.h>
@@ -11,9 +11,9 @@ namespace tdock::python {
   for (;;) pause();
 }
 
-// Without the GIL for the life of this. While the interpreter ends, Python up to 3.13 ends threads that ask for the GIL
-// by unwinding their stack, and C++ ends a process whose stack is unwound through what must not throw, as destructors
-// and nanobind's calls are. So such a thread stays where it is, as from Python 3.14 on.
+// Releases the GIL for its lifetime. During interpreter shutdown, Python up to 3.13 ends threads that request the GIL
+// by unwinding their stack, and C++ terminates a process whose stack is unwound through noexcept code, such as
+// destructors and nanobind's calls. So such a thread blocks forever instead, as from Python 3.14 on.
 class GilRelease {
  public:
   GilRelease() : state_(PyEval_SaveThread()) {}
@@ -21,7 +21,7 @@ class GilRelease {
     try {
       PyEval_RestoreThread(state_);
     } catch (...) {
-      // To leave this block would be to go on with the unwinding.
+      // Leaving this block would continue the unwinding.
       SleepForever();
     }
   }

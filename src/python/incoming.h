@@ -1,4 +1,4 @@
-// A column on its way into the dock: first it is looked at, with the GIL; then, without it, made one piece.
+// A column on its way into the dock: first inspected, with the GIL; then made contiguous, without it.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace tdock::python {
 struct Incoming {
   ColumnType type = {};
   int64_t rows = 0;
-  // Where the rows are, one after another: several of them in one part where they lie side by side.
+  // The memory of the rows, in order: adjacent rows share a part.
   std::vector<std::span<const std::byte>> parts = {};
-  // Of each row of a column that is not dense, in items.
+  // The length of each row of a column that is not dense, in items.
   std::vector<int64_t> lengths = {};
-  // What keeps the parts where they are.
+  // Keeps the parts alive.
   std::shared_ptr<const void> owner = {};
-  // Whether the type would be another one if the schema did not say it.
+  // Whether the type would be different without the schema.
   bool by_schema = false;
 };
 
-// The column: a view if it is in one part that is aligned as the dock wants it, else a copy. The GIL is not needed, and
-// should not be held.
+// The column: a view if it is in one part with the alignment that the dock needs, otherwise a copy. Does not need the
+// GIL, which should not be held.
 absl::StatusOr<Column> MakeColumn(Incoming incoming);
 
 }  // namespace tdock::python

@@ -1,4 +1,4 @@
-// The leases that a dock gave to Python.
+// The leases that a dock has given to Python.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace tdock::python {
 
-// Leases that still hold rows, as far as the calls of one handle tell: somebody else may have ended them, and then they
-// are forgotten when their time is over. Thread-compatible.
+// The leases that still hold rows, according to the calls of one handle: others may have ended them, so they are
+// forgotten when they expire. Thread-compatible.
 class Leases {
  public:
   void Add(const std::string& partition, const Taken& taken);
   void Renew(const std::string& partition, LeaseId lease, absl::Time expires);
-  // The lease holds these rows no more; empty: any.
+  // The lease no longer holds these rows; empty: any rows.
   void End(const std::string& partition, LeaseId lease, const std::vector<RowId>& rows);
   void EndAll(const std::string& partition);
 
@@ -32,7 +32,7 @@ class Leases {
   };
 
   std::map<std::pair<std::string, LeaseId>, Held> held_;
-  // At how many it is looked for those whose time is over.
+  // The number of leases at which expired ones are removed.
   size_t look_at_ = 64;
 };
 

@@ -124,7 +124,8 @@ absl::Status WriteNumber(PyObject* object, DType dtype, std::byte* to) {
     case DType::kF8E5M2:
       break;
   }
-  return absl::InvalidArgumentError(absl::StrCat("Python's numbers are not made ", Name(dtype), ": give a tensor"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("Python numbers are not converted to ", Name(dtype), ": give a tensor"));
 }
 
 }  // namespace
@@ -146,7 +147,7 @@ absl::StatusOr<DType> DTypeOfNumbers(PyObject* const* items, size_t count) {
       return absl::InvalidArgumentError(absl::StrCat(Shown(items[i]), " is among the numbers"));
     }
   }
-  if (bools && (ints || floats)) return absl::InvalidArgumentError("there are a bool and other numbers in one list");
+  if (bools && (ints || floats)) return absl::InvalidArgumentError("one list holds both bool and other numbers");
   if (bools) return DType::kBool;
   return floats ? DType::kF32 : DType::kI64;
 }

@@ -1,4 +1,4 @@
-// Python's numbers as elements.
+// Converts Python's numbers to elements.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,15 +10,15 @@
 
 namespace tdock::python {
 
-// bool, int and float themselves: what is derived from them, as numpy.float64 is, has a type of its own.
+// bool, int and float themselves: subclasses, such as numpy.float64, have element types of their own.
 bool IsNumber(nanobind::handle object);
 
-// What the numbers in a list are without a schema: bool, int64, or float32 if one of them is a float. InvalidArgument
-// for other things and for a bool among numbers. Needs the GIL.
+// The type of the numbers in a list without a schema: bool, int64, or float32 if one of them is a float.
+// InvalidArgument for other objects and for a bool among numbers. Needs the GIL.
 absl::StatusOr<DType> DTypeOfNumbers(PyObject* const* items, size_t count);
 
-// Writes the numbers as elements of a type. InvalidArgument for one that it cannot hold: of another kind or out of
-// range, or an int that would be rounded; a float is rounded, as everywhere in the field. Needs the GIL.
+// Writes the numbers as elements of a type. InvalidArgument for a number that it cannot hold: one of another kind or
+// out of range, or an int that would be rounded; floats are rounded, as is usual. Needs the GIL.
 absl::Status WriteNumbers(PyObject* const* items, size_t count, DType dtype, std::byte* to);
 
 }  // namespace tdock::python

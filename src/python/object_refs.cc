@@ -15,7 +15,7 @@ struct Deferred {
   std::vector<ObjectRefs*> all;
 };
 
-// Threads of a connection may still throw something away while the process ends, and while it forks.
+// Threads of a connection may still discard objects while the process ends, and while it forks.
 Deferred& TheDeferred() {
   static constinit OneEachProcess<Deferred> deferred;
   return deferred.Get();

@@ -1,4 +1,4 @@
-// Python objects that C++ keeps alive.
+// References to Python objects, held by C++.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -8,8 +8,9 @@
 
 namespace tdock::python {
 
-// Objects and views of their memory (buffers of the buffer protocol). Made and filled with the GIL. The last share may
-// go in any thread, with any lock held: therefore it does not take the GIL, but leaves what it kept to ReleaseDeferred.
+// Objects and views of their memory (buffers of the buffer protocol). Made and filled with the GIL held. The last
+// shared_ptr may be released in any thread, with any lock held, so that does not take the GIL: it leaves the references
+// to ReleaseDeferred.
 class ObjectRefs {
  public:
   static std::shared_ptr<ObjectRefs> Make();
@@ -36,7 +37,7 @@ class ObjectRefs {
   std::vector<std::unique_ptr<Py_buffer>> views_;
 };
 
-// Lets go of what nobody keeps any more. Needs the GIL.
+// Drops the references whose last shared_ptr has been released since. Needs the GIL.
 void ReleaseDeferred();
 
 }  // namespace tdock::python

@@ -36,7 +36,7 @@ std::vector<int> OpenDescriptors() {
   return all;
 }
 
-// As docks are addressed; empty for other things than sockets.
+// In the form of dock addresses; empty for anything but sockets.
 std::string AddressOf(const sockaddr_storage& storage, socklen_t size) {
   if (storage.ss_family == AF_UNIX && size > offsetof(sockaddr_un, sun_path)) {
     return absl::StrCat("unix:", reinterpret_cast<const sockaddr_un&>(storage).sun_path);

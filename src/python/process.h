@@ -1,8 +1,8 @@
-// What belongs to one process and must not be touched in those that are forked from it.
+// Objects that belong to one process and must not be touched in its forked children.
 //
-// A connection has threads, and the one at its other end knows one client. In a forked process the threads are not
-// there, and locks may be held for ever; a destructor would tell the server that views are gone at which the parent
-// still looks. So what a parent made is neither used nor destroyed in its children: it stays in their memory, as it is.
+// A connection has threads, and its server knows one client. A forked process lacks the threads, and locks may be held
+// forever; a destructor would tell the server that views are gone that the parent still uses. So objects of a parent
+// are neither used nor destroyed in its children: they stay in memory unchanged.
 #pragma once
 
 #include <atomic>
@@ -14,18 +14,18 @@
 
 namespace tdock::python {
 
-// How many forks lie between the process that loaded this module and this one.
+// The number of forks between the process that loaded this module and this one.
 uint64_t ProcessGeneration();
 
-// Whether Python's signal handlers run in this thread.
+// Whether Python runs its signal handlers in this thread.
 bool IsMainThread();
 
-// Closes, in a forked process, the sockets that it has from its parent and that lead to one of these addresses or lie
-// at it ("unix:/path", "127.0.0.1:port"): servers and clients would take the parent to be alive as long as this one is.
+// In a forked process, closes the inherited sockets that are connected to one of these addresses or listen at it
+// ("unix:/path", "127.0.0.1:port"): otherwise servers and clients would consider the parent alive as long as this
+// process is.
 void CloseInheritedSockets(const std::set<std::string>& addresses);
 
-// An object for each process that asks, made when it first does and never destroyed: a fork finds no lock of it held.
-// Thread-safe.
+// One object per process, made on first use and never destroyed, so that no lock of it is held in a fork. Thread-safe.
 template <class T>
 class OneEachProcess {
  public:
@@ -47,7 +47,7 @@ class OneEachProcess {
   std::atomic<Made*> made_ = nullptr;
 };
 
-// A share in an object, by the process that made it. Thread-compatible.
+// A reference to an object, tagged with the process that made it. Thread-compatible.
 template <class T>
 class OfThisProcess {
  public:
@@ -55,7 +55,7 @@ class OfThisProcess {
   explicit OfThisProcess(std::shared_ptr<T> object) : object_(std::move(object)), generation_(ProcessGeneration()) {}
   OfThisProcess(const OfThisProcess& other) { *this = other; }
   OfThisProcess& operator=(const OfThisProcess& other) {
-    // A copy in a child would be counted in memory that nobody else sees: harmless, and kept for ever like the first.
+    // A copy in a child would count references in the child's memory only: harmless, and kept forever like the first.
     auto object = other.object_;
     Leave();
     object_ = std::move(object);
@@ -65,7 +65,7 @@ class OfThisProcess {
   ~OfThisProcess() { Leave(); }
 
   bool here() const { return object_ != nullptr && generation_ == ProcessGeneration(); }
-  // Of another process it may be read, if it is memory only.
+  // An object of another process may be read, if it is plain memory.
   const std::shared_ptr<T>& get() const { return object_; }
   T* operator->() const { return object_.get(); }
   T& operator*() const { return *object_; }

@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace tdock::python {
 namespace {
 
-// Above this, a put of new rows is not tried before it waits for room: it would be sent twice.
+// Above this size, a put of new rows waits for room at once instead of being tried first: it would be sent twice.
 constexpr int64_t kLargeBytes = 1 << 20;
 
 int64_t BytesOf(const Batch& batch) {
@@ -23,8 +23,8 @@ int64_t BytesOf(const Batch& batch) {
   return bytes;
 }
 
-// The data of a put as the schema of its partition has it. The schema is asked for once at most, and where it matters:
-// what is remembered may be that of another partition of the same name, in which the column would be a new one.
+// The data of a put, converted with the schema of its partition. The schema is requested at most once, and only if it
+// matters: a cached one may belong to an earlier partition of the same name, in which the column would be a new one.
 class Reading {
  public:
   Reading(DockHandle& handle, const std::string& partition, nb::handle data)
@@ -36,10 +36,10 @@ class Reading {
     if (!columns_.ok() || columns_->by_schema) ReadAgain();
   }
 
-  // Can be had once for each reading.
+  // May be called once.
   absl::StatusOr<IncomingBatch> Take() { return std::exchange(columns_, absl::UnknownError("taken")); }
 
-  // Whether the schema is another one than it was taken for.
+  // Whether the schema differs from the cached one.
   bool ReadAgain() {
     if (std::exchange(asked_, true)) return false;
     const auto now = handle_.Types(partition_, true);

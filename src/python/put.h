@@ -11,7 +11,7 @@
 namespace tdock::python {
 
 // Puts `data`, a dict of columns (see columns_in.h) or None, as the batch of the request, and returns the row ids.
-// Needs the GIL, and raises.
+// Needs the GIL; raises Python exceptions.
 nanobind::object Put(DockHandle& handle, PutRequest request, nanobind::handle data, const std::stop_token& cancel);
 
 }  // namespace tdock::python

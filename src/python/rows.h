@@ -1,4 +1,4 @@
-// Rows and their columns, as Python sees them: views of the dock's memory.
+// The Python classes of rows and their columns: views of the dock's memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,9 +16,8 @@ namespace tdock::python {
 
 using SharedRows = OfThisProcess<const Rows>;
 
-// One column of rows that were handed out. Immutable. All methods need the GIL, and let go of it where they copy; they
-// raise the errors of the dock: InvalidArgument where the column is of another kind, NotFound for a cell that is not
-// there.
+// One column of rows that were taken or fetched. Immutable. All methods need the GIL, and release it while they copy;
+// they raise the dock's errors: InvalidArgument for a column of another kind, NotFound for a cell that does not exist.
 class RowsColumn {
  public:
   RowsColumn(SharedRows rows, size_t index) : rows_(std::move(rows)), index_(index) {}
@@ -29,32 +28,32 @@ class RowsColumn {
   const SharedRows& rows() const { return rows_; }
   bool Has(size_t row) const { return rows_->Has(row, index_); }
 
-  // One row: a view of an array, a str, or bytes; None where it is not there. `row` < size().
+  // One row: an array view, a str, or bytes; None if it does not exist. `row` < size().
   nanobind::object Item(size_t row) const;
-  // The same of all rows, as a list; with `copy`, arrays are memory of one's own.
+  // All rows as a list; with `copy`, arrays are copies.
   nanobind::object Items(bool copy) const;
 
-  // All elements in one array: of a dense column with the rows as its first dimension, of a ragged one with its items.
-  // A read-only view where the rows lie side by side; a copy, which is writable if it was asked for.
+  // All elements in one array: for a dense column with the rows as its first dimension, for a ragged one with the
+  // items. A read-only view if the rows are contiguous; otherwise, or if requested, a copy.
   nanobind::object Values(bool copy) const;
   // Values of a dense column.
   nanobind::object ToNumpy(bool copy) const;
-  // The same with an integer type of the same size, for elements that NumPy does not have.
+  // The same as integers of the same size, for element types that NumPy lacks.
   nanobind::object Bits() const;
   nanobind::object ValuesTensor(bool copy) const;
   nanobind::object ToTorch(bool copy) const;
-  // One tensor for each row, and all of them as one nested tensor: parts of ValuesTensor.
+  // One tensor for each row, and all of them as one nested tensor: slices of ValuesTensor.
   nanobind::object Tensors(bool copy) const;
   nanobind::object NestedTensor(bool copy) const;
-  // A capsule as __dlpack__ returns it: a read-only view; to who does not know that views may be read-only, a copy.
+  // A capsule for __dlpack__: a read-only view; for a consumer that does not support read-only views, a copy.
   nanobind::object Dlpack(const nanobind::kwargs& options) const;
-  // int64 array: of each row the size of its first dimension.
+  // int64 array: the size of the first dimension of each row.
   nanobind::object Lengths() const;
 
   absl::StatusOr<Incoming> AsIncoming() const;
 
  private:
-  // All elements in one piece.
+  // All elements, contiguous.
   struct Piece {
     const std::byte* data = nullptr;
     int64_t items = 0;
@@ -64,7 +63,7 @@ class RowsColumn {
 
   Piece OnePiece(bool copy) const;
   Piece View(size_t row) const;
-  // The rows from end to end, or null where there are gaps.
+  // The rows from end to end, or null if there are gaps.
   const std::byte* Adjacent() const;
   int64_t Length(size_t row) const;
   void RequireNumbers() const;

@@ -95,7 +95,7 @@ void RowsColumn::RequireDense(absl::string_view instead) const {
   RequireNumbers();
   if (type().kind == ColumnKind::kDense) return;
   Raise(absl::InvalidArgumentError(absl::StrCat("column '", spec().name,
-                                                "' is ragged and makes no single array of rows: ", instead,
+                                                "' is ragged and has no single array of rows: ", instead,
                                                 ", values() and lengths() do")));
 }
 
@@ -158,7 +158,8 @@ nb::object RowsColumn::Dlpack(const nb::kwargs& options) const {
   }
   if (copy.ptr() == Py_False) {
     throw nb::buffer_error(
-        "a view of rows is read-only, which DLPack says from version 1.0 on: ask with max_version=(1, 0), or for a "
+        "a view of rows is read-only, which DLPack can express from version 1.0 on: ask with max_version=(1, 0), or "
+        "for a "
         "copy");
   }
   return ToDlpack(OnePiece(true), type().dtype).attr("__dlpack__")(**rest);

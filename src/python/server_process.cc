@@ -21,7 +21,7 @@
 namespace tdock::python {
 namespace {
 
-// "CODE MESSAGE", as `tdock dock serve --owned-folder` says why it does not start.
+// "CODE MESSAGE": the error that `tdock dock serve --owned-folder` prints if it cannot start.
 absl::Status ErrorOf(absl::string_view line) {
   const size_t space = std::min(line.find(' '), line.size());
   int code = 0;
@@ -35,7 +35,8 @@ absl::Status ErrorOf(absl::string_view line) {
 
 }  // namespace
 
-// The child is killed when the thread that started it ends. That one is kept for it: threads of Python come and go.
+// The child is killed when the thread that started it ends. So a dedicated thread is kept for it, since Python's
+// threads come and go.
 class ServerProcess::Child {
  public:
   explicit Child(std::vector<std::string> command)
@@ -53,7 +54,7 @@ class ServerProcess::Child {
   int Close(absl::Duration drain) {
     std::unique_lock lock(mu_);
     drain_ = drain;
-    // Not under a lock, which what it wakes may want.
+    // Not under a lock, which the woken threads may need.
     lock.unlock();
     RequestStop(thread_.get_stop_source());
     lock.lock();
@@ -83,7 +84,7 @@ class ServerProcess::Child {
       absl::StatusOr<std::string> line = child.ReadLine(absl::Seconds(30));
       if (!line.ok()) {
         return absl::UnavailableError(absl::StrCat("the dock server did not start: ", line.status().message(),
-                                                   "; what it wrote to the standard error says why"));
+                                                   "; see what it wrote to standard error"));
       }
       if (*line == "ready") return absl::OkStatus();
       if (absl::string_view error = *line; absl::ConsumePrefix(&error, "error ")) return ErrorOf(error);

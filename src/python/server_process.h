@@ -1,4 +1,4 @@
-// A dock server as a process of its own that ends with this one.
+// A dock server in a process of its own, which ends with this one.
 #pragma once
 
 #include <sys/types.h>
@@ -16,13 +16,13 @@ namespace tdock::python {
 // Thread-safe.
 class ServerProcess {
  public:
-  // Runs the command and waits until it says that it is ready. Its own error, if it says one, or Unavailable.
+  // Runs the command and waits until it prints that it is ready. Otherwise the error that it printed, or Unavailable.
   static absl::StatusOr<ServerProcess> Start(const std::vector<std::string>& command);
 
   pid_t pid() const;
-  // What it said before "ready".
+  // The lines before "ready".
   const std::vector<std::string>& lines() const;
-  // Asks it to end, for so long, and then ends it. Returns its exit code, -1 in a process forked from this one.
+  // Asks it to end within this time, and then kills it. Returns its exit code, -1 in a process forked from this one.
   int Close(absl::Duration drain);
 
  private:

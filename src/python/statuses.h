@@ -1,4 +1,4 @@
-// What a dock tells about itself, as dicts that transfer_dock.status makes its classes of.
+// Statuses of a dock as dicts, from which transfer_dock.status makes its classes.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@ nanobind::dict ToDict(const ConsumerStatus& status);
 nanobind::dict ToDict(const RowStatus& status);
 nanobind::dict ToDict(const ListedRow& row);
 
-// Unix time; infinite for what does not end.
+// Unix time; infinite for what never ends.
 double ToUnix(absl::Time time);
 
 }  // namespace tdock::python

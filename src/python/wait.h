@@ -1,4 +1,4 @@
-// Calls that may wait, from Python: without the GIL, and ended by Ctrl-C.
+// Waiting calls from Python: without the GIL, and ended by Ctrl-C.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -26,18 +26,18 @@ namespace tdock::python {
 
 template <class Answer>  // an absl::StatusOr
 struct WaitingCall {
-  // Must own what it uses: it goes on in a thread of its own when Python's has left it.
+  // Must own what it uses: it continues in a thread of its own after Python's thread has left it.
   std::function<Answer(absl::Time deadline, std::stop_token cancel)> run;
-  // What to do with an answer that nobody looks at any more.
+  // What to do with a result that no caller waits for.
   std::function<void(const Answer&)> give_back = [](const Answer&) {};
   absl::Time deadline = absl::InfinitePast();
-  // Whether to ask once without waiting before a thread is started to wait: not where asking costs much.
+  // Whether to try once without waiting before a thread is started to wait: not if trying is expensive.
   bool ask_first = true;
-  // Each of them ends the call.
+  // Each of these ends the call.
   std::vector<std::stop_token> ended_by = {};
 };
 
-// Passes on what ends a call, while it lives.
+// Forwards what ends a call, for its lifetime.
 class EndedBy {
  public:
   EndedBy(const std::vector<std::stop_token>& tokens, const std::stop_source& call) {
@@ -48,7 +48,7 @@ class EndedBy {
   std::list<std::stop_callback<std::function<void()>>> links_;
 };
 
-// Shared by the thread that asked and the one that waits.
+// Shared by the calling thread and the one that waits.
 template <class Answer>
 struct Waiting {
   WaitingCall<Answer> call;
@@ -59,9 +59,9 @@ struct Waiting {
   bool abandoned = false;
 };
 
-// Python runs its signal handlers in the main thread, between two bytecodes: so this does not wait in that thread
-// itself but looks after signals, 20 times a second, while another one waits. An exception of a handler ends the call.
-// Needs the GIL, and holds it for nothing but the handlers.
+// Python runs its signal handlers in the main thread, between two bytecodes. So this does not wait in that thread
+// itself, but checks for signals 20 times a second while another thread waits. An exception of a handler ends the call.
+// Needs the GIL, and holds it only for the handlers.
 template <class Answer>
 Answer Wait(WaitingCall<Answer> call) {
   namespace nb = nanobind;

@@ -1,4 +1,4 @@
-// Lengths and flags, which come as integers of any width.
+// Lengths and flags, as integers of any width.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ Columns ColumnsOf(absl::string_view consumer, bool reuse_image_embeds) {
 
 bool IsPerPrompt(absl::string_view name) { return name == "image_num" || name == "video_num" || name == "video_fps"; }
 
-// One number for each row, as a column of rows of one number. The rates of several videos stay as they are.
+// One number for each row, as a column of rows of one number. The rates of several videos are unchanged.
 absl::StatusOr<Column> AsRowsOfOne(absl::string_view name, const Column& column) {
   TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(ColumnType::Dense(column.type().dtype)));
   bool one_each = column.type().kind != ColumnKind::kBytes && column.payload_bytes() == column.rows() * item;

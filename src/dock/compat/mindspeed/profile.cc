@@ -39,9 +39,9 @@ ExperienceIndexes ExperienceIndexes::Slice(size_t begin, size_t count) const {
 namespace mindspeed {
 namespace {
 
-// The dock puts no more rows at once.
+// The dock's limit on the rows of one put.
 constexpr int64_t kMaxRows = int64_t{1} << 24;
-// Stands for whoever puts, in a dock where no consumer does.
+// The writer of puts in a dock without a consumer that puts.
 constexpr char kPutter[] = "put_experience";
 
 constexpr const char* kBalanced[] = {"ref_log_prob", "actor_log_prob", "reward_scores", "actor_train"};
@@ -82,7 +82,7 @@ std::optional<RowId> ConsumeRow(absl::string_view& text) {
   return row;
 }
 
-// Whether a message speaks of this row in a list, such as "Rows 1, 3 to 7 lack".
+// Whether a message mentions this row in a list, such as "Rows 1, 3 to 7 lack".
 bool Lists(absl::string_view message, RowId row) {
   constexpr absl::string_view kRows = "Rows ";
   for (size_t at = message.find(kRows); at != absl::string_view::npos; at = message.find(kRows, at + 1)) {
@@ -97,7 +97,7 @@ bool Lists(absl::string_view message, RowId row) {
   return false;
 }
 
-// Whether a message speaks of this row.
+// Whether a message mentions this row.
 bool Names(absl::string_view message, RowId row) {
   if (Lists(message, row)) return true;
   const std::string name = absl::StrCat("ow ", row);
@@ -110,7 +110,7 @@ bool Names(absl::string_view message, RowId row) {
 
 }  // namespace
 
-// ---- Making one.
+// ---- Construction.
 
 Profile::Profile(std::shared_ptr<Dock> dock, const MindSpeedOptions& options, SamplingHook on_sampling)
     : dock_(std::move(dock)),
@@ -144,7 +144,7 @@ Profile::Profile(std::shared_ptr<Dock> dock, const MindSpeedOptions& options, Sa
 }
 
 Profile::~Profile() {
-  // What is to be done about a failure is the dock's business: nobody can ask for the partition any more.
+  // Failures are ignored: no client can use the partition any more.
   if (made_partition_) dock_->DropPartition(options_.partition).IgnoreError();
 }
 
@@ -161,7 +161,7 @@ absl::Status Profile::Begin() {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> there, dock_->ListPartitions());
   if (std::find(there.begin(), there.end(), name) != there.end()) {
     return absl::AlreadyExistsError(
-        absl::StrCat("there is a partition '", name, "' already; a MindSpeedDock makes its own"));
+        absl::StrCat("there is a partition '", name, "' already; a MindSpeedDock creates its own"));
   }
   for (const auto& consumer : consumers_) {
     TDOCK_RETURN_IF_ERROR(Annotate(CheckColumns(consumer->options.writes),
@@ -173,7 +173,8 @@ absl::Status Profile::Begin() {
     };
     if (!consumer->leased() || does_not_write("responses") || does_not_write("response_length")) {
       return absl::InvalidArgumentError(
-          "with max_age above 1, actor_rollout must be leased, to be resumed, and write responses and response_length");
+          "with max_age above 1, actor_rollout must be leased, so that it can be resumed, and must write responses and "
+          "response_length");
     }
   }
   TDOCK_RETURN_IF_ERROR(dock_->CreatePartition({.name = name, .growing = true}));
@@ -190,7 +191,7 @@ absl::Status Profile::Begin() {
 }
 
 absl::Status Profile::RegisterConsumers() {
-  // What nobody is said to write, whoever holds a lease may.
+  // Columns without a writer may be put by any consumer that holds a lease.
   std::vector<std::string> unclaimed = columns_;
   bool any_leased = false;
   for (const auto& consumer : consumers_) {
@@ -206,7 +207,7 @@ absl::Status Profile::RegisterConsumers() {
     if (consumer->resumes) options.reads_optional = {"responses", "response_length"};
     TDOCK_RETURN_IF_ERROR(dock_->RegisterConsumer(options_.partition, options));
   }
-  // The dock knows a column by a put, or by a consumer that names it; a read waits only for columns that it knows.
+  // The dock knows a column once it was put, or a consumer names it; a read waits only for columns that it knows.
   if (any_leased) return absl::OkStatus();
   return dock_->RegisterConsumer(options_.partition, {.name = kPutter, .writes = unclaimed});
 }
@@ -216,7 +217,7 @@ absl::StatusOr<std::vector<RowId>> Profile::NewRows(int64_t count) {
   return std::move(result.rows);
 }
 
-// ---- What calls name.
+// ---- Names and indexes in requests.
 
 absl::StatusOr<Profile::Consumer*> Profile::FindConsumer(absl::string_view name) {
   std::vector<absl::string_view> names;
@@ -257,8 +258,9 @@ absl::StatusOr<std::vector<RowId>> Profile::Resolve(const ExperienceIndexes& ind
   const Snapshot snapshot = Look();
   if (!indexes.rows.empty()) {
     if (indexes.rows.size() != indexes.indexes.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("a handle has ", indexes.indexes.size(), " indexes and ",
-                                                     indexes.rows.size(), " rows; it must have as many"));
+      return absl::InvalidArgumentError(absl::StrCat("the indexes of a get have ", indexes.indexes.size(),
+                                                     " indexes and ", indexes.rows.size(),
+                                                     " rows; it must have as many"));
     }
     for (size_t i = 0; i < indexes.rows.size(); ++i) {
       if (snapshot.generation->index_of.contains(indexes.rows[i])) continue;
@@ -283,7 +285,7 @@ absl::Status Profile::InIndexes(const absl::Status& status, std::span<const int6
   return absl::Status(status.code(), absl::StrCat(status.message(), " (", absl::StrJoin(meant, ", "), ")"));
 }
 
-// ---- What is there.
+// ---- Status.
 
 absl::StatusOr<std::vector<bool>> Profile::Filter(const Generation& generation, const std::string& ready_for,
                                                   const std::vector<std::string>& having) {

@@ -1,4 +1,4 @@
-// MindSpeedDock over a Dock: what the core does not know is where the rows of an index are, how old they are, and who
+// MindSpeedDock over a Dock. It adds what the dock does not know: the rows of each index, their age, and which consumer
 // holds them under which lease.
 #pragma once
 
@@ -15,20 +15,19 @@
 
 namespace tdock::mindspeed {
 
-// What an unfinished response consists of; whatever else comes with it is as it will be.
+// The columns of an unfinished response; all other columns are final.
 inline bool IsResumed(absl::string_view column) { return column == "responses" || column == "response_length"; }
 
 // Every consumer is a core consumer of rows that reads nothing, so that its rows are ready, leased or done: not
-// consumed, or consumed. Which columns have to be there, a get says.
+// consumed, or consumed. A get determines which columns must be ready.
 //
 // Lock order: a consumer's `sampling` or checking_, then mu_; mu_ is never held during a call of the dock.
 class Profile final : public MindSpeedDock {
  public:
-  // Called within each sampling of a consumer, between its choice and the take, with its name: so that a test can act
-  // in between. It must not sample for the same consumer.
+  // For tests: called with the consumer's name in each sampling, between choosing rows and taking them. It must not sample for the same consumer.
   using SamplingHook = std::function<void(absl::string_view consumer)>;
 
-  // Makes the partition and its consumers.
+  // Creates the partition and its consumers.
   static absl::StatusOr<std::unique_ptr<Profile>> Make(std::shared_ptr<Dock> dock, const MindSpeedOptions& options,
                                                        SamplingHook on_sampling = nullptr);
   ~Profile() override;
@@ -57,11 +56,11 @@ class Profile final : public MindSpeedDock {
  private:
   struct Consumer {
     MindSpeedConsumer options;
-    // Which of the consumers it is.
+    // The index of the consumer.
     size_t number = 0;
-    // Is handed unfinished responses again.
+    // It gets unfinished responses again.
     bool resumes = false;
-    // The original balances lengths for it, where that is asked for.
+    // The original balances lengths for it, if requested.
     bool balances = false;
     Mutex sampling;
     uint64_t draws TDOCK_GUARDED_BY(sampling) = 0;
@@ -69,7 +68,7 @@ class Profile final : public MindSpeedDock {
     bool leased() const { return options.hand_out == HandOut::kLeased; }
   };
 
-  // What is at the indexes. Immutable: whoever works on one is not disturbed by a clear.
+  // The rows at the indexes. Immutable: a clear does not disturb users of an older one.
   struct Generation {
     std::vector<RowId> rows;
     absl::flat_hash_map<RowId, int64_t> index_of;
@@ -77,15 +76,14 @@ class Profile final : public MindSpeedDock {
   };
   struct Snapshot {
     std::shared_ptr<const Generation> generation;
-    // By index: its group was complete when it was looked at last. Only then do other consumers see it, with max_age
-    // > 1.
+    // By index: its group was complete at the last check. With max_age > 1, other consumers see only those.
     std::shared_ptr<const std::vector<bool>> complete;
   };
 
-  // A get that was found to be possible.
+  // A get that was validated.
   struct Wanted {
     std::vector<std::string> columns;
-    // Those of them that have to be there: without what is resumed.
+    // The columns that must be ready: without those that are resumed.
     std::vector<std::string> needed;
     int64_t count = 0;
     GetOptions options;
@@ -108,12 +106,12 @@ class Profile final : public MindSpeedDock {
   absl::Status CheckColumns(const std::vector<std::string>& columns) const;
   absl::Status CheckIndexes(const std::vector<int64_t>& indexes) const;
   Snapshot Look() TDOCK_EXCLUDES(mu_);
-  // The rows of a handle, or of plain indexes now.
+  // The rows of the indexes of a get, or of plain indexes now.
   absl::StatusOr<std::vector<RowId>> Resolve(const ExperienceIndexes& indexes);
-  // Adds which index a row is that a message of the dock names.
+  // Adds to a message of the dock the indexes of the rows that it names.
   static absl::Status InIndexes(const absl::Status& status, std::span<const int64_t> indexes,
                                 std::span<const RowId> rows);
-  // By index of the generation: whether the row is ready for the consumer (if it is not empty) and has the columns.
+  // By index of the generation: whether the row is ready for the consumer (unless that is empty) and has the columns.
   absl::StatusOr<std::vector<bool>> Filter(const Generation& generation, const std::string& ready_for,
                                            const std::vector<std::string>& having);
   // Rows that are leased or done.
@@ -121,7 +119,7 @@ class Profile final : public MindSpeedDock {
   LeaseRequest Lease(LeaseId lease, std::vector<RowId> rows = {}) const {
     return {.partition = options_.partition, .lease = lease, .rows = std::move(rows)};
   }
-  // Lets those look again who wait for rows.
+  // Wakes the callers that wait for rows.
   void NoteChange() TDOCK_EXCLUDES(mu_);
 
   // profile_put.cc
@@ -135,7 +133,7 @@ class Profile final : public MindSpeedDock {
   absl::Status CheckHeld(const Consumer& consumer, const Target& target) TDOCK_EXCLUDES(mu_);
   absl::Status PutUnfinished(const Batch& batch, const Target& target);
   absl::Status PutFinished(const Batch& batch, const Target& target);
-  // Rows of `rows` that the consumer holds, by lease; it is taken to hold them no more.
+  // The rows of `rows` that the consumer holds, by lease; they are no longer recorded as held.
   using HeldRows = absl::flat_hash_map<LeaseId, std::vector<RowId>>;
   HeldRows TakeHeld(const Consumer& consumer, std::span<const RowId> rows) TDOCK_EXCLUDES(mu_);
   void ForgetLease(LeaseId lease, std::span<const RowId> rows) TDOCK_EXCLUDES(mu_);
@@ -162,20 +160,20 @@ class Profile final : public MindSpeedDock {
   // prompt_length + response_length of each unit.
   absl::StatusOr<std::vector<int64_t>> LengthsOf(const std::vector<int64_t>& units, int64_t unit_size,
                                                  const Generation& generation);
-  // Takes those of the rows that are not consumed.
+  // Takes the rows that are not consumed.
   absl::StatusOr<Taken> TakeUnconsumed(const Consumer& consumer, std::vector<RowId> rows);
   absl::StatusOr<Batch> Read(const Consumer& consumer, const Wanted& wanted, const Chosen& chosen, absl::Time deadline);
-  // Reads, and hands over what was taken; gives it back if that fails.
+  // Reads the rows that were taken and returns them; gives them back if that fails.
   absl::StatusOr<Batch> HandOver(const Consumer& consumer, const Wanted& wanted, const Chosen& chosen,
                                  absl::Time deadline);
   absl::Status ExplainShortage(const Consumer& consumer, const Wanted& wanted);
-  // Whether there is nothing more for it until a clear.
+  // Whether the consumer cannot get anything more until a clear.
   absl::StatusOr<bool> IsServed(const Consumer& consumer);
   // False if nothing changed until the deadline.
   bool AwaitChange(uint64_t since, absl::Time deadline) TDOCK_EXCLUDES(mu_);
 
   // profile_clear.cc
-  // Puts new rows in the place of the emptied ones, by index. False if the generation is not the current one any more.
+  // Replaces the cleared rows by new ones, by index. False if the generation is no longer the current one.
   absl::StatusOr<bool> Empty(const Snapshot& snapshot, const std::vector<bool>& emptied, Generation next,
                              std::vector<bool> complete);
   static std::vector<size_t> OldestFirst(const Generation& generation, const std::vector<bool>& emptied, int64_t n);
@@ -199,7 +197,7 @@ class Profile final : public MindSpeedDock {
   CondVar changed_;
   uint64_t changes_ TDOCK_GUARDED_BY(mu_) = 0;
   Snapshot now_ TDOCK_GUARDED_BY(mu_);
-  // By consumer: the lease under which a row was handed out last, until it is put, completed, released or cleared.
+  // By consumer: the lease under which a row was last handed out, until it is put, completed, released or cleared.
   std::vector<absl::flat_hash_map<RowId, LeaseId>> held_ TDOCK_GUARDED_BY(mu_);
   int64_t next_request_ TDOCK_GUARDED_BY(mu_) = 0;
   std::map<std::string, std::vector<double>> metrics_ TDOCK_GUARDED_BY(mu_);

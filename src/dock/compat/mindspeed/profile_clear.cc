@@ -1,4 +1,4 @@
-// How indexes are emptied, what is carried over, and what there is to see.
+// How indexes are cleared, what is carried over, and status.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -19,7 +19,7 @@ absl::StatusOr<bool> Profile::Empty(const Snapshot& snapshot, const std::vector<
     if (emptied[i]) cleared.push_back(old.rows[i]);
   }
   TDOCK_ASSIGN_OR_RETURN(std::vector<RowId> fresh, NewRows(static_cast<int64_t>(cleared.size())));
-  // In `next`, the rows to be emptied still stand at their places.
+  // In `next`, the rows to be cleared are still at their positions.
   absl::flat_hash_map<RowId, RowId> replacement;
   for (size_t i = 0; i < cleared.size(); ++i) replacement[cleared[i]] = fresh[i];
   for (size_t i = 0; i < next.rows.size(); ++i) {
@@ -44,7 +44,7 @@ absl::StatusOr<bool> Profile::Empty(const Snapshot& snapshot, const std::vector<
       }
     }
   }
-  // Whoever still has the old rows learns it from here on.
+  // Callers that still have the old rows get an error from here on.
   TDOCK_RETURN_IF_ERROR(
       dock_->Clear({.partition = options_.partition, .rows = current ? std::move(cleared) : std::move(fresh)})
           .status());
@@ -63,7 +63,7 @@ std::vector<size_t> Profile::OldestFirst(const Generation& generation, const std
   const size_t size = static_cast<size_t>(n);
   std::vector<int32_t> age_of(generation.ages.size() / size, -1);
   for (size_t i = 0; i < generation.ages.size(); ++i) {
-    // Emptied rows come last: the feeder puts the next prompts at the end.
+    // Cleared rows come last: the feeder puts the next prompts at the end.
     if (!emptied[i]) age_of[i / size] = std::max(age_of[i / size], generation.ages[i]);
   }
   std::vector<size_t> order(age_of.size());
@@ -102,7 +102,7 @@ absl::Status Profile::Clear(absl::string_view name) {
     TDOCK_ASSIGN_OR_RETURN(consumer, FindConsumer(name));
   }
   for (bool cleared = false; !cleared;) {
-    // Another clear may come between; then it is done again for what is there now.
+    // Another clear may come between; then it is repeated for the current rows.
     TDOCK_ASSIGN_OR_RETURN(cleared, partial_rollout_ ? CarryOver(Look(), *consumer) : ClearAll(Look()));
   }
   MutexLock lock(mu_);
@@ -125,7 +125,7 @@ absl::Status Profile::ClearIndexes(const std::optional<std::vector<int64_t>>& in
   return absl::OkStatus();
 }
 
-// ---- What there is.
+// ---- Status.
 
 absl::StatusOr<bool> Profile::AllConsumed(absl::string_view name) {
   TDOCK_ASSIGN_OR_RETURN(const Consumer* consumer, FindConsumer(name));
@@ -133,7 +133,7 @@ absl::StatusOr<bool> Profile::AllConsumed(absl::string_view name) {
     TDOCK_ASSIGN_OR_RETURN(const int64_t consumed, CountConsumed(*consumer));
     return consumed >= (partial_rollout_ ? options_.gbs_train * n_ : max_len_);
   }
-  // One after another, so that none overwrites what a later one has seen.
+  // In order, so that none overwrites what a later one has read.
   MutexLock check(checking_);
   const Snapshot snapshot = Look();
   TDOCK_ASSIGN_OR_RETURN(std::vector<bool> complete, Filter(*snapshot.generation, {}, {"responses"}));

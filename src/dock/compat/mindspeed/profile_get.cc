@@ -1,4 +1,4 @@
-// What comes out: sampling, taking, reading.
+// Gets: sampling, taking, reading.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,12 +16,12 @@ namespace tdock::mindspeed {
 namespace {
 
 constexpr char kAge[] = "age";
-// A lease that ends makes rows usable without anybody's call; whoever waits for rows looks so often.
+// An expiring lease makes rows takeable without any call, so callers that wait for rows check this often.
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
 // Sums of such lengths over all rows of a dock fit into int64.
 constexpr int64_t kMaxLength = int64_t{1} << 32;
 
-// The rows went elsewhere, or were cleared: another choice may do.
+// The rows were taken by another call, or cleared: another choice may work.
 bool IsLost(const absl::Status& status) {
   return status.code() == absl::StatusCode::kFailedPrecondition || status.code() == absl::StatusCode::kNotFound;
 }
@@ -29,7 +29,7 @@ bool IsLost(const absl::Status& status) {
 // A column of rows of which some have no cell: there it is empty, or zero.
 absl::StatusOr<Column> WithBlanks(const Rows& rows, absl::string_view name) {
   const absl::StatusOr<size_t> column = rows.FindColumn(name);
-  // Nobody has put the column yet.
+  // The column has never been put.
   const ColumnType type = column.ok()           ? rows.columns()[*column].type
                           : name == "responses" ? ColumnType::Ragged(DType::kI64)
                                                 : ColumnType::Dense(DType::kI64, {1});
@@ -65,7 +65,7 @@ absl::StatusOr<Column> WithBlanks(const Rows& rows, absl::string_view name) {
 
 }  // namespace
 
-// ---- What is asked for.
+// ---- Requests.
 
 absl::StatusOr<Profile::Wanted> Profile::CheckGet(const Consumer& consumer, const std::vector<std::string>& columns,
                                                   const GetOptions& options) const {
@@ -79,7 +79,7 @@ absl::StatusOr<Profile::Wanted> Profile::CheckGet(const Consumer& consumer, cons
   }
   if (consumer.resumes && options.get_n_samples) {
     return absl::InvalidArgumentError(
-        "with max_age above 1, actor_rollout takes rows, not groups: turn get_n_samples off");
+        "with max_age above 1, actor_rollout takes rows, not groups: set get_n_samples to false");
   }
   if (options.dp_size < 1) {
     return absl::InvalidArgumentError(absl::StrCat("dp_size is ", options.dp_size, "; it must be at least 1"));
@@ -90,7 +90,7 @@ absl::StatusOr<Profile::Wanted> Profile::CheckGet(const Consumer& consumer, cons
   }
   if (options.indexes.has_value()) return wanted;
   if (!options.experience_count.has_value()) {
-    return absl::InvalidArgumentError("without indexes, say how many rows: experience_count");
+    return absl::InvalidArgumentError("without indexes, give the number of rows: experience_count");
   }
   wanted.count = *options.experience_count;
   if (wanted.count < 1 || wanted.count > max_len_) {
@@ -139,7 +139,7 @@ absl::StatusOr<bool> Profile::IsServed(const Consumer& consumer) {
   }
   TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status,
                          dock_->GetConsumerStatus(options_.partition, consumer.options.name));
-  // What is leased may come back.
+  // Leased rows may come back.
   return status.done >= (partial_rollout_ ? options_.gbs_train * n_ : max_len_);
 }
 
@@ -214,7 +214,7 @@ absl::StatusOr<std::optional<Profile::Chosen>> Profile::TakeSample(Consumer& con
     Chosen chosen;
     absl::StatusOr<std::vector<int64_t>> indexes = Choose(consumer, wanted, snapshot);
     if (on_sampling_) on_sampling_(consumer.options.name);
-    // Rows that were cleared while their lengths were looked at.
+    // Rows that were cleared while their lengths were read.
     if (absl::IsNotFound(indexes.status()) && Look().generation != snapshot.generation) continue;
     if (!indexes.ok()) return indexes.status();
     chosen.indexes = *std::move(indexes);
@@ -232,7 +232,7 @@ absl::StatusOr<std::optional<Profile::Chosen>> Profile::TakeSample(Consumer& con
   }
 }
 
-// The first row of each unit that can be had, ascending.
+// The first row of each available unit, ascending.
 absl::StatusOr<std::vector<int64_t>> Profile::UsableUnits(const Consumer& consumer, const Wanted& wanted,
                                                           const Snapshot& snapshot) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<bool> usable,
@@ -311,7 +311,7 @@ absl::StatusOr<std::vector<int64_t>> Profile::LengthsOf(const std::vector<int64_
   absl::StatusOr<Rows> rows = dock_->Fetch(request);
   if (absl::IsDeadlineExceeded(rows.status())) {
     return InIndexes(absl::FailedPreconditionError(absl::StrCat(
-                         "rows are chosen by their lengths, which are not all there: ", rows.status().message())),
+                         "rows are chosen by their lengths, some of which are missing: ", rows.status().message())),
                      indexes, request.rows);
   }
   if (!rows.ok()) return rows.status();
@@ -340,7 +340,7 @@ absl::StatusOr<Taken> Profile::TakeUnconsumed(const Consumer& consumer, std::vec
     absl::StatusOr<Taken> taken =
         dock_->Take({.partition = options_.partition, .consumer = consumer.options.name, .rows = rows});
     if (!absl::IsFailedPrecondition(taken.status())) return taken;
-    // Some are consumed. Others may be consumed before the next attempt, and so on until none is left.
+    // Some are consumed. More may be consumed before the next attempt, until none is left.
     std::vector<RowId> ready;
     ListRequest request{
         .partition = options_.partition, .ready_for = consumer.options.name, .from = rows.front(), .limit = max_len_};
@@ -367,7 +367,7 @@ absl::StatusOr<Experience> Profile::GetNamed(Consumer& consumer, const Wanted& w
     chosen.ages.push_back(
         it == snapshot.generation->index_of.end() ? 0 : snapshot.generation->ages[static_cast<size_t>(it->second)]);
   }
-  // What is unfinished is shown only to whoever takes it.
+  // Unfinished responses are visible only to the consumer that takes them.
   absl::StatusOr<Taken> taken =
       consumer.resumes
           ? dock_->Take({.partition = options_.partition, .consumer = consumer.options.name, .rows = chosen.rows})
@@ -397,7 +397,7 @@ absl::StatusOr<Batch> Profile::Get(const std::vector<std::string>& columns, cons
   return fetched->ToBatch();
 }
 
-// ---- Handing over.
+// ---- Results.
 
 absl::StatusOr<Batch> Profile::Read(const Consumer& consumer, const Wanted& wanted, const Chosen& chosen,
                                     absl::Time deadline) {

@@ -1,4 +1,4 @@
-// What goes in, and whom it completes.
+// Puts, and which consumers they complete.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -107,8 +107,8 @@ absl::Status Profile::PutResponses(const Batch& batch, const Target& target) {
     (completed[i] == 1 ? finished : unfinished).push_back(static_cast<int64_t>(i));
   }
   if (target.keep && !unfinished.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("row ", unfinished.front(), " is unfinished: its put gives it back, and cannot keep it"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "row ", unfinished.front(), " is unfinished: putting it gives the row back, so keep must be false"));
   }
   TDOCK_ASSIGN_OR_RETURN(const Batch cells, ColumnsWhere(batch, [](const auto& name) { return name != kCompleted; }));
   const auto put = [&](std::span<const int64_t> positions, auto method) -> absl::Status {
@@ -116,12 +116,12 @@ absl::Status Profile::PutResponses(const Batch& batch, const Target& target) {
     TDOCK_ASSIGN_OR_RETURN(const Batch part, cells.SelectRows(positions));
     return (this->*method)(part, {RowsAt(target.rows, positions), target.lease, target.keep});
   };
-  // The unfinished ones first: they can be refused.
+  // Unfinished ones first: they can be refused.
   TDOCK_RETURN_IF_ERROR(put(unfinished, &Profile::PutUnfinished));
   return put(finished, &Profile::PutFinished);
 }
 
-// Two puts of the dock follow: what can be known to fail has to fail before the first.
+// Two puts of the dock follow: errors that can be foreseen must be reported before the first.
 absl::Status Profile::CheckHeld(const Consumer& consumer, const Target& target) {
   if (target.lease == kNoLease) return absl::OkStatus();
   MutexLock lock(mu_);
@@ -145,7 +145,7 @@ absl::Status Profile::PutUnfinished(const Batch& batch, const Target& target) {
     return PutCells(others, {target.rows, target.lease, /*keep=*/true});
   };
   if (target.lease != kNoLease) {
-    // The second put gives the rows back; from then on they may be somebody else's.
+    // The second put gives the rows back; from then on another consumer may hold them.
     TDOCK_RETURN_IF_ERROR(put_others());
     TDOCK_RETURN_IF_ERROR(dock_->Put(partial).status());
     ForgetLease(target.lease, target.rows);
@@ -162,12 +162,12 @@ absl::Status Profile::PutFinished(const Batch& batch, const Target& target) {
   if (target.lease != kNoLease || target.keep) return absl::OkStatus();
   TDOCK_ASSIGN_OR_RETURN(const Consumer* rollout, FindConsumer("actor_rollout"));
   TDOCK_RETURN_IF_ERROR(EndHeld(*rollout, target.rows, &Dock::Complete));
-  // Whoever wrote them, they need no rollout any more.
+  // Whichever call wrote them, they need no more rollout.
   TDOCK_ASSIGN_OR_RETURN(const Taken taken, TakeUnconsumed(*rollout, target.rows));
   return taken.lease == kNoLease ? absl::OkStatus() : dock_->Complete(Lease(taken.lease));
 }
 
-// ---- Who holds what.
+// ---- Held rows.
 
 Profile::HeldRows Profile::TakeHeld(const Consumer& consumer, std::span<const RowId> rows) {
   HeldRows by_lease;
@@ -194,7 +194,7 @@ void Profile::ForgetLease(LeaseId lease, std::span<const RowId> rows) {
 
 absl::Status Profile::EndHeld(const Consumer& consumer, std::span<const RowId> rows, LeaseCall call) {
   for (auto& [lease, held] : TakeHeld(consumer, rows)) {
-    // Rows of a lease that is over have come back, and will be handed out again.
+    // Rows of an expired lease have come back, and will be handed out again.
     const absl::Status status = ((*dock_).*call)(Lease(lease, std::move(held)));
     if (!status.ok() && !IsOver(status)) return status;
   }
@@ -204,7 +204,7 @@ absl::Status Profile::EndHeld(const Consumer& consumer, std::span<const RowId> r
 absl::Status Profile::CompleteHolders(const Batch& batch, std::span<const RowId> rows) {
   for (const auto& consumer : consumers_) {
     const std::vector<std::string>& writes = consumer->options.writes;
-    // Only responses say whether a rollout is finished.
+    // Only responses determine whether a rollout is finished.
     const bool writer = !consumer->resumes && std::any_of(writes.begin(), writes.end(), [&](const auto& name) {
       return batch.Find(name) != nullptr;
     });
@@ -245,7 +245,8 @@ absl::Status Profile::Release(absl::string_view consumer, const ExperienceIndexe
 
 absl::StatusOr<ExperienceIndexes> Profile::PutPromptsExperience(const Batch& batch, const PromptsOptions& options) {
   if (options.indexes.has_value() && options.add_another_batch) {
-    return absl::InvalidArgumentError("give indexes or add_another_batch, not both: each says where the prompts go");
+    return absl::InvalidArgumentError(
+        "give indexes or add_another_batch, not both: each determines where the prompts go");
   }
   TDOCK_ASSIGN_OR_RETURN(const Column prompts, batch.Get("prompts"));
   TDOCK_ASSIGN_OR_RETURN(Batch samples, RepeatPrompts(prompts, n_));

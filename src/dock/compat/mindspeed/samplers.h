@@ -1,4 +1,4 @@
-// Which of the rows or groups that can be had are handed out.
+// Which of the available rows or groups are handed out.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ std::vector<std::vector<size_t>> BalancedSets(std::span<const int64_t> lengths, 
 // `count` positions below `size`, each with the same chance, in random order.
 std::vector<size_t> DrawUniformly(size_t size, size_t count, Rng& rng);
 
-// `count` positions, one after another, each with a chance in proportion to its weight among those that are left: by
+// `count` positions drawn one after another, each with a probability proportional to its weight among those left: by
 // the exponential keys of Efraimidis and Spirakis ("Weighted random sampling with a reservoir", 2006). Weights > 0.
 std::vector<size_t> DrawByWeight(std::span<const double> weights, size_t count, Rng& rng);
 

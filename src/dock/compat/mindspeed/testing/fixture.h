@@ -1,4 +1,4 @@
-// What the tests of this module share: a dock with a clock that stands still, and shorthands for token columns.
+// Fixtures for the tests of this module: a dock with a fake clock, and shorthands for token columns.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -63,7 +63,7 @@ class MindSpeedTest : public testing::Test {
   // For docks that are made afterwards.
   Profile::SamplingHook on_sampling_;
 
-  // Reads do not wait, unless a test says so.
+  // Reads do not wait, unless a test asks for it.
   void Make(MindSpeedOptions options, absl::Duration timeout = absl::ZeroDuration()) {
     options.partition = "train";
     options.clock = &clock_;

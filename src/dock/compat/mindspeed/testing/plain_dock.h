@@ -1,5 +1,5 @@
-// What the docks should do, restated with plain vectors that are searched from end to end: what the profile is compared
-// with. Columns hold rows of int64.
+// A reference implementation of the docks with plain vectors and linear searches, which the profile is compared with.
+// Columns hold rows of int64.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class PlainDock {
     // The lease that a row is held under; 0: none.
     std::vector<int64_t> lease;
   };
-  // What is at one index.
+  // The row at one index.
   struct Cells {
     int64_t id = 0;  // of its generation
     std::map<std::string, Row> ready = {};
@@ -33,7 +33,7 @@ class PlainDock {
     int64_t age = 0;
     bool shown = false;  // its group was complete at the last check
   };
-  // What a get handed out, as a caller remembers it.
+  // The result of a get, as a caller keeps it.
   struct Handle {
     std::vector<int64_t> indexes;
     std::vector<int64_t> ids;
@@ -52,7 +52,7 @@ class PlainDock {
     bool balance = false;
     bool target = false;
   };
-  // What a sampling may choose: exactly `units` where it is determined, else `count` of them in any order.
+  // The valid choices of a sampling: exactly `units` if it is determined, otherwise `count` of them in any order.
   struct Choice {
     Code code = Code::kOk;
     bool nothing = false;
@@ -72,7 +72,7 @@ class PlainDock {
     return consumers[name] = {std::move(writes), std::vector<bool>(cells.size()), std::vector<int64_t>(cells.size())};
   }
   bool Rollout(const std::string& consumer) const { return partial_ && consumer == "actor_rollout"; }
-  // Its own columns, and those that nobody writes.
+  // Its own columns, and those that no consumer writes.
   bool MayWrite(const std::string& consumer, const std::string& column) const {
     if (consumers.at(consumer).writes.contains(column)) return true;
     return std::none_of(consumers.begin(), consumers.end(),
