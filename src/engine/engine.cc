@@ -186,9 +186,8 @@ absl::Status CheckPrompts(std::span<const Prompt> prompts, const model::ModelCon
     if (prompt.tokens.empty()) return refuse("is empty; it needs at least one token");
     if (prompt.samples < 1) return refuse(absl::StrCat("asks for ", prompt.samples, " samples; at least 1 is needed"));
     if (static_cast<int64_t>(prompt.tokens.size()) >= config.context_length()) {
-      return refuse(absl::StrCat("has ", prompt.tokens.size(),
-                                 " tokens, which leaves no room for an answer within the ", config.context_length(),
-                                 " positions of the model"));
+      return refuse(absl::StrCat("has ", prompt.tokens.size(), " tokens, which leaves no room for an answer in the ",
+                                 config.context_length(), " positions of the model"));
     }
     for (int32_t token : prompt.tokens) {
       if (token < 0 || token >= config.vocab_size) {

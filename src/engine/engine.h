@@ -13,11 +13,11 @@ namespace tdock::generate {
 
 struct Prompt {
   std::vector<int32_t> tokens;
-  int64_t samples = 1;  // how many completions of it
+  int64_t samples = 1;  // the number of completions
 };
 
 struct SamplingParams {
-  double temperature = 1.0;  // 0: the likeliest token
+  double temperature = 1.0;  // 0: the most likely token
   int64_t max_new_tokens = 0;
   uint64_t seed = 0;
 };
@@ -31,23 +31,23 @@ struct Completion {
 
 struct EngineOptions {
   std::vector<int32_t> end_tokens;  // any of them ends a completion
-  // Completions that a thread works on at the same time: bounds the cache. One prompt's samples stay together, even
-  // where they are more.
+  // The number of completions that a thread works on at the same time: limits the cache. One prompt's samples stay
+  // together, even if there are more.
   int64_t max_rows = 4096;
-  Workers* workers = nullptr;  // share out the prompts; null: the calling thread does all
+  Workers* workers = nullptr;  // divide the prompts; null: the calling thread does everything
 };
 
-// Looks at the decoder's weights as they are at each call. Thread-safe while nobody changes them.
+// Uses the decoder's weights as they are at each call. Thread-safe while they do not change.
 class Engine {
  public:
   Engine(const model::Decoder& decoder, const EngineOptions& options) : decoder_(decoder), options_(options) {}
 
-  // The completions of prompt 0, then those of prompt 1, and so on. The random numbers of a completion depend on the
-  // seed, its number and the position alone, so the same call gives the same answer however the work is shared
-  // out, up to rounding of the logits. A completion also ends where the model has no more positions.
+  // The completions of prompt 0, then those of prompt 1, and so on. The random numbers of a completion depend only on
+  // the seed, its number and the position, so the same call gives the same result however the work is divided, up to
+  // rounding of the logits. A completion also ends where the model has no more positions.
   //
   // InvalidArgument names a prompt that is empty, has a token outside of the vocabulary, or leaves no room for an
-  // answer. Internal names a prompt for which the model's logits are not finite. Throws c10::Error where libtorch does.
+  // answer. Internal names a prompt for which the model's logits are not finite. Throws c10::Error if libtorch does.
   absl::StatusOr<std::vector<Completion>> Generate(std::span<const Prompt> prompts, const SamplingParams& params) const;
 
  private:

@@ -299,7 +299,7 @@ TEST_F(EngineRefusals, NameThePrompt) {
   EXPECT_EQ(Complaint({{{1, 29}, 1}}), "prompt 0 has token 29, outside of the vocabulary of 29");
   EXPECT_EQ(Complaint({{{-1}, 1}}), "prompt 0 has token -1, outside of the vocabulary of 29");
   EXPECT_THAT(Complaint({{{1}, 1}, {std::vector<int32_t>(48, 1), 1}}),
-              HasSubstr("prompt 1 has 48 tokens, which leaves no room for an answer within the 48 positions"));
+              HasSubstr("prompt 1 has 48 tokens, which leaves no room for an answer in the 48 positions"));
 }
 
 TEST_F(EngineRefusals, NameTheSamplingParameter) {

@@ -35,19 +35,19 @@ absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder,
   if (!tokenizer->eos_id()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder,
-                     ": the tokenizer's files name no token that ends a text; set \"eos_token\" in "
+                     ": the tokenizer's files name no end-of-text token; set \"eos_token\" in "
                      "tokenizer_config.json"));
   }
   TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, model::LoadCheckpoint(env, folder, device, options));
   if (decoder.config().vocab_size < tokenizer->vocab_size()) {
     return absl::InvalidArgumentError(absl::StrCat(folder, ": the tokenizer has ", tokenizer->vocab_size(),
-                                                   " tokens, the model only ", decoder.config().vocab_size));
+                                                   " tokens, but the model only ", decoder.config().vocab_size));
   }
   if (decoder.config().head == model::Head::kValue) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder,
-                     ": the model has a value head, and so gives no next token; a model with a head of tokens "
-                     "(…ForCausalLM, or GPT2LMHeadModel) is wanted"));
+                     ": the model has a value head, so it cannot generate; give a model with a token head "
+                     "(…ForCausalLM, or GPT2LMHeadModel)"));
   }
   TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> end_tokens, EndTokens(env, folder, *tokenizer, decoder.config()));
   decoder.LimitVocabulary(tokenizer->vocab_size());

@@ -21,9 +21,9 @@ struct ModelFolder {
   std::vector<int32_t> end_tokens;
 };
 
-// Errors of text::LoadTokenizer() and model::LoadCheckpoint(); InvalidArgument where the tokenizer has tokens that the
-// model does not know, or none that ends a text, or where the model has a value head. Throws c10::Error where memory
-// runs out.
+// Errors of text::LoadTokenizer() and model::LoadCheckpoint(); InvalidArgument if the tokenizer has tokens that the
+// model does not know, or no end-of-text token, or if the model has a value head. Throws c10::Error if memory is
+// exhausted.
 absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder, const at::Device& device,
                                             const model::LoadOptions& options = {});
 

@@ -45,7 +45,7 @@ TEST_P(ModelFolderTest, NeverAnswersWithATokenThatTheTokenizerDoesNotHave) {
 TEST_P(ModelFolderTest, ATokenizerThatKnowsMoreThanTheModelIsRefused) {
   EXPECT_TRUE(Load("abcdefghijklmnopqrstuvwxyzA", true).ok());
   EXPECT_EQ(Load("abcdefghijklmnopqrstuvwxyzAB", true).status().message(),
-            folder_.path() + ": the tokenizer has 30 tokens, the model only 29");
+            folder_.path() + ": the tokenizer has 30 tokens, but the model only 29");
 }
 
 TEST_P(ModelFolderTest, EndsATextWhereEitherFileSays) {

@@ -1,4 +1,4 @@
-// What `tdock bench` measures: named functions that time one run of something.
+// The benchmarks of `tdock bench`: named functions that time one run.
 #pragma once
 
 #include <functional>

@@ -77,7 +77,7 @@ absl::StatusOr<Result> MeasureUnnamed(const Benchmark& benchmark, const Settings
 }  // namespace
 
 double Median(std::vector<double> values) {
-  TDOCK_CHECK(!values.empty(), "the median of nothing");
+  TDOCK_CHECK(!values.empty(), "the median of no values");
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;

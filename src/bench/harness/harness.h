@@ -38,7 +38,7 @@ absl::string_view GroupOf(absl::string_view name);
 absl::StatusOr<std::vector<const Benchmark*>> Select(std::span<const Benchmark> benchmarks,
                                                      std::span<const std::string> names, absl::string_view filter);
 
-// Told what is going on: run 0 is the preparation with the first, uncounted run.
+// Called with the progress: run 0 is the preparation with the first, uncounted run.
 using Watcher = std::function<void(const Benchmark& benchmark, int run)>;
 
 // Prepares the benchmark, runs it once unrecorded to warm up, and then `settings.runs` times, each time followed by

@@ -1,4 +1,4 @@
-// A program of others that benchmarks alternate with.
+// An external program that benchmarks alternate with.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tdock::bench {
 
-// The program is started by the shell with the benchmark's name, `--threads N`, and perhaps `--quick`. It writes a line
-// when it is ready, and after each SIGUSR1 one run's figure, in the benchmark's unit, as a line. Not thread-safe.
+// The shell starts the program with the benchmark's name, `--threads N`, and perhaps `--quick`. It writes a line when
+// it is ready, and after each SIGUSR1 one run's figure, in the benchmark's unit, as a line. Not thread-safe.
 class Peer {
  public:
   static absl::StatusOr<std::unique_ptr<Peer>> Start(const std::string& command, const std::string& benchmark,

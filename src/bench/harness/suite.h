@@ -29,7 +29,7 @@ struct SuiteContext {
 };
 
 // Stops at the first benchmark that fails; the file is written when all have succeeded. InvalidArgument for names that
-// choose nothing; NotFound, before anything is measured, where the folder of `json_path` is not there.
+// match nothing; NotFound, before anything is measured, if the folder of `json_path` does not exist.
 absl::Status RunSuite(std::span<const Benchmark> benchmarks, const SuiteRequest& request, const Settings& settings,
                       const Machine& machine, const SuiteContext& context);
 

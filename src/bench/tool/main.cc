@@ -84,24 +84,24 @@ absl::Status Bench(const BenchArguments& arguments) {
 }
 
 void AddOptions(CLI::App& app, BenchArguments& arguments) {
-  app.add_option("groups", arguments.suite.names, "Groups, names or what names start with; none: all");
-  app.add_option("--json", arguments.suite.json_path, "File for the figures of every run");
-  app.add_option("--filter", arguments.suite.filter, "Only names that contain this");
+  app.add_option("groups", arguments.suite.names, "Groups, names or prefixes of names; default: all");
+  app.add_option("--json", arguments.suite.json_path, "File for the results of every run, as JSON");
+  app.add_option("--filter", arguments.suite.filter, "Only benchmarks whose name contains this");
   app.add_flag("--list", arguments.suite.list, "Print the names and units, and stop");
   app.add_option("--runs", arguments.runs, "Timed runs of each benchmark")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--threads", arguments.threads, "For models; 0: all cores")->check(CLI::Range(0, 1024));
-  app.add_flag("--quick", arguments.quick, "Small sizes, to see that everything works");
+  app.add_flag("--quick", arguments.quick, "Small sizes, to check that everything works");
   app.add_option("--device", arguments.device, "For models: cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--peer", arguments.peer, "Program to alternate with, instead of the references (bench/peers)");
+  app.add_option("--peer", arguments.peer, "Program to compare with, instead of the references (bench/peers)");
 }
 
 }  // namespace
 }  // namespace tdock::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures this machine with this build; prints a table.", "tdock bench");
+  CLI::App app("Runs benchmarks and prints a table of results.", "tdock bench");
   tdock::bench::BenchArguments arguments;
   tdock::bench::AddOptions(app, arguments);
   return tdock::command::ParseAndRun(

@@ -11,7 +11,7 @@ namespace tdock {
 
 uint64_t Checksum(std::span<const std::byte> bytes);
 
-// The same of bytes that come in pieces. Not thread-safe.
+// The same for bytes that arrive in pieces. Not thread-safe.
 class RunningChecksum {
  public:
   RunningChecksum();
@@ -21,7 +21,7 @@ class RunningChecksum {
 
   void Reset();
   void Add(std::span<const std::byte> bytes);
-  // Of all that was added since Reset().
+  // Over everything added since Reset().
   uint64_t Value() const;
 
  private:

@@ -64,7 +64,7 @@ absl::StatusOr<Column> Column::MakeDense(DType dtype, const Shape& row_shape, in
   const bool fits = rows >= 0 && (item == 0 || rows <= (int64_t{1} << 62) / item);
   if (!fits || values.size() != static_cast<size_t>(rows * item)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(rows, " rows of ", ToString(type), " do not make ", values.size(), " bytes"));
+        absl::StrCat(rows, " rows of ", ToString(type), " do not have ", values.size(), " bytes"));
   }
   TDOCK_RETURN_IF_ERROR(CheckAligned(values, SizeOf(dtype), "values"));
   return Column(type, rows, item, std::move(values), Buffer());
@@ -84,7 +84,7 @@ absl::StatusOr<Column> Column::MakeVarying(const ColumnType& type, Buffer values
     return absl::InvalidArgumentError(absl::StrCat(ToString(type), " has items without elements"));
   }
   if (offsets.size() < sizeof(int64_t) || offsets.size() % sizeof(int64_t) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(offsets.size(), " bytes are no list of int64 offsets"));
+    return absl::InvalidArgumentError(absl::StrCat(offsets.size(), " bytes are not a list of int64 offsets"));
   }
   TDOCK_RETURN_IF_ERROR(CheckAligned(offsets, alignof(int64_t), "offsets"));
   TDOCK_RETURN_IF_ERROR(CheckAligned(values, SizeOf(type.dtype), "values"));
@@ -114,7 +114,7 @@ absl::StatusOr<Column> Column::AdoptDense(DType dtype, const Shape& row_shape, B
   const int64_t size = static_cast<int64_t>(values.size());
   if (item == 0 || size % item != 0) {
     return absl::InvalidArgumentError(absl::StrCat(size / static_cast<int64_t>(SizeOf(dtype)),
-                                                   " values fill no whole number of rows of ", ToString(type)));
+                                                   " values do not fill a whole number of rows of ", ToString(type)));
   }
   return Column(type, size / item, item, std::move(values), Buffer());
 }

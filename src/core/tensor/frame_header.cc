@@ -65,7 +65,7 @@ class Reader {
     for (uint64_t i = 0; i < count; ++i) {
       TDOCK_ASSIGN_OR_RETURN(std::string key, Name());
       if (!map.empty() && key <= map.rbegin()->first) {
-        return Damaged(absl::StrCat("meta key '", EscapeForMessage(key), "' is not after the one before it"));
+        return Damaged(absl::StrCat("meta key '", EscapeForMessage(key), "' is not after its predecessor"));
       }
       TDOCK_ASSIGN_OR_RETURN(MetaValue value, Value(depth));
       map.emplace_hint(map.end(), std::move(key), std::move(value));
@@ -87,7 +87,7 @@ class Reader {
     TDOCK_ASSIGN_OR_RETURN(const uint64_t bits, Number<uint64_t>());
     switch (tag) {
       case MetaTag::kBool:
-        if (bits > 1) return Damaged(absl::StrCat("a truth value of ", bits));
+        if (bits > 1) return Damaged(absl::StrCat("a bool with the value ", bits));
         return MetaValue(bits == 1);
       case MetaTag::kInt64:
         return MetaValue(static_cast<int64_t>(bits));
@@ -177,7 +177,7 @@ class ColumnReader {
     const auto item = static_cast<uint64_t>(column.item_bytes);
     if (item == 0) return reader_.Damaged(absl::StrCat(ToString(type), " has items without elements"));
     if (bytes % item == 0) return absl::OkStatus();
-    return reader_.Damaged(absl::StrCat(bytes, " bytes of values are no whole number of items of ", item, " bytes"));
+    return reader_.Damaged(absl::StrCat(bytes, " bytes of values are not a whole number of items of ", item, " bytes"));
   }
 
   // Returns the bytes of the block.
@@ -197,7 +197,7 @@ class ColumnReader {
       return reader_.Damaged(absl::StrCat("a checksum of ", what, " in a frame whose blocks have none"));
     }
     if (RoundUpToBlock(block.bytes) > left) {
-      return reader_.Damaged("the frame ends without zeros after the last block");
+      return reader_.Damaged("the padding after the last block is missing");
     }
     at_ += RoundUpToBlock(block.bytes);
     header_.blocks.push_back(block);
@@ -254,7 +254,7 @@ std::optional<std::string> FindNameFault(absl::string_view name, const FrameLimi
 absl::Status CheckFrameStart(std::span<const std::byte> bytes) {
   const size_t compared = std::min(bytes.size(), kFrameMagic.size());
   if (compared == 0 || std::memcmp(bytes.data(), kFrameMagic.data(), compared) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError("no frame: byte 0: it does not begin as a frame does");
+  return absl::InvalidArgumentError("not a frame: byte 0: it does not begin with a frame's magic bytes");
 }
 
 absl::Status WrongFrameSize(uint64_t said, uint64_t given) {
@@ -310,14 +310,14 @@ absl::StatusOr<FrameHeader> ReadFrameHeader(std::span<const std::byte> bytes, co
   std::memcpy(&checksum, bytes.data() + checked, sizeof(checksum));
   if (Checksum(bytes.first(checked)) != checksum) {
     return absl::DataLossError(
-        absl::StrCat("damaged frame: bytes 0 to ", checked, ": the header does not have its checksum"));
+        absl::StrCat("damaged frame: bytes 0 to ", checked, ": the header does not match its checksum"));
   }
   Reader reader(bytes.first(checked), limits);
   TDOCK_RETURN_IF_ERROR(reader.Raw(kFramePreludeBytes).status());
   FrameHeader header;
   header.prelude = prelude;
   if (RoundUpToBlock(prelude.header_bytes) > prelude.frame_bytes) {
-    return reader.Damaged("the frame ends without zeros after the header");
+    return reader.Damaged("the padding after the header is missing");
   }
   ColumnReader columns(reader, header);
   for (uint32_t i = 0; i < prelude.columns; ++i) TDOCK_RETURN_IF_ERROR(columns.ReadNext());
@@ -334,14 +334,14 @@ absl::Status FrameHeader::CheckBlock(const FrameBlock& block, uint64_t checksum)
   if (checksum == block.checksum) return absl::OkStatus();
   return OfColumn(columns[block.column],
                   absl::DataLossError(absl::StrCat("damaged frame: bytes ", block.begin, " to ", block.end(), ": the ",
-                                                   block.what, " do not have their checksum")));
+                                                   block.what, " do not match their checksums")));
 }
 
 absl::Status FrameHeader::CheckZeros(std::span<const std::byte> bytes, uint64_t at, const FrameBlock* before) const {
   const auto wrong = std::find_if(bytes.begin(), bytes.end(), [](std::byte byte) { return byte != std::byte{0}; });
   if (wrong == bytes.end()) return absl::OkStatus();
   const absl::Status status =
-      DamagedAt(at + static_cast<uint64_t>(wrong - bytes.begin()), "not zero, but belongs to no column");
+      DamagedAt(at + static_cast<uint64_t>(wrong - bytes.begin()), "not zero, although it belongs to no column");
   return before == nullptr ? status : OfColumn(columns[before->column], status);
 }
 

@@ -1,4 +1,4 @@
-// A frame that comes in pieces, such as those of a socket.
+// Reads a frame that arrives in pieces, such as those of a socket.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace tdock {
 
-// Reads one frame (docs/frame.md) from its bytes in order, however they are cut, into memory that `allocate` gives: a
-// buffer for each block, asked for when the block begins, so that a dock can adopt it. Nothing is asked for before the
-// whole header was found right, nor for an empty block. Each byte is looked at once it is copied, so a peer that can
-// change the pieces meanwhile gains nothing by it.
+// Reads one frame (docs/frame.md) from its bytes in order, however they are cut, into memory from `allocate`: one
+// buffer for each block, requested when the block begins, so that a dock can adopt it. Nothing is requested before the
+// whole header has been validated, nor for an empty block. Each byte is checked after it was copied, so a peer that
+// changes the pieces meanwhile gains nothing by it.
 //
-// The errors are those of DecodeFrame(), as soon as they show; and ResourceExhausted where `allocate` throws
+// The errors are those of DecodeFrame(), as early as possible; and ResourceExhausted if `allocate` throws
 // std::bad_alloc. After an error every call returns it. Not thread-safe.
 //
 //   while (!reader.done()) { TDOCK_RETURN_IF_ERROR(reader.Feed(Receive(at most reader.missing()))); }
@@ -35,17 +35,17 @@ class FrameReader {
   // The next bytes, none of them beyond the end of the frame.
   absl::Status Feed(std::span<const std::byte> bytes);
 
-  // How many bytes are still to come, as far as that is known: before the first 40 bytes, those.
+  // How many bytes are still to come, as far as is known: until the first 40 bytes have arrived, the rest of these.
   uint64_t missing() const;
   bool done() const { return missing() == 0; }
-  // Whether these next bytes complete what takes long to look at: a header of at least so many bytes, or a frame.
+  // Whether these next bytes complete a part that takes long to check: a header of at least this size, or a frame.
   bool WouldComplete(std::span<const std::byte> bytes, uint64_t header_bytes, uint64_t frame_bytes) const;
 
-  // The batch, once: after it the reader is empty.
+  // The batch; call it once: after it the reader is empty.
   absl::StatusOr<MetaBatch> Finish();
 
  private:
-  // Each takes what belongs to it from the front of `bytes`.
+  // Each consumes its bytes from the front of `bytes`.
   absl::Status TakeHeader(std::span<const std::byte>& bytes);
   absl::Status TakeBlocks(std::span<const std::byte>& bytes);
   absl::Status TakeZeros(std::span<const std::byte>& bytes, uint64_t end);
@@ -63,7 +63,7 @@ class FrameReader {
   std::string header_bytes_;  // until it is read
   std::optional<FramePrelude> prelude_;
   std::optional<FrameHeader> header_;
-  size_t closed_ = 0;            // blocks that are there
+  size_t closed_ = 0;            // completed blocks
   std::vector<Buffer> buffers_;  // of those, and of the one that is being read
   RunningChecksum checksum_;     // of that one
 };

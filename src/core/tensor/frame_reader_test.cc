@@ -117,7 +117,7 @@ TEST(FrameReader, StaysAtItsFirstError) {
   bytes[203] = '\1';
   FrameReader reader({}, Buffer::Allocate);
   const absl::Status first = reader.Feed(AsBytes(bytes));
-  EXPECT_EQ(first.message(), "column 'reward': damaged frame: byte 203: not zero, but belongs to no column");
+  EXPECT_EQ(first.message(), "column 'reward': damaged frame: byte 203: not zero, although it belongs to no column");
   EXPECT_EQ(reader.Feed(AsBytes(bytes).subspan(204)), first);
   EXPECT_EQ(reader.Feed({}), first);
   EXPECT_EQ(reader.Finish().status(), first);
@@ -163,9 +163,9 @@ TEST(FrameReader, AllocatesNothingForAHeaderThatIsWrong) {
   EXPECT_THAT(refuse(32, 384, {.max_frame_bytes = 383}), HasSubstr("a frame of 384 bytes; the limit is 383"));
   EXPECT_THAT(refuse(32, uint64_t{1} << 30), HasSubstr("1073741440 bytes after the last column"));
   EXPECT_THAT(refuse(24, uint64_t{1} << 30), HasSubstr("a header of 1073741824 bytes"));
-  EXPECT_THAT(refuse(16, uint64_t{1} << 31), HasSubstr("2147483648 rows of float32[] do not make 8 bytes"));
+  EXPECT_THAT(refuse(16, uint64_t{1} << 31), HasSubstr("2147483648 rows of float32[] do not have 8 bytes"));
   EXPECT_THAT(refuse(62, uint64_t{1} << 60), HasSubstr("1152921504606846976 bytes of values; the frame has 192 left"));
-  EXPECT_THAT(refuse(62, 12), HasSubstr("2 rows of float32[] do not make 12 bytes"));
+  EXPECT_THAT(refuse(62, 12), HasSubstr("2 rows of float32[] do not have 12 bytes"));
   // The offsets of "text".
   EXPECT_THAT(refuse(98, 16), HasSubstr("column 'text': damaged frame: byte 114: 16 bytes of offsets; 2 rows need 3"));
 }

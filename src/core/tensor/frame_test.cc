@@ -117,7 +117,7 @@ TEST(Frame, SaysWhatIsWrongAndWhere) {
     return Decode(changed).status().ToString();
   };
   EXPECT_EQ(Decode("a text").status().ToString(),
-            "INVALID_ARGUMENT: no frame: byte 0: it does not begin as a frame does");
+            "INVALID_ARGUMENT: not a frame: byte 0: it does not begin with a frame's magic bytes");
   EXPECT_EQ(Decode(bytes.substr(0, 20)).status().ToString(),
             "DATA_LOSS: damaged frame: it ends at byte 20, within the first 40");
   EXPECT_EQ(Decode(bytes.substr(0, 200)).status().ToString(),
@@ -139,10 +139,10 @@ TEST(Frame, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(error(44, '\n'), HasSubstr("the name '\\neward', which is not UTF-8"));
   EXPECT_THAT(error(40, UINT32_MAX), HasSubstr("INVALID_ARGUMENT: frame refused: byte 44: a name of 4294967295 bytes"));
   EXPECT_EQ(error(193, '\1', false),
-            "DATA_LOSS: column 'reward': damaged frame: bytes 192 to 200: the values do not have their checksum");
+            "DATA_LOSS: column 'reward': damaged frame: bytes 192 to 200: the values do not match their checksums");
   EXPECT_EQ(error(203, '\1', false),
-            "DATA_LOSS: column 'reward': damaged frame: byte 203: not zero, but belongs to no column");
-  EXPECT_EQ(error(41, '\1', false), "DATA_LOSS: damaged frame: bytes 0 to 163: the header does not have its checksum");
+            "DATA_LOSS: column 'reward': damaged frame: byte 203: not zero, although it belongs to no column");
+  EXPECT_EQ(error(41, '\1', false), "DATA_LOSS: damaged frame: bytes 0 to 163: the header does not match its checksum");
 }
 
 // Touches everything that a batch says of itself.

@@ -67,8 +67,8 @@ absl::StatusOr<bool> PutsResults(const MeshCoordinates& at, const MeshSizes& siz
 
 absl::StatusOr<std::vector<std::vector<int64_t>>> RowChunksOfRank(int64_t chunk, int64_t rows_per_rank, int64_t rank) {
   if (chunk <= 0 || rows_per_rank < 0 || rank < 0 || (rows_per_rank > 0 && rank > kMost / rows_per_rank - 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there are no chunks of ", chunk, " rows for rank ", rank, " of ", rows_per_rank, " rows each"));
+    return absl::InvalidArgumentError(absl::StrCat("there cannot be chunks of ", chunk, " rows for rank ", rank, " of ",
+                                                   rows_per_rank, " rows each"));
   }
   TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of rows per rank", rows_per_rank, kMaxRows));
   const int64_t count = rows_per_rank / chunk + (rows_per_rank % chunk == 0 ? 0 : 1);

@@ -58,7 +58,7 @@ TEST(MeshRules, ChunkTheRowsOfADataParallelRank) {
   EXPECT_EQ(*RowChunksOfRank(2, 4, 1), (Chunks{{4, 5}, {6, 7}}));
   EXPECT_EQ(*RowChunksOfRank(3, 8, 1), (Chunks{{8, 9, 10}, {11, 12, 13}, {14, 15}}));
   EXPECT_EQ(*RowChunksOfRank(3, 0, 1), Chunks());
-  EXPECT_EQ(RowChunksOfRank(0, 8, 1).status().message(), "there are no chunks of 0 rows for rank 1 of 8 rows each");
+  EXPECT_EQ(RowChunksOfRank(0, 8, 1).status().message(), "there cannot be chunks of 0 rows for rank 1 of 8 rows each");
   EXPECT_FALSE(RowChunksOfRank(2, -4, 1).ok());
   EXPECT_FALSE(RowChunksOfRank(2, INT64_MAX, 2).ok());
   EXPECT_EQ(RowChunksOfRank(1, int64_t{1} << 61, 0).status().message(),

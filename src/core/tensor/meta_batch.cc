@@ -176,7 +176,7 @@ absl::StatusOr<std::vector<MetaBatch>> MetaBatch::Chunk(int64_t count) const {
   TDOCK_RETURN_IF_ERROR(CheckPositive("the number of chunks", count));
   TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of chunks", count, kMaxParts));
   if (rows() % count != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(rows(), " rows do not make ", count,
+    return absl::InvalidArgumentError(absl::StrCat(rows(), " rows cannot be divided into ", count,
                                                    " equal chunks; pad them to a multiple of ", count,
                                                    ", or split them into parts of ", rows() / count + 1));
   }
@@ -261,9 +261,9 @@ absl::StatusOr<MiniBatches> MiniBatches::Of(MetaBatch batch, const MiniBatchOpti
   const int64_t rows = batch.rows();
   TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of rows", rows, kMaxRows));
   if (rows % options.size != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(rows, " rows do not make mini-batches of ", options.size, "; ",
-                                                   rows - rows % options.size, " or ",
-                                                   rows - rows % options.size + options.size, " would"));
+    return absl::InvalidArgumentError(absl::StrCat(rows, " rows cannot be divided into mini-batches of ", options.size,
+                                                   "; ", rows - rows % options.size, " or ",
+                                                   rows - rows % options.size + options.size, " can"));
   }
   const int64_t per_epoch = rows / options.size;
   if (options.epochs < 0 || (per_epoch > 0 && options.epochs > INT64_MAX / per_epoch)) {

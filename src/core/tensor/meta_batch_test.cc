@@ -194,7 +194,7 @@ TEST(MetaBatch, SaysWhatKeepsBatchesFromBeingConcatenated) {
 TEST(MetaBatch, ChunksEquallyAndSplitsWithARest) {
   const MetaBatch batch = Counted(7);
   EXPECT_EQ(Message(batch.Chunk(2).status()),
-            "7 rows do not make 2 equal chunks; pad them to a multiple of 2, or split them into parts of 4");
+            "7 rows cannot be divided into 2 equal chunks; pad them to a multiple of 2, or split them into parts of 4");
   EXPECT_EQ(Message(batch.Chunk(0).status()), "the number of chunks is 0; it must be positive");
   EXPECT_EQ(Message(batch.Split(0).status()), "the size to split into is 0; it must be positive");
   const auto chunks = *Counted(6).Chunk(3);
@@ -277,7 +277,7 @@ TEST(MiniBatches, DependOnTheSeedOnly) {
 
 TEST(MiniBatches, LeaveNoRowOver) {
   EXPECT_EQ(Message(MiniBatches::Of(Counted(8), {.size = 3}).status()),
-            "8 rows do not make mini-batches of 3; 6 or 9 would");
+            "8 rows cannot be divided into mini-batches of 3; 6 or 9 can");
   EXPECT_EQ(Message(MiniBatches::Of(Counted(8), {.size = 0}).status()),
             "the size of a mini-batch is 0; it must be positive");
   EXPECT_FALSE(MiniBatches::Of(Counted(8), {.size = 2, .epochs = INT64_MAX}).ok());

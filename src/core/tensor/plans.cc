@@ -111,7 +111,7 @@ absl::StatusOr<Plan> BalanceRanks(std::span<const int64_t> lengths, int64_t rank
     return absl::InvalidArgumentError(absl::StrCat(ranks, " data-parallel ranks; there must be at least 1"));
   TDOCK_RETURN_IF_ERROR(CheckAtMost("the number of data-parallel ranks", ranks, kMaxParts));
   if (lengths.size() % static_cast<size_t>(ranks) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(lengths.size(), " samples do not make ", ranks,
+    return absl::InvalidArgumentError(absl::StrCat(lengths.size(), " samples cannot be divided into ", ranks,
                                                    " sets of one size; pad them to a multiple of ", ranks));
   }
   std::vector<absl::int128> work;
@@ -136,8 +136,8 @@ absl::StatusOr<Plan> PackMicroBatches(std::span<const int64_t> lengths, const Mi
     }
   }
   if (options.min_count > static_cast<int64_t>(lengths.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(lengths.size(), " samples do not make ", options.min_count, " micro-batches (min_count)"));
+    return absl::InvalidArgumentError(absl::StrCat(lengths.size(), " samples cannot be divided into ",
+                                                   options.min_count, " micro-batches (min_count)"));
   }
 
   std::vector<MicroBatch> micro_batches;

@@ -95,7 +95,7 @@ TEST(BalanceRanks, IsExactForTheLongestSequences) {
 
 TEST(BalanceRanks, SaysWhatDoesNotFit) {
   EXPECT_EQ(BalanceRanks(std::vector<int64_t>{1, 2, 3}, 2).status().message(),
-            "3 samples do not make 2 sets of one size; pad them to a multiple of 2");
+            "3 samples cannot be divided into 2 sets of one size; pad them to a multiple of 2");
   EXPECT_EQ(BalanceRanks(std::vector<int64_t>{1, -2}, 2).status().message(),
             "sample 1 has -2 tokens; from 0 to 2^40 are possible");
   EXPECT_FALSE(BalanceRanks(std::vector<int64_t>{1, kMaxLength + 1}, 2).ok());
@@ -181,7 +181,7 @@ TEST(PackMicroBatches, MakesAsManyAsOtherRanksDo) {
             (Plan{{0}, {1}, {2}, {3}}));
   EXPECT_EQ(*PackMicroBatches(std::vector<int64_t>{0, 0}, {.max_tokens = 10, .min_count = 2}), (Plan{{0}, {1}}));
   EXPECT_EQ(PackMicroBatches(std::vector<int64_t>{1, 1}, {.max_tokens = 10, .min_count = 3}).status().message(),
-            "2 samples do not make 3 micro-batches (min_count)");
+            "2 samples cannot be divided into 3 micro-batches (min_count)");
   Rng rng(5);
   for (int round = 0; round < 200; ++round) {
     const std::vector<int64_t> lengths = RandomLengths(rng, 1 + rng.Below(30), 101);

@@ -23,7 +23,7 @@ absl::StatusOr<RowItems> ItemsOf(const Column& rows);
 // row.
 absl::StatusOr<std::vector<int64_t>> ReadLengths(const Column& lengths);
 
-// A ragged column of rows with these lengths, one after another in `values`, which is not copied.
+// A ragged column of rows with these lengths, which are contiguous in `values`; that is not copied.
 absl::StatusOr<Column> MakeRaggedOf(DType dtype, const Shape& item_shape, Buffer values,
                                     std::span<const int64_t> lengths);
 

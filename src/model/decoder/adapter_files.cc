@@ -51,8 +51,7 @@ absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decod
   const absl::StatusOr<LoraConfig> config = ParseLoraConfig(json, train);
   if (!config.ok()) return Annotate(config.status(), path);
   if (config->head_saved && decoder->config().head != Head::kValue) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": the adapters come with a value head, which the model lacks"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": the adapters include a value head, which the model lacks"));
   }
   // The file is checked before there is memory for what it should hold: a rank is a few bytes of text.
   absl::StatusOr<NamedShapes> shapes = decoder->AdapterShapes(*config);

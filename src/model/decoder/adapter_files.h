@@ -9,15 +9,15 @@
 
 namespace tdock::model {
 
-// Adds the adapters of a folder to the decoder, which has none. `train` says whether they will be trained on: a
-// dropout, which changes training alone, is then refused. Strict as LoadCheckpoint(): the error lists the missing, the
-// unexpected and the wrongly shaped names. A value head that is saved beside the adapters is read as well. After an
-// error the decoder is as it was.
+// Adds the adapters of a folder to the decoder, which must have none. `train` says whether they will be trained: then a
+// dropout, which affects only training, is refused. As strict as LoadCheckpoint(): the error lists the missing, the
+// unexpected and the wrongly shaped names. A value head that is saved with the adapters is read as well. After an error
+// the decoder is unchanged.
 absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decoder* decoder);
 
-// Writes the adapters, and a value head, into `folder`, which is created where it is missing, adapter_config.json last.
-// `base_model` is the folder or name of the model that they adapt, as `peft` looks for it. FailedPrecondition where
-// there are no adapters.
+// Writes the adapters, and a value head, into `folder`, which is created if it is missing; adapter_config.json last.
+// `base_model` is the folder or name of the model that they adapt, as `peft` looks it up. FailedPrecondition if there
+// are no adapters.
 absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& decoder, const std::string& base_model);
 
 }  // namespace tdock::model

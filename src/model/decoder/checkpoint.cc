@@ -158,8 +158,8 @@ absl::Status CopyTokenizerFiles(Env& env, const std::string& from, const std::st
 
 absl::Status SaveCheckpoint(Env& env, const std::string& folder, const Decoder& decoder, const SaveOptions& options) {
   if (decoder.lora()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(folder, ": a checkpoint has no adapters; save the merged weights, or the adapters by themselves"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder, ": a checkpoint cannot hold adapters; save the merged weights, or the adapters separately"));
   }
   ModelConfig config = decoder.config();
   TDOCK_ASSIGN_OR_RETURN(config.dtype, ToDType(options.dtype.value_or(decoder.dtype())));

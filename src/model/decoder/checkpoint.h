@@ -1,5 +1,5 @@
-// Model directories in the Hugging Face layout: config.json, generation_config.json, the weights, and beside them the
-// tokenizer's files, which this module only copies.
+// Model directories in the Hugging Face layout: config.json, generation_config.json, the weights, and the tokenizer's
+// files, which this module only copies.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +14,33 @@ namespace tdock::model {
 
 struct LoadOptions {
   at::ScalarType dtype = at::kFloat;  // that the weights are converted to
-  // A decoder with a value head, also from a checkpoint with a head of tokens, which is then left out, and the value
-  // head is drawn from `seed` as Decoder::Random() does.
+  // A decoder with a value head, even from a checkpoint with a token head, which is then ignored, and the value head is
+  // drawn from `seed` as in Decoder::Random().
   bool value_head = false;
   uint64_t seed = 0;
-  // Takes the place of config.json's rope scaling where it is not empty: see OverrideRope().
+  // Replaces config.json's rope scaling unless it is empty: see OverrideRope().
   std::string rope_scaling = {};
 };
 
-// Strict: every weight that the configuration asks for must be there in its shape, and no other may be; the error lists
-// the missing, the unexpected and the wrongly shaped names. Read are also checkpoints in several files with an index,
-// and those of the model without its prefix. A head that config.json calls tied is the embedding; if the files have one
-// nevertheless, it must be equal. Beside the decoder, no more than one weight is in the memory at a time. NotFound
-// names a file that is not there, Unimplemented what the decoder does not have. Throws c10::Error where memory runs
-// out.
+// Strict: every weight of the configuration must exist with its shape, and no other may; the error lists the missing,
+// the unexpected and the wrongly shaped names. Also reads checkpoints in several files with an index, and those of the
+// model without its prefix. A head that config.json calls tied is the embedding; if the files contain one nevertheless,
+// it must be equal. Besides the decoder, at most one weight is in memory at a time. NotFound names a missing file,
+// Unimplemented what the decoder does not support. Throws c10::Error if memory is exhausted.
 absl::StatusOr<Decoder> LoadCheckpoint(Env& env, const std::string& folder, const at::Device& device,
                                        const LoadOptions& options = {});
 
 struct SaveOptions {
   std::optional<at::ScalarType> dtype = std::nullopt;  // of the files; by default that of the weights
-  uint64_t max_file_bytes = uint64_t{5} << 30;         // beyond it, the weights are split, with an index
+  uint64_t max_file_bytes = uint64_t{5} << 30;         // beyond it, the weights are split into files with an index
   // A model directory whose tokenizer files, chat templates included, and generation_config.json are copied; empty:
   // none.
   std::string tokenizer_from = {};
 };
 
-// Writes the files into `folder`, which is created where it is missing. A checkpoint that is there is replaced: its
+// Writes the files into `folder`, which is created if it is missing. An existing checkpoint is replaced: its
 // config.json is removed first and written last, so that a folder never opens with weights of two models. Adapters are
-// not saved: see Decoder::Merged() and adapter_files.h. FailedPrecondition where there are some.
+// not saved: see Decoder::Merged() and adapter_files.h. FailedPrecondition if there are any.
 absl::Status SaveCheckpoint(Env& env, const std::string& folder, const Decoder& decoder,
                             const SaveOptions& options = {});
 

@@ -232,7 +232,7 @@ std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, c
   const auto shared = std::make_shared<Pass>();
   Pass& pass = *shared;
   TORCH_CHECK(batch.lengths.empty() || (cache == nullptr && !batch.visible.defined() && batch.tokens.size(0) == 1),
-              "sequences that lie one behind the other are in one row, without a mask and without a cache");
+              "concatenated sequences must be in one row, without a mask and without a cache");
   // Elsewhere the check would make the host wait for the device at every step.
   if (batch.positions.is_cpu() && batch.positions.numel() > 0) {
     const int64_t last = batch.positions.max().item<int64_t>();
@@ -394,14 +394,14 @@ void Decoder::LimitVocabulary(int64_t tokens) {
 }
 
 at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
-  TORCH_CHECK(config_.head == Head::kTokens, "a decoder with a value head gives no logits");
+  TORCH_CHECK(config_.head == Head::kTokens, "a decoder with a value head has no logits");
   const at::Tensor& head = head_.defined() ? head_ : embedding_;
   const at::Tensor logits = Linear{used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head, {}}(hidden);
   return c10::isReducedFloatingType(logits.scalar_type()) ? logits.to(at::kFloat) : logits;
 }
 
 at::Tensor Decoder::Values(const at::Tensor& hidden) const {
-  TORCH_CHECK(config_.head == Head::kValue, "a decoder with a head of tokens gives no values");
+  TORCH_CHECK(config_.head == Head::kValue, "a decoder with a token head has no values");
   const at::Tensor values = Linear{head_, {}}(hidden.scalar_type() == at::kDouble ? hidden : hidden.to(at::kFloat));
   return values.squeeze(-1);
 }

@@ -1,4 +1,4 @@
-// Decoders of language models, put together from the parts in layers.h as ModelConfig says.
+// Decoders of language models, assembled from the parts in layers.h according to ModelConfig.
 //
 // Shapes: B rows, T tokens of a row, S slots of the cache, C hidden size, E embedding size, V vocabulary, as far as it
 // is used.
@@ -22,7 +22,7 @@
 
 namespace tdock::model {
 
-// What of each layer is computed again for the gradients, instead of being kept.
+// What of each layer is recomputed for the gradients, instead of being kept.
 enum class Recomputed {
   kNothing,
   kAttentionCore,  // the products of queries, keys and values
@@ -31,8 +31,8 @@ enum class Recomputed {
   kLayers,
 };
 
-// Const methods are thread-safe. Methods throw c10::Error where libtorch does (shapes, memory). A decoder must be
-// there, unmoved, until the gradients of what it gave are computed.
+// Const methods are thread-safe. Methods throw c10::Error if libtorch does (shapes, memory). A decoder must stay alive
+// and unmoved until the gradients of its results are computed.
 class Decoder {
  public:
   // Weights drawn from `seed`: linear layers N(0, 1/fan_in), with the projections back into the residual stream divided
@@ -41,55 +41,55 @@ class Decoder {
   static Decoder Random(const ModelConfig& config, uint64_t seed, const at::Device& device,
                         at::ScalarType dtype = at::kFloat);
 
-  // A decoder whose weights are whatever is in memory: write all of NamedWeights() before it is used.
+  // A decoder with uninitialised weights: write all of NamedWeights() before it is used.
   static Decoder Uninitialised(const ModelConfig& config, const at::Device& device, at::ScalarType dtype = at::kFloat);
 
   // Draws the weights of a value head as Random() does.
   static void InitialiseValueHead(uint64_t seed, at::Tensor& head);
 
-  // Names and shapes of the weights that a decoder would have, as NamedWeights() lists them, without the memory for it.
+  // Names and shapes of the weights that a decoder would have, as NamedWeights() lists them, without allocating them.
   static NamedShapes WeightShapes(const ModelConfig& config);
 
-  // A decoder with the same weights and adapters in memory of its own, which takes no gradients.
+  // A decoder with copies of the weights and adapters, which takes no gradients.
   Decoder Clone() const;
 
-  // Low-rank adapters of linear layers (Hu et al. 2021, arXiv:2106.09685), in float32 (of float64 weights in float64).
-  // They change nothing at first. From then on they, and a value head, are all that SetTrainable() makes trainable.
-  // InvalidArgument names targets and layers that the decoder does not have; FailedPrecondition where it has adapters.
+  // Low-rank adapters of linear layers (Hu et al. 2021, arXiv:2106.09685), in float32 (for float64 weights in float64).
+  // Initially they have no effect. From then on SetTrainable() makes only them, and a value head, trainable.
+  // InvalidArgument names targets and layers that the decoder does not have; FailedPrecondition if it has adapters.
   absl::Status AddAdapters(const LoraConfig& config, uint64_t seed);
-  // Names and shapes of the factors that AddAdapters() would make, as NamedAdapters() lists them, without the memory
-  // for them. The same errors.
+  // Names and shapes of the factors that AddAdapters() would make, as NamedAdapters() lists them, without allocating
+  // them. The same errors.
   absl::StatusOr<NamedShapes> AdapterShapes(const LoraConfig& config) const;
   void RemoveAdapters();
   const std::optional<LoraConfig>& lora() const { return lora_; }
   // Their factors under the names of the PEFT layout, such as "model.layers.0.self_attn.q_proj.lora_A.weight".
   NamedTensors NamedAdapters() const;
-  // As Clone(), with the adapters added to the weights: weight + scale · b · a, summed up in float32 at least and
-  // rounded once. This decoder stays as it is, bit for bit.
+  // As Clone(), with the adapters merged into the weights: weight + scale · b · a, summed in float32 at least and
+  // rounded once. This decoder stays unchanged, bit for bit.
   Decoder Merged() const;
 
   const ModelConfig& config() const { return config_; }
   at::Device device() const { return embedding_.device(); }
   at::ScalarType dtype() const { return embedding_.scalar_type(); }
 
-  // The dtype of activations, and of the weights in products with them. As the weights, if it was not set; bfloat16
-  // with float32 weights is mixed precision. Norms compute in float32.
+  // The dtype of activations, and of the weights in products with them. Default: that of the weights; bfloat16 with
+  // float32 weights is mixed precision. Norms compute in float32.
   void SetComputeType(at::ScalarType dtype) { compute_type_ = dtype; }
   at::ScalarType compute_type() const { return compute_type_; }
 
   void SetRecomputed(Recomputed what) { recomputed_ = what; }
 
-  // With dynamic rope scaling, the frequencies follow from the longest sequence of a pass, or from the slots of a
-  // cache. From now on they are those of sequences of `length` tokens, so that all passes have the same.
+  // With dynamic rope scaling, the frequencies depend on the longest sequence of a pass, or on the slots of a cache.
+  // From now on they are those of sequences of `length` tokens, so that all passes use the same.
   void FixRopeLength(int64_t length) { rope_length_ = length; }
 
   // The hidden states after the last norm, [B, T, E]. With a cache, tokens also see the slots of their row up to their
   // own position, and their keys and values are stored in it; no gradients then.
   at::Tensor Hidden(const TokenBatch& batch, KvCache* cache = nullptr) const;
 
-  // From now on Logits() gives those of the first `tokens` ids alone, as if the vocabulary ended there: rows behind the
-  // last token of the tokenizer, which checkpoints have to fill up a size, are then never sampled, and no probability
-  // is theirs. 1 ≤ `tokens` ≤ vocab_size. Saved with a checkpoint are all rows.
+  // From now on Logits() returns only those of the first `tokens` ids, as if the vocabulary ended there: rows after the
+  // tokenizer's last token, with which checkpoints pad the vocabulary, are then never sampled and have no probability.
+  // 1 ≤ `tokens` ≤ vocab_size. Checkpoints are saved with all rows.
   void LimitVocabulary(int64_t tokens);
 
   // Hidden states [..., E] to logits [..., V], float32 at least.
@@ -97,11 +97,11 @@ class Decoder {
   // Hidden states [..., E] to values [...], of a decoder with a value head; float32 at least.
   at::Tensor Values(const at::Tensor& hidden) const;
 
-  // The parameters: fused projections are one tensor. Always in the same order; adapters come behind the weights that
-  // they change.
+  // The parameters: fused projections are one tensor. Always in the same order; adapters follow the weights that they
+  // change.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   int64_t parameter_count() const;
-  // All parameters, or, where there are adapters, those and a value head.
+  // All parameters, or, if there are adapters, those and a value head.
   void SetTrainable(bool trainable);
   // Those of the parameters that are trained.
   std::vector<at::Tensor> trainable() const;
@@ -121,21 +121,22 @@ class Decoder {
     Linear down;
   };
   static constexpr Linear Layer::*kLinears[] = {&Layer::qkv, &Layer::output, &Layer::up, &Layer::down};
-  // A linear layer of the Hugging Face layout: rows of one of ours.
+  // A linear layer of the Hugging Face layout: some rows of one of ours.
   struct LinearPart {
     std::string path;  // "model.layers.0.self_attn.q_proj"
     size_t layer;
     Linear Layer::*linear;
     int64_t begin, rows;
   };
-  // What all layers of one pass share.
+  // What all layers share in one pass.
   struct Pass {
     at::Tensor cos, sin;  // [B, T, 1, head dim]
-    // By window: what is seen, as in TokenBatch, or [B, 1, T, length] with a cache; undefined: all before.
+    // By window: which tokens are visible, as in TokenBatch, or [B, 1, T, length] with a cache; undefined: all
+    // preceding.
     std::map<int64_t, at::Tensor> visible;
     std::vector<int64_t> lengths;
-    at::Tensor cache_rows;     // int64 [B·T]: where each token goes in a cache layer seen as [B·S, …]
-    int64_t cache_length = 0;  // how many slots are looked at
+    at::Tensor cache_rows;     // int64 [B·T]: where each token goes in a cache layer viewed as [B·S, …]
+    int64_t cache_length = 0;  // how many slots are visible
   };
 
   Decoder(const ModelConfig& config, const at::Device& device, at::ScalarType dtype);

@@ -31,14 +31,14 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
   const bool is_cuda =
       absl::ConsumePrefix(&rest, "cuda") &&
       (rest.empty() || (absl::ConsumePrefix(&rest, ":") && absl::SimpleAtoi(rest, &index) && index >= 0));
-  if (!is_cuda) return absl::InvalidArgumentError(absl::StrCat("device '", text, "' is none of cpu, cuda and cuda:N"));
+  if (!is_cuda) return absl::InvalidArgumentError(absl::StrCat("device '", text, "' is not cpu, cuda or cuda:N"));
   if (!at::detail::getCUDAHooks().hasCUDART()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("device '", text, "' needs a CUDA build of libtorch; this one is for the CPU"));
+        absl::StrCat("device '", text, "' needs a CUDA build of libtorch; this build is for the CPU"));
   }
   if (index >= CudaDevices()) {
-    return absl::InvalidArgumentError(absl::StrCat("device '", text, "' is not there; this machine has ", CudaDevices(),
-                                                   " CUDA devices, counted from 0"));
+    return absl::InvalidArgumentError(absl::StrCat("device '", text, "' does not exist; this machine has ",
+                                                   CudaDevices(), " CUDA devices, counted from 0"));
   }
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
 }

@@ -1,4 +1,4 @@
-// Where tensors live.
+// Devices for tensors.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,11 +10,11 @@
 
 namespace tdock::model {
 
-// "cpu", "cuda" or "cuda:1". InvalidArgument for anything else, and for a GPU that is not there, saying what is.
+// "cpu", "cuda" or "cuda:1". InvalidArgument for anything else, and for a missing GPU, naming the existing ones.
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 
-// How many threads work on different samples at the same time: `asked`, or where that is 0 one for each core, and one
-// where the device is a GPU.
+// How many threads work on different samples in parallel: `asked`, or if that is 0 one per core, or one if the device
+// is a GPU.
 int WorkerThreads(int64_t asked, const at::Device& device);
 
 // Whether at least one CUDA device can be used.

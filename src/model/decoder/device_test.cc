@@ -14,7 +14,7 @@ TEST(ParseDevice, RefusesWhatIsNoDevice) {
        {"", "gpu", "CPU", "cpu:0", "cud", "cudax", "cuda:", "cuda:x", "cuda:-1", "cuda:1.5", "cuda:99999999999"}) {
     const auto device = ParseDevice(text);
     EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument) << text;
-    EXPECT_EQ(device.status().message(), "device '" + text + "' is none of cpu, cuda and cuda:N");
+    EXPECT_EQ(device.status().message(), "device '" + text + "' is not cpu, cuda or cuda:N");
   }
 }
 

@@ -10,8 +10,8 @@
 
 namespace tdock::model {
 
-// A token at position p of row b lives in slot p of row b, so rows of different lengths need no padding, and what a
-// padding token wrote is overwritten by the token that follows. Shapes: B rows, S slots. Not thread-safe.
+// A token at position p of row b is stored in slot p of row b, so rows of different lengths need no padding, and what a
+// padding token wrote is overwritten by the next token. Shapes: B rows, S slots. Not thread-safe.
 class KvCache {
  public:
   struct Layer {
@@ -27,8 +27,8 @@ class KvCache {
   int64_t length() const { return length_; }
   Layer& layer(size_t index) { return layers_[index]; }
 
-  // From now on tokens have positions below `length` ≤ slots(), which is checked on the CPU only, and slots from there
-  // on are not looked at.
+  // From now on tokens have positions below `length` ≤ slots(), which is checked on the CPU only, and later slots are
+  // ignored.
   void SetLength(int64_t length);
 
   // Row i becomes the old row index[i] (int64, on the cache's device): drops, repeats and reorders rows.

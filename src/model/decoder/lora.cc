@@ -46,7 +46,7 @@ std::vector<const Adapter*> Decoder::Adapters() const {
 }
 
 absl::StatusOr<std::vector<Decoder::LinearPart>> Decoder::PartsToAdapt(const LoraConfig& config) const {
-  if (lora_) return absl::FailedPreconditionError("the model has adapters already");
+  if (lora_) return absl::FailedPreconditionError("the model already has adapters");
   TDOCK_RETURN_IF_ERROR(Validate(config));
   for (const int64_t layer : config.layers) {
     if (layer >= config_.num_layers) {

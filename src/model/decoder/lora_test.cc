@@ -205,7 +205,7 @@ TEST_F(LoraFaults, AreNamed) {
 }
 
 TEST_F(LoraFaults, OfAdaptersWithAValueHeadForAModelWithoutOneAreNamed) {
-  EXPECT_THAT(ComplaintWith("modules_to_save", {"score"}), HasSubstr("come with a value head, which the model lacks"));
+  EXPECT_THAT(ComplaintWith("modules_to_save", {"score"}), HasSubstr("include a value head, which the model lacks"));
   // Adapters of a model of tokens may go into a critic, whose head is then its own.
   ModelConfig config = decoder_.config();
   config.head = Head::kValue;

@@ -1,4 +1,4 @@
-// Whether files hold the weights that are wanted, and nothing else. Internal to this module.
+// Checks that files contain exactly the expected weights. Internal to this module.
 #pragma once
 
 #include <set>
@@ -15,14 +15,14 @@ class WeightCheck {
   // The names in the files.
   explicit WeightCheck(const std::vector<std::string>& names) : unexpected_(names.begin(), names.end()) {}
 
-  // `stored` is what the files have under `name_there`, or nullptr. Weights are of a floating-point dtype.
+  // `stored` is what the files have under `name_there`, or nullptr. Weights must have a floating-point dtype.
   void Expect(const std::string& name, const std::string& name_there, const std::vector<int64_t>& shape,
               const TensorInfo* stored);
-  // A tensor may be there. Returns whether it is.
+  // An optional tensor. Returns whether it exists.
   bool Allow(const std::string& name_there) { return unexpected_.erase(name_there) > 0; }
 
-  // InvalidArgument lists the missing, the unexpected and the wrongly shaped names. `shapes_from` is what the wanted
-  // shapes follow from.
+  // InvalidArgument lists the missing, the unexpected and the wrongly shaped names. `shapes_from` names what determines
+  // the expected shapes.
   absl::Status Status(const std::string& shapes_from) const;
 
  private:

@@ -1,4 +1,4 @@
-// The names that the Hugging Face layout gives to weights.
+// The Hugging Face names of weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>

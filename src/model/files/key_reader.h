@@ -1,4 +1,4 @@
-// Typed keys of a JSON object that comes from outside.
+// Typed keys of an untrusted JSON object.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace tdock::model {
 
-// Reads keys, and keeps the first complaint. A key that is null is one that is not there.
+// Reads keys, and keeps the first error. A key with the value null counts as absent.
 class KeyReader {
  public:
   using Json = nlohmann::json;
@@ -71,16 +71,16 @@ class KeyReader {
 
   void Complain(absl::string_view message) { Keep(absl::InvalidArgumentError(message)); }
 
-  // What the file asks for is well formed, but the decoder does not have it.
+  // The file's value is well-formed, but the decoder does not support it.
   void Refuse(absl::string_view message) { Keep(absl::UnimplementedError(message)); }
 
-  // Refuses a switch that is not as the decoder works.
+  // Refuses a switch that the decoder does not support.
   void RefuseUnless(const char* key, bool value) {
     if (Bool(key, value) == value) return;
     Refuse(absl::StrCat("'", key, "': ", value ? "false" : "true", " is not supported"));
   }
 
-  // Refuses every other key that says something.
+  // Refuses every other key with a value.
   void RefuseAllBut(std::span<const absl::string_view> known) {
     for (const auto& [key, value] : object_.items()) {
       if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;

@@ -86,7 +86,7 @@ absl::StatusOr<WeightFiles> WeightFiles::Open(Env& env, const std::string& folde
   if (!sharded && !env.Exists(single) && env.Exists(JoinPath(folder, "pytorch_model.bin"))) {
     return absl::UnimplementedError(
         absl::StrCat(folder,
-                     ": pytorch_model.bin is not read, because it may hold code; save the model as safetensors "
+                     ": pytorch_model.bin is not read, because it may contain code; save the model as safetensors "
                      "with Python `transformers`: model.save_pretrained(folder)"));
   }
   if (sharded) {

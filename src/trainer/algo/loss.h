@@ -1,8 +1,8 @@
-// Losses over the tokens of responses, and how they are summed up.
+// Losses over the tokens of responses, and their reduction.
 //
-// Tokens are a flat vector [N]: the responses of all samples one after another, without padding. What a mask of 0 marks
-// (tool output, padding) must add nothing to any loss, mean or gradient: TokenMean() leaves it out of the value, and
-// Unmasked(), put around the inputs of a loss, keeps it out of the gradients.
+// Tokens are a flat vector [N]: the concatenated responses of all samples, without padding. Tokens with a mask of 0
+// (tool output, padding) must contribute nothing to any loss, mean or gradient: TokenMean() excludes them from the
+// value, and Unmasked(), applied to the inputs of a loss, from the gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,13 +26,13 @@ struct PolicyLoss {
 PolicyLoss PpoClipLoss(const at::Tensor& log_probs, const at::Tensor& old_log_probs, const at::Tensor& advantages,
                        double clip_low, double clip_high);
 
-// `values` where the mask is not 0, and 0 with a gradient of exactly 0 elsewhere. For log-probabilities on their way
-// into a loss: those of a masked token may be anything, and a ratio that overflows turns a gradient of 0 into 0·∞.
+// `values` where the mask is not 0, and 0 with a gradient of exactly 0 elsewhere. For log-probabilities that enter a
+// loss: those of a masked token may be anything, and a ratio that overflows turns a gradient of 0 into 0·∞.
 at::Tensor Unmasked(const at::Tensor& values, const at::Tensor& mask);
 
 // The token mean: Σ values·mask / token_count. `token_count` is the number of unmasked tokens of the whole mini-batch,
-// on all ranks and in all micro-batches, so that the sum of the parts' gradients is the gradient of the whole, however
-// it was cut. Throws c10::Error where it is not positive.
+// on all ranks and in all micro-batches, so that the gradients of the parts add up to the gradient of the whole,
+// however it was split. Throws c10::Error unless it is positive.
 at::Tensor TokenMean(const at::Tensor& values, const at::Tensor& mask, double token_count);
 
 struct ActorLossOptions {

@@ -1,4 +1,4 @@
-// Scores for what a model answered.
+// Scores for the answers of a model.
 #pragma once
 
 #include <span>
@@ -12,11 +12,11 @@ namespace tdock::reward {
 struct Answer {
   std::string prompt;
   std::string response;   // without the end token
-  bool finished = false;  // the response ended with its end token, and was not cut off
+  bool finished = false;  // the response ended with its end token, and was not truncated
   std::string truth;
 };
 
-// Implementations are thread-safe: several batches may be scored at once.
+// Implementations must be thread-safe: several batches may be scored concurrently.
 class Reward {
  public:
   virtual ~Reward() = default;
@@ -25,8 +25,8 @@ class Reward {
   virtual absl::StatusOr<std::vector<float>> Score(std::span<const Answer> answers) = 0;
 };
 
-// What `reward` gives, if that is one finite score per answer. Otherwise Internal, naming the index and the prompt of
-// the first sample whose score is not finite, or the two counts.
+// The result of `reward`, if that is one finite score per answer. Otherwise Internal, naming the index and the prompt
+// of the first sample whose score is not finite, or the two counts.
 absl::StatusOr<std::vector<float>> CheckedScore(Reward& reward, std::span<const Answer> answers);
 
 // 1 for exactly the true answer followed by the end token, else 0.

@@ -1,5 +1,5 @@
-// Gives the bytes of a frame the checksums that they should have, as somebody would who wants to be believed: tests and
-// fuzzers reach what is behind the checksums by it. The bytes may be any; what is not there is left out.
+// Gives arbitrary bytes of a frame valid checksums, as an attacker would, so that tests and fuzzers reach the code
+// behind the checks. Missing parts are skipped.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the tests of frames share.
+// Helpers for the tests of frames.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// For tests: does what autograd says agree with what the function does?
+// For tests: compares autograd's gradients with central differences.
 #pragma once
 
 #include <ATen/ATen.h>
