@@ -36,7 +36,7 @@ struct PutRequest {
   bool keep = false;
   // The step that completes the rows, if the lease is a checkpointed consumer's: above the last that it committed.
   int64_t step = kNoStep;
-  // The group of each new row. Empty: rows without a group; only in a partition with a group_size of 1.
+  // The group of each new row. Empty: rows without a group, which is possible if the group size is 1.
   std::vector<GroupId> groups = {};
   // The size of the groups that this put starts; 0: the partition's.
   int64_t group_size = 0;

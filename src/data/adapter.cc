@@ -104,7 +104,7 @@ absl::StatusOr<Turn> TurnOf(const Value& value) {
     } else if (name != "train") {
       if (IsEmpty(cell)) continue;
       return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is ", cell.kind(),
-                                                     "; no field but role, content and train is understood"));
+                                                     "; only role, content and train are supported"));
     } else if (const bool* train = std::get_if<bool>(&cell)) {
       turn.train = *train;
     } else if (!cell.is_nothing()) {

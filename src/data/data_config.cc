@@ -35,9 +35,8 @@ std::optional<Format> FormatOf(FormatChoice choice) {
 }
 
 void BindFiles(config::Spec& spec, DataConfig& config) {
-  spec.String("data.name", &config.name, "The data set: a name that an adapter knows.").NotEmpty();
-  spec.String("data.path", &config.path,
-              "A file, or a folder with a file for each split; empty: from the hub's cache.");
+  spec.String("data.name", &config.name, "Name of the data set, which selects its adapter.").NotEmpty();
+  spec.String("data.path", &config.path, "A file, or a folder with a file per split; empty: from the hub's cache.");
   spec.String(
       "data.hub_cache", &config.hub_cache,
       "Folder of the cache of huggingface_hub, which holds data sets by name; empty: $HF_HUB_CACHE, $HF_HOME/hub "
@@ -50,11 +49,10 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
                {"csv", FormatChoice::kCsv},
                {"text", FormatChoice::kText},
                {"parquet", FormatChoice::kParquet}},
-              "Format of the files; by_name: as their names end.");
-  spec.Choice(
-      "data.style", &config.style,
-      {{"adapter", StyleChoice::kOfAdapter}, {"text", StyleChoice::kText}, {"chat", StyleChoice::kChat}},
-      "Whether prompt and answers are text as it stands, or turns for a template; adapter: as the adapter says.");
+              "Format of the files; by_name: according to the extension.");
+  spec.Choice("data.style", &config.style,
+              {{"adapter", StyleChoice::kOfAdapter}, {"text", StyleChoice::kText}, {"chat", StyleChoice::kChat}},
+              "Whether prompt and answers are plain text, or turns for a template; adapter: as the adapter says.");
   for (const auto& [name, column] : {std::pair("prompt", &config.columns.prompt),
                                      {"chosen", &config.columns.chosen},
                                      {"rejected", &config.columns.rejected},
@@ -67,10 +65,10 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
   spec.String("data.template", &config.chat_template,
               absl::StrCat("Template of conversations: ", absl::StrJoin(text::ChatTemplate::Names(), ", "),
                            "; empty: the model's own."));
-  spec.String("data.split", &config.split, "The split, by which files' names begin.").NotEmpty();
+  spec.String("data.split", &config.split, "The split: the prefix of the files' names.").NotEmpty();
   spec.String("data.phase_shares", &config.phase_shares,
-              "Shares of the phases that the records are dealt out to, such as 2,4,4.");
-  spec.Int("data.phase_index", &config.phase_index, "Which of these phases this is, from 0.").AtLeast(0);
+              "Proportions in which the records are divided among phases, such as 2,4,4.");
+  spec.Int("data.phase_index", &config.phase_index, "Index of this phase, from 0.").AtLeast(0);
   spec.Check({"data.phase_shares", "data.phase_index"}, [&config]() -> std::vector<std::string> {
     const auto shares = ParseShares(config.phase_shares);
     if (!shares.ok()) return {std::string(shares.status().message())};
@@ -83,33 +81,34 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
 
 void BindData(config::Spec& spec, DataConfig& config) {
   BindFiles(spec, config);
-  spec.Int("data.train_batch_size", &config.train_batch_size, "Samples of a batch.").AtLeast(1).AtMost(kMostSamples);
-  spec.Int("data.max_prompt_length", &config.max_prompt_length, "Most tokens of a prompt to answer.")
+  spec.Int("data.train_batch_size", &config.train_batch_size, "Samples per batch.").AtLeast(1).AtMost(kMostSamples);
+  spec.Int("data.max_prompt_length", &config.max_prompt_length, "Maximum number of tokens of a prompt to answer.")
       .AtLeast(1)
       .AtMost(4 * kMostSamples);
-  spec.Int("data.max_length", &config.max_length, "Most tokens of a sequence to train on; its end is cut off.")
+  spec.Int("data.max_length", &config.max_length,
+           "Maximum number of tokens of a sequence to train on; longer ones are truncated.")
       .AtLeast(1)
       .AtMost(4 * kMostSamples);
   spec.Choice("data.overlong_prompts", &config.overlong_prompts,
               {{"drop", OverlongPrompts::kDrop},
                {"truncate_left", OverlongPrompts::kTruncateLeft},
                {"error", OverlongPrompts::kError}},
-              "What happens to a prompt that is longer; each is counted.");
+              "What to do with longer prompts; they are counted.");
   spec.Choice("data.train_on", &config.train_on,
               {{"replies", text::TrainOn::kReplies},
                {"last_reply", text::TrainOn::kLastReply},
                {"everything", text::TrainOn::kEverything}},
-              "Which tokens the supervised loss counts.");
-  spec.Bool("data.shuffle", &config.shuffle, "A new order for each epoch.");
+              "Which tokens count in the supervised loss.");
+  spec.Bool("data.shuffle", &config.shuffle, "Use a new order in each epoch.");
   spec.Int("data.seed", &config.seed, "Seed of the order, and of the phases.").AtLeast(0);
-  spec.Bool("data.drop_last", &config.drop_last, "Leave out the samples that fill no batch at the end of an epoch.");
+  spec.Bool("data.drop_last", &config.drop_last, "Leave out the last, incomplete batch of an epoch.");
   spec.Int("data.num_workers", &config.num_workers,
-           "Threads that read and encode ahead; the order is the same with any number.")
+           "Threads that read and encode ahead; the order does not depend on their number.")
       .AtLeast(0)
       .AtMost(1024);
   spec.Bool("data.skip_bad_records", &config.skip_bad_records,
             "Leave out records that cannot be read, and count them, instead of stopping at the first.");
-  spec.Int("data.max_record_bytes", &config.max_record_bytes, "A longer record is a bad one.")
+  spec.Int("data.max_record_bytes", &config.max_record_bytes, "Longer records count as unreadable.")
       .AtLeast(1)
       .AtMost(int64_t{1} << 30);
   spec.String("data.cache", &config.cache, "Folder for encoded samples; empty: they are encoded each time.");

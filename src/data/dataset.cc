@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<std::string>> FindSplit(Env& env, const std::string& 
     }
     if (!found.empty()) return found;
   }
-  return absl::NotFoundError(absl::StrCat(folder, ": no file's name begins with \"", EscapeForMessage(split),
+  return absl::NotFoundError(absl::StrCat(folder, ": no file name begins with \"", EscapeForMessage(split),
                                           ".\"; there are: ", NamesOf(names)));
 }
 
@@ -191,7 +191,7 @@ std::string DefaultHubCache(const std::function<const char*(const char*)>& varia
 
 absl::StatusOr<std::string> FindInHubCache(Env& env, const std::string& hub, absl::string_view name) {
   if (FindInvalidUtf8(name) || absl::StrContains(name, "..") || absl::StrContains(name, '\0')) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is no name of a data set"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is not the name of a data set"));
   }
   const std::string folder = JoinPath(hub, absl::StrCat("datasets--", absl::StrReplaceAll(name, {{"/", "--"}})));
   const absl::StatusOr<std::string> revision = ReadFileUpTo(env, JoinPath(folder, "refs/main"), kMaxRevisionBytes);
@@ -202,7 +202,7 @@ absl::StatusOr<std::string> FindInHubCache(Env& env, const std::string& hub, abs
   }
   const absl::string_view commit = absl::StripAsciiWhitespace(*revision);
   if (commit.empty() || !std::all_of(commit.begin(), commit.end(), [](char c) { return absl::ascii_isxdigit(c); })) {
-    return absl::InvalidArgumentError(absl::StrCat(folder, "/refs/main holds no revision"));
+    return absl::InvalidArgumentError(absl::StrCat(folder, "/refs/main contains no revision"));
   }
   return JoinPath(JoinPath(folder, "snapshots"), commit);
 }

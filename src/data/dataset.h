@@ -1,4 +1,4 @@
-// A data set: files of records, what their columns mean, and the samples that a phase makes of them.
+// A data set: files of records, the meaning of their columns, and the samples of a phase.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace tdock::data {
 // The records of several files, one file after the other. Thread-safe.
 class Dataset final : public Source<Sample> {
  public:
-  // InvalidArgument where the adapter has no column for what the phase needs; where no record of a file has one of the
-  // columns, with those that there are; where there is no record at all.
+  // InvalidArgument if the adapter has no column for what the phase needs; if no record of a file has one of the
+  // columns, naming those that exist; or if there are no records at all.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Env& env, std::span<const std::string> paths,
                                                        std::optional<Format> format, const Adapter& adapter,
                                                        Phase phase, const RecordLimits& limits = {});
@@ -31,7 +31,7 @@ class Dataset final : public Source<Sample> {
   std::vector<absl::StatusOr<OrSkip<Sample>>> Load(std::span<const int64_t> indexes) const override;
   text::ContentHash content() const override { return content_; }
 
-  // Where record `index` stands: "path:line".
+  // The position of record `index`: "path:line".
   std::string Place(int64_t index) const;
 
  private:
@@ -50,8 +50,8 @@ class Dataset final : public Source<Sample> {
 // The samples of a data set as tokens. Thread-safe.
 class EncodedDataset final : public Source<EncodedSample> {
  public:
-  // `samples` must outlive it. `tokenizer_content` is the hash of the tokenizer's files; see TokenizerContent(). The
-  // place of a sample that cannot be encoded is told by `place`.
+  // `samples` must outlive it. `tokenizer_content` is the hash of the tokenizer's files; see TokenizerContent().
+  // `place` names the position of a sample that cannot be encoded.
   EncodedDataset(const Source<Sample>& samples, SampleEncoder encoder, const text::ContentHash& tokenizer_content,
                  std::function<std::string(int64_t)> place);
 
@@ -66,7 +66,7 @@ class EncodedDataset final : public Source<EncodedSample> {
   text::ContentHash content_;
 };
 
-// The hash of the files in `folder` that a tokenizer is read from. NotFound where there are none.
+// The hash of the files in `folder` that a tokenizer is read from. NotFound if there are none.
 absl::StatusOr<text::ContentHash> TokenizerContent(Env& env, const std::string& folder);
 
 // The files of a split, such as "train", of a local data set. `path` is a file, which is the only split; or a folder,

@@ -112,7 +112,7 @@ TEST_F(DatasetTest, AnEmptySplitIsNamed) {
   const std::string path = Write("a.jsonl", "\n\n");
   EXPECT_EQ(Open({path}).status().message(), "the data set \"custom\" has no records; its files are: " + path);
   EXPECT_THAT(std::string(Open({Write("a.bin", "")}).status().message()),
-              HasSubstr("the name does not tell the format"));
+              HasSubstr("the format cannot be inferred from the name"));
 }
 
 TEST_F(DatasetTest, SplitsAreFoundByTheirNames) {
@@ -125,7 +125,7 @@ TEST_F(DatasetTest, SplitsAreFoundByTheirNames) {
               ElementsAre(hub + "/data/train-00000-of-00002.jsonl", hub + "/data/train-00001-of-00002.jsonl"));
   EXPECT_THAT(*FindSplit(env_, hub, "eval"), ElementsAre(hub + "/data/test.jsonl"));
   EXPECT_EQ(Shorter(FindSplit(env_, hub, "dev").status().message()),
-            "hub/data: no file's name begins with \"dev.\"; there are: test.jsonl, train-00000-of-00002.jsonl, "
+            "hub/data: no file name begins with \"dev.\"; there are: test.jsonl, train-00000-of-00002.jsonl, "
             "train-00001-of-00002.jsonl, trainer.jsonl");
   const std::string file = hub + "/data/test.jsonl";
   EXPECT_THAT(*FindSplit(env_, file, "train"), ElementsAre(file));

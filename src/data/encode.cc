@@ -51,7 +51,7 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phas
                                                    "\" holds turns of conversations, which need a template; set "
                                                    "data.template"));
   }
-  if (!tokenizer.eos_id()) return absl::InvalidArgumentError("the tokenizer names no token that ends a text");
+  if (!tokenizer.eos_id()) return absl::InvalidArgumentError("the tokenizer has no end-of-text token");
   if (rules.max_seq_len < 1 || rules.max_prompt_len < 1) {
     return absl::InvalidArgumentError("the longest sequence and the longest prompt must have at least one token");
   }

@@ -1,4 +1,4 @@
-// Samples as tokens.
+// Encodes samples as tokens.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tdock::data {
 
-// What happens to a prompt that is too long.
+// What to do with a prompt that is too long.
 enum class OverlongPrompts {
   kDrop,          // the sample is left out, and counted
   kTruncateLeft,  // its last tokens are kept, and it is counted
@@ -22,10 +22,10 @@ enum class OverlongPrompts {
 };
 
 struct EncodingRules {
-  int64_t max_seq_len = 512;     // of what is trained on; the end is cut off, and counted
-  int64_t max_prompt_len = 256;  // of prompts to answer
+  int64_t max_seq_len = 512;     // limit for training; longer samples are truncated, and counted
+  int64_t max_prompt_len = 256;  // limit for prompts to answer
   OverlongPrompts overlong_prompts = OverlongPrompts::kDrop;
-  // Which turns the loss counts. A prompt in text style is not counted, but with kEverything.
+  // Which turns count in the loss. A prompt in text style does not count, except with kEverything.
   text::TrainOn train_on = text::TrainOn::kReplies;
 };
 
@@ -39,31 +39,31 @@ struct EncodedSample {
   friend bool operator==(const EncodedSample&, const EncodedSample&) = default;
 };
 
-// Why a sound record makes no sample.
+// Why a valid record yields no sample.
 enum class Skip {
-  kIncomplete,  // something that the phase needs is absent
+  kIncomplete,  // a value that the phase needs is missing
   kOverlong
 };
 
 template <class T>
 using OrSkip = std::variant<T, Skip>;
 
-// Whether the samples hold turns, which only a template can put together.
+// Whether the samples hold turns, which need a template.
 bool NeedsTemplate(const Adapter& adapter, Phase phase);
 
 // Thread-safe. The tokenizer must outlive it.
 class SampleEncoder {
  public:
-  // InvalidArgument where NeedsTemplate() and there is none, where the tokenizer names no token that ends a text, or
-  // where a length is not positive.
+  // InvalidArgument if NeedsTemplate() and there is none, if the tokenizer has no end-of-text token, or if a length is
+  // not positive.
   static absl::StatusOr<SampleEncoder> Create(const Adapter& adapter, Phase phase, const text::Tokenizer& tokenizer,
                                               std::optional<text::ChatTemplate> chat_template,
                                               const EncodingRules& rules);
 
-  // InvalidArgument for what cannot be encoded, and OutOfRange for an overlong prompt where that is an error.
+  // InvalidArgument for what cannot be encoded, and OutOfRange for an overlong prompt if that is an error.
   absl::StatusOr<OrSkip<EncodedSample>> Encode(const Sample& sample) const;
 
-  // Everything that shapes what Encode() makes, but for the tokenizer.
+  // Everything that determines the result of Encode(), except the tokenizer.
   std::string Description() const;
 
  private:

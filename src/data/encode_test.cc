@@ -173,7 +173,7 @@ TEST_F(Encoding, AFieldOfATurnThatIsNotUnderstoodIsRefused) {
     return turn;
   };
   EXPECT_EQ(message(with("tool_calls", List{Object{{"id", "1"}}})),
-            "column 'prompt': turn 1: \"tool_calls\" is a list; no field but role, content and train is understood");
+            "column 'prompt': turn 1: \"tool_calls\" is a list; only role, content and train are supported");
   EXPECT_THAT(message(with("reasoning_content", "Let me think.")), HasSubstr("\"reasoning_content\" is text"));
   EXPECT_THAT(message(with("weight", int64_t{0})), HasSubstr("\"weight\" is a number"));
   EXPECT_EQ(message(with("from", "gpt")), "column 'prompt': turn 1: it has both \"role\" and \"from\"");

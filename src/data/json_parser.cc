@@ -20,7 +20,7 @@ static_assert(kParserPadding >= simdjson::SIMDJSON_PADDING);
 absl::Status NotJson(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("not JSON: ", what)); }
 
 absl::Status Twice(absl::string_view name) {
-  return absl::InvalidArgumentError(absl::StrCat("the name '", EscapeForMessage(name), "' comes twice in one object"));
+  return absl::InvalidArgumentError(absl::StrCat("the name '", EscapeForMessage(name), "' occurs twice in one object"));
 }
 
 std::string Copy(std::string_view text) { return std::string(text); }
@@ -104,8 +104,7 @@ class JsonParser final : public RecordParser {
     const simdjson::error_code error = parser_.parse(bytes.data(), bytes.size(), false).get(root);
     if (error == simdjson::UTF8_ERROR) return absl::InvalidArgumentError(NotUtf8(bytes));
     if (error == simdjson::DEPTH_ERROR) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("more than ", limits_.max_depth, " objects and lists inside one another"));
+      return absl::InvalidArgumentError(absl::StrCat("more than ", limits_.max_depth, " nested objects and lists"));
     }
     if (error != simdjson::SUCCESS) return NotJson(simdjson::error_message(error));
     dom::object object;

@@ -34,7 +34,7 @@ absl::StatusOr<LoaderPosition> LoaderPosition::FromText(absl::string_view text) 
     sound = absl::SimpleAtoi(parts[1 + numbers.size() + i], hashes[i]);
   }
   if (!sound) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(text), "\" is no position of a loader"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(text), "\" is not a position of a loader"));
   }
   return position;
 }

@@ -8,8 +8,8 @@
 //     checkpoint.data = loader.position().ToText();   // the next batch follows from here
 //   }
 //
-// The order depends on the seed and the number of the epoch alone: shuffling draws a permutation of all indexes for
-// each epoch, which takes 8 bytes for each sample. Neither workers nor a resumed position change what comes.
+// The order depends only on the seed and the number of the epoch: shuffling draws a permutation of all indexes for each
+// epoch, which takes 8 bytes per sample. Neither the number of workers nor resuming changes the result.
 #pragma once
 
 #include <algorithm>
@@ -36,15 +36,15 @@ struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = true;
   uint64_t seed = 1;
-  bool drop_last = true;          // at the end of an epoch, samples that make no whole batch are left out
-  int64_t epochs = 0;             // 0: without end
-  int workers = 0;                // threads that load ahead; 0: the caller's does it
+  bool drop_last = true;          // at the end of an epoch, leave out samples that do not fill a batch
+  int64_t epochs = 0;             // 0: no limit
+  int workers = 0;                // threads that load ahead; 0: the calling thread loads
   bool skip_bad_records = false;  // otherwise the first one is an error
-  // Told of each bad record that is skipped, by the thread that calls Next().
+  // Called for each bad record that is skipped, on the thread that calls Next().
   std::function<void(const absl::Status&)> report = [](const absl::Status&) {};
 };
 
-// What went through a loader.
+// Counters of a loader.
 struct LoaderCounts {
   int64_t samples = 0;     // in batches, or left out by drop_last
   int64_t bad = 0;         // records that were skipped
@@ -55,22 +55,22 @@ struct LoaderCounts {
   friend bool operator==(const LoaderCounts&, const LoaderCounts&) = default;
 };
 
-// Where a loader stands.
+// The position of a loader.
 struct LoaderPosition {
-  int64_t drawn = 0;          // samples that were asked of the source, over all epochs
-  int64_t epoch_samples = 0;  // of those of this epoch, how many there were
+  int64_t drawn = 0;          // samples requested from the source, over all epochs
+  int64_t epoch_samples = 0;  // how many of this epoch's there were
   LoaderCounts counts;
-  text::ContentHash order;  // of the source, and of the options that decide the order
+  text::ContentHash order;  // of the source, and of the options that determine the order
 
   // One line.
   std::string ToText() const;
-  // InvalidArgument for what ToText() does not make.
+  // InvalidArgument for anything that ToText() does not produce.
   static absl::StatusOr<LoaderPosition> FromText(absl::string_view text);
 
   friend bool operator==(const LoaderPosition&, const LoaderPosition&) = default;
 };
 
-// Whether a sample of this kind was cut.
+// Whether a sample was truncated.
 inline bool WasTruncated(const EncodedSample& sample) { return sample.truncated; }
 template <class T>
 bool WasTruncated(const T&) {
@@ -83,18 +83,18 @@ class Loader {
  public:
   using Batch = std::vector<T>;
 
-  // The source must outlive the loader. Its size may not be 0, nor the batch's.
+  // The source must outlive the loader. Neither its size nor the batch size may be 0.
   Loader(const Source<T>& source, LoaderOptions options);
 
-  // The next batch; nothing after the last epoch. The error of a bad record, where it is not to be skipped, and of a
-  // source that fails, stays. FailedPrecondition where a whole epoch gives no batch: it has no sample, or with
+  // The next batch; nothing after the last epoch. The error of a bad record, unless bad records are skipped, and that
+  // of a failing source are permanent. FailedPrecondition if a whole epoch yields no batch: it has no sample, or with
   // drop_last fewer than batch_size.
   absl::StatusOr<std::optional<Batch>> Next();
 
-  // After the last batch that Next() returned. An error leaves it there, so that going on from it loses nothing.
+  // After the last batch that Next() returned. An error does not move it, so that resuming from it loses nothing.
   const LoaderPosition& position() const { return position_; }
 
-  // Goes on from where a loader of the same source, shuffling and seed stood. FailedPrecondition for another's.
+  // Resumes where a loader of the same source, shuffling and seed was. FailedPrecondition for another's position.
   absl::Status Resume(const LoaderPosition& position);
 
  private:
@@ -119,7 +119,7 @@ class Loader {
   const Source<T>& source_;
   const LoaderOptions options_;
   LoaderPosition position_;
-  LoaderPosition reached_;  // what was taken from the source, also for a batch that is not full yet
+  LoaderPosition reached_;  // what was taken from the source, including an incomplete batch
   absl::Status failed_;
   int64_t planned_ = 0;                            // samples that pieces were made of
   std::optional<text::ShuffledIndexes> shuffled_;  // from planned_ on
@@ -200,11 +200,11 @@ absl::Status Loader<T>::EndEpoch() {
       absl::StrCat(counts.bad, " bad, ", counts.incomplete, " incomplete, ", counts.overlong, " overlong so far");
   if (samples == 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("none of the ", source_.size(), " records makes a sample: ", left_out));
+        absl::StrCat("none of the ", source_.size(), " records yields a sample: ", left_out));
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "no epoch gives a batch: batch_size is ", options_.batch_size, ", only ", samples, " of the ", source_.size(),
-      " records make a sample (", left_out, "), and drop_last leaves out what fills no batch"));
+      "an epoch has no batch: batch_size is ", options_.batch_size, ", only ", samples, " of the ", source_.size(),
+      " records yield a sample (", left_out, "), and drop_last leaves out incomplete batches"));
 }
 
 template <class T>
@@ -243,8 +243,8 @@ template <class T>
 absl::Status Loader<T>::Resume(const LoaderPosition& position) {
   if (position.order != position_.order) {
     return absl::FailedPreconditionError(
-        "the position is that of other data, or of another order: the data set, its adapter, the tokenizer, the "
-        "template, the encoding, shuffle and seed must be as they were");
+        "the position belongs to other data, or another order: the data set, its adapter, the tokenizer, the "
+        "template, the encoding, shuffle and seed must be the same as then");
   }
   position_ = position;
   failed_ = absl::OkStatus();

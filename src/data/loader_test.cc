@@ -191,7 +191,7 @@ TEST(Loader, AnEpochWithoutSamplesEndsAnEndlessLoader) {
   Loader<int64_t> loader(source, {});
   const absl::Status status = loader.Next().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "none of the 3 records makes a sample: 0 bad, 0 incomplete, 3 overlong so far");
+  EXPECT_EQ(status.message(), "none of the 3 records yields a sample: 0 bad, 0 incomplete, 3 overlong so far");
 }
 
 TEST(Loader, AnEpochWithFewerSamplesThanABatchIsAnError) {
@@ -201,8 +201,8 @@ TEST(Loader, AnEpochWithFewerSamplesThanABatchIsAnError) {
     const absl::Status status = loader.Next().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(status.message(),
-              "no epoch gives a batch: batch_size is 8, only 7 of the 10 records make a sample (1 bad, 1 incomplete, "
-              "1 overlong so far), and drop_last leaves out what fills no batch");
+              "an epoch has no batch: batch_size is 8, only 7 of the 10 records yield a sample (1 bad, 1 incomplete, "
+              "1 overlong so far), and drop_last leaves out incomplete batches");
   }
   Loader<int64_t> exact(source, {.batch_size = 7, .epochs = 2, .skip_bad_records = true});
   EXPECT_EQ(Take(exact).size(), 2u);

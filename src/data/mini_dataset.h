@@ -19,14 +19,15 @@ namespace tdock::data {
 template <class T>
 class MiniDataset {
  public:
-  // `max_size` batches are gathered; each is cut in chunks of `small_size` ≥ 1 items. With a max_size of 0, no batch
-  // may be added.
+  // `max_size` batches are gathered; each is split into chunks of `small_size` ≥ 1 items. With a max_size of 0, no
+  // batch may be added.
   MiniDataset(int64_t max_size, int64_t small_size) : max_size_(max_size), small_size_(small_size) {
     TDOCK_CHECK(small_size_ > 0, "a chunk has at least one item");
   }
 
-  // Nothing until max_size batches are in; then the chunks of all of them, in order, and it is empty again. A chunk
-  // holds items of one batch only, so that the last of a batch may be smaller. FailedPrecondition beyond max_size.
+  // Nothing until max_size batches have been added; then the chunks of all of them, in order, and it is empty again. A
+  // chunk holds items of one batch only, so the last chunk of a batch may be smaller. FailedPrecondition beyond
+  // max_size.
   absl::StatusOr<std::optional<std::vector<std::vector<T>>>> Add(std::vector<T> batch) {
     if (static_cast<int64_t>(batches_.size()) >= max_size_) {
       return absl::FailedPreconditionError(
@@ -46,7 +47,7 @@ class MiniDataset {
     return chunks;
   }
 
-  // Forgets what was gathered.
+  // Discards what was gathered.
   void Clear() { batches_.clear(); }
 
  private:

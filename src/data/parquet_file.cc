@@ -56,7 +56,7 @@ bool ReadsParquet() { return false; }
 absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile>, const std::string& name,
                                                         const RecordLimits&) {
   return absl::UnimplementedError(absl::StrCat(name,
-                                               ": this build reads no Parquet, because it found no Arrow; "
+                                               ": this build cannot read Parquet, because Arrow was not found; "
                                                "`scripts/setup.sh oracle` installs it, then build again"));
 }
 

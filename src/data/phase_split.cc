@@ -20,16 +20,16 @@ absl::StatusOr<std::vector<double>> ParseShares(absl::string_view shares) {
   for (const absl::string_view part : absl::StrSplit(shares, ',')) {
     double share = 0;
     if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(shares), "\" is no list of shares such as ",
-                                                     "\"2,4,4\": \"", EscapeForMessage(part),
-                                                     "\" is not a number ≥ 0"));
+      return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(shares),
+                                                     "\" is not a list of proportions such as ", "\"2,4,4\": \"",
+                                                     EscapeForMessage(part), "\" is not a number ≥ 0"));
     }
     parsed.push_back(share);
     sum += share;
   }
   if (!(sum > 0) || !std::isfinite(sum)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the shares \"", EscapeForMessage(shares), "\" have no sum above 0"));
+        absl::StrCat("the shares \"", EscapeForMessage(shares), "\" do not have a positive sum"));
   }
   return parsed;
 }

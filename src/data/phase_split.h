@@ -14,8 +14,8 @@ namespace tdock::data {
 absl::StatusOr<std::vector<double>> ParseShares(absl::string_view shares);
 
 // Phase i gets [b_i, b_{i+1}) of `size` records in shuffled order, by DeepSpeed-Chat's rule: with p_i = share_i / Σ
-// shares, b_0 = 0 and b_{i+1} = b_i + p_i·size rounded half to even; then b_last − size is taken off every b_i, i ≥ 1.
-// Where that makes one negative, it is 0. `shares` as ParseShares() gives them.
+// shares, b_0 = 0 and b_{i+1} = b_i + p_i·size rounded half to even; then b_last − size is subtracted from every b_i, i
+// ≥ 1, and negative results become 0. `shares` as ParseShares() gives them.
 std::vector<int64_t> PhaseBoundaries(int64_t size, std::span<const double> shares);
 
 // The indexes 0 … size-1 that phase `phase` gets, in an order shuffled by the seed.

@@ -1,4 +1,4 @@
-// Work done ahead by threads, and handed out in its order.
+// Work done ahead by threads, and returned in order.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace tdock::data {
 
-// `Task` says what to do, `Result` what came of it. What Next() returns does not depend on the number of threads. At
-// most 2·threads + 1 results are held. Next() may be called by one thread at a time.
+// `Task` describes the work, `Result` its result. What Next() returns does not depend on the number of threads. At most
+// 2·threads + 1 results are held. Next() may be called by one thread at a time.
 template <class Task, class Result>
 class Prefetch {
  public:
-  // next() gives the tasks one after another, nothing after the last; it is never called twice at a time, and under the
-  // lock of the Prefetch. work() must be thread-safe. With no threads, Next() does the work itself.
+  // next() returns the tasks in order, nothing after the last; it is never called concurrently, and runs under the lock
+  // of the Prefetch. work() must be thread-safe. With no threads, Next() does the work itself.
   Prefetch(int threads, std::function<std::optional<Task>()> next, std::function<Result(Task)> work)
       : window_(2 * threads + 1), next_(std::move(next)), work_(std::move(work)) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Serve(); });
@@ -36,7 +36,7 @@ class Prefetch {
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;
 
-  // The result of the next task; nothing after the last. Waits for no more than the work.
+  // The result of the next task; nothing after the last. Waits only for that work.
   std::optional<Result> Next() TDOCK_EXCLUDES(mu_) {
     if (threads_.empty()) {
       std::optional<Task> task;

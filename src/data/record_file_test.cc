@@ -79,8 +79,8 @@ TEST(JsonLines, ABadRecordNamesItsLineAndStopsNoOther) {
               "{\"a\": 3} x\n{\"a\": {\"b\": 1, \"b\": 2}}\n{\"a\": 4}",
               Format::kJsonLines, {"a"}),
       ElementsAre("1", HasSubstr("f:3: not JSON: "), "2", "f:5: not a JSON object",
-                  "f:6: not valid UTF-8 at byte 8 of the record", "f:7: the name 'a' comes twice in one object",
-                  HasSubstr("f:8: not JSON: "), "f:9: column 'a': the name 'b' comes twice in one object", "4"));
+                  "f:6: not valid UTF-8 at byte 8 of the record", "f:7: the name 'a' occurs twice in one object",
+                  HasSubstr("f:8: not JSON: "), "f:9: column 'a': the name 'b' occurs twice in one object", "4"));
 }
 
 TEST(JsonLines, NamesAreThoseOfTheFirstRecords) {
@@ -107,8 +107,7 @@ TEST(JsonLines, BoundsWhatOneRecordCosts) {
                       {.max_record_bytes = 16}),
               ElementsAre("1", "f:2: the record has 24 bytes; at most 16 are read", "2"));
   const std::string deep = absl::StrCat("{\"a\": ", std::string(100, '['), std::string(100, ']'), "}");
-  EXPECT_THAT(ReadAll(deep, Format::kJsonLines, {"a"}),
-              ElementsAre("f:1: more than 32 objects and lists inside one another"));
+  EXPECT_THAT(ReadAll(deep, Format::kJsonLines, {"a"}), ElementsAre("f:1: more than 32 nested objects and lists"));
 }
 
 TEST(Json, IsAListOfObjects) {
@@ -250,7 +249,7 @@ TEST(Parquet, GivesTheCellsAskedForOrSaysThatItCannot) {
   const auto file = OpenRecordFile(Env::Real(), kParquet, Format::kParquet);
   if (!ReadsParquet()) {
     EXPECT_EQ(file.status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(file.status().message()), HasSubstr("this build reads no Parquet"));
+    EXPECT_THAT(std::string(file.status().message()), HasSubstr("this build cannot read Parquet"));
     return;
   }
   ASSERT_TRUE(file.ok()) << file.status();
@@ -340,13 +339,13 @@ TEST(Parquet, BoundsWhatOneRecordCosts) {
     const auto file = OpenRecordFile(Env::Real(), kParquet, Format::kParquet, limits);
     return file.ok() ? ReadAll(**file, {column}, {0, 1}) : std::vector{std::string(file.status().message())};
   };
-  EXPECT_THAT(read({.max_record_bytes = 2}, "prompt"),
-              ElementsAre("'a'", absl::StrCat(kParquet,
-                                              ": record 2: column 'prompt': the record has more than 2 bytes, which "
-                                              "are the most that are read")));
+  EXPECT_THAT(
+      read({.max_record_bytes = 2}, "prompt"),
+      ElementsAre(
+          "'a'", absl::StrCat(kParquet, ": record 2: column 'prompt': the record has more than 2 bytes, the maximum")));
   EXPECT_THAT(read({.max_depth = 3}, "messages")[0], testing::StartsWith("[{"));
   EXPECT_THAT(read({.max_depth = 2}, "messages")[0],
-              HasSubstr("record 1: column 'messages': more than 2 objects and lists inside one another"));
+              HasSubstr("record 1: column 'messages': more than 2 nested objects and lists"));
   EXPECT_THAT(read({.max_columns = 3}, "prompt"),
               ElementsAre(absl::StrCat(kParquet, ": it has 7 columns; at most 3 are read")));
 }
@@ -377,7 +376,7 @@ TEST(Parquet, DamageIsAnErrorAndNoCrash) {
     const auto file = Open(bytes, Format::kParquet);
     if (!file.ok()) {
       ++refused;
-      EXPECT_THAT(std::string(file.status().message()), HasSubstr("f: not a sound Parquet file"));
+      EXPECT_THAT(std::string(file.status().message()), HasSubstr("f: not a valid Parquet file"));
     } else if ((*file)->size() < 1000) {
       ReadAll(**file, {"prompt", "messages", "label"});
     }
@@ -394,7 +393,7 @@ TEST(Format, IsKnownByNameOrPath) {
   EXPECT_EQ(*FormatOfPath("b.json"), Format::kJson);
   EXPECT_EQ(*FormatOfPath("b.csv"), Format::kCsv);
   EXPECT_EQ(*FormatOfPath("b.txt"), Format::kText);
-  EXPECT_THAT(std::string(FormatOfPath("b.bin").status().message()), HasSubstr("b.bin: the name does not tell"));
+  EXPECT_THAT(std::string(FormatOfPath("b.bin").status().message()), HasSubstr("b.bin: the format cannot be inferred"));
 }
 
 }  // namespace

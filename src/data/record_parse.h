@@ -1,4 +1,4 @@
-// One record's bytes into cells. Internal to this module.
+// Parses the bytes of one record into cells. Internal to this module.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,11 @@ class RecordParser {
  public:
   virtual ~RecordParser() = default;
 
-  // The cells of `wanted`. `bytes` is a record as RecordPlaces tells it, with what separates it from the next one.
-  // InvalidArgument says what is wrong, without the place.
+  // The cells of `wanted`. `bytes` is a record as RecordPlaces delimits it, including its separator. InvalidArgument
+  // says what is wrong, without the position.
   virtual absl::StatusOr<Record> Parse(absl::string_view bytes, std::span<const std::string> wanted) = 0;
 
-  // The names in a record; of a CSV file's first one, its header.
+  // The names in a record; for a CSV file's first one, its header.
   virtual absl::StatusOr<std::vector<std::string>> Names(absl::string_view bytes) = 0;
 };
 

@@ -13,8 +13,7 @@
 
 namespace tdock::data {
 
-// Where records begin. Record i is bytes [begins[i], begins[i + 1]), or up to `end`; what separates it from the next
-// one is part of that.
+// Where records begin. Record i is bytes [begins[i], begins[i + 1]), or up to `end`, including its separator.
 struct RecordPlaces {
   static constexpr size_t kLineStep = 8;
 
@@ -28,12 +27,12 @@ struct RecordPlaces {
   }
 };
 
-// Goes through a file piece by piece. Not thread-safe.
+// Scans a file piece by piece. Not thread-safe.
 class RecordScanner {
  public:
   virtual ~RecordScanner() = default;
 
-  // The next bytes of the file. InvalidArgument, as "line: what", where no records can be told apart.
+  // The next bytes of the file. InvalidArgument, as "line: what", if records cannot be delimited.
   virtual absl::Status Feed(absl::string_view bytes) = 0;
   // After the last byte.
   virtual absl::Status Finish() = 0;

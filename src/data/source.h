@@ -1,4 +1,4 @@
-// Samples by number.
+// Samples by index.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ class Source {
 
   virtual int64_t size() const = 0;
 
-  // The samples of `indexes`, each below size(), in their order: what each is, or why it is none. InvalidArgument is a
-  // bad record, which may be skipped; any other error is not about the record.
+  // The samples of `indexes`, each below size(), in their order: each is a sample or the reason why there is none.
+  // InvalidArgument is a bad record, which may be skipped; any other error is not about the record.
   virtual std::vector<absl::StatusOr<OrSkip<T>>> Load(std::span<const int64_t> indexes) const = 0;
 
-  // Of everything that shapes the samples: sources with the same hash give the same ones.
+  // A hash of everything that determines the samples: sources with the same hash give the same samples.
   virtual text::ContentHash content() const = 0;
 };
 

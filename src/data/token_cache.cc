@@ -172,7 +172,7 @@ absl::StatusOr<std::unique_ptr<TokenCache>> TokenCache::Open(std::unique_ptr<Rea
       return absl::DataLossError("it is too short");
     std::string header(kHeaderBytes, '\0');
     TDOCK_RETURN_IF_ERROR(made->file_->ReadAt(0, header));
-    if (header != HeaderOf(content)) return absl::DataLossError("it is of other samples, or of another version");
+    if (header != HeaderOf(content)) return absl::DataLossError("it is for other samples, or another version");
     TDOCK_RETURN_IF_ERROR(made->CheckChecksum());
     return made->ReadEnds();
   }();

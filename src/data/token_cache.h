@@ -1,8 +1,8 @@
-// Encoded samples in a file, so that they are encoded once.
+// Encoded samples in a file, so that they are encoded only once.
 //
-// The file is named after the content of everything that shapes the samples: the records' bytes, the adapter, the
-// tokenizer's files, the template and the encoding. A change of any of them is another file. It is written aside and
-// renamed, so that there is a whole one or none, and is checked as a whole when it is opened.
+// The file is named after a hash of everything that determines the samples: the records' bytes, the adapter, the
+// tokenizer's files, the template and the encoding. If any of them changes, another file is used. It is written to a
+// temporary file and renamed, so that it is either complete or absent, and is verified as a whole when it is opened.
 //
 //   offset        0  "TDTOKENS", u32 version (1), u32 0, u64 hash (high), u64 hash (low)               32 bytes
 //                32  the samples, one after another:
@@ -30,10 +30,10 @@
 
 namespace tdock::data {
 
-// Thread-safe. In memory are 8 bytes for each sample.
+// Thread-safe. Memory use is 8 bytes per sample.
 class TokenCache final : public Source<EncodedSample> {
  public:
-  // DataLoss, with what is wrong, for a file that is not whole, and for one of other samples than `content`.
+  // DataLoss, with what is wrong, for a file that is incomplete, or one for other samples than `content`.
   static absl::StatusOr<std::unique_ptr<TokenCache>> Open(std::unique_ptr<ReadableFile> file, const std::string& name,
                                                           const text::ContentHash& content);
 
@@ -41,7 +41,7 @@ class TokenCache final : public Source<EncodedSample> {
   std::vector<absl::StatusOr<OrSkip<EncodedSample>>> Load(std::span<const int64_t> indexes) const override;
   text::ContentHash content() const override { return content_; }
 
-  // Of the samples when they were encoded.
+  // The counts from when the samples were encoded.
   const LoaderCounts& counts() const { return counts_; }
 
  private:
@@ -59,15 +59,15 @@ class TokenCache final : public Source<EncodedSample> {
 };
 
 struct CacheOptions {
-  std::string folder;                                                            // made where it is not there
+  std::string folder;                                                            // created if it does not exist
   int workers = 0;                                                               // threads that encode
-  bool skip_bad_records = false;                                                 // part of what shapes the samples
+  bool skip_bad_records = false;                                                 // determines the samples
   std::function<void(const absl::Status&)> report = [](const absl::Status&) {};  // of bad records that are skipped
   std::function<void(const std::string&)> log = [](const std::string&) {};       // one line
 };
 
-// The encoded samples of `source` from the cache; from a new file where there is none or a corrupt one, which `log` is
-// told. Errors are those of encoding and writing; FailedPrecondition where no record makes a sample.
+// The encoded samples of `source` from the cache; or from a new file if there is none or it is corrupt, which is logged
+// to `log`. Errors are those of encoding and writing; FailedPrecondition if no record yields a sample.
 absl::StatusOr<std::unique_ptr<TokenCache>> OpenOrBuildCache(Env& env, const Source<EncodedSample>& source,
                                                              const CacheOptions& options);
 

@@ -1,4 +1,4 @@
-// What a cell of a data set holds, whatever the format of its file.
+// The cell of a data set, whatever the format of its file.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, 
   }
 };
 
-// The cells of the columns that were asked for, in their order. What a record lacks is nothing, as null is.
+// The cells of the requested columns, in their order. Missing cells are nothing, as is null.
 using Record = std::vector<Value>;
 
 }  // namespace tdock::data

@@ -21,8 +21,8 @@ std::string Shown(nanobind::handle object);
 // A str in UTF-8, including zeros. InvalidArgument if it cannot be encoded, because it holds half of a surrogate pair,
 // or if the object is not a str; the message begins with `what`.
 std::string Utf8(nanobind::handle text, absl::string_view what);
-// An integer, of Python or another library, that fits T (int32_t, int64_t, uint64_t); IntOr returns the default for
-// None.
+// An integer, of Python or another library, that fits T (int32_t, int64_t, uint64_t); for None, IntOr returns
+// `none`.
 template <class T>
 T Int(nanobind::handle given, const char* argument);
 template <class T>

@@ -102,7 +102,7 @@ absl::Status CharTokenizer::Encode(absl::string_view text, SpelledSpecial spelle
     if (special) {
       const std::string& token = tokens_[static_cast<size_t>(*special)].text;
       if (spelled == SpelledSpecial::kRefuse) {
-        return absl::InvalidArgumentError(absl::StrCat("the text spells the special token ", Quoted(token),
+        return absl::InvalidArgumentError(absl::StrCat("the text contains the special token ", Quoted(token),
                                                        " at position ", CountUtf8Chars(text, begin)));
       }
       next_begin = begin + token.size();

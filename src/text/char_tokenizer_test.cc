@@ -59,7 +59,7 @@ TEST(CharTokenizer, NamesACharacterOutsideItsVocabularyAndThePosition) {
 TEST(CharTokenizer, RefusesTextThatSpellsASpecialToken) {
   const auto tokenizer = Make("<eos>pad é");
   EXPECT_EQ(tokenizer->Encode("éé <eos>").status().message(),
-            "the text spells the special token \"<eos>\" at position 3");
+            "the text contains the special token \"<eos>\" at position 3");
   EXPECT_THAT(tokenizer->Encode("<eos").value().size(), 4u);
 }
 

@@ -1,5 +1,4 @@
-// A name for bytes that is the same wherever they lie: XXH3 of 128 bits without a seed, which tells accidents apart,
-// not forgeries.
+// A hash that identifies bytes: XXH3 of 128 bits without a seed, which guards against accidents, not forgeries.
 #pragma once
 
 #include <compare>
@@ -25,7 +24,7 @@ std::string Hex(const ContentHash& hash);
 
 ContentHash HashOf(absl::string_view bytes);
 
-// The hash of bytes that come in pieces. Not thread-safe.
+// The hash of bytes that arrive in pieces. Not thread-safe.
 class ContentHasher {
  public:
   ContentHasher();
@@ -34,7 +33,7 @@ class ContentHasher {
   ContentHasher& operator=(const ContentHasher&) = delete;
 
   void Add(absl::string_view bytes);
-  // Adds the length of `field` before it, so that no two lists of fields look alike.
+  // Adds the length of `field` before it, so that different lists of fields hash differently.
   void AddField(absl::string_view field);
   // Of all that was added.
   ContentHash Value() const;

@@ -279,7 +279,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Recognise(absl::string_view jinja) {
     if (known.hash == hash) return Named(known.form);
   }
   return absl::UnimplementedError(absl::StrCat("the model's chat_template (", jinja.size(), " bytes, XXH3 ", Hex(hash),
-                                               ") is none of those that are known; ", HowToChoose()));
+                                               ") is not a known one; ", HowToChoose()));
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::OfModel(Env& env, const std::string& folder) {

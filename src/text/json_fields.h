@@ -1,4 +1,4 @@
-// Reading one JSON object of a known form: every field is asked for by name, and none is left over unread. Internal to
+// Reads one JSON object of a known form: every field is requested by name, and none may be left unread. Internal to
 // this module.
 #pragma once
 
@@ -18,10 +18,10 @@ std::string ShownJson(const nlohmann::json& value);
 // Errors are InvalidArgument for damaged fields and Unimplemented for unknown ones; each begins with `where`.
 class JsonFields {
  public:
-  // `value`, which must outlive this, should be an object; where it is not, every call says so.
+  // `value`, which must outlive this, should be an object; if it is not, every call returns that error.
   JsonFields(const nlohmann::json& value, std::string where);
 
-  // The field, or null where it is absent.
+  // The field, or null if it is absent.
   const nlohmann::json& Get(const char* key);
   absl::StatusOr<std::string> String(const char* key);
   absl::StatusOr<bool> Bool(const char* key);
@@ -29,7 +29,7 @@ class JsonFields {
   absl::StatusOr<int32_t> Int(const char* key);  // 0 … 2³¹-1
   absl::Status Object() const;
 
-  // An error where the object has a field that nobody has asked for.
+  // An error if the object has a field that was not requested.
   absl::Status Finish() const;
 
   // InvalidArgument and Unimplemented, for one field.

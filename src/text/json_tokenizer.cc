@@ -56,7 +56,7 @@ class JsonTokenizer::Run {
   absl::Status AddToken(const AddedToken& token, const AlignedText& text, TextRange range) {
     if (token.special && options_.spelled == SpelledSpecial::kRefuse) {
       const size_t at = Position(text, range.begin);
-      return absl::InvalidArgumentError(absl::StrCat("the text spells the special token \"",
+      return absl::InvalidArgumentError(absl::StrCat("the text contains the special token \"",
                                                      EscapeForMessage(token.content), "\" at position ",
                                                      CountUtf8Chars(text_, at)));
     }

@@ -55,7 +55,7 @@ TEST(ByteLevelTokenizer, ReplacesWhatIsNotUtf8) {
 TEST(ByteLevelTokenizer, ReadsSpelledSpecialTokensAsAskedFor) {
   const auto tokenizer = Make(SmallByteLevel());
   EXPECT_EQ(tokenizer->Encode("é<|end|>").status().message(),
-            "the text spells the special token \"<|end|>\" at position 1");
+            "the text contains the special token \"<|end|>\" at position 1");
   EXPECT_THAT(tokenizer->Encode("h<|end|>h", kParse).value(), ElementsAre('h', 261, 'h'));
   EXPECT_EQ(tokenizer->Encode("<|end|>", {.spelled = SpelledSpecial::kAsText})->size(), 7u);
   EXPECT_EQ(tokenizer->Decode(Ids{'h', 261}).value(), "h");

@@ -58,7 +58,7 @@ class FieldReader {
     } else if (field.wire_type != 1 && field.wire_type != 5) {
       return Damaged(absl::StrCat("field ", field.number, " has the wire type ", field.wire_type));
     }
-    if (size > rest_.size()) return Damaged(absl::StrCat("field ", field.number, " ends behind the message"));
+    if (size > rest_.size()) return Damaged(absl::StrCat("field ", field.number, " ends after the message"));
     field.bytes = rest_.substr(0, size);
     rest_.remove_prefix(size);
     return field;
@@ -68,7 +68,7 @@ class FieldReader {
   absl::StatusOr<uint64_t> Varint() {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
-      if (rest_.empty()) return Damaged("it ends within a field");
+      if (rest_.empty()) return Damaged("it is truncated within a field");
       const auto byte = static_cast<unsigned char>(rest_[0]);
       rest_.remove_prefix(1);
       value |= static_cast<uint64_t>(byte & 0x7F) << shift;
@@ -177,9 +177,9 @@ class TableCheck {
 
   absl::Status Enter(size_t unit) {
     const size_t base = Base(unit);
-    if ((base | 0xFF) >= units_.size()) return Damaged("its table points behind its end");
+    if ((base | 0xFF) >= units_.size()) return Damaged("its table points past its end");
     if (HasLeaf(unit) && (units_[base] & 0x7FFFFFFF) >= strings_.size()) {
-      return Damaged("its table points behind its strings");
+      return Damaged("its table points past its strings");
     }
     longest_[unit] = kOpen;
     path_.push_back({unit});
@@ -194,7 +194,7 @@ class TableCheck {
       if (visit.next_label == 256) {
         const size_t unit = visit.unit;
         const int longest = visit.longest + (HasLeaf(unit) && unit != 0 ? 1 : 0);
-        if (longest > kMaxPrefixes) return Damaged("too many strings of its table begin with one another");
+        if (longest > kMaxPrefixes) return Damaged("too many strings of its table are prefixes of one another");
         longest_[unit] = longest;
         path_.pop_back();
         if (!path_.empty()) path_.back().longest = std::max(path_.back().longest, longest);
@@ -203,7 +203,7 @@ class TableCheck {
       const uint32_t label = visit.next_label++;
       const size_t next = Base(visit.unit) ^ label;
       if ((units_[next] & ((1U << 31) | 0xFF)) != label) continue;
-      if (longest_[next] == kOpen) return Damaged("its table leads back to itself");
+      if (longest_[next] == kOpen) return Damaged("its table has a cycle");
       if (longest_[next] >= 0) {
         visit.longest = std::max(visit.longest, longest_[next]);
       } else {

@@ -201,7 +201,7 @@ absl::StatusOr<Encoding> SentencePieceTokenizer::EncodeValid(absl::string_view t
     }
     if (options.spelled == SpelledSpecial::kRefuse) {
       const absl::string_view before = text.substr(0, part.range.begin);
-      return absl::InvalidArgumentError(absl::StrCat("the text spells the special token \"",
+      return absl::InvalidArgumentError(absl::StrCat("the text contains the special token \"",
                                                      EscapeForMessage(part.token->content), "\" at position ",
                                                      std::count_if(before.begin(), before.end(), BeginsUtf8Char)));
     }

@@ -38,7 +38,7 @@ std::string Refusal(const std::string& model) {
 TEST(CheckSentencePieceModel, NamesDamage) {
   const std::string good = SmallSentencePiece();
   EXPECT_THAT(Refusal(""), HasSubstr("no pieces"));
-  EXPECT_THAT(Refusal(good.substr(0, good.size() - 1)), HasSubstr("ends within a field"));
+  EXPECT_THAT(Refusal(good.substr(0, good.size() - 1)), HasSubstr("is truncated within a field"));
   EXPECT_THAT(Refusal(good + SmallPiece("a", 1)), HasSubstr("the piece \"a\" comes twice"));
   EXPECT_THAT(Refusal(good + SmallPiece("", 1)), HasSubstr("a piece is empty"));
   EXPECT_THAT(Refusal(good + SmallPiece("\xFF", 1)), HasSubstr("is not UTF-8"));
@@ -62,9 +62,9 @@ TEST(CheckSentencePieceModel, RefusesATableThatPointsOutOfItself) {
   const std::string pieces = SmallPiece("<unk>", 2) + SmallPiece("a", 1);
   const auto refusal = [&](const std::string& table) { return Refusal(pieces + BytesField(3, BytesField(2, table))); };
   EXPECT_EQ(refusal(Table(1U << 10)), "") << "a table of nothing";
-  EXPECT_THAT(refusal(Table(0)), HasSubstr("leads back to itself"));
-  EXPECT_THAT(refusal(Table(1U << 30)), HasSubstr("points behind its end"));
-  EXPECT_THAT(refusal(Table(0x100, 0x80000000 | 5)), HasSubstr("points behind its strings"));
+  EXPECT_THAT(refusal(Table(0)), HasSubstr("has a cycle"));
+  EXPECT_THAT(refusal(Table(1U << 30)), HasSubstr("points past its end"));
+  EXPECT_THAT(refusal(Table(0x100, 0x80000000 | 5)), HasSubstr("points past its strings"));
   EXPECT_THAT(refusal(Table(0).substr(0, 100)), HasSubstr("cut off"));
   EXPECT_THAT(refusal(Table(0) + "y"), HasSubstr("does not end"));
 }

@@ -1,4 +1,4 @@
-// The order in which a data set is gone through.
+// The order in which a data set is read.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace tdock::text {
 // on the seed and e, so a stream continues from a position as if it had never stopped. Not thread-safe.
 class ShuffledIndexes {
  public:
-  // `size` > 0. `position` is how many indexes are taken as already drawn.
+  // `size` > 0. `position` is the number of indexes that count as already drawn.
   ShuffledIndexes(int64_t size, uint64_t seed, int64_t position = 0);
 
-  // The next `count` indexes. No index comes twice within an epoch; a call that passes the end of one goes on with the
-  // next.
+  // The next `count` indexes. No index occurs twice within an epoch; a call that passes the end of one continues with
+  // the next.
   std::vector<int64_t> Next(int64_t count);
 
  private:

@@ -1,4 +1,4 @@
-// The "decoder" of a tokenizer.json: how tokens become text again. Internal to this module.
+// The "decoder" of a tokenizer.json: how tokens are turned back into text. Internal to this module.
 #pragma once
 
 #include <memory>
@@ -14,30 +14,30 @@ namespace tdock::text {
 // Immutable, and so thread-safe.
 class TokenDecoder {
  public:
-  // What becomes of one sequence of tokens as they come. Not thread-safe.
+  // The processing of one sequence of tokens as they arrive. Not thread-safe.
   //
   //   tokens ──► stage ──► stage ──► … ──► text
   //
-  // A stage is handed tokens in parts: a token may still be going on when the first of it is given on, because stages
+  // A stage gets tokens in parts: it may pass on the first part of a token before the rest has arrived, because stages
   // such as Fuse make one endless token of all.
   class Stage {
    public:
     virtual ~Stage() = default;
     // `begins`: the part is the first of a token.
     virtual void Push(absl::string_view part, bool begins) = 0;
-    // There is no more. The stage, and those behind it, begin anew.
+    // The end of the sequence. The stage, and those after it, are reset.
     virtual void End() = 0;
   };
 
-  // Takes ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip and Sequence, and null, with which tokens are put
-  // together with spaces between. Another component, or a field with another value, is Unimplemented, named.
+  // Supports ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip and Sequence, and null, with which tokens are
+  // joined by spaces. Any other component or field value is Unimplemented, with its name.
   static absl::StatusOr<TokenDecoder> Read(const nlohmann::json& json);
 
   // The first stage. Text is appended to `text`, which must outlive the stages.
   std::unique_ptr<Stage> Begin(std::string& text) const;
 
  private:
-  // Makes a stage that gives on to `next`.
+  // Makes a stage that passes its output to `next`.
   class Maker {
    public:
     virtual ~Maker() = default;

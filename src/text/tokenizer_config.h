@@ -1,5 +1,4 @@
-// What is taken from a tokenizer_config.json and a special_tokens_map.json: the names of special tokens. Internal to
-// this module.
+// The special tokens named in tokenizer_config.json and special_tokens_map.json. Internal to this module.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +25,10 @@ struct NamedTokens {
 
 struct TokenizerConfig {
   std::optional<std::string> bos, eos, pad;
-  bool add_bos = false;  // asked for by "add_bos_token"
+  bool add_bos = false;  // requested by "add_bos_token"
   bool add_eos = false;
 
-  // A token that a file wants the tokenizer to have, and where it says so.
+  // A token that a file requires, and where it says so.
   struct Wanted {
     std::string content;
     std::optional<int64_t> id;
@@ -37,14 +36,14 @@ struct TokenizerConfig {
   };
   std::vector<Wanted> wanted = {};
 
-  // InvalidArgument where a token that is named is not one of the tokenizer's; Unimplemented where one that is wanted
-  // would have to be added to it.
+  // InvalidArgument if a named token is not one of the tokenizer's; Unimplemented if a required token would have to be
+  // added to it.
   absl::StatusOr<NamedTokens> Find(const std::function<std::optional<int32_t>(absl::string_view)>& token_id) const;
 };
 
-// `config` is a tokenizer_config.json, `special` a special_tokens_map.json; null where there is no such file. Like in
-// `transformers`, the latter is only another's supplement where that has "added_tokens_decoder", and comes first
-// otherwise. Errors begin with the file's name.
+// `config` is a tokenizer_config.json, `special` a special_tokens_map.json; null if there is no such file. As in
+// `transformers`, the latter only supplements the former if that has "added_tokens_decoder", and otherwise takes
+// precedence. Errors begin with the file's name.
 absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const nlohmann::json& config, const nlohmann::json& special);
 
 // The name and the contents of each file that Save() writes.

@@ -107,7 +107,7 @@ def test_the_text_is_recognised(stem):
     )
     *answers, error = [json.loads(line) for line in output.decode().splitlines()]
     assert answers == [{"template": stem.split("-")[0]}] * len(known)
-    assert "is none of those that are known" in error["error"]
+    assert "is not a known one; choose a template" in error["error"]
 
 
 @pytest.mark.parametrize("stem", TEMPLATES)

@@ -171,14 +171,13 @@ class CellReader {
   absl::Status Take(int64_t bytes) {
     bytes_left_ -= bytes;
     if (bytes_left_ >= 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("the record has more than ", limits_.max_record_bytes,
-                                                   " bytes, which are the most that are read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the record has more than ", limits_.max_record_bytes, " bytes, the maximum"));
   }
 
   absl::Status Enter(int depth) {
     if (depth <= limits_.max_depth) return Take(8);
-    return absl::InvalidArgumentError(
-        absl::StrCat("more than ", limits_.max_depth, " objects and lists inside one another"));
+    return absl::InvalidArgumentError(absl::StrCat("more than ", limits_.max_depth, " nested objects and lists"));
   }
 
   template <class T>
@@ -246,7 +245,7 @@ class ParquetFile final : public RecordFile {
       // Whether the library knows what the schema holds.
       return builder.Build().status();
     });
-    if (!opened.ok()) return ErrorOf(opened, absl::StrCat(name, ": not a sound Parquet file"));
+    if (!opened.ok()) return ErrorOf(opened, absl::StrCat(name, ": not a valid Parquet file"));
     if (!taken.ok()) return Annotate(taken, name);
     return made;
   }
@@ -320,7 +319,7 @@ class ParquetFile final : public RecordFile {
     for (int group = 0; group < metadata_->num_row_groups(); ++group) {
       const int64_t rows = metadata_->RowGroup(group)->num_rows();
       if (rows < 0) {
-        return absl::InvalidArgumentError("not a sound Parquet file: a row group has a negative number of rows");
+        return absl::InvalidArgumentError("not a valid Parquet file: a row group has a negative number of rows");
       }
       begins_.push_back(begins_.back() + rows);
     }
@@ -340,7 +339,7 @@ class ParquetFile final : public RecordFile {
         left -= next->length();
       }
       if (chunk == nullptr || left >= (*chunk)->length()) {
-        return absl::InvalidArgumentError("its row group has fewer rows than it says");
+        return absl::InvalidArgumentError("its row group has fewer rows than its metadata says");
       }
       absl::StatusOr<Value> cell = reader.CellOf(**chunk, left, 1);
       if (!cell.ok()) return Annotate(cell.status(), absl::StrCat("column '", EscapeForMessage(group.wanted[i]), "'"));

@@ -20,7 +20,7 @@ struct CellRef {
 
   bool there() const { return block != 0; }
   bool partial() const { return (row & kPartial) != 0; }
-  // Only its writers can read it.
+  // It is empty for all consumers but its writers.
   bool empty() const { return !there() || partial(); }
   // For the store, which does not distinguish partial cells.
   CellRef plain() const { return {block, row & ~kPartial}; }

@@ -21,11 +21,11 @@ absl::StatusOr<std::vector<EncodedProblem>> EncodeProblems(const text::PromptSet
                                                            const text::Tokenizer& tokenizer);
 
 struct Evaluation {
-  double accuracy = 0;          // share of problems answered exactly, end token included
+  double accuracy = 0;          // fraction of problems answered exactly, end token included
   std::vector<Answer> samples;  // the answers to the first problems
 };
 
-// Answers every problem at temperature 0. `samples_kept` answers are returned as text.
+// Answers every problem at temperature 0. Returns `samples_kept` answers as text.
 absl::StatusOr<Evaluation> Evaluate(const generate::Engine& engine, const text::Tokenizer& tokenizer,
                                     const text::PromptSet& problems, const std::vector<EncodedProblem>& encoded,
                                     int64_t max_response_length, int64_t samples_kept);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr char kPartition[] = "train";
 
-// With the values that a run uses for what may be left to it.
+// With defaults resolved to the values that a run uses.
 GrpoConfig Resolved(GrpoConfig config, const model::Decoder& decoder) {
   config.threads = model::WorkerThreads(config.threads, decoder.device());
   if (config.actor.max_row_tokens == 0) {
@@ -75,7 +75,7 @@ class PreparedGrpo final : public GrpoRun {
   }
 
  private:
-  // Stages in the order of a step, with the number of takes that each needs for it.
+  // Stages in the order of a step, with the number of takes that each makes per step.
   struct Placed {
     std::unique_ptr<Stage> stage;
     int64_t takes = 1;
@@ -217,7 +217,7 @@ class PreparedGrpo final : public GrpoRun {
     return absl::OkStatus();
   }
 
-  // What the dock holds after the step, and what each stage has done with it so far.
+  // The contents of the dock after the step, and the progress of each stage.
   static absl::Status Account(Dock& dock, StepMetrics& metrics) {
     TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock.GetStatus(kPartition));
     metrics.Mean("dock/rows", static_cast<double>(status.rows));
@@ -264,8 +264,8 @@ class PreparedGrpo final : public GrpoRun {
 };
 
 absl::StatusOr<std::unique_ptr<GrpoRun>> Prepare(const GrpoConfig& config, RunContext context, reward::Reward* reward) {
-  // Threads share out samples, not operations: those of a small model are too short to be worth a barrier each, and on
-  // a busy machine a barrier waits for a thread that is not running.
+  // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
+  // busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
   TDOCK_ASSIGN_OR_RETURN(RunInputs inputs, LoadRunInputs(config, context.env));
   auto prepared = std::make_unique<PreparedGrpo>(config, context, std::move(inputs), reward);

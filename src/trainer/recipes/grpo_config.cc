@@ -6,7 +6,7 @@
 namespace tdock::train {
 namespace {
 
-// More of anything in one batch than memory holds, and little enough for products of two to be counted.
+// A limit beyond what memory can hold, and small enough that products of two do not overflow.
 constexpr int64_t kMaxBatch = int64_t{1} << 20;
 
 void BindOptim(config::Spec& spec, const std::string& prefix, OptimConfig& c) {
@@ -14,20 +14,22 @@ void BindOptim(config::Spec& spec, const std::string& prefix, OptimConfig& c) {
   spec.Float(prefix + ".beta1", &c.beta1, "AdamW's decay of the first moment.").AtLeast(0).LessThan(1);
   spec.Float(prefix + ".beta2", &c.beta2, "AdamW's decay of the second moment.").AtLeast(0).LessThan(1);
   spec.Float(prefix + ".weight_decay", &c.weight_decay, "Decoupled weight decay of matrices.").AtLeast(0);
-  spec.Float(prefix + ".clip_grad", &c.clip_grad, "Largest norm of all gradients together; 0 does not clip.")
+  spec.Float(prefix + ".clip_grad", &c.clip_grad, "Gradients are clipped to this global norm; 0: no clipping.")
       .AtLeast(0);
   spec.Int(prefix + ".lr_warmup_steps", &c.lr_warmup_steps, "Steps over which the learning rate rises to its peak.")
       .AtLeast(0);
   spec.Choice(prefix + ".lr_scheduler_type", &c.lr_scheduler_type,
               {{"constant", LrDecay::kConstant}, {"linear", LrDecay::kLinear}, {"cosine", LrDecay::kCosine}},
-              "How the learning rate falls after its peak.");
-  spec.Float(prefix + ".min_lr_ratio", &c.min_lr_ratio, "Where it ends, as a share of the peak.").AtLeast(0).AtMost(1);
+              "How the learning rate decays after its peak.");
+  spec.Float(prefix + ".min_lr_ratio", &c.min_lr_ratio, "Final learning rate as a fraction of the peak.")
+      .AtLeast(0)
+      .AtMost(1);
 }
 
 void BindModel(config::Spec& spec, GrpoConfig& c) {
   spec.String("model.path", &c.model.path,
-              "Folder of a model in the Hugging Face layout to start from; empty: random weights of the sizes below, "
-              "which cannot be given beside it.");
+              "Folder of a model in the Hugging Face layout to start from; empty: random weights with the sizes below, "
+              "which cannot be combined with it.");
   spec.Int("model.hidden_size", &c.model.hidden_size, "Width of the residual stream.")
       .AtLeast(1)
       .AtMost(model::kMaxSize);
@@ -46,11 +48,12 @@ void BindModel(config::Spec& spec, GrpoConfig& c) {
       .AtMost(model::kMaxPositions);
   spec.Float("model.rms_norm_eps", &c.model.rms_norm_eps, "Added to the mean square in RMSNorm.").MoreThan(0);
   spec.Float("model.rope_theta", &c.model.rope_theta, "Base of the rotary frequencies.").MoreThan(0);
-  spec.Bool("model.tie_word_embeddings", &c.model.tie_word_embeddings, "The output head is the embedding.");
+  spec.Bool("model.tie_word_embeddings", &c.model.tie_word_embeddings,
+            "The output head shares the embedding's weights.");
   BindModelOptions(spec, c.model);
   spec.Check({"model.lora_rank", "model.path"}, [&c]() -> std::vector<std::string> {
     if (c.model.lora_rank == 0 || !c.model.path.empty()) return {};
-    return {"adapters are only of use beside the model that they adapt: set model.path"};
+    return {"adapters need a model to adapt: set model.path"};
   });
 
   spec.Check({"model.hidden_size", "model.num_attention_heads"}, [&c]() -> std::vector<std::string> {
@@ -72,7 +75,8 @@ void BindWarmup(config::Spec& spec, GrpoConfig& c) {
   spec.Int("warmup.batch_size", &c.warmup.batch_size, "Problems per step of the supervised warm-up.")
       .AtLeast(1)
       .AtMost(kMaxBatch);
-  spec.Int("warmup.max_steps", &c.warmup.max_steps, "Most steps of the warm-up; 0 leaves it out.").AtLeast(0);
+  spec.Int("warmup.max_steps", &c.warmup.max_steps, "Maximum number of steps of the warm-up; 0: no warm-up.")
+      .AtLeast(0);
   spec.Float("warmup.target_accuracy", &c.warmup.target_accuracy,
              "The warm-up ends once the greedy accuracy on the validation problems is this high.")
       .AtLeast(0)
@@ -83,11 +87,11 @@ void BindWarmup(config::Spec& spec, GrpoConfig& c) {
 
 void BindActor(config::Spec& spec, GrpoConfig& c) {
   spec.Int("actor.ppo_mini_batch_size", &c.actor.ppo_mini_batch_size,
-           "Prompts per optimizer step; each stands for rollout.n samples.")
+           "Prompts per optimizer step, each with rollout.n samples.")
       .AtLeast(1)
       .AtMost(kMaxBatch);
   spec.Int("actor.ppo_micro_batch_size_per_gpu", &c.actor.ppo_micro_batch_size_per_gpu,
-           "Samples in one forward and backward pass, which bounds memory and changes no result; 0: the whole "
+           "Samples in one forward and backward pass; limits memory and does not change results; 0: the whole "
            "mini-batch.")
       .AtLeast(0);
   spec.Float("actor.clip_ratio_low", &c.actor.clip_ratio_low, "The ratio is clipped at 1 minus this.")
@@ -96,16 +100,17 @@ void BindActor(config::Spec& spec, GrpoConfig& c) {
   spec.Float("actor.clip_ratio_high", &c.actor.clip_ratio_high, "The ratio is clipped at 1 plus this.").AtLeast(0);
   spec.Float("actor.kl_loss_coef", &c.actor.kl_loss_coef, "Weight of the KL to the reference model in the loss.")
       .AtLeast(0);
-  spec.Choice(
-      "actor.kl_loss_type", &c.actor.kl_loss_type,
-      {{"k1", algo::KlEstimator::kK1},
-       {"abs", algo::KlEstimator::kAbs},
-       {"k2", algo::KlEstimator::kK2},
-       {"k3", algo::KlEstimator::kK3}},
-      "Estimator of the KL: −x, abs(x), x²/2 or eˣ−x−1, where x is the reference's log-probability less the policy's.");
+  spec.Choice("actor.kl_loss_type", &c.actor.kl_loss_type,
+              {{"k1", algo::KlEstimator::kK1},
+               {"abs", algo::KlEstimator::kAbs},
+               {"k2", algo::KlEstimator::kK2},
+               {"k3", algo::KlEstimator::kK3}},
+              "Estimator of the KL: −x, abs(x), x²/2 or eˣ−x−1, where x is the reference's log-probability minus the "
+              "policy's.");
   spec.Int("actor.max_row_tokens", &c.actor.max_row_tokens,
-           "Samples are packed into rows of up to this many tokens, in which those of one prompt share it; changes no "
-           "result; 0: a third of the model's width, where attention is a small part of the work.")
+           "Samples are packed into rows of up to this many tokens, where samples of one prompt share it; does not "
+           "change "
+           "results; 0: a third of the model's width, where attention is a small part of the work.")
       .AtLeast(0);
   BindOptim(spec, "actor.optim", c.actor.optim);
   spec.Check({"actor.ppo_mini_batch_size", "data.train_batch_size"}, [&c]() -> std::vector<std::string> {
@@ -126,7 +131,8 @@ void BindTrainer(config::Spec& spec, GrpoConfig& c) {
   spec.Int("trainer.test_freq", &c.trainer.test_freq,
            "Steps from one measurement of the held-out accuracy to the next; it is also measured at the end.")
       .AtLeast(1);
-  spec.Int("trainer.log_val_generations", &c.trainer.log_val_generations, "Held-out answers kept at each measurement.")
+  spec.Int("trainer.log_val_generations", &c.trainer.log_val_generations,
+           "Held-out answers recorded at each measurement.")
       .AtLeast(0);
   spec.String("trainer.run_dir", &c.trainer.run_dir,
               "Folder of the run, which must be new or empty; empty: the next free runs/grpo-NNN.");
@@ -149,18 +155,19 @@ void Bind(config::Spec& spec, GrpoConfig& c) {
   spec.Int("seed", &c.seed, "Seed of everything random: weights, data order, sampling.").AtLeast(0);
   spec.String("device", &c.device, "cpu, cuda, or cuda:N.").NotEmpty();
   spec.Int("threads", &c.threads,
-           "Threads that work on different samples at the same time; 0: one for each core, or one where the device is "
+           "Threads that work on different samples in parallel; 0: one per core, or one if the device is "
            "a GPU.")
       .AtLeast(0)
       .AtMost(1024);
   spec.Int("intra_op_threads", &c.intra_op_threads,
-           "Threads of each operation on the CPU. More than one pays for large models, on an idle machine.")
+           "Threads per operation on the CPU. More than one pays off for large models on an idle machine.")
       .AtLeast(1)
       .AtMost(1024);
   BindModel(spec, c);
-  spec.Choice("data.task", &c.data.task, {{"addition", Task::kAddition}}, "What is learnt: two-digit addition.");
+  spec.Choice("data.task", &c.data.task, {{"addition", Task::kAddition}}, "The task: two-digit addition.");
   spec.Int("data.train_batch_size", &c.data.train_batch_size, "Prompts per step.").AtLeast(1).AtMost(kMaxBatch);
-  spec.Int("data.max_response_length", &c.data.max_response_length, "Most tokens of an answer, its end token included.")
+  spec.Int("data.max_response_length", &c.data.max_response_length,
+           "Maximum number of tokens of an answer, including its end token.")
       .AtLeast(1)
       .AtMost(model::kMaxPositions);
   BindWarmup(spec, c);
@@ -171,7 +178,7 @@ void Bind(config::Spec& spec, GrpoConfig& c) {
     if (c.samples_per_step() <= kMaxBatch) return {};
     return {absl::StrCat("a step has ", c.samples_per_step(), " samples; at most ", kMaxBatch, " are possible")};
   });
-  spec.Float("rollout.temperature", &c.rollout.temperature, "Sampling temperature, also of every log-probability.")
+  spec.Float("rollout.temperature", &c.rollout.temperature, "Temperature of sampling and of all log-probabilities.")
       .MoreThan(0);
   spec.Int("rollout.max_num_seqs", &c.rollout.max_num_seqs, "Samples generated at the same time.")
       .AtLeast(1)

@@ -95,7 +95,7 @@ struct GrpoConfig {
 
   GrpoConfig();
 
-  // Samples of one step.
+  // The number of samples of one step.
   int64_t samples_per_step() const { return data.train_batch_size * rollout.n; }
 };
 

@@ -36,7 +36,7 @@ absl::StatusOr<ProblemSet> MakeProblemSet(text::PromptSet problems, const text::
   return ProblemSet{std::move(problems), std::move(encoded)};
 }
 
-// Whether every right answer can be given, and every sample has a place in the model.
+// Whether every correct answer fits, and every sample fits the model.
 absl::Status CheckLengths(const GrpoConfig& config, const RunInputs& inputs) {
   size_t prompt = 0;
   size_t answer = 0;
@@ -49,11 +49,11 @@ absl::Status CheckLengths(const GrpoConfig& config, const RunInputs& inputs) {
   const int64_t longest = config.data.max_response_length;
   if (longest < static_cast<int64_t>(answer)) {
     return absl::InvalidArgumentError(absl::StrCat("data.max_response_length = ", longest,
-                                                   " cuts off right answers, which have up to ", answer,
+                                                   " truncates correct answers, which have up to ", answer,
                                                    " tokens with their end token"));
   }
   const int64_t needed = static_cast<int64_t>(prompt) + longest;
-  // One rope for the trainer and the rollout, whatever lengths a pass of either has.
+  // One rope for the trainer and the rollout, whatever the lengths in their passes.
   inputs.decoder->FixRopeLength(needed);
   const int64_t positions = inputs.decoder->config().context_length();
   if (needed <= positions) return absl::OkStatus();

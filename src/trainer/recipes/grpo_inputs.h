@@ -1,4 +1,4 @@
-// Everything that a GRPO run reads or makes before it writes anything.
+// The inputs of a GRPO run: everything that it reads or creates before it writes anything.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ uint64_t SeedFor(const GrpoConfig& config, SeedPurpose purpose);
 struct RunInputs {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<model::Decoder> decoder;
-  std::vector<int32_t> end_tokens;  // that end an answer; the tokenizer's first
+  std::vector<int32_t> end_tokens;  // end-of-answer tokens; the tokenizer's first
   ProblemSet train, validation, test;
 };
 
-// InvalidArgument where the device, the model and the lengths cannot serve; other codes where a file cannot be read.
-// Throws c10::Error where memory runs out.
+// InvalidArgument if the device, the model or the lengths are unusable; other codes if a file cannot be read. Throws
+// c10::Error if memory is exhausted.
 absl::StatusOr<RunInputs> LoadRunInputs(const GrpoConfig& config, Env& env);
 
 }  // namespace tdock::train

@@ -346,12 +346,12 @@ TEST(Grpo, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
     EXPECT_TRUE(Env::Real().List(config.trainer.run_dir)->empty()) << status;
     return std::string(status.message());
   };
-  EXPECT_THAT(refused([](GrpoConfig& c) { c.device = "tpu"; }), HasSubstr("'tpu' is none of cpu, cuda and cuda:N"));
+  EXPECT_THAT(refused([](GrpoConfig& c) { c.device = "tpu"; }), HasSubstr("'tpu' is not cpu, cuda or cuda:N"));
   EXPECT_THAT(refused([](GrpoConfig& c) { c.model.path = "/nonexistent"; }), HasSubstr("/nonexistent/"));
   EXPECT_THAT(refused([](GrpoConfig& c) { c.data.max_response_length = 100; }),
               HasSubstr("need 106 positions; the model has 64"));
   EXPECT_THAT(refused([](GrpoConfig& c) { c.data.max_response_length = 3; }),
-              HasSubstr("data.max_response_length = 3 cuts off right answers, which have up to 4 tokens"));
+              HasSubstr("data.max_response_length = 3 truncates correct answers, which have up to 4 tokens"));
   EXPECT_THAT(refused([](GrpoConfig& c) { c.model.hidden_size = 4 * c.model.num_attention_heads << 16; }),
               HasSubstr("model: head_dim must be between 1 and 65536, not 262144"));
 }

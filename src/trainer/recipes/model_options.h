@@ -12,15 +12,15 @@ namespace tdock::train {
 
 struct RopeOverride {
   std::string type;     // empty: as config.json says
-  double factor = 0.0;  // 0: not given
+  double factor = 0.0;  // 0: not set
   int64_t original_max_position_embeddings = 0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
-  double attention_factor = 0.0;  // 0: follows from the factor
+  double attention_factor = 0.0;  // 0: derived from the factor
   double beta_fast = 32.0;
   double beta_slow = 1.0;
 
-  // As config.json has it; empty where nothing is overridden.
+  // In the form of config.json; empty if nothing is overridden.
   std::string json() const;
 };
 
@@ -30,10 +30,10 @@ struct ModelOptions {
   RopeOverride rope_scaling;
   int64_t lora_rank = 0;  // 0: no adapters
   double lora_alpha = 16.0;
-  std::string target_modules;  // names with commas between; empty: all linear layers
+  std::string target_modules;  // comma-separated names; empty: all linear layers
   at::ScalarType save_dtype = at::kFloat;
 
-  // Sets up a decoder for training. InvalidArgument names modules that it does not have.
+  // Prepares a decoder for training. InvalidArgument names modules that it does not have.
   absl::Status Apply(uint64_t lora_seed, model::Decoder& decoder) const;
 };
 

@@ -61,7 +61,7 @@ TEST(ModelOptions, OfYarnReachTheRope) {
 TEST(ModelOptions, OfARopeScalingNeedAFactor) {
   for (const char* type : {"linear", "dynamic", "llama3", "yarn"}) {
     EXPECT_THAT(Read({absl::StrCat("model.override_config.rope_scaling.type=", type)}).status().message(),
-                HasSubstr("must be at least 1 where a rope scaling is set"));
+                HasSubstr("must be at least 1 with a rope scaling"));
   }
   EXPECT_TRUE(Read({"model.override_config.rope_scaling.type=default"}).ok());
 }
@@ -85,7 +85,7 @@ TEST(ModelOptions, ThatMeanNothingTogetherAreRefused) {
       Read({"model.override_config.rope_scaling.type=linear", "model.override_config.rope_scaling.low_freq_factor=2"})
           .status()
           .message(),
-      HasSubstr("given for a rope scaling that has none"));
+      HasSubstr("given for a rope scaling that does not have it"));
   EXPECT_THAT(Read({"model.lora_alpha=2"}).status().message(), HasSubstr("given without adapters"));
 }
 

@@ -1,4 +1,4 @@
-// What a run needs from outside.
+// What a run needs from its environment.
 #pragma once
 
 #include <atomic>
@@ -10,14 +10,14 @@
 
 namespace tdock::train {
 
-// Everything outlives the run.
+// Everything must outlive the run.
 struct RunContext {
   Env& env;
   Clock& clock;
   Progress& progress;
-  const std::atomic<bool>* stop = nullptr;  // set by somebody else to end the run before its next step
+  const std::atomic<bool>* stop = nullptr;  // set by another thread to end the run before its next step
 
-  // Cancelled once the run is to end.
+  // Cancelled once the run must end.
   absl::Status CheckStop() const {
     if (stop == nullptr || !*stop) return absl::OkStatus();
     return absl::CancelledError("interrupted");

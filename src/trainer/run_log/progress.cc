@@ -32,7 +32,7 @@ std::string ClockText(absl::Duration duration) {
   return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
-// Of nearly constant width, so that what follows stands still.
+// Of nearly constant width, so that the text after it does not move.
 std::string FigureText(double value) {
   const double size = std::fabs(value);
   if (!std::isfinite(value)) return absl::StrFormat("%g", value);
@@ -62,7 +62,7 @@ ProgressOutput ProgressOutput::StandardError() {
     while (!text.empty()) {
       const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
       if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return;  // nobody to tell
+      if (written <= 0) return;  // no output
       text.remove_prefix(static_cast<size_t>(written));
     }
   };
@@ -167,9 +167,9 @@ std::string Progress::Bar(int width) const {
   return bar;
 }
 
-// What does not fit is left out: figures from the last one on, then the bar, then all but the count.
+// What does not fit is left out: figures from the last one on, then the bar, then everything but the count.
 std::string Progress::TerminalLine(int columns) const {
-  // Text in the last column would make some terminals go to the next line.
+  // Text in the last column would make some terminals wrap to the next line.
   const int room = columns - 1;
   std::string head = phase_;
   std::string tail = absl::StrCat("  ", Counts(), "  ", Times());

@@ -1,4 +1,4 @@
-// A progress bar on a terminal, and a line now and then where the output is a log.
+// A progress bar on a terminal, or an occasional line in a log.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace tdock::train {
 
-// Where a Progress shows itself.
+// The output of a Progress.
 struct ProgressOutput {
-  // Writes to the user at once. It is given whole lines, or a whole redrawing of the last line.
+  // Writes to the user at once. It gets whole lines, or the last line redrawn.
   std::function<void(absl::string_view)> write;
-  // Columns of the terminal, asked at each drawing; 0 where the output is not a terminal.
+  // Columns of the terminal, queried at each drawing; 0 if the output is not a terminal.
   std::function<int()> columns;
-  // Whether the bar may be drawn with characters beyond ASCII.
+  // Whether the bar may use characters beyond ASCII.
   bool unicode = false;
 
   static ProgressOutput StandardError();
@@ -28,7 +28,7 @@ struct ProgressOutput {
 // The progress of a run through its phases, one at a time. Not thread-safe; never waits.
 //
 // On a terminal the last line is redrawn at most ten times a second; the cursor is never hidden. Elsewhere a line is
-// written when ten seconds and one percent of the steps have passed since the last one. At the end of each phase one
+// written once ten seconds and one percent of the steps have passed since the last one. At the end of each phase one
 // line remains.
 class Progress {
  public:
@@ -41,14 +41,14 @@ class Progress {
   // A phase that has not ended is reported as stopped.
   ~Progress();
 
-  // Ends the phase before it, if there is one. `total` is 0 where the number of steps is not known.
+  // Ends the previous phase, if there is one. `total` is 0 if the number of steps is not known.
   void Begin(std::string phase, int64_t total);
 
-  // `step` steps of the phase are done. Figures are shown in the order in which they first came; one that is not named
-  // keeps its last value.
+  // `step` steps of the phase are done. Figures are shown in the order in which they first appeared; one that is not
+  // named keeps its last value.
   void Update(int64_t step, const Figures& figures);
 
-  // Leaves "phase: n steps in m:ss, figures" behind, followed by `remark` if there is one.
+  // Leaves the line "phase: n steps in m:ss, figures", followed by `remark` if there is one.
   void End(absl::string_view remark = "");
 
  private:
@@ -63,7 +63,7 @@ class Progress {
   Clock& clock_;
 
   bool running_ = false;
-  bool drawn_ = false;  // whether the terminal's last line is ours
+  bool drawn_ = false;  // whether the terminal's last line is the bar
   std::string phase_;
   int64_t total_ = 0;
   int64_t step_ = 0;

@@ -1,4 +1,4 @@
-// The page that shows a run: one self-contained HTML file that loads nothing.
+// A self-contained HTML page about a run, which loads nothing else.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tdock::train {
 
-// What the page says about the run besides what the run logged.
+// What the page shows besides the run's logs.
 struct ReportHead {
   std::string title = {};
   // Shown in order beside the title, such as {"seed", "1"}, {"parameters", "444,768"}, {"device", "cpu, 2 threads"}.
@@ -27,8 +27,8 @@ struct ReportSource {
   absl::Duration elapsed = {};
 };
 
-// Any text may be hostile: it reaches the page as data, never as markup. Lines that are not records are left out and
-// counted on the page. Series of more than 1,000 points are shown as means of equal runs of points, with their range.
+// Text is untrusted: it reaches the page as data, never as markup. Lines that are not records are skipped, and their
+// number is shown. Series of more than 1,000 points are shown as means of equal intervals, with their range.
 std::string RenderReport(const ReportHead& head, const ReportSource& source);
 
 }  // namespace tdock::train

@@ -5,7 +5,7 @@
 
 namespace tdock::train {
 
-// Holds "{{run}}" once, where the run's data goes as JSON.
+// Contains "{{run}}" once, which is replaced by the run's data as JSON.
 extern const absl::string_view kReportTemplate;
 
 }  // namespace tdock::train

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr absl::string_view kEventsFolder = "tensorboard";
 constexpr int kMostAttempts = 1000;
 
-// The host's name as it may stand in a file's name.
+// The host's name in a form that a file name may contain.
 std::string HostName() {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
@@ -45,7 +45,7 @@ absl::Status CheckMetricName(const std::string& name) {
   if (name == "phase" || name == "step") {
     return absl::InvalidArgumentError(absl::StrCat("a metric cannot be named '", name, "': each line has that field"));
   }
-  // What can stand between quotes as it is has neither control characters nor bytes that are not UTF-8.
+  // Text that needs no escaping has neither control characters nor invalid UTF-8.
   if (!name.empty() && Json::accept(absl::StrCat("\"", name, "\""))) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("'", absl::CHexEscape(name), "' cannot be the name of a metric"));
 }
@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(Env& env, Clo
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(path));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> entries, env.List(path));
   if (!entries.empty()) return taken(absl::StrCat(entries.front(), entries.size() > 1 ? " and more" : ""));
-  // Every run has this folder, and only one process can be the one that makes it.
+  // Every run has this folder, and only one process can create it.
   const absl::Status claimed = env.CreateNewFolder(JoinPath(path, kEventsFolder));
   if (absl::IsAlreadyExists(claimed)) return taken("another run");
   TDOCK_RETURN_IF_ERROR(claimed);
@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::CreateNext(Env& env,
   for (int attempt = 0;; ++attempt) {
     TDOCK_ASSIGN_OR_RETURN(const std::string path, NextRunPath(env, root, name));
     auto made = Create(env, clock, path);
-    // Somebody else was faster, and has taken the number: the next look sees it.
+    // Another process was faster, and has taken the number: the next iteration sees it.
     if (!absl::IsAlreadyExists(made.status()) || attempt == kMostAttempts) return made;
   }
 }

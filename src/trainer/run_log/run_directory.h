@@ -1,4 +1,4 @@
-// The folder that a training run leaves behind.
+// The folder of a training run.
 //
 //   config.yaml                        the resolved configuration
 //   metrics.jsonl                      one line per step: {"phase": "grpo", "step": 3, "actor/entropy": 1.25, …}
@@ -8,9 +8,9 @@
 //   checkpoint/                        the model, in the Hugging Face layout (written by the caller)
 //   report.html                        everything above as one page
 //
-// Lines are JSON objects in UTF-8, closed by a newline. Numbers read back to the same bits; what is not finite is
-// null. Bytes that are not UTF-8 appear as U+FFFD. A last line without its newline is what was left of a write that
-// failed: readers skip it.
+// Lines are JSON objects in UTF-8 that end with a newline. Numbers are written so that they read back exactly;
+// non-finite ones are null. Invalid UTF-8 appears as U+FFFD. A last line without a newline is left from a failed write:
+// readers must skip it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ namespace tdock::train {
 
 using Metrics = std::map<std::string, double>;
 
-// One answer of the model, kept to be read by people.
+// One answer of the model, recorded for people to read.
 struct Answer {
   std::string prompt = {};
   std::string response = {};
@@ -41,13 +41,13 @@ struct Answer {
   bool correct = false;
 };
 
-// Not thread-safe. What a call has written is with the system when it returns, so that another process can follow the
-// run, and nothing but the machine's own failure can take it away. After a failed write to a file, every later one to
-// that file fails with the same error, which names it.
+// Not thread-safe. When a call returns, what it wrote is with the system, so that another process can follow the run,
+// and only a failure of the machine can lose it. After a failed write to a file, every later one to that file fails
+// with the same error, which names it.
 class RunDirectory {
  public:
-  // Makes the folder; one that holds anything already is refused with AlreadyExists, and so are all but one of several
-  // processes that want the same. `env` and `clock` must outlive the result.
+  // Creates the folder; AlreadyExists if it contains anything, and for all but one of several processes that want the
+  // same folder. `env` and `clock` must outlive the result.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Create(Env& env, Clock& clock, const std::string& path);
   // The same for `root`/`name`-001, or the number after the highest that `root` holds. `root` need not exist.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> CreateNext(Env& env, Clock& clock, const std::string& root,
@@ -63,7 +63,7 @@ class RunDirectory {
   absl::Status LogMetrics(absl::string_view phase, int64_t step, const Metrics& metrics);
   absl::Status LogSamples(absl::string_view phase, int64_t step, std::span<const Answer> answers);
 
-  // Replaces report.html by one that shows what the folder holds now.
+  // Replaces report.html by one that shows the current contents of the folder.
   absl::Status WriteReport(const ReportHead& head);
 
   // Returns once everything logged would survive a power failure.
@@ -87,7 +87,7 @@ class RunDirectory {
   RunDirectory(Env& env, Clock& clock, std::string path);
 
   absl::StatusOr<TensorBoardWriter*> EventsOf(absl::string_view phase);
-  // The contents of `name`, or nothing where there is no such file yet.
+  // The contents of `name`, or nothing if there is no such file yet.
   absl::StatusOr<std::string> ReadIfThere(absl::string_view name);
 
   Env& env_;

@@ -21,7 +21,7 @@ uint32_t Crc32c(absl::string_view data);
 // same error.
 class TensorBoardWriter {
  public:
-  // Makes events.out.tfevents.<seconds>.<host> in `folder`, which is made if it is missing.
+  // Creates events.out.tfevents.<seconds>.<host> in `folder`, which is created if it is missing.
   static absl::StatusOr<std::unique_ptr<TensorBoardWriter>> Create(Env& env, const std::string& folder,
                                                                    absl::string_view host, absl::Time now);
 

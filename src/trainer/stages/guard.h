@@ -1,4 +1,4 @@
-// Where exceptions stop.
+// The boundary for exceptions of libtorch.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -10,8 +10,8 @@
 
 namespace tdock::train {
 
-// What `body` returns, an absl::Status or a StatusOr, or its exception as an error: ResourceExhausted where memory ran
-// out, else Internal.
+// Returns the result of `body`, an absl::Status or a StatusOr, or its exception as an error: ResourceExhausted if
+// memory is exhausted, otherwise Internal.
 template <class Body>
 auto Guarded(Body&& body) -> decltype(body()) {
   try {

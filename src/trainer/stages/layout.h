@@ -1,8 +1,8 @@
-// How samples are laid out for one forward pass.
+// The layout of samples for one forward pass.
 //
-// Rows are packed: a row holds several prompts, each once, and behind them their responses. A token sees what stands
-// before it of its own prompt and its own response, and nothing else. For a prompt 5 6 7 with the responses a b c, d e
-// and f, and a prompt 8 with the response g h:
+// Rows are packed: a row holds several prompts, each once, followed by their responses. A token attends to the
+// preceding tokens of its own prompt and its own response, and nothing else. For a prompt 5 6 7 with the responses a b
+// c, d e and f, and a prompt 8 with the response g h:
 //
 //   tokens       5 6 7 a b d 8 g      the last token of a response predicts nothing, so it is not fed
 //   positions    0 1 2 3 4 3 0 1
@@ -18,7 +18,7 @@
 //            8               x
 //            g               x x
 //
-// A full pass over each sample alone gives the same numbers for more work.
+// A full pass over each sample alone gives the same numbers at a higher cost.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,16 +39,16 @@ struct Sequence {
 struct Layout {
   model::TokenBatch batch;
   // For each response token, sample by sample in the order given: N tokens in all.
-  at::Tensor predictors;  // int64 [N]: which place of the batch, seen as [B·T], predicts it
+  at::Tensor predictors;  // int64 [N]: the position in the batch, viewed as [B·T], that predicts it
   at::Tensor targets;     // int64 [N]: the token
 };
 
-// A row has at most `max_row_tokens` tokens, but holds at least one sample. Samples share a prompt wherever they stand
-// in the list, as long as its row has room. Tensors are on `device`.
+// A row has at most `max_row_tokens` tokens, but at least one sample. Samples share a prompt wherever they are in the
+// list, as long as its row has room. Tensors are on `device`.
 Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device);
 
-// The log-probabilities of the response tokens under softmax(logits / temperature), float [N], with gradients where
-// they are enabled. Where `entropy` is given it receives the entropies of those distributions, [N], without gradients.
+// The log-probabilities of the response tokens under softmax(logits / temperature), float [N], with gradients if they
+// are enabled. If `entropy` is given, it receives the entropies of those distributions, [N], without gradients.
 at::Tensor ResponseLogProbs(const model::Decoder& decoder, const Layout& layout, double temperature,
                             at::Tensor* entropy = nullptr);
 

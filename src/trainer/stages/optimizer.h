@@ -12,8 +12,8 @@ enum class LrDecay { kConstant, kLinear, kCosine };
 
 // The learning rate at a step, relative to its peak.
 //
-// Warm-up: (step + 1) / warmup_steps, so that the first step already moves. Then, over the steps that are left, from 1
-// down to `floor`: linearly, or along half a cosine, or not at all.
+// Warm-up: (step + 1) / warmup_steps, so that the first step already has an effect. Then, over the remaining steps,
+// from 1 down to `floor`: linearly, along half a cosine, or constant.
 struct LrSchedule {
   LrDecay decay = LrDecay::kConstant;
   int64_t warmup_steps = 0;
@@ -28,7 +28,7 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;  // of matrices; norm weights and biases have none
-  double clip_grad = 1.0;      // largest norm of all gradients together; 0: no clipping
+  double clip_grad = 1.0;      // the global norm that gradients are clipped to; 0: no clipping
 };
 
 // Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Not thread-safe.
@@ -37,8 +37,8 @@ class AdamW {
   // The parameters are those of a decoder; they are changed in place.
   AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options);
 
-  // Clips the accumulated gradients, takes one step with the learning rate given, and clears them. Returns the norm of
-  // all gradients before clipping; where it is not finite, nothing but the gradients has changed.
+  // Clips the accumulated gradients, takes one step with the given learning rate, and clears them. Returns the global
+  // norm before clipping; if it is not finite, nothing but the gradients has changed.
   double Step(double lr);
 
  private:

@@ -75,7 +75,7 @@ void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batc
               const std::function<at::Tensor(size_t)>& loss) {
   const std::vector<at::Tensor> parameters = decoder.trainable();
   const size_t threads = static_cast<size_t>(workers.threads());
-  // Each thread adds up what its own micro-batches give, so that nothing depends on which thread is faster.
+  // Each thread sums the gradients of its own micro-batches, so that the result does not depend on timing.
   std::vector<std::vector<at::Tensor>> sums(threads);
   const auto add = [](std::vector<at::Tensor>& sum, std::vector<at::Tensor> more) {
     if (sum.empty()) {

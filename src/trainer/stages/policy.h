@@ -1,4 +1,4 @@
-// The model being trained, and how samples go through it.
+// The model being trained, and the passes of samples through it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,12 +17,12 @@ namespace tdock::train {
 
 struct Policy {
   model::Decoder decoder;
-  int64_t version = 0;  // raised by each optimizer step
+  int64_t version = 0;  // incremented by each optimizer step
 };
 
-// How samples go through a model.
+// How samples are passed through a model.
 struct ForwardOptions {
-  Workers& workers;              // micro-batches run on these, each on one thread
+  Workers& workers;              // run the micro-batches, one per thread
   double temperature = 1.0;      // that of the rollout
   int64_t micro_batch_size = 0;  // samples in one pass; 0: an equal share for each worker
   int64_t max_row_tokens = 64;   // see MakeLayout
@@ -33,14 +33,14 @@ absl::StatusOr<std::vector<Sequence>> SequencesOf(const Rows& rows, std::span<co
 absl::StatusOr<std::vector<Sequence>> SequencesOf(const Rows& rows);  // in the order of the rows
 
 // A ragged column with one number for each response token, as float [N], sample by sample in the same order.
-// InvalidArgument names a row in which it is longer or shorter than the response.
+// InvalidArgument names a row whose length differs from its response's.
 absl::StatusOr<at::Tensor> TokenColumn(const Rows& rows, std::span<const int64_t> order, absl::string_view name,
                                        std::span<const Sequence> samples);
 
-// Neighbouring samples that go through the model together.
+// Consecutive samples that pass through the model together.
 struct MicroBatch {
   std::span<const Sequence> samples;
-  int64_t first_token;  // the place of their first response token among those of all samples
+  int64_t first_token;  // the position of their first response token among those of all samples
   int64_t tokens;       // their response tokens
 };
 std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const ForwardOptions& options);
@@ -48,8 +48,8 @@ std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const
 // The log-probabilities of all response tokens, float [N], sample by sample, without gradients.
 at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options);
 
-// Gives each parameter the gradient of Σ loss(i) over the micro-batches i. `loss` is called on the workers, at the same
-// time for different i, and returns a scalar. The sum is made in an order that depends on the number of workers alone.
+// Gives each parameter the gradient of Σ loss(i) over the micro-batches i. `loss` is called on the workers,
+// concurrently for different i, and returns a scalar. The order of summation depends only on the number of workers.
 void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches,
               const std::function<at::Tensor(size_t)>& loss);
 

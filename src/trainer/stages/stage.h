@@ -1,4 +1,4 @@
-// Stages: the steps of post-training, each of which takes rows from a dock and puts columns into it.
+// Stages: the steps of post-training, which take rows from a dock and put columns into it.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace tdock::train {
 
-// The figures of one step, gathered while its stages run. Not thread-safe.
+// The metrics of one step, gathered while its stages run. Not thread-safe.
 class StepMetrics {
  public:
   // The mean over all calls with this name, by weight.
@@ -35,10 +35,9 @@ class StepMetrics {
 };
 
 struct StageOutput {
-  // The columns that the stage writes, a row for each row that it was given, in their order. Empty where it writes
-  // none.
+  // The columns that the stage writes, with a row for each input row, in their order. Empty if it writes none.
   Batch columns;
-  // The version of the weights that made them, where weights did.
+  // The version of the weights that made them, if weights did.
   int64_t weights_version = kNoWeightsVersion;
 };
 
@@ -52,15 +51,15 @@ class Stage {
  public:
   virtual ~Stage() = default;
 
-  // What the stage is to the dock: its name, what it reads and writes, rows or groups, its sampler.
+  // The options of the stage's consumer: its name, what it reads and writes, rows or groups, its sampler.
   virtual const ConsumerOptions& consumer() const = 0;
 
   // May throw: the runner turns exceptions into errors.
   virtual absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) = 0;
 };
 
-// Runs stages on one partition of a dock. Errors name the stage and the rows that it was working on; the rows' lease is
-// given back then. Not thread-safe.
+// Runs stages on one partition of a dock. Errors name the stage and the rows that it was working on, whose lease is
+// then given back. Not thread-safe.
 class StageRunner {
  public:
   // Both must outlive the runner.
@@ -69,11 +68,11 @@ class StageRunner {
   // Registers the stage as a consumer.
   absl::Status Add(const Stage& stage);
 
-  // Takes `units` rows, or groups for a stage of groups, at once, runs the stage on them, and puts what it writes, or
-  // completes them where it writes nothing. FailedPrecondition, with what is missing, where the units are not there: in
-  // a program that runs its stages one after the other, nothing would ever bring them.
+  // Takes `units` rows, or groups for a stage of groups, in one call, runs the stage on them, and puts what it writes,
+  // or completes them if it writes nothing. FailedPrecondition, with what is missing, if the units are not ready: in a
+  // program that runs its stages in sequence, they would never come.
   //
-  // A column that was written with a number that is not finite is Internal, and names the column and the row.
+  // Internal, naming the column and the row, if the stage writes a number that is not finite.
   absl::Status Run(Stage& stage, int64_t units, StageContext& context);
 
  private:

@@ -29,7 +29,7 @@ namespace tdock::train {
 
 std::vector<ColumnSpec> GrpoColumns();
 
-// What stages share outlives them.
+// Objects that stages share must outlive them.
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const generate::EngineOptions& engine,
                                         const generate::SamplingParams& sampling);
 
@@ -50,15 +50,14 @@ struct ActorOptions {
   AdamWOptions optimizer;
   double lr = 1e-6;
   LrSchedule schedule;  // in steps of the recipe
-  uint64_t seed = 0;    // of the order in which samples come into mini-batches
+  uint64_t seed = 0;    // of the order of samples in mini-batches
 };
 
-// One optimizer step on each take. Takes rows at random: mini-batches of whole groups hold fewer prompts, and their
-// gradients are noisier.
+// One optimizer step per take. Takes rows at random: mini-batches of whole groups have fewer prompts and noisier
+// gradients.
 std::unique_ptr<Stage> MakeActorStage(Policy& policy, const ActorOptions& options);
 
-// A response as text. A special token inside it shows up as such, so that nothing that it hides can look like an
-// answer.
+// A response as text. Special tokens inside it are spelt out, so that nothing after them can pass for an answer.
 absl::StatusOr<std::string> ResponseText(const text::Tokenizer& tokenizer, std::span<const int32_t> response,
                                          bool finished);
 

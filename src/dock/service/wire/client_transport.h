@@ -34,7 +34,8 @@ class ClientTransport {
   // Sends a request, with the batch of a put, and waits for the response.
   virtual ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) = 0;
 
-  // Sends a message without a response. False if there is no connection for it at once; if `wait` allows, one is made.
+  // Sends a message without a response. If no connection is free, one is made within `connect_within`; false if that is
+  // not possible.
   virtual bool Tell(const v1::Request& request, absl::Duration connect_within) = 0;
 };
 
