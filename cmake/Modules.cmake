@@ -54,7 +54,7 @@ tdock_module(trainer/algo TORCH)
 tdock_module(trainer/run_log USES core/base LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
   tdock_embed(tdock_trainer_run_log ${PROJECT_SOURCE_DIR}/src/trainer/run_log/report.html
-              trainer/run_log/report_template.h train::kReportTemplate)
+              trainer/run_log/report_template.h trainer::kReportTemplate)
 endif()
 tdock_module(trainer/stages TORCH USES dock/local trainer/reward engine trainer/algo)
 tdock_module(trainer/recipes TORCH USES trainer/stages trainer/run_log LINKS nlohmann_json::nlohmann_json LONG_TESTS Learning.*)

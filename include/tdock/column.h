@@ -23,8 +23,8 @@ enum class ColumnKind : uint8_t {
 
 struct ColumnType {
   ColumnKind kind = ColumnKind::kBytes;
-  // Of bytes: kU8, or kI8, the type of characters, for text in UTF-8. The dock takes one for
-  // the other; what is put into a column of text, or as text, must be UTF-8.
+  // Of bytes: kU8, or kI8 for text in UTF-8. The dock accepts either for the other; what is put into a column of text,
+  // or as text, must be UTF-8.
   DType dtype = DType::kU8;
   // Dense: the shape of a row, none for a scalar. Ragged: the dimensions after the first. Bytes: none.
   Shape row_shape;

@@ -33,19 +33,19 @@ struct GenerateArguments {
 
 // The inputs that a call reads before it answers anything.
 struct Inputs {
-  generate::ModelFolder model;
-  std::vector<generate::Prompt> prompts;
+  engine::ModelFolder model;
+  std::vector<engine::Prompt> prompts;
 };
 
 absl::StatusOr<Inputs> Gather(const GenerateArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
-  TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder, generate::LoadModelFolder(Env::Real(), arguments.model, device));
+  TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(Env::Real(), arguments.model, device));
   if (!arguments.adapter.empty()) {
     model::Decoder& decoder = folder.decoder;
     TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), arguments.adapter, /*train=*/false, &decoder));
     decoder = decoder.Merged();
   }
-  std::vector<generate::Prompt> prompts;
+  std::vector<engine::Prompt> prompts;
   for (const std::string& text : arguments.prompts) {
     absl::StatusOr<std::vector<int32_t>> tokens = folder.tokenizer->Encode(text);
     if (!tokens.ok()) return Annotate(tokens.status(), absl::StrCat("prompt '", text, "'"));
@@ -55,17 +55,17 @@ absl::StatusOr<Inputs> Gather(const GenerateArguments& arguments) {
 }
 
 absl::Status Generate(const GenerateArguments& arguments) {
-  const absl::StatusOr<Inputs> inputs = train::Guarded([&] { return Gather(arguments); });
+  const absl::StatusOr<Inputs> inputs = trainer::Guarded([&] { return Gather(arguments); });
   TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
   at::set_num_threads(1);
   Workers workers(model::WorkerThreads(arguments.threads, inputs->model.decoder.device()),
                   [] { at::init_num_threads(); });
-  const generate::Engine engine(inputs->model.decoder, {.end_tokens = inputs->model.end_tokens, .workers = &workers});
+  const engine::Engine engine(inputs->model.decoder, {.end_tokens = inputs->model.end_tokens, .workers = &workers});
   TDOCK_ASSIGN_OR_RETURN(const auto completions,
                          engine.Generate(inputs->prompts, {.temperature = arguments.temperature,
                                                            .max_new_tokens = arguments.max_new_tokens,
                                                            .seed = arguments.seed}));
-  for (const generate::Completion& completion : completions) {
+  for (const engine::Completion& completion : completions) {
     TDOCK_ASSIGN_OR_RETURN(const std::string text, inputs->model.tokenizer->Decode(completion.tokens));
     std::cout << text << "\n";
   }

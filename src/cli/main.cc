@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   tdock::cli::DescribeOtherExecutables(app);
   return tdock::command::ParseAndRun(app, argc, argv, [&] {
     for (const auto& [subcommand, command] : commands) {
-      if (subcommand->parsed()) return tdock::train::Guarded(command);
+      if (subcommand->parsed()) return tdock::trainer::Guarded(command);
     }
     return absl::OkStatus();
   });

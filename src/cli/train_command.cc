@@ -32,9 +32,9 @@ struct TrainArguments {
 };
 
 absl::Status Train(const TrainArguments& arguments) {
-  train::GrpoConfig config;
+  trainer::GrpoConfig config;
   config::Spec spec;
-  train::Bind(spec, config);
+  trainer::Bind(spec, config);
   if (arguments.keys) {
     std::cout << config::Reference(spec);
     return absl::OkStatus();
@@ -49,10 +49,10 @@ absl::Status Train(const TrainArguments& arguments) {
   add("threads", arguments.threads);
   TDOCK_RETURN_IF_ERROR(Refused(config::LoadFile(Env::Real(), spec, arguments.config_path, overrides)));
 
-  train::Progress progress(train::ProgressOutput::StandardError(), Clock::Real());
-  const auto run = train::PrepareGrpo(config, {Env::Real(), Clock::Real(), progress, &InterruptFlag()});
+  trainer::Progress progress(trainer::ProgressOutput::StandardError(), Clock::Real());
+  const auto run = trainer::PrepareGrpo(config, {Env::Real(), Clock::Real(), progress, &InterruptFlag()});
   TDOCK_RETURN_IF_ERROR(Refused(run.status()));
-  const absl::StatusOr<train::GrpoResult> result = (*run)->Run();
+  const absl::StatusOr<trainer::GrpoResult> result = (*run)->Run();
   TDOCK_RETURN_IF_ERROR(Failed(result.status()));
   std::cout << absl::StrFormat("held-out accuracy  %.3f after the warm-up, %.3f at the end\n", result->warmup_accuracy,
                                result->final_accuracy)

@@ -11,7 +11,7 @@
 #include "core/base/rng.h"
 #include "core/base/status.h"
 
-namespace tdock::generate {
+namespace tdock::engine {
 namespace {
 
 // The token at which the running sum of probabilities passes a uniform number. The sum's own total stands for 1, so
@@ -254,4 +254,4 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt>
   return completions;
 }
 
-}  // namespace tdock::generate
+}  // namespace tdock::engine

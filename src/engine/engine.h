@@ -9,7 +9,7 @@
 #include "core/base/workers.h"
 #include "model/decoder/decoder.h"
 
-namespace tdock::generate {
+namespace tdock::engine {
 
 struct Prompt {
   std::vector<int32_t> tokens;
@@ -55,4 +55,4 @@ class Engine {
   const EngineOptions options_;
 };
 
-}  // namespace tdock::generate
+}  // namespace tdock::engine

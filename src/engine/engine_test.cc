@@ -17,7 +17,7 @@
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
 
-namespace tdock::generate {
+namespace tdock::engine {
 namespace {
 
 using model::Architecture;
@@ -317,4 +317,4 @@ TEST_F(EngineRefusals, DoNotMeetACallWithoutPrompts) {
 }
 
 }  // namespace
-}  // namespace tdock::generate
+}  // namespace tdock::engine

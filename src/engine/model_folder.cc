@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 
-namespace tdock::generate {
+namespace tdock::engine {
 namespace {
 
 absl::StatusOr<std::vector<int32_t>> EndTokens(Env& env, const std::string& folder, const text::Tokenizer& tokenizer,
@@ -54,4 +54,4 @@ absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder,
   return ModelFolder{std::move(tokenizer), std::move(decoder), std::move(end_tokens)};
 }
 
-}  // namespace tdock::generate
+}  // namespace tdock::engine

@@ -12,7 +12,7 @@
 #include "model/decoder/decoder.h"
 #include "text/tokenizer.h"
 
-namespace tdock::generate {
+namespace tdock::engine {
 
 struct ModelFolder {
   std::unique_ptr<text::Tokenizer> tokenizer;  // has an eos_id()
@@ -27,4 +27,4 @@ struct ModelFolder {
 absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder, const at::Device& device,
                                             const model::LoadOptions& options = {});
 
-}  // namespace tdock::generate
+}  // namespace tdock::engine

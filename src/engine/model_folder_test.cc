@@ -10,7 +10,7 @@
 #include "model/files/testing/files.h"
 #include "text/char_tokenizer.h"
 
-namespace tdock::generate {
+namespace tdock::engine {
 namespace {
 
 class ModelFolderTest : public testing::TestWithParam<at::Device> {
@@ -74,4 +74,4 @@ TEST_P(ModelFolderTest, AModelWithAValueHeadIsRefused) {
 }
 
 }  // namespace
-}  // namespace tdock::generate
+}  // namespace tdock::engine

@@ -10,9 +10,9 @@ namespace tdock::python {
 namespace {
 
 // The copies live for one put. Its thread is not in processes that are forked from this one.
-WarmMemory& MemoryForCopies() {
+dock::WarmMemory& MemoryForCopies() {
   struct Memory {
-    std::shared_ptr<WarmMemory> warm = std::make_shared<WarmMemory>();
+    std::shared_ptr<dock::WarmMemory> warm = std::make_shared<dock::WarmMemory>();
   };
   static constinit OneEachProcess<Memory> memory;
   return *memory.Get().warm;
@@ -20,7 +20,7 @@ WarmMemory& MemoryForCopies() {
 
 bool IsAligned(const std::byte* data, size_t alignment) { return reinterpret_cast<uintptr_t>(data) % alignment == 0; }
 
-Buffer Values(const Incoming& incoming, WarmMemory& memory) {
+Buffer Values(const Incoming& incoming, dock::WarmMemory& memory) {
   if (incoming.parts.size() == 1 && IsAligned(incoming.parts[0].data(), SizeOf(incoming.type.dtype))) {
     return Buffer::Wrap(incoming.parts[0].data(), incoming.parts[0].size(), incoming.owner);
   }

@@ -128,7 +128,7 @@ absl::Duration MedianLatency(Dock& dock, int calls) {
 std::string NameOf(const testing::TestParamInfo<Via>& info) { return info.param == Via::kTcp ? "Tcp" : "Socket"; }
 
 void OverBoth::Start(const std::vector<std::string>& arguments) {
-  absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(arguments);
+  absl::StatusOr<std::unique_ptr<service::ServerProcess>> server = service::ServerProcess::Start(arguments);
   ASSERT_EQ(server.status(), absl::OkStatus());
   server_ = *std::move(server);
 }

@@ -67,7 +67,7 @@ class OverBoth : public testing::TestWithParam<Via> {
   void SetUp() override { Start({}); }
   void Start(const std::vector<std::string>& arguments);
   std::string address() const { return Address(*server_); }
-  static std::string Address(const ServerProcess& server) {
+  static std::string Address(const service::ServerProcess& server) {
     return GetParam() == Via::kTcp ? server.tcp_address() : server.socket_address();
   }
   // The path without "unix:".
@@ -78,7 +78,7 @@ class OverBoth : public testing::TestWithParam<Via> {
   std::unique_ptr<Dock> Connect() { return Connect({.address = address()}); }
   static std::unique_ptr<Dock> Connect(const ConnectOptions& options);
 
-  std::unique_ptr<ServerProcess> server_;
+  std::unique_ptr<service::ServerProcess> server_;
 };
 
 // A server that can be started again where it was. Not thread-safe.

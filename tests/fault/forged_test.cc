@@ -29,7 +29,7 @@ class Forged : public OverBoth {
 
   static v1::Request PutRequestOf(RawSocket& raw) {
     v1::Request request = raw.NewRequest();
-    Encode(PutRequest{.partition = kPartition}, absl::Now(), request.mutable_put());
+    service::Encode(PutRequest{.partition = kPartition}, absl::Now(), request.mutable_put());
     request.mutable_put()->set_has_frame(true);
     return request;
   }
@@ -50,7 +50,7 @@ TEST_P(Forged, SlotsThatAreNotThereEndTheConnection) {
     raw.Hello();
     const v1::Request put = PutRequestOf(raw);
     ASSERT_TRUE(raw.SendCall(put));
-    ASSERT_TRUE(raw.Send(NumbersMessage(SocketMessage::kSlot, put.call(), slot, bytes)));
+    ASSERT_TRUE(raw.Send(NumbersMessage(service::SocketMessage::kSlot, put.call(), slot, bytes)));
     const absl::Status status = raw.Receive().status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   }
@@ -84,7 +84,8 @@ TEST_P(Forged, SlotsThatChangeWhileTheyAreReadHarmNothingButTheirPut) {
     v1::Request put = PutRequestOf(raw);
     put.mutable_put()->set_partition("flags");
     const auto size = static_cast<uint32_t>(frame.size());
-    ASSERT_TRUE(raw.SendCall(put) && raw.Send(NumbersMessage(SocketMessage::kSlot, put.call(), uint32_t{0}, size)));
+    ASSERT_TRUE(raw.SendCall(put) &&
+                raw.Send(NumbersMessage(service::SocketMessage::kSlot, put.call(), uint32_t{0}, size)));
     const absl::StatusOr<v1::Reply> reply = raw.ReplyTo(put.call());
     ASSERT_EQ(reply.status(), absl::OkStatus());
     (reply->code() == 0 ? accepted : refused) += 1;

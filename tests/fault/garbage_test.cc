@@ -26,7 +26,7 @@ class Garbage : public OverBoth {
   int Dial() {
     int fd = -1;
     if (GetParam() == Via::kSocket) {
-      const sockaddr_un to = SocketAddress(socket_path()).value();
+      const sockaddr_un to = service::SocketAddress(socket_path()).value();
       fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
       EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
     } else {
@@ -73,7 +73,8 @@ class Garbage : public OverBoth {
       SendAndHangUp(Random(rng, rng.Below(5000)));
       SendAndHangUp(http2 + Random(rng, rng.Below(5000)));
       std::string framed;
-      AppendHeader(static_cast<SocketMessage>(1 + rng.Below(4)), rng.Below(3), rng.Below(100), &framed);
+      service::AppendHeader(static_cast<service::SocketMessage>(1 + rng.Below(4)), rng.Below(3), rng.Below(100),
+                            &framed);
       SendAndHangUp(framed + Random(rng, rng.Below(200)));
     }
     ExpectServes();
@@ -93,12 +94,12 @@ TEST_P(Garbage, OfOtherProtocolsAndLengthsThatLieHarmsNobody) {
                                   "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"};
   v1::Hello hello;
   hello.set_protocol(1);
-  const std::string right = ControlMessage(SocketMessage::kHello, 0, hello);
+  const std::string right = ControlMessage(service::SocketMessage::kHello, 0, hello);
   for (size_t length = 1; length < right.size(); ++length) all.push_back(right.substr(0, length));
   for (uint32_t length : {0u, 1u, 65'537u, 0x7fffffffu, 0xffffffffu}) {
     for (int type : {0, 1, 2, 3, 4, 5, 16, 17, 21, 255}) {
       std::string header;
-      AppendHeader(static_cast<SocketMessage>(type), 1, length, &header);
+      service::AppendHeader(static_cast<service::SocketMessage>(type), 1, length, &header);
       all.push_back(header);
       all.push_back(right + header + "some");
     }
@@ -109,7 +110,7 @@ TEST_P(Garbage, OfOtherProtocolsAndLengthsThatLieHarmsNobody) {
 
 // A put, as it is sent.
 v1::Request PutOf(v1::Request request) {
-  Encode(PutRequest{.partition = kPartition}, absl::Now(), request.mutable_put());
+  service::Encode(PutRequest{.partition = kPartition}, absl::Now(), request.mutable_put());
   request.mutable_put()->set_has_frame(true);
   return request;
 }
@@ -189,11 +190,11 @@ TEST_P(GarbageOverSocket, EndsTheConnectionWithAGoodbyeThatSaysWhy) {
     return raw.Receive().status();
   };
   std::string call, hello, data, reply, slot;
-  AppendHeader(SocketMessage::kCall, 1, 4, &call);
-  AppendHeader(SocketMessage::kHello, 0, 3, &hello);
-  AppendHeader(SocketMessage::kData, 1, (1 << 20) + 1, &data);
-  AppendHeader(SocketMessage::kReply, 1, 0, &reply);
-  AppendHeader(SocketMessage::kSlot, 1, 3, &slot);
+  service::AppendHeader(service::SocketMessage::kCall, 1, 4, &call);
+  service::AppendHeader(service::SocketMessage::kHello, 0, 3, &hello);
+  service::AppendHeader(service::SocketMessage::kData, 1, (1 << 20) + 1, &data);
+  service::AppendHeader(service::SocketMessage::kReply, 1, 0, &reply);
+  service::AppendHeader(service::SocketMessage::kSlot, 1, 3, &slot);
   using testing::HasSubstr;
   const auto says = [](const absl::Status& status) { return std::string(status.message()); };
   EXPECT_THAT(says(goodbye_to(call + "\xff\xff\xff\xff", true)), HasSubstr("cannot be read"));
@@ -204,7 +205,8 @@ TEST_P(GarbageOverSocket, EndsTheConnectionWithAGoodbyeThatSaysWhy) {
   EXPECT_THAT(says(goodbye_to(slot + "abc", true)), HasSubstr("8 bytes"));
   v1::Hello other;
   other.set_protocol(2);
-  EXPECT_THAT(says(goodbye_to(ControlMessage(SocketMessage::kHello, 0, other), false)), HasSubstr("protocol 2"));
+  EXPECT_THAT(says(goodbye_to(ControlMessage(service::SocketMessage::kHello, 0, other), false)),
+              HasSubstr("protocol 2"));
   ExpectServes();
 }
 

@@ -66,9 +66,9 @@ class SocketWaiters final : public Waiters {
   int64_t answers() override {
     for (RawSocket& raw : clients_) {
       for (;;) {
-        const absl::StatusOr<SocketChannel::Message> message = raw.Receive(absl::Nanoseconds(-1));
+        const absl::StatusOr<service::SocketChannel::Message> message = raw.Receive(absl::Nanoseconds(-1));
         if (!message.ok()) break;
-        if (message->header.type == SocketMessage::kReply) ++answers_;
+        if (message->header.type == service::SocketMessage::kReply) ++answers_;
       }
     }
     return answers_;

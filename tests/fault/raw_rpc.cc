@@ -40,7 +40,7 @@ RawRpc::RawRpc(const std::string& target) {
   auto welcome = std::make_shared<std::promise<std::string>>();
   std::future<std::string> arrived = welcome->get_future();
   session_ = client_->Open(
-      std::string(kSessionMethod), [welcome](rpc::Pieces pieces) { welcome->set_value(Join(pieces)); },
+      std::string(service::kSessionMethod), [welcome](rpc::Pieces pieces) { welcome->set_value(Join(pieces)); },
       [](const absl::Status&) {});
   v1::Hello hello;
   hello.set_protocol(1);
@@ -59,7 +59,7 @@ v1::Request RawRpc::NewRequest() {
 }
 
 std::string RawRpc::BytesOf(const v1::Request& request, const Batch& batch) {
-  const absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(request.SerializeAsString(), batch);
+  const absl::StatusOr<std::vector<rpc::Message>> messages = service::ToMessages(request.SerializeAsString(), batch);
   EXPECT_EQ(messages.status(), absl::OkStatus());
   std::string bytes;
   for (const rpc::Message& message : *messages) {
@@ -71,7 +71,7 @@ std::string RawRpc::BytesOf(const v1::Request& request, const Batch& batch) {
 absl::StatusOr<std::string> RawRpc::CallWith(const std::string& bytes, absl::Duration within) {
   std::string answer;
   const rpc::CallResult result = client_->Call(
-      kCallMethod, MessagesOf(bytes),
+      service::kCallMethod, MessagesOf(bytes),
       [&](rpc::Pieces pieces) {
         answer += Join(pieces);
         return absl::OkStatus();
@@ -93,7 +93,7 @@ absl::StatusOr<v1::Reply> RawRpc::Call(const v1::Request& request, const Batch& 
 
 std::unique_ptr<rpc::ClientStream> RawRpc::Open(const v1::Request& request, std::function<void(rpc::Pieces)> on_message,
                                                 std::function<void(const absl::Status&)> on_end) {
-  auto stream = client_->Open(std::string(kCallMethod), std::move(on_message), std::move(on_end));
+  auto stream = client_->Open(std::string(service::kCallMethod), std::move(on_message), std::move(on_end));
   for (rpc::Message& message : MessagesOf(BytesOf(request))) stream->Send(std::move(message));
   stream->HalfClose();
   return stream;

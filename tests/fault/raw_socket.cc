@@ -19,12 +19,13 @@ std::string FrameOf(const Batch& batch) {
 
 std::string DataMessage(uint64_t call, const std::string& frame) {
   std::string bytes;
-  AppendHeader(SocketMessage::kData, call, frame.size(), &bytes);
+  service::AppendHeader(service::SocketMessage::kData, call, frame.size(), &bytes);
   return bytes + frame;
 }
 
 RawSocket::RawSocket(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<SocketChannel>> channel = SocketChannel::Connect(path, absl::Now() + Seconds(10));
+  absl::StatusOr<std::unique_ptr<service::SocketChannel>> channel =
+      service::SocketChannel::Connect(path, absl::Now() + Seconds(10));
   EXPECT_EQ(channel.status(), absl::OkStatus());
   channel_ = *std::move(channel);
 }
@@ -35,9 +36,9 @@ bool RawSocket::Send(absl::string_view bytes, absl::Duration within) {
 
 bool RawSocket::Send(absl::string_view bytes) { return Send(bytes, Seconds(20)); }
 
-absl::StatusOr<SocketChannel::Message> RawSocket::Receive() { return Receive(Seconds(20)); }
+absl::StatusOr<service::SocketChannel::Message> RawSocket::Receive() { return Receive(Seconds(20)); }
 
-absl::StatusOr<SocketChannel::Message> RawSocket::Receive(absl::Duration within) {
+absl::StatusOr<service::SocketChannel::Message> RawSocket::Receive(absl::Duration within) {
   return channel_->Receive(absl::Now() + within);
 }
 
@@ -45,13 +46,14 @@ void RawSocket::Hello(const std::string& session) {
   v1::Hello hello;
   hello.set_protocol(1);
   hello.set_session(session);
-  ASSERT_TRUE(Send(ControlMessage(SocketMessage::kHello, 0, hello)));
-  const absl::StatusOr<SocketChannel::Message> message = Receive();
+  ASSERT_TRUE(Send(ControlMessage(service::SocketMessage::kHello, 0, hello)));
+  const absl::StatusOr<service::SocketChannel::Message> message = Receive();
   ASSERT_EQ(message.status(), absl::OkStatus());
-  ASSERT_EQ(message->header.type, SocketMessage::kWelcome);
+  ASSERT_EQ(message->header.type, service::SocketMessage::kWelcome);
   ASSERT_TRUE(welcome_.ParseFromString(message->body));
   area_file_ = message->file;
-  absl::StatusOr<UploadArea> area = UploadArea::Map(area_fd(), welcome_.upload_slots(), welcome_.upload_slot_bytes());
+  absl::StatusOr<dock::UploadArea> area =
+      dock::UploadArea::Map(area_fd(), welcome_.upload_slots(), welcome_.upload_slot_bytes());
   ASSERT_EQ(area.status(), absl::OkStatus());
   area_ = *std::move(area);
 }
@@ -64,14 +66,14 @@ v1::Request RawSocket::NewRequest() {
 }
 
 bool RawSocket::SendCall(const v1::Request& request) {
-  return Send(ControlMessage(SocketMessage::kCall, request.call(), request));
+  return Send(ControlMessage(service::SocketMessage::kCall, request.call(), request));
 }
 
 absl::StatusOr<v1::Reply> RawSocket::ReplyTo(uint64_t call) {
   for (;;) {
-    TDOCK_ASSIGN_OR_RETURN(SocketChannel::Message message, Receive());
-    if (message.header.type == SocketMessage::kSegment && !segment_.has_value()) segment_ = message;
-    if (message.header.type != SocketMessage::kReply || message.header.tag != call) continue;
+    TDOCK_ASSIGN_OR_RETURN(service::SocketChannel::Message message, Receive());
+    if (message.header.type == service::SocketMessage::kSegment && !segment_.has_value()) segment_ = message;
+    if (message.header.type != service::SocketMessage::kReply || message.header.tag != call) continue;
     v1::Reply reply;
     if (!reply.ParseFromString(message.body)) return absl::DataLossError("no reply");
     return reply;

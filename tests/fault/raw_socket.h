@@ -28,15 +28,15 @@ class RawSocket {
   bool Send(absl::string_view bytes);
   // The next message, or how the connection ended: with the error of a goodbye, or Unavailable without one.
   // DeadlineExceeded.
-  absl::StatusOr<SocketChannel::Message> Receive();
-  absl::StatusOr<SocketChannel::Message> Receive(absl::Duration within);
+  absl::StatusOr<service::SocketChannel::Message> Receive();
+  absl::StatusOr<service::SocketChannel::Message> Receive(absl::Duration within);
 
   // Says hello, and keeps what the welcome brings.
   void Hello(const std::string& session = "");
   const v1::Welcome& welcome() const { return welcome_; }
   const std::string& session() const { return welcome_.session(); }
   int area_fd() const { return area_file_->fd(); }
-  UploadArea& area() { return *area_; }
+  dock::UploadArea& area() { return *area_; }
 
   // With the session and the next number.
   v1::Request NewRequest();
@@ -45,14 +45,14 @@ class RawSocket {
   absl::StatusOr<v1::Reply> ReplyTo(uint64_t call);
   absl::StatusOr<v1::Reply> Call(const v1::Request& request);
   // The first segment that the server named.
-  const std::optional<SocketChannel::Message>& segment() const { return segment_; }
+  const std::optional<service::SocketChannel::Message>& segment() const { return segment_; }
 
  private:
-  std::unique_ptr<SocketChannel> channel_;
+  std::unique_ptr<service::SocketChannel> channel_;
   v1::Welcome welcome_;
-  std::shared_ptr<const FileDescriptor> area_file_;
-  std::optional<UploadArea> area_;
-  std::optional<SocketChannel::Message> segment_;
+  std::shared_ptr<const dock::FileDescriptor> area_file_;
+  std::optional<dock::UploadArea> area_;
+  std::optional<service::SocketChannel::Message> segment_;
   uint64_t next_call_ = 1;
 };
 

@@ -28,7 +28,7 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
     const auto [via, kind] = GetParam();
     std::string tcp, socket;
     if (kind == Kind::kProcess) {
-      absl::StatusOr<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({});
+      absl::StatusOr<std::unique_ptr<service::ServerProcess>> started = service::ServerProcess::Start({});
       ASSERT_EQ(started.status(), absl::OkStatus());
       process_ = *std::move(started);
       tcp = process_->tcp_address();
@@ -143,7 +143,7 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
                ? uint64_t{17}
                : static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed())};
   std::string folder_, address_;
-  std::unique_ptr<ServerProcess> process_;
+  std::unique_ptr<service::ServerProcess> process_;
   std::unique_ptr<DockServer> inside_;
   std::unique_ptr<Cutter> cutter_;
   std::unique_ptr<Dock> dock_;

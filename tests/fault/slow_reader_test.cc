@@ -71,7 +71,7 @@ TEST_P(SlowReaderOverSocket, IsNotReadFromAnyMore) {
     // Every other row: each cell is a view of its own.
     for (uint64_t row = 0; row < kRows; row += 2) request.mutable_fetch()->add_rows(row);
     for (const char* column : {"mark", "tokens", "text"}) request.mutable_fetch()->add_columns(column);
-    if (!raw.Send(ControlMessage(SocketMessage::kCall, request.call(), request), Seconds(0.5))) break;
+    if (!raw.Send(ControlMessage(service::SocketMessage::kCall, request.call(), request), Seconds(0.5))) break;
   }
   EXPECT_LT(asked, 4000) << "the server reads on";
   EXPECT_GT(asked, 20);

@@ -293,7 +293,7 @@ def test_arrays_of_strings_are_strings(local: td.Dock) -> None:
 
 
 def test_text_that_is_not_utf8_is_refused(local: td.Dock) -> None:
-    with pytest.raises(td.InvalidArgument, match="row 1 of the batch: byte 0 begins no character of UTF-8"):
+    with pytest.raises(td.InvalidArgument, match="row 1 of the batch: byte 0 does not begin a UTF-8 character"):
         read_one(local, [b"good", b"\xff"], "str")
     with pytest.raises(td.InvalidArgument, match="half of a surrogate pair"):
         local.put("p", {"x": ["\ud800"]})

@@ -110,7 +110,7 @@ def test_native_bytes_are_bytes_and_are_never_unpickled(client: Any, dock: td.Do
         assert list(client.get_data(meta)["b"]) == cells
     got = tq.kv_batch_get(["0", "1", "2"], "native")
     assert list(got["b"]) == cells and list(got["s"]) == ["a", "b", "c"]
-    with pytest.raises(td.InvalidArgument, match="no character of UTF-8"):
+    with pytest.raises(td.InvalidArgument, match="does not begin a UTF-8 character"):
         dock.put("native", {"s": [evil]}, rows=[1], overwrite=True)
     evil_text = "\U0010ffff" + base64.b64encode(evil).decode()
     dock.put("native", {"s": [evil_text]}, rows=[1], overwrite=True)

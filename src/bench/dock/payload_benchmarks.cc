@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kConsumers = 5;
 
 // Warm memory that remembers where it is. Not thread-safe.
-class Arena final : public Memory {
+class Arena final : public dock::CellMemory {
  public:
   Buffer Allocate(size_t size_bytes) override {
     Buffer buffer = warm_.Allocate(size_bytes);
@@ -31,7 +31,7 @@ class Arena final : public Memory {
   void Forget() { ranges_.clear(); }
 
  private:
-  WarmMemory warm_;
+  dock::WarmMemory warm_;
   std::vector<std::span<const std::byte>> ranges_;
 };
 
@@ -79,15 +79,16 @@ class LargeRows {
       options.columns.push_back({names_.back(), columns_[c].type()});
       bytes_ += columns_[c].payload_bytes();
     }
-    partition_ = std::make_unique<Partition>(std::move(options), clock, arena_, arena_,
-                                             std::make_shared<const Table::CustomSamplers>(), /*notifier=*/nullptr);
+    partition_ =
+        std::make_unique<dock::Partition>(std::move(options), clock, arena_, arena_,
+                                          std::make_shared<const dock::Table::CustomSamplers>(), /*notifier=*/nullptr);
   }
 
   const std::vector<Column> columns_;
   std::vector<std::string> names_;
   int64_t bytes_ = 0;
   const std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
-  std::unique_ptr<Partition> partition_;
+  std::unique_ptr<dock::Partition> partition_;
   std::vector<RowId> rows_;  // of the last put
 };
 

@@ -34,7 +34,7 @@ absl::StatusOr<Column> Varying(Memory& memory, bool ragged, int64_t rows, int64_
 }  // namespace
 
 absl::StatusOr<std::vector<Column>> DenseColumns(bool quick) {
-  WarmMemory memory;
+  dock::WarmMemory memory;
   std::vector<Column> columns;
   for (int c = 0; c < 9; ++c) {
     TDOCK_ASSIGN_OR_RETURN(Column column, Dense(memory, quick ? 64 : 1024, 8192));
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<Column>> DenseColumns(bool quick) {
 }
 
 absl::StatusOr<std::vector<Column>> MixedColumns(bool quick) {
-  WarmMemory memory;
+  dock::WarmMemory memory;
   std::vector<Column> columns;
   const int64_t rows = quick ? 64 : 1024, floats = 8192;
   for (uint64_t c = 0; c < 9; ++c) {
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<Column>> MixedColumns(bool quick) {
 }
 
 absl::StatusOr<std::vector<Column>> WideColumns(bool quick, int64_t columns) {
-  WarmMemory memory;
+  dock::WarmMemory memory;
   std::vector<Column> made;
   for (int64_t c = 0; c < columns; ++c) {
     TDOCK_ASSIGN_OR_RETURN(Column column, Dense(memory, quick ? 16 : 256, (int64_t{1} << 18) / columns));

@@ -27,7 +27,7 @@ TimedRun TimePut(std::shared_ptr<LargeRows> rows, Clock& clock) {
 // Copies the same bytes, a column at a time, and does nothing else.
 template <class LargeRows>
 TimedRun TimeCopy(std::shared_ptr<LargeRows> rows, Clock& clock) {
-  const auto to = std::make_shared<Buffer>(WarmMemory().Allocate(static_cast<size_t>(rows->bytes())));
+  const auto to = std::make_shared<Buffer>(dock::WarmMemory().Allocate(static_cast<size_t>(rows->bytes())));
   return [rows = std::move(rows), to, &clock]() -> absl::StatusOr<Figure> {
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] {
                              std::byte* end = to->mutable_data();

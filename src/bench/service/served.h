@@ -14,12 +14,12 @@ namespace tdock::bench {
 enum class Over { kTcp, kSocket };
 
 struct Served {
-  std::unique_ptr<ServerProcess> server;
+  std::unique_ptr<service::ServerProcess> server;
   std::unique_ptr<Dock> dock;
 
   static absl::StatusOr<std::shared_ptr<Served>> Start(Over over) {
     auto served = std::make_shared<Served>();
-    TDOCK_ASSIGN_OR_RETURN(served->server, ServerProcess::Start());
+    TDOCK_ASSIGN_OR_RETURN(served->server, service::ServerProcess::Start());
     TDOCK_ASSIGN_OR_RETURN(served->dock, served->Connect(over));
     return served;
   }

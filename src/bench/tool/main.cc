@@ -105,5 +105,5 @@ int main(int argc, char** argv) {
   tdock::bench::BenchArguments arguments;
   tdock::bench::AddOptions(app, arguments);
   return tdock::command::ParseAndRun(
-      app, argc, argv, [&] { return tdock::train::Guarded([&] { return tdock::bench::Bench(arguments); }); });
+      app, argc, argv, [&] { return tdock::trainer::Guarded([&] { return tdock::bench::Bench(arguments); }); });
 }

@@ -17,17 +17,17 @@ struct Rollout {
   model::Decoder decoder;
   std::unique_ptr<Workers> workers;
   std::vector<int32_t> end_tokens;
-  std::vector<generate::Prompt> prompts;
+  std::vector<engine::Prompt> prompts;
   int64_t max_new_tokens;
 
   absl::StatusOr<double> TokensPerSecond(Clock& clock) const {
-    const generate::Engine engine(decoder, {.end_tokens = end_tokens, .workers = workers.get()});
+    const engine::Engine engine(decoder, {.end_tokens = end_tokens, .workers = workers.get()});
     size_t tokens = 0;
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
                              TDOCK_ASSIGN_OR_RETURN(
-                                 const std::vector<generate::Completion> completions,
+                                 const std::vector<engine::Completion> completions,
                                  engine.Generate(prompts, {.max_new_tokens = max_new_tokens, .seed = 1}));
-                             for (const generate::Completion& c : completions) tokens += c.tokens.size();
+                             for (const engine::Completion& c : completions) tokens += c.tokens.size();
                              return absl::OkStatus();
                            }));
     return static_cast<double>(tokens) / seconds;
@@ -36,7 +36,7 @@ struct Rollout {
 
 Prepared Timed(std::shared_ptr<const Rollout> rollout, Clock& clock) {
   return {.run = [rollout = std::move(rollout), &clock] {
-    return train::Guarded([&] { return rollout->TokensPerSecond(clock); });
+    return trainer::Guarded([&] { return rollout->TokensPerSecond(clock); });
   }};
 }
 
@@ -76,7 +76,7 @@ std::vector<Benchmark> GenerateBenchmarks() {
   const auto add = [&](const std::string& name, auto prepare) {
     benchmarks.push_back(
         {.name = name, .unit = "tokens/s", .better = Better::kHigher, .prepare = [prepare](const Settings& settings) {
-           return train::Guarded([&] { return prepare(settings); });
+           return trainer::Guarded([&] { return prepare(settings); });
          }});
   };
   add("generate/arithmetic", PrepareRollout);

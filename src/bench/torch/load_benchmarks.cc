@@ -117,18 +117,19 @@ absl::StatusOr<Prepared> PrepareLoad(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   const auto checkpoint = std::make_shared<Checkpoint>(device, settings);
   TDOCK_RETURN_IF_ERROR(checkpoint->Write(settings.quick));
-  return Prepared{.run = [checkpoint] { return train::Guarded([&] { return checkpoint->Load(); }); },
+  return Prepared{.run = [checkpoint] { return trainer::Guarded([&] { return checkpoint->Load(); }); },
                   .reference = [checkpoint] { return checkpoint->Read(); }};
 }
 
 }  // namespace
 
 std::vector<Benchmark> LoadBenchmarks() {
-  return {{.name = "load",
-           .unit = "GB/s",
-           .better = Better::kHigher,
-           .of = "read",
-           .prepare = [](const Settings& settings) { return train::Guarded([&] { return PrepareLoad(settings); }); }}};
+  return {
+      {.name = "load",
+       .unit = "GB/s",
+       .better = Better::kHigher,
+       .of = "read",
+       .prepare = [](const Settings& settings) { return trainer::Guarded([&] { return PrepareLoad(settings); }); }}};
 }
 
 }  // namespace tdock::bench

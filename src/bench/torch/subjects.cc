@@ -46,7 +46,7 @@ model::ModelConfig Llama95mConfig() {
 absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device) {
   TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<text::Tokenizer> tokenizer,
                          text::CharTokenizer::Create(text::kAdditionAlphabet));
-  TDOCK_ASSIGN_OR_RETURN(auto problems, train::EncodeProblems(text::SplitAddition(kSeed).train, *tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(auto problems, trainer::EncodeProblems(text::SplitAddition(kSeed).train, *tokenizer));
   const model::ModelConfig config = ArithmeticConfig(*tokenizer);
   return Arithmetic{std::move(tokenizer), std::move(problems), model::Decoder::Random(config, kSeed, device)};
 }

@@ -18,7 +18,7 @@ namespace tdock::bench {
 // The example's task, and its model with random weights: 4 layers, 96 wide.
 struct Arithmetic {
   std::unique_ptr<text::Tokenizer> tokenizer;
-  std::vector<train::EncodedProblem> problems;  // at least 128
+  std::vector<trainer::EncodedProblem> problems;  // at least 128
   model::Decoder decoder;
 };
 absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device);

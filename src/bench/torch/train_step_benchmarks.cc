@@ -36,14 +36,14 @@ class ActorUpdate {
   }
 
   absl::Status SetUp() {
-    const train::ForwardOptions forward = {.workers = *workers_};
+    const trainer::ForwardOptions forward = {.workers = *workers_};
     // A small learning rate: every run sees about the same weights.
-    train::ActorOptions options{.forward = forward, .optimizer = {}, .schedule = {}};
+    trainer::ActorOptions options{.forward = forward, .optimizer = {}, .schedule = {}};
     options.kl_loss_coef = 0.02;
     options.lr = 1e-7;
-    stage_ = train::MakeActorStage(policy_, options);
+    stage_ = trainer::MakeActorStage(policy_, options);
     TDOCK_RETURN_IF_ERROR(dock_->CreatePartition({.name = kPartition,
-                                                  .columns = train::GrpoColumns(),
+                                                  .columns = trainer::GrpoColumns(),
                                                   .group_size = kSamples,
                                                   .retain_for = {stage_->consumer().name}}));
     TDOCK_RETURN_IF_ERROR(runner_.Add(*stage_));
@@ -54,8 +54,8 @@ class ActorUpdate {
   absl::StatusOr<double> TokensPerSecond() {
     const PutRequest request{.partition = kPartition, .batch = batch_, .groups = groups_};
     TDOCK_RETURN_IF_ERROR(dock_->Put(request).status());
-    train::StepMetrics metrics;
-    train::StageContext context{1, metrics};
+    trainer::StepMetrics metrics;
+    trainer::StageContext context{1, metrics};
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&]() -> absl::Status {
                              for (int64_t taken = 0; taken < batch_.rows(); taken += kMiniBatch) {
                                TDOCK_RETURN_IF_ERROR(runner_.Run(*stage_, kMiniBatch, context));
@@ -70,15 +70,15 @@ class ActorUpdate {
   static constexpr int64_t kMiniBatch = 256;
 
   // What the stages before would have written, had every response been right.
-  absl::Status MakeBatch(const train::ForwardOptions& forward) {
+  absl::Status MakeBatch(const trainer::ForwardOptions& forward) {
     std::vector<std::vector<int32_t>> prompts, responses;
     std::vector<std::vector<uint8_t>> masks;
     std::vector<std::vector<float>> advantages;
-    std::vector<train::Sequence> samples;
+    std::vector<trainer::Sequence> samples;
     std::vector<int64_t> lengths;
     for (size_t p = 0; p < prompts_; ++p) {
       for (int64_t s = 0; s < kSamples; ++s) {
-        const train::EncodedProblem& problem = problems_[p];
+        const trainer::EncodedProblem& problem = problems_[p];
         prompts.push_back(problem.prompt);
         responses.push_back(problem.answer);
         masks.emplace_back(problem.answer.size(), uint8_t{1});
@@ -93,19 +93,19 @@ class ActorUpdate {
     TDOCK_RETURN_IF_ERROR(batch_.Add("responses", Column::FromRows(responses)));
     TDOCK_RETURN_IF_ERROR(batch_.Add("response_mask", Column::FromRows(masks)));
     TDOCK_RETURN_IF_ERROR(batch_.Add("advantages", Column::FromRows(advantages)));
-    const at::Tensor log_probs = train::LogProbs(policy_.decoder, samples, forward);
+    const at::Tensor log_probs = trainer::LogProbs(policy_.decoder, samples, forward);
     TDOCK_RETURN_IF_ERROR(batch_.Add("old_log_probs", RaggedColumn(log_probs, lengths)));
     return batch_.Add("ref_log_prob", RaggedColumn(log_probs, lengths));
   }
 
   Clock& clock_;
-  train::Policy policy_;
-  const std::vector<train::EncodedProblem> problems_;
+  trainer::Policy policy_;
+  const std::vector<trainer::EncodedProblem> problems_;
   const size_t prompts_;
   const std::unique_ptr<Workers> workers_;
   const std::unique_ptr<Dock> dock_;
-  train::StageRunner runner_;
-  std::unique_ptr<train::Stage> stage_;
+  trainer::StageRunner runner_;
+  std::unique_ptr<trainer::Stage> stage_;
   Batch batch_;
   std::vector<GroupId> groups_;
   int64_t tokens_ = 0;
@@ -122,7 +122,7 @@ class LlamaStep {
         length_(settings.quick ? 16 : 256) {
     decoder_.SetTrainable(true);
     decoder_.SetComputeType(compute);
-    optimizer_ = std::make_unique<train::AdamW>(decoder_.trainable(), train::AdamWOptions());
+    optimizer_ = std::make_unique<trainer::AdamW>(decoder_.trainable(), trainer::AdamWOptions());
     // The first token is a prompt; of the others all but the last are fed, and all are predicted.
     for (int64_t row = 0; row < kRows; ++row) {
       texts_.push_back(RandomTokens(decoder_, length_ + 1, static_cast<uint64_t>(row)));
@@ -172,12 +172,12 @@ class LlamaStep {
   static constexpr int64_t kRows = 8;
 
   absl::Status Step() {
-    const train::ForwardOptions forward = {.workers = *workers_, .max_row_tokens = length_};
-    const std::vector<train::MicroBatch> micro_batches = train::CutMicroBatches(samples_, forward);
-    train::Backward(decoder_, *workers_, micro_batches.size(), [&](size_t i) {
-      const train::Layout layout =
-          train::MakeLayout(micro_batches[i].samples, forward.max_row_tokens, decoder_.device());
-      return -train::ResponseLogProbs(decoder_, layout, forward.temperature).sum() /
+    const trainer::ForwardOptions forward = {.workers = *workers_, .max_row_tokens = length_};
+    const std::vector<trainer::MicroBatch> micro_batches = trainer::CutMicroBatches(samples_, forward);
+    trainer::Backward(decoder_, *workers_, micro_batches.size(), [&](size_t i) {
+      const trainer::Layout layout =
+          trainer::MakeLayout(micro_batches[i].samples, forward.max_row_tokens, decoder_.device());
+      return -trainer::ResponseLogProbs(decoder_, layout, forward.temperature).sum() /
              static_cast<double>(kRows * length_);
     });
     const double norm = optimizer_->Step(1e-6);
@@ -199,9 +199,9 @@ class LlamaStep {
   model::Decoder decoder_;
   const std::unique_ptr<Workers> workers_;
   const int64_t length_;
-  std::unique_ptr<train::AdamW> optimizer_;
+  std::unique_ptr<trainer::AdamW> optimizer_;
   std::vector<std::vector<int32_t>> texts_;
-  std::vector<train::Sequence> samples_;
+  std::vector<trainer::Sequence> samples_;
 };
 
 absl::StatusOr<Prepared> PrepareActorUpdate(const Settings& settings) {
@@ -209,7 +209,7 @@ absl::StatusOr<Prepared> PrepareActorUpdate(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(Arithmetic arithmetic, MakeArithmetic(device));
   const auto update = std::make_shared<ActorUpdate>(std::move(arithmetic), settings);
   TDOCK_RETURN_IF_ERROR(update->SetUp());
-  return Prepared{.run = [update] { return train::Guarded([&] { return update->TokensPerSecond(); }); }};
+  return Prepared{.run = [update] { return trainer::Guarded([&] { return update->TokensPerSecond(); }); }};
 }
 
 // Mixed precision beside float32.
@@ -217,22 +217,22 @@ absl::StatusOr<Prepared> PrepareMixedLlama(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   const auto mixed = std::make_shared<LlamaStep>(device, at::kBFloat16, settings);
   const auto full = std::make_shared<LlamaStep>(device, at::kFloat, settings);
-  return Prepared{.run = [mixed] { return train::Guarded([&] { return mixed->TokensPerSecondAndShare(); }); },
-                  .reference = [full] { return train::Guarded([&] { return full->TokensPerSecond(); }); }};
+  return Prepared{.run = [mixed] { return trainer::Guarded([&] { return mixed->TokensPerSecondAndShare(); }); },
+                  .reference = [full] { return trainer::Guarded([&] { return full->TokensPerSecond(); }); }};
 }
 
 absl::StatusOr<Prepared> PrepareFullLlama(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   const auto step = std::make_shared<LlamaStep>(device, at::kFloat, settings);
-  return Prepared{.run = [step] { return train::Guarded([&] { return step->TokensPerSecond(); }); },
-                  .reference = [step] { return train::Guarded([&] { return step->MatmulTokensPerSecond(); }); }};
+  return Prepared{.run = [step] { return trainer::Guarded([&] { return step->TokensPerSecond(); }); },
+                  .reference = [step] { return trainer::Guarded([&] { return step->MatmulTokensPerSecond(); }); }};
 }
 
 }  // namespace
 
 std::vector<Benchmark> TrainStepBenchmarks() {
   const auto guarded = [](auto prepare) {
-    return [prepare](const Settings& settings) { return train::Guarded([&] { return prepare(settings); }); };
+    return [prepare](const Settings& settings) { return trainer::Guarded([&] { return prepare(settings); }); };
   };
   return {{.name = "train_step/arithmetic",
            .unit = "tokens/s",

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // Beyond every budget where it does not fit.
@@ -68,4 +68,4 @@ void Budget::End(const Claim& claim) {
   pending_.bytes -= claim.bytes;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // What a put of new rows needs.
 struct Claim {
@@ -69,4 +69,4 @@ class Budget {
   int64_t gone_bytes_ = 0;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -12,7 +12,7 @@
 #include "dock/store/warm_memory.h"
 #include "tdock/local_dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // Sanitizers are slow, and keep freed memory.
@@ -313,4 +313,4 @@ TEST(MemoryOverTime, NothingGrowsWhileRowsComeAndGo) { Cycle(kSanitized ? 10'000
 TEST(MemoryOverTime, DISABLED_NothingGrowsInAMillionCycles) { Cycle(1'000'000); }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

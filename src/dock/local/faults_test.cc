@@ -14,7 +14,7 @@
 #include "core/base/testing/fake_clock.h"
 #include "tdock/local_dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 using Code = absl::StatusCode;
@@ -403,4 +403,4 @@ TEST_F(DockFaults, SamplingDoesNotGrowWithTheTable) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

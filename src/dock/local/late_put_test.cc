@@ -12,7 +12,7 @@
 #include "dock/local/partition.h"
 #include "dock/store/cell_memory.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 using Code = absl::StatusCode;
@@ -379,4 +379,4 @@ TEST_F(LatePut, SucceedsWhenWhatChangedDoesNotConcernIt) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -11,7 +11,7 @@
 #include "dock/local/served_dock.h"
 #include "dock/table/limits.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 using Code = absl::StatusCode;
@@ -250,4 +250,4 @@ TEST(Linear, TheStateOfConsumersWithManyRanksCostsLittle) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

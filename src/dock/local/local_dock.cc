@@ -16,7 +16,7 @@
 #include "dock/table/limits.h"
 #include "dock/table/name.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 absl::Status CheckOptions(const PartitionOptions& options) {
@@ -345,12 +345,16 @@ class LocalDock final : public ServedDock {
 
 }  // namespace
 
-std::unique_ptr<Dock> MakeLocalDock(const LocalDockOptions& options) {
-  return std::make_unique<LocalDock>(ServedDockOptions{.local = options});
-}
-
 std::unique_ptr<ServedDock> MakeServedDock(const ServedDockOptions& options) {
   return std::make_unique<LocalDock>(options);
+}
+
+}  // namespace tdock::dock
+
+namespace tdock {
+
+std::unique_ptr<Dock> MakeLocalDock(const LocalDockOptions& options) {
+  return std::make_unique<dock::LocalDock>(dock::ServedDockOptions{.local = options});
 }
 
 }  // namespace tdock

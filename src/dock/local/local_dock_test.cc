@@ -5,7 +5,7 @@
 #include "dock/testing/conformance.h"
 #include "dock/testing/dock_over_served.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // Wakes nobody by itself, and tells until when the last waiter would have slept.
@@ -142,4 +142,4 @@ TEST(LocalDockTest, ASamplerOfOnesOwnChooses) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -9,7 +9,7 @@
 #include "dock/testing/slow_row_status.h"
 #include "tdock/local_dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 constexpr const char* kModelled = "p";
@@ -593,4 +593,4 @@ TEST_P(ModelCheck, ADockBehavesAsItsPlainTwin) {
 INSTANTIATE_TEST_SUITE_P(Seeds, ModelCheck, testing::Range<uint64_t>(0, 20));
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

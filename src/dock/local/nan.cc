@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // The first element for which `is_nan` holds. Whole blocks are checked without a branch, so that compilers use vector
@@ -75,4 +75,4 @@ absl::Status CheckNoNan(const Batch& batch) {
   return absl::OkStatus();
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 void Partition::WakeAll(WakeList wake, WorkQueue* work) {
   // More than this many calls take long.
@@ -360,4 +360,4 @@ absl::StatusOr<std::string> Partition::Explain(absl::string_view consumer) {
   return table_.Explain(index, clock_.Now());
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -16,16 +16,16 @@
 #include "core/base/notifier.h"
 #include "core/base/work_queue.h"
 #include "dock/local/budget.h"
-#include "dock/table/rows_data.h"
 #include "dock/local/served_dock.h"
 #include "dock/local/waits.h"
 #include "dock/local/writers.h"
 #include "dock/store/block_store.h"
 #include "dock/store/cell_memory.h"
+#include "dock/table/rows_data.h"
 #include "dock/table/table.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // A table of states and a store of bytes under one lock, which is held for bookkeeping only: payload is copied,
 // allocated and freed without it. The methods are Dock's. Thread-safe.
@@ -226,4 +226,4 @@ class Partition : public std::enable_shared_from_this<Partition> {
   std::vector<std::shared_ptr<const std::vector<ColumnSpec>>> specs_ TDOCK_GUARDED_BY(mu_);
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -10,7 +10,7 @@
 #include "dock/local/text.h"
 #include "dock/table/limits.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 int64_t PayloadOf(const Batch& batch) {
@@ -195,4 +195,4 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
   return rows;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "dock/local/partition.h"
-#include "dock/table/rows_data.h"
 #include "dock/table/limits.h"
+#include "dock/table/rows_data.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // The number of items of a cell.
@@ -211,4 +211,4 @@ std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request,
   return std::nullopt;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

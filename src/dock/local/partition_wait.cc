@@ -7,7 +7,7 @@
 #include "core/base/status.h"
 #include "dock/local/partition.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // ---- What to wake.
 
@@ -285,4 +285,4 @@ void Partition::StartPut(std::shared_ptr<Partition> partition, PutRequest reques
   std::make_shared<Call<PutRequest, PutResult>>(std::move(partition), std::move(request), std::move(done))->Start();
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

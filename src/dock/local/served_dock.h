@@ -11,7 +11,7 @@
 #include "dock/store/cell_memory.h"
 #include "tdock/local_dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Thread-safe.
 class ServedDock : public Dock {
@@ -57,8 +57,8 @@ class ServedDock : public Dock {
   // Marks long work as in progress until the result is destroyed.
   virtual std::shared_ptr<void> BeginLong(absl::string_view partition) = 0;
 
-  // The memory of a partition's cells. Large columns of a put that are already there (CellMemory::Holds; values aligned to
-  // Buffer::kAlignment, offsets starting at 0) become cells without a copy: they must never be written again.
+  // The memory of a partition's cells. Large columns of a put that are already there (CellMemory::Holds; values aligned
+  // to Buffer::kAlignment, offsets starting at 0) become cells without a copy: they must never be written again.
   virtual absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) = 0;
 };
 
@@ -78,4 +78,4 @@ struct ServedDockOptions {
 // call may be running then.
 std::unique_ptr<ServedDock> MakeServedDock(const ServedDockOptions& options = {});
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -12,7 +12,7 @@
 #include "core/base/testing/fake_clock.h"
 #include "dock/store/cell_memory.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 using testing::ElementsAre;
@@ -490,4 +490,4 @@ TEST_F(PartitionMemory, SmallCellsLieThereTooAndCopiesOfCellsDoNot) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

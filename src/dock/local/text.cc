@@ -6,7 +6,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 absl::string_view TextOf(std::span<const std::byte> bytes) {
@@ -33,7 +33,7 @@ absl::Status CheckRows(const NamedColumn& given) {
     if (!place.has_value()) continue;
     return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "', row ", row, " of the batch: byte ",
                                                    *place,
-                                                   " begins no character of UTF-8; a column of bytes takes any"));
+                                                   " does not begin a UTF-8 character; a column of bytes accepts any"));
   }
   return absl::OkStatus();
 }
@@ -45,4 +45,4 @@ absl::Status CheckText(const Batch& batch, std::span<const size_t> columns) {
   return absl::OkStatus();
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -6,10 +6,10 @@
 #include "absl/status/status.h"
 #include "tdock/batch.h"
 
-namespace tdock {
+namespace tdock::dock {
 
-// InvalidArgument, naming column, row and place, if a row of these columns of bytes, given by their places in the
-// batch, is no UTF-8: nobody could read it as text.
+// InvalidArgument, naming the column, row and position, if a row of these columns of bytes, given by their positions in
+// the batch, is not UTF-8 and so could not be read as text.
 absl::Status CheckText(const Batch& batch, std::span<const size_t> columns);
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -15,7 +15,7 @@
 #include "dock/testing/dock_over_served.h"
 #include "tdock/local_dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 using Code = absl::StatusCode;
@@ -463,4 +463,4 @@ TEST_P(LocalDockThreads, SoItIsWithWaitsThatHoldNoThread) {
 INSTANTIATE_TEST_SUITE_P(Seeds, LocalDockThreads, testing::Range<uint64_t>(1, 5));
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

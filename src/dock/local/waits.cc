@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tdock {
+namespace tdock::dock {
 
 void Waits::Add(std::shared_ptr<Waiter> waiter) {
   if (waiter->arrival_ == 0) waiter->arrival_ = ++arrivals_;
@@ -138,4 +138,4 @@ void Waits::WakePuts(absl::FunctionRef<bool(AwaitedRoom&, bool)> is_over, WakeLi
   }
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

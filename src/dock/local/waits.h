@@ -14,7 +14,7 @@
 #include "dock/local/budget.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 class Waiter;
 using WakeList = std::vector<std::shared_ptr<Waiter>>;
@@ -134,4 +134,4 @@ class Waits {
   std::map<uint64_t, std::shared_ptr<Waiter>> puts_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

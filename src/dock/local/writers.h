@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // The consumers under whose leases cells were put, by the numbers that blocks store. A name stays when its consumer is
 // dropped, as its cells do. Not thread-safe.
@@ -38,4 +38,4 @@ class Writers {
   absl::flat_hash_map<std::string, uint32_t> numbers_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

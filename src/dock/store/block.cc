@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-namespace tdock {
+namespace tdock::dock {
 
 Block::Block(const BlockShape& shape, std::shared_ptr<HeldBytes> held, Buffer memory)
     : shape_(shape),
@@ -68,4 +68,4 @@ std::shared_ptr<Block> BlockSource::MakeOf(const BlockShape& shape, const Column
   return block;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

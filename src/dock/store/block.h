@@ -12,7 +12,7 @@
 #include "dock/store/cell_memory.h"
 #include "tdock/column.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // The bytes that blocks occupy. Outlives them all, therefore shared. Thread-safe.
 class HeldBytes {
@@ -126,4 +126,4 @@ struct BlockSource {
   std::shared_ptr<Block> MakeOf(const BlockShape& shape, const Column& column, const BulkCopy& copy) const;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 void SetBits(RowBits& bits, uint32_t first, uint32_t count) {
@@ -308,4 +308,4 @@ void BlockStore::Install(Compaction& compaction) {
   Settle(compaction.id);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -15,7 +15,7 @@
 #include "tdock/batch.h"
 #include "tdock/rows.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Cells are rows of blocks. Small puts of a writer to a column append to a block that is open for them; a large put
 // gets a block of its own. A block is freed once none of its rows is a cell and no view uses it. When less than a
@@ -176,4 +176,4 @@ class BlockStore {
   size_t looked_at_ = 1;      // entries, likewise
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

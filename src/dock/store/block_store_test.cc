@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "dock/store/warm_memory.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 class BlockStoreTest : public testing::Test {
@@ -227,4 +227,4 @@ TEST_F(BlockStoreTest, WhereMemoryIsScarceRowsThatWentAreTakenOutOfTheirBlocks) 
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

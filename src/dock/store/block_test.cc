@@ -5,7 +5,7 @@
 
 #include "dock/store/warm_memory.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 class BlockTest : public testing::Test {
@@ -67,4 +67,4 @@ TEST_F(BlockTest, CountsWhatItOccupiesWhileItLives) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -5,7 +5,7 @@
 
 #include "tdock/buffer.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Thread-safe.
 class CellMemory : public Memory {
@@ -20,4 +20,4 @@ class CellMemory : public Memory {
   virtual bool Holds([[maybe_unused]] const std::byte* data) const { return false; }
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -5,7 +5,7 @@
 
 #include "core/base/status.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 void FreeRanges::Add(uint64_t segment, uint64_t bytes) {
   const SegmentPlace place = {segment, 0};
@@ -81,4 +81,4 @@ bool FreeRanges::IsFree(uint64_t segment) const {
   return next == ranges_.end() || next->first.segment != segment;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-namespace tdock {
+namespace tdock::dock {
 
 // The position of a byte in shared memory: the same for every process that maps the segment.
 struct SegmentPlace {
@@ -57,4 +57,4 @@ class FreeRanges {
   BySize by_size_;  // those that are free
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

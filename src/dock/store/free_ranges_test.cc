@@ -9,7 +9,7 @@
 
 #include "core/base/rng.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 TEST(FreeRanges, TakesTheSmallestRangeThatFits) {
@@ -108,4 +108,4 @@ TEST(FreeRanges, AgreesWithAMapOfEveryByte) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -17,7 +17,7 @@
 #include "core/base/status.h"
 #include "dock/store/page_sizes.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // Describes the failed operation and the reason in errno.
@@ -123,4 +123,4 @@ absl::Status CheckCannotShrink(int fd, size_t bytes) {
       absl::StrCat("a memory file has ", status.st_size, " bytes; it must have at least ", bytes));
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // An open file, closed with its last owner. Immutable, so thread-safe.
 class FileDescriptor {
@@ -64,4 +64,4 @@ absl::Status Seal(int fd, SealedAgainst against);
 // any other file may crash the process.
 absl::Status CheckCannotShrink(int fd, size_t bytes);
 
-}  // namespace tdock
+}  // namespace tdock::dock

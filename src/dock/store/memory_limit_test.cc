@@ -14,7 +14,7 @@
 #include "dock/store/segment_memory.h"
 #include "dock/store/testing/open_files.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 using testing::AllOf;
@@ -230,4 +230,4 @@ TEST(MemoryLimit, RunningOutOfDescriptorsNamesTheirLimit) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 
-namespace tdock {
+namespace tdock::dock {
 
 inline constexpr size_t kMebibyte = size_t{1} << 20;
 inline constexpr size_t kPageBytes = size_t{4} << 10;
 inline constexpr size_t kHugePageBytes = 2 * kMebibyte;
 
-}  // namespace tdock
+}  // namespace tdock::dock

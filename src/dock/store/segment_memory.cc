@@ -18,7 +18,7 @@
 #include "core/base/status.h"
 #include "dock/store/page_sizes.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // Descriptors that segments leave for connections and files.
@@ -545,4 +545,4 @@ bool SegmentMemory::IsScarce() const { return partition_->IsScarce(); }
 std::optional<SegmentPlace> SegmentMemory::Locate(const std::byte* data) const { return partition_->Locate(data); }
 absl::StatusOr<SegmentFile> SegmentMemory::Open(uint64_t segment) const { return partition_->Open(segment); }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -33,7 +33,7 @@
 #include "dock/store/memory_file.h"
 #include "tdock/buffer.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 struct SegmentPoolOptions {
   // What the buffers of all partitions may occupy in total, each rounded up to a multiple of 64 bytes.
@@ -120,4 +120,4 @@ class SegmentMemory final : public CellMemory {
   const std::shared_ptr<Partition> partition_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

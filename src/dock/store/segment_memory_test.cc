@@ -19,7 +19,7 @@
 #include "dock/store/testing/open_files.h"
 #include "dock/store/testing/other_process.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 constexpr size_t kStep = 2 * kMebibyte;
@@ -281,4 +281,4 @@ TEST(SegmentMemory, ThreadsAllocateLocateAndFreeTogether) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 constexpr uint64_t kMostUploadBytes = uint64_t{1} << 48;
@@ -89,4 +89,4 @@ absl::StatusOr<std::span<std::byte>> UploadArea::Slot(uint64_t slot, uint64_t by
   return std::span<std::byte>(mapping_->writable() + slot * slot_bytes_, bytes);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -14,7 +14,7 @@
 #include "dock/store/memory_file.h"
 #include "tdock/buffer.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // The segments (dock/store/segment_memory.h) of a server, as its client maps them. Thread-safe.
 class SegmentMap {
@@ -71,4 +71,4 @@ class UploadArea {
   std::shared_ptr<const Mapping> mapping_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

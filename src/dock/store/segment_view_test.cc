@@ -8,7 +8,7 @@
 
 #include "dock/store/testing/other_process.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 using testing::HasSubstr;
@@ -150,4 +150,4 @@ TEST(UploadArea, AnotherProcessCannotChangeItsSize) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

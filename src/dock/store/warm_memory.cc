@@ -11,7 +11,7 @@
 
 #include "dock/store/page_sizes.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // Smaller sizes come from the heap, which caches them itself.
@@ -150,4 +150,4 @@ void WarmMemory::List::Unmap(const Chunks& chunks) {
   for (const auto& [size, warm] : chunks) ::munmap(warm.data, size);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

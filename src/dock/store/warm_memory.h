@@ -12,7 +12,7 @@
 #include "dock/store/cell_memory.h"
 #include "tdock/buffer.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 struct WarmMemoryOptions {
   // Freed memory beyond this is returned to the system at once.
@@ -85,4 +85,4 @@ class WarmMemory final : public CellMemory {
   const std::shared_ptr<List> list_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

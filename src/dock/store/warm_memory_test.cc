@@ -13,7 +13,7 @@
 #include "core/base/testing/fake_clock.h"
 #include "dock/store/page_sizes.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 void AwaitWarmBytes(const WarmMemory& memory, size_t bytes) {
@@ -157,4 +157,4 @@ TEST(WarmMemory, LeavesSmallBuffersToTheHeap) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -1,6 +1,6 @@
 #include "dock/table/consumer.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 void Consumer::EnterState(RowState state, RowId first, int64_t count) {
   if (IsWaiting(state)) waiting_.Insert(first, first + static_cast<RowId>(count));
@@ -61,4 +61,4 @@ UnitState Consumer::UnitStateOf(const Group& group) const {
   return counts.ready == group.size ? UnitState::kTakeable : UnitState::kComing;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -14,7 +14,7 @@
 #include "dock/table/takeable.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // The state of a unit (a row or a whole group) for a consumer that takes such units.
 enum class UnitState : uint8_t {
@@ -148,4 +148,4 @@ class Consumer {
   int64_t uncommitted_ = 0;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -12,7 +12,7 @@
 #include "dock/table/page.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Events carry what was decided, not what was requested, so that applying the same events to an equal table gives an
 // equal table. Some calls make several events, which belong together. Events refer to their data and own nothing.
@@ -141,4 +141,4 @@ using Event = std::variant<ColumnAdded, ConsumerRegistered, ConsumerDropped, Ste
                            RowsTaken, RowsCompleted, RowsReturned, LeaseExpired, LeaseRenewed, RowsRequeued,
                            RowsDropped, RowsSentBack, WeightsPublished, RowsCleared, SealChanged>;
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -11,7 +11,7 @@
 #include "dock/table/id_set.h"
 #include "tdock/rows.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // The existing rows of a group, ascending. Rows usually leave in order, which costs no more than in any other order.
 class GroupRows {
@@ -146,4 +146,4 @@ class Groups {
   int64_t to_come_ = 0;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "tdock/rows.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // How often rows came back, and which weights made which part of their cells. Rows that never came back, and whose
 // cells were each made at once, take no memory. Not thread-safe.
@@ -87,4 +87,4 @@ class Histories {
   absl::flat_hash_map<RowId, History> by_row_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // The bits [begin, end) of a word, 0 ≤ begin < end ≤ 64.
@@ -236,4 +236,4 @@ void IdSet::Collect(const void* node, int height, uint64_t base, size_t limit, s
   }
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace tdock {
+namespace tdock::dock {
 
 // An operation takes a few nanoseconds whatever the size, and dense ids take about two bits each: a tree of fan-out 32
 // over leaves of 32768 ids, whose nodes count the ids below them. Empty nodes are freed, except for a few. Not
@@ -95,4 +95,4 @@ class IdSet {
   std::vector<std::unique_ptr<Inner>> spare_inners_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

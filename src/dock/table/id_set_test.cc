@@ -8,7 +8,7 @@
 
 #include "core/base/rng.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 std::vector<uint64_t> All(const IdSet& set) {
@@ -74,4 +74,4 @@ TEST(IdSet, BehavesAsASortedSet) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -11,7 +11,7 @@
 #include "core/base/huge_pages.h"
 #include "tdock/rows.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Rows without a key and tags take no memory. Not thread-safe.
 class Labels {
@@ -81,4 +81,4 @@ class Labels {
   LargeMap<std::string, RowId> by_key_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 struct Lease {
   LeaseId id = kNoLease;
@@ -81,4 +81,4 @@ class Leases {
   absl::btree_set<std::pair<absl::Time, LeaseId>> expiries_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

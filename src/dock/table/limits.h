@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tdock {
+namespace tdock::dock {
 
 inline constexpr size_t kMaxPartitions = size_t{1} << 16;
 // Of a partition: as many as a frame may have, including those that only consumers name.
@@ -19,4 +19,4 @@ inline constexpr size_t kMaxTags = 1024;
 inline constexpr size_t kMaxWaitingFetches = size_t{1} << 14;
 inline constexpr size_t kMaxWaitingPuts = size_t{1} << 12;
 
-}  // namespace tdock
+}  // namespace tdock::dock

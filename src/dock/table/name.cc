@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/utf8.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 constexpr size_t kMaxBytes = 255;
@@ -30,4 +30,4 @@ absl::Status CheckName(absl::string_view what, absl::string_view name) {
   return absl::OkStatus();
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

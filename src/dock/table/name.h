@@ -4,9 +4,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // InvalidArgument, beginning with `what`, unless `name` is 1 to 255 bytes of UTF-8 without control characters.
 absl::Status CheckName(absl::string_view what, absl::string_view name);
 
-}  // namespace tdock
+}  // namespace tdock::dock

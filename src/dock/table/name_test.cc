@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 using testing::HasSubstr;
@@ -36,4 +36,4 @@ TEST(CheckName, SaysWhatIsWrongWithTheOthers) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -9,7 +9,7 @@
 #include "dock/table/group.h"
 #include "tdock/requests.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // The location of a cell's bytes. Block 0 does not exist: the cell is empty.
 struct CellRef {
@@ -88,4 +88,4 @@ struct Place {
   uint32_t& lease(uint32_t consumer) const { return page->consumers[consumer]->lease[slot]; }
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -4,7 +4,7 @@
 
 #include "core/base/status.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 std::optional<Place> Pages::Find(RowId row) const {
   if (last_ == nullptr || row - last_->first >= Page::kRows) {
@@ -73,4 +73,4 @@ void Pages::Remove(const Place& place) {
   pages_.erase(number);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

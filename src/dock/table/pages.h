@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "dock/table/page.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // A page exists while it has rows, or may still get some. Not thread-safe.
 class Pages {
@@ -73,4 +73,4 @@ class Pages {
   mutable Page* last_ = nullptr;  // the page that was found last
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -7,7 +7,7 @@
 
 #include "absl/container/inlined_vector.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Bits by row.
 using RowBits = absl::InlinedVector<uint64_t, 1>;
@@ -44,4 +44,4 @@ class RowRanks {
   uint32_t size_ = 0;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "tdock/rows.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Columns are identified by their index, in the order in which they were first named. Not thread-safe.
 class Schema {
@@ -51,4 +51,4 @@ class Schema {
   absl::flat_hash_map<std::string, uint32_t> by_name_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

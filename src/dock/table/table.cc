@@ -7,7 +7,7 @@
 
 #include "core/base/status.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 void AddConsumer(Page& page, uint32_t index, const Consumer& consumer) {
@@ -348,4 +348,4 @@ std::vector<int32_t> Table::RedeliveriesOf(uint32_t consumer, std::span<const Ro
   return counts;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -24,7 +24,7 @@
 #include "tdock/dock.h"
 #include "tdock/sampler.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Decisions (Check…, Choose, …) change nothing; Apply is the only way to change the table, and never fails: it must be
 // given events that a decision on the same state has allowed. Not thread-safe, and never blocks.
@@ -321,4 +321,4 @@ class Table {
   std::vector<uint8_t> hits_;  // scratch of a put: for each consumer, how many of its columns are put
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

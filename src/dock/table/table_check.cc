@@ -12,7 +12,7 @@
 #include "dock/table/table.h"
 #include "dock/table/table_text.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // A listing examines at most this many rows under the lock.
@@ -405,4 +405,4 @@ absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
   return result;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

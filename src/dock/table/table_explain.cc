@@ -7,7 +7,7 @@
 #include "dock/table/table.h"
 #include "dock/table/table_text.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 // A message names at most this many reasons, leases or groups, and counts the rest.
@@ -206,4 +206,4 @@ std::string Table::ExplainFetch(const FetchRequest& request, const FetchPlan& pl
   return text;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

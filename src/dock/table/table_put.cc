@@ -11,7 +11,7 @@
 #include "dock/table/table.h"
 #include "dock/table/table_text.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 constexpr size_t kMaxTagBytes = 1024;
@@ -36,8 +36,7 @@ absl::Status CheckTags(const PutRequest& request) {
   return absl::OkStatus();
 }
 
-// Whether what is given fits the column. Text is bytes, and bytes may be text: whether they are is seen where
-// they are written.
+// Whether the given type fits the column. Text is bytes, and bytes may be text: that is checked when they are written.
 bool Takes(const ColumnType& type, const ColumnType& given) {
   return type == given || (type.kind == ColumnKind::kBytes && given.kind == ColumnKind::kBytes);
 }
@@ -277,4 +276,4 @@ absl::Status Table::CheckLeaseOfPut(const PutRequest& request, std::span<const u
   return CheckLease({.partition = {}, .lease = request.lease, .rows = request.rows}).status();
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

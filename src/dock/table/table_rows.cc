@@ -4,7 +4,7 @@
 
 #include "dock/table/table.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // ---- Leases.
 
@@ -242,4 +242,4 @@ void Table::Remove(const Place& place, bool cleared) {
   pages_.Remove(place);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

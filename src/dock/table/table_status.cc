@@ -4,7 +4,7 @@
 #include "core/base/status.h"
 #include "dock/table/table.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 ConsumerStatus Table::StatusOf(uint32_t index) const {
   const Consumer& consumer = *consumers_[index];
@@ -88,4 +88,4 @@ RowConsumerStatus Table::StatusFor(uint32_t index, const Place& place) const {
   return status;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

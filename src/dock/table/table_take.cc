@@ -9,7 +9,7 @@
 #include "core/tensor/balance.h"
 #include "dock/table/table.h"
 
-namespace tdock {
+namespace tdock::dock {
 namespace {
 
 constexpr int64_t kBalancedSets = 8;
@@ -222,4 +222,4 @@ std::vector<RowId> Table::RowsOfUnits(const Consumer& consumer, std::vector<RowI
   return rows;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

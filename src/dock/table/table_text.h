@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "tdock/rows.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 inline bool AnyTwice(std::span<const RowId> rows) {
   if (std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end()) return false;
@@ -37,4 +37,4 @@ inline std::string Quoted(const std::vector<std::string>& names) {
   return Quoted(names, [](const std::string& name) { return absl::string_view(name); });
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

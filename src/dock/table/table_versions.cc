@@ -8,7 +8,7 @@
 #include "core/base/status.h"
 #include "dock/table/table.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 absl::Status Table::CheckPublish(int64_t version) const {
   if (version < 0) return absl::InvalidArgumentError(absl::StrCat("weights version ", version, " is negative"));
@@ -176,4 +176,4 @@ bool Table::CanBeRecomputed(const Group& group) const {
   });
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -10,7 +10,7 @@
 
 #include "dock/table/id_set.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // In the order in which they are handed out: by descending age, and by id within an age. An operation costs what
 // IdSet's does, times the number of different ages. Not thread-safe.
@@ -61,4 +61,4 @@ class Takeable {
   int64_t aged_size_ = 0;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -3,7 +3,7 @@
 
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 TEST_P(DockConformance, NewRowsWaitForRoomInTheOrderInWhichTheyCame) {
   Create({.retain_for = {"x"}, .max_rows = 4});
@@ -126,4 +126,4 @@ TEST_P(DockConformance, ASealEndsTheWaitForRoom) {
   EXPECT_THAT(status, Fails(Code::kFailedPrecondition, {"sealed"}));
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -21,7 +21,7 @@
 #include "core/base/testing/fake_clock.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 using DockFactory = std::function<std::unique_ptr<Dock>(Clock&)>;
 
@@ -195,4 +195,4 @@ class DockVersions : public DockConformance {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DockVersions);
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -1,7 +1,7 @@
 // Partitions, consumers, puts and reads.
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -295,4 +295,4 @@ TEST_P(DockConformance, RefusesFetchesThatMakeNoSense) {
   EXPECT_EQ(code(rows, {"z"}), Code::kNotFound);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

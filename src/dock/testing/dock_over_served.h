@@ -8,7 +8,7 @@
 #include "core/base/mutex.h"
 #include "dock/local/served_dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 class DockOverServed final : public Dock {
  public:
@@ -87,4 +87,4 @@ class DockOverServed final : public Dock {
   const std::unique_ptr<ServedDock> dock_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

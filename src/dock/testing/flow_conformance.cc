@@ -5,7 +5,7 @@
 
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 using testing::Each;
 using testing::ElementsAre;
@@ -435,4 +435,4 @@ TEST_P(DockConformance, LeasesOfADroppedPartitionAreNotThoseOfTheNextOfItsName) 
   }
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

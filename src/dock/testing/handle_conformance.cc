@@ -1,7 +1,7 @@
 // Handles of one partition.
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 using testing::ElementsAre;
 
@@ -70,4 +70,4 @@ TEST_P(DockConformance, AHandleIsANameThatRequestsMayRepeatButNotContradict) {
   EXPECT_EQ(train.GetStatus()->rows, 1);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -4,7 +4,7 @@
 
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 TEST_P(DockConformance, RowsCanBeMadeBeforeTheirCells) {
   Create({.group_size = 2});
@@ -246,4 +246,4 @@ TEST_P(DockConformance, APartitionMayRefuseNan) {
   EXPECT_EQ(Status().rows, 3);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

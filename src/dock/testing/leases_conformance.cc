@@ -1,7 +1,7 @@
 // Leases: what is published under them, how they end; steps; consumers that go.
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 TEST_P(DockConformance, ATakeCanNameItsRows) {
   Create({});
@@ -421,4 +421,4 @@ TEST_P(DockConformance, ALeaseMayLastForEver) {
   EXPECT_EQ(Complete(taken.lease), absl::OkStatus());
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

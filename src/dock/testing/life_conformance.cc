@@ -4,7 +4,7 @@
 
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 using testing::ElementsAre;
 
@@ -241,4 +241,4 @@ TEST_P(DockConformance, CountersTellTheStateOfEveryConsumer) {
   EXPECT_EQ(y.ready, 1);
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -1,7 +1,7 @@
 // The status of one row.
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 TEST_P(DockRows, ARowTellsWhatItIs) {
   Create({.group_size = 2});
@@ -221,4 +221,4 @@ TEST_P(DockRows, ADroppedRowIsDoneForAll) {
   EXPECT_TRUE(StatusFor("x", rows[0]).missing.empty());
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -10,7 +10,7 @@
 #include "dock/testing/slow_table.h"
 #include "tdock/column.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Columns of each kind, made from numbers so that a cell can be checked against its number.
 inline Column Encode(const std::string& name, const std::vector<int64_t>& numbers) {
@@ -46,4 +46,4 @@ inline testing::AssertionResult Agree(const absl::Status& status, const Refusals
   return failure;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -14,7 +14,7 @@
 #include "dock/testing/slow_versions.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Cells hold numbers; what column type they stand for is the driver's business. Not thread-safe.
 class SlowDock : public SlowVersions {
@@ -467,4 +467,4 @@ class SlowDock : public SlowVersions {
   }
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -5,7 +5,7 @@
 
 #include "dock/testing/slow_table.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 inline void CheckEqual(const RowCellStatus& real, const RowCellStatus& expected) {
   ASSERT_EQ(real.state, expected.state) << expected.column;
@@ -36,4 +36,4 @@ inline void CheckAsKnown(const RowStatus& real, const SlowTable& twin) {
   }
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

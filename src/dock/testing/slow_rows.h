@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 struct SlowCell {
   int64_t number = 0;
@@ -95,4 +95,4 @@ struct SlowLease {
   absl::Time taken;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -11,7 +11,7 @@
 #include "dock/testing/slow_rows.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Every reason to refuse a call; none: it succeeds. A dock may report any one of them.
 using Refusals = std::set<absl::StatusCode>;
@@ -234,4 +234,4 @@ class SlowTable {
   std::map<LeaseId, SlowLease> leases_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

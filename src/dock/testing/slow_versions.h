@@ -9,7 +9,7 @@
 
 #include "dock/testing/slow_table.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 // Not thread-safe.
 class SlowVersions : public SlowTable {
@@ -202,4 +202,4 @@ class SlowVersions : public SlowTable {
   }
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

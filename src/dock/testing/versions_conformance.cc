@@ -1,7 +1,7 @@
 // Versions of the weights, rows that are sent back, unfinished responses.
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::dock {
 
 TEST_P(DockVersions, PublishedVersionsRise) {
   Start({});
@@ -375,4 +375,4 @@ TEST_P(DockVersions, AWaitingWriterWakesWhenRowsAreSentBackToIt) {
   EXPECT_EQ(taken.status(), absl::OkStatus());
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

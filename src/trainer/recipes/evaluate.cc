@@ -5,7 +5,7 @@
 #include "core/base/status.h"
 #include "trainer/stages/stages.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 absl::StatusOr<std::vector<EncodedProblem>> EncodeProblems(const text::PromptSet& problems,
                                                            const text::Tokenizer& tokenizer) {
@@ -19,12 +19,12 @@ absl::StatusOr<std::vector<EncodedProblem>> EncodeProblems(const text::PromptSet
   return encoded;
 }
 
-absl::StatusOr<Evaluation> Evaluate(const generate::Engine& engine, const text::Tokenizer& tokenizer,
+absl::StatusOr<Evaluation> Evaluate(const engine::Engine& engine, const text::Tokenizer& tokenizer,
                                     const text::PromptSet& problems, const std::vector<EncodedProblem>& encoded,
                                     int64_t max_response_length, int64_t samples_kept) {
-  std::vector<generate::Prompt> prompts;
+  std::vector<engine::Prompt> prompts;
   for (const EncodedProblem& problem : encoded) prompts.push_back({problem.prompt, 1});
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<generate::Completion> completions,
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions,
                          engine.Generate(prompts, {.temperature = 0, .max_new_tokens = max_response_length}));
   Evaluation result;
   int64_t right = 0;
@@ -39,4 +39,4 @@ absl::StatusOr<Evaluation> Evaluate(const generate::Engine& engine, const text::
   return result;
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

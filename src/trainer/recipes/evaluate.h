@@ -9,7 +9,7 @@
 #include "text/tokenizer.h"
 #include "trainer/run_log/run_directory.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // A problem as token ids; the answer includes the end token.
 struct EncodedProblem {
@@ -26,8 +26,8 @@ struct Evaluation {
 };
 
 // Answers every problem at temperature 0. Returns `samples_kept` answers as text.
-absl::StatusOr<Evaluation> Evaluate(const generate::Engine& engine, const text::Tokenizer& tokenizer,
+absl::StatusOr<Evaluation> Evaluate(const engine::Engine& engine, const text::Tokenizer& tokenizer,
                                     const text::PromptSet& problems, const std::vector<EncodedProblem>& encoded,
                                     int64_t max_response_length, int64_t samples_kept);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -19,7 +19,7 @@
 #include "trainer/stages/guard.h"
 #include "trainer/stages/stages.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 constexpr char kPartition[] = "train";
@@ -150,7 +150,7 @@ class PreparedGrpo final : public GrpoRun {
     StageRunner runner(*dock, kPartition);
     for (const Placed& placed : stages) TDOCK_RETURN_IF_ERROR(runner.Add(*placed.stage));
 
-    const generate::Engine engine(policy.decoder, engine_options_);
+    const engine::Engine engine(policy.decoder, engine_options_);
     text::ShuffledIndexes order(static_cast<int64_t>(inputs_.train.problems.size()),
                                 SeedFor(config_, SeedPurpose::kPrompts));
     const int64_t steps = config_.trainer.total_training_steps;
@@ -228,7 +228,7 @@ class PreparedGrpo final : public GrpoRun {
     return absl::OkStatus();
   }
 
-  absl::Status Test(const generate::Engine& engine, int64_t step, StepMetrics& metrics) {
+  absl::Status Test(const engine::Engine& engine, int64_t step, StepMetrics& metrics) {
     const absl::Time begun = context_.clock.Now();
     TDOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
                            Evaluate(engine, *inputs_.tokenizer, inputs_.test.problems, inputs_.test.encoded,
@@ -260,7 +260,7 @@ class PreparedGrpo final : public GrpoRun {
   reward::Reward& reward_;
   std::unique_ptr<RunDirectory> run_;
   Workers workers_;
-  const generate::EngineOptions engine_options_;
+  const engine::EngineOptions engine_options_;
 };
 
 absl::StatusOr<std::unique_ptr<GrpoRun>> Prepare(const GrpoConfig& config, RunContext context, reward::Reward* reward) {
@@ -280,4 +280,4 @@ absl::StatusOr<std::unique_ptr<GrpoRun>> PrepareGrpo(const GrpoConfig& config, R
   return Guarded([&] { return Prepare(config, context, reward); });
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -13,7 +13,7 @@
 #include "trainer/recipes/run_context.h"
 #include "trainer/reward/reward.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 struct GrpoResult {
   std::string run_dir;
@@ -41,4 +41,4 @@ class GrpoRun {
 absl::StatusOr<std::unique_ptr<GrpoRun>> PrepareGrpo(const GrpoConfig& config, RunContext context,
                                                      reward::Reward* reward = nullptr);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "model/files/config.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 // A limit beyond what memory can hold, and small enough that products of two do not overflow.
@@ -190,4 +190,4 @@ void Bind(config::Spec& spec, GrpoConfig& c) {
   BindTrainer(spec, c);
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -9,7 +9,7 @@
 #include "trainer/recipes/model_options.h"
 #include "trainer/stages/optimizer.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 enum class Task { kAddition };
 
@@ -102,4 +102,4 @@ struct GrpoConfig {
 // Binds every key to its field and adds the constraints between them.
 void Bind(config::Spec& spec, GrpoConfig& config);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -10,7 +10,7 @@
 #include "text/arithmetic.h"
 #include "text/char_tokenizer.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 model::ModelConfig FreshModelConfig(const GrpoConfig& config, const text::Tokenizer& tokenizer) {
@@ -84,8 +84,7 @@ absl::StatusOr<RunInputs> LoadRunInputs(const GrpoConfig& config, Env& env) {
     inputs.decoder =
         std::make_unique<model::Decoder>(model::Decoder::Random(fresh, SeedFor(config, SeedPurpose::kModel), device));
   } else {
-    TDOCK_ASSIGN_OR_RETURN(generate::ModelFolder folder,
-                           generate::LoadModelFolder(env, config.model.path, device, load));
+    TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(env, config.model.path, device, load));
     inputs.tokenizer = std::move(folder.tokenizer);
     inputs.end_tokens = std::move(folder.end_tokens);
     inputs.decoder = std::make_unique<model::Decoder>(std::move(folder.decoder));
@@ -99,4 +98,4 @@ absl::StatusOr<RunInputs> LoadRunInputs(const GrpoConfig& config, Env& env) {
   return inputs;
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -12,7 +12,7 @@
 #include "trainer/recipes/grpo_config.h"
 #include "trainer/recipes/warmup.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // The purposes of the seeds derived from the run's.
 enum class SeedPurpose : uint64_t { kModel = 1, kData, kPrompts, kRollout, kMiniBatches, kAdapters };
@@ -30,4 +30,4 @@ struct RunInputs {
 // c10::Error if memory is exhausted.
 absl::StatusOr<RunInputs> LoadRunInputs(const GrpoConfig& config, Env& env);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -26,7 +26,7 @@
 #include "text/testing/small_tokenizers.h"
 #include "trainer/run_log/report_template.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 using nlohmann::json;
@@ -257,7 +257,7 @@ TEST(Grpo, TrainsAModelWithATokenizerOfItsOwnAndKeepsItsFiles) {
   for (const auto& [name, contents] : files) {
     EXPECT_EQ(*Env::Real().ReadFile(JoinPath(checkpoint, name)), contents) << name;
   }
-  const auto saved = generate::LoadModelFolder(Env::Real(), checkpoint, at::kCPU);
+  const auto saved = engine::LoadModelFolder(Env::Real(), checkpoint, at::kCPU);
   ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_EQ(saved->tokenizer->eos_id(), 261);
 }
@@ -437,4 +437,4 @@ TEST(GrpoConfig, BatchesThatNoMachineHoldsAreRefused) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -6,7 +6,7 @@
 #include "core/base/status.h"
 #include "trainer/recipes/grpo.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 GrpoConfig ExampleConfig(const std::vector<std::string>& overrides) {
@@ -56,4 +56,4 @@ TEST(Learning, RewardsOfOtherSamplesTeachNothing) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

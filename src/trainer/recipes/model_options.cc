@@ -9,7 +9,7 @@
 #include "model/files/config.h"
 #include "nlohmann/json.hpp"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 std::string RopeOverride::json() const {
   if (type.empty()) return "";
@@ -108,4 +108,4 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
       "given without adapters (model.lora_rank = 0)");
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -8,7 +8,7 @@
 #include "core/config/spec.h"
 #include "model/decoder/decoder.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 struct RopeOverride {
   std::string type;     // empty: as config.json says
@@ -40,4 +40,4 @@ struct ModelOptions {
 // Binds the keys of the section `model`.
 void BindModelOptions(config::Spec& spec, ModelOptions& options);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -8,7 +8,7 @@
 
 #include "model/decoder/testing/models.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 using testing::HasSubstr;
@@ -90,4 +90,4 @@ TEST(ModelOptions, ThatMeanNothingTogetherAreRefused) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -8,7 +8,7 @@
 #include "core/base/env.h"
 #include "trainer/run_log/progress.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // Everything must outlive the run.
 struct RunContext {
@@ -24,4 +24,4 @@ struct RunContext {
   }
 };
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

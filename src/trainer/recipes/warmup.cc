@@ -13,7 +13,7 @@
 #include "trainer/stages/layout.h"
 #include "trainer/stages/optimizer.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 // The purpose of a seed derived from the run's.
@@ -49,10 +49,10 @@ absl::Status TrainOn(const std::vector<EncodedProblem>& problems, const std::vec
 
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
                                   const ProblemSet& validation, const model::Decoder& decoder,
-                                  const generate::EngineOptions& engine_options, const ForwardOptions& forward,
+                                  const engine::EngineOptions& engine_options, const ForwardOptions& forward,
                                   RunDirectory& run, const RunContext& context) {
   const auto& options = config.warmup;
-  const generate::Engine engine(decoder, engine_options);
+  const engine::Engine engine(decoder, engine_options);
   AdamW optimizer(decoder.trainable(), options.optim.adamw());
   const LrSchedule schedule = options.optim.schedule(options.max_steps);
   text::ShuffledIndexes order(static_cast<int64_t>(train.encoded.size()),
@@ -90,4 +90,4 @@ absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenize
   }
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

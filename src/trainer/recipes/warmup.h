@@ -10,7 +10,7 @@
 #include "trainer/run_log/run_directory.h"
 #include "trainer/stages/policy.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // A set of problems in both forms.
 struct ProblemSet {
@@ -23,7 +23,7 @@ struct ProblemSet {
 // first step. Logs phase "warmup". Returns the steps taken. Internal where the loss stops being finite.
 absl::StatusOr<int64_t> RunWarmup(const GrpoConfig& config, const text::Tokenizer& tokenizer, const ProblemSet& train,
                                   const ProblemSet& validation, const model::Decoder& decoder,
-                                  const generate::EngineOptions& engine_options, const ForwardOptions& forward,
+                                  const engine::EngineOptions& engine_options, const ForwardOptions& forward,
                                   RunDirectory& run, const RunContext& context);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

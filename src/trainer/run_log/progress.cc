@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 constexpr absl::Duration kRedrawEvery = absl::Milliseconds(100);
@@ -189,4 +189,4 @@ std::string Progress::TerminalLine(int columns) const {
   return line.substr(0, static_cast<size_t>(std::max(room, 0)));
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

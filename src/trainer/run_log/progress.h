@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // The output of a Progress.
 struct ProgressOutput {
@@ -73,4 +73,4 @@ class Progress {
   int64_t shown_step_ = 0;
 };
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -6,7 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/testing/fake_clock.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 class ProgressTest : public testing::Test {
@@ -125,4 +125,4 @@ TEST_F(ProgressTest, ShowsSmallLargeAndUndefinedFigures) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

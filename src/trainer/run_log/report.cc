@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "trainer/run_log/report_template.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -220,4 +220,4 @@ std::string RenderReport(const ReportHead& head, const ReportSource& source) {
   return absl::StrReplaceAll(kReportTemplate, {{kPlaceOfData, text}});
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // What the page shows besides the run's logs.
 struct ReportHead {
@@ -31,4 +31,4 @@ struct ReportSource {
 // number is shown. Series of more than 1,000 points are shown as means of equal intervals, with their range.
 std::string RenderReport(const ReportHead& head, const ReportSource& source);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -3,9 +3,9 @@
 
 #include "absl/strings/string_view.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // Contains "{{run}}" once, which is replaced by the run's data as JSON.
 extern const absl::string_view kReportTemplate;
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -10,7 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "trainer/run_log/report_template.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 using testing::HasSubstr;
@@ -133,4 +133,4 @@ TEST(Report, ShortensLongTextBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

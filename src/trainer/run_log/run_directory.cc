@@ -15,7 +15,7 @@
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -180,4 +180,4 @@ absl::StatusOr<std::string> RunDirectory::ReadIfThere(absl::string_view name) {
   return env_.ReadFile(path);
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

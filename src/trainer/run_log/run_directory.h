@@ -28,7 +28,7 @@
 #include "trainer/run_log/report.h"
 #include "trainer/run_log/tensorboard.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 using Metrics = std::map<std::string, double>;
 
@@ -99,4 +99,4 @@ class RunDirectory {
   std::map<std::string, std::unique_ptr<TensorBoardWriter>> events_;
 };
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

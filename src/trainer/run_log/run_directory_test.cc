@@ -14,7 +14,7 @@
 #include "core/base/testing/limited_env.h"
 #include "nlohmann/json.hpp"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 using testing::ElementsAre;
@@ -239,4 +239,4 @@ TEST_F(RunDirectoryTest, TheReportShowsWhatTheFolderHolds) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 // The reflected table of CRC-32C's polynomial 0x1edc6f41.
@@ -112,4 +112,4 @@ absl::Status TensorBoardWriter::AppendRecord(absl::string_view event) {
   return failed_;
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

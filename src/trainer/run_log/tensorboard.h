@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "core/base/env.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // CRC-32C (Castagnoli, RFC 3720 appendix B.4).
 uint32_t Crc32c(absl::string_view data);
@@ -39,4 +39,4 @@ class TensorBoardWriter {
   absl::Status failed_;
 };
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -8,7 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "core/base/testing/limited_env.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 constexpr absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
@@ -63,4 +63,4 @@ TEST(TensorBoardWriter, RepeatsTheErrorOfAFullDisk) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // Returns the result of `body`, an absl::Status or a StatusOr, or its exception as an error: ResourceExhausted if
 // memory is exhausted, otherwise Internal.
@@ -27,4 +27,4 @@ auto Guarded(Body&& body) -> decltype(body()) {
   }
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

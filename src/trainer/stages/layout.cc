@@ -7,7 +7,7 @@
 #include "model/tensor_torch/convert.h"
 #include "tdock/padding.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 // Four numbers for each token of each row.
@@ -123,4 +123,4 @@ at::Tensor ResponseLogProbs(const model::Decoder& decoder, const Layout& layout,
   return log_probs_NV.gather(1, layout.targets.unsqueeze(1)).squeeze(1);
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -29,7 +29,7 @@
 
 #include "model/decoder/decoder.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 struct Sequence {
   std::span<const int32_t> prompt;    // at least one token
@@ -52,4 +52,4 @@ Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, con
 at::Tensor ResponseLogProbs(const model::Decoder& decoder, const Layout& layout, double temperature,
                             at::Tensor* entropy = nullptr);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -6,7 +6,7 @@
 #include "core/base/rng.h"
 #include "model/decoder/testing/devices.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 model::Decoder TinyDecoder(const at::Device& device) {
@@ -141,4 +141,4 @@ TEST(Layout, RowsRespectTheirLimitUnlessOneSampleExceedsIt) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

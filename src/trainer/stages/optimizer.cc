@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 double LrSchedule::Factor(int64_t step) const {
   if (step < warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
@@ -61,4 +61,4 @@ double AdamW::Step(double lr) {
   return norm;
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

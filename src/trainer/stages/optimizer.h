@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 enum class LrDecay { kConstant, kLinear, kCosine };
 
@@ -53,4 +53,4 @@ class AdamW {
   std::vector<Group> groups_;
 };
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

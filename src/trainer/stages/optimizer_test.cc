@@ -8,7 +8,7 @@
 
 #include "model/decoder/testing/devices.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 // One parameter followed by hand, in float64, from the formula of the paper.
@@ -87,4 +87,4 @@ TEST(LrSchedule, RisesThenFallsToItsFloor) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

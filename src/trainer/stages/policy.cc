@@ -11,7 +11,7 @@
 #include "core/base/status.h"
 #include "model/tensor_torch/convert.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 absl::StatusOr<std::vector<Sequence>> SequencesOf(const Rows& rows, std::span<const int64_t> order) {
   std::vector<Sequence> samples(order.size());
@@ -98,4 +98,4 @@ void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batc
   for (size_t i = 0; i < sums[0].size(); ++i) at::Tensor(parameters[i]).mutable_grad() = sums[0][i];
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -13,7 +13,7 @@
 #include "tdock/rows.h"
 #include "trainer/stages/layout.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 struct Policy {
   model::Decoder decoder;
@@ -53,4 +53,4 @@ at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> sam
 void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches,
               const std::function<at::Tensor(size_t)>& loss);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

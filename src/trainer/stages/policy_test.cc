@@ -7,7 +7,7 @@
 #include "dock/table/rows_data.h"
 #include "model/decoder/testing/devices.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 struct Fixture {
@@ -125,4 +125,4 @@ TEST(TokenColumn, ALengthThatDoesNotFitTheResponseNamesTheRow) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

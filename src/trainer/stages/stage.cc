@@ -7,7 +7,7 @@
 #include "core/base/status.h"
 #include "trainer/stages/guard.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 template <class T>
@@ -104,4 +104,4 @@ absl::Status StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& 
       .status();
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

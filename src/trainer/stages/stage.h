@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "tdock/dock.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 // The metrics of one step, gathered while its stages run. Not thread-safe.
 class StepMetrics {
@@ -82,4 +82,4 @@ class StageRunner {
   const std::string partition_;
 };
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

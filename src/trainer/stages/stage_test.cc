@@ -8,7 +8,7 @@
 
 #include "tdock/local_dock.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 // Reads column `x` and writes `y` by a function of the test's.
@@ -108,4 +108,4 @@ TEST(StepMetrics, WeighsMeansAndKeepsExtremes) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -14,7 +14,7 @@
 #include "trainer/algo/advantage.h"
 #include "trainer/algo/loss.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 class StageOf : public Stage {
@@ -34,7 +34,7 @@ std::vector<int64_t> ResponseLengths(std::span<const Sequence> samples) {
 
 class RolloutStage final : public StageOf {
  public:
-  RolloutStage(const Policy& policy, const generate::EngineOptions& engine, const generate::SamplingParams& sampling)
+  RolloutStage(const Policy& policy, const engine::EngineOptions& engine, const engine::SamplingParams& sampling)
       : StageOf({.name = "rollout",
                  .reads = {"prompt"},
                  .writes = {"responses", "response_mask", "finished", "rollout_log_probs"},
@@ -44,7 +44,7 @@ class RolloutStage final : public StageOf {
         sampling_(sampling) {}
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    std::vector<generate::Prompt> prompts;
+    std::vector<engine::Prompt> prompts;
     for (size_t i = 0; i < rows.size(); ++i) {
       TDOCK_ASSIGN_OR_RETURN(const std::span<const int32_t> tokens, rows.Get<int32_t>(i, "prompt"));
       const bool same_group = i > 0 && rows.groups()[i] == rows.groups()[i - 1];
@@ -56,21 +56,20 @@ class RolloutStage final : public StageOf {
       }
       context.metrics.Mean("prompt_length/mean", static_cast<double>(tokens.size()));
     }
-    generate::SamplingParams sampling = sampling_;
+    engine::SamplingParams sampling = sampling_;
     sampling.seed = DeriveSeed(sampling_.seed, static_cast<uint64_t>(context.step));
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<generate::Completion> completions, engine_.Generate(prompts, sampling));
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions, engine_.Generate(prompts, sampling));
     return Output(completions, context);
   }
 
  private:
-  absl::StatusOr<StageOutput> Output(const std::vector<generate::Completion>& completions,
-                                     StageContext& context) const {
+  absl::StatusOr<StageOutput> Output(const std::vector<engine::Completion>& completions, StageContext& context) const {
     std::vector<std::vector<int32_t>> responses;
     std::vector<std::vector<uint8_t>> masks;
     std::vector<std::vector<float>> log_probs;
     std::vector<uint8_t> finished;
     std::vector<float> lengths;
-    for (const generate::Completion& completion : completions) {
+    for (const engine::Completion& completion : completions) {
       responses.push_back(completion.tokens);
       masks.emplace_back(completion.tokens.size(), uint8_t{1});
       log_probs.push_back(completion.log_probs);
@@ -88,8 +87,8 @@ class RolloutStage final : public StageOf {
   }
 
   const Policy& policy_;
-  const generate::Engine engine_;
-  const generate::SamplingParams sampling_;
+  const engine::Engine engine_;
+  const engine::SamplingParams sampling_;
 };
 
 class RewardStage final : public StageOf {
@@ -303,8 +302,8 @@ std::vector<ColumnSpec> GrpoColumns() {
           {"advantages", ColumnType::Ragged(DType::kF32)}};
 }
 
-std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const generate::EngineOptions& engine,
-                                        const generate::SamplingParams& sampling) {
+std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const engine::EngineOptions& engine,
+                                        const engine::SamplingParams& sampling) {
   return std::make_unique<RolloutStage>(policy, engine, sampling);
 }
 
@@ -329,4 +328,4 @@ absl::StatusOr<std::string> ResponseText(const text::Tokenizer& tokenizer, std::
   return tokenizer.Decode(response, text::SpecialTokens::kKeep);
 }
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

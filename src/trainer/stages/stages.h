@@ -25,13 +25,13 @@
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 
 std::vector<ColumnSpec> GrpoColumns();
 
 // Objects that stages share must outlive them.
-std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const generate::EngineOptions& engine,
-                                        const generate::SamplingParams& sampling);
+std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const engine::EngineOptions& engine,
+                                        const engine::SamplingParams& sampling);
 
 std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward, const text::Tokenizer& tokenizer);
 
@@ -61,4 +61,4 @@ std::unique_ptr<Stage> MakeActorStage(Policy& policy, const ActorOptions& option
 absl::StatusOr<std::string> ResponseText(const text::Tokenizer& tokenizer, std::span<const int32_t> response,
                                          bool finished);
 
-}  // namespace tdock::train
+}  // namespace tdock::trainer

@@ -7,7 +7,7 @@
 #include "model/decoder/testing/models.h"
 #include "tdock/local_dock.h"
 
-namespace tdock::train {
+namespace tdock::trainer {
 namespace {
 
 // What the actor reads of each response token, for three samples.
@@ -80,4 +80,4 @@ TEST_P(ActorStageTest, AMaskedTokenChangesNeitherLossNorGradients) {
 }
 
 }  // namespace
-}  // namespace tdock::train
+}  // namespace tdock::trainer

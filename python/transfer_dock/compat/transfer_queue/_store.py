@@ -289,7 +289,7 @@ class Store:
                 if not self.exists(partition):
                     raise
                 self._check_columns(partition, columns or {}, error)
-            # Somebody else made the partition, with these columns and no others.
+            # Another client made the partition, with these columns and no others.
             return self._put(partition, columns or None, new_rows=0 if columns else count, keys=named, tags=tags)
 
         made = self.in_partition(partition, put)

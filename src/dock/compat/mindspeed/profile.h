@@ -24,7 +24,8 @@ inline bool IsResumed(absl::string_view column) { return column == "responses" |
 // Lock order: a consumer's `sampling` or checking_, then mu_; mu_ is never held during a call of the dock.
 class Profile final : public MindSpeedDock {
  public:
-  // For tests: called with the consumer's name in each sampling, between choosing rows and taking them. It must not sample for the same consumer.
+  // For tests: called with the consumer's name in each sampling, between choosing rows and taking them. It must not
+  // sample for the same consumer.
   using SamplingHook = std::function<void(absl::string_view consumer)>;
 
   // Creates the partition and its consumers.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tdock {
+namespace tdock::service {
 
 void AnswerGate::Call::Answer(const std::shared_ptr<Call>& call, int64_t bytes, Callback<void()> send) {
   AnswerGate& gate = *call->gate_;
@@ -61,4 +61,4 @@ std::shared_ptr<AnswerGate> AnswerGates::For(const Session* session) {
   return gate;
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -12,7 +12,7 @@
 #include "core/base/callback.h"
 #include "core/base/mutex.h"
 
-namespace tdock {
+namespace tdock::service {
 
 class Session;
 
@@ -72,4 +72,4 @@ class AnswerGates {
   size_t sweep_at_ TDOCK_GUARDED_BY(mu_) = 64;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

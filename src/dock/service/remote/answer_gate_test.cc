@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 using testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST(AnswerGatesTest, GiveASessionTheSameGateWhileItIsUsed) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

@@ -22,9 +22,9 @@ std::string NameOfThisProcess() {
   return absl::StrCat(host.data(), " process ", getpid());
 }
 
-absl::StatusOr<std::unique_ptr<ClientTransport>> MakeTransport(const ConnectOptions& options) {
+absl::StatusOr<std::unique_ptr<service::ClientTransport>> MakeTransport(const ConnectOptions& options) {
   absl::string_view path = options.address;
-  if (absl::ConsumePrefix(&path, "unix:")) return std::make_unique<SocketTransport>(std::string(path));
+  if (absl::ConsumePrefix(&path, "unix:")) return std::make_unique<service::SocketTransport>(std::string(path));
   if (options.address.rfind(':') == std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("the address of a dock server is 'host:port' or 'unix:/path', not '", options.address, "'"));
@@ -33,24 +33,25 @@ absl::StatusOr<std::unique_ptr<ClientTransport>> MakeTransport(const ConnectOpti
   rpc.target = options.address;
   rpc.tls = {options.tls_certificate, options.tls_key, options.tls_ca};
   if (!options.token_file.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(rpc.token, ReadTokenFile(options.token_file));
+    TDOCK_ASSIGN_OR_RETURN(rpc.token, service::ReadTokenFile(options.token_file));
   } else if (!options.token.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(rpc.token, TokenFrom(options.token, "the token"));
+    TDOCK_ASSIGN_OR_RETURN(rpc.token, service::TokenFrom(options.token, "the token"));
   }
-  return std::make_unique<RpcTransport>(rpc, options.fork_guard);
+  return std::make_unique<service::RpcTransport>(rpc, options.fork_guard);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Dock>> ConnectDock(const ConnectOptions& options) {
-  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<ClientTransport> transport, MakeTransport(options));
-  auto session = std::make_shared<ClientSession>(
-      std::move(transport), ClientSessionOptions{.address = options.address,
-                                                 .client = options.name.empty() ? NameOfThisProcess() : options.name,
-                                                 .reconnect_for = options.reconnect_for,
-                                                 .answer_within = options.answer_within});
+  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<service::ClientTransport> transport, MakeTransport(options));
+  auto session = std::make_shared<service::ClientSession>(
+      std::move(transport),
+      service::ClientSessionOptions{.address = options.address,
+                                    .client = options.name.empty() ? NameOfThisProcess() : options.name,
+                                    .reconnect_for = options.reconnect_for,
+                                    .answer_within = options.answer_within});
   TDOCK_RETURN_IF_ERROR(session->Connect());
-  return MakeRemoteDock(std::move(session), options.clock == nullptr ? Clock::Real() : *options.clock);
+  return service::MakeRemoteDock(std::move(session), options.clock == nullptr ? Clock::Real() : *options.clock);
 }
 
 }  // namespace tdock

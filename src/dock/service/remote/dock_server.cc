@@ -18,9 +18,9 @@
 namespace tdock {
 namespace {
 
-// Leases are numbered from the next number on, which no earlier server has reached, so that leases from before a restart
-// are recognised. A number could only repeat after two starts within one second, or with more than a million leases in
-// each second of a server's life.
+// Leases are numbered from the next number on, which no earlier server has reached, so that leases from before a
+// restart are recognised. A number could only repeat after two starts within one second, or with more than a million
+// leases in each second of a server's life.
 LeaseId LastLease() {
   constexpr int64_t kEpoch = 1'577'836'800;  // 2020
   return static_cast<LeaseId>(absl::ToUnixSeconds(absl::Now()) - kEpoch) << 20;
@@ -31,11 +31,11 @@ class Server final : public DockServer {
   Server(const DockServerOptions& options, LeaseId last_lease)
       : pool_({.limit_bytes = options.memory_bytes == 0 ? SIZE_MAX : options.memory_bytes,
                .limit_name = "--memory (DockServerOptions::memory_bytes)"}),
-        dock_(
-            MakeServedDock({.local = options.dock,
-                            .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool_); },
-                            .last_lease = last_lease,
-                            .work = &work_})),
+        dock_(dock::MakeServedDock(
+            {.local = options.dock,
+             .memory_for = [this](absl::string_view) { return std::make_shared<dock::SegmentMemory>(pool_); },
+             .last_lease = last_lease,
+             .work = &work_})),
         service_(*dock_, {.dock_clock = options.dock.clock,
                           .session_grace = options.session_grace,
                           .last_lease = last_lease,
@@ -45,7 +45,7 @@ class Server final : public DockServer {
   absl::Status Listen(const DockServerOptions& options) {
     if (!options.socket.empty()) {
       TDOCK_ASSIGN_OR_RETURN(
-          socket_, SocketServer::Start(service_, pool_, {.path = options.socket, .heartbeats = &heartbeats_}));
+          socket_, service::SocketServer::Start(service_, pool_, {.path = options.socket, .heartbeats = &heartbeats_}));
     }
     if (!options.listen.empty()) TDOCK_RETURN_IF_ERROR(ListenToTcp(options));
     watchdog_ = std::make_unique<Watchdog>(
@@ -59,11 +59,11 @@ class Server final : public DockServer {
                                  .insecure = options.insecure,
                                  .heartbeat = heartbeats_.Add("TCP")};
     if (!options.token_file.empty()) {
-      TDOCK_ASSIGN_OR_RETURN(rpc.token, ReadTokenFile(options.token_file));
+      TDOCK_ASSIGN_OR_RETURN(rpc.token, service::ReadTokenFile(options.token_file));
     } else if (!options.token.empty()) {
-      TDOCK_ASSIGN_OR_RETURN(rpc.token, TokenFrom(options.token, "the token"));
+      TDOCK_ASSIGN_OR_RETURN(rpc.token, service::TokenFrom(options.token, "the token"));
     }
-    TDOCK_ASSIGN_OR_RETURN(rpc_, rpc::StreamServer::Start(rpc, ServeOverRpc(service_, streams_)));
+    TDOCK_ASSIGN_OR_RETURN(rpc_, rpc::StreamServer::Start(rpc, service::ServeOverRpc(service_, streams_)));
     host_ = options.listen.substr(0, options.listen.rfind(':'));
     return absl::OkStatus();
   }
@@ -77,7 +77,7 @@ class Server final : public DockServer {
     return rpc_ == nullptr ? std::vector<std::string>() : rpc_->warnings();
   }
   DockServerCounts counts() override {
-    const Service::Counts counts = service_.counts();
+    const service::Service::Counts counts = service_.counts();
     return {.sessions = counts.sessions,
             .calls_under_way = counts.calls_under_way,
             .calls = counts.calls,
@@ -122,12 +122,12 @@ class Server final : public DockServer {
   }
 
   Heartbeats heartbeats_;
-  SegmentPool pool_;
+  dock::SegmentPool pool_;
   WorkQueue work_{WorkQueue::UsualThreads()};
-  const std::unique_ptr<ServedDock> dock_;
-  Service service_;
-  std::unique_ptr<SocketServer> socket_;
-  const std::shared_ptr<SessionStreams> streams_ = std::make_shared<SessionStreams>();
+  const std::unique_ptr<dock::ServedDock> dock_;
+  service::Service service_;
+  std::unique_ptr<service::SocketServer> socket_;
+  const std::shared_ptr<service::SessionStreams> streams_ = std::make_shared<service::SessionStreams>();
   std::unique_ptr<rpc::StreamServer> rpc_;
   std::string host_;
   std::unique_ptr<Watchdog> watchdog_;

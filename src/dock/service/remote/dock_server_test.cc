@@ -18,7 +18,7 @@
 #include "tdock/remote_dock.h"
 #include "tdock/sampler.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 using Code = absl::StatusCode;
@@ -236,7 +236,7 @@ TEST_F(DockServerTest, DroppedPartitionsCountAsTheViewsThatAreLeft) {
 
 TEST_F(DockServerTest, ThousandsOfPartitionsWithDataNeedNoDescriptors) {
   Start();
-  const DescriptorLimit few(256);
+  const dock::DescriptorLimit few(256);
   for (int64_t i = 0; i < 2'000; ++i) {
     const std::string partition = absl::StrCat("p", i);
     Create(partition);
@@ -250,7 +250,7 @@ TEST_F(DockServerTest, ThousandsOfPartitionsWithDataNeedNoDescriptors) {
 
 TEST_F(DockServerTest, RunningOutOfDescriptorsNamesTheirLimitAndLeavesSomeToClients) {
   Start();
-  const DescriptorLimit few(256);
+  const dock::DescriptorLimit few(256);
   absl::Status status;
   int count = 0;
   for (; status.ok() && count < 1'000; ++count) {
@@ -362,4 +362,4 @@ TEST_F(ImmenseAnswer, GoesThroughSharedMemoryAsWhatItIs) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

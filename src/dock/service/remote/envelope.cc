@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 constexpr size_t kLengthBytes = sizeof(uint32_t);
@@ -97,4 +97,4 @@ absl::StatusOr<Batch> EnvelopeReader::Finish() {
   return batch.columns();
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -17,7 +17,7 @@
 #include "core/tensor/frame_reader.h"
 #include "tdock/frame.h"
 
-namespace tdock {
+namespace tdock::service {
 
 inline constexpr absl::string_view kCallMethod = "/tdock.v1.Dock/Call";
 inline constexpr absl::string_view kSessionMethod = "/tdock.v1.Dock/Session";
@@ -54,4 +54,4 @@ class EnvelopeReader {
   std::unique_ptr<FrameReader> frame_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

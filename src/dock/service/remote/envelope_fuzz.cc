@@ -9,7 +9,7 @@
 #include "core/base/rng.h"
 #include "dock/service/remote/envelope.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 struct Outcome {
@@ -55,11 +55,11 @@ void Try(const std::string& bytes, bool frame) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  tdock::Try(bytes, /*frame=*/false);
-  tdock::Try(bytes, /*frame=*/true);
+  tdock::service::Try(bytes, /*frame=*/false);
+  tdock::service::Try(bytes, /*frame=*/true);
   return 0;
 }

@@ -10,19 +10,19 @@
 
 namespace tdock {
 
-void ForkGuard::Connections::Add(PausableConnection* connection) {
+void ForkGuard::Connections::Add(service::PausableConnection* connection) {
   MutexLock lock(mu_);
   all_.insert(connection);
 }
 
-void ForkGuard::Connections::Remove(PausableConnection* connection) {
+void ForkGuard::Connections::Remove(service::PausableConnection* connection) {
   MutexLock lock(mu_);
   all_.erase(connection);
 }
 
 bool ForkGuard::Connections::Pause(absl::Time deadline) {
   MutexLock lock(mu_);
-  for (PausableConnection* const connection : all_) connection->Pause(deadline);
+  for (service::PausableConnection* const connection : all_) connection->Pause(deadline);
   while (rpc::IsInUse()) {
     if (absl::Now() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(1));
@@ -34,7 +34,7 @@ void ForkGuard::Connections::Resume(absl::Time deadline) {
   MutexLock lock(mu_);
   // Concurrently, so that none waits for another's server.
   std::vector<std::jthread> threads;
-  for (PausableConnection* const connection : all_) {
+  for (service::PausableConnection* const connection : all_) {
     threads.emplace_back([connection, deadline] { connection->Resume(deadline); });
   }
 }

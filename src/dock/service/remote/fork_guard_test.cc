@@ -10,7 +10,7 @@
 #include "dock/service/remote/server_process.h"
 #include "tdock/remote_dock.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);
@@ -85,4 +85,4 @@ TEST_F(ForkGuardTest, AChildOfAProcessThatUsesGrpcIsRefused) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

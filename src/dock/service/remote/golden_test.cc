@@ -8,15 +8,15 @@
 #include <functional>
 #include <sstream>
 
-#include "dock/table/rows_data.h"
 #include "dock/service/remote/envelope.h"
 #include "dock/service/wire/request_codec.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/socket_message.h"
 #include "dock/service/wire/status_codec.h"
+#include "dock/table/rows_data.h"
 #include "tdock/frame.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 const absl::Time kNow = absl::FromUnixSeconds(1'000'000'000);
@@ -338,4 +338,4 @@ TEST(GoldenMessages, OfRowsAreAsTheyWereAndMeanTheSame) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

@@ -7,7 +7,7 @@
 #include "core/base/mutex.h"
 #include "tdock/fork_guard.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // Thread-safe.
 class PausableConnection {
@@ -20,14 +20,18 @@ class PausableConnection {
   virtual void Resume(absl::Time deadline) = 0;
 };
 
+}  // namespace tdock::service
+
+namespace tdock {
+
 // Thread-safe.
 class ForkGuard::Connections {
  public:
   static Connections& Of(ForkGuard& guard) { return *guard.connections_; }
 
   // These wait while the connections are paused or resumed.
-  void Add(PausableConnection* connection) TDOCK_EXCLUDES(mu_);
-  void Remove(PausableConnection* connection) TDOCK_EXCLUDES(mu_);
+  void Add(service::PausableConnection* connection) TDOCK_EXCLUDES(mu_);
+  void Remove(service::PausableConnection* connection) TDOCK_EXCLUDES(mu_);
 
   // All of them. Returns whether nothing of gRPC is left in this process by the deadline.
   bool Pause(absl::Time deadline) TDOCK_EXCLUDES(mu_);
@@ -36,7 +40,7 @@ class ForkGuard::Connections {
  private:
   // Also held while the connections are paused and resumed: none of them may come or go meanwhile.
   Mutex mu_;
-  std::set<PausableConnection*> all_ TDOCK_GUARDED_BY(mu_);
+  std::set<service::PausableConnection*> all_ TDOCK_GUARDED_BY(mu_);
 };
 
 }  // namespace tdock

@@ -14,7 +14,7 @@
 #include "dock/service/wire/status_codec.h"
 #include "dock/store/warm_memory.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 v1::Rows* MutableRowsIn(v1::Reply& reply) {
@@ -208,7 +208,7 @@ void SessionStreams::EndAll(const absl::Status& why) {
 rpc::HandlerFactory ServeOverRpc(Service& service, std::shared_ptr<SessionStreams> streams) {
   if (streams == nullptr) streams = std::make_shared<SessionStreams>();
   // For responses whose cells must be copied together.
-  const auto memory = std::make_shared<WarmMemory>();
+  const auto memory = std::make_shared<dock::WarmMemory>();
   const auto gates = std::make_shared<AnswerGates>(kMaxSendingBytes);
   return [&service, memory, gates, streams](
              absl::string_view method,
@@ -220,4 +220,4 @@ rpc::HandlerFactory ServeOverRpc(Service& service, std::shared_ptr<SessionStream
   };
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -9,7 +9,7 @@
 #include "core/rpc/stream_server.h"
 #include "dock/service/wire/service.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // The streams that keep sessions alive. Thread-safe.
 class SessionStreams {
@@ -27,4 +27,4 @@ class SessionStreams {
 // The handlers with which a stream server answers the methods of envelope.h. The service must outlive the server.
 rpc::HandlerFactory ServeOverRpc(Service& service, std::shared_ptr<SessionStreams> streams = nullptr);
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -9,7 +9,7 @@
 #include "dock/service/remote/envelope.h"
 #include "dock/store/warm_memory.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 const v1::Rows* RowsIn(const v1::Reply& reply) {
@@ -22,7 +22,7 @@ rpc::Message AsMessage(const std::string& bytes) { return {Buffer::CopyOf(std::a
 }  // namespace
 
 RpcTransport::RpcTransport(const rpc::StreamClientOptions& options, ForkGuard* fork_guard)
-    : options_(options), fork_guard_(fork_guard), memory_(std::make_shared<WarmMemory>()) {
+    : options_(options), fork_guard_(fork_guard), memory_(std::make_shared<dock::WarmMemory>()) {
   if (fork_guard_ != nullptr) ForkGuard::Connections::Of(*fork_guard_).Add(this);
 }
 
@@ -195,4 +195,4 @@ bool RpcTransport::Tell(const v1::Request& request, absl::Duration) {
   return stream != nullptr && stream->stream->Send(AsMessage(request.SerializeAsString()));
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -10,7 +10,7 @@
 #include "dock/service/wire/client_transport.h"
 #include "tdock/fork_guard.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // Thread-safe.
 class RpcTransport final : public ClientTransport, private PausableConnection {
@@ -58,4 +58,4 @@ class RpcTransport final : public ClientTransport, private PausableConnection {
   v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
 
-namespace tdock {
+namespace tdock::service {
 
 absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::vector<std::string>& arguments) {
   std::unique_ptr<ServerProcess> server(new ServerProcess());
@@ -38,4 +38,4 @@ ServerProcess::~ServerProcess() {
   rmdir(folder_.c_str());
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

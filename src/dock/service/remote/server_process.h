@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/child_process.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // Runs the program tdock-dock, which lies in the folder of this program. Not thread-safe.
 class ServerProcess {
@@ -32,4 +32,4 @@ class ServerProcess {
   std::string tcp_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -4,7 +4,11 @@
 #include "dock/service/wire/testing/serve.h"
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::service {
+
+using dock::DockConformance;
+using dock::DockRows;
+using dock::DockVersions;
 namespace {
 
 struct TcpServer : TestService {
@@ -27,4 +31,4 @@ INSTANTIATE_TEST_SUITE_P(Tcp, DockRows, testing::Values(OverTcp));
 INSTANTIATE_TEST_SUITE_P(Tcp, DockVersions, testing::Values(OverTcp));
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

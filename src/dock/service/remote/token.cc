@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/utf8.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 constexpr size_t kMostTokenBytes = 4096;
@@ -42,4 +42,4 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   return TokenFrom(absl::StripAsciiWhitespace(text), what);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

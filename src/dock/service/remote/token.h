@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // A token in a form that HTTP can carry: printable ASCII without spaces, at most 4,096 bytes. Trailing line ends, as
 // files have them, are removed. InvalidArgument for anything else, beginning with `what`, and not quoting the token.
@@ -15,4 +15,4 @@ absl::StatusOr<std::string> TokenFrom(absl::string_view text, absl::string_view 
 // The token in a file, without surrounding white space. Errors name the file: those of opening it, or InvalidArgument.
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
-}  // namespace tdock
+}  // namespace tdock::service

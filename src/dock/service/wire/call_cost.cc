@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 int64_t PayloadBytes(const Batch& batch) {
@@ -143,7 +143,7 @@ const char* NameOf(const v1::Request& request) {
   }
 }
 
-bool TakesLong(const v1::Request& request, const Batch& batch, const ServedDock::Load& load) {
+bool TakesLong(const v1::Request& request, const Batch& batch, const dock::ServedDock::Load& load) {
   constexpr int64_t kManyColumns = 128;
   constexpr int64_t kManyBytes = 1 << 20;
   constexpr int kManyKeys = 1024, kManyRanks = 1024;
@@ -162,7 +162,8 @@ bool TakesLong(const v1::Request& request, const Batch& batch, const ServedDock:
       if (request.take().rows_size() > 0) return load.IsLong(request.take().rows_size());
       return load.IsLong(std::min(std::min(request.take().max(), load.rows) * load.group_size, load.rows));
     case v1::Request::kFetch:
-      return int64_t{request.fetch().rows_size()} * (1 + request.fetch().columns_size()) > ServedDock::Load::kManyCells;
+      return int64_t{request.fetch().rows_size()} * (1 + request.fetch().columns_size()) >
+             dock::ServedDock::Load::kManyCells;
     case v1::Request::kFindRows:
       return request.find_rows().keys_size() > kManyKeys;
     case v1::Request::kCreatePartition:
@@ -184,4 +185,4 @@ bool TakesLong(const v1::Request& request, const Batch& batch, const ServedDock:
   }
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

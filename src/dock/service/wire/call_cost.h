@@ -6,7 +6,7 @@
 #include "tdock.pb.h"
 #include "tdock/batch.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // The partition that a request is for; empty if it is for none.
 absl::string_view PartitionOf(const v1::Request& request);
@@ -19,6 +19,6 @@ const char* NameOf(const v1::Request& request);
 // Whether a call for a partition may take a millisecond or more of processor time, or of waiting for a lock: it
 // accesses many rows or columns, or all of a large table. `load` is the partition's, including that of the call's
 // lease.
-bool TakesLong(const v1::Request& request, const Batch& batch, const ServedDock::Load& load);
+bool TakesLong(const v1::Request& request, const Batch& batch, const dock::ServedDock::Load& load);
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -12,7 +12,7 @@
 #include "dock/service/wire/service.h"
 #include "dock/service/wire/status_codec.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // The longest wait is well below the second for which a server keeps a session.
@@ -199,4 +199,4 @@ void ClientSession::Unpin(uint64_t call) {
   transport_->Tell(request, kTellWithin);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -18,7 +18,7 @@
 #include "core/base/mutex.h"
 #include "dock/service/wire/client_transport.h"
 
-namespace tdock {
+namespace tdock::service {
 
 struct ClientSessionOptions {
   // For messages: the address of the server.
@@ -84,4 +84,4 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
   std::vector<uint64_t> unpinned_ TDOCK_GUARDED_BY(mu_);
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

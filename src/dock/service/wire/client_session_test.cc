@@ -7,7 +7,7 @@
 
 #include "dock/service/wire/fields.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 using Code = absl::StatusCode;
@@ -168,4 +168,4 @@ TEST_F(ClientSessionTest, SaysAgainWithTheNextCallWhichViewsAreGone) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

@@ -8,7 +8,7 @@
 #include "tdock.pb.h"
 #include "tdock/batch.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // The result of a call.
 struct ClientAnswer {
@@ -39,4 +39,4 @@ class ClientTransport {
   virtual bool Tell(const v1::Request& request, absl::Duration connect_within) = 0;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
-namespace tdock {
+namespace tdock::service {
 
 namespace {
 
@@ -157,4 +157,4 @@ void EventLoop::Run() {
   if (heartbeat_ != nullptr) heartbeat_->End();
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -17,7 +17,7 @@
 #include "core/base/mutex.h"
 #include "core/base/watchdog.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // All methods but Post are called by its own thread only, or before Start.
 class EventLoop {
@@ -76,4 +76,4 @@ class EventLoop {
   std::thread thread_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

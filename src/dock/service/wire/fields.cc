@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 
-namespace tdock {
+namespace tdock::service {
 
 int64_t ToWire(absl::Duration duration) { return absl::ToInt64Nanoseconds(duration); }
 
@@ -55,4 +55,4 @@ absl::StatusOr<Tags> Decode(const v1::Tags& message) {
   return tags;
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -10,7 +10,7 @@
 #include "tdock.pb.h"
 #include "tdock/rows.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // Nanoseconds on the wire: the largest int64 means never, the smallest the infinite past.
 int64_t ToWire(absl::Duration duration);
@@ -54,4 +54,4 @@ absl::StatusOr<Enum> DecodeEnum(absl::string_view what, uint32_t value, Enum las
   return static_cast<Enum>(value);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -14,7 +14,7 @@
 #include "dock/service/wire/request_codec.h"
 #include "dock/service/wire/testing/serve.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -221,4 +221,4 @@ TEST_F(LongCallsTest, ManyLeasesOfOneSessionAreCheckedAFewAtATime) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

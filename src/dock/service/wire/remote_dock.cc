@@ -9,7 +9,7 @@
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/status_codec.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 using Wait = ClientSession::Wait;
@@ -164,4 +164,4 @@ std::unique_ptr<Dock> MakeRemoteDock(std::shared_ptr<ClientSession> session, Clo
   return std::make_unique<RemoteDock>(std::move(session), clock);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -7,9 +7,9 @@
 #include "dock/service/wire/client_session.h"
 #include "tdock/dock.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // `clock` is for deadlines. Both must outlive the dock unless it shares them.
 std::unique_ptr<Dock> MakeRemoteDock(std::shared_ptr<ClientSession> session, Clock& clock);
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -3,7 +3,7 @@
 #include "core/base/status.h"
 #include "dock/service/wire/fields.h"
 
-namespace tdock {
+namespace tdock::service {
 
 void Encode(const PartitionOptions& options, v1::PartitionOptions* message) {
   message->set_name(options.name);
@@ -244,4 +244,4 @@ void Encode(absl::string_view partition, RowId row, v1::GetRow* get) {
   get->set_row(row);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

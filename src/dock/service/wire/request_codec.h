@@ -15,7 +15,7 @@
 #include "tdock/options.h"
 #include "tdock/requests.h"
 
-namespace tdock {
+namespace tdock::service {
 
 void Encode(const PartitionOptions& options, v1::PartitionOptions* message);
 absl::StatusOr<PartitionOptions> Decode(const v1::PartitionOptions& message);
@@ -57,4 +57,4 @@ void Encode(absl::string_view partition, int64_t version, v1::PublishWeights* we
 void Encode(absl::string_view partition, std::span<const std::string> keys, v1::FindRows* find);
 void Encode(absl::string_view partition, RowId row, v1::GetRow* get);
 
-}  // namespace tdock
+}  // namespace tdock::service

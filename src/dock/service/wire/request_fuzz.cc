@@ -9,7 +9,7 @@
 #include "dock/service/wire/request_codec.h"
 #include "dock/service/wire/testing/serve.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // Reading what is written brings back the same.
@@ -68,9 +68,9 @@ void Try(const std::string& bytes) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  tdock::Try(std::string(reinterpret_cast<const char*>(data), size));
+  tdock::service::Try(std::string(reinterpret_cast<const char*>(data), size));
   return 0;
 }

@@ -7,10 +7,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "dock/table/rows_data.h"
 #include "dock/service/wire/fields.h"
+#include "dock/table/rows_data.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // The address of a cell without bytes: such a cell exists, so it must not be null.
@@ -411,4 +411,4 @@ absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes) {
   return std::move(data).ToRows();
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -12,7 +12,7 @@
 #include "tdock/batch.h"
 #include "tdock/rows.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // Everything but the bytes.
 void Encode(const Rows& rows, v1::Rows* message);
@@ -53,4 +53,4 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look);
 // InvalidArgument if the lists are inconsistent.
 absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes);
 
-}  // namespace tdock
+}  // namespace tdock::service

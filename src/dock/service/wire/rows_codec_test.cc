@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 using testing::HasSubstr;
@@ -92,4 +92,4 @@ TEST(Views, ARunEndsWhereItsSegmentDoesThoughAnotherIsMappedRightBehind) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

@@ -11,7 +11,7 @@
 #include "dock/service/wire/rows_codec.h"
 #include "tdock/frame.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // Looks at every byte of the rows, for the sanitizer.
@@ -54,7 +54,7 @@ void TryFrame(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint32_t length = 0;
@@ -69,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t left = size - length;
   const std::shared_ptr<char> bytes(static_cast<char*>(std::malloc(left)), std::free);
   if (left > 0) std::memcpy(bytes.get(), data + length, left);
-  tdock::TryViews(message, bytes, left);
-  tdock::TryFrame(message, bytes, left);
+  tdock::service::TryViews(message, bytes, left);
+  tdock::service::TryFrame(message, bytes, left);
   return 0;
 }

@@ -17,7 +17,7 @@
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/status_codec.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // Session ids must be unguessable.
@@ -68,7 +68,7 @@ void EncodeAll(std::span<const RowId> rows, v1::RowIds* message) { Append(rows, 
 
 }  // namespace
 
-Service::Service(ServedDock& dock, const ServiceOptions& options)
+Service::Service(dock::ServedDock& dock, const ServiceOptions& options)
     : dock_(dock),
       options_(options),
       dock_clock_(options.dock_clock == nullptr ? Clock::Real() : *options.dock_clock),
@@ -219,7 +219,7 @@ bool Service::TakesLong(const v1::Request& request, const Batch& batch) {
   const absl::string_view partition = PartitionOf(request);
   if (partition.empty()) return false;
   const v1::LeaseRows* const held = LeaseRowsOf(request);
-  return tdock::TakesLong(request, batch, dock_.LoadOf(partition, held == nullptr ? kNoLease : held->lease()));
+  return service::TakesLong(request, batch, dock_.LoadOf(partition, held == nullptr ? kNoLease : held->lease()));
 }
 
 void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
@@ -508,4 +508,4 @@ absl::Status Service::DoQueries(const v1::Request& request, v1::Reply& reply) {
   }
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

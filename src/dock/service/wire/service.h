@@ -19,7 +19,7 @@
 #include "dock/service/wire/session.h"
 #include "tdock.pb.h"
 
-namespace tdock {
+namespace tdock::service {
 
 struct ServiceOptions {
   // The dock's clock; converts deadlines to and from remaining time.
@@ -41,7 +41,7 @@ class Service {
   static constexpr uint32_t kProtocol = 1;
 
   // The dock must outlive the service.
-  Service(ServedDock& dock, const ServiceOptions& options);
+  Service(dock::ServedDock& dock, const ServiceOptions& options);
   // Ends all sessions, and returns when no call is in progress. No new calls may arrive.
   ~Service();
   Service(const Service&) = delete;
@@ -125,7 +125,7 @@ class Service {
   absl::Status DoQueries(const v1::Request& request, v1::Reply& reply);
   absl::Time Now() const { return dock_clock_.Now(); }
 
-  ServedDock& dock_;
+  dock::ServedDock& dock_;
   const ServiceOptions options_;
   Clock& dock_clock_;
   Clock& clock_;
@@ -149,4 +149,4 @@ class Service {
   std::thread reaper_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

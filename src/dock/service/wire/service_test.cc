@@ -10,7 +10,7 @@
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/testing/serve.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 using Code = absl::StatusCode;
@@ -66,10 +66,10 @@ TEST_F(ServiceTest, AnAnswerThatCannotBeSentGivesItsRowsBackAtOnce) {
 
 TEST(SocketService, RowsThatTheClientCannotLookAtAreGivenBackAtOnce) {
   // Its cells lie in no segment, and are too many for a message.
-  const std::unique_ptr<ServedDock> dock = MakeServedDock();
+  const std::unique_ptr<dock::ServedDock> dock = dock::MakeServedDock();
   Prepare(*dock, std::string(kMaxInlineBytes + 1, 'x'));
   Service service(*dock, {});
-  SegmentPool pool;
+  dock::SegmentPool pool;
   const ScratchFolder folder;
   const auto server = SocketServer::Start(service, pool, {.path = folder.File("dock.sock")}).value();
   const std::unique_ptr<Dock> client =
@@ -105,4 +105,4 @@ TEST(SocketService, ACallThatWaitsKeepsNoAnswersOfOthersInTheSession) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

@@ -7,7 +7,7 @@
 #include "dock/local/served_dock.h"
 #include "dock/service/wire/status_codec.h"
 
-namespace tdock {
+namespace tdock::service {
 
 namespace {
 
@@ -24,7 +24,7 @@ AnswerBytes BytesOf(const Answer& answer) {
 }  // namespace
 
 bool IsLarge(const Rows& rows) {
-  return rows.size() * (1 + rows.columns().size()) > static_cast<size_t>(ServedDock::Load::kManyCells);
+  return rows.size() * (1 + rows.columns().size()) > static_cast<size_t>(dock::ServedDock::Load::kManyCells);
 }
 
 void Session::Discard(Calls calls, std::vector<Rows> pins) {
@@ -243,10 +243,10 @@ void Session::Unpin(std::span<const uint64_t> calls) {
   if (!gone.empty()) Discard({}, std::move(gone));
 }
 
-absl::StatusOr<UploadArea> Session::Upload(uint32_t slots, uint32_t slot_bytes) {
+absl::StatusOr<dock::UploadArea> Session::Upload(uint32_t slots, uint32_t slot_bytes) {
   MutexLock lock(mu_);
   if (!area_.has_value()) {
-    absl::StatusOr<UploadArea> made = UploadArea::Make(slots, slot_bytes);
+    absl::StatusOr<dock::UploadArea> made = dock::UploadArea::Make(slots, slot_bytes);
     if (!made.ok()) return made.status();
     area_ = *std::move(made);
   }
@@ -310,4 +310,4 @@ Session::Counts Session::counts() {
       .calls = under_way_, .pins = static_cast<int64_t>(pins_.size()), .leases = static_cast<int64_t>(leases_.size())};
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

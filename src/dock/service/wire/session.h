@@ -22,7 +22,7 @@
 #include "tdock.pb.h"
 #include "tdock/requests.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // A lease and its partition.
 struct HeldLease {
@@ -126,7 +126,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<HeldLease> TakeLeasesToCheck() TDOCK_EXCLUDES(mu_);
 
   // The area for puts through shared memory; created by the first call.
-  absl::StatusOr<UploadArea> Upload(uint32_t slots, uint32_t slot_bytes) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<dock::UploadArea> Upload(uint32_t slots, uint32_t slot_bytes) TDOCK_EXCLUDES(mu_);
 
   // Connections come and go.
   void Attach() TDOCK_EXCLUDES(mu_);
@@ -187,7 +187,7 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::btree_set<uint64_t> cancelled_ahead_ TDOCK_GUARDED_BY(mu_);
   absl::btree_map<uint64_t, Rows> pins_ TDOCK_GUARDED_BY(mu_);
   std::deque<HeldLease> leases_ TDOCK_GUARDED_BY(mu_);
-  std::optional<UploadArea> area_ TDOCK_GUARDED_BY(mu_);
+  std::optional<dock::UploadArea> area_ TDOCK_GUARDED_BY(mu_);
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

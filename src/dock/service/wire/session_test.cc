@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 using Code = absl::StatusCode;
@@ -221,4 +221,4 @@ TEST_F(SessionTest, AsksForTwoOfManyLeasesToBeChecked) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

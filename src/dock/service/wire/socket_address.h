@@ -10,7 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace tdock {
+namespace tdock::service {
 
 inline absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path) {
   sockaddr_un address{};
@@ -27,4 +27,4 @@ inline absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path) {
   return address;
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

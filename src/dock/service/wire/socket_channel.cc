@@ -18,7 +18,7 @@
 #include "dock/service/wire/status_codec.h"
 #include "tdock.pb.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // The first read of a message: most are short, and the buffer is cleared before each read.
@@ -150,7 +150,7 @@ absl::StatusOr<bool> SocketChannel::Read() {
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
-      files_.push_back(std::make_shared<const FileDescriptor>(fd));
+      files_.push_back(std::make_shared<const dock::FileDescriptor>(fd));
     }
   }
   return true;
@@ -211,4 +211,4 @@ bool SocketChannel::IsBroken() const {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

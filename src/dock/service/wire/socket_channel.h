@@ -14,7 +14,7 @@
 #include "dock/service/wire/socket_message.h"
 #include "dock/store/memory_file.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // Times are those of absl::Now(). Errors: Unavailable if the connection is lost or could not be made; if the server
 // ended it, with the server's reason. DeadlineExceeded. Not thread-safe.
@@ -33,7 +33,7 @@ class SocketChannel {
     SocketHeader header;
     std::string body;
     // The descriptor that came with the message.
-    std::shared_ptr<const FileDescriptor> file;
+    std::shared_ptr<const dock::FileDescriptor> file;
   };
   // The next message. A kGoodbye is returned as the error that it contains.
   absl::StatusOr<Message> Receive(absl::Time deadline);
@@ -54,7 +54,7 @@ class SocketChannel {
   const int fd_;
   std::string in_;
   size_t begin_ = 0;
-  std::deque<std::shared_ptr<const FileDescriptor>> files_;
+  std::deque<std::shared_ptr<const dock::FileDescriptor>> files_;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -19,7 +19,7 @@
 #include "dock/service/wire/socket_channel.h"
 #include "dock/service/wire/testing/serve.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 class Listener {
@@ -73,11 +73,11 @@ void Try(const Listener& listener, int files, const std::string& bytes) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto* const listener = new tdock::Listener();
+  static const auto* const listener = new tdock::service::Listener();
   if (size < 2) return 0;
-  tdock::Try(*listener, data[0] % 9, std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
+  tdock::service::Try(*listener, data[0] % 9, std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
   return 0;
 }

@@ -10,7 +10,7 @@
 #include "dock/service/wire/socket_address.h"
 #include "dock/service/wire/testing/serve.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 using testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST(SocketChannel, RefusesTheServerOfAnotherUserButOfRoot) {
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

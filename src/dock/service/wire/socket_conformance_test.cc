@@ -2,7 +2,11 @@
 #include "dock/service/wire/testing/serve.h"
 #include "dock/testing/conformance.h"
 
-namespace tdock {
+namespace tdock::service {
+
+using dock::DockConformance;
+using dock::DockRows;
+using dock::DockVersions;
 namespace {
 
 std::unique_ptr<Dock> OverSocket(Clock& clock) {
@@ -16,4 +20,4 @@ INSTANTIATE_TEST_SUITE_P(Socket, DockRows, testing::Values(OverSocket));
 INSTANTIATE_TEST_SUITE_P(Socket, DockVersions, testing::Values(OverSocket));
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

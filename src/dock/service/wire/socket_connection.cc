@@ -18,7 +18,7 @@
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/status_codec.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // More memory than this is not kept for later messages.
@@ -338,15 +338,15 @@ absl::StatusOr<SocketConnection::Encoded> SocketConnection::TryToEncode(Session&
   if (!answer.rows.empty()) {
     with_views = answer.reply;
     v1::Rows* const message = RowsIn(with_views);
-    const auto* const memory = dynamic_cast<const SegmentMemory*>(answer.memory.get());
+    const auto* const memory = dynamic_cast<const dock::SegmentMemory*>(answer.memory.get());
     absl::Status fault;
     absl::flat_hash_map<uint64_t, size_t> named;  // with their sizes
     const auto locate = [&](const std::byte* data) -> std::optional<SharedPlace> {
-      const std::optional<SegmentPlace> place = memory == nullptr ? std::nullopt : memory->Locate(data);
+      const std::optional<dock::SegmentPlace> place = memory == nullptr ? std::nullopt : memory->Locate(data);
       if (!place.has_value()) return std::nullopt;
       auto known = named.find(place->segment);
       if (known == named.end()) {
-        absl::StatusOr<SegmentFile> segment = memory->Open(place->segment);
+        absl::StatusOr<dock::SegmentFile> segment = memory->Open(place->segment);
         if (!segment.ok()) {
           fault.Update(segment.status());
           return std::nullopt;
@@ -395,7 +395,7 @@ void SocketConnection::TellGoneSegments() {
   }
 }
 
-void SocketConnection::Send(std::string bytes, std::shared_ptr<const FileDescriptor> file) {
+void SocketConnection::Send(std::string bytes, std::shared_ptr<const dock::FileDescriptor> file) {
   if (!loop_->OnLoopThread()) {
     return loop_->Post(
         [self = shared_from_this(), bytes = std::move(bytes), file = std::move(file)] { self->Send(bytes, file); });
@@ -449,4 +449,4 @@ void SocketConnection::Watch() {
   loop_->Change(fd_, events);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

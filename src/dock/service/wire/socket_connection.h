@@ -21,7 +21,7 @@
 #include "dock/store/segment_memory.h"
 #include "dock/store/segment_view.h"
 
-namespace tdock {
+namespace tdock::service {
 
 struct SocketLimits {
   // The limit on incomplete frames of one connection.
@@ -39,7 +39,7 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
  public:
   struct Shared {
     Service& service;
-    SegmentPool& segments;
+    dock::SegmentPool& segments;
     SocketLimits limits;
   };
 
@@ -59,7 +59,7 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
     std::string bytes;
     size_t sent = 0;
     // Sent with the first byte.
-    std::shared_ptr<const FileDescriptor> file = {};
+    std::shared_ptr<const dock::FileDescriptor> file = {};
   };
   struct Upload {
     v1::Request request;
@@ -69,7 +69,7 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   // A response in the form in which it is sent, and the segments that it refers to.
   struct Encoded {
     std::string message;
-    std::vector<std::pair<uint64_t, SegmentFile>> segments = {};
+    std::vector<std::pair<uint64_t, dock::SegmentFile>> segments = {};
   };
 
   void OnEvents(uint32_t events);
@@ -100,7 +100,7 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   void SendAnswer(Encoded answer);
   void TellGoneSegments();
   // On the loop's thread or the worker.
-  void Send(std::string bytes, std::shared_ptr<const FileDescriptor> file = nullptr);
+  void Send(std::string bytes, std::shared_ptr<const dock::FileDescriptor> file = nullptr);
   // Sends what the client accepts, up to a bound.
   void Flush();
   void Watch();
@@ -116,7 +116,7 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   // The handler's.
   std::unique_ptr<Service::Connection> connection_;
   std::string client_;  // for people to read
-  std::optional<UploadArea> area_;
+  std::optional<dock::UploadArea> area_;
   std::string in_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Upload>> uploads_;
 
@@ -133,4 +133,4 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   uint64_t closed_segments_seen_ = 0;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

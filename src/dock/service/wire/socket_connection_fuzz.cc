@@ -17,7 +17,7 @@
 #include "dock/service/wire/socket_connection.h"
 #include "dock/service/wire/testing/serve.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // A dock with a partition, a consumer and a row, that lives as long as the fuzzer.
@@ -101,10 +101,10 @@ class Fixture {
 };
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static auto* const fixture = new tdock::Fixture();
+  static auto* const fixture = new tdock::service::Fixture();
   if (size == 0) return 0;
   fixture->Try((data[0] & 1) != 0, std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
   return 0;

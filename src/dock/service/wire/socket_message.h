@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // Every message is this header and `length` bytes. Numbers are little-endian.
 enum class SocketMessage : uint8_t {
@@ -91,4 +91,4 @@ Number NumberAt(absl::string_view bytes, size_t at) {
   return number;
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

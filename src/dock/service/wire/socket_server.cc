@@ -16,7 +16,7 @@
 #include "core/base/status.h"
 #include "dock/service/wire/socket_address.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 constexpr int kBacklog = 4096;
@@ -62,7 +62,7 @@ bool MayConnect(int fd) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SocketServer>> SocketServer::Start(Service& service, SegmentPool& segments,
+absl::StatusOr<std::unique_ptr<SocketServer>> SocketServer::Start(Service& service, dock::SegmentPool& segments,
                                                                   const SocketServerOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(const int listener, Listen(options.path));
   std::unique_ptr<SocketServer> server(new SocketServer({service, segments, options.limits}, options, listener));
@@ -160,4 +160,4 @@ void SocketServer::Adopt(Loop& loop, int fd) {
   if (connection->Start().ok()) loop.connections.emplace(fd, connection);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

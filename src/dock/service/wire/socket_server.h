@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "dock/service/wire/socket_connection.h"
 
-namespace tdock {
+namespace tdock::service {
 
 struct SocketServerOptions {
   // Must be a new path, or the socket of a server that is gone. Only the user who runs the server may connect.
@@ -30,7 +30,7 @@ class SocketServer {
  public:
   // InvalidArgument for a path that is too long, AlreadyExists if another file is there or another server listens;
   // other errors are the system's, and name the path. Service and segments must outlive the server.
-  static absl::StatusOr<std::unique_ptr<SocketServer>> Start(Service& service, SegmentPool& segments,
+  static absl::StatusOr<std::unique_ptr<SocketServer>> Start(Service& service, dock::SegmentPool& segments,
                                                              const SocketServerOptions& options);
   // Closes all connections, and removes the socket.
   ~SocketServer();
@@ -75,4 +75,4 @@ class SocketServer {
   size_t next_loop_ = 0;
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -9,7 +9,7 @@
 #include "core/base/status.h"
 #include "tdock/frame.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // Smaller data goes over the socket: that is faster than using shared memory.
@@ -36,8 +36,8 @@ absl::StatusOr<SocketTransport::Channel> SocketTransport::Open(const v1::Hello& 
   if (shared_ != nullptr && shared_->session == welcome.session() && shared_->instance == welcome.instance()) {
     return channel;
   }
-  TDOCK_ASSIGN_OR_RETURN(UploadArea area,
-                         UploadArea::Map(message.file->fd(), welcome.upload_slots(), welcome.upload_slot_bytes()));
+  TDOCK_ASSIGN_OR_RETURN(dock::UploadArea area, dock::UploadArea::Map(message.file->fd(), welcome.upload_slots(),
+                                                                      welcome.upload_slot_bytes()));
   auto shared = std::make_shared<Shared>();
   shared->instance = welcome.instance();
   shared->session = welcome.session();
@@ -257,4 +257,4 @@ absl::StatusOr<CellBytes> SocketTransport::Exchange::LookAt(const v1::Rows& rows
   return cells;
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

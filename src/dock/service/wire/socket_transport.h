@@ -14,7 +14,7 @@
 #include "dock/service/wire/upload_slots.h"
 #include "dock/store/segment_view.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // Each call uses a connection of its own while it runs; they are cached and reused. Thread-safe.
 class SocketTransport final : public ClientTransport {
@@ -30,9 +30,9 @@ class SocketTransport final : public ClientTransport {
   struct Shared {
     uint64_t instance = 0;
     std::string session;
-    std::optional<UploadArea> area;
+    std::optional<dock::UploadArea> area;
     std::optional<UploadSlots> slots;
-    SegmentMap segments;
+    dock::SegmentMap segments;
   };
   using Channel = std::unique_ptr<SocketChannel>;
 
@@ -77,4 +77,4 @@ class SocketTransport final : public ClientTransport {
   std::vector<Channel> idle_ TDOCK_GUARDED_BY(mu_);
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

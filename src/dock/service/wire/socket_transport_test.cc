@@ -15,7 +15,7 @@
 #include "dock/service/wire/socket_message.h"
 #include "dock/service/wire/testing/serve.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 constexpr int kPatienceMs = 20'000;
@@ -47,7 +47,7 @@ class Served {
   }
   void WriteConsumed(uint64_t call, uint32_t slot) { Write(NumbersMessage(SocketMessage::kConsumed, call, slot)); }
   void WriteReply(uint64_t call) { Write(ControlMessage(SocketMessage::kReply, call, v1::Reply())); }
-  void Welcome(const UploadArea& area) {
+  void Welcome(const dock::UploadArea& area) {
     Read(SocketMessage::kHello);
     v1::Welcome welcome;
     welcome.set_session("s");
@@ -124,7 +124,7 @@ class SocketTransportTest : public testing::Test {
 };
 
 TEST_F(SocketTransportTest, WhatTheServerCopiedForACallBeforeFreesNoSlotOfTheNext) {
-  const UploadArea area = UploadArea::Make(2, 32 << 10).value();
+  const dock::UploadArea area = dock::UploadArea::Make(2, 32 << 10).value();
   std::thread client([&] {
     Connect();
     // Each takes three slots, and there are two.
@@ -150,7 +150,7 @@ TEST_F(SocketTransportTest, WhatTheServerCopiedForACallBeforeFreesNoSlotOfTheNex
 }
 
 TEST_F(SocketTransportTest, SlotsOfACallThatWasGivenUpAreNotWrittenBeforeTheServerHasCopiedThem) {
-  const UploadArea area = UploadArea::Make(1, 128 << 10).value();
+  const dock::UploadArea area = dock::UploadArea::Make(1, 128 << 10).value();
   std::thread client([&] {
     Connect();
     EXPECT_EQ(Put(1, 80 << 10, absl::Milliseconds(20)).code(), absl::StatusCode::kDeadlineExceeded);
@@ -171,7 +171,7 @@ TEST_F(SocketTransportTest, SlotsOfACallThatWasGivenUpAreNotWrittenBeforeTheServ
 }
 
 TEST_F(SocketTransportTest, SlotsOfACallThatWasGivenUpAreFreeOnceItsConnectionIsClosed) {
-  const UploadArea area = UploadArea::Make(1, 128 << 10).value();
+  const dock::UploadArea area = dock::UploadArea::Make(1, 128 << 10).value();
   std::thread client([&] {
     Connect();
     EXPECT_EQ(Put(1, 80 << 10).code(), absl::StatusCode::kUnavailable);
@@ -192,4 +192,4 @@ TEST_F(SocketTransportTest, SlotsOfACallThatWasGivenUpAreFreeOnceItsConnectionIs
 }
 
 }  // namespace
-}  // namespace tdock
+}  // namespace tdock::service

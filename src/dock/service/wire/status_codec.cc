@@ -3,7 +3,7 @@
 #include "core/base/status.h"
 #include "dock/service/wire/fields.h"
 
-namespace tdock {
+namespace tdock::service {
 
 void Encode(const absl::Status& status, v1::Reply* reply) {
   reply->set_code(static_cast<uint32_t>(status.code()));
@@ -183,4 +183,4 @@ absl::StatusOr<RowStatus> Decode(const v1::RowStatus& message, absl::Time now) {
   return status;
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

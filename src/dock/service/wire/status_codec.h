@@ -6,7 +6,7 @@
 #include "tdock.pb.h"
 #include "tdock/requests.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // The error of a call. A code that absl does not know becomes Unknown.
 void Encode(const absl::Status& status, v1::Reply* reply);
@@ -25,4 +25,4 @@ absl::StatusOr<PartitionStatus> Decode(const v1::PartitionStatus& message);
 void Encode(const RowStatus& status, absl::Time now, v1::RowStatus* message);
 absl::StatusOr<RowStatus> Decode(const v1::RowStatus& message, absl::Time now);
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -8,7 +8,7 @@
 
 #include "absl/time/clock.h"
 
-namespace tdock {
+namespace tdock::service {
 namespace {
 
 // How often to check for the server's reports while slots are abandoned.
@@ -88,4 +88,4 @@ void UploadSlots::ReturnAbandoned() {
   returned_.NotifyAll();
 }
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -11,7 +11,7 @@
 #include "core/base/mutex.h"
 #include "dock/service/wire/socket_channel.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // A client writes a slot between Take() and sending its message to the server, and not again before the server has
 // copied it: otherwise later bytes would become part of that put. Thread-safe.
@@ -43,4 +43,4 @@ class UploadSlots {
   std::vector<Abandoned> abandoned_ TDOCK_GUARDED_BY(mu_);
 };
 
-}  // namespace tdock
+}  // namespace tdock::service

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <iterator>
 
-namespace tdock {
+namespace tdock::dock {
 
 inline ptrdiff_t OpenFiles() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
@@ -30,4 +30,4 @@ class DescriptorLimit {
   rlimit before_{};
 };
 
-}  // namespace tdock
+}  // namespace tdock::dock

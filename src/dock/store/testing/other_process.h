@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace tdock {
+namespace tdock::dock {
 
 // The changes that succeeded, a bit each.
 enum FileChange {
@@ -94,4 +94,4 @@ inline int TryChangesInAnotherProcess(int fd) {
   return sent && ended ? WEXITSTATUS(status) : -1;
 }
 
-}  // namespace tdock
+}  // namespace tdock::dock

@@ -16,7 +16,7 @@
 #include "dock/service/wire/socket_transport.h"
 #include "dock/store/segment_memory.h"
 
-namespace tdock {
+namespace tdock::service {
 
 // A temporary folder, removed with this object.
 class ScratchFolder {
@@ -37,9 +37,10 @@ class ScratchFolder {
 // A dock, and the service over it. Its cells lie in segments.
 struct TestService {
   explicit TestService(const LocalDockOptions& local = {}, ServiceOptions options = {})
-      : dock(MakeServedDock({.local = local,
-                             .memory_for = [this](absl::string_view) { return std::make_shared<SegmentMemory>(pool); },
-                             .work = &work})),
+      : dock(dock::MakeServedDock(
+            {.local = local,
+             .memory_for = [this](absl::string_view) { return std::make_shared<dock::SegmentMemory>(pool); },
+             .work = &work})),
         service(*dock, With(options, local.clock, &work)) {}
 
   static ServiceOptions With(ServiceOptions options, Clock* clock, WorkQueue* work) {
@@ -48,9 +49,9 @@ struct TestService {
     return options;
   }
 
-  SegmentPool pool;
+  dock::SegmentPool pool;
   WorkQueue work{2};
-  std::unique_ptr<ServedDock> dock;
+  std::unique_ptr<dock::ServedDock> dock;
   Service service;
 };
 
@@ -98,4 +99,4 @@ inline std::unique_ptr<Dock> ConnectThrough(std::unique_ptr<ClientTransport> tra
   return MakeRemoteDock(std::move(session), clock);
 }
 
-}  // namespace tdock
+}  // namespace tdock::service
