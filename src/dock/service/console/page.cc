@@ -75,23 +75,35 @@ std::string Bar(const ConsumerStatus& status) {
   return absl::StrCat("<div class=bar role=img title=\"", words, "\" aria-label=\"", words, "\">", parts, "</div>");
 }
 
-std::string Cell(int64_t count, absl::string_view bad = "") {
-  const absl::string_view kind = count == 0 ? " class=zero" : bad;
-  return absl::StrCat("<td", kind, ">", Grouped(count), "</td>");
+// A cell of a table; `kind` is an attribute for figures above 0.
+std::string Cell(int64_t count, absl::string_view heading = "", absl::string_view kind = "") {
+  const std::string of = heading.empty() ? "" : absl::StrCat(" data-of=", heading);
+  return absl::StrCat("<td", of, count == 0 ? " class=zero" : kind, ">", Grouped(count), "</td>");
 }
+
+constexpr struct {
+  const char* heading;
+  int64_t ConsumerStatus::*count;
+  const char* kind;
+} kConsumerColumns[] = {{"takeable", &ConsumerStatus::takeable, ""},
+                        {"waiting", &ConsumerStatus::waiting, ""},
+                        {"ready", &ConsumerStatus::ready, ""},
+                        {"leased", &ConsumerStatus::leased, ""},
+                        {"quarantined", &ConsumerStatus::quarantined, " class=bad"},
+                        {"done", &ConsumerStatus::done, ""},
+                        {"completed", &ConsumerStatus::completed, ""},
+                        {"expired", &ConsumerStatus::expired, " class=warn"}};
 
 std::string ConsumersOf(const PartitionStatus& status) {
   if (status.consumers.empty()) return "<p class=note>No consumer is registered.</p>";
   std::string html = "<div class=table><table class=consumers><thead><tr><th>consumer</th><th>rows by state</th>";
-  for (const char* heading :
-       {"takeable", "waiting", "ready", "leased", "quarantined", "done", "completed", "expired"}) {
-    absl::StrAppend(&html, "<th class=num>", heading, "</th>");
-  }
+  for (const auto& figure : kConsumerColumns) absl::StrAppend(&html, "<th class=num>", figure.heading, "</th>");
   absl::StrAppend(&html, "</tr></thead><tbody>");
   for (const auto& [name, it] : status.consumers) {
-    absl::StrAppend(&html, "<tr><th>", NameHtml(name), "</th><td class=wide>", Bar(it), "</td>", Cell(it.takeable),
-                    Cell(it.waiting), Cell(it.ready), Cell(it.leased), Cell(it.quarantined, " class=bad"));
-    absl::StrAppend(&html, Cell(it.done), Cell(it.completed), Cell(it.expired, " class=warn"), "</tr>");
+    absl::StrAppend(&html, "<tr><th>", NameHtml(name), "</th><td class=wide>", Bar(it), "</td>");
+    // On a narrow screen, each figure shows its heading beside it.
+    for (const auto& [heading, count, kind] : kConsumerColumns) absl::StrAppend(&html, Cell(it.*count, heading, kind));
+    absl::StrAppend(&html, "</tr>");
   }
   return absl::StrCat(html, "</tbody></table></div>");
 }

@@ -152,6 +152,16 @@ TEST_F(StatusServerTest, ShowsPartitionsToPeople) {
                          HasSubstr("Why each consumer cannot take more"), HasSubstr("under lease")));
 }
 
+TEST_F(StatusServerTest, EachFigureOfAConsumerCarriesItsHeadingForNarrowScreens) {
+  Start();
+  const std::string page = Body("/");
+  for (const char* heading :
+       {"takeable", "waiting", "ready", "leased", "quarantined", "done", "completed", "expired"}) {
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("<td data-of=", heading)));
+  }
+  EXPECT_THAT(page, HasSubstr("content: attr(data-of)"));
+}
+
 TEST_F(StatusServerTest, AllowsNothingButThePagesOwnScript) {
   Start();
   const httplib::Result page = Get("/");
