@@ -40,7 +40,7 @@ int64_t Partition::BytesOf(CellRef cell) const {
 absl::Status Partition::CheckValues(const PutRequest& request) const {
   std::vector<size_t> texts;
   for (size_t i = 0; i < request.batch.columns().size(); ++i) {
-    if (request.batch.columns()[i].column.type() == ColumnType::Text()) texts.push_back(i);
+    if (IsText(request.batch.columns()[i].column.type())) texts.push_back(i);
   }
   TDOCK_RETURN_IF_ERROR(CheckText(request.batch, texts));
   return refuses_nan_ ? CheckNoNan(request.batch) : absl::OkStatus();
@@ -49,9 +49,10 @@ absl::Status Partition::CheckValues(const PutRequest& request) const {
 std::vector<size_t> Partition::BytesForText(const Batch& batch, std::span<const uint32_t> columns) const {
   std::vector<size_t> places;
   for (size_t i = 0; i < columns.size(); ++i) {
-    if (columns[i] == Schema::kNone || batch.columns()[i].column.type() == ColumnType::Text()) continue;
+    const ColumnType& given = batch.columns()[i].column.type();
+    if (columns[i] == Schema::kNone || given.kind != ColumnKind::kBytes || IsText(given)) continue;
     const Schema::Column& column = table_.schema()[columns[i]];
-    if (column.typed && column.spec.type == ColumnType::Text()) places.push_back(i);
+    if (column.typed && IsText(column.spec.type)) places.push_back(i);
   }
   return places;
 }
