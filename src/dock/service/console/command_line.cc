@@ -174,6 +174,18 @@ void AddClear(CLI::App& app, Context& context) {
   });
 }
 
+void AddDrop(CLI::App& app, Context& context) {
+  CLI::App* verb = AddVerb(app, "drop", "Removes a partition and everything in it, such as one that a killed run left.",
+                           "train --yes");
+  auto client = AddClient<DropOptions>(verb);
+  verb->add_option("PARTITION", client->options.partition, "Partition")->required();
+  verb->add_flag("--yes", client->options.yes, "Confirms it");
+  context.verbs.emplace_back(verb, [client, &context]() -> absl::Status {
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(client->server, context.wiring));
+    return DropPartition(*dock, client->options, context.out);
+  });
+}
+
 void AddLoad(CLI::App& app, Context& context) {
   CLI::App* verb =
       AddVerb(app, "load", "Puts rows for a while, and reports how many per second: a load test for a server.",
@@ -279,6 +291,7 @@ int RunCommandLine(int argc, const char* const* argv, const Wiring& wiring, std:
   AddRow(app, context);
   AddList(app, context);
   AddClear(app, context);
+  AddDrop(app, context);
   AddLoad(app, context);
   try {
     app.parse(argc, argv);

@@ -59,7 +59,7 @@ class CommandLine : public testing::Test {
 
 TEST_F(CommandLine, EveryVerbHasHelpWithAnExample) {
   const std::string all = Call({"--help"}).out;
-  for (const char* verb : {"serve", "status", "explain", "list", "clear"}) {
+  for (const char* verb : {"serve", "status", "explain", "list", "clear", "drop"}) {
     EXPECT_THAT(all, HasSubstr(verb));
     const Called help = Call({verb, "--help"});
     EXPECT_EQ(help.code, 0);
@@ -170,6 +170,20 @@ TEST_F(CommandLine, ClearTakesRowsGroupsOrTags) {
   const Called refused = Call({"clear", "train", "--everything"});
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("8 rows"));
+}
+
+TEST_F(CommandLine, DropRemovesAPartitionIfThatIsConfirmed) {
+  const Called refused = Call({"drop", "train"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("this would remove 'train' with 8 rows and 3 consumers"));
+  ExampleDock other;
+  example_.dock = std::move(other.dock);
+  EXPECT_EQ(Call({"drop", "train", "--yes"}).out, "removed train with 8 rows\n");
+  ExampleDock third;
+  example_.dock = std::move(third.dock);
+  const Called unknown = Call({"drop", "trian", "--yes"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("trian"));
 }
 
 TEST_F(CommandLine, OutputThatCannotBeWrittenIsAnError) {

@@ -263,6 +263,23 @@ absl::Status ClearRows(Dock& dock, const ClearOptions& options, std::ostream& ou
   return absl::OkStatus();
 }
 
+absl::Status DropPartition(Dock& dock, const DropOptions& options, std::ostream& out) {
+  TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock.GetStatus(options.partition));
+  if (!options.yes) {
+    return absl::InvalidArgumentError(absl::StrCat("this would remove '", EscapeForMessage(options.partition),
+                                                   "' with ", CountOf(status.rows, "row"), " and ",
+                                                   CountOf(static_cast<int64_t>(status.consumers.size()), "consumer"),
+                                                   ", for everyone who works on it; add --yes to do so"));
+  }
+  TDOCK_RETURN_IF_ERROR(dock.DropPartition(options.partition));
+  if (options.json) {
+    Write({{"partition", options.partition}, {"rows", status.rows}}, out);
+  } else {
+    out << "removed " << Shown(options.partition) << " with " << CountOf(status.rows, "row") << "\n";
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<uint64_t>> ParseNumbers(absl::string_view what, const std::vector<std::string>& lists) {
   std::vector<uint64_t> numbers;
   for (const std::string& list : lists) {

@@ -55,6 +55,14 @@ struct ClearOptions {
 };
 absl::Status ClearRows(Dock& dock, const ClearOptions& options, std::ostream& out);
 
+// Removes a partition. Refuses to without `yes`, saying what would be removed: InvalidArgument.
+struct DropOptions {
+  std::string partition = {};
+  bool yes = false;
+  bool json = false;
+};
+absl::Status DropPartition(Dock& dock, const DropOptions& options, std::ostream& out);
+
 // Row or group ids: "3", "3,5" and "3-7", all lists combined. InvalidArgument begins with `what`, also for more than a
 // million ids.
 absl::StatusOr<std::vector<uint64_t>> ParseNumbers(absl::string_view what, const std::vector<std::string>& lists);

@@ -11,8 +11,10 @@
 #include "absl/time/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/testing/sanitized.h"
 #include "dock/service/remote/rpc_service.h"
 #include "dock/service/remote/rpc_transport.h"
+#include "dock/service/wire/testing/loop_cpu.h"
 #include "dock/service/wire/testing/serve.h"
 #include "dock/store/testing/open_files.h"
 #include "tdock/remote_dock.h"
@@ -82,6 +84,16 @@ class DockServerTest : public testing::Test {
     for (; row.ok(); row = PutOne(partition, text)) rows.push_back(*row);
     EXPECT_THAT(std::string(row.status().message()), HasSubstr("the limit that --memory"));
     return rows;
+  }
+  static std::vector<std::string> Texts(int count) {
+    std::vector<std::string> texts;
+    for (int i = 0; i < count; ++i) texts.emplace_back(100'000, static_cast<char>('a' + i % 26));
+    return texts;
+  }
+  absl::StatusOr<PutResult> PutAtOnce(const std::string& partition, const std::vector<std::string>& texts) {
+    PutRequest put{.partition = partition};
+    TDOCK_RETURN_IF_ERROR(put.batch.Add("a", Column::FromStrings(texts)));
+    return client().Put(put);
   }
   void ClearEverySecond(const std::string& partition, const std::vector<RowId>& rows) {
     ClearRequest clear{.partition = partition};
@@ -195,11 +207,8 @@ TEST_F(DockServerTest, CellsOf150KilobytesFitWhereEverySecondOf100WasCleared) {
 TEST_F(DockServerTest, RowsThatWereClearedFromAPutMakeRoomWhereMemoryIsScarce) {
   Start({.memory_bytes = uint64_t{64} << 20});
   Create("p");
-  PutRequest put{.partition = "p"};
-  std::vector<std::string> texts;
-  for (int i = 0; i < 600; ++i) texts.emplace_back(100'000, static_cast<char>('a' + i % 26));
-  ASSERT_EQ(put.batch.Add("a", Column::FromStrings(texts)), absl::OkStatus());
-  const absl::StatusOr<PutResult> result = client().Put(put);
+  const std::vector<std::string> texts = Texts(600);
+  const absl::StatusOr<PutResult> result = PutAtOnce("p", texts);
   ASSERT_EQ(result.status(), absl::OkStatus());
   ClearEverySecond("p", result->rows);
   EXPECT_GE(FillWith("p", 150'000).size(), 200u);
@@ -207,6 +216,21 @@ TEST_F(DockServerTest, RowsThatWereClearedFromAPutMakeRoomWhereMemoryIsScarce) {
       client().Fetch({.partition = "p", .rows = {result->rows[1], result->rows[599]}, .columns = {"a"}});
   ASSERT_EQ(left.status(), absl::OkStatus());
   EXPECT_EQ(*left->Text(1, "a"), texts[599]);
+}
+
+TEST_F(DockServerTest, ClearingRowsWhereMemoryIsScarceHoldsNoEventLoop) {
+  Start({.memory_bytes = uint64_t{256} << 20});
+  Create("p");
+  const absl::StatusOr<PutResult> result = PutAtOnce("p", Texts(2'400));
+  ASSERT_EQ(result.status(), absl::OkStatus());
+  const int64_t before = server_->counts().memory_bytes;
+  ASSERT_GT(before, int64_t{225} << 20);
+  const double used_before = LoopCpuSeconds();
+  ClearEverySecond("p", result->rows);
+  const double used = LoopCpuSeconds() - used_before;
+  // More than a hundred megabytes were copied together before the answer.
+  EXPECT_LT(server_->counts().memory_bytes, before * 2 / 3);
+  EXPECT_LT(used, kSanitized ? 0.1 : 0.02);
 }
 
 TEST_F(DockServerTest, DroppedPartitionsCountAsTheViewsThatAreLeft) {

@@ -148,7 +148,7 @@ bool TakesLong(const v1::Request& request, const Batch& batch, const dock::Serve
   constexpr int64_t kManyBytes = 1 << 20;
   constexpr int kManyKeys = 1024, kManyRanks = 1024;
   // It may have to wait for a long call.
-  if (load.busy) return true;
+  if (load.busy || load.scarce) return true;
   if (const v1::LeaseRows* const held = LeaseRowsOf(request); held != nullptr) {
     return !request.has_renew() && load.IsLong(held->rows_size() > 0 ? held->rows_size() : load.held_rows);
   }

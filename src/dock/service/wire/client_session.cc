@@ -92,10 +92,13 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
   std::string session;
   {
     MutexLock lock(mu_);
+    // The current connection is tried before waiting for a newer one: otherwise, if none is made, this call would take
+    // it for new afterwards, and look for the server all over again.
+    if (broken.has_value() && connection_ != *broken) return absl::OkStatus();
     const uint64_t failures_before = failures_;
     while (connecting_) changed_.Wait(mu_);
-    if (broken.has_value() && connection_ != *broken) return absl::OkStatus();
     if (failures_ != failures_before) return failure_;
+    if (broken.has_value() && connection_ != *broken) return absl::OkStatus();
     connecting_ = true;
     session = session_;
   }

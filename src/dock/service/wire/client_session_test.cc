@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
+#include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "dock/service/wire/fields.h"
 
 namespace tdock::service {
@@ -142,6 +145,58 @@ TEST_F(ClientSessionTest, LooksForTheServerForAWhile) {
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("nobody listens"));
   EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
+}
+
+// A server that was killed while two calls waited. The first one's loss is noticed before the session's, so that the
+// session seems to continue; the second one's is noticed only when the server is being looked for.
+class KilledTransport final : public ClientTransport {
+ public:
+  absl::StatusOr<v1::Welcome> Connect(const v1::Hello&, absl::Time) override {
+    v1::Welcome welcome;
+    welcome.set_session("one");
+    if (++connects_ <= 2) return welcome;
+    if (connects_ == 3) {
+      looked_for_.Notify();
+      tried_meanwhile_ = second_tried_.WaitForNotificationWithTimeout(absl::Seconds(10));
+    }
+    return absl::UnauthenticatedError("whoever answers now is another");
+  }
+  ClientAnswer Call(const v1::Request& request, const Batch&, absl::Time) override {
+    const bool second = request.call() == 2;
+    if (second && !second_waits_.HasBeenNotified()) {
+      second_waits_.Notify();
+      looked_for_.WaitForNotification();
+    } else if (second) {
+      if (!second_tried_.HasBeenNotified()) second_tried_.Notify();
+    } else {
+      second_waits_.WaitForNotification();
+    }
+    return Lost(true);
+  }
+  bool Tell(const v1::Request&, absl::Duration) override { return false; }
+
+  bool tried_meanwhile() const { return tried_meanwhile_; }
+
+ private:
+  std::atomic<int> connects_ = 0;
+  absl::Notification second_waits_, looked_for_, second_tried_;
+  std::atomic<bool> tried_meanwhile_ = false;
+};
+
+TEST(ClientSession, ACallThatNoticesItsLossLateTriesTheConnectionThereIsBeforeItWaitsForAnother) {
+  auto owned = std::make_unique<KilledTransport>();
+  const KilledTransport& transport = *owned;
+  ClientSession session(std::move(owned), {.address = "somewhere:1", .reconnect_for = absl::Seconds(5)});
+  ASSERT_EQ(session.Connect(), absl::OkStatus());
+  v1::Request request;
+  request.mutable_ping();
+  std::vector<std::thread> calls;
+  for (int i = 0; i < 2; ++i) {
+    calls.emplace_back(
+        [&] { EXPECT_EQ(session.Call(request, Batch(), {.repeatable = true}).status().code(), Code::kUnavailable); });
+  }
+  for (std::thread& call : calls) call.join();
+  EXPECT_TRUE(transport.tried_meanwhile());
 }
 
 TEST_F(ClientSessionTest, GivesTheServersErrorsAsTheyAre) {

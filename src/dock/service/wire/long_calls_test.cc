@@ -4,46 +4,24 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/testing/sanitized.h"
 #include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/testing/loop_cpu.h"
 #include "dock/service/wire/testing/serve.h"
 
 namespace tdock::service {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // With a sanitizer's checks, fewer rows take as long.
 constexpr int64_t kMany = kSanitized ? 50'000 : 200'000;
 constexpr int kVeryManyColumns = kSanitized ? 250'000 : 1'000'000;
 // Of a processor, for one request on all loops together, at the rate of a slow machine.
 constexpr double kMostCpuSeconds = kSanitized ? 0.2 : 0.03;
-
-// What the loops of this process have used of the processors.
-double LoopCpuSeconds() {
-  double seconds = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    if (name != "tdock-loop") continue;
-    double nanoseconds = 0;
-    std::ifstream(task.path() / "schedstat") >> nanoseconds;
-    seconds += 1e-9 * nanoseconds;
-  }
-  return seconds;
-}
 
 Batch Sevens(int64_t rows) {
   Batch batch;
