@@ -8,19 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
+#include "core/base/testing/sanitized.h"
 #include "dock/store/block_store.h"
 #include "dock/store/warm_memory.h"
 #include "tdock/local_dock.h"
 
 namespace tdock::dock {
 namespace {
-
-// Sanitizers are slow, and keep freed memory.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // ---- The store: any sequence of puts and drops.
 

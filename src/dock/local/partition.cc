@@ -30,9 +30,7 @@ Partition::Cleanup::~Cleanup() {
   constexpr int64_t kMuchToCopy = 1 << 20;
   int64_t bytes = 0;
   for (const BlockStore::Compaction& compaction : compactions) bytes += compaction.block->bytes();
-  // If memory is scarce, the next call needs what this frees.
-  const bool now = bytes <= kMuchToCopy || partition.blocks_.memory->IsScarce();
-  if (now || partition.work_ == nullptr || WorkQueue::OnWorker()) {
+  if (bytes <= kMuchToCopy || partition.work_ == nullptr || WorkQueue::OnWorker()) {
     partition.Compact(std::move(compactions));
     return;
   }
@@ -99,6 +97,7 @@ void Partition::NoteLoad() {
 
 ServedDock::Load Partition::LoadNow() const {
   ServedDock::Load load{.busy = long_under_way_ > 0,
+                        .scarce = blocks_.memory->IsScarce(),
                         .rows = rows_,
                         .columns = columns_,
                         .consumers = consumers_,

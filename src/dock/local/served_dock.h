@@ -43,6 +43,9 @@ class ServedDock : public Dock {
 
     // Long work is in progress or due, so a call may have to wait for it.
     bool busy = false;
+    // There is so little memory left that a call that frees cells first copies the others together, however many they
+    // are: the next call needs the room.
+    bool scarce = false;
     int64_t rows = 0;
     int64_t columns = 0;
     int64_t consumers = 0;

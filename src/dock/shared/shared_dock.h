@@ -1,0 +1,55 @@
+// The dock of a program that other processes work on, too.
+//
+// Only a few runs of a trainer share their dock, and to serve it takes gRPC and protobuf, which take time to load, and
+// of which sentencepiece exports a version of its own: in a program linked with both, each would get some of the
+// other's functions. So they are in a separate shared object, built from the module `dock/shared/service`, which lies
+// next to the program and is loaded, with its symbols hidden, when the first dock is shared.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tdock/clock.h"
+#include "tdock/dock.h"
+
+namespace tdock::dock {
+
+// Exactly one of `serve` and `connect`.
+struct SharedDockOptions {
+  // Where to serve a dock of this process: "unix:/path" or "host:port", where port 0 is any free one; "unix": at a
+  // socket beside the default one of `tdock dock serve`, named after this process.
+  std::string serve = {};
+  // The address of a dock that is served elsewhere.
+  std::string connect = {};
+  // Paths; empty for none: those of DockServerOptions or ConnectOptions.
+  std::string token_file = {};
+  std::string tls_ca = {};
+  std::string tls_cert = {};
+  std::string tls_key = {};
+  // Of the dock; null: Clock::Real(). Must outlive the dock.
+  Clock* clock = nullptr;
+};
+
+// Thread-safe.
+class SharedDock {
+ public:
+  virtual ~SharedDock() = default;  // of a served one: ends its server
+
+  virtual Dock& dock() = 0;
+  virtual std::string address() const = 0;                // for other processes
+  virtual std::vector<std::string> warnings() const = 0;  // about its security, in sentences
+};
+
+// A served dock has threads of its own, and raises the process's limit of file descriptors as far as the system allows.
+// Errors are those of DockServer::Start() and ConnectDock(); NotFound if the shared object does not lie next to the
+// program.
+absl::StatusOr<std::unique_ptr<SharedDock>> OpenSharedDock(const SharedDockOptions& options);
+
+// The interface of the shared object, under this name.
+inline constexpr char kOpenSharedDock[] = "tdock_open_shared_dock";
+using OpenSharedDockFunction = void(const SharedDockOptions& options,
+                                    absl::StatusOr<std::unique_ptr<SharedDock>>* opened);
+
+}  // namespace tdock::dock
