@@ -31,9 +31,11 @@ demo:
 	@scripts/setup.sh demo
 	@$(MAKE) --no-print-directory configure
 	@cmake --build --preset release -j $(jobs) --target tdock
-	@$(tdock) train examples/arithmetic/grpo.yaml --run-dir $(run_dir)
+	@python3 examples/arithmetic/make_data.py runs/arithmetic
+	@$(tdock) train examples/arithmetic/sft.yaml --run-dir $(run_dir)/sft
+	@$(tdock) train examples/arithmetic/grpo.yaml --run-dir $(run_dir)/grpo model.path=$(run_dir)/sft/checkpoint
 	@echo "37+85 is, from its last digit to its first:"
-	@$(tdock) generate --model $(run_dir)/checkpoint --prompt "37+85=" --temperature 0 --max-new-tokens 8
+	@$(tdock) generate --model $(run_dir)/grpo/checkpoint --prompt "37+85=" --temperature 0 --max-new-tokens 8
 
 # The environments come first: the build reads Parquet with the pyarrow of one.
 test:
@@ -68,7 +70,10 @@ nightly-dock: build
 	@build/release/fault_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
 
 nightly-train: build
+	@scripts/setup.sh oracle
 	@python3 tests/nightly/learning.py $(tdock)
+	@python3 tests/nightly/memory.py $(tdock)
+	@TDOCK_TRAINING_MATRIX=full .venv-oracle/bin/python -m pytest --quiet -p no:cacheprovider tests/oracle/test_training.py
 
 timings:
 	@scripts/setup.sh oracle

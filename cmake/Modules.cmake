@@ -29,6 +29,11 @@ tdock_module(dock/service/console USES dock/local core/config LINKS CLI11::CLI11
 tdock_embed(tdock_dock_service_console ${PROJECT_SOURCE_DIR}/src/dock/service/console/page.html
             dock/service/console/page_template.h console::kPageTemplate)
 tdock_module(dock/service/serve NO_TSAN USES dock/service/console dock/service/remote)
+if(TDOCK_TORCH)  # only trainers use them
+  tdock_module(dock/shared USES dock/local PRIVATE_LINKS ${CMAKE_DL_LIBS})
+  tdock_plugin(dock/shared/service USES dock/shared dock/service/remote)
+  target_compile_definitions(tdock_dock_shared PRIVATE TDOCK_DOCK_SERVICE="$<TARGET_FILE_NAME:tdock_dock_shared_service>")
+endif()
 tdock_python_module(python USES dock/service/remote dock/compat/mindspeed)
 
 # ---- Text and data.
@@ -57,7 +62,9 @@ if(TARGET tdock_trainer_run_log)
               trainer/run_log/report_template.h trainer::kReportTemplate)
 endif()
 tdock_module(trainer/stages TORCH USES dock/local trainer/reward engine trainer/algo)
-tdock_module(trainer/recipes TORCH USES trainer/stages trainer/run_log LINKS nlohmann_json::nlohmann_json LONG_TESTS Learning.*)
+tdock_module(trainer/loop TORCH USES trainer/stages trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/recipes TORCH USES trainer/loop LONG_TESTS Learning.*)
+tdock_module(trainer/preflight TORCH USES trainer/recipes)
 
 # ---- Benchmarks, and the command.
 tdock_module(bench/harness USES core/base LINKS nlohmann_json::nlohmann_json)
@@ -67,4 +74,4 @@ tdock_module(bench/service NO_TSAN USES bench/dock dock/service/remote)
 tdock_module(bench/text USES bench/harness data LINKS simdjson)
 tdock_module(bench/torch TORCH USES bench/harness trainer/recipes)
 tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/service bench/text core/command)
-tdock_module(cli TORCH USES trainer/recipes core/command)
+tdock_module(cli TORCH USES trainer/preflight core/command)

@@ -4,7 +4,7 @@
 #
 # usage: scripts/setup.sh demo|build|oracle|wheel|lint
 #   demo    compilers, libraries, and .venv with torch
-#   build   demo, and .venv-wheel, with what makes the Python package
+#   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
 #   oracle  build, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
 #           they only read files of, and .venv-peers with those that the tests of our own one use, and with what it is
 #           measured against
@@ -68,7 +68,7 @@ make_environment() {
   echo "Installing into $folder: $(tr '\n' ' ' < "$requirements")"
   # Of what pip prints, the packages: what it chooses, what it downloads, what it installs.
   "$folder/bin/python" -m pip install --disable-pip-version-check --progress-bar off "${@:4}" --requirement "$requirements" |
-    sed -n -u -E 's/^ *(Collecting|Downloading|Installing collected packages:|Successfully installed) (.{1,100}).*/  \1 \2/p'
+    sed -n -u -E "s/^ *(Collecting|Downloading|Installing collected packages:|Successfully installed) (.{1,100}).*/  $folder: \1 \2/p"
   cp "$requirements" "$folder/.requirements"
 }
 
@@ -101,13 +101,25 @@ case $what in
   build)
     scripts/setup.sh demo
     make_environment .venv-wheel requirements/wheel.txt
+    # Nothing runs in it: the program links to Arrow's libraries there.
+    make_environment .venv-parquet requirements/parquet.txt
     ;;
   oracle)
-    scripts/setup.sh build
-    make_environment .venv-oracle requirements/oracle.txt .venv
-    # Nothing imports these packages: what they need would be gigabytes.
-    make_environment .venv-templates requirements/templates.txt "" --no-deps
-    make_environment .venv-peers requirements/peers.txt .venv
+    scripts/setup.sh demo
+    # pip uses one core: at the same time, so that the others are used, too. Each is a process group of its own (set -m),
+    # so that an interrupt can end it whole.
+    set -m
+    making=()
+    trap 'for pid in "${making[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done' INT TERM
+    make_environment .venv-oracle requirements/oracle.txt .venv & making+=($!)
+    make_environment .venv-peers requirements/peers.txt .venv & making+=($!)
+    # Nothing imports the packages with templates: what they need would be gigabytes.
+    make_environment .venv-templates requirements/templates.txt "" --no-deps & making+=($!)
+    make_environment .venv-wheel requirements/wheel.txt & making+=($!)
+    make_environment .venv-parquet requirements/parquet.txt & making+=($!)
+    failed=0
+    for pid in "${making[@]}"; do wait "$pid" || failed=1; done
+    [ $failed -eq 0 ]
     ;;
   wheel)
     install_packages "${build_packages[@]}"

@@ -62,7 +62,7 @@ def run(step, folder):
     start, first = time.monotonic(), None
     with subprocess.Popen(STEPS[step], cwd=clone, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout:
-            if first is None and step == "demo" and line.startswith(("warm-up", "warmup", "step")):
+            if first is None and step == "demo" and line.startswith(("sft", "SFT")):
                 first = time.monotonic() - start
             print(f"{time.monotonic() - start:7.1f} {line}", end="", flush=True)
     seconds = time.monotonic() - start
