@@ -1,9 +1,20 @@
 #include "core/command/command.h"
 
+#include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/base/nearest.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::command {
 namespace {
@@ -19,6 +30,68 @@ int ExitOnceWritten(const CLI::App& app, int code) {
   return code != 0 ? code : 1;
 }
 
+const CLI::App* FindSubcommand(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* subcommand : app.get_subcommands(nullptr)) {
+    if (subcommand->check_name(name)) return subcommand;
+  }
+  return nullptr;
+}
+
+std::string AdviceOnSubcommand(const CLI::App& app, const std::string& given) {
+  std::vector<std::string> names;
+  for (const CLI::App* subcommand : app.get_subcommands(nullptr)) names.push_back(subcommand->get_name());
+  const std::optional<std::string> nearest = NearestKey(given, names);
+  return absl::StrCat(
+      "there is no command ", EscapeForMessage(given), "; ",
+      nearest ? absl::StrCat("did you mean ", *nearest, "?") : absl::StrCat("there is ", absl::StrJoin(names, ", ")));
+}
+
+// A key of a configuration, or the last word of one.
+bool LooksLikeKey(absl::string_view name) {
+  const auto is_part = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.'; };
+  return !name.empty() && absl::ascii_isalpha(name[0]) && std::all_of(name.begin(), name.end(), is_part);
+}
+
+// Empty if `argument`, which may have its value after a =, is an option of `command` or none at all.
+std::string AdviceOnOption(const CLI::App& command, const std::string& argument) {
+  const size_t equals = argument.find('=');
+  const std::string option = argument.substr(0, equals);
+  absl::string_view key = option;
+  if (!absl::ConsumePrefix(&key, "--") || key.empty() || command.get_option_no_throw(option) != nullptr) return "";
+  std::vector<std::string> known;
+  for (const CLI::Option* other : command.get_options()) {
+    for (const std::string& name : other->get_lnames()) known.push_back(absl::StrCat("--", name));
+  }
+  const std::string unknown = absl::StrCat("there is no option ", EscapeForMessage(option), "; ");
+  const bool is_key = LooksLikeKey(key) && (absl::StrContains(key, ".") || absl::StrContains(key, "_"));
+  if (is_key && command.get_option_no_throw("overrides") != nullptr) {
+    const std::string value = equals == std::string::npos ? "=…" : EscapeForMessage(argument.substr(equals));
+    return absl::StrCat(unknown, "a key of the configuration is given without dashes: ", key, value);
+  }
+  const std::optional<std::string> nearest = NearestKey(option, known);
+  return nearest ? absl::StrCat(unknown, "did you mean ", *nearest, "?") : "";
+}
+
+// What may have been meant by arguments that cannot be parsed; empty if nothing comes to mind.
+std::string Advice(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const CLI::App* command = &app;
+  size_t first = 0;
+  if (!app.get_subcommands(nullptr).empty() && !arguments.empty() && !absl::StartsWith(arguments[0], "-")) {
+    command = FindSubcommand(app, arguments[0]);
+    if (command == nullptr) return AdviceOnSubcommand(app, arguments[0]);
+    first = 1;
+  }
+  for (size_t i = first; i < arguments.size() && arguments[i] != "--"; ++i) {
+    if (std::string advice = AdviceOnOption(*command, arguments[i]); !advice.empty()) return advice;
+  }
+  return "";
+}
+
+void PrintName(const CLI::App& app) {
+  std::cerr << app.get_name();
+  for (const CLI::App* subcommand : app.get_subcommands()) std::cerr << " " << subcommand->get_name();
+}
+
 }  // namespace
 
 absl::Status Refused(const absl::Status& status) { return As(absl::StatusCode::kInvalidArgument, status); }
@@ -31,12 +104,16 @@ int ParseAndRun(CLI::App& app, int argc, char** argv, const Command& run) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return ExitOnceWritten(app, app.exit(e) == 0 ? 0 : 2);
+    const bool refused = e.get_exit_code() != 0;
+    const std::string advice = refused ? Advice(app, {argv + 1, argv + argc}) : "";
+    if (advice.empty()) return ExitOnceWritten(app, app.exit(e) == 0 ? 0 : 2);
+    PrintName(app);
+    std::cerr << ": " << advice << "\nRun with --help for more information.\n";
+    return 2;
   }
   const absl::Status status = run();
   if (status.ok()) return ExitOnceWritten(app, 0);
-  std::cerr << app.get_name();
-  for (const CLI::App* subcommand : app.get_subcommands()) std::cerr << " " << subcommand->get_name();
+  PrintName(app);
   std::cerr << ": " << status.message() << "\n";
   return ExitCode(status);
 }

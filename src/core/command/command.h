@@ -16,10 +16,13 @@ using Command = std::function<absl::Status()>;
 absl::Status Refused(const absl::Status& status);
 absl::Status Failed(const absl::Status& status);
 
+// A positional option of a subcommand with the name "overrides" stands for key=value, which is then suggested for
+// --key=value.
+//
 // The exit code of the program: 0 if everything was parsed and `run` succeeded, or only help was requested. Otherwise
 // the error is printed on standard error after the name of the program, and the code is 2 for a command line that
-// cannot be parsed and for InvalidArgument, NotFound, AlreadyExists and Unimplemented, 130 for Cancelled, and 1 for any
-// other error.
+// cannot be parsed, which is reported with what it may have meant, and for InvalidArgument, NotFound, AlreadyExists and
+// Unimplemented, 130 for Cancelled, and 1 for any other error.
 int ParseAndRun(CLI::App& app, int argc, char** argv, const Command& run);
 
 }  // namespace tdock::command

@@ -1,0 +1,83 @@
+#include "core/command/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace tdock::command {
+namespace {
+
+struct Outcome {
+  int code = 0;
+  std::string said;
+};
+
+// A program with the commands train, which takes overrides, and generate.
+Outcome RunProgram(std::vector<std::string> arguments) {
+  CLI::App app("A program.", "program");
+  app.require_subcommand(1);
+  std::vector<std::string> overrides;
+  std::string config, run_dir, prompt;
+  CLI::App* train = app.add_subcommand("train", "Trains.");
+  train->add_option("config", config, "File")->required();
+  train->add_option("overrides", overrides, "Overrides");
+  train->add_option("--run-dir", run_dir, "Folder");
+  CLI::App* generate = app.add_subcommand("generate", "Generates.");
+  generate->add_option("--prompt", prompt, "Prompt");
+  std::vector<char*> argv = {const_cast<char*>("program")};
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  testing::internal::CaptureStderr();
+  const int code = ParseAndRun(app, static_cast<int>(argv.size()), argv.data(), [] { return absl::OkStatus(); });
+  return {code, testing::internal::GetCapturedStderr()};
+}
+
+std::string RefusedCall(std::vector<std::string> arguments) {
+  Outcome outcome = RunProgram(std::move(arguments));
+  EXPECT_EQ(outcome.code, 2);
+  return std::move(outcome.said);
+}
+
+constexpr char kHelp[] = "\nRun with --help for more information.\n";
+
+TEST(ParseAndRun, SuggestsTheNearestCommand) {
+  EXPECT_EQ(RefusedCall({"trian", "a.yaml"}),
+            std::string("program: there is no command trian; did you mean train?") + kHelp);
+  EXPECT_EQ(RefusedCall({"quux"}), std::string("program: there is no command quux; there is train, generate") + kHelp);
+}
+
+TEST(ParseAndRun, SaysThatKeysHaveNoDashes) {
+  EXPECT_EQ(RefusedCall({"train", "a.yaml", "--rollout.n=16"}),
+            std::string("program train: there is no option --rollout.n; a key of the configuration is given without "
+                        "dashes: rollout.n=16") +
+                kHelp);
+  EXPECT_EQ(RefusedCall({"train", "a.yaml", "--rollout.n", "16"}),
+            std::string("program train: there is no option --rollout.n; a key of the configuration is given without "
+                        "dashes: rollout.n=…") +
+                kHelp);
+  EXPECT_THAT(RefusedCall({"generate", "--rollout.n=16"}), testing::Not(testing::HasSubstr("dashes")))
+      << "it takes no overrides";
+}
+
+TEST(ParseAndRun, SuggestsTheNearestOption) {
+  EXPECT_EQ(RefusedCall({"train", "a.yaml", "--run-dri", "x"}),
+            std::string("program train: there is no option --run-dri; did you mean --run-dir?") + kHelp);
+  EXPECT_EQ(RefusedCall({"generate", "--promt=x"}),
+            std::string("program generate: there is no option --promt; did you mean --prompt?") + kHelp);
+}
+
+TEST(ParseAndRun, LeavesOtherErrorsAsTheyAre) {
+  EXPECT_THAT(RefusedCall({}), testing::HasSubstr("subcommand is required"));
+  EXPECT_THAT(RefusedCall({"train"}), testing::HasSubstr("config is required"));
+  EXPECT_THAT(RefusedCall({"generate", "--zzzzzzzz"}), testing::HasSubstr("--zzzzzzzz"));
+}
+
+TEST(ParseAndRun, RunsWhatCanBeParsed) {
+  const Outcome outcome = RunProgram({"train", "a.yaml", "rollout.n=16", "--run-dir", "x"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.said, "");
+}
+
+}  // namespace
+}  // namespace tdock::command

@@ -1,0 +1,140 @@
+// Other names of keys and values.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "core/config/spec.h"
+
+namespace tdock::config {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Named {
+  double lr = 1.0;
+  double low = 0.2;
+  double high = 0.3;
+  int64_t n = 1;
+  std::string type = "k1";
+};
+
+Spec SpecWithAliases(Named& c) {
+  Spec spec;
+  spec.Float("actor.optim.lr", &c.lr, "Learning rate.").MoreThan(0);
+  spec.Float("actor.clip_low", &c.low, "Lower.");
+  spec.Float("actor.clip_high", &c.high, "Upper.");
+  spec.Int("rollout.n", &c.n, "Samples.").AtLeast(1);
+  spec.Choice("actor.type", &c.type, {{"k1", std::string("k1")}, {"k3", std::string("k3")}}, "Estimator.");
+  spec.Check({"actor.optim.lr", "rollout.n"}, [&c]() -> std::vector<std::string> {
+    if (c.lr * static_cast<double>(c.n) < 100) return {};
+    return {"too large together"};
+  });
+  spec.Alias("rl_config.samples", "rollout.n");
+  spec.Alias("actor.rate", "actor.optim.lr");
+  spec.AliasSection("whole.actor", "actor");
+  spec.AliasSection("whole.rollout", "rollout");
+  spec.Spread("actor.clip", {"actor.clip_low", "actor.clip_high"});
+  spec.AliasValue("actor.type", "low_var_kl", "k3");
+  return spec;
+}
+
+std::vector<std::string> AliasViolations(absl::string_view yaml, std::vector<std::string> overrides = {}) {
+  Named c;
+  const absl::Status loaded = Load(SpecWithAliases(c), yaml, "t.yaml", overrides);
+  if (loaded.ok()) return {};
+  return absl::StrSplit(loaded.message(), '\n');
+}
+
+Named LoadedByAlias(absl::string_view yaml, std::vector<std::string> overrides = {}) {
+  Named c;
+  EXPECT_EQ(Load(SpecWithAliases(c), yaml, "t.yaml", overrides), absl::OkStatus());
+  return c;
+}
+
+TEST(Alias, StandsForItsKeyInAFileAndOnTheCommandLine) {
+  EXPECT_EQ(LoadedByAlias("rl_config: {samples: 5}").n, 5);
+  EXPECT_EQ(LoadedByAlias("", {"rl_config.samples=6"}).n, 6);
+  EXPECT_EQ(LoadedByAlias("rl_config: {samples: 5}", {"rollout.n=7"}).n, 7);
+  EXPECT_EQ(LoadedByAlias("rollout: {n: 5}", {"rl_config.samples=7"}).n, 7);
+}
+
+TEST(Alias, OfASectionHoldsForAllThatIsInIt) {
+  EXPECT_EQ(LoadedByAlias("whole: {actor: {optim: {lr: 0.5}}, rollout: {n: 3}}").lr, 0.5);
+  EXPECT_EQ(LoadedByAlias("whole.actor.rate: 0.25").lr, 0.25) << "an alias in an aliased section";
+  EXPECT_EQ(LoadedByAlias("whole.actor: {clip: 0.5}").high, 0.5);
+}
+
+TEST(Alias, BesideItsKeyIsAViolationThatNamesBothPlaces) {
+  EXPECT_THAT(
+      AliasViolations("rollout: {n: 2}\nwhole: {rollout: {n: 3}}\n"),
+      ElementsAre("t.yaml:2: whole.rollout.n (rollout.n here): also given as rollout.n (t.yaml:1), another name "
+                  "of the same key; keep one"));
+  EXPECT_THAT(AliasViolations("", {"rl_config.samples=2", "rollout.n=3"}),
+              ElementsAre("command line: rollout.n: also given as rl_config.samples (command line), another name of "
+                          "the same key; keep one"));
+  EXPECT_EQ(LoadedByAlias("rollout: {n: 2}\nwhole: {rollout: {n: 2}}\n").n, 2) << "they agree";
+  EXPECT_EQ(LoadedByAlias("rollout: {n: 2}\nwhole: {rollout: {n: null}}\n").n, 2) << "a null gives nothing";
+  EXPECT_EQ(LoadedByAlias("rollout: {n: null}\nwhole: {rollout: {n: 2}}\n").n, 2);
+}
+
+TEST(Alias, MessagesNameWhatWasWrittenAndWhatItIsHere) {
+  EXPECT_THAT(AliasViolations("whole:\n  actor: {rate: 0}\n", {"rl_config.samples=x"}),
+              ElementsAre("t.yaml:2: whole.actor.rate (actor.optim.lr here): \"0\" given, expected number > 0",
+                          "command line: rl_config.samples (rollout.n here): \"x\" given, expected integer ≥ 1"));
+  EXPECT_THAT(AliasViolations("whole.rollout.n: 200\n"),
+              ElementsAre("t.yaml:1: actor.optim.lr = 1.0 (default), whole.rollout.n (rollout.n here) = 200: too large "
+                          "together"));
+  EXPECT_THAT(
+      AliasViolations("whole: {rollout: 5}\n"),
+      ElementsAre("t.yaml:1: whole.rollout: \"5\" given, expected a section with keys such as whole.rollout.n"));
+}
+
+TEST(Alias, IsSuggestedForAMistypedOne) {
+  EXPECT_THAT(AliasViolations("", {"rl_config.sampels=2"}), ElementsAre(HasSubstr("did you mean rl_config.samples?")));
+  EXPECT_THAT(AliasViolations("whole.actor.optim.rl: 2"), ElementsAre(HasSubstr("did you mean whole.actor.optim.lr?")));
+  EXPECT_THAT(
+      AliasViolations("whole.actor.zzzzzz: 2"),
+      ElementsAre("t.yaml:1: whole.actor.zzzzzz: unknown key; there is optim, clip_low, clip_high, type in actor"));
+}
+
+TEST(Alias, IsNotDumped) {
+  Named c;
+  const Spec spec = SpecWithAliases(c);
+  ASSERT_EQ(Load(spec, "whole: {actor: {rate: 0.5, type: low_var_kl}}", "t.yaml", {}), absl::OkStatus());
+  EXPECT_EQ(Dump(spec),
+            "actor:\n  optim:\n    lr: 0.5\n  clip_low: 0.2\n  clip_high: 0.3\n  type: k3\nrollout:\n  n: 1\n");
+}
+
+TEST(AliasValue, StandsForAValue) {
+  EXPECT_EQ(LoadedByAlias("actor.type: low_var_kl").type, "k3");
+  EXPECT_EQ(LoadedByAlias("", {"actor.type=low_var_kl"}).type, "k3");
+  EXPECT_THAT(AliasViolations("actor.type: low_var"),
+              ElementsAre("t.yaml:1: actor.type: \"low_var\" given, expected k1 or k3"));
+}
+
+TEST(Spread, GivesEachKeyThatIsNotGivenItself) {
+  EXPECT_EQ(LoadedByAlias("actor.clip: 0.5").low, 0.5);
+  EXPECT_EQ(LoadedByAlias("actor.clip: 0.5").high, 0.5);
+  EXPECT_EQ(LoadedByAlias("actor: {clip: 0.5, clip_high: 0.9}").high, 0.9);
+  EXPECT_EQ(LoadedByAlias("actor: {clip: 0.5, clip_high: null}").high, 0.5);
+  EXPECT_EQ(LoadedByAlias("actor: {clip: null}").high, 0.3);
+  EXPECT_EQ(LoadedByAlias("actor: {clip: [0.5, 0.6]}").low, 0.5);
+  EXPECT_EQ(LoadedByAlias("actor: {clip: [0.5, 0.6]}").high, 0.6);
+  EXPECT_EQ(LoadedByAlias("actor: {clip: 0.5, clip_low: 0.1}", {"actor.clip=0.7"}).high, 0.7);
+}
+
+TEST(Spread, RefusesWhatItsKeysRefuse) {
+  EXPECT_THAT(AliasViolations("actor.clip: x"),
+              ElementsAre("t.yaml:1: actor.clip (actor.clip_low here): \"x\" given, expected number",
+                          "t.yaml:1: actor.clip (actor.clip_high here): \"x\" given, expected number"));
+  EXPECT_THAT(AliasViolations("actor.clip: [1, 2, 3]"),
+              ElementsAre("t.yaml:1: actor.clip: a list of 3 given, expected one item for each of actor.clip_low, "
+                          "actor.clip_high"));
+}
+
+}  // namespace
+}  // namespace tdock::config
