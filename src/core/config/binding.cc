@@ -57,36 +57,19 @@ std::string ShowFloat(double value) {
   return text;
 }
 
-// Words that YAML 1.1 or 1.2 reads as something other than text.
-bool IsReservedWord(absl::string_view text) {
-  const std::string lower = absl::AsciiStrToLower(text);
-  for (absl::string_view word : {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}) {
-    if (lower == word) return true;
-  }
-  return false;
-}
-
-std::string ShowString(absl::string_view text) {
-  const auto is_plain = [](char c) {
-    return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '/' || c == '.' || c == ':';
-  };
-  const bool plain = !text.empty() && (absl::ascii_isalpha(text[0]) || text[0] == '_' || text[0] == '/') &&
-                     std::all_of(text.begin(), text.end(), is_plain) && text.back() != ':' && !IsReservedWord(text);
-  if (plain) return std::string(text);
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&quoted, "\\", absl::string_view(&c, 1));
-    } else if (absl::ascii_iscntrl(c)) {
-      absl::StrAppendFormat(&quoted, "\\x%02x", static_cast<unsigned char>(c));
-    } else {
-      quoted.push_back(c);
-    }
-  }
-  return quoted + "\"";
-}
-
 }  // namespace
+
+void Binding::AddOtherValue(absl::string_view other, std::string value) {
+  other_values_[absl::AsciiStrToLower(other)] = std::move(value);
+}
+
+bool Binding::Fill(const Value& value) {
+  if (value.kind == Value::Kind::kList) return SetItems(value.items);
+  if (value.kind != Value::Kind::kScalar) return false;
+  const auto other = other_values_.find(absl::AsciiStrToLower(value.scalar.text));
+  if (value.scalar.null || other == other_values_.end()) return Set(value.scalar);
+  return Set({.text = other->second});
+}
 
 bool IntBinding::Set(const Given& given) {
   if (given.null || given.quoted) return false;
@@ -96,7 +79,7 @@ bool IntBinding::Set(const Given& given) {
   return true;
 }
 
-std::string IntBinding::Yaml() const { return absl::StrCat(*field_); }
+Value IntBinding::Get() const { return {.scalar = {.text = absl::StrCat(*field_)}}; }
 
 std::string IntBinding::Expected() const {
   std::vector<std::string> bounds;
@@ -123,7 +106,7 @@ bool FloatBinding::Set(const Given& given) {
   return true;
 }
 
-std::string FloatBinding::Yaml() const { return ShowFloat(*field_); }
+Value FloatBinding::Get() const { return {.scalar = {.text = ShowFloat(*field_)}}; }
 
 std::string FloatBinding::Expected() const {
   std::vector<std::string> bounds;
@@ -146,7 +129,28 @@ bool StringBinding::Set(const Given& given) {
   return true;
 }
 
-std::string StringBinding::Yaml() const { return ShowString(*field_); }
+Value StringBinding::Get() const { return {.scalar = {.text = *field_, .quoted = true}}; }
+
+bool StringsBinding::SetItems(const std::vector<Given>& items) {
+  if (not_empty_ && items.empty()) return false;
+  std::vector<std::string> texts;
+  for (const Given& item : items) {
+    if (item.null || (not_empty_ && item.text.empty())) return false;
+    texts.push_back(item.text);
+  }
+  *field_ = std::move(texts);
+  return true;
+}
+
+Value StringsBinding::Get() const {
+  Value list{.kind = Value::Kind::kList};
+  for (const std::string& text : *field_) list.items.push_back({.text = text, .quoted = true});
+  return list;
+}
+
+std::string StringsBinding::Hint(const Given& given) const {
+  return absl::StartsWith(given.text, "[") ? ", such as [a, b]" : "";
+}
 
 bool ChoiceBinding::Set(const Given& given) {
   const auto found = std::find(names_.begin(), names_.end(), given.text);
@@ -155,10 +159,10 @@ bool ChoiceBinding::Set(const Given& given) {
   return true;
 }
 
-std::string ChoiceBinding::Yaml() const {
+Value ChoiceBinding::Get() const {
   const size_t chosen = get_();
   TDOCK_CHECK(chosen < names_.size(), absl::StrCat("the field of ", key(), " holds none of its choices"));
-  return ShowString(names_[chosen]);
+  return {.scalar = {.text = names_[chosen], .quoted = true}};
 }
 
 std::string ChoiceBinding::Expected() const {

@@ -8,16 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "core/config/value.h"
 
 namespace tdock::config {
-
-// A scalar as it was written.
-struct Given {
-  std::string text;
-  bool quoted = false;  // and therefore text, even if it looks like a number
-  bool null = false;    // nothing, or ~
-};
 
 // One key bound to one field. Not thread-safe.
 class Binding {
@@ -29,23 +24,32 @@ class Binding {
 
   const std::string& key() const { return key_; }
   const std::string& doc() const { return doc_; }
-  // The field as YAML when it was bound.
-  const std::string& default_yaml() const { return default_yaml_; }
-  void remember_default() { default_yaml_ = Yaml(); }
+  // The field when it was bound.
+  const Value& default_value() const { return default_; }
+  void remember_default() { default_ = Get(); }
+  // From now on Fill() takes the scalar `other`, in upper or lower case, for `value`.
+  void AddOtherValue(absl::string_view other, std::string value);
 
-  // Sets the field, or returns false and leaves it unchanged if `given` is not what Expected() says.
-  virtual bool Set(const Given& given) = 0;
-  // The field as a YAML scalar.
-  virtual std::string Yaml() const = 0;
-  // What Set() takes, such as "integer ≥ 1".
+  // Sets the field, or returns false and leaves it unchanged if `value` is not what Expected() says.
+  bool Fill(const Value& value);
+  virtual bool takes_list() const { return false; }
+  // The field, as Fill() takes it.
+  virtual Value Get() const = 0;
+  // What Fill() takes, such as "integer ≥ 1".
   virtual std::string Expected() const = 0;
   // An addition to that for the value `given`, such as " in 64 bits"; often empty.
   virtual std::string Hint(const Given&) const { return ""; }
 
+ protected:
+  virtual bool Set(const Given& given) = 0;
+  // The same for a list of scalars. Most kinds take none.
+  virtual bool SetItems(const std::vector<Given>&) { return false; }
+
  private:
   const std::string key_;
   const std::string doc_;
-  std::string default_yaml_;
+  Value default_;
+  absl::flat_hash_map<std::string, std::string> other_values_;  // by the other in lower case
 };
 
 class IntBinding final : public Binding {
@@ -54,12 +58,13 @@ class IntBinding final : public Binding {
       : Binding(std::move(key), std::move(doc)), field_(field) {}
   void AtLeast(int64_t bound) { min_ = bound; }
   void AtMost(int64_t bound) { max_ = bound; }
-  bool Set(const Given& given) override;
-  std::string Yaml() const override;
+  Value Get() const override;
   std::string Expected() const override;
   std::string Hint(const Given& given) const override;
 
  private:
+  bool Set(const Given& given) override;
+
   int64_t* const field_;
   int64_t min_ = std::numeric_limits<int64_t>::min();
   int64_t max_ = std::numeric_limits<int64_t>::max();
@@ -73,11 +78,12 @@ class FloatBinding final : public Binding {
   void MoreThan(double bound) { min_ = bound, above_min_ = true; }
   void AtMost(double bound) { max_ = bound, below_max_ = false; }
   void LessThan(double bound) { max_ = bound, below_max_ = true; }
-  bool Set(const Given& given) override;
-  std::string Yaml() const override;
+  Value Get() const override;
   std::string Expected() const override;
 
  private:
+  bool Set(const Given& given) override;
+
   double* const field_;
   double min_ = -std::numeric_limits<double>::infinity();
   double max_ = std::numeric_limits<double>::infinity();
@@ -88,11 +94,12 @@ class FloatBinding final : public Binding {
 class BoolBinding final : public Binding {
  public:
   BoolBinding(std::string key, std::string doc, bool* field) : Binding(std::move(key), std::move(doc)), field_(field) {}
-  bool Set(const Given& given) override;
-  std::string Yaml() const override { return *field_ ? "true" : "false"; }
+  Value Get() const override { return {.scalar = {.text = *field_ ? "true" : "false"}}; }
   std::string Expected() const override { return "true or false"; }
 
  private:
+  bool Set(const Given& given) override;
+
   bool* const field_;
 };
 
@@ -101,12 +108,32 @@ class StringBinding final : public Binding {
   StringBinding(std::string key, std::string doc, std::string* field)
       : Binding(std::move(key), std::move(doc)), field_(field) {}
   void NotEmpty() { not_empty_ = true; }
-  bool Set(const Given& given) override;
-  std::string Yaml() const override;
+  Value Get() const override;
   std::string Expected() const override { return not_empty_ ? "text, not empty" : "text"; }
 
  private:
+  bool Set(const Given& given) override;
+
   std::string* const field_;
+  bool not_empty_ = false;
+};
+
+class StringsBinding final : public Binding {
+ public:
+  StringsBinding(std::string key, std::string doc, std::vector<std::string>* field)
+      : Binding(std::move(key), std::move(doc)), field_(field) {}
+  void NotEmpty() { not_empty_ = true; }
+  bool takes_list() const override { return true; }
+  Value Get() const override;
+  std::string Expected() const override { return not_empty_ ? "list of texts, not empty" : "list of texts"; }
+  std::string Hint(const Given& given) const override;
+
+ private:
+  // An empty text is no item.
+  bool Set(const Given& given) override { return given.null || !given.text.empty() ? SetItems({given}) : SetItems({}); }
+  bool SetItems(const std::vector<Given>& items) override;
+
+  std::vector<std::string>* const field_;
   bool not_empty_ = false;
 };
 
@@ -115,11 +142,12 @@ class ChoiceBinding final : public Binding {
   ChoiceBinding(std::string key, std::string doc, std::vector<std::string> names, std::function<void(size_t)> set,
                 std::function<size_t()> get)
       : Binding(std::move(key), std::move(doc)), names_(std::move(names)), set_(std::move(set)), get_(std::move(get)) {}
-  bool Set(const Given& given) override;
-  std::string Yaml() const override;
+  Value Get() const override;
   std::string Expected() const override;
 
  private:
+  bool Set(const Given& given) override;
+
   const std::vector<std::string> names_;
   const std::function<void(size_t)> set_;
   const std::function<size_t()> get_;

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -10,8 +12,11 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "core/config/binding.h"
-#include "core/config/nearest.h"
+#include "core/config/names.h"
+#include "core/config/overrides.h"
+#include "core/config/references.h"
 #include "core/config/spec.h"
+#include "core/config/value.h"
 #include "core/config/yaml_reader.h"
 
 namespace tdock::config {
@@ -19,88 +24,124 @@ namespace {
 
 constexpr absl::string_view kCommandLine = "command line";
 
-std::string Describe(const Given& given) {
-  if (given.null) return "nothing";
-  return absl::StrCat(given.quoted ? "the quoted text " : "", "\"", EscapeForMessage(given.text), "\"");
+// A key or a section as it was given.
+struct Entry {
+  std::string key;      // our name of it
+  std::string written;  // its name there
+  std::string where;
+  Value value;
+  bool on_command_line = false;
+  bool is_empty_section = false;
+  std::string fault = "";  // of a value that cannot be read: what was expected
+};
+
+// The key for a message about it.
+std::string Named(absl::string_view written, absl::string_view key) {
+  return absl::StrCat(EscapeForMessage(written), written == key ? "" : absl::StrCat(" (", key, " here)"));
 }
 
-std::string Describe(const YamlEntry& entry) {
-  switch (entry.kind) {
-    case YamlEntry::Kind::kSection:
-      return "a section of keys";
-    case YamlEntry::Kind::kList:
-      return "a list";
-    case YamlEntry::Kind::kScalar:
-      break;
-  }
-  return Describe(entry.scalar);
+// As they were written, references included.
+bool IsSame(const Value& a, const Value& b) {
+  const bool are_scalars = a.kind == Value::Kind::kScalar && b.kind == Value::Kind::kScalar;
+  return are_scalars && SameScalar(a.scalar.text, b.scalar.text);
 }
 
-// One run of Load(): fills fields and collects what is wrong.
+// The first `most` of the lines, and how many there are beyond.
+std::vector<std::string> FirstOf(std::vector<std::string> lines, int most) {
+  const size_t shown = static_cast<size_t>(std::max(most, 1));
+  if (lines.size() <= shown) return lines;
+  const size_t more = lines.size() - shown;
+  lines.resize(shown);
+  lines.push_back(absl::StrCat("and ", more, " more"));
+  return lines;
+}
+
+// One run of Load(): collects what was given, settles which value each key has, and fills the fields.
 class Loader {
  public:
-  Loader(const Spec& spec, const Limits& limits) : spec_(spec), limits_(limits) {
-    for (const auto& binding : spec.bindings()) {
-      known_.push_back(binding->key());
-      bindings_[binding->key()] = binding.get();
-      absl::string_view section = binding->key();
-      for (size_t dot = section.rfind('.'); dot != absl::string_view::npos; dot = section.rfind('.')) {
-        section = section.substr(0, dot);
-        sections_.insert(std::string(section));
-      }
-    }
-  }
+  Loader(const Spec& spec, const LoadOptions& options)
+      : spec_(spec), options_(options), names_(spec), references_(names_, options.limits) {}
 
-  void TakeYaml(absl::string_view yaml, absl::string_view name) {
-    absl::StatusOr<YamlKeys> read = ReadYaml(yaml, name, limits_);
+  void ReadFile(absl::string_view yaml, absl::string_view name) {
+    absl::StatusOr<YamlKeys> read = ReadYaml(yaml, name, options_.limits);
     if (!read.ok()) {
       unreadable_ = true;
       violations_.emplace_back(read.status().message());
       return;
     }
     for (std::string& duplicate : read->duplicates) violations_.push_back(std::move(duplicate));
-    const std::vector<YamlEntry>& entries = read->entries;
+    std::vector<YamlEntry>& entries = read->entries;
     for (size_t i = 0; i < entries.size(); ++i) {
-      const bool empty_section = i + 1 == entries.size() || !absl::StartsWith(entries[i + 1].key, entries[i].key + ".");
-      TakeEntry(entries[i], empty_section, absl::StrCat(name, ":", entries[i].line));
-      if (!bindings_.contains(entries[i].key)) continue;
-      // The contents of a section that stands in place of a value were reported with it.
-      const std::string inside = entries[i].key + ".";
-      while (i + 1 < entries.size() && absl::StartsWith(entries[i + 1].key, inside)) ++i;
+      const bool is_empty = i + 1 == entries.size() || !IsInside(entries[i + 1].key, entries[i].key);
+      entries_.push_back({.key = names_.OurName(entries[i].key),
+                          .written = entries[i].key,
+                          .where = absl::StrCat(name, ":", entries[i].line),
+                          .value = std::move(entries[i]),
+                          .is_empty_section = is_empty});
     }
+    file_entries_ = entries_.size();
   }
 
-  void TakeOverride(const std::string& text) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      Violate(absl::StrCat(kCommandLine, ": \"", EscapeForMessage(text), "\" given, expected key=value, such as ",
-                           known_.empty() ? "a.b" : known_[0], "=…"));
+  void ReadOverride(const std::string& text) {
+    const std::string example = spec_.bindings().empty() ? "a.b" : spec_.bindings()[0]->key();
+    absl::StatusOr<Override> read = ParseOverride(text, example);
+    if (!read.ok()) {
+      malformed_overrides_.push_back(absl::StrCat(kCommandLine, ": ", read.status().message()));
       return;
     }
-    const std::string key = text.substr(0, equals);
-    const std::string value = text.substr(equals + 1);
+    Entry entry{.key = names_.OurName(read->key),
+                .written = read->key,
+                .where = std::string(kCommandLine),
+                .value = {.scalar = {.text = read->value}},
+                .on_command_line = true};
+    const Spec* const kept = spec_.kept_keys();
+    const Binding* binding = names_.Find(entry.key);
+    if (binding == nullptr && kept != nullptr) binding = kept->Find(entry.key);
+    const bool takes_list = binding != nullptr && binding->takes_list();
     if (FindInvalidUtf8(text) || absl::StrContains(text, '\0')) {
-      faulty_.insert(key);
-      Violate(absl::StrCat(kCommandLine, ": ", EscapeForMessage(key), ": \"", EscapeForMessage(value),
-                           "\" given, expected UTF-8 text"));
-      return;
+      entry.fault = "expected UTF-8 text";
+    } else if (std::optional<Value> value = ParseInlineValue(read->value, takes_list, options_.limits)) {
+      entry.value = *std::move(value);
+    } else if (binding != nullptr) {
+      const bool is_list = absl::StartsWith(read->value, "[");
+      entry.fault = absl::StrCat("expected ", binding->Expected(),
+                                 is_list ? ", such as [a, b]" : ", with a quote at both ends or at neither");
     }
-    YamlEntry entry{.key = key, .line = 0, .kind = YamlEntry::Kind::kScalar, .scalar = {.text = value}};
-    TakeEntry(entry, false, std::string(kCommandLine));
+    entries_.push_back(std::move(entry));
+  }
+
+  void FillFields() {
+    SettleKeys();
+    SpreadKeys();
+    for (const auto& [key, index] : settled_) {
+      references_.Add(key, entries_[index].written, entries_[index].value);
+    }
+    for (size_t i = 0; i < entries_.size();) i = TakeWithContents(i);
+    if (spec_.kept_keys() != nullptr) KeepValues(*spec_.kept_keys());
+    for (std::string& violation : malformed_overrides_) Violate(std::move(violation));
   }
 
   void CheckConstraints() {
     if (unreadable_) return;
     for (const Spec::Constraint& constraint : spec_.constraints()) {
-      const auto is_faulty = [&](const std::string& key) { return faulty_.contains(key); };
-      if (std::any_of(constraint.keys.begin(), constraint.keys.end(), is_faulty)) continue;
-      const std::string values = absl::StrJoin(constraint.keys, ", ", [&](std::string* out, const std::string& key) {
-        absl::StrAppend(out, key, " = ", bindings_.at(key)->Yaml(), given_.contains(key) ? "" : " (default)");
+      if (absl::c_any_of(constraint.keys, [&](const std::string& key) { return faulty_.contains(key); })) continue;
+      for (const std::string& problem : constraint.check()) {
+        Violate(absl::StrCat(Shown(constraint.keys), ": ", problem));
+        failed_.push_back(&constraint);
+      }
+    }
+  }
+
+  void AddLater() {
+    if (unreadable_ || !options_.later) return;
+    for (const Conflict& conflict : options_.later()) {
+      const auto has_fault = [&](const std::string& key) { return faulty_.contains(key); };
+      const bool is_known = absl::c_any_of(failed_, [&](const Spec::Constraint* constraint) {
+        return absl::c_all_of(conflict.keys,
+                              [&](const std::string& key) { return absl::c_linear_search(constraint->keys, key); });
       });
-      const auto given = std::find_if(constraint.keys.begin(), constraint.keys.end(),
-                                      [&](const std::string& key) { return given_.contains(key); });
-      const std::string where = given == constraint.keys.end() ? "default" : given_.at(*given);
-      for (const std::string& problem : constraint.check()) Violate(absl::StrCat(where, ": ", values, ": ", problem));
+      if (is_known || absl::c_any_of(conflict.keys, has_fault)) continue;
+      Violate(absl::StrCat(Shown(conflict.keys), ": ", conflict.what));
     }
   }
 
@@ -108,109 +149,245 @@ class Loader {
     for (const Spec::UnusedKeys& unused : spec_.unused_keys()) {
       if (!unused.when()) continue;
       for (const std::string& key : unused.keys) {
-        if (given_.contains(key)) Violate(absl::StrCat(given_.at(key), ": ", key, ": ", unused.why));
+        const auto given = given_.find(key);
+        if (given == given_.end()) continue;
+        const Entry& entry = entries_[given->second];
+        if (options_.lenient) {
+          notes_.push_back(absl::StrCat(entry.where, ": ", Named(entry.written, key), ": skipped: ", unused.why));
+        } else {
+          Violate(entry, unused.why);
+        }
       }
     }
   }
 
   absl::Status Result() && {
+    if (options_.note) {
+      for (const std::string& line : FirstOf(std::move(notes_), options_.limits.max_notes)) options_.note(line);
+    }
     if (violations_.empty()) return absl::OkStatus();
-    const size_t shown = std::min(violations_.size(), static_cast<size_t>(std::max(limits_.max_reported, 1)));
-    std::string message =
-        absl::StrJoin(violations_.begin(), violations_.begin() + static_cast<std::ptrdiff_t>(shown), "\n");
-    if (shown < violations_.size()) absl::StrAppend(&message, "\nand ", violations_.size() - shown, " more");
-    return absl::InvalidArgumentError(message);
+    return absl::InvalidArgumentError(
+        absl::StrJoin(FirstOf(std::move(violations_), options_.limits.max_reported), "\n"));
   }
 
  private:
   void Violate(std::string line) { violations_.push_back(std::move(line)); }
 
-  void TakeEntry(const YamlEntry& entry, bool empty_section, const std::string& where) {
-    const auto found = bindings_.find(entry.key);
-    const bool is_scalar = entry.kind == YamlEntry::Kind::kScalar;
-    if (found == bindings_.end()) {
-      TakeUnbound(entry, empty_section, where);
-    } else if (!is_scalar || !found->second->Set(entry.scalar)) {
-      faulty_.insert(entry.key);
-      Violate(absl::StrCat(where, ": ", entry.key, ": ", Describe(entry), " given, expected ",
-                           found->second->Expected(), found->second->Hint(entry.scalar)));
-    } else {
-      given_[entry.key] = where;
-    }
+  void Violate(const Entry& entry, absl::string_view what) {
+    Violate(absl::StrCat(entry.where, ": ", Named(entry.written, entry.key), ": ", what));
   }
 
-  void TakeUnbound(const YamlEntry& entry, bool empty_section, const std::string& where) {
-    const bool nothing = entry.kind == YamlEntry::Kind::kScalar && entry.scalar.null;
-    if (sections_.contains(entry.key)) {
-      if (entry.kind == YamlEntry::Kind::kSection || nothing) return;
-      Violate(absl::StrCat(where, ": ", entry.key, ": ", Describe(entry),
-                           " given, expected a section with keys such as ", FirstIn(entry.key)));
-      return;
-    }
-    // Each key in an unknown section is reported separately, since each may belong to a different section.
-    if (entry.kind == YamlEntry::Kind::kSection && !empty_section) return;
-    // Distances take time, and ten thousand unknown keys must not cost too much.
-    const bool will_be_shown = violations_.size() < static_cast<size_t>(limits_.max_reported);
-    const std::optional<std::string> nearest = will_be_shown ? NearestKey(entry.key, known_) : std::nullopt;
-    const std::string advice = nearest ? absl::StrCat("did you mean ", *nearest, "?") : Siblings(entry.key);
-    Violate(absl::StrCat(where, ": ", EscapeForMessage(entry.key), ": unknown key; ", advice));
+  // Where the first of the keys was given, and the values of all.
+  std::string Shown(const std::vector<std::string>& keys) const {
+    const std::string values = absl::StrJoin(keys, ", ", [&](std::string* out, const std::string& key) {
+      const auto given = given_.find(key);
+      const std::string name = given == given_.end() ? key : Named(entries_[given->second].written, key);
+      absl::StrAppend(out, name, " = ", Current(key), given == given_.end() ? " (default)" : "");
+    });
+    const auto given = absl::c_find_if(keys, [&](const std::string& key) { return given_.contains(key); });
+    return absl::StrCat(given == keys.end() ? "default" : entries_[given_.at(*given)].where, ": ", values);
   }
 
-  const std::string& FirstIn(const std::string& section) const {
-    return *std::find_if(known_.begin(), known_.end(),
-                         [&](const std::string& key) { return absl::StartsWith(key, section + "."); });
+  std::string Current(const std::string& key) const {
+    if (std::optional<std::string> value = ValueOf(spec_, key)) return *std::move(value);
+    const Spec* const kept = spec_.kept_keys();
+    return (kept == nullptr ? std::nullopt : ValueOf(*kept, key)).value_or("not known");
   }
 
-  // The keys of the innermost known section around an unknown key.
-  std::string Siblings(absl::string_view key) const {
-    std::string section;
-    for (size_t dot = key.rfind('.'); dot != absl::string_view::npos; dot = key.rfind('.')) {
-      key = key.substr(0, dot);
-      if (sections_.contains(key)) {
-        section = absl::StrCat(key, ".");
-        break;
+  // Finds the entry that gives each key its value.
+  void SettleKeys() {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      const Entry& entry = entries_[i];
+      const auto [settled, is_first] = settled_.try_emplace(entry.key, i);
+      if (is_first) continue;
+      const Entry& before = entries_[settled->second];
+      const bool replaces = before.written == entry.written || before.on_command_line != entry.on_command_line;
+      if (replaces || before.value.null()) {
+        settled->second = i;
+      } else if (!entry.value.null() && !IsSame(before.value, entry.value) && names_.Find(entry.key) != nullptr) {
+        faulty_.insert(entry.key);
+        Violate(entry, absl::StrCat("also given as ", EscapeForMessage(before.written), " (", before.where,
+                                    "), another name of the same key; keep one"));
       }
     }
-    std::vector<absl::string_view> names;
-    for (absl::string_view known : known_) {
-      if (!absl::StartsWith(known, section)) continue;
-      const absl::string_view name = known.substr(section.size(), known.find('.', section.size()) - section.size());
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+
+  // Adds an entry for each key that gets its value from a name that gives several.
+  void SpreadKeys() {
+    for (const Spec::SpreadKeys& spread : spec_.spreads()) {
+      const auto settled = settled_.find(spread.other);
+      if (settled == settled_.end() || entries_[settled->second].value.null()) continue;
+      const Entry from = entries_[settled->second];
+      const bool is_list = from.value.kind == Value::Kind::kList;
+      if (is_list && from.value.items.size() != spread.keys.size()) {
+        Violate(absl::StrCat(from.where, ": ", EscapeForMessage(from.written), ": a list of ", from.value.items.size(),
+                             " given, expected one item for each of ", absl::StrJoin(spread.keys, ", ")));
+        continue;
+      }
+      for (size_t i = 0; i < spread.keys.size(); ++i) {
+        const auto own = settled_.find(spread.keys[i]);
+        if (own != settled_.end() && !entries_[own->second].value.null()) continue;
+        Entry entry = from;
+        entry.key = spread.keys[i];
+        if (is_list) entry.value = {.scalar = from.value.items[i]};
+        settled_[entry.key] = entries_.size();
+        entries_.push_back(std::move(entry));
+      }
     }
-    return absl::StrCat("there is ", absl::StrJoin(names, ", "), section.empty() ? "" : " in ",
-                        absl::string_view(section).substr(0, section.empty() ? 0 : section.size() - 1));
+  }
+
+  // Returns the next entry. Of a section that was dealt with as a whole, only those keys count for which something else
+  // holds than for the section.
+  size_t TakeWithContents(size_t section) {
+    size_t i = section + 1;
+    if (!Take(section)) return i;
+    const Spec::Meaningless* whole = names_.FindMeaningless(entries_[section].key);
+    while (i < file_entries_ && IsInside(entries_[i].written, entries_[section].written)) {
+      i = names_.FindMeaningless(entries_[i].key) == whole ? i + 1 : TakeWithContents(i);
+    }
+    return i;
+  }
+
+  // Whether the contents of the entry, if it is a section, are dealt with by that.
+  bool Take(size_t i) {
+    const Entry& entry = entries_[i];
+    const bool counts = settled_.at(entry.key) == i;
+    if (Binding* binding = names_.Find(entry.key)) {
+      if (counts) Fill(*binding, i);
+      return true;
+    }
+    if (names_.IsSection(entry.key) || names_.IsSection(entry.written)) {
+      TakeSection(entry);
+      return false;
+    }
+    if (names_.IsSpread(entry.key)) return true;
+    if (const Spec::Meaningless* meaningless = names_.FindMeaningless(entry.key)) {
+      if (counts) TakeMeaningless(*meaningless, entry);
+      return true;
+    }
+    TakeUnknown(entry);
+    return false;
+  }
+
+  void Fill(Binding& binding, size_t i) {
+    const Entry& entry = entries_[i];
+    const absl::StatusOr<Value> value = references_.ValueOf(entry.key);
+    std::string fault = entry.fault;
+    if (!fault.empty()) {
+      fault = absl::StrCat(Describe(entry.value), " given, ", fault);
+    } else if (!value.ok()) {
+      fault = std::string(value.status().message());
+    } else if (value->missing()) {
+      fault = absl::StrCat("??? stands for a value that must be given, here or as ", entry.written,
+                           "=… on the command line");
+    } else if (!value->null() && !binding.Fill(*value)) {
+      fault = absl::StrCat(DescribeExpanded(entry.value, *value), " given, expected ", binding.Expected(),
+                           binding.Hint(value->scalar));
+    }
+    if (!fault.empty()) {
+      faulty_.insert(entry.key);
+      // What is missing may be in the file that could not be read.
+      if (value.ok() || !unreadable_) Violate(entry, fault);
+    } else if (!value->null()) {
+      given_[entry.key] = i;
+    }
+  }
+
+  void KeepValues(const Spec& kept) {
+    for (const auto& binding : kept.bindings()) {
+      const auto settled = settled_.find(binding->key());
+      // Of a key that stays to be given, what is said about it elsewhere is enough.
+      if (settled != settled_.end() && !entries_[settled->second].value.missing()) Fill(*binding, settled->second);
+    }
+  }
+
+  static std::string DescribeExpanded(const Value& written, const Value& value) {
+    if (written.kind != Value::Kind::kScalar || written.scalar.text == value.scalar.text) return Describe(value);
+    return absl::StrCat(Describe(value), " (from ", EscapeForMessage(written.scalar.text), ")");
+  }
+
+  void TakeSection(const Entry& entry) {
+    if (entry.value.kind == Value::Kind::kSection || entry.value.null()) return;
+    Violate(absl::StrCat(entry.where, ": ", EscapeForMessage(entry.written), ": ", Describe(entry.value),
+                         " given, expected a section with keys such as ", names_.FirstKeyIn(entry.written)));
+  }
+
+  void TakeMeaningless(const Spec::Meaningless& meaningless, const Entry& entry) {
+    const absl::StatusOr<Value> value = references_.ValueOf(entry.key);
+    if (value.ok() && ChangesNothing(meaningless, *value, entry)) return;
+    const std::string start = absl::StrCat(entry.where, ": ", EscapeForMessage(entry.written), ": ");
+    if (!meaningless.may_be_skipped) {
+      const std::string instead =
+          meaningless.harmless.empty() ? "remove it" : absl::StrCat("expected ", meaningless.harmless[0]);
+      Violate(
+          absl::StrCat(start, Describe(value.ok() ? *value : entry.value), " given, ", instead, ": ", meaningless.why));
+    } else if (options_.lenient) {
+      notes_.push_back(absl::StrCat(start, "skipped: ", meaningless.why));
+    } else {
+      Violate(absl::StrCat(start, meaningless.why, "; remove it, or pass --lenient"));
+    }
+  }
+
+  static bool ChangesNothing(const Spec::Meaningless& meaningless, const Value& value, const Entry& entry) {
+    if (value.null() || value.missing() || (value.kind == Value::Kind::kSection && entry.is_empty_section)) return true;
+    return value.kind == Value::Kind::kScalar && absl::c_any_of(meaningless.harmless, [&](const std::string& harmless) {
+             return SameScalar(harmless, value.scalar.text);
+           });
+  }
+
+  void TakeUnknown(const Entry& entry) {
+    // Each key in an unknown section is reported separately, since each may belong to a different section.
+    if (entry.value.kind == Value::Kind::kSection && !entry.is_empty_section) return;
+    // Distances take time, and ten thousand unknown keys must not cost too much.
+    const bool advise = unknown_++ < options_.limits.max_reported;
+    const std::string start = absl::StrCat(entry.where, ": ", EscapeForMessage(entry.written), ": ");
+    if (!options_.lenient) {
+      Violate(absl::StrCat(start, "unknown key; ", advise ? names_.Advice(entry.written) : ""));
+      return;
+    }
+    const std::optional<std::string> nearest = advise ? names_.Nearest(entry.written) : std::nullopt;
+    notes_.push_back(
+        absl::StrCat(start, "skipped: unknown key", nearest ? "; did you mean " : "", nearest ? *nearest + "?" : ""));
   }
 
   const Spec& spec_;
-  const Limits limits_;
+  const LoadOptions& options_;
+  const Names names_;
+  References references_;
   bool unreadable_ = false;
-  std::vector<std::string> known_;
-  absl::flat_hash_map<std::string, Binding*> bindings_;
-  absl::flat_hash_set<std::string> sections_;
-  absl::flat_hash_map<std::string, std::string> given_;  // key to where it was given last
+  std::vector<Entry> entries_;  // of the file in its order, then the overrides, then those of spread values
+  size_t file_entries_ = 0;
+  absl::flat_hash_map<std::string, size_t> settled_;  // key to the entry that counts
+  absl::flat_hash_map<std::string, size_t> given_;    // the same for those whose field has been filled
   absl::flat_hash_set<std::string> faulty_;
+  std::vector<const Spec::Constraint*> failed_;
+  int unknown_ = 0;
+  std::vector<std::string> malformed_overrides_;
   std::vector<std::string> violations_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace
 
 absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view name,
-                  std::span<const std::string> overrides, const Limits& limits) {
-  Loader loader(spec, limits);
-  loader.TakeYaml(yaml, name);
-  for (const std::string& text : overrides) loader.TakeOverride(text);
+                  std::span<const std::string> overrides, const LoadOptions& options) {
+  Loader loader(spec, options);
+  loader.ReadFile(yaml, name);
+  for (const std::string& text : overrides) loader.ReadOverride(text);
+  loader.FillFields();
   loader.CheckConstraints();
   loader.CheckUnused();
+  loader.AddLater();
   return std::move(loader).Result();
 }
 
 absl::Status LoadFile(Env& env, const Spec& spec, const std::string& path, std::span<const std::string> overrides,
-                      const Limits& limits) {
+                      const LoadOptions& options) {
   // Mapped, so that a huge file is refused before it is read.
   TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file, env.MapFile(path));
   const std::span<const std::byte> bytes = file->bytes();
   const absl::string_view yaml(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return Load(spec, yaml, path, overrides, limits);
+  return Load(spec, yaml, path, overrides, options);
 }
 
 }  // namespace tdock::config

@@ -4,12 +4,13 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "core/config/binding.h"
+#include "core/config/names.h"
+#include "core/config/value.h"
 
 namespace tdock::config {
 namespace {
@@ -20,11 +21,6 @@ bool IsWellFormed(absl::string_view key) {
     if (word.empty() || !std::all_of(word.begin(), word.end(), allowed)) return false;
   }
   return true;
-}
-
-// `inner` is a key of the section `outer`.
-bool IsInside(absl::string_view inner, absl::string_view outer) {
-  return inner.size() > outer.size() && inner[outer.size()] == '.' && absl::StartsWith(inner, outer);
 }
 
 // A section or a key of a configuration that is being dumped.
@@ -44,7 +40,7 @@ struct DumpNode {
     for (const DumpNode& child : children) {
       absl::StrAppend(&out, std::string(indent, ' '), child.name, ":");
       if (child.binding != nullptr) {
-        absl::StrAppend(&out, " ", child.binding->Yaml(), "\n");
+        absl::StrAppend(&out, " ", ShowYaml(child.binding->Get()), "\n");
       } else {
         absl::StrAppend(&out, "\n");
         child.AppendTo(out, indent + 2);
@@ -65,6 +61,8 @@ FloatKey& FloatKey::LessThan(double bound) { return binding_.LessThan(bound), *t
 
 StringKey& StringKey::NotEmpty() { return binding_.NotEmpty(), *this; }
 
+ListKey& ListKey::NotEmpty() { return binding_.NotEmpty(), *this; }
+
 Spec::Spec() = default;
 Spec::~Spec() = default;
 Spec::Spec(Spec&&) noexcept = default;
@@ -77,6 +75,7 @@ B& Spec::Bind(std::string key, std::string doc, Args... args) {
     const bool clash = bound->key() == key || IsInside(bound->key(), key) || IsInside(key, bound->key());
     TDOCK_CHECK(!clash, absl::StrCat("the keys ", bound->key(), " and ", key, " clash"));
   }
+  for (const OtherName& alias : aliases_) TDOCK_CHECK(alias.other != key, absl::StrCat(key, " is an alias"));
   auto binding = std::make_unique<B>(std::move(key), std::move(doc), std::move(args)...);
   binding->remember_default();
   B& made = *binding;
@@ -100,6 +99,10 @@ StringKey Spec::String(std::string key, std::string* field, std::string doc) {
   return StringKey(Bind<StringBinding>(std::move(key), std::move(doc), field));
 }
 
+ListKey Spec::Strings(std::string key, std::vector<std::string>* field, std::string doc) {
+  return ListKey(Bind<StringsBinding>(std::move(key), std::move(doc), field));
+}
+
 void Spec::BindChoice(std::string key, std::vector<std::string> names, std::function<void(size_t)> set,
                       std::function<size_t()> get, std::string doc) {
   Bind<ChoiceBinding>(std::move(key), std::move(doc), std::move(names), std::move(set), std::move(get));
@@ -116,11 +119,62 @@ void Spec::Unused(std::vector<std::string> keys, std::function<bool()> when, std
   unused_keys_.push_back({std::move(keys), std::move(when), std::move(why)});
 }
 
+void Spec::CheckOtherName(const std::string& other) const {
+  TDOCK_CHECK(IsWellFormed(other), absl::StrCat("'", other, "' is not a name of a key"));
+  for (const auto& bound : bindings_) {
+    TDOCK_CHECK(bound->key() != other && !IsInside(other, bound->key()), absl::StrCat(bound->key(), " is bound"));
+  }
+}
+
+void Spec::Alias(std::string other, std::string key) {
+  CheckOtherName(other);
+  TDOCK_CHECK(Find(key) != nullptr, absl::StrCat(key, " is not bound"));
+  for (const OtherName& alias : aliases_) TDOCK_CHECK(alias.other != other, absl::StrCat(other, " is an alias twice"));
+  aliases_.push_back({std::move(other), std::move(key)});
+}
+
+void Spec::AliasSection(std::string other, std::string section) {
+  CheckOtherName(other);
+  TDOCK_CHECK(IsWellFormed(section) && Find(section) == nullptr, absl::StrCat("'", section, "' is not a section"));
+  section_aliases_.push_back({std::move(other), std::move(section)});
+}
+
+void Spec::Spread(std::string other, std::vector<std::string> keys) {
+  CheckOtherName(other);
+  for (const std::string& key : keys) TDOCK_CHECK(Find(key) != nullptr, absl::StrCat(key, " is not bound"));
+  spreads_.push_back({std::move(other), std::move(keys)});
+}
+
+void Spec::AliasValue(absl::string_view key, absl::string_view other, std::string value) {
+  Binding* binding = Find(key);
+  TDOCK_CHECK(binding != nullptr, absl::StrCat(key, " is not bound"));
+  binding->AddOtherValue(other, std::move(value));
+}
+
+void Spec::Ignore(std::string name, std::string why, std::vector<std::string> harmless) {
+  CheckOtherName(name);
+  meaningless_.push_back({std::move(name), std::move(why), std::move(harmless), /*may_be_skipped=*/true});
+}
+
+void Spec::Refuse(std::string name, std::string why, std::vector<std::string> harmless) {
+  CheckOtherName(name);
+  meaningless_.push_back({std::move(name), std::move(why), std::move(harmless), /*may_be_skipped=*/false});
+}
+
+Spec& Spec::kept() {
+  if (kept_ == nullptr) kept_ = std::make_unique<Spec>();
+  return *kept_;
+}
+
 Binding* Spec::Find(absl::string_view key) const {
   for (const auto& binding : bindings_) {
     if (binding->key() == key) return binding.get();
   }
   return nullptr;
+}
+
+bool Spec::HasSection(absl::string_view section) const {
+  return absl::c_any_of(bindings_, [&](const auto& binding) { return IsInside(binding->key(), section); });
 }
 
 std::string Dump(const Spec& spec) {
@@ -141,11 +195,17 @@ std::string Dump(const Spec& spec) {
   return out;
 }
 
+std::optional<std::string> ValueOf(const Spec& spec, absl::string_view key) {
+  const Binding* const binding = spec.Find(key);
+  if (binding == nullptr) return std::nullopt;
+  return ShowYaml(binding->Get());
+}
+
 std::string Reference(const Spec& spec) {
   std::string out = "| key | type | default | meaning |\n|---|---|---|---|\n";
   const auto cell = [](absl::string_view text) { return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}}); };
   for (const auto& binding : spec.bindings()) {
-    const std::string value = absl::StrCat("`", binding->default_yaml(), "`");
+    const std::string value = absl::StrCat("`", ShowYaml(binding->default_value()), "`");
     absl::StrAppend(&out, "| `", binding->key(), "` | ", cell(binding->Expected()), " | ", cell(value), " | ",
                     cell(binding->doc()), " |\n");
   }

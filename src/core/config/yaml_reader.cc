@@ -63,7 +63,7 @@ class KeyCollector final : public YAML::EventHandler {
     YamlEntry::Kind kind;
     bool in_list;               // here or further out
     std::string prefix;         // of its keys, with the dot
-    std::optional<size_t> key;  // the entry whose value comes next
+    std::optional<size_t> key;  // the entry whose value comes next; in a list of items, the entry that they are of
     bool key_in_list = false;   // the same inside lists, where no entries are kept
   };
 
@@ -92,8 +92,14 @@ class KeyCollector final : public YAML::EventHandler {
     Open inner{.kind = kind, .in_list = outer.in_list || kind == YamlEntry::Kind::kList, .prefix = "", .key = {}};
     if (outer.key) {
       YamlEntry& entry = keys_.entries[*outer.key];
-      entry.kind = kind;
-      inner.prefix = absl::StrCat(entry.key, ".");
+      if (outer.kind == YamlEntry::Kind::kList) {
+        entry.kind = YamlEntry::Kind::kNestedList;
+        entry.items.clear();
+      } else {
+        entry.kind = kind;
+        inner.prefix = absl::StrCat(entry.key, ".");
+        if (kind == YamlEntry::Kind::kList) inner.key = outer.key;
+      }
     }
     outer.key.reset();
     outer.key_in_list = false;
@@ -104,8 +110,9 @@ class KeyCollector final : public YAML::EventHandler {
   void OnValue(const YAML::Mark& mark, Given given) {
     if (open_.empty()) Refuse(mark, "a configuration is a map of keys, not a single value");
     Open& in = open_.back();
-    if (in.kind == YamlEntry::Kind::kList) return;
-    if (in.in_list) {
+    if (in.kind == YamlEntry::Kind::kList) {
+      if (in.key) AddItem(mark, std::move(given));
+    } else if (in.in_list) {
       in.key_in_list = !in.key_in_list;
     } else if (in.key) {
       keys_.entries[*in.key].scalar = std::move(given);
@@ -113,6 +120,11 @@ class KeyCollector final : public YAML::EventHandler {
     } else {
       AddKey(mark, given);
     }
+  }
+
+  void AddItem(const YAML::Mark& mark, Given given) {
+    if (items_++ >= limits_.max_items) Refuse(mark, absl::StrCat("lists have more than ", limits_.max_items, " items"));
+    keys_.entries[*open_.back().key].items.push_back(std::move(given));
   }
 
   void AddKey(const YAML::Mark& mark, const Given& given) {
@@ -124,7 +136,9 @@ class KeyCollector final : public YAML::EventHandler {
     if (static_cast<int>(keys_.entries.size()) >= limits_.max_keys) {
       Refuse(mark, absl::StrCat("there are more than ", limits_.max_keys, " keys"));
     }
-    YamlEntry entry{.key = in.prefix + given.text, .line = mark.line + 1, .scalar = {}};
+    YamlEntry entry;
+    entry.key = in.prefix + given.text;
+    entry.line = mark.line + 1;
     const auto [first, is_new] = lines_.try_emplace(entry.key, entry.line);
     if (!is_new) {
       keys_.duplicates.push_back(absl::StrCat(name_, ":", entry.line, ": ", entry.key, ": given twice, first in line ",
@@ -137,6 +151,7 @@ class KeyCollector final : public YAML::EventHandler {
   const absl::string_view name_;
   const Limits limits_;
   int documents_ = 0;
+  int items_ = 0;
   std::vector<Open> open_;
   YamlKeys keys_;
   absl::flat_hash_map<std::string, int> lines_;

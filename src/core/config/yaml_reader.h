@@ -6,21 +6,18 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/config/binding.h"
 #include "core/config/spec.h"
+#include "core/config/value.h"
 
 namespace tdock::config {
 
-struct YamlEntry {
-  enum class Kind { kScalar, kSection, kList };
+struct YamlEntry : Value {
   std::string key;  // dotted, from the root
   int line = 0;     // of the key, from 1
-  Kind kind = Kind::kScalar;
-  Given scalar;
 };
 
 struct YamlKeys {
-  // A section comes before its contents. The contents of lists are left out.
+  // A section comes before its contents. The contents of nested lists are left out.
   std::vector<YamlEntry> entries;
   // Keys given twice, one line each: "name:line: …".
   std::vector<std::string> duplicates;

@@ -1,0 +1,125 @@
+// Keys whose value is a list of texts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/config/spec.h"
+
+namespace tdock::config {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct FileLists {
+  std::vector<std::string> train = {"default.jsonl"};
+  std::vector<std::string> stop;
+};
+
+Spec SpecOfLists(FileLists& lists) {
+  Spec spec;
+  spec.Strings("data.train_files", &lists.train, "Files to train on.").NotEmpty();
+  spec.Strings("rollout.stop", &lists.stop, "Texts that end an answer.");
+  return spec;
+}
+
+std::string ListViolations(absl::string_view yaml, std::vector<std::string> overrides = {}, const Limits& limits = {}) {
+  FileLists lists;
+  return std::string(Load(SpecOfLists(lists), yaml, "t.yaml", overrides, {.limits = limits}).message());
+}
+
+std::vector<std::string> TrainFiles(absl::string_view yaml, std::vector<std::string> overrides = {}) {
+  FileLists lists;
+  EXPECT_EQ(Load(SpecOfLists(lists), yaml, "t.yaml", overrides), absl::OkStatus());
+  return lists.train;
+}
+
+TEST(Lists, AreReadInEitherFormOfYaml) {
+  EXPECT_THAT(TrainFiles("data: {train_files: [a.jsonl, 'b c', \"d\", 5]}"), ElementsAre("a.jsonl", "b c", "d", "5"));
+  EXPECT_THAT(TrainFiles("data:\n  train_files:\n  - a.jsonl\n  - b c\nrollout:\n"), ElementsAre("a.jsonl", "b c"));
+}
+
+TEST(Lists, OneTextIsAListOfOne) {
+  EXPECT_THAT(TrainFiles("data.train_files: a.jsonl"), ElementsAre("a.jsonl"));
+  EXPECT_THAT(TrainFiles("data.train_files: \"[a, b]\""), ElementsAre("[a, b]"));
+  EXPECT_THAT(TrainFiles("", {"data.train_files=a,b"}), ElementsAre("a,b"));
+}
+
+TEST(Lists, AnEmptyTextIsAnEmptyList) {
+  FileLists lists;
+  lists.stop = {"x"};
+  EXPECT_EQ(Load(SpecOfLists(lists), "rollout.stop: a", "t.yaml", std::vector<std::string>{"rollout.stop="}),
+            absl::OkStatus());
+  EXPECT_THAT(lists.stop, ElementsAre());
+  EXPECT_EQ(ListViolations("rollout.stop: ''"), "");
+  EXPECT_THAT(ListViolations("", {"data.train_files="}), HasSubstr("expected list of texts, not empty"));
+}
+
+TEST(Lists, AnOverrideInBracketsIsAListAndReplacesTheOneOfTheFile) {
+  const std::string yaml = "data.train_files: [x, y, z]";
+  EXPECT_THAT(TrainFiles(yaml, {"data.train_files=[a.parquet,b.parquet]"}), ElementsAre("a.parquet", "b.parquet"));
+  EXPECT_THAT(TrainFiles(yaml, {"data.train_files=['a','b, c']"}), ElementsAre("a", "b, c"));
+  EXPECT_THAT(TrainFiles(yaml, {"data.train_files=[\"[a]\"]"}), ElementsAre("[a]"));
+}
+
+TEST(Lists, BracketsThatAreNoListAreRefused) {
+  for (const char* value : {"[a", "[a] b", "[a]\nc: d", "[a]]", "[&x a]", "[*x]", "[a, 'b]", "[a]\n---\nx: [b]"}) {
+    EXPECT_THAT(
+        ListViolations("", {absl::StrCat("rollout.stop=", value)}),
+        testing::AllOf(HasSubstr("command line: rollout.stop: \"["), HasSubstr("list of texts, such as [a, b]")))
+        << value;
+  }
+}
+
+TEST(Lists, OnlyTextsAreItems) {
+  const auto refused = [](const char* given) {
+    return absl::StrCat("t.yaml:1: data.train_files: ", given, " given, expected list of texts, not empty");
+  };
+  EXPECT_EQ(ListViolations("data.train_files: []"), refused("an empty list"));
+  EXPECT_EQ(ListViolations("data.train_files: [a, ~]"), refused("a list with a null item"));
+  EXPECT_EQ(ListViolations("data.train_files: [a, '']"), refused("a list with an empty item"));
+  EXPECT_EQ(ListViolations("data.train_files: [a, [b], c]"), refused("a nested list"));
+  EXPECT_EQ(ListViolations("data.train_files: [{a: b}, c]"), refused("a nested list"));
+  EXPECT_EQ(ListViolations("data.train_files: {a: b}"), refused("a section of keys"));
+  EXPECT_EQ(ListViolations("data.train_files: ''"), refused("the quoted text \"\""));
+  EXPECT_EQ(ListViolations("rollout.stop: ['', \"\\n\"]"), "") << "empty texts are refused only where it says so";
+  EXPECT_EQ(ListViolations("rollout.stop: []"), "");
+}
+
+TEST(Lists, AreDumpedInAFormThatLoadsBack) {
+  FileLists lists;
+  lists.train = {"a.jsonl", "", "b c", "[d]", "e, f", "null", "12", "cuda:1", "g:", "\n\"\\", "é", "#h", "- i", "{j}"};
+  const std::string dumped = Dump(SpecOfLists(lists));
+  EXPECT_THAT(dumped, testing::StartsWith("data:\n  train_files: [a.jsonl, \"\", \"b c\", \"[d]\", \"e, f\", "));
+  EXPECT_THAT(dumped, HasSubstr("rollout:\n  stop: []\n"));
+  FileLists back;
+  Spec spec;
+  spec.Strings("data.train_files", &back.train, "Any texts.");
+  spec.Strings("rollout.stop", &back.stop, "Any texts.");
+  ASSERT_EQ(Load(spec, dumped, "dump.yaml", {}), absl::OkStatus());
+  EXPECT_EQ(back.train, lists.train);
+  EXPECT_THAT(back.stop, ElementsAre());
+}
+
+TEST(Lists, HaveTheirTypeInTheReference) {
+  FileLists lists;
+  EXPECT_THAT(
+      Reference(SpecOfLists(lists)),
+      HasSubstr("| `data.train_files` | list of texts, not empty | `[default.jsonl]` | Files to train on. |\n"));
+}
+
+TEST(Lists, HaveABoundedNumberOfItems) {
+  std::string list = "[";
+  for (int i = 0; i < 11; ++i) absl::StrAppend(&list, "a,");
+  list += "]";
+  const Limits limits{.max_items = 10};
+  EXPECT_THAT(ListViolations("rollout.stop: " + list, {}, limits), HasSubstr("lists have more than 10 items"));
+  EXPECT_THAT(ListViolations("a: [a, b, c, d, e, f]\nb: [a, b, c, d, e, f]", {}, limits), HasSubstr("more than 10"));
+  EXPECT_THAT(ListViolations("", {"rollout.stop=" + list}, limits), HasSubstr("expected list of texts"));
+}
+
+}  // namespace
+}  // namespace tdock::config
