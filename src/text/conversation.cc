@@ -50,15 +50,26 @@ absl::Status BadTurn(const TemplateForm& form, size_t turn, absl::string_view wh
                                                  ", which the template \"", form.name, "\" cannot express"));
 }
 
+bool IsOfTool(const Turn& turn) { return turn.role == Role::kTool || turn.role == Role::kFunction; }
+
+bool IsOfSystem(const TemplateForm& form, const Turn& turn) {
+  return turn.role == Role::kSystem || (turn.role == Role::kDeveloper && !form.names_developer);
+}
+
 // Turns that are not spoken in order, and what no template says.
 absl::Status CheckTurns(const TemplateForm& form, std::span<const Turn> turns, bool generation_prompt) {
   if (turns.empty()) return absl::InvalidArgumentError("the conversation has no turns");
-  const bool begins_with_system = turns[0].role == Role::kSystem;
-  if (begins_with_system && form.system == SystemPlace::kNowhere) return BadTurn(form, 0, "it is of the system");
+  const bool begins_with_system = IsOfSystem(form, turns[0]);
+  if (begins_with_system && form.system == SystemPlace::kNowhere) {
+    return BadTurn(form, 0, absl::StrCat("it is of the ", RoleName(turns[0].role)));
+  }
   for (size_t i = 0; i < turns.size(); ++i) {
     if (const auto bad = FindInvalidUtf8(turns[i].content)) {
       return absl::InvalidArgumentError(
           absl::StrCat("turn ", i + 1, " of the conversation: not valid UTF-8 at byte ", *bad));
+    }
+    if (IsOfTool(turns[i]) && form.tools == ToolPlace::kNowhere) {
+      return BadTurn(form, i, absl::StrCat("it is of a ", RoleName(turns[i].role)));
     }
     if (!form.must_alternate || (i == 0 && begins_with_system)) continue;
     const bool user_is_due = (i - (begins_with_system ? 1 : 0)) % 2 == 0;
@@ -115,9 +126,39 @@ class Renderer {
     AddFrame(frame.after, turn);
   }
 
+  // A turn of a tool or a function; `first` and `last` of those that follow one another.
+  void AddToolTurn(const Turn& said, int turn, bool first, bool last) {
+    switch (form_.tools) {
+      case ToolPlace::kNowhere:
+        break;  // CheckTurns() refuses it
+      case ToolPlace::kOwnTurn:
+        AddTurn(said.role, said.content, turn);
+        break;
+      case ToolPlace::kIpython:
+        AddFrame(form_.user.open, turn);
+        Add(Piece::Kind::kText, "ipython", turn, false);
+        AddFrame(form_.user.header_end, turn);
+        Add(Piece::Kind::kText, nlohmann::json(said.content).dump(), turn, false);
+        Close(turn);
+        break;
+      case ToolPlace::kUserTurn:
+        if (first) Open(Role::kUser, turn);
+        Add(Piece::Kind::kText,
+            absl::StrCat(first ? "" : "\n", "<tool_response>\n", said.content, "\n</tool_response>"), turn, false);
+        if (last) Close(turn);
+        break;
+    }
+  }
+
   std::vector<Piece> Take() { return std::move(pieces_); }
 
  private:
+  // What ends a turn that is no reply.
+  void Close(int turn) {
+    AddFrame(form_.user.close, turn);
+    AddFrame(form_.user.after, turn);
+  }
+
   const TemplateForm& form_;
   std::vector<Piece> pieces_;
 };
@@ -161,7 +202,8 @@ absl::StatusOr<int32_t> IdOf(const Piece& piece, const ChatTemplate& chat_templa
   }
   if (!id) {
     return absl::InvalidArgumentError(absl::StrCat("the template \"", chat_template.name(), "\" needs the token ", what,
-                                                   ", which the tokenizer does not have"));
+                                                   ", which the tokenizer does not have; choose the template that the "
+                                                   "model was made with, or a tokenizer that has its tokens"));
   }
   return *id;
 }
@@ -256,6 +298,12 @@ absl::string_view RoleName(Role role) {
       return "user";
     case Role::kAssistant:
       return "assistant";
+    case Role::kDeveloper:
+      return "developer";
+    case Role::kTool:
+      return "tool";
+    case Role::kFunction:
+      return "function";
   }
   return "";
 }
@@ -305,7 +353,9 @@ std::string ChatTemplate::Description() const {
   const std::vector<Turn> whole = {{Role::kUser, " u "}, {Role::kAssistant, " a "}, {Role::kUser, "v"}};
   std::vector<Turn> with_system = whole;
   with_system.insert(with_system.begin(), {Role::kSystem, " s "});
-  for (const std::vector<Turn>& turns : {whole, with_system}) {
+  const std::vector<Turn> with_tools = {
+      {Role::kUser, "u"}, {Role::kDeveloper, " d "}, {Role::kTool, " t\""}, {Role::kTool, "t"}, {Role::kFunction, "f"}};
+  for (const std::vector<Turn>& turns : {whole, with_system, with_tools}) {
     const absl::StatusOr<std::vector<Piece>> pieces = Render(turns, true);
     if (!pieces.ok()) continue;
     for (const Piece& piece : *pieces) {
@@ -320,17 +370,24 @@ absl::StatusOr<std::vector<Piece>> ChatTemplate::Render(std::span<const Turn> tu
   TDOCK_RETURN_IF_ERROR(CheckTurns(*form_, turns, generation_prompt));
   Renderer renderer(*form_);
   if (form_->begins_with_bos) renderer.Add(Piece::Kind::kBos, {}, -1, false);
-  const bool begins_with_system = turns[0].role == Role::kSystem;
+  const bool begins_with_system = IsOfSystem(*form_, turns[0]);
   if (form_->adds_system && !begins_with_system) {
     renderer.AddTurn(Role::kSystem, form_->default_system, -1, form_->system_prefix);
   }
   const bool moves_system = begins_with_system && form_->system != SystemPlace::kOwnTurn;
   const size_t takes_system = form_->system == SystemPlace::kFirstUser ? 1 : turns.size() - 1;
   for (size_t i = moves_system ? 1 : 0; i < turns.size(); ++i) {
+    const int turn = static_cast<int>(i);
+    if (IsOfTool(turns[i])) {
+      const bool first = i == 0 || !IsOfTool(turns[i - 1]);
+      const bool last = i + 1 == turns.size() || !IsOfTool(turns[i + 1]);
+      renderer.AddToolTurn(turns[i], turn, first, last);
+      continue;
+    }
     std::string prefix;
     if (i == 0 && begins_with_system) prefix = std::string(form_->system_prefix);
     if (moves_system && i == takes_system) prefix = absl::StrCat(turns[0].content, "\n\n");
-    renderer.AddTurn(turns[i].role, turns[i].content, static_cast<int>(i), prefix);
+    renderer.AddTurn(IsOfSystem(*form_, turns[i]) ? Role::kSystem : turns[i].role, turns[i].content, turn, prefix);
   }
   if (generation_prompt && !form_->user_asks) renderer.Open(Role::kAssistant, -1);
   return renderer.Take();
@@ -356,7 +413,10 @@ absl::StatusOr<EncodedConversation> EncodeConversation(const ChatTemplate& chat_
   TDOCK_ASSIGN_OR_RETURN(const std::vector<Piece> pieces, chat_template.Render(turns, generation_prompt));
   const std::vector<bool> counted = CountedTurns(turns, train_on);
   EncodedConversation encoded;
+  bool in_reply = false;
   const auto append = [&](const std::vector<int32_t>& ids, const Piece& piece) {
+    if (piece.reply && !in_reply) encoded.before_last_reply = encoded.ids.size();
+    in_reply = piece.reply;
     bool counts = train_on == TrainOn::kEverything;
     if (piece.turn >= 0) {
       const auto turn = static_cast<size_t>(piece.turn);

@@ -10,6 +10,7 @@
 // encoded as text like any other, and so can end no turn and begin none.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,9 +24,16 @@
 
 namespace tdock::text {
 
-enum class Role { kSystem, kUser, kAssistant };
+enum class Role {
+  kSystem,
+  kUser,
+  kAssistant,
+  kDeveloper,  // as the system, for templates that do not know it
+  kTool,       // what the call of a tool returned
+  kFunction    // the same by its older name
+};
 
-// "system", "user", "assistant".
+// "system", "user", "assistant", "developer", "tool", "function".
 absl::string_view RoleName(Role role);
 
 struct Turn {
@@ -72,7 +80,7 @@ class ChatTemplate {
   // Everything that shapes what is rendered, for a cache key.
   std::string Description() const;
 
-  // InvalidArgument, with the number of the turn, for an order of roles that the template cannot express.
+  // InvalidArgument, with the number of the turn, for a role or an order of roles that the template cannot express.
   // `generation_prompt` adds what asks the assistant for the next reply.
   absl::StatusOr<std::vector<Piece>> Render(std::span<const Turn> turns, bool generation_prompt) const;
 
@@ -98,6 +106,8 @@ struct EncodedConversation {
   // others all that they are rendered as.
   std::vector<uint8_t> loss_mask;
   std::vector<int32_t> turns;  // the turn that each token belongs to; -1: none
+  // How many tokens come before the last reply, which are those of the prompt that asks for it; 0: there is no reply.
+  size_t before_last_reply = 0;
 };
 
 // The tokens of `reply` after a prompt whose tokens are `prompt_ids`: what follows these in the tokens of both

@@ -99,6 +99,41 @@ TEST(ChatTemplate, RefusesWhatAFormCannotExpress) {
   EXPECT_EQ(Shown("chatml", {{Role::kUser, "a\xff"}}), "turn 1 of the conversation: not valid UTF-8 at byte 1");
 }
 
+TEST(ChatTemplate, RendersWhatToolsReturned) {
+  const std::vector<Turn> turns = {
+      {Role::kUser, "q"}, {Role::kTool, " 4\n"}, {Role::kFunction, "5"}, {Role::kAssistant, "a"}, {Role::kTool, "6"}};
+  EXPECT_EQ(Shown("chatml", turns),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>tool\n 4\n<|im_end|>\n<|im_start|>function\n5<|im_end|>\n"
+            "<|im_start|>assistant\na<|im_end|>\n<|im_start|>tool\n6<|im_end|>\n");
+  EXPECT_EQ(Shown("qwen", WithSystem(turns)),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nq<|im_end|>\n"
+            "<|im_start|>user\n<tool_response>\n 4\n\n</tool_response>\n"
+            "<tool_response>\n5\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\na<|im_end|>\n"
+            "<|im_start|>user\n<tool_response>\n6\n</tool_response><|im_end|>\n");
+  EXPECT_EQ(Shown("llama3", {turns[0], turns[1]}),
+            "<s><|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|>"
+            "<|start_header_id|>tool<|end_header_id|>\n\n4<|eot_id|>");
+  EXPECT_THAT(Shown("llama3.1", {turns[0], turns[1]}),
+              ::testing::EndsWith("q<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n\" 4\\n\"<|eot_id|>"));
+  for (const char* name : {"mistral", "mistral_v3", "human_assistant"}) {
+    EXPECT_EQ(Shown(name, {turns[0], turns[2]}),
+              absl::StrCat("turn 2 of the conversation: it is of a function, which the template \"", name,
+                           "\" cannot express"));
+  }
+}
+
+TEST(ChatTemplate, ADeveloperSpeaksAsTheSystemWhereATemplateDoesNotKnowOne) {
+  const std::vector<Turn> turns = {{Role::kDeveloper, "Be brief."}, {Role::kUser, "q"}};
+  const std::vector<Turn> of_system = {{Role::kSystem, "Be brief."}, {Role::kUser, "q"}};
+  for (const char* name : {"qwen", "mistral", "mistral_v3"}) EXPECT_EQ(Shown(name, turns), Shown(name, of_system));
+  EXPECT_EQ(Shown("chatml", turns), "<|im_start|>developer\nBe brief.<|im_end|>\n<|im_start|>user\nq<|im_end|>\n");
+  EXPECT_EQ(
+      Shown("human_assistant", turns),
+      "turn 1 of the conversation: it is of the developer, which the template \"human_assistant\" cannot express");
+  EXPECT_THAT(Shown("mistral", {turns[1], turns[0]}), HasSubstr("turn 2 of the conversation: it is of the developer"));
+}
+
 TEST(ChatTemplate, AnUnknownNameIsToldTheKnownOnes) {
   const absl::Status status = ChatTemplate::Named("vicuna").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -253,6 +288,20 @@ TEST(EncodeConversation, AConversationBeginsWithThePromptOfEachReply) {
   }
 }
 
+TEST(EncodeConversation, TellsWhereTheLastReplyBegins) {
+  const auto tokenizer = MakeTokenizer();
+  const std::vector<Turn> turns = {
+      {Role::kUser, "a"}, {Role::kAssistant, "b"}, {Role::kUser, "c"}, {Role::kAssistant, ""}};
+  for (const char* name : {"chatml", "qwen", "human_assistant"}) {
+    const ChatTemplate form = *ChatTemplate::Named(name);
+    for (const size_t reply : {size_t{1}, size_t{3}}) {
+      const size_t prompt = EncodeConversation(form, *tokenizer, {turns.data(), reply}, true)->ids.size();
+      EXPECT_EQ(EncodeConversation(form, *tokenizer, {turns.data(), reply + 1}, false)->before_last_reply, prompt);
+    }
+    EXPECT_EQ(EncodeConversation(form, *tokenizer, {turns.data(), 1}, true)->before_last_reply, 0u);
+  }
+}
+
 TEST(EncodeConversation, WhatATurnSaysForgesNoSpecialToken) {
   const auto tokenizer = MakeTokenizer();
   const ChatTemplate form = *ChatTemplate::Named("chatml");
@@ -269,9 +318,11 @@ TEST(EncodeConversation, WhatATurnSaysForgesNoSpecialToken) {
 TEST(EncodeConversation, NamesTheTokenThatIsMissing) {
   const auto plain = MakeTokenizer(false);
   EXPECT_EQ(EncodeConversation(*ChatTemplate::Named("chatml"), *plain, kDialogue, true).status().message(),
-            "the template \"chatml\" needs the token <|im_start|>, which the tokenizer does not have");
+            "the template \"chatml\" needs the token <|im_start|>, which the tokenizer does not have; choose "
+            "the template that the model was made with, or a tokenizer that has its tokens");
   EXPECT_EQ(EncodeConversation(*ChatTemplate::Named("llama3"), *plain, kDialogue, true).status().message(),
-            "the template \"llama3\" needs the token that begins a text, which the tokenizer does not have");
+            "the template \"llama3\" needs the token that begins a text, which the tokenizer does not have; choose "
+            "the template that the model was made with, or a tokenizer that has its tokens");
   EXPECT_THAT(std::string(EncodeConversation(*ChatTemplate::Named("human_assistant"), *plain,
                                              std::vector<Turn>{{Role::kUser, "§"}}, true)
                               .status()

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "text/json_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/tokenizer.h"
@@ -49,6 +50,23 @@ Loaded LoadSentencePiece(const std::string& model, const TokenizerConfig& config
   return *std::move(made);
 }
 
+// "owner/name", or "name".
+bool LooksLikeHubName(absl::string_view path) {
+  const size_t slash = path.find('/');
+  return !path.empty() && path.front() != '.' && path.front() != '~' && slash != 0 && slash + 1 != path.size() &&
+         path.rfind('/') == slash;
+}
+
+absl::Status NoFolder(const std::string& folder) {
+  const std::string shown = EscapeForMessage(folder, 500);
+  std::string message = absl::StrCat("there is no folder ", shown, " with a model");
+  if (LooksLikeHubName(folder)) {
+    absl::StrAppend(&message, ". If it is a model on the Hugging Face hub: nothing is downloaded; run `hf download ",
+                    shown, " --local-dir FOLDER`, then give FOLDER instead");
+  }
+  return absl::NotFoundError(message);
+}
+
 // The files of a folder that have to do with its tokenizer.
 struct Files {
   std::optional<std::string> tokenizer, model, config, special;
@@ -70,6 +88,7 @@ absl::StatusOr<Files> ReadFiles(Env& env, const std::string& folder) {
   TDOCK_RETURN_IF_ERROR(read(kModel, files.model));
   TDOCK_RETURN_IF_ERROR(read("added_tokens.json", added));
   if (!files.model) {
+    if (absl::IsNotFound(env.List(folder).status())) return NoFolder(folder);
     return absl::NotFoundError(
         absl::StrCat("there is neither ", JoinPath(folder, kTokenizer), " nor ", JoinPath(folder, kModel)));
   }

@@ -182,6 +182,14 @@ TEST_F(LoadTokenizerTest, NamesTheFolderAndTheFileThatCannotBeRead) {
   EXPECT_EQ(LoadTokenizer(Env::Real(), empty).status(),
             absl::NotFoundError("there is neither " + empty + "/tokenizer.json nor " + empty + "/tokenizer.model"));
 
+  EXPECT_EQ(LoadTokenizer(Env::Real(), empty + "/none").status(),
+            absl::NotFoundError("there is no folder " + empty + "/none with a model"));
+  EXPECT_EQ(
+      LoadTokenizer(Env::Real(), "owner/Model-0.5B").status(),
+      absl::NotFoundError("there is no folder owner/Model-0.5B with a model. If it is a model on the Hugging Face "
+                          "hub: nothing is downloaded; run `hf download owner/Model-0.5B --local-dir FOLDER`, then "
+                          "give FOLDER instead"));
+
   const std::string whole = SmallByteLevel().dump();
   const std::string damaged = Folder({{"tokenizer.json", whole.substr(0, whole.size() - 1)}});
   EXPECT_THAT(Refusal(damaged), StartsWith(damaged + ": tokenizer.json: "));

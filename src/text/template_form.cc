@@ -31,7 +31,11 @@ constexpr TemplateForm::Frame kLlamaFrame = {
     .open = kHeader, .role_after_open = true, .header_end = kHeaderEnd, .close = kEot};
 
 constexpr TemplateForm kForms[] = {
-    {.name = "chatml", .user = kChatmlFrame, .assistant = kChatmlFrame},
+    {.name = "chatml",
+     .user = kChatmlFrame,
+     .assistant = kChatmlFrame,
+     .names_developer = true,
+     .tools = ToolPlace::kOwnTurn},
     {.name = "human_assistant",
      .user = {.open = kHuman, .close = kAssistant},
      .assistant = {.close = kEos},
@@ -43,12 +47,16 @@ constexpr TemplateForm kForms[] = {
      .begins_with_bos = true,
      .user = kLlamaFrame,
      .assistant = kLlamaFrame,
+     .names_developer = true,
+     .tools = ToolPlace::kOwnTurn,
      .strips_prompts = true,
      .strips_replies = true},
     {.name = "llama3.1",
      .begins_with_bos = true,
      .user = kLlamaFrame,
      .assistant = kLlamaFrame,
+     .names_developer = true,
+     .tools = ToolPlace::kIpython,
      .adds_system = true,
      .system_prefix = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
      .strips_prompts = true,
@@ -73,6 +81,7 @@ constexpr TemplateForm kForms[] = {
     {.name = "qwen",
      .user = kChatmlFrame,
      .assistant = kChatmlFrame,
+     .tools = ToolPlace::kUserTurn,
      .adds_system = true,
      .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
 };
@@ -93,6 +102,10 @@ constexpr KnownTemplate kKnown[] = {
     {{.high = 0x876a2693f5ece6d8, .low = 0x98326487e3b467bd}, "mistral"},
     // axolotl: mistral_v2v3.jinja
     {{.high = 0xa9353cb590f781b7, .low = 0xb091cda72d40416a}, "mistral_v3"},
+    // TRL: llama3_training.jinja, which marks the same replies
+    {{.high = 0x532eb21cf48abd26, .low = 0x94713d122b6c7113}, "llama3"},
+    // TRL: qwen2_5_training.jinja, which also marks the line ends before and behind a reply
+    {{.high = 0xbf4790988fe77f85, .low = 0xe44712543961e79d}, "qwen"},
     // TRL: qwen2_5.jinja
     {{.high = 0xe392aa06018503fd, .low = 0x2469c9508f79506e}, "qwen"},
 };

@@ -17,6 +17,14 @@ enum class SystemPlace {
   kNowhere     // refused
 };
 
+// Where turns of tools and functions go.
+enum class ToolPlace {
+  kNowhere,  // refused
+  kOwnTurn,  // under the name of the role
+  kIpython,  // in a turn of "ipython", as a JSON string
+  kUserTurn  // in a user's turn, shared by consecutive ones, each between <tool_response> and </tool_response>
+};
+
 // A part of a template's frame: special tokens by their spelling, the rest text.
 struct FramePart {
   ChatTemplate::Piece::Kind kind = ChatTemplate::Piece::Kind::kText;
@@ -34,7 +42,7 @@ struct TemplateForm {
     std::span<const FramePart> close = {};       // of an assistant's turn, part of the reply
     std::span<const FramePart> after = {};
   };
-  Frame user;  // and system, in a turn of its own
+  Frame user;  // and every other role that has a turn of its own
   Frame assistant;
   // A reply begins with a blank before its content.
   absl::string_view reply_begins = {};
@@ -42,6 +50,8 @@ struct TemplateForm {
   bool user_asks = false;
   bool must_alternate = false;
   SystemPlace system = SystemPlace::kOwnTurn;
+  bool names_developer = false;  // a developer's turn has that name; otherwise it is the system's
+  ToolPlace tools = ToolPlace::kNowhere;
   bool adds_system = false;               // where the first turn is another
   absl::string_view default_system = {};  // what it then says
   absl::string_view system_prefix = {};   // before what the first system turn says
