@@ -1,16 +1,12 @@
 // Which columns of a data set mean what, by the data set's name.
 #pragma once
 
-#include <optional>
-#include <span>
+#include <cstddef>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "data/value.h"
-#include "text/conversation.h"
 
 namespace tdock::data {
 
@@ -27,19 +23,30 @@ absl::string_view PhaseName(Phase phase);
 
 struct Adapter {
   enum class Style {
-    kText,  // prompt and answers are put together as they stand
-    kChat   // prompt and answers are turns of a conversation, for a template to put together
+    kText,   // prompt and answers are put together as they stand
+    kChat,   // prompt and answers are turns of a conversation, for a template to put together
+    kAlpaca  // as kText, with the prompt in the text that Stanford's Alpaca was trained with
   };
 
   std::string name;
   Style style = Style::kText;
-  // Columns; empty: none.
+  // Columns; empty: none. Where no column has the name, it is a dotted path into the objects of one.
   std::string prompt = {};
+  std::string input = {};  // what the prompt is about: a line under it, with kAlpaca a section
   std::string chosen = {};
   std::string rejected = {};
   std::string conversation = {};  // a list of {"role", "content"} or of {"from", "value"}
   std::string label = {};         // a number, or a truth value
+  std::string truth = {};         // the right answer
+  std::string source = {};        // the name of the data set that the record comes from
   std::string text = {};
+  std::string truth_after = {};        // the right answer is what follows this in its column; empty: the whole cell
+  std::vector<std::string> keep = {};  // columns that travel with the sample
+  // Columns that belong to the conversation but are not read: a record that has something in one of them is an error.
+  std::vector<std::string> unread = {};
+
+  // Whether the prompt is in no column of its own: it is the turns that the answers begin with.
+  bool prompt_is_in_answers() const { return style == Style::kChat && prompt.empty() && !chosen.empty(); }
 
   friend bool operator==(const Adapter&, const Adapter&) = default;
 };
@@ -54,9 +61,8 @@ class Adapters {
   // Takes the place of one with the same name.
   void Set(Adapter adapter);
 
-  // From YAML: under each name `style` (text or chat) and any of prompt, chosen, rejected, conversation, label and
-  // text. InvalidArgument, with all that is wrong, a line each; then nothing is added. `file` stands for it in
-  // messages.
+  // From YAML: under each name `style` (text, chat or alpaca), `truth_after`, and any of Adapter's columns but `keep`.
+  // InvalidArgument, with all that is wrong, a line each; then nothing is added. `file` stands for it in messages.
   absl::Status AddYaml(absl::string_view yaml, absl::string_view file);
 
   // NotFound for an unknown name: which there are, and how to add one.
@@ -67,26 +73,13 @@ class Adapters {
 };
 
 // The columns that a phase reads, those of `label` included, in the order that MakeSample() expects. InvalidArgument
-// where the adapter has no column for what the phase needs.
+// where the adapter has no column for what the phase needs. Only kSft and kPrompt read `truth`, `source` and `keep`.
 absl::StatusOr<std::vector<std::string>> ColumnsOf(const Adapter& adapter, Phase phase);
 
-// A record as its adapter understands it; what the record lacks is absent.
-struct Sample {
-  // Text as it stands, or turns.
-  using Part = std::variant<std::string, std::vector<text::Turn>>;
+// The key of the configuration that names column `index` of ColumnsOf(), such as "data.columns.prompt".
+std::string KeyOfColumn(const Adapter& adapter, Phase phase, size_t index);
 
-  std::optional<Part> prompt = {};
-  std::optional<Part> chosen = {};
-  std::optional<Part> rejected = {};
-  std::vector<text::Turn> conversation = {};
-  std::optional<double> label = {};
-  std::optional<std::string> text = {};
-
-  friend bool operator==(const Sample&, const Sample&) = default;
-};
-
-// InvalidArgument names the column that holds something else than it should. `record` has the cells of
-// ColumnsOf(adapter, phase).
-absl::StatusOr<Sample> MakeSample(const Adapter& adapter, Phase phase, Record record);
+// For a log: the style, and the column of each field that has one.
+std::string DescribeAdapter(const Adapter& adapter);
 
 }  // namespace tdock::data

@@ -1,0 +1,65 @@
+#include "data/value_text.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+
+namespace tdock::data {
+namespace {
+
+absl::StatusOr<std::string> ShortestDecimal(double number) {
+  if (!std::isfinite(number)) {
+    return absl::InvalidArgumentError(absl::StrCat("it holds ", number, "; a finite number is expected"));
+  }
+  std::array<char, 32> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  return std::string(digits.data(), end.ptr);
+}
+
+// Values nest no deeper than RecordLimits::max_depth.
+absl::Status AppendJson(const Value& value, std::string& json) {
+  if (value.text() != nullptr) {
+    json += nlohmann::json(*value.text()).dump();
+  } else if (value.list() != nullptr) {
+    absl::string_view before = "[";
+    for (const Value& item : *value.list()) {
+      absl::StrAppend(&json, before);
+      before = ", ";
+      TDOCK_RETURN_IF_ERROR(AppendJson(item, json));
+    }
+    absl::StrAppend(&json, value.list()->empty() ? "[]" : "]");
+  } else if (value.object() != nullptr) {
+    absl::string_view before = "{";
+    for (const auto& [name, item] : *value.object()) {
+      absl::StrAppend(&json, before, nlohmann::json(name).dump(), ": ");
+      before = ", ";
+      TDOCK_RETURN_IF_ERROR(AppendJson(item, json));
+    }
+    absl::StrAppend(&json, value.object()->empty() ? "{}" : "}");
+  } else if (value.is_nothing()) {
+    json += "null";
+  } else {
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, TextOfValue(value));
+    json += text;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> TextOfValue(const Value& value) {
+  if (value.is_nothing()) return "";
+  if (value.text() != nullptr) return *value.text();
+  if (const bool* truth = std::get_if<bool>(&value)) return *truth ? "true" : "false";
+  if (const int64_t* whole = std::get_if<int64_t>(&value)) return absl::StrCat(*whole);
+  if (const double* number = std::get_if<double>(&value)) return ShortestDecimal(*number);
+  std::string json;
+  TDOCK_RETURN_IF_ERROR(AppendJson(value, json));
+  return json;
+}
+
+}  // namespace tdock::data

@@ -1,0 +1,15 @@
+// A cell as text.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "data/value.h"
+
+namespace tdock::data {
+
+// Text as it is, numbers in their shortest decimal form (72.0 as "72"), "true" and "false", nothing as "", lists and
+// objects as JSON. InvalidArgument for a number that is not finite.
+absl::StatusOr<std::string> TextOfValue(const Value& value);
+
+}  // namespace tdock::data
