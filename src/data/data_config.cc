@@ -1,19 +1,26 @@
 #include "data/data_config.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "data/adapter_fields.h"
+#include "data/known_forms.h"
 #include "data/phase_split.h"
+#include "data/visit.h"
 
 namespace tdock::data {
 namespace {
 
 constexpr int64_t kMostSamples = int64_t{1} << 20;
+constexpr double kMostWeight = 1000;
 constexpr uint64_t kMaxAdaptersBytes = uint64_t{1} << 20;
 
 std::optional<Format> FormatOf(FormatChoice choice) {
@@ -34,9 +41,37 @@ std::optional<Format> FormatOf(FormatChoice choice) {
   return std::nullopt;
 }
 
+void BindColumns(config::Spec& spec, DataConfig& config) {
+  spec.Choice("data.style", &config.style,
+              {{"adapter", StyleChoice::kOfAdapter},
+               {"text", StyleChoice::kText},
+               {"chat", StyleChoice::kChat},
+               {"alpaca", StyleChoice::kAlpaca}},
+              "Whether prompt and answers are plain text, turns for a template, or the prompt goes into Alpaca's text; "
+              "adapter: as the adapter says.");
+  for (const AdapterField& field : kAdapterFields) {
+    spec.String(absl::StrCat("data.columns.", field.name), &(config.columns.*field.column),
+                absl::StrCat("Column with the ", field.name, ", or the path to it; empty: as the adapter says."));
+  }
+  spec.String("data.truth_after", &config.columns.truth_after,
+              "The right answer is what follows this text in its column; empty: as the adapter says.");
+  spec.Strings("data.keep", &config.columns.keep, "More columns, which stages find in the dock, as texts.");
+}
+
 void BindFiles(config::Spec& spec, DataConfig& config) {
-  spec.String("data.name", &config.name, "Name of the data set, which selects its adapter.").NotEmpty();
-  spec.String("data.path", &config.path, "A file, or a folder with a file per split; empty: from the hub's cache.");
+  spec.String("data.name", &config.name,
+              "Name of the data set, which selects its adapter; auto: the columns of the file tell.")
+      .NotEmpty();
+  spec.Strings("data.train_files", &config.train_files, "Files, and folders with a file per split, to train on.");
+  spec.Strings("data.train_weights", &config.train_weights,
+               "How often an epoch has each sample of each of `data.train_files`, such as [1, 0.5]; empty: once.");
+  spec.Strings("data.val_files", &config.val_files, "Files, and folders with a file per split, to validate with.");
+  spec.Float("data.val_share", &config.val_share,
+             "Share of the training samples that is held out to validate with, where there are no `data.val_files`.")
+      .AtLeast(0)
+      .LessThan(1);
+  spec.String("data.path", &config.path,
+              "The same as one of `data.train_files`; both empty: `data.name` from the hub's cache.");
   spec.String(
       "data.hub_cache", &config.hub_cache,
       "Folder of the cache of huggingface_hub, which holds data sets by name; empty: $HF_HUB_CACHE, $HF_HOME/hub "
@@ -50,18 +85,7 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
                {"text", FormatChoice::kText},
                {"parquet", FormatChoice::kParquet}},
               "Format of the files; by_name: according to the extension.");
-  spec.Choice("data.style", &config.style,
-              {{"adapter", StyleChoice::kOfAdapter}, {"text", StyleChoice::kText}, {"chat", StyleChoice::kChat}},
-              "Whether prompt and answers are plain text, or turns for a template; adapter: as the adapter says.");
-  for (const auto& [name, column] : {std::pair("prompt", &config.columns.prompt),
-                                     {"chosen", &config.columns.chosen},
-                                     {"rejected", &config.columns.rejected},
-                                     {"conversation", &config.columns.conversation},
-                                     {"label", &config.columns.label},
-                                     {"text", &config.columns.text}}) {
-    spec.String(absl::StrCat("data.columns.", name), column,
-                absl::StrCat("Column with the ", name, "; empty: as the adapter says."));
-  }
+  BindColumns(spec, config);
   spec.String("data.template", &config.chat_template,
               absl::StrCat("Template of conversations: ", absl::StrJoin(text::ChatTemplate::Names(), ", "),
                            "; empty: the model's own."));
@@ -77,10 +101,45 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
   });
 }
 
+void CheckRunFiles(config::Spec& spec, const DataConfig& config) {
+  spec.Check({"data.train_files", "data.path"}, [&config]() -> std::vector<std::string> {
+    if (config.train_files.empty() || config.path.empty()) return {};
+    return {"data.path is the short form of data.train_files with one file; give one of the two"};
+  });
+  spec.Check({"data.train_weights", "data.train_files"}, [&config]() -> std::vector<std::string> {
+    const auto weights = ParseWeights(config);
+    return weights.ok() ? std::vector<std::string>() : std::vector{std::string(weights.status().message())};
+  });
+  spec.Check({"data.val_share", "data.val_files"}, [&config]() -> std::vector<std::string> {
+    if (config.val_share == 0 || config.val_files.empty()) return {};
+    return {"data.val_share is for where there are no data.val_files; give one of the two"};
+  });
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<double>> ParseWeights(const DataConfig& config) {
+  if (config.train_weights.empty()) return std::vector<double>(std::max<size_t>(config.train_files.size(), 1), 1.0);
+  if (config.train_weights.size() != config.train_files.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("there are ", config.train_weights.size(),
+                                                   " data.train_weights for ", config.train_files.size(),
+                                                   " data.train_files; give one for each"));
+  }
+  std::vector<double> weights;
+  for (const std::string& text : config.train_weights) {
+    double weight = 0;
+    if (!absl::SimpleAtod(text, &weight) || !(weight > 0) || weight > kMostWeight) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", EscapeForMessage(text), "\" in data.train_weights is not a number above 0 and up to ", kMostWeight));
+    }
+    weights.push_back(weight);
+  }
+  return weights;
+}
 
 void BindData(config::Spec& spec, DataConfig& config) {
   BindFiles(spec, config);
+  CheckRunFiles(spec, config);
   spec.Int("data.train_batch_size", &config.train_batch_size, "Samples per batch.").AtLeast(1).AtMost(kMostSamples);
   spec.Int("data.max_prompt_length", &config.max_prompt_length, "Maximum number of tokens of a prompt to answer.")
       .AtLeast(1)
@@ -114,20 +173,28 @@ void BindData(config::Spec& spec, DataConfig& config) {
   spec.String("data.cache", &config.cache, "Folder for encoded samples; empty: they are encoded each time.");
 }
 
-absl::StatusOr<Adapter> ResolveAdapter(Env& env, const DataConfig& config) {
+absl::StatusOr<Adapter> ResolveAdapter(Env& env, const DataConfig& config, const RecordFile& file) {
   Adapters adapters;
   if (!config.adapters.empty()) {
     TDOCK_ASSIGN_OR_RETURN(const std::string yaml, ReadFileUpTo(env, config.adapters, kMaxAdaptersBytes));
     TDOCK_RETURN_IF_ERROR(adapters.AddYaml(yaml, config.adapters));
   }
-  TDOCK_ASSIGN_OR_RETURN(Adapter adapter, adapters.Find(config.name));
-  for (const auto column : {&Adapter::prompt, &Adapter::chosen, &Adapter::rejected, &Adapter::conversation,
-                            &Adapter::label, &Adapter::text}) {
-    if (!(config.columns.*column).empty()) adapter.*column = config.columns.*column;
+  TDOCK_ASSIGN_OR_RETURN(Adapter adapter,
+                         config.name == kAutoName ? RecogniseForm(file, config.columns) : adapters.Find(config.name));
+  for (const AdapterField& field : kAdapterFields) {
+    if (!(config.columns.*field.column).empty()) adapter.*field.column = config.columns.*field.column;
   }
+  if (!config.columns.truth_after.empty()) adapter.truth_after = config.columns.truth_after;
+  adapter.keep = config.columns.keep;
   if (config.style == StyleChoice::kText) adapter.style = Adapter::Style::kText;
   if (config.style == StyleChoice::kChat) adapter.style = Adapter::Style::kChat;
+  if (config.style == StyleChoice::kAlpaca) adapter.style = Adapter::Style::kAlpaca;
   return adapter;
+}
+
+std::string WithHomeFolder(const std::string& path) {
+  const char* const home = absl::StartsWith(path, "~/") ? std::getenv("HOME") : nullptr;
+  return home == nullptr ? path : JoinPath(home, path.substr(2));
 }
 
 absl::StatusOr<text::ChatTemplate> ResolveTemplate(Env& env, const DataConfig& config,
@@ -137,16 +204,27 @@ absl::StatusOr<text::ChatTemplate> ResolveTemplate(Env& env, const DataConfig& c
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Env& env, const DataConfig& config, Phase phase) {
-  TDOCK_ASSIGN_OR_RETURN(const Adapter adapter, ResolveAdapter(env, config));
-  std::string path = config.path;
+  std::string path = WithHomeFolder(config.path);
   if (path.empty()) {
+    if (config.name == kAutoName) {
+      return absl::InvalidArgumentError(
+          "no data is named: set data.train_files to files or folders, or data.name to a data set in the hub's cache");
+    }
     const std::string hub = config.hub_cache.empty() ? DefaultHubCache(std::getenv) : config.hub_cache;
     TDOCK_ASSIGN_OR_RETURN(path, FindInHubCache(env, hub, config.name));
   }
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, FindSplit(env, path, config.split));
   RecordLimits limits;
   limits.max_record_bytes = config.max_record_bytes;
-  return Dataset::Open(env, files, FormatOf(config.format), adapter, phase, limits);
+  TDOCK_ASSIGN_OR_RETURN(std::vector<DataFile> opened, OpenDataFiles(env, files, FormatOf(config.format), limits));
+  const auto first =
+      std::find_if(opened.begin(), opened.end(), [](const DataFile& file) { return file.records->size() > 0; });
+  if (first->records->columns().empty()) {  // as where no record can be read
+    TDOCK_RETURN_IF_ERROR(first->records->Read(std::vector<int64_t>{0}, {}).front().status());
+  }
+  const absl::StatusOr<Adapter> adapter = ResolveAdapter(env, config, *first->records);
+  if (!adapter.ok()) return config.name == kAutoName ? Annotate(adapter.status(), first->path) : adapter.status();
+  return Dataset::Open(std::move(opened), *adapter, phase, limits);
 }
 
 EncodingRules RulesOf(const DataConfig& config) {
@@ -174,31 +252,70 @@ absl::Status PhaseSamples::TakeShare(const DataConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status PhaseSamples::CheckUsable(const DataConfig& config, Phase phase) const {
+  absl::Status first_bad;
+  TDOCK_ASSIGN_OR_RETURN(const LoaderCounts counts, VisitSamples(*encoded_, 0, [&](const auto& sample) {
+                           if (!sample.ok() && first_bad.ok()) first_bad = sample.status();
+                           return !sample.ok() || !std::holds_alternative<EncodedSample>(*sample);
+                         }));
+  if (counts.samples > 0) return absl::OkStatus();
+  if (!first_bad.ok() && (!config.skip_bad_records || absl::IsOutOfRange(first_bad))) return first_bad;
+  return Annotate(NoSampleError(RulesOf(config), phase, counts), config.path.empty() ? config.name : config.path);
+}
+
 const Source<EncodedSample>& PhaseSamples::source() const {
   if (cache_ != nullptr) return *cache_;
   return *encoded_;
 }
 
+namespace {
+
+// The last token of a reply. Nothing where the tokenizer lacks a token of the template, which Encode() tells.
+std::optional<int32_t> EndOfReply(const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer) {
+  const std::vector<text::Turn> turns = {{text::Role::kUser, ""}, {text::Role::kAssistant, ""}};
+  const auto encoded = text::EncodeConversation(chat_template, tokenizer, turns, /*generation_prompt=*/false);
+  if (!encoded.ok()) return std::nullopt;
+  const auto last = std::find(encoded->loss_mask.rbegin(), encoded->loss_mask.rend(), uint8_t{1});
+  if (last == encoded->loss_mask.rend()) return std::nullopt;
+  return encoded->ids[static_cast<size_t>(encoded->loss_mask.rend() - last) - 1];
+}
+
+// Of a tokenizer that has no files yet: its tokens.
+absl::StatusOr<text::ContentHash> ContentOf(Env& env, const text::Tokenizer& tokenizer,
+                                            const std::string& model_folder) {
+  if (!model_folder.empty()) return TokenizerContent(env, model_folder);
+  text::ContentHasher hasher;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    TDOCK_ASSIGN_OR_RETURN(const std::string token, tokenizer.Decode(std::span(&id, 1), text::SpecialTokens::kKeep));
+    hasher.AddField(token);
+  }
+  return hasher.Value();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<PhaseSamples>> PhaseSamples::Open(Env& env, const DataConfig& config, Phase phase,
                                                                  const text::Tokenizer& tokenizer,
                                                                  const std::string& model_folder, const DataLog& log) {
-  TDOCK_ASSIGN_OR_RETURN(const Adapter adapter, ResolveAdapter(env, config));
   std::unique_ptr<PhaseSamples> made(new PhaseSamples);
   TDOCK_ASSIGN_OR_RETURN(made->dataset_, OpenDataset(env, config, phase));
   TDOCK_RETURN_IF_ERROR(made->TakeShare(config));
+  const Adapter& adapter = made->adapter();
   std::optional<text::ChatTemplate> chat_template;
   if (NeedsTemplate(adapter, phase)) {
     TDOCK_ASSIGN_OR_RETURN(chat_template, ResolveTemplate(env, config, model_folder));
+    made->reply_end_ = EndOfReply(*chat_template, tokenizer);
   }
   TDOCK_ASSIGN_OR_RETURN(SampleEncoder encoder,
                          SampleEncoder::Create(adapter, phase, tokenizer, chat_template, RulesOf(config)));
-  TDOCK_ASSIGN_OR_RETURN(const text::ContentHash tokenizer_content, TokenizerContent(env, model_folder));
+  TDOCK_ASSIGN_OR_RETURN(const text::ContentHash tokenizer_content, ContentOf(env, tokenizer, model_folder));
   const Dataset& dataset = *made->dataset_;
   const Subset<Sample>* const share = made->share_.get();
   const Source<Sample>& samples = share != nullptr ? static_cast<const Source<Sample>&>(*share) : dataset;
   made->encoded_ = std::make_unique<EncodedDataset>(
       samples, std::move(encoder), tokenizer_content,
       [&dataset, share](int64_t index) { return dataset.Place(share == nullptr ? index : share->InWhole(index)); });
+  TDOCK_RETURN_IF_ERROR(made->CheckUsable(config, phase));
   if (!config.cache.empty()) {
     const CacheOptions options{
         .folder = config.cache,

@@ -24,16 +24,23 @@
 namespace tdock::data {
 
 enum class FormatChoice { kByName, kJsonLines, kJson, kCsv, kText, kParquet };
-enum class StyleChoice { kOfAdapter, kText, kChat };
+enum class StyleChoice { kOfAdapter, kText, kChat, kAlpaca };
+
+// The value of DataConfig::name for which RecogniseForm() finds the adapter.
+inline constexpr char kAutoName[] = "auto";
 
 struct DataConfig {
-  std::string name = "custom";
-  std::string path = {};       // a file or a folder; empty: `name` in the hub's cache
-  std::string hub_cache = {};  // empty: DefaultHubCache()
-  std::string adapters = {};   // a YAML file
+  std::string name = kAutoName;
+  std::string path = {};                        // a file or a folder; empty: `name` in the hub's cache
+  std::vector<std::string> train_files = {};    // of OpenRunData(): files and folders; empty: `path`
+  std::vector<std::string> train_weights = {};  // numbers, one for each of train_files; empty: all 1
+  std::vector<std::string> val_files = {};      // files and folders
+  double val_share = 0;                         // without val_files: how much of the training data is held out
+  std::string hub_cache = {};                   // empty: DefaultHubCache()
+  std::string adapters = {};                    // a YAML file
   FormatChoice format = FormatChoice::kByName;
   StyleChoice style = StyleChoice::kOfAdapter;
-  Adapter columns = {};  // those that are not empty stand for the adapter's
+  Adapter columns = {};  // what is not empty stands for the adapter's
   std::string chat_template = {};
   std::string split = "train";
   std::string phase_shares = "1";
@@ -55,9 +62,12 @@ struct DataConfig {
 // The keys data.*. `config` must outlive the spec.
 void BindData(config::Spec& spec, DataConfig& config);
 
-// The adapter by its name, with the columns and the style that are given beside it. InvalidArgument and NotFound as
-// Adapters gives them.
-absl::StatusOr<Adapter> ResolveAdapter(Env& env, const DataConfig& config);
+// The adapter by its name, or for kAutoName by the columns of `file`; with the columns and the style that are given
+// beside it. InvalidArgument and NotFound as Adapters and RecogniseForm() give them.
+absl::StatusOr<Adapter> ResolveAdapter(Env& env, const DataConfig& config, const RecordFile& file);
+
+// `path` with the home folder for "~/" at its beginning.
+std::string WithHomeFolder(const std::string& path);
 
 // The template by its name; or the one of the model in `model_folder`, where no name is given.
 absl::StatusOr<text::ChatTemplate> ResolveTemplate(Env& env, const DataConfig& config, const std::string& model_folder);
@@ -70,13 +80,15 @@ EncodingRules RulesOf(const DataConfig& config);
 // Where lines about what was left out or made anew go.
 using DataLog = std::function<void(const std::string&)>;
 
-// What a trainer reads: the samples of one phase as tokens, with all that they are made of. Thread-safe.
+// The samples of one phase as tokens, with all that they are made of. Thread-safe.
 class PhaseSamples final : public Source<EncodedSample> {
  public:
   // The samples that data.phase_shares gives to data.phase_index, encoded for `phase`; with data.cache, from the file
-  // there, which is written where it is missing, with data.num_workers threads. `tokenizer` is that of `model_folder`,
-  // and must outlive it. InvalidArgument where the shares leave the phase no record. Other errors are those of
-  // OpenDataset(), ResolveTemplate(), SampleEncoder::Create() and OpenOrBuildCache().
+  // there, which is written where it is missing, with data.num_workers threads. `tokenizer` is that of `model_folder`
+  // (empty where that has no files yet), and must outlive it. InvalidArgument where the shares leave the phase no
+  // record; FailedPrecondition where none of its records yields a sample: how many are too long or lack something, and
+  // which key to set. Other errors are those of OpenDataset(), ResolveTemplate(), SampleEncoder::Create() and
+  // OpenOrBuildCache().
   static absl::StatusOr<std::unique_ptr<PhaseSamples>> Open(
       Env& env, const DataConfig& config, Phase phase, const text::Tokenizer& tokenizer,
       const std::string& model_folder, const DataLog& log = [](const std::string&) {});
@@ -87,6 +99,11 @@ class PhaseSamples final : public Source<EncodedSample> {
   }
   text::ContentHash content() const override { return source().content(); }
 
+  const Adapter& adapter() const { return dataset_->adapter(); }
+
+  // The token that the template ends a reply with; nothing for samples without one.
+  std::optional<int32_t> reply_end() const { return reply_end_; }
+
   // Null without data.cache. Its counts tell what was left out of it.
   const TokenCache* cache() const { return cache_.get(); }
 
@@ -94,6 +111,7 @@ class PhaseSamples final : public Source<EncodedSample> {
   PhaseSamples() = default;
 
   absl::Status TakeShare(const DataConfig& config);
+  absl::Status CheckUsable(const DataConfig& config, Phase phase) const;
   const Source<EncodedSample>& source() const;
 
   // Each made of the one before.
@@ -101,8 +119,13 @@ class PhaseSamples final : public Source<EncodedSample> {
   std::unique_ptr<Subset<Sample>> share_;  // null: all of them
   std::unique_ptr<EncodedDataset> encoded_;
   std::unique_ptr<TokenCache> cache_;
+  std::optional<int32_t> reply_end_;
 };
 
 LoaderOptions LoaderOptionsOf(const DataConfig& config);
+
+// The numbers of data.train_weights, one for each of data.train_files. InvalidArgument where they are not as many, or
+// one is not above 0 and at most 1000.
+absl::StatusOr<std::vector<double>> ParseWeights(const DataConfig& config);
 
 }  // namespace tdock::data

@@ -13,6 +13,9 @@
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "data/column_path.h"
+#include "data/known_forms.h"
+#include "data/missing_file.h"
 
 namespace tdock::data {
 namespace {
@@ -27,11 +30,43 @@ std::string NamesOf(const std::vector<std::string>& names) {
   return shown.empty() ? "none" : absl::StrJoin(shown, ", ");
 }
 
-absl::Status CheckColumns(const std::string& path, const RecordFile& file, const std::vector<std::string>& wanted) {
-  TDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> lacking, file.Lacking(wanted));
-  if (!lacking) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(path, ": there is no column '", EscapeForMessage(*lacking),
-                                                 "'; there are: ", NamesOf(file.columns())));
+// The error for a column that is missing among `names`.
+absl::Status NoColumn(const std::string& path, const std::string& column, const std::vector<std::string>& names,
+                      const std::string& key) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": there is no column '", EscapeForMessage(column),
+                                                 "'; there are: ", NamesOf(names), "; set ", key, " to one of them"));
+}
+
+// The error of an adapter that names too little, with what the files have.
+absl::Status LacksColumn(const absl::Status& error, std::span<const DataFile> files) {
+  for (const DataFile& file : files) {
+    if (file.records->size() == 0) continue;
+    return absl::Status(error.code(), absl::StrCat(file.path, ": ", error.message(), "; there are the columns ",
+                                                   NamesOf(file.records->columns())));
+  }
+  return error;
+}
+
+// What is wrong with a path into the objects of a column, of which none of the first records has the last field.
+absl::Status CheckInside(const DataFile& file, const std::string& wanted, const ColumnPath& path,
+                         const std::string& key) {
+  constexpr int64_t kRecords = 100;
+  std::vector<int64_t> first(static_cast<size_t>(std::min(file.records->size(), kRecords)));
+  std::iota(first.begin(), first.end(), int64_t{0});
+  const std::vector<std::string> outer(path.inside.begin(), path.inside.end() - 1);
+  std::vector<std::string> names;
+  for (absl::StatusOr<Record>& record : file.records->Read(first, {&path.column, 1})) {
+    // What cannot be read is told when it is needed.
+    if (!record.ok()) return absl::OkStatus();
+    const absl::StatusOr<Value> object = CellInside(std::move((*record)[0]), outer);
+    if (!object.ok() || (object->object() == nullptr && !object->is_nothing())) return absl::OkStatus();
+    if (object->is_nothing()) continue;
+    for (const auto& [name, cell] : *object->object()) {
+      if (name == path.inside.back()) return absl::OkStatus();
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  return names.empty() ? absl::OkStatus() : NoColumn(file.path, wanted, names, key);
 }
 
 // Whether a file belongs to a split by its name.
@@ -42,32 +77,99 @@ bool IsOfSplit(absl::string_view name, absl::string_view split) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Env& env, std::span<const std::string> paths,
-                                                       std::optional<Format> format, const Adapter& adapter,
-                                                       Phase phase, const RecordLimits& limits) {
-  std::unique_ptr<Dataset> made(new Dataset(adapter, phase));
-  TDOCK_ASSIGN_OR_RETURN(made->columns_, ColumnsOf(adapter, phase));
-  text::ContentHasher hasher;
-  for (const std::string& column : made->columns_) hasher.AddField(column);
-  hasher.AddField(absl::StrCat(PhaseName(phase), " ", static_cast<int>(adapter.style)));
-  // They decide which records are bad, and so which are left out.
-  hasher.AddField(absl::StrCat(limits.max_record_bytes, " ", limits.max_depth, " ", limits.max_columns));
+absl::StatusOr<std::vector<DataFile>> OpenDataFiles(Env& env, std::span<const std::string> paths,
+                                                    std::optional<Format> format, const RecordLimits& limits) {
+  std::vector<DataFile> files;
+  int64_t records = 0;
   for (const std::string& path : paths) {
     const absl::StatusOr<Format> found = format ? *format : FormatOfPath(path);
     if (!found.ok()) return found.status();
     TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file, OpenRecordFile(env, path, *found, limits));
-    if (file->size() > 0) TDOCK_RETURN_IF_ERROR(CheckColumns(path, *file, made->columns_));
-    hasher.AddField(FormatName(*found));
-    hasher.AddField(text::Hex(file->content()));
-    made->begins_.push_back(made->begins_.back() + file->size());
-    made->files_.push_back(std::move(file));
+    records += file->size();
+    files.push_back({.path = path, .format = *found, .records = std::move(file)});
   }
-  if (made->size() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the data set \"", EscapeForMessage(adapter.name),
-                                                   "\" has no records; its files are: ", absl::StrJoin(paths, ", ")));
+  if (records > 0) return files;
+  return absl::InvalidArgumentError(absl::StrCat("there are no records in ", absl::StrJoin(paths, ", ")));
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(std::vector<DataFile> files, const Adapter& adapter, Phase phase,
+                                                       const RecordLimits& limits) {
+  std::unique_ptr<Dataset> made(new Dataset(adapter, phase));
+  const absl::StatusOr<std::vector<std::string>> found = ColumnsOf(adapter, phase);
+  if (!found.ok()) return LacksColumn(found.status(), files);
+  const std::vector<std::string>& wanted = *found;
+  text::ContentHasher hasher;
+  for (const std::string& column : wanted) hasher.AddField(column);
+  for (const std::string& column : adapter.unread) hasher.AddField(column);
+  hasher.AddField(absl::StrCat(PhaseName(phase), " ", static_cast<int>(adapter.style), " ", adapter.truth_after));
+  // They decide which records are bad, and so which are left out.
+  hasher.AddField(absl::StrCat(limits.max_record_bytes, " ", limits.max_depth, " ", limits.max_columns));
+  for (DataFile& file : files) {
+    TDOCK_ASSIGN_OR_RETURN(Columns columns, made->FindColumns(file, wanted));
+    hasher.AddField(FormatName(file.format));
+    hasher.AddField(text::Hex(file.records->content()));
+    made->begins_.push_back(made->begins_.back() + file.records->size());
+    made->columns_.push_back(std::move(columns));
+    made->files_.push_back(std::move(file));
   }
   made->content_ = hasher.Value();
   return made;
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Env& env, std::span<const std::string> paths,
+                                                       std::optional<Format> format, const Adapter& adapter,
+                                                       Phase phase, const RecordLimits& limits) {
+  TDOCK_RETURN_IF_ERROR(ColumnsOf(adapter, phase).status());
+  TDOCK_ASSIGN_OR_RETURN(std::vector<DataFile> files, OpenDataFiles(env, paths, format, limits));
+  return Open(std::move(files), adapter, phase, limits);
+}
+
+absl::StatusOr<Dataset::Columns> Dataset::FindColumns(const DataFile& file,
+                                                      const std::vector<std::string>& wanted) const {
+  Columns columns;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const ColumnPath path = FindColumn(file.records->columns(), wanted[i]);
+    if (!path.inside.empty() && file.records->size() > 0) {
+      TDOCK_RETURN_IF_ERROR(CheckInside(file, wanted[i], path, KeyOfColumn(adapter_, phase_, i)));
+    }
+    columns.names.push_back(path.column);
+    columns.inside.push_back(path.inside);
+  }
+  columns.read = columns.names.size();
+  if (file.records->size() == 0) return columns;
+  TDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> lacking, file.records->Lacking(columns.names));
+  if (!lacking) {
+    AddUnread(file, columns);
+    return columns;
+  }
+  const auto at = std::find(columns.names.begin(), columns.names.end(), *lacking) - columns.names.begin();
+  return NoColumn(file.path, *lacking, file.records->columns(), KeyOfColumn(adapter_, phase_, static_cast<size_t>(at)));
+}
+
+void Dataset::AddUnread(const DataFile& file, Columns& columns) const {
+  // Any JSON record may have columns that the first ones do not.
+  const bool any_column = file.format == Format::kJson || file.format == Format::kJsonLines;
+  const std::vector<std::string>& there = file.records->columns();
+  for (const std::string& column : adapter_.unread) {
+    if (any_column || std::find(there.begin(), there.end(), column) != there.end()) columns.names.push_back(column);
+  }
+  columns.inside.resize(columns.names.size());
+}
+
+absl::StatusOr<Sample> Dataset::SampleOf(Record record, const Columns& columns) const {
+  for (size_t i = columns.read; i < record.size(); ++i) {
+    if (!record[i].is_empty()) return UnreadColumn(adapter_, columns.names[i]);
+  }
+  record.resize(columns.read);
+  for (size_t i = 0; i < record.size(); ++i) {
+    if (columns.inside[i].empty()) continue;
+    absl::StatusOr<Value> cell = CellInside(std::move(record[i]), columns.inside[i]);
+    if (!cell.ok()) {
+      return Annotate(cell.status(), absl::StrCat("column '", EscapeForMessage(columns.names[i]), "'"));
+    }
+    record[i] = *std::move(cell);
+  }
+  return MakeSample(adapter_, phase_, std::move(record));
 }
 
 size_t Dataset::FileOf(int64_t index) const {
@@ -76,7 +178,7 @@ size_t Dataset::FileOf(int64_t index) const {
 
 std::string Dataset::Place(int64_t index) const {
   const size_t file = FileOf(index);
-  return files_[file]->Place(index - begins_[file]);
+  return files_[file].records->Place(index - begins_[file]);
 }
 
 std::vector<absl::StatusOr<OrSkip<Sample>>> Dataset::Load(std::span<const int64_t> indexes) const {
@@ -92,18 +194,19 @@ std::vector<absl::StatusOr<OrSkip<Sample>>> Dataset::Load(std::span<const int64_
     for (; at < order.size() && indexes[order[at]] < begins_[file + 1]; ++at) {
       local.push_back(indexes[order[at]] - begins_[file]);
     }
-    std::vector<absl::StatusOr<Record>> records = files_[file]->Read(local, columns_);
+    const RecordFile& opened = *files_[file].records;
+    std::vector<absl::StatusOr<Record>> records = opened.Read(local, columns_[file].names);
     for (size_t i = 0; i < records.size(); ++i) {
       absl::StatusOr<OrSkip<Sample>>& made = samples[order[begin + i]];
       if (!records[i].ok()) {
         made = records[i].status();
         continue;
       }
-      absl::StatusOr<Sample> sample = MakeSample(adapter_, phase_, *std::move(records[i]));
+      absl::StatusOr<Sample> sample = SampleOf(*std::move(records[i]), columns_[file]);
       if (sample.ok()) {
         made = *std::move(sample);
       } else {
-        made = Annotate(sample.status(), files_[file]->Place(local[i]));
+        made = Annotate(sample.status(), opened.Place(local[i]));
       }
     }
   }
@@ -154,7 +257,10 @@ absl::StatusOr<text::ContentHash> TokenizerContent(Env& env, const std::string& 
 }
 
 absl::StatusOr<std::vector<std::string>> FindSplit(Env& env, const std::string& path, const std::string& split) {
-  if (env.OpenForReading(path).ok()) return std::vector<std::string>{path};
+  const absl::Status opened = env.OpenForReading(path).status();
+  if (opened.ok()) return std::vector<std::string>{path};
+  if (absl::IsNotFound(opened)) return MissingFile(env, path);
+  if (absl::IsPermissionDenied(opened)) return opened;
   TDOCK_ASSIGN_OR_RETURN(std::vector<std::string> names, env.List(path));
   std::string folder = path;
   if (std::find(names.begin(), names.end(), "data") != names.end() && env.List(JoinPath(path, "data")).ok()) {

@@ -14,15 +14,32 @@
 #include "data/adapter.h"
 #include "data/encode.h"
 #include "data/record_file.h"
+#include "data/sample.h"
 #include "data/source.h"
 
 namespace tdock::data {
 
+// A file of a data set.
+struct DataFile {
+  std::string path;
+  Format format = Format::kJsonLines;
+  std::unique_ptr<RecordFile> records;
+};
+
+// Opens files, each of `format` or, without one, of the format that its name tells. InvalidArgument if they have no
+// records. Other errors are those of FormatOfPath() and OpenRecordFile().
+absl::StatusOr<std::vector<DataFile>> OpenDataFiles(Env& env, std::span<const std::string> paths,
+                                                    std::optional<Format> format, const RecordLimits& limits = {});
+
 // The records of several files, one file after the other. Thread-safe.
 class Dataset final : public Source<Sample> {
  public:
-  // InvalidArgument if the adapter has no column for what the phase needs; if no record of a file has one of the
-  // columns, naming those that exist; or if there are no records at all.
+  // InvalidArgument if the adapter has no column for what the phase needs; or if no record of a file has one of the
+  // columns: which there are, and which key names another. `limits` are those that the files were opened with.
+  static absl::StatusOr<std::unique_ptr<Dataset>> Open(std::vector<DataFile> files, const Adapter& adapter, Phase phase,
+                                                       const RecordLimits& limits = {});
+
+  // The same for files that are to be opened.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Env& env, std::span<const std::string> paths,
                                                        std::optional<Format> format, const Adapter& adapter,
                                                        Phase phase, const RecordLimits& limits = {});
@@ -34,15 +51,27 @@ class Dataset final : public Source<Sample> {
   // The position of record `index`: "path:line".
   std::string Place(int64_t index) const;
 
+  const Adapter& adapter() const { return adapter_; }
+
  private:
   Dataset(Adapter adapter, Phase phase) : adapter_(std::move(adapter)), phase_(phase) {}
 
+  // Where a file has what ColumnsOf() names.
+  struct Columns {
+    std::vector<std::string> names;
+    std::vector<std::vector<std::string>> inside;  // of ColumnPath
+    size_t read = 0;                               // how many of `names` there are before those of Adapter::unread
+  };
+
   size_t FileOf(int64_t index) const;
+  absl::StatusOr<Columns> FindColumns(const DataFile& file, const std::vector<std::string>& wanted) const;
+  void AddUnread(const DataFile& file, Columns& columns) const;
+  absl::StatusOr<Sample> SampleOf(Record record, const Columns& columns) const;
 
   const Adapter adapter_;
   const Phase phase_;
-  std::vector<std::string> columns_;
-  std::vector<std::unique_ptr<RecordFile>> files_;
+  std::vector<DataFile> files_;
+  std::vector<Columns> columns_;       // of each file
   std::vector<int64_t> begins_ = {0};  // of each file's records, and after the last
   text::ContentHash content_;
 };
@@ -71,7 +100,8 @@ absl::StatusOr<text::ContentHash> TokenizerContent(Env& env, const std::string& 
 
 // The files of a split, such as "train", of a local data set. `path` is a file, which is the only split; or a folder,
 // which holds files (or a folder `data` with files) whose names begin with the split's, up to a dot, a dash or an
-// underscore. "eval", "test" and "validation" stand for each other, in this order. NotFound says which files there are.
+// underscore. "eval", "test" and "validation" stand for each other, in this order. NotFound says which files there are,
+// and where there is nothing at `path`, what MissingFile() does.
 absl::StatusOr<std::vector<std::string>> FindSplit(Env& env, const std::string& path, const std::string& split);
 
 // The folder of the cache of huggingface_hub: $HF_HUB_CACHE, else $HF_HOME/hub, else $HOME/.cache/huggingface/hub;

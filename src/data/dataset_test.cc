@@ -84,10 +84,13 @@ TEST_F(DatasetTest, FilesFollowOneAnother) {
 
 TEST_F(DatasetTest, AMissingColumnIsToldTheOnesThatAreThere) {
   const std::string path = Write("a.jsonl", "{\"question\": \"a\", \"answer\": 1}\n{\"id\": 1}\n");
-  EXPECT_EQ(Open({path}).status().message(), path + ": there is no column 'prompt'; there are: question, answer, id");
+  EXPECT_EQ(Open({path}).status().message(),
+            path +
+                ": there is no column 'prompt'; there are: question, answer, id; set data.columns.prompt to one of "
+                "them");
   const std::string csv = Write("a.csv", "prompt\nx\n");
   EXPECT_EQ(Open({csv}, "custom", Phase::kReward).status().message(),
-            csv + ": there is no column 'chosen'; there are: prompt");
+            csv + ": there is no column 'chosen'; there are: prompt; set data.columns.chosen to one of them");
 }
 
 TEST_F(DatasetTest, AColumnMayFirstComeLate) {
@@ -96,7 +99,9 @@ TEST_F(DatasetTest, AColumnMayFirstComeLate) {
   absl::StrAppend(&lines, "broken\n");
   const std::string never = Write("never.jsonl", lines);
   EXPECT_EQ(Open({never}, "custom", Phase::kReward).status().message(),
-            never + ": there is no column 'rejected'; there are: prompt, chosen");
+            never +
+                ": there is no column 'rejected'; there are: prompt, chosen; set data.columns.rejected to one of "
+                "them");
   absl::StrAppend(&lines, "{\"prompt\": \"p\", \"chosen\": \"c\", \"rejected\": \"r\"}\n");
   const auto dataset = Open({Write("late.jsonl", lines)}, "custom", Phase::kReward);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
@@ -110,7 +115,7 @@ TEST_F(DatasetTest, RecordsThatAreAllBrokenAreNoMissingColumn) {
 
 TEST_F(DatasetTest, AnEmptySplitIsNamed) {
   const std::string path = Write("a.jsonl", "\n\n");
-  EXPECT_EQ(Open({path}).status().message(), "the data set \"custom\" has no records; its files are: " + path);
+  EXPECT_EQ(Open({path}).status().message(), "there are no records in " + path);
   EXPECT_THAT(std::string(Open({Write("a.bin", "")}).status().message()),
               HasSubstr("the format cannot be inferred from the name"));
 }
@@ -332,6 +337,9 @@ class Shapes final : public Source<EncodedSample> {
     for (uint64_t i = rng.Below(9); i > 0; --i) sample.rejected.push_back(static_cast<int32_t>(rng.Next()));
     if (rng.Below(2) == 0) sample.label = rng.Uniform();
     sample.truncated = rng.Below(2) == 0;
+    sample.prompt_tokens = static_cast<int64_t>(rng.Below(sample.ids.size() + 1));
+    for (std::string* text : {&sample.prompt_text, &sample.truth, &sample.source}) text->assign(rng.Below(9), 'x');
+    for (uint64_t i = rng.Below(3); i > 0; --i) sample.kept.push_back(absl::StrCat("é", i));
     return sample;
   }
   int64_t size() const override { return 500; }

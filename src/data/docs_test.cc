@@ -59,8 +59,7 @@ class Page : public testing::Test {
     if (!dataset.ok()) return std::string(dataset.status().message());
     std::optional<text::ChatTemplate> form;
     if (!config.chat_template.empty()) form = *ResolveTemplate(env_, config, "");
-    const auto encoder =
-        SampleEncoder::Create(*ResolveAdapter(env_, config), phase, *tokenizer_, form, RulesOf(config));
+    const auto encoder = SampleEncoder::Create((*dataset)->adapter(), phase, *tokenizer_, form, RulesOf(config));
     if (!encoder.ok()) return std::string(encoder.status().message());
     const EncodedDataset encoded(**dataset, *encoder, {}, [&](int64_t index) { return (*dataset)->Place(index); });
     std::vector<int64_t> indexes(static_cast<size_t>(encoded.size()));
@@ -86,6 +85,10 @@ class Page : public testing::Test {
     }
     if (!sample.rejected.empty()) absl::StrAppend(&line, " | ", Text(sample.rejected));
     if (sample.label) absl::StrAppend(&line, " (label ", *sample.label, ")");
+    // Of a prompt, what a reward needs.
+    if (sample.loss_mask.empty() && !sample.truth.empty()) {
+      absl::StrAppend(&line, " (truth ", sample.truth, ", source ", sample.source, ")");
+    }
     return line;
   }
 
@@ -208,7 +211,8 @@ TEST_F(PhaseSamplesTest, ABadRecordOfAPhaseIsToldWithItsPlace) {
       if (prompt.size() > 1) bad.push_back(prompt);
     }
   }
-  EXPECT_EQ(bad, std::vector<std::string>{config_.path + ":8: the prompt has 5 tokens; at most 4 are allowed"});
+  EXPECT_EQ(bad, std::vector<std::string>{config_.path + ":8: the prompt has 5 tokens; at most 4 are allowed by "
+                                                         "data.max_prompt_length"});
 }
 
 TEST_F(PhaseSamplesTest, AreEncodedOnceWithACache) {

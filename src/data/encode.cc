@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "data/adapter_fields.h"
 
 namespace tdock::data {
 namespace {
@@ -24,6 +25,28 @@ bool CutTo(std::vector<T>& items, int64_t most) {
   if (static_cast<int64_t>(items.size()) <= most) return false;
   items.resize(static_cast<size_t>(most));
   return true;
+}
+
+absl::Status TooManyTokens(size_t tokens, int64_t most, absl::string_view key) {
+  return absl::OutOfRangeError(
+      absl::StrCat("the prompt has ", tokens, " tokens; at most ", most, " are allowed by ", key));
+}
+
+constexpr absl::string_view kLengthKey = "data.max_length";
+constexpr absl::string_view kPromptLengthKey = "data.max_prompt_length";
+
+// What the last turn of a role says; empty: there is none.
+std::string LastSaid(std::span<const Turn> turns, text::Role role) {
+  for (size_t i = turns.size(); i-- > 0;) {
+    if (turns[i].role == role) return turns[i].content;
+  }
+  return "";
+}
+
+std::string LastOfPart(const std::optional<Sample::Part>& part, text::Role role) {
+  if (!part) return "";
+  const auto* const text = std::get_if<std::string>(&*part);
+  return text != nullptr ? *text : LastSaid(std::get<std::vector<Turn>>(*part), role);
 }
 
 // How many tokens come before the first one that is counted; all where none is.
@@ -49,7 +72,7 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phas
   if (NeedsTemplate(adapter, phase) && !chat_template) {
     return absl::InvalidArgumentError(absl::StrCat("the data set \"", adapter.name,
                                                    "\" holds turns of conversations, which need a template; set "
-                                                   "data.template"));
+                                                   "data.template, or data.style to text where it holds texts"));
   }
   if (!tokenizer.eos_id()) return absl::InvalidArgumentError("the tokenizer has no end-of-text token");
   if (rules.max_seq_len < 1 || rules.max_prompt_len < 1) {
@@ -79,10 +102,6 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::Encode(const Sample& sample
       return EncodeText(sample);
   }
   return absl::InternalError("an unknown phase");
-}
-
-absl::Status SampleEncoder::Overlong(size_t tokens, int64_t most) const {
-  return absl::OutOfRangeError(absl::StrCat("the prompt has ", tokens, " tokens; at most ", most, " are allowed"));
 }
 
 // The tokens of a prompt are the same in every phase: they are encoded by themselves.
@@ -117,6 +136,7 @@ absl::StatusOr<EncodedConversation> SampleEncoder::Joined(const Sample::Part& pr
   EncodedConversation joined;
   TDOCK_ASSIGN_OR_RETURN(joined.ids, PromptIds({.prompt = prompt}));
   joined.loss_mask.assign(joined.ids.size(), rules_.train_on == TrainOn::kEverything ? 1 : 0);
+  joined.before_last_reply = joined.ids.size();
   TDOCK_ASSIGN_OR_RETURN(
       const std::vector<int32_t> own,
       text::EncodeReply(*tokenizer_, std::get<std::string>(prompt), std::span(joined.ids).subspan(before_text_.size()),
@@ -127,9 +147,28 @@ absl::StatusOr<EncodedConversation> SampleEncoder::Joined(const Sample::Part& pr
   return joined;
 }
 
+void SampleEncoder::AddTexts(const Sample& sample, EncodedSample& encoded) const {
+  encoded.prompt_text = sample.conversation.empty() ? LastOfPart(sample.prompt, text::Role::kUser)
+                                                    : LastSaid(sample.conversation, text::Role::kUser);
+  encoded.truth = sample.truth;
+  if (phase_ == Phase::kSft && encoded.truth.empty()) {
+    encoded.truth = sample.conversation.empty() ? LastOfPart(sample.chosen, text::Role::kAssistant)
+                                                : LastSaid(sample.conversation, text::Role::kAssistant);
+  }
+  encoded.source = sample.source.empty() ? adapter_.name : sample.source;
+  encoded.kept = sample.kept;
+}
+
 absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sample) const {
   EncodedConversation whole;
-  if (!sample.conversation.empty()) {
+  if (sample.text) {
+    whole.ids = before_text_;
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> own,
+                           tokenizer_->Encode(*sample.text, {.spelled = SpelledSpecial::kAsText}));
+    Append(whole.ids, own);
+    whole.ids.push_back(*tokenizer_->eos_id());
+    whole.loss_mask.assign(whole.ids.size(), own.empty() ? 0 : 1);
+  } else if (!sample.conversation.empty()) {
     TDOCK_ASSIGN_OR_RETURN(
         whole, EncodeConversation(*chat_template_, *tokenizer_, sample.conversation, false, rules_.train_on));
   } else {
@@ -137,15 +176,22 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sam
     TDOCK_ASSIGN_OR_RETURN(whole, Joined(*sample.prompt, *sample.chosen));
   }
   const size_t uncounted = BeforeCounted(whole.loss_mask);
-  if (uncounted == whole.loss_mask.size()) return Skip::kIncomplete;
+  if (uncounted == whole.loss_mask.size()) return Skip::kUncounted;
   // Where nothing is left to learn.
   if (static_cast<int64_t>(uncounted) >= rules_.max_seq_len) {
-    if (rules_.overlong_prompts == OverlongPrompts::kError) return Overlong(uncounted, rules_.max_seq_len - 1);
+    if (rules_.overlong_prompts == OverlongPrompts::kError) {
+      return TooManyTokens(uncounted, rules_.max_seq_len - 1, kLengthKey);
+    }
     return Skip::kOverlong;
   }
   EncodedSample encoded{.ids = std::move(whole.ids), .loss_mask = std::move(whole.loss_mask), .label = sample.label};
   encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
   CutTo(encoded.loss_mask, rules_.max_seq_len);
+  // Where the last reply was cut off, it is not known what would ask for it.
+  if (whole.before_last_reply < encoded.ids.size()) {
+    encoded.prompt_tokens = static_cast<int64_t>(whole.before_last_reply);
+  }
+  AddTexts(sample, encoded);
   return encoded;
 }
 
@@ -153,7 +199,9 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodePair(const Sample& sa
   if (!sample.prompt || !sample.chosen || !sample.rejected) return Skip::kIncomplete;
   TDOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(sample));
   if (static_cast<int64_t>(prompt.size()) >= rules_.max_seq_len) {
-    if (rules_.overlong_prompts == OverlongPrompts::kError) return Overlong(prompt.size(), rules_.max_seq_len - 1);
+    if (rules_.overlong_prompts == OverlongPrompts::kError) {
+      return TooManyTokens(prompt.size(), rules_.max_seq_len - 1, kLengthKey);
+    }
     return Skip::kOverlong;
   }
   TDOCK_ASSIGN_OR_RETURN(EncodedConversation chosen, Joined(*sample.prompt, *sample.chosen));
@@ -172,14 +220,18 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodePrompt(const Sample& 
   if (!sample.prompt && sample.conversation.empty()) return Skip::kIncomplete;
   EncodedSample encoded{.label = sample.label};
   TDOCK_ASSIGN_OR_RETURN(encoded.ids, PromptIds(sample));
+  if (encoded.ids.empty()) return Skip::kEmpty;
+  encoded.prompt_tokens = static_cast<int64_t>(encoded.ids.size());
+  AddTexts(sample, encoded);
   if (static_cast<int64_t>(encoded.ids.size()) <= rules_.max_prompt_len) return encoded;
   switch (rules_.overlong_prompts) {
     case OverlongPrompts::kDrop:
       return Skip::kOverlong;
     case OverlongPrompts::kError:
-      return Overlong(encoded.ids.size(), rules_.max_prompt_len);
+      return TooManyTokens(encoded.ids.size(), rules_.max_prompt_len, kPromptLengthKey);
     case OverlongPrompts::kTruncateLeft:
       encoded.ids.erase(encoded.ids.begin(), encoded.ids.end() - rules_.max_prompt_len);
+      encoded.prompt_tokens = rules_.max_prompt_len;
       encoded.truncated = true;
       return encoded;
   }
@@ -198,10 +250,11 @@ std::string SampleEncoder::Description() const {
       "phase ", PhaseName(phase_), " style ", static_cast<int>(adapter_.style), " seq ", rules_.max_seq_len, " prompt ",
       rules_.max_prompt_len, " overlong ", static_cast<int>(rules_.overlong_prompts), " train ",
       static_cast<int>(rules_.train_on), " template ", chat_template_ ? chat_template_->Description() : "");
-  for (const std::string* column : {&adapter_.prompt, &adapter_.chosen, &adapter_.rejected, &adapter_.conversation,
-                                    &adapter_.label, &adapter_.text}) {
-    absl::StrAppend(&description, " ", column->size(), ":", *column);
-  }
+  const auto add = [&](const std::string& text) { absl::StrAppend(&description, " ", text.size(), ":", text); };
+  add(adapter_.name);
+  for (const AdapterField& field : kAdapterFields) add(adapter_.*field.column);
+  add(adapter_.truth_after);
+  for (const std::string& column : adapter_.keep) add(column);
   return description;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "data/adapter.h"
+#include "data/sample.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
 
@@ -35,6 +36,12 @@ struct EncodedSample {
   std::vector<int32_t> rejected = {};   // of kReward: prompt and rejected answer
   std::optional<double> label = {};
   bool truncated = false;
+  // Of kSft and kPrompt:
+  int64_t prompt_tokens = 0;           // how many of `ids` come before the last reply, which they ask for; 0: unknown
+  std::string prompt_text = {};        // the prompt as it stands, or the last turn of the user
+  std::string truth = {};              // the right answer; of kSft, where it is not known, the last reply; else empty
+  std::string source = {};             // the data set that the record says it is from, or else the adapter's name
+  std::vector<std::string> kept = {};  // the cells of Adapter::keep, as text
 
   friend bool operator==(const EncodedSample&, const EncodedSample&) = default;
 };
@@ -42,6 +49,8 @@ struct EncodedSample {
 // Why a valid record yields no sample.
 enum class Skip {
   kIncomplete,  // a value that the phase needs is missing
+  kEmpty,       // its prompt has no token
+  kUncounted,   // the loss counts none of its tokens
   kOverlong
 };
 
@@ -75,7 +84,7 @@ class SampleEncoder {
   absl::StatusOr<OrSkip<EncodedSample>> EncodePair(const Sample& sample) const;
   absl::StatusOr<OrSkip<EncodedSample>> EncodePrompt(const Sample& sample) const;
   absl::StatusOr<OrSkip<EncodedSample>> EncodeText(const Sample& sample) const;
-  absl::Status Overlong(size_t tokens, int64_t most) const;
+  void AddTexts(const Sample& sample, EncodedSample& encoded) const;
 
   const text::Tokenizer* tokenizer_;
   Adapter adapter_;

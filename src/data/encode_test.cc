@@ -108,7 +108,7 @@ TEST_F(Encoding, WhatIsAbsentLeavesTheSampleOut) {
   EXPECT_EQ(Skipped("custom", Phase::kReward, {"p", "a", Value()}), Skip::kIncomplete);
   EXPECT_EQ(Skipped("custom", Phase::kPrompt, {Value()}), Skip::kIncomplete);
   EXPECT_EQ(Skipped("text", Phase::kUnsupervised, {Value()}), Skip::kIncomplete);
-  EXPECT_EQ(Skipped("chat", Phase::kSft, OfOne(List{Message("user", "q")})), Skip::kIncomplete);
+  EXPECT_EQ(Skipped("chat", Phase::kSft, OfOne(List{Message("user", "q")})), Skip::kUncounted);
 }
 
 TEST_F(Encoding, OverlongPromptsFollowTheRule) {
@@ -124,9 +124,9 @@ TEST_F(Encoding, OverlongPromptsFollowTheRule) {
   strict.overlong_prompts = OverlongPrompts::kError;
   const absl::Status refused = Encoded("custom", Phase::kPrompt, {"12345"}, strict).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(refused.message(), "the prompt has 5 tokens; at most 4 are allowed");
+  EXPECT_EQ(refused.message(), "the prompt has 5 tokens; at most 4 are allowed by data.max_prompt_length");
   EXPECT_EQ(Encoded("custom", Phase::kSft, {"123456789", "a"}, strict).status().message(),
-            "the prompt has 9 tokens; at most 5 are allowed");
+            "the prompt has 9 tokens; at most 5 are allowed by data.max_length");
 }
 
 TEST_F(Encoding, LongSequencesLoseTheirEnd) {
@@ -155,8 +155,9 @@ TEST_F(Encoding, AWrongTypeIsNamed) {
   EXPECT_EQ(message("chat", Phase::kSft, {"x"}), "column 'messages': it holds text; a list of turns is expected");
   EXPECT_EQ(message("chat", Phase::kSft, OfOne(List{Message("user", "q"), true})),
             "column 'messages': turn 2: it holds a truth value; an object with \"role\" and \"content\" is expected");
-  EXPECT_EQ(message("chat", Phase::kSft, OfOne(List{Message("tool", "q")})),
-            "column 'messages': turn 1: the role \"tool\" is none of system, user, human, assistant and gpt");
+  EXPECT_EQ(message("chat", Phase::kSft, OfOne(List{Message("robot", "q")})),
+            "column 'messages': turn 1: the role \"robot\" is none of system, developer, user, human, assistant, gpt, "
+            "tool, observation and function");
   EXPECT_EQ(message("chat", Phase::kSft, OfOne(List{Object{{"role", "user"}}})),
             "column 'messages': turn 1: \"content\" (or \"value\") is missing; text is expected");
   EXPECT_EQ(message("chat", Phase::kReward, {"q", List{Message("user", "x")}, "b"}),
@@ -225,7 +226,50 @@ TEST(Adapters, AnUnknownNameIsToldHowToAddOne) {
       status.message(),
       "there is no data set \"my/data\"; there are Dahoas/full-hh-rlhf, Dahoas/rm-static, chat, custom, text. To add "
       "one, name its columns in the file of data.adapters: \"my/data: {style: text, prompt: …, chosen: …, rejected: "
-      "…}\"; or take \"custom\" and set data.columns.prompt and so on");
+      "…}\"; or take \"custom\" and set data.columns.prompt and so on; or take \"auto\", which goes by the columns of "
+      "the file");
+}
+
+TEST_F(Encoding, SamplesCarryWhatAnEvaluationNeeds) {
+  const EncodedSample text = Made("custom", Phase::kSft, {" Human: q Assistant:", " a"});
+  EXPECT_EQ(text.prompt_text, " Human: q Assistant:");
+  EXPECT_EQ(text.truth, " a");
+  EXPECT_EQ(text.source, "custom");
+  EXPECT_EQ(Text({text.ids.begin(), text.ids.begin() + text.prompt_tokens}), " Human: q Assistant:");
+  const List talk{Message("user", "q"), Message("assistant", "a"), Message("user", "r"), Message("assistant", "b")};
+  const EncodedSample chat = Made("chat", Phase::kSft, OfOne(talk));
+  EXPECT_EQ(chat.prompt_text, "r");
+  EXPECT_EQ(chat.truth, "b");
+  EXPECT_EQ(Text({chat.ids.begin(), chat.ids.begin() + chat.prompt_tokens}),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\nr<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  const EncodedSample prompt = Made("chat", Phase::kPrompt, OfOne(List{Message("system", "s"), Message("user", "q")}));
+  EXPECT_EQ(prompt.prompt_text, "q");
+  EXPECT_EQ(prompt.truth, "");
+  EXPECT_EQ(prompt.prompt_tokens, static_cast<int64_t>(prompt.ids.size()));
+  // The last reply is cut off.
+  const EncodedSample cut = Made("chat", Phase::kSft, OfOne(talk), {.max_seq_len = chat.prompt_tokens});
+  EXPECT_EQ(cut.prompt_tokens, 0);
+}
+
+TEST_F(Encoding, ATextToLearnCountsAsAWhole) {
+  const EncodedSample sft = Made("text", Phase::kSft, {"some text"});
+  EXPECT_EQ(Text(sft.ids), "some text<eos>");
+  EXPECT_EQ(Counted(sft), "some text<eos>");
+  EXPECT_EQ(sft.prompt_tokens, 0);
+  EXPECT_EQ(Skipped("text", Phase::kSft, {""}), Skip::kUncounted);
+}
+
+TEST_F(Encoding, AnEmptyPromptIsNone) { EXPECT_EQ(Skipped("custom", Phase::kPrompt, {""}), Skip::kEmpty); }
+
+TEST_F(Encoding, TurnsOfToolsGoThroughTheTemplate) {
+  Object answer = Message("tool", "4");
+  answer.emplace_back("tool_call_id", "call_1");
+  answer.emplace_back("name", "add");
+  EXPECT_EQ(Text(Made("chat", Phase::kPrompt, OfOne(List{Message("user", "q"), answer})).ids),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(Text(Made("chat", Phase::kPrompt, OfOne(List{Object{{"from", "observation"}, {"value", "4"}}})).ids),
+            "<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST(Adapters, AreAddedInYaml) {
@@ -243,16 +287,86 @@ TEST(Adapters, AreAddedInYaml) {
   EXPECT_EQ(*adapters.Find("custom"), (Adapter{.name = "custom", .text = "body"}));
   EXPECT_THAT(*ColumnsOf(*adapters.Find("my/data.v2"), Phase::kSft), ElementsAre("question", "answer", "score"));
   EXPECT_EQ(ColumnsOf(*adapters.Find("custom"), Phase::kPrompt).status().message(),
-            "the data set \"custom\" names no column for \"prompt\", which the phase prompt needs");
+            "the data set \"custom\" names no column for \"prompt\", which the phase prompt needs; set "
+            "data.columns.prompt");
 }
 
 TEST(Adapters, TellEverythingThatIsWrong) {
   Adapters adapters;
   EXPECT_EQ(adapters.AddYaml("good:\n  prompt: p\nx:\n  promt: q\n  style: chatty\ny: z\n", "a.yaml").message(),
-            "a.yaml:4: x.promt: unknown; there are style, prompt, chosen, rejected, conversation, label and text\n"
-            "a.yaml:5: x.style: text or chat is expected\n"
+            "a.yaml:4: x.promt: unknown; there are style, prompt, input, chosen, rejected, conversation, label, truth, "
+            "truth_after, source and text\n"
+            "a.yaml:5: x.style: text, chat or alpaca is expected\n"
             "a.yaml:6: y: a name with columns under it is expected, such as \"my_data: {prompt: question}\"");
   EXPECT_FALSE(adapters.Find("good").ok());
+}
+
+TEST(Sample, HasTheTruthTheSourceAndWhatIsKept) {
+  const Adapter adapter{.name = "x", .prompt = "p", .truth = "t", .source = "s", .keep = {"k", "l"}};
+  EXPECT_THAT(*ColumnsOf(adapter, Phase::kPrompt), ElementsAre("p", "t", "s", "k", "l"));
+  const auto sample = MakeSample(adapter, Phase::kPrompt, {"p", int64_t{4}, "gsm8k", List{}, Value()});
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_EQ(sample->truth, "4");
+  EXPECT_EQ(sample->source, "gsm8k");
+  EXPECT_THAT(sample->kept, ElementsAre("[]", ""));
+  EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", std::nan(""), "s", "", ""}).status().message(),
+            "column 't': it holds nan; a finite number is expected");
+  EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", "t", "s", "", std::nan("")}).status().message(),
+            "column 'l': it holds nan; a finite number is expected");
+}
+
+TEST(Sample, TheTruthMayFollowAMark) {
+  const Adapter adapter{.name = "x", .prompt = "p", .truth = "t", .truth_after = "####"};
+  const auto truth = [&](Value cell) {
+    const auto sample = MakeSample(adapter, Phase::kPrompt, {"p", std::move(cell)});
+    return sample.ok() ? sample->truth : std::string(sample.status().message());
+  };
+  EXPECT_EQ(truth("2 + 2 #### no #### 1,004\n"), "1,004");
+  EXPECT_EQ(truth("4"), "column 't': it does not hold \"####\", which the right answer follows");
+}
+
+TEST(Sample, AlpacasPromptHasItsText) {
+  Adapter adapter{
+      .name = "x", .style = Adapter::Style::kAlpaca, .prompt = "instruction", .input = "input", .chosen = "output"};
+  const auto prompt = [&](Value input) {
+    const auto sample = MakeSample(adapter, Phase::kSft, {"Add.", std::move(input), "4"});
+    if (!sample.ok()) return std::string(sample.status().message());
+    const auto* text = std::get_if<std::string>(&*sample->prompt);
+    return text != nullptr ? *text : std::get<std::vector<Turn>>(*sample->prompt)[0].content;
+  };
+  const std::string without =
+      "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+      "### Instruction:\nAdd.\n\n### Response:";
+  EXPECT_EQ(prompt(""), without);
+  EXPECT_EQ(prompt(Value()), without);
+  EXPECT_EQ(prompt("2 and 2"),
+            "Below is an instruction that describes a task, paired with an input that provides further context. Write "
+            "a response that appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### Input:\n2 and "
+            "2\n\n### Response:");
+  EXPECT_EQ(prompt(int64_t{2}), "column 'input': it holds a number; text is expected");
+  adapter.style = Adapter::Style::kChat;
+  EXPECT_EQ(prompt("2 and 2"), "Add.\n2 and 2");
+}
+
+TEST(Sample, ThePromptMayBeWhatBothAnswersBeginWith) {
+  const Adapter adapter{.name = "x", .style = Adapter::Style::kChat, .chosen = "chosen", .rejected = "rejected"};
+  const List good{Message("user", "q"), Message("assistant", "a"), Message("user", "r"), Message("assistant", "good")};
+  List bad = good;
+  bad.back() = Message("assistant", "bad");
+  EXPECT_THAT(*ColumnsOf(adapter, Phase::kReward), ElementsAre("chosen", "rejected"));
+  const auto pair = MakeSample(adapter, Phase::kReward, {good, bad});
+  ASSERT_TRUE(pair.ok()) << pair.status();
+  EXPECT_EQ(std::get<std::vector<Turn>>(*pair->prompt).size(), 3u);
+  EXPECT_EQ(pair->chosen, Sample::Part(std::vector<Turn>{{.role = Role::kAssistant, .content = "good"}}));
+  EXPECT_EQ(pair->rejected, Sample::Part(std::vector<Turn>{{.role = Role::kAssistant, .content = "bad"}}));
+  EXPECT_EQ(MakeSample(adapter, Phase::kSft, OfOne(good))->conversation.size(), 4u);
+  EXPECT_EQ(MakeSample(adapter, Phase::kReward, {good, List{Message("user", "z"), Message("assistant", "a")}})
+                .status()
+                .message(),
+            "column 'rejected': without a prompt, the dialogues must begin with the same turns, up to an assistant's; "
+            "turn 1 is another");
+  EXPECT_EQ(MakeSample(adapter, Phase::kReward, {"good", bad}).status().message(),
+            "column 'chosen': it holds text; a list of turns, the prompt's among them, is expected");
 }
 
 TEST(Sample, LabelsAreNumbers) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
@@ -106,7 +107,11 @@ class JsonParser final : public RecordParser {
     if (error == simdjson::DEPTH_ERROR) {
       return absl::InvalidArgumentError(absl::StrCat("more than ", limits_.max_depth, " nested objects and lists"));
     }
-    if (error != simdjson::SUCCESS) return NotJson(simdjson::error_message(error));
+    if (error != simdjson::SUCCESS) {
+      const bool no_number = absl::StrContains(bytes, "NaN") || absl::StrContains(bytes, "Infinity");
+      return NotJson(absl::StrCat(simdjson::error_message(error),
+                                  no_number ? "; NaN and Infinity are no numbers in JSON, where null may stand" : ""));
+    }
     dom::object object;
     if (root.get(object) != simdjson::SUCCESS) return absl::InvalidArgumentError("not a JSON object");
     return object;

@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<Readable
                                                         const RecordLimits&) {
   return absl::UnimplementedError(absl::StrCat(name,
                                                ": this build cannot read Parquet, because Arrow was not found; "
-                                               "`scripts/setup.sh oracle` installs it, then build again"));
+                                               "`make build` installs it, and builds again"));
 }
 
 #endif

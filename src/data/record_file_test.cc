@@ -83,6 +83,11 @@ TEST(JsonLines, ABadRecordNamesItsLineAndStopsNoOther) {
                   HasSubstr("f:8: not JSON: "), "f:9: column 'a': the name 'b' occurs twice in one object", "4"));
 }
 
+TEST(JsonLines, NoNumberIsNamed) {
+  EXPECT_THAT(ReadAll("{\"a\": NaN}\n{\"a\": -Infinity}\n{\"a\": \"NaN\"}", Format::kJsonLines, {"a"}),
+              ElementsAre(HasSubstr("f:1: not JSON: "), HasSubstr("NaN and Infinity are no numbers in JSON"), "'NaN'"));
+}
+
 TEST(JsonLines, NamesAreThoseOfTheFirstRecords) {
   const auto file = Open("{\"a\": 1}\nbroken\n{\"b\": 1, \"a\": 2}\n", Format::kJsonLines);
   EXPECT_THAT((*file)->columns(), ElementsAre("a", "b"));

@@ -1,5 +1,6 @@
 // Whatever a file holds, reading its records reads nothing outside of it; every record can be read or is an error with
-// a place; and records come out the same one by one, backwards, as all at once.
+// a place; and records come out the same one by one, backwards, as all at once. So is every sample of the form that the
+// columns tell.
 //
 // The first byte of an input chooses the format.
 #include <cstdint>
@@ -10,7 +11,10 @@
 #include <vector>
 
 #include "data/adapter.h"
+#include "data/dataset.h"
+#include "data/known_forms.h"
 #include "data/record_file.h"
+#include "data/sample.h"
 #include "data/testing/bytes_file.h"
 
 namespace tdock::data {
@@ -41,6 +45,27 @@ void Try(Format format, std::string bytes) {
   }
 }
 
+// What the columns tell of the file, and the samples that follow from it.
+void TryForm(Format format, const std::string& bytes) {
+  const RecordLimits limits{.max_record_bytes = 4096, .max_depth = 16, .max_columns = 64};
+  for (const Phase phase : {Phase::kSft, Phase::kReward, Phase::kPrompt, Phase::kUnsupervised}) {
+    auto file = OpenRecordFile(std::make_unique<BytesFile>(bytes), "f", format, limits);
+    if (!file.ok()) return;
+    absl::StatusOr<Adapter> adapter = RecogniseForm(**file, {});
+    if (!adapter.ok()) return;
+    adapter->keep = {"a", "a.b"};
+    std::vector<DataFile> files;
+    files.push_back({.path = "f", .format = format, .records = *std::move(file)});
+    const auto dataset = Dataset::Open(std::move(files), *adapter, phase, limits);
+    if (!dataset.ok()) continue;
+    std::vector<int64_t> indexes(static_cast<size_t>((*dataset)->size()));
+    std::iota(indexes.begin(), indexes.end(), 0);
+    for (const auto& sample : (*dataset)->Load(indexes)) {
+      if (!sample.ok() && sample.status().message().substr(0, 2) != "f:") std::abort();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tdock::data
 
@@ -48,6 +73,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tdock::data::Format;
   if (size == 0) return 0;
   constexpr Format kFormats[] = {Format::kJsonLines, Format::kJson, Format::kCsv, Format::kText};
-  tdock::data::Try(kFormats[data[0] % 4], std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
+  const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  tdock::data::Try(kFormats[data[0] % 4], bytes);
+  tdock::data::TryForm(kFormats[data[0] % 4], bytes);
   return 0;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,10 +29,14 @@ class Source {
   virtual text::ContentHash content() const = 0;
 };
 
-// Some of the samples of another source, which must outlive it. Thread-safe.
+// Some of the samples of another source. Thread-safe.
 template <class T>
 class Subset final : public Source<T> {
  public:
+  Subset(std::shared_ptr<const Source<T>> whole, std::vector<int64_t> indexes) : Subset(*whole, std::move(indexes)) {
+    owned_ = std::move(whole);
+  }
+  // `whole` must outlive it.
   Subset(const Source<T>& whole, std::vector<int64_t> indexes) : whole_(whole), indexes_(std::move(indexes)) {
     text::ContentHasher hasher;
     hasher.AddField(text::Hex(whole.content()));
@@ -52,6 +57,7 @@ class Subset final : public Source<T> {
   int64_t InWhole(int64_t index) const { return indexes_[static_cast<size_t>(index)]; }
 
  private:
+  std::shared_ptr<const Source<T>> owned_;  // null where `whole_` is another's
   const Source<T>& whole_;
   const std::vector<int64_t> indexes_;
   text::ContentHash content_;

@@ -4,10 +4,12 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::data {
 namespace {
@@ -16,11 +18,12 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 
 constexpr absl::string_view kMagic = "TDTOKENS";
 constexpr absl::string_view kEndMagic = "TDTOKEND";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kHeaderBytes = 32;
 constexpr size_t kFooterBytes = 72;
 constexpr size_t kSealBytes = 24;  // the last ones of the footer
-constexpr size_t kSampleHeaderBytes = 24;
+constexpr size_t kSampleHeaderBytes = 32;
+constexpr uint32_t kFixedTexts = 3;  // prompt, truth and source
 constexpr size_t kCounts = 5;
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr uint64_t kMaxSampleBytes = uint64_t{1} << 32;
@@ -60,6 +63,11 @@ std::string HeaderOf(const text::ContentHash& content) {
   return header;
 }
 
+void PutText(std::string& bytes, const std::string& text) {
+  Put(bytes, static_cast<uint32_t>(text.size()));
+  bytes += text;
+}
+
 std::string BytesOf(const EncodedSample& sample) {
   std::string bytes;
   Put(bytes, static_cast<uint32_t>(sample.ids.size()));
@@ -67,31 +75,66 @@ std::string BytesOf(const EncodedSample& sample) {
   Put(bytes, static_cast<uint32_t>(sample.rejected.size()));
   Put(bytes, (sample.truncated ? kTruncated : 0) | (sample.label ? kHasLabel : 0));
   Put(bytes, sample.label.value_or(0));
+  Put(bytes, static_cast<uint32_t>(sample.prompt_tokens));
+  Put(bytes, kFixedTexts + static_cast<uint32_t>(sample.kept.size()));
   PutAll(bytes, sample.ids);
   PutAll(bytes, sample.rejected);
   PutAll(bytes, sample.loss_mask);
+  for (const std::string* text : {&sample.prompt_text, &sample.truth, &sample.source}) PutText(bytes, *text);
+  for (const std::string& text : sample.kept) PutText(bytes, text);
   bytes.resize((bytes.size() + 7) / 8 * 8, '\0');
   return bytes;
 }
 
+// Takes a text off the bytes; nothing where they do not begin with one.
+std::optional<std::string> TakeText(absl::string_view& bytes) {
+  if (bytes.size() < sizeof(uint32_t)) return std::nullopt;
+  const size_t size = NumberAt<uint32_t>(bytes, 0);
+  bytes.remove_prefix(sizeof(uint32_t));
+  if (size > bytes.size()) return std::nullopt;
+  const absl::string_view text = bytes.substr(0, size);
+  bytes.remove_prefix(size);
+  if (FindInvalidUtf8(text)) return std::nullopt;
+  return std::string(text);
+}
+
+// The texts of a sample, and what must be left behind them.
+absl::Status TakeTexts(absl::string_view bytes, uint32_t count, EncodedSample& sample) {
+  const absl::Status wrong = absl::DataLossError("the texts of a sample do not fill their place");
+  for (uint32_t i = 0; i < count; ++i) {
+    std::optional<std::string> text = TakeText(bytes);
+    if (!text) return wrong;
+    if (i < kFixedTexts) {
+      (i == 0 ? sample.prompt_text : i == 1 ? sample.truth : sample.source) = *std::move(text);
+    } else {
+      sample.kept.push_back(*std::move(text));
+    }
+  }
+  return bytes.size() < 8 ? absl::OkStatus() : wrong;
+}
+
 // Whatever the bytes are: a checksum is no proof that they were ours.
-absl::StatusOr<EncodedSample> SampleOf(absl::string_view bytes) {
+absl::StatusOr<EncodedSample> SampleAt(absl::string_view bytes) {
   if (bytes.size() < kSampleHeaderBytes) return absl::DataLossError("a sample is shorter than its header");
   const uint64_t ids = NumberAt<uint32_t>(bytes, 0);
   const uint64_t masks = NumberAt<uint32_t>(bytes, 4);
   const uint64_t rejected = NumberAt<uint32_t>(bytes, 8);
   const auto flags = NumberAt<uint32_t>(bytes, 12);
+  const uint64_t prompt_tokens = NumberAt<uint32_t>(bytes, 24);
+  const auto texts = NumberAt<uint32_t>(bytes, 28);
   const uint64_t size = kSampleHeaderBytes + 4 * ids + 4 * rejected + masks;
-  if (size > bytes.size() || bytes.size() - size >= 8 || (masks != 0 && masks != ids) ||
-      flags > (kTruncated | kHasLabel)) {
-    return absl::DataLossError("a sample does not fill its place");
+  if (size > bytes.size() || (masks != 0 && masks != ids) || flags > (kTruncated | kHasLabel) || prompt_tokens > ids ||
+      texts < kFixedTexts) {
+    return absl::DataLossError("a sample does not fit in its place");
   }
   EncodedSample sample{.ids = NumbersAt<int32_t>(bytes, kSampleHeaderBytes, ids),
                        .loss_mask = NumbersAt<uint8_t>(bytes, kSampleHeaderBytes + 4 * (ids + rejected), masks),
                        .rejected = NumbersAt<int32_t>(bytes, kSampleHeaderBytes + 4 * ids, rejected),
                        .label = std::nullopt,
-                       .truncated = (flags & kTruncated) != 0};
+                       .truncated = (flags & kTruncated) != 0,
+                       .prompt_tokens = static_cast<int64_t>(prompt_tokens)};
   if ((flags & kHasLabel) != 0) sample.label = NumberAt<double>(bytes, 16);
+  TDOCK_RETURN_IF_ERROR(TakeTexts(bytes.substr(size), texts, sample));
   return sample;
 }
 
@@ -230,7 +273,7 @@ std::vector<absl::StatusOr<OrSkip<EncodedSample>>> TokenCache::Load(std::span<co
     TDOCK_CHECK(index >= 0 && at + 1 < begins_.size(), "an index lies within the cache");
     bytes.resize(begins_[at + 1] - begins_[at]);
     const absl::Status read = file_->ReadAt(begins_[at], bytes);
-    absl::StatusOr<EncodedSample> sample = read.ok() ? SampleOf(bytes) : absl::StatusOr<EncodedSample>(read);
+    absl::StatusOr<EncodedSample> sample = read.ok() ? SampleAt(bytes) : absl::StatusOr<EncodedSample>(read);
     if (sample.ok()) {
       samples.emplace_back(*std::move(sample));
     } else {

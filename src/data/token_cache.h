@@ -4,11 +4,14 @@
 // tokenizer's files, the template and the encoding. If any of them changes, another file is used. It is written to a
 // temporary file and renamed, so that it is either complete or absent, and is verified as a whole when it is opened.
 //
-//   offset        0  "TDTOKENS", u32 version (1), u32 0, u64 hash (high), u64 hash (low)               32 bytes
+//   offset        0  "TDTOKENS", u32 version (2), u32 0, u64 hash (high), u64 hash (low)               32 bytes
 //                32  the samples, one after another:
 //                      u32 ids, u32 loss masks (0, or as many), u32 rejected ids, u32 flags            16 bytes
 //                      f64 label (where flag 2 is set; else 0)                                          8 bytes
-//                      i32 for each id, i32 for each rejected id, u8 for each loss mask, zeros up to a multiple of 8
+//                      u32 prompt tokens (at most as many as ids), u32 texts (n, at least 3)            8 bytes
+//                      i32 for each id, i32 for each rejected id, u8 for each loss mask
+//                      n texts: u32 bytes, UTF-8: the prompt, the truth, the source, what is kept
+//                      zeros up to a multiple of 8
 //          o_0 … o_n  u64 for each sample where it begins, and where the last one ends
 //   end - 72 bytes  u64 samples (n), i64 counts: samples, bad, incomplete, overlong, truncated
 //   end - 24 bytes  u64 XXH3-128 (high), u64 (low) of all before it, "TDTOKEND"

@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tdock::data::Number;
   const std::string input(reinterpret_cast<const char*>(data), size);
   tdock::data::Try(input);
-  std::string file = "TDTOKENS" + Number(1) + Number(1) + Number(2) + input;
+  std::string file = "TDTOKENS" + Number(2) + Number(1) + Number(2) + input;
   const tdock::text::ContentHash hash = tdock::text::HashOf(file);
   file += Number(hash.high) + Number(hash.low) + "TDTOKEND";
   tdock::data::Try(file);

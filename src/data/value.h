@@ -22,6 +22,11 @@ struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, 
   const std::string* text() const { return std::get_if<std::string>(this); }
   const List* list() const { return std::get_if<List>(this); }
   const Object* object() const { return std::get_if<Object>(this); }
+  // Nothing, or a text, a list or an object with nothing in it.
+  bool is_empty() const {
+    return is_nothing() || (text() != nullptr && text()->empty()) || (list() != nullptr && list()->empty()) ||
+           (object() != nullptr && object()->empty());
+  }
 
   // "nothing", "a truth value", "a number", "text", "a list", "an object".
   absl::string_view kind() const {

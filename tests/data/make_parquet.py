@@ -19,6 +19,18 @@ def example_of_page(file):
 
 def main():
     exec(example_of_page("talk.parquet").replace('"talk.parquet"', repr(str(FOLDER / "talk.parquet"))), {})
+    # As examples/data_preprocess/gsm8k.py of verl writes it.
+    rows = [
+        {
+            "data_source": "openai/gsm8k",
+            "prompt": [{"content": question, "role": "user"}],
+            "ability": "math",
+            "reward_model": {"ground_truth": truth, "style": "rule"},
+            "extra_info": {"answer": f"... #### {truth}", "index": i, "question": question, "split": "train"},
+        }
+        for i, (question, truth) in enumerate([("2+2?", "4"), ("How many are a dozen?", "12")])
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), FOLDER / "verl.parquet")
     # 20 row groups of two records.
     texts = [f"{i:02}" + chr(ord("a") + i % 26) * 100 for i in range(40)]
     pq.write_table(pa.table({"text": texts}), FOLDER / "groups.parquet", row_group_size=2, compression="none",
