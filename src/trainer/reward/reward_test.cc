@@ -13,11 +13,12 @@ using testing::ElementsAre;
 
 class FixedReward final : public Reward {
  public:
-  explicit FixedReward(absl::StatusOr<std::vector<float>> scores) : scores_(std::move(scores)) {}
-  absl::StatusOr<std::vector<float>> Score(std::span<const Answer>) override { return scores_; }
+  explicit FixedReward(absl::StatusOr<Scores> scores) : scores_(std::move(scores)) {}
+  explicit FixedReward(std::vector<float> totals) : scores_(Scores{.totals = std::move(totals), .parts = {}}) {}
+  absl::StatusOr<Scores> Score(std::span<const Answer>) override { return scores_; }
 
  private:
-  const absl::StatusOr<std::vector<float>> scores_;
+  const absl::StatusOr<Scores> scores_;
 };
 
 const Answer kAnswers[] = {{.prompt = "37+85=", .response = "221", .finished = true, .truth = "221"},
@@ -26,30 +27,32 @@ const Answer kAnswers[] = {{.prompt = "37+85=", .response = "221", .finished = t
 
 TEST(ExactMatch, WantsTheWholeTrueAnswerAndItsEnd) {
   ExactMatch reward;
-  EXPECT_THAT(CheckedScore(reward, kAnswers).value(), ElementsAre(1, 0, 0));
+  EXPECT_THAT(CheckedScore(reward, kAnswers)->totals, ElementsAre(1, 0, 0));
   const Answer longer[] = {{.prompt = "", .response = "221 ", .finished = true, .truth = "221"},
                            {.prompt = "", .response = "", .finished = true, .truth = ""}};
-  EXPECT_THAT(CheckedScore(reward, longer).value(), ElementsAre(0, 1));
-  EXPECT_THAT(CheckedScore(reward, {}).value(), ElementsAre());
+  EXPECT_THAT(CheckedScore(reward, longer)->totals, ElementsAre(0, 1));
+  EXPECT_THAT(CheckedScore(reward, {})->totals, ElementsAre());
 }
 
 TEST(CheckedScore, PassesFiniteScoresOn) {
-  FixedReward reward({{-1.5F, 0.0F, 1e30F}});
-  EXPECT_THAT(CheckedScore(reward, kAnswers).value(), ElementsAre(-1.5F, 0.0F, 1e30F));
+  FixedReward reward(std::vector<float>{-1.5F, 0.0F, 1e30F});
+  EXPECT_THAT(CheckedScore(reward, kAnswers)->totals, ElementsAre(-1.5F, 0.0F, 1e30F));
 }
 
 TEST(CheckedScore, NamesTheSampleWhoseScoreIsNotFinite) {
-  FixedReward nan({{0.0F, std::numeric_limits<float>::quiet_NaN(), 0.0F}});
+  FixedReward nan(std::vector<float>{0.0F, std::numeric_limits<float>::quiet_NaN(), 0.0F});
   EXPECT_EQ(
       CheckedScore(nan, kAnswers).status(),
       absl::InternalError("the reward gave nan for sample 1, prompt \"00+00=\"; a reward must be a finite number"));
-  FixedReward infinite({{0.0F, 0.0F, -std::numeric_limits<float>::infinity()}});
+  FixedReward infinite(std::vector<float>{0.0F, 0.0F, -std::numeric_limits<float>::infinity()});
   EXPECT_THAT(CheckedScore(infinite, kAnswers).status().message(), testing::HasSubstr("-inf for sample 2"));
 }
 
 TEST(CheckedScore, RefusesAWrongCount) {
-  FixedReward reward({{0.0F, 1.0F}});
+  FixedReward reward(std::vector<float>{0.0F, 1.0F});
   EXPECT_EQ(CheckedScore(reward, kAnswers).status(), absl::InternalError("the reward gave 2 scores for 3 answers"));
+  FixedReward part(Scores{.totals = {0, 0, 0}, .parts = {{.rule = "math", .scores = {0}}}});
+  EXPECT_EQ(CheckedScore(part, kAnswers).status(), absl::InternalError("the rule math gave 1 scores for 3 answers"));
 }
 
 TEST(CheckedScore, PassesTheRewardsOwnErrorOn) {
