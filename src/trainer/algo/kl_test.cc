@@ -1,17 +1,15 @@
 #include "trainer/algo/kl.h"
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <vector>
+#include <gmock/gmock.h>
 
 #include "trainer/algo/testing/gradient_check.h"
+#include "trainer/algo/testing/numbers.h"
 
 namespace tdock::algo {
 namespace {
 
-constexpr KlEstimator kAll[] = {KlEstimator::kK1, KlEstimator::kAbs, KlEstimator::kK2, KlEstimator::kK3};
+constexpr KlEstimator kAll[] = {KlEstimator::kK1, KlEstimator::kAbs, KlEstimator::kK2, KlEstimator::kK3,
+                                KlEstimator::kK3Plus};
 
 void ExpectKl(KlEstimator estimator, double first, double second) {
   const at::Tensor kl = KlDivergence(at::tensor({0.5, 1.0}), at::tensor({1.0, 0.5}), estimator);
@@ -24,6 +22,7 @@ TEST(KlDivergence, GivesThePublishedNumbers) {
   ExpectKl(KlEstimator::kAbs, 0.5, 0.5);
   ExpectKl(KlEstimator::kK2, 0.125, 0.125);
   ExpectKl(KlEstimator::kK3, 0.14872, 0.10653);
+  ExpectKl(KlEstimator::kK3Plus, 0.14872, 0.10653);
 }
 
 TEST(KlDivergence, IsZeroForEqualPolicies) {
@@ -69,10 +68,69 @@ TEST(KlDivergence, HasTheGradientsOfItsFormulaInBothArguments) {
   const at::Tensor log_probs = at::randn({3, 5}, generator, at::kDouble);
   const at::Tensor ref = log_probs + at::randn({3, 5}, generator, at::kDouble).sign() *
                                          (at::rand({3, 5}, generator, at::kDouble) + 0.01);  // away from abs's corner
-  for (const KlEstimator estimator : kAll) {
+  for (const KlEstimator estimator : {KlEstimator::kK1, KlEstimator::kAbs, KlEstimator::kK2, KlEstimator::kK3}) {
     EXPECT_TRUE(GradientsMatch([&](const auto& x) { return KlDivergence(x[0], x[1], estimator); }, {log_probs, ref}))
         << "estimator " << static_cast<int>(estimator);
   }
+}
+
+TEST(KlDivergence, OfK3PlusHasTheValueOfK3AndTheGradientOfK2) {
+  const at::Tensor ref = Normal(9, 2);
+  const at::Tensor log_probs = (ref + Normal(9, 3)).set_requires_grad(true);
+  const at::Tensor kl = KlDivergence(log_probs, ref, KlEstimator::kK3Plus);
+  EXPECT_TRUE(at::equal(kl, KlDivergence(log_probs, ref, KlEstimator::kK3)));
+  EXPECT_TRUE(at::allclose(torch::autograd::grad({kl.sum()}, {log_probs})[0], log_probs - ref));
+}
+
+TEST(TokenRewards, GiveTheScoreToTheLastTokenThatCountsAndThePenaltyToAll) {
+  const Tokens tokens = MakeTokens(Numbers({1, 1, 0, 1, 0}), std::vector<int64_t>{3, 2});
+  const at::Tensor log_probs = Numbers({-1, -2, kNan, -3, 0}), ref = Numbers({-2, -2.5, 0, -1, -kInfinity});
+  EXPECT_TRUE(Near(TokenRewards(Numbers({4, -9}), log_probs, ref, tokens, {.coef = 0.1, .score_clip = 5}),
+                   {-0.1, -0.05 + 4, 0, 0.2 - 5, 0}, 1e-12));
+  EXPECT_TRUE(Near(TokenRewards(Numbers({4, -9}), log_probs, ref, tokens, {.coef = 0.1, .estimator = KlEstimator::kK2}),
+                   {-0.05, -0.0125 + 4, 0, -0.2 - 9, 0}, 1e-12));
+  EXPECT_TRUE(Near(TokenRewards(Numbers({4, -9}), {}, {}, tokens), {0, 4, 0, -9, 0}, 0));
+}
+
+TEST(TokenRewards, RefuseAScoreThatNoTokenCanHave) {
+  const Tokens tokens = MakeTokens(Numbers({1, 0, 0}), std::vector<int64_t>{1, 2});
+  EXPECT_THAT(ErrorOf([&] {
+                TokenRewards(Numbers({1, 2}), {}, {}, tokens);
+              }),
+              testing::HasSubstr("no token of sample 1 counts"));
+  EXPECT_THAT(ErrorOf([&] { TokenRewards(Numbers({1}), {}, {}, tokens); }), testing::HasSubstr("do not fit 2 samples"));
+  EXPECT_THAT(ErrorOf([&] { TokenRewards(Numbers({1}), Numbers({0}), Numbers({-kInfinity}), All({1}), {.coef = 1}); }),
+              testing::HasSubstr("of the reference must be finite: that of token 0 of sample 0 is -inf"));
+}
+
+TEST(TokenRewards, NameTheSampleWhoseScoreIsNotFinite) {
+  for (const double bad : {kNan, kInfinity, -kInfinity}) {
+    EXPECT_THAT(ErrorOf([&] {
+                  TokenRewards(Numbers({1, bad}), {}, {}, All({1, 2}), {.score_clip = 5});
+                }),
+                testing::HasSubstr("scores must be finite: that of sample 1 is"));
+  }
+}
+
+TEST(AdaptedKlCoef, StaysPositiveOrIsRefused) {
+  const KlTarget target{.kl = 0.1, .horizon = 100};
+  EXPECT_GT(AdaptedKlCoef(1.0, 0.0, 499, target), 0);
+  EXPECT_THAT(ErrorOf([&] { AdaptedKlCoef(1.0, 0.0, 501, target); }),
+              testing::HasSubstr("a horizon of 100 is too short for steps of 501 samples"));
+}
+
+TEST(AdaptedKlCoef, GivesThePublishedNumbers) {
+  const KlTarget target{.kl = 0.1, .horizon = 100};
+  EXPECT_NEAR(AdaptedKlCoef(1.0, 0.2, 50, target), 1.1, 1e-12);
+  EXPECT_NEAR(AdaptedKlCoef(1.0, 0.05, 50, target), 0.9, 1e-12);
+  EXPECT_NEAR(AdaptedKlCoef(2.0, 0.11, 50, target), 2.1, 1e-12);
+  EXPECT_EQ(AdaptedKlCoef(2.0, 0.1, 50, target), 2.0);
+}
+
+TEST(AdaptedKlCoef, RefusesWhatItCannotSteerTo) {
+  EXPECT_THROW(AdaptedKlCoef(1, 0.1, 1, {.kl = 0}), c10::Error);
+  EXPECT_THROW(AdaptedKlCoef(1, 0.1, 1, {.horizon = 0}), c10::Error);
+  EXPECT_THROW(AdaptedKlCoef(1, kNan, 1, {}), c10::Error);
 }
 
 TEST(KlDivergence, RefusesToBroadcast) {
