@@ -8,6 +8,13 @@
 #include <numbers>
 
 namespace tdock::trainer {
+namespace {
+
+constexpr int64_t kLeastInBytes = 4096;
+// Numbers whose moments are in float32 at the same time.
+constexpr int64_t kStretch = int64_t{1} << 20;
+
+}  // namespace
 
 double LrSchedule::Factor(int64_t step) const {
   if (step < warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
@@ -30,6 +37,13 @@ AdamW::AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options)
   groups_[1].weight_decay = 0.0;
   for (const at::Tensor& parameter : parameters_) {
     Group& group = groups_[parameter.dim() >= 2 ? 0 : 1];
+    if (options.moments == MomentType::kInt8 && parameter.numel() >= kLeastInBytes) {
+      in_bytes_.push_back({.parameter = parameter,
+                           .first = BlockBytes(parameter.numel(), BlockBytes::Range::kSigned, parameter.device()),
+                           .second = BlockBytes(parameter.numel(), BlockBytes::Range::kNotNegative, parameter.device()),
+                           .weight_decay = group.weight_decay});
+      continue;
+    }
     group.parameters.push_back(parameter);
     group.first_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
     group.second_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
@@ -46,6 +60,7 @@ double AdamW::Step(double lr) {
   }
   const double norm = at::stack(at::_foreach_norm(gradients, 2)).to(at::kDouble).norm().item<double>();
   if (std::isfinite(norm)) {
+    ++steps_;
     if (options_.clip_grad > 0 && norm > options_.clip_grad) at::_foreach_mul_(gradients, options_.clip_grad / norm);
     for (Group& group : groups_) {
       if (group.parameters.empty()) continue;
@@ -56,9 +71,31 @@ double AdamW::Step(double lr) {
                         group.step_counts, lr, options_.beta1, options_.beta2, group.weight_decay, options_.eps,
                         /*amsgrad=*/false, /*maximize=*/false);
     }
+    for (size_t i = 0; i < in_bytes_.size(); ++i) {
+      StepInBytes(in_bytes_[i], lr, Rng(DeriveSeed(static_cast<uint64_t>(steps_), i)));
+    }
   }
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
   return norm;
+}
+
+void AdamW::StepInBytes(ByteMoments& moments, double lr, Rng rng) {
+  const at::Tensor parameter = moments.parameter.view({-1});
+  const at::Tensor gradient = moments.parameter.grad().reshape({-1});
+  // The kernel takes the number of this step.
+  const at::Tensor count = at::full({}, steps_, parameter.options().dtype(at::kFloat).requires_grad(false));
+  for (int64_t begin = 0; begin < parameter.numel(); begin += kStretch) {
+    const int64_t size = std::min(kStretch, parameter.numel() - begin);
+    // The kernel takes everything in the dtype of the parameter.
+    at::Tensor first = moments.first.Load(begin, size).to(parameter.scalar_type());
+    at::Tensor second = moments.second.Load(begin, size).to(parameter.scalar_type());
+    at::_fused_adamw_({parameter.narrow(0, begin, size)}, {gradient.narrow(0, begin, size)}, {first}, {second}, {},
+                      {count}, lr, options_.beta1, options_.beta2, moments.weight_decay, options_.eps,
+                      /*amsgrad=*/false, /*maximize=*/false);
+    moments.first.Store(begin, first.to(at::kFloat));
+    // A second moment falls by a share of 1 − β₂ in a step at most, often less than the distance of two codes.
+    moments.second.StoreAtRandom(begin, second.to(at::kFloat), rng.Uniform());
+  }
 }
 
 }  // namespace tdock::trainer

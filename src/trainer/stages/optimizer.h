@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/rng.h"
+#include "trainer/stages/block_bytes.h"
+
 namespace tdock::trainer {
 
 enum class LrDecay { kConstant, kLinear, kCosine };
@@ -23,12 +26,18 @@ struct LrSchedule {
   double Factor(int64_t step) const;
 };
 
+enum class MomentType { kFloat32, kInt8 };
+
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;  // of matrices; norm weights and biases have none
   double clip_grad = 1.0;      // the global norm that gradients are clipped to; 0: no clipping
+  // How both moments are stored. In eight bits (BlockBytes) they take a quarter of the memory, and a step takes longer;
+  // those of parameters of fewer than 4,096 numbers, such as norms and biases, stay in float32. Second moments are
+  // rounded at random, by the number of the step and the parameter: equal runs stay equal to the bit.
+  MomentType moments = MomentType::kFloat32;
 };
 
 // Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Not thread-safe.
@@ -48,9 +57,19 @@ class AdamW {
     double weight_decay;
   };
 
+  struct ByteMoments {
+    at::Tensor parameter;
+    BlockBytes first, second;
+    double weight_decay;
+  };
+
+  void StepInBytes(ByteMoments& moments, double lr, Rng rng);
+
   const AdamWOptions options_;
   std::vector<at::Tensor> parameters_;
   std::vector<Group> groups_;
+  std::vector<ByteMoments> in_bytes_;
+  int64_t steps_ = 0;
 };
 
 }  // namespace tdock::trainer

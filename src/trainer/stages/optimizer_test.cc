@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "model/decoder/testing/devices.h"
 
@@ -45,6 +46,83 @@ TEST_P(AdamWTest, FollowsTheFormulaAndDecaysMatricesOnly) {
     EXPECT_NEAR(vector.item<double>(), without.x, 1e-5) << "step " << i;
     EXPECT_FALSE(matrix.grad().defined());
   }
+}
+
+// Least squares: rows of a matrix, with gradients of very different sizes.
+double LossAfter(const at::Device& device, int steps, MomentType moments) {
+  at::manual_seed(3);
+  const at::Tensor inputs = (at::randn({256, 128}) * at::logspace(-1.5, 0.5, 128)).to(device);
+  const at::Tensor targets = inputs.mm(at::randn({128, 64}).to(device));
+  const at::Tensor weights = at::zeros({128, 64}, device).set_requires_grad(true);
+  AdamW optimizer({weights}, {.weight_decay = 0.0, .moments = moments});
+  double loss = 0;
+  for (int i = 0; i < steps; ++i) {
+    const at::Tensor errors = inputs.mm(weights.detach()) - targets;
+    loss = errors.square().mean().item<double>();
+    at::Tensor(weights).mutable_grad() = 2 * inputs.t().mm(errors) / static_cast<double>(errors.numel());
+    optimizer.Step(0.03);
+  }
+  return loss;
+}
+
+TEST_P(AdamWTest, MomentsOfEightBitsLearnAsThoseOfFloat32Do) {
+  const double before = LossAfter(GetParam(), 1, MomentType::kInt8);
+  const double exact = LossAfter(GetParam(), 300, MomentType::kFloat32);
+  const double rough = LossAfter(GetParam(), 300, MomentType::kInt8);
+  EXPECT_LT(exact, 0.01 * before);
+  EXPECT_LT(rough, 0.012 * before);
+  EXPECT_NE(rough, exact) << "the moments were not stored in bytes";
+}
+
+TEST_P(AdamWTest, AFirstStepIsTheSameWithMomentsOfEitherTypeAndASecondNearlySo) {
+  const auto steps = [](MomentType moments) {
+    // More than one stretch, and no whole number of blocks.
+    const at::Tensor x = at::zeros({3, 400'001}, GetParam()).set_requires_grad(true);
+    AdamW optimizer({x}, {.clip_grad = 0, .moments = moments});
+    std::vector<at::Tensor> after;
+    for (const double factor : {1.0, 0.5}) {
+      at::Tensor(x).mutable_grad() = at::linspace(-1, 1, x.numel(), GetParam()).mul_(factor).view(x.sizes());
+      optimizer.Step(0.1);
+      after.push_back(x.detach().clone());
+    }
+    return after;
+  };
+  const auto exact = steps(MomentType::kFloat32), rough = steps(MomentType::kInt8);
+  EXPECT_TRUE(at::equal(exact[0], rough[0]));
+  // But where a gradient next to 0 lies in one block with larger ones.
+  const at::Tensor error = ((exact[1] - rough[1]) / exact[1]).abs();
+  EXPECT_LT((error > 0.02).to(at::kFloat).mean().item<double>(), 0.001);
+}
+
+TEST_P(AdamWTest, SecondMomentsOfEightBitsFallWhereGradientsDo) {
+  // Gradients of half of each block become a tenth of what they were. With β₁ = 0 and a gradient of one size, a step
+  // is the learning rate times |g| / √v, which tells v.
+  const auto step = [](MomentType moments) {
+    const at::Tensor x = at::zeros({64, 128}, GetParam()).set_requires_grad(true);
+    AdamW optimizer({x}, {.beta1 = 0, .beta2 = 0.99, .weight_decay = 0, .clip_grad = 0, .moments = moments});
+    for (int i = 0; i < 1000; ++i) {
+      const at::Tensor gradient = at::ones({64, 128}, GetParam());
+      if (i >= 100) gradient.narrow(1, 0, 64).mul_(0.1);
+      at::Tensor(x).mutable_grad() = gradient;
+      optimizer.Step(i == 999 ? 1.0 : 0.0);
+    }
+    return x.detach().narrow(1, 0, 64).abs();
+  };
+  const at::Tensor exact = step(MomentType::kFloat32), rough = step(MomentType::kInt8);
+  EXPECT_NEAR(exact.mean().item<double>(), 1.0, 0.02);
+  EXPECT_NEAR(rough.square().reciprocal().mean().item<double>(), 1.0, 0.1) << "the mean of v, 0.01 of that of before";
+  EXPECT_LT((rough - exact).abs().max().item<double>(), 0.5);
+  EXPECT_TRUE(at::equal(rough, step(MomentType::kInt8))) << "a run does not repeat itself";
+}
+
+TEST_P(AdamWTest, WeightsOfFloat64HaveMomentsOfEightBitsToo) {
+  const at::Tensor x = at::zeros({64, 128}, at::TensorOptions(GetParam()).dtype(at::kDouble)).set_requires_grad(true);
+  AdamW optimizer({x}, {.weight_decay = 0, .clip_grad = 0, .moments = MomentType::kInt8});
+  for (int i = 0; i < 2; ++i) {
+    at::Tensor(x).mutable_grad() = at::ones_like(x.detach());
+    optimizer.Step(0.1);
+  }
+  EXPECT_TRUE(at::allclose(x.detach().cpu(), at::full({64, 128}, -0.2, at::kDouble), 0, 1e-6));
 }
 
 TEST(AdamW, ClipsTheNormOfAllGradientsTogether) {

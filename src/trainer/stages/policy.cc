@@ -5,9 +5,12 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "model/tensor_torch/convert.h"
 
@@ -44,23 +47,53 @@ absl::StatusOr<at::Tensor> TokenColumn(const Rows& rows, std::span<const int64_t
   return values.to(at::kFloat);
 }
 
-std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const ForwardOptions& options) {
-  const size_t threads = static_cast<size_t>(options.workers.threads());
-  const size_t size = options.micro_batch_size > 0 ? static_cast<size_t>(options.micro_batch_size)
-                                                   : std::max<size_t>((samples.size() + threads - 1) / threads, 1);
+namespace {
+
+// Samples that go on in one micro-batch until one of these is reached.
+struct MicroBatchLimits {
+  int64_t samples = std::numeric_limits<int64_t>::max();
+  int64_t tokens = std::numeric_limits<int64_t>::max();         // never exceeded, unless by one sample
+  int64_t enough_tokens = std::numeric_limits<int64_t>::max();  // where the next micro-batch begins
+};
+
+int64_t TokensOf(const Sequence& sample) { return static_cast<int64_t>(sample.prompt.size() + sample.response.size()); }
+
+MicroBatchLimits LimitsFor(std::span<const Sequence> samples, const ForwardOptions& options, const at::Device& device) {
+  if (options.micro_batch_size > 0) return {.samples = options.micro_batch_size};
+  const int64_t most = options.max_tokens > 0 ? options.max_tokens : device.is_cpu() ? 1024 : 16384;
+  int64_t total = 0;
+  for (const Sequence& sample : samples) total += TokensOf(sample);
+  const auto needed = static_cast<uint64_t>((total + most - 1) / most);
+  const auto count = static_cast<int64_t>(std::bit_ceil(std::max<uint64_t>(needed, 1)));
+  return {.tokens = most, .enough_tokens = (total + count - 1) / count};
+}
+
+}  // namespace
+
+std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const ForwardOptions& options,
+                                        const at::Device& device) {
+  const MicroBatchLimits limits = LimitsFor(samples, options, device);
   std::vector<MicroBatch> micro_batches;
-  int64_t first_token = 0;
-  for (size_t begin = 0; begin < samples.size(); begin += size) {
-    MicroBatch micro{samples.subspan(begin, std::min(size, samples.size() - begin)), first_token, 0};
-    for (const Sequence& sample : micro.samples) micro.tokens += static_cast<int64_t>(sample.response.size());
-    first_token += micro.tokens;
-    micro_batches.push_back(micro);
+  int64_t tokens = 0;  // of the micro-batch so far, prompts included
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const int64_t more = TokensOf(samples[i]);
+    if (micro_batches.empty() || static_cast<int64_t>(micro_batches.back().samples.size()) == limits.samples ||
+        tokens >= limits.enough_tokens || tokens + more > limits.tokens) {
+      const int64_t first = micro_batches.empty() ? 0 : micro_batches.back().first_token + micro_batches.back().tokens;
+      micro_batches.push_back({samples.subspan(i, 0), first, 0});
+      tokens = 0;
+    }
+    MicroBatch& micro = micro_batches.back();
+    micro.samples =
+        samples.subspan(static_cast<size_t>(micro.samples.data() - samples.data()), micro.samples.size() + 1);
+    micro.tokens += static_cast<int64_t>(samples[i].response.size());
+    tokens += more;
   }
   return micro_batches;
 }
 
 at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options) {
-  const std::vector<MicroBatch> micro_batches = CutMicroBatches(samples, options);
+  const std::vector<MicroBatch> micro_batches = CutMicroBatches(samples, options, decoder.device());
   std::vector<at::Tensor> pieces(micro_batches.size());
   options.workers.Run(static_cast<int>(micro_batches.size()), [&](int piece) {
     at::NoGradGuard no_grad;
@@ -71,31 +104,66 @@ at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> sam
   return at::cat(pieces);
 }
 
+namespace {
+
+// Adds up tensors of several threads in the order of their numbers, from 0.
+class OrderedSum {
+ public:
+  // Waits until all lower numbers were added.
+  void Add(size_t number, std::vector<at::Tensor> more) TDOCK_EXCLUDES(mu_) {
+    {
+      MutexLock lock(mu_);
+      while (next_ != number && !failed_) changed_.Wait(mu_);
+      if (failed_) return;
+    }
+    // Nobody else's turn, so without the lock.
+    if (sum_.empty()) {
+      sum_ = std::move(more);
+    } else {
+      at::_foreach_add_(sum_, more);
+    }
+    MutexLock lock(mu_);
+    ++next_;
+    changed_.NotifyAll();
+  }
+  // Ends all waits: one number will not come.
+  void Fail() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    failed_ = true;
+    changed_.NotifyAll();
+  }
+  const std::vector<at::Tensor>& sum() const { return sum_; }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  size_t next_ TDOCK_GUARDED_BY(mu_) = 0;
+  bool failed_ TDOCK_GUARDED_BY(mu_) = false;
+  std::vector<at::Tensor> sum_;  // of the thread whose turn it is
+};
+
+}  // namespace
+
 void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches,
               const std::function<at::Tensor(size_t)>& loss) {
   const std::vector<at::Tensor> parameters = decoder.trainable();
-  const size_t threads = static_cast<size_t>(workers.threads());
-  // Each thread sums the gradients of its own micro-batches, so that the result does not depend on timing.
-  std::vector<std::vector<at::Tensor>> sums(threads);
-  const auto add = [](std::vector<at::Tensor>& sum, std::vector<at::Tensor> more) {
-    if (sum.empty()) {
-      sum = std::move(more);
-    } else if (!more.empty()) {
-      at::_foreach_add_(sum, more);
-    }
-  };
+  OrderedSum sum;
+  // A thread's pieces come in ascending order, so the lowest of those in progress never waits.
   workers.Run(static_cast<int>(micro_batches), [&](int piece) {
-    std::vector<at::Tensor> gradients;
-    {
-      at::AutoGradMode with_gradients(true);
-      gradients = torch::autograd::grad({loss(static_cast<size_t>(piece))}, parameters);
+    try {
+      std::vector<at::Tensor> gradients;
+      {
+        at::AutoGradMode with_gradients(true);
+        gradients = torch::autograd::grad({loss(static_cast<size_t>(piece))}, parameters);
+      }
+      at::NoGradGuard no_grad;
+      sum.Add(static_cast<size_t>(piece), std::move(gradients));
+    } catch (...) {
+      sum.Fail();
+      throw;
     }
-    at::NoGradGuard no_grad;
-    add(sums[static_cast<size_t>(piece) % threads], std::move(gradients));
   });
-  at::NoGradGuard no_grad;
-  for (size_t thread = 1; thread < threads; ++thread) add(sums[0], std::move(sums[thread]));
-  for (size_t i = 0; i < sums[0].size(); ++i) at::Tensor(parameters[i]).mutable_grad() = sums[0][i];
+  for (size_t i = 0; i < sum.sum().size(); ++i) at::Tensor(parameters[i]).mutable_grad() = sum.sum()[i];
 }
 
 }  // namespace tdock::trainer

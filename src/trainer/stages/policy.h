@@ -24,8 +24,9 @@ struct Policy {
 struct ForwardOptions {
   Workers& workers;              // run the micro-batches, one per thread
   double temperature = 1.0;      // that of the rollout
-  int64_t micro_batch_size = 0;  // samples in one pass; 0: an equal share for each worker
-  int64_t max_row_tokens = 64;   // see MakeLayout
+  int64_t micro_batch_size = 0;  // samples in one pass; 0: as many as max_tokens allows
+  int64_t max_tokens = 0;  // prompt and response tokens in one pass, if micro_batch_size is 0; 0: see CutMicroBatches
+  int64_t max_row_tokens = 64;  // see MakeLayout
 };
 
 // The samples of rows with columns `prompt` and `responses`, as views into them: sample i is row order[i].
@@ -43,13 +44,18 @@ struct MicroBatch {
   int64_t first_token;  // the position of their first response token among those of all samples
   int64_t tokens;       // their response tokens
 };
-std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const ForwardOptions& options);
+// The cut depends on the samples and the options, not on the number of workers, so that neither does the result. By
+// tokens, the number of micro-batches is a power of two where that fits, so that workers get equal shares; none has
+// more than max_tokens unless it is one sample. By default max_tokens is 1,024 on the CPU and 16,384 on a GPU.
+std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const ForwardOptions& options,
+                                        const at::Device& device);
 
 // The log-probabilities of all response tokens, float [N], sample by sample, without gradients.
 at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options);
 
 // Gives each parameter the gradient of Σ loss(i) over the micro-batches i. `loss` is called on the workers,
-// concurrently for different i, and returns a scalar. The order of summation depends only on the number of workers.
+// concurrently for different i, and returns a scalar. Gradients are added up in the order of the micro-batches,
+// whatever the number of workers.
 void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches,
               const std::function<at::Tensor(size_t)>& loss);
 

@@ -1,0 +1,79 @@
+#include "trainer/stages/step_metrics.h"
+
+#include <algorithm>
+
+namespace tdock::trainer {
+namespace {
+
+void NoteMax(std::map<std::string, double>& greatest, const std::string& name, double value) {
+  const auto [found, added] = greatest.try_emplace(name, value);
+  if (!added) found->second = std::max(found->second, value);
+}
+
+void NoteMin(std::map<std::string, double>& least, const std::string& name, double value) {
+  const auto [found, added] = least.try_emplace(name, value);
+  if (!added) found->second = std::min(found->second, value);
+}
+
+}  // namespace
+
+void StepMetrics::Mean(const std::string& name, double value, double weight) {
+  MutexLock lock(mu_);
+  Ratio& ratio = figures_.means[name];
+  ratio.sum += value * weight;
+  ratio.weight += weight;
+}
+
+void StepMetrics::Sum(const std::string& name, double value) {
+  MutexLock lock(mu_);
+  figures_.sums[name] += value;
+}
+
+void StepMetrics::Max(const std::string& name, double value) {
+  MutexLock lock(mu_);
+  NoteMax(figures_.greatest, name, value);
+}
+
+void StepMetrics::Min(const std::string& name, double value) {
+  MutexLock lock(mu_);
+  NoteMin(figures_.least, name, value);
+}
+
+void StepMetrics::Distribution(const std::string& name, std::span<const float> values) {
+  for (float value : values) {
+    Mean(name + "/mean", value);
+    Max(name + "/max", value);
+    Min(name + "/min", value);
+  }
+}
+
+StepMetrics::Figures StepMetrics::Copy() const {
+  MutexLock lock(mu_);
+  return figures_;
+}
+
+void StepMetrics::Add(const StepMetrics& other) {
+  const Figures more = other.Copy();
+  MutexLock lock(mu_);
+  for (const auto& [name, ratio] : more.means) {
+    Ratio& own = figures_.means[name];
+    own.sum += ratio.sum;
+    own.weight += ratio.weight;
+  }
+  for (const auto& [name, value] : more.sums) figures_.sums[name] += value;
+  for (const auto& [name, value] : more.greatest) NoteMax(figures_.greatest, name, value);
+  for (const auto& [name, value] : more.least) NoteMin(figures_.least, name, value);
+}
+
+std::map<std::string, double> StepMetrics::Values() const {
+  const Figures figures = Copy();
+  std::map<std::string, double> values = figures.sums;
+  values.insert(figures.greatest.begin(), figures.greatest.end());
+  values.insert(figures.least.begin(), figures.least.end());
+  for (const auto& [name, ratio] : figures.means) {
+    if (ratio.weight != 0) values[name] = ratio.sum / ratio.weight;
+  }
+  return values;
+}
+
+}  // namespace tdock::trainer
