@@ -1,39 +1,16 @@
 #include "trainer/stages/stage.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "trainer/stages/finite.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::trainer {
 namespace {
-
-template <class T>
-absl::Status CheckFinite(const NamedColumn& named, const Rows& rows) {
-  for (int64_t row = 0; row < named.column.rows(); ++row) {
-    const std::span<const T> values = *named.column.Row<T>(row);
-    const auto bad = std::find_if(values.begin(), values.end(), [](T v) { return !std::isfinite(v); });
-    if (bad == values.end()) continue;
-    return absl::InternalError(absl::StrCat("wrote ", *bad, " into column '", named.name, "' of row ",
-                                            rows.ids()[static_cast<size_t>(row)], ", at position ",
-                                            bad - values.begin()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckOutput(const Batch& columns, const Rows& rows) {
-  if (columns.rows() != static_cast<int64_t>(rows.size())) {
-    return absl::InternalError(absl::StrCat("gave ", columns.rows(), " rows for the ", rows.size(), " that it took"));
-  }
-  for (const NamedColumn& named : columns.columns()) {
-    if (named.column.type().kind == ColumnKind::kBytes) continue;
-    if (named.column.type().dtype == DType::kF32) TDOCK_RETURN_IF_ERROR(CheckFinite<float>(named, rows));
-    if (named.column.type().dtype == DType::kF64) TDOCK_RETURN_IF_ERROR(CheckFinite<double>(named, rows));
-  }
-  return absl::OkStatus();
-}
 
 std::string RowRange(const Rows& rows) {
   if (rows.empty()) return "no rows";
@@ -41,67 +18,117 @@ std::string RowRange(const Rows& rows) {
   return absl::StrCat(rows.size(), " rows between ", *first, " and ", *last);
 }
 
-}  // namespace
+// The rows of a take by what becomes of them.
+struct Sorted {
+  std::vector<RowId> kept, dropped, requeued;
+  std::vector<int64_t> kept_indexes;
+  size_t requeued_groups = 0;
+};
 
-void StepMetrics::Mean(const std::string& name, double value, double weight) {
-  Ratio& ratio = means_[name];
-  ratio.sum += value * weight;
-  ratio.weight += weight;
-}
-
-void StepMetrics::Sum(const std::string& name, double value) { others_[name] += value; }
-
-void StepMetrics::Max(const std::string& name, double value) {
-  const auto [found, added] = others_.try_emplace(name, value);
-  if (!added) found->second = std::max(found->second, value);
-}
-
-void StepMetrics::Min(const std::string& name, double value) {
-  const auto [found, added] = others_.try_emplace(name, value);
-  if (!added) found->second = std::min(found->second, value);
-}
-
-void StepMetrics::Distribution(const std::string& name, std::span<const float> values) {
-  for (float value : values) {
-    Mean(name + "/mean", value);
-    Max(name + "/max", value);
-    Min(name + "/min", value);
+absl::StatusOr<Sorted> Sort(const Rows& rows, const StageOutput& output) {
+  const absl::flat_hash_set<GroupId> given(rows.groups().begin(), rows.groups().end());
+  const absl::flat_hash_set<GroupId> dropped(output.dropped.begin(), output.dropped.end());
+  absl::flat_hash_set<GroupId> requeued(output.requeued.begin(), output.requeued.end());
+  for (const absl::flat_hash_set<GroupId>* groups : {&dropped, &std::as_const(requeued)}) {
+    for (const GroupId group : *groups) {
+      if (!given.contains(group)) {
+        return absl::InternalError(absl::StrCat("drops or requeues group ", group, ", which it was not given"));
+      }
+    }
   }
+  for (const GroupId group : dropped) requeued.erase(group);
+  Sorted sorted;
+  sorted.requeued_groups = requeued.size();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const GroupId group = rows.groups()[i];
+    if (dropped.contains(group)) {
+      sorted.dropped.push_back(rows.ids()[i]);
+    } else if (requeued.contains(group)) {
+      sorted.requeued.push_back(rows.ids()[i]);
+    } else {
+      sorted.kept.push_back(rows.ids()[i]);
+      sorted.kept_indexes.push_back(static_cast<int64_t>(i));
+    }
+  }
+  return sorted;
 }
 
-std::map<std::string, double> StepMetrics::Values() const {
-  std::map<std::string, double> values = others_;
-  for (const auto& [name, ratio] : means_) values[name] = ratio.sum / ratio.weight;
-  return values;
+// Leaves of the columns, which a stage wrote for `given` rows, those that are put, and checks them.
+absl::Status KeepRows(const Sorted& sorted, size_t given, Batch& columns) {
+  if (columns.rows() != static_cast<int64_t>(given)) {
+    return absl::InternalError(absl::StrCat("gave ", columns.rows(), " rows for the ", given, " that it took"));
+  }
+  if (sorted.kept.size() < given) {
+    TDOCK_ASSIGN_OR_RETURN(columns, columns.SelectRows(sorted.kept_indexes));
+  }
+  return CheckFinite(columns, sorted.kept);
 }
+
+}  // namespace
 
 absl::Status StageRunner::Add(const Stage& stage) {
   return Annotate(dock_.RegisterConsumer(partition_, stage.consumer()),
                   absl::StrCat("stage '", stage.consumer().name, "'"));
 }
 
-absl::Status StageRunner::Run(Stage& stage, int64_t units, StageContext& context) {
-  const std::string& name = stage.consumer().name;
-  absl::StatusOr<Taken> taken = dock_.Take({.partition = partition_, .consumer = name, .min = units, .max = units});
-  if (absl::IsDeadlineExceeded(taken.status())) taken = absl::FailedPreconditionError(taken.status().message());
-  if (!taken.ok()) return Annotate(taken.status(), absl::StrCat("stage '", name, "'"));
-  const absl::Status status = Guarded([&] { return RunOn(stage, *taken, context); });
-  if (status.ok()) return status;
-  dock_.Release({.partition = partition_, .lease = taken->lease}).IgnoreError();  // the stage's error counts
-  return Annotate(status, absl::StrCat("stage '", name, "', ", RowRange(taken->rows)));
+absl::StatusOr<int64_t> StageRunner::Run(Stage& stage, int64_t units, StageContext& context, const Options& options) {
+  int64_t dropped = 0;
+  for (int round = 0; units > 0; ++round) {
+    if (round > options.most_requeues) {
+      return absl::InternalError(absl::StrCat("stage '", stage.consumer().name, "' gave back ", units, " of its units ",
+                                              round, " times in a row; it may do so ", options.most_requeues,
+                                              " times"));
+    }
+    TDOCK_ASSIGN_OR_RETURN(const Round result, RunOnce(stage, units, context, options.deadline));
+    dropped += result.dropped_rows;
+    units = result.requeued_units;
+  }
+  return dropped;
 }
 
-absl::Status StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& context) {
+absl::StatusOr<StageRunner::Round> StageRunner::RunOnce(Stage& stage, int64_t units, StageContext& context,
+                                                        absl::Time deadline) {
+  const std::string& name = stage.consumer().name;
+  absl::StatusOr<Taken> taken =
+      dock_.Take({.partition = partition_, .consumer = name, .min = units, .max = units, .deadline = deadline});
+  if (deadline == absl::InfinitePast() && absl::IsDeadlineExceeded(taken.status())) {
+    taken = absl::FailedPreconditionError(taken.status().message());
+  }
+  if (!taken.ok()) return Annotate(taken.status(), absl::StrCat("stage '", name, "'"));
+  absl::StatusOr<Round> round = Guarded([&] { return RunOn(stage, *taken, context); });
+  if (round.ok()) return round;
+  dock_.Release({.partition = partition_, .lease = taken->lease}).IgnoreError();  // the stage's error counts
+  return Annotate(round.status(), absl::StrCat("stage '", name, "', ", RowRange(taken->rows)));
+}
+
+absl::StatusOr<StageRunner::Round> StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& context) {
   TDOCK_ASSIGN_OR_RETURN(StageOutput output, stage.Run(taken.rows, context));
-  if (stage.consumer().writes.empty()) return dock_.Complete({.partition = partition_, .lease = taken.lease});
-  TDOCK_RETURN_IF_ERROR(CheckOutput(output.columns, taken.rows));
-  return dock_
-      .Put({.partition = partition_,
-            .batch = std::move(output.columns),
-            .rows = std::vector<RowId>(taken.rows.ids().begin(), taken.rows.ids().end()),
-            .lease = taken.lease,
-            .weights_version = output.weights_version})
-      .status();
+  TDOCK_ASSIGN_OR_RETURN(const Sorted sorted, Sort(taken.rows, output));
+  const bool writes = !stage.consumer().writes.empty();
+  if (writes) TDOCK_RETURN_IF_ERROR(KeepRows(sorted, taken.rows.size(), output.columns));
+  if (!sorted.dropped.empty()) {
+    TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .lease = taken.lease, .rows = sorted.dropped}));
+  }
+  if (!sorted.requeued.empty()) {
+    TDOCK_RETURN_IF_ERROR(dock_.Release({.partition = partition_, .lease = taken.lease, .rows = sorted.requeued}));
+  }
+  const bool of_groups = stage.consumer().unit == Unit::kGroup;
+  const Round round{.dropped_rows = static_cast<int64_t>(sorted.dropped.size()),
+                    .requeued_units = of_groups ? static_cast<int64_t>(sorted.requeued_groups)
+                                                : static_cast<int64_t>(sorted.requeued.size())};
+  if (sorted.kept.empty()) return round;
+  if (!writes) {
+    TDOCK_RETURN_IF_ERROR(dock_.Complete({.partition = partition_, .lease = taken.lease}));
+    return round;
+  }
+  TDOCK_RETURN_IF_ERROR(dock_
+                            .Put({.partition = partition_,
+                                  .batch = std::move(output.columns),
+                                  .rows = sorted.kept,
+                                  .lease = taken.lease,
+                                  .weights_version = output.weights_version})
+                            .status());
+  return round;
 }
 
 }  // namespace tdock::trainer

@@ -1,44 +1,27 @@
 // Stages: the steps of post-training, which take rows from a dock and put columns into it.
 #pragma once
 
-#include <map>
-#include <memory>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tdock/dock.h"
+#include "trainer/stages/step_metrics.h"
 
 namespace tdock::trainer {
 
-// The metrics of one step, gathered while its stages run. Not thread-safe.
-class StepMetrics {
- public:
-  // The mean over all calls with this name, by weight.
-  void Mean(const std::string& name, double value, double weight = 1.0);
-  // The sum over all calls.
-  void Sum(const std::string& name, double value);
-  // `name`/mean, /max and /min over all values given. No values: nothing.
-  void Distribution(const std::string& name, std::span<const float> values);
-  void Max(const std::string& name, double value);
-  void Min(const std::string& name, double value);
-
-  std::map<std::string, double> Values() const;
-
- private:
-  struct Ratio {
-    double sum = 0, weight = 0;
-  };
-  std::map<std::string, Ratio> means_;
-  std::map<std::string, double> others_;
-};
-
 struct StageOutput {
-  // The columns that the stage writes, with a row for each input row, in their order. Empty if it writes none.
-  Batch columns;
+  // The columns that the stage writes, with a row for each input row, in their order. Empty if it writes none. What it
+  // holds for rows of dropped and requeued groups is not put.
+  Batch columns = {};
   // The version of the weights that made them, if weights did.
   int64_t weights_version = kNoWeightsVersion;
+  // Prompt groups that no stage goes on with, such as those whose rewards are all equal.
+  std::vector<GroupId> dropped = {};
+  // Prompt groups that the stage is given once more, such as those whose scorer did not answer.
+  std::vector<GroupId> requeued = {};
 };
 
 struct StageContext {
@@ -56,6 +39,11 @@ class Stage {
 
   // May throw: the runner turns exceptions into errors.
   virtual absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) = 0;
+
+  // Whether it needs the weights that this process trains, so that no other process can carry it out.
+  virtual bool uses_policy() const { return false; }
+  // Adds to the metrics what follows from the columns that it writes: for those that another process put.
+  virtual absl::Status Report(const Rows& /*written*/, StepMetrics& /*metrics*/) const { return absl::OkStatus(); }
 };
 
 // Runs stages on one partition of a dock. Errors name the stage and the rows that it was working on, whose lease is
@@ -68,15 +56,32 @@ class StageRunner {
   // Registers the stage as a consumer.
   absl::Status Add(const Stage& stage);
 
+  struct Options {
+    // Until when to wait for the units; in the past where a program runs its stages in sequence, and units that are
+    // not there would never come.
+    absl::Time deadline = absl::InfinitePast();
+    // How often in a row a stage may requeue a group.
+    int most_requeues = 4;
+  };
   // Takes `units` rows, or groups for a stage of groups, in one call, runs the stage on them, and puts what it writes,
-  // or completes them if it writes nothing. FailedPrecondition, with what is missing, if the units are not ready: in a
-  // program that runs its stages in sequence, they would never come.
+  // or completes them if it writes nothing; then again on the groups that it requeued. Returns the number of rows that
+  // it dropped. FailedPrecondition, or DeadlineExceeded after a wait, with what is missing, if the units are not ready.
   //
-  // Internal, naming the column and the row, if the stage writes a number that is not finite.
-  absl::Status Run(Stage& stage, int64_t units, StageContext& context);
+  // Internal, naming the column and the row, if the stage writes a number that is not finite, and naming the group if
+  // it drops or requeues one that it was not given; the stage if it requeues too often.
+  absl::StatusOr<int64_t> Run(Stage& stage, int64_t units, StageContext& context, const Options& options);
+  absl::StatusOr<int64_t> Run(Stage& stage, int64_t units, StageContext& context) {
+    return Run(stage, units, context, Options());
+  }
 
  private:
-  absl::Status RunOn(Stage& stage, const Taken& taken, StageContext& context);
+  // What one take came to.
+  struct Round {
+    int64_t dropped_rows = 0;
+    int64_t requeued_units = 0;
+  };
+  absl::StatusOr<Round> RunOnce(Stage& stage, int64_t units, StageContext& context, absl::Time deadline);
+  absl::StatusOr<Round> RunOn(Stage& stage, const Taken& taken, StageContext& context);
 
   Dock& dock_;
   const std::string partition_;

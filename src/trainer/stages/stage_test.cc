@@ -44,7 +44,7 @@ class StageRunnerTest : public testing::Test {
   absl::Status Run(Stage& stage, int64_t units) {
     if (absl::Status status = runner_.Add(stage); !status.ok()) return status;
     StageContext context{3, metrics_};
-    return runner_.Run(stage, units, context);
+    return runner_.Run(stage, units, context).status();
   }
 
   std::unique_ptr<Dock> dock_;
@@ -93,18 +93,84 @@ TEST_F(StageRunnerTest, RowsThatCannotComeAreAnErrorAtOnce) {
   EXPECT_NE(status.message().find("stage 'hungry'"), absl::string_view::npos) << status;
 }
 
-TEST(StepMetrics, WeighsMeansAndKeepsExtremes) {
-  StepMetrics metrics;
-  metrics.Mean("loss", 1.0, 3.0);
-  metrics.Mean("loss", 5.0, 1.0);
-  metrics.Sum("steps", 1);
-  metrics.Sum("steps", 1);
-  metrics.Distribution("score", std::vector<float>{1, 0, 0.5});
-  metrics.Distribution("score", std::vector<float>{0.5});
-  metrics.Distribution("nothing", {});
-  const std::map<std::string, double> expected = {
-      {"loss", 2.0}, {"steps", 2.0}, {"score/mean", 0.5}, {"score/max", 1.0}, {"score/min", 0.0}};
-  EXPECT_EQ(metrics.Values(), expected);
+// ---- Stages that drop and requeue.
+
+// Reads groups, and drops and requeues as the test says.
+class SortingStage final : public Stage {
+ public:
+  using Function = std::function<void(const Rows&, StageOutput&)>;
+  explicit SortingStage(Function function) : function_(std::move(function)) {}
+  const ConsumerOptions& consumer() const override { return consumer_; }
+  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext&) override {
+    StageOutput output;
+    std::vector<float> values(rows.size(), 1);
+    for (size_t i = 0; i < rows.size(); ++i) values[i] = 10 * rows.Get<float>(i, "x")->front();
+    if (absl::Status status = output.columns.Add("y", Column::FromValues(values)); !status.ok()) return status;
+    function_(rows, output);
+    return output;
+  }
+
+ private:
+  const ConsumerOptions consumer_{.name = "sorts", .reads = {"x"}, .writes = {"y"}, .unit = Unit::kGroup};
+  const Function function_;
+};
+
+class SortingStageTest : public testing::Test {
+ protected:
+  SortingStageTest() : dock_(MakeLocalDock()), runner_(*dock_, "train") {
+    EXPECT_TRUE(dock_->CreatePartition({.name = "train", .growing = true, .group_size = 2}).ok());
+    Batch batch;
+    EXPECT_TRUE(batch.Add("x", Column::FromValues<float>({1, 2, 3, 4, 5, 6})).ok());
+    EXPECT_TRUE(dock_->Put({.partition = "train", .batch = batch, .groups = {7, 7, 8, 8, 9, 9}}).ok());
+  }
+
+  absl::StatusOr<int64_t> Run(SortingStage::Function function) {
+    SortingStage stage(std::move(function));
+    if (absl::Status status = runner_.Add(stage); !status.ok()) return status;
+    StageContext context{1, metrics_};
+    return runner_.Run(stage, 3, context);
+  }
+  int64_t Done() { return dock_->GetConsumerStatus("train", "sorts")->done; }
+
+  std::unique_ptr<Dock> dock_;
+  StageRunner runner_;
+  StepMetrics metrics_;
+};
+
+TEST_F(SortingStageTest, DroppedGroupsAreDoneForEverybodyAndTheOthersArePut) {
+  const auto dropped = Run([](const Rows&, StageOutput& output) { output.dropped = {8}; });
+  ASSERT_TRUE(dropped.ok()) << dropped.status();
+  EXPECT_EQ(*dropped, 2);
+  const auto rows = dock_->Fetch({.partition = "train", .rows = {1, 4}, .columns = {"y"}});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(rows->Get<float>(0, "y")->front(), 20);
+  EXPECT_EQ(rows->Get<float>(1, "y")->front(), 50);
+  EXPECT_TRUE(dock_->RegisterConsumer("train", {.name = "next", .reads = {"x"}, .unit = Unit::kGroup}).ok());
+  EXPECT_EQ(dock_->Take({.partition = "train", .consumer = "next", .max = 9})->rows.size(), 4u);
+}
+
+TEST_F(SortingStageTest, RequeuedGroupsAreGivenToTheStageOnceMore) {
+  int round = 0;
+  std::vector<size_t> sizes;
+  const auto dropped = Run([&](const Rows& rows, StageOutput& output) {
+    sizes.push_back(rows.size());
+    if (++round < 3) output.requeued = {9};
+  });
+  ASSERT_TRUE(dropped.ok()) << dropped.status();
+  EXPECT_EQ(*dropped, 0);
+  EXPECT_EQ(sizes, (std::vector<size_t>{6, 2, 2}));
+  EXPECT_EQ(Done(), 6);
+}
+
+TEST_F(SortingStageTest, AStageThatAlwaysRequeuesIsNamed) {
+  const absl::Status status = Run([](const Rows&, StageOutput& output) { output.requeued = {7, 9}; }).status();
+  EXPECT_EQ(status.message(), "stage 'sorts' gave back 2 of its units 5 times in a row; it may do so 4 times");
+}
+
+TEST_F(SortingStageTest, AGroupThatItWasNotGivenIsNamed) {
+  const absl::Status status = Run([](const Rows&, StageOutput& output) { output.dropped = {3}; }).status();
+  EXPECT_EQ(status.message(),
+            "stage 'sorts', 6 rows between 0 and 5: drops or requeues group 3, which it was not given");
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+// The columns that stages read and write, one row a sample.
+//
+//   column              type               written by     meaning
+//   prompt              ragged int32[*]    the feeder     tokens
+//   prompt_text         bytes              the feeder
+//   truth               bytes              the feeder     the right answer
+//   data_source         bytes              the feeder     the data set that the sample is from
+//   responses           ragged int32[*]    rollout*       tokens, with the end token where it was reached
+//   response_mask       ragged uint8[*]    rollout*       1 where the loss counts the token
+//   response_text       bytes              rollout        without the end token; other special tokens are spelt out
+//   finished            uint8              rollout        the response ended with an end token
+//   rollout_log_probs   ragged float32[*]  rollout        of each token, as it was sampled
+//   rewards             float32            reward
+//   ref_log_prob        ragged float32[*]  ref            under the reference model
+//   old_log_probs       ragged float32[*]  old_log_prob   under the policy before this step's updates
+//   advantages          ragged float32[*]  advantage      of each token
+//
+//   * of recipes that learn from given answers: the feeder
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "tdock/rows.h"
+
+namespace tdock::trainer {
+
+inline constexpr char kPrompt[] = "prompt";
+inline constexpr char kPromptText[] = "prompt_text";
+inline constexpr char kTruth[] = "truth";
+inline constexpr char kSource[] = "data_source";
+inline constexpr char kResponses[] = "responses";
+inline constexpr char kResponseMask[] = "response_mask";
+inline constexpr char kResponseText[] = "response_text";
+inline constexpr char kFinished[] = "finished";
+inline constexpr char kRolloutLogProbs[] = "rollout_log_probs";
+inline constexpr char kRewards[] = "rewards";
+inline constexpr char kRefLogProb[] = "ref_log_prob";
+inline constexpr char kOldLogProbs[] = "old_log_probs";
+inline constexpr char kAdvantages[] = "advantages";
+
+// Whether it is one of the above.
+bool IsStageColumn(absl::string_view name);
+
+// The schema of a partition with these columns, each one of the above.
+std::vector<ColumnSpec> ColumnsNamed(std::initializer_list<const char*> names);
+
+}  // namespace tdock::trainer

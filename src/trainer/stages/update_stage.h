@@ -1,0 +1,39 @@
+// The stage that trains.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "tdock/dock.h"
+#include "trainer/stages/objective.h"
+#include "trainer/stages/optimizer.h"
+#include "trainer/stages/policy.h"
+#include "trainer/stages/stage.h"
+
+namespace tdock::trainer {
+
+struct UpdateOptions {
+  ForwardOptions forward;
+  AdamWOptions optimizer;
+  double lr = 1e-6;
+  LrSchedule schedule;          // in steps of the recipe
+  int64_t mini_batch_size = 0;  // samples of one optimizer step; 0: all that are taken
+  uint64_t seed = 0;            // of which samples share a mini-batch
+  std::string name = "actor";   // of the metrics NAME/grad_norm, NAME/lr, NAME/optimizer_steps and NAME/skipped_steps
+  // Gradients that are not finite skip an optimizer step, which NAME/skipped_steps counts. After this many in a row the
+  // stage fails: nothing is learned any more.
+  int64_t max_skipped_steps = 3;
+  std::string optim_key = "actor.optim";  // of the section that configures it, for messages
+  // Called after each optimizer step with the policy's new version.
+  std::function<absl::Status(int64_t)> publish = [](int64_t) { return absl::OkStatus(); };
+};
+
+// Consumer "actor", of rows. One optimizer step per mini-batch of what it takes. Which samples share a mini-batch
+// follows from the seed, their groups and their numbers in the group: single samples, not whole groups, so that a
+// mini-batch has samples of many prompts and its gradient less noise. `policy` must outlive the stage.
+std::unique_ptr<Stage> MakeUpdateStage(Policy& policy, std::shared_ptr<const Objective> objective,
+                                       const UpdateOptions& options);
+
+}  // namespace tdock::trainer

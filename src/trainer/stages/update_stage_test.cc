@@ -1,0 +1,125 @@
+#include "trainer/stages/update_stage.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/decoder/testing/devices.h"
+#include "model/decoder/testing/models.h"
+#include "tdock/local_dock.h"
+#include "trainer/stages/columns.h"
+#include "trainer/stages/objectives.h"
+
+namespace tdock::trainer {
+namespace {
+
+// What the actor reads of each response token, for three samples.
+struct ActorColumns {
+  std::vector<std::vector<uint8_t>> mask = {{1, 1}, {1, 0, 1}, {1}};
+  std::vector<std::vector<float>> old_log_probs = {{-1.5f, -2.0f}, {-3.0f, -2.5f, -3.5f}, {-2.0f}};
+  std::vector<std::vector<float>> ref_log_prob = old_log_probs;
+  std::vector<std::vector<float>> advantages = {{1, 1}, {-1, -1, -1}, {0.5f}};
+};
+
+class UpdateStageTest : public testing::TestWithParam<at::Device> {
+ protected:
+  struct Result {
+    std::vector<at::Tensor> parameters;
+    std::map<std::string, double> metrics;
+    int64_t version = 0;
+    absl::Status status;
+  };
+
+  // One optimizer step on these columns after the other, always from the same weights.
+  static Result Step(const ActorColumns& columns) { return Steps({columns}); }
+  static Result Steps(const std::vector<ActorColumns>& steps, int64_t max_skipped_steps = 3) {
+    Policy policy{
+        model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/true), 1, GetParam())};
+    policy.decoder.SetTrainable(true);
+    Workers workers(2);
+    const auto stage = MakeUpdateStage(policy, MakeClippedObjective({.kl_coef = 0.1}),
+                                       {.forward = {.workers = workers, .micro_batch_size = 2},
+                                        .optimizer = {},
+                                        .lr = 1e-3,
+                                        .schedule = {},
+                                        .max_skipped_steps = max_skipped_steps});
+    const std::unique_ptr<Dock> dock = MakeLocalDock();
+    EXPECT_TRUE(dock->CreatePartition({.name = "train",
+                                       .columns = ColumnsNamed({kPrompt, kResponses, kResponseMask, kOldLogProbs,
+                                                                kRefLogProb, kAdvantages}),
+                                       .group_size = 3})
+                    .ok());
+    StageRunner runner(*dock, "train");
+    EXPECT_TRUE(runner.Add(*stage).ok());
+    StepMetrics metrics;
+    absl::Status status;
+    for (size_t i = 0; i < steps.size() && status.ok(); ++i) {
+      EXPECT_TRUE(dock->Put(RequestFor(steps[i], static_cast<GroupId>(i))).ok());
+      StageContext context{1, metrics};
+      status = runner.Run(*stage, 3, context).status();
+    }
+    return {policy.decoder.parameters(), metrics.Values(), policy.version, status};
+  }
+
+  static PutRequest RequestFor(const ActorColumns& columns, GroupId group) {
+    PutRequest request{.partition = "train", .groups = {group, group, group}};
+    const auto add = [&](const std::string& name, const auto& rows) {
+      EXPECT_TRUE(request.batch.Add(name, Column::FromRows(rows)).ok());
+    };
+    add("prompt", std::vector<std::vector<int32_t>>(3, {3, 4}));
+    add("responses", std::vector<std::vector<int32_t>>{{5, 6}, {7, 8, 9}, {6}});
+    add("response_mask", columns.mask);
+    add("old_log_probs", columns.old_log_probs);
+    add("ref_log_prob", columns.ref_log_prob);
+    add("advantages", columns.advantages);
+    return request;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, UpdateStageTest, testing::ValuesIn(model::TestDevices()), model::DeviceName);
+
+TEST_P(UpdateStageTest, AMaskedTokenChangesNeitherLossNorGradients) {
+  const Result expected = Step({});
+  ActorColumns extreme;
+  extreme.old_log_probs[1][1] = -100;  // a ratio that no float holds
+  extreme.ref_log_prob[1][1] = 100;
+  extreme.advantages[1][1] = 1e30f;
+  const Result given = Step(extreme);
+  EXPECT_EQ(given.metrics, expected.metrics);
+  for (size_t i = 0; i < expected.parameters.size(); ++i) {
+    EXPECT_TRUE(at::equal(given.parameters[i], expected.parameters[i])) << "parameter " << i;
+  }
+  ActorColumns unmasked = extreme;
+  unmasked.advantages[1][1] = -2;
+  unmasked.ref_log_prob[1][1] = -2;
+  unmasked.old_log_probs[1][1] = -2;
+  unmasked.mask[1][1] = 1;
+  EXPECT_NE(Step(unmasked).metrics, expected.metrics);
+}
+
+TEST_P(UpdateStageTest, GradientsThatAreNotFiniteSkipTheStepAndAreCounted) {
+  ActorColumns infinite;
+  infinite.advantages[0][0] = 3e38f;  // the square of its gradient is no float
+  const Result expected = Steps({{}, {}});
+  const Result given = Steps({{}, infinite, infinite, {}}, /*max_skipped_steps=*/2);
+  ASSERT_EQ(given.status, absl::OkStatus());
+  EXPECT_EQ(given.metrics.at("actor/skipped_steps"), 2);
+  EXPECT_EQ(given.metrics.at("actor/optimizer_steps"), 2);
+  EXPECT_EQ(given.version, 2);
+  for (size_t i = 0; i < expected.parameters.size(); ++i) {
+    // Up to the order in which samples are summed, which follows from the groups' numbers.
+    EXPECT_TRUE(at::allclose(given.parameters[i], expected.parameters[i], 1e-6, 1e-7)) << "parameter " << i;
+  }
+}
+
+TEST_P(UpdateStageTest, TooManySkippedStepsInARowEndTheRun) {
+  ActorColumns infinite;
+  infinite.advantages[0][0] = 3e38f;  // the square of its gradient is no float
+  const Result given = Steps({infinite, {}, infinite, infinite, infinite}, /*max_skipped_steps=*/2);
+  EXPECT_TRUE(absl::IsInternal(given.status)) << given.status;
+  EXPECT_THAT(std::string(given.status.message()), testing::HasSubstr("for 3 optimizer steps in a row"));
+  EXPECT_THAT(std::string(given.status.message()), testing::HasSubstr("actor.optim.lr"));
+  EXPECT_EQ(given.version, 1);
+}
+
+}  // namespace
+}  // namespace tdock::trainer
