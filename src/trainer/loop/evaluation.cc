@@ -1,0 +1,172 @@
+#include "trainer/loop/evaluation.h"
+
+#include <ATen/ATen.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "trainer/loop/feed.h"
+#include "trainer/stages/stages.h"
+
+namespace tdock::trainer {
+namespace {
+
+// The sources of the samples as parts of names of metrics; empty where there is only one, or more than anybody looks
+// at.
+std::vector<std::string> SourceNames(std::span<const data::EncodedSample> samples) {
+  constexpr size_t kMost = 32;
+  std::set<std::string> sources;
+  std::vector<std::string> names;
+  for (const data::EncodedSample& sample : samples) {
+    sources.insert(sample.source);
+    std::string& name = names.emplace_back(sample.source.empty() ? "unknown" : sample.source.substr(0, 100));
+    for (char& c : name) {
+      if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && !absl::StrContains("_-./", c)) c = '_';
+    }
+  }
+  if (sources.size() < 2 || sources.size() > kMost) names.assign(samples.size(), "");
+  return names;
+}
+
+// Gives back what was freed before an evaluation and what the evaluation frees. glibc has a heap for each thread and
+// keeps what is freed there for the same thread. Steps and evaluations need tensors of other sizes, on other numbers of
+// threads, and would take theirs beside what is kept.
+class FreedMemory {
+ public:
+  FreedMemory() { Return(); }
+  ~FreedMemory() { Return(); }
+  FreedMemory(const FreedMemory&) = delete;
+  FreedMemory& operator=(const FreedMemory&) = delete;
+
+ private:
+  static void Return() {
+#ifdef __GLIBC__
+    ::malloc_trim(0);
+#endif
+  }
+};
+
+class LossEvaluation final : public Evaluation {
+ public:
+  LossEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples, const ForwardOptions& forward)
+      : policy_(policy), samples_(samples), forward_(forward) {}
+
+  absl::Status Run(StepMetrics& metrics, std::vector<Answer>&) override {
+    const FreedMemory returned;
+    std::vector<Sequence> sequences;
+    for (const data::EncodedSample& sample : samples_) {
+      const std::span<const int32_t> ids(sample.ids);
+      sequences.push_back({ids.first(PromptLength(sample)), ids.subspan(PromptLength(sample))});
+    }
+    const at::Tensor log_probs = LogProbs(policy_.decoder, sequences, forward_).to(at::kCPU).to(at::kDouble);
+    const double* next = log_probs.const_data_ptr<double>();
+    const std::vector<std::string> sources = SourceNames(samples_);
+    double total = 0, tokens = 0;
+    for (size_t s = 0; s < samples_.size(); ++s) {
+      const data::EncodedSample& sample = samples_[s];
+      double of_sample = 0, counted = 0;
+      for (size_t i = PromptLength(sample); i < sample.ids.size(); ++i, ++next) {
+        if (sample.loss_mask[i] == 0) continue;
+        of_sample -= *next;
+        ++counted;
+      }
+      if (counted == 0) continue;
+      if (!sources[s].empty()) metrics.Mean(absl::StrCat("val/loss/", sources[s]), of_sample / counted, counted);
+      total += of_sample;
+      tokens += counted;
+    }
+    if (tokens == 0) return absl::InvalidArgumentError("the loss counts no token of the validation data");
+    metrics.Mean("val/loss", total / tokens);
+    metrics.Mean("val/perplexity", std::exp(total / tokens));
+    return absl::OkStatus();
+  }
+
+ private:
+  const Policy& policy_;
+  const std::span<const data::EncodedSample> samples_;
+  const ForwardOptions forward_;
+};
+
+class AnswerEvaluation final : public Evaluation {
+ public:
+  AnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples, const text::Tokenizer& tokenizer,
+                   reward::Reward& reward, const AnswerEvaluationOptions& options)
+      : engine_(policy.decoder, options.engine), tokenizer_(tokenizer), reward_(reward), options_(options) {
+    const std::vector<std::string> sources = SourceNames(samples);
+    for (size_t s = 0; s < samples.size(); ++s) {
+      const data::EncodedSample& sample = samples[s];
+      std::vector<int32_t> prompt = sample.ids;
+      if (!sample.loss_mask.empty()) prompt.resize(static_cast<size_t>(sample.prompt_tokens));
+      if (prompt.empty()) continue;
+      prompts_.push_back({.tokens = std::move(prompt)});
+      asked_.push_back(&sample);
+      sources_.push_back(sources[s]);
+    }
+  }
+
+  absl::Status Run(StepMetrics& metrics, std::vector<Answer>& answers) override {
+    const FreedMemory returned;
+    if (prompts_.empty()) {
+      return absl::InvalidArgumentError("no sample of the validation data has a prompt that could be answered");
+    }
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions,
+                           engine_.Generate(prompts_, {.temperature = 0, .max_new_tokens = options_.max_new_tokens}));
+    std::vector<reward::Answer> given(completions.size());
+    for (size_t i = 0; i < completions.size(); ++i) {
+      TDOCK_ASSIGN_OR_RETURN(given[i].response,
+                             ResponseText(tokenizer_, completions[i].tokens, completions[i].finished));
+      given[i].prompt = asked_[i]->prompt_text;
+      given[i].finished = completions[i].finished;
+      given[i].truth = asked_[i]->truth;
+      given[i].source = asked_[i]->source;
+      metrics.Mean("val/response_length/mean", static_cast<double>(completions[i].tokens.size()));
+    }
+    TDOCK_ASSIGN_OR_RETURN(const reward::Scores scores, reward::CheckedScore(reward_, given));
+    for (size_t i = 0; i < given.size(); ++i) Note(i, scores.totals[i], given[i], metrics, answers);
+    return absl::OkStatus();
+  }
+
+ private:
+  void Note(size_t i, float score, const reward::Answer& given, StepMetrics& metrics,
+            std::vector<Answer>& answers) const {
+    const bool correct = score >= 1;
+    metrics.Mean("val/reward/mean", score);
+    metrics.Mean("val/accuracy", correct ? 1 : 0);
+    if (!sources_[i].empty()) {
+      metrics.Mean(absl::StrCat("val/reward/", sources_[i]), score);
+      metrics.Mean(absl::StrCat("val/accuracy/", sources_[i]), correct ? 1 : 0);
+    }
+    if (static_cast<int64_t>(i) >= options_.recorded) return;
+    answers.push_back({given.prompt, given.response, given.truth, score, correct});
+  }
+
+  const engine::Engine engine_;
+  const text::Tokenizer& tokenizer_;
+  reward::Reward& reward_;
+  const AnswerEvaluationOptions options_;
+  std::vector<engine::Prompt> prompts_;
+  std::vector<const data::EncodedSample*> asked_;  // whose prompts they are
+  std::vector<std::string> sources_;               // empty where there is only one
+};
+
+}  // namespace
+
+std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
+                                               const ForwardOptions& forward) {
+  return std::make_unique<LossEvaluation>(policy, samples, forward);
+}
+
+std::unique_ptr<Evaluation> MakeAnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
+                                                 const text::Tokenizer& tokenizer, reward::Reward& reward,
+                                                 const AnswerEvaluationOptions& options) {
+  return std::make_unique<AnswerEvaluation>(policy, samples, tokenizer, reward, options);
+}
+
+}  // namespace tdock::trainer

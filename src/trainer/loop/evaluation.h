@@ -1,0 +1,49 @@
+// What a model is worth on data that it is not trained on.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "data/encode.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+#include "trainer/reward/reward.h"
+#include "trainer/run_log/run_directory.h"
+#include "trainer/stages/policy.h"
+#include "trainer/stages/step_metrics.h"
+
+namespace tdock::trainer {
+
+// Used by one thread at a time.
+class Evaluation {
+ public:
+  virtual ~Evaluation() = default;
+  // With the policy's weights as they are. Adds its metrics, and the answers to record. May throw.
+  virtual absl::Status Run(StepMetrics& metrics, std::vector<Answer>& answers) = 0;
+};
+
+// Where the samples are from 2 to 32 data sets, each has metrics of its own, in whose names all but letters, digits and
+// "_-./" of SOURCE is "_".
+
+// val/loss, the mean of −log p over the tokens that the loss counts; val/perplexity = e^loss; val/loss/SOURCE. What it
+// is given must outlive it.
+std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
+                                               const ForwardOptions& forward);
+
+struct AnswerEvaluationOptions {
+  engine::EngineOptions engine;
+  int64_t max_new_tokens = 0;
+  int64_t recorded = 0;  // answers to the first prompts
+};
+
+// Answers each prompt with the most likely tokens and scores the answers: val/reward/mean; val/accuracy, the share
+// whose reward is at least 1; val/response_length/mean; and where the samples are from several data sets,
+// val/reward/SOURCE and val/accuracy/SOURCE. Samples with answers are asked for their last reply. What it is given must
+// outlive it.
+std::unique_ptr<Evaluation> MakeAnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
+                                                 const text::Tokenizer& tokenizer, reward::Reward& reward,
+                                                 const AnswerEvaluationOptions& options);
+
+}  // namespace tdock::trainer

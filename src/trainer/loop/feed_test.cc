@@ -1,0 +1,41 @@
+#include "trainer/loop/feed.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/status.h"
+#include "trainer/stages/columns.h"
+
+namespace tdock::trainer {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(Feed, AnswersBeginWithTheFirstTokenThatTheLossCounts) {
+  const std::vector<data::EncodedSample> samples = {
+      {.ids = {5, 6, 7, 8}, .loss_mask = {0, 0, 1, 1}},
+      {.ids = {5, 6, 7}, .loss_mask = {1, 0, 1}},  // nothing predicts the first token
+      {.ids = {1, 2, 3, 4, 5}, .loss_mask = {0, 1, 0, 0, 1}}};
+  const auto batch = FeedAnswers(samples);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_THAT(*batch->Find(kPrompt)->Row<int32_t>(0), ElementsAre(5, 6));
+  EXPECT_THAT(*batch->Find(kPrompt)->Row<int32_t>(1), ElementsAre(5));
+  EXPECT_THAT(*batch->Find(kResponses)->Row<int32_t>(1), ElementsAre(6, 7));
+  EXPECT_THAT(*batch->Find(kResponseMask)->Row<uint8_t>(1), ElementsAre(0, 1));
+  EXPECT_THAT(*batch->Find(kResponseMask)->Row<uint8_t>(2), ElementsAre(1, 0, 0, 1));
+}
+
+TEST(Feed, PromptsTakeTheirTextsAlong) {
+  const std::vector<data::EncodedSample> samples = {
+      {.ids = {5, 6}, .prompt_text = "what?", .truth = "this", .source = "quiz", .kept = {"hard"}},
+      {.ids = {7}, .prompt_text = "and?", .truth = "that", .source = "quiz", .kept = {"easy"}}};
+  const auto batch = FeedPrompts(samples, {"level"});
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(*batch->Find(kPromptText)->Text(0), "what?");
+  EXPECT_EQ(*batch->Find(kTruth)->Text(1), "that");
+  EXPECT_EQ(*batch->Find(kSource)->Text(1), "quiz");
+  EXPECT_EQ(*batch->Find("level")->Text(1), "easy");
+}
+
+}  // namespace
+}  // namespace tdock::trainer

@@ -1,0 +1,153 @@
+#include "trainer/loop/inputs.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "engine/model_folder.h"
+#include "model/decoder/device.h"
+#include "text/char_tokenizer.h"
+#include "text/shuffled_indexes.h"
+#include "trainer/stages/guard.h"
+
+namespace tdock::trainer {
+namespace {
+
+model::ModelConfig FreshModelConfig(const ModelSection& section, const text::Tokenizer& tokenizer) {
+  model::ModelConfig m;
+  m.vocab_size = tokenizer.vocab_size();
+  m.hidden_size = section.hidden_size;
+  m.intermediate_size = section.intermediate_size;
+  m.num_layers = section.num_hidden_layers;
+  m.num_heads = section.num_attention_heads;
+  m.num_kv_heads = section.num_key_value_heads;
+  m.head_dim = section.hidden_size / section.num_attention_heads;
+  m.max_positions = section.max_position_embeddings;
+  m.norm_eps = section.rms_norm_eps;
+  m.rope.theta = section.rope_theta;
+  m.tied_head = section.tie_word_embeddings;
+  m.eos_token_id = tokenizer.eos_id();
+  m.pad_token_id = tokenizer.pad_id();
+  return m;
+}
+
+absl::Status LoadModel(const RunConfig& config, Env& env, RunInputs& inputs) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
+  const model::LoadOptions load = {.dtype = config.model.weight_dtype(),
+                                   .rope_scaling = config.model.rope_scaling.json()};
+  if (config.model.path.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(inputs.tokenizer,
+                           text::CharTokenizer::Create(config.model.alphabet, config.model.max_position_embeddings));
+    inputs.end_tokens = {inputs.tokenizer->eos_id().value()};
+    model::ModelConfig fresh = FreshModelConfig(config.model, *inputs.tokenizer);
+    TDOCK_RETURN_IF_ERROR(Annotate(model::Validate(fresh), "model"));
+    if (!load.rope_scaling.empty()) {
+      TDOCK_RETURN_IF_ERROR(Annotate(model::OverrideRope(load.rope_scaling, &fresh), "rope_scaling"));
+    }
+    inputs.decoder = std::make_unique<model::Decoder>(
+        model::Decoder::Random(fresh, SeedFor(config, SeedPurpose::kModel), device, config.model.weight_dtype()));
+  } else {
+    TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(env, config.model.path, device, load));
+    inputs.tokenizer = std::move(folder.tokenizer);
+    inputs.end_tokens = std::move(folder.end_tokens);
+    inputs.decoder = std::make_unique<model::Decoder>(std::move(folder.decoder));
+  }
+  return config.model.Apply(SeedFor(config, SeedPurpose::kAdapters), *inputs.decoder);
+}
+
+absl::Status CheckLengths(const Recipe& recipe, model::Decoder& decoder) {
+  const int64_t needed = recipe.longest_tokens();
+  // One rope for the trainer and the rollout, whatever the lengths in their passes.
+  decoder.FixRopeLength(needed);
+  const int64_t positions = decoder.config().context_length();
+  if (needed <= positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(recipe.longest_keys(), " = ", needed, " tokens; the model has only ", positions, " positions"));
+}
+
+// Which of `size` samples to validate with: at most `most`, from everywhere, if that is positive. In their order.
+std::vector<int64_t> Chosen(int64_t size, int64_t most, int64_t seed) {
+  std::vector<int64_t> indexes(static_cast<size_t>(size));
+  std::iota(indexes.begin(), indexes.end(), 0);
+  if (most <= 0 || most >= size) return indexes;
+  indexes = text::ShuffledIndexes(size, static_cast<uint64_t>(seed)).Next(most);
+  std::sort(indexes.begin(), indexes.end());
+  return indexes;
+}
+
+absl::StatusOr<std::vector<data::EncodedSample>> LoadChosen(const data::Source<data::EncodedSample>& source,
+                                                            std::span<const int64_t> chosen, bool skip_bad,
+                                                            const data::DataLog& log) {
+  constexpr size_t kAtOnce = 256;
+  std::vector<data::EncodedSample> samples;
+  for (size_t begin = 0; begin < chosen.size(); begin += kAtOnce) {
+    const auto indexes = chosen.subspan(begin, std::min(kAtOnce, chosen.size() - begin));
+    for (absl::StatusOr<data::OrSkip<data::EncodedSample>>& loaded : source.Load(indexes)) {
+      if (!loaded.ok()) {
+        if (!skip_bad || !absl::IsInvalidArgument(loaded.status())) return loaded.status();
+        log(absl::StrCat("left out of the validation: ", loaded.status().message()));
+        continue;
+      }
+      if (auto* const sample = std::get_if<data::EncodedSample>(&*loaded)) samples.push_back(std::move(*sample));
+    }
+  }
+  return samples;
+}
+
+// A model whose template ends replies with another token than the one that its answers end with, as that of many base
+// models: it learns to end a reply, but its generation goes on behind it.
+void WarnOfReplyEnd(const RunInputs& inputs, const data::DataLog& log) {
+  const std::optional<int32_t> end = inputs.data.reply_end;
+  if (!end || std::find(inputs.end_tokens.begin(), inputs.end_tokens.end(), *end) != inputs.end_tokens.end()) return;
+  log(absl::StrCat("warning: the template ends a reply with the token ", inputs.tokenizer->IdToToken(*end).value_or(""),
+                   " (", *end, "), which is no end token of the model, so what it generates does not stop there; add ",
+                   *end, " to \"eos_token_id\" in generation_config.json"));
+}
+
+absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& log) {
+  RunConfig& config = recipe.config();
+  RunInputs inputs;
+  // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
+  // busy machine a barrier waits for a thread that is not running.
+  at::set_num_threads(static_cast<int>(config.intra_op_threads));
+  TDOCK_ASSIGN_OR_RETURN(inputs.reward, reward::MakeReward(config.reward));
+  TDOCK_RETURN_IF_ERROR(LoadModel(config, env, inputs));
+  config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());
+  TDOCK_RETURN_IF_ERROR(CheckLengths(recipe, *inputs.decoder));
+  TDOCK_ASSIGN_OR_RETURN(
+      inputs.data, data::OpenRunData(env, config.data, recipe.phase(), *inputs.tokenizer, config.model.path, log));
+  WarnOfReplyEnd(inputs, log);
+  for (const std::string& warning : inputs.data.warnings) log(absl::StrCat("warning: ", warning));
+  if (config.data.drop_last && inputs.data.train->size() < config.data.train_batch_size) {
+    return absl::InvalidArgumentError(absl::StrCat("the training data has ", inputs.data.train->size(),
+                                                   " samples, less than a batch of ", config.data.train_batch_size,
+                                                   "; lower data.train_batch_size"));
+  }
+  if (inputs.data.validation != nullptr) {
+    const int64_t size = inputs.data.validation->size();
+    const std::vector<int64_t> chosen = Chosen(size, config.trainer.val_max_samples, config.data.seed);
+    if (static_cast<int64_t>(chosen.size()) < size) {
+      log(absl::StrCat("validating with ", chosen.size(), " of ", size, " samples (trainer.val_max_samples)"));
+    }
+    TDOCK_ASSIGN_OR_RETURN(inputs.validation,
+                           LoadChosen(*inputs.data.validation, chosen, config.data.skip_bad_records, log));
+    if (inputs.validation.empty()) {
+      return absl::FailedPreconditionError("no record of the validation data yields a sample");
+    }
+  }
+  return inputs;
+}
+
+}  // namespace
+
+absl::StatusOr<RunInputs> LoadRunInputs(Recipe& recipe, Env& env, const data::DataLog& log) {
+  return Guarded([&] { return Load(recipe, env, log); });
+}
+
+}  // namespace tdock::trainer

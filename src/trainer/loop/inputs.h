@@ -1,0 +1,32 @@
+// Everything that a run reads or makes before it writes anything.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/env.h"
+#include "data/run_data.h"
+#include "model/decoder/decoder.h"
+#include "text/tokenizer.h"
+#include "trainer/loop/recipe.h"
+
+namespace tdock::trainer {
+
+struct RunInputs {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<model::Decoder> decoder;
+  std::vector<int32_t> end_tokens;  // end-of-answer tokens; the tokenizer's first
+  std::unique_ptr<reward::Reward> reward;
+  data::RunData data;
+  std::vector<data::EncodedSample> validation;
+};
+
+// Sets the recipe's `threads` where that is 0, and the threads of operations. InvalidArgument if the device, the model,
+// the data or the lengths are unusable; other codes if a file cannot be read. `log` gets lines about the data. Does not
+// throw.
+absl::StatusOr<RunInputs> LoadRunInputs(Recipe& recipe, Env& env, const data::DataLog& log);
+
+}  // namespace tdock::trainer

@@ -1,0 +1,113 @@
+#include "trainer/loop/model_options.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
+#include "model/files/config.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::trainer {
+
+std::string RopeOverride::json() const {
+  if (type.empty()) return "";
+  nlohmann::json json = {{"rope_type", type}};
+  if (type != "default") json["factor"] = factor;
+  if (original_max_position_embeddings > 0) json["original_max_position_embeddings"] = original_max_position_embeddings;
+  if (type == "llama3") {
+    json["low_freq_factor"] = low_freq_factor;
+    json["high_freq_factor"] = high_freq_factor;
+  }
+  if (type == "yarn") {
+    if (attention_factor > 0) json["attention_factor"] = attention_factor;
+    json["beta_fast"] = beta_fast;
+    json["beta_slow"] = beta_slow;
+  }
+  return json.dump();
+}
+
+absl::Status ModelOptions::Apply(uint64_t lora_seed, model::Decoder& decoder) const {
+  decoder.SetComputeType(compute_dtype);
+  decoder.SetRecomputed(recomputed);
+  if (lora_rank == 0) return absl::OkStatus();
+  model::LoraConfig lora{.rank = lora_rank, .alpha = lora_alpha};
+  for (const absl::string_view name : absl::StrSplit(target_modules, ',', absl::SkipWhitespace())) {
+    lora.targets.emplace_back(absl::StripAsciiWhitespace(name));
+  }
+  return Annotate(decoder.AddAdapters(lora, lora_seed), "model.target_modules");
+}
+
+void BindModelOptions(config::Spec& spec, ModelOptions& o) {
+  using model::Recomputed;
+  spec.Choice(
+      "model.compute_dtype", &o.compute_dtype,
+      {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}},
+      "Precision of activations and matrix products. Weights, norms, softmax and the optimizer stay in float32; "
+      "float64, for comparisons, is that of all of them.");
+  spec.Choice(
+      "model.recompute", &o.recomputed,
+      {{"nothing", Recomputed::kNothing},
+       {"attention_core", Recomputed::kAttentionCore},
+       {"mlp", Recomputed::kMlp},
+       {"attention_core_and_mlp", Recomputed::kAttentionCoreAndMlp},
+       {"layers", Recomputed::kLayers}},
+      "Activation checkpointing: what of each layer is recomputed for the gradients instead of being kept in memory.");
+  const std::string rope = "model.override_config.rope_scaling.";
+  spec.Choice(rope + "type", &o.rope_scaling.type,
+              {{"none", std::string()},
+               {"default", std::string("default")},
+               {"linear", std::string("linear")},
+               {"dynamic", std::string("dynamic")},
+               {"llama3", std::string("llama3")},
+               {"yarn", std::string("yarn")}},
+              "Rope scaling instead of config.json's; none: config.json's. Saved with the checkpoint.");
+  spec.Float(rope + "factor", &o.rope_scaling.factor,
+             "Factor by which sequences may be longer, at least 1; required for every type but default.")
+      .AtLeast(0);
+  spec.Int(rope + "original_max_position_embeddings", &o.rope_scaling.original_max_position_embeddings,
+           "Longest sequence of the pre-training, for llama3 and yarn; 0: config.json's max_position_embeddings.")
+      .AtLeast(0)
+      .AtMost(model::kMaxPositions);
+  spec.Float(rope + "low_freq_factor", &o.rope_scaling.low_freq_factor, "Of llama3.").MoreThan(0);
+  spec.Float(rope + "high_freq_factor", &o.rope_scaling.high_freq_factor, "Of llama3.").MoreThan(0);
+  spec.Float(rope + "attention_factor", &o.rope_scaling.attention_factor,
+             "For yarn: the factor that multiplies queries and keys; 0: 0.1·ln(factor) + 1.")
+      .AtLeast(0);
+  spec.Float(rope + "beta_fast", &o.rope_scaling.beta_fast,
+             "For yarn: rotations above which frequencies are not interpolated.")
+      .MoreThan(0);
+  spec.Float(rope + "beta_slow", &o.rope_scaling.beta_slow,
+             "For yarn: rotations below which frequencies are fully interpolated.")
+      .MoreThan(0);
+  spec.Int("model.lora_rank", &o.lora_rank, "Rank of low-rank adapters; if set, only they are trained; 0: no adapters.")
+      .AtLeast(0)
+      .AtMost(1 << 16);
+  spec.Float("model.lora_alpha", &o.lora_alpha, "Adapters are scaled by this divided by their rank.").MoreThan(0);
+  spec.String("model.target_modules", &o.target_modules,
+              "Comma-separated names of the linear layers that get adapters; empty: all but the head.");
+  spec.Choice("model.save_dtype", &o.save_dtype,
+              {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}},
+              "Dtype of the weights in the checkpoint.");
+  spec.Check({rope + "type", rope + "factor"}, [&o]() -> std::vector<std::string> {
+    if (o.rope_scaling.type.empty() || o.rope_scaling.type == "default" || o.rope_scaling.factor >= 1) return {};
+    return {"must be at least 1 with a rope scaling"};
+  });
+  const auto no_scaling = [&o] { return o.rope_scaling.type.empty() || o.rope_scaling.type == "default"; };
+  spec.Unused({rope + "factor"}, no_scaling, "given without a rope scaling");
+  const auto no_original = [&o] { return o.rope_scaling.type != "llama3" && o.rope_scaling.type != "yarn"; };
+  spec.Unused({rope + "original_max_position_embeddings"}, no_original,
+              "given for a rope scaling that does not have it");
+  const auto no_bands = [&o] { return o.rope_scaling.type != "llama3"; };
+  spec.Unused({rope + "low_freq_factor", rope + "high_freq_factor"}, no_bands,
+              "given for a rope scaling that does not have it");
+  const auto no_ramp = [&o] { return o.rope_scaling.type != "yarn"; };
+  spec.Unused({rope + "attention_factor", rope + "beta_fast", rope + "beta_slow"}, no_ramp,
+              "given for a rope scaling that does not have it");
+  spec.Unused(
+      {"model.lora_alpha", "model.target_modules"}, [&o] { return o.lora_rank == 0; },
+      "given without adapters (model.lora_rank = 0)");
+}
+
+}  // namespace tdock::trainer

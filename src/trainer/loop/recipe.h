@@ -1,0 +1,107 @@
+// What a recipe is: its configuration, its columns, its stages in the order of a step, and how it is evaluated. The
+// loop (train.h) does the rest.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/rng.h"
+#include "core/base/workers.h"
+#include "data/adapter.h"
+#include "data/encode.h"
+#include "engine/engine.h"
+#include "tdock/batch.h"
+#include "text/tokenizer.h"
+#include "trainer/loop/evaluation.h"
+#include "trainer/loop/sections.h"
+#include "trainer/reward/reward.h"
+#include "trainer/stages/policy.h"
+#include "trainer/stages/stage.h"
+
+namespace tdock::trainer {
+
+// The purposes of the seeds derived from the run's: whatever is random follows from the seed and what it is for.
+enum class SeedPurpose : uint64_t { kModel = 1, kData, kRollout, kMiniBatches, kAdapters };
+
+inline uint64_t SeedFor(const RunConfig& config, SeedPurpose purpose) {
+  return DeriveSeed(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(purpose));
+}
+
+// The longest row that samples are packed into: beyond it, attention costs more than packing saves. See MakeLayout().
+inline int64_t MaxRowTokens(const model::ModelConfig& config) { return std::max<int64_t>(config.hidden_size / 3, 1); }
+
+// What a recipe makes its stages of. Everything outlives them.
+struct RunParts {
+  const text::Tokenizer& tokenizer;
+  Policy& policy;  // with trainable parameters
+  reward::Reward& reward;
+  Workers& workers;
+  const std::vector<int32_t>& end_tokens;
+  std::span<const data::EncodedSample> validation;
+  int64_t total_steps;                           // for schedules
+  int64_t max_row_tokens;                        // of MaxRowTokens()
+  std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
+
+  ForwardOptions forward(double temperature = 1.0, int64_t micro_batch_size = 0) const {
+    return {.workers = workers,
+            .temperature = temperature,
+            .micro_batch_size = micro_batch_size,
+            .max_row_tokens = max_row_tokens};
+  }
+  engine::EngineOptions engine(const RolloutSection& rollout) const {
+    return {.end_tokens = end_tokens, .max_rows = rollout.max_num_seqs, .workers = &workers};
+  }
+};
+
+struct Plan {
+  std::vector<ColumnSpec> columns;
+  // The columns that samples are fed as, a row for each: see feed.h.
+  std::function<absl::StatusOr<Batch>(std::span<const data::EncodedSample>)> feed;
+  // In the order of a step. The last one is what rows are kept for.
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::vector<std::unique_ptr<Evaluation>> evaluations;
+  // What is shown while it trains: a label, and the metric it stands for.
+  std::vector<std::pair<std::string, std::string>> shown;
+};
+
+// What a step holds in memory at the same time, for estimates.
+struct StepShape {
+  const RolloutSection* rollout = nullptr;     // of the answers that it trains on; null: it trains on those of the data
+  const RolloutSection* validation = nullptr;  // of the answers that validation asks for; null: none
+  int64_t frozen_copies = 0;                   // of the policy's weights, beside them
+  int64_t mini_batch_size = 0;                 // samples of an optimizer step; 0: all of the step
+  int64_t micro_batch_size = 0;                // samples in a pass with gradients; 0: see ForwardOptions
+  int64_t scoring_micro_batch_size = 0;        // samples in a pass without gradients
+  bool wants_entropy = false;                  // see Objective
+};
+
+// Used by one thread at a time.
+class Recipe {
+ public:
+  virtual ~Recipe() = default;
+
+  // What every recipe has, as part of its own configuration.
+  virtual RunConfig& config() = 0;
+  // Binds its keys, BindRun()'s among them.
+  virtual void Bind(config::Spec& spec) = 0;
+
+  virtual data::Phase phase() const = 0;
+  // Rows that each sample of the data is fed as, one prompt group.
+  virtual int64_t samples_per_prompt() const { return 1; }
+  // Of the longest sequence, and the keys that say so.
+  virtual int64_t longest_tokens() const = 0;
+  virtual std::string longest_keys() const = 0;
+  virtual StepShape shape() const = 0;
+
+  // Called once. What the plan refers to beside `parts` is the recipe's, which outlives it. May throw.
+  virtual absl::StatusOr<Plan> MakePlan(const RunParts& parts) = 0;
+};
+
+}  // namespace tdock::trainer

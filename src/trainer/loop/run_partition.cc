@@ -1,0 +1,114 @@
+#include "trainer/loop/run_partition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "nlohmann/json.hpp"
+#include "tdock/local_dock.h"
+#include "trainer/stages/external_stage.h"
+
+namespace tdock::trainer {
+
+absl::StatusOr<std::unique_ptr<RunPartition>> RunPartition::Open(const DockSection& section,
+                                                                 const RunContext& context) {
+  std::unique_ptr<RunPartition> partition(new RunPartition(section, context));
+  if (!section.shared()) {
+    partition->own_ = MakeLocalDock({.clock = &context.clock});
+    return partition;
+  }
+  auto opened = context.open_shared_dock({.serve = section.serve,
+                                          .connect = section.address,
+                                          .token_file = section.token_file,
+                                          .tls_ca = section.tls_ca,
+                                          .tls_cert = section.tls_cert,
+                                          .tls_key = section.tls_key,
+                                          .clock = &context.clock});
+  if (!opened.ok()) return Annotate(opened.status(), section.serve.empty() ? "trainer.dock" : "trainer.serve");
+  partition->shared_ = *std::move(opened);
+  return partition;
+}
+
+absl::Status RunPartition::Create(PartitionOptions options) {
+  options.name = name();
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> existing, dock().ListPartitions());
+  if (std::find(existing.begin(), existing.end(), name()) != existing.end()) {
+    TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock().GetStatus(name()));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "trainer.partition: the dock at ", shared_->address(), " has a partition '", name(), "' already, with ",
+        status.rows, " rows: of a run that works on it, or of one that was killed. Give this run another name, or, if ",
+        "no run uses that one, remove it: tdock dock drop ", name(), " --yes", ReachedWith()));
+  }
+  TDOCK_RETURN_IF_ERROR(dock().CreatePartition(options));
+  created_ = true;
+  return absl::OkStatus();
+}
+
+bool RunPartition::IsExternal(const Stage& stage) const {
+  const std::vector<std::string>& external = section_.external_stages;
+  return std::find(external.begin(), external.end(), stage.consumer().name) != external.end();
+}
+
+absl::Status RunPartition::CheckExternal(const std::vector<std::unique_ptr<Stage>>& stages) const {
+  std::vector<std::string> all, possible;
+  for (const auto& stage : stages) {
+    all.push_back(stage->consumer().name);
+    if (!stage->uses_policy() && !stage->consumer().writes.empty()) possible.push_back(stage->consumer().name);
+  }
+  const std::string rather = possible.empty()
+                                 ? "other processes can carry out none of them"
+                                 : absl::StrCat("other processes can carry out ", absl::StrJoin(possible, ", "));
+  for (const std::string& name : section_.external_stages) {
+    if (std::find(possible.begin(), possible.end(), name) != possible.end()) continue;
+    const bool exists = std::find(all.begin(), all.end(), name) != all.end();
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer.external_stages: ",
+                     exists ? absl::StrCat("stage '", name, "' needs the weights that this process trains; ")
+                            : absl::StrCat("there is no stage '", name, "'; there is ", absl::StrJoin(all, ", "), "; "),
+                     rather));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> RunPartition::Await(const Stage& stage, StageContext& context) {
+  return AwaitStage(dock(), name(), stage, context,
+                    {.clock = context_.clock,
+                     .timeout = absl::Seconds(section_.external_timeout),
+                     .check_stop = [this] { return context_.CheckStop(); }});
+}
+
+std::string RunPartition::ReachedWith() const {
+  return absl::StrCat(" --address ", shared_->address(),
+                      section_.token_file.empty() ? "" : absl::StrCat(" --token-file ", section_.token_file));
+}
+
+absl::Status RunPartition::Announce(const std::string& run_dir, const std::vector<std::unique_ptr<Stage>>& stages) {
+  if (shared_ == nullptr) return absl::OkStatus();
+  const std::string path = JoinPath(run_dir, "dock.json");
+  const nlohmann::ordered_json found = {{"address", shared_->address()}, {"partition", name()}};
+  TDOCK_RETURN_IF_ERROR(WriteFileAtomically(context_.env, path, found.dump() + "\n"));
+  announcement_ = path;
+  for (const std::string& warning : shared_->warnings()) context_.log(absl::StrCat("warning: ", warning));
+  context_.log(absl::StrCat("the dock of this run is at ", shared_->address(), "; for example: tdock dock status ",
+                            name(), ReachedWith()));
+  for (const auto& stage : stages) {
+    if (!IsExternal(*stage)) continue;
+    const ConsumerOptions& consumer = stage->consumer();
+    context_.log(absl::StrCat("stage '", consumer.name, "' is left to another process, which reads ",
+                              absl::StrJoin(consumer.reads, ", "), " and writes ",
+                              absl::StrJoin(consumer.writes, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+void RunPartition::Close() {
+  // The run's own result counts: what cannot be tidied up is refused to the next run by name.
+  if (!announcement_.empty()) context_.env.Remove(std::exchange(announcement_, "")).IgnoreError();
+  if (!std::exchange(created_, false)) return;
+  dock().Seal(name()).IgnoreError();
+  if (!section_.address.empty()) dock().DropPartition(name()).IgnoreError();
+}
+
+}  // namespace tdock::trainer

@@ -1,0 +1,235 @@
+#include "trainer/loop/sections.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/config/nearest_values.h"
+#include "model/decoder/device.h"
+#include "model/files/config.h"
+#include "trainer/loop/stop_rule.h"
+#include "trainer/stages/columns.h"
+
+namespace tdock::trainer {
+namespace {
+
+void BindSizes(config::Spec& spec, ModelSection& s) {
+  spec.String("model.alphabet", &s.alphabet,
+              "Without model.path: the characters that the new model knows, each a token, beside padding and end of "
+              "text.");
+  spec.Int("model.hidden_size", &s.hidden_size, "Width of the residual stream.").AtLeast(1).AtMost(model::kMaxSize);
+  spec.Int("model.intermediate_size", &s.intermediate_size, "Width inside the MLP.").AtLeast(1).AtMost(model::kMaxSize);
+  spec.Int("model.num_hidden_layers", &s.num_hidden_layers, "Layers.").AtLeast(1).AtMost(model::kMaxLayers);
+  spec.Int("model.num_attention_heads", &s.num_attention_heads, "Query heads.").AtLeast(1).AtMost(model::kMaxHeads);
+  spec.Int("model.num_key_value_heads", &s.num_key_value_heads, "Key and value heads.")
+      .AtLeast(1)
+      .AtMost(model::kMaxHeads);
+  spec.Int("model.max_position_embeddings", &s.max_position_embeddings, "Longest sequence, in tokens.")
+      .AtLeast(2)
+      .AtMost(model::kMaxPositions);
+  spec.Float("model.rms_norm_eps", &s.rms_norm_eps, "Added to the mean square in RMSNorm.").MoreThan(0);
+  spec.Float("model.rope_theta", &s.rope_theta, "Base of the rotary frequencies.").MoreThan(0);
+  spec.Bool("model.tie_word_embeddings", &s.tie_word_embeddings, "The output head shares the embedding's weights.");
+}
+
+void CheckDock(config::Spec& spec, DockSection& s) {
+  spec.Unused(
+      {"trainer.dock_token_file", "trainer.dock_tls_ca", "trainer.dock_tls_cert", "trainer.dock_tls_key"},
+      [&s] { return !s.shared(); },
+      "given without trainer.serve or trainer.dock, so that only this process has the dock");
+  spec.Check({"trainer.serve", "trainer.dock"}, [&s]() -> std::vector<std::string> {
+    if (s.serve.empty() || s.address.empty()) return {};
+    return {"a run either serves its own dock or uses one that is served elsewhere: remove one of the two"};
+  });
+  spec.Check({"trainer.serve"}, [&s]() -> std::vector<std::string> {
+    if (s.serve.empty() || s.serve == "unix" || absl::StartsWith(s.serve, "unix:/")) return {};
+    if (!absl::StartsWith(s.serve, "unix:") && absl::StrContains(s.serve, ":")) return {};
+    return {"give unix, unix:/PATH with an absolute path, or HOST:PORT such as 127.0.0.1:0"};
+  });
+  spec.Check({"trainer.dock"}, [&s]() -> std::vector<std::string> {
+    if (s.address.empty() || (absl::StrContains(s.address, ":") && s.address != "unix:")) return {};
+    return {"give unix:/PATH or HOST:PORT such as 127.0.0.1:7077, as `tdock dock serve` prints them"};
+  });
+  spec.Check({"trainer.serve", "trainer.dock"}, [&s]() -> std::vector<std::string> {
+    const bool unix_socket = absl::StartsWith(absl::StrCat(s.serve, s.address), "unix");
+    const bool given = !absl::StrCat(s.token_file, s.tls_ca, s.tls_cert, s.tls_key).empty();
+    if (!unix_socket || !given) return {};
+    return {"a token and TLS are for HOST:PORT: a Unix socket serves processes of its user only, without them"};
+  });
+  spec.Check({"trainer.dock_tls_cert", "trainer.dock_tls_key"}, [&s]() -> std::vector<std::string> {
+    if (s.tls_cert.empty() == s.tls_key.empty()) return {};
+    return {"a certificate and its key go together: give both"};
+  });
+  spec.Check({"trainer.external_stages"}, [&s]() -> std::vector<std::string> {
+    if (s.external_stages.empty() || s.shared()) return {};
+    return {"no other process can reach the dock: set trainer.serve (or pass --serve), or trainer.dock"};
+  });
+}
+
+}  // namespace
+
+void BindOptim(config::Spec& spec, const std::string& prefix, OptimSection& s) {
+  spec.Float(prefix + ".lr", &s.lr, "Peak learning rate of AdamW.").MoreThan(0);
+  spec.Float(prefix + ".beta1", &s.beta1, "AdamW's decay of the first moment.").AtLeast(0).LessThan(1);
+  spec.Float(prefix + ".beta2", &s.beta2, "AdamW's decay of the second moment.").AtLeast(0).LessThan(1);
+  spec.Float(prefix + ".weight_decay", &s.weight_decay, "Decoupled weight decay of matrices.").AtLeast(0);
+  spec.Float(prefix + ".clip_grad", &s.clip_grad, "Gradients are clipped to this global norm; 0: no clipping.")
+      .AtLeast(0);
+  spec.Int(prefix + ".lr_warmup_steps", &s.lr_warmup_steps, "Steps over which the learning rate rises to its peak.")
+      .AtLeast(0);
+  spec.Choice(prefix + ".lr_scheduler_type", &s.lr_scheduler_type,
+              {{"constant", LrDecay::kConstant}, {"linear", LrDecay::kLinear}, {"cosine", LrDecay::kCosine}},
+              "How the learning rate decays after its peak.");
+  spec.Float(prefix + ".min_lr_ratio", &s.min_lr_ratio, "Final learning rate as a fraction of the peak.")
+      .AtLeast(0)
+      .AtMost(1);
+  spec.Choice(prefix + ".moment_dtype", &s.moment_dtype,
+              {{"float32", MomentType::kFloat32}, {"int8", MomentType::kInt8}},
+              "How AdamW's moments are stored; int8 takes a quarter of the memory and more time.");
+  spec.Int(prefix + ".max_skipped_steps", &s.max_skipped_steps,
+           "Optimizer steps in a row that are skipped where gradients are not finite, before the run ends with an "
+           "error.")
+      .AtLeast(0);
+}
+
+void BindModel(config::Spec& spec, ModelSection& s) {
+  spec.String(
+      "model.path", &s.path,
+      "Folder of a model in the Hugging Face layout to start from; empty: random weights, with the alphabet and "
+      "the sizes below, which cannot be combined with it.");
+  BindSizes(spec, s);
+  BindModelOptions(spec, s);
+  spec.Check({"model.path", "model.alphabet"}, [&s]() -> std::vector<std::string> {
+    if (!s.path.empty() || !s.alphabet.empty()) return {};
+    return {"set model.path to the folder of a model, or model.alphabet for a new one of single characters"};
+  });
+  spec.Check({"model.lora_rank", "model.path"}, [&s]() -> std::vector<std::string> {
+    if (s.lora_rank == 0 || !s.path.empty()) return {};
+    return {"adapters need a model to adapt: set model.path"};
+  });
+  spec.Check({"model.hidden_size", "model.num_attention_heads"}, [&s]() -> std::vector<std::string> {
+    if (s.hidden_size % (2 * s.num_attention_heads) == 0) return {};
+    const std::string nearest = config::NearestMultiples(s.hidden_size, 2 * s.num_attention_heads);
+    return {absl::StrCat(
+        "the heads must divide the width into even parts, for the rotary embedding; the width could be ", nearest)};
+  });
+  spec.Check({"model.num_attention_heads", "model.num_key_value_heads"}, [&s]() -> std::vector<std::string> {
+    if (s.num_attention_heads % s.num_key_value_heads == 0) return {};
+    const std::string nearest = config::NearestDivisors(s.num_key_value_heads, s.num_attention_heads);
+    return {absl::StrCat("the query heads must be a multiple of the key and value heads, which could be ", nearest)};
+  });
+  spec.Unused(
+      {"model.alphabet", "model.hidden_size", "model.intermediate_size", "model.num_hidden_layers",
+       "model.num_attention_heads", "model.num_key_value_heads", "model.max_position_embeddings", "model.rms_norm_eps",
+       "model.rope_theta", "model.tie_word_embeddings"},
+      [&s] { return !s.path.empty(); }, "given together with model.path, whose model has its own");
+}
+
+void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
+  spec.Int("data.max_response_length", &s.max_response_length,
+           "Maximum number of tokens of a generated answer, including its end token.")
+      .AtLeast(1)
+      .AtMost(model::kMaxPositions);
+  if (samples) {
+    spec.Int("rollout.n", &s.n, "Samples per prompt: the group that advantages are relative to.")
+        .AtLeast(1)
+        .AtMost(kMaxBatch);
+    spec.Float("rollout.temperature", &s.temperature, "Temperature of sampling and of all log-probabilities.")
+        .MoreThan(0);
+  }
+  spec.Int("rollout.max_num_seqs", &s.max_num_seqs,
+           "Samples that a thread generates at the same time; on the CPU no more than 128.")
+      .AtLeast(1)
+      .AtMost(kMaxBatch);
+}
+
+void BindDock(config::Spec& spec, DockSection& s) {
+  spec.String(
+      "trainer.serve", &s.serve,
+      "Serve the run's dock while it runs, at unix:/PATH or HOST:PORT (port 0: any free one), or with `unix` at "
+      "a Unix socket of this user; empty: only this process has it.");
+  spec.String("trainer.dock", &s.address,
+              "Address of a dock that is served elsewhere, unix:/PATH or HOST:PORT, to use instead of one of the run's "
+              "own.");
+  spec.String("trainer.partition", &s.partition, "Name of the run's partition of the dock, which must be new there.")
+      .NotEmpty();
+  spec.String("trainer.dock_token_file", &s.token_file,
+              "File with the token of the dock, over TCP: that clients must present, or that is presented to it.");
+  spec.String("trainer.dock_tls_ca", &s.tls_ca,
+              "CA certificates: with trainer.serve clients must present a certificate signed by one, with trainer.dock "
+              "they verify the server and turn on TLS.");
+  spec.String("trainer.dock_tls_cert", &s.tls_cert, "This side's certificate; with trainer.serve it turns on TLS.");
+  spec.String("trainer.dock_tls_key", &s.tls_key, "Key of that certificate.");
+  spec.Strings("trainer.external_stages", &s.external_stages,
+               "Stages that other processes carry out, such as [reward], on a dock that they can reach.");
+  spec.Float("trainer.external_timeout", &s.external_timeout,
+             "Seconds in a step that each of them may take before the run ends.")
+      .MoreThan(0)
+      .AtMost(1e6);
+  CheckDock(spec, s);
+}
+
+void BindTrainer(config::Spec& spec, TrainerSection& s) {
+  spec.Int("trainer.total_epochs", &s.total_epochs,
+           "How often to go through the training data; 0: as often as total_training_steps asks for, or else once.")
+      .AtLeast(0)
+      .AtMost(kMaxBatch);
+  spec.Int("trainer.total_training_steps", &s.total_training_steps,
+           "Steps after which training ends, unless total_epochs ends it before; 0: total_epochs says.")
+      .AtLeast(0);
+  spec.Float("trainer.ema_decay", &s.ema_decay,
+             "Also keep the exponential moving average of the weights, with this much of the old average at each "
+             "optimizer step, and save it as checkpoint-ema; 0: no.")
+      .AtLeast(0)
+      .LessThan(1);
+  spec.Int("trainer.test_freq", &s.test_freq,
+           "Steps from one validation to the next; there is also one at the end; 0 or -1: no other.")
+      .AtLeast(-1);
+  spec.Bool("trainer.val_before_train", &s.val_before_train, "Validate before the first step, too.");
+  spec.Int("trainer.val_max_samples", &s.val_max_samples,
+           "Samples of the validation data that are used, chosen by the seed of the data; 0 or -1: all.")
+      .AtLeast(-1);
+  spec.Int("trainer.log_val_generations", &s.log_val_generations, "Validation answers recorded each time.").AtLeast(0);
+  spec.String("trainer.stop_when", &s.stop_when,
+              "End training once a metric of the validation is reached, such as `val/accuracy >= 0.30`; empty: never.");
+  spec.String("trainer.run_dir", &s.run_dir,
+              "Folder of the run, which must be new or empty; empty: the next free runs/RECIPE-NNN.");
+  spec.Check({"trainer.stop_when"}, [&s]() -> std::vector<std::string> {
+    const auto rule = ParseStopRule(s.stop_when);
+    if (rule.ok()) return {};
+    return {std::string(rule.status().message())};
+  });
+  BindDock(spec, s.dock);
+}
+
+void BindRun(config::Spec& spec, RunConfig& c) {
+  spec.Choice("recipe", &c.recipe, {{c.recipe, c.recipe}}, "The recipe.");
+  spec.Int("seed", &c.seed, "Seed of everything random: weights, data order, sampling.").AtLeast(0);
+  spec.String("device", &c.device, "cpu, cuda, or cuda:N.").NotEmpty();
+  spec.Check({"device"}, [&c]() -> std::vector<std::string> {
+    const absl::Status parsed = model::ParseDevice(c.device).status();
+    return parsed.ok() ? std::vector<std::string>() : std::vector{std::string(parsed.message())};
+  });
+  spec.Int("threads", &c.threads,
+           "Threads that work on different samples in parallel; what is computed does not depend on it; 0: one per "
+           "core, "
+           "or one if the device is a GPU.")
+      .AtLeast(0)
+      .AtMost(1024);
+  spec.Int("intra_op_threads", &c.intra_op_threads,
+           "Threads per operation on the CPU, which may change the last bits. More than one pays off for large models "
+           "on "
+           "an idle machine.")
+      .AtLeast(1)
+      .AtMost(1024);
+  BindModel(spec, c.model);
+  data::BindData(spec, c.data);
+  spec.Check({"data.keep"}, [&c]() -> std::vector<std::string> {
+    for (const std::string& column : c.data.columns.keep) {
+      if (IsStageColumn(column)) return {"stages have a column of the name " + column + " already"};
+    }
+    return {};
+  });
+  reward::BindReward(spec, c.reward);
+  BindTrainer(spec, c.trainer);
+}
+
+}  // namespace tdock::trainer

@@ -1,0 +1,123 @@
+// Sections of a run's configuration, which recipes compose.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/config/spec.h"
+#include "data/data_config.h"
+#include "trainer/loop/model_options.h"
+#include "trainer/reward/reward_config.h"
+#include "trainer/stages/optimizer.h"
+
+namespace tdock::trainer {
+
+// Limits beyond what memory can hold, and small enough that products of two do not overflow.
+inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
+
+// PREFIX.optim
+struct OptimSection {
+  double lr = 1e-5;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double weight_decay = 0.01;
+  double clip_grad = 1.0;
+  int64_t lr_warmup_steps = 0;
+  LrDecay lr_scheduler_type = LrDecay::kConstant;
+  double min_lr_ratio = 0.0;
+  MomentType moment_dtype = MomentType::kFloat32;
+  int64_t max_skipped_steps = 3;
+
+  AdamWOptions adamw() const {
+    return {
+        .beta1 = beta1, .beta2 = beta2, .weight_decay = weight_decay, .clip_grad = clip_grad, .moments = moment_dtype};
+  }
+  LrSchedule schedule(int64_t total_steps) const {
+    return {lr_scheduler_type, lr_warmup_steps, total_steps, min_lr_ratio};
+  }
+};
+void BindOptim(config::Spec& spec, const std::string& prefix, OptimSection& section);
+
+// model
+struct ModelSection : ModelOptions {
+  std::string path;
+  // Of a model with random weights, where there is no path.
+  std::string alphabet;
+  int64_t hidden_size = 96;
+  int64_t intermediate_size = 256;
+  int64_t num_hidden_layers = 4;
+  int64_t num_attention_heads = 4;
+  int64_t num_key_value_heads = 4;
+  int64_t max_position_embeddings = 64;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  bool tie_word_embeddings = true;
+};
+void BindModel(config::Spec& spec, ModelSection& section);
+
+// rollout, and data.max_response_length
+struct RolloutSection {
+  int64_t n = 8;
+  double temperature = 1.0;
+  int64_t max_num_seqs = 4096;
+  int64_t max_response_length = 256;
+};
+// `samples` adds rollout.n and rollout.temperature: for recipes that train on what they generate.
+void BindRollout(config::Spec& spec, RolloutSection& section, bool samples);
+
+// trainer.serve, trainer.dock, and what belongs to them: how other processes take part in a run.
+struct DockSection {
+  std::string serve;    // where to serve the run's own dock: "unix", unix:/PATH or HOST:PORT; empty: nowhere
+  std::string address;  // of a dock that is served elsewhere; empty: the run has its own
+  std::string partition = "train";
+  std::string token_file, tls_ca, tls_cert, tls_key;  // as those of `tdock dock`; empty: none
+  std::vector<std::string> external_stages;
+  double external_timeout = 600;  // seconds
+
+  // Whether other processes have the dock, too.
+  bool shared() const { return !serve.empty() || !address.empty(); }
+};
+void BindDock(config::Spec& spec, DockSection& section);
+
+// trainer
+struct TrainerSection {
+  int64_t total_epochs = 0;
+  int64_t total_training_steps = 0;
+  double ema_decay = 0;
+  int64_t test_freq = 10;
+  bool val_before_train = true;
+  int64_t val_max_samples = 1024;
+  int64_t log_val_generations = 16;
+  std::string stop_when;
+  std::string run_dir;
+  DockSection dock;
+};
+void BindTrainer(config::Spec& spec, TrainerSection& section);
+
+// What a file for verl or MindSpeed-RL says that means nothing to a run here, but is checked with the rest of its
+// numbers (trainer/preflight): the values by their keys. 0, false and empty: not given.
+struct ForeignValues {
+  std::map<std::string, int64_t> integers;
+  std::map<std::string, double> numbers;
+  std::map<std::string, bool> flags;
+  std::map<std::string, std::vector<std::string>> lists;
+};
+
+// What every recipe has.
+struct RunConfig {
+  std::string recipe;
+  int64_t seed = 1;
+  std::string device = "cpu";
+  int64_t threads = 0;
+  int64_t intra_op_threads = 1;
+  ModelSection model;
+  data::DataConfig data;
+  reward::RewardConfig reward;
+  TrainerSection trainer;
+  ForeignValues foreign;  // no keys of a run: LoadRecipe() fills it
+};
+void BindRun(config::Spec& spec, RunConfig& config);
+
+}  // namespace tdock::trainer
