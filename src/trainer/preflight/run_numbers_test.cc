@@ -1,0 +1,475 @@
+#include "trainer/preflight/run_numbers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace tdock::trainer {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// verl's example: 1024 prompts, n = 5, 8 devices, mini-batches of 256 prompts, micro-batches of 80 samples.
+RunNumbers VerlExample() {
+  RunNumbers numbers;
+  numbers.prompts = {1024, "data.train_batch_size"};
+  numbers.samples_per_prompt = {5, "rollout.n"};
+  numbers.prompt_length = {512, "data.max_prompt_length"};
+  numbers.response_length = {1024, "data.max_response_length"};
+  numbers.longest = {1536, "data.max_prompt_length, data.max_response_length"};
+  RoleNumbers actor;
+  actor.devices = {8, "trainer.n_gpus_per_node, trainer.nnodes"};
+  actor.mini_batch = {256, "actor.ppo_mini_batch_size"};
+  actor.micro_batch = {80, "actor.ppo_micro_batch_size_per_gpu"};
+  numbers.roles = {actor};
+  return numbers;
+}
+
+// The same run as MindSpeed-RL has it.
+RunNumbers MindSpeedExample() {
+  RunNumbers numbers = VerlExample();
+  numbers.roles[0].devices.key = "rl_config.actor_resource.num_npus";
+  numbers.whole_groups = true;
+  return numbers;
+}
+
+std::string Derived(const RunNumbers& numbers, const std::string& name) {
+  for (const DerivedNumber& derived : CheckRunNumbers(numbers).derived) {
+    if (derived.name == name) return absl::StrCat(derived.value, ": ", derived.how);
+  }
+  return "none";
+}
+
+// "KEYS: WHAT [NEAREST]".
+std::vector<std::string> Violations(const RunNumbers& numbers) {
+  std::vector<std::string> lines;
+  for (const Violation& v : CheckRunNumbers(numbers).violations) {
+    lines.push_back(absl::StrCat(v.keys, ": ", v.what, v.nearest.empty() ? "" : absl::StrCat(" [", v.nearest, "]")));
+  }
+  return lines;
+}
+
+TEST(RunNumbers, OfVerlsExampleFollow) {
+  const RunNumbers numbers = VerlExample();
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  EXPECT_EQ(Derived(numbers, "devices"), "8: trainer.n_gpus_per_node, trainer.nnodes");
+  EXPECT_EQ(Derived(numbers, "model_parallel"), "1: tensor 1 x pipeline 1");
+  EXPECT_EQ(Derived(numbers, "data_parallel"), "8: 8 devices / (1 x 1 x 1)");
+  EXPECT_EQ(Derived(numbers, "real_train_batch_size"), "5120: 1024 prompts x 5");
+  EXPECT_EQ(Derived(numbers, "minimal_bsz"), "640: 8 ranks x micro-batch 80");
+  EXPECT_EQ(Derived(numbers, "local_batch"), "640: 1024 prompts x 5 / 8 ranks");
+  EXPECT_EQ(Derived(numbers, "local_mini_batch"), "160: 256 prompts x 5 / 8 ranks");
+  EXPECT_EQ(Derived(numbers, "optimizer_steps"), "4: a batch of 1024 / mini-batches of 256");
+  EXPECT_EQ(Derived(numbers, "accumulations"), "2: local mini-batch 160 / micro-batch 80");
+  EXPECT_EQ(Derived(numbers, "max_model_len"), "1536: 512 + 1024");
+  EXPECT_EQ(Derived(numbers, "max_new_tokens"), "1024: after the longest prompt: min(1024, 1536 - 512)");
+}
+
+TEST(RunNumbers, OfADividedModelCountItsCopies) {
+  RunNumbers numbers = VerlExample();
+  RoleNumbers& actor = numbers.roles[0];
+  actor.devices.value = 16;
+  actor.tensor = {2, "actor.megatron.tensor_model_parallel_size"};
+  actor.pipeline = {2, "actor.megatron.pipeline_model_parallel_size"};
+  actor.context = {2, "actor.megatron.context_parallel_size"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  EXPECT_EQ(Derived(numbers, "model_parallel"), "4: tensor 2 x pipeline 2");
+  EXPECT_EQ(Derived(numbers, "data_parallel"), "2: 16 devices / (2 x 2 x 2)");
+  EXPECT_EQ(Derived(numbers, "minimal_bsz"), "160: 2 ranks x micro-batch 80");
+  EXPECT_EQ(Derived(numbers, "local_mini_batch"), "640: 256 prompts x 5 / 2 ranks");
+}
+
+TEST(RunNumbers, OfARunInOneProcessNeedNoDevices) {
+  RunNumbers numbers = VerlExample();
+  numbers.roles[0].devices = {.value = 1};
+  EXPECT_EQ(Derived(numbers, "devices"), "none");
+  EXPECT_EQ(Derived(numbers, "minimal_bsz"), "none");
+  EXPECT_EQ(Derived(numbers, "local_mini_batch"), "1280: 256 prompts x 5");
+  EXPECT_EQ(Derived(numbers, "local_batch"), "none");
+  EXPECT_EQ(Derived(numbers, "accumulations"), "16: local mini-batch 1280 / micro-batch 80");
+}
+
+TEST(RunNumbers, DevicesHoldWholeCopies) {
+  RunNumbers numbers = VerlExample();
+  numbers.roles[0].tensor = {4, "actor.megatron.tensor_model_parallel_size"};
+  numbers.roles[0].context = {3, "actor.megatron.context_parallel_size"};
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("trainer.n_gpus_per_node, trainer.nnodes, actor.megatron.tensor_model_parallel_size, "
+                  "actor.megatron.context_parallel_size: 8 devices do not divide into copies of the actor model "
+                  "on 4 x 1 x 3 = 12 devices each [12 devices]"));
+  EXPECT_EQ(Derived(numbers, "data_parallel"), "none");
+}
+
+TEST(RunNumbers, TensorParallelDividesTheHeads) {
+  RunNumbers numbers = VerlExample();
+  numbers.heads = 12;
+  numbers.roles[0].tensor = {4, "actor.megatron.tensor_model_parallel_size"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.heads = 14;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("actor.megatron.tensor_model_parallel_size: the 14 attention heads of the model do not divide "
+                  "into 4 parts [actor.megatron.tensor_model_parallel_size = 2]"));
+}
+
+TEST(RunNumbers, PipelineParallelDividesTheLayers) {
+  RunNumbers numbers = VerlExample();
+  numbers.layers = 28;
+  numbers.roles[0].pipeline = {4, "actor.megatron.pipeline_model_parallel_size"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.roles[0].pipeline.value = 8;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("actor.megatron.pipeline_model_parallel_size: the 28 layers of the model do not divide into 8 "
+                  "stages [actor.megatron.pipeline_model_parallel_size = 4]"));
+}
+
+TEST(RunNumbers, MiniBatchesDivideABatch) {
+  RunNumbers numbers = VerlExample();
+  numbers.roles[0].mini_batch.value = 512;
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.roles[0].mini_batch.value = 384;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("actor.ppo_mini_batch_size, data.train_batch_size: mini-batches of 384 do not divide a batch of "
+                  "1024 prompts [actor.ppo_mini_batch_size = 256 or 512]"));
+  numbers.roles[0].mini_batch.value = 2048;
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("actor.ppo_mini_batch_size, data.train_batch_size: a mini-batch of 2048 prompts is more than "
+                          "the 1024 of a batch [actor.ppo_mini_batch_size = 1024]"));
+}
+
+TEST(RunNumbers, RanksShareMiniBatchesEvenly) {
+  RunNumbers numbers = VerlExample();
+  numbers.prompts.value = 1000;
+  numbers.roles[0].micro_batch.value = 0;
+  numbers.roles[0].mini_batch.value = 200;
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.roles[0].mini_batch.value = 250;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("actor.ppo_mini_batch_size, rollout.n, trainer.n_gpus_per_node, trainer.nnodes: mini-batches of "
+                  "250 prompts x 5 = 1250 samples do not divide among 8 ranks [actor.ppo_mini_batch_size = 200 "
+                  "or 1000]"));
+}
+
+TEST(RunNumbers, MicroBatchesDivideARanksMiniBatch) {
+  RunNumbers numbers = VerlExample();
+  numbers.roles[0].micro_batch.value = 40;
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.roles[0].micro_batch.value = 64;  // divides the 640 rows of a rank
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("actor.ppo_micro_batch_size_per_gpu, actor.ppo_mini_batch_size, rollout.n, "
+                          "trainer.n_gpus_per_node, trainer.nnodes: micro-batches of 64 do not divide the 160 samples "
+                          "that a rank has of a mini-batch [actor.ppo_micro_batch_size_per_gpu = 40 or 80]"));
+}
+
+TEST(RunNumbers, ABatchIsAMultipleOfItsLeastSize) {
+  RunNumbers numbers = VerlExample();
+  numbers.roles[0].mini_batch.value = 0;
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.prompts.value = 1000;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("data.train_batch_size, rollout.n, actor.ppo_micro_batch_size_per_gpu, "
+                  "trainer.n_gpus_per_node, trainer.nnodes: 1000 prompts x 5 = 5000 samples do not divide among "
+                  "8 ranks in micro-batches of 80 [data.train_batch_size = 896 or 1024]"));
+}
+
+TEST(RunNumbers, ABatchThatNoKeyTakesIsNotSuggested) {
+  RunNumbers numbers = VerlExample();
+  numbers.roles[0].devices.value = 1009;
+  numbers.roles[0].micro_batch.value = 1013;
+  for (const Violation& violation : CheckRunNumbers(numbers).violations) {
+    EXPECT_THAT(violation.nearest, testing::Not(testing::HasSubstr("data.train_batch_size"))) << violation.nearest;
+  }
+  EXPECT_FALSE(CheckRunNumbers(numbers).violations.empty());
+}
+
+TEST(RunNumbers, MicroBatchesAreGivenInOneForm) {
+  RunNumbers numbers = VerlExample();
+  numbers.roles[0].all_micro = {640, "actor.ppo_micro_batch_size"};
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("actor.ppo_micro_batch_size_per_gpu, actor.ppo_micro_batch_size: the micro-batch is given in "
+                          "two forms; keep the one per device"));
+  numbers.roles[0].micro_batch.value = 0;
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  EXPECT_EQ(Derived(numbers, "accumulations"), "2: local mini-batch 160 / micro-batch 80");
+  numbers.roles[0].all_micro.value = 644;
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("actor.ppo_micro_batch_size, trainer.n_gpus_per_node, trainer.nnodes: a micro-batch of 644 "
+                          "samples does not divide among 8 ranks [actor.ppo_micro_batch_size = 640 or 648]"));
+}
+
+TEST(RunNumbers, MicroBatchesDoNotActWherePassesAreCutByTokens) {
+  RunNumbers numbers = VerlExample();
+  RoleNumbers& actor = numbers.roles[0];
+  actor.micro_batch.value = 7;
+  actor.dynamic = true;
+  actor.max_tokens = {16384, "actor.ppo_max_token_len_per_gpu"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  EXPECT_EQ(Derived(numbers, "max_tokens"), "16384: 16384 tokens x context parallel 1");
+  EXPECT_EQ(Derived(numbers, "accumulations"), "none");
+}
+
+TEST(RunNumbers, APassTakesTheLongestSequence) {
+  RunNumbers numbers = VerlExample();
+  RoleNumbers& actor = numbers.roles[0];
+  actor.dynamic = true;
+  actor.context = {2, "actor.ulysses_sequence_parallel_size"};
+  actor.max_tokens = {768, "actor.ppo_max_token_len_per_gpu"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  EXPECT_EQ(Derived(numbers, "max_tokens"), "1536: 768 tokens x context parallel 2");
+  actor.max_tokens.value = 767;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("actor.ppo_max_token_len_per_gpu, actor.ulysses_sequence_parallel_size, data.max_prompt_length, "
+                  "data.max_response_length: a pass of the actor takes at most 767 x 2 = 1534 tokens; the longest "
+                  "sequence has 1536 [actor.ppo_max_token_len_per_gpu = 768 or more]"));
+}
+
+TEST(RunNumbers, AnEngineTakesTheLongestSequence) {
+  RunNumbers numbers = VerlExample();
+  numbers.max_model_len = {1536, "rollout.max_model_len"};
+  numbers.context_length = {1536, "rollout.context_length"};
+  numbers.sequence_length = {1536, "megatron_training.seq_length"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.max_model_len.value = 1500;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("rollout.max_model_len, data.max_prompt_length, data.max_response_length: 1500 tokens are less "
+                  "than the longest sequence has, 512 + 1024 = 1536 [rollout.max_model_len = 1536 or more]",
+                  "rollout.max_model_len, megatron_training.seq_length: the engine takes 1500 tokens, the "
+                  "trainer 1536 [rollout.max_model_len = 1536 or more]"));
+  EXPECT_EQ(Derived(numbers, "max_new_tokens"), "988: after the longest prompt: min(1024, 1500 - 512)");
+  numbers.max_model_len = {};
+  numbers.context_length.value = 1024;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("rollout.context_length, data.max_prompt_length, data.max_response_length: 1024 tokens are less "
+                  "than the longest sequence has, 512 + 1024 = 1536 [rollout.context_length = 1536 or more]"));
+}
+
+TEST(RunNumbers, AModelHasPositionsForTheLongestSequence) {
+  RunNumbers numbers = VerlExample();
+  numbers.context_length = {49152, "rollout.context_length"};
+  numbers.positions = 49152;  // 32768 x 1.5
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.positions = 32768;
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("rollout.context_length: 49152 tokens are more than the 32768 positions of the model "
+                          "[rollout.context_length = 32768 or less]"));
+  numbers.positions = 1024;
+  numbers.context_length = {};
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("data.max_prompt_length, data.max_response_length: 1536 tokens are more than the 1024 positions "
+                  "of the model [data.max_response_length = 512 or less]"));
+  numbers.positions = 512;
+  EXPECT_THAT(Violations(numbers), ElementsAre(testing::EndsWith("[data.max_prompt_length + data.max_response_length = "
+                                                                 "512 or less]")));
+  numbers.response_length.value = 128;
+  EXPECT_THAT(Violations(numbers), ElementsAre(testing::EndsWith("[data.max_prompt_length = 384 or less]")));
+  numbers.prompt_length = {};
+  numbers.longest.key = "data.max_length";
+  EXPECT_THAT(Violations(numbers), ElementsAre(testing::EndsWith("[data.max_length = 512 or less]")));
+}
+
+TEST(RunNumbers, AsManyPromptsAreAnsweredAsTrainedOn) {
+  RunNumbers numbers = VerlExample();
+  numbers.generated_prompts = {1024, "data.gen_batch_size"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.generated_prompts.value = 3072;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("data.gen_batch_size, data.train_batch_size: 3072 prompts would be answered, and 1024 trained "
+                  "on [data.gen_batch_size = 1024]"));
+}
+
+TEST(RunNumbers, RanksOfMindSpeedHaveWholePrompts) {
+  RunNumbers numbers = MindSpeedExample();
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.roles[0].mini_batch.value = 0;
+  numbers.roles[0].micro_batch.value = 1;
+  numbers.samples_per_prompt.value = 8;
+  numbers.prompts.value = 1023;  // 8184 samples
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("data.train_batch_size, rl_config.actor_resource.num_npus: 1023 prompts do not divide among the "
+                  "8 ranks of the actor [data.train_batch_size = 1016 or 1024]"));
+}
+
+TEST(RunNumbers, MicroBatchesOfMindSpeedDivideARanksSamples) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.roles.push_back(numbers.roles[0]);
+  RoleNumbers& ref = numbers.roles[1];
+  ref.role = "ref";
+  ref.mini_batch = {};
+  ref.micro_batch = {320, "ref.log_prob_micro_batch_size_per_gpu"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  ref.micro_batch.value = 300;
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("ref.log_prob_micro_batch_size_per_gpu, data.train_batch_size, rollout.n, "
+                          "rl_config.actor_resource.num_npus: micro-batches of 300 do not divide the 640 samples of a "
+                          "rank [ref.log_prob_micro_batch_size_per_gpu = 160 or 320]"));
+}
+
+TEST(RunNumbers, DispatchSizesHaveDefaults) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.dispatch_sizes = {{.name = "actor_rollout", .size = {}, .ranks = 4},
+                            {.name = "adv", .size = {}, .groups = true},
+                            {.name = "reward", .size = {1280, "rl_config.reward_dispatch_size"}, .groups = true}};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  EXPECT_EQ(Derived(numbers, "actor_rollout_dispatch_size"), "1280: all samples of one of 4 ranks");
+  EXPECT_EQ(Derived(numbers, "adv_dispatch_size"), "5120: all samples of a batch");
+  EXPECT_EQ(Derived(numbers, "reward_dispatch_size"), "1280: rl_config.reward_dispatch_size");
+}
+
+TEST(RunNumbers, DispatchSizesDivideABatch) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.dispatch_sizes = {{.name = "ref", .size = {320, "rl_config.ref_dispatch_size"}, .ranks = 8}};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.dispatch_sizes[0].size.value = 300;
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("rl_config.ref_dispatch_size, data.train_batch_size, rollout.n: 300 samples at a time do not "
+                          "divide the 5120 of a batch [rl_config.ref_dispatch_size = 256 or 320]"));
+}
+
+TEST(RunNumbers, DispatchSizesAreNoMoreThanARankHas) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.dispatch_sizes = {{.name = "ref", .size = {640, "rl_config.ref_dispatch_size"}, .ranks = 8}};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.dispatch_sizes[0].size.value = 1280;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("rl_config.ref_dispatch_size, data.train_batch_size, rollout.n: 1280 samples at a time are more "
+                  "than the 640 of one of 8 ranks [rl_config.ref_dispatch_size = 640]"));
+}
+
+TEST(RunNumbers, DispatchSizesOfGroupsAreWholeGroups) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.dispatch_sizes = {{.name = "reward", .size = {20, "rl_config.reward_dispatch_size"}, .groups = true}};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.dispatch_sizes[0].size.value = 32;
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("rl_config.reward_dispatch_size, rollout.n: 32 samples at a time are no whole groups of 5 "
+                          "[rl_config.reward_dispatch_size = 20 or 40]"));
+}
+
+TEST(RunNumbers, AnUpdateTakesARanksMiniBatch) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.dispatch_sizes = {{.name = "actor_update",
+                             .size = {32, "rl_config.actor_update_dispatch_size"},
+                             .ranks = 8,
+                             .at_least_prompts = {256, "actor.ppo_mini_batch_size"}}};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.dispatch_sizes[0].size.value = 20;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("rl_config.actor_update_dispatch_size, actor.ppo_mini_batch_size: 20 at a time are less than a "
+                  "rank's share of a mini-batch, 256 / 8 [rl_config.actor_update_dispatch_size = 32]"));
+}
+
+TEST(RunNumbers, TheLowerClipIsNotAboveTheUpperOne) {
+  RunNumbers numbers = VerlExample();
+  numbers.has_clip = true;
+  numbers.clip_low = 0.2, numbers.clip_high = 0.2;
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.clip_low = 0.3;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("actor.clip_ratio_low, actor.clip_ratio_high: the lower clip, 0.3, is above the upper one, 0.2 "
+                  "[actor.clip_ratio_low = 0.2 or less]"));
+}
+
+TEST(RunNumbers, AnOverlongBufferIsShorterThanAResponse) {
+  RunNumbers numbers = VerlExample();
+  numbers.overlong_buffer = {1023, "reward_model.overlong_buffer.len"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.overlong_buffer.value = 1024;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("reward_model.overlong_buffer.len, data.max_response_length: the 1024 tokens before a response "
+                  "is too long are not less than its 1024 [reward_model.overlong_buffer.len = 1023 or less]"));
+}
+
+TEST(RunNumbers, PartialRolloutHasNoFixedOrder) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.guarantee_order = "rl_config.guarantee_order";
+  numbers.partial_splits = {1, "rl_config.partial_rollout_max_split"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.partial_splits.value = 2;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("rl_config.partial_rollout_max_split, rl_config.guarantee_order: responses that are generated in "
+                  "several pieces have no fixed order [rl_config.partial_rollout_max_split = 1, or "
+                  "rl_config.guarantee_order = false]"));
+  numbers.guarantee_order = "";
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+}
+
+TEST(RunNumbers, EachVerifierHasAWeight) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.verifiers = {2, "rl_config.verifier_function"};
+  numbers.verifier_weights = {2, "rl_config.verifier_weight"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.verifier_weights.value = 1;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("rl_config.verifier_function, rl_config.verifier_weight: there are 2 verifiers and 1 weights; "
+                  "give one weight for each"));
+}
+
+TEST(RunNumbers, ValidationThatSamplesHasATemperature) {
+  RunNumbers numbers = VerlExample();
+  numbers.validation_samples = true;
+  numbers.validation_temperature = 0.6;
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  numbers.validation_temperature = 0;
+  EXPECT_THAT(
+      Violations(numbers),
+      ElementsAre("rollout.val_kwargs.temperature, rollout.val_kwargs.do_sample: validation samples, which takes a "
+                  "temperature above 0 [rollout.val_kwargs.temperature = 1, or any above 0]"));
+}
+
+TEST(RunNumbers, StepsAreCounted) {
+  RunNumbers numbers = VerlExample();
+  numbers.steps = {100, "trainer.total_training_steps"};
+  numbers.epochs = {3, "trainer.total_epochs"};
+  EXPECT_EQ(Derived(numbers, "total_epochs"), "3: trainer.total_epochs");
+  EXPECT_EQ(Derived(numbers, "total_training_steps"), "100: trainer.total_training_steps");
+  EXPECT_EQ(Derived(numbers, "total_optimizer_steps"), "400: 100 steps x 4");
+}
+
+TEST(RunNumbers, OfACriticHaveItsName) {
+  RunNumbers numbers = VerlExample();
+  RoleNumbers critic = numbers.roles[0];
+  critic.role = "critic";
+  critic.mini_batch = {128, "critic.ppo_mini_batch_size"};
+  critic.micro_batch = {30, "critic.ppo_micro_batch_size_per_gpu"};
+  numbers.roles.push_back(critic);
+  EXPECT_EQ(Derived(numbers, "critic.local_mini_batch"), "80: 128 prompts x 5 / 8 ranks");
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre(testing::HasSubstr("5120 samples do not divide among 8 ranks in micro-batches of 30"),
+                          testing::EndsWith("micro-batches of 30 do not divide the 80 samples that a rank has of a "
+                                            "mini-batch [critic.ppo_micro_batch_size_per_gpu = 20 or 40]")));
+}
+
+TEST(RunNumbers, AllViolationsAreReportedTogether) {
+  RunNumbers numbers = MindSpeedExample();
+  numbers.roles[0].mini_batch.value = 300;
+  numbers.roles[0].micro_batch.value = 7;
+  numbers.heads = 9;
+  numbers.roles[0].tensor = {2, "actor_config.tensor_model_parallel_size"};
+  numbers.max_model_len = {100, "generate_config.max_model_len"};
+  numbers.dispatch_sizes = {{.name = "adv", .size = {33, "rl_config.adv_dispatch_size"}, .groups = true}};
+  numbers.clip_low = 1, numbers.has_clip = true;
+  numbers.validation_samples = true;
+  EXPECT_EQ(Violations(numbers).size(), 10U);
+}
+
+}  // namespace
+}  // namespace tdock::trainer
