@@ -1,0 +1,290 @@
+#include "trainer/preflight/memory.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
+#include "core/config/spec.h"
+#include "trainer/loop/feed.h"
+#include "trainer/preflight/passes.h"
+#include "trainer/preflight/process_memory.h"
+#include "trainer/stages/block_bytes.h"
+
+namespace tdock::trainer {
+namespace {
+
+int64_t BytesOf(const std::vector<at::Tensor>& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0}, [](int64_t bytes, const at::Tensor& tensor) {
+    return bytes + static_cast<int64_t>(tensor.nbytes());
+  });
+}
+
+// Both moments of all of `parameters`: see AdamWOptions::moments and BlockBytes.
+int64_t MomentBytes(const std::vector<at::Tensor>& parameters, bool in_bytes) {
+  constexpr int64_t kLeastInBytes = 4096;
+  int64_t bytes = 0;
+  for (const at::Tensor& parameter : parameters) {
+    const int64_t blocks = (parameter.numel() + BlockBytes::kBlock - 1) / BlockBytes::kBlock;
+    const bool small = !in_bytes || parameter.numel() < kLeastInBytes;
+    bytes += 2 * (small ? static_cast<int64_t>(parameter.nbytes()) : parameter.numel() + 4 * blocks);
+  }
+  return bytes;
+}
+
+bool HasMomentsInBytes(Recipe& recipe) {
+  config::Spec spec;
+  recipe.Bind(spec);
+  return absl::c_any_of(std::initializer_list<const char*>{"optim.moment_dtype", "actor.optim.moment_dtype"},
+                        [&](const char* key) { return config::ValueOf(spec, key) == "int8"; });
+}
+
+// What libtorch's kernels and threads take once they are used, beyond what the process has before. Measured.
+constexpr int64_t kLibraries = int64_t{12} << 20;
+
+// The holes in glibc's heaps, one for each thread, between tensors of all sizes that are freed in another order than
+// they were made. Measured (tests/nightly/memory.py): a third of what was in the heaps. With adapters as much again,
+// because their passes free a large tensor after each one that they keep, and what is made next is smaller or larger;
+// in half precision three fifths, because each product of matrices frees what oneDNN needs for it, beside the weights
+// that were cast for it and are kept.
+int64_t HolesBeside(int64_t in_heap, const model::Decoder& decoder) {
+  if (!decoder.device().is_cpu()) return 0;
+  if (decoder.lora()) return in_heap;
+  return c10::isReducedFloatingType(decoder.compute_type()) ? in_heap * 3 / 5 : in_heap / 3;
+}
+
+// What is held while one part of a run works, beside what is held all the time.
+struct Phase {
+  std::string when;
+  std::vector<MemoryPart> parts;
+  std::string keys;  // that make it smaller
+
+  int64_t bytes() const {
+    return std::accumulate(parts.begin(), parts.end(), int64_t{0},
+                           [](int64_t bytes, const MemoryPart& part) { return bytes + part.bytes; });
+  }
+};
+
+// The samples of a step, as they will pass through the model.
+struct StepSamples {
+  std::vector<int32_t> answer;  // stands for every generated one
+  std::vector<Sequence> all;
+  std::vector<Sequence> mini_batch;
+  std::vector<Sequence> validation;  // those of the data, with their answers; empty where they are not passed
+};
+
+class Estimator {
+ public:
+  Estimator(Recipe& recipe, const RunConfig& config, const RunInputs& inputs,
+            std::span<const data::EncodedSample> samples, const Outline& outline)
+      : config_(config),
+        shape_(recipe.shape()),
+        inputs_(inputs),
+        outline_(outline),
+        device_(inputs.decoder->device()),
+        threads_(std::max<int64_t>(config.threads, 1)),
+        rows_per_sample_(recipe.samples_per_prompt()),
+        moments_in_bytes_(HasMomentsInBytes(recipe)) {
+    const int64_t batch = config.data.train_batch_size;
+    Rng rng(1);
+    for (int64_t i = 0; i < batch; ++i) {
+      // The first ones once each, then again: a batch may be larger than what was read.
+      drawn_.push_back(&samples[static_cast<size_t>(i) % samples.size()]);
+    }
+    MakeSamples(rng);
+  }
+
+  // What is held from the first step on.
+  std::vector<MemoryPart> Held(int64_t process) const {
+    const int64_t weights = BytesOf(inputs_.decoder->parameters());
+    std::vector<MemoryPart> parts = {{"weights", weights}};
+    if (shape_.frozen_copies > 0) parts.push_back({"reference", shape_.frozen_copies * weights});
+    parts.push_back({"optimizer state", MomentBytes(outline_.decoder.trainable(), moments_in_bytes_)});
+    if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", Trainable()});
+    if (device_.is_cpu()) parts.push_back({"process and data", process - weights + kLibraries});
+    return parts;
+  }
+
+  Phase Training() const {
+    ForwardOptions forward = Forward(shape_.micro_batch_size);
+    const Passes passes = MeasurePasses(outline_, samples_.mini_batch, forward, device_,
+                                        {.max_row_tokens = forward.max_row_tokens,
+                                         .temperature = forward.temperature,
+                                         .entropy = shape_.wants_entropy,
+                                         .gradients = true});
+    const int64_t at_once = std::min(threads_, passes.count);
+    // The sum of the gradients is that of the first micro-batch, to which the others are added.
+    const int64_t sum = passes.count > at_once ? Trainable() : 0;
+    return {.when = "training",
+            .parts = {{"gradients", sum + at_once * passes.largest.gradients},
+                      {"activations", at_once * passes.largest.activations},
+                      {"logits", at_once * passes.largest.logits},
+                      {"holes in the heap", Holes(sum + at_once * passes.largest.in_heap)}},
+            .keys = KeysOfPasses()};
+  }
+
+  Phase Scoring(const char* when, std::span<const Sequence> samples) const {
+    ForwardOptions forward = Forward(shape_.scoring_micro_batch_size);
+    const Passes passes = MeasurePasses(
+        outline_, samples, forward, device_,
+        {.max_row_tokens = forward.max_row_tokens, .temperature = forward.temperature, .gradients = false});
+    const int64_t at_once = std::min(threads_, passes.count);
+    return {
+        .when = when,
+        .parts = {{"activations", at_once * passes.largest.activations}, {"logits", at_once * passes.largest.logits}},
+        .keys = KeysOfPasses()};
+  }
+
+  // `prompts` prompts, each answered `samples` times.
+  Phase Generating(const char* when, const RolloutSection& rollout, int64_t prompts, int64_t samples,
+                   int64_t prompt_tokens) const {
+    const int64_t total = prompts * samples;
+    int64_t rows = rollout.max_num_seqs;
+    if (device_.is_cpu()) rows = std::min({rows, engine::EngineOptions::kMostRows, (total + 1) / 2});
+    const int64_t prompts_in_share = std::min(prompts, std::max<int64_t>(rows / samples, 1));
+    const GenerationBytes share = MeasureGeneration(
+        outline_, {.prompts = prompts_in_share,
+                   .rows = prompts_in_share * samples,
+                   .prompt_tokens = prompt_tokens,
+                   .answer_tokens = std::min(rollout.max_response_length,
+                                             inputs_.decoder->config().context_length() - prompt_tokens)});
+    const int64_t at_once = std::min(threads_, (prompts + prompts_in_share - 1) / prompts_in_share);
+    return {.when = when,
+            .parts = {{"KV cache", at_once * share.cache},
+                      {"layers and logits", at_once * share.more},
+                      {"holes in the heap", Holes(at_once * share.in_heap)}},
+            .keys = "rollout.max_num_seqs, data.max_response_length"};
+  }
+
+  std::vector<Phase> Phases() const {
+    std::vector<Phase> phases = {Training()};
+    if (shape_.rollout != nullptr) {
+      phases.push_back(Scoring("computing log-probabilities", samples_.all));
+      int64_t longest = 1;
+      for (const auto* sample : drawn_) longest = std::max(longest, static_cast<int64_t>(sample->ids.size()));
+      phases.push_back(
+          Generating("generating", *shape_.rollout, config_.data.train_batch_size, rows_per_sample_, longest));
+    }
+    if (!samples_.validation.empty()) phases.push_back(Scoring("validating", samples_.validation));
+    if (shape_.validation != nullptr && !inputs_.validation.empty()) {
+      int64_t longest = 1;
+      for (const data::EncodedSample& sample : inputs_.validation) longest = std::max(longest, sample.prompt_tokens);
+      phases.push_back(
+          Generating("validating", *shape_.validation, static_cast<int64_t>(inputs_.validation.size()), 1, longest));
+    }
+    if (inputs_.decoder->lora()) {
+      phases.push_back({.when = "saving",
+                        .parts = {{"merged weights", BytesOf(inputs_.decoder->parameters())}},
+                        .keys = "model.path (a smaller model)"});
+    }
+    return phases;
+  }
+
+ private:
+  int64_t Holes(int64_t in_heap) const { return HolesBeside(in_heap, *inputs_.decoder); }
+
+  int64_t Trainable() const { return BytesOf(outline_.decoder.trainable()); }
+
+  ForwardOptions Forward(int64_t micro_batch_size) const {
+    return {.workers = nobody_,
+            .temperature = shape_.rollout != nullptr ? shape_.rollout->temperature : 1.0,
+            .micro_batch_size = micro_batch_size,
+            .max_row_tokens = MaxRowTokens(inputs_.decoder->config())};
+  }
+
+  std::string KeysOfPasses() const {
+    std::string keys =
+        shape_.rollout != nullptr ? "actor.ppo_micro_batch_size_per_gpu" : "data.micro_batch_size_per_gpu";
+    absl::StrAppend(&keys, shape_.rollout != nullptr ? ", data.max_response_length" : ", data.max_length");
+    if (threads_ > 1) absl::StrAppend(&keys, ", threads");
+    absl::StrAppend(&keys, ", model.recompute");
+    if (!inputs_.decoder->lora()) absl::StrAppend(&keys, ", model.lora_rank");
+    return keys;
+  }
+
+  static Sequence WithAnswer(const data::EncodedSample& sample) {
+    const std::span<const int32_t> ids(sample.ids);
+    return {ids.first(PromptLength(sample)), ids.subspan(PromptLength(sample))};
+  }
+
+  void MakeSamples(Rng& rng) {
+    if (shape_.rollout == nullptr) {
+      for (const data::EncodedSample* sample : drawn_) samples_.all.push_back(WithAnswer(*sample));
+      samples_.mini_batch = samples_.all;
+      for (const data::EncodedSample& sample : inputs_.validation) samples_.validation.push_back(WithAnswer(sample));
+    } else {
+      samples_.answer.assign(static_cast<size_t>(shape_.rollout->max_response_length), 0);
+      for (const data::EncodedSample* sample : drawn_) {
+        samples_.all.insert(samples_.all.end(), static_cast<size_t>(rows_per_sample_), {sample->ids, samples_.answer});
+      }
+      // As the update stage: any samples of the step, those of one prompt next to each other.
+      std::vector<size_t> order(samples_.all.size());
+      std::iota(order.begin(), order.end(), size_t{0});
+      rng.Shuffle(std::span(order));
+      if (shape_.mini_batch_size > 0) {
+        order.resize(std::min(order.size(), static_cast<size_t>(shape_.mini_batch_size)));
+      }
+      std::sort(order.begin(), order.end());
+      for (const size_t i : order) samples_.mini_batch.push_back(samples_.all[i]);
+    }
+  }
+
+  const RunConfig& config_;
+  const StepShape shape_;
+  const RunInputs& inputs_;
+  const Outline& outline_;
+  const at::Device device_;
+  const int64_t threads_;
+  const int64_t rows_per_sample_;
+  const bool moments_in_bytes_;
+  mutable Workers nobody_{1};
+  std::vector<const data::EncodedSample*> drawn_;  // of one step
+  StepSamples samples_;
+};
+
+std::optional<int64_t> Available(const at::Device& device, Env& env, int64_t resident) {
+  if (device.is_cpu()) return AvailableMemory(env, resident);
+  const c10::DeviceIndex index = std::max<c10::DeviceIndex>(device.index(), 0);
+  auto* const allocator = at::getDeviceAllocator(device.type());
+  // Others may use the device, too; what this process has there already is part of the estimate.
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const int64_t own = allocator->getDeviceStats(index).reserved_bytes[kAll].current;
+  return static_cast<int64_t>(allocator->getMemoryInfo(index).first) + own;
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& inputs,
+                                              std::span<const data::EncodedSample> samples, Env& env) {
+  const model::Decoder& decoder = *inputs.decoder;
+  TDOCK_ASSIGN_OR_RETURN(const Outline outline,
+                         OutlineOf(decoder, inputs.tokenizer->vocab_size(), recipe.longest_tokens()));
+  TDOCK_ASSIGN_OR_RETURN(const int64_t resident, ResidentMemory(env));
+  const Estimator estimator(recipe, recipe.config(), inputs, samples, outline);
+  const std::vector<Phase> phases = estimator.Phases();
+  const Phase& most = *std::max_element(phases.begin(), phases.end(),
+                                        [](const Phase& a, const Phase& b) { return a.bytes() < b.bytes(); });
+  MemoryEstimate estimate{.where = decoder.device().str(),
+                          .when = most.when,
+                          .parts = estimator.Held(resident),
+                          .available = {},
+                          .warning = {}};
+  estimate.parts.insert(estimate.parts.end(), most.parts.begin(), most.parts.end());
+  for (const MemoryPart& part : estimate.parts) estimate.peak += part.bytes;
+  estimate.available = Available(decoder.device(), env, resident);
+  if (estimate.available.has_value() && estimate.peak > *estimate.available) {
+    estimate.warning = absl::StrCat("the run will need about ", estimate.peak >> 20, " MiB while ", most.when, ", and ",
+                                    *estimate.available >> 20, " MiB are available; lower ", most.keys);
+  }
+  return estimate;
+}
+
+}  // namespace tdock::trainer

@@ -1,0 +1,137 @@
+#include "trainer/preflight/probe.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <span>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "trainer/stages/stages.h"
+
+namespace tdock::trainer {
+namespace {
+
+// Prompts that are answered between two signs of progress.
+constexpr size_t kAtOnce = 8;
+
+class Prober {
+ public:
+  Prober(const StepShape& shape, const RunConfig& config, const RunInputs& inputs)
+      : rollout_(*shape.rollout),
+        inputs_(inputs),
+        sampling_{.temperature = rollout_.temperature,
+                  .max_new_tokens = rollout_.max_response_length,
+                  .seed = SeedFor(config, SeedPurpose::kRollout)},
+        workers_(static_cast<int>(config.threads), [] { at::init_num_threads(); }),
+        engine_(*inputs.decoder,
+                {.end_tokens = inputs.end_tokens, .max_rows = rollout_.max_num_seqs, .workers = &workers_}) {
+    figures_.scored = !absl::c_linear_search(config.trainer.dock.external_stages, "reward");
+  }
+
+  absl::Status Add(std::span<const data::EncodedSample> samples, Clock& clock) {
+    std::vector<engine::Prompt> prompts;
+    for (const data::EncodedSample& sample : samples) {
+      prompts.push_back({.tokens = sample.ids,
+                         .samples = rollout_.n,
+                         .identity = static_cast<uint64_t>(figures_.prompts) + prompts.size()});
+    }
+    const absl::Time begun = clock.Now();
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions, engine_.Generate(prompts, sampling_));
+    figures_.seconds += absl::ToDoubleSeconds(clock.Now() - begun);
+    const auto n = static_cast<size_t>(rollout_.n);
+    std::vector<reward::Answer> answers(completions.size());
+    for (size_t i = 0; i < completions.size(); ++i) {
+      const data::EncodedSample& sample = samples[i / n];
+      TDOCK_ASSIGN_OR_RETURN(answers[i].response,
+                             ResponseText(*inputs_.tokenizer, completions[i].tokens, completions[i].finished));
+      answers[i].prompt = sample.prompt_text;
+      answers[i].finished = completions[i].finished;
+      answers[i].truth = sample.truth;
+      answers[i].source = sample.source;
+      figures_.clipped += completions[i].finished ? 0 : 1;
+      figures_.tokens += static_cast<int64_t>(completions[i].tokens.size());
+    }
+    if (figures_.scored) {
+      TDOCK_ASSIGN_OR_RETURN(const reward::Scores scores, reward::CheckedScore(*inputs_.reward, answers));
+      NoteScores(answers, scores);
+    } else if (figures_.answers == 0) {
+      Show(answers[0]);
+    }
+    figures_.answers += static_cast<int64_t>(answers.size());
+    figures_.prompts += static_cast<int64_t>(samples.size());
+    return absl::OkStatus();
+  }
+
+  ProbeFigures Finish() {
+    figures_.mean_reward /= static_cast<double>(std::max<int64_t>(figures_.answers, 1));
+    for (const auto& [rule, sum] : by_rule_) figures_.mean_by_rule.emplace_back(rule, sum.first / sum.second);
+    return figures_;
+  }
+
+ private:
+  void Show(const reward::Answer& answer) {
+    figures_.prompt = answer.prompt;
+    figures_.answer = answer.response;
+    figures_.truth = answer.truth;
+  }
+
+  void NoteScores(const std::vector<reward::Answer>& answers, const reward::Scores& scores) {
+    const auto n = static_cast<size_t>(rollout_.n);
+    for (size_t begin = 0; begin < answers.size(); begin += n) {
+      const std::span<const float> group(scores.totals.data() + begin, n);
+      if (std::all_of(group.begin(), group.end(), [&](float score) { return score == group[0]; })) {
+        ++figures_.equal_groups;
+      }
+    }
+    for (size_t i = 0; i < answers.size(); ++i) {
+      figures_.mean_reward += scores.totals[i];
+      if (figures_.answers + static_cast<int64_t>(i) > 0 && scores.totals[i] <= figures_.reward) continue;
+      figures_.reward = scores.totals[i];
+      Show(answers[i]);
+    }
+    for (const reward::Scores::Part& part : scores.parts) {
+      for (const float score : part.scores) {
+        if (std::isnan(score)) continue;  // the rule is not for this answer
+        by_rule_[part.rule].first += score;
+        by_rule_[part.rule].second += 1;
+      }
+    }
+  }
+
+  const RolloutSection rollout_;
+  const RunInputs& inputs_;
+  const engine::SamplingParams sampling_;
+  Workers workers_;
+  const engine::Engine engine_;
+  ProbeFigures figures_;
+  std::map<std::string, std::pair<double, double>> by_rule_;  // sum and number
+};
+
+}  // namespace
+
+absl::Status CheckProbe(const Recipe& recipe, const std::string& name) {
+  if (recipe.shape().rollout != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--probe tries the rollout, and the recipe ", name,
+                                                 " has none: it learns from the answers of its data"));
+}
+
+absl::StatusOr<ProbeFigures> Probe(const Recipe& recipe, const RunConfig& config, const RunInputs& inputs,
+                                   const std::vector<data::EncodedSample>& samples, int64_t prompts, Clock& clock,
+                                   Progress* progress) {
+  const auto count = std::min(static_cast<size_t>(prompts), samples.size());
+  Prober prober(recipe.shape(), config, inputs);
+  if (progress != nullptr) progress->Begin("answering prompts", static_cast<int64_t>(count));
+  for (size_t begin = 0; begin < count; begin += kAtOnce) {
+    const size_t end = std::min(begin + kAtOnce, count);
+    TDOCK_RETURN_IF_ERROR(prober.Add(std::span(samples).subspan(begin, end - begin), clock));
+    if (progress != nullptr) progress->Update(static_cast<int64_t>(end), {});
+  }
+  if (progress != nullptr) progress->End();
+  return prober.Finish();
+}
+
+}  // namespace tdock::trainer
