@@ -1,0 +1,66 @@
+#include "trainer/preflight/preflight.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "trainer/preflight/grouped.h"
+#include "trainer/stages/guard.h"
+
+namespace tdock::trainer {
+namespace {
+
+// From where on a share is worth a warning.
+constexpr double kMuch = 0.1;
+
+void WarnOfLosses(const DataFigures& data, std::vector<std::string>& warnings) {
+  for (const DataLoss& loss : data.losses) {
+    const double share = static_cast<double>(loss.samples) / static_cast<double>(data.read);
+    if (share < kMuch) continue;
+    warnings.push_back(absl::StrCat(Percent(share), " of the samples are ", loss.what, " (", loss.keys, ")"));
+  }
+}
+
+void WarnOfAnswers(const ProbeFigures& probe, int64_t asked, std::vector<std::string>& warnings) {
+  if (probe.prompts < asked) {
+    warnings.push_back(absl::StrCat("--probe asks for ", asked, " prompts; of those that were read, only ",
+                                    probe.prompts, " can be used"));
+  }
+  if (2 * probe.clipped > probe.answers) {
+    warnings.push_back(
+        "most answers end at the length limit; raise data.max_response_length, or start from a model that "
+        "ends its answers");
+  }
+  if (probe.scored && probe.equal_groups == probe.prompts) {
+    warnings.push_back(
+        "all answers to a prompt have the same reward, for every prompt: nothing would be learned; raise "
+        "rollout.n, change the rewards, or start from a better model");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& inputs, NumberReport numbers, Env& env,
+                                          Clock& clock, const PreflightOptions& options) {
+  return Guarded([&]() -> absl::StatusOr<PreflightReport> {
+    const RunConfig& config = recipe.config();
+    if (options.probed_prompts > 0) TDOCK_RETURN_IF_ERROR(CheckProbe(recipe, config.recipe));
+    PreflightReport report{
+        .numbers = std::move(numbers), .data = {}, .memory = {}, .warnings = inputs.data.warnings, .probe = {}};
+    ReadingLimits reading = options.reading;
+    reading.kept = std::max(reading.kept, options.probed_prompts);
+    TDOCK_ASSIGN_OR_RETURN(report.data, ReadFigures(recipe, config, inputs, clock, reading));
+    WarnOfLosses(report.data, report.warnings);
+    TDOCK_ASSIGN_OR_RETURN(report.memory, EstimateMemory(recipe, inputs, report.data.some, env));
+    if (!report.memory.warning.empty()) report.warnings.push_back(report.memory.warning);
+    if (options.probed_prompts > 0) {
+      TDOCK_ASSIGN_OR_RETURN(report.probe, Probe(recipe, config, inputs, report.data.some, options.probed_prompts,
+                                                 clock, options.reading.progress));
+      WarnOfAnswers(*report.probe, options.probed_prompts, report.warnings);
+    }
+    return report;
+  });
+}
+
+}  // namespace tdock::trainer

@@ -1,0 +1,39 @@
+// What can be known of a run before it begins: whether its numbers fit, what its data holds, and what memory it needs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/clock.h"
+#include "core/base/env.h"
+#include "trainer/loop/inputs.h"
+#include "trainer/loop/recipe.h"
+#include "trainer/preflight/data_figures.h"
+#include "trainer/preflight/findings.h"
+#include "trainer/preflight/memory.h"
+#include "trainer/preflight/probe.h"
+
+namespace tdock::trainer {
+
+struct PreflightReport {
+  NumberReport numbers;
+  DataFigures data;
+  MemoryEstimate memory;
+  std::vector<std::string> warnings;  // a sentence each
+  std::optional<ProbeFigures> probe;
+};
+
+struct PreflightOptions {
+  ReadingLimits reading = {};
+  int64_t probed_prompts = 0;  // at most 4096; 0: no probe
+};
+
+// Of a run with these inputs, whose numbers have no violation (see LoadRecipeWithNumbers()). Errors are those of
+// ReadFigures(), CheckProbe() and Probe(); what could be better is among the warnings. Does not throw.
+absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& inputs, NumberReport numbers, Env& env,
+                                          Clock& clock, const PreflightOptions& options);
+
+}  // namespace tdock::trainer

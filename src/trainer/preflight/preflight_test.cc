@@ -1,0 +1,340 @@
+#include "trainer/preflight/preflight.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/preflight/numbers.h"
+#include "trainer/preflight/passes.h"
+#include "trainer/preflight/process_memory.h"
+#include "trainer/preflight/report.h"
+#include "trainer/recipes/recipes.h"
+#include "trainer/recipes/testing/small_run.h"
+
+namespace tdock::trainer {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A run on two digits that are to be reversed, looked at before it begins.
+class PreflightTest : public testing::Test {
+ protected:
+  absl::StatusOr<PreflightReport> Look(const std::string& name, const std::string& lines,
+                                       const std::vector<std::string>& overrides = {},
+                                       const PreflightOptions& options = {}) {
+    const std::string folder = NewFolder();
+    EXPECT_EQ(WriteFileAtomically(Env::Real(), folder + "/data.jsonl", lines), absl::OkStatus());
+    EXPECT_EQ(WriteFileAtomically(Env::Real(), folder + "/run.yaml", absl::StrCat("recipe: ", name, "\n")),
+              absl::OkStatus());
+    std::vector<std::string> all = {absl::StrCat("data.train_files=", folder, "/data.jsonl"),
+                                    "model.alphabet=0123456789>",
+                                    "model.hidden_size=32",
+                                    "model.intermediate_size=48",
+                                    "model.num_hidden_layers=2",
+                                    "data.train_batch_size=8",
+                                    "threads=2"};
+    if (name == "grpo") {
+      for (const char* more :
+           {"data.max_prompt_length=8", "data.max_response_length=5", "rollout.n=4", "actor.ppo_mini_batch_size=4"}) {
+        all.emplace_back(more);
+      }
+    } else {
+      all.emplace_back("data.max_length=12");
+    }
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    TDOCK_ASSIGN_OR_RETURN(recipe_, LoadRecipe(Env::Real(), folder + "/run.yaml", all));
+    TDOCK_ASSIGN_OR_RETURN(inputs_, LoadRunInputs(*recipe_, Env::Real(), [](const std::string&) {}));
+    return Preflight(*recipe_, inputs_, CheckNumbers(*recipe_), Env::Real(), Clock::Real(), options);
+  }
+
+  std::unique_ptr<Recipe> recipe_;
+  RunInputs inputs_;
+};
+
+std::map<std::string, int64_t> PartsByName(const MemoryEstimate& memory) {
+  std::map<std::string, int64_t> parts;
+  for (const MemoryPart& part : memory.parts) parts[part.name] = part.bytes;
+  return parts;
+}
+
+TEST_F(PreflightTest, CountsTokensAndThoseThatAreTrainedOn) {
+  const auto report = Look("sft", Reversals(false));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->data.training, 80);
+  EXPECT_EQ(report->data.validation, 0);
+  EXPECT_TRUE(report->data.complete());
+  EXPECT_EQ(report->data.usable, 80);
+  EXPECT_EQ(report->data.tokens, 80 * 6);          // "37>73" and the end
+  EXPECT_EQ(report->data.trained_tokens, 80 * 3);  // "73" and the end
+  EXPECT_EQ(report->data.longest, 6);
+  EXPECT_EQ(report->data.some.size(), 8u);
+  EXPECT_TRUE(report->data.losses.empty());
+  EXPECT_TRUE(report->warnings.empty());
+}
+
+TEST_F(PreflightTest, NamesWhatIsLostAndTheKeysThatChangeIt) {
+  const auto report = Look("sft",
+                           "{\"prompt\": \"1>\", \"answer\": \"1\"}\n"
+                           "{\"prompt\": \"12>\", \"answer\": \"12345678901234567890\"}\n"
+                           "{\"prompt\": \"12345678901234567890>\", \"answer\": \"1\"}\n"
+                           "{\"prompt\": \"7>\", \"answer\": null}\n",
+                           {"data.train_batch_size=2"});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->data.usable, 2);
+  std::vector<std::string> losses;
+  for (const DataLoss& loss : report->data.losses) {
+    losses.push_back(absl::StrCat(loss.samples, " ", loss.what, ": ", loss.keys));
+  }
+  EXPECT_THAT(losses,
+              ElementsAre("1 left out: the prompt is too long: data.max_length", "1 cut at their end: data.max_length",
+                          "1 left out: they lack a value: data.columns.prompt, data.columns.chosen, "
+                          "data.columns.conversation"));
+  EXPECT_EQ(report->data.longest, 12);
+  EXPECT_THAT(report->warnings, testing::Contains(HasSubstr("25.0 % of the samples are cut at their end")));
+}
+
+TEST_F(PreflightTest, TellsOfEmptyPromptsAndAnswers) {
+  const auto report = Look("sft",
+                           "{\"prompt\": \"1>\", \"answer\": \"1\"}\n"
+                           "{\"prompt\": \"2>\", \"answer\": \"\"}\n"
+                           "{\"prompt\": \"\", \"answer\": \"2\"}\n"
+                           "{\"prompt\": \"3>\", \"answer\": \"\"}\n",
+                           {"data.train_batch_size=2"});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->data.usable, 4);
+  EXPECT_THAT(report->warnings,
+              ElementsAre("25.0 % of the samples are used although the prompt is empty (data.columns.prompt, "
+                          "data.columns.conversation)",
+                          "50.0 % of the samples are used although the answer is empty (data.columns.chosen, "
+                          "data.columns.conversation)"));
+  const auto texts = Look("sft", "{\"text\": \"12>21\"}\n{\"text\": \"13>31\"}\n", {"data.train_batch_size=2"});
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  EXPECT_TRUE(texts->data.losses.empty());
+}
+
+TEST_F(PreflightTest, ReadsNoMoreThanItMay) {
+  const auto report = Look("sft", Reversals(false), {}, {.reading = {.samples = 70}});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->data.training, 80);
+  EXPECT_EQ(report->data.read, 70);
+  const auto text = ReportText(*report, *inputs_.tokenizer, nullptr, /*terminal=*/false);
+  EXPECT_THAT(*text, HasSubstr("80 samples, 70 of them read, from everywhere in the data"));
+  EXPECT_THAT(*text, HasSubstr("<eos>⟧"));
+}
+
+TEST_F(PreflightTest, ReadsOnUntilSomethingCanBeUsed) {
+  std::string lines;
+  for (int i = 0; i < 2000; ++i) lines += "{\"prompt\": \"123456789012>\", \"answer\": \"1\"}\n";
+  for (const std::string& all : {Reversals(false) + lines, lines + Reversals(false)}) {
+    const auto report = Look("sft", all, {}, {.reading = {.samples = 1, .time = absl::ZeroDuration()}});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_GT(report->data.usable, 0);
+    EXPECT_FALSE(report->data.complete());
+    EXPECT_EQ(report->data.longest, 6);
+  }
+  EXPECT_THAT(Look("sft", lines, {}, {.reading = {.samples = 1}}).status().message(),
+              HasSubstr("none of the 2000 records can be used"));
+}
+
+TEST_F(PreflightTest, StopsWhenItIsTold) {
+  const std::atomic<bool> stop = true;
+  EXPECT_EQ(Look("sft", Reversals(false), {}, {.reading = {.stop = &stop}}).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_F(PreflightTest, ABadRecordIsTheErrorThatTrainingWouldMeet) {
+  const auto report = Look("sft", Reversals(false) + "{\"prompt\": \"1>\", \"answer\": \"x\"}\n");
+  EXPECT_THAT(report.status().message(), HasSubstr("data.jsonl:81"));
+}
+
+TEST_F(PreflightTest, TheProbeAnswersWithTheRolloutAndScores) {
+  const auto report = Look("grpo", Reversals(false), {}, {.probed_prompts = 3});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->data.trained_tokens, 0);
+  ASSERT_TRUE(report->probe.has_value());
+  EXPECT_EQ(report->probe->prompts, 3);
+  EXPECT_EQ(report->probe->answers, 12);
+  EXPECT_GE(report->probe->tokens, 12);
+  EXPECT_LE(report->probe->tokens, 12 * 5);
+  EXPECT_LE(report->probe->clipped, 12);
+  EXPECT_GE(report->probe->mean_reward, 0);
+  EXPECT_LE(report->probe->equal_groups, 3);
+  EXPECT_FALSE(report->probe->prompt.empty());
+}
+
+TEST_F(PreflightTest, TheProbeMayAnswerMoreThanABatch) {
+  const auto report = Look("grpo", Reversals(false), {}, {.probed_prompts = 12});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->probe->prompts, 12);
+  EXPECT_THAT(report->warnings, testing::Not(testing::Contains(HasSubstr("--probe"))));
+  const auto all = Look("grpo", Reversals(false), {}, {.probed_prompts = 100});
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->probe->prompts, 80);
+  EXPECT_THAT(all->warnings,
+              testing::Contains("--probe asks for 100 prompts; of those that were read, only 80 can be used"));
+}
+
+TEST_F(PreflightTest, TheProbeDoesNotScoreWhereAnotherProcessDoes) {
+  const auto report =
+      Look("grpo", Reversals(false), {"trainer.external_stages=[reward]", "trainer.serve=unix"}, {.probed_prompts = 3});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_FALSE(report->probe->scored);
+  EXPECT_EQ(report->probe->answers, 12);
+  EXPECT_FALSE(report->probe->prompt.empty());
+  for (const std::string& warning : report->warnings) EXPECT_THAT(warning, testing::Not(HasSubstr("reward")));
+  const auto text = ReportText(*report, *inputs_.tokenizer, recipe_->shape().rollout, /*terminal=*/false);
+  EXPECT_THAT(*text, HasSubstr("come from another process (trainer.external_stages)"));
+  EXPECT_THAT(*text, testing::Not(HasSubstr("mean reward")));
+}
+
+TEST_F(PreflightTest, ARecipeWithoutARolloutIsNotProbed) {
+  EXPECT_EQ(Look("sft", Reversals(false), {}, {.probed_prompts = 3}).status().message(),
+            "--probe tries the rollout, and the recipe sft has none: it learns from the answers of its data");
+}
+
+TEST_F(PreflightTest, CountsWeightsAndWhatIsHeldBesideThem) {
+  const auto report = Look("grpo", Reversals(false));
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::map<std::string, int64_t> parts = PartsByName(report->memory);
+  const int64_t weights = inputs_.decoder->parameter_count() * 4;
+  EXPECT_EQ(parts["weights"], weights);
+  EXPECT_EQ(parts["reference"], weights);
+  EXPECT_EQ(parts["optimizer state"], 2 * weights);
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : parts) sum += bytes;
+  EXPECT_EQ(sum, report->memory.peak);
+  EXPECT_EQ(report->memory.where, "cpu");
+}
+
+TEST_F(PreflightTest, CountsMomentsAsTheyAreStoredAndTheAverage) {
+  for (const auto& [recipe, key] : std::map<std::string, std::string>{{"sft", "optim"}, {"grpo", "actor.optim"}}) {
+    const auto report =
+        Look(recipe, Reversals(false), {key + ".moment_dtype=int8", "trainer.ema_decay=0.9", "model.hidden_size=64"});
+    ASSERT_TRUE(report.ok()) << report.status();
+    std::map<std::string, int64_t> parts = PartsByName(report->memory);
+    EXPECT_EQ(parts["average of weights"], parts["weights"]);
+    // Of at least 4,096 numbers, a byte each and four for each 256; of fewer, float32.
+    int64_t bytes = 0;
+    for (const at::Tensor& parameter : inputs_.decoder->parameters()) {
+      const int64_t size = parameter.numel();
+      bytes += size < 4096 ? 8 * size : 2 * (size + size / 64);
+    }
+    EXPECT_EQ(parts["optimizer state"], bytes);
+    EXPECT_LT(bytes, 2 * parts["weights"]);
+  }
+}
+
+TEST_F(PreflightTest, CountsThePassesOfValidation) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += Reversals(false);
+  const std::string path = NewFolder() + "/validation.jsonl";
+  ASSERT_EQ(WriteFileAtomically(Env::Real(), path, lines), absl::OkStatus());
+  const auto report = Look("sft", Reversals(false), {"data.val_files=" + path, "trainer.val_max_samples=1600"});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->memory.when, "validating");
+  EXPECT_GT(PartsByName(report->memory)["activations"], 0);
+}
+
+TEST_F(PreflightTest, HalfPrecisionKeepsWhatItWidensOnTheCpu) {
+  ASSERT_TRUE(Look("sft", Reversals(false), {"model.compute_dtype=bfloat16"}).ok());
+  absl::StatusOr<Outline> outline = OutlineOf(*inputs_.decoder, inputs_.tokenizer->vocab_size(), 12);
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  EXPECT_TRUE(outline->widened.attention);
+  const std::vector<int32_t> ids(8, 1);
+  const std::vector<Sequence> samples(4, {std::span(ids).first(3), std::span(ids).subspan(3)});
+  Workers workers(1);
+  const auto activations = [&](const Widened& widened) {
+    outline->widened = widened;
+    return MeasurePasses(*outline, samples, {.workers = workers}, at::kCPU, {}).largest.activations;
+  };
+  const int64_t narrow = activations({});
+  // Queries, keys and values of both layers, in a row of a prompt and four responses without their last tokens.
+  EXPECT_GE(activations({.attention = true}) - narrow, 2 * (3 + 4 * 4) * 3 * 32 * 2);
+  int64_t matrices = 0;
+  for (const at::Tensor& parameter : inputs_.decoder->parameters()) {
+    if (parameter.dim() == 2) matrices += parameter.numel();
+  }
+  matrices -= inputs_.decoder->parameters()[0].numel();  // the embedding multiplies only for the logits
+  EXPECT_GE(activations({.products = true}) - narrow, matrices * 2);
+  EXPECT_EQ(activations({}), narrow);
+}
+
+TEST_F(PreflightTest, LongerSamplesTakeMoreMemoryAndRecomputationLess) {
+  std::string lines;
+  const std::string digits(40, '7');
+  for (int i = 0; i < 50; ++i)
+    absl::StrAppend(&lines, R"({"prompt": ")", digits, R"(>", "answer": ")", digits, "\"}\n");
+  const auto activations = [&](const std::string& data, const std::string& recompute) {
+    const auto report =
+        Look("sft", data, {"data.max_length=100", "model.max_position_embeddings=100", "model.recompute=" + recompute});
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? PartsByName(report->memory)["activations"] : 0;
+  };
+  const int64_t of_long = activations(lines, "nothing");
+  EXPECT_GT(of_long, 2 * activations(Reversals(false), "nothing"));
+  EXPECT_LT(activations(lines, "layers"), of_long / 2);
+}
+
+TEST_F(PreflightTest, EveryFormOfAModelCanBeEstimated) {
+  for (const char* form : {"model.num_key_value_heads=2", "model.compute_dtype=bfloat16", "model.recompute=mlp",
+                           "model.tie_word_embeddings=false", "model.recompute=attention_core"}) {
+    for (const char* recipe : {"sft", "grpo"}) {
+      const auto report = Look(recipe, Reversals(false), {form});
+      ASSERT_TRUE(report.ok()) << form << ": " << report.status();
+      EXPECT_GT(PartsByName(report->memory)["activations"], 0);
+    }
+  }
+}
+
+// Files with these contents.
+class FilesEnv final : public Env {
+ public:
+  explicit FilesEnv(std::map<std::string, std::string> files) : files_(std::move(files)) {}
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    const auto found = files_.find(path);
+    if (found == files_.end()) return absl::NotFoundError(path);
+    return found->second;
+  }
+  absl::StatusOr<std::unique_ptr<MappedFile>> MapFile(const std::string& path) override { return Nothing(path); }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) override {
+    return Nothing(path);
+  }
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode) override {
+    return Nothing(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string&) override { return Nothing(from); }
+  absl::Status Remove(const std::string& path) override { return Nothing(path); }
+  absl::Status CreateFolders(const std::string& path) override { return Nothing(path); }
+  absl::Status CreateNewFolder(const std::string& path) override { return Nothing(path); }
+  bool Exists(const std::string& path) override { return files_.contains(path); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override { return Nothing(path); }
+
+ private:
+  static absl::Status Nothing(const std::string& path) { return absl::UnimplementedError(path); }
+  const std::map<std::string, std::string> files_;
+};
+
+TEST(AvailableMemory, IsWhatTheMachineAndTheControlGroupLeave) {
+  const std::string machine = "MemTotal:  4000 kB\nMemAvailable:   2000 kB\n";
+  FilesEnv free({{"/proc/meminfo", machine}});
+  EXPECT_EQ(AvailableMemory(free, 100), 2000 * 1024 + 100);
+  FilesEnv limited({{"/proc/meminfo", machine},
+                    {"/sys/fs/cgroup/memory.max", "900000\n"},
+                    {"/sys/fs/cgroup/memory.current", "500000\n"},
+                    {"/sys/fs/cgroup/memory.stat", "anon 1\nfile 200000\n"}});
+  EXPECT_EQ(AvailableMemory(limited, 100), 600000 + 100);
+  FilesEnv unlimited({{"/proc/meminfo", machine}, {"/sys/fs/cgroup/memory.max", "max\n"}});
+  EXPECT_EQ(AvailableMemory(unlimited, 0), 2000 * 1024);
+  FilesEnv silent({});
+  EXPECT_EQ(AvailableMemory(silent, 0), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tdock::trainer
