@@ -1,283 +1,166 @@
-#include "trainer/recipes/grpo.h"
-
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-
-#include <algorithm>
+// GRPO: reinforcement learning with advantages relative to the other answers to the same prompt.
+//
+//   feeder ─► rollout ─► reward ─► ref ─► old_log_prob ─► advantage ─► actor
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status.h"
-#include "model/decoder/adapter_files.h"
-#include "model/decoder/checkpoint.h"
-#include "model/decoder/device.h"
-#include "tdock/local_dock.h"
-#include "text/shuffled_indexes.h"
-#include "trainer/recipes/grpo_inputs.h"
-#include "trainer/recipes/warmup.h"
-#include "trainer/stages/guard.h"
+#include "core/config/nearest_values.h"
+#include "trainer/loop/feed.h"
+#include "trainer/recipes/recipes.h"
+#include "trainer/stages/columns.h"
+#include "trainer/stages/objectives.h"
 #include "trainer/stages/stages.h"
+#include "trainer/stages/update_stage.h"
 
 namespace tdock::trainer {
 namespace {
 
-constexpr char kPartition[] = "train";
+struct GrpoConfig : RunConfig {
+  RolloutSection rollout;
+  struct {
+    int64_t ppo_mini_batch_size = 32;
+    int64_t ppo_micro_batch_size_per_gpu = 0;
+    algo::ActorLossOptions loss = {.clip_low = 0.2, .clip_high = 0.2, .kl_coef = 0.001};
+    OptimSection optim;
+  } actor;
+  struct {
+    int64_t log_prob_micro_batch_size_per_gpu = 0;
+  } ref;
+};
 
-// With defaults resolved to the values that a run uses.
-GrpoConfig Resolved(GrpoConfig config, const model::Decoder& decoder) {
-  config.threads = model::WorkerThreads(config.threads, decoder.device());
-  if (config.actor.max_row_tokens == 0) {
-    config.actor.max_row_tokens = std::max<int64_t>(decoder.config().hidden_size / 3, 1);
-  }
-  return config;
+void BindActor(config::Spec& spec, GrpoConfig& c) {
+  auto& actor = c.actor;
+  spec.Int("actor.ppo_mini_batch_size", &actor.ppo_mini_batch_size,
+           "Prompts per optimizer step, each with rollout.n samples.")
+      .AtLeast(1)
+      .AtMost(kMaxBatch);
+  spec.Int("actor.ppo_micro_batch_size_per_gpu", &actor.ppo_micro_batch_size_per_gpu,
+           "Samples in one forward and backward pass; limits memory and does not change results; 0: as many as have "
+           "1,024 tokens on the CPU, 16,384 on a GPU.")
+      .AtLeast(0)
+      .AtMost(kMaxBatch);
+  spec.Float("actor.clip_ratio_low", &actor.loss.clip_low, "The ratio is clipped at 1 minus this.")
+      .AtLeast(0)
+      .AtMost(1);
+  spec.Float("actor.clip_ratio_high", &actor.loss.clip_high, "The ratio is clipped at 1 plus this.").AtLeast(0);
+  spec.Float("actor.kl_loss_coef", &actor.loss.kl_coef, "Weight of the KL to the reference model in the loss.")
+      .AtLeast(0);
+  spec.Choice("actor.kl_loss_type", &actor.loss.kl_type,
+              {{"k1", algo::KlEstimator::kK1},
+               {"abs", algo::KlEstimator::kAbs},
+               {"k2", algo::KlEstimator::kK2},
+               {"k3", algo::KlEstimator::kK3}},
+              "Estimator of the KL: −x, abs(x), x²/2 or eˣ−x−1, where x is the reference's log-probability minus the "
+              "policy's.");
+  BindOptim(spec, "actor.optim", actor.optim);
+  spec.Check({"actor.ppo_mini_batch_size", "data.train_batch_size"}, [&c]() -> std::vector<std::string> {
+    if (c.data.train_batch_size % c.actor.ppo_mini_batch_size == 0) return {};
+    const std::string nearest = config::NearestDivisors(c.actor.ppo_mini_batch_size, c.data.train_batch_size);
+    return {absl::StrCat("the mini-batch must divide the batch; the nearest that does is ", nearest)};
+  });
+  spec.Check({"actor.ppo_micro_batch_size_per_gpu", "actor.ppo_mini_batch_size", "rollout.n"},
+             [&c]() -> std::vector<std::string> {
+               const int64_t micro = c.actor.ppo_micro_batch_size_per_gpu;
+               const int64_t samples = c.actor.ppo_mini_batch_size * c.rollout.n;
+               if (micro == 0 || samples % micro == 0) return {};
+               return {absl::StrCat("the micro-batch must divide the ", samples,
+                                    " samples of a mini-batch; the nearest that does is ",
+                                    config::NearestDivisors(micro, samples))};
+             });
 }
 
-std::string Grouped(int64_t number) {
-  std::string digits = absl::StrCat(number);
-  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
-  return digits;
-}
-
-class PreparedGrpo final : public GrpoRun {
+class GrpoRecipe final : public Recipe {
  public:
-  PreparedGrpo(const GrpoConfig& config, RunContext context, RunInputs inputs, reward::Reward* reward)
-      : config_(Resolved(config, *inputs.decoder)),
-        context_(context),
-        inputs_(std::move(inputs)),
-        reward_(reward != nullptr ? *reward : exact_match_),
-        workers_(static_cast<int>(config_.threads), [] { at::init_num_threads(); }),
-        engine_options_{
-            .end_tokens = inputs_.end_tokens, .max_rows = config.rollout.max_num_seqs, .workers = &workers_} {}
-
-  absl::Status MakeRunDirectory() {
-    const std::string& path = config_.trainer.run_dir;
-    TDOCK_ASSIGN_OR_RETURN(run_, path.empty()
-                                     ? RunDirectory::CreateNext(context_.env, context_.clock, "runs", config_.recipe)
-                                     : RunDirectory::Create(context_.env, context_.clock, path));
-    config_.trainer.run_dir = run_->path();
-    return absl::OkStatus();
+  GrpoRecipe() {
+    config_.recipe = "grpo";
+    config_.actor.optim.lr = 1e-6;
   }
 
-  absl::StatusOr<GrpoResult> Run() override {
-    ReportHead head{.title = absl::StrCat("GRPO: ", run_->path()),
-                    .facts = {{"seed", absl::StrCat(config_.seed)},
-                              {"parameters", Grouped(inputs_.decoder->parameter_count())},
-                              {"device", absl::StrCat(config_.device, ", ", workers_.threads(), " threads")}},
-                    .problem = ""};
-    GrpoResult result{.run_dir = run_->path()};
-    const absl::Status status = Guarded([&] { return Train(result); });
-    head.problem = std::string(status.message());
-    const absl::Status reported = Guarded([&] { return run_->WriteReport(head); });
-    TDOCK_RETURN_IF_ERROR(status);
-    TDOCK_RETURN_IF_ERROR(reported);
-    return result;
+  RunConfig& config() override { return config_; }
+
+  void Bind(config::Spec& spec) override {
+    BindRun(spec, config_);
+    BindRollout(spec, config_.rollout, /*samples=*/true);
+    BindActor(spec, config_);
+    spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
+             "Samples in one forward pass of the reference and old log-probabilities; 0: as "
+             "actor.ppo_micro_batch_size_per_gpu's 0.")
+        .AtLeast(0)
+        .AtMost(kMaxBatch);
+    spec.Check({"data.train_batch_size", "rollout.n"}, [this]() -> std::vector<std::string> {
+      const int64_t samples = config_.data.train_batch_size * config_.rollout.n;
+      if (samples <= kMaxBatch) return {};
+      return {absl::StrCat("a step has ", samples, " samples; at most ", kMaxBatch, " are possible")};
+    });
+  }
+
+  data::Phase phase() const override { return data::Phase::kPrompt; }
+  int64_t samples_per_prompt() const override { return config_.rollout.n; }
+  int64_t longest_tokens() const override {
+    return config_.data.max_prompt_length + config_.rollout.max_response_length;
+  }
+  std::string longest_keys() const override { return "data.max_prompt_length + data.max_response_length"; }
+  StepShape shape() const override {
+    return {.rollout = &config_.rollout,
+            .validation = &config_.rollout,
+            .frozen_copies = 1,
+            .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
+            .micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu,
+            .scoring_micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
+            .wants_entropy = true};
+  }
+
+  absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
+    reference_.emplace(Policy{parts.policy.decoder.Clone()});
+    Plan plan{.columns = ColumnsNamed({kPrompt, kPromptText, kTruth, kSource, kResponses, kResponseMask, kResponseText,
+                                       kFinished, kRolloutLogProbs, kRewards, kRefLogProb, kOldLogProbs, kAdvantages}),
+              .feed =
+                  [this](std::span<const data::EncodedSample> samples) {
+                    return FeedPrompts(samples, config_.data.columns.keep);
+                  },
+              .stages = MakeStages(parts),
+              .evaluations = {},
+              .shown = {{"accuracy", "val/accuracy"}, {"reward", "critic/score/mean"}, {"kl", "actor/kl_loss"}}};
+    if (parts.validation.empty()) return plan;
+    plan.evaluations.push_back(MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward,
+                                                    {.engine = parts.engine(config_.rollout),
+                                                     .max_new_tokens = config_.rollout.max_response_length,
+                                                     .recorded = config_.trainer.log_val_generations}));
+    return plan;
   }
 
  private:
-  // Stages in the order of a step, with the number of takes that each makes per step.
-  struct Placed {
-    std::unique_ptr<Stage> stage;
-    int64_t takes = 1;
-  };
-
-  absl::Status Train(GrpoResult& result) {
-    config::Spec spec;
-    Bind(spec, config_);
-    TDOCK_RETURN_IF_ERROR(Annotate(run_->WriteConfig(config::Dump(spec)), "writing the configuration"));
-    inputs_.decoder->SetTrainable(true);
-    const ForwardOptions forward = {.workers = workers_, .max_row_tokens = config_.actor.max_row_tokens};
-    TDOCK_RETURN_IF_ERROR(RunWarmup(config_, *inputs_.tokenizer, inputs_.train, inputs_.validation, *inputs_.decoder,
-                                    engine_options_, forward, *run_, context_)
-                              .status());
-    Policy reference{inputs_.decoder->Clone()};
-    Policy policy{std::move(*inputs_.decoder)};
-    TDOCK_RETURN_IF_ERROR(Reinforce(policy, reference, result));
-    return Annotate(Guarded([&] { return Save(policy); }), "saving the checkpoint");
-  }
-
-  absl::Status Save(const Policy& policy) {
-    const std::string& folder = run_->checkpoint_path();
-    const std::string& base = config_.model.path;
-    if (base.empty()) TDOCK_RETURN_IF_ERROR(inputs_.tokenizer->Save(context_.env, folder));
-    if (policy.decoder.lora()) {
-      TDOCK_RETURN_IF_ERROR(model::SaveAdapters(context_.env, JoinPath(folder, "adapter"), policy.decoder, base));
-    }
-    const auto save = [&](const model::Decoder& decoder) {
-      return model::SaveCheckpoint(context_.env, folder, decoder,
-                                   {.dtype = config_.model.save_dtype, .tokenizer_from = base});
-    };
-    TDOCK_RETURN_IF_ERROR(policy.decoder.lora() ? save(policy.decoder.Merged()) : save(policy.decoder));
-    return run_->Sync();
-  }
-
-  std::vector<Placed> MakeStages(Policy& policy, const Policy& reference) {
-    const ForwardOptions forward = {.workers = workers_,
-                                    .temperature = config_.rollout.temperature,
-                                    .micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
-                                    .max_row_tokens = config_.actor.max_row_tokens};
-    ActorOptions actor = {.forward = forward,
-                          .clip_ratio_low = config_.actor.clip_ratio_low,
-                          .clip_ratio_high = config_.actor.clip_ratio_high,
-                          .kl_loss_coef = config_.actor.kl_loss_coef,
-                          .kl_loss_type = config_.actor.kl_loss_type,
-                          .optimizer = config_.actor.optim.adamw(),
-                          .lr = config_.actor.optim.lr,
-                          .schedule = config_.actor.optim.schedule(config_.trainer.total_training_steps),
-                          .seed = SeedFor(config_, SeedPurpose::kMiniBatches)};
-    actor.forward.micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu;
-    std::vector<Placed> stages;
-    stages.push_back({MakeRolloutStage(policy, engine_options_,
-                                       {.temperature = config_.rollout.temperature,
-                                        .max_new_tokens = config_.data.max_response_length,
-                                        .seed = SeedFor(config_, SeedPurpose::kRollout)})});
-    stages.push_back({MakeRewardStage(reward_, *inputs_.tokenizer)});
-    stages.push_back({MakeLogProbStage("ref", "ref_log_prob", reference, forward)});
-    stages.push_back({MakeLogProbStage("old_log_prob", "old_log_probs", policy, forward)});
-    stages.push_back({MakeGrpoAdvantageStage()});
-    stages.push_back(
-        {MakeActorStage(policy, actor), config_.data.train_batch_size / config_.actor.ppo_mini_batch_size});
+  std::vector<std::unique_ptr<Stage>> MakeStages(const RunParts& parts) const {
+    const double temperature = config_.rollout.temperature;
+    const ForwardOptions scoring = parts.forward(temperature, config_.ref.log_prob_micro_batch_size_per_gpu);
+    std::vector<std::unique_ptr<Stage>> stages;
+    stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
+                                      {.temperature = temperature,
+                                       .max_new_tokens = config_.rollout.max_response_length,
+                                       .seed = SeedFor(config_, SeedPurpose::kRollout)}));
+    stages.push_back(MakeRewardStage(parts.reward));
+    stages.push_back(MakeLogProbStage("ref", kRefLogProb, *reference_, scoring));
+    stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, parts.policy, scoring));
+    stages.push_back(MakeGrpoAdvantageStage());
+    stages.push_back(MakeUpdateStage(parts.policy, MakeClippedObjective(config_.actor.loss),
+                                     {.forward = parts.forward(temperature, config_.actor.ppo_micro_batch_size_per_gpu),
+                                      .optimizer = config_.actor.optim.adamw(),
+                                      .lr = config_.actor.optim.lr,
+                                      .schedule = config_.actor.optim.schedule(parts.total_steps),
+                                      .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
+                                      .seed = SeedFor(config_, SeedPurpose::kMiniBatches),
+                                      .max_skipped_steps = config_.actor.optim.max_skipped_steps,
+                                      .publish = parts.publish}));
     return stages;
   }
 
-  absl::Status Reinforce(Policy& policy, const Policy& reference, GrpoResult& result) {
-    const std::unique_ptr<Dock> dock = MakeLocalDock({.clock = &context_.clock});
-    const std::vector<Placed> stages = MakeStages(policy, reference);
-    TDOCK_RETURN_IF_ERROR(dock->CreatePartition({.name = kPartition,
-                                                 .columns = GrpoColumns(),
-                                                 .group_size = config_.rollout.n,
-                                                 .retain_for = {stages.back().stage->consumer().name}}));
-    StageRunner runner(*dock, kPartition);
-    for (const Placed& placed : stages) TDOCK_RETURN_IF_ERROR(runner.Add(*placed.stage));
-
-    const engine::Engine engine(policy.decoder, engine_options_);
-    text::ShuffledIndexes order(static_cast<int64_t>(inputs_.train.problems.size()),
-                                SeedFor(config_, SeedPurpose::kPrompts));
-    const int64_t steps = config_.trainer.total_training_steps;
-    context_.progress.Begin("GRPO", steps);
-    for (int64_t step = 0; step <= steps; ++step) {
-      TDOCK_RETURN_IF_ERROR(Annotate(context_.CheckStop(), absl::StrCat("GRPO, before step ", step)));
-      const absl::Status status = Guarded([&]() -> absl::Status {
-        StepMetrics metrics;
-        metrics.Mean("training/global_step", static_cast<double>(step));
-        if (step > 0) {
-          StageContext stage_context{step, metrics};
-          TDOCK_RETURN_IF_ERROR(Feed(*dock, order.Next(config_.data.train_batch_size), step));
-          TDOCK_RETURN_IF_ERROR(Step(runner, stages, stage_context));
-          TDOCK_RETURN_IF_ERROR(Account(*dock, metrics));
-        }
-        if (step == steps || step % config_.trainer.test_freq == 0) {
-          TDOCK_RETURN_IF_ERROR(Annotate(Test(engine, step, metrics), "testing"));
-          result.final_accuracy = metrics.Values().at("val/test_accuracy");
-          if (step == 0) result.warmup_accuracy = result.final_accuracy;
-        }
-        return Report(step, metrics.Values());
-      });
-      TDOCK_RETURN_IF_ERROR(Annotate(status, absl::StrCat("GRPO, step ", step)));
-    }
-    context_.progress.End();
-    return absl::OkStatus();
-  }
-
-  // Puts rollout.n rows for each of the problems chosen.
-  absl::Status Feed(Dock& dock, const std::vector<int64_t>& chosen, int64_t step) const {
-    std::vector<std::vector<int32_t>> prompts;
-    std::vector<std::string> texts, truths;
-    PutRequest request{.partition = kPartition};
-    for (size_t i = 0; i < chosen.size(); ++i) {
-      const auto index = static_cast<size_t>(chosen[i]);
-      const text::Problem& problem = inputs_.train.problems[index];
-      const GroupId group = static_cast<GroupId>((step - 1) * config_.data.train_batch_size) + i;
-      for (int64_t sample = 0; sample < config_.rollout.n; ++sample) {
-        prompts.push_back(inputs_.train.encoded[index].prompt);
-        texts.push_back(problem.prompt);
-        truths.push_back(problem.answer);
-        request.groups.push_back(group);
-      }
-    }
-    TDOCK_RETURN_IF_ERROR(request.batch.Add("prompt", Column::FromRows(prompts)));
-    TDOCK_RETURN_IF_ERROR(request.batch.Add("prompt_text", Column::FromStrings(texts)));
-    TDOCK_RETURN_IF_ERROR(request.batch.Add("truth", Column::FromStrings(truths)));
-    return Annotate(dock.Put(request).status(), "feeding prompts");
-  }
-
-  absl::Status Step(StageRunner& runner, const std::vector<Placed>& stages, StageContext& stage_context) {
-    const absl::Time step_begun = context_.clock.Now();
-    for (const Placed& placed : stages) {
-      const absl::Time begun = context_.clock.Now();
-      const ConsumerOptions& consumer = placed.stage->consumer();
-      const int64_t units = consumer.unit == Unit::kGroup ? config_.data.train_batch_size : config_.samples_per_step();
-      for (int64_t take = 0; take < placed.takes; ++take) {
-        TDOCK_RETURN_IF_ERROR(runner.Run(*placed.stage, units / placed.takes, stage_context));
-      }
-      stage_context.metrics.Mean(absl::StrCat("timing_s/", consumer.name),
-                                 absl::ToDoubleSeconds(context_.clock.Now() - begun));
-    }
-    stage_context.metrics.Mean("timing_s/step", absl::ToDoubleSeconds(context_.clock.Now() - step_begun));
-    return absl::OkStatus();
-  }
-
-  // The contents of the dock after the step, and the progress of each stage.
-  static absl::Status Account(Dock& dock, StepMetrics& metrics) {
-    TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock.GetStatus(kPartition));
-    metrics.Mean("dock/rows", static_cast<double>(status.rows));
-    metrics.Mean("dock/held_bytes", static_cast<double>(status.held_bytes));
-    for (const NamedConsumerStatus& consumer : status.consumers) {
-      metrics.Mean("dock/completed/" + consumer.name, static_cast<double>(consumer.status.completed));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Test(const engine::Engine& engine, int64_t step, StepMetrics& metrics) {
-    const absl::Time begun = context_.clock.Now();
-    TDOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
-                           Evaluate(engine, *inputs_.tokenizer, inputs_.test.problems, inputs_.test.encoded,
-                                    config_.data.max_response_length, config_.trainer.log_val_generations));
-    metrics.Mean("val/test_accuracy", evaluation.accuracy);
-    metrics.Mean("timing_s/testing", absl::ToDoubleSeconds(context_.clock.Now() - begun));
-    return run_->LogSamples("grpo", step, evaluation.samples);
-  }
-
-  absl::Status Report(int64_t step, Metrics metrics) {
-    if (step > 0) {
-      const double tokens = static_cast<double>(config_.samples_per_step()) *
-                            (metrics.at("prompt_length/mean") + metrics.at("response_length/mean"));
-      metrics["perf/total_num_tokens"] = tokens;
-      metrics["perf/throughput"] = tokens / metrics.at("timing_s/step");
-    }
-    Progress::Figures figures;
-    if (metrics.contains("val/test_accuracy")) figures.emplace_back("accuracy", metrics.at("val/test_accuracy"));
-    if (metrics.contains("critic/score/mean")) figures.emplace_back("reward", metrics.at("critic/score/mean"));
-    if (metrics.contains("actor/kl_loss")) figures.emplace_back("kl", metrics.at("actor/kl_loss"));
-    context_.progress.Update(step, figures);
-    return run_->LogMetrics("grpo", step, metrics);
-  }
-
   GrpoConfig config_;
-  const RunContext context_;
-  RunInputs inputs_;
-  reward::ExactMatch exact_match_;
-  reward::Reward& reward_;
-  std::unique_ptr<RunDirectory> run_;
-  Workers workers_;
-  const engine::EngineOptions engine_options_;
+  std::optional<Policy> reference_;
 };
-
-absl::StatusOr<std::unique_ptr<GrpoRun>> Prepare(const GrpoConfig& config, RunContext context, reward::Reward* reward) {
-  // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
-  // busy machine a barrier waits for a thread that is not running.
-  at::set_num_threads(static_cast<int>(config.intra_op_threads));
-  TDOCK_ASSIGN_OR_RETURN(RunInputs inputs, LoadRunInputs(config, context.env));
-  auto prepared = std::make_unique<PreparedGrpo>(config, context, std::move(inputs), reward);
-  TDOCK_RETURN_IF_ERROR(prepared->MakeRunDirectory());
-  return prepared;
-}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GrpoRun>> PrepareGrpo(const GrpoConfig& config, RunContext context,
-                                                     reward::Reward* reward) {
-  return Guarded([&] { return Prepare(config, context, reward); });
-}
+std::unique_ptr<Recipe> MakeGrpoRecipe() { return std::make_unique<GrpoRecipe>(); }
 
 }  // namespace tdock::trainer

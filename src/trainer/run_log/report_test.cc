@@ -48,14 +48,14 @@ TEST(Report, AnEmptyRunHasAPage) {
 }
 
 TEST(Report, CollectsSeriesByPhaseAndName) {
-  const Json data = DataOf({.metrics_jsonl = R"({"phase":"warmup","step":1,"timing_s/step":0.5}
+  const Json data = DataOf({.metrics_jsonl = R"({"phase":"sft","step":1,"timing_s/step":0.5}
 {"phase":"grpo","step":0,"val":0.25}
 {"phase":"grpo","step":1,"x":1,"y":3}
 {"phase":"grpo","step":2,"x":null,"y":1}
 {"phase":"grpo","step":3,"x":2,"y":2,"val":0.75}
 )"});
   ASSERT_EQ(data["phases"].size(), 2u);
-  EXPECT_EQ(data["phases"][0]["name"], "warmup");
+  EXPECT_EQ(data["phases"][0]["name"], "sft");
   const Json expected = Json::parse(R"({"name":"grpo","last_step":3,"steps":[[0,3],[1,2,3]],"series":[
     {"tag":"val","x":0,"y":[0.25,0.75],"last":[3,0.75],"min":[0,0.25],"max":[3,0.75]},
     {"tag":"x","x":1,"y":[1.0,null,2.0],"last":[3,2.0],"min":[1,1.0],"max":[3,2.0]},

@@ -58,7 +58,7 @@ class RunDirectory {
 
   absl::Status WriteConfig(absl::string_view yaml);
 
-  // `phase` (letters, digits, '-' and '_') names the part of the run, such as "warmup" or "grpo", within which steps
+  // `phase` (letters, digits, '-' and '_') names the part of the run, such as "sft" or "grpo", within which steps
   // count. "phase" and "step" cannot be names of metrics.
   absl::Status LogMetrics(absl::string_view phase, int64_t step, const Metrics& metrics);
   absl::Status LogSamples(absl::string_view phase, int64_t step, std::span<const Answer> answers);

@@ -112,10 +112,10 @@ TEST_F(RunDirectoryTest, NumbersRunsAfterTheHighestThatIsThere) {
 
 TEST_F(RunDirectoryTest, WritesOneLineForEachStep) {
   auto directory = Create(Env::Real());
-  ASSERT_TRUE(directory->LogMetrics("warmup", 1, {{"sft/loss", 2.5}}).ok());
+  ASSERT_TRUE(directory->LogMetrics("sft", 1, {{"train/loss", 2.5}}).ok());
   ASSERT_TRUE(directory->LogMetrics("grpo", 1, {{"critic/score/mean", 0.1}, {"actor/lr", 4e-4}}).ok());
   EXPECT_THAT(Lines("metrics.jsonl"),
-              ElementsAre(R"({"phase":"warmup","step":1,"sft/loss":2.5})",
+              ElementsAre(R"({"phase":"sft","step":1,"train/loss":2.5})",
                           R"({"phase":"grpo","step":1,"actor/lr":0.0004,"critic/score/mean":0.1})"));
   EXPECT_TRUE(directory->Sync().ok());
 }
@@ -184,10 +184,10 @@ TEST_F(RunDirectoryTest, WritesAnyTextAsOneLineOfUtf8) {
 
 TEST_F(RunDirectoryTest, KeepsEachPhaseAsARunOfItsOwnForTensorBoard) {
   auto directory = Create(Env::Real());
-  ASSERT_TRUE(directory->LogMetrics("warmup", 1, {{"timing_s/step", 1}}).ok());
+  ASSERT_TRUE(directory->LogMetrics("sft", 1, {{"timing_s/step", 1}}).ok());
   ASSERT_TRUE(directory->LogMetrics("grpo", 1, {{"timing_s/step", 1}}).ok());
   Env& env = Env::Real();
-  EXPECT_THAT(*env.List(root_ + "/runs/it/tensorboard"), ElementsAre("grpo", "warmup"));
+  EXPECT_THAT(*env.List(root_ + "/runs/it/tensorboard"), ElementsAre("grpo", "sft"));
   EXPECT_THAT(*env.List(root_ + "/runs/it/tensorboard/grpo"),
               ElementsAre(testing::StartsWith("events.out.tfevents.1000000000.")));
 }
@@ -227,13 +227,13 @@ TEST_F(RunDirectoryTest, AFullDiskKeepsTheOlderReport) {
 TEST_F(RunDirectoryTest, TheReportShowsWhatTheFolderHolds) {
   auto directory = Create(Env::Real());
   ASSERT_TRUE(directory->WriteConfig("recipe: grpo\n").ok());
-  ASSERT_TRUE(directory->LogMetrics("grpo", 1, {{"val/test_accuracy", 0.25}}).ok());
+  ASSERT_TRUE(directory->LogMetrics("grpo", 1, {{"val/accuracy", 0.25}}).ok());
   const Answer answer = {.prompt = "1+1=", .response = "3", .truth = "2"};
   ASSERT_TRUE(directory->LogSamples("grpo", 1, std::span(&answer, 1)).ok());
   clock_.Advance(absl::Seconds(90));
   ASSERT_TRUE(directory->WriteReport({.title = "t", .facts = {{"seed", "1"}}}).ok());
   const std::string page = Read("report.html");
-  for (const char* part : {"recipe: grpo", "val/test_accuracy", "1+1=", "\"seconds\":90.0", R"(["seed","1"])"}) {
+  for (const char* part : {"recipe: grpo", "val/accuracy", "1+1=", "\"seconds\":90.0", R"(["seed","1"])"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
 }

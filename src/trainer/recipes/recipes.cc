@@ -1,0 +1,114 @@
+#include "trainer/recipes/recipes.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "core/config/spec.h"
+#include "core/config/yaml_reader.h"
+#include "trainer/recipes/field_names.h"
+#include "trainer/recipes/foreign_values.h"
+
+namespace tdock::trainer {
+namespace {
+
+constexpr RecipeEntry kRecipes[] = {
+    {"sft", "supervised fine-tuning on conversations, or on prompts with answers", MakeSftRecipe},
+    {"grpo", "reinforcement learning on prompts, with rewards by rule", MakeGrpoRecipe},
+};
+
+// What the key `recipe` says: the last of the overrides counts, as everywhere. An error has one sentence, or none if
+// the file cannot be parsed, which loading it reports.
+absl::StatusOr<std::string> RecipeName(const std::string& yaml, const std::string& path,
+                                       std::span<const std::string> overrides) {
+  for (size_t i = overrides.size(); i > 0; --i) {
+    absl::string_view given = overrides[i - 1];
+    while (absl::ConsumePrefix(&given, "+")) continue;
+    if (absl::ConsumePrefix(&given, "recipe=")) return std::string(given);
+  }
+  const absl::StatusOr<config::YamlKeys> keys = config::ReadYaml(yaml, path, {});
+  if (!keys.ok()) return absl::InvalidArgumentError("");
+  for (const config::YamlEntry& entry : keys->entries) {
+    if (entry.key == "recipe") return entry.scalar.text;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": \"recipe\" is missing; write \"recipe: sft\" or \"recipe: grpo\" at its top"));
+}
+
+absl::Status Configure(Recipe& recipe, const std::string& yaml, const std::string& path,
+                       std::span<const std::string> overrides, config::LoadOptions options,
+                       const LaterConflicts& later) {
+  config::Spec spec;
+  recipe.Bind(spec);
+  BindFieldNames(spec);
+  KeepForeignValues(spec, recipe.config().foreign);
+  if (later) options.later = [&] { return later(recipe); };
+  return config::Load(spec, yaml, path, overrides, options);
+}
+
+// The one that has most of the keys that are given.
+const RecipeEntry& BestFit(const std::string& yaml, const std::string& path, std::span<const std::string> overrides,
+                           const config::Limits& limits) {
+  const RecipeEntry* best = nullptr;
+  std::pair<size_t, size_t> fewest;  // unknown keys, violations
+  for (const RecipeEntry& entry : kRecipes) {
+    const absl::Status status = Configure(*entry.make(), yaml, path, overrides, {.limits = limits}, nullptr);
+    const std::vector<absl::string_view> lines = absl::StrSplit(status.message(), '\n', absl::SkipEmpty());
+    const auto is_unknown = [](absl::string_view line) { return absl::StrContains(line, ": unknown key"); };
+    const std::pair<size_t, size_t> wrong(std::count_if(lines.begin(), lines.end(), is_unknown), lines.size());
+    if (best != nullptr && wrong >= fewest) continue;
+    best = &entry;
+    fewest = wrong;
+  }
+  return *best;
+}
+
+// `problem`, if any, and what else is wrong with the file as that of the recipe that it fits best.
+absl::Status WithoutRecipe(absl::string_view problem, const std::string& yaml, const std::string& path,
+                           std::span<const std::string> overrides, const config::LoadOptions& options,
+                           const LaterConflicts& later) {
+  const RecipeEntry& best = BestFit(yaml, path, overrides, options.limits);
+  std::vector<std::string> all(overrides.begin(), overrides.end());
+  all.push_back(absl::StrCat("recipe=", best.name));
+  const absl::Status rest =
+      Configure(*best.make(), yaml, path, all, {.limits = options.limits, .lenient = options.lenient}, later);
+  if (problem.empty()) return rest;
+  if (rest.ok()) return absl::InvalidArgumentError(problem);
+  return absl::InvalidArgumentError(absl::StrCat(problem, "\nas for ", best.name, ":\n", rest.message()));
+}
+
+}  // namespace
+
+std::span<const RecipeEntry> Recipes() { return kRecipes; }
+
+absl::StatusOr<std::unique_ptr<Recipe>> MakeRecipe(absl::string_view name) {
+  std::vector<std::string> names;
+  for (const RecipeEntry& entry : kRecipes) {
+    if (entry.name == name) return entry.make();
+    names.push_back(entry.name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no recipe \"", EscapeForMessage(name), "\"; there are ", absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<std::unique_ptr<Recipe>> LoadRecipe(Env& env, const std::string& path,
+                                                   std::span<const std::string> overrides,
+                                                   const config::LoadOptions& options, const LaterConflicts& later) {
+  TDOCK_ASSIGN_OR_RETURN(const std::string yaml,
+                         ReadFileUpTo(env, path, static_cast<uint64_t>(options.limits.max_bytes)));
+  const absl::StatusOr<std::string> name = RecipeName(yaml, path, overrides);
+  if (!name.ok()) return WithoutRecipe(name.status().message(), yaml, path, overrides, options, later);
+  absl::StatusOr<std::unique_ptr<Recipe>> recipe = MakeRecipe(*name);
+  if (!recipe.ok()) return WithoutRecipe(recipe.status().message(), yaml, path, overrides, options, later);
+  TDOCK_RETURN_IF_ERROR(Configure(**recipe, yaml, path, overrides, options, later));
+  return recipe;
+}
+
+}  // namespace tdock::trainer

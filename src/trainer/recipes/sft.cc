@@ -1,0 +1,88 @@
+// Supervised fine-tuning: the policy learns the replies of conversations, or the answers to prompts.
+//
+//   feeder ─► actor
+#include <memory>
+
+#include "trainer/loop/feed.h"
+#include "trainer/recipes/recipes.h"
+#include "trainer/stages/columns.h"
+#include "trainer/stages/objectives.h"
+#include "trainer/stages/update_stage.h"
+
+namespace tdock::trainer {
+namespace {
+
+struct SftConfig : RunConfig {
+  OptimSection optim;
+  RolloutSection rollout;
+  int64_t micro_batch_size_per_gpu = 0;
+  bool val_generate = false;
+};
+
+class SftRecipe final : public Recipe {
+ public:
+  SftRecipe() {
+    config_.recipe = "sft";
+    config_.data.train_batch_size = 32;
+  }
+
+  RunConfig& config() override { return config_; }
+
+  void Bind(config::Spec& spec) override {
+    BindRun(spec, config_);
+    BindOptim(spec, "optim", config_.optim);
+    BindRollout(spec, config_.rollout, /*samples=*/false);
+    spec.Int("data.micro_batch_size_per_gpu", &config_.micro_batch_size_per_gpu,
+             "Samples in one forward and backward pass; limits memory and does not change results; 0: as many as have "
+             "1,024 tokens on the CPU, 16,384 on a GPU.")
+        .AtLeast(0)
+        .AtMost(kMaxBatch);
+    spec.Bool("trainer.val_generate", &config_.val_generate,
+              "Validation also asks for the last reply of each sample and scores it by the rewards.");
+  }
+
+  data::Phase phase() const override { return data::Phase::kSft; }
+  int64_t longest_tokens() const override { return config_.data.max_length; }
+  std::string longest_keys() const override { return "data.max_length"; }
+  StepShape shape() const override {
+    return {.validation = config_.val_generate ? &config_.rollout : nullptr,
+            .micro_batch_size = config_.micro_batch_size_per_gpu,
+            .scoring_micro_batch_size = config_.micro_batch_size_per_gpu};
+  }
+
+  absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
+    const ForwardOptions forward = parts.forward(1.0, config_.micro_batch_size_per_gpu);
+    Plan plan{.columns = ColumnsNamed({kPrompt, kResponses, kResponseMask}),
+              .feed = FeedAnswers,
+              .stages = {},
+              .evaluations = {},
+              .shown = {{"loss", "train/loss"}, {"val loss", "val/loss"}, {"accuracy", "val/accuracy"}}};
+    plan.stages.push_back(MakeUpdateStage(parts.policy, MakeSupervisedObjective(),
+                                          {.forward = forward,
+                                           .optimizer = config_.optim.adamw(),
+                                           .lr = config_.optim.lr,
+                                           .schedule = config_.optim.schedule(parts.total_steps),
+                                           .name = "train",
+                                           .max_skipped_steps = config_.optim.max_skipped_steps,
+                                           .optim_key = "optim",
+                                           .publish = parts.publish}));
+    if (parts.validation.empty()) return plan;
+    plan.evaluations.push_back(MakeLossEvaluation(parts.policy, parts.validation, forward));
+    if (config_.val_generate) {
+      plan.evaluations.push_back(MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward,
+                                                      {.engine = parts.engine(config_.rollout),
+                                                       .max_new_tokens = config_.rollout.max_response_length,
+                                                       .recorded = config_.trainer.log_val_generations}));
+    }
+    return plan;
+  }
+
+ private:
+  SftConfig config_;
+};
+
+}  // namespace
+
+std::unique_ptr<Recipe> MakeSftRecipe() { return std::make_unique<SftRecipe>(); }
+
+}  // namespace tdock::trainer

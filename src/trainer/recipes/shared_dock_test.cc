@@ -1,0 +1,223 @@
+// Runs whose dock other threads, in place of other processes, work on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tdock/local_dock.h"
+#include "trainer/recipes/testing/small_run.h"
+
+namespace tdock::trainer {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// A dock of this test's that a run is given as one that others have, too.
+class Lent {
+ public:
+  Lent() : dock_(MakeLocalDock()) {}
+  Dock& dock() { return *dock_; }
+  OpenSharedDock open() {
+    return [this](const dock::SharedDockOptions&) -> absl::StatusOr<std::unique_ptr<dock::SharedDock>> {
+      return std::make_unique<Handle>(*dock_);
+    };
+  }
+
+ private:
+  class Handle final : public dock::SharedDock {
+   public:
+    explicit Handle(Dock& dock) : dock_(dock) {}
+    Dock& dock() override { return dock_; }
+    std::string address() const override { return "unix:/lent.sock"; }
+    std::vector<std::string> warnings() const override { return {"it is only lent"}; }
+
+   private:
+    Dock& dock_;
+  };
+  const std::unique_ptr<Dock> dock_;
+};
+
+// Gives 1 to each right answer, as the rule `exact` does, until no more rows come, or `most` have. Returns how many
+// rows it scored.
+int64_t ScoreRows(Dock& dock, int64_t most = INT64_MAX) {
+  int64_t scored = 0;
+  while (scored < most) {
+    const auto taken = dock.Take(
+        {.partition = "train", .consumer = "reward", .min = 1, .max = 5, .deadline = absl::Now() + absl::Seconds(100)});
+    if (absl::IsNotFound(taken.status())) {  // not yet
+      absl::SleepFor(absl::Milliseconds(1));
+      continue;
+    }
+    if (!taken.ok()) return absl::IsOutOfRange(taken.status()) ? scored : -1;
+    std::vector<float> rewards;
+    for (size_t i = 0; i < taken->rows.size(); ++i) {
+      rewards.push_back(*taken->rows.Text(i, "response_text") == *taken->rows.Text(i, "truth") ? 1.0F : 0.0F);
+    }
+    Batch batch;
+    EXPECT_TRUE(batch.Add("rewards", Column::FromValues(rewards)).ok());
+    const std::vector<RowId> ids(taken->rows.ids().begin(), taken->rows.ids().end());
+    EXPECT_TRUE(dock.Put({.partition = "train", .batch = batch, .rows = ids, .lease = taken->lease}).ok());
+    scored += static_cast<int64_t>(ids.size());
+  }
+  return scored;
+}
+
+// Waits until that many rows are ready for the reward stage.
+void AwaitReady(Dock& dock, int64_t rows) {
+  for (int64_t ready = 0; ready < rows;) {
+    absl::SleepFor(absl::Milliseconds(1));
+    const auto status = dock.GetConsumerStatus("train", "reward");
+    if (status.ok()) ready = status->ready;
+  }
+}
+
+TEST(SharedDock, AStageOfAnotherProcessGivesTheSameMetricsBitForBit) {
+  SmallRun own("grpo");
+  ASSERT_TRUE(own.Train().ok());
+
+  SmallRun run("grpo", {"trainer.serve=unix", "trainer.external_stages=reward"});
+  Lent lent;
+  int64_t scored = 0;
+  std::thread other([&] { scored = ScoreRows(lent.dock()); });
+  const auto result = run.Train({.open_shared_dock = lent.open()});
+  other.join();  // by itself: the partition is sealed
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(scored, 3 * 32);
+
+  const std::vector<json> records = run.ReproducibleMetrics();
+  std::vector<json> expected = own.ReproducibleMetrics();
+  for (json& record : expected) {  // the rules of the C++ stage are no longer asked, except for the validation
+    record.erase("reward/exact/mean");
+    record.erase("reward/exact/undecided");
+  }
+  EXPECT_EQ(records, expected);
+  EXPECT_TRUE(records.back().contains("critic/score/mean"));
+}
+
+TEST(SharedDock, IsAnnouncedWhileTheRunLastsAndShowsTheVersionsOfTheWeights) {
+  SmallRun run("grpo", {"trainer.serve=unix", "trainer.external_stages=[reward]"});
+  Lent lent;
+  std::string announced;
+  int64_t version = kNoWeightsVersion;
+  std::thread other([&] {
+    while (!Env::Real().Exists(run.run_dir() + "/dock.json")) absl::SleepFor(absl::Milliseconds(1));
+    announced = run.File("dock.json");
+    ScoreRows(lent.dock());
+    version = lent.dock().GetStatus("train")->weights_version;
+  });
+  const auto result = run.Train({.open_shared_dock = lent.open()});
+  other.join();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(announced, "{\"address\":\"unix:/lent.sock\",\"partition\":\"train\"}\n");
+  EXPECT_FALSE(Env::Real().Exists(run.run_dir() + "/dock.json"));
+  EXPECT_EQ(version, 6);  // three steps, two updates each
+  EXPECT_THAT(run.log(), testing::IsSupersetOf<std::string>(
+                             {"warning: it is only lent",
+                              "the dock of this run is at unix:/lent.sock; for example: tdock dock status train "
+                              "--address unix:/lent.sock",
+                              "stage 'reward' is left to another process, which reads prompt_text, truth, data_source, "
+                              "response_text, finished and writes rewards"}));
+}
+
+TEST(SharedDock, ARunOnADockOfOthersLeavesNothingOnItAndAPartitionThatExistsIsRefused) {
+  Lent lent;
+  SmallRun first("sft", {"trainer.dock=unix:/lent.sock", "trainer.partition=mine"});
+  ASSERT_TRUE(first.Train({.open_shared_dock = lent.open()}).ok());
+  EXPECT_TRUE(lent.dock().ListPartitions()->empty());
+
+  ASSERT_TRUE(lent.dock().CreatePartition({.name = "mine", .columns = {{"x", {}}}}).ok());
+  SmallRun second("sft", {"trainer.dock=unix:/lent.sock", "trainer.partition=mine"});
+  const absl::Status status = second.Train({.open_shared_dock = lent.open()}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("the dock at unix:/lent.sock has a partition 'mine' already, with 0 rows: of a run that works on "
+                "it, or of one that was killed. Give this run another name, or, if no run uses that one, remove "
+                "it: tdock dock drop mine --yes --address unix:/lent.sock"));
+  EXPECT_FALSE(Env::Real().Exists(second.run_dir()));
+  EXPECT_EQ(lent.dock().ListPartitions()->size(), 1u);
+}
+
+TEST(SharedDock, GroupsThatAnotherProcessDropsAreNotTrainedOn) {
+  SmallRun run("grpo", {"trainer.serve=unix", "trainer.external_stages=reward", "trainer.total_training_steps=2"});
+  Lent lent;
+  std::thread other([&] {
+    for (RowId first : {0, 32}) {  // the first group of each step
+      const std::vector<RowId> group = {first, first + 1, first + 2, first + 3};
+      AwaitReady(lent.dock(), 32);
+      EXPECT_EQ(lent.dock().Drop({.partition = "train", .rows = group}), absl::OkStatus());
+      if (first == 0) {
+        EXPECT_EQ(ScoreRows(lent.dock(), 28), 28);
+      }
+    }
+    EXPECT_EQ(ScoreRows(lent.dock()), 28);
+  });
+  const auto result = run.Train({.open_shared_dock = lent.open()});
+  other.join();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(run.Metrics()[1]["dock/completed/actor"], 28.0);
+  EXPECT_EQ(run.Metrics()[2]["dock/completed/actor"], 56.0);
+}
+
+TEST(SharedDock, AStageThatNobodyCarriesOutEndsTheRunNamingStepAndStage) {
+  SmallRun run("grpo",
+               {"trainer.dock=unix:/lent.sock", "trainer.external_stages=reward", "trainer.external_timeout=0.05"});
+  Lent lent;
+  const absl::Status status = run.Train({.open_shared_dock = lent.open()}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("grpo: step 1: stage 'reward': left to another process, which was to put rewards within 50ms: "
+                        "0 of 32 rows have it. No process holds rows of it"));
+  EXPECT_TRUE(lent.dock().ListPartitions()->empty());
+  EXPECT_THAT(run.File("report.html"), HasSubstr("left to another process"));
+}
+
+TEST(SharedDock, ARunToldToStopWhileItWaitsForAnotherProcessEnds) {
+  SmallRun run("grpo", {"trainer.serve=unix", "trainer.external_stages=reward"});
+  Lent lent;
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    AwaitReady(lent.dock(), 1);
+    stop = true;
+  });
+  const absl::Status status = run.Train({.stop = &stop, .open_shared_dock = lent.open()}).status();
+  other.join();
+  EXPECT_EQ(status, absl::CancelledError("grpo: step 1: stage 'reward': interrupted"));
+}
+
+TEST(SharedDock, WhatOtherProcessesCannotDoIsRefusedBeforeAnythingIsWritten) {
+  const auto refused = [](const std::string& recipe, const std::vector<std::string>& overrides) {
+    SmallRun run(recipe, overrides);
+    Lent lent;
+    const absl::Status status = run.Train({.open_shared_dock = lent.open()}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_FALSE(Env::Real().Exists(run.run_dir())) << status;
+    return std::string(status.message());
+  };
+  const std::string serve = "trainer.serve=unix";
+  EXPECT_THAT(refused("grpo", {serve, "trainer.external_stages=rewards"}),
+              HasSubstr("trainer.external_stages: there is no stage 'rewards'; there is rollout, reward, ref, "
+                        "old_log_prob, advantage, actor; other processes can carry out reward, ref, advantage"));
+  for (const char* stage : {"rollout", "old_log_prob", "actor"}) {
+    EXPECT_THAT(refused("grpo", {serve, absl::StrCat("trainer.external_stages=[reward,", stage, "]")}),
+                HasSubstr(absl::StrCat("stage '", stage, "' needs the weights that this process trains")));
+  }
+  EXPECT_THAT(refused("sft", {serve, "trainer.external_stages=reward"}),
+              HasSubstr("there is actor; other processes can carry out none of them"));
+  EXPECT_THAT(refused("grpo", {"trainer.external_stages=reward"}), HasSubstr("no other process can reach the dock"));
+  EXPECT_THAT(refused("grpo", {serve, "trainer.dock=unix:/d"}), HasSubstr("remove one of the two"));
+  EXPECT_THAT(refused("grpo", {"trainer.serve=unix:relative"}), HasSubstr("unix:/PATH with an absolute path"));
+  EXPECT_THAT(refused("grpo", {"trainer.serve=yes"}), HasSubstr("HOST:PORT such as 127.0.0.1:0"));
+  for (const char* address : {"foo", "unix", "unix:"}) {
+    EXPECT_THAT(refused("grpo", {absl::StrCat("trainer.dock=", address)}), HasSubstr(": give unix:/PATH or HOST:PORT"));
+  }
+  EXPECT_THAT(refused("grpo", {"trainer.dock_token_file=t"}), HasSubstr("only this process has the dock"));
+  EXPECT_THAT(refused("grpo", {serve, "trainer.dock_tls_cert=c"}), HasSubstr("a certificate and its key go together"));
+}
+
+}  // namespace
+}  // namespace tdock::trainer

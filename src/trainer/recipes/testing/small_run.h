@@ -1,0 +1,128 @@
+// For tests: runs of recipes on files and models that are small.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
+#include "nlohmann/json.hpp"
+#include "trainer/loop/train.h"
+#include "trainer/recipes/recipes.h"
+
+namespace tdock::trainer {
+
+inline std::string NewFolder() {
+  std::string path = testing::TempDir() + "/run_test_XXXXXX";
+  return ::mkdtemp(path.data());
+}
+
+// Two digits, to be answered in reverse: prompts "37>" and answers "73". Every fifth is held out.
+inline std::string Reversals(bool held_out) {
+  std::string lines;
+  for (int i = 0; i < 100; ++i) {
+    if ((i % 5 == 4) != held_out) continue;
+    const std::string digits = absl::StrFormat("%02d", i);
+    absl::StrAppend(&lines, R"({"prompt": ")", digits, R"(>", "answer": ")", digits.substr(1), digits.substr(0, 1),
+                    "\"}\n");
+  }
+  return lines;
+}
+
+// A run in a folder of its own, whose files it makes: train.jsonl, val.jsonl, and run/ for the run.
+class SmallRun {
+ public:
+  // A tiny model with random weights, unless `overrides` name one; three steps.
+  explicit SmallRun(const std::string& recipe, const std::vector<std::string>& overrides = {}) : folder_(NewFolder()) {
+    EXPECT_EQ(WriteFileAtomically(Env::Real(), folder_ + "/train.jsonl", Reversals(false)), absl::OkStatus());
+    EXPECT_EQ(WriteFileAtomically(Env::Real(), folder_ + "/val.jsonl", Reversals(true)), absl::OkStatus());
+    overrides_ = {absl::StrCat("data.train_files=", folder_, "/train.jsonl"),
+                  absl::StrCat("data.val_files=", folder_, "/val.jsonl"),
+                  absl::StrCat("trainer.run_dir=", run_dir()),
+                  "data.max_response_length=5",
+                  "trainer.total_training_steps=3",
+                  "threads=2"};
+    const auto given = [&](absl::string_view key) {
+      return std::any_of(overrides.begin(), overrides.end(),
+                         [&](const std::string& o) { return absl::StartsWith(o, key); });
+    };
+    if (!given("model.path=")) {
+      for (const char* size : {"model.alphabet=0123456789>", "model.hidden_size=32", "model.intermediate_size=48",
+                               "model.num_hidden_layers=2"}) {
+        overrides_.push_back(size);
+      }
+    }
+    if (recipe == "grpo") {
+      for (const char* more : {"data.train_batch_size=8", "data.max_prompt_length=8", "rollout.n=4",
+                               "actor.ppo_mini_batch_size=4", "actor.optim.lr=4e-4"}) {
+        overrides_.push_back(more);
+      }
+    } else {
+      for (const char* more : {"data.train_batch_size=16", "data.max_length=12", "optim.lr=1e-3"}) {
+        overrides_.push_back(more);
+      }
+    }
+    overrides_.insert(overrides_.end(), overrides.begin(), overrides.end());
+    EXPECT_EQ(WriteFileAtomically(Env::Real(), config_path(), absl::StrCat("recipe: ", recipe, "\n")),
+              absl::OkStatus());
+  }
+
+  const std::string& folder() const { return folder_; }
+  std::string config_path() const { return folder_ + "/run.yaml"; }
+  std::string run_dir() const { return folder_ + "/run"; }
+  std::string File(const std::string& name) const { return *Env::Real().ReadFile(run_dir() + "/" + name); }
+
+  struct Outside {
+    Env& env = Env::Real();
+    reward::Reward* reward = nullptr;
+    const std::atomic<bool>* stop = nullptr;
+    OpenSharedDock open_shared_dock = dock::OpenSharedDock;
+  };
+  absl::StatusOr<RunResult> Train(const Outside& outside) {
+    TDOCK_ASSIGN_OR_RETURN(const auto recipe, LoadRecipe(Env::Real(), config_path(), overrides_));
+    Progress progress({.write = [](absl::string_view) {}, .columns = [] { return 0; }}, Clock::Real());
+    RunContext context{outside.env, Clock::Real(), progress, outside.stop};
+    context.open_shared_dock = outside.open_shared_dock;
+    context.log = [this](const std::string& line) { log_.push_back(line); };
+    TDOCK_ASSIGN_OR_RETURN(const auto run, PrepareRun(*recipe, context, outside.reward));
+    return run->Train();
+  }
+  absl::StatusOr<RunResult> Train() { return Train(Outside()); }
+
+  const std::vector<std::string>& log() const { return log_; }
+
+  std::vector<nlohmann::json> Metrics() const {
+    std::vector<nlohmann::json> records;
+    for (absl::string_view line : absl::StrSplit(File("metrics.jsonl"), '\n', absl::SkipEmpty())) {
+      records.push_back(nlohmann::json::parse(line));
+    }
+    return records;
+  }
+  // Without what a clock measured.
+  std::vector<nlohmann::json> ReproducibleMetrics() const {
+    std::vector<nlohmann::json> records = Metrics();
+    for (nlohmann::json& record : records) {
+      for (auto it = record.begin(); it != record.end();) {
+        const bool timed = it.key().starts_with("timing_") || it.key() == "perf/throughput";
+        it = timed ? record.erase(it) : std::next(it);
+      }
+    }
+    return records;
+  }
+
+ private:
+  const std::string folder_;
+  std::vector<std::string> overrides_;
+  std::vector<std::string> log_;
+};
+
+}  // namespace tdock::trainer
