@@ -9,6 +9,8 @@ using command::Command;
 using command::Failed;
 using command::Refused;
 
+Command AddInit(CLI::App& app);
+Command AddPreflight(CLI::App& app);
 Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
 Command AddTokenize(CLI::App& app);

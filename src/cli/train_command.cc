@@ -1,62 +1,90 @@
+#include <atomic>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/run_arguments.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/config/spec.h"
-#include "trainer/recipes/grpo.h"
-#include "trainer/recipes/grpo_config.h"
+#include "trainer/loop/inputs.h"
+#include "trainer/loop/train.h"
+#include "trainer/preflight/numbers.h"
+#include "trainer/preflight/preflight.h"
+#include "trainer/preflight/report.h"
+#include "trainer/recipes/recipes.h"
 #include "trainer/run_log/progress.h"
 
 namespace tdock::cli {
 namespace {
 
-// A key of the configuration with an option of its own. An empty value counts as given.
-struct Shortcut {
-  std::string value;
-  const CLI::Option* option = nullptr;
-};
-
 struct TrainArguments {
-  std::string config_path;
-  std::vector<std::string> overrides;
-  Shortcut seed, run_dir, device, threads;
+  RunArguments run;
   bool keys = false;
 };
 
-absl::Status Train(const TrainArguments& arguments) {
-  trainer::GrpoConfig config;
-  config::Spec spec;
-  trainer::Bind(spec, config);
-  if (arguments.keys) {
-    std::cout << config::Reference(spec);
-    return absl::OkStatus();
+// Every key of a recipe, or of all of them.
+absl::Status PrintKeys(const std::string& recipe_name) {
+  for (const trainer::RecipeEntry& entry : trainer::Recipes()) {
+    if (!recipe_name.empty() && recipe_name != entry.name) continue;
+    const std::unique_ptr<trainer::Recipe> recipe = entry.make();
+    config::Spec spec;
+    recipe->Bind(spec);
+    std::cout << "## " << entry.name << ": " << entry.summary << "\n\n" << config::Reference(spec) << "\n";
   }
-  std::vector<std::string> overrides = arguments.overrides;
-  const auto add = [&](const char* key, const Shortcut& given) {
-    if (given.option->count() > 0) overrides.push_back(absl::StrCat(key, "=", given.value));
-  };
-  add("seed", arguments.seed);
-  add("trainer.run_dir", arguments.run_dir);
-  add("device", arguments.device);
-  add("threads", arguments.threads);
-  TDOCK_RETURN_IF_ERROR(Refused(config::LoadFile(Env::Real(), spec, arguments.config_path, overrides)));
+  if (recipe_name.empty()) return absl::OkStatus();
+  return Refused(trainer::MakeRecipe(recipe_name).status());
+}
 
+// "val/accuracy  0.310 → 0.970", for what was measured before and after.
+void PrintValidation(const trainer::RunResult& result) {
+  for (const auto& [metric, last] : result.last) {
+    std::cout << absl::StrFormat("%-18s ", metric);
+    if (const auto first = result.first.find(metric); first != result.first.end()) {
+      std::cout << absl::StrFormat("%.3f before, ", first->second);
+    }
+    std::cout << absl::StrFormat("%.3f at the end\n", last);
+  }
+}
+
+// The preflight's figures go to the log; what would not work is refused.
+absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inputs, trainer::NumberReport numbers,
+                         const std::atomic<bool>& stop) {
+  constexpr int64_t kReadSamples = 4096;
+  constexpr absl::Duration kReadTime = absl::Seconds(1);
+  TDOCK_ASSIGN_OR_RETURN(const trainer::PreflightReport report,
+                         trainer::Preflight(recipe, inputs, std::move(numbers), Env::Real(), Clock::Real(),
+                                            {.reading = {.samples = kReadSamples, .time = kReadTime, .stop = &stop}}));
+  std::cerr << trainer::SummaryText(report);
+  return absl::OkStatus();
+}
+
+absl::Status Train(const TrainArguments& arguments) {
+  if (arguments.keys) return PrintKeys(arguments.run.config_path);
+  const auto recipe = arguments.run.Load();
+  TDOCK_RETURN_IF_ERROR(Refused(recipe.status()));
+  trainer::NumberReport numbers = trainer::CheckNumbers(**recipe);
+
+  const std::atomic<bool>& stop = InterruptFlag();
+  const auto log = [](const std::string& line) { std::cerr << line << "\n"; };
+  auto inputs = trainer::LoadRunInputs(**recipe, Env::Real(), log);
+  TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
+  const absl::Status checked = CheckBefore(**recipe, *inputs, std::move(numbers), stop);
+  TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
   trainer::Progress progress(trainer::ProgressOutput::StandardError(), Clock::Real());
-  const auto run = trainer::PrepareGrpo(config, {Env::Real(), Clock::Real(), progress, &InterruptFlag()});
+  const auto run =
+      trainer::PrepareRun(**recipe, *std::move(inputs), {Env::Real(), Clock::Real(), progress, &stop, log});
   TDOCK_RETURN_IF_ERROR(Refused(run.status()));
-  const absl::StatusOr<trainer::GrpoResult> result = (*run)->Run();
+  const absl::StatusOr<trainer::RunResult> result = (*run)->Train();
   TDOCK_RETURN_IF_ERROR(Failed(result.status()));
-  std::cout << absl::StrFormat("held-out accuracy  %.3f after the warm-up, %.3f at the end\n", result->warmup_accuracy,
-                               result->final_accuracy)
-            << "run directory      " << result->run_dir << "\n"
+  PrintValidation(*result);
+  std::cout << "run directory      " << result->run_dir << "\n"
             << "report             " << result->run_dir << "/report.html\n"
             << "checkpoint         " << result->run_dir << "/checkpoint\n";
   return absl::OkStatus();
@@ -67,16 +95,20 @@ absl::Status Train(const TrainArguments& arguments) {
 Command AddTrain(CLI::App& app) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "Trains a model as described in a configuration file.");
-  command->add_option("config", arguments->config_path, "YAML file with the configuration");
-  command->add_option("overrides", arguments->overrides,
-                      "Overrides of the file, key=value, for any key of the configuration");
-  arguments->seed.option = command->add_option("--seed", arguments->seed.value, "Short for seed=…");
-  arguments->run_dir.option = command->add_option("--run-dir", arguments->run_dir.value, "Short for trainer.run_dir=…");
-  arguments->device.option = command->add_option("--device", arguments->device.value, "Short for device=…");
-  arguments->threads.option = command->add_option("--threads", arguments->threads.value, "Short for threads=…");
-  command->add_flag("--keys", arguments->keys, "Print every key with its default and meaning, and stop");
+  arguments->run.AddTo(*command, "YAML file with the configuration; with --keys: a recipe");
+  arguments->run.serve.option =
+      command->add_flag("--serve{unix}", arguments->run.serve.value,
+                        "Serve the run's dock, to look at it with `tdock dock` and for stages of other processes, at a "
+                        "Unix socket; short "
+                        "for trainer.serve=unix, --serve=HOST:PORT for trainer.serve=HOST:PORT");
+  command->add_flag(
+      "--keys", arguments->keys,
+      "Print every key of the recipes, or of the one that is named, with its default and meaning, and stop");
   command->final_callback([arguments] {
-    if (arguments->config_path.empty() && !arguments->keys) throw CLI::RequiredError("config");
+    if (arguments->run.config_path.empty() && !arguments->keys) {
+      throw CLI::ValidationError(
+          "there is no configuration file; `tdock init` writes one; then, for example: tdock train sft.yaml");
+    }
   });
   return [arguments] { return Train(*arguments); };
 }
