@@ -26,14 +26,12 @@ at::Tensor SampleFromUniform(const at::Tensor& log_probs_RV, const at::Tensor& u
 class Rollout {
  public:
   Rollout(const model::Decoder& decoder, const std::vector<int32_t>& end_tokens, const SamplingParams& params,
-          std::span<const Prompt> prompts, size_t first_prompt, size_t first_completion,
-          std::span<Completion> completions)
+          std::span<const Prompt> prompts, size_t first_prompt, std::span<Completion> completions)
       : decoder_(decoder),
         end_tokens_(end_tokens),
         params_(params),
         prompts_(prompts),
         first_prompt_(first_prompt),
-        first_completion_(first_completion),
         completions_(completions),
         cache_(decoder.config(), static_cast<int64_t>(prompts.size()), Slots(decoder, prompts, params),
                at::TensorOptions(decoder.device()).dtype(decoder.compute_type())) {}
@@ -51,6 +49,7 @@ class Rollout {
   struct Row {
     size_t prompt;
     size_t completion;
+    uint64_t stream;   // of random numbers
     int64_t position;  // of the token that is sampled next
     bool open = true;
   };
@@ -79,8 +78,11 @@ class Rollout {
       const Prompt& prompt = prompts_[static_cast<size_t>(p)];
       std::copy(prompt.tokens.begin(), prompt.tokens.end(), tokens.mutable_data_ptr<int64_t>() + p * width);
       last.push_back(p * width + static_cast<int64_t>(prompt.tokens.size()) - 1);
+      const uint64_t seed =
+          DeriveSeed(params_.seed, prompt.identity.value_or(first_prompt_ + static_cast<uint64_t>(p)));
       for (int64_t s = 0; s < prompt.samples; ++s) {
-        rows_.push_back({static_cast<size_t>(p), rows_.size(), static_cast<int64_t>(prompt.tokens.size())});
+        rows_.push_back({static_cast<size_t>(p), rows_.size(), DeriveSeed(seed, static_cast<uint64_t>(s)),
+                         static_cast<int64_t>(prompt.tokens.size())});
         repeated.push_back(p);
       }
     }
@@ -125,9 +127,8 @@ class Rollout {
   at::Tensor Uniforms() const {
     at::Tensor uniform = at::empty({static_cast<int64_t>(rows_.size())}, at::kDouble);
     for (size_t r = 0; r < rows_.size(); ++r) {
-      const uint64_t stream = DeriveSeed(params_.seed, first_completion_ + rows_[r].completion);
       uniform.mutable_data_ptr<double>()[r] =
-          UnitInterval(DeriveSeed(stream, static_cast<uint64_t>(rows_[r].position)));
+          UnitInterval(DeriveSeed(rows_[r].stream, static_cast<uint64_t>(rows_[r].position)));
     }
     return uniform;
   }
@@ -171,7 +172,6 @@ class Rollout {
   const SamplingParams params_;
   const std::span<const Prompt> prompts_;
   const size_t first_prompt_;
-  const size_t first_completion_;
   const std::span<Completion> completions_;
   model::KvCache cache_;
   std::vector<Row> rows_;
@@ -206,11 +206,14 @@ struct Share {
   size_t completions;
 };
 
-std::vector<Share> ShareOut(std::span<const Prompt> prompts, const EngineOptions& options) {
+// On the CPU at least two shares, for two threads, whatever the number of threads is: the rows of a share pass through
+// the model together, and their number may change the last bits of what comes out.
+std::vector<Share> ShareOut(std::span<const Prompt> prompts, const model::Decoder& decoder,
+                            const EngineOptions& options) {
   int64_t total = 0;
   for (const Prompt& prompt : prompts) total += prompt.samples;
-  const int64_t threads = options.workers ? options.workers->threads() : 1;
-  const int64_t limit = std::min(options.max_rows, (total + threads - 1) / threads);
+  int64_t limit = options.max_rows;
+  if (decoder.device().is_cpu()) limit = std::min({limit, EngineOptions::kMostRows, (total + 1) / 2});
   std::vector<Share> shares;
   size_t first_completion = 0;
   for (size_t begin = 0; begin < prompts.size();) {
@@ -238,13 +241,13 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt>
     return absl::InvalidArgumentError(
         absl::StrCat("temperature must be a number of at least 0, not ", params.temperature));
   }
-  const std::vector<Share> shares = ShareOut(prompts, options_);
+  const std::vector<Share> shares = ShareOut(prompts, decoder_, options_);
   std::vector<Completion> completions(shares.empty() ? 0 : shares.back().first_completion + shares.back().completions);
   std::vector<absl::Status> results(shares.size());
   const auto run = [&](int i) {
     at::NoGradGuard no_grad;
     const Share& share = shares[static_cast<size_t>(i)];
-    Rollout rollout(decoder_, options_.end_tokens, params, share.prompts, share.first_prompt, share.first_completion,
+    Rollout rollout(decoder_, options_.end_tokens, params, share.prompts, share.first_prompt,
                     std::span(completions).subspan(share.first_completion, share.completions));
     results[static_cast<size_t>(i)] = rollout.Run();
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace tdock::engine {
 struct Prompt {
   std::vector<int32_t> tokens;
   int64_t samples = 1;  // the number of completions
+  // What the random numbers of its completions follow from, beside the call's seed; absent: its number in the call.
+  std::optional<uint64_t> identity = std::nullopt;
 };
 
 struct SamplingParams {
@@ -32,9 +35,10 @@ struct Completion {
 struct EngineOptions {
   std::vector<int32_t> end_tokens;  // any of them ends a completion
   // The number of completions that a thread works on at the same time: limits the cache. One prompt's samples stay
-  // together, even if there are more.
+  // together, even if there are more. On the CPU they are no more than kMostRows.
   int64_t max_rows = 4096;
-  Workers* workers = nullptr;  // divide the prompts; null: the calling thread does everything
+  static constexpr int64_t kMostRows = 128;
+  Workers* workers = nullptr;  // work on the prompts; null: the calling thread does everything
 };
 
 // Uses the decoder's weights as they are at each call. Thread-safe while they do not change.
@@ -43,8 +47,9 @@ class Engine {
   Engine(const model::Decoder& decoder, const EngineOptions& options) : decoder_(decoder), options_(options) {}
 
   // The completions of prompt 0, then those of prompt 1, and so on. The random numbers of a completion depend only on
-  // the seed, its number and the position, so the same call gives the same result however the work is divided, up to
-  // rounding of the logits. A completion also ends where the model has no more positions.
+  // the seed, the prompt's identity, its number among the prompt's and the position. The same call gives the same
+  // result whatever the number of threads; another set of prompts or max_rows may change the last bits of the logits. A
+  // completion also ends where the model has no more positions.
   //
   // InvalidArgument names a prompt that is empty, has a token outside of the vocabulary, or leaves no room for an
   // answer. Internal names a prompt for which the model's logits are not finite. Throws c10::Error if libtorch does.

@@ -199,6 +199,19 @@ TEST_P(EngineTest, GivesTheSameAnswersHoweverTheWorkIsSharedOut) {
   }
 }
 
+TEST_P(EngineTest, WhatAPromptIsAnsweredFollowsFromItsIdentityNotFromItsPlace) {
+  std::vector<Prompt> prompts = RandomPrompts(6, 20, decoder_.config().vocab_size, 9);
+  for (size_t p = 0; p < prompts.size(); ++p) prompts[p].samples = 2, prompts[p].identity = 100 + p;
+  const SamplingParams params{.temperature = 1.5, .max_new_tokens = 8, .seed = 5};
+  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  const std::vector<Completion> together = Answers(engine, prompts, params);
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    const std::vector<Completion> alone = Answers(engine, {prompts[p]}, params);
+    for (size_t s = 0; s < 2; ++s) ExpectSame(alone[s], together[2 * p + s], "prompt " + std::to_string(p));
+  }
+  EXPECT_NE(together[0].tokens, together[1].tokens);
+}
+
 // With an end token, each answer is the one without, cut behind the first end token: rows that end and leave the batch
 // change nothing for the others.
 TEST_P(EngineTest, KeepsTheEndTokenAndGoesOnWithTheOtherRows) {
@@ -254,6 +267,25 @@ TEST_P(EngineTest, RepeatsItselfForASeedAndNotForAnother) {
   EXPECT_NE(once, tokens(2));
   for (size_t i = 0; i < once.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(once[i], once[j]) << "samples " << j << " and " << i;
+  }
+}
+
+TEST_P(EngineTest, TheNumberOfThreadsDoesNotChangeABit) {
+  if (!GetParam().is_cpu()) GTEST_SKIP() << "a GPU adds up in an order of its own";
+  const std::vector<Prompt> prompts = RandomPrompts(30, 20, decoder_.config().vocab_size, 8);
+  const SamplingParams params{.temperature = 1.0, .max_new_tokens = 8, .seed = 5};
+  std::vector<Completion> expected;
+  for (const int threads : {1, 2, 5}) {
+    Workers workers(threads, [] { at::set_num_threads(1); });
+    at::set_num_threads(1);
+    const Engine engine(decoder_, {.end_tokens = {5}, .workers = &workers});
+    const std::vector<Completion> given = Answers(engine, prompts, params);
+    if (expected.empty()) expected = given;
+    ASSERT_EQ(given.size(), expected.size());
+    for (size_t i = 0; i < given.size(); ++i) {
+      EXPECT_EQ(given[i].tokens, expected[i].tokens) << threads << " threads";
+      EXPECT_EQ(given[i].log_probs, expected[i].log_probs) << threads << " threads";
+    }
   }
 }
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/base/rng.h"
-#include "text/arithmetic.h"
+#include "core/base/status.h"
 #include "text/char_tokenizer.h"
 
 namespace tdock::bench {
@@ -41,12 +43,27 @@ model::ModelConfig Llama95mConfig() {
   return config;
 }
 
+// Random sums of two digits each; the answer's last digit comes first.
+absl::StatusOr<std::vector<Problem>> MakeProblems(const text::Tokenizer& tokenizer) {
+  Rng rng(kSeed);
+  std::vector<Problem> problems;
+  while (problems.size() < 1024) {
+    const auto x = static_cast<int>(rng.Below(100)), y = static_cast<int>(rng.Below(100));
+    std::string sum = absl::StrCat(x + y);
+    std::reverse(sum.begin(), sum.end());
+    Problem& problem = problems.emplace_back();
+    TDOCK_ASSIGN_OR_RETURN(problem.prompt, tokenizer.Encode(absl::StrFormat("%02d+%02d=", x, y)));
+    TDOCK_ASSIGN_OR_RETURN(problem.answer, tokenizer.Encode(sum));
+    problem.answer.push_back(tokenizer.eos_id().value());
+  }
+  return problems;
+}
+
 }  // namespace
 
 absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device) {
-  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<text::Tokenizer> tokenizer,
-                         text::CharTokenizer::Create(text::kAdditionAlphabet));
-  TDOCK_ASSIGN_OR_RETURN(auto problems, trainer::EncodeProblems(text::SplitAddition(kSeed).train, *tokenizer));
+  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<text::Tokenizer> tokenizer, text::CharTokenizer::Create("0123456789+="));
+  TDOCK_ASSIGN_OR_RETURN(std::vector<Problem> problems, MakeProblems(*tokenizer));
   const model::ModelConfig config = ArithmeticConfig(*tokenizer);
   return Arithmetic{std::move(tokenizer), std::move(problems), model::Decoder::Random(config, kSeed, device)};
 }

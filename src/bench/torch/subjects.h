@@ -11,14 +11,16 @@
 #include "core/base/workers.h"
 #include "model/decoder/decoder.h"
 #include "text/tokenizer.h"
-#include "trainer/recipes/evaluate.h"
 
 namespace tdock::bench {
 
-// The example's task, and its model with random weights: 4 layers, 96 wide.
+// The task of examples/arithmetic, and its model with random weights: 4 layers, 96 wide.
+struct Problem {
+  std::vector<int32_t> prompt, answer;  // the answer with its end token
+};
 struct Arithmetic {
   std::unique_ptr<text::Tokenizer> tokenizer;
-  std::vector<trainer::EncodedProblem> problems;  // at least 128
+  std::vector<Problem> problems;  // at least 128
   model::Decoder decoder;
 };
 absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device);

@@ -11,17 +11,19 @@
 #include "model/decoder/device.h"
 #include "model/tensor_torch/convert.h"
 #include "tdock/local_dock.h"
+#include "trainer/stages/columns.h"
 #include "trainer/stages/guard.h"
+#include "trainer/stages/objectives.h"
 #include "trainer/stages/optimizer.h"
 #include "trainer/stages/policy.h"
-#include "trainer/stages/stages.h"
+#include "trainer/stages/update_stage.h"
 
 namespace tdock::bench {
 namespace {
 
 constexpr char kPartition[] = "train";
 
-// The actor update of the example's step: 1,024 samples on a dock, from which mini-batches of 256 are taken.
+// The actor update of the example's step: 1,024 samples on a dock, in mini-batches of 256.
 class ActorUpdate {
  public:
   ActorUpdate(Arithmetic arithmetic, const Settings& settings)
@@ -38,14 +40,11 @@ class ActorUpdate {
   absl::Status SetUp() {
     const trainer::ForwardOptions forward = {.workers = *workers_};
     // A small learning rate: every run sees about the same weights.
-    trainer::ActorOptions options{.forward = forward, .optimizer = {}, .schedule = {}};
-    options.kl_loss_coef = 0.02;
-    options.lr = 1e-7;
-    stage_ = trainer::MakeActorStage(policy_, options);
-    TDOCK_RETURN_IF_ERROR(dock_->CreatePartition({.name = kPartition,
-                                                  .columns = trainer::GrpoColumns(),
-                                                  .group_size = kSamples,
-                                                  .retain_for = {stage_->consumer().name}}));
+    trainer::UpdateOptions options{
+        .forward = forward, .optimizer = {}, .lr = 1e-7, .schedule = {}, .mini_batch_size = kMiniBatch};
+    stage_ = trainer::MakeUpdateStage(policy_, trainer::MakeClippedObjective({.kl_coef = 0.02}), options);
+    TDOCK_RETURN_IF_ERROR(dock_->CreatePartition(
+        {.name = kPartition, .columns = Columns(), .group_size = kSamples, .retain_for = {stage_->consumer().name}}));
     TDOCK_RETURN_IF_ERROR(runner_.Add(*stage_));
     return MakeBatch(forward);
   }
@@ -57,10 +56,7 @@ class ActorUpdate {
     trainer::StepMetrics metrics;
     trainer::StageContext context{1, metrics};
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&]() -> absl::Status {
-                             for (int64_t taken = 0; taken < batch_.rows(); taken += kMiniBatch) {
-                               TDOCK_RETURN_IF_ERROR(runner_.Run(*stage_, kMiniBatch, context));
-                             }
-                             return absl::OkStatus();
+                             return runner_.Run(*stage_, batch_.rows(), context).status();
                            }));
     return static_cast<double>(tokens_) / seconds;
   }
@@ -68,6 +64,11 @@ class ActorUpdate {
  private:
   static constexpr int64_t kSamples = 8;  // of each prompt
   static constexpr int64_t kMiniBatch = 256;
+
+  static std::vector<ColumnSpec> Columns() {
+    using namespace trainer;
+    return ColumnsNamed({kPrompt, kResponses, kResponseMask, kOldLogProbs, kRefLogProb, kAdvantages});
+  }
 
   // What the stages before would have written, had every response been right.
   absl::Status MakeBatch(const trainer::ForwardOptions& forward) {
@@ -78,7 +79,7 @@ class ActorUpdate {
     std::vector<int64_t> lengths;
     for (size_t p = 0; p < prompts_; ++p) {
       for (int64_t s = 0; s < kSamples; ++s) {
-        const trainer::EncodedProblem& problem = problems_[p];
+        const Problem& problem = problems_[p];
         prompts.push_back(problem.prompt);
         responses.push_back(problem.answer);
         masks.emplace_back(problem.answer.size(), uint8_t{1});
@@ -89,18 +90,18 @@ class ActorUpdate {
         tokens_ += static_cast<int64_t>(problem.prompt.size() + problem.answer.size());
       }
     }
-    TDOCK_RETURN_IF_ERROR(batch_.Add("prompt", Column::FromRows(prompts)));
-    TDOCK_RETURN_IF_ERROR(batch_.Add("responses", Column::FromRows(responses)));
-    TDOCK_RETURN_IF_ERROR(batch_.Add("response_mask", Column::FromRows(masks)));
-    TDOCK_RETURN_IF_ERROR(batch_.Add("advantages", Column::FromRows(advantages)));
+    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kPrompt, Column::FromRows(prompts)));
+    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kResponses, Column::FromRows(responses)));
+    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kResponseMask, Column::FromRows(masks)));
+    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kAdvantages, Column::FromRows(advantages)));
     const at::Tensor log_probs = trainer::LogProbs(policy_.decoder, samples, forward);
-    TDOCK_RETURN_IF_ERROR(batch_.Add("old_log_probs", RaggedColumn(log_probs, lengths)));
-    return batch_.Add("ref_log_prob", RaggedColumn(log_probs, lengths));
+    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kOldLogProbs, RaggedColumn(log_probs, lengths)));
+    return batch_.Add(trainer::kRefLogProb, RaggedColumn(log_probs, lengths));
   }
 
   Clock& clock_;
   trainer::Policy policy_;
-  const std::vector<trainer::EncodedProblem> problems_;
+  const std::vector<Problem> problems_;
   const size_t prompts_;
   const std::unique_ptr<Workers> workers_;
   const std::unique_ptr<Dock> dock_;
@@ -173,7 +174,8 @@ class LlamaStep {
 
   absl::Status Step() {
     const trainer::ForwardOptions forward = {.workers = *workers_, .max_row_tokens = length_};
-    const std::vector<trainer::MicroBatch> micro_batches = trainer::CutMicroBatches(samples_, forward);
+    const std::vector<trainer::MicroBatch> micro_batches =
+        trainer::CutMicroBatches(samples_, forward, decoder_.device());
     trainer::Backward(decoder_, *workers_, micro_batches.size(), [&](size_t i) {
       const trainer::Layout layout =
           trainer::MakeLayout(micro_batches[i].samples, forward.max_row_tokens, decoder_.device());

@@ -175,8 +175,9 @@ TEST_F(CheckpointFiles, WithMissingUnexpectedAndWronglyShapedWeightsAreRefusedWi
   EXPECT_THAT(complaint, HasSubstr(folder_.Path("model.safetensors") + ": "));
   EXPECT_THAT(complaint, HasSubstr("missing weights: model.norm.weight; "));
   EXPECT_THAT(complaint, HasSubstr("unexpected weights: model.final_norm.weight; "));
-  EXPECT_THAT(complaint, HasSubstr("wrong shapes: model.layers.1.mlp.down_proj.weight is [28, 20], config.json makes "
-                                   "it [20, 28]"));
+  EXPECT_THAT(complaint,
+              HasSubstr("wrong shapes of 1 of 21 weights, the first of model.layers.1.mlp.down_proj.weight: it "
+                        "is [28, 20], config.json makes it [20, 28]"));
 }
 
 TEST_F(CheckpointFiles, WithManyFaultsNameTheFirstOfThem) {

@@ -78,6 +78,7 @@ class Decoder {
   at::ScalarType compute_type() const { return compute_type_; }
 
   void SetRecomputed(Recomputed what) { recomputed_ = what; }
+  Recomputed recomputed() const { return recomputed_; }
 
   // With dynamic rope scaling, the frequencies depend on the longest sequence of a pass, or on the slots of a cache.
   // From now on they are those of sequences of `length` tokens, so that all passes use the same.

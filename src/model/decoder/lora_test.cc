@@ -193,7 +193,7 @@ class LoraFaults : public testing::Test {
 TEST_F(LoraFaults, AreNamed) {
   EXPECT_THAT(ComplaintWith("r", 0), HasSubstr("the rank must be between 1 and 65536, not 0"));
   EXPECT_THAT(ComplaintWith("r", "8"), HasSubstr("key 'r' must be an integer"));
-  EXPECT_THAT(ComplaintWith("r", 4), HasSubstr("wrong shapes: base_model.model.model.layers.0.self_attn."));
+  EXPECT_THAT(ComplaintWith("r", 4), HasSubstr("weights, the first of base_model.model.model.layers.0.self_attn."));
   EXPECT_THAT(ComplaintWith("target_modules", {"query"}),
               HasSubstr("there is no linear layer 'query' to adapt; a layer "
                         "of this model has down_proj, gate_proj, k_proj"));

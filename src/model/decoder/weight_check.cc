@@ -29,6 +29,7 @@ bool IsFloating(DType dtype) {
 
 void WeightCheck::Expect(const std::string& name, const std::string& name_there, const std::vector<int64_t>& shape,
                          const TensorInfo* stored) {
+  ++expected_;
   if (stored == nullptr) {
     missing_.push_back(name);
     return;
@@ -39,15 +40,15 @@ void WeightCheck::Expect(const std::string& name, const std::string& name_there,
 }
 
 absl::Status WeightCheck::Status(const std::string& shapes_from) const {
-  std::vector<std::string> mismatches;
-  for (const auto& [name, stored, shape] : mismatches_) {
-    mismatches.push_back(
-        absl::StrCat(name, " is ", ShapeText(stored.shape), ", ", shapes_from, " makes it ", ShapeText(shape)));
-  }
   std::vector<std::string> problems;
   if (!missing_.empty()) problems.push_back(absl::StrCat("missing weights: ", Listed(missing_)));
   if (!unexpected_.empty()) problems.push_back(absl::StrCat("unexpected weights: ", Listed(unexpected_)));
-  if (!mismatches.empty()) problems.push_back(absl::StrCat("wrong shapes: ", Listed(mismatches)));
+  if (!mismatches_.empty()) {
+    const auto& [name, stored, shape] = mismatches_.front();
+    problems.push_back(absl::StrCat("wrong shapes of ", mismatches_.size(), " of ", expected_,
+                                    " weights, the first of ", name, ": it is ", ShapeText(stored.shape), ", ",
+                                    shapes_from, " makes it ", ShapeText(shape)));
+  }
   if (!wrong_dtypes_.empty()) {
     problems.push_back(absl::StrCat("weights that are not floating-point: ", Listed(wrong_dtypes_)));
   }

@@ -21,8 +21,8 @@ class WeightCheck {
   // An optional tensor. Returns whether it exists.
   bool Allow(const std::string& name_there) { return unexpected_.erase(name_there) > 0; }
 
-  // InvalidArgument lists the missing, the unexpected and the wrongly shaped names. `shapes_from` names what determines
-  // the expected shapes.
+  // InvalidArgument lists the missing and the unexpected names, and gives the first wrong shape and their count.
+  // `shapes_from` names what determines the expected shapes.
   absl::Status Status(const std::string& shapes_from) const;
 
  private:
@@ -31,6 +31,7 @@ class WeightCheck {
     TensorInfo stored;
     std::vector<int64_t> shape;
   };
+  size_t expected_ = 0;
   std::set<std::string> unexpected_;
   std::vector<std::string> missing_, wrong_dtypes_;
   std::vector<ShapeMismatch> mismatches_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
@@ -13,6 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr char kGitLfsPointer[] = "version https://git-lfs";
 constexpr uint64_t kMaxHeaderBytes = 100 << 20;
 constexpr int kMaxHeaderDepth = 3;  // the header, a tensor, its shape
 constexpr size_t kMaxDimensions = 8;
@@ -78,7 +80,8 @@ absl::StatusOr<HeaderEntry> ReadEntry(const Json& json, uint64_t data_size) {
   entry.end = offsets[1].get<uint64_t>();
   if (entry.begin > entry.end || entry.end > data_size) {
     return absl::InvalidArgumentError(absl::StrCat("data_offsets [", entry.begin, ", ", entry.end,
-                                                   "] lie outside of the ", data_size, " bytes of data"));
+                                                   "] lie outside of the ", data_size,
+                                                   " bytes of data, as in a file that was cut short"));
   }
   const uint64_t item = SizeOf(entry.info.dtype);
   if (entry.info.bytes() != entry.end - entry.begin) {
@@ -128,11 +131,19 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(Env& env, const std::strin
 absl::Status SafetensorsFile::ParseHeader() {
   const std::span<const std::byte> bytes = file_->bytes();
   uint64_t header_size = 0;
-  if (bytes.size() < sizeof header_size) return absl::InvalidArgumentError("too short for a safetensors file");
+  const absl::string_view begin(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (absl::StartsWith(begin, kGitLfsPointer)) {
+    return absl::InvalidArgumentError(
+        "this is a pointer of Git LFS, not a safetensors file; fetch the file itself, for example with `git lfs pull`");
+  }
+  if (bytes.size() < sizeof header_size) {
+    return absl::InvalidArgumentError(absl::StrCat("not a safetensors file: it has ", bytes.size(), " bytes"));
+  }
   std::memcpy(&header_size, bytes.data(), sizeof header_size);
   if (header_size > kMaxHeaderBytes || header_size > bytes.size() - sizeof header_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a header of ", header_size, " bytes does not fit a file of ", bytes.size()));
+    return absl::InvalidArgumentError(absl::StrCat("not a safetensors file, or cut short: it has ", bytes.size(),
+                                                   " bytes, and the first eight, read as ",
+                                                   "the length of a header, give ", header_size));
   }
   const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof header_size;
   const uint64_t data_begin = sizeof header_size + header_size;

@@ -106,6 +106,17 @@ TEST(Safetensors, WithALyingHeaderLengthAreRefused) {
   }
 }
 
+TEST(Safetensors, ThatAreSomethingElseAreToldApart) {
+  const auto complaint = [](const std::string& bytes) { return std::string(OpenBytes(bytes).status().message()); };
+  EXPECT_THAT(complaint("PK"), HasSubstr("not a safetensors file: it has 2 bytes"));
+  EXPECT_THAT(
+      complaint("<!DOCTYPE html><html></html>"),
+      HasSubstr("not a safetensors file, or cut short: it has 28 bytes, and the first eight, read as the length of "
+                "a header, give "));
+  EXPECT_THAT(complaint("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n"),
+              HasSubstr("a pointer of Git LFS, not a safetensors file; fetch the file itself"));
+}
+
 TEST(Safetensors, WithAMalformedHeaderAreRefused) {
   EXPECT_THAT(FileComplaint("[]", 0), HasSubstr("header: not a JSON object"));
   EXPECT_THAT(FileComplaint("{\"a\":", 0), HasSubstr("header: not JSON: a syntax error at byte 6"));
