@@ -3,9 +3,11 @@
 import json
 
 import numpy as np
+import subprocess
+
 import pytest
 import torch
-from conftest import run_program
+from conftest import ROOT, run_program
 from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, random_model, random_rows, values_of
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.numpy import load_file
@@ -56,7 +58,9 @@ def test_adapters_of_peft_are_read_merged_and_written(name, tmp_path):
     again = PeftModel.from_pretrained(base, tmp_path / "ours").eval()
     assert difference(full_logits(again, given["rows"]), expected) < TOLERANCE
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32, attn_implementation="eager")
-    assert difference(full_logits(merged.eval(), given["rows"]), expected) < TOLERANCE
+    # Not beside `expected`: merging rounds, and what that does to the logits differs between processors.
+    their_merged = full_logits(theirs.merge_and_unload().eval(), given["rows"])
+    assert difference(full_logits(merged.eval(), given["rows"]), their_merged) < TOLERANCE
     assert json.loads((tmp_path / "ours/adapter_config.json").read_text())["peft_type"] == "LORA"
 
 
@@ -83,12 +87,12 @@ def test_adapters_with_a_value_head_are_those_of_peft(tmp_path):
 
 def test_a_run_trains_adapters_and_saves_them_beside_the_merged_model(run_dir, tmp_path):
     base, run = run_dir / "checkpoint", tmp_path / "run"
-    (tmp_path / "run.yaml").write_text("recipe: grpo\n")
+    (tmp_path / "run.yaml").write_text("recipe: sft\n")
+    subprocess.run(["python3", "examples/arithmetic/make_data.py", tmp_path], cwd=ROOT, check=True)
     run_program(
         "tdock", "train", tmp_path / "run.yaml", "--run-dir", run, f"model.path={base}", "model.lora_rank=4",
-        "model.target_modules=q_proj,down_proj", "model.recompute=layers", "warmup.max_steps=20",
-        "warmup.target_accuracy=1", "warmup.test_freq=10", "data.train_batch_size=32", "actor.ppo_mini_batch_size=16",
-        "trainer.total_training_steps=2",
+        "model.target_modules=q_proj,down_proj", "model.recompute=layers", f"data.path={tmp_path}/train.jsonl",
+        "data.max_length=16", "trainer.total_training_steps=20", "optim.lr=1e-3",
     )  # fmt: skip
     checkpoint = run / "checkpoint"
     given = {"rows": [[3, 5, 1, 7, 2, 9, 4]]}

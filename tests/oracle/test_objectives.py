@@ -1,0 +1,217 @@
+"""One update of the actor beside transformers and TRL: the loss and the gradient of every trained parameter.
+
+`tdock_update` runs the stages that training runs, on the same weights and the same samples. Ours are packed, prompts that
+samples share are computed once, and the batch is cut into micro-batches; theirs is one padded batch.
+"""
+
+import json
+import random
+
+import pytest
+import torch
+from conftest import run_program
+from decoders import SIZES, VOCABULARY, random_model, rope
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
+from transformers import LlamaConfig, Qwen2Config
+
+TOLERANCE = 1e-5  # of the loss, and of each gradient relative to its largest element
+KINDS = {
+    f"{name}{'-tied' if tied else ''}": config(
+        **SIZES | {"initializer_range": 0.15}, num_key_value_heads=2, tie_word_embeddings=tied, rope_parameters=rope(1e4),
+        pad_token_id=0,
+    )
+    for name, config in (("llama", LlamaConfig), ("qwen2", Qwen2Config))
+    for tied in (False, True)
+}  # fmt: skip
+PACKED = {"max_tokens": 100, "max_row_tokens": 64}
+
+
+def saved_model(kind, folder):
+    model = random_model(KINDS[kind])
+    model.save_pretrained(folder)
+    return model
+
+
+def adapted(model, folder):
+    torch.manual_seed(3)
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules="all-linear"))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(0, 0.1)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def samples(groups, per_group, longest=24):
+    """Rows of prompts and responses of many lengths; each prompt has several responses, and some tokens do not count."""
+    rng = random.Random(4)
+    tokens = lambda most: [rng.randrange(1, VOCABULARY) for _ in range(rng.randrange(1, most))]
+    rows = []
+    for group in range(groups):
+        prompt = tokens(20)
+        for _ in range(per_group):
+            response = tokens(longest)
+            mask = [int(rng.random() < 0.8) for _ in response]
+            rows.append({"group": group, "prompt": prompt, "responses": response, "response_mask": mask})
+    return rows
+
+
+def padded(lists, left=False):
+    width = max(map(len, lists))
+    return torch.tensor([[0] * (width - len(x)) + x if left else x + [0] * (width - len(x)) for x in lists])
+
+
+def response_log_probs(model, row):
+    ids = torch.tensor([row["prompt"] + row["responses"]])
+    log_probs = model(input_ids=ids).logits[0, len(row["prompt"]) - 1 : -1].log_softmax(-1)
+    return log_probs.gather(1, torch.tensor(row["responses"])[:, None])[:, 0]
+
+
+def our_update(model, out, batch, *options):
+    return json.loads(run_program("tdock_update", model, out, *options, input=json.dumps(batch).encode()))
+
+
+def check_gradients(model, file):
+    """Ours, in a file, against those that backward() left in the parameters of theirs."""
+    ours = load_file(file)
+    theirs = {
+        name.replace(".default", ""): parameter.grad
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+    assert ours.keys() == theirs.keys()
+    for name, gradient in theirs.items():
+        largest = gradient.abs().max().item()
+        assert largest > 1e-3, f"{name}: a gradient that says nothing"
+        assert (ours[name] - gradient).abs().max().item() < TOLERANCE * largest, name
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["all", "lora"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sft_has_the_loss_and_gradients_of_transformers(kind, lora, tmp_path):
+    model = saved_model(kind, tmp_path / "model")
+    options = []
+    if lora:
+        model = adapted(model, tmp_path / "adapters")
+        options = ["--adapters", tmp_path / "adapters"]
+    rows = samples(5, 2)
+    ours = our_update(tmp_path / "model", tmp_path / "out", {"objective": "sft", "group_size": 2, "rows": rows, **PACKED}, *options)
+
+    ids = [row["prompt"] + row["responses"] for row in rows]
+    labels = [
+        [-100] * len(row["prompt"]) + [t if m else -100 for t, m in zip(row["responses"], row["response_mask"])]
+        for row in rows
+    ]
+    present = padded([[1] * len(x) for x in ids])
+    loss = model(
+        input_ids=padded(ids), attention_mask=present, labels=padded(labels).masked_fill(present == 0, -100)
+    ).loss
+    loss.backward()
+    assert abs(ours["metrics"]["train/loss"] - loss.item()) < TOLERANCE
+    check_gradients(model, tmp_path / ("out/adapter_model.safetensors" if lora else "out/model.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def grpo_trainer(tmp_path_factory):
+    """Makes TRL's trainer of a model; its import takes seconds."""
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerFast
+    from tokenizers import Tokenizer, models
+    from trl import GRPOConfig, GRPOTrainer
+
+    backend = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t0"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="t0", eos_token="t1")
+
+    def make(model, reward=None, **options):
+        arguments = GRPOConfig(
+            str(tmp_path_factory.mktemp("trl")), use_cpu=True, bf16=False, report_to=[], gradient_checkpointing=False,
+            disable_dropout=True, num_generations=4, per_device_train_batch_size=4,
+            use_bias_correction_kl=False,  # which would multiply the KL by the ratio
+            **options,
+        )  # fmt: skip
+        trainer = GRPOTrainer(
+            model, reward or (lambda completions, **_: [0.0] * len(completions)), arguments, processing_class=tokenizer,
+            train_dataset=Dataset.from_dict({"prompt": ["t2 t3"] * 8}),
+        )  # fmt: skip
+        trainer.current_gradient_accumulation_steps = 1  # which its training loop sets
+        return trainer
+
+    return make
+
+
+@pytest.mark.parametrize("old", ["fresh", "stale"])
+@pytest.mark.parametrize("kind,lora,loss_type", [("llama", False, "dapo"), ("qwen2-tied", True, "bnpo")])
+def test_grpo_has_the_loss_and_gradients_of_trl(kind, lora, loss_type, old, tmp_path, grpo_trainer):
+    model = saved_model(kind, tmp_path / "model")
+    torch.manual_seed(5)
+    reference = random_model(KINDS[kind])
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    reference.save_pretrained(tmp_path / "reference")
+    options = ["--reference", tmp_path / "reference"]
+    if lora:
+        model = adapted(model, tmp_path / "adapters")
+        options += ["--adapters", tmp_path / "adapters"]
+    rows = samples(3, 4)
+    rng = random.Random(6)
+    for row in rows:
+        row["reward"] = rng.choice([0.0, 0.25, 1.0])
+    with torch.no_grad():
+        ref = [response_log_probs(reference, row).tolist() for row in rows]
+        now = [response_log_probs(model, row).tolist() for row in rows]
+    if old == "stale":
+        for row, log_probs in zip(rows, now):
+            row["old_log_probs"] = [value + rng.gauss(0, 0.3) for value in log_probs]
+    loss_options = {"kl_coef": 0.05, "clip_low": 0.2, "clip_high": 0.28}
+    ours = our_update(
+        tmp_path / "model", tmp_path / "out",
+        {"objective": "grpo", "rows": rows, "group_size": 4, **loss_options, **PACKED}, *options,
+    )  # fmt: skip
+    our_loss = ours["metrics"]["actor/pg_loss"] + 0.05 * ours["metrics"]["actor/kl_loss"]
+
+    model.config._name_or_path = str(tmp_path / "reference")  # where TRL loads it from
+    trainer = grpo_trainer(model, beta=0.05, epsilon=0.2, epsilon_high=0.28, loss_type=loss_type)
+    inputs = {
+        "prompt_ids": padded([row["prompt"] for row in rows], left=True),
+        "prompt_mask": padded([[1] * len(row["prompt"]) for row in rows], left=True),
+        "completion_ids": padded([row["responses"] for row in rows]),
+        "completion_mask": padded([[1] * len(row["responses"]) for row in rows]),
+        "tool_mask": padded([row["response_mask"] for row in rows]),
+        "advantages": torch.tensor(ours["advantages"]),
+        "old_per_token_logps": padded([row["old_log_probs"] for row in rows]) if old == "stale" else None,
+        "ref_per_token_logps": padded(ref),
+        "num_items_in_batch": torch.tensor(sum(sum(row["response_mask"]) for row in rows)),
+    }
+    model.train()
+    loss = trainer._compute_loss(trainer.model, inputs)
+    loss.backward()
+    clipped = ours["metrics"]["actor/pg_clipfrac"]
+    assert clipped == 0 if old == "fresh" else 0.1 < clipped < 0.9
+    assert abs(our_loss - loss.item()) < TOLERANCE
+    check_gradients(model, tmp_path / ("out/adapter_model.safetensors" if lora else "out/model.safetensors"))
+
+
+def test_grpo_has_the_advantages_of_trl(tmp_path, grpo_trainer):
+    """Those of scale_rewards="group": the deviation has the divisor n - 1, and TRL adds 1e-4 to it where we add 1e-6."""
+    model = saved_model("llama", tmp_path / "model")
+    rows = samples(4, 4)
+    for row, reward in zip(rows, [0, 1, 0, 0, 0.5, 0.25, -2, 8, 1, 1, 1, 1, 1000, 1001, 1002, 1002.5]):
+        row["reward"] = reward
+    ours = our_update(
+        tmp_path / "model", tmp_path / "out",
+        {"objective": "grpo", "rows": rows, "group_size": 4, "kl_coef": 0, "clip_low": 0.2, "clip_high": 0.2, **PACKED},
+        "--reference", tmp_path / "model",
+    )  # fmt: skip
+    trainer = grpo_trainer(
+        model, lambda completions, **_: [float(row["reward"]) for row in rows], max_completion_length=3,
+        scale_rewards="group",
+    )  # fmt: skip
+    theirs = trainer._generate_and_score_completions([{"prompt": "t2 t3"} for _ in rows])["advantages"]
+    rewards = torch.tensor([row["reward"] for row in rows], dtype=torch.float64).view(4, 4)
+    deviation = rewards.std(1, correction=1).repeat_interleave(4)
+    ours = torch.tensor(ours["advantages"], dtype=torch.float64) * (deviation + 1e-6) / (deviation + 1e-4)
+    assert theirs[8:12].tolist() == ours[8:12].tolist() == [0] * 4
+    assert (theirs - ours).abs().max() < TOLERANCE

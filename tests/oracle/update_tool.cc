@@ -1,0 +1,198 @@
+// For the oracle tests: the loss and the gradients of one update of the actor.
+//
+// usage: tdock_update MODEL OUT [--adapters FOLDER] [--reference MODEL] < batch.json > figures.json
+//
+// Standard input is {"objective": "sft" or "grpo", "group_size": 2, "rows": [{"group": 0, "prompt": […], "responses":
+// […], "response_mask": […]}, …]}, and optionally "max_tokens" (of a micro-batch) and "max_row_tokens" (of what is
+// packed together). For grpo a row also has "reward", and the batch "kl_coef", "clip_low" and
+// "clip_high"; the old log-probabilities are those of MODEL unless the rows have "old_log_probs", and the reference's
+// those of --reference.
+//
+// The stages are those that training runs. OUT gets the gradients, as a checkpoint whose weights they are, or with
+// --adapters as adapters. Standard output is {"metrics": {…}}, with "advantages" of grpo, one for each row.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/env.h"
+#include "core/base/status.h"
+#include "model/decoder/adapter_files.h"
+#include "model/decoder/checkpoint.h"
+#include "nlohmann/json.hpp"
+#include "tdock/local_dock.h"
+#include "trainer/stages/columns.h"
+#include "trainer/stages/objectives.h"
+#include "trainer/stages/stages.h"
+#include "trainer/stages/update_stage.h"
+
+namespace tdock::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Options {
+  std::string model, out, adapters, reference;
+};
+
+absl::StatusOr<model::Decoder> Load(const std::string& folder) {
+  return model::LoadCheckpoint(Env::Real(), folder, at::kCPU);
+}
+
+// The rows of the batch in a dock, and the stages that make what the actor reads of them.
+class Update {
+ public:
+  explicit Update(const Json& given) : given_(given), rows_(given.at("rows")), dock_(MakeLocalDock()) {}
+
+  bool learns_from_rewards() const { return given_.at("objective") == "grpo"; }
+  bool has_old_log_probs() const { return rows_[0].contains("old_log_probs"); }
+
+  absl::Status Put() {
+    PartitionOptions partition{.name = "train",
+                               .columns = ColumnsNamed({kPrompt, kResponses, kResponseMask}),
+                               .group_size = given_.at("group_size")};
+    if (learns_from_rewards()) {
+      partition.columns =
+          ColumnsNamed({kPrompt, kResponses, kResponseMask, kRewards, kRefLogProb, kOldLogProbs, kAdvantages});
+    }
+    TDOCK_RETURN_IF_ERROR(dock_->CreatePartition(partition));
+    // Keeps the rows until their advantages were read.
+    TDOCK_RETURN_IF_ERROR(dock_->RegisterConsumer("train", {.name = "reader", .reads = {kPrompt}}));
+    PutRequest request{.partition = "train"};
+    for (const Json& row : rows_) request.groups.push_back(row.at("group"));
+    TDOCK_RETURN_IF_ERROR(Add<int32_t>(kPrompt, request));
+    TDOCK_RETURN_IF_ERROR(Add<int32_t>(kResponses, request));
+    TDOCK_RETURN_IF_ERROR(Add<uint8_t>(kResponseMask, request));
+    if (learns_from_rewards()) {
+      std::vector<float> rewards;
+      for (const Json& row : rows_) rewards.push_back(row.at("reward"));
+      TDOCK_RETURN_IF_ERROR(request.batch.Add(kRewards, Column::FromValues(rewards)));
+      if (has_old_log_probs()) TDOCK_RETURN_IF_ERROR(Add<float>(kOldLogProbs, request));
+    }
+    TDOCK_ASSIGN_OR_RETURN(const PutResult put, dock_->Put(request));
+    ids_ = put.rows;
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(std::span<const std::unique_ptr<Stage>> stages) {
+    StageRunner runner(*dock_, "train");
+    for (const auto& stage : stages) TDOCK_RETURN_IF_ERROR(runner.Add(*stage));
+    StageContext context{1, metrics_};
+    for (const auto& stage : stages) {
+      const auto per_unit = stage->consumer().unit == Unit::kGroup ? given_.at("group_size").get<int64_t>() : 1;
+      TDOCK_RETURN_IF_ERROR(runner.Run(*stage, static_cast<int64_t>(rows_.size()) / per_unit, context).status());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Json> Figures() {
+    Json figures = {{"metrics", metrics_.Values()}};
+    if (!learns_from_rewards()) return figures;
+    TDOCK_ASSIGN_OR_RETURN(const Rows rows,
+                           dock_->Fetch({.partition = "train", .rows = ids_, .columns = {kAdvantages}}));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      TDOCK_ASSIGN_OR_RETURN(const auto values, rows.Get<float>(i, kAdvantages));
+      figures["advantages"].push_back(*std::max_element(
+          values.begin(), values.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));  // masked: 0
+    }
+    return figures;
+  }
+
+ private:
+  template <typename T>
+  absl::Status Add(const char* name, PutRequest& request) {
+    std::vector<std::vector<T>> values;
+    for (const Json& row : rows_) values.push_back(row.at(name).get<std::vector<T>>());
+    return request.batch.Add(name, Column::FromRows(values));
+  }
+
+  const Json& given_;
+  const Json& rows_;
+  const std::unique_ptr<Dock> dock_;
+  std::vector<RowId> ids_;
+  StepMetrics metrics_;
+};
+
+// AdamW without moments takes a step of lr·g/(|g| + eps), which for a huge eps is the gradient times lr/eps. The factor
+// lets the gradient survive beside the weight that the step is added to.
+constexpr double kEps = 1e8;
+constexpr double kFactor = 1024;
+
+absl::Status RunUpdate(const Options& options) {
+  at::NoGradGuard no_grad;
+  at::set_num_threads(1);
+  const Json given = Json::parse(std::cin);
+  Update update(given);
+  TDOCK_RETURN_IF_ERROR(update.Put());
+
+  TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, Load(options.model));
+  if (!options.adapters.empty()) {
+    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), options.adapters, /*train=*/true, &decoder));
+  }
+  decoder.SetTrainable(true);
+  Policy policy{std::move(decoder)};
+  Workers workers(2);
+  const ForwardOptions forward{.workers = workers,
+                               .max_tokens = given.value("max_tokens", int64_t{0}),
+                               .max_row_tokens = given.value("max_row_tokens", int64_t{64})};
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::shared_ptr<const Objective> objective = MakeSupervisedObjective();
+  std::optional<Policy> reference;
+  if (update.learns_from_rewards()) {
+    TDOCK_ASSIGN_OR_RETURN(model::Decoder loaded, Load(options.reference));
+    reference.emplace(Policy{std::move(loaded)});
+    stages.push_back(MakeLogProbStage("ref", kRefLogProb, *reference, forward));
+    if (!update.has_old_log_probs()) stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, policy, forward));
+    stages.push_back(MakeGrpoAdvantageStage());
+    objective = MakeClippedObjective(
+        {.clip_low = given.at("clip_low"), .clip_high = given.at("clip_high"), .kl_coef = given.at("kl_coef")});
+  }
+  stages.push_back(
+      MakeUpdateStage(policy, objective,
+                      {.forward = forward,
+                       .optimizer = {.beta1 = 0, .beta2 = 0, .eps = kEps, .weight_decay = 0, .clip_grad = 0},
+                       .lr = kFactor * kEps,
+                       .schedule = {}}));
+  const std::vector<at::Tensor> trained = policy.decoder.trainable();
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& parameter : trained) before.push_back(parameter.detach().clone());
+  TDOCK_RETURN_IF_ERROR(update.Run(stages));
+  for (size_t i = 0; i < trained.size(); ++i) trained[i].copy_((before[i] - trained[i]) / kFactor);
+
+  TDOCK_ASSIGN_OR_RETURN(const Json figures, update.Figures());
+  std::cout << figures.dump() << "\n";
+  return options.adapters.empty() ? model::SaveCheckpoint(Env::Real(), options.out, policy.decoder)
+                                  : model::SaveAdapters(Env::Real(), options.out, policy.decoder, options.model);
+}
+
+}  // namespace
+}  // namespace tdock::trainer
+
+int main(int argc, char** argv) {
+  tdock::trainer::Options options;
+  CLI::App app("The loss and the gradients of one update of the actor.");
+  app.add_option("model", options.model)->required();
+  app.add_option("out", options.out)->required();
+  app.add_option("--adapters", options.adapters);
+  app.add_option("--reference", options.reference);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const absl::Status status = tdock::trainer::RunUpdate(options);
+    if (!status.ok()) std::cerr << status.message() << "\n";
+    return status.ok() ? 0 : 2;
+  } catch (const std::exception& e) {
+    std::cerr << e.what() << "\n";
+    return 1;
+  }
+}
