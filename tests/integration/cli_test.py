@@ -15,8 +15,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 EXAMPLE = "examples/arithmetic/grpo.yaml"
 SHORT = [
-    "model.hidden_size=32", "model.num_hidden_layers=2", "data.train_batch_size=8", "actor.ppo_mini_batch_size=4",
-    "rollout.n=4", "warmup.max_steps=2", "warmup.target_accuracy=1", "trainer.total_training_steps=2",
+    "data.train_batch_size=8", "actor.ppo_mini_batch_size=4", "rollout.n=4", "trainer.total_training_steps=2",
 ]  # fmt: skip
 tdock = None
 
@@ -30,13 +29,26 @@ class CommandLine(unittest.TestCase):
     def setUpClass(cls):
         cls.shared = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.shared.cleanup)
-        cls.trained = pathlib.Path(cls.shared.name) / "run"
-        cls.training = run("train", EXAMPLE, "--run-dir", str(cls.trained), "--seed", "3", *SHORT)
+        shared = pathlib.Path(cls.shared.name)
+        subprocess.run(["python3", "examples/arithmetic/make_data.py", shared], cwd=ROOT, check=True)
+        cls.data = [f"data.train_files={shared}/train.jsonl", f"data.val_files={shared}/validation.jsonl"]
+        cls.base = shared / "sft/checkpoint"
+        cls.supervised = run(
+            "train", "examples/arithmetic/sft.yaml", "--run-dir", str(shared / "sft"), *cls.data,
+            "model.hidden_size=32", "model.num_hidden_layers=2", "trainer.total_training_steps=2",
+        )  # fmt: skip
+        cls.trained = shared / "run"
+        cls.training = cls.train_example(cls.trained, "--seed", "3")
 
     def setUp(self):
         self.parent = tempfile.TemporaryDirectory()
         self.addCleanup(self.parent.cleanup)
         self.folder = pathlib.Path(self.parent.name) / "run"
+
+    @classmethod
+    def train_example(cls, folder, *arguments, **options):
+        own = ["--run-dir", str(folder), *cls.data, f"model.path={cls.base}", *SHORT]
+        return run("train", EXAMPLE, *own, *arguments, **options)
 
     def refused(self, *arguments):
         """The message of a call that must be refused with exit code 2 and leave nothing behind."""
@@ -48,11 +60,12 @@ class CommandLine(unittest.TestCase):
         return result.stderr
 
     def train_refused(self, *overrides):
-        return self.refused("train", EXAMPLE, "--run-dir", str(self.folder), *overrides)
+        own = ["--run-dir", str(self.folder), *self.data, f"model.path={self.base}"]
+        return self.refused("train", EXAMPLE, *own, *overrides)
 
     def test_help_lists_every_command_and_option(self):
         text = run("--help").stdout
-        for command in ("train", "generate", "tokenize", "bench"):
+        for command in ("init", "preflight", "train", "generate", "tokenize", "bench"):
             self.assertIn(command, text)
             self.assertEqual(run(command, "--help").returncode, 0)
         self.assertIn("--run-dir", run("train", "--help").stdout)
@@ -78,10 +91,80 @@ class CommandLine(unittest.TestCase):
         self.assertIn("did you mean rollout.temperature?", message)
         self.assertIn("trainer.total_steps", message)
 
+    def test_a_mistyped_command_or_option_is_named_with_the_nearest_one(self):
+        self.assertIn("there is no command trian; did you mean train?", self.refused("trian", EXAMPLE))
+        self.assertIn("did you mean --run-dir?", self.refused("train", EXAMPLE, "--run-dri", "x"))
+
+    def test_a_key_with_dashes_is_shown_without_them(self):
+        message = self.refused("train", EXAMPLE, "--rollout.n=16")
+        self.assertIn("a key of the configuration is given without dashes: rollout.n=16", message)
+
+    def test_training_without_a_configuration_shows_an_example(self):
+        self.assertIn("for example: tdock train sft.yaml", self.refused("train"))
+
+    def test_keys_of_verl_are_known_and_those_without_meaning_skipped_if_asked(self):
+        foreign = ["actor_rollout_ref.rollout.n=0", "trainer.nnodes=2", "trainer.what=1"]
+        message = self.train_refused(*foreign)
+        self.assertIn('actor_rollout_ref.rollout.n (rollout.n here): "0" given', message)
+        self.assertIn("trainer.nnodes: there is one machine; remove it, or pass --lenient", message)
+        self.assertIn("trainer.what: unknown key", message)
+        message = self.train_refused("--lenient", *foreign)
+        self.assertIn("actor_rollout_ref.rollout.n (rollout.n here)", message)
+        self.assertIn("note: command line: trainer.nnodes: skipped: there is one machine", message)
+        self.assertIn("note: command line: trainer.what: skipped: unknown key", message)
+
     def test_wrong_types_and_values_are_named_together(self):
         message = self.train_refused("rollout.n=many", "actor.optim.lr=-1", "actor.kl_loss_type=k9", "seed=1.5")
         for key in ("rollout.n", "actor.optim.lr", "actor.kl_loss_type", "seed"):
             self.assertIn(key, message)
+
+    def test_twenty_mistakes_are_one_report(self):
+        values = {
+            "seed": "x", "threads": "-1", "data.train_batch_size": "0", "data.max_prompt_length": "-1",
+            "data.max_response_length": "0", "data.shuffle": "maybe", "data.val_share": "2", "data.seeed": "1",
+            "data.num_workers": "x", "actor.ppo_mini_batch_size": "0", "actor.clip_ratio_low": "7",
+            "actor.kl_loss_type": "k9", "actor.kl_loss_coef": "-1", "actor.optim.lr": "-1", "rollout.n": "0",
+            "actor.optim.lr_warmup_steps": "q", "rollout.temprature": "1", "rollout.temperature": "-2",
+            "trainer.test_freq": "-5", "model.lora_rank": "-1",
+        }  # fmt: skip
+        self.assertEqual(len(values), 20)
+        lines = self.train_refused(*(f"{key}={value}" for key, value in values.items())).splitlines()
+        for key in values:
+            self.assertTrue(any(f" {key}: " in line for line in lines), f"{key} is not in {lines}")
+
+    def preflight(self, *arguments):
+        return run("preflight", EXAMPLE, *self.data, f"model.path={self.base}", *SHORT, *arguments)
+
+    def test_a_preflight_tells_what_a_run_will_do_and_writes_nothing(self):
+        result = self.preflight("--run-dir", str(self.folder), "--probe=2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for expected in (
+            "8,744 samples, all read", "256 samples", "8,744 samples (100.0 %)", "tokens of prompts; answers are generated",
+            "of 8 tokens (data.max_prompt_length)", "⟦at most 8 tokens, generated⟧", "right answer: ",
+            "reference", "optimizer state", " available", "probe: 8 answers to 2 prompts", "groups with equal rewards",
+        ):  # fmt: skip
+            self.assertIn(expected, result.stdout)
+        self.assertFalse(self.folder.exists())
+
+    def test_a_preflight_marks_what_is_trained_on(self):
+        sizes = ["model.hidden_size=32", "model.num_hidden_layers=2"]
+        result = run("preflight", "examples/arithmetic/sft.yaml", *self.data, *sizes)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"\| \d+\+\d+=⟦\d+<eos>⟧\n")
+        self.assertRegex(result.stdout, r"82,944 tokens, 30,480 \(36\.7 %\) trained on")
+
+    def test_a_preflight_is_refused_as_training_is(self):
+        self.assertIn("unknown key", self.refused("preflight", EXAMPLE, "trainer.what=1", "rollout.n=0"))
+        result = self.preflight("data.max_prompt_length=3")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("data.max_prompt_length (3 tokens), which can be raised", result.stderr)
+        message = self.refused("preflight", "examples/arithmetic/sft.yaml", "--probe", *self.data)
+        self.assertIn("--probe tries the rollout, and the recipe sft has none", message)
+        self.assertIn("--probe", self.refused("preflight", EXAMPLE, "--probe=0"))
+
+    def test_training_tells_what_its_preflight_found(self):
+        self.assertIn("8,744 samples to train on, 256 to validate with", self.training.stderr)
+        self.assertIn("of memory at the peak", self.training.stderr)
 
     def test_an_empty_option_is_a_value_not_an_absent_one(self):
         for option, key in (("--seed", "seed"), ("--device", "device"), ("--threads", "threads")):
@@ -101,7 +184,7 @@ class CommandLine(unittest.TestCase):
     def test_missing_files_are_named(self):
         self.assertIn("/nonexistent.yaml", self.refused("train", "/nonexistent.yaml"))
         self.assertIn("config", self.refused("train"))
-        self.assertIn("/nonexistent/tokenizer", self.refused("generate", "--model", "/nonexistent", "--prompt", "1"))
+        self.assertIn("no folder /nonexistent with a model", self.refused("generate", "--model", "/nonexistent", "--prompt", "1"))
 
     def model_refused(self, spoil):
         """What train and generate say about a copy of a good model that `spoil` was called on."""
@@ -109,8 +192,8 @@ class CommandLine(unittest.TestCase):
         shutil.copytree(self.trained / "checkpoint", model)
         spoil(model)
         own = pathlib.Path(self.parent.name) / "own.yaml"
-        own.write_text(f"model: {{path: {model}}}\n")
-        message = self.refused("train", str(own), "--run-dir", str(self.folder))
+        own.write_text(f"recipe: grpo\nmodel: {{path: {model}}}\ndata: {{max_prompt_length: 8, max_response_length: 8}}\n")
+        message = self.refused("train", str(own), "--run-dir", str(self.folder), *self.data)
         self.assertIn(str(model), message)
         self.assertIn(message.split(": ", 1)[1], self.refused("generate", "--model", str(model), "--prompt", "1"))
         shutil.rmtree(model)
@@ -174,7 +257,7 @@ class CommandLine(unittest.TestCase):
             self.assertIn(said, result.stderr)
 
     def test_tokenize_names_a_bad_folder(self):
-        self.assertIn("/nonexistent/tokenizer.json", self.refused("tokenize", "--model", "/nonexistent"))
+        self.assertIn("no folder /nonexistent with a model", self.refused("tokenize", "--model", "/nonexistent"))
         model = self.pair_tokenizer()
         (pathlib.Path(model) / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}')
         message = self.refused("tokenize", "--model", model)
@@ -182,14 +265,15 @@ class CommandLine(unittest.TestCase):
         self.assertIn("WordPiece", message)
 
     def test_sizes_beside_a_model_are_refused(self):
-        message = self.train_refused("model.path=somewhere")
-        self.assertIn("grpo.yaml:8: model.hidden_size: given together with model.path", message)
+        message = self.train_refused("model.hidden_size=32")
+        self.assertIn("model.hidden_size: given together with model.path", message)
 
     def test_a_run_directory_that_cannot_be_made_is_refused(self):
         blocked = pathlib.Path(self.parent.name) / "file"
         blocked.write_text("data")
-        self.assertIn(str(blocked), self.refused("train", EXAMPLE, "--run-dir", str(blocked / "run")))
-        self.assertIn("/proc/run", self.refused("train", EXAMPLE, "--run-dir", "/proc/run"))
+        for folder in (str(blocked / "run"), "/proc/run"):
+            message = self.refused("train", EXAMPLE, *self.data, f"model.path={self.base}", "--run-dir", folder)
+            self.assertIn(folder.removesuffix("/run"), message)
 
     def test_a_configuration_that_is_a_folder_is_refused(self):
         self.assertIn(self.parent.name, self.refused("train", self.parent.name))
@@ -200,12 +284,13 @@ class CommandLine(unittest.TestCase):
     def test_a_folder_that_is_taken_is_refused(self):
         self.folder.mkdir()
         (self.folder / "precious").write_text("data")
-        result = run("train", EXAMPLE, "--run-dir", str(self.folder), *SHORT)
+        result = self.train_example(self.folder)
         self.assertEqual(result.returncode, 2)
         self.assertIn(str(self.folder), result.stderr)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["precious"])
 
     def test_a_short_run_can_be_asked_questions(self):
+        self.assertEqual(self.supervised.returncode, 0, self.supervised.stderr)
         self.assertEqual(self.training.returncode, 0, self.training.stderr)
         self.assertIn(str(self.trained / "report.html"), self.training.stdout)
         self.assertIn("seed: 3", (self.trained / "config.yaml").read_text())
@@ -218,15 +303,27 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(len(sampled.splitlines()), 6)
         self.assertIn('"x" (U+0078)', self.refused_question(model, "x+1="))
 
+    def test_a_first_configuration_trains_as_it_is(self):
+        data = self.data[0].removeprefix("data.train_files=")
+        out = pathlib.Path(self.parent.name) / "first.yaml"
+        call = ["init", "sft", "--model", str(self.base), "--data", data]
+        written = run(*call, "--out", str(out))
+        self.assertEqual(written.returncode, 0, written.stderr)
+        self.assertIn(f"tdock train {out}", written.stdout)
+        self.assertEqual(run(*call).stdout, out.read_text())
+        self.assertIn("is not overwritten", self.refused(*call, "--out", str(out)))
+        result = run("train", str(out), "--run-dir", str(self.folder), "trainer.total_training_steps=1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def refused_question(self, model, prompt):
         result = run("generate", "--model", model, "--prompt", prompt)
         self.assertEqual(result.returncode, 2, result.stderr)
         return result.stderr
 
     def test_a_full_disk_stops_the_run_and_keeps_what_was_written(self):
-        limit = 4096  # bytes in one file: the metrics reach it
-        result = run(
-            "train", EXAMPLE, "--run-dir", str(self.folder), *SHORT, "trainer.total_training_steps=50",
+        limit = 8192  # bytes in one file: the metrics reach it
+        result = self.train_example(
+            self.folder, "trainer.total_training_steps=50",
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         )  # fmt: skip
         self.assertEqual(result.returncode, 1, result.stderr)
@@ -237,7 +334,8 @@ class CommandLine(unittest.TestCase):
 
     def test_ctrl_c_ends_the_run_with_a_report(self):
         process = subprocess.Popen(
-            [tdock, "train", EXAMPLE, "--run-dir", str(self.folder), *SHORT, "trainer.total_training_steps=100000"],
+            [tdock, "train", EXAMPLE, "--run-dir", str(self.folder), *self.data, f"model.path={self.base}", *SHORT,
+             "trainer.total_training_steps=100000"],
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.addCleanup(process.kill)

@@ -28,11 +28,19 @@ def run_program(name, *arguments, **options):
 def run_dir(tmp_path_factory):
     if "TDOCK_RUN_DIR" in os.environ:
         return Path(os.environ["TDOCK_RUN_DIR"])
-    folder = tmp_path_factory.mktemp("runs") / "short"
+    folder = tmp_path_factory.mktemp("runs")
+    return train_addition(
+        folder, folder / "short", "model.hidden_size=48", "model.intermediate_size=96", "model.num_hidden_layers=2",
+        "model.num_key_value_heads=2",
+    )  # fmt: skip
+
+
+def train_addition(data, folder, *overrides):
+    """Sixty supervised steps on addition, whose files are written to the folder `data`."""
+    subprocess.run(["python3", "examples/arithmetic/make_data.py", data], cwd=ROOT, check=True)
     run_program(
-        "tdock", "train", "examples/arithmetic/grpo.yaml", "--run-dir", folder,
-        "model.hidden_size=48", "model.intermediate_size=96", "model.num_hidden_layers=2",
-        "model.num_key_value_heads=2", "warmup.max_steps=60", "warmup.target_accuracy=1", "warmup.test_freq=30",
-        "data.train_batch_size=32", "actor.ppo_mini_batch_size=16", "trainer.total_training_steps=2",
+        "tdock", "train", "examples/arithmetic/sft.yaml", "--run-dir", folder, f"data.train_files={data}/train.jsonl",
+        f"data.val_files={data}/validation.jsonl", "trainer.total_training_steps=60", "trainer.test_freq=30",
+        "trainer.stop_when=", *overrides,
     )  # fmt: skip
     return folder

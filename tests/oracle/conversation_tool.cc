@@ -20,8 +20,9 @@ namespace {
 using Json = nlohmann::json;
 
 std::vector<Turn> TurnsOf(const Json& conversation) {
-  const std::map<std::string, Role> roles = {
-      {"system", Role::kSystem}, {"user", Role::kUser}, {"assistant", Role::kAssistant}};
+  const std::map<std::string, Role> roles = {{"system", Role::kSystem},       {"user", Role::kUser},
+                                             {"assistant", Role::kAssistant}, {"developer", Role::kDeveloper},
+                                             {"tool", Role::kTool},           {"function", Role::kFunction}};
   std::vector<Turn> turns;
   for (const Json& turn : conversation.at("turns")) turns.push_back({roles.at(turn[0]), turn[1]});
   return turns;

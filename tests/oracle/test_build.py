@@ -4,4 +4,4 @@ from conftest import BUILD
 
 
 def test_parquet_is_read():
-    assert (BUILD / "libtdock_data_parquet.so").is_file(), "CMake found no pyarrow in .venv-peers"
+    assert (BUILD / "libtdock_data_parquet.so").is_file(), "CMake found no pyarrow in .venv-parquet"

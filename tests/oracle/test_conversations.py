@@ -27,13 +27,22 @@ TEMPLATES = {
     "chatml-short": CHATML[CHATML.index("{% for") :].replace("\n", "\\n").removesuffix("\\n"),
     "human_assistant": (Path(__file__).parent / "human_assistant.jinja").read_text(encoding="utf-8"),
     "llama3": packaged("trl/chat_templates/llama3.jinja"),
+    "llama3-training": packaged("trl/chat_templates/llama3_training.jinja"),
     "llama3.1": packaged("trl/chat_templates/llama3_1.jinja"),
     "mistral": packaged(f"{AXOLOTL}/mistral_v1.jinja"),
     "mistral_v3": packaged(f"{AXOLOTL}/mistral_v2v3.jinja"),
     "qwen": packaged("trl/chat_templates/qwen2_5.jinja"),
+    "qwen-training": packaged("trl/chat_templates/qwen2_5_training.jinja"),
 }
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]"]
 ALTERNATE = ("mistral", "human_assistant")
+# Besides system, user and assistant, the roles that a text renders; Qwen's passes over the others.
+MORE_ROLES = {
+    "chatml": ["developer", "tool", "function"],
+    "llama3": ["developer", "tool", "function"],
+    "llama3.1": ["developer", "tool"],
+    "qwen": ["tool"],
+}
 BLANKS = " \t\n\r\x0b\x1c\x85\xa0\u2003\u3000"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789{}%#'\"\\/|.,:;?!-_=<>[]éßЖ中🙂\u0301\u200d"
 
@@ -74,11 +83,12 @@ def some_dialogue(rng, name):
             count |= 1  # a system prompt is said only where the user's turn ends the conversation
         turns += [(("user", "assistant")[i % 2], some_text(rng)) for i in range(count)]
         return turns, turns[-1][0] == "user" and rng.random() < 0.5
-    turns += [(rng.choice(["user", "assistant", "system"]), some_text(rng)) for _ in range(count)]
+    roles = ["user", "assistant", "system", *MORE_ROLES[name]]
+    turns += [(rng.choice(roles), some_text(rng)) for _ in range(count)]
     return turns, rng.random() < 0.5
 
 
-def ours_and_theirs(stem, theirs, tokenize, *arguments):
+def ours_and_theirs(stem, theirs, tokenize, *arguments, template=None, **more):
     """(turns, our answer, what apply_chat_template returns) of random dialogues."""
     name = stem.split("-")[0]
     rng = random.Random(stem)
@@ -92,8 +102,8 @@ def ours_and_theirs(stem, theirs, tokenize, *arguments):
     assert len(answers) == len(dialogues)
     for (turns, prompt), answer in zip(dialogues, answers):
         messages = [{"role": role, "content": content} for role, content in turns]
-        options = {"chat_template": TEMPLATES[stem], "add_generation_prompt": prompt, "return_dict": False}
-        yield turns, answer, theirs.apply_chat_template(messages, tokenize=tokenize, **options)
+        options = {"chat_template": template or TEMPLATES[stem], "add_generation_prompt": prompt, "return_dict": False}
+        yield turns, answer, theirs.apply_chat_template(messages, tokenize=tokenize, **options | more)
 
 
 @pytest.mark.parametrize("stem", TEMPLATES)
@@ -140,6 +150,53 @@ def test_same_ids(stem, tokenizers):
         assert theirs.backend_tokenizer.decode(counted, skip_special_tokens=False) == counted_text(
             stem.split("-")[0], turns
         )
+
+
+# The texts with the marks of {% generation %}: TRL's own, and others with marks around a reply and the token that ends it.
+MARKED = {
+    "llama3": TEMPLATES["llama3-training"],
+    "qwen": TEMPLATES["qwen-training"],
+    "chatml": """{%- for message in messages -%}
+{{- '<|im_start|>' + message.role + '\\n' -}}
+{%- if message.role == 'assistant' -%}
+{%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}
+{%- else -%}{{- message.content + '<|im_end|>' -}}{%- endif -%}
+{{- '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}""",
+    "mistral": """{{- bos_token -}}
+{%- for message in messages -%}
+{%- if message.role == 'assistant' -%}
+{%- generation -%}{{- ' ' + message.content + eos_token -}}{%- endgeneration -%}
+{%- else -%}{{- ' [INST] ' + message.content + ' [/INST]' -}}{%- endif -%}
+{%- endfor -%}""",
+}
+
+
+def runs_of(mask):
+    """The [begin, end) of each run of ones."""
+    edges = [i for i, (a, b) in enumerate(zip([0, *mask], [*mask, 0])) if a != b]
+    return list(zip(edges[::2], edges[1::2]))
+
+
+@pytest.mark.parametrize("stem", MARKED)
+def test_the_loss_counts_what_assistant_only_loss_does(stem, tokenizers):
+    """TRL trains on the tokens that return_assistant_tokens_mask marks."""
+    folder, theirs = tokenizers["plain" if stem == "mistral" else "special"]
+    options = {"return_dict": True, "return_assistant_tokens_mask": True}
+    newline = theirs.convert_tokens_to_ids("\n")
+    replies = 0
+    for turns, ours, marked in ours_and_theirs(stem, theirs, True, folder, template=MARKED[stem], **options):
+        if stem == "mistral" and turns[0][0] == "system":
+            continue
+        assert ours.get("ids") == marked["input_ids"], ours
+        expected = runs_of(marked["assistant_masks"])
+        if stem == "qwen":  # TRL's text also marks the line ends around a reply
+            assert all(ours["ids"][begin] == newline == ours["ids"][end - 1] for begin, end in expected)
+            expected = [(begin + 1, end - 1) for begin, end in expected]
+        assert runs_of(ours["loss_mask"]) == expected, turns
+        replies += len(expected)
+    assert replies > 200
 
 
 def test_both_refuse_turns_out_of_order(tokenizers):
