@@ -32,9 +32,11 @@
 #include "model/decoder/checkpoint.h"
 #include "nlohmann/json.hpp"
 #include "tdock/local_dock.h"
+#include "trainer/stages/actor_objective.h"
+#include "trainer/stages/advantage_stage.h"
 #include "trainer/stages/columns.h"
-#include "trainer/stages/objectives.h"
 #include "trainer/stages/stages.h"
+#include "trainer/stages/supervised_objective.h"
 #include "trainer/stages/update_stage.h"
 
 namespace tdock::trainer {
@@ -63,8 +65,8 @@ class Update {
                                .columns = ColumnsNamed({kPrompt, kResponses, kResponseMask}),
                                .group_size = given_.at("group_size")};
     if (learns_from_rewards()) {
-      partition.columns =
-          ColumnsNamed({kPrompt, kResponses, kResponseMask, kRewards, kRefLogProb, kOldLogProbs, kAdvantages});
+      partition.columns = ColumnsNamed(
+          {kPrompt, kResponses, kResponseMask, kRolloutLogProbs, kRewards, kRefLogProb, kOldLogProbs, kAdvantages});
     }
     TDOCK_RETURN_IF_ERROR(dock_->CreatePartition(partition));
     // Keeps the rows until their advantages were read.
@@ -78,6 +80,10 @@ class Update {
       std::vector<float> rewards;
       for (const Json& row : rows_) rewards.push_back(row.at("reward"));
       TDOCK_RETURN_IF_ERROR(request.batch.Add(kRewards, Column::FromValues(rewards)));
+      // Only figures need them.
+      std::vector<std::vector<float>> rollout;
+      for (const Json& row : rows_) rollout.emplace_back(row.at(kResponses).size());
+      TDOCK_RETURN_IF_ERROR(request.batch.Add(kRolloutLogProbs, Column::FromRows(rollout)));
       if (has_old_log_probs()) TDOCK_RETURN_IF_ERROR(Add<float>(kOldLogProbs, request));
     }
     TDOCK_ASSIGN_OR_RETURN(const PutResult put, dock_->Put(request));
@@ -154,9 +160,10 @@ absl::Status RunUpdate(const Options& options) {
     reference.emplace(Policy{std::move(loaded)});
     stages.push_back(MakeLogProbStage("ref", kRefLogProb, *reference, forward));
     if (!update.has_old_log_probs()) stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, policy, forward));
-    stages.push_back(MakeGrpoAdvantageStage());
-    objective = MakeClippedObjective(
-        {.clip_low = given.at("clip_low"), .clip_high = given.at("clip_high"), .kl_coef = given.at("kl_coef")});
+    stages.push_back(MakeAdvantageStage({}));
+    objective = MakeActorObjective(
+        {.loss = {
+             .clip_low = given.at("clip_low"), .clip_high = given.at("clip_high"), .kl_coef = given.at("kl_coef")}});
   }
   stages.push_back(
       MakeUpdateStage(policy, objective,

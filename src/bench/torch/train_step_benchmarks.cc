@@ -11,9 +11,9 @@
 #include "model/decoder/device.h"
 #include "model/tensor_torch/convert.h"
 #include "tdock/local_dock.h"
+#include "trainer/stages/actor_objective.h"
 #include "trainer/stages/columns.h"
 #include "trainer/stages/guard.h"
-#include "trainer/stages/objectives.h"
 #include "trainer/stages/optimizer.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/update_stage.h"
@@ -42,7 +42,7 @@ class ActorUpdate {
     // A small learning rate: every run sees about the same weights.
     trainer::UpdateOptions options{
         .forward = forward, .optimizer = {}, .lr = 1e-7, .schedule = {}, .mini_batch_size = kMiniBatch};
-    stage_ = trainer::MakeUpdateStage(policy_, trainer::MakeClippedObjective({.kl_coef = 0.02}), options);
+    stage_ = trainer::MakeUpdateStage(policy_, trainer::MakeActorObjective({.loss = {.kl_coef = 0.02}}), options);
     TDOCK_RETURN_IF_ERROR(dock_->CreatePartition(
         {.name = kPartition, .columns = Columns(), .group_size = kSamples, .retain_for = {stage_->consumer().name}}));
     TDOCK_RETURN_IF_ERROR(runner_.Add(*stage_));
@@ -67,7 +67,7 @@ class ActorUpdate {
 
   static std::vector<ColumnSpec> Columns() {
     using namespace trainer;
-    return ColumnsNamed({kPrompt, kResponses, kResponseMask, kOldLogProbs, kRefLogProb, kAdvantages});
+    return ColumnsNamed({kPrompt, kResponses, kResponseMask, kRolloutLogProbs, kOldLogProbs, kRefLogProb, kAdvantages});
   }
 
   // What the stages before would have written, had every response been right.
@@ -95,8 +95,10 @@ class ActorUpdate {
     TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kResponseMask, Column::FromRows(masks)));
     TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kAdvantages, Column::FromRows(advantages)));
     const at::Tensor log_probs = trainer::LogProbs(policy_.decoder, samples, forward);
-    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kOldLogProbs, RaggedColumn(log_probs, lengths)));
-    return batch_.Add(trainer::kRefLogProb, RaggedColumn(log_probs, lengths));
+    for (const char* column : {trainer::kRolloutLogProbs, trainer::kOldLogProbs, trainer::kRefLogProb}) {
+      TDOCK_RETURN_IF_ERROR(batch_.Add(column, RaggedColumn(log_probs, lengths)));
+    }
+    return absl::OkStatus();
   }
 
   Clock& clock_;
@@ -179,7 +181,7 @@ class LlamaStep {
     trainer::Backward(decoder_, *workers_, micro_batches.size(), [&](size_t i) {
       const trainer::Layout layout =
           trainer::MakeLayout(micro_batches[i].samples, forward.max_row_tokens, decoder_.device());
-      return -trainer::ResponseLogProbs(decoder_, layout, forward.temperature).sum() /
+      return -trainer::ScoreResponses(decoder_, layout, forward.temperature).log_probs.sum() /
              static_cast<double>(kRows * length_);
     });
     const double norm = optimizer_->Step(1e-6);

@@ -118,7 +118,7 @@ class Estimator {
     const Passes passes = MeasurePasses(outline_, samples_.mini_batch, forward, device_,
                                         {.max_row_tokens = forward.max_row_tokens,
                                          .temperature = forward.temperature,
-                                         .entropy = shape_.wants_entropy,
+                                         .entropy = shape_.entropy,
                                          .gradients = true});
     const int64_t at_once = std::min(threads_, passes.count);
     // The sum of the gradients is that of the first micro-batch, to which the others are added.

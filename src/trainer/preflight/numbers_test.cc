@@ -284,7 +284,7 @@ data:
 actor_rollout_ref:
   actor:
     ppo_mini_batch_size: 32
-    ppo_epochs: 2
+    ppo_epochs: 0
     kl_loss_type: k9
     clip_ratio_low: 0.4
     clip_ratio_high: 0.3
@@ -332,7 +332,7 @@ TEST(Numbers, TwentyMistakesAreInOneReport) {
           StartsWith(
               "run.yaml:19: " + actor + "ppo_mini_batch_size (actor.ppo_mini_batch_size here) = 32, " +
               "data.train_batch_size = 100: the mini-batch must divide the batch; the nearest that does is 25 or"),
-          StartsWith("run.yaml:20: " + actor + "ppo_epochs: \"2\" given, expected 1: each sample is trained on once"),
+          StartsWith("run.yaml:20: " + actor + "ppo_epochs (actor.ppo_epochs here): \"0\" given, expected integer ≥ 1"),
           StartsWith("run.yaml:21: " + actor +
                      "kl_loss_type (actor.kl_loss_type here): \"k9\" given, expected k1, abs"),
           StartsWith("run.yaml:22: " + actor + "clip_ratio_low (actor.clip_ratio_low here) = 0.4, " + actor +
@@ -345,7 +345,7 @@ TEST(Numbers, TwentyMistakesAreInOneReport) {
           StartsWith("run.yaml:32: trainer.n_gpus_per_node: one process does everything; remove it, or pass"),
           StartsWith("run.yaml:32: trainer.n_gpus_per_node: \"eight\" given, expected integer ≥ 1"),
           StartsWith("run.yaml:34: trainer.total_epochs: given twice, first in line 33"),
-          StartsWith("run.yaml:35: algorithm.adv_estimator: \"gae\" given, expected grpo"),
+          StartsWith("run.yaml:35: algorithm.adv_estimator: \"gae\" given, expected grpo, grpo_passk"),
           StartsWith("run.yaml:36: rollout.temperature: \".nan\" given, expected number > 0"),
           StartsWith("run.yaml:39: data.micro_batch_size_per_gpu: unknown key; did you mean"),
           StartsWith("command line: trainer.test_freq: \"-2\" given, expected integer ≥ -1"),

@@ -95,14 +95,13 @@ PassBytes MeasurePass(const Outline& outline, std::span<const Sequence> samples,
     const at::Tensor hidden = outline.decoder.Hidden(layout.batch);
     result.activations = options.gradients ? bytes.live() : bytes.peak();
   }
-  at::Tensor entropy;
-  at::Tensor log_probs =
-      ResponseLogProbs(outline.decoder, layout, options.temperature, options.entropy ? &entropy : nullptr);
+  ResponseFigures figures = ScoreResponses(outline.decoder, layout, options.temperature, options.entropy);
   result.logits = std::max<int64_t>(bytes.peak() - result.activations, 0);
   result.in_heap = bytes.peak_in_heap();
   if (!options.gradients) return result;
   // Objectives add a few numbers for each response token.
-  const at::Tensor loss = (log_probs * log_probs).sum();
+  at::Tensor loss = (figures.log_probs * figures.log_probs).sum();
+  if (options.entropy == Entropy::kWithGradients) loss = loss + figures.entropy.sum();
   const auto gradients = torch::autograd::grad({loss}, outline.decoder.trainable());
   result.gradients = std::max<int64_t>(bytes.peak() - result.activations - result.logits, 0);
   result.in_heap = bytes.peak_in_heap();

@@ -38,7 +38,7 @@ absl::StatusOr<Outline> OutlineOf(const model::Decoder& decoder, int64_t vocabul
 struct PassOptions {
   int64_t max_row_tokens = 64;
   double temperature = 1;
-  bool entropy = false;
+  Entropy entropy = Entropy::kNone;
   bool gradients = true;
 };
 // The micro-batches that hold most of those that `samples` are cut into. What a pass holds is the most of any of them.

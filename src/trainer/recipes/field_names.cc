@@ -77,10 +77,12 @@ struct OtherValue {
 };
 
 constexpr OtherValue kValues[] = {
-    {"actor.kl_loss_type", "kl", "k1"},          {"actor.kl_loss_type", "mse", "k2"},
-    {"actor.kl_loss_type", "low_var_kl", "k3"},  {"actor.optim.lr_warmup_steps", "-1", "0"},
-    {"critic.optim.lr_warmup_steps", "-1", "0"}, {"algorithm.adv_estimator", "group_norm", "grpo"},
-    {"model.recompute", "true", "layers"},       {"model.recompute", "false", "nothing"},
+    {"algorithm.kl_penalty", "kl", "k1"},         {"algorithm.kl_penalty", "mse", "k2"},
+    {"algorithm.kl_penalty", "low_var_kl", "k3"}, {"actor.policy_loss.loss_mode", "ppo", "vanilla"},
+    {"actor.kl_loss_type", "kl", "k1"},           {"actor.kl_loss_type", "mse", "k2"},
+    {"actor.kl_loss_type", "low_var_kl", "k3"},   {"actor.optim.lr_warmup_steps", "-1", "0"},
+    {"critic.optim.lr_warmup_steps", "-1", "0"},  {"algorithm.adv_estimator", "group_norm", "grpo"},
+    {"model.recompute", "true", "layers"},        {"model.recompute", "false", "nothing"},
     {"model.target_modules", "all-linear", ""},
 };
 
@@ -103,6 +105,7 @@ constexpr char kOverlong[] = "data.overlong_prompts says what happens to prompts
 constexpr char kPacked[] = "samples are packed into rows, which does not change results";
 constexpr char kOneAdamW[] = "the optimizer is AdamW";
 constexpr char kOneKernel[] = "each operation has one implementation";
+constexpr char kNoChoice[] = "this recipe does not let you choose it";
 constexpr char kMegatron[] = "it is about how Megatron trains";
 
 // Keys about how, where and with what a program runs.
@@ -131,11 +134,7 @@ constexpr Foreign kIgnored[] = {
     {"actor.calculate_sum_pi_squared", "it does not change results"},
     {"actor.sum_pi_squared_checkpointing", "it does not change results"},
     {"actor.use_prefix_grouper", "samples of a prompt always share it"},
-    {"actor.clip_ratio_c", "the loss has no further bound for negative advantages"},
     {"actor.freeze_vision_tower", kNoImages},
-    {"actor.tau_pos", "only other losses have it"},
-    {"actor.tau_neg", "only other losses have it"},
-    {"actor.policy_loss", "only the loss of PPO is there"},
     {"actor.optim.optimizer_impl", kOneAdamW},
     {"actor.optim.total_training_steps", "trainer.total_training_steps is it"},
     {"actor.optim.num_cycles", "the cosine schedule goes down once"},
@@ -231,11 +230,15 @@ constexpr Foreign kIgnored[] = {
     {"data.validation_shuffle", "the order of validation samples changes nothing"},
     {"data.tool_config_path", kNoTools},
     {"data.trust_remote_code", "code beside a data set is never run"},
-    {"algorithm.gamma", "only GAE discounts"},
-    {"algorithm.lam", "only GAE discounts"},
-    {"algorithm.kl_penalty", "there is no KL in the reward; actor.kl_loss_type is that of the loss"},
-    {"algorithm.kl_ctrl", "there is no KL in the reward; actor.kl_loss_coef is that of the loss"},
-    {"algorithm.rollout_correction", "one engine generates answers and scores them"},
+    {"actor.clip_ratio_c", kNoChoice},
+    {"actor.tau_pos", kNoChoice},
+    {"actor.tau_neg", kNoChoice},
+    {"actor.policy_loss", kNoChoice},
+    {"algorithm.gamma", kNoChoice},
+    {"algorithm.kl_penalty", "there is no KL in the reward"},
+    {"algorithm.kl_ctrl", "there is no KL in the reward"},
+    {"algorithm.rollout_correction", kNoChoice},
+    {"algorithm.lam", "only GAE has it"},
     {"algorithm.pf_ppo", "samples are not weighted again"},
     {"trainer.nnodes", "there is one machine", "1"},
     {"trainer.n_gpus_per_node", kOneProcess, "1"},
@@ -274,24 +277,23 @@ constexpr Foreign kIgnored[] = {
     {"rl_config.use_tensorboard", kNoLoggers},
     {"rl_config.shuffle_minibatch", "mini-batches are always drawn at random"},
     {"rl_config.actor_forward_micro_batch_size", "ref.log_prob_micro_batch_size_per_gpu holds for it, too"},
-    {"rl_config.gamma", "only GAE discounts"},
-    {"rl_config.lam", "only GAE discounts"},
+    {"rl_config.gamma", kNoChoice},
+    {"rl_config.lam", "only GAE has it"},
     {"generate_config", kOwnEngine},
     {"generate_config.trust_remote_code", "code beside a model is never run"},
 };
 
 constexpr char kNotLeftOut[] = "nothing of a distribution is left out when a token is sampled";
-constexpr char kOnce[] = "each sample is trained on once";
 constexpr char kNoPythonRewards[] = "Python functions do not run here; the reward is set by the keys of reward";
 
 // Keys that would change results.
 constexpr Foreign kRefused[] = {
     {"actor.use_kl_loss", "for a loss without KL, set actor.kl_loss_coef to 0", "true"},
-    {"actor.entropy_coeff", "the loss has no bonus for entropy", "0"},
-    {"actor.ppo_epochs", kOnce, "1"},
-    {"actor.loss_agg_mode", "the loss is the mean over all tokens", "token-mean"},
-    {"actor.loss_scale_factor", "the loss is the mean over all tokens"},
-    {"actor.policy_loss.loss_mode", "only the loss of PPO is there", "vanilla"},
+    {"actor.entropy_coeff", kNoChoice, "0"},
+    {"actor.ppo_epochs", kNoChoice, "1"},
+    {"actor.loss_agg_mode", kNoChoice, "token-mean"},
+    {"actor.loss_scale_factor", kNoChoice},
+    {"actor.policy_loss.loss_mode", kNoChoice, "vanilla"},
     {"actor.optim.optimizer", kOneAdamW, "AdamW"},
     {"actor.optim.override_optimizer_config", kOneAdamW},
     {"actor.optim.lr_warmup_steps_ratio", "set actor.optim.lr_warmup_steps", "0"},
@@ -310,9 +312,10 @@ constexpr Foreign kRefused[] = {
     {"data.datagen.path", kNoPython},
     {"data.apply_chat_template_kwargs", "templates take no arguments"},
     {"data.train_max_samples", "all samples of the files are used", "-1"},
-    {"algorithm.adv_estimator", "the recipe is GRPO", "grpo"},
-    {"algorithm.norm_adv_by_std_in_grpo", "GRPO divides by the standard deviation", "true"},
-    {"algorithm.use_kl_in_reward", "the KL is in the loss (actor.kl_loss_coef)", "false"},
+    {"algorithm.adv_estimator", kNoChoice, "grpo"},
+    {"algorithm.norm_adv_by_std_in_grpo", kNoChoice, "true"},
+    {"algorithm.use_kl_in_reward", kNoChoice, "false"},
+    {"algorithm.rollout_correction.rollout_is", kNoChoice},
     {"algorithm.use_pf_ppo", "samples are not weighted again", "false"},
     {"trainer.val_only", "a run trains", "false"},
     {"reward_model.enable", "there are no models of rewards", "false"},
@@ -320,10 +323,10 @@ constexpr Foreign kRefused[] = {
     {"reward_manager.module.path", kNoPythonRewards},
     {"megatron_training.no_shuffle", "data.shuffle is its opposite", "false"},
     {"actor_config.lr_warmup_fraction", "set actor.optim.lr_warmup_steps", "0"},
-    {"rl_config.adv_estimator", "the recipe is GRPO", "group_norm"},
-    {"rl_config.epochs", kOnce, "1"},
-    {"rl_config.entropy_coeff", "the loss has no bonus for entropy", "0"},
-    {"rl_config.kl_ctrl_type", "the weight of the KL is fixed", "fixed"},
+    {"rl_config.adv_estimator", kNoChoice, "group_norm"},
+    {"rl_config.epochs", kNoChoice, "1"},
+    {"rl_config.entropy_coeff", kNoChoice, "0"},
+    {"rl_config.kl_ctrl_type", "the weight of the KL in the loss is fixed", "fixed"},
     {"rl_config.overlong_buffer_enable", "set reward.length", "false"},
     {"rl_config.filter_groups_enable", "no group of answers is left out", "false"},
     {"rl_config.partial_rollout_max_split", "an answer is generated in one piece", "1"},
@@ -332,8 +335,11 @@ constexpr Foreign kRefused[] = {
     {"generate_config.sampling_config.min_p", kNotLeftOut, "0"},
 };
 
-// Neither bound nor inside a key that is.
+// Neither bound, nor inside a key that is, nor another name of one.
 bool IsFree(const config::Spec& spec, absl::string_view name) {
+  for (const config::Spec::OtherName& alias : spec.aliases()) {
+    if (alias.other == name) return false;
+  }
   while (spec.Find(name) == nullptr) {
     const size_t dot = name.rfind('.');
     if (dot == absl::string_view::npos) return true;

@@ -342,9 +342,9 @@ TEST(FieldNames, WhatWouldChangeResultsIsNeverSkipped) {
   for (size_t i = 0; i < overrides.size(); ++i) {
     EXPECT_THAT(loaded.violations[i], HasSubstr(overrides[i].substr(0, overrides[i].find('='))));
   }
-  EXPECT_EQ(
-      loaded.violations[1],
-      "command line: actor_rollout_ref.actor.ppo_epochs: \"2\" given, expected 1: each sample is trained on once");
+  EXPECT_EQ(loaded.violations[1],
+            "command line: actor_rollout_ref.actor.ppo_epochs: \"2\" given, expected 1: this recipe does not let you "
+            "choose it");
 }
 
 TEST(FieldNames, AFileOfMindSpeedLoadsLeniently) {
@@ -423,7 +423,7 @@ TEST(FieldNames, OfKeysThatARecipeDoesNotHaveAreLeftOut) {
   EXPECT_EQ(
       config::Load(spec, "rl_config: {mini_batch_size: 16}\nalgorithm.adv_estimator: gae\n", "run.yaml", {}).message(),
       "run.yaml:1: rl_config.mini_batch_size: one process does everything; remove it, or pass --lenient\n"
-      "run.yaml:2: algorithm.adv_estimator: \"gae\" given, expected grpo: the recipe is GRPO");
+      "run.yaml:2: algorithm.adv_estimator: \"gae\" given, expected grpo: this recipe does not let you choose it");
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class ChosenObjective final : public Objective {
  public:
   std::vector<std::string> columns() const override { return {kChosen}; }
   at::Tensor Loss(const TokenBatch& batch, StepMetrics&) const override {
-    return -(batch.log_probs * batch.columns.at(kChosen).values).sum() / batch.token_count;
+    return -(batch.log_probs * batch.columns.at(kChosen).values).sum() / batch.counts.tokens;
   }
 };
 

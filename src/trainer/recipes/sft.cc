@@ -6,7 +6,7 @@
 #include "trainer/loop/feed.h"
 #include "trainer/recipes/recipes.h"
 #include "trainer/stages/columns.h"
-#include "trainer/stages/objectives.h"
+#include "trainer/stages/supervised_objective.h"
 #include "trainer/stages/update_stage.h"
 
 namespace tdock::trainer {

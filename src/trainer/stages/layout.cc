@@ -112,15 +112,16 @@ Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, con
           at::tensor(targets, at::kLong).to(device)};
 }
 
-at::Tensor ResponseLogProbs(const model::Decoder& decoder, const Layout& layout, double temperature,
-                            at::Tensor* entropy) {
+ResponseFigures ScoreResponses(const model::Decoder& decoder, const Layout& layout, double temperature,
+                               Entropy entropy) {
   const at::Tensor hidden_NC = decoder.Hidden(layout.batch).flatten(0, 1).index_select(0, layout.predictors);
   const at::Tensor log_probs_NV = at::log_softmax(decoder.Logits(hidden_NC) / temperature, -1);
-  if (entropy != nullptr) {
-    const at::Tensor detached = log_probs_NV.detach();
-    *entropy = -(detached.exp() * detached).sum(-1);
+  ResponseFigures figures{.log_probs = log_probs_NV.gather(1, layout.targets.unsqueeze(1)).squeeze(1)};
+  if (entropy != Entropy::kNone) {
+    const at::Tensor of_NV = entropy == Entropy::kWithGradients ? log_probs_NV : log_probs_NV.detach();
+    figures.entropy = -(of_NV.exp() * of_NV).sum(-1);
   }
-  return log_probs_NV.gather(1, layout.targets.unsqueeze(1)).squeeze(1);
+  return figures;
 }
 
 }  // namespace tdock::trainer

@@ -47,9 +47,17 @@ struct Layout {
 // list, as long as its row has room. Tensors are on `device`.
 Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device);
 
-// The log-probabilities of the response tokens under softmax(logits / temperature), float [N], with gradients if they
-// are enabled. If `entropy` is given, it receives the entropies of those distributions, [N], without gradients.
-at::Tensor ResponseLogProbs(const model::Decoder& decoder, const Layout& layout, double temperature,
-                            at::Tensor* entropy = nullptr);
+// Whether the entropies of distributions are wanted, and whether they are trained on: gradients through them take the
+// memory of two more tensors of all logits.
+enum class Entropy { kNone, kWithoutGradients, kWithGradients };
+
+struct ResponseFigures {
+  at::Tensor log_probs;     // float [N], with gradients if they are enabled
+  at::Tensor entropy = {};  // float [N], of the distributions; undefined for Entropy::kNone
+};
+
+// Of the response tokens under softmax(logits / temperature).
+ResponseFigures ScoreResponses(const model::Decoder& decoder, const Layout& layout, double temperature,
+                               Entropy entropy = Entropy::kNone);
 
 }  // namespace tdock::trainer

@@ -97,9 +97,8 @@ TEST_P(LayoutTest, GivesTheLogProbabilitiesOfSeparatePasses) {
     const Samples samples = RandomSamples(rng, 1 + static_cast<int>(rng.Below(9)));
     const at::Tensor expected = LogProbsOneByOne(decoder, samples.views(), 0.7);
     for (int64_t max_row_tokens : {1, 8, 64}) {
-      at::Tensor entropy;
       const Layout layout = MakeLayout(samples.views(), max_row_tokens, GetParam());
-      const at::Tensor actual = ResponseLogProbs(decoder, layout, 0.7, &entropy);
+      const auto [actual, entropy] = ScoreResponses(decoder, layout, 0.7, Entropy::kWithoutGradients);
       EXPECT_TRUE(at::allclose(actual, expected, 1e-5, 1e-5)) << "round " << round << ", rows of " << max_row_tokens;
       EXPECT_EQ(entropy.sizes(), actual.sizes());
       EXPECT_GT(entropy.min().item<double>(), 0.0);
@@ -124,8 +123,9 @@ TEST_P(LayoutTest, GivesTheGradientsOfSeparatePasses) {
   };
   const auto expected = gradients([&] { return LogProbsOneByOne(decoder, samples.views(), 1.0); });
   for (int64_t max_row_tokens : {1, 64}) {
-    const auto actual = gradients(
-        [&] { return ResponseLogProbs(decoder, MakeLayout(samples.views(), max_row_tokens, GetParam()), 1.0); });
+    const auto actual = gradients([&] {
+      return ScoreResponses(decoder, MakeLayout(samples.views(), max_row_tokens, GetParam()), 1.0).log_probs;
+    });
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_TRUE(at::allclose(actual[i], expected[i], 1e-4, 1e-4)) << "parameter " << i;
     }

@@ -3,27 +3,35 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "trainer/algo/aggregate.h"
+#include "trainer/algo/tokens.h"
+#include "trainer/stages/policy.h"
 #include "trainer/stages/step_metrics.h"
 
 namespace tdock::trainer {
 
-// The response tokens of a micro-batch, N of them: those of all its samples, one after another. On the policy's device.
+// The response tokens of a mini-batch, or of a micro-batch, a part of it: N of them, those of all its samples, one
+// after another. On the policy's device.
 struct TokenBatch {
-  at::Tensor log_probs;    // float [N], under the policy, with gradients
-  at::Tensor entropy;      // float [N], of the policy's distributions, without gradients; if wants_entropy()
-  at::Tensor mask;         // float [N], 0 where the token must not count
-  double token_count = 0;  // unmasked tokens in the whole mini-batch
+  algo::Tokens tokens;   // the mask, and the sample of each token
+  algo::Counts counts;   // of the whole mini-batch
+  at::Tensor log_probs;  // float [N], under the policy, with gradients; of a micro-batch only
+  at::Tensor entropy;    // float [N], of the policy's distributions, as entropy() says; of a micro-batch only
 
   struct Values {
     at::Tensor values;   // float [N]
     bool fresh = false;  // computed with the weights as they are now
   };
-  std::map<std::string, Values> columns;  // Objective::columns()
+  std::map<std::string, Values> columns;  // Objective::columns(), and what Prepare() added
 };
+
+// The micro-batch's part of a mini-batch, without what the policy computes.
+TokenBatch PartOf(const TokenBatch& mini_batch, const MicroBatch& micro);
 
 // Immutable, and so thread-safe.
 class Objective {
@@ -33,10 +41,14 @@ class Objective {
   // The columns that it reads, beside the prompt, the response and its mask: ragged float32, a number for each token.
   virtual std::vector<std::string> columns() const = 0;
 
-  virtual bool wants_entropy() const { return false; }
+  virtual Entropy entropy() const { return Entropy::kNone; }
+
+  // Called once for each mini-batch, before it is cut: adds columns that depend on all its tokens. `seed` differs from
+  // mini-batch to mini-batch. May throw.
+  virtual void Prepare(TokenBatch& /*mini_batch*/, uint64_t /*seed*/, StepMetrics& /*metrics*/) const {}
 
   // The micro-batch's part of the mini-batch's loss, a scalar with gradients. The parts of a mini-batch add up to the
-  // same loss however it was cut: what is a mean divides by token_count. Figures go to `metrics`, which is this
+  // same loss however it was cut: what is a mean divides by `counts`. Figures go to `metrics`, which is this
   // micro-batch's alone. May throw.
   virtual at::Tensor Loss(const TokenBatch& batch, StepMetrics& metrics) const = 0;
 };

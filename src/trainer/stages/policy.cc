@@ -80,7 +80,7 @@ std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const
     if (micro_batches.empty() || static_cast<int64_t>(micro_batches.back().samples.size()) == limits.samples ||
         tokens >= limits.enough_tokens || tokens + more > limits.tokens) {
       const int64_t first = micro_batches.empty() ? 0 : micro_batches.back().first_token + micro_batches.back().tokens;
-      micro_batches.push_back({samples.subspan(i, 0), first, 0});
+      micro_batches.push_back({samples.subspan(i, 0), static_cast<int64_t>(i), first, 0});
       tokens = 0;
     }
     MicroBatch& micro = micro_batches.back();
@@ -99,7 +99,7 @@ at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> sam
     at::NoGradGuard no_grad;
     const auto i = static_cast<size_t>(piece);
     const Layout layout = MakeLayout(micro_batches[i].samples, options.max_row_tokens, decoder.device());
-    pieces[i] = ResponseLogProbs(decoder, layout, options.temperature);
+    pieces[i] = ScoreResponses(decoder, layout, options.temperature).log_probs;
   });
   return at::cat(pieces);
 }

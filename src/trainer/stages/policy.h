@@ -41,8 +41,9 @@ absl::StatusOr<at::Tensor> TokenColumn(const Rows& rows, std::span<const int64_t
 // Consecutive samples that pass through the model together.
 struct MicroBatch {
   std::span<const Sequence> samples;
-  int64_t first_token;  // the position of their first response token among those of all samples
-  int64_t tokens;       // their response tokens
+  int64_t first_sample;  // the position of the first of them among all samples
+  int64_t first_token;   // the position of their first response token among those of all samples
+  int64_t tokens;        // their response tokens
 };
 // The cut depends on the samples and the options, not on the number of workers, so that neither does the result. By
 // tokens, the number of micro-batches is a power of two where that fits, so that workers get equal shares; none has

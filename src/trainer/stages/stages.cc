@@ -9,7 +9,6 @@
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "model/tensor_torch/convert.h"
-#include "trainer/algo/advantage.h"
 #include "trainer/stages/columns.h"
 
 namespace tdock::trainer {
@@ -179,30 +178,6 @@ class LogProbStage final : public StageOf {
   const ForwardOptions forward_;
 };
 
-class GrpoAdvantageStage final : public StageOf {
- public:
-  GrpoAdvantageStage()
-      : StageOf(
-            {.name = "advantage", .reads = {kRewards, kResponseMask}, .writes = {kAdvantages}, .unit = Unit::kGroup}) {}
-
-  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    TDOCK_ASSIGN_OR_RETURN(const Column rewards, rows.ToColumn(kRewards));
-    TDOCK_ASSIGN_OR_RETURN(const at::Tensor scores, ValuesOf(rewards));
-    const std::vector<int64_t> groups(rows.groups().begin(), rows.groups().end());
-    const at::Tensor per_sample = algo::GrpoAdvantages(scores, at::tensor(groups));
-
-    std::vector<std::vector<float>> per_token(rows.size());
-    for (size_t i = 0; i < rows.size(); ++i) {
-      TDOCK_ASSIGN_OR_RETURN(const auto mask, rows.Get<uint8_t>(i, kResponseMask));
-      for (uint8_t is_own : mask) per_token[i].push_back(is_own ? per_sample.const_data_ptr<float>()[i] : 0.0f);
-    }
-    context.metrics.Distribution("critic/advantages", {per_sample.const_data_ptr<float>(), rows.size()});
-    StageOutput output;
-    TDOCK_RETURN_IF_ERROR(output.columns.Add(kAdvantages, Column::FromRows(per_token)));
-    return output;
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
@@ -216,8 +191,6 @@ std::unique_ptr<Stage> MakeLogProbStage(const std::string& name, const std::stri
                                         const ForwardOptions& forward) {
   return std::make_unique<LogProbStage>(name, column, policy, forward);
 }
-
-std::unique_ptr<Stage> MakeGrpoAdvantageStage() { return std::make_unique<GrpoAdvantageStage>(); }
 
 absl::StatusOr<std::string> ResponseText(const text::Tokenizer& tokenizer, std::span<const int32_t> response,
                                          bool finished) {

@@ -27,9 +27,6 @@ std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward);
 std::unique_ptr<Stage> MakeLogProbStage(const std::string& name, const std::string& column, const Policy& policy,
                                         const ForwardOptions& forward);
 
-// Consumer "advantage", of groups.
-std::unique_ptr<Stage> MakeGrpoAdvantageStage();
-
 // A response as text. Special tokens inside it are spelt out, so that nothing after them can pass for an answer.
 absl::StatusOr<std::string> ResponseText(const text::Tokenizer& tokenizer, std::span<const int32_t> response,
                                          bool finished);

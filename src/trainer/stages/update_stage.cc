@@ -58,10 +58,17 @@ class UpdateStage final : public Stage {
   bool uses_policy() const override { return true; }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    const std::vector<int64_t> order = ShuffledByIdentity(rows, options_.seed);
-    const size_t size = options_.mini_batch_size > 0 ? static_cast<size_t>(options_.mini_batch_size) : order.size();
-    for (size_t begin = 0; begin < order.size(); begin += size) {
-      TDOCK_RETURN_IF_ERROR(Step(rows, std::span(order).subspan(begin, std::min(size, order.size() - begin)), context));
+    // Random choices in a mini-batch follow from the step and its number in the step.
+    uint64_t seed = DeriveSeed(options_.seed, static_cast<uint64_t>(context.step));
+    for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
+      const std::vector<int64_t> order = ShuffledByIdentity(
+          rows, epoch == 0 ? options_.seed : DeriveSeed(options_.seed, static_cast<uint64_t>(epoch)));
+      const size_t size = options_.mini_batch_size > 0 ? static_cast<size_t>(options_.mini_batch_size) : order.size();
+      for (size_t begin = 0; begin < order.size(); begin += size) {
+        const std::span<const int64_t> chosen = std::span(order).subspan(begin, std::min(size, order.size() - begin));
+        TDOCK_ASSIGN_OR_RETURN(const bool goes_on, Step(rows, chosen, ++seed, context));
+        if (!goes_on) return StageOutput();
+      }
     }
     return StageOutput();
   }
@@ -80,7 +87,12 @@ class UpdateStage final : public Stage {
       target = values.to(policy_.decoder.device());
       return absl::OkStatus();
     };
-    TDOCK_RETURN_IF_ERROR(read(kResponseMask, batch.tokens.mask));
+    at::Tensor mask;
+    TDOCK_RETURN_IF_ERROR(read(kResponseMask, mask));
+    std::vector<int64_t> lengths;
+    for (const Sequence& sample : batch.samples) lengths.push_back(static_cast<int64_t>(sample.response.size()));
+    batch.tokens.tokens = algo::MakeTokens(mask, lengths);
+    batch.tokens.counts = algo::CountsOf(batch.tokens.tokens);
     for (const std::string& name : objective_->columns()) {
       TokenBatch::Values& column = batch.tokens.columns[name];
       TDOCK_RETURN_IF_ERROR(read(name, column.values));
@@ -93,22 +105,44 @@ class UpdateStage final : public Stage {
     return batch;
   }
 
-  absl::Status Step(const Rows& rows, std::span<const int64_t> chosen, StageContext& context) {
+  // One optimizer step. False if nothing more is to be trained on.
+  absl::StatusOr<bool> Step(const Rows& rows, std::span<const int64_t> chosen, uint64_t seed, StageContext& context) {
     TDOCK_ASSIGN_OR_RETURN(MiniBatch batch, Read(rows, chosen));
-    batch.tokens.token_count = (batch.tokens.mask != 0).sum().item<double>();
-    if (batch.tokens.token_count == 0) return absl::InvalidArgumentError("every token of the mini-batch is masked");
+    if (batch.tokens.counts.tokens == 0) return absl::InvalidArgumentError("every token of the mini-batch is masked");
+    objective_->Prepare(batch.tokens, seed, context.metrics);
     const std::vector<MicroBatch> micro_batches =
         CutMicroBatches(batch.samples, options_.forward, policy_.decoder.device());
     std::vector<StepMetrics> metrics(micro_batches.size());
     Backward(policy_.decoder, options_.forward.workers, micro_batches.size(),
              [&](size_t i) { return Loss(batch, micro_batches[i], metrics[i]); });
-    for (const StepMetrics& of_micro_batch : metrics) context.metrics.Add(of_micro_batch);
+    StepMetrics together;
+    for (const StepMetrics& of_micro_batch : metrics) together.Add(of_micro_batch);
+    context.metrics.Add(together);
+    context.metrics.Sum("perf/total_num_tokens", static_cast<double>(batch.all_tokens));
+    if (options_.target_kl > 0 && StopsAt(together.Values().at("actor/ppo_kl"), context.metrics)) return false;
+    TDOCK_RETURN_IF_ERROR(Apply(context));
+    return true;
+  }
+
+  // Whether a step ends here, with the gradients dropped.
+  bool StopsAt(double kl, StepMetrics& metrics) {
+    const bool stops = kl > options_.target_kl;
+    metrics.Sum(options_.name + "/early_stops", stops ? 1 : 0);
+    metrics.Sum(options_.name + "/optimizer_steps", 0);
+    if (!stops) return false;
+    for (const at::Tensor& parameter : policy_.decoder.trainable()) {
+      at::Tensor(parameter).mutable_grad() = at::Tensor();
+    }
+    return true;
+  }
+
+  // Takes the optimizer's step with the gradients that there are.
+  absl::Status Apply(StageContext& context) {
     const double lr = options_.lr * options_.schedule.Factor(context.step - 1);
     const double grad_norm = optimizer_.Step(lr);
     const bool skipped = !std::isfinite(grad_norm);
     context.metrics.Sum(options_.name + "/optimizer_steps", skipped ? 0 : 1);
     context.metrics.Sum(options_.name + "/skipped_steps", skipped ? 1 : 0);
-    context.metrics.Sum("perf/total_num_tokens", static_cast<double>(batch.all_tokens));
     if (skipped) return CountSkipped(grad_norm);
     skipped_in_a_row_ = 0;
     ++policy_.version;
@@ -126,15 +160,13 @@ class UpdateStage final : public Stage {
   }
 
   at::Tensor Loss(const MiniBatch& batch, const MicroBatch& micro, StepMetrics& metrics) const {
-    const auto part = [&](const at::Tensor& all) { return all.narrow(0, micro.first_token, micro.tokens); };
-    TokenBatch tokens;
-    tokens.mask = part(batch.tokens.mask);
-    tokens.token_count = batch.tokens.token_count;
-    for (const auto& [name, column] : batch.tokens.columns) tokens.columns[name] = {part(column.values), column.fresh};
     const Layout layout = MakeLayout(micro.samples, options_.forward.max_row_tokens, policy_.decoder.device());
-    tokens.log_probs = ResponseLogProbs(policy_.decoder, layout, options_.forward.temperature,
-                                        objective_->wants_entropy() ? &tokens.entropy : nullptr);
-    return objective_->Loss(tokens, metrics);
+    const ResponseFigures figures =
+        ScoreResponses(policy_.decoder, layout, options_.forward.temperature, objective_->entropy());
+    TokenBatch part = PartOf(batch.tokens, micro);
+    part.log_probs = figures.log_probs;
+    part.entropy = figures.entropy;
+    return objective_->Loss(part, metrics);
   }
 
   ConsumerOptions consumer_;

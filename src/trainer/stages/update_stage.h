@@ -21,7 +21,11 @@ struct UpdateOptions {
   LrSchedule schedule;          // in steps of the recipe
   int64_t mini_batch_size = 0;  // samples of one optimizer step; 0: all that are taken
   uint64_t seed = 0;            // of which samples share a mini-batch
-  std::string name = "actor";   // of the metrics NAME/grad_norm, NAME/lr, NAME/optimizer_steps and NAME/skipped_steps
+  int64_t epochs = 1;           // how often each sample is trained on, in other mini-batches each time
+  // Where the mean of old − new log-probabilities of a mini-batch (figure actor/ppo_kl) is above this, its gradients
+  // are dropped and nothing more is trained on in this step, which NAME/early_stops counts. 0: never.
+  double target_kl = 0;
+  std::string name = "actor";  // of the metrics NAME/grad_norm, NAME/lr, NAME/optimizer_steps, NAME/skipped_steps
   // Gradients that are not finite skip an optimizer step, which NAME/skipped_steps counts. After this many in a row the
   // stage fails: nothing is learned any more.
   int64_t max_skipped_steps = 3;

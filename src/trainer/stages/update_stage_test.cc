@@ -7,8 +7,8 @@
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
 #include "tdock/local_dock.h"
+#include "trainer/stages/actor_objective.h"
 #include "trainer/stages/columns.h"
-#include "trainer/stages/objectives.h"
 
 namespace tdock::trainer {
 namespace {
@@ -17,6 +17,7 @@ namespace {
 struct ActorColumns {
   std::vector<std::vector<uint8_t>> mask = {{1, 1}, {1, 0, 1}, {1}};
   std::vector<std::vector<float>> old_log_probs = {{-1.5f, -2.0f}, {-3.0f, -2.5f, -3.5f}, {-2.0f}};
+  std::vector<std::vector<float>> rollout_log_probs = old_log_probs;
   std::vector<std::vector<float>> ref_log_prob = old_log_probs;
   std::vector<std::vector<float>> advantages = {{1, 1}, {-1, -1, -1}, {0.5f}};
 };
@@ -33,20 +34,23 @@ class UpdateStageTest : public testing::TestWithParam<at::Device> {
   // One optimizer step on these columns after the other, always from the same weights.
   static Result Step(const ActorColumns& columns) { return Steps({columns}); }
   static Result Steps(const std::vector<ActorColumns>& steps, int64_t max_skipped_steps = 3) {
+    return Steps(steps, {.loss = {.kl_coef = 0.1}},
+                 [&](UpdateOptions& options) { options.max_skipped_steps = max_skipped_steps; });
+  }
+  static Result Steps(const std::vector<ActorColumns>& steps, const ActorObjectiveOptions& objective,
+                      const std::function<void(UpdateOptions&)>& change) {
     Policy policy{
         model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/true), 1, GetParam())};
     policy.decoder.SetTrainable(true);
     Workers workers(2);
-    const auto stage = MakeUpdateStage(policy, MakeClippedObjective({.kl_coef = 0.1}),
-                                       {.forward = {.workers = workers, .micro_batch_size = 2},
-                                        .optimizer = {},
-                                        .lr = 1e-3,
-                                        .schedule = {},
-                                        .max_skipped_steps = max_skipped_steps});
+    UpdateOptions options{
+        .forward = {.workers = workers, .micro_batch_size = 2}, .optimizer = {}, .lr = 1e-3, .schedule = {}};
+    change(options);
+    const auto stage = MakeUpdateStage(policy, MakeActorObjective(objective), options);
     const std::unique_ptr<Dock> dock = MakeLocalDock();
     EXPECT_TRUE(dock->CreatePartition({.name = "train",
                                        .columns = ColumnsNamed({kPrompt, kResponses, kResponseMask, kOldLogProbs,
-                                                                kRefLogProb, kAdvantages}),
+                                                                kRolloutLogProbs, kRefLogProb, kAdvantages}),
                                        .group_size = 3})
                     .ok());
     StageRunner runner(*dock, "train");
@@ -70,6 +74,7 @@ class UpdateStageTest : public testing::TestWithParam<at::Device> {
     add("responses", std::vector<std::vector<int32_t>>{{5, 6}, {7, 8, 9}, {6}});
     add("response_mask", columns.mask);
     add("old_log_probs", columns.old_log_probs);
+    add("rollout_log_probs", columns.rollout_log_probs);
     add("ref_log_prob", columns.ref_log_prob);
     add("advantages", columns.advantages);
     return request;
@@ -119,6 +124,71 @@ TEST_P(UpdateStageTest, TooManySkippedStepsInARowEndTheRun) {
   EXPECT_THAT(std::string(given.status.message()), testing::HasSubstr("for 3 optimizer steps in a row"));
   EXPECT_THAT(std::string(given.status.message()), testing::HasSubstr("actor.optim.lr"));
   EXPECT_EQ(given.version, 1);
+}
+
+TEST_P(UpdateStageTest, SeveralEpochsTrainOnEachSampleAsOften) {
+  const auto steps_of = [](int64_t epochs, int64_t mini_batch_size) {
+    return Steps({{}}, {.loss = {.kl_coef = 0.1}}, [&](UpdateOptions& options) {
+      options.epochs = epochs;
+      options.mini_batch_size = mini_batch_size;
+    });
+  };
+  const Result once = steps_of(1, 0), thrice = steps_of(3, 0), in_parts = steps_of(3, 2);
+  EXPECT_EQ(once.metrics.at("actor/optimizer_steps"), 1);
+  EXPECT_EQ(thrice.metrics.at("actor/optimizer_steps"), 3);
+  EXPECT_EQ(thrice.metrics.at("perf/total_num_tokens"), 3 * once.metrics.at("perf/total_num_tokens"));
+  EXPECT_EQ(in_parts.metrics.at("actor/optimizer_steps"), 6);
+  EXPECT_EQ(in_parts.version, 6);
+}
+
+TEST_P(UpdateStageTest, AStepEndsBeforeItMovesFartherThanItsTarget) {
+  ActorColumns columns;
+  const auto steps_until = [&](double target_kl) {
+    return Steps({columns}, {.loss = {}}, [&](UpdateOptions& options) {
+      options.epochs = 4;
+      options.target_kl = target_kl;
+    });
+  };
+  columns.old_log_probs = {{-0.1f, -0.1f}, {-0.1f, -0.1f, -0.1f}, {-0.1f}};
+  const Result far = steps_until(0.01);
+  EXPECT_EQ(far.metrics.at("actor/optimizer_steps"), 0);
+  EXPECT_EQ(far.metrics.at("actor/early_stops"), 1);
+  EXPECT_EQ(far.version, 0);
+  const Result free = steps_until(1e9);
+  EXPECT_EQ(free.metrics.at("actor/optimizer_steps"), 4);
+  EXPECT_EQ(free.metrics.at("actor/early_stops"), 0);
+}
+
+TEST_P(UpdateStageTest, WeightsOfTheRolloutChangeTheLossAndAreReported) {
+  const auto step = [](const ActorColumns& columns, bool weighted) {
+    ActorObjectiveOptions objective;
+    if (weighted) objective.rollout_weights = algo::ImportanceOptions{.cap = 2};
+    return Steps({columns}, objective, [](UpdateOptions&) {});
+  };
+  const Result plain = step({}, false), same = step({}, true);
+  EXPECT_EQ(plain.metrics.at("rollout_corr/kl"), 0);
+  EXPECT_EQ(plain.metrics.at("rollout_corr/max_abs_diff"), 0);
+  EXPECT_EQ(plain.metrics.count("rollout_corr/rollout_is_mean"), 0u);
+  EXPECT_EQ(same.metrics.at("rollout_corr/rollout_is_mean"), 1);
+  ActorColumns other;
+  other.rollout_log_probs[0][0] -= 1;  // training finds the token e times as likely
+  const Result weighted = step(other, true);
+  EXPECT_NEAR(weighted.metrics.at("rollout_corr/max_abs_diff"), 1, 1e-6);
+  EXPECT_NEAR(weighted.metrics.at("rollout_corr/rollout_is_max"), std::exp(1), 1e-5);
+  EXPECT_NEAR(weighted.metrics.at("rollout_corr/rollout_is_ratio_fraction_high"), 1.0 / 5, 1e-6);
+  for (size_t i = 0; i < plain.parameters.size(); ++i) {
+    EXPECT_TRUE(at::equal(same.parameters[i], plain.parameters[i])) << "parameter " << i;
+  }
+  EXPECT_FALSE(at::equal(weighted.parameters[0], plain.parameters[0]));
+}
+
+TEST_P(UpdateStageTest, ABonusForEntropyRaisesIt) {
+  const auto entropy_after = [](double coef) {
+    return Steps(std::vector<ActorColumns>(6), {.loss = {.entropy_coef = coef}},
+                 [](UpdateOptions& options) { options.lr = 1e-2; })
+        .metrics.at("actor/entropy");
+  };
+  EXPECT_GT(entropy_after(10), entropy_after(0) + 0.001);
 }
 
 }  // namespace

@@ -1,0 +1,259 @@
+#include "trainer/recipes/actor_section.h"
+
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/config/nearest_values.h"
+
+namespace tdock::trainer {
+namespace {
+
+using Kind = algo::PolicyLossKind;
+using How = algo::Aggregation;
+using Names = std::vector<std::pair<std::string, algo::KlEstimator>>;
+
+const Names& KlNames() {
+  static const Names* const kNames = new Names{{"k1", algo::KlEstimator::kK1},
+                                               {"abs", algo::KlEstimator::kAbs},
+                                               {"k2", algo::KlEstimator::kK2},
+                                               {"k3", algo::KlEstimator::kK3},
+                                               {"k3+", algo::KlEstimator::kK3Plus}};
+  return *kNames;
+}
+
+void BindBatches(config::Spec& spec, ActorSection& actor, const RunConfig& run, const RolloutSection& rollout) {
+  spec.Int("actor.ppo_mini_batch_size", &actor.ppo_mini_batch_size,
+           "Prompts per optimizer step, each with rollout.n samples.")
+      .AtLeast(1)
+      .AtMost(kMaxBatch);
+  spec.Int("actor.ppo_micro_batch_size_per_gpu", &actor.ppo_micro_batch_size_per_gpu,
+           "Samples in one forward and backward pass; limits memory and does not change results; 0: as many as have "
+           "1,024 tokens on the CPU, 16,384 on a GPU.")
+      .AtLeast(0)
+      .AtMost(kMaxBatch);
+  spec.Int("actor.ppo_epochs", &actor.ppo_epochs, "How often each sample is trained on in its step.")
+      .AtLeast(1)
+      .AtMost(1000);
+  spec.Float("actor.target_kl", &actor.target_kl,
+             "Nothing more is trained on in a step once the mean of old minus new log-probabilities of a mini-batch is "
+             "above this; 0: never.")
+      .AtLeast(0);
+  spec.Check({"actor.ppo_mini_batch_size", "data.train_batch_size"}, [&]() -> std::vector<std::string> {
+    if (run.data.train_batch_size % actor.ppo_mini_batch_size == 0) return {};
+    const std::string nearest = config::NearestDivisors(actor.ppo_mini_batch_size, run.data.train_batch_size);
+    return {absl::StrCat("the mini-batch must divide the batch; the nearest that does is ", nearest)};
+  });
+  spec.Check({"actor.ppo_micro_batch_size_per_gpu", "actor.ppo_mini_batch_size", "rollout.n"},
+             [&]() -> std::vector<std::string> {
+               const int64_t micro = actor.ppo_micro_batch_size_per_gpu;
+               const int64_t samples = actor.ppo_mini_batch_size * rollout.n;
+               if (micro == 0 || samples % micro == 0) return {};
+               return {absl::StrCat("the micro-batch must divide the ", samples,
+                                    " samples of a mini-batch; the nearest that does is ",
+                                    config::NearestDivisors(micro, samples))};
+             });
+}
+
+void BindPolicyLoss(config::Spec& spec, ActorSection& actor) {
+  spec.Choice("actor.policy_loss.loss_mode", &actor.loss.kind,
+              {{"vanilla", Kind::kPpoClip},
+               {"gspo", Kind::kGspo},
+               {"sequence_clip", Kind::kSequenceClip},
+               {"cispo", Kind::kCispo},
+               {"gpg", Kind::kGpg},
+               {"clip_cov", Kind::kClipCov},
+               {"kl_cov", Kind::kKlCov},
+               {"geo_mean", Kind::kGmpo},
+               {"sapo", Kind::kSapo},
+               {"vespo", Kind::kVespo}},
+              "The policy loss; vanilla is PPO's. docs/algorithms.md has the formulas.");
+  spec.Float("actor.clip_ratio_low", &actor.loss.clip_low, "The ratio is clipped at 1 minus this.")
+      .AtLeast(0)
+      .AtMost(1);
+  spec.Float("actor.clip_ratio_high", &actor.loss.clip_high, "The ratio is clipped at 1 plus this.").AtLeast(0);
+  spec.Float("actor.clip_ratio_c", &actor.loss.dual_clip,
+             "For negative advantages the loss is at most the advantage times this (dual clip), which must be above 1; "
+             "0: not limited.")
+      .AtLeast(0);
+  spec.Float("actor.policy_loss.clip_cov_ratio", &actor.clip_cov.fraction,
+             "Of clip_cov: the share of the tokens that are left out.")
+      .AtLeast(0)
+      .AtMost(1);
+  spec.Float("actor.policy_loss.clip_cov_lb", &actor.clip_cov.low, "Of clip_cov: they have a covariance above this.");
+  spec.Float("actor.policy_loss.clip_cov_ub", &actor.clip_cov.high, "Of clip_cov: and below this.");
+  spec.Float("actor.policy_loss.kl_cov_ratio", &actor.kl_cov_fraction,
+             "Of kl_cov: the share of the tokens, those with the largest covariance, that are pulled back.")
+      .AtLeast(0)
+      .AtMost(1);
+  spec.Float("actor.policy_loss.ppo_kl_coef", &actor.loss.cov_kl_coef, "Of kl_cov: how strongly they are pulled.")
+      .AtLeast(0);
+  spec.Float("actor.tau_pos", &actor.loss.sapo_tau.positive, "Of sapo: the temperature for positive advantages.")
+      .MoreThan(0);
+  spec.Float("actor.tau_neg", &actor.loss.sapo_tau.negative, "Of sapo: the temperature for negative advantages.")
+      .MoreThan(0);
+  spec.Float("actor.policy_loss.vespo_k_pos", &actor.loss.vespo_k.positive, "Of vespo: k for positive advantages.");
+  spec.Float("actor.policy_loss.vespo_k_neg", &actor.loss.vespo_k.negative, "Of vespo: k for negative advantages.");
+  spec.Float("actor.policy_loss.vespo_lambda_pos", &actor.loss.vespo_lambda.positive,
+             "Of vespo: λ for positive advantages.");
+  spec.Float("actor.policy_loss.vespo_lambda_neg", &actor.loss.vespo_lambda.negative,
+             "Of vespo: λ for negative advantages.");
+  const auto other_than = [&actor](Kind kind) { return [&actor, kind] { return actor.loss.kind != kind; }; };
+  spec.Unused({"actor.policy_loss.clip_cov_ratio", "actor.policy_loss.clip_cov_lb", "actor.policy_loss.clip_cov_ub"},
+              other_than(Kind::kClipCov), "only clip_cov has it");
+  spec.Unused({"actor.policy_loss.kl_cov_ratio", "actor.policy_loss.ppo_kl_coef"}, other_than(Kind::kKlCov),
+              "only kl_cov has it");
+  spec.Unused({"actor.tau_pos", "actor.tau_neg"}, other_than(Kind::kSapo), "only sapo has it");
+  spec.Unused({"actor.policy_loss.vespo_k_pos", "actor.policy_loss.vespo_k_neg", "actor.policy_loss.vespo_lambda_pos",
+               "actor.policy_loss.vespo_lambda_neg"},
+              other_than(Kind::kVespo), "only vespo has it");
+}
+
+void BindLoss(config::Spec& spec, ActorSection& actor) {
+  BindPolicyLoss(spec, actor);
+  spec.Choice("actor.loss_agg_mode", &actor.loss.reduction.how,
+              {{"token-mean", How::kTokenMean},
+               {"seq-mean-token-sum", How::kSeqMeanTokenSum},
+               {"seq-mean-token-mean", How::kSeqMeanTokenMean},
+               {"seq-mean-token-sum-norm", How::kSeqMeanTokenSumNorm}},
+              "How the losses of tokens become one number: their mean; or the mean over samples of their sum, of their "
+              "mean, or of their sum over actor.loss_scale_factor.");
+  spec.Int("actor.loss_scale_factor", &actor.loss_scale_factor,
+           "Of seq-mean-token-sum-norm: the constant length; 0: data.max_response_length.")
+      .AtLeast(0);
+  spec.Unused(
+      {"actor.loss_scale_factor"}, [&] { return actor.loss.reduction.how != How::kSeqMeanTokenSumNorm; },
+      "only seq-mean-token-sum-norm has it");
+  spec.Float("actor.entropy_coeff", &actor.loss.entropy_coef,
+             "Weight of the entropy of the policy, which is taken off the loss.")
+      .AtLeast(0);
+  spec.Float("actor.kl_loss_coef", &actor.loss.kl_coef,
+             "Weight of the KL to the reference model in the loss; with 0, and without a KL in the reward, there is no "
+             "reference model.")
+      .AtLeast(0);
+  spec.Choice("actor.kl_loss_type", &actor.loss.kl_type, KlNames(),
+              "Estimator of the KL: −x, abs(x), x²/2, eˣ−x−1, or (k3+) the last with the gradient of x²/2, where x is "
+              "the reference's log-probability minus the policy's.");
+  BindOptim(spec, "actor.optim", actor.optim);
+  // What the loss itself refuses, such as an aggregation that its kind does not take.
+  spec.Check({"actor.policy_loss.loss_mode", "actor.loss_agg_mode", "actor.clip_ratio_c"},
+             [&]() -> std::vector<std::string> {
+               try {
+                 algo::CheckActorLossOptions(actor.loss);
+               } catch (const c10::Error& e) {
+                 return {e.what_without_backtrace()};
+               }
+               return {};
+             });
+}
+
+void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
+  using Estimator = AdvantageEstimator;
+  spec.Choice("algorithm.adv_estimator", &algorithm.advantage.estimator,
+              {{"grpo", Estimator::kGrpo},
+               {"grpo_passk", Estimator::kPassAtK},
+               {"rloo", Estimator::kRloo},
+               {"opo", Estimator::kOpo},
+               {"gpg", Estimator::kGpg},
+               {"reinforce_plus_plus", Estimator::kReinforcePlusPlus},
+               {"reinforce_plus_plus_baseline", Estimator::kReinforcePlusPlusBaseline}},
+              "How rewards become advantages. docs/algorithms.md has the formulas.");
+  spec.Bool(
+      "algorithm.norm_adv_by_std_in_grpo", &algorithm.advantage.divide_by_deviation,
+      "Of grpo and grpo_passk: advantages are divided by the standard deviation of the group; false is Dr. GRPO.");
+  spec.Float("algorithm.gamma", &algorithm.advantage.gamma, "Of reinforce_plus_plus: the discount from token to token.")
+      .AtLeast(0)
+      .AtMost(1);
+  spec.Unused(
+      {"algorithm.norm_adv_by_std_in_grpo"},
+      [&] {
+        const Estimator estimator = algorithm.advantage.estimator;
+        return estimator != Estimator::kGrpo && estimator != Estimator::kPassAtK;
+      },
+      "only grpo and grpo_passk divide by it");
+  spec.Unused(
+      {"algorithm.gamma"}, [&] { return algorithm.advantage.estimator != Estimator::kReinforcePlusPlus; },
+      "only reinforce_plus_plus discounts");
+  spec.Bool("algorithm.use_kl_in_reward", &algorithm.use_kl_in_reward,
+            "Each token's reward is less by algorithm.kl_ctrl.kl_coef times the KL to the reference model.");
+  spec.Choice("algorithm.kl_penalty", &algorithm.kl.estimator, KlNames(),
+              "Estimator of that KL; see actor.kl_loss_type.");
+  spec.Choice("algorithm.kl_ctrl.type", &algorithm.kl_control,
+              {{"fixed", KlControl::kFixed}, {"adaptive", KlControl::kAdaptive}},
+              "Whether its weight stays, or is changed after each step to reach algorithm.kl_ctrl.target_kl.");
+  spec.Float("algorithm.kl_ctrl.kl_coef", &algorithm.kl.coef, "Its weight; if adaptive, that of the first step.")
+      .AtLeast(0);
+  spec.Float("algorithm.kl_ctrl.target_kl", &algorithm.kl_target.kl, "The KL of a token that is steered to.")
+      .MoreThan(0);
+  spec.Float("algorithm.kl_ctrl.horizon", &algorithm.kl_target.horizon,
+             "Samples after which an error of 20% has changed the weight by 20%.")
+      .MoreThan(0);
+  spec.Unused(
+      {"algorithm.kl_penalty", "algorithm.kl_ctrl.type", "algorithm.kl_ctrl.kl_coef"},
+      [&] { return !algorithm.use_kl_in_reward; }, "there is no KL in the reward");
+  spec.Unused(
+      {"algorithm.kl_ctrl.target_kl", "algorithm.kl_ctrl.horizon"},
+      [&] { return !algorithm.use_kl_in_reward || algorithm.kl_control == KlControl::kFixed; },
+      "the weight of the KL in the reward is not adaptive");
+}
+
+void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
+  spec.Choice(
+      "algorithm.rollout_correction.rollout_is", &algorithm.rollout_is,
+      {{"none", RolloutWeights::kNone}, {"token", RolloutWeights::kToken}, {"sequence", RolloutWeights::kSequence}},
+      "Whether the loss of a token is weighted by how likely training finds it, or its sample, against the "
+      "rollout.");
+  spec.Float("algorithm.rollout_correction.rollout_is_threshold", &algorithm.rollout_is_threshold,
+             "Those weights are at most this.")
+      .MoreThan(0);
+  spec.Unused(
+      {"algorithm.rollout_correction.rollout_is_threshold"},
+      [&] { return algorithm.rollout_is == RolloutWeights::kNone; }, "there are no such weights");
+}
+
+}  // namespace
+
+AdvantageOptions AlgorithmSection::advantage_options() const {
+  AdvantageOptions options = advantage;
+  if (use_kl_in_reward) options.kl = kl;
+  if (use_kl_in_reward && kl_control == KlControl::kAdaptive) options.kl_target = kl_target;
+  return options;
+}
+
+void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algorithm, const RunConfig& run,
+               const RolloutSection& rollout) {
+  BindBatches(spec, actor, run, rollout);
+  BindLoss(spec, actor);
+  BindAdvantage(spec, algorithm);
+  BindRolloutCorrection(spec, algorithm);
+  spec.Check({"algorithm.adv_estimator", "rollout.n"}, [&]() -> std::vector<std::string> {
+    if (algorithm.advantage.estimator != AdvantageEstimator::kPassAtK || rollout.n > 1) return {};
+    return {"grpo_passk compares the best answer with the second best, so there must be at least 2"};
+  });
+  spec.Check({"algorithm.kl_ctrl.horizon", "data.train_batch_size", "rollout.n"}, [&]() -> std::vector<std::string> {
+    const auto samples = static_cast<double>(run.data.train_batch_size * rollout.n);
+    if (!algorithm.use_kl_in_reward || algorithm.kl_control == KlControl::kFixed) return {};
+    if (algorithm.kl_target.horizon > samples / 5) return {};
+    return {absl::StrCat("the horizon must be more than a fifth of a step's samples, above ", samples / 5)};
+  });
+}
+
+ActorObjectiveOptions ObjectiveOptions(const ActorSection& actor, const AlgorithmSection& algorithm,
+                                       const RolloutSection& rollout) {
+  ActorObjectiveOptions options{
+      .loss = actor.loss, .rollout_weights = {}, .clip_cov = actor.clip_cov, .kl_cov_fraction = actor.kl_cov_fraction};
+  options.loss.reduction.norm =
+      static_cast<double>(actor.loss_scale_factor > 0 ? actor.loss_scale_factor : rollout.max_response_length);
+  if (algorithm.rollout_is != RolloutWeights::kNone) {
+    options.rollout_weights = {.level = algorithm.rollout_is == RolloutWeights::kToken
+                                            ? algo::ImportanceLevel::kToken
+                                            : algo::ImportanceLevel::kSequence,
+                               .cap = algorithm.rollout_is_threshold};
+  }
+  return options;
+}
+
+}  // namespace tdock::trainer

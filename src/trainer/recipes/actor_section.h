@@ -1,0 +1,52 @@
+// The sections `actor` and `algorithm`, of recipes that learn from rewards.
+#pragma once
+
+#include <cstdint>
+
+#include "core/config/spec.h"
+#include "trainer/loop/sections.h"
+#include "trainer/stages/actor_objective.h"
+#include "trainer/stages/advantage_stage.h"
+
+namespace tdock::trainer {
+
+struct ActorSection {
+  int64_t ppo_mini_batch_size = 32;
+  int64_t ppo_micro_batch_size_per_gpu = 0;
+  int64_t ppo_epochs = 1;
+  double target_kl = 0;
+  int64_t loss_scale_factor = 0;
+  algo::ActorLossOptions loss = {.clip_low = 0.2, .clip_high = 0.2, .dual_clip = 3.0, .kl_coef = 0.001};
+  algo::CovarianceRange clip_cov = {};
+  double kl_cov_fraction = 0.0002;
+  OptimSection optim;
+};
+
+enum class RolloutWeights { kNone, kToken, kSequence };
+enum class KlControl { kFixed, kAdaptive };
+
+struct AlgorithmSection {
+  AdvantageOptions advantage;
+  bool use_kl_in_reward = false;
+  algo::KlRewardOptions kl = {.coef = 0.001};
+  KlControl kl_control = KlControl::kFixed;
+  algo::KlTarget kl_target = {};
+  RolloutWeights rollout_is = RolloutWeights::kNone;
+  double rollout_is_threshold = 2.0;
+
+  AdvantageOptions advantage_options() const;
+};
+
+// The keys of both, and the checks between them. All must outlive the spec.
+void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algorithm, const RunConfig& run,
+               const RolloutSection& rollout);
+
+ActorObjectiveOptions ObjectiveOptions(const ActorSection& actor, const AlgorithmSection& algorithm,
+                                       const RolloutSection& rollout);
+
+// Whether the recipe needs the log-probabilities of a reference model.
+inline bool NeedsReference(const ActorSection& actor, const AlgorithmSection& algorithm) {
+  return actor.loss.kl_coef != 0 || algorithm.use_kl_in_reward;
+}
+
+}  // namespace tdock::trainer

@@ -1,0 +1,143 @@
+#include "trainer/stages/advantage_stage.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "core/base/status.h"
+#include "model/tensor_torch/convert.h"
+#include "trainer/algo/advantage.h"
+#include "trainer/stages/columns.h"
+
+namespace tdock::trainer {
+namespace {
+
+ConsumerOptions AdvantageConsumer(const AdvantageOptions& options) {
+  ConsumerOptions consumer{
+      .name = "advantage", .reads = {kRewards, kResponseMask}, .writes = {kAdvantages}, .unit = Unit::kGroup};
+  if (options.kl.has_value()) consumer.reads.insert(consumer.reads.end(), {kOldLogProbs, kRefLogProb});
+  return consumer;
+}
+
+class AdvantageStage final : public Stage {
+ public:
+  explicit AdvantageStage(const AdvantageOptions& options)
+      : options_(options), kl_(options.kl.value_or(algo::KlRewardOptions())), consumer_(AdvantageConsumer(options)) {}
+
+  const ConsumerOptions& consumer() const override { return consumer_; }
+
+  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
+    TDOCK_ASSIGN_OR_RETURN(const Samples samples, Read(rows));
+    const at::Tensor rewards = TokenRewards(samples);
+    const algo::TokenAdvantages result = Advantages(samples, rewards);
+    ReportAll(samples, rewards, result, context.metrics);
+    if (options_.kl.has_value()) ReportAndAdaptKl(samples, context.metrics);
+
+    StageOutput output;
+    TDOCK_RETURN_IF_ERROR(
+        output.columns.Add(kAdvantages, RaggedColumn(result.advantages.to(at::kFloat), samples.lengths)));
+    return output;
+  }
+
+ private:
+  struct Samples {
+    at::Tensor scores;  // [S]
+    at::Tensor groups;  // int64 [S]
+    algo::Tokens tokens;
+    std::vector<int64_t> lengths;
+    at::Tensor log_probs, ref_log_probs;  // [N], if there is a KL
+  };
+
+  absl::StatusOr<Samples> Read(const Rows& rows) const {
+    Samples samples;
+    TDOCK_ASSIGN_OR_RETURN(const Column rewards, rows.ToColumn(kRewards));
+    TDOCK_ASSIGN_OR_RETURN(samples.scores, ValuesOf(rewards));
+    samples.groups = at::tensor(std::vector<int64_t>(rows.groups().begin(), rows.groups().end()));
+    TDOCK_ASSIGN_OR_RETURN(const Column mask, rows.ToColumn(kResponseMask));
+    for (size_t i = 0; i < rows.size(); ++i) samples.lengths.push_back(mask.Length(static_cast<int64_t>(i)));
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor counted, ValuesOf(mask));
+    samples.tokens = algo::MakeTokens(counted, samples.lengths);
+    if (!options_.kl.has_value()) return samples;
+    for (const auto& [name, target] :
+         {std::pair(kOldLogProbs, &samples.log_probs), std::pair(kRefLogProb, &samples.ref_log_probs)}) {
+      TDOCK_ASSIGN_OR_RETURN(const Column column, rows.ToColumn(name));
+      TDOCK_ASSIGN_OR_RETURN(*target, ValuesOf(column));
+    }
+    return samples;
+  }
+
+  // Undefined where only the sum of a sample matters and that is its score: a sample without tokens that count is no
+  // error then.
+  at::Tensor TokenRewards(const Samples& samples) const {
+    if (!options_.kl.has_value() && options_.estimator != AdvantageEstimator::kReinforcePlusPlus) return {};
+    return algo::TokenRewards(samples.scores, samples.log_probs, samples.ref_log_probs, samples.tokens, kl_);
+  }
+
+  algo::TokenAdvantages Advantages(const Samples& samples, const at::Tensor& token_rewards) const {
+    if (options_.estimator == AdvantageEstimator::kReinforcePlusPlus) {
+      return algo::ReinforcePlusPlusAdvantages(token_rewards, samples.tokens, options_.gamma);
+    }
+    const at::Tensor advantages = OfSamples(
+        token_rewards.defined() ? algo::SumBySequence(token_rewards, samples.tokens) : samples.scores, samples);
+    return {advantages, advantages};
+  }
+
+  // [N]
+  at::Tensor OfSamples(const at::Tensor& rewards, const Samples& samples) const {
+    const auto spread = [&](const at::Tensor& per_sample) {
+      return algo::Unmasked(algo::Spread(per_sample, samples.tokens), samples.tokens.mask);
+    };
+    const algo::GrpoOptions by_deviation{.divide_by_deviation = options_.divide_by_deviation};
+    switch (options_.estimator) {
+      case AdvantageEstimator::kGrpo:
+        return spread(algo::GrpoAdvantages(rewards, samples.groups, by_deviation));
+      case AdvantageEstimator::kPassAtK:
+        return spread(algo::PassAtKAdvantages(rewards, samples.groups, by_deviation));
+      case AdvantageEstimator::kRloo:
+        return spread(algo::RlooAdvantages(rewards, samples.groups));
+      case AdvantageEstimator::kOpo:
+        return spread(algo::OpoAdvantages(rewards, samples.groups, algo::CountBySequence(samples.tokens)));
+      case AdvantageEstimator::kGpg:
+        return spread(algo::GpgAdvantages(rewards, samples.groups));
+      case AdvantageEstimator::kReinforcePlusPlusBaseline:
+        return algo::ReinforcePlusPlusBaselineAdvantages(rewards, samples.groups, samples.tokens);
+      case AdvantageEstimator::kReinforcePlusPlus:
+        break;
+    }
+    TORCH_CHECK(false, "the estimator ", static_cast<int>(options_.estimator), " is not one of samples");
+  }
+
+  static void ReportAll(const Samples& samples, const at::Tensor& token_rewards, const algo::TokenAdvantages& result,
+                        StepMetrics& metrics) {
+    const auto report = [&](const char* name, const at::Tensor& values) {
+      const at::Tensor floats = values.to(at::kFloat).contiguous();
+      metrics.Distribution(name, {floats.const_data_ptr<float>(), static_cast<size_t>(floats.numel())});
+    };
+    const at::Tensor counts = samples.tokens.mask != 0;
+    report("critic/rewards",
+           token_rewards.defined() ? algo::SumBySequence(token_rewards, samples.tokens) : samples.scores);
+    report("critic/advantages", result.advantages.masked_select(counts));
+    report("critic/returns", result.returns.masked_select(counts));
+  }
+
+  void ReportAndAdaptKl(const Samples& samples, StepMetrics& metrics) {
+    const at::Tensor per_token = algo::KlDivergence(samples.log_probs, samples.ref_log_probs, kl_.estimator);
+    const double kl = algo::MeanBySequence(per_token, samples.tokens).mean().item<double>();
+    metrics.Mean("actor/reward_kl_penalty", kl);
+    metrics.Mean("actor/reward_kl_penalty_coeff", kl_.coef);
+    if (!options_.kl_target.has_value()) return;
+    kl_.coef = algo::AdaptedKlCoef(kl_.coef, kl, static_cast<double>(samples.lengths.size()), *options_.kl_target);
+  }
+
+  const AdvantageOptions options_;
+  algo::KlRewardOptions kl_;  // its coefficient as it is now
+  const ConsumerOptions consumer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Stage> MakeAdvantageStage(const AdvantageOptions& options) {
+  return std::make_unique<AdvantageStage>(options);
+}
+
+}  // namespace tdock::trainer

@@ -1,0 +1,42 @@
+// The stage that turns rewards into advantages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "trainer/algo/kl.h"
+#include "trainer/stages/stage.h"
+
+namespace tdock::trainer {
+
+// Those of algo/advantage.h that need neither a critic nor answers of their own.
+enum class AdvantageEstimator {
+  kGrpo,
+  kPassAtK,
+  kRloo,
+  kOpo,
+  kGpg,
+  kReinforcePlusPlus,
+  kReinforcePlusPlusBaseline,
+};
+
+struct AdvantageOptions {
+  AdvantageEstimator estimator = AdvantageEstimator::kGrpo;
+  bool divide_by_deviation = true;  // of kGrpo and kPassAtK
+  double gamma = 1.0;               // of kReinforcePlusPlus
+  // The KL of the policy that answered to the reference, taken off the rewards (algo::TokenRewards). A target adapts
+  // the coefficient after each step; what it has become is lost with the stage.
+  std::optional<algo::KlRewardOptions> kl = {};
+  std::optional<algo::KlTarget> kl_target = {};
+};
+
+// Consumer "advantage", of groups. The samples of a step must come in one call: see algo/advantage.h. Reads rewards and
+// response_mask, with `kl` also old_log_probs and ref_log_prob, and writes advantages, 0 for masked tokens.
+//
+// Figures under verl's names: critic/rewards, of samples, the sums of what their tokens got; critic/advantages and
+// critic/returns, of tokens that count (where returns are not defined, they are the advantages); with `kl`
+// actor/reward_kl_penalty, the mean over samples of that of their tokens, and actor/reward_kl_penalty_coeff.
+std::unique_ptr<Stage> MakeAdvantageStage(const AdvantageOptions& options);
+
+}  // namespace tdock::trainer
