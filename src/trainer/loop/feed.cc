@@ -1,9 +1,11 @@
 #include "trainer/loop/feed.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "core/base/status.h"
+#include "data/loader.h"
 #include "trainer/stages/columns.h"
 
 namespace tdock::trainer {
@@ -33,20 +35,43 @@ size_t PromptLength(const data::EncodedSample& sample) {
   return std::max<size_t>(static_cast<size_t>(first - sample.loss_mask.begin()), 1);
 }
 
+namespace {
+
+GivenAnswer AnswerOf(const data::EncodedSample& sample) {
+  const auto length = static_cast<std::ptrdiff_t>(PromptLength(sample));
+  return {.prompt = {sample.ids.begin(), sample.ids.begin() + length},
+          .response = {sample.ids.begin() + length, sample.ids.end()},
+          .mask = {sample.loss_mask.begin() + length, sample.loss_mask.end()}};
+}
+
+}  // namespace
+
 absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples) {
   std::vector<std::vector<int32_t>> prompts, responses;
   std::vector<std::vector<uint8_t>> masks;
   for (const data::EncodedSample& sample : samples) {
-    const auto length = static_cast<std::ptrdiff_t>(PromptLength(sample));
-    prompts.emplace_back(sample.ids.begin(), sample.ids.begin() + length);
-    responses.emplace_back(sample.ids.begin() + length, sample.ids.end());
-    masks.emplace_back(sample.loss_mask.begin() + length, sample.loss_mask.end());
+    GivenAnswer answer = AnswerOf(sample);
+    prompts.push_back(std::move(answer.prompt));
+    responses.push_back(std::move(answer.response));
+    masks.push_back(std::move(answer.mask));
   }
   Batch batch;
   TDOCK_RETURN_IF_ERROR(batch.Add(kPrompt, Column::FromRows(prompts)));
   TDOCK_RETURN_IF_ERROR(batch.Add(kResponses, Column::FromRows(responses)));
   TDOCK_RETURN_IF_ERROR(batch.Add(kResponseMask, Column::FromRows(masks)));
   return batch;
+}
+
+std::function<absl::StatusOr<std::vector<GivenAnswer>>()> GivenAnswers(const data::Source<data::EncodedSample>& source,
+                                                                       int64_t count, uint64_t seed) {
+  const auto loader = std::make_shared<data::Loader<data::EncodedSample>>(
+      source, data::LoaderOptions{.batch_size = count, .seed = seed, .drop_last = false});
+  return [loader]() -> absl::StatusOr<std::vector<GivenAnswer>> {
+    TDOCK_ASSIGN_OR_RETURN(const auto samples, loader->Next());
+    std::vector<GivenAnswer> answers;
+    for (const data::EncodedSample& sample : *samples) answers.push_back(AnswerOf(sample));
+    return answers;
+  };
 }
 
 }  // namespace tdock::trainer

@@ -1,13 +1,17 @@
 // Samples of the data as columns of the dock.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "data/encode.h"
+#include "data/source.h"
 #include "tdock/batch.h"
+#include "trainer/stages/update_stage.h"
 
 namespace tdock::trainer {
 
@@ -17,6 +21,11 @@ absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, 
 // Answers to learn from: prompt, responses and response_mask. The prompt is what comes before the first token that the
 // loss counts, at least the first token, which nothing predicts.
 absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples);
+
+// The samples `count` at a time (fewer at the end of an epoch), in an order by the seed, again and again. `source` must
+// outlive the result, which is for one thread at a time. Bad records are errors, as a source without any sample is.
+std::function<absl::StatusOr<std::vector<GivenAnswer>>()> GivenAnswers(const data::Source<data::EncodedSample>& source,
+                                                                       int64_t count, uint64_t seed);
 
 // The tokens of FeedAnswers() for one sample: the length of its prompt.
 size_t PromptLength(const data::EncodedSample& sample);

@@ -122,6 +122,11 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
   TDOCK_RETURN_IF_ERROR(CheckLengths(recipe, *inputs.decoder));
   TDOCK_ASSIGN_OR_RETURN(
       inputs.data, data::OpenRunData(env, config.data, recipe.phase(), *inputs.tokenizer, config.model.path, log));
+  if (const std::optional<data::DataConfig> ptx = recipe.ptx_data()) {
+    TDOCK_ASSIGN_OR_RETURN(inputs.ptx,
+                           data::OpenRunData(env, *ptx, data::Phase::kSft, *inputs.tokenizer, config.model.path, log));
+    if (inputs.ptx.train->size() == 0) return absl::InvalidArgumentError("data.ptx_files have no sample");
+  }
   WarnOfReplyEnd(inputs, log);
   for (const std::string& warning : inputs.data.warnings) log(absl::StrCat("warning: ", warning));
   if (config.data.drop_last && inputs.data.train->size() < config.data.train_batch_size) {

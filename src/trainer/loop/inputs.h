@@ -21,6 +21,7 @@ struct RunInputs {
   std::vector<int32_t> end_tokens;  // end-of-answer tokens; the tokenizer's first
   std::unique_ptr<reward::Reward> reward;
   data::RunData data;
+  data::RunData ptx;  // of Recipe::ptx_data()
   std::vector<data::EncodedSample> validation;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,7 +16,9 @@
 #include "core/base/rng.h"
 #include "core/base/workers.h"
 #include "data/adapter.h"
+#include "data/data_config.h"
 #include "data/encode.h"
+#include "data/source.h"
 #include "engine/engine.h"
 #include "tdock/batch.h"
 #include "text/tokenizer.h"
@@ -28,7 +31,7 @@
 namespace tdock::trainer {
 
 // The purposes of the seeds derived from the run's: whatever is random follows from the seed and what it is for.
-enum class SeedPurpose : uint64_t { kModel = 1, kData, kRollout, kMiniBatches, kAdapters };
+enum class SeedPurpose : uint64_t { kModel = 1, kData, kRollout, kMiniBatches, kAdapters, kPtx };
 
 inline uint64_t SeedFor(const RunConfig& config, SeedPurpose purpose) {
   return DeriveSeed(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(purpose));
@@ -45,6 +48,7 @@ struct RunParts {
   Workers& workers;
   const std::vector<int32_t>& end_tokens;
   std::span<const data::EncodedSample> validation;
+  const data::Source<data::EncodedSample>* ptx;  // the samples of Recipe::ptx_data(); null: none
   int64_t total_steps;                           // for schedules
   int64_t max_row_tokens;                        // of MaxRowTokens()
   std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
@@ -99,6 +103,8 @@ class Recipe {
   virtual int64_t longest_tokens() const = 0;
   virtual std::string longest_keys() const = 0;
   virtual StepShape shape() const = 0;
+  // A second data set, of answers to learn beside the first; nothing: there is none.
+  virtual std::optional<data::DataConfig> ptx_data() const { return std::nullopt; }
 
   // Called once. What the plan refers to beside `parts` is the recipe's, which outlives it. May throw.
   virtual absl::StatusOr<Plan> MakePlan(const RunParts& parts) = 0;

@@ -81,6 +81,7 @@ class PreparedRun final : public TrainingRun {
                                              .workers = workers_,
                                              .end_tokens = inputs_.end_tokens,
                                              .validation = inputs_.validation,
+                                             .ptx = inputs_.ptx.train.get(),
                                              .total_steps = total_steps_,
                                              .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
                                              .publish = [this](int64_t version) { return OnNewWeights(version); }}));

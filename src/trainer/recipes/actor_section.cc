@@ -150,6 +150,23 @@ void BindLoss(config::Spec& spec, ActorSection& actor) {
              });
 }
 
+void BindPtx(config::Spec& spec, ActorSection& actor) {
+  spec.Float("actor.ptx_coef", &actor.ptx_coef,
+             "Weight of a cross-entropy of the answers in data.ptx_files, which keeps the model from forgetting them.")
+      .AtLeast(0);
+  spec.Int("actor.ptx_batch_size", &actor.ptx_batch_size, "How many of them there are in each optimizer step.")
+      .AtLeast(1)
+      .AtMost(kMaxBatch);
+  spec.Strings("data.ptx_files", &actor.ptx_files,
+               "Files of conversations, or of prompts with answers, in a form that is recognised by itself.");
+  const auto none = [&actor] { return actor.ptx_coef == 0; };
+  spec.Unused({"actor.ptx_batch_size", "data.ptx_files"}, none, "actor.ptx_coef is 0");
+  spec.Check({"actor.ptx_coef", "data.ptx_files"}, [&actor]() -> std::vector<std::string> {
+    if (actor.ptx_coef == 0 || !actor.ptx_files.empty()) return {};
+    return {"there are no answers to learn: name the files"};
+  });
+}
+
 void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
   using Estimator = AdvantageEstimator;
   spec.Choice("algorithm.adv_estimator", &algorithm.advantage.estimator,
@@ -227,6 +244,7 @@ void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algori
                const RolloutSection& rollout) {
   BindBatches(spec, actor, run, rollout);
   BindLoss(spec, actor);
+  BindPtx(spec, actor);
   BindAdvantage(spec, algorithm);
   BindRolloutCorrection(spec, algorithm);
   spec.Check({"algorithm.adv_estimator", "rollout.n"}, [&]() -> std::vector<std::string> {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/config/spec.h"
 #include "trainer/loop/sections.h"
@@ -16,6 +18,9 @@ struct ActorSection {
   int64_t ppo_epochs = 1;
   double target_kl = 0;
   int64_t loss_scale_factor = 0;
+  double ptx_coef = 0;
+  int64_t ptx_batch_size = 32;
+  std::vector<std::string> ptx_files;
   algo::ActorLossOptions loss = {.clip_low = 0.2, .clip_high = 0.2, .dual_clip = 3.0, .kl_coef = 0.001};
   algo::CovarianceRange clip_cov = {};
   double kl_cov_fraction = 0.0002;

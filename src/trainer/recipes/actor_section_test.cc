@@ -89,6 +89,19 @@ TEST(ActorSection, EpochsTargetsEntropyAndRolloutWeightsReachTheUpdate) {
   EXPECT_LT(weighted["rollout_corr/max_abs_diff"].get<double>(), 1e-4);
 }
 
+TEST(ActorSection, AnswersOfASecondDataSetAreLearnedBeside) {
+  const std::string folder = NewFolder();
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/more.jsonl", Reversals(false)).ok());
+  SmallRun run("grpo", {"actor.ptx_coef=1", "data.ptx_files=" + folder + "/more.jsonl", "actor.ptx_batch_size=16",
+                        "trainer.total_training_steps=30", "trainer.test_freq=-1", "actor.optim.lr=2e-3"});
+  const auto result = run.Train();
+  ASSERT_TRUE(result.ok()) << result.status();
+  const auto metrics = run.Metrics();
+  EXPECT_LT(metrics.back()["actor/ptx_loss"].get<double>(), 0.8 * metrics[1]["actor/ptx_loss"].get<double>());
+  EXPECT_THAT(RefusalOf({"actor.ptx_coef=1"}), HasSubstr("name the files"));
+  EXPECT_THAT(RefusalOf({"actor.ptx_coef=1", "data.ptx_files=" + folder + "/none.jsonl"}), HasSubstr("none.jsonl"));
+}
+
 TEST(ActorSection, WhatDoesNotFitTogetherIsRefused) {
   EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=gspo"}), HasSubstr("aggregated by seq-mean-token-mean only"));
   EXPECT_THAT(RefusalOf({"actor.clip_ratio_c=0.5"}), HasSubstr("dual_clip must be above 1"));

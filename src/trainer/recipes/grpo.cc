@@ -69,6 +69,22 @@ class GrpoRecipe final : public Recipe {
             .entropy = Objective()->entropy()};
   }
 
+  std::optional<data::DataConfig> ptx_data() const override {
+    if (config_.actor.ptx_coef == 0) return std::nullopt;
+    data::DataConfig data = config_.data;
+    data.train_files = config_.actor.ptx_files;
+    data.path.clear();
+    data.train_weights.clear();
+    data.val_files.clear();
+    data.val_share = 0;
+    data.name = data::kAutoName;
+    data.format = data::FormatChoice::kByName;
+    data.style = data::StyleChoice::kOfAdapter;
+    data.columns = {};
+    data.max_length = longest_tokens();
+    return data;
+  }
+
   absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
     Plan plan{.columns = ColumnsNamed({kPrompt, kPromptText, kTruth, kSource, kResponses, kResponseMask, kResponseText,
                                        kFinished, kRolloutLogProbs, kRewards, kOldLogProbs, kAdvantages}),
@@ -110,17 +126,21 @@ class GrpoRecipe final : public Recipe {
     }
     stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, parts.policy, scoring));
     stages.push_back(MakeAdvantageStage(config_.algorithm.advantage_options()));
-    stages.push_back(MakeUpdateStage(parts.policy, Objective(),
-                                     {.forward = parts.forward(temperature, config_.actor.ppo_micro_batch_size_per_gpu),
-                                      .optimizer = config_.actor.optim.adamw(),
-                                      .lr = config_.actor.optim.lr,
-                                      .schedule = config_.actor.optim.schedule(parts.total_steps),
-                                      .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
-                                      .seed = SeedFor(config_, SeedPurpose::kMiniBatches),
-                                      .epochs = config_.actor.ppo_epochs,
-                                      .target_kl = config_.actor.target_kl,
-                                      .max_skipped_steps = config_.actor.optim.max_skipped_steps,
-                                      .publish = parts.publish}));
+    UpdateOptions update{.forward = parts.forward(temperature, config_.actor.ppo_micro_batch_size_per_gpu),
+                         .optimizer = config_.actor.optim.adamw(),
+                         .lr = config_.actor.optim.lr,
+                         .schedule = config_.actor.optim.schedule(parts.total_steps),
+                         .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
+                         .seed = SeedFor(config_, SeedPurpose::kMiniBatches),
+                         .epochs = config_.actor.ppo_epochs,
+                         .target_kl = config_.actor.target_kl,
+                         .max_skipped_steps = config_.actor.optim.max_skipped_steps,
+                         .publish = parts.publish};
+    if (parts.ptx != nullptr) {
+      update.ptx_coef = config_.actor.ptx_coef;
+      update.ptx = GivenAnswers(*parts.ptx, config_.actor.ptx_batch_size, SeedFor(config_, SeedPurpose::kPtx));
+    }
+    stages.push_back(MakeUpdateStage(parts.policy, Objective(), update));
     return stages;
   }
 

@@ -12,6 +12,7 @@
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/supervised_objective.h"
 
 namespace tdock::trainer {
 namespace {
@@ -50,6 +51,7 @@ class UpdateStage final : public Stage {
         policy_(policy),
         objective_(std::move(objective)),
         options_(options),
+        ptx_objective_(MakeSupervisedObjective(options.name + "/ptx_", options.ptx_coef)),
         optimizer_(policy.decoder.trainable(), options.optimizer) {
     for (const std::string& column : objective_->columns()) consumer_.reads.push_back(column);
   }
@@ -74,6 +76,14 @@ class UpdateStage final : public Stage {
   }
 
  private:
+  // What is passed through the policy, and towards what.
+  struct Task {
+    const MiniBatch& batch;
+    const Objective& objective;
+    ForwardOptions forward;
+    std::vector<MicroBatch> micro_batches;
+  };
+
   absl::StatusOr<MiniBatch> Read(const Rows& rows, std::span<const int64_t> chosen) const {
     std::vector<int64_t> order(chosen.begin(), chosen.end());
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
@@ -110,13 +120,19 @@ class UpdateStage final : public Stage {
     TDOCK_ASSIGN_OR_RETURN(MiniBatch batch, Read(rows, chosen));
     if (batch.tokens.counts.tokens == 0) return absl::InvalidArgumentError("every token of the mini-batch is masked");
     objective_->Prepare(batch.tokens, seed, context.metrics);
-    const std::vector<MicroBatch> micro_batches =
-        CutMicroBatches(batch.samples, options_.forward, policy_.decoder.device());
-    std::vector<StepMetrics> metrics(micro_batches.size());
-    Backward(policy_.decoder, options_.forward.workers, micro_batches.size(),
-             [&](size_t i) { return Loss(batch, micro_batches[i], metrics[i]); });
+    std::vector<Task> tasks;
+    AddTask(batch, *objective_, options_.forward, tasks);
+    std::vector<GivenAnswer> answers;
+    MiniBatch given;
+    if (options_.ptx_coef > 0) {
+      TDOCK_ASSIGN_OR_RETURN(answers, options_.ptx());
+      TDOCK_ASSIGN_OR_RETURN(given, Given(answers));
+      ForwardOptions forward = options_.forward;
+      forward.temperature = 1;
+      AddTask(given, *ptx_objective_, forward, tasks);
+    }
     StepMetrics together;
-    for (const StepMetrics& of_micro_batch : metrics) together.Add(of_micro_batch);
+    Gradients(tasks, together);
     context.metrics.Add(together);
     context.metrics.Sum("perf/total_num_tokens", static_cast<double>(batch.all_tokens));
     if (options_.target_kl > 0 && StopsAt(together.Values().at("actor/ppo_kl"), context.metrics)) return false;
@@ -159,20 +175,53 @@ class UpdateStage final : public Stage {
         options_.max_skipped_steps, "); a lower learning rate (", options_.optim_key, ".lr) may keep it finite"));
   }
 
-  at::Tensor Loss(const MiniBatch& batch, const MicroBatch& micro, StepMetrics& metrics) const {
-    const Layout layout = MakeLayout(micro.samples, options_.forward.max_row_tokens, policy_.decoder.device());
+  absl::StatusOr<MiniBatch> Given(const std::vector<GivenAnswer>& answers) const {
+    MiniBatch batch;
+    std::vector<int64_t> lengths;
+    std::vector<uint8_t> mask;
+    for (const GivenAnswer& answer : answers) {
+      batch.samples.push_back({answer.prompt, answer.response});
+      lengths.push_back(static_cast<int64_t>(answer.response.size()));
+      mask.insert(mask.end(), answer.mask.begin(), answer.mask.end());
+    }
+    batch.tokens.tokens = algo::MakeTokens(at::tensor(mask, at::kByte).to(policy_.decoder.device()), lengths);
+    batch.tokens.counts = algo::CountsOf(batch.tokens.tokens);
+    if (batch.tokens.counts.tokens > 0) return batch;
+    return absl::InvalidArgumentError("the loss counts no token of the answers beside the mini-batch (ptx)");
+  }
+
+  void AddTask(const MiniBatch& batch, const Objective& objective, const ForwardOptions& forward,
+               std::vector<Task>& tasks) const {
+    tasks.push_back({batch, objective, forward, CutMicroBatches(batch.samples, forward, policy_.decoder.device())});
+  }
+
+  // Gives the parameters the gradients of the sum of all tasks' losses.
+  void Gradients(const std::vector<Task>& tasks, StepMetrics& figures) const {
+    std::vector<std::pair<const Task*, const MicroBatch*>> passes;
+    for (const Task& task : tasks) {
+      for (const MicroBatch& micro : task.micro_batches) passes.emplace_back(&task, &micro);
+    }
+    std::vector<StepMetrics> metrics(passes.size());
+    Backward(policy_.decoder, options_.forward.workers, passes.size(),
+             [&](size_t i) { return Loss(*passes[i].first, *passes[i].second, metrics[i]); });
+    for (const StepMetrics& of_pass : metrics) figures.Add(of_pass);
+  }
+
+  at::Tensor Loss(const Task& task, const MicroBatch& micro, StepMetrics& metrics) const {
+    const Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device());
     const ResponseFigures figures =
-        ScoreResponses(policy_.decoder, layout, options_.forward.temperature, objective_->entropy());
-    TokenBatch part = PartOf(batch.tokens, micro);
+        ScoreResponses(policy_.decoder, layout, task.forward.temperature, task.objective.entropy());
+    TokenBatch part = PartOf(task.batch.tokens, micro);
     part.log_probs = figures.log_probs;
     part.entropy = figures.entropy;
-    return objective_->Loss(part, metrics);
+    return task.objective.Loss(part, metrics);
   }
 
   ConsumerOptions consumer_;
   Policy& policy_;
   const std::shared_ptr<const Objective> objective_;
   const UpdateOptions options_;
+  const std::shared_ptr<const Objective> ptx_objective_;
   AdamW optimizer_;
   int64_t skipped_in_a_row_ = 0;
 };

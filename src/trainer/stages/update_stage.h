@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tdock/dock.h"
 #include "trainer/stages/objective.h"
@@ -13,6 +14,12 @@
 #include "trainer/stages/stage.h"
 
 namespace tdock::trainer {
+
+// A given answer: what the loss counts of `response` is where `mask` is not 0.
+struct GivenAnswer {
+  std::vector<int32_t> prompt, response;
+  std::vector<uint8_t> mask;  // as long as the response
+};
 
 struct UpdateOptions {
   ForwardOptions forward;
@@ -29,6 +36,11 @@ struct UpdateOptions {
   // Gradients that are not finite skip an optimizer step, which NAME/skipped_steps counts. After this many in a row the
   // stage fails: nothing is learned any more.
   int64_t max_skipped_steps = 3;
+  // Supervised learning beside the objective ("ptx", Ouyang et al. 2022, "Training language models to follow
+  // instructions", eq. 2): each optimizer step adds ptx_coef times the cross-entropy of the answers that `ptx` gives,
+  // at temperature 1, in passes of their own. Figures NAME/ptx_loss and NAME/ptx_tokens. 0: none.
+  double ptx_coef = 0;
+  std::function<absl::StatusOr<std::vector<GivenAnswer>>()> ptx = nullptr;
   std::string optim_key = "actor.optim";  // of the section that configures it, for messages
   // Called after each optimizer step with the policy's new version.
   std::function<absl::Status(int64_t)> publish = [](int64_t) { return absl::OkStatus(); };

@@ -159,6 +159,30 @@ TEST_P(UpdateStageTest, AStepEndsBeforeItMovesFartherThanItsTarget) {
   EXPECT_EQ(free.metrics.at("actor/early_stops"), 0);
 }
 
+TEST_P(UpdateStageTest, AnswersBesideTheMiniBatchAddTheirCrossEntropy) {
+  const std::vector<GivenAnswer> answers = {{.prompt = {3}, .response = {4, 5, 6}, .mask = {1, 0, 1}},
+                                            {.prompt = {7, 8}, .response = {9}, .mask = {1}}};
+  const auto step = [&](double coef, const std::vector<GivenAnswer>& given, double temperature = 0.5) {
+    return Steps({{}}, {.loss = {}}, [&](UpdateOptions& options) {
+      options.ptx_coef = coef;
+      options.ptx = [given] { return given; };
+      options.forward.temperature = temperature;
+    });
+  };
+  const Result without = step(0, {}), light = step(0.5, answers), heavy = step(1, answers);
+  EXPECT_EQ(without.metrics.count("actor/ptx_loss"), 0u);
+  EXPECT_EQ(light.metrics.at("actor/ptx_tokens"), 3);
+  EXPECT_EQ(light.metrics.at("actor/ptx_loss"), heavy.metrics.at("actor/ptx_loss")) << "before the weight";
+  EXPECT_EQ(step(1, answers, 2).metrics.at("actor/ptx_loss"), heavy.metrics.at("actor/ptx_loss"))
+      << "the temperature is the rollout's";
+  EXPECT_NE(light.metrics.at("actor/grad_norm"), without.metrics.at("actor/grad_norm"));
+  EXPECT_NE(light.metrics.at("actor/grad_norm"), heavy.metrics.at("actor/grad_norm"));
+  EXPECT_EQ(light.metrics.at("actor/pg_loss"), without.metrics.at("actor/pg_loss"));
+  std::vector<GivenAnswer> masked = answers;
+  for (GivenAnswer& answer : masked) std::fill(answer.mask.begin(), answer.mask.end(), 0);
+  EXPECT_THAT(std::string(step(1, masked).status.message()), testing::HasSubstr("counts no token"));
+}
+
 TEST_P(UpdateStageTest, WeightsOfTheRolloutChangeTheLossAndAreReported) {
   const auto step = [](const ActorColumns& columns, bool weighted) {
     ActorObjectiveOptions objective;
