@@ -209,6 +209,20 @@ std::vector<at::Tensor> Decoder::trainable() const {
   return trained;
 }
 
+std::vector<at::Tensor> Decoder::trainable(ParameterKind kind) const {
+  const std::vector<const Adapter*> adapters = Adapters();
+  const auto kind_of = [&](const at::Tensor& parameter) {
+    if (parameter.is_same(head_)) return ParameterKind::kHead;
+    const bool adapts = std::any_of(adapters.begin(), adapters.end(), [&](const Adapter* adapter) {
+      return parameter.is_same(adapter->a) || parameter.is_same(adapter->b);
+    });
+    return adapts ? ParameterKind::kAdapter : ParameterKind::kBody;
+  };
+  std::vector<at::Tensor> trained = trainable();
+  std::erase_if(trained, [&](const at::Tensor& parameter) { return kind_of(parameter) != kind; });
+  return trained;
+}
+
 NamedTensors Decoder::NamedWeights() const { return WeightNames(*this).All(); }
 
 void Decoder::AddRotation(const TokenBatch& batch, const KvCache* cache, Pass* pass) const {

@@ -31,6 +31,13 @@ enum class Recomputed {
   kLayers,
 };
 
+// What a parameter belongs to.
+enum class ParameterKind {
+  kBody,
+  kAdapter,
+  kHead,  // of values, or of tokens where it is not the embedding
+};
+
 // Const methods are thread-safe. Methods throw c10::Error if libtorch does (shapes, memory). A decoder must stay alive
 // and unmoved until the gradients of its results are computed.
 class Decoder {
@@ -104,8 +111,9 @@ class Decoder {
   int64_t parameter_count() const;
   // All parameters, or, if there are adapters, those and a value head.
   void SetTrainable(bool trainable);
-  // Those of the parameters that are trained.
+  // Those of the parameters that are trained, all or of one kind, in their order.
   std::vector<at::Tensor> trainable() const;
+  std::vector<at::Tensor> trainable(ParameterKind kind) const;
 
   // Every weight under its Hugging Face name: views that share memory with the parameters, in the order of the layers.
   // A tied head is not listed, and adapters are not in it.

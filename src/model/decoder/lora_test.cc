@@ -103,6 +103,27 @@ TEST_P(LoraTest, TrainsNothingButTheAdapters) {
   }
 }
 
+TEST(TrainableParameters, AreEachOfOneKind) {
+  const auto size = [](const Decoder& decoder, ParameterKind kind) { return decoder.trainable(kind).size(); };
+  const auto body = ParameterKind::kBody, adapter = ParameterKind::kAdapter, head = ParameterKind::kHead;
+  for (ModelConfig config : TinyConfigs()) {
+    Decoder decoder = TinyDecoder(config, 1, at::kCPU);
+    decoder.SetTrainable(true);
+    EXPECT_EQ(size(decoder, head), config.has_own_head() ? 1u : 0u);
+    EXPECT_EQ(size(decoder, body) + size(decoder, head), decoder.parameters().size());
+    EXPECT_EQ(size(decoder, adapter), 0u);
+
+    config.head = Head::kValue;
+    Decoder critic = TinyDecoder(config, 1, at::kCPU);
+    ASSERT_TRUE(critic.AddAdapters({.rank = 2}, 5).ok());
+    critic.SetTrainable(true);
+    EXPECT_EQ(size(critic, body), 0u);
+    EXPECT_EQ(size(critic, adapter), critic.NamedAdapters().size());
+    ASSERT_EQ(size(critic, head), 1u);
+    EXPECT_EQ(critic.trainable(head).front().size(0), 1);
+  }
+}
+
 TEST_P(LoraTest, MergedGivesTheSameLogitsAndLeavesTheOriginalBitForBit) {
   for (const ModelConfig& config : TinyConfigs()) {
     const Decoder decoder = Adapted(config, {.rank = 3, .alpha = 2.0});

@@ -118,6 +118,7 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
   TDOCK_ASSIGN_OR_RETURN(inputs.reward, reward::MakeReward(config.reward));
   TDOCK_RETURN_IF_ERROR(LoadModel(config, env, inputs));
+  TDOCK_RETURN_IF_ERROR(CheckOptim(recipe.shape().optim, *inputs.decoder));
   config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());
   TDOCK_RETURN_IF_ERROR(CheckLengths(recipe, *inputs.decoder));
   TDOCK_ASSIGN_OR_RETURN(

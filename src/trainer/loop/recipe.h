@@ -27,6 +27,7 @@
 #include "trainer/reward/reward.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
+#include "trainer/stages/update_stage.h"
 
 namespace tdock::trainer {
 
@@ -59,6 +60,18 @@ struct RunParts {
             .micro_batch_size = micro_batch_size,
             .max_row_tokens = max_row_tokens};
   }
+  // What `optim` says, for an update stage of the policy.
+  UpdateOptions update(const OptimSection& optim, const ForwardOptions& forward) const {
+    return {.forward = forward,
+            .optimizer = optim.adamw(),
+            .lr = optim.lr,
+            .lora_lr = optim.lora_lr,
+            .head_lr = optim.head_lr,
+            .schedule = optim.schedule(total_steps),
+            .max_skipped_steps = optim.max_skipped_steps,
+            .optim_key = optim.key,
+            .publish = publish};
+  }
   engine::EngineOptions engine(const RolloutSection& rollout) const {
     return {.end_tokens = end_tokens, .max_rows = rollout.max_num_seqs, .workers = &workers};
   }
@@ -84,6 +97,7 @@ struct StepShape {
   int64_t micro_batch_size = 0;                // samples in a pass with gradients; 0: see ForwardOptions
   int64_t scoring_micro_batch_size = 0;        // samples in a pass without gradients
   Entropy entropy = Entropy::kNone;            // see Objective
+  OptimSection optim = {};                     // of the policy
 };
 
 // Used by one thread at a time.

@@ -66,30 +66,6 @@ void CheckDock(config::Spec& spec, DockSection& s) {
 
 }  // namespace
 
-void BindOptim(config::Spec& spec, const std::string& prefix, OptimSection& s) {
-  spec.Float(prefix + ".lr", &s.lr, "Peak learning rate of AdamW.").MoreThan(0);
-  spec.Float(prefix + ".beta1", &s.beta1, "AdamW's decay of the first moment.").AtLeast(0).LessThan(1);
-  spec.Float(prefix + ".beta2", &s.beta2, "AdamW's decay of the second moment.").AtLeast(0).LessThan(1);
-  spec.Float(prefix + ".weight_decay", &s.weight_decay, "Decoupled weight decay of matrices.").AtLeast(0);
-  spec.Float(prefix + ".clip_grad", &s.clip_grad, "Gradients are clipped to this global norm; 0: no clipping.")
-      .AtLeast(0);
-  spec.Int(prefix + ".lr_warmup_steps", &s.lr_warmup_steps, "Steps over which the learning rate rises to its peak.")
-      .AtLeast(0);
-  spec.Choice(prefix + ".lr_scheduler_type", &s.lr_scheduler_type,
-              {{"constant", LrDecay::kConstant}, {"linear", LrDecay::kLinear}, {"cosine", LrDecay::kCosine}},
-              "How the learning rate decays after its peak.");
-  spec.Float(prefix + ".min_lr_ratio", &s.min_lr_ratio, "Final learning rate as a fraction of the peak.")
-      .AtLeast(0)
-      .AtMost(1);
-  spec.Choice(prefix + ".moment_dtype", &s.moment_dtype,
-              {{"float32", MomentType::kFloat32}, {"int8", MomentType::kInt8}},
-              "How AdamW's moments are stored; int8 takes a quarter of the memory and more time.");
-  spec.Int(prefix + ".max_skipped_steps", &s.max_skipped_steps,
-           "Optimizer steps in a row that are skipped where gradients are not finite, before the run ends with an "
-           "error.")
-      .AtLeast(0);
-}
-
 void BindModel(config::Spec& spec, ModelSection& s) {
   spec.String(
       "model.path", &s.path,
@@ -230,6 +206,49 @@ void BindRun(config::Spec& spec, RunConfig& c) {
   });
   reward::BindReward(spec, c.reward);
   BindTrainer(spec, c.trainer);
+}
+
+void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& s) {
+  s.key = prefix;
+  spec.Float(prefix + ".lr", &s.lr, "Peak learning rate of AdamW.").MoreThan(0);
+  spec.Float(prefix + ".lora_lr", &s.lora_lr, "Peak learning rate of adapters; 0: as lr.").AtLeast(0);
+  spec.Float(prefix + ".head_lr", &s.head_lr,
+             "Peak learning rate of a value head, or of a token head that is not the embedding; 0: as lr.")
+      .AtLeast(0);
+  spec.Float(prefix + ".beta1", &s.beta1, "AdamW's decay of the first moment.").AtLeast(0).LessThan(1);
+  spec.Float(prefix + ".beta2", &s.beta2, "AdamW's decay of the second moment.").AtLeast(0).LessThan(1);
+  spec.Float(prefix + ".weight_decay", &s.weight_decay, "Decoupled weight decay of matrices.").AtLeast(0);
+  spec.Float(prefix + ".clip_grad", &s.clip_grad, "Gradients are clipped to this global norm; 0: no clipping.")
+      .AtLeast(0);
+  spec.Int(prefix + ".lr_warmup_steps", &s.lr_warmup_steps, "Steps over which the learning rate rises to its peak.")
+      .AtLeast(0);
+  spec.Choice(prefix + ".lr_scheduler_type", &s.lr_scheduler_type,
+              {{"constant", LrDecay::kConstant}, {"linear", LrDecay::kLinear}, {"cosine", LrDecay::kCosine}},
+              "How the learning rate decays after its peak.");
+  spec.Float(prefix + ".min_lr_ratio", &s.min_lr_ratio, "Final learning rate as a fraction of the peak.")
+      .AtLeast(0)
+      .AtMost(1);
+  spec.Choice(prefix + ".moment_dtype", &s.moment_dtype,
+              {{"float32", MomentType::kFloat32}, {"int8", MomentType::kInt8}},
+              "How AdamW's moments are stored; int8 takes a quarter of the memory and more time.");
+  spec.Int(prefix + ".max_skipped_steps", &s.max_skipped_steps,
+           "Optimizer steps in a row that are skipped where gradients are not finite, before the run ends with an "
+           "error.")
+      .AtLeast(0);
+  spec.Unused(
+      {prefix + ".lora_lr"}, [&run] { return run.model.lora_rank == 0; },
+      "given without adapters (model.lora_rank = 0)");
+}
+
+absl::Status CheckOptim(const OptimSection& section, const model::Decoder& decoder) {
+  const model::ModelConfig& model = decoder.config();
+  const bool trained = model.has_own_head() && (!decoder.lora() || model.head == model::Head::kValue);
+  if (section.head_lr == 0 || trained) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      section.key, ".head_lr = ", section.head_lr, ": ",
+      model.has_own_head() ? "beside adapters (model.lora_rank), the head is not trained"
+                           : "the model's head is its embedding (tie_word_embeddings), whose learning rate is lr",
+      "; remove the key"));
 }
 
 }  // namespace tdock::trainer

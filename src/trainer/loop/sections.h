@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/config/spec.h"
 #include "data/data_config.h"
+#include "model/decoder/decoder.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/reward/reward_config.h"
 #include "trainer/stages/optimizer.h"
@@ -19,7 +21,10 @@ inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
 
 // PREFIX.optim
 struct OptimSection {
+  std::string key;  // of the section, such as "actor.optim": BindOptim() sets it
   double lr = 1e-5;
+  double lora_lr = 0;
+  double head_lr = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double weight_decay = 0.01;
@@ -38,8 +43,6 @@ struct OptimSection {
     return {lr_scheduler_type, lr_warmup_steps, total_steps, min_lr_ratio};
   }
 };
-void BindOptim(config::Spec& spec, const std::string& prefix, OptimSection& section);
-
 // model
 struct ModelSection : ModelOptions {
   std::string path;
@@ -119,5 +122,9 @@ struct RunConfig {
   ForeignValues foreign;  // no keys of a run: LoadRecipe() fills it
 };
 void BindRun(config::Spec& spec, RunConfig& config);
+void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& section);
+
+// InvalidArgument where a value of the section, which is of a run with this model, means nothing for it.
+absl::Status CheckOptim(const OptimSection& section, const model::Decoder& decoder);
 
 }  // namespace tdock::trainer

@@ -4,16 +4,13 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 #include <numeric>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
-#include "core/config/spec.h"
 #include "trainer/loop/feed.h"
 #include "trainer/preflight/passes.h"
 #include "trainer/preflight/process_memory.h"
@@ -29,22 +26,15 @@ int64_t BytesOf(const std::vector<at::Tensor>& tensors) {
 }
 
 // Both moments of all of `parameters`: see AdamWOptions::moments and BlockBytes.
-int64_t MomentBytes(const std::vector<at::Tensor>& parameters, bool in_bytes) {
+int64_t MomentBytes(const std::vector<at::Tensor>& parameters, MomentType type) {
   constexpr int64_t kLeastInBytes = 4096;
   int64_t bytes = 0;
   for (const at::Tensor& parameter : parameters) {
     const int64_t blocks = (parameter.numel() + BlockBytes::kBlock - 1) / BlockBytes::kBlock;
-    const bool small = !in_bytes || parameter.numel() < kLeastInBytes;
+    const bool small = type == MomentType::kFloat32 || parameter.numel() < kLeastInBytes;
     bytes += 2 * (small ? static_cast<int64_t>(parameter.nbytes()) : parameter.numel() + 4 * blocks);
   }
   return bytes;
-}
-
-bool HasMomentsInBytes(Recipe& recipe) {
-  config::Spec spec;
-  recipe.Bind(spec);
-  return absl::c_any_of(std::initializer_list<const char*>{"optim.moment_dtype", "actor.optim.moment_dtype"},
-                        [&](const char* key) { return config::ValueOf(spec, key) == "int8"; });
 }
 
 // What libtorch's kernels and threads take once they are used, beyond what the process has before. Measured.
@@ -91,8 +81,7 @@ class Estimator {
         outline_(outline),
         device_(inputs.decoder->device()),
         threads_(std::max<int64_t>(config.threads, 1)),
-        rows_per_sample_(recipe.samples_per_prompt()),
-        moments_in_bytes_(HasMomentsInBytes(recipe)) {
+        rows_per_sample_(recipe.samples_per_prompt()) {
     const int64_t batch = config.data.train_batch_size;
     Rng rng(1);
     for (int64_t i = 0; i < batch; ++i) {
@@ -107,7 +96,7 @@ class Estimator {
     const int64_t weights = BytesOf(inputs_.decoder->parameters());
     std::vector<MemoryPart> parts = {{"weights", weights}};
     if (shape_.frozen_copies > 0) parts.push_back({"reference", shape_.frozen_copies * weights});
-    parts.push_back({"optimizer state", MomentBytes(outline_.decoder.trainable(), moments_in_bytes_)});
+    parts.push_back({"optimizer state", MomentBytes(outline_.decoder.trainable(), shape_.optim.moment_dtype)});
     if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", Trainable()});
     if (device_.is_cpu()) parts.push_back({"process and data", process - weights + kLibraries});
     return parts;
@@ -244,7 +233,6 @@ class Estimator {
   const at::Device device_;
   const int64_t threads_;
   const int64_t rows_per_sample_;
-  const bool moments_in_bytes_;
   mutable Workers nobody_{1};
   std::vector<const data::EncodedSample*> drawn_;  // of one step
   StepSamples samples_;

@@ -137,7 +137,6 @@ void BindLoss(config::Spec& spec, ActorSection& actor) {
   spec.Choice("actor.kl_loss_type", &actor.loss.kl_type, KlNames(),
               "Estimator of the KL: −x, abs(x), x²/2, eˣ−x−1, or (k3+) the last with the gradient of x²/2, where x is "
               "the reference's log-probability minus the policy's.");
-  BindOptim(spec, "actor.optim", actor.optim);
   // What the loss itself refuses, such as an aggregation that its kind does not take.
   spec.Check({"actor.policy_loss.loss_mode", "actor.loss_agg_mode", "actor.clip_ratio_c"},
              [&]() -> std::vector<std::string> {
@@ -244,6 +243,7 @@ void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algori
                const RolloutSection& rollout) {
   BindBatches(spec, actor, run, rollout);
   BindLoss(spec, actor);
+  BindOptim(spec, "actor.optim", run, actor.optim);
   BindPtx(spec, actor);
   BindAdvantage(spec, algorithm);
   BindRolloutCorrection(spec, algorithm);

@@ -66,7 +66,8 @@ class GrpoRecipe final : public Recipe {
             .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
             .micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu,
             .scoring_micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
-            .entropy = Objective()->entropy()};
+            .entropy = Objective()->entropy(),
+            .optim = config_.actor.optim};
   }
 
   std::optional<data::DataConfig> ptx_data() const override {
@@ -126,16 +127,12 @@ class GrpoRecipe final : public Recipe {
     }
     stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, parts.policy, scoring));
     stages.push_back(MakeAdvantageStage(config_.algorithm.advantage_options()));
-    UpdateOptions update{.forward = parts.forward(temperature, config_.actor.ppo_micro_batch_size_per_gpu),
-                         .optimizer = config_.actor.optim.adamw(),
-                         .lr = config_.actor.optim.lr,
-                         .schedule = config_.actor.optim.schedule(parts.total_steps),
-                         .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
-                         .seed = SeedFor(config_, SeedPurpose::kMiniBatches),
-                         .epochs = config_.actor.ppo_epochs,
-                         .target_kl = config_.actor.target_kl,
-                         .max_skipped_steps = config_.actor.optim.max_skipped_steps,
-                         .publish = parts.publish};
+    UpdateOptions update =
+        parts.update(config_.actor.optim, parts.forward(temperature, config_.actor.ppo_micro_batch_size_per_gpu));
+    update.mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n;
+    update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
+    update.epochs = config_.actor.ppo_epochs;
+    update.target_kl = config_.actor.target_kl;
     if (parts.ptx != nullptr) {
       update.ptx_coef = config_.actor.ptx_coef;
       update.ptx = GivenAnswers(*parts.ptx, config_.actor.ptx_batch_size, SeedFor(config_, SeedPurpose::kPtx));

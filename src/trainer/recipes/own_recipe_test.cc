@@ -64,13 +64,13 @@ class BestOfN final : public Recipe {
   void Bind(config::Spec& spec) override {
     BindRun(spec, config_);
     BindRollout(spec, rollout_, /*samples=*/true);
-    BindOptim(spec, "actor.optim", optim_);
+    BindOptim(spec, "actor.optim", config_, optim_);
   }
   data::Phase phase() const override { return data::Phase::kPrompt; }
   int64_t samples_per_prompt() const override { return rollout_.n; }
   int64_t longest_tokens() const override { return config_.data.max_prompt_length + rollout_.max_response_length; }
   std::string longest_keys() const override { return "data.max_prompt_length + data.max_response_length"; }
-  StepShape shape() const override { return {.rollout = &rollout_}; }
+  StepShape shape() const override { return {.rollout = &rollout_, .optim = optim_}; }
   absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
     Plan plan{.columns = ColumnsNamed({kPrompt, kPromptText, kTruth, kSource, kResponses, kResponseMask, kResponseText,
                                        kFinished, kRolloutLogProbs, kRewards}),
@@ -86,8 +86,7 @@ class BestOfN final : public Recipe {
     plan.stages.push_back(MakeRewardStage(parts.reward));
     plan.stages.push_back(std::make_unique<ChooseStage>());
     plan.stages.push_back(
-        MakeUpdateStage(parts.policy, std::make_shared<ChosenObjective>(),
-                        {.forward = parts.forward(), .optimizer = optim_.adamw(), .lr = optim_.lr, .schedule = {}}));
+        MakeUpdateStage(parts.policy, std::make_shared<ChosenObjective>(), parts.update(optim_, parts.forward())));
     return plan;
   }
 

@@ -30,7 +30,7 @@ class SftRecipe final : public Recipe {
 
   void Bind(config::Spec& spec) override {
     BindRun(spec, config_);
-    BindOptim(spec, "optim", config_.optim);
+    BindOptim(spec, "optim", config_, config_.optim);
     BindRollout(spec, config_.rollout, /*samples=*/false);
     spec.Int("data.micro_batch_size_per_gpu", &config_.micro_batch_size_per_gpu,
              "Samples in one forward and backward pass; limits memory and does not change results; 0: as many as have "
@@ -47,7 +47,8 @@ class SftRecipe final : public Recipe {
   StepShape shape() const override {
     return {.validation = config_.val_generate ? &config_.rollout : nullptr,
             .micro_batch_size = config_.micro_batch_size_per_gpu,
-            .scoring_micro_batch_size = config_.micro_batch_size_per_gpu};
+            .scoring_micro_batch_size = config_.micro_batch_size_per_gpu,
+            .optim = config_.optim};
   }
 
   absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
@@ -57,15 +58,9 @@ class SftRecipe final : public Recipe {
               .stages = {},
               .evaluations = {},
               .shown = {{"loss", "train/loss"}, {"val loss", "val/loss"}, {"accuracy", "val/accuracy"}}};
-    plan.stages.push_back(MakeUpdateStage(parts.policy, MakeSupervisedObjective(),
-                                          {.forward = forward,
-                                           .optimizer = config_.optim.adamw(),
-                                           .lr = config_.optim.lr,
-                                           .schedule = config_.optim.schedule(parts.total_steps),
-                                           .name = "train",
-                                           .max_skipped_steps = config_.optim.max_skipped_steps,
-                                           .optim_key = "optim",
-                                           .publish = parts.publish}));
+    UpdateOptions update = parts.update(config_.optim, forward);
+    update.name = "train";
+    plan.stages.push_back(MakeUpdateStage(parts.policy, MakeSupervisedObjective(), update));
     if (parts.validation.empty()) return plan;
     plan.evaluations.push_back(MakeLossEvaluation(parts.policy, parts.validation, forward));
     if (config_.val_generate) {

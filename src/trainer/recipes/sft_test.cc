@@ -90,6 +90,15 @@ TEST(Sft, InFloat64TrainsAsInFloat32ToItsLastDigits) {
   EXPECT_NEAR(double_after, single_after, 1e-4);
 }
 
+TEST(Sft, RefusesLearningRatesOfPartsThatItDoesNotTrain) {
+  const auto refusal = [](const std::vector<std::string>& overrides) {
+    return std::string(SmallRun("sft", overrides).Train().status().message());
+  };
+  EXPECT_THAT(refusal({"optim.lora_lr=1e-3"}), HasSubstr("optim.lora_lr: given without adapters"));
+  EXPECT_THAT(refusal({"optim.head_lr=1e-3"}), HasSubstr("optim.head_lr = 0.001: the model's head is its embedding"));
+  EXPECT_EQ(refusal({"optim.head_lr=1e-3", "model.tie_word_embeddings=false"}), "");
+}
+
 TEST(Sft, LearnsWithMomentsOfEightBits) {
   const auto last_loss = [](const std::string& type) {
     SmallRun run("sft", {"trainer.total_training_steps=60", "optim.lr=3e-3", "model.hidden_size=64",

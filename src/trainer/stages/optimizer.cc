@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
 
 namespace tdock::trainer {
@@ -31,24 +32,31 @@ double LrSchedule::Factor(int64_t step) const {
   return 1.0;
 }
 
-AdamW::AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options)
-    : options_(options), parameters_(std::move(parameters)), groups_(2) {
-  groups_[0].weight_decay = options.weight_decay;
-  groups_[1].weight_decay = 0.0;
-  for (const at::Tensor& parameter : parameters_) {
-    Group& group = groups_[parameter.dim() >= 2 ? 0 : 1];
-    if (options.moments == MomentType::kInt8 && parameter.numel() >= kLeastInBytes) {
-      in_bytes_.push_back({.parameter = parameter,
-                           .first = BlockBytes(parameter.numel(), BlockBytes::Range::kSigned, parameter.device()),
-                           .second = BlockBytes(parameter.numel(), BlockBytes::Range::kNotNegative, parameter.device()),
-                           .weight_decay = group.weight_decay});
-      continue;
+AdamW::AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options) : options_(options) {
+  for (const ParameterGroup& given : groups) {
+    Group matrices{.rates = {given.lr_factor, options.weight_decay}}, vectors{.rates = {given.lr_factor, 0.0}};
+    for (const at::Tensor& parameter : given.parameters) {
+      parameters_.push_back(parameter);
+      Add(parameter, parameter.dim() >= 2 ? matrices : vectors);
     }
-    group.parameters.push_back(parameter);
-    group.first_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
-    group.second_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
-    group.step_counts.push_back(at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false)));
+    for (Group& group : {std::ref(matrices), std::ref(vectors)}) {
+      if (!group.parameters.empty()) groups_.push_back(std::move(group));
+    }
   }
+}
+
+void AdamW::Add(const at::Tensor& parameter, Group& group) {
+  if (options_.moments == MomentType::kInt8 && parameter.numel() >= kLeastInBytes) {
+    in_bytes_.push_back({.parameter = parameter,
+                         .rates = group.rates,
+                         .first = BlockBytes(parameter.numel(), BlockBytes::Range::kSigned, parameter.device()),
+                         .second = BlockBytes(parameter.numel(), BlockBytes::Range::kNotNegative, parameter.device())});
+    return;
+  }
+  group.parameters.push_back(parameter);
+  group.first_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
+  group.second_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
+  group.step_counts.push_back(at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false)));
 }
 
 double AdamW::Step(double lr) {
@@ -63,13 +71,12 @@ double AdamW::Step(double lr) {
     ++steps_;
     if (options_.clip_grad > 0 && norm > options_.clip_grad) at::_foreach_mul_(gradients, options_.clip_grad / norm);
     for (Group& group : groups_) {
-      if (group.parameters.empty()) continue;
       std::vector<at::Tensor> group_gradients;
       for (const at::Tensor& parameter : group.parameters) group_gradients.push_back(parameter.grad());
       at::_foreach_add_(group.step_counts, 1);
       at::_fused_adamw_(group.parameters, group_gradients, group.first_moments, group.second_moments, {},
-                        group.step_counts, lr, options_.beta1, options_.beta2, group.weight_decay, options_.eps,
-                        /*amsgrad=*/false, /*maximize=*/false);
+                        group.step_counts, lr * group.rates.lr_factor, options_.beta1, options_.beta2,
+                        group.rates.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
     }
     for (size_t i = 0; i < in_bytes_.size(); ++i) {
       StepInBytes(in_bytes_[i], lr, Rng(DeriveSeed(static_cast<uint64_t>(steps_), i)));
@@ -90,8 +97,8 @@ void AdamW::StepInBytes(ByteMoments& moments, double lr, Rng rng) {
     at::Tensor first = moments.first.Load(begin, size).to(parameter.scalar_type());
     at::Tensor second = moments.second.Load(begin, size).to(parameter.scalar_type());
     at::_fused_adamw_({parameter.narrow(0, begin, size)}, {gradient.narrow(0, begin, size)}, {first}, {second}, {},
-                      {count}, lr, options_.beta1, options_.beta2, moments.weight_decay, options_.eps,
-                      /*amsgrad=*/false, /*maximize=*/false);
+                      {count}, lr * moments.rates.lr_factor, options_.beta1, options_.beta2, moments.rates.weight_decay,
+                      options_.eps, /*amsgrad=*/false, /*maximize=*/false);
     moments.first.Store(begin, first.to(at::kFloat));
     // A second moment falls by a share of 1 − β₂ in a step at most, often less than the distance of two codes.
     moments.second.StoreAtRandom(begin, second.to(at::kFloat), rng.Uniform());

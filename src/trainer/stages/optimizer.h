@@ -40,29 +40,43 @@ struct AdamWOptions {
   MomentType moments = MomentType::kFloat32;
 };
 
+// Parameters with a learning rate of their own.
+struct ParameterGroup {
+  std::vector<at::Tensor> parameters;
+  double lr_factor = 1.0;  // the learning rate of a step is multiplied by it
+};
+
 // Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Not thread-safe.
 class AdamW {
  public:
   // The parameters are those of a decoder; they are changed in place.
-  AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options);
+  AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options);
+  AdamW(const std::vector<at::Tensor>& parameters, const AdamWOptions& options)
+      : AdamW(std::vector<ParameterGroup>{{parameters}}, options) {}
 
   // Clips the accumulated gradients, takes one step with the given learning rate, and clears them. Returns the global
   // norm before clipping; if it is not finite, nothing but the gradients has changed.
   double Step(double lr);
 
  private:
-  // Parameters that share options, as the fused kernel takes them.
+  // What a parameter is stepped with.
+  struct Rates {
+    double lr_factor, weight_decay;
+  };
+
+  // Parameters that share rates, as the fused kernel takes them.
   struct Group {
-    std::vector<at::Tensor> parameters, first_moments, second_moments, step_counts;
-    double weight_decay;
+    Rates rates;
+    std::vector<at::Tensor> parameters = {}, first_moments = {}, second_moments = {}, step_counts = {};
   };
 
   struct ByteMoments {
     at::Tensor parameter;
+    Rates rates;
     BlockBytes first, second;
-    double weight_decay;
   };
 
+  void Add(const at::Tensor& parameter, Group& group);
   void StepInBytes(ByteMoments& moments, double lr, Rng rng);
 
   const AdamWOptions options_;

@@ -7,7 +7,9 @@
 #include <limits>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "model/decoder/testing/devices.h"
+#include "model/decoder/testing/models.h"
 
 namespace tdock::trainer {
 namespace {
@@ -45,6 +47,49 @@ TEST_P(AdamWTest, FollowsTheFormulaAndDecaysMatricesOnly) {
     EXPECT_NEAR(matrix.item<double>(), with_decay.x, 1e-5) << "step " << i;
     EXPECT_NEAR(vector.item<double>(), without.x, 1e-5) << "step " << i;
     EXPECT_FALSE(matrix.grad().defined());
+  }
+}
+
+// The groups of DeepSpeed-Chat (get_optimizer_grouped_parameters): weights, adapters with a learning rate of their own,
+// and what does not decay.
+TEST_P(AdamWTest, AGroupWithALearningRateOfItsOwnFollowsTheFormulaWithIt) {
+  const auto parameter = [&](std::vector<int64_t> shape) {
+    return at::full(shape, 2.0, at::TensorOptions().device(GetParam())).set_requires_grad(true);
+  };
+  for (const MomentType moments : {MomentType::kFloat32, MomentType::kInt8}) {
+    const at::Tensor weight = parameter({64, 64}), bias = parameter({64}), adapter = parameter({64, 64});
+    AdamW optimizer({{{weight, bias}}, {{adapter}, 50.0}}, {.weight_decay = 0.1, .clip_grad = 0, .moments = moments});
+    Reference of_weight{2.0}, of_bias{2.0}, of_adapter{2.0};
+    for (const double lr : {1e-3, 5e-4}) {
+      for (const at::Tensor& each : {weight, bias, adapter}) {
+        at::Tensor(each).mutable_grad() = at::full_like(each.detach(), 0.25);
+      }
+      optimizer.Step(lr);
+      of_weight.Step(0.25, lr, 0.9, 0.999, 1e-8, 0.1);
+      of_bias.Step(0.25, lr, 0.9, 0.999, 1e-8, 0.0);
+      of_adapter.Step(0.25, 50 * lr, 0.9, 0.999, 1e-8, 0.1);
+    }
+    EXPECT_TRUE(at::allclose(weight.detach(), at::full_like(weight.detach(), of_weight.x), 0, 1e-6));
+    EXPECT_TRUE(at::allclose(bias.detach(), at::full_like(bias.detach(), of_bias.x), 0, 1e-6));
+    EXPECT_TRUE(at::allclose(adapter.detach(), at::full_like(adapter.detach(), of_adapter.x), 0, 1e-6));
+  }
+}
+
+TEST(AdamW, DecaysNeitherBiasesNorNormsOfADecoder) {
+  for (const model::ModelConfig& config : model::TinyConfigs()) {
+    model::Decoder decoder = model::TinyDecoder(config, 1, at::kCPU);
+    decoder.SetTrainable(true);
+    const model::Decoder before = decoder.Clone();
+    AdamW optimizer(decoder.trainable(), {.weight_decay = 0.5});
+    for (at::Tensor parameter : decoder.trainable()) parameter.mutable_grad() = at::zeros_like(parameter.detach());
+    optimizer.Step(0.1);
+    const auto old = before.NamedWeights();
+    const auto now = decoder.NamedWeights();
+    for (size_t i = 0; i < now.size(); ++i) {
+      const auto& [name, weight] = now[i];
+      const bool exempt = absl::StrContains(name, "norm") || absl::StrContains(name, "ln_") || name.ends_with(".bias");
+      EXPECT_TRUE(at::allclose(weight.detach(), old[i].second * (exempt ? 1.0 : 0.95), 1e-6, 0)) << name;
+    }
   }
 }
 

@@ -44,6 +44,13 @@ struct MiniBatch {
   size_t all_tokens = 0;          // of prompts, too
 };
 
+std::vector<ParameterGroup> GroupsOf(const model::Decoder& decoder, const UpdateOptions& options) {
+  const auto factor = [&](double lr) { return lr > 0 ? lr / options.lr : 1.0; };
+  return {{decoder.trainable(model::ParameterKind::kBody)},
+          {decoder.trainable(model::ParameterKind::kAdapter), factor(options.lora_lr)},
+          {decoder.trainable(model::ParameterKind::kHead), factor(options.head_lr)}};
+}
+
 class UpdateStage final : public Stage {
  public:
   UpdateStage(Policy& policy, std::shared_ptr<const Objective> objective, const UpdateOptions& options)
@@ -52,7 +59,7 @@ class UpdateStage final : public Stage {
         objective_(std::move(objective)),
         options_(options),
         ptx_objective_(MakeSupervisedObjective(options.name + "/ptx_", options.ptx_coef)),
-        optimizer_(policy.decoder.trainable(), options.optimizer) {
+        optimizer_(GroupsOf(policy.decoder, options), options.optimizer) {
     for (const std::string& column : objective_->columns()) consumer_.reads.push_back(column);
   }
 
@@ -154,8 +161,8 @@ class UpdateStage final : public Stage {
 
   // Takes the optimizer's step with the gradients that there are.
   absl::Status Apply(StageContext& context) {
-    const double lr = options_.lr * options_.schedule.Factor(context.step - 1);
-    const double grad_norm = optimizer_.Step(lr);
+    const double schedule = options_.schedule.Factor(context.step - 1);
+    const double grad_norm = optimizer_.Step(options_.lr * schedule);
     const bool skipped = !std::isfinite(grad_norm);
     context.metrics.Sum(options_.name + "/optimizer_steps", skipped ? 0 : 1);
     context.metrics.Sum(options_.name + "/skipped_steps", skipped ? 1 : 0);
@@ -163,7 +170,9 @@ class UpdateStage final : public Stage {
     skipped_in_a_row_ = 0;
     ++policy_.version;
     context.metrics.Mean(options_.name + "/grad_norm", grad_norm);
-    context.metrics.Mean(options_.name + "/lr", lr);
+    context.metrics.Mean(options_.name + "/lr", options_.lr * schedule);
+    if (options_.lora_lr > 0) context.metrics.Mean(options_.name + "/lora_lr", options_.lora_lr * schedule);
+    if (options_.head_lr > 0) context.metrics.Mean(options_.name + "/head_lr", options_.head_lr * schedule);
     return options_.publish(policy_.version);
   }
 

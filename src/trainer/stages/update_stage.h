@@ -25,6 +25,8 @@ struct UpdateOptions {
   ForwardOptions forward;
   AdamWOptions optimizer;
   double lr = 1e-6;
+  double lora_lr = 0;           // of adapters; 0: as lr
+  double head_lr = 0;           // of a value head, or of a token head that is not the embedding; 0: as lr
   LrSchedule schedule;          // in steps of the recipe
   int64_t mini_batch_size = 0;  // samples of one optimizer step; 0: all that are taken
   uint64_t seed = 0;            // of which samples share a mini-batch
@@ -32,7 +34,8 @@ struct UpdateOptions {
   // Where the mean of old − new log-probabilities of a mini-batch (figure actor/ppo_kl) is above this, its gradients
   // are dropped and nothing more is trained on in this step, which NAME/early_stops counts. 0: never.
   double target_kl = 0;
-  std::string name = "actor";  // of the metrics NAME/grad_norm, NAME/lr, NAME/optimizer_steps, NAME/skipped_steps
+  std::string name = "actor";  // of the metrics NAME/grad_norm, NAME/lr (and NAME/lora_lr, NAME/head_lr),
+                               // NAME/optimizer_steps, NAME/skipped_steps
   // Gradients that are not finite skip an optimizer step, which NAME/skipped_steps counts. After this many in a row the
   // stage fails: nothing is learned any more.
   int64_t max_skipped_steps = 3;

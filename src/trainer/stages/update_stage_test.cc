@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
 #include "tdock/local_dock.h"
@@ -37,10 +39,15 @@ class UpdateStageTest : public testing::TestWithParam<at::Device> {
     return Steps(steps, {.loss = {.kl_coef = 0.1}},
                  [&](UpdateOptions& options) { options.max_skipped_steps = max_skipped_steps; });
   }
+  using Change = std::function<void(UpdateOptions&)>;
   static Result Steps(const std::vector<ActorColumns>& steps, const ActorObjectiveOptions& objective,
-                      const std::function<void(UpdateOptions&)>& change) {
+                      const Change& change) {
     Policy policy{
         model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/true), 1, GetParam())};
+    return Steps(policy, steps, objective, change);
+  }
+  static Result Steps(Policy& policy, const std::vector<ActorColumns>& steps, const ActorObjectiveOptions& objective,
+                      const Change& change) {
     policy.decoder.SetTrainable(true);
     Workers workers(2);
     UpdateOptions options{
@@ -114,6 +121,48 @@ TEST_P(UpdateStageTest, GradientsThatAreNotFiniteSkipTheStepAndAreCounted) {
     // Up to the order in which samples are summed, which follows from the groups' numbers.
     EXPECT_TRUE(at::allclose(given.parameters[i], expected.parameters[i], 1e-6, 1e-7)) << "parameter " << i;
   }
+}
+
+TEST_P(UpdateStageTest, AdaptersAndHeadsHaveTheirOwnLearningRatesUnderTheSameSchedule) {
+  // The first step of AdamW is in proportion to the learning rate.
+  const auto change = [](bool adapters, model::ParameterKind kind, double lora_lr, double head_lr) {
+    Policy policy{
+        model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false), 1, GetParam())};
+    if (adapters) {
+      EXPECT_TRUE(policy.decoder.AddAdapters({.rank = 2}, 1).ok());
+    }
+    const model::Decoder before = policy.decoder.Clone();
+    const Result result = Steps(policy, {{}}, {.loss = {.kl_coef = 0.1}}, [&](UpdateOptions& options) {
+      options.lora_lr = lora_lr;
+      options.head_lr = head_lr;
+      options.schedule.warmup_steps = 4;
+    });
+    const std::vector<at::Tensor> changed = policy.decoder.trainable(kind);
+    std::vector<at::Tensor> changes;
+    for (size_t i = 0; i < before.parameters().size(); ++i) {
+      const at::Tensor& now = policy.decoder.parameters()[i];
+      const bool chosen =
+          std::any_of(changed.begin(), changed.end(), [&](const at::Tensor& each) { return each.is_same(now); });
+      if (chosen) changes.push_back((now.detach() - before.parameters()[i]).view({-1}));
+    }
+    return std::pair(at::cat(changes), result.metrics);
+  };
+  const auto expect_factor = [&](double factor, bool adapters, model::ParameterKind kind, double lora_lr,
+                                 double head_lr) {
+    const auto [same, metrics] = change(adapters, kind, 0, 0);
+    EXPECT_DOUBLE_EQ(metrics.at("actor/lr"), 1e-3 / 4);
+    const auto [own, own_metrics] = change(adapters, kind, lora_lr, head_lr);
+    EXPECT_DOUBLE_EQ(own_metrics.at("actor/lr"), 1e-3 / 4);
+    EXPECT_GT(same.abs().max().item<double>(), 1e-4);
+    EXPECT_TRUE(at::allclose(own, same * factor, 1e-3, 1e-6)) << "factor " << factor;
+    return own_metrics;
+  };
+  using enum model::ParameterKind;
+  const auto of_adapters = expect_factor(5, true, kAdapter, /*lora_lr=*/5e-3, /*head_lr=*/1);
+  EXPECT_DOUBLE_EQ(of_adapters.at("actor/lora_lr"), 5e-3 / 4);
+  const auto of_head = expect_factor(2, false, kHead, /*lora_lr=*/1, /*head_lr=*/2e-3);
+  EXPECT_DOUBLE_EQ(of_head.at("actor/head_lr"), 2e-3 / 4);
+  expect_factor(1, false, kBody, /*lora_lr=*/1, /*head_lr=*/1);
 }
 
 TEST_P(UpdateStageTest, TooManySkippedStepsInARowEndTheRun) {
