@@ -43,9 +43,9 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
   using model::Recomputed;
   spec.Choice(
       "model.compute_dtype", &o.compute_dtype,
-      {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}},
+      {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"float64", at::kDouble}},
       "Precision of activations and matrix products. Weights, norms, softmax and the optimizer stay in float32; "
-      "float64, for comparisons, is that of all of them.");
+      "float64, for comparisons, is that of all of them. float16 has a loss scale (optim).");
   spec.Choice(
       "model.recompute", &o.recomputed,
       {{"nothing", Recomputed::kNothing},

@@ -69,6 +69,7 @@ struct RunParts {
             .head_lr = optim.head_lr,
             .schedule = optim.schedule(total_steps),
             .max_skipped_steps = optim.max_skipped_steps,
+            .loss_scale = optim.loss_scale,
             .optim_key = optim.key,
             .publish = publish};
   }

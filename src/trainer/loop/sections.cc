@@ -11,6 +11,8 @@
 namespace tdock::trainer {
 namespace {
 
+constexpr double kMaxLossScale = 16777216.0;
+
 void BindSizes(config::Spec& spec, ModelSection& s) {
   spec.String("model.alphabet", &s.alphabet,
               "Without model.path: the characters that the new model knows, each a token, beside padding and end of "
@@ -235,6 +237,26 @@ void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& r
            "Optimizer steps in a row that are skipped where gradients are not finite, before the run ends with an "
            "error.")
       .AtLeast(0);
+  spec.Float(prefix + ".loss_scale", &s.loss_scale.initial,
+             "With model.compute_dtype float16: what the loss is first multiplied by, so that small gradients do not "
+             "become zero. Gradients that are not finite skip the step and halve it.")
+      .AtLeast(1)
+      .AtMost(kMaxLossScale);
+  spec.Float(prefix + ".min_loss_scale", &s.loss_scale.minimum,
+             "Where it is not halved any more: if gradients are not finite then, the run ends with an error.")
+      .MoreThan(0)
+      .AtMost(kMaxLossScale);
+  spec.Int(prefix + ".loss_scale_growth_interval", &s.loss_scale.growth_interval,
+           "Steps in a row with finite gradients after which it doubles.")
+      .AtLeast(1);
+  spec.Check({prefix + ".loss_scale", prefix + ".min_loss_scale"}, [&s]() -> std::vector<std::string> {
+    if (s.loss_scale.minimum <= s.loss_scale.initial) return {};
+    return {"the smallest scale must be at most the first"};
+  });
+  spec.Unused(
+      {prefix + ".loss_scale", prefix + ".min_loss_scale", prefix + ".loss_scale_growth_interval"},
+      [&run] { return run.model.compute_dtype != at::kHalf; },
+      "given for a loss that is not computed in float16 (model.compute_dtype)");
   spec.Unused(
       {prefix + ".lora_lr"}, [&run] { return run.model.lora_rank == 0; },
       "given without adapters (model.lora_rank = 0)");

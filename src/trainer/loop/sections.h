@@ -12,6 +12,7 @@
 #include "model/decoder/decoder.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/reward/reward_config.h"
+#include "trainer/stages/loss_scale.h"
 #include "trainer/stages/optimizer.h"
 
 namespace tdock::trainer {
@@ -34,6 +35,7 @@ struct OptimSection {
   double min_lr_ratio = 0.0;
   MomentType moment_dtype = MomentType::kFloat32;
   int64_t max_skipped_steps = 3;
+  LossScaleOptions loss_scale;
 
   AdamWOptions adamw() const {
     return {

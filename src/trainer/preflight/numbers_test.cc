@@ -323,7 +323,8 @@ TEST(Numbers, TwentyMistakesAreInOneReport) {
           StartsWith(
               "run.yaml:7: model.hidden_size = 96 (default), model.num_attention_heads = 5: the heads must divide"),
           StartsWith("run.yaml:7: model.num_attention_heads = 5, model.num_key_value_heads = 4 (default): the query"),
-          StartsWith("run.yaml:8: model.compute_dtype: \"float8\" given, expected float32, bfloat16 or float64"),
+          StartsWith(
+              "run.yaml:8: model.compute_dtype: \"float8\" given, expected float32, bfloat16, float16 or float64"),
           StartsWith("run.yaml:9: model.override_config.num_experts: \"4\" given, remove it"),
           StartsWith("run.yaml:11: data.train_files: a section of keys given, expected list of texts"),
           StartsWith("run.yaml:13: data.max_prompt_length: \"sixteen\" given, expected integer ≥ 1"),

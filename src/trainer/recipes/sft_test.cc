@@ -99,6 +99,20 @@ TEST(Sft, RefusesLearningRatesOfPartsThatItDoesNotTrain) {
   EXPECT_EQ(refusal({"optim.head_lr=1e-3", "model.tie_word_embeddings=false"}), "");
 }
 
+TEST(Sft, LearnsInFloat16AsInFloat32) {
+  const auto last = [](const std::string& type) {
+    SmallRun run("sft", {"model.compute_dtype=" + type, "trainer.total_training_steps=40", "optim.lr=3e-3"});
+    const auto result = run.Train();
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->last.at("val/loss") : 0.0;
+  };
+  const double exact = last("float32"), half = last("float16");
+  EXPECT_NE(half, exact);
+  EXPECT_NEAR(half, exact, 0.1);
+  EXPECT_THAT(std::string(SmallRun("sft", {"optim.loss_scale=1024"}).Train().status().message()),
+              HasSubstr("optim.loss_scale: given for a loss that is not computed in float16"));
+}
+
 TEST(Sft, LearnsWithMomentsOfEightBits) {
   const auto last_loss = [](const std::string& type) {
     SmallRun run("sft", {"trainer.total_training_steps=60", "optim.lr=3e-3", "model.hidden_size=64",

@@ -59,17 +59,18 @@ void AdamW::Add(const at::Tensor& parameter, Group& group) {
   group.step_counts.push_back(at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false)));
 }
 
-double AdamW::Step(double lr) {
+double AdamW::Step(double lr, double loss_scale) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters_) {
     TORCH_CHECK(parameter.grad().defined(), "a step without gradients");
     gradients.push_back(parameter.grad());
   }
-  const double norm = at::stack(at::_foreach_norm(gradients, 2)).to(at::kDouble).norm().item<double>();
+  const double norm = at::stack(at::_foreach_norm(gradients, 2)).to(at::kDouble).norm().item<double>() / loss_scale;
   if (std::isfinite(norm)) {
     ++steps_;
-    if (options_.clip_grad > 0 && norm > options_.clip_grad) at::_foreach_mul_(gradients, options_.clip_grad / norm);
+    const double clipped = options_.clip_grad > 0 && norm > options_.clip_grad ? options_.clip_grad / norm : 1.0;
+    if (clipped != loss_scale) at::_foreach_mul_(gradients, clipped / loss_scale);
     for (Group& group : groups_) {
       std::vector<at::Tensor> group_gradients;
       for (const at::Tensor& parameter : group.parameters) group_gradients.push_back(parameter.grad());

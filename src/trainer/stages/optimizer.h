@@ -54,9 +54,10 @@ class AdamW {
   AdamW(const std::vector<at::Tensor>& parameters, const AdamWOptions& options)
       : AdamW(std::vector<ParameterGroup>{{parameters}}, options) {}
 
-  // Clips the accumulated gradients, takes one step with the given learning rate, and clears them. Returns the global
-  // norm before clipping; if it is not finite, nothing but the gradients has changed.
-  double Step(double lr);
+  // Clips the accumulated gradients, takes one step with the given learning rate, and clears them. Gradients are those
+  // of the loss times `loss_scale`. Returns the global norm before clipping, of those of the loss; if it is not finite,
+  // nothing but the gradients has changed.
+  double Step(double lr, double loss_scale = 1.0);
 
  private:
   // What a parameter is stepped with.

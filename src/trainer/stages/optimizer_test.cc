@@ -182,6 +182,26 @@ TEST(AdamW, ClipsTheNormOfAllGradientsTogether) {
   EXPECT_NEAR(b.item<double>(), -0.8, 1e-4);
 }
 
+TEST(AdamW, AScaleOfTheLossChangesNoDigit) {
+  const auto steps = [](double scale) {
+    const at::Tensor x = at::ones({3, 5}).set_requires_grad(true);
+    AdamW optimizer({x}, {.clip_grad = 2.0});
+    std::vector<double> norms;
+    for (const double size : {1.0, 0.25, 4.0}) {  // the last is clipped
+      at::Tensor(x).mutable_grad() = at::linspace(-1, 1, 15).view({3, 5}) * size * scale;
+      norms.push_back(optimizer.Step(0.1, scale));
+    }
+    return std::pair(x.detach().clone(), norms);
+  };
+  const auto [expected, norms] = steps(1.0);
+  EXPECT_GT(norms[2], 2.0);
+  for (const double scale : {1024.0, 65536.0, 0.5}) {
+    const auto [given, scaled_norms] = steps(scale);
+    EXPECT_TRUE(at::equal(given, expected)) << scale;
+    EXPECT_EQ(scaled_norms, norms) << scale;
+  }
+}
+
 TEST(AdamW, AGradientThatIsNotFiniteChangesNoParameter) {
   const at::Tensor x = at::ones({2}).set_requires_grad(true);
   AdamW optimizer({x}, {});

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +61,7 @@ class UpdateStage final : public Stage {
         options_(options),
         ptx_objective_(MakeSupervisedObjective(options.name + "/ptx_", options.ptx_coef)),
         optimizer_(GroupsOf(policy.decoder, options), options.optimizer) {
+    if (policy.decoder.compute_type() == at::kHalf) loss_scale_.emplace(options.loss_scale);
     for (const std::string& column : objective_->columns()) consumer_.reads.push_back(column);
   }
 
@@ -161,11 +163,19 @@ class UpdateStage final : public Stage {
 
   // Takes the optimizer's step with the gradients that there are.
   absl::Status Apply(StageContext& context) {
+    const double scale = loss_scale_.has_value() ? loss_scale_->value() : 1.0;
     const double schedule = options_.schedule.Factor(context.step - 1);
-    const double grad_norm = optimizer_.Step(options_.lr * schedule);
-    const bool skipped = !std::isfinite(grad_norm);
-    context.metrics.Sum(options_.name + "/optimizer_steps", skipped ? 0 : 1);
+    const double grad_norm = optimizer_.Step(options_.lr * schedule, scale);
+    const bool finite = std::isfinite(grad_norm);
+    const bool skipped = !finite && !loss_scale_.has_value();
+    context.metrics.Sum(options_.name + "/optimizer_steps", finite ? 1 : 0);
     context.metrics.Sum(options_.name + "/skipped_steps", skipped ? 1 : 0);
+    if (loss_scale_.has_value()) {
+      context.metrics.Sum(options_.name + "/overflow_steps", finite ? 0 : 1);
+      context.metrics.Mean(options_.name + "/loss_scale", scale);
+      if (!finite) return BackOff(grad_norm);
+      loss_scale_->Grow();
+    }
     if (skipped) return CountSkipped(grad_norm);
     skipped_in_a_row_ = 0;
     ++policy_.version;
@@ -174,6 +184,14 @@ class UpdateStage final : public Stage {
     if (options_.lora_lr > 0) context.metrics.Mean(options_.name + "/lora_lr", options_.lora_lr * schedule);
     if (options_.head_lr > 0) context.metrics.Mean(options_.name + "/head_lr", options_.head_lr * schedule);
     return options_.publish(policy_.version);
+  }
+
+  absl::Status BackOff(double grad_norm) {
+    if (loss_scale_->BackOff()) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat(
+        "the norm of the gradients is ", grad_norm, " in float16 even with the smallest scale of the loss (",
+        options_.optim_key, ".min_loss_scale is ", options_.loss_scale.minimum, "); a lower learning rate (",
+        options_.optim_key, ".lr) may keep it finite, and model.compute_dtype: bfloat16 has the range of float32"));
   }
 
   absl::Status CountSkipped(double grad_norm) {
@@ -211,8 +229,10 @@ class UpdateStage final : public Stage {
       for (const MicroBatch& micro : task.micro_batches) passes.emplace_back(&task, &micro);
     }
     std::vector<StepMetrics> metrics(passes.size());
-    Backward(policy_.decoder, options_.forward.workers, passes.size(),
-             [&](size_t i) { return Loss(*passes[i].first, *passes[i].second, metrics[i]); });
+    Backward(policy_.decoder, options_.forward.workers, passes.size(), [&](size_t i) {
+      const at::Tensor loss = Loss(*passes[i].first, *passes[i].second, metrics[i]);
+      return loss_scale_.has_value() ? loss * loss_scale_->value() : loss;
+    });
     for (const StepMetrics& of_pass : metrics) figures.Add(of_pass);
   }
 
@@ -232,6 +252,7 @@ class UpdateStage final : public Stage {
   const UpdateOptions options_;
   const std::shared_ptr<const Objective> ptx_objective_;
   AdamW optimizer_;
+  std::optional<LossScale> loss_scale_;  // in float16
   int64_t skipped_in_a_row_ = 0;
 };
 

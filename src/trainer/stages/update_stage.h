@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tdock/dock.h"
+#include "trainer/stages/loss_scale.h"
 #include "trainer/stages/objective.h"
 #include "trainer/stages/optimizer.h"
 #include "trainer/stages/policy.h"
@@ -39,6 +40,10 @@ struct UpdateOptions {
   // Gradients that are not finite skip an optimizer step, which NAME/skipped_steps counts. After this many in a row the
   // stage fails: nothing is learned any more.
   int64_t max_skipped_steps = 3;
+  // Of policies that compute in float16. Gradients that are not finite halve the scale and skip the step: these steps
+  // are not among the skipped ones above, but NAME/overflow_steps counts them, and NAME/loss_scale has the scale. At
+  // the smallest scale they end the run.
+  LossScaleOptions loss_scale = {};
   // Supervised learning beside the objective ("ptx", Ouyang et al. 2022, "Training language models to follow
   // instructions", eq. 2): each optimizer step adds ptx_coef times the cross-entropy of the answers that `ptx` gives,
   // at temperature 1, in passes of their own. Figures NAME/ptx_loss and NAME/ptx_tokens. 0: none.

@@ -72,6 +72,18 @@ class UpdateStageTest : public testing::TestWithParam<at::Device> {
     return {policy.decoder.parameters(), metrics.Values(), policy.version, status};
   }
 
+  // The same of a model that is less sure of its next tokens, with this precision.
+  static Result StepsIn(at::ScalarType compute, const std::vector<ActorColumns>& steps,
+                        const ActorObjectiveOptions& objective, const LossScaleOptions& loss_scale) {
+    Policy policy{
+        model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false), 1, GetParam())};
+    policy.decoder.SetComputeType(compute);
+    return Steps(policy, steps, objective, [&](UpdateOptions& options) {
+      options.max_skipped_steps = 0;
+      options.loss_scale = loss_scale;
+    });
+  }
+
   static PutRequest RequestFor(const ActorColumns& columns, GroupId group) {
     PutRequest request{.partition = "train", .groups = {group, group, group}};
     const auto add = [&](const std::string& name, const auto& rows) {
@@ -262,6 +274,61 @@ TEST_P(UpdateStageTest, ABonusForEntropyRaisesIt) {
         .metrics.at("actor/entropy");
   };
   EXPECT_GT(entropy_after(10), entropy_after(0) + 0.001);
+}
+
+// The cosine of the angle between the steps that two runs took.
+double CosineOfSteps(const std::vector<at::Tensor>& before, const std::vector<at::Tensor>& a,
+                     const std::vector<at::Tensor>& b) {
+  std::vector<at::Tensor> of_a, of_b;
+  for (size_t i = 0; i < before.size(); ++i) {
+    of_a.push_back((a[i] - before[i]).detach().view({-1}));
+    of_b.push_back((b[i] - before[i]).detach().view({-1}));
+  }
+  const at::Tensor x = at::cat(of_a), y = at::cat(of_b);
+  return (x.dot(y) / (x.norm() * y.norm())).item<double>();
+}
+
+TEST_P(UpdateStageTest, InFloat16AScaledLossKeepsSmallGradients) {
+  ActorColumns small;
+  for (auto& row : small.advantages) {
+    for (float& advantage : row) advantage *= 1e-6f;
+  }
+  const auto step = [&](at::ScalarType compute, double scale) {
+    return StepsIn(compute, {small}, {.loss = {.kl_coef = 0}}, {.initial = scale});
+  };
+  const std::vector<at::Tensor> before = StepsIn(at::kFloat, {}, {}, {}).parameters;
+  const Result expected = step(at::kFloat, 65536), scaled = step(at::kHalf, 65536), plain = step(at::kHalf, 1);
+  ASSERT_EQ(scaled.status, absl::OkStatus());
+  EXPECT_EQ(scaled.metrics.at("actor/loss_scale"), 65536);
+  EXPECT_EQ(expected.metrics.count("actor/loss_scale"), 0u);
+  EXPECT_NEAR(scaled.metrics.at("actor/grad_norm") / expected.metrics.at("actor/grad_norm"), 1, 0.02);
+  EXPECT_GT(CosineOfSteps(before, expected.parameters, scaled.parameters), 0.95);
+  EXPECT_LT(CosineOfSteps(before, expected.parameters, plain.parameters), 0.8);
+}
+
+TEST_P(UpdateStageTest, InFloat16TheSearchForAScaleDoesNotEndTheRun) {
+  const std::vector<ActorColumns> steps(16);
+  const Result given =
+      StepsIn(at::kHalf, steps, {.loss = {.kl_coef = 0.1}}, {.initial = 16777216, .growth_interval = 3});
+  ASSERT_EQ(given.status, absl::OkStatus());
+  const double overflows = given.metrics.at("actor/overflow_steps");
+  EXPECT_GE(overflows, 4) << "a gradient of 0.1 and more is infinite with a scale above 655,360";
+  EXPECT_GE(given.metrics.at("actor/optimizer_steps"), 4);
+  EXPECT_EQ(overflows + given.metrics.at("actor/optimizer_steps"), 16);
+  EXPECT_EQ(given.metrics.at("actor/skipped_steps"), 0);
+  EXPECT_EQ(given.version, given.metrics.at("actor/optimizer_steps"));
+  for (const at::Tensor& parameter : given.parameters) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+}
+
+TEST_P(UpdateStageTest, InFloat16GradientsThatAreNotFiniteAtTheSmallestScaleEndTheRun) {
+  ActorColumns infinite;
+  infinite.advantages[0][0] = 3e38f;
+  const Result given = StepsIn(at::kHalf, {{}, infinite, infinite, infinite}, {.loss = {.kl_coef = 0.1}},
+                               {.initial = 3, .minimum = 1.5});
+  EXPECT_TRUE(absl::IsInternal(given.status)) << given.status;
+  EXPECT_THAT(std::string(given.status.message()), testing::HasSubstr("actor.optim.min_loss_scale is 1.5"));
+  EXPECT_EQ(given.version, 1);
+  EXPECT_EQ(given.metrics.at("actor/overflow_steps"), 2);
 }
 
 }  // namespace
