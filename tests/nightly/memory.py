@@ -2,7 +2,8 @@
 """Holds what `tdock preflight` estimates against the memory that training then takes: tests/nightly/memory.py TDOCK
 
 Full and low-rank fine-tuning and GRPO of a model with 25 million parameters, on one thread and two, and options that change
-what is held: moments in eight bits, an average of the weights, half precision, and much validation data. At most 15 % apart.
+what is held: moments in eight bits, an average of the weights, half precision of activations or of weights, and much
+validation data. At most 15 % apart.
 """
 
 import pathlib
@@ -26,6 +27,7 @@ def add_options(runs, folder):
         "int8": ["optim.moment_dtype=int8"],
         "average": ["trainer.ema_decay=0.99"],
         "bfloat16": ["model.compute_dtype=bfloat16"],
+        "weights": ["model.param_dtype=bfloat16"],
         "validation": [f"data.val_files={validation}"],
     }
     for name, arguments in options.items():

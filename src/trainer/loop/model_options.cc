@@ -41,11 +41,18 @@ absl::Status ModelOptions::Apply(uint64_t lora_seed, model::Decoder& decoder) co
 
 void BindModelOptions(config::Spec& spec, ModelOptions& o) {
   using model::Recomputed;
+  spec.Choice("model.compute_dtype", &o.compute_dtype,
+              {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"float64", at::kDouble}},
+              "Precision of activations and matrix products. Norms, softmax and the optimizer stay in float32; "
+              "float64, for comparisons, is that of all of them. float16 has a loss scale (optim).");
   spec.Choice(
-      "model.compute_dtype", &o.compute_dtype,
-      {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"float64", at::kDouble}},
-      "Precision of activations and matrix products. Weights, norms, softmax and the optimizer stay in float32; "
-      "float64, for comparisons, is that of all of them. float16 has a loss scale (optim).");
+      "model.param_dtype", &o.param_dtype, {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}},
+      "Dtype of the weights while they are trained. bfloat16 takes half the memory: there is no copy in float32, and "
+      "each step rounds at random, so that small changes count on average. Adapters and the optimizer stay in "
+      "float32.");
+  spec.Unused(
+      {"model.param_dtype"}, [&o] { return o.compute_dtype == at::kDouble; },
+      "given with model.compute_dtype float64, which is that of the weights, too");
   spec.Choice(
       "model.recompute", &o.recomputed,
       {{"nothing", Recomputed::kNothing},

@@ -26,6 +26,7 @@ struct RopeOverride {
 
 struct ModelOptions {
   at::ScalarType compute_dtype = at::kFloat;
+  at::ScalarType param_dtype = at::kFloat;
   model::Recomputed recomputed = model::Recomputed::kNothing;
   RopeOverride rope_scaling;
   int64_t lora_rank = 0;  // 0: no adapters
@@ -34,7 +35,7 @@ struct ModelOptions {
   at::ScalarType save_dtype = at::kFloat;
 
   // Of the weights while they are trained.
-  at::ScalarType weight_dtype() const { return compute_dtype == at::kDouble ? at::kDouble : at::kFloat; }
+  at::ScalarType weight_dtype() const { return compute_dtype == at::kDouble ? at::kDouble : param_dtype; }
 
   // Prepares a decoder for training. InvalidArgument names modules that it does not have.
   absl::Status Apply(uint64_t lora_seed, model::Decoder& decoder) const;

@@ -32,7 +32,7 @@
 namespace tdock::trainer {
 
 // The purposes of the seeds derived from the run's: whatever is random follows from the seed and what it is for.
-enum class SeedPurpose : uint64_t { kModel = 1, kData, kRollout, kMiniBatches, kAdapters, kPtx };
+enum class SeedPurpose : uint64_t { kModel = 1, kData, kRollout, kMiniBatches, kAdapters, kPtx, kRounding };
 
 inline uint64_t SeedFor(const RunConfig& config, SeedPurpose purpose) {
   return DeriveSeed(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(purpose));
@@ -52,6 +52,7 @@ struct RunParts {
   const data::Source<data::EncodedSample>* ptx;  // the samples of Recipe::ptx_data(); null: none
   int64_t total_steps;                           // for schedules
   int64_t max_row_tokens;                        // of MaxRowTokens()
+  uint64_t rounding_seed;                        // of AdamWOptions
   std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
 
   ForwardOptions forward(double temperature = 1.0, int64_t micro_batch_size = 0) const {
@@ -63,7 +64,7 @@ struct RunParts {
   // What `optim` says, for an update stage of the policy.
   UpdateOptions update(const OptimSection& optim, const ForwardOptions& forward) const {
     return {.forward = forward,
-            .optimizer = optim.adamw(),
+            .optimizer = optim.adamw(rounding_seed),
             .lr = optim.lr,
             .lora_lr = optim.lora_lr,
             .head_lr = optim.head_lr,

@@ -37,9 +37,13 @@ struct OptimSection {
   int64_t max_skipped_steps = 3;
   LossScaleOptions loss_scale;
 
-  AdamWOptions adamw() const {
-    return {
-        .beta1 = beta1, .beta2 = beta2, .weight_decay = weight_decay, .clip_grad = clip_grad, .moments = moment_dtype};
+  AdamWOptions adamw(uint64_t rounding_seed) const {
+    return {.beta1 = beta1,
+            .beta2 = beta2,
+            .weight_decay = weight_decay,
+            .clip_grad = clip_grad,
+            .moments = moment_dtype,
+            .seed = rounding_seed};
   }
   LrSchedule schedule(int64_t total_steps) const {
     return {lr_scheduler_type, lr_warmup_steps, total_steps, min_lr_ratio};

@@ -84,6 +84,7 @@ class PreparedRun final : public TrainingRun {
                                              .ptx = inputs_.ptx.train.get(),
                                              .total_steps = total_steps_,
                                              .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
+                                             .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
                                              .publish = [this](int64_t version) { return OnNewWeights(version); }}));
     TDOCK_RETURN_IF_ERROR(partition_->CheckExternal(plan_.stages));
     if (recipe_.phase() == data::Phase::kPrompt) {

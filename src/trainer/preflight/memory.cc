@@ -25,6 +25,11 @@ int64_t BytesOf(const std::vector<at::Tensor>& tensors) {
   });
 }
 
+// In float32 at least.
+int64_t WideBytesOf(const at::Tensor& tensor) {
+  return tensor.numel() * std::max<int64_t>(static_cast<int64_t>(tensor.element_size()), 4);
+}
+
 // Both moments of all of `parameters`: see AdamWOptions::moments and BlockBytes.
 int64_t MomentBytes(const std::vector<at::Tensor>& parameters, MomentType type) {
   constexpr int64_t kLeastInBytes = 4096;
@@ -32,7 +37,7 @@ int64_t MomentBytes(const std::vector<at::Tensor>& parameters, MomentType type) 
   for (const at::Tensor& parameter : parameters) {
     const int64_t blocks = (parameter.numel() + BlockBytes::kBlock - 1) / BlockBytes::kBlock;
     const bool small = type == MomentType::kFloat32 || parameter.numel() < kLeastInBytes;
-    bytes += 2 * (small ? static_cast<int64_t>(parameter.nbytes()) : parameter.numel() + 4 * blocks);
+    bytes += 2 * (small ? WideBytesOf(parameter) : parameter.numel() + 4 * blocks);
   }
   return bytes;
 }
@@ -97,7 +102,7 @@ class Estimator {
     std::vector<MemoryPart> parts = {{"weights", weights}};
     if (shape_.frozen_copies > 0) parts.push_back({"reference", shape_.frozen_copies * weights});
     parts.push_back({"optimizer state", MomentBytes(outline_.decoder.trainable(), shape_.optim.moment_dtype)});
-    if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", Trainable()});
+    if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", WideTrainable()});
     if (device_.is_cpu()) parts.push_back({"process and data", process - weights + kLibraries});
     return parts;
   }
@@ -110,8 +115,10 @@ class Estimator {
                                          .entropy = shape_.entropy,
                                          .gradients = true});
     const int64_t at_once = std::min(threads_, passes.count);
-    // The sum of the gradients is that of the first micro-batch, to which the others are added.
-    const int64_t sum = passes.count > at_once ? Trainable() : 0;
+    // The sum of the gradients is that of the first micro-batch, to which the others are added, or a copy of it where
+    // that is not in float32.
+    const bool copied = config_.model.weight_dtype() == at::kBFloat16 && !inputs_.decoder->lora();
+    const int64_t sum = copied || passes.count > at_once ? WideTrainable() : 0;
     return {.when = "training",
             .parts = {{"gradients", sum + at_once * passes.largest.gradients},
                       {"activations", at_once * passes.largest.activations},
@@ -180,7 +187,11 @@ class Estimator {
  private:
   int64_t Holes(int64_t in_heap) const { return HolesBeside(in_heap, *inputs_.decoder); }
 
-  int64_t Trainable() const { return BytesOf(outline_.decoder.trainable()); }
+  int64_t WideTrainable() const {
+    const std::vector<at::Tensor> trained = outline_.decoder.trainable();
+    return std::accumulate(trained.begin(), trained.end(), int64_t{0},
+                           [](int64_t bytes, const at::Tensor& tensor) { return bytes + WideBytesOf(tensor); });
+  }
 
   ForwardOptions Forward(int64_t micro_batch_size) const {
     return {.workers = nobody_,

@@ -231,6 +231,17 @@ TEST_F(PreflightTest, CountsMomentsAsTheyAreStoredAndTheAverage) {
   }
 }
 
+TEST_F(PreflightTest, CountsWeightsOfBfloat16AndWhatStaysInFloat32BesideThem) {
+  const auto report = Look("sft", Reversals(false), {"model.param_dtype=bfloat16", "trainer.ema_decay=0.9"});
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::map<std::string, int64_t> parts = PartsByName(report->memory);
+  const int64_t numbers = inputs_.decoder->parameter_count();
+  EXPECT_EQ(parts["weights"], 2 * numbers);
+  EXPECT_EQ(parts["optimizer state"], 2 * 4 * numbers);
+  EXPECT_EQ(parts["average of weights"], 4 * numbers);
+  EXPECT_GE(parts["gradients"], 4 * numbers + 2 * numbers);
+}
+
 TEST_F(PreflightTest, CountsThePassesOfValidation) {
   std::string lines;
   for (int i = 0; i < 20; ++i) lines += Reversals(false);
@@ -283,9 +294,9 @@ TEST_F(PreflightTest, LongerSamplesTakeMoreMemoryAndRecomputationLess) {
 }
 
 TEST_F(PreflightTest, EveryFormOfAModelCanBeEstimated) {
-  for (const char* form :
-       {"model.num_key_value_heads=2", "model.compute_dtype=bfloat16", "model.compute_dtype=float16",
-        "model.recompute=mlp", "model.tie_word_embeddings=false", "model.recompute=attention_core"}) {
+  for (const char* form : {"model.num_key_value_heads=2", "model.compute_dtype=bfloat16", "model.compute_dtype=float16",
+                           "model.param_dtype=bfloat16", "model.recompute=mlp", "model.tie_word_embeddings=false",
+                           "model.recompute=attention_core"}) {
     for (const char* recipe : {"sft", "grpo"}) {
       const auto report = Look(recipe, Reversals(false), {form});
       ASSERT_TRUE(report.ok()) << form << ": " << report.status();

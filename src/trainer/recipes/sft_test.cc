@@ -113,6 +113,20 @@ TEST(Sft, LearnsInFloat16AsInFloat32) {
               HasSubstr("optim.loss_scale: given for a loss that is not computed in float16"));
 }
 
+TEST(Sft, LearnsWithWeightsOfBfloat16EquallyOnAnyNumberOfThreads) {
+  const auto last = [](const std::string& type, const std::string& threads) {
+    SmallRun run("sft", {"model.param_dtype=" + type, "trainer.total_training_steps=60", "optim.lr=3e-3",
+                         "trainer.ema_decay=0.5", "threads=" + threads});
+    const auto result = run.Train();
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->last.at("val/loss") : 0.0;
+  };
+  const double exact = last("float32", "1"), rounded = last("bfloat16", "1");
+  EXPECT_NE(rounded, exact);
+  EXPECT_NEAR(rounded, exact, 0.15);
+  EXPECT_EQ(last("bfloat16", "2"), rounded);
+}
+
 TEST(Sft, LearnsWithMomentsOfEightBits) {
   const auto last_loss = [](const std::string& type) {
     SmallRun run("sft", {"trainer.total_training_steps=60", "optim.lr=3e-3", "model.hidden_size=64",

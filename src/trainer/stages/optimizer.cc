@@ -8,12 +8,17 @@
 #include <functional>
 #include <numbers>
 
+#include "trainer/stages/rounding.h"
+
 namespace tdock::trainer {
 namespace {
 
 constexpr int64_t kLeastInBytes = 4096;
-// Numbers whose moments are in float32 at the same time.
+// Numbers of a parameter stepped by itself that are in float32 at the same time.
 constexpr int64_t kStretch = int64_t{1} << 20;
+
+// What a parameter is stepped in.
+at::ScalarType WideType(const at::Tensor& parameter) { return at::promoteTypes(parameter.scalar_type(), at::kFloat); }
 
 }  // namespace
 
@@ -45,12 +50,35 @@ AdamW::AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& opti
   }
 }
 
+AdamW::Moment::Moment(const at::Tensor& parameter, MomentType type, BlockBytes::Range range) : range_(range) {
+  if (type == MomentType::kInt8) {
+    bytes_.emplace(parameter.numel(), range, parameter.device());
+  } else {
+    wide_ = at::zeros({parameter.numel()}, at::TensorOptions(parameter.device()).dtype(WideType(parameter)));
+  }
+}
+
+at::Tensor AdamW::Moment::Load(int64_t begin, int64_t size, at::ScalarType type) const {
+  return bytes_.has_value() ? bytes_->Load(begin, size).to(type) : wide_.narrow(0, begin, size);
+}
+
+void AdamW::Moment::Store(int64_t begin, const at::Tensor& values, Rng& rng) {
+  if (!bytes_.has_value()) return;
+  if (range_ == BlockBytes::Range::kSigned) {
+    bytes_->Store(begin, values.to(at::kFloat));
+  } else {
+    // A second moment falls by a share of 1 − β₂ in a step at most, often less than the distance of two codes.
+    bytes_->StoreAtRandom(begin, values.to(at::kFloat), rng.Uniform());
+  }
+}
+
 void AdamW::Add(const at::Tensor& parameter, Group& group) {
-  if (options_.moments == MomentType::kInt8 && parameter.numel() >= kLeastInBytes) {
-    in_bytes_.push_back({.parameter = parameter,
-                         .rates = group.rates,
-                         .first = BlockBytes(parameter.numel(), BlockBytes::Range::kSigned, parameter.device()),
-                         .second = BlockBytes(parameter.numel(), BlockBytes::Range::kNotNegative, parameter.device())});
+  const MomentType type = parameter.numel() < kLeastInBytes ? MomentType::kFloat32 : options_.moments;
+  if (type == MomentType::kInt8 || parameter.scalar_type() != WideType(parameter)) {
+    alone_.push_back({.parameter = parameter,
+                      .rates = group.rates,
+                      .first = Moment(parameter, type, BlockBytes::Range::kSigned),
+                      .second = Moment(parameter, type, BlockBytes::Range::kNotNegative)});
     return;
   }
   group.parameters.push_back(parameter);
@@ -79,30 +107,31 @@ double AdamW::Step(double lr, double loss_scale) {
                         group.step_counts, lr * group.rates.lr_factor, options_.beta1, options_.beta2,
                         group.rates.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
     }
-    for (size_t i = 0; i < in_bytes_.size(); ++i) {
-      StepInBytes(in_bytes_[i], lr, Rng(DeriveSeed(static_cast<uint64_t>(steps_), i)));
-    }
+    const uint64_t seed = DeriveSeed(options_.seed, static_cast<uint64_t>(steps_));
+    for (size_t i = 0; i < alone_.size(); ++i) StepAlone(alone_[i], lr, Rng(DeriveSeed(seed, i)));
   }
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
   return norm;
 }
 
-void AdamW::StepInBytes(ByteMoments& moments, double lr, Rng rng) {
-  const at::Tensor parameter = moments.parameter.view({-1});
-  const at::Tensor gradient = moments.parameter.grad().reshape({-1});
+void AdamW::StepAlone(Alone& alone, double lr, Rng rng) {
+  const at::Tensor parameter = alone.parameter.view({-1});
+  const at::Tensor gradient = alone.parameter.grad().reshape({-1});
+  const at::ScalarType type = WideType(parameter);  // the kernel takes everything in one
   // The kernel takes the number of this step.
   const at::Tensor count = at::full({}, steps_, parameter.options().dtype(at::kFloat).requires_grad(false));
   for (int64_t begin = 0; begin < parameter.numel(); begin += kStretch) {
     const int64_t size = std::min(kStretch, parameter.numel() - begin);
-    // The kernel takes everything in the dtype of the parameter.
-    at::Tensor first = moments.first.Load(begin, size).to(parameter.scalar_type());
-    at::Tensor second = moments.second.Load(begin, size).to(parameter.scalar_type());
-    at::_fused_adamw_({parameter.narrow(0, begin, size)}, {gradient.narrow(0, begin, size)}, {first}, {second}, {},
-                      {count}, lr * moments.rates.lr_factor, options_.beta1, options_.beta2, moments.rates.weight_decay,
+    at::Tensor stored = parameter.narrow(0, begin, size);
+    const at::Tensor weights = stored.to(type);
+    const at::Tensor first = alone.first.Load(begin, size, type);
+    const at::Tensor second = alone.second.Load(begin, size, type);
+    at::_fused_adamw_({weights}, {gradient.narrow(0, begin, size).to(type)}, {first}, {second}, {}, {count},
+                      lr * alone.rates.lr_factor, options_.beta1, options_.beta2, alone.rates.weight_decay,
                       options_.eps, /*amsgrad=*/false, /*maximize=*/false);
-    moments.first.Store(begin, first.to(at::kFloat));
-    // A second moment falls by a share of 1 − β₂ in a step at most, often less than the distance of two codes.
-    moments.second.StoreAtRandom(begin, second.to(at::kFloat), rng.Uniform());
+    if (stored.scalar_type() != type) stored.copy_(RoundedAtRandom(weights, rng.Next()));
+    alone.first.Store(begin, first, rng);
+    alone.second.Store(begin, second, rng);
   }
 }
 

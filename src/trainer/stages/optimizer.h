@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/rng.h"
@@ -36,8 +37,11 @@ struct AdamWOptions {
   double clip_grad = 1.0;      // the global norm that gradients are clipped to; 0: no clipping
   // How both moments are stored. In eight bits (BlockBytes) they take a quarter of the memory, and a step takes longer;
   // those of parameters of fewer than 4,096 numbers, such as norms and biases, stay in float32. Second moments are
-  // rounded at random, by the number of the step and the parameter: equal runs stay equal to the bit.
+  // rounded at random.
   MomentType moments = MomentType::kFloat32;
+  // Of what is rounded at random, which follows from it, the number of the step and the parameter: equal runs stay
+  // equal to the bit.
+  uint64_t seed = 0;
 };
 
 // Parameters with a learning rate of their own.
@@ -46,10 +50,12 @@ struct ParameterGroup {
   double lr_factor = 1.0;  // the learning rate of a step is multiplied by it
 };
 
-// Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Not thread-safe.
+// Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Moments are float32 at
+// least. Weights of bfloat16 have no copy in float32: a step is taken in float32, and the result is rounded at random
+// (rounding.h), so that small steps count on average. Not thread-safe.
 class AdamW {
  public:
-  // The parameters are those of a decoder; they are changed in place.
+  // The parameters are those of a decoder; they are changed in place. float32, float64 or bfloat16.
   AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options);
   AdamW(const std::vector<at::Tensor>& parameters, const AdamWOptions& options)
       : AdamW(std::vector<ParameterGroup>{{parameters}}, options) {}
@@ -71,19 +77,35 @@ class AdamW {
     std::vector<at::Tensor> parameters = {}, first_moments = {}, second_moments = {}, step_counts = {};
   };
 
-  struct ByteMoments {
+  // A moment of a parameter, flat, as it is stored.
+  class Moment {
+   public:
+    Moment(const at::Tensor& parameter, MomentType type, BlockBytes::Range range);
+
+    // The numbers from `begin`, [size], of dtype `type`: to be changed, and then stored.
+    at::Tensor Load(int64_t begin, int64_t size, at::ScalarType type) const;
+    void Store(int64_t begin, const at::Tensor& values, Rng& rng);
+
+   private:
+    BlockBytes::Range range_;
+    std::optional<BlockBytes> bytes_;
+    at::Tensor wide_;  // where there are no bytes
+  };
+
+  // A parameter that is stepped by itself, part after part: it or its moments are not stored as the kernel takes them.
+  struct Alone {
     at::Tensor parameter;
     Rates rates;
-    BlockBytes first, second;
+    Moment first, second;
   };
 
   void Add(const at::Tensor& parameter, Group& group);
-  void StepInBytes(ByteMoments& moments, double lr, Rng rng);
+  void StepAlone(Alone& alone, double lr, Rng rng);
 
   const AdamWOptions options_;
   std::vector<at::Tensor> parameters_;
   std::vector<Group> groups_;
-  std::vector<ByteMoments> in_bytes_;
+  std::vector<Alone> alone_;
   int64_t steps_ = 0;
 };
 

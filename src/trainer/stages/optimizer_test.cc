@@ -160,6 +160,46 @@ TEST_P(AdamWTest, SecondMomentsOfEightBitsFallWhereGradientsDo) {
   EXPECT_TRUE(at::equal(rough, step(MomentType::kInt8))) << "a run does not repeat itself";
 }
 
+TEST_P(AdamWTest, SmallStepsOfBfloat16WeightsCountOnAverageWhereTheNearestNumberWouldStay) {
+  const auto train = [](at::ScalarType dtype, MomentType moments, uint64_t seed) {
+    const at::Tensor x = at::ones({96, 128}, at::TensorOptions(GetParam()).dtype(dtype)).set_requires_grad(true);
+    AdamW optimizer({x}, {.weight_decay = 0, .clip_grad = 0, .moments = moments, .seed = seed});
+    for (int i = 0; i < 100; ++i) {
+      at::Tensor(x).mutable_grad() = at::ones({96, 128}, GetParam());
+      optimizer.Step(1e-4);
+    }
+    return x.detach().to(at::kFloat).mean().item<double>();
+  };
+  const at::Tensor one = at::ones({}, at::kBFloat16);
+  ASSERT_TRUE(at::equal((one.to(at::kFloat) - 1e-4).to(at::kBFloat16), one));
+  const double exact = train(at::kFloat, MomentType::kFloat32, 1);
+  EXPECT_NEAR(exact, 0.99, 1e-5);
+  for (const MomentType moments : {MomentType::kFloat32, MomentType::kInt8}) {
+    const double mean = train(at::kBFloat16, moments, 1);
+    // Each step is a draw of 0 or 2⁻⁸, the latter with probability 0.0256: five deviations of the mean.
+    EXPECT_NEAR(mean, exact, 5 * std::sqrt(100 * 0.0256 / (96 * 128)) / 256);
+    EXPECT_EQ(mean, train(at::kBFloat16, moments, 1)) << "a run does not repeat itself";
+    EXPECT_NE(mean, train(at::kBFloat16, moments, 2)) << "the seed has no effect";
+  }
+}
+
+TEST_P(AdamWTest, WeightsOfBfloat16FollowTheFormula) {
+  // One stretch and a part of another; a gradient of half precision, too.
+  const at::Tensor x =
+      at::full({2, 600'000}, 2.0, at::TensorOptions(GetParam()).dtype(at::kBFloat16)).set_requires_grad(true);
+  AdamW optimizer({x}, {.weight_decay = 0.1, .clip_grad = 0});
+  Reference reference{2.0};
+  for (int i = 0; i < 5; ++i) {
+    at::Tensor(x).mutable_grad() = at::full_like(x.detach(), 0.5 + i);
+    optimizer.Step(0.1);
+    reference.Step(0.5 + i, 0.1, 0.9, 0.999, 1e-8, 0.1);
+  }
+  EXPECT_EQ(x.scalar_type(), at::kBFloat16);
+  const at::Tensor wide = x.detach().to(at::kDouble);
+  EXPECT_NEAR(wide.mean().item<double>(), reference.x, 1e-4);
+  EXPECT_LT((wide - reference.x).abs().max().item<double>(), 5.0 / 128);  // a neighbour's distance in each step
+}
+
 TEST_P(AdamWTest, WeightsOfFloat64HaveMomentsOfEightBitsToo) {
   const at::Tensor x = at::zeros({64, 128}, at::TensorOptions(GetParam()).dtype(at::kDouble)).set_requires_grad(true);
   AdamW optimizer({x}, {.weight_decay = 0, .clip_grad = 0, .moments = MomentType::kInt8});

@@ -116,9 +116,12 @@ class OrderedSum {
       while (next_ != number && !failed_) changed_.Wait(mu_);
       if (failed_) return;
     }
-    // Nobody else's turn, so without the lock.
+    // Nobody else's turn, so without the lock. In half precision a large sum would lose what is added to it.
     if (sum_.empty()) {
-      sum_ = std::move(more);
+      for (at::Tensor& tensor : more) {
+        sum_.push_back(tensor.to(at::promoteTypes(tensor.scalar_type(), at::kFloat)));
+        tensor.reset();
+      }
     } else {
       at::_foreach_add_(sum_, more);
     }

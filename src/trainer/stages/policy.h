@@ -54,9 +54,9 @@ std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const
 // The log-probabilities of all response tokens, float [N], sample by sample, without gradients.
 at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options);
 
-// Gives each parameter the gradient of Σ loss(i) over the micro-batches i. `loss` is called on the workers,
-// concurrently for different i, and returns a scalar. Gradients are added up in the order of the micro-batches,
-// whatever the number of workers.
+// Gives each parameter the gradient of Σ loss(i) over the micro-batches i, in float32 at least. `loss` is called on the
+// workers, concurrently for different i, and returns a scalar. Gradients are added up in the order of the
+// micro-batches, whatever the number of workers.
 void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches,
               const std::function<at::Tensor(size_t)>& loss);
 

@@ -180,6 +180,19 @@ TEST(Policy, InFloat64EachLossHasTheSameGradientForEverySplitTokenCapPackingAndN
   }
 }
 
+TEST_P(PolicyTest, GradientsOfBfloat16WeightsAreAddedUpInFloat32) {
+  const Fixture fixture(GetParam(), at::kBFloat16);
+  Workers two(2);
+  Backward(fixture.decoder, two, 601, [&](size_t) {
+    at::Tensor sum = at::zeros({}, GetParam());
+    for (const at::Tensor& parameter : fixture.decoder.parameters()) sum = sum + parameter.to(at::kFloat).sum();
+    return sum;
+  });
+  for (const at::Tensor& parameter : fixture.decoder.parameters()) {
+    EXPECT_TRUE(at::equal(parameter.grad(), at::full(parameter.sizes(), 601.0, GetParam())));  // bfloat16 stops at 256
+  }
+}
+
 // On the CPU: a GPU adds up in an order of its own.
 TEST(Policy, GradientsAreEqualToTheBitWheneverTheyAreComputed) {
   Fixture fixture(at::kCPU);

@@ -18,8 +18,8 @@ class WeightAverage {
 
   void Update();
 
-  // Exchanges the decoder's weights for the average, and those of the average for them. A second call undoes the first;
-  // no Update() in between.
+  // Exchanges the decoder's weights for the average, and those of the average for them. A second call undoes the first,
+  // but that the average has been rounded to the dtype of the weights; no Update() in between.
   void Swap();
 
  private:
