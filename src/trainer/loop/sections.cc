@@ -233,6 +233,14 @@ void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& r
   spec.Choice(prefix + ".moment_dtype", &s.moment_dtype,
               {{"float32", MomentType::kFloat32}, {"int8", MomentType::kInt8}},
               "How AdamW's moments are stored; int8 takes a quarter of the memory and more time.");
+  spec.Bool(
+      prefix + ".offload", &s.offload,
+      "With a model on a GPU: AdamW's moments, and a copy of the weights in float32, are in the memory of the CPU, "
+      "and steps are taken there. With model.param_dtype bfloat16, weights are then rounded to the nearest.");
+  spec.Check({prefix + ".offload", "device"}, [&s, &run]() -> std::vector<std::string> {
+    if (!s.offload || run.device != "cpu") return {};
+    return {"the model is on the CPU, and so is the optimizer's state: remove it, or set device to cuda"};
+  });
   spec.Int(prefix + ".max_skipped_steps", &s.max_skipped_steps,
            "Optimizer steps in a row that are skipped where gradients are not finite, before the run ends with an "
            "error.")

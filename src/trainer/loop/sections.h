@@ -34,6 +34,7 @@ struct OptimSection {
   LrDecay lr_scheduler_type = LrDecay::kConstant;
   double min_lr_ratio = 0.0;
   MomentType moment_dtype = MomentType::kFloat32;
+  bool offload = false;
   int64_t max_skipped_steps = 3;
   LossScaleOptions loss_scale;
 
@@ -43,12 +44,14 @@ struct OptimSection {
             .weight_decay = weight_decay,
             .clip_grad = clip_grad,
             .moments = moment_dtype,
+            .offload = offload,
             .seed = rounding_seed};
   }
   LrSchedule schedule(int64_t total_steps) const {
     return {lr_scheduler_type, lr_warmup_steps, total_steps, min_lr_ratio};
   }
 };
+
 // model
 struct ModelSection : ModelOptions {
   std::string path;

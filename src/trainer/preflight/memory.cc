@@ -101,7 +101,9 @@ class Estimator {
     const int64_t weights = BytesOf(inputs_.decoder->parameters());
     std::vector<MemoryPart> parts = {{"weights", weights}};
     if (shape_.frozen_copies > 0) parts.push_back({"reference", shape_.frozen_copies * weights});
-    parts.push_back({"optimizer state", MomentBytes(outline_.decoder.trainable(), shape_.optim.moment_dtype)});
+    if (device_.is_cpu() || !shape_.optim.offload) {
+      parts.push_back({"optimizer state", MomentBytes(outline_.decoder.trainable(), shape_.optim.moment_dtype)});
+    }
     if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", WideTrainable()});
     if (device_.is_cpu()) parts.push_back({"process and data", process - weights + kLibraries});
     return parts;
@@ -115,12 +117,13 @@ class Estimator {
                                          .entropy = shape_.entropy,
                                          .gradients = true});
     const int64_t at_once = std::min(threads_, passes.count);
-    // The sum of the gradients is that of the first micro-batch, to which the others are added, or a copy of it where
-    // that is not in float32.
+    // The sum of the gradients is that of the first micro-batch, to which the others are added. Gradients of bfloat16
+    // are copied to float32 for it, once nothing else of their pass is held.
     const bool copied = config_.model.weight_dtype() == at::kBFloat16 && !inputs_.decoder->lora();
-    const int64_t sum = copied || passes.count > at_once ? WideTrainable() : 0;
+    const int64_t sum = passes.count > (copied ? 1 : at_once) ? WideTrainable() : 0;
+    const int64_t alone = copied ? WideTrainable() - passes.largest.activations - passes.largest.logits : 0;
     return {.when = "training",
-            .parts = {{"gradients", sum + at_once * passes.largest.gradients},
+            .parts = {{"gradients", std::max(sum + at_once * passes.largest.gradients, alone)},
                       {"activations", at_once * passes.largest.activations},
                       {"logits", at_once * passes.largest.logits},
                       {"holes in the heap", Holes(sum + at_once * passes.largest.in_heap)}},

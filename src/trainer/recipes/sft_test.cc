@@ -127,6 +127,11 @@ TEST(Sft, LearnsWithWeightsOfBfloat16EquallyOnAnyNumberOfThreads) {
   EXPECT_EQ(last("bfloat16", "2"), rounded);
 }
 
+TEST(Sft, RefusesToMoveTheOptimizersStateFromTheCpuToTheCpu) {
+  EXPECT_THAT(std::string(SmallRun("sft", {"optim.offload=true"}).Train().status().message()),
+              HasSubstr("optim.offload = true, device = cpu (default): the model is on the CPU"));
+}
+
 TEST(Sft, LearnsWithMomentsOfEightBits) {
   const auto last_loss = [](const std::string& type) {
     SmallRun run("sft", {"trainer.total_training_steps=60", "optim.lr=3e-3", "model.hidden_size=64",

@@ -50,11 +50,11 @@ AdamW::AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& opti
   }
 }
 
-AdamW::Moment::Moment(const at::Tensor& parameter, MomentType type, BlockBytes::Range range) : range_(range) {
+AdamW::Moment::Moment(const at::Tensor& weights, MomentType type, BlockBytes::Range range) : range_(range) {
   if (type == MomentType::kInt8) {
-    bytes_.emplace(parameter.numel(), range, parameter.device());
+    bytes_.emplace(weights.numel(), range, weights.device());
   } else {
-    wide_ = at::zeros({parameter.numel()}, at::TensorOptions(parameter.device()).dtype(WideType(parameter)));
+    wide_ = at::zeros({weights.numel()}, at::TensorOptions(weights.device()).dtype(WideType(weights)));
   }
 }
 
@@ -74,11 +74,15 @@ void AdamW::Moment::Store(int64_t begin, const at::Tensor& values, Rng& rng) {
 
 void AdamW::Add(const at::Tensor& parameter, Group& group) {
   const MomentType type = parameter.numel() < kLeastInBytes ? MomentType::kFloat32 : options_.moments;
-  if (type == MomentType::kInt8 || parameter.scalar_type() != WideType(parameter)) {
+  if (options_.offload || type == MomentType::kInt8 || parameter.scalar_type() != WideType(parameter)) {
+    const at::Tensor own = parameter.detach();
+    const at::Tensor weights =
+        options_.offload ? own.to(at::kCPU, WideType(own), /*non_blocking=*/false, /*copy=*/true) : own;
     alone_.push_back({.parameter = parameter,
+                      .weights = weights,
                       .rates = group.rates,
-                      .first = Moment(parameter, type, BlockBytes::Range::kSigned),
-                      .second = Moment(parameter, type, BlockBytes::Range::kNotNegative)});
+                      .first = Moment(weights, type, BlockBytes::Range::kSigned),
+                      .second = Moment(weights, type, BlockBytes::Range::kNotNegative)});
     return;
   }
   group.parameters.push_back(parameter);
@@ -115,24 +119,25 @@ double AdamW::Step(double lr, double loss_scale) {
 }
 
 void AdamW::StepAlone(Alone& alone, double lr, Rng rng) {
-  const at::Tensor parameter = alone.parameter.view({-1});
+  const at::Tensor all = alone.weights.view({-1});
   const at::Tensor gradient = alone.parameter.grad().reshape({-1});
-  const at::ScalarType type = WideType(parameter);  // the kernel takes everything in one
+  const at::ScalarType type = WideType(all);  // the kernel takes everything in one
   // The kernel takes the number of this step.
-  const at::Tensor count = at::full({}, steps_, parameter.options().dtype(at::kFloat).requires_grad(false));
-  for (int64_t begin = 0; begin < parameter.numel(); begin += kStretch) {
-    const int64_t size = std::min(kStretch, parameter.numel() - begin);
-    at::Tensor stored = parameter.narrow(0, begin, size);
+  const at::Tensor count = at::full({}, steps_, all.options().dtype(at::kFloat));
+  for (int64_t begin = 0; begin < all.numel(); begin += kStretch) {
+    const int64_t size = std::min(kStretch, all.numel() - begin);
+    at::Tensor stored = all.narrow(0, begin, size);
     const at::Tensor weights = stored.to(type);
     const at::Tensor first = alone.first.Load(begin, size, type);
     const at::Tensor second = alone.second.Load(begin, size, type);
-    at::_fused_adamw_({weights}, {gradient.narrow(0, begin, size).to(type)}, {first}, {second}, {}, {count},
-                      lr * alone.rates.lr_factor, options_.beta1, options_.beta2, alone.rates.weight_decay,
-                      options_.eps, /*amsgrad=*/false, /*maximize=*/false);
+    const at::Tensor part = gradient.narrow(0, begin, size).to(all.device(), type);
+    at::_fused_adamw_({weights}, {part}, {first}, {second}, {}, {count}, lr * alone.rates.lr_factor, options_.beta1,
+                      options_.beta2, alone.rates.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
     if (stored.scalar_type() != type) stored.copy_(RoundedAtRandom(weights, rng.Next()));
     alone.first.Store(begin, first, rng);
     alone.second.Store(begin, second, rng);
   }
+  if (options_.offload) alone.parameter.copy_(alone.weights);
 }
 
 }  // namespace tdock::trainer

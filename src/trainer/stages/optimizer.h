@@ -39,6 +39,10 @@ struct AdamWOptions {
   // those of parameters of fewer than 4,096 numbers, such as norms and biases, stay in float32. Second moments are
   // rounded at random.
   MomentType moments = MomentType::kFloat32;
+  // Moments, and a copy of the parameters in float32 at least, are in the memory of the CPU, wherever the parameters
+  // are, and steps are taken there: gradients go there a part at a time, and the copy's weights come back. Weights of
+  // bfloat16 are then the nearest to those of the copy.
+  bool offload = false;
   // Of what is rounded at random, which follows from it, the number of the step and the parameter: equal runs stay
   // equal to the bit.
   uint64_t seed = 0;
@@ -51,11 +55,12 @@ struct ParameterGroup {
 };
 
 // Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Moments are float32 at
-// least. Weights of bfloat16 have no copy in float32: a step is taken in float32, and the result is rounded at random
-// (rounding.h), so that small steps count on average. Not thread-safe.
+// least. Weights of bfloat16 have no copy in float32, unless there is one on the CPU: a step is taken in float32, and
+// the result is rounded at random (rounding.h), so that small steps count on average. Not thread-safe.
 class AdamW {
  public:
-  // The parameters are those of a decoder; they are changed in place. float32, float64 or bfloat16.
+  // The parameters are those of a decoder; they are changed in place, and by nothing else where there is a copy of them
+  // (AdamWOptions::offload). float32, float64 or bfloat16.
   AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options);
   AdamW(const std::vector<at::Tensor>& parameters, const AdamWOptions& options)
       : AdamW(std::vector<ParameterGroup>{{parameters}}, options) {}
@@ -80,7 +85,7 @@ class AdamW {
   // A moment of a parameter, flat, as it is stored.
   class Moment {
    public:
-    Moment(const at::Tensor& parameter, MomentType type, BlockBytes::Range range);
+    Moment(const at::Tensor& weights, MomentType type, BlockBytes::Range range);
 
     // The numbers from `begin`, [size], of dtype `type`: to be changed, and then stored.
     at::Tensor Load(int64_t begin, int64_t size, at::ScalarType type) const;
@@ -95,6 +100,7 @@ class AdamW {
   // A parameter that is stepped by itself, part after part: it or its moments are not stored as the kernel takes them.
   struct Alone {
     at::Tensor parameter;
+    at::Tensor weights;  // the parameter, or its copy on the CPU
     Rates rates;
     Moment first, second;
   };

@@ -200,6 +200,30 @@ TEST_P(AdamWTest, WeightsOfBfloat16FollowTheFormula) {
   EXPECT_LT((wide - reference.x).abs().max().item<double>(), 5.0 / 128);  // a neighbour's distance in each step
 }
 
+TEST_P(AdamWTest, StateOnTheCpuChangesNoStep) {
+  const auto train = [](const AdamWOptions& options, at::ScalarType dtype) {
+    const auto where = at::TensorOptions(GetParam()).dtype(dtype);
+    const at::Tensor matrix = at::full({70, 80}, 2.0, where).set_requires_grad(true);
+    const at::Tensor vector = at::full({80}, -1.0, where).set_requires_grad(true);
+    AdamW optimizer({matrix, vector}, options);
+    for (int i = 0; i < 4; ++i) {
+      at::Tensor(matrix).mutable_grad() = at::linspace(-1, 1 + i, 5600, GetParam()).view({70, 80});
+      at::Tensor(vector).mutable_grad() = at::linspace(-2, 1 + i, 80, GetParam());
+      optimizer.Step(0.01);
+    }
+    return at::cat({matrix.detach().view({-1}), vector.detach()}).to(at::kCPU, at::kDouble);
+  };
+  for (const MomentType moments : {MomentType::kFloat32, MomentType::kInt8}) {
+    AdamWOptions options{.weight_decay = 0.1, .clip_grad = 0.5, .moments = moments};
+    const at::Tensor expected = train(options, at::kFloat);
+    options.offload = true;
+    const at::Tensor given = train(options, at::kFloat);
+    EXPECT_TRUE(at::allclose(given, expected, 0, 1e-6));
+    // The copy is in float32, and the weights are rounded to the nearest.
+    EXPECT_TRUE(at::equal(train(options, at::kBFloat16), given.to(at::kBFloat16).to(at::kDouble)));
+  }
+}
+
 TEST_P(AdamWTest, WeightsOfFloat64HaveMomentsOfEightBitsToo) {
   const at::Tensor x = at::zeros({64, 128}, at::TensorOptions(GetParam()).dtype(at::kDouble)).set_requires_grad(true);
   AdamW optimizer({x}, {.weight_decay = 0, .clip_grad = 0, .moments = MomentType::kInt8});
