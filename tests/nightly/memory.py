@@ -27,7 +27,7 @@ def add_options(runs, folder):
         "int8": ["optim.moment_dtype=int8"],
         "average": ["trainer.ema_decay=0.99"],
         "bfloat16": ["model.compute_dtype=bfloat16"],
-        "weights": ["model.param_dtype=bfloat16"],
+        "weights": ["model.param_dtype=bfloat16", "model.compute_dtype=bfloat16"],
         "validation": [f"data.val_files={validation}"],
     }
     for name, arguments in options.items():

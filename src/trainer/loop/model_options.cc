@@ -47,12 +47,15 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
               "float64, for comparisons, is that of all of them. float16 has a loss scale (optim).");
   spec.Choice(
       "model.param_dtype", &o.param_dtype, {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}},
-      "Dtype of the weights while they are trained. bfloat16 takes half the memory: there is no copy in float32, and "
-      "each step rounds at random, so that small changes count on average. Adapters and the optimizer stay in "
-      "float32.");
-  spec.Unused(
-      {"model.param_dtype"}, [&o] { return o.compute_dtype == at::kDouble; },
-      "given with model.compute_dtype float64, which is that of the weights, too");
+      "Dtype of the weights while they are trained. bfloat16 (with model.compute_dtype bfloat16) takes half the "
+      "memory: there is no copy in float32, and each step rounds at random, so that small changes count on average. "
+      "Adapters and the optimizer stay in float32.");
+  spec.Check({"model.param_dtype", "model.compute_dtype"}, [&o]() -> std::vector<std::string> {
+    if (o.param_dtype == at::kFloat || o.param_dtype == o.compute_dtype) return {};
+    return {
+        "each pass would keep a converted copy of the weights, which takes more memory than weights of float32; set "
+        "model.compute_dtype to bfloat16, too"};
+  });
   spec.Choice(
       "model.recompute", &o.recomputed,
       {{"nothing", Recomputed::kNothing},

@@ -78,6 +78,16 @@ TEST(ModelOptions, AddTheAdaptersThatAreAskedFor) {
   EXPECT_THAT(options->Apply(1, gpt2).message(), HasSubstr("model.target_modules: there is no linear layer 'q_proj'"));
 }
 
+TEST(ModelOptions, OfWeightsInBfloat16AreForComputingInIt) {
+  for (const char* compute : {"float32", "float16", "float64"}) {
+    EXPECT_THAT(Read({"model.param_dtype=bfloat16", absl::StrCat("model.compute_dtype=", compute)}).status().message(),
+                HasSubstr("set model.compute_dtype to bfloat16, too"));
+  }
+  const auto options = Read({"model.param_dtype=bfloat16", "model.compute_dtype=bfloat16"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->weight_dtype(), at::kBFloat16);
+}
+
 TEST(ModelOptions, ThatMeanNothingTogetherAreRefused) {
   EXPECT_THAT(Read({"model.override_config.rope_scaling.factor=2"}).status().message(),
               HasSubstr("given without a rope scaling"));

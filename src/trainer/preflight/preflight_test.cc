@@ -233,9 +233,9 @@ TEST_F(PreflightTest, CountsMomentsAsTheyAreStoredAndTheAverage) {
 
 TEST_F(PreflightTest, CountsWeightsOfBfloat16AndWhatStaysInFloat32BesideThem) {
   const auto parts_with = [&](const std::string& type, const std::string& micro_batch) {
-    const auto report =
-        Look("sft", Reversals(false),
-             {"model.param_dtype=" + type, "trainer.ema_decay=0.9", "data.micro_batch_size_per_gpu=" + micro_batch});
+    const auto report = Look("sft", Reversals(false),
+                             {"model.param_dtype=" + type, "model.compute_dtype=" + type, "trainer.ema_decay=0.9",
+                              "data.micro_batch_size_per_gpu=" + micro_batch});
     EXPECT_TRUE(report.ok()) << report.status();
     return report.ok() ? PartsByName(report->memory) : std::map<std::string, int64_t>();
   };
@@ -303,9 +303,9 @@ TEST_F(PreflightTest, LongerSamplesTakeMoreMemoryAndRecomputationLess) {
 }
 
 TEST_F(PreflightTest, EveryFormOfAModelCanBeEstimated) {
-  for (const char* form : {"model.num_key_value_heads=2", "model.compute_dtype=bfloat16", "model.compute_dtype=float16",
-                           "model.param_dtype=bfloat16", "model.recompute=mlp", "model.tie_word_embeddings=false",
-                           "model.recompute=attention_core"}) {
+  for (const char* form :
+       {"model.num_key_value_heads=2", "model.compute_dtype=bfloat16", "model.compute_dtype=float16",
+        "model.recompute=mlp", "model.tie_word_embeddings=false", "model.recompute=attention_core"}) {
     for (const char* recipe : {"sft", "grpo"}) {
       const auto report = Look(recipe, Reversals(false), {form});
       ASSERT_TRUE(report.ok()) << form << ": " << report.status();

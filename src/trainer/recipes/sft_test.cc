@@ -115,8 +115,8 @@ TEST(Sft, LearnsInFloat16AsInFloat32) {
 
 TEST(Sft, LearnsWithWeightsOfBfloat16EquallyOnAnyNumberOfThreads) {
   const auto last = [](const std::string& type, const std::string& threads) {
-    SmallRun run("sft", {"model.param_dtype=" + type, "trainer.total_training_steps=60", "optim.lr=3e-3",
-                         "trainer.ema_decay=0.5", "threads=" + threads});
+    SmallRun run("sft", {"model.param_dtype=" + type, "model.compute_dtype=" + type, "trainer.total_training_steps=60",
+                         "optim.lr=3e-3", "trainer.ema_decay=0.5", "threads=" + threads});
     const auto result = run.Train();
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? result->last.at("val/loss") : 0.0;
