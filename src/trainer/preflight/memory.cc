@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/process_memory.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "trainer/loop/feed.h"
 #include "trainer/preflight/passes.h"
-#include "trainer/preflight/process_memory.h"
 #include "trainer/stages/block_bytes.h"
 
 namespace tdock::trainer {

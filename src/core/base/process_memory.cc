@@ -1,4 +1,4 @@
-#include "trainer/preflight/process_memory.h"
+#include "core/base/process_memory.h"
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/status.h"
 
-namespace tdock::trainer {
+namespace tdock {
 namespace {
 
 // The first number of a text; nothing if it does not begin with one, as "max".
@@ -27,9 +27,9 @@ std::optional<int64_t> NumberIn(Env& env, const std::string& path) {
   return text.ok() ? FirstNumber(*text) : std::nullopt;
 }
 
-std::optional<int64_t> OfMachine(Env& env) {
-  const std::string label = "MemAvailable:";
-  const absl::StatusOr<std::string> text = env.ReadFile("/proc/meminfo");
+// The bytes behind a label, in a file that has them in KiB.
+std::optional<int64_t> BytesBehind(Env& env, const std::string& path, const std::string& label) {
+  const absl::StatusOr<std::string> text = env.ReadFile(path);
   if (!text.ok()) return std::nullopt;
   const size_t at = text->find(label);
   if (at == std::string::npos) return std::nullopt;
@@ -74,12 +74,18 @@ absl::StatusOr<int64_t> ResidentMemory(Env& env) {
   return pages * ::sysconf(_SC_PAGESIZE);
 }
 
+absl::StatusOr<int64_t> PeakResidentMemory(Env& env) {
+  const std::optional<int64_t> peak = BytesBehind(env, "/proc/self/status", "VmHWM:");
+  if (!peak.has_value()) return absl::InternalError("/proc/self/status has no number of KiB behind VmHWM");
+  return *peak;
+}
+
 std::optional<int64_t> AvailableMemory(Env& env, int64_t resident) {
   std::optional<int64_t> least;
-  for (const std::optional<int64_t>& left : {OfMachine(env), OfControlGroup(env)}) {
+  for (const std::optional<int64_t>& left : {BytesBehind(env, "/proc/meminfo", "MemAvailable:"), OfControlGroup(env)}) {
     if (left) least = std::min(least.value_or(*left), *left);
   }
   return least ? std::optional(*least + resident) : std::nullopt;
 }
 
-}  // namespace tdock::trainer
+}  // namespace tdock
