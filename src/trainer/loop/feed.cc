@@ -1,6 +1,7 @@
 #include "trainer/loop/feed.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -72,6 +73,23 @@ std::function<absl::StatusOr<std::vector<GivenAnswer>>()> GivenAnswers(const dat
     for (const data::EncodedSample& sample : *samples) answers.push_back(AnswerOf(sample));
     return answers;
   };
+}
+
+void ReportLengths(data::Phase phase, std::span<const data::EncodedSample> samples, int64_t max_prompt_length,
+                   StepMetrics& metrics) {
+  if (phase != data::Phase::kPrompt && phase != data::Phase::kSft) return;
+  std::vector<float> prompts, responses;
+  for (const data::EncodedSample& sample : samples) {
+    const size_t prompt = phase == data::Phase::kPrompt ? sample.ids.size() : PromptLength(sample);
+    prompts.push_back(static_cast<float>(prompt));
+    if (phase == data::Phase::kSft) {
+      responses.push_back(static_cast<float>(sample.ids.size() - prompt));
+    } else {
+      metrics.Mean("prompt_length/clip_ratio", std::cmp_equal(prompt, max_prompt_length) ? 1 : 0);
+    }
+  }
+  metrics.Distribution("prompt_length", prompts);
+  metrics.Distribution("response_length", responses);
 }
 
 }  // namespace tdock::trainer

@@ -11,6 +11,7 @@
 #include "data/encode.h"
 #include "data/source.h"
 #include "tdock/batch.h"
+#include "trainer/stages/step_metrics.h"
 #include "trainer/stages/update_stage.h"
 
 namespace tdock::trainer {
@@ -26,6 +27,11 @@ absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples);
 // outlive the result, which is for one thread at a time. Bad records are errors, as a source without any sample is.
 std::function<absl::StatusOr<std::vector<GivenAnswer>>()> GivenAnswers(const data::Source<data::EncodedSample>& source,
                                                                        int64_t count, uint64_t seed);
+
+// Reports the lengths of samples in tokens: prompt_length/mean, /max and /min, of kPrompt also /clip_ratio, the share
+// that has `max_prompt_length` tokens; of kSft response_length/mean, /max and /min. Of other phases nothing.
+void ReportLengths(data::Phase phase, std::span<const data::EncodedSample> samples, int64_t max_prompt_length,
+                   StepMetrics& metrics);
 
 // The tokens of FeedAnswers() for one sample: the length of its prompt.
 size_t PromptLength(const data::EncodedSample& sample);

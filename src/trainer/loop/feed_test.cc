@@ -37,5 +37,24 @@ TEST(Feed, PromptsTakeTheirTextsAlong) {
   EXPECT_EQ(*batch->Find("level")->Text(1), "easy");
 }
 
+TEST(Feed, ReportsLengthsOfPromptsAndOfGivenAnswers) {
+  const std::vector<data::EncodedSample> samples = {{.ids = {5, 6, 7, 8}, .loss_mask = {0, 0, 1, 1}},
+                                                    {.ids = {5, 6, 7}, .loss_mask = {1, 0, 1}}};
+  StepMetrics prompts, answers, pairs;
+  ReportLengths(data::Phase::kPrompt, samples, 4, prompts);
+  const std::map<std::string, double> of_prompts = {{"prompt_length/clip_ratio", 0.5},
+                                                    {"prompt_length/mean", 3.5},
+                                                    {"prompt_length/max", 4},
+                                                    {"prompt_length/min", 3}};
+  EXPECT_EQ(prompts.Values(), of_prompts);
+  ReportLengths(data::Phase::kSft, samples, 4, answers);
+  const std::map<std::string, double> of_answers = {{"prompt_length/mean", 1.5}, {"prompt_length/max", 2},
+                                                    {"prompt_length/min", 1},    {"response_length/mean", 2.0},
+                                                    {"response_length/max", 2},  {"response_length/min", 2}};
+  EXPECT_EQ(answers.Values(), of_answers);
+  ReportLengths(data::Phase::kReward, samples, 4, pairs);
+  EXPECT_TRUE(pairs.Values().empty());
+}
+
 }  // namespace
 }  // namespace tdock::trainer

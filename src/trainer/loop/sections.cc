@@ -170,6 +170,11 @@ void BindTrainer(config::Spec& spec, TrainerSection& s) {
               "End training once a metric of the validation is reached, such as `val/accuracy >= 0.30`; empty: never.");
   spec.String("trainer.run_dir", &s.run_dir,
               "Folder of the run, which must be new or empty; empty: the next free runs/RECIPE-NNN.");
+  spec.Float(
+          "trainer.peak_flops", &s.peak_flops,
+          "Floating-point operations per second that perf/mfu is a share of: those of all devices of the run, such as "
+          "989e12; 0: those that products of matrices reach when the run begins.")
+      .AtLeast(0);
   spec.Check({"trainer.stop_when"}, [&s]() -> std::vector<std::string> {
     const auto rule = ParseStopRule(s.stop_when);
     if (rule.ok()) return {};

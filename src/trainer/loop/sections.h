@@ -104,6 +104,7 @@ struct TrainerSection {
   int64_t log_val_generations = 16;
   std::string stop_when;
   std::string run_dir;
+  double peak_flops = 0;
   DockSection dock;
 };
 void BindTrainer(config::Spec& spec, TrainerSection& section);

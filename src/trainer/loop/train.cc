@@ -13,7 +13,10 @@
 #include "data/loader.h"
 #include "model/decoder/adapter_files.h"
 #include "model/decoder/checkpoint.h"
+#include "trainer/loop/feed.h"
+#include "trainer/loop/phase_meter.h"
 #include "trainer/loop/run_partition.h"
+#include "trainer/loop/speed.h"
 #include "trainer/loop/stop_rule.h"
 #include "trainer/stages/guard.h"
 #include "trainer/stages/weight_average.h"
@@ -68,6 +71,7 @@ class PreparedRun final : public TrainingRun {
         partition_(std::move(partition)),
         runner_(partition_->dock(), partition_->name()),
         loader_(*inputs_.data.train, LoaderOptionsFor(config_, context_)),
+        meter_(context_.clock, context_.env, policy_.decoder.device()),
         total_steps_(TotalSteps(config_, inputs_.data.train->size())) {}
 
   // Makes the stages, and on the dock what they need.
@@ -139,6 +143,9 @@ class PreparedRun final : public TrainingRun {
 
   absl::Status RunSteps(RunResult& result) {
     context_.progress.Begin(config_.recipe, total_steps_);
+    peak_flops_ = config_.trainer.peak_flops > 0 ? config_.trainer.peak_flops
+                                                 : MeasurePeakFlops(workers_, policy_.decoder.compute_type(),
+                                                                    policy_.decoder.device(), context_.clock);
     // A batch ahead, so that the last step is known as such.
     std::optional<SampleLoader::Batch> batch;
     TDOCK_RETURN_IF_ERROR(Annotate(NextBatch(0, batch), "reading the training data"));
@@ -185,13 +192,13 @@ class PreparedRun final : public TrainingRun {
   absl::Status Step(const SampleLoader::Batch& batch, int64_t step, StepMetrics& metrics) {
     const absl::Time begun = context_.clock.Now();
     TDOCK_RETURN_IF_ERROR(Annotate(Feed(batch), "feeding the samples"));
+    ReportLengths(recipe_.phase(), batch, config_.data.max_prompt_length, metrics);
     StageContext stage_context{step, metrics};
     int64_t rows = static_cast<int64_t>(batch.size()) * recipe_.samples_per_prompt();
     for (const auto& stage : plan_.stages) {
-      const absl::Time stage_begun = context_.clock.Now();
+      meter_.Begin();
       TDOCK_ASSIGN_OR_RETURN(rows, RunStage(*stage, rows, stage_context));
-      metrics.Mean(absl::StrCat("timing_s/", stage->consumer().name),
-                   absl::ToDoubleSeconds(context_.clock.Now() - stage_begun));
+      meter_.End(stage->consumer().name, metrics);
     }
     metrics.Mean("timing_s/step", absl::ToDoubleSeconds(context_.clock.Now() - begun));
     const data::LoaderCounts& counts = loader_.position().counts;
@@ -245,7 +252,7 @@ class PreparedRun final : public TrainingRun {
       TDOCK_RETURN_IF_ERROR(Annotate(Validate(step, gathered, result), "validating"));
     }
     Metrics metrics = gathered.Values();
-    AddThroughput(metrics);
+    AddSpeed(peak_flops_, metrics);
     Progress::Figures figures;
     for (const auto& [label, metric] : plan_.shown) {
       if (const auto found = metrics.find(metric); found != metrics.end()) figures.emplace_back(label, found->second);
@@ -255,22 +262,16 @@ class PreparedRun final : public TrainingRun {
   }
 
   absl::Status Validate(int64_t step, StepMetrics& gathered, RunResult& result) {
-    const absl::Time begun = context_.clock.Now();
+    meter_.Begin();
     StepMetrics metrics;
     std::vector<Answer> answers;
     for (const auto& evaluation : plan_.evaluations) TDOCK_RETURN_IF_ERROR(evaluation->Run(metrics, answers));
     result.last = metrics.Values();
     if (step == 0) result.first = result.last;
     if (stop_rule_.has_value() && stop_rule_->IsMet(result.last)) result.ended = config_.trainer.stop_when;
-    metrics.Mean("timing_s/testing", absl::ToDoubleSeconds(context_.clock.Now() - begun));
     gathered.Add(metrics);
+    meter_.End("testing", gathered);
     return run_->LogSamples(config_.recipe, step, answers);
-  }
-
-  void AddThroughput(Metrics& metrics) const {
-    const auto found = metrics.find("timing_s/step");
-    if (found == metrics.end() || !metrics.contains("perf/total_num_tokens")) return;
-    metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / found->second;
   }
 
   absl::Status Save() {
@@ -308,6 +309,8 @@ class PreparedRun final : public TrainingRun {
   const std::unique_ptr<RunPartition> partition_;
   StageRunner runner_;
   SampleLoader loader_;
+  PhaseMeter meter_;
+  double peak_flops_ = 0;  // per second; 0: unknown
   const int64_t total_steps_;
   std::optional<WeightAverage> average_;
   Plan plan_;  // refers to what is above

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "model/files/flops.h"
 #include "model/tensor_torch/convert.h"
 
 namespace tdock::trainer {
@@ -69,6 +70,12 @@ MicroBatchLimits LimitsFor(std::span<const Sequence> samples, const ForwardOptio
 }
 
 }  // namespace
+
+double ForwardFlops(const model::ModelConfig& config, std::span<const Sequence> samples) {
+  return std::accumulate(samples.begin(), samples.end(), 0.0, [&](double flops, const Sequence& sample) {
+    return flops + model::ForwardFlops(config, TokensOf(sample));
+  });
+}
 
 std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const ForwardOptions& options,
                                         const at::Device& device) {

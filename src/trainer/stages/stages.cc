@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "model/files/flops.h"
 #include "model/tensor_torch/convert.h"
 #include "trainer/stages/columns.h"
 
@@ -59,13 +61,34 @@ class RolloutStage final : public StageOf {
         prompts.push_back(
             {.tokens = {tokens.begin(), tokens.end()}, .samples = 1, .identity = DeriveSeed(group, number)});
       }
-      context.metrics.Mean("prompt_length/mean", static_cast<double>(tokens.size()));
     }
     TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions, engine_.Generate(prompts, sampling_));
+    ReportWork(prompts, completions, context.metrics);
     return Output(completions, context);
   }
 
  private:
+  // Each prompt passes through the model once.
+  void ReportWork(const std::vector<engine::Prompt>& prompts, const std::vector<engine::Completion>& completions,
+                  StepMetrics& metrics) const {
+    const model::ModelConfig& config = policy_.decoder.config();
+    double flops = 0;
+    int64_t generated = 0;
+    size_t next = 0;
+    for (const engine::Prompt& prompt : prompts) {
+      const auto length = static_cast<int64_t>(prompt.tokens.size());
+      const double once = model::ForwardFlops(config, length);
+      flops += once;
+      for (int64_t i = 0; i < prompt.samples; ++i) {
+        const auto more = static_cast<int64_t>(completions[next++].tokens.size());
+        flops += model::ForwardFlops(config, length + more) - once;
+        generated += more;
+      }
+    }
+    metrics.Sum("perf/flops/rollout", flops);
+    metrics.Sum("perf/num_generated_tokens", static_cast<double>(generated));
+  }
+
   absl::StatusOr<StageOutput> Output(const std::vector<engine::Completion>& completions, StageContext& context) const {
     std::vector<std::vector<int32_t>> responses;
     std::vector<std::vector<uint8_t>> masks;
@@ -80,6 +103,8 @@ class RolloutStage final : public StageOf {
       log_probs.push_back(completion.log_probs);
       finished.push_back(completion.finished ? 1 : 0);
       lengths.push_back(static_cast<float>(completion.tokens.size()));
+      const bool clipped = std::cmp_equal(completion.tokens.size(), sampling_.max_new_tokens);
+      context.metrics.Mean("response_length/clip_ratio", clipped ? 1.0 : 0.0);
       context.metrics.Mean("response_length/finished", completion.finished ? 1.0 : 0.0);
     }
     context.metrics.Distribution("response_length", lengths);
@@ -165,8 +190,9 @@ class LogProbStage final : public StageOf {
   // A reference model stays as it was loaded.
   bool uses_policy() const override { return !policy_.decoder.trainable().empty(); }
 
-  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext&) override {
+  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
+    context.metrics.Sum(absl::StrCat("perf/flops/", consumer().name), ForwardFlops(policy_.decoder.config(), samples));
     StageOutput output{.columns = {}, .weights_version = policy_.version};
     TDOCK_RETURN_IF_ERROR(output.columns.Add(
         consumer().writes[0], RaggedColumn(LogProbs(policy_.decoder, samples, forward_), ResponseLengths(samples))));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "model/files/flops.h"
 #include "trainer/stages/columns.h"
 #include "trainer/stages/supervised_objective.h"
 
@@ -144,6 +145,7 @@ class UpdateStage final : public Stage {
     Gradients(tasks, together);
     context.metrics.Add(together);
     context.metrics.Sum("perf/total_num_tokens", static_cast<double>(batch.all_tokens));
+    ReportWork(batch.samples, context.metrics);
     if (options_.target_kl > 0 && StopsAt(together.Values().at("actor/ppo_kl"), context.metrics)) return false;
     TDOCK_RETURN_IF_ERROR(Apply(context));
     return true;
@@ -192,6 +194,19 @@ class UpdateStage final : public Stage {
         "the norm of the gradients is ", grad_norm, " in float16 even with the smallest scale of the loss (",
         options_.optim_key, ".min_loss_scale is ", options_.loss_scale.minimum, "); a lower learning rate (",
         options_.optim_key, ".lr) may keep it finite, and model.compute_dtype: bfloat16 has the range of float32"));
+  }
+
+  // A backward pass takes twice the operations of a forward pass.
+  void ReportWork(std::span<const Sequence> samples, StepMetrics& metrics) const {
+    const model::ModelConfig& config = policy_.decoder.config();
+    const bool recomputed = policy_.decoder.recomputed() == model::Recomputed::kLayers;
+    double as_deepspeed = 0;
+    for (const Sequence& sample : samples) {
+      const auto tokens = static_cast<int64_t>(sample.prompt.size() + sample.response.size());
+      as_deepspeed += model::DeepSpeedChatFlops(config, tokens, recomputed);
+    }
+    metrics.Sum("perf/flops/actor", 3 * ForwardFlops(config, samples));
+    metrics.Sum("perf/deepspeed_chat_flops/actor", as_deepspeed);
   }
 
   absl::Status CountSkipped(double grad_norm) {

@@ -107,12 +107,15 @@ class SmallRun {
     }
     return records;
   }
-  // Without what a clock measured.
+  // Without what was measured of time and memory.
   std::vector<nlohmann::json> ReproducibleMetrics() const {
     std::vector<nlohmann::json> records = Metrics();
     for (nlohmann::json& record : records) {
       for (auto it = record.begin(); it != record.end();) {
-        const bool timed = it.key().starts_with("timing_") || it.key() == "perf/throughput";
+        bool timed = it.key().starts_with("timing_");
+        for (const char* measured : {"perf/throughput", "perf/time_per_step", "perf/mfu/", "perf/cpu_memory_used_gb"}) {
+          timed = timed || it.key().starts_with(measured);
+        }
         it = timed ? record.erase(it) : std::next(it);
       }
     }
