@@ -42,7 +42,7 @@ absl::StatusOr<Inputs> Gather(const GenerateArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(Env::Real(), arguments.model, device));
   if (!arguments.adapter.empty()) {
     model::Decoder& decoder = folder.decoder;
-    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), arguments.adapter, /*train=*/false, &decoder));
+    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), arguments.adapter, &decoder));
     decoder = decoder.Merged();
   }
   std::vector<engine::Prompt> prompts;

@@ -153,7 +153,7 @@ absl::Status Run(const Options& options) {
       model::LoadCheckpoint(env, options.model, at::kCPU,
                             {.dtype = dtype, .value_head = options.value_head, .rope_scaling = options.rope_scaling}));
   if (!options.adapters.empty()) {
-    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(env, options.adapters, /*train=*/true, &decoder));
+    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(env, options.adapters, &decoder));
   }
   if (!options.save_adapters.empty()) {
     TDOCK_RETURN_IF_ERROR(model::SaveAdapters(env, options.save_adapters, decoder, options.model));

@@ -144,7 +144,7 @@ absl::Status RunUpdate(const Options& options) {
 
   TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder, Load(options.model));
   if (!options.adapters.empty()) {
-    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), options.adapters, /*train=*/true, &decoder));
+    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), options.adapters, &decoder));
   }
   decoder.SetTrainable(true);
   Policy policy{std::move(decoder)};

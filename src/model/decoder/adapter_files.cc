@@ -45,10 +45,10 @@ absl::Status CheckFile(const SafetensorsFile& file, NamedShapes wanted, bool wit
 
 }  // namespace
 
-absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decoder* decoder) {
+absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder) {
   const std::string path = JoinPath(folder, kConfigName);
   TDOCK_ASSIGN_OR_RETURN(const std::string json, ReadFileUpTo(env, path, kMaxConfigBytes));
-  const absl::StatusOr<LoraConfig> config = ParseLoraConfig(json, train);
+  const absl::StatusOr<LoraConfig> config = ParseLoraConfig(json);
   if (!config.ok()) return Annotate(config.status(), path);
   if (config->head_saved && decoder->config().head != Head::kValue) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": the adapters include a value head, which the model lacks"));

@@ -13,7 +13,7 @@ namespace tdock::model {
 // dropout, which affects only training, is refused. As strict as LoadCheckpoint(): the error lists the missing, the
 // unexpected and the wrongly shaped names. A value head that is saved with the adapters is read as well. After an error
 // the decoder is unchanged.
-absl::Status LoadAdapters(Env& env, const std::string& folder, bool train, Decoder* decoder);
+absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder);
 
 // Writes the adapters, and a value head, into `folder`, which is created if it is missing; adapter_config.json last.
 // `base_model` is the folder or name of the model that they adapt, as `peft` looks it up. FailedPrecondition if there

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
+#include "core/base/rng.h"
 #include "model/decoder/recompute.h"
 #include "model/decoder/weight_names.h"
 
@@ -80,7 +82,10 @@ Decoder::Decoder(const ModelConfig& config, const at::Device& device, at::Scalar
     project_in_.weight = at::empty({hidden, embedding}, options);
     project_out_.weight = at::empty({embedding, hidden}, options);
   }
-  for (int64_t i = 0; i < config.num_layers; ++i) layers_.push_back(MakeLayer(options));
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    layers_.push_back(MakeLayer(options));
+    layers_.back().number = static_cast<size_t>(i);
+  }
   if (config.final_norm) norm_ = MakeNorm(hidden, options);
   if (config.has_own_head()) {
     head_ = at::empty({config.head == Head::kValue ? 1 : config.vocab_size, embedding}, options);
@@ -166,6 +171,7 @@ Decoder Decoder::Clone() const {
   copy.used_tokens_ = used_tokens_;
   copy.compute_type_ = compute_type_;
   copy.recomputed_ = recomputed_;
+  copy.dropout_ = dropout_;
   copy.rope_length_ = rope_length_;
   return copy;
 }
@@ -255,6 +261,8 @@ std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, c
     TORCH_CHECK(last < config_.context_length() || config_.rope.type == RopeType::kDynamic, "position ", last,
                 " is not below the model's maximum of ", config_.context_length());
   }
+  TORCH_CHECK(!batch.dropout_seed || cache == nullptr, "what is generated with a cache is not dropped");
+  pass.dropout_seed = batch.dropout_seed;
   if (config_.positions == Positions::kRotary) AddRotation(batch, cache, &pass);
   const auto index = batch.positions.options();
   if (cache != nullptr) {
@@ -347,30 +355,47 @@ at::Tensor Decoder::Attention(const Layer& layer, const at::Tensor& x_BTC, const
     return AttentionCore(layer, fused, *pass, window, cache);
   };
   const bool again = recomputed_ == Recomputed::kAttentionCore || recomputed_ == Recomputed::kAttentionCoreAndMlp;
-  const at::Tensor fused = layer.qkv(x_BTC);
+  const at::Tensor fused = layer.qkv(x_BTC, AdapterDropout(layer, &Layer::qkv, *pass));
   return layer.output(again && cache == nullptr
                           ? Recompute(core, fused, Defined({layer.q_norm.weight, layer.k_norm.weight}))
-                          : core(fused));
+                          : core(fused),
+                      AdapterDropout(layer, &Layer::output, *pass));
 }
 
-at::Tensor Decoder::Mlp(const Layer& layer, const at::Tensor& x_BTC) const {
-  const at::Tensor wide = layer.up(x_BTC);
-  if (!config_.gated_mlp) return layer.down(Activate(config_.activation, wide));
+at::Tensor Decoder::Mlp(const Layer& layer, const at::Tensor& x_BTC, const Pass& pass) const {
+  const at::Tensor wide = layer.up(x_BTC, AdapterDropout(layer, &Layer::up, pass));
+  const auto down = [&](const at::Tensor& x) { return layer.down(x, AdapterDropout(layer, &Layer::down, pass)); };
+  if (!config_.gated_mlp) return down(Activate(config_.activation, wide));
   const auto gate_and_up = wide.chunk(2, -1);
-  return layer.down(Activate(config_.activation, gate_and_up[0]) * gate_and_up[1]);
+  return down(Activate(config_.activation, gate_and_up[0]) * gate_and_up[1]);
+}
+
+Dropout Decoder::DropoutAt(size_t place, const Pass& pass) const {
+  if (!pass.dropout_seed) return {};
+  return {dropout_, DeriveSeed(*pass.dropout_seed, place)};
+}
+
+Dropout Decoder::AdapterDropout(const Layer& layer, Linear Layer::*linear, const Pass& pass) const {
+  if (!pass.dropout_seed || !lora_) return {};
+  const auto number = static_cast<size_t>(std::find(std::begin(kLinears), std::end(kLinears), linear) - kLinears);
+  // Behind the places of the residual stream.
+  const size_t place = 1 + 2 * layers_.size() + std::size(kLinears) * layer.number + number;
+  return {lora_->dropout, DeriveSeed(*pass.dropout_seed, place)};
 }
 
 at::Tensor Decoder::RunLayer(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
                              int64_t window, KvCache::Layer* cache) const {
   const bool before = !config_.post_norm;
   const auto norm = [](const Norm& part, bool here, const at::Tensor& x) { return here ? part(x) : x; };
-  at::Tensor x = x_BTC + Attention(layer, norm(layer.attention_norm, before, x_BTC), pass, window, cache);
+  const at::Tensor attended = Attention(layer, norm(layer.attention_norm, before, x_BTC), pass, window, cache);
+  at::Tensor x = x_BTC + Drop(attended, DropoutAt(1 + 2 * layer.number, *pass));
   x = norm(layer.attention_norm, !before, x);
-  const auto mlp = [this, &layer](const at::Tensor& y) { return Mlp(layer, y); };
+  const auto mlp = [this, &layer, pass](const at::Tensor& y) { return Mlp(layer, y, *pass); };
   const at::Tensor normed = norm(layer.mlp_norm, before, x);
   const bool again = recomputed_ == Recomputed::kMlp || recomputed_ == Recomputed::kAttentionCoreAndMlp;
-  x = x +
-      (again && cache == nullptr ? Recompute(mlp, normed, model::ParametersOf({&layer.up, &layer.down})) : mlp(normed));
+  const at::Tensor more =
+      again && cache == nullptr ? Recompute(mlp, normed, model::ParametersOf({&layer.up, &layer.down})) : mlp(normed);
+  x = x + Drop(more, DropoutAt(2 + 2 * layer.number, *pass));
   return norm(layer.mlp_norm, !before, x);
 }
 
@@ -388,7 +413,7 @@ at::Tensor Decoder::Hidden(const TokenBatch& batch, KvCache* cache) const {
   // Gradients cannot flow through a cache: later tokens would see values without a history.
   at::AutoGradMode with_gradients(cache == nullptr && at::GradMode::is_enabled());
   const std::shared_ptr<const Pass> pass = Prepare(batch, cache);
-  at::Tensor x_BTC = Embed(batch);
+  at::Tensor x_BTC = Drop(Embed(batch), DropoutAt(0, *pass));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     KvCache::Layer* const cached = cache == nullptr ? nullptr : &cache->layer(i);

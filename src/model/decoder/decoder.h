@@ -87,6 +87,13 @@ class Decoder {
   void SetRecomputed(Recomputed what) { recomputed_ = what; }
   Recomputed recomputed() const { return recomputed_; }
 
+  // In passes with a dropout_seed, the embeddings and what attention and mlp add to the residual stream are dropped
+  // with this probability, 0 ≤ p < 1 (Vaswani et al. 2017, arXiv:1706.03762, §5.4). Default: 0.
+  void SetDropout(double probability) { dropout_ = probability; }
+  double dropout() const { return dropout_; }
+  // Whether a dropout_seed changes what passes compute.
+  bool drops() const { return dropout_ > 0 || (lora_ && lora_->dropout > 0); }
+
   // With dynamic rope scaling, the frequencies depend on the longest sequence of a pass, or on the slots of a cache.
   // From now on they are those of sequences of `length` tokens, so that all passes use the same.
   void FixRopeLength(int64_t length) { rope_length_ = length; }
@@ -121,6 +128,7 @@ class Decoder {
 
  private:
   struct Layer {
+    size_t number = 0;
     Norm attention_norm;
     Linear qkv;           // [(heads + 2·kv heads)·head dim, C]
     Norm q_norm, k_norm;  // of a head, or without weights
@@ -146,6 +154,7 @@ class Decoder {
     std::vector<int64_t> lengths;
     at::Tensor cache_rows;     // int64 [B·T]: where each token goes in a cache layer viewed as [B·S, …]
     int64_t cache_length = 0;  // how many slots are visible
+    std::optional<uint64_t> dropout_seed;
   };
 
   Decoder(const ModelConfig& config, const at::Device& device, at::ScalarType dtype);
@@ -161,7 +170,10 @@ class Decoder {
                            KvCache::Layer* cache) const;
   at::Tensor Attention(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
                        int64_t window, KvCache::Layer* cache) const;
-  at::Tensor Mlp(const Layer& layer, const at::Tensor& x_BTC) const;
+  at::Tensor Mlp(const Layer& layer, const at::Tensor& x_BTC, const Pass& pass) const;
+  // The dropout of the residual stream at `place`: 0 are the embeddings, each layer has two.
+  Dropout DropoutAt(size_t place, const Pass& pass) const;
+  Dropout AdapterDropout(const Layer& layer, Linear Layer::*linear, const Pass& pass) const;
   at::Tensor RunLayer(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
                       int64_t window, KvCache::Layer* cache) const;
   static std::vector<at::Tensor> ParametersOf(const Layer& layer);
@@ -171,6 +183,7 @@ class Decoder {
   ModelConfig config_;
   at::ScalarType compute_type_;
   Recomputed recomputed_ = Recomputed::kNothing;
+  double dropout_ = 0;
   int64_t rope_length_ = 0;
   int64_t used_tokens_;   // V
   at::Tensor embedding_;  // [vocab_size, E]

@@ -1,7 +1,14 @@
 #include "model/decoder/layers.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+
+#include <optional>
+
+#include "core/base/rng.h"
 
 namespace tdock::model {
 namespace {
@@ -30,12 +37,33 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   return at::linear(wide(x), wide(weight), wide(bias)).to(x.scalar_type());
 }
 
+// None for tensors without data.
+std::optional<at::Generator> GeneratorFor(const at::Device& device, uint64_t seed) {
+  if (device.is_meta()) return std::nullopt;
+  if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>(seed);
+  at::Generator generator = at::globalContext().defaultGenerator(device).clone();
+  generator.set_current_seed(seed);
+  return generator;
+}
+
 }  // namespace
 
-at::Tensor Linear::operator()(const at::Tensor& x) const {
+at::Tensor Drop(const at::Tensor& x, const Dropout& dropout) {
+  if (dropout.probability == 0) return x;
+  at::Tensor dropped = at::empty(x.sizes(), x.options().dtype(at::kBool));
+  {
+    const at::NoGradGuard no_grad;
+    dropped.bernoulli_(dropout.probability, GeneratorFor(x.device(), dropout.seed));
+  }
+  return x.masked_fill(dropped, 0) * (1 / (1 - dropout.probability));
+}
+
+at::Tensor Linear::operator()(const at::Tensor& x, const Dropout& into_adapters) const {
   at::Tensor y = Product(x, weight, bias);
-  for (const Adapter& adapter : adapters) {
-    const at::Tensor change = Product(Product(x, adapter.a, {}), adapter.b, {}) * adapter.scale;
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const Adapter& adapter = adapters[i];
+    const at::Tensor input = Drop(x, {into_adapters.probability, DeriveSeed(into_adapters.seed, i)});
+    const at::Tensor change = Product(Product(input, adapter.a, {}), adapter.b, {}) * adapter.scale;
     // What lies before and behind the rows that it changes stays.
     const int64_t behind = weight.size(0) - adapter.begin - adapter.b.size(0);
     y = y + (adapter.begin == 0 && behind == 0 ? change : at::constant_pad_nd(change, {adapter.begin, behind}));

@@ -29,12 +29,24 @@ struct Adapter {
   double scale = 1.0;
 };
 
+// The probability and the seed of Drop().
+struct Dropout {
+  double probability = 0;
+  uint64_t seed = 0;
+};
+
+// Training with noise: each number is zero with the probability, 0 ≤ p < 1, and otherwise divided by 1 − p, so that
+// their expectation stays (Srivastava et al. 2014, JMLR 15). Which ones follows from the seed and the shape, on a
+// device always the same, whatever else is computed.
+at::Tensor Drop(const at::Tensor& x, const Dropout& dropout);
+
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
   std::vector<Adapter> adapters = {};
 
-  at::Tensor operator()(const at::Tensor& x) const;
+  // What goes into adapters is dropped as `into_adapters` says, for each of them with a seed of its own.
+  at::Tensor operator()(const at::Tensor& x, const Dropout& into_adapters = {}) const;
 };
 
 struct Norm {

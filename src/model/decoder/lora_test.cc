@@ -171,7 +171,7 @@ TEST_P(LoraTest, IsReadBackFromItsFilesBitForBit) {
       EXPECT_TRUE(saved.at("target_modules").is_array()) << saved;
       Decoder other = TinyDecoder(config, 1, GetParam());
       if (head == Head::kValue) other.parameters().back().zero_();
-      const absl::Status status = LoadAdapters(env_, folder_.Path("a"), /*train=*/true, &other);
+      const absl::Status status = LoadAdapters(env_, folder_.Path("a"), &other);
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_EQ(other.lora()->layers, decoder.lora()->layers);
       EXPECT_EQ(other.lora()->scale(), decoder.lora()->scale());
@@ -199,7 +199,7 @@ class LoraFaults : public testing::Test {
     nlohmann::json config = nlohmann::json::parse(before);
     config[key] = value;
     EXPECT_TRUE(WriteFileAtomically(env_, path, config.dump()).ok());
-    const absl::Status status = LoadAdapters(env_, folder_.path(), /*train=*/true, &decoder_);
+    const absl::Status status = LoadAdapters(env_, folder_.path(), &decoder_);
     EXPECT_TRUE(WriteFileAtomically(env_, path, before).ok());
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key << ": " << status;
     EXPECT_FALSE(decoder_.lora().has_value());
@@ -231,13 +231,13 @@ TEST_F(LoraFaults, OfAdaptersWithAValueHeadForAModelWithoutOneAreNamed) {
   ModelConfig config = decoder_.config();
   config.head = Head::kValue;
   Decoder critic = TinyDecoder(config, 1, at::kCPU);
-  const absl::Status status = LoadAdapters(env_, folder_.path(), /*train=*/true, &critic);
+  const absl::Status status = LoadAdapters(env_, folder_.path(), &critic);
   EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(LoraFaults, OfCallsInTheWrongOrderAreNamed) {
   EXPECT_EQ(SaveAdapters(env_, folder_.path(), decoder_, "base").code(), absl::StatusCode::kFailedPrecondition);
-  ASSERT_TRUE(LoadAdapters(env_, folder_.path(), /*train=*/true, &decoder_).ok());
+  ASSERT_TRUE(LoadAdapters(env_, folder_.path(), &decoder_).ok());
   EXPECT_EQ(decoder_.AddAdapters({}, 1).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(SaveCheckpoint(env_, folder_.Path("b"), decoder_).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(SaveCheckpoint(env_, folder_.Path("b"), decoder_.Merged()).ok());

@@ -22,14 +22,16 @@ TEST_P(RecomputeTest, GivesTheSameGradientsWhateverIsComputedAgain) {
     Decoder decoder = TinyDecoder(config, 1, GetParam());
     for (at::Tensor parameter : decoder.parameters()) parameter.set_data(parameter.to(at::kDouble));
     decoder.SetComputeType(at::kDouble);
+    decoder.SetDropout(0.3);
     for (const bool adapters : {false, true}) {
       if (adapters) {
-        ASSERT_TRUE(decoder.AddAdapters({.rank = 3}, 1).ok());
+        ASSERT_TRUE(decoder.AddAdapters({.rank = 3, .dropout = 0.2}, 1).ok());
         for (const auto& [name, factor] : decoder.NamedAdapters()) factor.fill_(0.1);
       }
       decoder.SetTrainable(true);
       const at::Tensor tokens = RandomTokens(2, 9, config.vocab_size, 3, GetParam());
-      const TokenBatch batch{tokens, PositionsFromZero(2, 9, GetParam())};
+      TokenBatch batch{tokens, PositionsFromZero(2, 9, GetParam())};
+      batch.dropout_seed = 5;
       decoder.SetRecomputed(Recomputed::kNothing);
       const std::vector<at::Tensor> expected = Gradients(decoder, batch);
       for (const Recomputed what :

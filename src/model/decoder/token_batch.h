@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,9 @@ struct TokenBatch {
   // For a single row of several concatenated sequences that do not attend to each other: their lengths, T in total.
   // Neither with `visible` nor with a cache.
   std::vector<int64_t> lengths = {};
+  // Of a training pass: what is dropped follows from it (Decoder::SetDropout, LoraConfig::dropout) and from the shapes.
+  // Absent: nothing is dropped. Not with a cache.
+  std::optional<uint64_t> dropout_seed = std::nullopt;
 };
 
 // Padded rows as they are, with padding on either side, or anywhere. tokens: int64 [B, T]; present: bool [B, T], false

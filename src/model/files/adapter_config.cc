@@ -71,7 +71,7 @@ bool IsNothing(const Json& value) {
 }
 
 // Whatever would make other numbers of the same weights.
-void RefuseVariants(const Json& json, KeyReader& keys, bool trained_on) {
+void RefuseVariants(const Json& json, KeyReader& keys) {
   if (keys.String("peft_type", "LORA") != "LORA") {
     keys.Refuse(absl::StrCat("peft_type '", keys.String("peft_type"), "' is not supported; supported is LORA"));
   }
@@ -85,9 +85,6 @@ void RefuseVariants(const Json& json, KeyReader& keys, bool trained_on) {
     if (std::find(std::begin(kKnownInits), std::end(kKnownInits), init) == std::end(kKnownInits)) {
       keys.Refuse(absl::StrCat("init_lora_weights '", init.substr(0, 80), "' is not supported: it changes the base"));
     }
-  }
-  if (trained_on && keys.Float("lora_dropout", 0.0) != 0.0) {
-    keys.Refuse("'lora_dropout' is not supported in training; set it to 0");
   }
 }
 
@@ -117,6 +114,9 @@ absl::Status Validate(const LoraConfig& config) {
     wrong.push_back(absl::StrCat("the rank must be between 1 and ", kMaxRank, ", not ", config.rank));
   }
   if (!std::isfinite(config.alpha)) wrong.push_back(absl::StrCat("alpha must be a number, not ", config.alpha));
+  if (!(config.dropout >= 0 && config.dropout < 1)) {
+    wrong.push_back(absl::StrCat("the dropout must be at least 0 and less than 1, not ", config.dropout));
+  }
   for (const std::string& target : config.targets) {
     if (target.empty()) wrong.push_back("a target must have a name");
   }
@@ -126,14 +126,15 @@ absl::Status Validate(const LoraConfig& config) {
   return wrong.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(wrong, "; "));
 }
 
-absl::StatusOr<LoraConfig> ParseLoraConfig(absl::string_view text, bool trained_on) {
+absl::StatusOr<LoraConfig> ParseLoraConfig(absl::string_view text) {
   TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, kMaxAdapterDepth));
   KeyReader keys(json);
   LoraConfig config;
-  RefuseVariants(json, keys, trained_on);
+  RefuseVariants(json, keys);
   config.rank = keys.Int("r", 8);
   config.alpha = keys.Float("lora_alpha", 8.0);
   config.rank_stabilised = keys.Bool("use_rslora", false);
+  config.dropout = keys.Float("lora_dropout", 0.0);
   ReadTargets(keys, config);
   ReadLayers(keys, config);
   ReadSavedModules(keys, config);
@@ -149,7 +150,7 @@ std::string LoraConfigJson(const LoraConfig& config, const AdapterFacts& facts) 
                                  {"r", config.rank},
                                  {"lora_alpha", config.alpha},
                                  {"use_rslora", config.rank_stabilised},
-                                 {"lora_dropout", 0.0},
+                                 {"lora_dropout", config.dropout},
                                  {"bias", "none"},
                                  {"fan_in_fan_out", facts.inputs_first},
                                  {"inference_mode", true},

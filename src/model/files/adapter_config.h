@@ -25,6 +25,7 @@ struct LoraConfig {
   std::vector<std::string> targets = {};
   std::vector<int64_t> layers = {};  // numbers of the layers that are adapted; empty: all
   LoraInit init = LoraInit::kByInputs;
+  double dropout = 0.0;     // in training, of what goes into the first factor; 0 ≤ dropout < 1
   bool head_saved = false;  // a value head was trained as well, and lies beside the adapters
 
   double scale() const;
@@ -36,8 +37,8 @@ absl::Status Validate(const LoraConfig& config);
 
 // Parses adapter_config.json. Unimplemented names a variant that is not read (DoRA, ranks by pattern, trained biases,
 // other modules that are trained, initialisations that change the base weights), and every key that is not known,
-// unless it is null, false or empty; a dropout is one as well, unless `trained_on` is false: it changes training alone.
-absl::StatusOr<LoraConfig> ParseLoraConfig(absl::string_view json, bool trained_on);
+// unless it is null, false or empty.
+absl::StatusOr<LoraConfig> ParseLoraConfig(absl::string_view json);
 
 struct AdapterFacts {
   std::string base_model;     // folder or name of the model that is adapted

@@ -6,9 +6,9 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tdock::model;
-  const auto config = ParseLoraConfig({reinterpret_cast<const char*>(data), size}, /*trained_on=*/false);
+  const auto config = ParseLoraConfig({reinterpret_cast<const char*>(data), size});
   if (!config.ok()) return 0;
-  const auto again = ParseLoraConfig(LoraConfigJson(*config, {.base_model = "base"}), /*trained_on=*/true);
+  const auto again = ParseLoraConfig(LoraConfigJson(*config, {.base_model = "base"}));
   if (!again.ok() || !(*again == *config)) std::abort();
   return 0;
 }

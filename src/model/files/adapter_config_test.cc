@@ -12,10 +12,10 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string LoraComplaint(const char* key, const nlohmann::json& value, absl::StatusCode code, bool trained_on = true) {
+std::string LoraComplaint(const char* key, const nlohmann::json& value, absl::StatusCode code) {
   nlohmann::json config = nlohmann::json::parse(LoraConfigJson({.targets = {"q_proj"}}, {.base_model = "base"}));
   config[key] = value;
-  const absl::Status status = ParseLoraConfig(config.dump(), trained_on).status();
+  const absl::Status status = ParseLoraConfig(config.dump()).status();
   EXPECT_EQ(status.code(), code) << key << ": " << status;
   return std::string(status.message());
 }
@@ -36,9 +36,16 @@ TEST(AdapterConfig, OfVariantsThatAreNotReadAreNamed) {
   EXPECT_THAT(LoraComplaint("rank_pattern", {{"q_proj", 4}}, unimplemented), HasSubstr("'rank_pattern'"));
   EXPECT_THAT(LoraComplaint("target_modules", ".*_proj", unimplemented), HasSubstr("as a pattern"));
   EXPECT_THAT(LoraComplaint("modules_to_save", {"embed_tokens"}, unimplemented), HasSubstr("'modules_to_save'"));
-  EXPECT_THAT(LoraComplaint("lora_dropout", 0.1, unimplemented),
-              HasSubstr("'lora_dropout' is not supported in training"));
-  EXPECT_EQ(LoraComplaint("lora_dropout", 0.1, absl::StatusCode::kOk, /*trained_on=*/false), "");
+}
+
+TEST(AdapterConfig, HasADropoutBelowOne) {
+  const auto read = ParseLoraConfig(LoraConfigJson({.targets = {"q_proj"}, .dropout = 0.1}, {.base_model = "base"}));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->dropout, 0.1);
+  for (const double wrong : {1.0, -0.1}) {
+    EXPECT_THAT(LoraComplaint("lora_dropout", wrong, absl::StatusCode::kInvalidArgument),
+                HasSubstr("the dropout must be at least 0 and less than 1"));
+  }
 }
 
 }  // namespace
