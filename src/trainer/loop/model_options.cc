@@ -31,8 +31,9 @@ std::string RopeOverride::json() const {
 absl::Status ModelOptions::Apply(uint64_t lora_seed, model::Decoder& decoder) const {
   decoder.SetComputeType(compute_dtype);
   decoder.SetRecomputed(recomputed);
+  decoder.SetDropout(dropout);
   if (lora_rank == 0) return absl::OkStatus();
-  model::LoraConfig lora{.rank = lora_rank, .alpha = lora_alpha};
+  model::LoraConfig lora{.rank = lora_rank, .alpha = lora_alpha, .dropout = lora_dropout};
   for (const absl::string_view name : absl::StrSplit(target_modules, ',', absl::SkipWhitespace())) {
     lora.targets.emplace_back(absl::StripAsciiWhitespace(name));
   }
@@ -64,6 +65,12 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
        {"attention_core_and_mlp", Recomputed::kAttentionCoreAndMlp},
        {"layers", Recomputed::kLayers}},
       "Activation checkpointing: what of each layer is recomputed for the gradients instead of being kept in memory.");
+  spec.Float("model.dropout", &o.dropout,
+             "Share of the embeddings, and of what attention and mlp add to them, that is dropped at random when "
+             "gradients "
+             "are computed, and never otherwise.")
+      .AtLeast(0)
+      .LessThan(1);
   const std::string rope = "model.override_config.rope_scaling.";
   spec.Choice(rope + "type", &o.rope_scaling.type,
               {{"none", std::string()},
@@ -95,6 +102,10 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
       .AtLeast(0)
       .AtMost(1 << 16);
   spec.Float("model.lora_alpha", &o.lora_alpha, "Adapters are scaled by this divided by their rank.").MoreThan(0);
+  spec.Float("model.lora_dropout", &o.lora_dropout,
+             "Share of what goes into adapters that is dropped at random when gradients are computed.")
+      .AtLeast(0)
+      .LessThan(1);
   spec.String("model.target_modules", &o.target_modules,
               "Comma-separated names of the linear layers that get adapters; empty: all but the head.");
   spec.Choice("model.save_dtype", &o.save_dtype,
@@ -116,7 +127,7 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
   spec.Unused({rope + "attention_factor", rope + "beta_fast", rope + "beta_slow"}, no_ramp,
               "given for a rope scaling that does not have it");
   spec.Unused(
-      {"model.lora_alpha", "model.target_modules"}, [&o] { return o.lora_rank == 0; },
+      {"model.lora_alpha", "model.lora_dropout", "model.target_modules"}, [&o] { return o.lora_rank == 0; },
       "given without adapters (model.lora_rank = 0)");
 }
 

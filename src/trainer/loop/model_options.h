@@ -28,9 +28,11 @@ struct ModelOptions {
   at::ScalarType compute_dtype = at::kFloat;
   at::ScalarType param_dtype = at::kFloat;
   model::Recomputed recomputed = model::Recomputed::kNothing;
+  double dropout = 0.0;
   RopeOverride rope_scaling;
   int64_t lora_rank = 0;  // 0: no adapters
   double lora_alpha = 16.0;
+  double lora_dropout = 0.0;
   std::string target_modules;  // comma-separated names; empty: all linear layers
   at::ScalarType save_dtype = at::kFloat;
 

@@ -89,7 +89,8 @@ PassBytes MeasurePass(const Outline& outline, std::span<const Sequence> samples,
   at::AutoGradMode mode(options.gradients);
   const TensorBytes bytes(outline.fused);
   const Widening widening(outline.widened);
-  const Layout layout = MakeLayout(samples, options.max_row_tokens, at::kMeta);
+  Layout layout = MakeLayout(samples, options.max_row_tokens, at::kMeta);
+  if (options.gradients) layout.batch.dropout_seed = 0;
   PassBytes result;
   {
     const at::Tensor hidden = outline.decoder.Hidden(layout.batch);
@@ -123,6 +124,7 @@ absl::StatusOr<Outline> OutlineOf(const model::Decoder& decoder, int64_t vocabul
   if (decoder.lora()) TDOCK_RETURN_IF_ERROR(outline.AddAdapters(*decoder.lora(), 0));
   outline.SetComputeType(decoder.compute_type());
   outline.SetRecomputed(decoder.recomputed());
+  outline.SetDropout(decoder.dropout());
   outline.LimitVocabulary(vocabulary);
   outline.FixRopeLength(longest_tokens);
   outline.SetTrainable(true);

@@ -302,9 +302,9 @@ TEST_F(PreflightTest, LongerSamplesTakeMoreMemoryAndRecomputationLess) {
 }
 
 TEST_F(PreflightTest, EveryFormOfAModelCanBeEstimated) {
-  for (const char* form :
-       {"model.num_key_value_heads=2", "model.compute_dtype=bfloat16", "model.compute_dtype=float16",
-        "model.recompute=mlp", "model.tie_word_embeddings=false", "model.recompute=attention_core"}) {
+  for (const char* form : {"model.num_key_value_heads=2", "model.compute_dtype=bfloat16", "model.compute_dtype=float16",
+                           "model.recompute=mlp", "model.tie_word_embeddings=false", "model.recompute=attention_core",
+                           "model.dropout=0.1"}) {
     for (const char* recipe : {"sft", "grpo"}) {
       const auto report = Look(recipe, Reversals(false), {form});
       ASSERT_TRUE(report.ok()) << form << ": " << report.status();

@@ -109,6 +109,27 @@ TEST(Grpo, TheRatioIsOneOnTheFirstPassOverFreshSamples) {
   }
 }
 
+TEST(Grpo, DropoutChangesTheUpdatesAloneAndRepeats) {
+  SmallRun plain("grpo"), dropping("grpo", {"model.dropout=0.3"}), again("grpo", {"model.dropout=0.3", "threads=3"});
+  for (SmallRun* run : {&plain, &dropping, &again}) ASSERT_TRUE(run->Train().ok());
+  EXPECT_EQ(again.ReproducibleMetrics(), dropping.ReproducibleMetrics());
+  const std::vector<json> without = plain.Metrics(), with = dropping.Metrics();
+  EXPECT_EQ(with[0]["val/accuracy"], without[0]["val/accuracy"]);
+  EXPECT_EQ(with[1]["response_length/mean"], without[1]["response_length/mean"]);
+  EXPECT_NE(with[1]["actor/grad_norm"], without[1]["actor/grad_norm"]);
+  EXPECT_TRUE(without[1].contains("actor/fresh_ratio_deviation"));
+  // It would measure the dropout.
+  EXPECT_FALSE(with[1].contains("actor/fresh_ratio_deviation"));
+}
+
+TEST(Sft, DropoutFollowsFromTheSeed) {
+  SmallRun first("sft", {"model.dropout=0.3"}), again("sft", {"model.dropout=0.3"}), plain("sft");
+  for (SmallRun* run : {&first, &again, &plain}) ASSERT_TRUE(run->Train().ok());
+  EXPECT_EQ(first.ReproducibleMetrics(), again.ReproducibleMetrics());
+  EXPECT_NE(first.Metrics()[1]["train/loss"], plain.Metrics()[1]["train/loss"]);
+  EXPECT_EQ(first.Metrics()[0]["val/loss"], plain.Metrics()[0]["val/loss"]);
+}
+
 class GrpoOnDevice : public testing::TestWithParam<at::Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, GrpoOnDevice, testing::ValuesIn(model::TestDevices()), model::DeviceName);
 

@@ -60,6 +60,7 @@ class SftRecipe final : public Recipe {
               .shown = {{"loss", "train/loss"}, {"val loss", "val/loss"}, {"accuracy", "val/accuracy"}}};
     UpdateOptions update = parts.update(config_.optim, forward);
     update.name = "train";
+    update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
     plan.stages.push_back(MakeUpdateStage(parts.policy, MakeSupervisedObjective(), update));
     if (parts.validation.empty()) return plan;
     plan.evaluations.push_back(MakeLossEvaluation(parts.policy, parts.validation, forward));

@@ -25,7 +25,7 @@ struct TokenBatch {
 
   struct Values {
     at::Tensor values;   // float [N]
-    bool fresh = false;  // computed with the weights as they are now
+    bool fresh = false;  // computed with the weights as they are now, and by passes that drop nothing, as all do here
   };
   std::map<std::string, Values> columns;  // Objective::columns(), and what Prepare() added
 };

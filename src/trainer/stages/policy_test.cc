@@ -244,6 +244,15 @@ TEST_P(PolicyTest, LogProbsComeInTheOrderOfTheSamples) {
   EXPECT_FALSE(actual.requires_grad());
 }
 
+TEST_P(PolicyTest, LogProbsDropNothing) {
+  Workers one(1);
+  Fixture fixture(GetParam());
+  const ForwardOptions options{.workers = one};
+  const at::Tensor expected = LogProbs(fixture.decoder, fixture.samples, options);
+  fixture.decoder.SetDropout(0.5);
+  EXPECT_TRUE(at::equal(LogProbs(fixture.decoder, fixture.samples, options), expected));
+}
+
 TEST_P(PolicyTest, OnTheFirstPassTheRatioOfWhatTheEngineWroteIsOne) {
   const Fixture fixture(GetParam());
   const int64_t count = static_cast<int64_t>(fixture.prompts.size());

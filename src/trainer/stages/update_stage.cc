@@ -116,7 +116,7 @@ class UpdateStage final : public Stage {
     for (const std::string& name : objective_->columns()) {
       TokenBatch::Values& column = batch.tokens.columns[name];
       TDOCK_RETURN_IF_ERROR(read(name, column.values));
-      column.fresh = true;
+      column.fresh = !policy_.decoder.drops();
       for (const int64_t row : order) {
         TDOCK_ASSIGN_OR_RETURN(const int64_t version, rows.WeightsVersion(static_cast<size_t>(row), name));
         column.fresh = column.fresh && version == policy_.version;
@@ -140,9 +140,10 @@ class UpdateStage final : public Stage {
       ForwardOptions forward = options_.forward;
       forward.temperature = 1;
       AddTask(given, *ptx_objective_, forward, tasks);
+      ReportWork(given.samples, context.metrics);
     }
     StepMetrics together;
-    Gradients(tasks, together);
+    Gradients(tasks, seed, together);
     context.metrics.Add(together);
     context.metrics.Sum("perf/total_num_tokens", static_cast<double>(batch.all_tokens));
     ReportWork(batch.samples, context.metrics);
@@ -238,21 +239,23 @@ class UpdateStage final : public Stage {
   }
 
   // Gives the parameters the gradients of the sum of all tasks' losses.
-  void Gradients(const std::vector<Task>& tasks, StepMetrics& figures) const {
+  // `seed` is that of what they drop.
+  void Gradients(const std::vector<Task>& tasks, uint64_t seed, StepMetrics& figures) const {
     std::vector<std::pair<const Task*, const MicroBatch*>> passes;
     for (const Task& task : tasks) {
       for (const MicroBatch& micro : task.micro_batches) passes.emplace_back(&task, &micro);
     }
     std::vector<StepMetrics> metrics(passes.size());
     Backward(policy_.decoder, options_.forward.workers, passes.size(), [&](size_t i) {
-      const at::Tensor loss = Loss(*passes[i].first, *passes[i].second, metrics[i]);
+      const at::Tensor loss = Loss(*passes[i].first, *passes[i].second, DeriveSeed(seed, i), metrics[i]);
       return loss_scale_.has_value() ? loss * loss_scale_->value() : loss;
     });
     for (const StepMetrics& of_pass : metrics) figures.Add(of_pass);
   }
 
-  at::Tensor Loss(const Task& task, const MicroBatch& micro, StepMetrics& metrics) const {
-    const Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device());
+  at::Tensor Loss(const Task& task, const MicroBatch& micro, uint64_t seed, StepMetrics& metrics) const {
+    Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device());
+    if (policy_.decoder.drops()) layout.batch.dropout_seed = seed;
     const ResponseFigures figures =
         ScoreResponses(policy_.decoder, layout, task.forward.temperature, task.objective.entropy());
     TokenBatch part = PartOf(task.batch.tokens, micro);

@@ -30,8 +30,8 @@ struct UpdateOptions {
   double head_lr = 0;           // of a value head, or of a token head that is not the embedding; 0: as lr
   LrSchedule schedule;          // in steps of the recipe
   int64_t mini_batch_size = 0;  // samples of one optimizer step; 0: all that are taken
-  uint64_t seed = 0;            // of which samples share a mini-batch
-  int64_t epochs = 1;           // how often each sample is trained on, in other mini-batches each time
+  uint64_t seed = 0;   // of which samples share a mini-batch, and of what is dropped: see Decoder::SetDropout()
+  int64_t epochs = 1;  // how often each sample is trained on, in other mini-batches each time
   // Where the mean of old − new log-probabilities of a mini-batch (figure actor/ppo_kl) is above this, its gradients
   // are dropped and nothing more is trained on in this step, which NAME/early_stops counts. 0: never.
   double target_kl = 0;
