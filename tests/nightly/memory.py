@@ -2,8 +2,8 @@
 """Holds what `tdock preflight` estimates against the memory that training then takes: tests/nightly/memory.py TDOCK
 
 Full and low-rank fine-tuning and GRPO of a model with 25 million parameters, on one thread and two, and options that change
-what is held: moments in eight bits, an average of the weights, half precision of activations or of weights, and much
-validation data. At most 15 % apart.
+what is held: moments in eight bits, an average of the weights, half precision of activations or of weights, recomputation,
+dropout, and much validation data. At most 15 % apart.
 """
 
 import pathlib
@@ -28,6 +28,9 @@ def add_options(runs, folder):
         "average": ["trainer.ema_decay=0.99"],
         "bfloat16": ["model.compute_dtype=bfloat16"],
         "weights": ["model.param_dtype=bfloat16", "model.compute_dtype=bfloat16"],
+        "layers": ["model.recompute=layers"],
+        "mlp": ["model.recompute=mlp"],
+        "dropout": ["model.dropout=0.1"],
         "validation": [f"data.val_files={validation}"],
     }
     for name, arguments in options.items():

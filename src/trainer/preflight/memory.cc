@@ -49,10 +49,13 @@ constexpr int64_t kLibraries = int64_t{12} << 20;
 // they were made. Measured (tests/nightly/memory.py): a third of what was in the heaps. With adapters as much again,
 // because their passes free a large tensor after each one that they keep, and what is made next is smaller or larger;
 // in half precision three fifths, because each product of matrices frees what oneDNN needs for it, beside the weights
-// that were cast for it and are kept.
+// that were cast for it and are kept. Where an mlp is computed again three quarters: its large tensors come and go
+// between small ones that are kept.
 int64_t HolesBeside(int64_t in_heap, const model::Decoder& decoder) {
   if (!decoder.device().is_cpu()) return 0;
   if (decoder.lora()) return in_heap;
+  const model::Recomputed again = decoder.recomputed();
+  if (again != model::Recomputed::kNothing && again != model::Recomputed::kAttentionCore) return in_heap * 3 / 4;
   return c10::isReducedFloatingType(decoder.compute_type()) ? in_heap * 3 / 5 : in_heap / 3;
 }
 
