@@ -61,6 +61,13 @@ class Bench(unittest.TestCase):
         units = {entry["name"]: entry["unit"] for entry in json.loads(self.file.read_text())["results"]}
         self.assertEqual(units, {"generate/arithmetic": "tokens/s", "train_step/arithmetic": "tokens/s"})
 
+    def test_a_step_of_adapters_says_how_much_memory_it_took(self):
+        result = run("lora_step", "--quick", "--runs", "1", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (entry,) = json.loads(self.file.read_text())["results"]
+        self.assertGreater(entry["peak_rss_gib"], 0.2)  # the weights alone
+        self.assertLess(entry["peak_rss_gib"], 6)
+
     def test_tokenizers_and_data_sets_are_measured(self):
         result = run("text", "--quick", "--runs", "1", "--json", str(self.file))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -87,13 +94,13 @@ class Bench(unittest.TestCase):
 
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
-        groups = {"dock", "service", "text", "generate", "train_step", "load"}
+        groups = {"dock", "service", "text", "generate", "train_step", "sft_step", "lora_step", "dpo_loss", "load"}
         self.assertEqual({name.split("/")[0] for name in names}, groups)
         self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
         for arguments, message in [
-            (["dok"], "the groups are dock, service, text, generate, train_step, load"),
+            (["dok"], "the groups are dock, service, text, generate, train_step, sft_step, lora_step, dpo_loss, load"),
             (["--filter", "zzz"], "zzz"),
             (["--runs", "0"], "--runs"),
             (["generate/arithmetic", "--device", "abacus"], "abacus"),

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from conftest import BUILD, ROOT
 
 
@@ -13,12 +14,15 @@ def run(*command):
     return done.stdout
 
 
-def test_training_steps_alternate_with_those_of_transformers(tmp_path):
+@pytest.mark.parametrize(
+    "name", ["train_step/dtype=float32", "sft_step/dtype=bfloat16/lengths=mixed", "dpo_loss/dtype=float32"]
+)
+def test_training_steps_alternate_with_those_of_transformers(name, tmp_path):
     report = tmp_path / "figures.json"
     peer = f"{sys.executable} {ROOT}/bench/peers/transformers/peer.py"
-    run(BUILD / "tdock", "bench", "train_step/dtype=float32", "--quick", "--runs", "1", "--peer", peer, "--json", report)
+    run(BUILD / "tdock", "bench", name, "--quick", "--runs", "1", "--peer", peer, "--json", report)
     (result,) = json.loads(report.read_text())["results"]
-    assert result["name"] == "train_step/dtype=float32" and result["unit"] == "tokens/s"
+    assert result["name"] == name and result["unit"] == "tokens/s"
     assert result["of"] == "peer" and result["ratio"] > 0 and len(result["reference_runs"]) == 1
 
 

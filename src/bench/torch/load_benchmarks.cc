@@ -5,14 +5,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "bench/torch/model_benchmarks.h"
+#include "bench/torch/peak_memory.h"
 #include "bench/torch/subjects.h"
 #include "model/decoder/checkpoint.h"
 #include "model/decoder/device.h"
@@ -23,20 +21,6 @@ namespace tdock::bench {
 namespace {
 
 constexpr double kGigabyte = 1e9;
-
-// A number of /proc/self/status, in bytes.
-absl::StatusOr<double> MemoryOfThisProcess(absl::string_view key) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    absl::string_view rest = line;
-    double kib = 0;
-    if (absl::ConsumePrefix(&rest, key) && absl::ConsumePrefix(&rest, ":") && absl::ConsumeSuffix(&rest, " kB") &&
-        absl::SimpleAtod(rest, &kib)) {
-      return kib * 1024;
-    }
-  }
-  return absl::UnavailableError(absl::StrCat("/proc/self/status has no ", key));
-}
 
 // A checkpoint in a folder of its own, which is gone when the benchmark is.
 class Checkpoint {
@@ -67,12 +51,7 @@ class Checkpoint {
 
   // Gigabytes in a second, and the highest memory on the way over the size of the weights.
   absl::StatusOr<Figure> Load() {
-    ::malloc_trim(0);
-    // The peak starts anew.
-    if (!(std::ofstream("/proc/self/clear_refs") << "5" << std::flush)) {
-      return absl::UnavailableError("cannot write to /proc/self/clear_refs");
-    }
-    TDOCK_ASSIGN_OR_RETURN(const double before, MemoryOfThisProcess("VmRSS"));
+    TDOCK_ASSIGN_OR_RETURN(const double before, RestartPeakMemory());
     absl::StatusOr<model::Decoder> decoder = absl::UnknownError("not loaded");
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&]() -> absl::Status {
                              decoder = model::LoadCheckpoint(Env::Real(), folder_, device_);
@@ -80,7 +59,7 @@ class Checkpoint {
                              AwaitDevice(decoder->parameters().back());
                              return absl::OkStatus();
                            }));
-    TDOCK_ASSIGN_OR_RETURN(const double peak, MemoryOfThisProcess("VmHWM"));
+    TDOCK_ASSIGN_OR_RETURN(const double peak, PeakMemory());
     return Figure(bytes_ / seconds / kGigabyte, {{"peak", (peak - before) / bytes_}});
   }
 

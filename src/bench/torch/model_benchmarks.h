@@ -1,4 +1,4 @@
-// The groups `generate`, `train_step` and `load`: models on libtorch.
+// The groups `generate`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`: models on libtorch.
 #pragma once
 
 #include <string>
@@ -13,6 +13,12 @@ std::vector<Benchmark> GenerateBenchmarks();
 
 // Tokens of samples that an optimizer step goes through in a second.
 std::vector<Benchmark> TrainStepBenchmarks();
+
+// The same for whole steps of supervised fine-tuning, also of adapters alone, with the peak of resident memory.
+std::vector<Benchmark> SftBenchmarks();
+
+// Tokens of pairs of answers whose DPO loss and gradients are computed in a second.
+std::vector<Benchmark> DpoBenchmarks();
 
 // Bytes of a checkpoint that are loaded in a second.
 std::vector<Benchmark> LoadBenchmarks();

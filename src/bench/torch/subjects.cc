@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -43,6 +44,20 @@ model::ModelConfig Llama95mConfig() {
   return config;
 }
 
+model::ModelConfig Llama1bConfig() {
+  model::ModelConfig config;
+  config.vocab_size = 128'256;
+  config.hidden_size = 2048;
+  config.intermediate_size = 8192;
+  config.num_layers = 16;
+  config.num_heads = 32;
+  config.num_kv_heads = 8;
+  config.head_dim = 64;
+  config.max_positions = 2048;
+  config.tied_head = true;
+  return config;
+}
+
 // Random sums of two digits each; the answer's last digit comes first.
 absl::StatusOr<std::vector<Problem>> MakeProblems(const text::Tokenizer& tokenizer) {
   Rng rng(kSeed);
@@ -70,6 +85,25 @@ absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device) {
 
 model::Decoder MakeLlama95m(const at::Device& device) {
   return model::Decoder::Random(Llama95mConfig(), kSeed, device);
+}
+
+model::Decoder MakeLlama1b(const at::Device& device) {
+  return model::Decoder::Random(Llama1bConfig(), kSeed, device, at::kBFloat16);
+}
+
+std::vector<int64_t> MixedLengths(int64_t count, int64_t shortest, int64_t longest) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < count; ++i) {
+    const double part = (static_cast<double>(i * 7 % count) + 0.5) / static_cast<double>(count);
+    const double ratio = static_cast<double>(longest) / static_cast<double>(shortest);
+    lengths.push_back(std::llround(static_cast<double>(shortest) * std::pow(ratio, part)));
+  }
+  return lengths;
+}
+
+Problem RandomProblem(const model::Decoder& decoder, int64_t prompt, int64_t answer, uint64_t prompt_seed,
+                      uint64_t answer_seed) {
+  return {RandomTokens(decoder, prompt, prompt_seed), RandomTokens(decoder, answer, ~answer_seed)};
 }
 
 std::vector<int32_t> RandomTokens(const model::Decoder& decoder, int64_t count, uint64_t seed) {

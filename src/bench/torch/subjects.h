@@ -14,10 +14,11 @@
 
 namespace tdock::bench {
 
-// The task of examples/arithmetic, and its model with random weights: 4 layers, 96 wide.
 struct Problem {
   std::vector<int32_t> prompt, answer;  // the answer with its end token
 };
+
+// The task of examples/arithmetic, and its model with random weights: 4 layers, 96 wide.
 struct Arithmetic {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::vector<Problem> problems;  // at least 128
@@ -29,8 +30,20 @@ absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device);
 // inside, 8,192 tokens, an untied head.
 model::Decoder MakeLlama95m(const at::Device& device);
 
+// A Llama of 1.2 billion parameters with random weights in bfloat16, shaped like Llama 3.2 1B: 16 layers, 2048 wide, 32
+// heads, 8 key and value heads, 8192 wide inside, 128,256 tokens, the head tied to the embedding.
+model::Decoder MakeLlama1b(const at::Device& device);
+
 // `count` random tokens of the decoder's vocabulary.
 std::vector<int32_t> RandomTokens(const model::Decoder& decoder, int64_t count, uint64_t seed);
+
+// Lengths from `shortest` to `longest`, log-uniform: those of the middles of `count` equal parts, long and short in
+// turn. A coprime of 7 is wanted for `count`. The peers compute the same.
+std::vector<int64_t> MixedLengths(int64_t count, int64_t shortest, int64_t longest);
+
+// A prompt and an answer of random tokens. Equal seeds give equal prompts.
+Problem RandomProblem(const model::Decoder& decoder, int64_t prompt, int64_t answer, uint64_t prompt_seed,
+                      uint64_t answer_seed);
 
 // Workers that share out `samples` over at most `threads` threads, each of which computes alone: as in training, and
 // steady on a machine that does other work too.

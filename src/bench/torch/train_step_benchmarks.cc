@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "bench/torch/model_benchmarks.h"
 #include "bench/torch/subjects.h"
+#include "bench/torch/update_run.h"
 #include "model/decoder/device.h"
 #include "model/tensor_torch/convert.h"
-#include "tdock/local_dock.h"
 #include "trainer/stages/actor_objective.h"
 #include "trainer/stages/columns.h"
 #include "trainer/stages/guard.h"
@@ -21,45 +21,29 @@
 namespace tdock::bench {
 namespace {
 
-constexpr char kPartition[] = "train";
-
-// The actor update of the example's step: 1,024 samples on a dock, in mini-batches of 256.
+// The actor update of the example's step: 1,024 samples in mini-batches of 256.
 class ActorUpdate {
  public:
   ActorUpdate(Arithmetic arithmetic, const Settings& settings)
-      : clock_(settings.clock),
-        policy_{std::move(arithmetic.decoder)},
+      : policy_{std::move(arithmetic.decoder)},
         problems_(std::move(arithmetic.problems)),
         prompts_(settings.quick ? 32 : 128),
-        workers_(ShareSamples(settings.threads, kMiniBatch)),
-        dock_(MakeLocalDock({.clock = &settings.clock})),
-        runner_(*dock_, kPartition) {
+        workers_(ShareSamples(settings.threads, kMiniBatch)) {
     policy_.decoder.SetTrainable(true);
   }
 
-  absl::Status SetUp() {
+  absl::Status SetUp(Clock& clock) {
     const trainer::ForwardOptions forward = {.workers = *workers_};
     // A small learning rate: every run sees about the same weights.
-    trainer::UpdateOptions options{
-        .forward = forward, .optimizer = {}, .lr = 1e-7, .schedule = {}, .mini_batch_size = kMiniBatch};
-    stage_ = trainer::MakeUpdateStage(policy_, trainer::MakeActorObjective({.loss = {.kl_coef = 0.02}}), options);
-    TDOCK_RETURN_IF_ERROR(dock_->CreatePartition(
-        {.name = kPartition, .columns = Columns(), .group_size = kSamples, .retain_for = {stage_->consumer().name}}));
-    TDOCK_RETURN_IF_ERROR(runner_.Add(*stage_));
-    return MakeBatch(forward);
+    std::unique_ptr<trainer::Stage> stage = trainer::MakeUpdateStage(
+        policy_, trainer::MakeActorObjective({.loss = {.kl_coef = 0.02}}),
+        {.forward = forward, .optimizer = {}, .lr = 1e-7, .schedule = {}, .mini_batch_size = kMiniBatch});
+    TDOCK_ASSIGN_OR_RETURN(UpdateRun::Samples samples, MakeSamples(forward));
+    TDOCK_ASSIGN_OR_RETURN(run_, UpdateRun::Create(clock, std::move(stage), Columns(), std::move(samples)));
+    return absl::OkStatus();
   }
 
-  // Tokens of prompts and responses in a second.
-  absl::StatusOr<double> TokensPerSecond() {
-    const PutRequest request{.partition = kPartition, .batch = batch_, .groups = groups_};
-    TDOCK_RETURN_IF_ERROR(dock_->Put(request).status());
-    trainer::StepMetrics metrics;
-    trainer::StageContext context{1, metrics};
-    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&]() -> absl::Status {
-                             return runner_.Run(*stage_, batch_.rows(), context).status();
-                           }));
-    return static_cast<double>(tokens_) / seconds;
-  }
+  absl::StatusOr<double> TokensPerSecond() { return run_->TokensPerSecond(); }
 
  private:
   static constexpr int64_t kSamples = 8;  // of each prompt
@@ -71,7 +55,8 @@ class ActorUpdate {
   }
 
   // What the stages before would have written, had every response been right.
-  absl::Status MakeBatch(const trainer::ForwardOptions& forward) {
+  absl::StatusOr<UpdateRun::Samples> MakeSamples(const trainer::ForwardOptions& forward) const {
+    UpdateRun::Samples made{.batch = {}, .groups = {}, .group_size = kSamples};
     std::vector<std::vector<int32_t>> prompts, responses;
     std::vector<std::vector<uint8_t>> masks;
     std::vector<std::vector<float>> advantages;
@@ -86,32 +71,26 @@ class ActorUpdate {
         advantages.emplace_back(problem.answer.size(), s % 2 == 0 ? 1.0f : -1.0f);
         samples.push_back({problem.prompt, problem.answer});
         lengths.push_back(static_cast<int64_t>(problem.answer.size()));
-        groups_.push_back(groups_.size() / kSamples);
-        tokens_ += static_cast<int64_t>(problem.prompt.size() + problem.answer.size());
+        made.groups.push_back(made.groups.size() / kSamples);
+        made.tokens += static_cast<int64_t>(problem.prompt.size() + problem.answer.size());
       }
     }
-    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kPrompt, Column::FromRows(prompts)));
-    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kResponses, Column::FromRows(responses)));
-    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kResponseMask, Column::FromRows(masks)));
-    TDOCK_RETURN_IF_ERROR(batch_.Add(trainer::kAdvantages, Column::FromRows(advantages)));
+    TDOCK_RETURN_IF_ERROR(made.batch.Add(trainer::kPrompt, Column::FromRows(prompts)));
+    TDOCK_RETURN_IF_ERROR(made.batch.Add(trainer::kResponses, Column::FromRows(responses)));
+    TDOCK_RETURN_IF_ERROR(made.batch.Add(trainer::kResponseMask, Column::FromRows(masks)));
+    TDOCK_RETURN_IF_ERROR(made.batch.Add(trainer::kAdvantages, Column::FromRows(advantages)));
     const at::Tensor log_probs = trainer::LogProbs(policy_.decoder, samples, forward);
     for (const char* column : {trainer::kRolloutLogProbs, trainer::kOldLogProbs, trainer::kRefLogProb}) {
-      TDOCK_RETURN_IF_ERROR(batch_.Add(column, RaggedColumn(log_probs, lengths)));
+      TDOCK_RETURN_IF_ERROR(made.batch.Add(column, RaggedColumn(log_probs, lengths)));
     }
-    return absl::OkStatus();
+    return made;
   }
 
-  Clock& clock_;
   trainer::Policy policy_;
   const std::vector<Problem> problems_;
   const size_t prompts_;
   const std::unique_ptr<Workers> workers_;
-  const std::unique_ptr<Dock> dock_;
-  trainer::StageRunner runner_;
-  std::unique_ptr<trainer::Stage> stage_;
-  Batch batch_;
-  std::vector<GroupId> groups_;
-  int64_t tokens_ = 0;
+  std::unique_ptr<UpdateRun> run_;
 };
 
 // Supervised steps of a Llama of 95 million parameters on random tokens: forward, backward, clipping and AdamW.
@@ -212,7 +191,7 @@ absl::StatusOr<Prepared> PrepareActorUpdate(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   TDOCK_ASSIGN_OR_RETURN(Arithmetic arithmetic, MakeArithmetic(device));
   const auto update = std::make_shared<ActorUpdate>(std::move(arithmetic), settings);
-  TDOCK_RETURN_IF_ERROR(update->SetUp());
+  TDOCK_RETURN_IF_ERROR(update->SetUp(settings.clock));
   return Prepared{.run = [update] { return trainer::Guarded([&] { return update->TokensPerSecond(); }); }};
 }
 
