@@ -253,6 +253,8 @@ std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, c
   Pass& pass = *shared;
   TORCH_CHECK(batch.lengths.empty() || (cache == nullptr && !batch.visible.defined() && batch.tokens.size(0) == 1),
               "concatenated sequences must be in one row, without a mask and without a cache");
+  TORCH_CHECK(batch.visible_in_parts.empty() || batch.visible_in_parts.size() == batch.lengths.size(),
+              batch.visible_in_parts.size(), " masks for ", batch.lengths.size(), " concatenated parts");
   // Elsewhere the check would make the host wait for the device at every step.
   if (batch.positions.is_cpu() && batch.positions.numel() > 0) {
     const int64_t last = batch.positions.max().item<int64_t>();
@@ -269,19 +271,27 @@ std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, c
     const at::Tensor first_slot_B1 = at::arange(cache->rows(), index).unsqueeze(1) * cache->slots();
     pass.cache_length = cache->length();
     pass.cache_rows = (first_slot_B1 + batch.positions).reshape({-1});
-    pass.visible[0] = (at::arange(cache->length(), index) <= batch.positions.unsqueeze(-1)).unsqueeze(1);
+    pass.visible[0] = {(at::arange(cache->length(), index) <= batch.positions.unsqueeze(-1)).unsqueeze(1)};
+  } else if (batch.lengths.empty()) {
+    pass.visible[0] = {batch.visible};
   } else {
     pass.lengths = batch.lengths;
-    pass.visible[0] = batch.visible;
+    pass.visible[0] = batch.visible_in_parts;
+    pass.visible[0].resize(batch.lengths.size());
   }
   for (const int64_t window : config_.windows) {
     if (window == 0 || pass.visible.contains(window)) continue;
-    at::Tensor& visible = pass.visible[window];
-    if (cache != nullptr) {
-      visible = pass.visible[0].logical_and(Within(window, batch.positions, at::arange(cache->length(), index)));
-    } else if (batch.visible.defined()) {
-      visible = batch.visible.logical_and(Within(window, batch.positions, batch.positions));
+    std::vector<at::Tensor> visible = pass.visible[0];
+    int64_t begin = 0;
+    for (size_t i = 0; i < visible.size(); ++i) {
+      const at::Tensor positions =
+          pass.lengths.empty() ? batch.positions : batch.positions.narrow(1, begin, pass.lengths[i]);
+      if (!pass.lengths.empty()) begin += pass.lengths[i];
+      if (!visible[i].defined()) continue;
+      visible[i] = visible[i].logical_and(
+          Within(window, positions, cache != nullptr ? at::arange(cache->length(), index) : positions));
     }
+    pass.visible[window] = std::move(visible);
   }
   return shared;
 }
@@ -292,10 +302,10 @@ at::Tensor Decoder::Mix(const at::Tensor& queries, const at::Tensor& keys, const
   // which would cost mixed precision all that it gains elsewhere.
   const bool widen = queries.is_cpu() && c10::isReducedFloatingType(queries.scalar_type());
   const auto wide = [&](const at::Tensor& x) { return widen ? x.to(at::kFloat) : x; };
-  const auto product = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask) {
+  const auto product = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& seen) {
     return at::scaled_dot_product_attention(wide(q), wide(k), wide(v),
-                                            mask.defined() ? std::optional(mask) : std::nullopt,
-                                            /*dropout_p=*/0.0, /*is_causal=*/!mask.defined(), /*scale=*/std::nullopt,
+                                            seen.defined() ? std::optional(seen) : std::nullopt,
+                                            /*dropout_p=*/0.0, /*is_causal=*/!seen.defined(), /*scale=*/std::nullopt,
                                             /*enable_gqa=*/config_.num_heads != config_.num_kv_heads)
         .to(queries.scalar_type());
   };
@@ -304,15 +314,17 @@ at::Tensor Decoder::Mix(const at::Tensor& queries, const at::Tensor& keys, const
     if (window == 0 || length <= window) return at::Tensor();
     return at::ones({length, length}, queries.options().dtype(at::kBool)).tril().triu(1 - window);
   };
-  if (const at::Tensor& visible = pass.visible.at(window); visible.defined()) {
-    return product(queries, keys, values, visible);
-  }
-  if (pass.lengths.empty()) return product(queries, keys, values, window_mask(queries.size(2)));
+  const std::vector<at::Tensor>& visible = pass.visible.at(window);
+  const auto mask = [&](size_t part, int64_t length) {
+    return visible[part].defined() ? visible[part] : window_mask(length);
+  };
+  if (pass.lengths.empty()) return product(queries, keys, values, mask(0, queries.size(2)));
   std::vector<at::Tensor> mixed;
   int64_t begin = 0;
-  for (const int64_t length : pass.lengths) {
+  for (size_t i = 0; i < pass.lengths.size(); ++i) {
+    const int64_t length = pass.lengths[i];
     const auto part = [&](const at::Tensor& x) { return x.narrow(2, begin, length); };
-    mixed.push_back(product(part(queries), part(keys), part(values), window_mask(length)));
+    mixed.push_back(product(part(queries), part(keys), part(values), mask(i, length)));
     begin += length;
   }
   return at::cat(mixed, 2);
@@ -432,10 +444,14 @@ void Decoder::LimitVocabulary(int64_t tokens) {
   used_tokens_ = tokens;
 }
 
-at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
+at::Tensor Decoder::ComputedLogits(const at::Tensor& hidden) const {
   TORCH_CHECK(config_.head == Head::kTokens, "a decoder with a value head has no logits");
   const at::Tensor& head = head_.defined() ? head_ : embedding_;
-  const at::Tensor logits = Linear{used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head, {}}(hidden);
+  return Linear{used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head, {}}(hidden);
+}
+
+at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
+  const at::Tensor logits = ComputedLogits(hidden);
   return c10::isReducedFloatingType(logits.scalar_type()) ? logits.to(at::kFloat) : logits;
 }
 

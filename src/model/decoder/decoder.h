@@ -109,6 +109,8 @@ class Decoder {
 
   // Hidden states [..., E] to logits [..., V], float32 at least.
   at::Tensor Logits(const at::Tensor& hidden) const;
+  // The same as they were computed, in compute_type().
+  at::Tensor ComputedLogits(const at::Tensor& hidden) const;
   // Hidden states [..., E] to values [...], of a decoder with a value head; float32 at least.
   at::Tensor Values(const at::Tensor& hidden) const;
 
@@ -148,9 +150,9 @@ class Decoder {
   // What all layers share in one pass.
   struct Pass {
     at::Tensor cos, sin;  // [B, T, 1, head dim]
-    // By window: which tokens are visible, as in TokenBatch, or [B, 1, T, length] with a cache; undefined: all
-    // preceding.
-    std::map<int64_t, at::Tensor> visible;
+    // By window, for each part of a row, or for the rows as a whole if they have none: which tokens are visible, as in
+    // TokenBatch, or [B, 1, T, length] with a cache; undefined: all preceding.
+    std::map<int64_t, std::vector<at::Tensor>> visible;
     std::vector<int64_t> lengths;
     at::Tensor cache_rows;     // int64 [B·T]: where each token goes in a cache layer viewed as [B·S, …]
     int64_t cache_length = 0;  // how many slots are visible

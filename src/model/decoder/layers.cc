@@ -10,6 +10,8 @@
 
 #include "core/base/rng.h"
 
+#include "model/decoder/rms_norm.h"
+
 namespace tdock::model {
 namespace {
 
@@ -72,6 +74,9 @@ at::Tensor Linear::operator()(const at::Tensor& x, const Dropout& into_adapters)
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
+  if (kind == NormKind::kRms && weight.defined() && HasRmsNormKernel(x)) {
+    return RmsNorm(x, weight.to(at::kFloat), eps);
+  }
   const std::vector<int64_t> size = {x.size(-1)};
   // Squares of half precision are summed up in float32.
   const at::Tensor wide = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;

@@ -19,9 +19,12 @@ struct TokenBatch {
   // bool [B, 1, T, T], true if a token (row) attends to another (column); every token attends at least to itself.
   // Undefined: each token attends to itself and all before it. Not used with a cache.
   at::Tensor visible = {};
-  // For a single row of several concatenated sequences that do not attend to each other: their lengths, T in total.
-  // Neither with `visible` nor with a cache.
+  // For a single row of several concatenated parts that do not attend to each other: their lengths, T in total. Neither
+  // with `visible` nor with a cache.
   std::vector<int64_t> lengths = {};
+  // For each of these parts, which of its tokens attend to which, as `visible`: bool [1, 1, length, length], or
+  // undefined. Empty: undefined for all.
+  std::vector<at::Tensor> visible_in_parts = {};
   // Of a training pass: what is dropped follows from it (Decoder::SetDropout, LoraConfig::dropout) and from the shapes.
   // Absent: nothing is dropped. Not with a cache.
   std::optional<uint64_t> dropout_seed = std::nullopt;
