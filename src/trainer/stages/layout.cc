@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "model/tensor_torch/convert.h"
 #include "tdock/padding.h"
+#include "trainer/stages/log_probs.h"
 
 namespace tdock::trainer {
 namespace {
@@ -14,13 +17,15 @@ namespace {
 struct TokenRows {
   using Numbers = std::vector<std::vector<int64_t>>;
   Numbers tokens, positions;
-  Numbers prompts;    // which prompt of the row it belongs to
-  Numbers responses;  // 0: to the prompt itself; k: to its k-th response in this row
+  Numbers prompts;             // which prompt of the row it belongs to
+  Numbers responses;           // 0: to the prompt itself; k: to its k-th response in this row
+  std::vector<bool> branches;  // whether the row has more than one prompt, or a prompt with more than one response
 
   size_t count() const { return tokens.size(); }
   int64_t Length(size_t row) const { return static_cast<int64_t>(tokens[row].size()); }
   void Begin() {
     for (Numbers* numbers : {&tokens, &positions, &prompts, &responses}) numbers->emplace_back();
+    branches.push_back(false);
   }
   void Add(size_t row, std::span<const int32_t> ids, int64_t position, int64_t prompt, int64_t response) {
     for (int32_t id : ids) {
@@ -32,7 +37,7 @@ struct TokenRows {
   }
 };
 
-// A place in a row that predicts a response token. Rows get their width only when all are known.
+// A place in a row that predicts a response token. Where rows begin is known only when all are.
 struct Place {
   int64_t row, column;
 };
@@ -56,8 +61,11 @@ class RowPacker {
       const int64_t needed = Size(sample.prompt) + Size(fed);
       if (rows_.count() == 0 || rows_.Length(rows_.count() - 1) + needed > max_row_tokens_) rows_.Begin();
       const size_t row = rows_.count() - 1;
+      if (rows_.Length(row) > 0) rows_.branches[row] = true;
       open = {.row = row, .prompt = prompts_++, .last_column = rows_.Length(row) + Size(sample.prompt) - 1};
       rows_.Add(row, sample.prompt, 0, open.prompt, 0);
+    } else {
+      rows_.branches[open.row] = true;
     }
     const auto row = static_cast<int64_t>(open.row);
     places_.push_back({row, open.last_column});
@@ -89,6 +97,44 @@ at::Tensor Padded(const TokenRows::Numbers& rows, int64_t padding) {
   return ValuesOf(*padded).value();
 }
 
+at::Tensor Concatenated(const TokenRows::Numbers& rows) {
+  std::vector<int64_t> all;
+  for (const std::vector<int64_t>& row : rows) all.insert(all.end(), row.begin(), row.end());
+  return at::tensor(all, at::kLong).unsqueeze(0);
+}
+
+// Whether padding would be more than an eighth of the rows.
+bool VaryInLength(const TokenRows& rows) {
+  int64_t longest = 0, total = 0;
+  for (size_t row = 0; row < rows.count(); ++row) {
+    longest = std::max(longest, rows.Length(row));
+    total += rows.Length(row);
+  }
+  return 8 * (longest * static_cast<int64_t>(rows.count()) - total) > total;
+}
+
+// A row of one sample needs no mask: each token sees all before it, and padding is behind them.
+model::TokenBatch PaddedRows(const TokenRows& rows, const at::Device& device) {
+  model::TokenBatch batch{Padded(rows.tokens, 0).to(device), Padded(rows.positions, 0).to(device)};
+  if (std::find(rows.branches.begin(), rows.branches.end(), true) == rows.branches.end()) return batch;
+  // Padding is a prompt of its own: nobody else sees it, and it sees itself, because a softmax over nothing is not a
+  // number.
+  batch.visible = model::VisibleWithin(Padded(rows.prompts, -1), Padded(rows.responses, 0)).to(device);
+  return batch;
+}
+
+model::TokenBatch ConcatenatedRows(const TokenRows& rows, const at::Device& device) {
+  model::TokenBatch batch{Concatenated(rows.tokens).to(device), Concatenated(rows.positions).to(device)};
+  for (size_t row = 0; row < rows.count(); ++row) {
+    batch.lengths.push_back(rows.Length(row));
+    const auto numbers = [&](const TokenRows::Numbers& all) { return at::tensor(all[row], at::kLong).unsqueeze(0); };
+    batch.visible_in_parts.push_back(
+        rows.branches[row] ? model::VisibleWithin(numbers(rows.prompts), numbers(rows.responses)).to(device)
+                           : at::Tensor());
+  }
+  return batch;
+}
+
 }  // namespace
 
 Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device) {
@@ -101,27 +147,26 @@ Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, con
     targets.insert(targets.end(), samples[s].response.begin(), samples[s].response.end());
   }
   const TokenRows& rows = packer.rows();
-  const at::Tensor tokens_BT = Padded(rows.tokens, 0);
+  const bool concatenated = VaryInLength(rows);
+  Layout layout{.batch = concatenated ? ConcatenatedRows(rows, device) : PaddedRows(rows, device),
+                .predictors = {},
+                .targets = at::tensor(targets, at::kLong).to(device)};
+  std::vector<int64_t> begins = {0};  // of the rows, among all tokens
+  for (size_t row = 0; row < rows.count(); ++row) {
+    begins.push_back(begins.back() + (concatenated ? rows.Length(row) : layout.batch.tokens.size(1)));
+  }
   std::vector<int64_t> predictors;
-  for (const Place& place : packer.places()) predictors.push_back(place.row * tokens_BT.size(1) + place.column);
-  // Padding is a prompt of its own: nobody else sees it, and it sees itself, because a softmax over nothing is not a
-  // number.
-  const at::Tensor visible = model::VisibleWithin(Padded(rows.prompts, -1), Padded(rows.responses, 0));
-  return {{tokens_BT.to(device), Padded(rows.positions, 0).to(device), visible.to(device)},
-          at::tensor(predictors, at::kLong).to(device),
-          at::tensor(targets, at::kLong).to(device)};
+  for (const Place& place : packer.places()) {
+    predictors.push_back(begins[static_cast<size_t>(place.row)] + place.column);
+  }
+  layout.predictors = at::tensor(predictors, at::kLong).to(device);
+  return layout;
 }
 
 ResponseFigures ScoreResponses(const model::Decoder& decoder, const Layout& layout, double temperature,
                                Entropy entropy) {
   const at::Tensor hidden_NC = decoder.Hidden(layout.batch).flatten(0, 1).index_select(0, layout.predictors);
-  const at::Tensor log_probs_NV = at::log_softmax(decoder.Logits(hidden_NC) / temperature, -1);
-  ResponseFigures figures{.log_probs = log_probs_NV.gather(1, layout.targets.unsqueeze(1)).squeeze(1)};
-  if (entropy != Entropy::kNone) {
-    const at::Tensor of_NV = entropy == Entropy::kWithGradients ? log_probs_NV : log_probs_NV.detach();
-    figures.entropy = -(of_NV.exp() * of_NV).sum(-1);
-  }
-  return figures;
+  return ScoreTokens(decoder.ComputedLogits(hidden_NC), layout.targets, temperature, entropy);
 }
 
 }  // namespace tdock::trainer

@@ -19,6 +19,9 @@
 //            g               x x
 //
 // A full pass over each sample alone gives the same numbers at a higher cost.
+//
+// Rows of about the same length are padded to the longest. Otherwise they are concatenated to one row, in which none
+// attends to another (TokenBatch::lengths), so that nothing is computed for padding.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,6 +31,7 @@
 #include <vector>
 
 #include "model/decoder/decoder.h"
+#include "trainer/stages/log_probs.h"
 
 namespace tdock::trainer {
 
@@ -46,15 +50,6 @@ struct Layout {
 // A row has at most `max_row_tokens` tokens, but at least one sample. Samples share a prompt wherever they are in the
 // list, as long as its row has room. Tensors are on `device`.
 Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device);
-
-// Whether the entropies of distributions are wanted, and whether they are trained on: gradients through them take the
-// memory of two more tensors of all logits.
-enum class Entropy { kNone, kWithoutGradients, kWithGradients };
-
-struct ResponseFigures {
-  at::Tensor log_probs;     // float [N], with gradients if they are enabled
-  at::Tensor entropy = {};  // float [N], of the distributions; undefined for Entropy::kNone
-};
 
 // Of the response tokens under softmax(logits / temperature).
 ResponseFigures ScoreResponses(const model::Decoder& decoder, const Layout& layout, double temperature,

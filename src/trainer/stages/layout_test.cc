@@ -132,12 +132,31 @@ TEST_P(LayoutTest, GivesTheGradientsOfSeparatePasses) {
   }
 }
 
+// The lengths of its rows, padding included.
+std::vector<int64_t> RowLengths(const model::TokenBatch& batch) {
+  if (!batch.lengths.empty()) return batch.lengths;
+  return std::vector<int64_t>(static_cast<size_t>(batch.tokens.size(0)), batch.tokens.size(1));
+}
+
 TEST(Layout, RowsRespectTheirLimitUnlessOneSampleExceedsIt) {
   Rng rng(5);
   const Samples samples = RandomSamples(rng, 30);
-  EXPECT_LE(MakeLayout(samples.views(), 16, at::kCPU).batch.tokens.size(1), 16);
-  const Layout alone = MakeLayout(samples.views(), 1, at::kCPU);
-  EXPECT_EQ(alone.batch.tokens.size(0), 30);
+  for (const int64_t length : RowLengths(MakeLayout(samples.views(), 16, at::kCPU).batch)) EXPECT_LE(length, 16);
+  EXPECT_EQ(RowLengths(MakeLayout(samples.views(), 1, at::kCPU).batch).size(), 30u);
+}
+
+TEST(Layout, PadsRowsOfAboutTheSameLengthAndConcatenatesOthers) {
+  const std::vector<int32_t> prompt = {1, 2}, other = {3, 4}, three = {5, 6, 7}, nine(9, 8);
+  const model::TokenBatch padded =
+      MakeLayout(std::vector<Sequence>{{prompt, three}, {other, three}}, 4, at::kCPU).batch;
+  EXPECT_EQ(padded.tokens.sizes(), at::IntArrayRef({2, 4}));
+  EXPECT_FALSE(padded.visible.defined()) << "rows of one sample each need no mask";
+  const std::vector<Sequence> mixed = {{prompt, nine}, {other, three}, {other, three}};
+  const model::TokenBatch concatenated = MakeLayout(mixed, 6, at::kCPU).batch;
+  EXPECT_EQ(concatenated.lengths, (std::vector<int64_t>{10, 6}));
+  EXPECT_FALSE(concatenated.visible_in_parts[0].defined());
+  EXPECT_EQ(concatenated.visible_in_parts[1].sizes(), at::IntArrayRef({1, 1, 6, 6})) << "two answers to one prompt";
+  EXPECT_EQ(concatenated.tokens.sizes(), at::IntArrayRef({1, 16})) << "nothing but tokens of samples";
 }
 
 }  // namespace
