@@ -12,6 +12,7 @@
 #include "bench/torch/model_benchmarks.h"
 #include "bench/torch/peak_memory.h"
 #include "bench/torch/subjects.h"
+#include "core/base/process_memory.h"
 #include "model/decoder/checkpoint.h"
 #include "model/decoder/device.h"
 #include "model/decoder/weights.h"
@@ -51,7 +52,7 @@ class Checkpoint {
 
   // Gigabytes in a second, and the highest memory on the way over the size of the weights.
   absl::StatusOr<Figure> Load() {
-    TDOCK_ASSIGN_OR_RETURN(const double before, RestartPeakMemory());
+    TDOCK_ASSIGN_OR_RETURN(const int64_t before, RestartPeakMemory());
     absl::StatusOr<model::Decoder> decoder = absl::UnknownError("not loaded");
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&]() -> absl::Status {
                              decoder = model::LoadCheckpoint(Env::Real(), folder_, device_);
@@ -59,8 +60,8 @@ class Checkpoint {
                              AwaitDevice(decoder->parameters().back());
                              return absl::OkStatus();
                            }));
-    TDOCK_ASSIGN_OR_RETURN(const double peak, PeakMemory());
-    return Figure(bytes_ / seconds / kGigabyte, {{"peak", (peak - before) / bytes_}});
+    TDOCK_ASSIGN_OR_RETURN(const int64_t peak, PeakResidentMemory(Env::Real()));
+    return Figure(bytes_ / seconds / kGigabyte, {{"peak", static_cast<double>(peak - before) / bytes_}});
   }
 
   // The same bytes by read(2) into fresh memory.

@@ -1,14 +1,14 @@
-// The resident memory of this process. Internal to this module. Unavailable where /proc does not tell it.
+// Internal to this module.
 #pragma once
+
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 
 namespace tdock::bench {
 
-// Gives freed memory back to the system and lets the peak start anew. Returns what is resident now, in bytes.
-absl::StatusOr<double> RestartPeakMemory();
-
-// The most that was resident since then, in bytes.
-absl::StatusOr<double> PeakMemory();
+// Gives freed memory back to the system and lets the peak of the resident set (PeakResidentMemory) start anew. Returns
+// what is resident now, in bytes. Unavailable where the system does not let it.
+absl::StatusOr<int64_t> RestartPeakMemory();
 
 }  // namespace tdock::bench

@@ -10,6 +10,7 @@
 #include "bench/torch/peak_memory.h"
 #include "bench/torch/subjects.h"
 #include "bench/torch/update_run.h"
+#include "core/base/process_memory.h"
 #include "model/decoder/device.h"
 #include "trainer/loop/recipe.h"
 #include "trainer/stages/columns.h"
@@ -68,8 +69,8 @@ class SftStep {
     return trainer::Guarded([&]() -> absl::StatusOr<Figure> {
       TDOCK_RETURN_IF_ERROR(RestartPeakMemory().status());
       TDOCK_ASSIGN_OR_RETURN(const double tokens, run_->TokensPerSecond());
-      TDOCK_ASSIGN_OR_RETURN(const double peak, PeakMemory());
-      return Figure(tokens, {{"peak_rss_gib", peak / kGibibyte}});
+      TDOCK_ASSIGN_OR_RETURN(const int64_t peak, PeakResidentMemory(Env::Real()));
+      return Figure(tokens, {{"peak_rss_gib", static_cast<double>(peak) / kGibibyte}});
     });
   }
 
