@@ -11,7 +11,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::ScalarType WideType(const at::Tensor& logits) {
+at::ScalarType ScoreType(const at::Tensor& logits) {
   return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
@@ -27,7 +27,7 @@ void ForBlocks(const at::Tensor& logits_NV, Body&& body) {
 
 // A block of logits / temperature - sums, of which exp is the probability.
 at::Tensor BlockOf(const at::Tensor& logits_NV, int64_t begin, int64_t rows, double temperature) {
-  const at::Tensor block = logits_NV.narrow(0, begin, rows).to(WideType(logits_NV));
+  const at::Tensor block = logits_NV.narrow(0, begin, rows).to(ScoreType(logits_NV));
   return temperature == 1 ? block : block / temperature;
 }
 
@@ -35,7 +35,7 @@ at::Tensor BlockOf(const at::Tensor& logits_NV, int64_t begin, int64_t rows, dou
 struct LogProbsFunction final : torch::autograd::Function<LogProbsFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& logits_NV, const at::Tensor& targets_N,
                                double temperature, bool with_entropy) {
-    const auto options = logits_NV.options().dtype(WideType(logits_NV));
+    const auto options = logits_NV.options().dtype(ScoreType(logits_NV));
     at::Tensor log_probs_N = at::empty({logits_NV.size(0)}, options), sums_N = at::empty_like(log_probs_N);
     at::Tensor entropy_N = with_entropy ? at::empty_like(log_probs_N) : at::Tensor();
     ForBlocks(logits_NV, [&](int64_t begin, int64_t rows) {
