@@ -40,7 +40,9 @@ struct LogProbsFunction final : torch::autograd::Function<LogProbsFunction> {
     at::Tensor entropy_N = with_entropy ? at::empty_like(log_probs_N) : at::Tensor();
     ForBlocks(logits_NV, [&](int64_t begin, int64_t rows) {
       at::Tensor block = BlockOf(logits_NV, begin, rows, temperature);
-      const at::Tensor sum = block.logsumexp(-1);
+      // at::logsumexp has no kernel for tensors without data, on which memory is estimated.
+      const at::Tensor largest = block.amax(-1, /*keepdim=*/true);
+      const at::Tensor sum = (largest + (block - largest).exp_().sum(-1, /*keepdim=*/true).log()).squeeze(1);
       const at::Tensor targets = targets_N.narrow(0, begin, rows).unsqueeze(1);
       log_probs_N.narrow(0, begin, rows).copy_(block.gather(1, targets).squeeze(1) - sum);
       sums_N.narrow(0, begin, rows).copy_(sum);
