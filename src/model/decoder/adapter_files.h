@@ -9,10 +9,9 @@
 
 namespace tdock::model {
 
-// Adds the adapters of a folder to the decoder, which must have none. `train` says whether they will be trained: then a
-// dropout, which affects only training, is refused. As strict as LoadCheckpoint(): the error lists the missing, the
-// unexpected and the wrongly shaped names. A value head that is saved with the adapters is read as well. After an error
-// the decoder is unchanged.
+// Adds the adapters of a folder to the decoder, which must have none. A dropout is kept, for training. As strict as
+// LoadCheckpoint(): the error lists the missing, the unexpected and the wrongly shaped names. A value head that is
+// saved with the adapters is read as well. After an error the decoder is unchanged.
 absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder);
 
 // Writes the adapters, and a value head, into `folder`, which is created if it is missing; adapter_config.json last.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "data/loader.h"
 #include "trainer/stages/columns.h"
 
 namespace tdock::trainer {
@@ -64,9 +63,8 @@ absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples) 
 }
 
 std::function<absl::StatusOr<std::vector<GivenAnswer>>()> GivenAnswers(const data::Source<data::EncodedSample>& source,
-                                                                       int64_t count, uint64_t seed) {
-  const auto loader = std::make_shared<data::Loader<data::EncodedSample>>(
-      source, data::LoaderOptions{.batch_size = count, .seed = seed, .drop_last = false});
+                                                                       const data::LoaderOptions& options) {
+  const auto loader = std::make_shared<data::Loader<data::EncodedSample>>(source, options);
   return [loader]() -> absl::StatusOr<std::vector<GivenAnswer>> {
     TDOCK_ASSIGN_OR_RETURN(const auto samples, loader->Next());
     std::vector<GivenAnswer> answers;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "data/encode.h"
+#include "data/loader.h"
 #include "data/source.h"
 #include "tdock/batch.h"
 #include "trainer/stages/step_metrics.h"
@@ -23,10 +24,10 @@ absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, 
 // loss counts, at least the first token, which nothing predicts.
 absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples);
 
-// The samples `count` at a time (fewer at the end of an epoch), in an order by the seed, again and again. `source` must
-// outlive the result, which is for one thread at a time. Bad records are errors, as a source without any sample is.
+// The batches of a data::Loader, one for each call. `source` must outlive the result, which is for one thread at a
+// time.
 std::function<absl::StatusOr<std::vector<GivenAnswer>>()> GivenAnswers(const data::Source<data::EncodedSample>& source,
-                                                                       int64_t count, uint64_t seed);
+                                                                       const data::LoaderOptions& options);
 
 // Reports the lengths of samples in tokens: prompt_length/mean, /max and /min, of kPrompt also /clip_ratio, the share
 // that has `max_prompt_length` tokens; of kSft response_length/mean, /max and /min. Of other phases nothing.

@@ -256,7 +256,7 @@ void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& r
       .AtLeast(1)
       .AtMost(kMaxLossScale);
   spec.Float(prefix + ".min_loss_scale", &s.loss_scale.minimum,
-             "Where it is not halved any more: if gradients are not finite then, the run ends with an error.")
+             "Where it is not halved any more: if gradients are not finite then, the step is a skipped one.")
       .MoreThan(0)
       .AtMost(kMaxLossScale);
   spec.Int(prefix + ".loss_scale_growth_interval", &s.loss_scale.growth_interval,

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,9 +31,10 @@ void BindBatches(config::Spec& spec, ActorSection& actor, const RunConfig& run, 
            "Prompts per optimizer step, each with rollout.n samples.")
       .AtLeast(1)
       .AtMost(kMaxBatch);
-  spec.Int("actor.ppo_micro_batch_size_per_gpu", &actor.ppo_micro_batch_size_per_gpu,
-           "Samples in one forward and backward pass; limits memory and does not change results; 0: as many as have "
-           "1,024 tokens on the CPU, 16,384 on a GPU.")
+  spec.Int(
+          "actor.ppo_micro_batch_size_per_gpu", &actor.ppo_micro_batch_size_per_gpu,
+          "Samples in one forward and backward pass; limits memory and changes results only where something is dropped "
+          "(model.dropout); 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
       .AtLeast(0)
       .AtMost(kMaxBatch);
   spec.Int("actor.ppo_epochs", &actor.ppo_epochs, "How often each sample is trained on in its step.")
@@ -42,6 +44,10 @@ void BindBatches(config::Spec& spec, ActorSection& actor, const RunConfig& run, 
              "Nothing more is trained on in a step once the mean of old minus new log-probabilities of a mini-batch is "
              "above this; 0: never.")
       .AtLeast(0);
+  spec.Check({"actor.target_kl", "model.dropout", "model.lora_dropout"}, [&]() -> std::vector<std::string> {
+    if (actor.target_kl == 0 || (run.model.dropout == 0 && run.model.lora_dropout == 0)) return {};
+    return {"what is dropped moves the log-probabilities, which would be taken for a move of the policy; set one to 0"};
+  });
   spec.Check({"actor.ppo_mini_batch_size", "data.train_batch_size"}, [&]() -> std::vector<std::string> {
     if (run.data.train_batch_size % actor.ppo_mini_batch_size == 0) return {};
     const std::string nearest = config::NearestDivisors(actor.ppo_mini_batch_size, run.data.train_batch_size);
@@ -81,13 +87,13 @@ void BindPolicyLoss(config::Spec& spec, ActorSection& actor) {
       .AtLeast(0);
   spec.Float("actor.policy_loss.clip_cov_ratio", &actor.clip_cov.fraction,
              "Of clip_cov: the share of the tokens that are left out.")
-      .AtLeast(0)
+      .MoreThan(0)
       .AtMost(1);
   spec.Float("actor.policy_loss.clip_cov_lb", &actor.clip_cov.low, "Of clip_cov: they have a covariance above this.");
   spec.Float("actor.policy_loss.clip_cov_ub", &actor.clip_cov.high, "Of clip_cov: and below this.");
   spec.Float("actor.policy_loss.kl_cov_ratio", &actor.kl_cov_fraction,
              "Of kl_cov: the share of the tokens, those with the largest covariance, that are pulled back.")
-      .AtLeast(0)
+      .MoreThan(0)
       .AtMost(1);
   spec.Float("actor.policy_loss.ppo_kl_coef", &actor.loss.cov_kl_coef, "Of kl_cov: how strongly they are pulled.")
       .AtLeast(0);
@@ -101,6 +107,19 @@ void BindPolicyLoss(config::Spec& spec, ActorSection& actor) {
              "Of vespo: λ for positive advantages.");
   spec.Float("actor.policy_loss.vespo_lambda_neg", &actor.loss.vespo_lambda.negative,
              "Of vespo: λ for negative advantages.");
+  spec.Check({"actor.policy_loss.clip_cov_lb", "actor.policy_loss.clip_cov_ub"},
+             [&actor]() -> std::vector<std::string> {
+               if (actor.clip_cov.low < actor.clip_cov.high) return {};
+               return {"no covariance is between them; the first must be below the second"};
+             });
+  const auto without = [&actor](std::set<Kind> kinds) {
+    return [&actor, kinds = std::move(kinds)] { return kinds.contains(actor.loss.kind); };
+  };
+  spec.Unused({"actor.clip_ratio_low", "actor.clip_ratio_high"},
+              without({Kind::kGpg, Kind::kKlCov, Kind::kSapo, Kind::kVespo}), "this policy loss clips no ratio");
+  spec.Unused({"actor.clip_ratio_c"},
+              without({Kind::kGpg, Kind::kKlCov, Kind::kSapo, Kind::kVespo, Kind::kCispo, Kind::kGmpo}),
+              "this policy loss has no dual clip");
   const auto other_than = [&actor](Kind kind) { return [&actor, kind] { return actor.loss.kind != kind; }; };
   spec.Unused({"actor.policy_loss.clip_cov_ratio", "actor.policy_loss.clip_cov_lb", "actor.policy_loss.clip_cov_ub"},
               other_than(Kind::kClipCov), "only clip_cov has it");
@@ -243,10 +262,16 @@ void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algori
                const RolloutSection& rollout) {
   BindBatches(spec, actor, run, rollout);
   BindLoss(spec, actor);
+  spec.Unused(
+      {"actor.kl_loss_type"}, [&actor] { return actor.loss.kl_coef == 0; }, "there is no KL in the loss");
   BindOptim(spec, "actor.optim", run, actor.optim);
   BindPtx(spec, actor);
   BindAdvantage(spec, algorithm);
   BindRolloutCorrection(spec, algorithm);
+  spec.Check({"algorithm.use_kl_in_reward", "algorithm.kl_ctrl.kl_coef"}, [&]() -> std::vector<std::string> {
+    if (!algorithm.use_kl_in_reward || algorithm.kl.coef > 0) return {};
+    return {"a KL without weight changes nothing, and an adaptive weight of 0 stays 0; it must be above 0"};
+  });
   spec.Check({"algorithm.adv_estimator", "rollout.n"}, [&]() -> std::vector<std::string> {
     if (algorithm.advantage.estimator != AdvantageEstimator::kPassAtK || rollout.n > 1) return {};
     return {"grpo_passk compares the best answer with the second best, so there must be at least 2"};

@@ -1,3 +1,5 @@
+#include "trainer/recipes/actor_section.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,6 +29,105 @@ nlohmann::json StepWith(std::vector<std::string> overrides) {
 std::string RefusalOf(const std::vector<std::string>& overrides) {
   SmallRun run("grpo", overrides);
   return std::string(run.Train().status().message());
+}
+
+// Each key fills the option that it is named after, and no other.
+TEST(ActorSection, EveryKeyReachesItsOption) {
+  ActorSection actor;
+  AlgorithmSection algorithm;
+  RunConfig run;
+  RolloutSection rollout;
+  config::Spec spec;
+  BindRun(spec, run);
+  BindRollout(spec, rollout, /*samples=*/true);
+  BindActor(spec, actor, algorithm, run, rollout);
+  const auto load = [&](const std::vector<std::string>& keys) {
+    return config::Load(spec, "model.alphabet: 01\ndata.path: some.jsonl\n", "test", keys);
+  };
+  ASSERT_EQ(load({"actor.policy_loss.loss_mode=clip_cov",
+                  "actor.clip_ratio_low=0.11",
+                  "actor.clip_ratio_high=0.12",
+                  "actor.clip_ratio_c=4",
+                  "actor.policy_loss.clip_cov_ratio=0.13",
+                  "actor.policy_loss.clip_cov_lb=0.14",
+                  "actor.policy_loss.clip_cov_ub=0.15",
+                  "actor.loss_agg_mode=seq-mean-token-sum-norm",
+                  "actor.loss_scale_factor=17",
+                  "actor.entropy_coeff=0.18",
+                  "actor.kl_loss_coef=0.19",
+                  "actor.kl_loss_type=abs",
+                  "algorithm.adv_estimator=reinforce_plus_plus",
+                  "algorithm.gamma=0.2",
+                  "algorithm.use_kl_in_reward=true",
+                  "algorithm.kl_penalty=k2",
+                  "algorithm.kl_ctrl.type=adaptive",
+                  "algorithm.kl_ctrl.kl_coef=0.21",
+                  "algorithm.kl_ctrl.target_kl=0.22",
+                  "algorithm.kl_ctrl.horizon=5000",
+                  "algorithm.rollout_correction.rollout_is=token",
+                  "algorithm.rollout_correction.rollout_is_threshold=2.3"}),
+            absl::OkStatus());
+  const ActorObjectiveOptions objective = ObjectiveOptions(actor, algorithm, rollout);
+  EXPECT_EQ(objective.loss.kind, algo::PolicyLossKind::kClipCov);
+  EXPECT_EQ(objective.loss.clip_low, 0.11);
+  EXPECT_EQ(objective.loss.clip_high, 0.12);
+  EXPECT_EQ(objective.loss.dual_clip, 4);
+  EXPECT_EQ(objective.clip_cov.fraction, 0.13);
+  EXPECT_EQ(objective.clip_cov.low, 0.14);
+  EXPECT_EQ(objective.clip_cov.high, 0.15);
+  EXPECT_EQ(objective.loss.reduction.how, algo::Aggregation::kSeqMeanTokenSumNorm);
+  EXPECT_EQ(objective.loss.reduction.norm, 17);
+  EXPECT_EQ(objective.loss.entropy_coef, 0.18);
+  EXPECT_EQ(objective.loss.kl_coef, 0.19);
+  EXPECT_EQ(objective.loss.kl_type, algo::KlEstimator::kAbs);
+  ASSERT_TRUE(objective.rollout_weights.has_value());
+  EXPECT_EQ(objective.rollout_weights->level, algo::ImportanceLevel::kToken);
+  EXPECT_EQ(objective.rollout_weights->cap, 2.3);
+  const AdvantageOptions advantage = algorithm.advantage_options();
+  EXPECT_EQ(advantage.estimator, AdvantageEstimator::kReinforcePlusPlus);
+  EXPECT_EQ(advantage.gamma, 0.2);
+  ASSERT_TRUE(advantage.kl.has_value() && advantage.kl_target.has_value());
+  EXPECT_EQ(advantage.kl->estimator, algo::KlEstimator::kK2);
+  EXPECT_EQ(advantage.kl->coef, 0.21);
+  EXPECT_EQ(advantage.kl_target->kl, 0.22);
+  EXPECT_EQ(advantage.kl_target->horizon, 5000);
+
+  using Kind = algo::PolicyLossKind;
+  const std::pair<const char*, Kind> losses[] = {
+      {"vanilla", Kind::kPpoClip}, {"gspo", Kind::kGspo},     {"sequence_clip", Kind::kSequenceClip},
+      {"cispo", Kind::kCispo},     {"gpg", Kind::kGpg},       {"clip_cov", Kind::kClipCov},
+      {"kl_cov", Kind::kKlCov},    {"geo_mean", Kind::kGmpo}, {"sapo", Kind::kSapo},
+      {"vespo", Kind::kVespo}};
+  for (const auto& [name, kind] : losses) {
+    ASSERT_EQ(load({std::string("actor.policy_loss.loss_mode=") + name, "actor.loss_agg_mode=seq-mean-token-mean"}),
+              absl::OkStatus());
+    EXPECT_EQ(actor.loss.kind, kind) << name;
+  }
+  using Estimator = AdvantageEstimator;
+  const std::pair<const char*, Estimator> estimators[] = {
+      {"grpo", Estimator::kGrpo}, {"grpo_passk", Estimator::kPassAtK},
+      {"rloo", Estimator::kRloo}, {"opo", Estimator::kOpo},
+      {"gpg", Estimator::kGpg},   {"reinforce_plus_plus_baseline", Estimator::kReinforcePlusPlusBaseline}};
+  for (const auto& [name, estimator] : estimators) {
+    ASSERT_EQ(load({std::string("algorithm.adv_estimator=") + name}), absl::OkStatus());
+    EXPECT_EQ(algorithm.advantage.estimator, estimator) << name;
+  }
+  ASSERT_EQ(load({"actor.policy_loss.loss_mode=kl_cov", "actor.policy_loss.kl_cov_ratio=0.3",
+                  "actor.policy_loss.ppo_kl_coef=0.31"}),
+            absl::OkStatus());
+  EXPECT_EQ(ObjectiveOptions(actor, algorithm, rollout).kl_cov_fraction, 0.3);
+  EXPECT_EQ(actor.loss.cov_kl_coef, 0.31);
+  ASSERT_EQ(load({"actor.policy_loss.loss_mode=sapo", "actor.tau_pos=1.5", "actor.tau_neg=1.6"}), absl::OkStatus());
+  EXPECT_EQ(actor.loss.sapo_tau.positive, 1.5);
+  EXPECT_EQ(actor.loss.sapo_tau.negative, 1.6);
+  ASSERT_EQ(load({"actor.policy_loss.loss_mode=vespo", "actor.policy_loss.vespo_k_pos=1.1",
+                  "actor.policy_loss.vespo_k_neg=1.2", "actor.policy_loss.vespo_lambda_pos=1.3",
+                  "actor.policy_loss.vespo_lambda_neg=1.4"}),
+            absl::OkStatus());
+  EXPECT_EQ(actor.loss.vespo_k.positive, 1.1);
+  EXPECT_EQ(actor.loss.vespo_k.negative, 1.2);
+  EXPECT_EQ(actor.loss.vespo_lambda.positive, 1.3);
+  EXPECT_EQ(actor.loss.vespo_lambda.negative, 1.4);
 }
 
 TEST(ActorSection, EveryPolicyLossTrains) {
@@ -106,6 +207,11 @@ TEST(ActorSection, WhatDoesNotFitTogetherIsRefused) {
   EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=gspo"}), HasSubstr("aggregated by seq-mean-token-mean only"));
   EXPECT_THAT(RefusalOf({"actor.clip_ratio_c=0.5"}), HasSubstr("dual_clip must be above 1"));
   EXPECT_THAT(RefusalOf({"algorithm.adv_estimator=grpo_passk", "rollout.n=1"}), HasSubstr("at least 2"));
+  EXPECT_THAT(RefusalOf({"actor.target_kl=0.1", "model.dropout=0.1"}), HasSubstr("what is dropped moves"));
+  EXPECT_THAT(RefusalOf({"algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0"}), HasSubstr("above 0"));
+  EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=clip_cov", "actor.policy_loss.clip_cov_ratio=0"}),
+              HasSubstr("expected number > 0"));
+  EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=gpg", "actor.clip_ratio_low=0.1"}), HasSubstr("clips no ratio"));
   EXPECT_THAT(RefusalOf({"actor.tau_pos=2"}), HasSubstr("only sapo has it"));
   EXPECT_THAT(RefusalOf({"algorithm.kl_ctrl.kl_coef=1"}), HasSubstr("there is no KL in the reward"));
   EXPECT_THAT(

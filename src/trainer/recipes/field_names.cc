@@ -316,6 +316,11 @@ constexpr Foreign kRefused[] = {
     {"algorithm.norm_adv_by_std_in_grpo", kNoChoice, "true"},
     {"algorithm.use_kl_in_reward", kNoChoice, "false"},
     {"algorithm.rollout_correction.rollout_is", kNoChoice},
+    {"algorithm.rollout_correction.rollout_is_batch_normalize", "weights are taken as they are", "false"},
+    {"algorithm.rollout_correction.rollout_rs", "no answer is rejected for its weight"},
+    {"algorithm.rollout_correction.rollout_token_veto_threshold", "no answer is rejected for a token"},
+    {"algorithm.rollout_correction.bypass_mode", "old log-probabilities are those of training", "false"},
+    {"algorithm.rollout_correction.use_policy_gradient", "actor.policy_loss.loss_mode says which loss it is", "false"},
     {"algorithm.use_pf_ppo", "samples are not weighted again", "false"},
     {"trainer.val_only", "a run trains", "false"},
     {"reward_model.enable", "there are no models of rewards", "false"},
@@ -381,7 +386,9 @@ void BindFieldNames(config::Spec& spec) {
     if (spec.Find(value.key) != nullptr) spec.AliasValue(value.key, value.other, value.value);
   }
   for (const Foreign& foreign : kIgnored) {
-    if (IsFree(spec, foreign.name)) spec.Ignore(foreign.name, foreign.why, Harmless(foreign));
+    // Of a section in which the recipe has keys, what is not among them is unknown.
+    if (IsFree(spec, foreign.name) && !spec.HasSection(foreign.name))
+      spec.Ignore(foreign.name, foreign.why, Harmless(foreign));
   }
   for (const Foreign& foreign : kRefused) {
     if (IsFree(spec, foreign.name)) spec.Refuse(foreign.name, foreign.why, Harmless(foreign));

@@ -78,6 +78,8 @@ class GrpoRecipe final : public Recipe {
     data.train_weights.clear();
     data.val_files.clear();
     data.val_share = 0;
+    data.phase_shares = "1";
+    data.phase_index = 0;
     data.name = data::kAutoName;
     data.format = data::FormatChoice::kByName;
     data.style = data::StyleChoice::kOfAdapter;
@@ -135,7 +137,11 @@ class GrpoRecipe final : public Recipe {
     update.target_kl = config_.actor.target_kl;
     if (parts.ptx != nullptr) {
       update.ptx_coef = config_.actor.ptx_coef;
-      update.ptx = GivenAnswers(*parts.ptx, config_.actor.ptx_batch_size, SeedFor(config_, SeedPurpose::kPtx));
+      update.ptx = GivenAnswers(*parts.ptx, {.batch_size = config_.actor.ptx_batch_size,
+                                             .seed = SeedFor(config_, SeedPurpose::kPtx),
+                                             .drop_last = false,
+                                             .workers = static_cast<int>(config_.data.num_workers),
+                                             .skip_bad_records = config_.data.skip_bad_records});
     }
     stages.push_back(MakeUpdateStage(parts.policy, Objective(), update));
     return stages;

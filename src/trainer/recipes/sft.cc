@@ -33,8 +33,8 @@ class SftRecipe final : public Recipe {
     BindOptim(spec, "optim", config_, config_.optim);
     BindRollout(spec, config_.rollout, /*samples=*/false);
     spec.Int("data.micro_batch_size_per_gpu", &config_.micro_batch_size_per_gpu,
-             "Samples in one forward and backward pass; limits memory and does not change results; 0: as many as have "
-             "1,024 tokens on the CPU, 16,384 on a GPU.")
+             "Samples in one forward and backward pass; limits memory and changes results only where something is "
+             "dropped (model.dropout); 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
         .AtLeast(0)
         .AtMost(kMaxBatch);
     spec.Bool("trainer.val_generate", &config_.val_generate,

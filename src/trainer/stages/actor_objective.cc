@@ -111,7 +111,8 @@ class ActorObjective final : public Objective {
     mean("actor/pg_clipfrac_lower", result.policy.dual.to(at::kFloat));
     mean("actor/ppo_kl", old_log_probs.values - batch.log_probs);
     if (old_log_probs.fresh) {
-      metrics.Max("actor/fresh_ratio_deviation", (result.policy.ratio - 1).abs().max().item<double>());
+      const at::Tensor log_ratio = algo::Unmasked(batch.log_probs - old_log_probs.values, batch.tokens.mask);
+      metrics.Max("actor/fresh_ratio_deviation", log_ratio.expm1().abs().max().item<double>());
     }
   }
 

@@ -43,7 +43,6 @@ std::vector<int64_t> ShuffledByIdentity(const Rows& rows, uint64_t seed) {
 struct MiniBatch {
   std::vector<Sequence> samples;  // those of one prompt next to each other, so that they share it
   TokenBatch tokens;              // without what the policy computes
-  size_t all_tokens = 0;          // of prompts, too
 };
 
 std::vector<ParameterGroup> GroupsOf(const model::Decoder& decoder, const UpdateOptions& options) {
@@ -70,6 +69,10 @@ class UpdateStage final : public Stage {
   bool uses_policy() const override { return true; }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
+    for (const Sequence& sample : samples) {
+      context.metrics.Sum("perf/total_num_tokens", static_cast<double>(sample.prompt.size() + sample.response.size()));
+    }
     // Random choices in a mini-batch follow from the step and its number in the step.
     uint64_t seed = DeriveSeed(options_.seed, static_cast<uint64_t>(context.step));
     for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
@@ -101,7 +104,6 @@ class UpdateStage final : public Stage {
     });
     MiniBatch batch;
     TDOCK_ASSIGN_OR_RETURN(batch.samples, SequencesOf(rows, order));
-    for (const Sequence& sample : batch.samples) batch.all_tokens += sample.prompt.size() + sample.response.size();
     const auto read = [&](const std::string& name, at::Tensor& target) -> absl::Status {
       TDOCK_ASSIGN_OR_RETURN(const at::Tensor values, TokenColumn(rows, order, name, batch.samples));
       target = values.to(policy_.decoder.device());
@@ -145,7 +147,6 @@ class UpdateStage final : public Stage {
     StepMetrics together;
     Gradients(tasks, seed, together);
     context.metrics.Add(together);
-    context.metrics.Sum("perf/total_num_tokens", static_cast<double>(batch.all_tokens));
     ReportWork(batch.samples, context.metrics);
     if (options_.target_kl > 0 && StopsAt(together.Values().at("actor/ppo_kl"), context.metrics)) return false;
     TDOCK_RETURN_IF_ERROR(Apply(context));
@@ -156,7 +157,7 @@ class UpdateStage final : public Stage {
   bool StopsAt(double kl, StepMetrics& metrics) {
     const bool stops = kl > options_.target_kl;
     metrics.Sum(options_.name + "/early_stops", stops ? 1 : 0);
-    metrics.Sum(options_.name + "/optimizer_steps", 0);
+    for (const char* none : {"/optimizer_steps", "/skipped_steps"}) metrics.Sum(options_.name + none, 0);
     if (!stops) return false;
     for (const at::Tensor& parameter : policy_.decoder.trainable()) {
       at::Tensor(parameter).mutable_grad() = at::Tensor();
@@ -170,16 +171,17 @@ class UpdateStage final : public Stage {
     const double schedule = options_.schedule.Factor(context.step - 1);
     const double grad_norm = optimizer_.Step(options_.lr * schedule, scale);
     const bool finite = std::isfinite(grad_norm);
-    const bool skipped = !finite && !loss_scale_.has_value();
+    // With a scale that can be halved, that may have been the reason.
+    const bool overflowed = !finite && loss_scale_.has_value() && loss_scale_->BackOff();
     context.metrics.Sum(options_.name + "/optimizer_steps", finite ? 1 : 0);
-    context.metrics.Sum(options_.name + "/skipped_steps", skipped ? 1 : 0);
+    context.metrics.Sum(options_.name + "/skipped_steps", finite || overflowed ? 0 : 1);
     if (loss_scale_.has_value()) {
-      context.metrics.Sum(options_.name + "/overflow_steps", finite ? 0 : 1);
+      context.metrics.Sum(options_.name + "/overflow_steps", overflowed ? 1 : 0);
       context.metrics.Mean(options_.name + "/loss_scale", scale);
-      if (!finite) return BackOff(grad_norm);
-      loss_scale_->Grow();
+      if (finite) loss_scale_->Grow();
     }
-    if (skipped) return CountSkipped(grad_norm);
+    if (overflowed) return absl::OkStatus();
+    if (!finite) return CountSkipped(grad_norm);
     skipped_in_a_row_ = 0;
     ++policy_.version;
     context.metrics.Mean(options_.name + "/grad_norm", grad_norm);
@@ -187,14 +189,6 @@ class UpdateStage final : public Stage {
     if (options_.lora_lr > 0) context.metrics.Mean(options_.name + "/lora_lr", options_.lora_lr * schedule);
     if (options_.head_lr > 0) context.metrics.Mean(options_.name + "/head_lr", options_.head_lr * schedule);
     return options_.publish(policy_.version);
-  }
-
-  absl::Status BackOff(double grad_norm) {
-    if (loss_scale_->BackOff()) return absl::OkStatus();
-    return absl::InternalError(absl::StrCat(
-        "the norm of the gradients is ", grad_norm, " in float16 even with the smallest scale of the loss (",
-        options_.optim_key, ".min_loss_scale is ", options_.loss_scale.minimum, "); a lower learning rate (",
-        options_.optim_key, ".lr) may keep it finite, and model.compute_dtype: bfloat16 has the range of float32"));
   }
 
   // A backward pass takes twice the operations of a forward pass.
@@ -215,7 +209,8 @@ class UpdateStage final : public Stage {
     return absl::InternalError(absl::StrCat(
         "the norm of the gradients is ", grad_norm, ", for ", skipped_in_a_row_,
         " optimizer steps in a row, which were skipped (", options_.optim_key, ".max_skipped_steps is ",
-        options_.max_skipped_steps, "); a lower learning rate (", options_.optim_key, ".lr) may keep it finite"));
+        options_.max_skipped_steps, "); a lower learning rate (", options_.optim_key, ".lr) may keep it finite",
+        loss_scale_.has_value() ? ", and model.compute_dtype: bfloat16 has the range of float32" : ""));
   }
 
   absl::StatusOr<MiniBatch> Given(const std::vector<GivenAnswer>& answers) const {
