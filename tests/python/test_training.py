@@ -76,7 +76,7 @@ class Run:
     def metrics(self, *without: str) -> list[dict[str, float]]:
         """Of each step, without what a clock measured."""
         lines = (self.directory / "metrics.jsonl").read_text().splitlines()
-        left_out = ("timing_", "perf/throughput", *without)
+        left_out = ("timing_", "perf/throughput", "perf/time_per_step", "perf/mfu/", "perf/cpu_memory_used_gb", *without)
         return [{k: v for k, v in json.loads(line).items() if not k.startswith(left_out)} for line in lines]
 
 
