@@ -98,6 +98,7 @@ struct StepShape {
   int64_t mini_batch_size = 0;                 // samples of an optimizer step; 0: all of the step
   int64_t micro_batch_size = 0;                // samples in a pass with gradients; 0: see ForwardOptions
   int64_t scoring_micro_batch_size = 0;        // samples in a pass without gradients
+  int64_t ptx_batch_size = 0;                  // samples of ptx_data() in an optimizer step
   Entropy entropy = Entropy::kNone;            // see Objective
   OptimSection optim = {};                     // of the policy
 };

@@ -76,6 +76,7 @@ struct StepSamples {
   std::vector<int32_t> answer;  // stands for every generated one
   std::vector<Sequence> all;
   std::vector<Sequence> mini_batch;
+  std::vector<Sequence> ptx;         // of an optimizer step
   std::vector<Sequence> validation;  // those of the data, with their answers; empty where they are not passed
 };
 
@@ -112,12 +113,12 @@ class Estimator {
     return parts;
   }
 
-  Phase Training() const {
+  Phase Training(const char* when, std::span<const Sequence> samples, Entropy entropy) const {
     ForwardOptions forward = Forward(shape_.micro_batch_size);
-    const Passes passes = MeasurePasses(outline_, samples_.mini_batch, forward, device_,
+    const Passes passes = MeasurePasses(outline_, samples, forward, device_,
                                         {.max_row_tokens = forward.max_row_tokens,
                                          .temperature = forward.temperature,
-                                         .entropy = shape_.entropy,
+                                         .entropy = entropy,
                                          .gradients = true});
     const int64_t at_once = std::min(threads_, passes.count);
     // The sum of the gradients is that of the first micro-batch, to which the others are added. Gradients of bfloat16
@@ -125,7 +126,7 @@ class Estimator {
     const bool copied = config_.model.weight_dtype() == at::kBFloat16 && !inputs_.decoder->lora();
     const int64_t sum = passes.count > (copied ? 1 : at_once) ? WideTrainable() : 0;
     const int64_t alone = copied ? WideTrainable() - passes.largest.activations - passes.largest.logits : 0;
-    return {.when = "training",
+    return {.when = when,
             .parts = {{"gradients", std::max(sum + at_once * passes.largest.gradients, alone)},
                       {"activations", at_once * passes.largest.activations},
                       {"logits", at_once * passes.largest.logits},
@@ -167,7 +168,10 @@ class Estimator {
   }
 
   std::vector<Phase> Phases() const {
-    std::vector<Phase> phases = {Training()};
+    std::vector<Phase> phases = {Training("training", samples_.mini_batch, shape_.entropy)};
+    if (!samples_.ptx.empty()) {
+      phases.push_back(Training("training on data.ptx_files", samples_.ptx, Entropy::kNone));
+    }
     if (shape_.rollout != nullptr) {
       phases.push_back(Scoring("computing log-probabilities", samples_.all));
       int64_t longest = 1;
@@ -221,7 +225,22 @@ class Estimator {
     return {ids.first(PromptLength(sample)), ids.subspan(PromptLength(sample))};
   }
 
+  // Some of the second data set, as many as there are in an optimizer step.
+  void DrawPtx(Rng& rng) {
+    if (inputs_.ptx.train == nullptr || shape_.ptx_batch_size == 0) return;
+    std::vector<int64_t> indexes;
+    for (int64_t i = 0; i < shape_.ptx_batch_size; ++i) {
+      indexes.push_back(static_cast<int64_t>(rng.Below(static_cast<uint64_t>(inputs_.ptx.train->size()))));
+    }
+    for (auto& loaded : inputs_.ptx.train->Load(indexes)) {
+      if (!loaded.ok()) continue;
+      if (auto* const sample = std::get_if<data::EncodedSample>(&*loaded)) drawn_ptx_.push_back(std::move(*sample));
+    }
+    for (const data::EncodedSample& sample : drawn_ptx_) samples_.ptx.push_back(WithAnswer(sample));
+  }
+
   void MakeSamples(Rng& rng) {
+    DrawPtx(rng);
     if (shape_.rollout == nullptr) {
       for (const data::EncodedSample* sample : drawn_) samples_.all.push_back(WithAnswer(*sample));
       samples_.mini_batch = samples_.all;
@@ -252,6 +271,7 @@ class Estimator {
   const int64_t rows_per_sample_;
   mutable Workers nobody_{1};
   std::vector<const data::EncodedSample*> drawn_;  // of one step
+  std::vector<data::EncodedSample> drawn_ptx_;
   StepSamples samples_;
 };
 

@@ -301,6 +301,25 @@ TEST_F(PreflightTest, LongerSamplesTakeMoreMemoryAndRecomputationLess) {
   EXPECT_LT(activations(lines, "layers"), of_long / 2);
 }
 
+TEST_F(PreflightTest, LongSamplesOfASecondDataSetAreCounted) {
+  std::string lines;
+  for (int i = 0; i < 50; ++i)
+    absl::StrAppend(&lines, R"({"prompt": "1>", "answer": ")", std::string(90, '7'), "\"}\n");
+  const std::string file = NewFolder() + "/long.jsonl";
+  ASSERT_EQ(WriteFileAtomically(Env::Real(), file, lines), absl::OkStatus());
+  const auto largest = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"data.max_prompt_length=150", "model.max_position_embeddings=200",
+                             "actor.ppo_mini_batch_size=1", "rollout.max_num_seqs=1"});
+    const auto report = Look("grpo", Reversals(false), more);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? report->memory : MemoryEstimate();
+  };
+  const MemoryEstimate without = largest({}), with = largest({"actor.ptx_coef=1", "data.ptx_files=" + file});
+  EXPECT_EQ(with.when, "training on data.ptx_files");
+  EXPECT_NE(without.when, with.when);
+  EXPECT_GT(with.peak, without.peak);
+}
+
 TEST_F(PreflightTest, EveryFormOfAModelCanBeEstimated) {
   for (const char* form : {"model.num_key_value_heads=2", "model.compute_dtype=bfloat16", "model.compute_dtype=float16",
                            "model.recompute=mlp", "model.tie_word_embeddings=false", "model.recompute=attention_core",

@@ -66,6 +66,7 @@ class GrpoRecipe final : public Recipe {
             .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
             .micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu,
             .scoring_micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
+            .ptx_batch_size = config_.actor.ptx_coef > 0 ? config_.actor.ptx_batch_size : 0,
             .entropy = Objective()->entropy(),
             .optim = config_.actor.optim};
   }
