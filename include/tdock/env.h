@@ -62,6 +62,9 @@ class Env {
   // again after a power failure; the error says "sync the folder".
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status Remove(const std::string& path) = 0;
+  // Removes a file, or a folder with everything in it; links in it, but not what they lead to. Nothing there is no
+  // error.
+  virtual absl::Status RemoveAll(const std::string& path) = 0;
   virtual absl::Status CreateFolders(const std::string& path) = 0;
   // AlreadyExists if anything has that name: of several processes that try, exactly one succeeds.
   virtual absl::Status CreateNewFolder(const std::string& path) = 0;

@@ -202,6 +202,13 @@ class PosixEnv final : public Env {
     return absl::OkStatus();
   }
 
+  absl::Status RemoveAll(const std::string& path) override {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) return FileError(error.value(), "remove", path);
+    return absl::OkStatus();
+  }
+
   absl::Status CreateFolders(const std::string& path) override {
     std::error_code error;
     fs::create_directories(path, error);

@@ -29,6 +29,7 @@ class FilesEnv final : public Env {
   }
   absl::Status Rename(const std::string& from, const std::string&) override { return Nothing(from); }
   absl::Status Remove(const std::string& path) override { return Nothing(path); }
+  absl::Status RemoveAll(const std::string& path) override { return Nothing(path); }
   absl::Status CreateFolders(const std::string& path) override { return Nothing(path); }
   absl::Status CreateNewFolder(const std::string& path) override { return Nothing(path); }
   bool Exists(const std::string& path) override { return files_.contains(path); }

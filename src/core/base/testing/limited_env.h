@@ -32,6 +32,7 @@ class LimitedEnv : public Env {
   }
   absl::Status Rename(const std::string& from, const std::string& to) override { return base_.Rename(from, to); }
   absl::Status Remove(const std::string& path) override { return base_.Remove(path); }
+  absl::Status RemoveAll(const std::string& path) override { return base_.RemoveAll(path); }
   absl::Status CreateFolders(const std::string& path) override { return base_.CreateFolders(path); }
   absl::Status CreateNewFolder(const std::string& path) override { return base_.CreateNewFolder(path); }
   bool Exists(const std::string& path) override { return base_.Exists(path); }

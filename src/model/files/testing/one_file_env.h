@@ -54,6 +54,7 @@ class OneFileEnv final : public Env {
   }
   absl::Status Rename(const std::string&, const std::string&) override { return absl::UnimplementedError("read-only"); }
   absl::Status Remove(const std::string&) override { return absl::UnimplementedError("read-only"); }
+  absl::Status RemoveAll(const std::string&) override { return absl::UnimplementedError("read-only"); }
   absl::Status CreateFolders(const std::string&) override { return absl::UnimplementedError("read-only"); }
   absl::Status CreateNewFolder(const std::string&) override { return absl::UnimplementedError("read-only"); }
   bool Exists(const std::string&) override { return true; }
