@@ -49,6 +49,12 @@ struct DumpNode {
   }
 };
 
+bool IsUnused(const Spec& spec, const std::string& key) {
+  return absl::c_any_of(spec.unused_keys(), [&](const Spec::UnusedKeys& unused) {
+    return absl::c_linear_search(unused.keys, key) && unused.when();
+  });
+}
+
 }  // namespace
 
 IntKey& IntKey::AtLeast(int64_t bound) { return binding_.AtLeast(bound), *this; }
@@ -179,13 +185,8 @@ bool Spec::HasSection(absl::string_view section) const {
 
 std::string Dump(const Spec& spec) {
   DumpNode root;
-  const auto is_unused = [&](const std::string& key) {
-    return absl::c_any_of(spec.unused_keys(), [&](const Spec::UnusedKeys& unused) {
-      return absl::c_linear_search(unused.keys, key) && unused.when();
-    });
-  };
   for (const auto& binding : spec.bindings()) {
-    if (is_unused(binding->key())) continue;
+    if (IsUnused(spec, binding->key())) continue;
     DumpNode* node = &root;
     for (absl::string_view word : absl::StrSplit(absl::string_view(binding->key()), '.')) node = &node->Child(word);
     node->binding = binding.get();
@@ -199,6 +200,14 @@ std::optional<std::string> ValueOf(const Spec& spec, absl::string_view key) {
   const Binding* const binding = spec.Find(key);
   if (binding == nullptr) return std::nullopt;
   return ShowYaml(binding->Get());
+}
+
+std::map<std::string, std::string> Values(const Spec& spec) {
+  std::map<std::string, std::string> values;
+  for (const auto& binding : spec.bindings()) {
+    if (!IsUnused(spec, binding->key())) values.emplace(binding->key(), ShowYaml(binding->Get()));
+  }
+  return values;
 }
 
 std::string Reference(const Spec& spec) {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -250,6 +251,9 @@ std::string Dump(const Spec& spec);
 
 // The value of the field of `key` on one line of YAML; nothing for a key that is not bound.
 std::optional<std::string> ValueOf(const Spec& spec, absl::string_view key);
+
+// The same for all fields in use, by key.
+std::map<std::string, std::string> Values(const Spec& spec);
 
 // A Markdown table of key, type, default and meaning.
 std::string Reference(const Spec& spec);
