@@ -127,7 +127,9 @@ TEST_P(LayoutTest, GivesTheGradientsOfSeparatePasses) {
       return ScoreResponses(decoder, MakeLayout(samples.views(), max_row_tokens, GetParam()), 1.0).log_probs;
     });
     for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_TRUE(at::allclose(actual[i], expected[i], 1e-4, 1e-4)) << "parameter " << i;
+      // Gradients are sums of many numbers that nearly cancel: float32 is exact to a share of the largest.
+      const double largest = expected[i].abs().max().item<double>();
+      EXPECT_TRUE(at::allclose(actual[i], expected[i], 1e-5, 1e-6 * largest)) << "parameter " << i;
     }
   }
 }
