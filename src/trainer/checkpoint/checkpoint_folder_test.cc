@@ -1,0 +1,155 @@
+#include "trainer/checkpoint/checkpoint_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/base/testing/failing_env.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/limited_env.h"
+
+namespace tdock::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::string NewPath() {
+  std::string path = testing::TempDir() + "/checkpoints_XXXXXX";
+  return ::mkdtemp(path.data());
+}
+
+Manifest Head(int64_t step, int64_t part = 0) {
+  return {.place = {step, part}, .saved = absl::FromUnixSeconds(1'700'000'000), .metrics = {}, .files = {}};
+}
+
+// Writes two files, one of them in a folder.
+std::function<absl::Status(const std::string&)> Files(Env& env, const std::string& contents) {
+  return [&env, contents](const std::string& folder) -> absl::Status {
+    TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, "state.json"), contents));
+    TDOCK_RETURN_IF_ERROR(env.CreateFolders(JoinPath(folder, "more")));
+    return WriteFileAtomically(env, JoinPath(folder, "more/weights"), std::string(100'000, 'w'));
+  };
+}
+
+TEST(CheckpointFolder, ListsWhatItHasInTheOrderOfSteps) {
+  Env& env = Env::Real();
+  CheckpointFolder folder(env, JoinPath(NewPath(), "checkpoints"));
+  EXPECT_THAT(*folder.List(), IsEmpty());
+  for (const auto& [step, part] : {std::pair(1'000'000, 0), std::pair(5, 2), std::pair(50, 0), std::pair(5, 0)}) {
+    ASSERT_EQ(folder.Write(Head(step, part), Files(env, "{}")), absl::OkStatus());
+  }
+  // Somebody else's, and one that was not finished.
+  for (const char* other : {"notes", "step-7", "step-00000x", ".step-000060"}) {
+    ASSERT_TRUE(env.CreateFolders(JoinPath(folder.path(), other)).ok());
+  }
+  EXPECT_THAT(*folder.List(), ElementsAre(CheckpointPlace{5, 0}, CheckpointPlace{5, 2}, CheckpointPlace{50, 0},
+                                          CheckpointPlace{1'000'000, 0}));
+  EXPECT_EQ(folder.PathOf({5, 2}), JoinPath(folder.path(), "step-000005-02"));
+  ASSERT_EQ(folder.RemoveUnfinished(), absl::OkStatus());
+  EXPECT_FALSE(env.Exists(JoinPath(folder.path(), ".step-000060")));
+  EXPECT_TRUE(env.Exists(JoinPath(folder.path(), "notes")));
+  ASSERT_EQ(folder.Remove({5, 2}), absl::OkStatus());
+  EXPECT_EQ(folder.List()->size(), 3u);
+}
+
+TEST(CheckpointFolder, KnowsEachFileAndItsContents) {
+  Env& env = Env::Real();
+  CheckpointFolder folder(env, NewPath());
+  Manifest head = Head(3);
+  head.metrics = {{"val/accuracy", 0.25}};
+  ASSERT_EQ(folder.Write(head, Files(env, "{}")), absl::OkStatus());
+  const std::string path = folder.PathOf({3, 0});
+  const auto manifest = VerifyCheckpoint(env, path);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->place, (CheckpointPlace{3, 0}));
+  EXPECT_EQ(manifest->saved, head.saved);
+  EXPECT_EQ(manifest->metrics, head.metrics);
+  ASSERT_EQ(manifest->files.size(), 2u);
+  EXPECT_EQ(manifest->files.at("more/weights").bytes, 100'000u);
+
+  const auto with = [&](const std::string& file, const std::string& contents) {
+    const std::string before = *env.ReadFile(JoinPath(path, file));
+    EXPECT_TRUE(WriteFileAtomically(env, JoinPath(path, file), contents).ok());
+    const absl::Status status = VerifyCheckpoint(env, path).status();
+    EXPECT_TRUE(WriteFileAtomically(env, JoinPath(path, file), before).ok());
+    return status;
+  };
+  EXPECT_THAT(with("state.json", "{"), Fails(absl::StatusCode::kDataLoss, {path, "state.json has 1 bytes"}));
+  EXPECT_THAT(with("state.json", "[]"), Fails(absl::StatusCode::kDataLoss, {path, "state.json has changed"}));
+  ASSERT_EQ(env.Remove(JoinPath(path, "more/weights")), absl::OkStatus());
+  EXPECT_THAT(VerifyCheckpoint(env, path).status(), Fails(absl::StatusCode::kDataLoss, {path, "more/weights"}));
+  EXPECT_THAT(VerifyCheckpoint(env, NewPath()).status(), Fails(absl::StatusCode::kNotFound, {"manifest.json"}));
+}
+
+TEST(CheckpointFolder, ReplacesTheOneOfTheSamePlace) {
+  Env& env = Env::Real();
+  CheckpointFolder folder(env, NewPath());
+  ASSERT_EQ(folder.Write(Head(3), Files(env, "old")), absl::OkStatus());
+  ASSERT_EQ(folder.Write(Head(3), Files(env, "new")), absl::OkStatus());
+  EXPECT_THAT(*env.List(folder.path()), ElementsAre("step-000003"));
+  EXPECT_EQ(*env.ReadFile(JoinPath(folder.PathOf({3, 0}), "state.json")), "new");
+}
+
+// Whatever call fails while the next one is written.
+TEST(CheckpointFolder, TheLastOneStaysIntactWhenTheNextCannotBeWritten) {
+  CheckpointFolder real(Env::Real(), NewPath());
+  ASSERT_EQ(real.Write(Head(1), Files(Env::Real(), "first")), absl::OkStatus());
+  int64_t failures = 0;
+  for (bool failed = true; failed; ++failures) {
+    FailingEnv env(Env::Real(), failures);
+    CheckpointFolder folder(env, real.path());
+    const absl::Status status = folder.Write(Head(2), Files(env, "second"));
+    failed = env.failed();
+    EXPECT_EQ(status.ok(), !failed) << failures;
+    ASSERT_TRUE(VerifyCheckpoint(Env::Real(), real.PathOf({1, 0})).ok()) << status;
+    EXPECT_EQ(real.List()->size(), failed ? 1u : 2u) << status;
+  }
+  EXPECT_GT(failures, 15);
+  EXPECT_THAT(*real.List(), ElementsAre(CheckpointPlace{1, 0}, CheckpointPlace{2, 0}));
+}
+
+TEST(CheckpointFolder, LeavesNothingOnAFullDisk) {
+  Env& real = Env::Real();
+  CheckpointFolder written(real, NewPath());
+  ASSERT_EQ(written.Write(Head(1), Files(real, "first")), absl::OkStatus());
+  for (const int64_t bytes : {0, 1, 50'000, 100'010}) {
+    LimitedEnv env(real, bytes);
+    CheckpointFolder folder(env, written.path());
+    EXPECT_THAT(folder.Write(Head(2), Files(env, "second")),
+                Fails(absl::StatusCode::kResourceExhausted, {"step-000002"}));
+    EXPECT_THAT(*real.List(written.path()), ElementsAre("step-000001"));
+  }
+}
+
+TEST(Manifest, RefusesWhatItDoesNotMean) {
+  const std::string good = ManifestJson(Head(7, 1));
+  ASSERT_TRUE(ParseManifest(good).ok()) << good;
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return ParseManifest(text.replace(at, from.size(), to)).status();
+  };
+  EXPECT_THAT(with("\"version\": 1", "\"version\": 2"), Fails(absl::StatusCode::kFailedPrecondition, {"version 2"}));
+  const absl::StatusCode invalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(with("transfer-dock checkpoint", "something"), Fails(invalid, {"format"}));
+  EXPECT_THAT(with("\"version\": 1", "\"version\": 0"), Fails(invalid, {"version"}));
+  EXPECT_THAT(with("\"step\": 7", "\"step\": -7"), Fails(invalid, {"step"}));
+  EXPECT_THAT(with("2023", "last year"), Fails(invalid, {"saved"}));
+  EXPECT_THAT(with("\"files\": {}", "\"files\": []"), Fails(invalid, {"files"}));
+  for (const char* path : {"../a", "/a", "a/../../b", "", "a//b"}) {
+    const std::string file = absl::StrCat(R"("files": {")", path, R"(": {"bytes": 1, "xxh3": "0"}})");
+    EXPECT_THAT(with("\"files\": {}", file), Fails(invalid, {"outside"})) << path;
+  }
+  EXPECT_THAT(with("\"files\": {}", R"("files": {"a": {"bytes": -1, "xxh3": "0"}})"), Fails(invalid, {"'a'"}));
+  EXPECT_THAT(with("\"files\": {}", R"("files": {"a": {"bytes": 1, "xxh3": "x"}})"), Fails(invalid, {"'a'"}));
+  EXPECT_THAT(ParseManifest("{").status(), Fails(invalid));
+}
+
+}  // namespace
+}  // namespace tdock::trainer

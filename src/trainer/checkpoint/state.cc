@@ -1,0 +1,109 @@
+#include "trainer/checkpoint/state.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+
+namespace tdock::trainer {
+namespace {
+
+absl::Status Missing(const std::string& name) { return absl::InvalidArgumentError(absl::StrCat(name, " is missing")); }
+
+// The entries whose names begin with `prefix`/, without it.
+template <class T>
+std::map<std::string, T> Under(const std::map<std::string, T>& all, const std::string& prefix) {
+  const std::string start = prefix + "/";
+  std::map<std::string, T> found;
+  for (auto it = all.lower_bound(start); it != all.end() && it->first.starts_with(start); ++it) {
+    found.emplace_hint(found.end(), it->first.substr(start.size()), it->second);
+  }
+  return found;
+}
+
+}  // namespace
+
+void State::SetText(const std::string& name, std::string value) {
+  TDOCK_CHECK(texts_.emplace(name, std::move(value)).second, name);
+}
+
+void State::SetInteger(const std::string& name, int64_t value) { SetText(name, absl::StrCat(value)); }
+
+// In hexadecimal, because decimal digits may round, and JSON has no infinity.
+void State::SetNumber(const std::string& name, double value) { SetText(name, absl::StrFormat("%a", value)); }
+
+void State::SetTensor(const std::string& name, const at::Tensor& tensor) {
+  TDOCK_CHECK(tensors_.emplace(name, tensor.detach()).second, name);
+}
+
+void State::Set(const std::string& prefix, const Stateful& object) {
+  State part;
+  object.Save(part);
+  for (auto& [name, text] : part.texts_) SetText(absl::StrCat(prefix, "/", name), std::move(text));
+  for (const auto& [name, tensor] : part.tensors_) SetTensor(absl::StrCat(prefix, "/", name), tensor);
+}
+
+absl::StatusOr<std::string> State::Text(const std::string& name) const {
+  const auto found = texts_.find(name);
+  if (found == texts_.end()) return Missing(name);
+  return found->second;
+}
+
+absl::StatusOr<int64_t> State::Integer(const std::string& name) const {
+  TDOCK_ASSIGN_OR_RETURN(const std::string text, Text(name));
+  int64_t value = 0;
+  if (absl::SimpleAtoi(text, &value)) return value;
+  return absl::InvalidArgumentError(absl::StrCat(name, " is '", text, "', not an integer"));
+}
+
+absl::StatusOr<double> State::Number(const std::string& name) const {
+  TDOCK_ASSIGN_OR_RETURN(const std::string text, Text(name));
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (!text.empty() && end == text.c_str() + text.size()) return value;
+  return absl::InvalidArgumentError(absl::StrCat(name, " is '", text, "', not a number"));
+}
+
+absl::Status State::CopyTensor(const std::string& name, const at::Tensor& into) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return Missing(name);
+  const at::Tensor& tensor = found->second;
+  if (tensor.sizes() != into.sizes() || tensor.scalar_type() != into.scalar_type()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", c10::toString(tensor.scalar_type()), " [", absl::StrJoin(tensor.sizes(), ", "),
+                     "], not ", c10::toString(into.scalar_type()), " [", absl::StrJoin(into.sizes(), ", "), "]"));
+  }
+  at::NoGradGuard no_grad;
+  into.detach().copy_(tensor);
+  return absl::OkStatus();
+}
+
+absl::Status State::Get(const std::string& prefix, Stateful& object) const {
+  State part;
+  part.texts_ = Under(texts_, prefix);
+  part.tensors_ = Under(tensors_, prefix);
+  return Annotate(object.Load(part), prefix);
+}
+
+State State::Snapshot() const {
+  at::NoGradGuard no_grad;
+  State copy;
+  copy.texts_ = texts_;
+  for (const auto& [name, tensor] : tensors_) copy.tensors_.emplace(name, tensor.clone());
+  return copy;
+}
+
+int64_t State::tensor_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors_) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+}  // namespace tdock::trainer
