@@ -44,6 +44,29 @@ GivenAnswer AnswerOf(const data::EncodedSample& sample) {
           .mask = {sample.loss_mask.begin() + length, sample.loss_mask.end()}};
 }
 
+class LoadedAnswers final : public AnswerSource {
+ public:
+  LoadedAnswers(const data::Source<data::EncodedSample>& source, const data::LoaderOptions& options)
+      : loader_(source, options) {}
+
+  absl::StatusOr<std::vector<GivenAnswer>> Next() override {
+    TDOCK_ASSIGN_OR_RETURN(const auto samples, loader_.Next());
+    std::vector<GivenAnswer> answers;
+    for (const data::EncodedSample& sample : *samples) answers.push_back(AnswerOf(sample));
+    return answers;
+  }
+
+  void Save(State& state) const override { state.SetText("position", loader_.position().ToText()); }
+  absl::Status Load(const State& state) override {
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, state.Text("position"));
+    TDOCK_ASSIGN_OR_RETURN(const data::LoaderPosition position, data::LoaderPosition::FromText(text));
+    return loader_.Resume(position);
+  }
+
+ private:
+  data::Loader<data::EncodedSample> loader_;
+};
+
 }  // namespace
 
 absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples) {
@@ -62,15 +85,9 @@ absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples) 
   return batch;
 }
 
-std::function<absl::StatusOr<std::vector<GivenAnswer>>()> GivenAnswers(const data::Source<data::EncodedSample>& source,
-                                                                       const data::LoaderOptions& options) {
-  const auto loader = std::make_shared<data::Loader<data::EncodedSample>>(source, options);
-  return [loader]() -> absl::StatusOr<std::vector<GivenAnswer>> {
-    TDOCK_ASSIGN_OR_RETURN(const auto samples, loader->Next());
-    std::vector<GivenAnswer> answers;
-    for (const data::EncodedSample& sample : *samples) answers.push_back(AnswerOf(sample));
-    return answers;
-  };
+std::shared_ptr<AnswerSource> GivenAnswers(const data::Source<data::EncodedSample>& source,
+                                           const data::LoaderOptions& options) {
+  return std::make_shared<LoadedAnswers>(source, options);
 }
 
 void ReportLengths(data::Phase phase, std::span<const data::EncodedSample> samples, int64_t max_prompt_length,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,10 +24,9 @@ absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, 
 // loss counts, at least the first token, which nothing predicts.
 absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples);
 
-// The batches of a data::Loader, one for each call. `source` must outlive the result, which is for one thread at a
-// time.
-std::function<absl::StatusOr<std::vector<GivenAnswer>>()> GivenAnswers(const data::Source<data::EncodedSample>& source,
-                                                                       const data::LoaderOptions& options);
+// The batches of a data::Loader; its state is their position. `source` must outlive the result.
+std::shared_ptr<AnswerSource> GivenAnswers(const data::Source<data::EncodedSample>& source,
+                                           const data::LoaderOptions& options);
 
 // Reports the lengths of samples in tokens: prompt_length/mean, /max and /min, of kPrompt also /clip_ratio, the share
 // that has `max_prompt_length` tokens; of kSft response_length/mean, /max and /min. Of other phases nothing.

@@ -26,6 +26,12 @@ class AdvantageStage final : public Stage {
 
   const ConsumerOptions& consumer() const override { return consumer_; }
 
+  void Save(State& state) const override { state.SetNumber("kl_coef", kl_.coef); }
+  absl::Status Load(const State& state) override {
+    TDOCK_ASSIGN_OR_RETURN(kl_.coef, state.Number("kl_coef"));
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(const Samples samples, Read(rows));
     const at::Tensor rewards = TokenRewards(samples);

@@ -33,6 +33,10 @@ class BlockBytes {
   // threads as there are.
   void StoreAtRandom(int64_t begin, const at::Tensor& values, double draw);
 
+  // Everything that is stored: uint8 [size] and float [blocks].
+  const at::Tensor& codes() const { return codes_; }
+  const at::Tensor& scales() const { return scales_; }
+
   int64_t bytes() const { return codes_.numel() + 4 * scales_.numel(); }
 
  private:

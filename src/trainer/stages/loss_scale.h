@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "trainer/checkpoint/state.h"
+
 namespace tdock::trainer {
 
 struct LossScaleOptions {
@@ -15,11 +17,14 @@ struct LossScaleOptions {
 // float16, whose smallest number is 6e-8. It is as large as gradients allow: it is halved where they are not finite,
 // and doubles after many steps in which they are (Micikevicius et al. 2018, arXiv:1710.03740; the defaults are those of
 // PyTorch's GradScaler). At most 2²⁴, as in Apex. Powers of two change no digit. Not thread-safe.
-class LossScale {
+class LossScale final : public Stateful {
  public:
   explicit LossScale(const LossScaleOptions& options) : options_(options), value_(options.initial) {}
 
   double value() const { return value_; }
+
+  void Save(State& state) const override;
+  absl::Status Load(const State& state) override;
 
   // After a step whose gradients were finite.
   void Grow();

@@ -8,6 +8,8 @@
 #include <functional>
 #include <numbers>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "trainer/stages/rounding.h"
 
 namespace tdock::trainer {
@@ -41,7 +43,6 @@ AdamW::AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& opti
   for (const ParameterGroup& given : groups) {
     Group matrices{.rates = {given.lr_factor, options.weight_decay}}, vectors{.rates = {given.lr_factor, 0.0}};
     for (const at::Tensor& parameter : given.parameters) {
-      parameters_.push_back(parameter);
       Add(parameter, parameter.dim() >= 2 ? matrices : vectors);
     }
     for (Group& group : {std::ref(matrices), std::ref(vectors)}) {
@@ -72,19 +73,28 @@ void AdamW::Moment::Store(int64_t begin, const at::Tensor& values, Rng& rng) {
   }
 }
 
+std::vector<std::pair<const char*, at::Tensor>> AdamW::Moment::Tensors() const {
+  if (!bytes_.has_value()) return {{"", wide_}};
+  return {{"/codes", bytes_->codes()}, {"/scales", bytes_->scales()}};
+}
+
 void AdamW::Add(const at::Tensor& parameter, Group& group) {
+  const size_t position = parameters_.size();
+  parameters_.push_back(parameter);
   const MomentType type = parameter.numel() < kLeastInBytes ? MomentType::kFloat32 : options_.moments;
   if (options_.offload || type == MomentType::kInt8 || parameter.scalar_type() != WideType(parameter)) {
     const at::Tensor own = parameter.detach();
     const at::Tensor weights =
         options_.offload ? own.to(at::kCPU, WideType(own), /*non_blocking=*/false, /*copy=*/true) : own;
-    alone_.push_back({.parameter = parameter,
+    alone_.push_back({.position = position,
+                      .parameter = parameter,
                       .weights = weights,
                       .rates = group.rates,
                       .first = Moment(weights, type, BlockBytes::Range::kSigned),
                       .second = Moment(weights, type, BlockBytes::Range::kNotNegative)});
     return;
   }
+  group.positions.push_back(position);
   group.parameters.push_back(parameter);
   group.first_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
   group.second_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
@@ -116,6 +126,42 @@ double AdamW::Step(double lr, double loss_scale) {
   }
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
   return norm;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> AdamW::Tensors() const {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.positions.size(); ++i) {
+      tensors.emplace_back(absl::StrCat("first/", group.positions[i]), group.first_moments[i].view({-1}));
+      tensors.emplace_back(absl::StrCat("second/", group.positions[i]), group.second_moments[i].view({-1}));
+    }
+  }
+  for (const Alone& alone : alone_) {
+    const auto add = [&](const char* name, const Moment& moment) {
+      for (const auto& [part, tensor] : moment.Tensors()) {
+        tensors.emplace_back(absl::StrCat(name, alone.position, part), tensor);
+      }
+    };
+    add("first/", alone.first);
+    add("second/", alone.second);
+    if (options_.offload) tensors.emplace_back(absl::StrCat("weights/", alone.position), alone.weights);
+  }
+  return tensors;
+}
+
+void AdamW::Save(State& state) const {
+  state.SetInteger("steps", steps_);
+  for (const auto& [name, tensor] : Tensors()) state.SetTensor(name, tensor);
+}
+
+absl::Status AdamW::Load(const State& state) {
+  at::NoGradGuard no_grad;
+  TDOCK_ASSIGN_OR_RETURN(steps_, state.Integer("steps"));
+  for (const auto& [name, tensor] : Tensors()) TDOCK_RETURN_IF_ERROR(state.CopyTensor(name, tensor));
+  for (Group& group : groups_) {
+    for (at::Tensor& count : group.step_counts) count.fill_(steps_);
+  }
+  return absl::OkStatus();
 }
 
 void AdamW::StepAlone(Alone& alone, double lr, Rng rng) {

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/rng.h"
+#include "trainer/checkpoint/state.h"
 #include "trainer/stages/block_bytes.h"
 
 namespace tdock::trainer {
@@ -57,7 +60,7 @@ struct ParameterGroup {
 // Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Moments are float32 at
 // least. Weights of bfloat16 have no copy in float32, unless there is one on the CPU: a step is taken in float32, and
 // the result is rounded at random (rounding.h), so that small steps count on average. Not thread-safe.
-class AdamW {
+class AdamW final : public Stateful {
  public:
   // The parameters are those of a decoder; they are changed in place, and by nothing else where there is a copy of them
   // (AdamWOptions::offload). float32, float64 or bfloat16.
@@ -70,6 +73,10 @@ class AdamW {
   // nothing but the gradients has changed.
   double Step(double lr, double loss_scale = 1.0);
 
+  // By the position of a parameter among those given.
+  void Save(State& state) const override;
+  absl::Status Load(const State& state) override;
+
  private:
   // What a parameter is stepped with.
   struct Rates {
@@ -79,6 +86,7 @@ class AdamW {
   // Parameters that share rates, as the fused kernel takes them.
   struct Group {
     Rates rates;
+    std::vector<size_t> positions = {};  // among all parameters
     std::vector<at::Tensor> parameters = {}, first_moments = {}, second_moments = {}, step_counts = {};
   };
 
@@ -91,6 +99,9 @@ class AdamW {
     at::Tensor Load(int64_t begin, int64_t size, at::ScalarType type) const;
     void Store(int64_t begin, const at::Tensor& values, Rng& rng);
 
+    // Everything that is stored, by name.
+    std::vector<std::pair<const char*, at::Tensor>> Tensors() const;
+
    private:
     BlockBytes::Range range_;
     std::optional<BlockBytes> bytes_;
@@ -99,6 +110,7 @@ class AdamW {
 
   // A parameter that is stepped by itself, part after part: it or its moments are not stored as the kernel takes them.
   struct Alone {
+    size_t position;  // among all parameters
     at::Tensor parameter;
     at::Tensor weights;  // the parameter, or its copy on the CPU
     Rates rates;
@@ -107,6 +119,8 @@ class AdamW {
 
   void Add(const at::Tensor& parameter, Group& group);
   void StepAlone(Alone& alone, double lr, Rng rng);
+  // Everything that changes with a step, by name, but for the parameters.
+  std::vector<std::pair<std::string, at::Tensor>> Tensors() const;
 
   const AdamWOptions options_;
   std::vector<at::Tensor> parameters_;

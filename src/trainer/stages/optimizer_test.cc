@@ -1,6 +1,7 @@
 #include "trainer/stages/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -291,6 +292,51 @@ TEST(LrSchedule, RisesThenFallsToItsFloor) {
   EXPECT_NEAR(cosine.Factor(550), 0.5, 1e-12);
   EXPECT_NEAR(cosine.Factor(1000), 0.0, 1e-12);
   EXPECT_DOUBLE_EQ(LrSchedule{}.Factor(5), 1.0);
+}
+
+// Saved after some steps and loaded into a new one, it goes on to the bit.
+TEST_P(AdamWTest, GoesOnFromItsState) {
+  for (const MomentType moments : {MomentType::kFloat32, MomentType::kInt8}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const bool offload : {false, true}) {
+        const auto options = at::TensorOptions().device(GetParam()).dtype(dtype);
+        const auto weights = [&](double value) {
+          return std::vector<at::Tensor>{at::full({80, 60}, value, options).set_requires_grad(true),
+                                         at::full({7}, value, options).set_requires_grad(true)};
+        };
+        const AdamWOptions adamw = {.moments = moments, .offload = offload, .seed = 5};
+        const auto step = [&](AdamW& optimizer, const std::vector<at::Tensor>& parameters, int number) {
+          for (const at::Tensor& parameter : parameters) {
+            const at::Tensor gradient = at::arange(parameter.numel(), at::kFloat).mul(0.37 * number).sin();
+            at::Tensor(parameter).mutable_grad() = gradient.view(parameter.sizes()).to(options);
+          }
+          optimizer.Step(1e-2);
+        };
+        const std::vector<at::Tensor> parameters = weights(1);
+        AdamW optimizer(parameters, adamw);
+        for (int i = 1; i <= 3; ++i) step(optimizer, parameters, i);
+        State state;
+        state.Set("optimizer", optimizer);
+        const State saved = state.Snapshot();
+        const std::vector<at::Tensor> resumed = weights(1);
+        AdamW other(resumed, adamw);
+        {
+          at::NoGradGuard no_grad;
+          for (size_t i = 0; i < resumed.size(); ++i) resumed[i].copy_(parameters[i]);
+        }
+        ASSERT_EQ(saved.Get("optimizer", other), absl::OkStatus());
+        for (int i = 4; i <= 6; ++i) {
+          step(optimizer, parameters, i);
+          step(other, resumed, i);
+        }
+        for (size_t i = 0; i < resumed.size(); ++i) {
+          EXPECT_TRUE(at::equal(resumed[i], parameters[i])) << "offload " << offload << ", parameter " << i;
+        }
+        AdamW fewer({resumed[1]}, adamw);
+        EXPECT_FALSE(saved.Get("optimizer", fewer).ok());
+      }
+    }
+  }
 }
 
 }  // namespace

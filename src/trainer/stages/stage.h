@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tdock/dock.h"
+#include "trainer/checkpoint/state.h"
 #include "trainer/stages/step_metrics.h"
 
 namespace tdock::trainer {
@@ -27,17 +29,21 @@ struct StageOutput {
 struct StageContext {
   int64_t step;
   StepMetrics& metrics;
+  // Cancelled once the run must end.
+  std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 };
 
-// Used by one thread at a time.
-class Stage {
+// What a stage must know of its earlier steps is its state; by default there is nothing. Used by one thread at a time.
+class Stage : public Stateful {
  public:
-  virtual ~Stage() = default;
-
   // The options of the stage's consumer: its name, what it reads and writes, rows or groups, its sampler.
   virtual const ConsumerOptions& consumer() const = 0;
 
-  // May throw: the runner turns exceptions into errors.
+  void Save(State& /*state*/) const override {}
+  absl::Status Load(const State& /*state*/) override { return absl::OkStatus(); }
+
+  // May throw: the runner turns exceptions into errors. Cancelled by StageContext::check_stop, it goes on where it was
+  // when it is next run, on the same rows, which is then a part of its state.
   virtual absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) = 0;
 
   // Whether it needs the weights that this process trains, so that no other process can carry it out.

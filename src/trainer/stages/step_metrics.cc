@@ -1,6 +1,11 @@
 #include "trainer/stages/step_metrics.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
 
 namespace tdock::trainer {
 namespace {
@@ -74,6 +79,33 @@ std::map<std::string, double> StepMetrics::Values() const {
     if (ratio.weight != 0) values[name] = ratio.sum / ratio.weight;
   }
   return values;
+}
+
+void StepMetrics::Save(State& state) const {
+  const Figures figures = Copy();
+  for (const auto& [name, ratio] : figures.means) {
+    state.SetNumber(absl::StrCat("mean/", name), ratio.sum);
+    state.SetNumber(absl::StrCat("weight/", name), ratio.weight);
+  }
+  for (const auto& [name, value] : figures.sums) state.SetNumber(absl::StrCat("sum/", name), value);
+  for (const auto& [name, value] : figures.greatest) state.SetNumber(absl::StrCat("max/", name), value);
+  for (const auto& [name, value] : figures.least) state.SetNumber(absl::StrCat("min/", name), value);
+}
+
+absl::Status StepMetrics::Load(const State& state) {
+  StepMetrics saved;
+  Figures& figures = saved.figures_;
+  for (const auto& [key, text] : state.texts()) {
+    const std::pair<std::string, std::string> kind = absl::StrSplit(key, absl::MaxSplits('/', 1));
+    TDOCK_ASSIGN_OR_RETURN(const double value, state.Number(key));
+    if (kind.first == "mean") figures.means[kind.second].sum = value;
+    if (kind.first == "weight") figures.means[kind.second].weight = value;
+    if (kind.first == "sum") figures.sums[kind.second] = value;
+    if (kind.first == "max") figures.greatest[kind.second] = value;
+    if (kind.first == "min") figures.least[kind.second] = value;
+  }
+  Add(saved);
+  return absl::OkStatus();
 }
 
 }  // namespace tdock::trainer

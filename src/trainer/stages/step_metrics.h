@@ -6,12 +6,13 @@
 #include <string>
 
 #include "core/base/mutex.h"
+#include "trainer/checkpoint/state.h"
 
 namespace tdock::trainer {
 
 // Gathers what stages report while they run. Thread-safe; but sums of several threads are rounded in the order of the
 // calls, so threads that share work each fill metrics of their own, for Add() to put together in a fixed order.
-class StepMetrics {
+class StepMetrics final : public Stateful {
  public:
   // The mean over all calls with this name, by weight. Calls of weight 0 alone leave no metric.
   void Mean(const std::string& name, double value, double weight = 1.0) TDOCK_EXCLUDES(mu_);
@@ -26,6 +27,10 @@ class StepMetrics {
   void Add(const StepMetrics& other) TDOCK_EXCLUDES(mu_);
 
   std::map<std::string, double> Values() const TDOCK_EXCLUDES(mu_);
+
+  void Save(State& state) const override TDOCK_EXCLUDES(mu_);
+  // In addition to what there is.
+  absl::Status Load(const State& state) override TDOCK_EXCLUDES(mu_);
 
  private:
   struct Ratio {

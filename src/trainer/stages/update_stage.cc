@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -68,23 +69,44 @@ class UpdateStage final : public Stage {
   const ConsumerOptions& consumer() const override { return consumer_; }
   bool uses_policy() const override { return true; }
 
+  void Save(State& state) const override {
+    state.SetInteger("policy_version", policy_.version);
+    state.SetInteger("mini_batches_done", mini_batches_done_);
+    state.SetInteger("skipped_in_a_row", skipped_in_a_row_);
+    state.Set("optimizer", optimizer_);
+    if (loss_scale_.has_value()) state.Set("loss_scale", *loss_scale_);
+    if (options_.ptx != nullptr) state.Set("ptx", *options_.ptx);
+  }
+
+  absl::Status Load(const State& state) override {
+    TDOCK_ASSIGN_OR_RETURN(policy_.version, state.Integer("policy_version"));
+    TDOCK_ASSIGN_OR_RETURN(mini_batches_done_, state.Integer("mini_batches_done"));
+    TDOCK_ASSIGN_OR_RETURN(skipped_in_a_row_, state.Integer("skipped_in_a_row"));
+    TDOCK_RETURN_IF_ERROR(state.Get("optimizer", optimizer_));
+    if (loss_scale_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("loss_scale", *loss_scale_));
+    return options_.ptx != nullptr ? state.Get("ptx", *options_.ptx) : absl::OkStatus();
+  }
+
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
-    for (const Sequence& sample : samples) {
-      context.metrics.Sum("perf/total_num_tokens", static_cast<double>(sample.prompt.size() + sample.response.size()));
-    }
+    if (mini_batches_done_ == 0) TDOCK_RETURN_IF_ERROR(ReportTokens(rows, context.metrics));
     // Random choices in a mini-batch follow from the step and its number in the step.
     uint64_t seed = DeriveSeed(options_.seed, static_cast<uint64_t>(context.step));
+    int64_t number = 0;
     for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
       const std::vector<int64_t> order = ShuffledByIdentity(
           rows, epoch == 0 ? options_.seed : DeriveSeed(options_.seed, static_cast<uint64_t>(epoch)));
       const size_t size = options_.mini_batch_size > 0 ? static_cast<size_t>(options_.mini_batch_size) : order.size();
       for (size_t begin = 0; begin < order.size(); begin += size) {
         const std::span<const int64_t> chosen = std::span(order).subspan(begin, std::min(size, order.size() - begin));
-        TDOCK_ASSIGN_OR_RETURN(const bool goes_on, Step(rows, chosen, ++seed, context));
+        ++seed;
+        if (++number <= mini_batches_done_) continue;
+        if (number > 1) TDOCK_RETURN_IF_ERROR(context.check_stop());
+        TDOCK_ASSIGN_OR_RETURN(const bool goes_on, Step(rows, chosen, seed, context));
+        mini_batches_done_ = goes_on ? number : 0;
         if (!goes_on) return StageOutput();
       }
     }
+    mini_batches_done_ = 0;
     return StageOutput();
   }
 
@@ -96,6 +118,14 @@ class UpdateStage final : public Stage {
     ForwardOptions forward;
     std::vector<MicroBatch> micro_batches;
   };
+
+  static absl::Status ReportTokens(const Rows& rows, StepMetrics& metrics) {
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
+    for (const Sequence& sample : samples) {
+      metrics.Sum("perf/total_num_tokens", static_cast<double>(sample.prompt.size() + sample.response.size()));
+    }
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<MiniBatch> Read(const Rows& rows, std::span<const int64_t> chosen) const {
     std::vector<int64_t> order(chosen.begin(), chosen.end());
@@ -137,7 +167,7 @@ class UpdateStage final : public Stage {
     std::vector<GivenAnswer> answers;
     MiniBatch given;
     if (options_.ptx_coef > 0) {
-      TDOCK_ASSIGN_OR_RETURN(answers, options_.ptx());
+      TDOCK_ASSIGN_OR_RETURN(answers, options_.ptx->Next());
       TDOCK_ASSIGN_OR_RETURN(given, Given(answers));
       ForwardOptions forward = options_.forward;
       forward.temperature = 1;
@@ -148,7 +178,14 @@ class UpdateStage final : public Stage {
     Gradients(tasks, seed, together);
     context.metrics.Add(together);
     ReportWork(batch.samples, context.metrics);
-    if (options_.target_kl > 0 && StopsAt(together.Values().at("actor/ppo_kl"), context.metrics)) return false;
+    if (options_.target_kl > 0) {
+      const std::map<std::string, double> figures = together.Values();
+      const auto kl = figures.find("actor/ppo_kl");
+      if (kl == figures.end()) {
+        return absl::InvalidArgumentError("target_kl is set, but the objective does not report actor/ppo_kl");
+      }
+      if (StopsAt(kl->second, context.metrics)) return false;
+    }
     TDOCK_RETURN_IF_ERROR(Apply(context));
     return true;
   }
@@ -267,6 +304,7 @@ class UpdateStage final : public Stage {
   AdamW optimizer_;
   std::optional<LossScale> loss_scale_;  // in float16
   int64_t skipped_in_a_row_ = 0;
+  int64_t mini_batches_done_ = 0;  // of the rows that it is run on, if it was cancelled among them
 };
 
 }  // namespace

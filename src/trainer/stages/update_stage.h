@@ -22,6 +22,12 @@ struct GivenAnswer {
   std::vector<uint8_t> mask;  // as long as the response
 };
 
+// Where such answers come from, batch by batch. Used by one thread at a time.
+class AnswerSource : public Stateful {
+ public:
+  virtual absl::StatusOr<std::vector<GivenAnswer>> Next() = 0;
+};
+
 struct UpdateOptions {
   ForwardOptions forward;
   AdamWOptions optimizer;
@@ -48,7 +54,7 @@ struct UpdateOptions {
   // instructions", eq. 2): each optimizer step adds ptx_coef times the cross-entropy of the answers that `ptx` gives,
   // at temperature 1, in passes of their own. Figures NAME/ptx_loss and NAME/ptx_tokens. 0: none.
   double ptx_coef = 0;
-  std::function<absl::StatusOr<std::vector<GivenAnswer>>()> ptx = nullptr;
+  std::shared_ptr<AnswerSource> ptx = nullptr;
   std::string optim_key = "actor.optim";  // of the section that configures it, for messages
   // Called after each optimizer step with the policy's new version.
   std::function<absl::Status(int64_t)> publish = [](int64_t) { return absl::OkStatus(); };

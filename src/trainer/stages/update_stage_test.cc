@@ -24,6 +24,18 @@ struct ActorColumns {
   std::vector<std::vector<float>> advantages = {{1, 1}, {-1, -1, -1}, {0.5f}};
 };
 
+// The same answers again and again.
+class FixedAnswers final : public AnswerSource {
+ public:
+  explicit FixedAnswers(std::vector<GivenAnswer> answers) : answers_(std::move(answers)) {}
+  absl::StatusOr<std::vector<GivenAnswer>> Next() override { return answers_; }
+  void Save(State&) const override {}
+  absl::Status Load(const State&) override { return absl::OkStatus(); }
+
+ private:
+  const std::vector<GivenAnswer> answers_;
+};
+
 class UpdateStageTest : public testing::TestWithParam<at::Device> {
  protected:
   struct Result {
@@ -238,7 +250,7 @@ TEST_P(UpdateStageTest, AnswersBesideTheMiniBatchAddTheirCrossEntropy) {
   const auto step = [&](double coef, const std::vector<GivenAnswer>& given, double temperature = 0.5) {
     return Steps({{}}, {.loss = {}}, [&](UpdateOptions& options) {
       options.ptx_coef = coef;
-      options.ptx = [given] { return given; };
+      options.ptx = std::make_shared<FixedAnswers>(given);
       options.forward.temperature = temperature;
     });
   };
@@ -342,6 +354,69 @@ TEST_P(UpdateStageTest, InFloat16GradientsThatAreNotFiniteAtTheSmallestScaleAreS
   EXPECT_EQ(given.version, 1);
   EXPECT_EQ(given.metrics.at("actor/overflow_steps"), 1);
   EXPECT_EQ(given.metrics.at("actor/skipped_steps"), 1);
+}
+
+// Told to stop after an optimizer step, it goes on from its state in another process, to the bit.
+TEST_P(UpdateStageTest, GoesOnAmongTheMiniBatchesOfAStep) {
+  const auto make_policy = [] {
+    Policy policy{
+        model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/true), 1, GetParam())};
+    policy.decoder.SetTrainable(true);
+    return policy;
+  };
+  Workers workers(2);
+  const auto make_stage = [&](Policy& policy) {
+    return MakeUpdateStage(policy, MakeActorObjective({.loss = {}}),
+                           {.forward = {.workers = workers, .micro_batch_size = 2},
+                            .optimizer = {},
+                            .lr = 1e-2,
+                            .schedule = {},
+                            .mini_batch_size = 1,
+                            .epochs = 2});
+  };
+  const auto run = [&](Stage& stage, StepMetrics& metrics, int stop_after) {
+    const std::unique_ptr<Dock> dock = MakeLocalDock();
+    EXPECT_TRUE(dock->CreatePartition({.name = "train",
+                                       .columns = ColumnsNamed({kPrompt, kResponses, kResponseMask, kOldLogProbs,
+                                                                kRolloutLogProbs, kRefLogProb, kAdvantages}),
+                                       .group_size = 3})
+                    .ok());
+    StageRunner runner(*dock, "train");
+    EXPECT_TRUE(runner.Add(stage).ok());
+    EXPECT_TRUE(dock->Put(RequestFor({}, 0)).ok());
+    StageContext context{1, metrics};
+    context.check_stop = [&] { return stop_after-- == 1 ? absl::CancelledError("stop") : absl::OkStatus(); };
+    return runner.Run(stage, 3, context).status();
+  };
+  Policy whole = make_policy();
+  StepMetrics whole_metrics;
+  ASSERT_EQ(run(*make_stage(whole), whole_metrics, 0), absl::OkStatus());
+  ASSERT_EQ(whole.version, 6);
+
+  for (const int stop_after : {1, 4}) {
+    Policy stopped = make_policy();
+    StepMetrics metrics;
+    const std::unique_ptr<Stage> first = make_stage(stopped);
+    ASSERT_EQ(run(*first, metrics, stop_after).code(), absl::StatusCode::kCancelled);
+    ASSERT_EQ(stopped.version, stop_after);
+    State live;
+    live.Set("actor", *first);
+    live.Set("metrics", metrics);
+    const State state = live.Snapshot();
+
+    Policy resumed{stopped.decoder.Clone()};
+    resumed.decoder.SetTrainable(true);
+    const std::unique_ptr<Stage> second = make_stage(resumed);
+    ASSERT_EQ(state.Get("actor", *second), absl::OkStatus());
+    StepMetrics resumed_metrics;
+    ASSERT_EQ(state.Get("metrics", resumed_metrics), absl::OkStatus());
+    ASSERT_EQ(run(*second, resumed_metrics, 0), absl::OkStatus());
+    EXPECT_EQ(resumed.version, 6);
+    EXPECT_EQ(resumed_metrics.Values(), whole_metrics.Values());
+    for (size_t i = 0; i < whole.decoder.parameters().size(); ++i) {
+      EXPECT_TRUE(at::equal(resumed.decoder.parameters()[i], whole.decoder.parameters()[i])) << "parameter " << i;
+    }
+  }
 }
 
 }  // namespace

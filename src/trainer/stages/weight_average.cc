@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+
 namespace tdock::trainer {
 
 WeightAverage::WeightAverage(model::Decoder& decoder, double decay) : weights_(decoder.trainable()), decay_(decay) {
@@ -17,6 +20,17 @@ void WeightAverage::Update() {
   for (size_t i = 0; i < weights_.size(); ++i) {
     average_[i].lerp_(weights_[i].detach().to(average_[i].scalar_type()), 1.0 - decay_);
   }
+}
+
+void WeightAverage::Save(State& state) const {
+  for (size_t i = 0; i < average_.size(); ++i) state.SetTensor(absl::StrCat(i), average_[i]);
+}
+
+absl::Status WeightAverage::Load(const State& state) {
+  for (size_t i = 0; i < average_.size(); ++i) {
+    TDOCK_RETURN_IF_ERROR(state.CopyTensor(absl::StrCat(i), average_[i]));
+  }
+  return absl::OkStatus();
 }
 
 void WeightAverage::Swap() {
