@@ -115,8 +115,8 @@ def fastest(make):
 
 def works(quick):
     """By benchmark: what makes the work for a dtype."""
-    divisor = 8 if quick else 1
-    full, mixed = [256 // divisor] * 8, mixed_lengths(16, 32 // divisor, 512 // divisor)
+    divisor, rows = (8, 4) if quick else (1, 16)
+    full, mixed = [256 // divisor] * (rows // 2), mixed_lengths(rows, 32 // divisor, 512 // divisor)
     answers = mixed_lengths(16, 32 // divisor, 256 // divisor)
     return {
         "train_step": lambda dtype: Sft(dtype, [16 if quick else 256] * 8, 0),

@@ -81,8 +81,9 @@ class SftStep {
 };
 
 std::vector<int64_t> LengthsOf(bool mixed, bool quick) {
-  const int64_t divisor = quick ? 8 : 1;
-  return mixed ? MixedLengths(16, 32 / divisor, 512 / divisor) : std::vector<int64_t>(8, 256 / divisor);
+  const int64_t divisor = quick ? 8 : 1, rows = quick ? 4 : 16;
+  if (!mixed) return std::vector<int64_t>(static_cast<size_t>(rows / 2), 256 / divisor);
+  return MixedLengths(rows, 32 / divisor, 512 / divisor);
 }
 
 // All weights of the Llama of 95 million, in float32; `compute` is the dtype of activations and products.

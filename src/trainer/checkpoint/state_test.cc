@@ -96,6 +96,7 @@ TEST(State, ASnapshotDoesNotChangeWithTheTensors) {
 
 TEST(StateFiles, RefuseWhatIsNotAState) {
   const std::string folder = JoinPath(testing::TempDir(), "not_a_state");
+  ASSERT_TRUE(Env::Real().RemoveAll(folder).ok());
   ASSERT_TRUE(Env::Real().CreateFolders(folder).ok());
   const std::string path = JoinPath(folder, "state.json");
   EXPECT_THAT(ReadState(Env::Real(), folder).status(), Fails(absl::StatusCode::kNotFound, {path}));

@@ -58,6 +58,10 @@ class MemoryEnv final : public tdock::Env {
   absl::Status Remove(const std::string& path) override {
     return files_.erase(path) == 0 ? absl::NotFoundError(path) : absl::OkStatus();
   }
+  absl::Status RemoveAll(const std::string& path) override {
+    files_.erase(path);
+    return absl::OkStatus();
+  }
   absl::Status CreateFolders(const std::string&) override { return absl::OkStatus(); }
   absl::Status CreateNewFolder(const std::string&) override { return absl::OkStatus(); }
   bool Exists(const std::string& path) override { return files_.contains(path); }
