@@ -17,6 +17,8 @@ struct ReportHead {
   std::vector<std::pair<std::string, std::string>> facts = {};
   // Why the run stopped early; empty if it did not.
   std::string problem = {};
+  // How long the run had taken before it was resumed; zero if it was not.
+  absl::Duration earlier = {};
 };
 
 // The logged files of a run directory, as they are on disk.

@@ -4,18 +4,21 @@
 //   metrics.jsonl                      one line per step: {"phase": "grpo", "step": 3, "actor/entropy": 1.25, …}
 //   samples.jsonl                      one line per answer: {"phase", "step", "prompt", "response", "truth", "reward",
 //                                      "correct"}
-//   tensorboard/<phase>/events.out.…   the same metrics for TensorBoard, which shows each phase as a run of its own
+//   tensorboard/<phase>/events.out.…   the same metrics for TensorBoard, which shows each phase as a run of its own;
+//   after
+//                                      each resume another file
 //   checkpoint/                        the model, in the Hugging Face layout (written by the caller)
 //   report.html                        everything above as one page
 //
 // Lines are JSON objects in UTF-8 that end with a newline. Numbers are written so that they read back exactly;
 // non-finite ones are null. Invalid UTF-8 appears as U+FFFD. A last line without a newline is left from a failed write:
-// readers must skip it.
+// readers must skip it. Steps increase from line to line, over all phases; only the answers of one step share a number.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +44,9 @@ struct Answer {
   bool correct = false;
 };
 
+// How far the logs of a run have been written: the bytes of each file, by its path relative to the run.
+using LogPosition = std::map<std::string, uint64_t>;
+
 // Not thread-safe. When a call returns, what it wrote is with the system, so that another process can follow the run,
 // and only a failure of the machine can lose it. After a failed write to a file, every later one to that file fails
 // with the same error, which names it.
@@ -53,13 +59,26 @@ class RunDirectory {
   static absl::StatusOr<std::unique_ptr<RunDirectory>> CreateNext(Env& env, Clock& clock, const std::string& root,
                                                                   absl::string_view name);
 
+  // Goes on with a run whose logs were at `position`, which Position() gave to the process before: what they hold
+  // beyond it is removed, so that the steps after it can be logged again. With an empty position all logs begin anew.
+  // The caller makes sure that nothing else is writing to the run.
+  //
+  // NotFound if `path` is not the folder of a run; DataLoss, with nothing changed, names a file that is missing, or
+  // shorter than the position says, or that does not end with a readable line there. Interrupted, it can be repeated.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(Env& env, Clock& clock, const std::string& path,
+                                                            const LogPosition& position);
+
+  // Syncs, and says how far the logs have been written.
+  absl::StatusOr<LogPosition> Position();
+
   const std::string& path() const { return path_; }
   std::string checkpoint_path() const { return JoinPath(path_, "checkpoint"); }
 
   absl::Status WriteConfig(absl::string_view yaml);
 
-  // `phase` (letters, digits, '-' and '_') names the part of the run, such as "sft" or "grpo", within which steps
-  // count. "phase" and "step" cannot be names of metrics.
+  // `phase` (letters, digits, '-' and '_') names the part of the run, such as "sft" or "grpo". Steps count over all
+  // phases: FailedPrecondition, with nothing written, if `step` is not greater than the last one of the file, whatever
+  // its phase was, and whichever process wrote it. "phase" and "step" cannot be names of metrics.
   absl::Status LogMetrics(absl::string_view phase, int64_t step, const Metrics& metrics);
   absl::Status LogSamples(absl::string_view phase, int64_t step, std::span<const Answer> answers);
 
@@ -70,23 +89,26 @@ class RunDirectory {
   absl::Status Sync();
 
  private:
-  // A file that grows by whole lines.
+  // A file that grows by the lines of one step after the other.
   class LineFile {
    public:
     LineFile(Env& env, std::string path) : env_(env), path_(std::move(path)) {}
-    absl::Status Append(absl::string_view lines);
+    const std::string& path() const { return path_; }
+    absl::Status Append(absl::string_view phase, int64_t step, absl::string_view lines);
     absl::Status Sync();
+    void set_last_step(int64_t step) { last_step_ = step; }
 
    private:
     Env& env_;
     const std::string path_;
+    std::optional<int64_t> last_step_;
     std::unique_ptr<WritableFile> file_;
     absl::Status failed_;
   };
 
   RunDirectory(Env& env, Clock& clock, std::string path);
 
-  absl::StatusOr<TensorBoardWriter*> EventsOf(absl::string_view phase);
+  absl::StatusOr<TensorBoardWriter*> EventsOf(absl::string_view phase, int64_t first_step);
   // The contents of `name`, or nothing if there is no such file yet.
   absl::StatusOr<std::string> ReadIfThere(absl::string_view name);
 

@@ -113,10 +113,10 @@ TEST_F(RunDirectoryTest, NumbersRunsAfterTheHighestThatIsThere) {
 TEST_F(RunDirectoryTest, WritesOneLineForEachStep) {
   auto directory = Create(Env::Real());
   ASSERT_TRUE(directory->LogMetrics("sft", 1, {{"train/loss", 2.5}}).ok());
-  ASSERT_TRUE(directory->LogMetrics("grpo", 1, {{"critic/score/mean", 0.1}, {"actor/lr", 4e-4}}).ok());
+  ASSERT_TRUE(directory->LogMetrics("grpo", 2, {{"critic/score/mean", 0.1}, {"actor/lr", 4e-4}}).ok());
   EXPECT_THAT(Lines("metrics.jsonl"),
               ElementsAre(R"({"phase":"sft","step":1,"train/loss":2.5})",
-                          R"({"phase":"grpo","step":1,"actor/lr":0.0004,"critic/score/mean":0.1})"));
+                          R"({"phase":"grpo","step":2,"actor/lr":0.0004,"critic/score/mean":0.1})"));
   EXPECT_TRUE(directory->Sync().ok());
 }
 
@@ -185,11 +185,30 @@ TEST_F(RunDirectoryTest, WritesAnyTextAsOneLineOfUtf8) {
 TEST_F(RunDirectoryTest, KeepsEachPhaseAsARunOfItsOwnForTensorBoard) {
   auto directory = Create(Env::Real());
   ASSERT_TRUE(directory->LogMetrics("sft", 1, {{"timing_s/step", 1}}).ok());
-  ASSERT_TRUE(directory->LogMetrics("grpo", 1, {{"timing_s/step", 1}}).ok());
+  ASSERT_TRUE(directory->LogMetrics("grpo", 2, {{"timing_s/step", 1}}).ok());
   Env& env = Env::Real();
   EXPECT_THAT(*env.List(root_ + "/runs/it/tensorboard"), ElementsAre("grpo", "sft"));
   EXPECT_THAT(*env.List(root_ + "/runs/it/tensorboard/grpo"),
               ElementsAre(testing::StartsWith("events.out.tfevents.1000000000.")));
+}
+
+TEST_F(RunDirectoryTest, StepsIncreaseOverAllPhases) {
+  auto directory = Create(Env::Real());
+  ASSERT_TRUE(directory->LogMetrics("sft", 3, {{"x", 1}}).ok());
+  const Answer answer = {.prompt = "a"};
+  ASSERT_TRUE(directory->LogSamples("sft", 3, std::span(&answer, 1)).ok());
+  for (const char* phase : {"sft", "grpo"}) {
+    const absl::Status refused = directory->LogMetrics(phase, 3, {{"x", 2}});
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(refused.message(), absl::StrCat("step 3 of ", phase, " cannot follow step 3 in ", root_,
+                                              "/runs/it/metrics.jsonl: steps increase over all phases of a run"));
+    EXPECT_EQ(directory->LogMetrics(phase, 2, {}).code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(directory->LogSamples(phase, 3, std::span(&answer, 1)).message(), HasSubstr("samples.jsonl"));
+  }
+  EXPECT_EQ(Lines("metrics.jsonl").size(), 1u);
+  EXPECT_EQ(Lines("samples.jsonl").size(), 1u);
+  EXPECT_THAT(*Env::Real().List(root_ + "/runs/it/tensorboard"), ElementsAre("sft"));
+  EXPECT_TRUE(directory->LogMetrics("grpo", 4, {{"x", 2}}).ok()) << "a refusal is not a failed write";
 }
 
 TEST_F(RunDirectoryTest, AFullDiskLeavesTheLinesBeforeReadable) {
@@ -206,6 +225,7 @@ TEST_F(RunDirectoryTest, AFullDiskLeavesTheLinesBeforeReadable) {
 
   env.SetLeft(1'000'000);
   EXPECT_EQ(directory->LogMetrics("p", 4, {{"x", 0.5}}), full) << "nothing may follow a torn line";
+  EXPECT_EQ(directory->LogMetrics("p", 3, {{"x", 0.5}}), full);
   EXPECT_EQ(Lines("metrics.jsonl").size(), 2u);
   ASSERT_TRUE(directory->WriteReport({.title = "it", .problem = std::string(full.message())}).ok());
   EXPECT_THAT(Read("report.html"), HasSubstr("No space left on device"));
@@ -231,9 +251,9 @@ TEST_F(RunDirectoryTest, TheReportShowsWhatTheFolderHolds) {
   const Answer answer = {.prompt = "1+1=", .response = "3", .truth = "2"};
   ASSERT_TRUE(directory->LogSamples("grpo", 1, std::span(&answer, 1)).ok());
   clock_.Advance(absl::Seconds(90));
-  ASSERT_TRUE(directory->WriteReport({.title = "t", .facts = {{"seed", "1"}}}).ok());
+  ASSERT_TRUE(directory->WriteReport({.title = "t", .facts = {{"seed", "1"}}, .earlier = absl::Seconds(10)}).ok());
   const std::string page = Read("report.html");
-  for (const char* part : {"recipe: grpo", "val/accuracy", "1+1=", "\"seconds\":90.0", R"(["seed","1"])"}) {
+  for (const char* part : {"recipe: grpo", "val/accuracy", "1+1=", "\"seconds\":100.0", R"(["seed","1"])"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
 }

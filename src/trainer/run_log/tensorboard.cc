@@ -1,10 +1,15 @@
 #include "trainer/run_log/tensorboard.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/base/status.h"
 
 namespace tdock::trainer {
@@ -50,7 +55,9 @@ void AppendBytes(std::string& out, uint64_t field, absl::string_view bytes) {
 }
 
 // Fields of tensorflow.Event and of what it holds (tensorflow/core/util/event.proto, framework/summary.proto).
-enum EventField : uint64_t { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5 };
+enum EventField : uint64_t { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
+enum SessionLogField : uint64_t { kStatus = 1 };
+constexpr uint64_t kSessionStart = 1;
 enum SummaryField : uint64_t { kValue = 1 };
 enum ValueField : uint64_t { kTag = 1, kSimpleValue = 2 };
 
@@ -59,6 +66,19 @@ std::string BeginEvent(absl::Time now) {
   AppendKey(event, kWallTime, kFixed64);
   AppendLittleEndian(event, std::bit_cast<uint64_t>(absl::ToDoubleSeconds(now - absl::UnixEpoch())));
   return event;
+}
+
+// The greatest number of seconds in the names of the event files of `folder`; nothing if it has none.
+absl::StatusOr<std::optional<int64_t>> LastSeconds(Env& env, const std::string& folder) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(folder));
+  std::optional<int64_t> last;
+  for (absl::string_view name : names) {
+    int64_t seconds = 0;
+    if (absl::ConsumePrefix(&name, kEventFilePrefix) && absl::SimpleAtoi(name.substr(0, name.find('.')), &seconds)) {
+      last = std::max(last.value_or(seconds), seconds);
+    }
+  }
+  return last;
 }
 
 }  // namespace
@@ -71,14 +91,19 @@ uint32_t Crc32c(absl::string_view data) {
 }
 
 absl::StatusOr<std::unique_ptr<TensorBoardWriter>> TensorBoardWriter::Create(Env& env, const std::string& folder,
-                                                                             absl::string_view host, absl::Time now) {
+                                                                             absl::string_view host, absl::Time now,
+                                                                             int64_t first_step) {
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
-  const std::string name = absl::StrCat("events.out.tfevents.", absl::ToUnixSeconds(now), ".", host);
+  TDOCK_ASSIGN_OR_RETURN(const std::optional<int64_t> last, LastSeconds(env, folder));
+  int64_t seconds = absl::ToUnixSeconds(now);
+  if (last.has_value()) seconds = std::max(seconds, *last + 1);
+  const std::string name = absl::StrCat(kEventFilePrefix, seconds, ".", host);
   TDOCK_ASSIGN_OR_RETURN(auto file, env.OpenForWriting(JoinPath(folder, name), WriteMode::kAppend));
   auto writer = std::unique_ptr<TensorBoardWriter>(new TensorBoardWriter(std::move(file)));
   std::string event = BeginEvent(now);
   AppendBytes(event, kFileVersion, "brain.Event:2");
   TDOCK_RETURN_IF_ERROR(writer->AppendRecord(event));
+  if (last.has_value()) TDOCK_RETURN_IF_ERROR(writer->WriteRestart(first_step, now));
   return writer;
 }
 
@@ -96,6 +121,17 @@ absl::Status TensorBoardWriter::WriteScalars(int64_t step, const std::map<std::s
   AppendKey(event, kStep, kVarint);
   AppendVarint(event, static_cast<uint64_t>(step));
   AppendBytes(event, kSummary, summary);
+  return AppendRecord(event);
+}
+
+absl::Status TensorBoardWriter::WriteRestart(int64_t step, absl::Time now) {
+  std::string log;
+  AppendKey(log, kStatus, kVarint);
+  AppendVarint(log, kSessionStart);
+  std::string event = BeginEvent(now);
+  AppendKey(event, kStep, kVarint);
+  AppendVarint(event, static_cast<uint64_t>(step));
+  AppendBytes(event, kSessionLog, log);
   return AppendRecord(event);
 }
 

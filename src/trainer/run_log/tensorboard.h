@@ -17,13 +17,20 @@ namespace tdock::trainer {
 // CRC-32C (Castagnoli, RFC 3720 appendix B.4).
 uint32_t Crc32c(absl::string_view data);
 
+// What the names of event files begin with.
+constexpr absl::string_view kEventFilePrefix = "events.out.tfevents.";
+
 // One event file. Not thread-safe. Each record is appended whole; after a failed write, every later one fails with the
 // same error.
 class TensorBoardWriter {
  public:
-  // Creates events.out.tfevents.<seconds>.<host> in `folder`, which is created if it is missing.
+  // Creates events.out.tfevents.<seconds>.<host> in `folder`, which is created if it is missing. Where there are event
+  // files already, this one follows them: its seconds are greater, because readers go by the order of names, and it
+  // begins with the mark of a restart, at which a TensorBoard that is watching forgets what it had read of `first_step`
+  // and later.
   static absl::StatusOr<std::unique_ptr<TensorBoardWriter>> Create(Env& env, const std::string& folder,
-                                                                   absl::string_view host, absl::Time now);
+                                                                   absl::string_view host, absl::Time now,
+                                                                   int64_t first_step);
 
   // TensorBoard keeps scalars as 32-bit floats.
   absl::Status WriteScalars(int64_t step, const std::map<std::string, double>& values, absl::Time now);
@@ -33,6 +40,7 @@ class TensorBoardWriter {
  private:
   explicit TensorBoardWriter(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
 
+  absl::Status WriteRestart(int64_t step, absl::Time now);
   absl::Status AppendRecord(absl::string_view event);
 
   const std::unique_ptr<WritableFile> file_;

@@ -32,7 +32,7 @@ TEST(Crc32c, MatchesThePublishedVectors) {
 
 TEST(TensorBoardWriter, WritesTheRecordsThatTensorBoardReads) {
   const std::string folder = MakeTempFolder() + "/a/b";
-  auto writer = TensorBoardWriter::Create(Env::Real(), folder, "host", kNow);
+  auto writer = TensorBoardWriter::Create(Env::Real(), folder, "host", kNow, 300);
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE((*writer)->WriteScalars(300, {{"x", 0.5}}, kNow + absl::Milliseconds(500)).ok());
   ASSERT_TRUE((*writer)->Sync().ok());
@@ -50,10 +50,24 @@ TEST(TensorBoardWriter, WritesTheRecordsThatTensorBoardReads) {
   EXPECT_EQ(bytes->size(), 40u + 12 + 24 + 4);
 }
 
+TEST(TensorBoardWriter, AFileThatFollowsOthersHasALaterNameAndMarksTheRestart) {
+  const std::string folder = MakeTempFolder();
+  for (const char* name : {"events.out.tfevents.1700000007.other", "events.out.tfevents.x", "readme"}) {
+    ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/" + name, "").ok());
+  }
+  const auto writer = TensorBoardWriter::Create(Env::Real(), folder, "host", kNow, 300);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  const auto bytes = Env::Real().ReadFile(folder + "/events.out.tfevents.1700000008.host");
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  ASSERT_EQ(bytes->size(), 40u + 12 + 16 + 4);
+  // Wall time, step 300, and a session log with the status START.
+  EXPECT_EQ(absl::BytesToHexString(bytes->substr(40 + 12, 16)), "0900000040fc54d94110ac023a020801");
+}
+
 TEST(TensorBoardWriter, RepeatsTheErrorOfAFullDisk) {
   const std::string folder = MakeTempFolder();
   LimitedEnv env(Env::Real(), 60);
-  auto writer = TensorBoardWriter::Create(env, folder, "host", kNow);
+  auto writer = TensorBoardWriter::Create(env, folder, "host", kNow, 1);
   ASSERT_TRUE(writer.ok()) << writer.status();
   const absl::Status full = (*writer)->WriteScalars(1, {{"a/long/tag", 1.0}}, kNow);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
