@@ -31,7 +31,7 @@ TEST(Grpo, LeavesACompleteRunDirectory) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->ended, "all 3 steps");
   EXPECT_THAT(*Env::Real().List(run.run_dir()),
-              testing::UnorderedElementsAre("checkpoint", "config.yaml", "metrics.jsonl", "report.html",
+              testing::UnorderedElementsAre("checkpoint", "config.yaml", "metrics.csv", "metrics.jsonl", "report.html",
                                             "samples.jsonl", "tensorboard"));
   EXPECT_THAT(*Env::Real().List(run.run_dir() + "/checkpoint"),
               testing::UnorderedElementsAre("config.json", "generation_config.json", "model.safetensors",

@@ -1,159 +1,37 @@
 #include "trainer/run_log/report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstdlib>
-#include <limits>
 #include <map>
-#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
+#include "trainer/run_log/metrics_log.h"
 #include "trainer/run_log/report_template.h"
 
 namespace tdock::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = LogRecord;
 
-constexpr size_t kMostPoints = 1000;
 constexpr size_t kMostSampleSteps = 6;
 constexpr size_t kMostSamplesOfAStep = 12;
 constexpr size_t kMostTextBytes = 4000;
 constexpr absl::string_view kPlaceOfData = "{{run}}";
 
-struct Series {
-  std::vector<int64_t> steps;
-  std::vector<double> values;  // NaN where the line says null
-};
-
-// Of one phase; both in the order of their first appearance.
-struct Phase {
-  std::string name;
-  std::vector<std::pair<std::string, Series>> series;
-  int64_t last_step = 0;
-};
-
-template <class T>
-T& FindOrAdd(std::vector<std::pair<std::string, T>>& entries, const std::string& name) {
-  for (auto& [key, value] : entries) {
-    if (key == name) return value;
-  }
-  return entries.emplace_back(name, T{}).second;
-}
-
-// Calls `take` with every line that is a JSON object and returns how many are not. What follows the last newline is
-// no line.
-template <class Function>
-int64_t ForEachRecord(absl::string_view lines, Function take) {
-  int64_t unreadable = 0;
-  for (size_t end; (end = lines.find('\n')) != absl::string_view::npos; lines.remove_prefix(end + 1)) {
-    const Json record = Json::parse(lines.begin(), lines.begin() + end, nullptr, /*allow_exceptions=*/false);
-    if (record.is_object() && record.contains("step") && record["step"].is_number_integer()) {
-      take(record);
-    } else {
-      ++unreadable;
-    }
-  }
-  return unreadable;
-}
-
-std::string TextOf(const Json& record, const char* name) {
-  const auto found = record.find(name);
-  return found != record.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-// Six significant digits are more than a plot can show, and keep the page small.
-Json Rounded(double value) {
-  if (!std::isfinite(value)) return nullptr;
-  return std::strtod(absl::StrFormat("%.6g", value).c_str(), nullptr);
-}
-
-Json StepAndValue(const Series& series, size_t index) {
-  return Json::array({series.steps[index], Rounded(series.values[index])});
-}
-
-// {"last", "min", "max"}: points of the whole series, or nothing where no value is finite.
-Json Extremes(const Series& series) {
-  std::optional<size_t> last, least, most;
-  for (size_t i = 0; i < series.values.size(); ++i) {
-    if (!std::isfinite(series.values[i])) continue;
-    last = i;
-    if (!least || series.values[i] < series.values[*least]) least = i;
-    if (!most || series.values[i] > series.values[*most]) most = i;
-  }
-  if (!last) return Json::object();
-  return {{"last", StepAndValue(series, *last)},
-          {"min", StepAndValue(series, *least)},
-          {"max", StepAndValue(series, *most)}};
-}
-
-// {"x", "y"}, the points to draw; of a long series {"x", "y", "low", "high"}, the mean, least and most of each run of
-// points, at the run's last step.
-Json Points(const Series& series) {
-  const size_t count = series.values.size();
-  const size_t run = (count + kMostPoints - 1) / kMostPoints;
-  Json x = Json::array(), y = Json::array(), low = Json::array(), high = Json::array();
-  for (size_t begin = 0; begin < count; begin += run) {
-    const size_t end = std::min(begin + run, count);
-    double sum = 0, least = std::numeric_limits<double>::infinity(), most = -least;
-    size_t finite = 0;
-    for (size_t i = begin; i < end; ++i) {
-      const double value = series.values[i];
-      if (!std::isfinite(value)) continue;
-      sum += value;
-      least = std::min(least, value);
-      most = std::max(most, value);
-      ++finite;
-    }
-    x.push_back(series.steps[end - 1]);
-    y.push_back(finite > 0 ? Rounded(sum / static_cast<double>(finite)) : Json());
-    low.push_back(Rounded(least));
-    high.push_back(Rounded(most));
-  }
-  Json points = {{"x", std::move(x)}, {"y", std::move(y)}};
-  if (run > 1) points.update({{"low", std::move(low)}, {"high", std::move(high)}});
-  return points;
-}
-
-struct MetricsLog {
-  std::vector<Phase> phases;
-  int64_t unreadable = 0;
-};
-
-MetricsLog ReadMetrics(absl::string_view metrics_jsonl) {
-  std::vector<Phase> phases;
-  const int64_t unreadable = ForEachRecord(metrics_jsonl, [&](const Json& record) {
-    const std::string name = TextOf(record, "phase");
-    auto phase = std::find_if(phases.begin(), phases.end(), [&](const Phase& p) { return p.name == name; });
-    if (phase == phases.end()) phase = phases.insert(phases.end(), Phase{.name = name, .series = {}});
-    const int64_t step = record["step"].get<int64_t>();
-    phase->last_step = std::max(phase->last_step, step);
-    for (const auto& [tag, value] : record.items()) {
-      if (tag == "phase" || tag == "step" || (!value.is_number() && !value.is_null())) continue;
-      Series& series = FindOrAdd(phase->series, tag);
-      series.steps.push_back(step);
-      series.values.push_back(value.is_null() ? std::nan("") : value.get<double>());
-    }
-  });
-  return {std::move(phases), unreadable};
-}
-
 // {"name", "last_step", "steps": [[…], …], "series": [{"tag", "x": index into steps, "y", "low"?, "high"?, "last"?,
 // "min"?, "max"?}, …]}. Most series have the same steps, which therefore appear once.
-Json PhaseData(const Phase& phase) {
+Json PhaseData(const PhaseMetrics& phase) {
   std::map<Json, size_t> indexes;
   Json steps = Json::array(), all = Json::array();
   for (const auto& [tag, series] : phase.series) {
     Json entry = {{"tag", tag}};
-    entry.update(Points(series));
+    entry.update(SeriesData(series));
     const auto [place, is_new] = indexes.emplace(entry["x"], indexes.size());
     if (is_new) steps.push_back(entry["x"]);
     entry["x"] = place->second;
-    entry.update(Extremes(series));
     all.push_back(std::move(entry));
   }
   return {{"name", phase.name}, {"last_step", phase.last_step}, {"steps", steps}, {"series", all}};
@@ -204,7 +82,7 @@ std::string RenderReport(const ReportHead& head, const ReportSource& source) {
   const MetricsLog metrics = ReadMetrics(source.metrics_jsonl);
   const SamplesLog samples = ReadSamples(source.samples_jsonl);
   Json phases = Json::array(), facts = Json::array();
-  for (const Phase& phase : metrics.phases) phases.push_back(PhaseData(phase));
+  for (const PhaseMetrics& phase : metrics.phases) phases.push_back(PhaseData(phase));
   for (const auto& [name, value] : head.facts) facts.push_back(Json::array({name, value}));
   const Json data = {{"title", head.title},
                      {"problem", head.problem},

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
+#include "trainer/run_log/metrics_csv.h"
 
 namespace tdock::trainer {
 namespace {
@@ -215,9 +216,8 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(Env& env, Clock
     if (step.has_value()) file->set_last_step(*step);
   }
   for (const std::string& name : files) {
-    const std::string file = JoinPath(path, name);
     const auto kept = position.find(name);
-    TDOCK_RETURN_IF_ERROR(kept == position.end() ? env.Remove(file) : CutFile(env, file, kept->second));
+    TDOCK_RETURN_IF_ERROR(CutFile(env, JoinPath(path, name), kept == position.end() ? 0 : kept->second));
   }
   return run;
 }
@@ -266,6 +266,7 @@ absl::Status RunDirectory::WriteReport(const ReportHead& head) {
   TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadIfThere("config.yaml"));
   TDOCK_ASSIGN_OR_RETURN(const std::string metrics, ReadIfThere(kMetricsFile));
   TDOCK_ASSIGN_OR_RETURN(const std::string samples, ReadIfThere(kSamplesFile));
+  TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env_, JoinPath(path_, "metrics.csv"), MetricsCsv(metrics)));
   const ReportSource source = {.config_yaml = config,
                                .metrics_jsonl = metrics,
                                .samples_jsonl = samples,

@@ -5,10 +5,10 @@
 //   samples.jsonl                      one line per answer: {"phase", "step", "prompt", "response", "truth", "reward",
 //                                      "correct"}
 //   tensorboard/<phase>/events.out.…   the same metrics for TensorBoard, which shows each phase as a run of its own;
-//   after
-//                                      each resume another file
+//                                      after each resume another file
 //   checkpoint/                        the model, in the Hugging Face layout (written by the caller)
-//   report.html                        everything above as one page
+//   metrics.csv                        the metrics as a table, and
+//   report.html                        everything above as one page, both as of the last WriteReport()
 //
 // Lines are JSON objects in UTF-8 that end with a newline. Numbers are written so that they read back exactly;
 // non-finite ones are null. Invalid UTF-8 appears as U+FFFD. A last line without a newline is left from a failed write:
@@ -60,8 +60,9 @@ class RunDirectory {
                                                                   absl::string_view name);
 
   // Goes on with a run whose logs were at `position`, which Position() gave to the process before: what they hold
-  // beyond it is removed, so that the steps after it can be logged again. With an empty position all logs begin anew.
-  // The caller makes sure that nothing else is writing to the run.
+  // beyond it is removed, so that the steps after it can be logged again; a log that is not in it is emptied, but
+  // stays, because TensorBoard goes on to the next file only from one that is there. With an empty position all logs
+  // begin anew. The caller makes sure that nothing else is writing to the run.
   //
   // NotFound if `path` is not the folder of a run; DataLoss, with nothing changed, names a file that is missing, or
   // shorter than the position says, or that does not end with a readable line there. Interrupted, it can be repeated.
@@ -82,7 +83,8 @@ class RunDirectory {
   absl::Status LogMetrics(absl::string_view phase, int64_t step, const Metrics& metrics);
   absl::Status LogSamples(absl::string_view phase, int64_t step, std::span<const Answer> answers);
 
-  // Replaces report.html by one that shows the current contents of the folder.
+  // Replaces report.html by one that shows the current contents of the folder, and metrics.csv by what metrics.jsonl
+  // has now.
   absl::Status WriteReport(const ReportHead& head);
 
   // Returns once everything logged would survive a power failure.

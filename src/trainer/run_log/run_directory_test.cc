@@ -240,8 +240,9 @@ TEST_F(RunDirectoryTest, AFullDiskKeepsTheOlderReport) {
   const absl::Status full = directory->WriteReport({.title = "newer"});
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(full.message(), HasSubstr("report.html"));
+  EXPECT_EQ(Read("metrics.csv"), "step,phase\r\n");
   EXPECT_THAT(Read("report.html"), HasSubstr("older"));
-  EXPECT_THAT(*Env::Real().List(root_ + "/runs/it"), ElementsAre("report.html", "tensorboard"));
+  EXPECT_THAT(*Env::Real().List(root_ + "/runs/it"), ElementsAre("metrics.csv", "report.html", "tensorboard"));
 }
 
 TEST_F(RunDirectoryTest, TheReportShowsWhatTheFolderHolds) {
@@ -253,6 +254,7 @@ TEST_F(RunDirectoryTest, TheReportShowsWhatTheFolderHolds) {
   clock_.Advance(absl::Seconds(90));
   ASSERT_TRUE(directory->WriteReport({.title = "t", .facts = {{"seed", "1"}}, .earlier = absl::Seconds(10)}).ok());
   const std::string page = Read("report.html");
+  EXPECT_EQ(Read("metrics.csv"), "step,phase,val/accuracy\r\n1,grpo,0.25\r\n");
   for (const char* part : {"recipe: grpo", "val/accuracy", "1+1=", "\"seconds\":100.0", R"(["seed","1"])"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
