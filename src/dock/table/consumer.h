@@ -101,6 +101,10 @@ class Consumer {
     MoveUnits(ShareOf(group.ordinal), group.leader, 1, UnitState::kAbsent, UnitStateOf(group), group.age);
   }
   void CountTake(int32_t rank) { ++shares_[static_cast<size_t>(rank)].takes; }
+  // One for each rank.
+  void RestoreTakes(const std::vector<uint64_t>& takes) {
+    for (size_t rank = 0; rank < shares_.size(); ++rank) shares_[rank].takes = takes[rank];
+  }
   void CountInGroup(Group& group, RowState state, int32_t count) const;
   int64_t DoneOf(const Group& group) const { return group.counts[group_slot_].done; }
 

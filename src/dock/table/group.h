@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -103,6 +104,15 @@ class Groups {
     }
     return *group;
   }
+  // A group that had rows, of which `gone` are gone for good and the others are yet to be added.
+  void Restore(GroupId id, int64_t size, int64_t gone, RowId leader, int32_t age, uint64_t ordinal) {
+    Group& group = Open(id, size, leader, 0);
+    group.arrived = gone;
+    to_come_ -= gone;
+    group.age = age;
+    group.ordinal = ordinal;
+  }
+  void SetBegun(uint64_t begun) { begun_ = begun; }
   void AddRow(Group& group, RowId row) {
     ++group.arrived;
     --to_come_;
@@ -136,6 +146,10 @@ class Groups {
   template <class Visit>
   void ForEach(Visit visit) {
     for (auto& [id, group] : by_id_) visit(*group);
+  }
+  template <class Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [id, group] : by_id_) visit(std::as_const(*group));
   }
 
  private:

@@ -67,6 +67,9 @@ class Histories {
     history.pieces.erase(column);
     if (history.age == 0 && history.pieces.empty()) by_row_.erase(it);
   }
+  void Restore(RowId row, const History& history) {
+    if (history.age > 0 || !history.pieces.empty()) by_row_[row] = history;
+  }
   void Remove(RowId row) {
     if (!by_row_.empty()) by_row_.erase(row);
   }

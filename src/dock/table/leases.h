@@ -1,6 +1,7 @@
 // The leases of a table.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -35,6 +36,8 @@ class Leases {
 
   // The id of the last lease that was added.
   LeaseId last() const { return last_; }
+  // No lease gets this id or a lower one any more.
+  void SkipTo(LeaseId last) { last_ = std::max(last_, last); }
   // The id of the next lease. Its page number is not in use.
   LeaseId Next() const {
     LeaseId id = last_ + 1;

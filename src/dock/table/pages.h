@@ -42,6 +42,8 @@ class Pages {
     }
   }
   void Remove(const Place& place);
+  // There are no new rows below this one, which is not below the next.
+  void SkipTo(RowId row) { next_row_ = row; }
 
   template <class Visit>
   void ForEachPage(Visit visit) {

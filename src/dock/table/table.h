@@ -21,6 +21,7 @@
 #include "dock/table/leases.h"
 #include "dock/table/pages.h"
 #include "dock/table/schema.h"
+#include "dock/table/table_image.h"
 #include "tdock/dock.h"
 #include "tdock/sampler.h"
 
@@ -175,9 +176,18 @@ class Table {
   std::string Explain(uint32_t consumer, absl::Time now) const;
   std::string ExplainFetch(const FetchRequest& request, const FetchPlan& plan, absl::Time now) const;
 
+  // Every live row once; the cost grows with their cells and the consumers.
+  TableImage Image() const;
+
   // ---- Changes.
 
   void Apply(const Event& event);
+
+  // Makes a new table, of the options that the image's had, equal to the image's. InvalidArgument if there can be no
+  // such table, whatever the image holds; this one must not be used then. Blocks of cells are not looked at.
+  absl::Status Restore(const TableImage& image);
+  // Leases are numbered from a number above this one on.
+  void SkipLeases(LeaseId last) { leases_.SkipTo(last); }
 
   // The cells removed since the last call: with their rows, and others.
   std::vector<CellRef> TakeRemovedCells() { return std::exchange(removed_cells_, {}); }
@@ -233,6 +243,18 @@ class Table {
   void ExplainGroups(const Consumer& consumer, std::string& text) const;
   void ExplainQuarantine(const Consumer& consumer, std::string& text) const;
   void ExplainVersions(const Consumer& consumer, std::string& text) const;
+
+  // table_image.cc
+  TableImage::ConsumerState ImageOf(const Consumer& consumer) const;
+  void AddTo(TableImage& image, const Place& place) const;
+  absl::Status RestoreNumbers(const TableImage& image);
+  absl::Status RestoreColumns(const TableImage& image);
+  absl::Status RestoreGroups(const TableImage& image);
+  absl::Status RestoreRow(const TableImage& image, const TableImage::Row& row);
+  absl::Status RestoreCells(const TableImage::Column& column);
+  absl::Status RestoreConsumer(const TableImage::ConsumerState& image);
+  absl::Status RestoreDone(uint32_t index, const std::vector<TableImage::DoneRow>& done);
+  absl::Status RestoreRedeliveries(uint32_t index, const std::vector<TableImage::Redelivery>& redeliveries);
 
   // table.cc
   void On(const ColumnAdded& event);

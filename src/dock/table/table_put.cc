@@ -5,7 +5,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/base/utf8.h"
 #include "dock/table/limits.h"
 #include "dock/table/name.h"
 #include "dock/table/table.h"
@@ -14,25 +13,12 @@
 namespace tdock::dock {
 namespace {
 
-constexpr size_t kMaxTagBytes = 1024;
-
-absl::Status CheckTags(const PutRequest& request) {
+absl::Status CheckTagsOfPut(const PutRequest& request) {
   if (request.tags.size() > 1 && static_cast<int64_t>(request.tags.size()) != Table::RowsOf(request)) {
     return absl::InvalidArgumentError(absl::StrCat(request.tags.size(), " sets of tags for ", Table::RowsOf(request),
                                                    " rows; give one for each row, or one for all"));
   }
-  for (const Tags& tags : request.tags) {
-    if (tags.size() > kMaxTags) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(tags.size(), " tags for a row; at most ", kMaxTags, " are possible"));
-    }
-    for (const auto& [name, value] : tags) {
-      TDOCK_RETURN_IF_ERROR(CheckName("tag", name));
-      if (value.size() <= kMaxTagBytes && !FindInvalidUtf8(value).has_value()) continue;
-      return absl::InvalidArgumentError(absl::StrCat("the value of tag '", name, "' must have at most ", kMaxTagBytes,
-                                                     " bytes, of UTF-8; it has ", value.size()));
-    }
-  }
+  for (const Tags& tags : request.tags) TDOCK_RETURN_IF_ERROR(CheckTags(tags));
   return absl::OkStatus();
 }
 
@@ -45,7 +31,7 @@ bool Takes(const ColumnType& type, const ColumnType& given) {
 
 absl::StatusOr<std::vector<uint32_t>> Table::CheckPut(const PutRequest& request) const {
   TDOCK_RETURN_IF_ERROR(CheckSizeOfPut(request));
-  TDOCK_RETURN_IF_ERROR(CheckTags(request));
+  TDOCK_RETURN_IF_ERROR(CheckTagsOfPut(request));
   if (request.weights_version < kNoWeightsVersion) {
     return absl::InvalidArgumentError(
         absl::StrCat("weights_version is ", request.weights_version, "; versions are numbered from 0 on"));
