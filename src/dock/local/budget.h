@@ -56,6 +56,7 @@ class Budget {
     live_bytes_ -= bytes;
     gone_bytes_ += bytes;
   }
+  int64_t gone_bytes() const { return gone_bytes_; }
 
  private:
   int64_t BytesOfRow(const Use& use) const;

@@ -7,9 +7,11 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/no_memory.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "dock/local/partition.h"
+#include "dock/local/partition_image.h"
 #include "dock/local/served_dock.h"
 #include "dock/store/cell_memory.h"
 #include "dock/store/warm_memory.h"
@@ -116,20 +118,14 @@ class LocalDock final : public ServedDock {
   absl::Status CreatePartition(const PartitionOptions& options) override TDOCK_EXCLUDES(mu_) {
     TDOCK_RETURN_IF_ERROR(CheckOptions(options));
     std::shared_ptr<Partition> existing;
-    std::shared_ptr<CellMemory> memory;
-    if (memory_for_ != nullptr && Look(options.name) == nullptr) memory = memory_for_(options.name);
-    if (memory == nullptr) memory = memory_;
+    const std::shared_ptr<CellMemory> memory = Look(options.name) == nullptr ? MemoryFor(options.name) : memory_;
     {
       MutexLock lock(mu_);
-      if (partitions_.size() >= kMaxPartitions && !partitions_.contains(options.name)) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "there are ", kMaxPartitions, " partitions, the limit: drop one before '", options.name, "' is created"));
-      }
+      TDOCK_RETURN_IF_ERROR(CheckRoomFor(options.name));
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
         entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, notifier_, last_lease_, work_);
-        if (options.max_bytes > 0 && !admission_thread_.joinable())
-          admission_thread_ = std::thread([this] { AdmitPuts(); });
+        if (options.max_bytes > 0) StartAdmission();
         return absl::OkStatus();
       }
       existing = entry;
@@ -153,6 +149,14 @@ class LocalDock final : public ServedDock {
     // A client that still knows a lease of it must not refer to one of the next partition of this name.
     last_lease_ = std::max(last_lease_, last);
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> ExportPartition(absl::string_view partition) override {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
+    return found->Export();
+  }
+  absl::Status ImportPartition(absl::string_view image) override {
+    return OrNoMemory("the partition of this image", [&] { return Import(image); });
   }
 
   absl::StatusOr<std::vector<std::string>> ListPartitions() override TDOCK_EXCLUDES(mu_) {
@@ -289,6 +293,46 @@ class LocalDock final : public ServedDock {
   }
 
  private:
+  absl::Status Import(absl::string_view bytes) TDOCK_EXCLUDES(mu_) {
+    TDOCK_ASSIGN_OR_RETURN(PartitionImage image, DecodePartitionImage(bytes));
+    const PartitionOptions options = image.options;
+    TDOCK_RETURN_IF_ERROR(CheckOptions(options));
+    {
+      MutexLock lock(mu_);
+      TDOCK_RETURN_IF_ERROR(CheckNew(options.name));
+    }
+    const auto partition = std::make_shared<Partition>(options, clock_, MemoryFor(options.name), memory_, samplers_,
+                                                       notifier_, kNoLease, work_);
+    if (absl::Status status = partition->Restore(std::move(image)); !status.ok()) {
+      return Annotate(status, absl::StrCat("the image of partition '", options.name, "'"));
+    }
+    MutexLock lock(mu_);
+    TDOCK_RETURN_IF_ERROR(CheckNew(options.name));
+    // Nobody else knows it yet, so nobody holds its lock.
+    partition->SkipLeases(last_lease_);
+    partitions_.emplace(options.name, partition);
+    if (options.max_bytes > 0) StartAdmission();
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<CellMemory> MemoryFor(const std::string& name) const {
+    std::shared_ptr<CellMemory> memory = memory_for_ == nullptr ? nullptr : memory_for_(name);
+    return memory == nullptr ? memory_ : memory;
+  }
+  absl::Status CheckRoomFor(const std::string& name) const TDOCK_REQUIRES(mu_) {
+    if (partitions_.size() < kMaxPartitions || partitions_.contains(name)) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", kMaxPartitions, " partitions, the limit: drop one before '", name, "' is created"));
+  }
+  absl::Status CheckNew(const std::string& name) const TDOCK_REQUIRES(mu_) {
+    if (!partitions_.contains(name)) return CheckRoomFor(name);
+    return absl::AlreadyExistsError(
+        absl::StrCat("partition '", name, "' exists: an image is imported where there is none of its name"));
+  }
+  void StartAdmission() TDOCK_REQUIRES(mu_) {
+    if (!admission_thread_.joinable()) admission_thread_ = std::thread([this] { AdmitPuts(); });
+  }
+
   // Null if it does not exist.
   std::shared_ptr<Partition> Look(absl::string_view name) TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);

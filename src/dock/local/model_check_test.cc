@@ -30,7 +30,7 @@ class Driver {
 
   void Step() {
     twin_->Expire(clock_.Now());
-    switch (rng_.Below(21)) {
+    switch (rng_.Below(22)) {
       case 0:
       case 1:
       case 2:
@@ -66,6 +66,9 @@ class Driver {
         return;
       case 19:
         if (OneIn(4)) Publish();
+        return;
+      case 20:
+        if (OneIn(5)) StartAgain();
         return;
       default:
         clock_.Advance(absl::Seconds(static_cast<int64_t>(rng_.Below(4))));
@@ -337,6 +340,17 @@ class Driver {
     const absl::Status status = dock_->PublishWeights(kModelled, version);
     ASSERT_TRUE(Agree(status, twin_->CheckPublish(version)));
     if (status.ok()) twin_->Publish(version);
+  }
+
+  // As after a restart: with another dock, of what the first one exported.
+  void StartAgain() {
+    const absl::StatusOr<std::string> image = dock_->ExportPartition(kModelled);
+    ASSERT_TRUE(image.ok()) << image.status();
+    std::unique_ptr<Dock> next = MakeLocalDock({.clock = &clock_});
+    ASSERT_EQ(next->ImportPartition(*image), absl::OkStatus());
+    ASSERT_TRUE(next->ExportPartition(kModelled) == image);
+    dock_ = std::move(next);
+    twin_->EndLeases();
   }
 
   void Renew() {

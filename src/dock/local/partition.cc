@@ -139,19 +139,22 @@ absl::Status Partition::Matches(const PartitionOptions& options) {
       absl::StrCat("partition '", options.name, "' exists with different ", absl::StrJoin(differences, ", ")));
 }
 
+absl::Status Partition::CheckSamplerThere(const ConsumerOptions& options) const {
+  if (options.sampler != Sampler::kCustom || samplers_->contains(options.custom_sampler)) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const auto& [name, sampler] : *samplers_) names.push_back(name);
+  return absl::InvalidArgumentError(absl::StrCat("consumer '", options.name, "': there is no sampler '",
+                                                 options.custom_sampler, "'; the dock was given ",
+                                                 names.empty() ? "none" : absl::StrJoin(names, ", ")));
+}
+
 absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
   Cleanup cleanup{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
   if (!is_new) return absl::OkStatus();
-  if (options.sampler == Sampler::kCustom && !samplers_->contains(options.custom_sampler)) {
-    std::vector<std::string> names;
-    for (const auto& [name, sampler] : *samplers_) names.push_back(name);
-    return absl::InvalidArgumentError(absl::StrCat("consumer '", options.name, "': there is no sampler '",
-                                                   options.custom_sampler, "'; the dock was given ",
-                                                   names.empty() ? "none" : absl::StrJoin(names, ", ")));
-  }
+  TDOCK_RETURN_IF_ERROR(CheckSamplerThere(options));
   table_.Apply(ConsumerRegistered{&options});
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(options.name));
   if (index == specs_.size()) specs_.emplace_back();

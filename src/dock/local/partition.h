@@ -16,6 +16,7 @@
 #include "core/base/notifier.h"
 #include "core/base/work_queue.h"
 #include "dock/local/budget.h"
+#include "dock/local/partition_image.h"
 #include "dock/local/served_dock.h"
 #include "dock/local/waits.h"
 #include "dock/local/writers.h"
@@ -70,6 +71,12 @@ class Partition : public std::enable_shared_from_this<Partition> {
   absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<RowStatus> GetRowStatus(RowId row) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<std::string> Explain(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<std::string> Export() TDOCK_EXCLUDES(mu_);
+
+  // Makes a new partition, with the options of the image, equal to the image's. If it fails, it must not be used.
+  absl::Status Restore(PartitionImage image) TDOCK_EXCLUDES(mu_);
+  // Leases are numbered from a number above this one on.
+  void SkipLeases(LeaseId last) TDOCK_EXCLUDES(mu_);
 
   absl::Status ExpireLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<std::vector<LeaseId>> LiveLeases(std::span<const LeaseId> leases) TDOCK_EXCLUDES(mu_);
@@ -195,6 +202,23 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // Partial cells only of the columns that the viewer writes; null: of none.
   Rows::Data View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer)
       TDOCK_REQUIRES(mu_);
+
+  // ---- Images (partition_export.cc).
+
+  // With views of the cells, which can then be copied without the lock.
+  absl::StatusOr<PartitionImage> ImageNow() TDOCK_EXCLUDES(mu_);
+  PartitionImage::Cells CellsOf(const TableImage::Column& column) const TDOCK_REQUIRES(mu_);
+  // The cells as they then lie in the store. ResourceExhausted where there is no memory.
+  absl::StatusOr<std::vector<TableImage::Cell>> WriteCells(const PartitionImage::Cells& cells, uint32_t column,
+                                                           const std::string& name) TDOCK_EXCLUDES(mu_);
+  // The first of these rows of a column, as many as are put together.
+  static std::span<const int64_t> FirstToPut(const Column& values, std::span<const int64_t> places);
+  // Puts a batch of one column into the store, and returns its first cell.
+  absl::StatusOr<CellRef> WriteBatch(const Batch& batch, uint32_t column, int64_t weights_version, uint32_t writer)
+      TDOCK_EXCLUDES(mu_);
+
+  // InvalidArgument if the dock was not given the custom sampler that the consumer names.
+  absl::Status CheckSamplerThere(const ConsumerOptions& options) const;
 
   Clock& clock_;
   WorkQueue* const work_;

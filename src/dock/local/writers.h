@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ class Writers {
     return it == numbers_.end() ? std::nullopt : std::optional(it->second);
   }
   const std::string& NameOf(uint32_t number) const { return names_[number]; }
+  // Those of the numbers from 1 on.
+  std::span<const std::string> names() const { return std::span(names_).subspan(1); }
 
  private:
   std::vector<std::string> names_{1};  // by number

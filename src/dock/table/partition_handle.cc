@@ -8,6 +8,18 @@ namespace tdock {
 
 PartitionHandle Dock::partition(std::string name) { return {*this, std::move(name)}; }
 
+absl::StatusOr<std::string> Dock::ExportPartition(absl::string_view partition) {
+  return absl::UnimplementedError(absl::StrCat("partition '", EscapeForMessage(partition),
+                                               "' cannot be exported through this dock: export it in the process that "
+                                               "holds it, from its MakeLocalDock() or DockServer::dock()"));
+}
+
+absl::Status Dock::ImportPartition(absl::string_view) {
+  return absl::UnimplementedError(
+      "no partition can be imported through this dock: import it in the process that is to hold it, into its "
+      "MakeLocalDock() or DockServer::dock()");
+}
+
 template <class Request, class Result>
 Result PartitionHandle::Ask(Result (Dock::*call)(const Request&), Request request) const {
   if (request.partition.empty()) request.partition = name_;

@@ -26,6 +26,10 @@ class DockOverServed final : public Dock {
 
   absl::Status CreatePartition(const PartitionOptions& options) override { return dock_->CreatePartition(options); }
   absl::Status DropPartition(absl::string_view partition) override { return dock_->DropPartition(partition); }
+  absl::StatusOr<std::string> ExportPartition(absl::string_view partition) override {
+    return dock_->ExportPartition(partition);
+  }
+  absl::Status ImportPartition(absl::string_view image) override { return dock_->ImportPartition(image); }
   absl::StatusOr<std::vector<std::string>> ListPartitions() override { return dock_->ListPartitions(); }
   absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) override {
     return dock_->RegisterConsumer(partition, options);
