@@ -43,6 +43,15 @@ absl::Status CheckFile(const SafetensorsFile& file, NamedShapes wanted, bool wit
   return check.Status(kConfigName);
 }
 
+absl::Status CopyInto(const SafetensorsFile& file, const NamedTensors& into) {
+  at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : into) {
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, ReadTensor(file, name));
+    tensor.copy_(stored);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder) {
@@ -60,12 +69,18 @@ absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder)
   TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, weights));
   TDOCK_RETURN_IF_ERROR(Annotate(CheckFile(file, *std::move(shapes), config->head_saved, *decoder), weights));
   TDOCK_RETURN_IF_ERROR(decoder->AddAdapters(*config, 0));
-  at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : SavedTensors(*decoder, config->head_saved)) {
-    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, ReadTensor(file, name));
-    tensor.copy_(stored);
-  }
-  return absl::OkStatus();
+  return CopyInto(file, SavedTensors(*decoder, config->head_saved));
+}
+
+absl::Status ReloadAdapters(Env& env, const std::string& folder, Decoder* decoder) {
+  if (!decoder->lora()) return absl::FailedPreconditionError(absl::StrCat(folder, ": the model has no adapters"));
+  const std::string path = JoinPath(folder, kWeightsName);
+  TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, path));
+  NamedShapes shapes;
+  for (const auto& [name, factor] : decoder->NamedAdapters()) shapes.emplace_back(name, factor.sizes().vec());
+  const bool with_head = decoder->lora()->head_saved;
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckFile(file, std::move(shapes), with_head, *decoder), path));
+  return CopyInto(file, SavedTensors(*decoder, with_head));
 }
 
 absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& decoder, const std::string& base_model) {

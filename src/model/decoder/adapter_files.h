@@ -14,6 +14,10 @@ namespace tdock::model {
 // saved with the adapters is read as well. After an error the decoder is unchanged.
 absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder);
 
+// Reads them into the adapters, of the same shapes, that the decoder has already, in place: whatever refers to its
+// parameters sees them. As strict; after an error some may be replaced.
+absl::Status ReloadAdapters(Env& env, const std::string& folder, Decoder* decoder);
+
 // Writes the adapters, and a value head, into `folder`, which is created if it is missing; adapter_config.json last.
 // `base_model` is the folder or name of the model that they adapt, as `peft` looks it up. FailedPrecondition if there
 // are no adapters.

@@ -134,6 +134,15 @@ absl::StatusOr<Decoder> LoadCheckpoint(Env& env, const std::string& folder, cons
   return decoder;
 }
 
+absl::Status ReloadWeights(Env& env, const std::string& folder, Decoder* decoder) {
+  at::NoGradGuard no_grad;
+  TDOCK_ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(env, folder));
+  const Placement placement(files, decoder->config(), decoder->config().head);
+  if (absl::Status status = placement.Check(); !status.ok()) return Annotate(status, files.path());
+  for (auto& [name, weight] : decoder->NamedWeights()) TDOCK_RETURN_IF_ERROR(placement.Read(name, weight));
+  return absl::OkStatus();
+}
+
 absl::Status CopyTokenizerFiles(Env& env, const std::string& from, const std::string& to) {
   std::vector<std::string> names(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
   if (env.Exists(JoinPath(from, kMoreTemplates))) {

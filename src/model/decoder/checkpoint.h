@@ -30,6 +30,10 @@ struct LoadOptions {
 absl::StatusOr<Decoder> LoadCheckpoint(Env& env, const std::string& folder, const at::Device& device,
                                        const LoadOptions& options = {});
 
+// Reads the weights of a checkpoint into a decoder of the same configuration that is there already, in place: whatever
+// refers to its parameters sees them. As strict as LoadCheckpoint(). After an error some weights may be replaced.
+absl::Status ReloadWeights(Env& env, const std::string& folder, Decoder* decoder);
+
 struct SaveOptions {
   std::optional<at::ScalarType> dtype = std::nullopt;  // of the files; by default that of the weights
   uint64_t max_file_bytes = uint64_t{5} << 30;         // beyond it, the weights are split into files with an index

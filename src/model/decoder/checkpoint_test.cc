@@ -53,6 +53,22 @@ TEST_P(CheckpointTest, IsReadBackBitForBit) {
   }
 }
 
+TEST_P(CheckpointTest, IsReadBackInPlace) {
+  for (const ModelConfig& config : TinyConfigs()) {
+    const Decoder saved = TinyDecoder(config, 1, GetParam());
+    ASSERT_TRUE(SaveCheckpoint(env_, folder_.Path("a"), saved).ok());
+    Decoder decoder = TinyDecoder(config, 2, GetParam());
+    const std::vector<at::Tensor> parameters = decoder.parameters();
+    decoder.SetTrainable(true);
+    ASSERT_EQ(ReloadWeights(env_, folder_.Path("a"), &decoder), absl::OkStatus());
+    for (size_t i = 0; i < parameters.size(); ++i) EXPECT_TRUE(SameBits(parameters[i], saved.parameters()[i]));
+  }
+  Decoder other = TinyDecoder(TinyConfig(Architecture::kQwen2, /*tied_head=*/true), 1, GetParam());
+  ASSERT_TRUE(
+      SaveCheckpoint(env_, folder_.Path("b"), TinyDecoder(TinyConfig(Architecture::kOpt, true), 1, GetParam())).ok());
+  EXPECT_EQ(ReloadWeights(env_, folder_.Path("b"), &other).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(CheckpointTest, IsSavedInAnotherDType) {
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
     const Decoder decoder = TinyDecoder(TinyConfig(Architecture::kQwen2, /*tied_head=*/true), 1, GetParam());

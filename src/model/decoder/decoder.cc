@@ -176,6 +176,23 @@ Decoder Decoder::Clone() const {
   return copy;
 }
 
+Decoder Decoder::Snapshot() const {
+  if (!lora_) return Clone();
+  Decoder copy = *this;
+  const auto replace = [](at::Tensor& tensor) { tensor = tensor.detach().clone(); };
+  for (Layer& layer : copy.layers_) {
+    for (Linear Layer::*const linear : kLinears) {
+      for (Adapter& adapter : (layer.*linear).adapters) {
+        replace(adapter.a);
+        replace(adapter.b);
+      }
+    }
+  }
+  if (config_.head == Head::kValue) replace(copy.head_);
+  copy.CollectParameters();
+  return copy;
+}
+
 std::vector<at::Tensor> Decoder::ParametersOf(const Layer& layer) {
   std::vector<at::Tensor> parameters = model::ParametersOf({&layer.qkv, &layer.output, &layer.up, &layer.down});
   for (const Norm* norm : {&layer.attention_norm, &layer.q_norm, &layer.k_norm, &layer.mlp_norm}) {

@@ -59,6 +59,8 @@ class Decoder {
 
   // A decoder with copies of the weights and adapters, which takes no gradients.
   Decoder Clone() const;
+  // The same, but with adapters it shares the weights that are not trained beside them with this one.
+  Decoder Snapshot() const;
 
   // Low-rank adapters of linear layers (Hu et al. 2021, arXiv:2106.09685), in float32 (for float64 weights in float64).
   // Initially they have no effect. From then on SetTrainable() makes only them, and a value head, trainable.

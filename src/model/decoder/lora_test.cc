@@ -186,6 +186,40 @@ TEST_P(LoraTest, IsReadBackFromItsFilesBitForBit) {
   }
 }
 
+TEST_P(LoraTest, IsReadBackInPlaceAndItsSnapshotSharesOnlyWhatDoesNotChange) {
+  for (const Head head : {Head::kTokens, Head::kValue}) {
+    ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/false);
+    config.head = head;
+    Decoder decoder = Adapted(config, {.rank = 3, .alpha = 5.0});
+    decoder.SetTrainable(true);
+    const Decoder snapshot = decoder.Snapshot();
+    ASSERT_EQ(snapshot.parameters().size(), decoder.parameters().size());
+    ASSERT_TRUE(SaveAdapters(env_, folder_.Path("a"), decoder, "base").ok());
+    const std::vector<at::Tensor> trained = decoder.trainable();
+    {
+      at::NoGradGuard no_grad;
+      for (at::Tensor tensor : trained) tensor.add_(1);
+    }
+    size_t shared = 0;
+    for (size_t i = 0; i < decoder.parameters().size(); ++i) {
+      const at::Tensor &now = decoder.parameters()[i], &then = snapshot.parameters()[i];
+      EXPECT_FALSE(then.requires_grad());
+      EXPECT_EQ(now.is_alias_of(then), !now.requires_grad());
+      EXPECT_EQ(at::equal(now, then), !now.requires_grad());
+      shared += now.is_alias_of(then);
+    }
+    EXPECT_GT(shared, 0u);
+    ASSERT_TRUE(ReloadAdapters(env_, folder_.Path("a"), &decoder).ok());
+    const bool head_saved = decoder.lora()->head_saved;
+    for (size_t i = 0; i < decoder.parameters().size(); ++i) {
+      const bool is_head = head == Head::kValue && i + 1 == decoder.parameters().size();
+      EXPECT_EQ(at::equal(decoder.parameters()[i], snapshot.parameters()[i]), !is_head || head_saved) << i;
+    }
+  }
+  Decoder plain = TinyDecoder(TinyConfig(Architecture::kLlama, true), 1, GetParam());
+  EXPECT_EQ(ReloadAdapters(env_, folder_.Path("a"), &plain).code(), absl::StatusCode::kFailedPrecondition);
+}
+
 class LoraFaults : public testing::Test {
  protected:
   LoraFaults() : decoder_(TinyDecoder(TinyConfig(Architecture::kLlama, /*tied_head=*/false), 1, at::kCPU)) {
