@@ -162,12 +162,17 @@ std::string ManifestJson(const Manifest& manifest) {
   return json.dump(1) + "\n";
 }
 
-absl::StatusOr<Manifest> VerifyCheckpoint(Env& env, const std::string& folder) {
+absl::StatusOr<Manifest> ReadManifest(Env& env, const std::string& folder) {
   const std::string path = JoinPath(folder, kManifest);
   TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env, path, kMaxManifestBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (!manifest.ok()) return Annotate(manifest.status(), path);
-  for (const auto& [name, expected] : manifest->files) {
+  return manifest;
+}
+
+absl::StatusOr<Manifest> VerifyCheckpoint(Env& env, const std::string& folder) {
+  TDOCK_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(env, folder));
+  for (const auto& [name, expected] : manifest.files) {
     const absl::StatusOr<Manifest::File> found = MeasureFile(env, JoinPath(folder, name));
     if (!found.ok()) return absl::DataLossError(absl::StrCat("checkpoint ", folder, ": ", found.status().message()));
     if (found->bytes != expected.bytes) {

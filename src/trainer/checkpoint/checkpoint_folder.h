@@ -52,6 +52,9 @@ struct Manifest {
 absl::StatusOr<Manifest> ParseManifest(absl::string_view json);
 std::string ManifestJson(const Manifest& manifest);
 
+// The manifest of a checkpoint. NotFound if the folder has none; otherwise as ParseManifest().
+absl::StatusOr<Manifest> ReadManifest(Env& env, const std::string& folder);
+
 // The manifest of a checkpoint whose files are all as it says. NotFound if the folder has none; DataLoss names a file
 // that is missing, shorter or changed.
 absl::StatusOr<Manifest> VerifyCheckpoint(Env& env, const std::string& folder);

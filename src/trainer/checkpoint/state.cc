@@ -96,7 +96,9 @@ State State::Snapshot() const {
   at::NoGradGuard no_grad;
   State copy;
   copy.texts_ = texts_;
-  for (const auto& [name, tensor] : tensors_) copy.tensors_.emplace(name, tensor.clone());
+  for (const auto& [name, tensor] : tensors_) {
+    copy.tensors_.emplace(name, tensor.is_cpu() ? tensor.clone() : tensor.cpu());
+  }
   return copy;
 }
 

@@ -36,7 +36,7 @@ class State {
   // Loads what Set() saved.
   absl::Status Get(const std::string& prefix, Stateful& object) const;
 
-  // With copies of the tensors, on the same device.
+  // With copies of the tensors, on the CPU.
   State Snapshot() const;
 
   // What has been set, to be written to files.

@@ -79,16 +79,17 @@ Progress::~Progress() {
   if (running_) Finish("stopped", "");
 }
 
-void Progress::Begin(std::string phase, int64_t total) {
+void Progress::Begin(std::string phase, int64_t total, int64_t done) {
   if (running_) End();
   running_ = true;
   phase_ = std::move(phase);
   total_ = total;
-  step_ = 0;
+  done_before_ = done;
+  step_ = done;
   figures_.clear();
   begun_ = clock_.Now();
   shown_at_ = begun_;
-  shown_step_ = 0;
+  shown_step_ = done;
   const int columns = output_.columns();
   if (columns == 0) return;
   drawn_ = true;
@@ -143,8 +144,9 @@ std::string Progress::Counts() const { return total_ > 0 ? absl::StrCat(step_, "
 std::string Progress::Times() const {
   const absl::Duration elapsed = clock_.Now() - begun_;
   std::string text = ClockText(elapsed);
-  if (total_ > 0 && step_ > 0 && step_ < total_) {
-    const absl::Duration left = elapsed * (static_cast<double>(total_ - step_) / static_cast<double>(step_));
+  if (total_ > 0 && step_ > done_before_ && step_ < total_) {
+    const absl::Duration left =
+        elapsed * (static_cast<double>(total_ - step_) / static_cast<double>(step_ - done_before_));
     absl::StrAppend(&text, ", ", ClockText(left), " left");
   }
   return text;

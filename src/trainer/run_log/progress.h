@@ -41,8 +41,9 @@ class Progress {
   // A phase that has not ended is reported as stopped.
   ~Progress();
 
-  // Ends the previous phase, if there is one. `total` is 0 if the number of steps is not known.
-  void Begin(std::string phase, int64_t total);
+  // Ends the previous phase, if there is one. `total` is 0 if the number of steps is not known; `done` of them were
+  // done before, by another process.
+  void Begin(std::string phase, int64_t total, int64_t done = 0);
 
   // `step` steps of the phase are done. Figures are shown in the order in which they first appeared; one that is not
   // named keeps its last value.
@@ -66,6 +67,7 @@ class Progress {
   bool drawn_ = false;  // whether the terminal's last line is the bar
   std::string phase_;
   int64_t total_ = 0;
+  int64_t done_before_ = 0;
   int64_t step_ = 0;
   Figures figures_;
   absl::Time begun_;

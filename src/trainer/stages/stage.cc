@@ -66,9 +66,13 @@ absl::Status KeepRows(const Sorted& sorted, size_t given, Batch& columns) {
 
 }  // namespace
 
-absl::Status StageRunner::Add(const Stage& stage) {
-  return Annotate(dock_.RegisterConsumer(partition_, stage.consumer()),
-                  absl::StrCat("stage '", stage.consumer().name, "'"));
+absl::Status StageRunner::Add(const Stage& stage, bool checkpointed) {
+  ConsumerOptions consumer = stage.consumer();
+  if (checkpointed) {
+    consumer.checkpointed = true;
+    checkpointed_.insert(consumer.name);
+  }
+  return Annotate(dock_.RegisterConsumer(partition_, consumer), absl::StrCat("stage '", stage.consumer().name, "'"));
 }
 
 absl::StatusOr<int64_t> StageRunner::Run(Stage& stage, int64_t units, StageContext& context, const Options& options) {
@@ -118,7 +122,8 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOn(Stage& stage, const Taken&
                                                 : static_cast<int64_t>(sorted.requeued.size())};
   if (sorted.kept.empty()) return round;
   if (!writes) {
-    TDOCK_RETURN_IF_ERROR(dock_.Complete({.partition = partition_, .lease = taken.lease}));
+    TDOCK_RETURN_IF_ERROR(
+        dock_.Complete({.partition = partition_, .lease = taken.lease, .step = StepOf(stage, context)}));
     return round;
   }
   TDOCK_RETURN_IF_ERROR(dock_
@@ -126,6 +131,7 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOn(Stage& stage, const Taken&
                                   .batch = std::move(output.columns),
                                   .rows = sorted.kept,
                                   .lease = taken.lease,
+                                  .step = StepOf(stage, context),
                                   .weights_version = output.weights_version})
                             .status());
   return round;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,8 @@ class Stage : public Stateful {
 
   // Whether it needs the weights that this process trains, so that no other process can carry it out.
   virtual bool uses_policy() const { return false; }
+  // Whether it changes weights.
+  virtual bool trains() const { return false; }
   // Adds to the metrics what follows from the columns that it writes: for those that another process put.
   virtual absl::Status Report(const Rows& /*written*/, StepMetrics& /*metrics*/) const { return absl::OkStatus(); }
 };
@@ -59,8 +62,8 @@ class StageRunner {
   // Both must outlive the runner.
   StageRunner(Dock& dock, std::string partition) : dock_(dock), partition_(std::move(partition)) {}
 
-  // Registers the stage as a consumer.
-  absl::Status Add(const Stage& stage);
+  // Registers the stage as a consumer, or as a checkpointed one, which then completes rows under the numbers of steps.
+  absl::Status Add(const Stage& stage, bool checkpointed = false);
 
   struct Options {
     // Until when to wait for the units; in the past where a program runs its stages in sequence, and units that are
@@ -89,8 +92,14 @@ class StageRunner {
   absl::StatusOr<Round> RunOnce(Stage& stage, int64_t units, StageContext& context, absl::Time deadline);
   absl::StatusOr<Round> RunOn(Stage& stage, const Taken& taken, StageContext& context);
 
+  // The step under which the stage completes rows.
+  int64_t StepOf(const Stage& stage, const StageContext& context) const {
+    return checkpointed_.contains(stage.consumer().name) ? context.step : kNoStep;
+  }
+
   Dock& dock_;
   const std::string partition_;
+  std::set<std::string> checkpointed_;
 };
 
 }  // namespace tdock::trainer

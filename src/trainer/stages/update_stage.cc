@@ -68,6 +68,7 @@ class UpdateStage final : public Stage {
 
   const ConsumerOptions& consumer() const override { return consumer_; }
   bool uses_policy() const override { return true; }
+  bool trains() const override { return true; }
 
   void Save(State& state) const override {
     state.SetInteger("policy_version", policy_.version);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
@@ -18,7 +19,7 @@ namespace tdock {
 // or read something: it does nothing and returns Unavailable, with the verb and the path. Thread-safe.
 class FailingEnv final : public Env {
  public:
-  FailingEnv(Env& base, int64_t fails) : base_(base), fails_(fails) {}
+  FailingEnv(Env& base, int64_t fails, std::string only = "") : base_(base), fails_(fails), only_(std::move(only)) {}
 
   // Whether the call has come that fails.
   bool failed() const { return calls_ > fails_; }
@@ -91,12 +92,13 @@ class FailingEnv final : public Env {
   };
 
   absl::Status Check(absl::string_view verb, const std::string& path) {
-    if (calls_.fetch_add(1) != fails_) return absl::OkStatus();
+    if (!absl::StrContains(path, only_) || calls_.fetch_add(1) != fails_) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat("cannot ", verb, " ", path, ": the test says so"));
   }
 
   Env& base_;
   const int64_t fails_;
+  const std::string only_;
   std::atomic<int64_t> calls_ = 0;
 };
 
