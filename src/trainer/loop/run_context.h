@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "dock/shared/shared_dock.h"
@@ -22,18 +24,27 @@ struct RunContext {
   Env& env;
   Clock& clock;
   Progress& progress;
-  // Set by another thread to end the run before its next step, or while it waits for another process.
+  // Set by another thread, or a signal, to end the run after its optimizer step, or while it waits for another process.
   const std::atomic<bool>* stop = nullptr;
-  // Gets lines for people about what was read: what was left out, what looks wrong.
+  // Gets lines for people: what was left out of the data, what looks wrong, what was not saved. Of several threads, one
+  // after another.
   std::function<void(const std::string&)> log = [](const std::string&) {};
+  // Set by another thread, or a signal, to save the run after its step; the run unsets it.
+  std::atomic<bool>* save = nullptr;
+  // What may have changed since the run was saved that it goes on from: see CheckFingerprint().
+  std::vector<std::string> allow_changed = {};
 
   // For runs that share their dock with other processes.
   OpenSharedDock open_shared_dock = dock::OpenSharedDock;
 
-  // Cancelled once the run must end.
+  // When the run must end; set by PrepareRun().
+  absl::Time stop_at = absl::InfiniteFuture();
+
+  // Cancelled once the run must end. Thread-safe.
   absl::Status CheckStop() const {
-    if (stop == nullptr || !*stop) return absl::OkStatus();
-    return absl::CancelledError("interrupted");
+    if (stop != nullptr && *stop) return absl::CancelledError("interrupted");
+    if (clock.Now() < stop_at) return absl::OkStatus();
+    return absl::CancelledError("the time of trainer.max_minutes is over");
   }
 };
 

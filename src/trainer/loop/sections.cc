@@ -5,6 +5,7 @@
 #include "core/config/nearest_values.h"
 #include "model/decoder/device.h"
 #include "model/files/config.h"
+#include "trainer/loop/save_freq.h"
 #include "trainer/loop/stop_rule.h"
 #include "trainer/stages/columns.h"
 
@@ -169,12 +170,52 @@ void BindTrainer(config::Spec& spec, TrainerSection& s) {
   spec.String("trainer.stop_when", &s.stop_when,
               "End training once a metric of the validation is reached, such as `val/accuracy >= 0.30`; empty: never.");
   spec.String("trainer.run_dir", &s.run_dir,
-              "Folder of the run, which must be new or empty; empty: the next free runs/RECIPE-NNN.");
+              "Folder of the run: new or empty, or that of this run, to go on with it; empty: the next free "
+              "runs/RECIPE-NNN.");
+  spec.String(
+      "trainer.save_freq", &s.save_freq,
+      "How often to save everything that the run needs to go on, in steps (`50`) or time (`30min`); also at the "
+      "end. 0 or -1: only when the run is told to stop.");
+  spec.Int("trainer.max_checkpoints_to_keep", &s.max_checkpoints_to_keep,
+           "Checkpoints to keep, the newest, beside the best; 0: all.")
+      .AtLeast(0);
+  spec.String(
+      "trainer.best_metric", &s.best_metric,
+      "Metric of the validation, such as `val/accuracy`: whenever it is better than ever, the run is saved, and "
+      "this checkpoint is kept; empty: none.");
+  spec.Choice("trainer.best_mode", &s.best_is_least, {{"max", false}, {"min", true}},
+              "Whether the greatest or the least value of trainer.best_metric is the best.");
+  spec.String(
+          "trainer.resume_mode", &s.resume_mode,
+          "`auto`: go on with the newest checkpoint of trainer.run_dir, if it has one; `disable`: that folder must be "
+          "new; `resume_path`: go on from trainer.resume_from_path; otherwise the folder of the checkpoint to go on "
+          "from.")
+      .NotEmpty();
+  spec.String("trainer.resume_from_path", &s.resume_from_path,
+              "The checkpoint to go on from, for trainer.resume_mode=resume_path.");
+  spec.Float(
+          "trainer.max_minutes", &s.max_minutes,
+          "Minutes after which the run is saved and ends as if it was interrupted, before a scheduler kills it; 0: no "
+          "limit.")
+      .AtLeast(0);
   spec.Float(
           "trainer.peak_flops", &s.peak_flops,
           "Floating-point operations per second that perf/mfu is a share of: those of all devices of the run, such as "
           "989e12; 0: those that products of matrices reach when the run begins.")
       .AtLeast(0);
+  spec.Check({"trainer.save_freq"}, [&s]() -> std::vector<std::string> {
+    const absl::Status parsed = ParseSaveFreq(s.save_freq).status();
+    return parsed.ok() ? std::vector<std::string>() : std::vector{std::string(parsed.message())};
+  });
+  spec.Check({"trainer.resume_mode", "trainer.resume_from_path"}, [&s]() -> std::vector<std::string> {
+    if (s.resume_mode != "resume_path" || !s.resume_from_path.empty()) return {};
+    return {"resume_path needs trainer.resume_from_path, the folder of a checkpoint"};
+  });
+  spec.Unused(
+      {"trainer.resume_from_path"}, [&s] { return s.resume_mode != "resume_path"; },
+      "used only with trainer.resume_mode=resume_path");
+  spec.Unused(
+      {"trainer.best_mode"}, [&s] { return s.best_metric.empty(); }, "given without trainer.best_metric");
   spec.Check({"trainer.stop_when"}, [&s]() -> std::vector<std::string> {
     const auto rule = ParseStopRule(s.stop_when);
     if (rule.ok()) return {};

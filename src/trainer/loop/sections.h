@@ -104,6 +104,13 @@ struct TrainerSection {
   int64_t log_val_generations = 16;
   std::string stop_when;
   std::string run_dir;
+  std::string save_freq = "30min";  // see ParseSaveFreq()
+  int64_t max_checkpoints_to_keep = 2;
+  std::string best_metric;
+  bool best_is_least = false;
+  std::string resume_mode = "auto";  // "auto", "disable", "resume_path", or the folder of a checkpoint
+  std::string resume_from_path;
+  double max_minutes = 0;
   double peak_flops = 0;
   DockSection dock;
 };

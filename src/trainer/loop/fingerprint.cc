@@ -1,0 +1,119 @@
+#include "trainer/loop/fingerprint.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/base/status.h"
+#include "core/tensor/checksum.h"
+#include "data/dataset.h"
+
+namespace tdock::trainer {
+namespace {
+
+// Where a run writes, when it saves, what it shows and who takes part: none of it changes a number that it computes.
+constexpr const char* kFreeKeys[] = {"threads",
+                                     "trainer.run_dir",
+                                     "trainer.save_freq",
+                                     "trainer.max_checkpoints_to_keep",
+                                     "trainer.best_metric",
+                                     "trainer.best_mode",
+                                     "trainer.resume_mode",
+                                     "trainer.resume_from_path",
+                                     "trainer.max_minutes",
+                                     "trainer.log_val_generations",
+                                     "trainer.peak_flops",
+                                     "trainer.serve",
+                                     "trainer.dock",
+                                     "trainer.partition",
+                                     "trainer.dock_token_file",
+                                     "trainer.dock_tls_ca",
+                                     "trainer.dock_tls_cert",
+                                     "trainer.dock_tls_key",
+                                     "trainer.external_timeout",
+                                     "model.save_dtype",
+                                     "data.num_workers",
+                                     "data.cache",
+                                     "rollout.max_num_seqs"};
+
+bool IsFree(const std::string& key) {
+  return std::any_of(std::begin(kFreeKeys), std::end(kFreeKeys), [&](const char* free) { return key == free; });
+}
+
+std::string WeightsChecksum(const model::Decoder& decoder) {
+  RunningChecksum checksum;
+  checksum.Reset();
+  for (const auto& named : {decoder.NamedWeights(), decoder.NamedAdapters()}) {
+    for (const auto& [name, weight] : named) {
+      const std::string title = absl::StrCat(name, " ", absl::StrJoin(weight.sizes(), ","), ";");
+      checksum.Add(std::as_bytes(std::span(title)));
+      const at::Tensor bytes = weight.detach().cpu().contiguous();
+      checksum.Add({static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()});
+    }
+  }
+  return absl::StrFormat("%016x", checksum.Value());
+}
+
+absl::StatusOr<std::string> TemplateChecksum(Env& env, const std::string& folder) {
+  text::ContentHasher hasher;
+  for (const char* name : {"chat_template.jinja", "chat_template.json"}) {
+    const std::string path = JoinPath(folder, name);
+    if (!env.Exists(path)) continue;
+    TDOCK_ASSIGN_OR_RETURN(const std::string contents, env.ReadFile(path));
+    hasher.AddField(contents);
+  }
+  return text::Hex(hasher.Value());
+}
+
+std::string ValueIn(const Fingerprint& fingerprint, const std::string& key) {
+  const auto found = fingerprint.find(key);
+  return found == fingerprint.end() ? "not set" : found->second;
+}
+
+}  // namespace
+
+absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, const RunConfig& config,
+                                          const model::Decoder& decoder, const text::ContentHash& data) {
+  Fingerprint fingerprint = config::Values(spec);
+  std::erase_if(fingerprint, [](const auto& entry) { return IsFree(entry.first); });
+  fingerprint["<model>"] = WeightsChecksum(decoder);
+  fingerprint["<data>"] = text::Hex(data);
+  if (!config.model.path.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(const text::ContentHash tokenizer, data::TokenizerContent(env, config.model.path));
+    fingerprint["<tokenizer>"] = text::Hex(tokenizer);
+    TDOCK_ASSIGN_OR_RETURN(fingerprint["<template>"], TemplateChecksum(env, config.model.path));
+  }
+  return fingerprint;
+}
+
+absl::Status CheckFingerprint(const Fingerprint& saved, const Fingerprint& now, std::span<const std::string> allowed) {
+  std::set<std::string> keys;
+  for (const Fingerprint* fingerprint : {&saved, &now}) {
+    for (const auto& [key, value] : *fingerprint) keys.insert(key);
+  }
+  std::vector<std::string> changes, names;
+  for (const std::string& key : keys) {
+    const std::string before = ValueIn(saved, key), after = ValueIn(now, key);
+    const std::string name(absl::StripPrefix(absl::StripSuffix(key, ">"), "<"));
+    if (before == after || std::find(allowed.begin(), allowed.end(), name) != allowed.end()) continue;
+    names.push_back(name);
+    changes.push_back(name == key ? absl::StrCat(key, " was ", before, " and is ", after)
+                                  : absl::StrCat("the ", name, " has changed"));
+  }
+  if (changes.empty()) return absl::OkStatus();
+  const auto as_options = [](std::string* out, const std::string& name) {
+    absl::StrAppend(out, "--allow-changed ", name);
+  };
+  return absl::FailedPreconditionError(
+      absl::StrCat("this is not the run that was saved: ", absl::StrJoin(changes, "; "),
+                   ". To go on with what is there now: ", absl::StrJoin(names, " ", as_options)));
+}
+
+}  // namespace tdock::trainer

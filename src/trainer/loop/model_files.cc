@@ -1,0 +1,43 @@
+#include "trainer/loop/model_files.h"
+
+#include <ATen/ATen.h>
+
+#include "core/base/status.h"
+#include "model/decoder/adapter_files.h"
+#include "model/decoder/checkpoint.h"
+
+namespace tdock::trainer {
+
+absl::Status SaveForUse(Env& env, const std::string& folder, const model::Decoder& decoder,
+                        const text::Tokenizer& tokenizer, const ModelSection& section) {
+  if (section.path.empty()) TDOCK_RETURN_IF_ERROR(tokenizer.Save(env, folder));
+  if (decoder.lora()) {
+    TDOCK_RETURN_IF_ERROR(model::SaveAdapters(env, JoinPath(folder, "adapter"), decoder, section.path));
+  }
+  const auto save = [&](const model::Decoder& whole) {
+    return model::SaveCheckpoint(env, folder, whole, {.dtype = section.save_dtype, .tokenizer_from = section.path});
+  };
+  return decoder.lora() ? save(decoder.Merged()) : save(decoder);
+}
+
+absl::Status SaveToGoOn(Env& env, const std::string& folder, const model::Decoder& decoder,
+                        const text::Tokenizer& tokenizer, const ModelSection& section) {
+  if (section.path.empty()) TDOCK_RETURN_IF_ERROR(tokenizer.Save(env, folder));
+  if (!decoder.lora()) return model::SaveCheckpoint(env, folder, decoder, {.tokenizer_from = section.path});
+  if (!section.path.empty()) TDOCK_RETURN_IF_ERROR(model::CopyTokenizerFiles(env, section.path, folder));
+  return model::SaveAdapters(env, folder, decoder, section.path);
+}
+
+absl::Status LoadToGoOn(Env& env, const std::string& folder, model::Decoder& decoder) {
+  return decoder.lora() ? model::ReloadAdapters(env, folder, &decoder) : model::ReloadWeights(env, folder, &decoder);
+}
+
+uint64_t BytesToGoOn(const model::Decoder& decoder) {
+  uint64_t bytes = 0;
+  for (const auto& [name, weight] : decoder.lora() ? decoder.NamedAdapters() : decoder.NamedWeights()) {
+    bytes += weight.nbytes();
+  }
+  return bytes;
+}
+
+}  // namespace tdock::trainer

@@ -1,0 +1,26 @@
+// The model of a run as files.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/base/env.h"
+#include "model/decoder/decoder.h"
+#include "text/tokenizer.h"
+#include "trainer/loop/sections.h"
+
+namespace tdock::trainer {
+
+// For use: in model.save_dtype, with adapters merged into it, which are also in FOLDER/adapter; and the tokenizer.
+absl::Status SaveForUse(Env& env, const std::string& folder, const model::Decoder& decoder,
+                        const text::Tokenizer& tokenizer, const ModelSection& section);
+
+// To go on from: bit for bit. With adapters, these alone, in the PEFT layout; and the tokenizer.
+absl::Status SaveToGoOn(Env& env, const std::string& folder, const model::Decoder& decoder,
+                        const text::Tokenizer& tokenizer, const ModelSection& section);
+// What that has written, in place.
+absl::Status LoadToGoOn(Env& env, const std::string& folder, model::Decoder& decoder);
+// The bytes that it writes, about.
+uint64_t BytesToGoOn(const model::Decoder& decoder);
+
+}  // namespace tdock::trainer

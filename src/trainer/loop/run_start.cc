@@ -1,0 +1,127 @@
+#include "trainer/loop/run_start.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/base/status.h"
+#include "trainer/loop/run_checkpoints.h"
+
+namespace tdock::trainer {
+namespace {
+
+constexpr char kLock[] = "lock";
+
+// Whether a run has begun to write there; perhaps it was killed right after RunDirectory::Create().
+bool HoldsRun(Env& env, const std::string& path) {
+  if (env.Exists(JoinPath(path, "config.yaml")) || env.Exists(JoinPath(path, kLock))) return true;
+  const auto names = env.Exists(path) ? env.List(path) : std::vector<std::string>();
+  return names.ok() && *names == std::vector<std::string>{"tensorboard"};
+}
+
+bool IsIn(const std::string& folder, const std::string& run_dir) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(folder).lexically_normal().parent_path();
+  return std::filesystem::equivalent(parent, CheckpointsPath(run_dir), error) && !error;
+}
+
+// The newest checkpoint before `place` that is whole.
+std::optional<std::string> WholeBefore(Env& env, const CheckpointFolder& folder, std::vector<CheckpointPlace> places) {
+  for (; !places.empty(); places.pop_back()) {
+    std::string path = folder.PathOf(places.back());
+    if (VerifyCheckpoint(env, path).ok()) return path;
+  }
+  return std::nullopt;
+}
+
+absl::Status FindNewest(Env& env, const std::string& run_dir, const std::string& config_yaml, RunStart& start) {
+  const CheckpointFolder folder(env, CheckpointsPath(run_dir));
+  TDOCK_ASSIGN_OR_RETURN(std::vector<CheckpointPlace> places, folder.List());
+  if (places.empty()) {
+    const std::string path = JoinPath(run_dir, "config.yaml");
+    if (!env.Exists(path)) return absl::OkStatus();
+    TDOCK_ASSIGN_OR_RETURN(const std::string before, env.ReadFile(path));
+    if (before == config_yaml) return absl::OkStatus();
+    return absl::AlreadyExistsError(absl::StrCat("the run directory ", run_dir,
+                                                 " holds a run with another configuration, which has no checkpoint ",
+                                                 "to go on from: name another folder, or remove this one"));
+  }
+  start.checkpoint = folder.PathOf(places.back());
+  auto manifest = VerifyCheckpoint(env, start.checkpoint);
+  if (!manifest.ok()) {
+    places.pop_back();
+    const std::optional<std::string> before = WholeBefore(env, folder, std::move(places));
+    const std::string rather = before ? absl::StrCat("To go on from the one before: trainer.resume_mode=", *before)
+                                      : std::string("No other is whole: to begin anew, name another folder");
+    const absl::StatusCode code = absl::IsFailedPrecondition(manifest.status()) ? absl::StatusCode::kFailedPrecondition
+                                                                                : absl::StatusCode::kDataLoss;
+    return absl::Status(
+        code,
+        absl::StrCat("the newest checkpoint of the run cannot be used: ", manifest.status().message(), ". ", rather));
+  }
+  start.manifest = *std::move(manifest);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileLock>> LockRun(const std::string& run_dir) {
+  char host[256] = "localhost";
+  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  const std::string holder = absl::StrFormat("process %d on %s since %s", ::getpid(), host,
+                                             absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()));
+  auto lock = FileLock::Take(JoinPath(run_dir, kLock), holder);
+  if (!lock.ok()) return Annotate(lock.status(), absl::StrCat("the run directory ", run_dir, " is in use"));
+  return lock;
+}
+
+absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, const std::string& config_yaml) {
+  const std::string& run_dir = section.run_dir;
+  const std::string& mode = section.resume_mode == "resume_path" ? section.resume_from_path : section.resume_mode;
+  RunStart start;
+  start.is_there = mode != "disable" && !run_dir.empty() && HoldsRun(env, run_dir);
+  if (start.is_there) {
+    TDOCK_ASSIGN_OR_RETURN(start.lock, LockRun(run_dir));
+    if (env.Exists(JoinPath(run_dir, "checkpoint/config.json"))) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "the run in ", run_dir, " has ended. To begin another, name another folder in trainer.run_dir; to train on ",
+          "from one of its checkpoints, name that in trainer.resume_mode as well"));
+    }
+  }
+  if (mode == "disable" || (mode == "auto" && !start.is_there)) return start;
+  if (mode == "auto") {
+    TDOCK_RETURN_IF_ERROR(FindNewest(env, run_dir, config_yaml, start));
+    return start;
+  }
+  start.checkpoint = mode;
+  start.of_another_run = !IsIn(mode, run_dir);
+  if (start.is_there && start.of_another_run) {
+    return absl::AlreadyExistsError(absl::StrCat("trainer.resume_mode: ", mode, " is not a checkpoint of the run in ",
+                                                 run_dir, ": name a new folder in trainer.run_dir"));
+  }
+  auto manifest = VerifyCheckpoint(env, mode);
+  if (!manifest.ok()) return Annotate(manifest.status(), "trainer.resume_mode");
+  start.manifest = *std::move(manifest);
+  return start;
+}
+
+absl::Status TidyCheckpoints(Env& env, const std::string& run_dir, const RunStart& start) {
+  CheckpointFolder folder(env, CheckpointsPath(run_dir));
+  TDOCK_RETURN_IF_ERROR(folder.RemoveUnfinished());
+  if (start.checkpoint.empty() || start.of_another_run) return absl::OkStatus();
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<CheckpointPlace> places, folder.List());
+  for (const CheckpointPlace& place : places) {
+    if (place > start.manifest.place) TDOCK_RETURN_IF_ERROR(folder.Remove(place));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tdock::trainer
