@@ -6,16 +6,36 @@ namespace tdock::cli {
 namespace {
 
 std::atomic<bool> interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not take a lock");
+std::atomic<int> interrupted_by = 0;
+std::atomic<bool> save = false;
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
+              "a signal handler may not take a lock");
+
+void Handle(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigaction(signal, &action, nullptr);
+}
 
 }  // namespace
 
 const std::atomic<bool>& InterruptFlag() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = SA_RESTART | SA_RESETHAND;
-  for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  for (int signal : {SIGINT, SIGTERM}) {
+    Handle(signal, [](int by) {
+      for (int ending : {SIGINT, SIGTERM}) Handle(ending, SIG_DFL);
+      interrupted_by = by;
+      interrupted = true;
+    });
+  }
   return interrupted;
+}
+
+int InterruptSignal() { return interrupted_by; }
+
+std::atomic<bool>& SaveFlag() {
+  Handle(SIGUSR1, [](int) { save = true; });
+  return save;
 }
 
 }  // namespace tdock::cli

@@ -1,4 +1,4 @@
-// Ctrl-C as a request to stop.
+// Signals as requests to a command that works for long.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,13 @@
 namespace tdock::cli {
 
 // From the first call on, the first SIGINT or SIGTERM sets the returned flag instead of ending the process; the next
-// one ends it.
+// one, of either, ends it.
 const std::atomic<bool>& InterruptFlag();
+
+// The signal that has set it; 0: none.
+int InterruptSignal();
+
+// From the first call on, SIGUSR1 sets the returned flag, which asks to save.
+std::atomic<bool>& SaveFlag();
 
 }  // namespace tdock::cli

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "core/base/status.h"
 #include "trainer/stages/guard.h"
 
@@ -22,10 +23,13 @@ int main(int argc, char** argv) {
     commands.emplace_back(app.get_subcommands(nullptr).back(), std::move(command));
   }
   tdock::cli::DescribeOtherExecutables(app);
-  return tdock::command::ParseAndRun(app, argc, argv, [&] {
+  const int code = tdock::command::ParseAndRun(app, argc, argv, [&] {
     for (const auto& [subcommand, command] : commands) {
       if (subcommand->parsed()) return tdock::trainer::Guarded(command);
     }
     return absl::OkStatus();
   });
+  // As a shell says it of a process that a signal has ended.
+  const int interrupted = tdock::ExitCode(absl::CancelledError());
+  return code == interrupted && tdock::cli::InterruptSignal() != 0 ? 128 + tdock::cli::InterruptSignal() : code;
 }

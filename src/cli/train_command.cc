@@ -1,8 +1,11 @@
+#include <unistd.h>
+
 #include <atomic>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,6 +29,7 @@ namespace {
 
 struct TrainArguments {
   RunArguments run;
+  std::vector<std::string> allow_changed;
   bool keys = false;
 };
 
@@ -72,14 +76,15 @@ absl::Status Train(const TrainArguments& arguments) {
   trainer::NumberReport numbers = trainer::CheckNumbers(**recipe);
 
   const std::atomic<bool>& stop = InterruptFlag();
-  const auto log = [](const std::string& line) { std::cerr << line << "\n"; };
+  const std::string begin = ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";  // of a line that may have the progress
+  const auto log = [begin](const std::string& line) { std::cerr << absl::StrCat(begin, line, "\n"); };
   auto inputs = trainer::LoadRunInputs(**recipe, Env::Real(), log);
   TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
   const absl::Status checked = CheckBefore(**recipe, *inputs, std::move(numbers), stop);
   TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
   trainer::Progress progress(trainer::ProgressOutput::StandardError(), Clock::Real());
-  const auto run =
-      trainer::PrepareRun(**recipe, *std::move(inputs), {Env::Real(), Clock::Real(), progress, &stop, log});
+  trainer::RunContext context{Env::Real(), Clock::Real(), progress, &stop, log, &SaveFlag(), arguments.allow_changed};
+  const auto run = trainer::PrepareRun(**recipe, *std::move(inputs), std::move(context));
   TDOCK_RETURN_IF_ERROR(Refused(run.status()));
   const absl::StatusOr<trainer::RunResult> result = (*run)->Train();
   TDOCK_RETURN_IF_ERROR(Failed(result.status()));
@@ -101,6 +106,11 @@ Command AddTrain(CLI::App& app) {
                         "Serve the run's dock, to look at it with `tdock dock` and for stages of other processes, at a "
                         "Unix socket; short "
                         "for trainer.serve=unix, --serve=HOST:PORT for trainer.serve=HOST:PORT");
+  command
+      ->add_option("--allow-changed", arguments->allow_changed,
+                   "A key that has changed since the checkpoint that the run goes on from was saved, or model, data, "
+                   "tokenizer or template for their contents; may be repeated")
+      ->allow_extra_args(false);
   command->add_flag(
       "--keys", arguments->keys,
       "Print every key of the recipes, or of the one that is named, with its default and meaning, and stop");

@@ -11,6 +11,17 @@
 #include "trainer/stages/external_stage.h"
 
 namespace tdock::trainer {
+namespace {
+
+constexpr char kAnnouncement[] = "dock.json";
+constexpr uint64_t kMaxAnnouncementBytes = 1 << 16;
+
+std::string AnnouncementOf(const std::string& address, const std::string& partition) {
+  const nlohmann::ordered_json found = {{"address", address}, {"partition", partition}};
+  return found.dump() + "\n";
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RunPartition>> RunPartition::Open(const DockSection& section,
                                                                  const RunContext& context) {
@@ -39,11 +50,59 @@ absl::Status RunPartition::Create(PartitionOptions options) {
     return absl::AlreadyExistsError(absl::StrCat(
         "trainer.partition: the dock at ", shared_->address(), " has a partition '", name(), "' already, with ",
         status.rows, " rows: of a run that works on it, or of one that was killed. Give this run another name, or, if ",
-        "no run uses that one, remove it: tdock dock drop ", name(), " --yes", ReachedWith()));
+        "no run uses that one, ", Removal()));
   }
+  last_consumer_ = options.retain_for.front();
   TDOCK_RETURN_IF_ERROR(dock().CreatePartition(options));
   created_ = true;
   return absl::OkStatus();
+}
+
+absl::Status RunPartition::Import(absl::string_view image) {
+  TDOCK_RETURN_IF_ERROR(Annotate(dock().ImportPartition(image), "the rows of the checkpoint"));
+  created_ = true;
+  return absl::OkStatus();
+}
+
+bool RunPartition::IsOfRun(const std::string& run_dir) const {
+  const auto text = ReadFileUpTo(context_.env, JoinPath(run_dir, kAnnouncement), kMaxAnnouncementBytes);
+  return text.ok() && *text == AnnouncementOf(shared_->address(), name());
+}
+
+absl::Status RunPartition::TakeOver(PartitionOptions options, const std::string& run_dir) {
+  if (!outlives_run() || !IsOfRun(run_dir)) return Create(std::move(options));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> existing, dock().ListPartitions());
+  taken_over_ = std::find(existing.begin(), existing.end(), name()) != existing.end();
+  if (!taken_over_) return Create(std::move(options));
+  options.name = name();
+  last_consumer_ = options.retain_for.front();
+  if (const absl::Status same = dock().CreatePartition(options); !same.ok()) {
+    return absl::Status(same.code(), absl::StrCat("the partition that this run has left on the dock at ",
+                                                  shared_->address(), ": ", same.message(), "; ", Removal()));
+  }
+  created_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status RunPartition::RollBack(int64_t step, int64_t weights_version) {
+  if (!taken_over_) {
+    return weights_version == 0 ? absl::OkStatus() : dock().PublishWeights(name(), weights_version);
+  }
+  const absl::Status rolled_back = dock().Rollback(
+      {.partition = name(), .consumer = last_consumer_, .step = step, .weights_version = weights_version});
+  if (!rolled_back.ok()) {
+    return absl::Status(rolled_back.code(),
+                        absl::StrCat("going back to step ", step, " on the dock at ", shared_->address(), ": ",
+                                     rolled_back.message(), "; ", Removal()));
+  }
+  // All that is left is of later steps, which are fed again: their rows may have been half done.
+  return dock().Clear({.partition = name(), .everything = true}).status();
+}
+
+absl::Status RunPartition::Commit(int64_t step) {
+  if (!outlives_run()) return absl::OkStatus();
+  return Annotate(dock().Commit({.partition = name(), .consumer = last_consumer_, .step = step}),
+                  absl::StrCat("committing step ", step, " on the dock at ", shared_->address()));
 }
 
 bool RunPartition::IsExternal(const Stage& stage) const {
@@ -79,6 +138,10 @@ absl::StatusOr<int64_t> RunPartition::Await(const Stage& stage, StageContext& co
                      .check_stop = [this] { return context_.CheckStop(); }});
 }
 
+std::string RunPartition::Removal() const {
+  return absl::StrCat("remove it: tdock dock drop ", name(), " --yes", ReachedWith());
+}
+
 std::string RunPartition::ReachedWith() const {
   return absl::StrCat(" --address ", shared_->address(),
                       section_.token_file.empty() ? "" : absl::StrCat(" --token-file ", section_.token_file));
@@ -86,9 +149,8 @@ std::string RunPartition::ReachedWith() const {
 
 absl::Status RunPartition::Announce(const std::string& run_dir, const std::vector<std::unique_ptr<Stage>>& stages) {
   if (shared_ == nullptr) return absl::OkStatus();
-  const std::string path = JoinPath(run_dir, "dock.json");
-  const nlohmann::ordered_json found = {{"address", shared_->address()}, {"partition", name()}};
-  TDOCK_RETURN_IF_ERROR(WriteFileAtomically(context_.env, path, found.dump() + "\n"));
+  const std::string path = JoinPath(run_dir, kAnnouncement);
+  TDOCK_RETURN_IF_ERROR(WriteFileAtomically(context_.env, path, AnnouncementOf(shared_->address(), name())));
   announcement_ = path;
   for (const std::string& warning : shared_->warnings()) context_.log(absl::StrCat("warning: ", warning));
   context_.log(absl::StrCat("the dock of this run is at ", shared_->address(), "; for example: tdock dock status ",

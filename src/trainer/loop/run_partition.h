@@ -27,8 +27,21 @@ class RunPartition {
   Dock& dock() { return shared_ ? shared_->dock() : *own_; }
   const std::string& name() const { return section_.partition; }
 
+  // Whether other processes have the dock, too; and whether it is there when this process is killed.
+  bool shared() const { return shared_ != nullptr; }
+  bool outlives_run() const { return !section_.address.empty(); }
+
   // Creates it. AlreadyExists if the dock has a partition of that name, saying what would be right.
   absl::Status Create(PartitionOptions options);
+  // Creates it as it was when it was exported, on a dock inside this process.
+  absl::Status Import(absl::string_view image);
+  // Creates it, or takes over the one that this run, in `run_dir`, has left on the dock when it was killed. Then, once
+  // its stages are registered, RollBack().
+  absl::Status TakeOver(PartitionOptions options, const std::string& run_dir);
+  // Leaves on a partition that was taken over what was there after this step, nothing, and the version of the weights.
+  absl::Status RollBack(int64_t step, int64_t weights_version);
+  // On a dock that outlives the run: what was completed up to this step need not be rolled back any more.
+  absl::Status Commit(int64_t step);
 
   // Whether another process carries out the stage.
   bool IsExternal(const Stage& stage) const;
@@ -47,6 +60,9 @@ class RunPartition {
  private:
   RunPartition(const DockSection& section, const RunContext& context) : section_(section), context_(context) {}
 
+  bool IsOfRun(const std::string& run_dir) const;
+  // What to do about a partition that is in the way.
+  std::string Removal() const;
   // The options of `tdock dock` that reach the dock.
   std::string ReachedWith() const;
 
@@ -55,7 +71,9 @@ class RunPartition {
   std::unique_ptr<Dock> own_;
   std::unique_ptr<dock::SharedDock> shared_;
   bool created_ = false;
-  std::string announcement_;  // the file, while it is there
+  bool taken_over_ = false;
+  std::string last_consumer_;  // that rows are retained for
+  std::string announcement_;   // the file, while it is there
 };
 
 }  // namespace tdock::trainer

@@ -3,20 +3,26 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "data/loader.h"
-#include "model/decoder/adapter_files.h"
-#include "model/decoder/checkpoint.h"
+#include "trainer/checkpoint/state_files.h"
 #include "trainer/loop/feed.h"
+#include "trainer/loop/fingerprint.h"
+#include "trainer/loop/model_files.h"
 #include "trainer/loop/phase_meter.h"
+#include "trainer/loop/run_checkpoints.h"
 #include "trainer/loop/run_partition.h"
+#include "trainer/loop/run_start.h"
 #include "trainer/loop/speed.h"
+#include "trainer/loop/stop_notice.h"
 #include "trainer/loop/stop_rule.h"
 #include "trainer/stages/guard.h"
 #include "trainer/stages/weight_average.h"
@@ -56,6 +62,38 @@ int64_t TotalSteps(const RunConfig& config, int64_t samples) {
   return by_steps > 0 ? std::min(by_steps, by_epochs) : by_epochs;
 }
 
+// The step that is being carried out.
+struct OpenStep {
+  StepMetrics metrics;
+  size_t stage = 0;  // the next one
+  int64_t rows = 0;  // that it gets
+};
+
+constexpr char kPartition[] = "partition.bin";
+constexpr absl::string_view kFirst = "validation/first/", kLast = "validation/last/", kLogs = "logs/",
+                            kFingerprint = "fingerprint/";
+
+void SetNumbers(State& state, absl::string_view prefix, const Metrics& numbers) {
+  for (const auto& [name, value] : numbers) state.SetNumber(absl::StrCat(prefix, name), value);
+}
+
+absl::StatusOr<Metrics> NumbersUnder(const State& state, absl::string_view prefix) {
+  Metrics numbers;
+  for (const auto& [name, text] : state.texts()) {
+    if (!absl::StartsWith(name, prefix)) continue;
+    TDOCK_ASSIGN_OR_RETURN(numbers[name.substr(prefix.size())], state.Number(name));
+  }
+  return numbers;
+}
+
+Fingerprint FingerprintIn(const State& state) {
+  Fingerprint fingerprint;
+  for (const auto& [name, text] : state.texts()) {
+    if (absl::StartsWith(name, kFingerprint)) fingerprint[name.substr(kFingerprint.size())] = text;
+  }
+  return fingerprint;
+}
+
 class PreparedRun final : public TrainingRun {
  public:
   PreparedRun(Recipe& recipe, RunContext context, std::unique_ptr<RunPartition> partition, RunInputs inputs,
@@ -71,11 +109,87 @@ class PreparedRun final : public TrainingRun {
         partition_(std::move(partition)),
         runner_(partition_->dock(), partition_->name()),
         loader_(*inputs_.data.train, LoaderOptionsFor(config_, context_)),
+        fed_(loader_.position()),
         meter_(context_.clock, context_.env, policy_.decoder.device()),
-        total_steps_(TotalSteps(config_, inputs_.data.train->size())) {}
+        total_steps_(TotalSteps(config_, inputs_.data.train->size())),
+        started_(context_.clock.Now()) {}
 
-  // Makes the stages, and on the dock what they need.
-  absl::Status MakePlan() {
+  // Makes everything as it is when the run begins, or as it was when the checkpoint was saved. Writes no file.
+  absl::Status Begin(const RunStart& start) {
+    config::Spec spec;
+    recipe_.Bind(spec);
+    TDOCK_ASSIGN_OR_RETURN(fingerprint_,
+                           FingerprintOf(context_.env, spec, config_, policy_.decoder, loader_.position().order));
+    if (start.checkpoint.empty())
+      return MakePlan([this](PartitionOptions o) { return partition_->Create(std::move(o)); });
+    TDOCK_ASSIGN_OR_RETURN(const State state, ReadState(context_.env, start.checkpoint));
+    const Fingerprint saved = FingerprintIn(state);
+    TDOCK_RETURN_IF_ERROR(CheckFingerprint(saved, fingerprint_, context_.allow_changed));
+    TDOCK_RETURN_IF_ERROR(MakePlan([&](PartitionOptions options) -> absl::Status {
+      if (partition_->shared()) {
+        return partition_->TakeOver(std::move(options), config_.trainer.run_dir);
+      }
+      // After a whole step there are no rows, and other options may be right.
+      if (start.manifest.place.part == 0 && saved != fingerprint_) return partition_->Create(std::move(options));
+      TDOCK_ASSIGN_OR_RETURN(const std::string image, context_.env.ReadFile(JoinPath(start.checkpoint, kPartition)));
+      return partition_->Import(image);
+    }));
+    return Annotate(Restore(state, start), start.checkpoint);
+  }
+
+  // Also makes what is in the folder as it was then.
+  absl::Status OpenRunDirectory(RunStart start) {
+    const std::string& path = config_.trainer.run_dir;
+    if (start.is_there) {
+      TDOCK_RETURN_IF_ERROR(TidyCheckpoints(context_.env, path, start));
+      TDOCK_ASSIGN_OR_RETURN(run_, RunDirectory::Open(context_.env, context_.clock, path, logs_));
+      lock_ = std::move(start.lock);
+    } else {
+      TDOCK_ASSIGN_OR_RETURN(run_, path.empty()
+                                       ? RunDirectory::CreateNext(context_.env, context_.clock, "runs", config_.recipe)
+                                       : RunDirectory::Create(context_.env, context_.clock, path));
+      TDOCK_ASSIGN_OR_RETURN(lock_, LockRun(run_->path()));
+    }
+    config_.trainer.run_dir = run_->path();
+    checkpoints_.emplace(context_.env, context_.clock, run_->path(), start.manifest.place,
+                         RunCheckpoints::Options{.freq = *ParseSaveFreq(config_.trainer.save_freq),
+                                                 .most_kept = config_.trainer.max_checkpoints_to_keep,
+                                                 .best_metric = config_.trainer.best_metric,
+                                                 .best_is_least = config_.trainer.best_is_least},
+                         context_.log);
+    checkpoints_->on_written = [this](const CheckpointPlace& place) { return partition_->Commit(place.step); };
+    if (!start.checkpoint.empty()) {
+      context_.log(absl::StrCat("going on from ", start.checkpoint, ", after ", ToText(start.manifest.place)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RunResult> Train() override {
+    ReportHead head{.title = absl::StrCat(absl::AsciiStrToUpper(config_.recipe), ": ", run_->path()),
+                    .facts = {{"seed", absl::StrCat(config_.seed)},
+                              {"parameters", Grouped(policy_.decoder.parameter_count())},
+                              {"device", absl::StrCat(config_.device, ", ", workers_.threads(), " threads")}},
+                    .problem = "",
+                    .earlier = earlier_};
+    result_.run_dir = run_->path();
+    absl::Status status;
+    {
+      const StopNotice notice(context_, [this] { return WouldBeLost(); });
+      status = Guarded([&] { return TrainAndSave(); });
+      if (absl::IsCancelled(status) && !context_.CheckStop().ok()) status = Guarded([&] { return SaveStopped(); });
+      checkpoints_->Finish();
+    }
+    partition_->Close();
+    head.problem = std::string(status.message());
+    const absl::Status reported = Guarded([&] { return run_->WriteReport(head); });
+    TDOCK_RETURN_IF_ERROR(status);
+    TDOCK_RETURN_IF_ERROR(reported);
+    return result_;
+  }
+
+ private:
+  // Makes the stages, and, with `make_partition`, on the dock what they need.
+  absl::Status MakePlan(const std::function<absl::Status(PartitionOptions)>& make_partition) {
     policy_.decoder.SetTrainable(true);
     if (config_.trainer.ema_decay > 0) average_.emplace(policy_.decoder, config_.trainer.ema_decay);
     TDOCK_ASSIGN_OR_RETURN(plan_,
@@ -94,46 +208,23 @@ class PreparedRun final : public TrainingRun {
     if (recipe_.phase() == data::Phase::kPrompt) {
       for (const std::string& kept : config_.data.columns.keep) plan_.columns.push_back({kept, ColumnType::Bytes()});
     }
-    TDOCK_RETURN_IF_ERROR(partition_->Create({.columns = plan_.columns,
-                                              .group_size = recipe_.samples_per_prompt(),
-                                              .retain_for = {plan_.stages.back()->consumer().name}}));
-    for (const auto& stage : plan_.stages) TDOCK_RETURN_IF_ERROR(runner_.Add(*stage));
+    TDOCK_RETURN_IF_ERROR(make_partition({.columns = plan_.columns,
+                                          .group_size = recipe_.samples_per_prompt(),
+                                          .retain_for = {plan_.stages.back()->consumer().name}}));
+    for (const auto& stage : plan_.stages) {
+      const bool last = stage == plan_.stages.back();
+      TDOCK_RETURN_IF_ERROR(runner_.Add(*stage, last && partition_->outlives_run()));
+    }
     return absl::OkStatus();
   }
 
-  absl::Status MakeRunDirectory() {
-    const std::string& path = config_.trainer.run_dir;
-    TDOCK_ASSIGN_OR_RETURN(run_, path.empty()
-                                     ? RunDirectory::CreateNext(context_.env, context_.clock, "runs", config_.recipe)
-                                     : RunDirectory::Create(context_.env, context_.clock, path));
-    config_.trainer.run_dir = run_->path();
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<RunResult> Train() override {
-    ReportHead head{.title = absl::StrCat(absl::AsciiStrToUpper(config_.recipe), ": ", run_->path()),
-                    .facts = {{"seed", absl::StrCat(config_.seed)},
-                              {"parameters", Grouped(policy_.decoder.parameter_count())},
-                              {"device", absl::StrCat(config_.device, ", ", workers_.threads(), " threads")}},
-                    .problem = ""};
-    RunResult result{.run_dir = run_->path(), .ended = "", .first = {}, .last = {}};
-    const absl::Status status = Guarded([&] { return TrainAndSave(result); });
-    partition_->Close();
-    head.problem = std::string(status.message());
-    const absl::Status reported = Guarded([&] { return run_->WriteReport(head); });
-    TDOCK_RETURN_IF_ERROR(status);
-    TDOCK_RETURN_IF_ERROR(reported);
-    return result;
-  }
-
- private:
-  absl::Status TrainAndSave(RunResult& result) {
+  absl::Status TrainAndSave() {
     config::Spec spec;
     recipe_.Bind(spec);
     TDOCK_RETURN_IF_ERROR(Annotate(run_->WriteConfig(config::Dump(spec)), "writing the configuration"));
     TDOCK_RETURN_IF_ERROR(partition_->Announce(run_->path(), plan_.stages));
-    TDOCK_RETURN_IF_ERROR(Annotate(RunSteps(result), config_.recipe));
-    return Annotate(Guarded([&] { return Save(); }), "saving the checkpoint");
+    TDOCK_RETURN_IF_ERROR(Annotate(RunSteps(), config_.recipe));
+    return Annotate(Guarded([&] { return SaveAtEnd(); }), "saving the checkpoint");
   }
 
   absl::Status OnNewWeights(int64_t version) {
@@ -141,72 +232,102 @@ class PreparedRun final : public TrainingRun {
     return partition_->dock().PublishWeights(partition_->name(), version);
   }
 
-  absl::Status RunSteps(RunResult& result) {
-    context_.progress.Begin(config_.recipe, total_steps_);
+  absl::Status RunSteps() {
+    context_.progress.Begin(config_.recipe, total_steps_, result_.steps);
     peak_flops_ = config_.trainer.peak_flops > 0 ? config_.trainer.peak_flops
                                                  : MeasurePeakFlops(workers_, policy_.decoder.compute_type(),
                                                                     policy_.decoder.device(), context_.clock);
     // A batch ahead, so that the last step is known as such.
-    std::optional<SampleLoader::Batch> batch;
-    TDOCK_RETURN_IF_ERROR(Annotate(NextBatch(0, batch), "reading the training data"));
-    for (int64_t step = 0; result.ended.empty(); ++step) {
-      TDOCK_RETURN_IF_ERROR(Annotate(context_.CheckStop(), absl::StrCat("before step ", step)));
-      const absl::Status status = Guarded([&]() -> absl::Status {
-        StepMetrics metrics;
-        metrics.Mean("training/global_step", static_cast<double>(step));
-        absl::Status read;
-        if (step > 0) {
-          TDOCK_RETURN_IF_ERROR(Step(*batch, step, metrics));
-          read = NextBatch(step, batch);
-        }
-        result.steps = step;
-        if (!read.ok()) {
-          // This step is done, whatever the next one needs.
-          TDOCK_RETURN_IF_ERROR(Conclude(step, metrics, result));
-          return Annotate(read, "reading the training data of the next step");
-        }
-        if (!batch.has_value()) {
-          result.ended = step == config_.trainer.total_training_steps && step > 0
-                             ? absl::StrCat("all ", step, " steps")
-                             : absl::StrCat("the end of epoch ", Epochs(config_));
-        }
-        return Conclude(step, metrics, result);
-      });
-      TDOCK_RETURN_IF_ERROR(Annotate(status, absl::StrCat("step ", step)));
+    if (open_ == nullptr && result_.ended.empty()) {
+      TDOCK_RETURN_IF_ERROR(Annotate(NextBatch(result_.steps), "reading the training data"));
+      if (begun_ && !batch_.has_value()) result_.ended = Ending(result_.steps);
     }
-    context_.progress.End(result.ended);
+    for (int64_t step = begun_ ? result_.steps + 1 : 0; result_.ended.empty(); ++step) {
+      TDOCK_RETURN_IF_ERROR(Annotate(context_.CheckStop(), absl::StrCat("before step ", step)));
+      const absl::Status status = Guarded([&] { return OneStep(step); });
+      TDOCK_RETURN_IF_ERROR(Annotate(status, absl::StrCat("step ", step)));
+      TDOCK_RETURN_IF_ERROR(Annotate(Guarded([&] { return SaveIfDue(); }), absl::StrCat("after step ", step)));
+    }
+    context_.progress.End(result_.ended);
     return absl::OkStatus();
+  }
+
+  // Step 0 trains nothing: it is the validation before the first.
+  absl::Status OneStep(int64_t step) {
+    step_ = step;
+    if (open_ == nullptr) TDOCK_RETURN_IF_ERROR(OpenNext(step));
+    absl::Status read;
+    if (step > 0) {
+      TDOCK_RETURN_IF_ERROR(RunStages(step));
+      read = NextBatch(step);
+    }
+    if (read.ok() && !batch_.has_value()) result_.ended = Ending(step);
+    // This step is done, whatever the next one needs.
+    if (const absl::Status concluded = Conclude(step, open_->metrics); !concluded.ok()) {
+      result_.ended.clear();  // not yet, for who goes on
+      return concluded;
+    }
+    open_.reset();
+    parts_ = 0;
+    result_.steps = step;
+    begun_ = true;
+    return Annotate(read, "reading the training data of the next step");
+  }
+
+  std::string Ending(int64_t step) const {
+    return step == config_.trainer.total_training_steps && step > 0
+               ? absl::StrCat("all ", step, " steps")
+               : absl::StrCat("the end of epoch ", Epochs(config_));
   }
 
   // The batch of the step after this one; nothing after the last.
-  absl::Status NextBatch(int64_t step, std::optional<SampleLoader::Batch>& batch) {
+  absl::Status NextBatch(int64_t step) {
     const int64_t most = config_.trainer.total_training_steps;
-    if (most > 0 && step == most) {
-      batch.reset();
-      return absl::OkStatus();
-    }
-    TDOCK_ASSIGN_OR_RETURN(batch, loader_.Next());
+    batch_.reset();
+    if (most > 0 && step >= most) return absl::OkStatus();
+    TDOCK_ASSIGN_OR_RETURN(batch_, loader_.Next());
     return absl::OkStatus();
   }
 
-  absl::Status Step(const SampleLoader::Batch& batch, int64_t step, StepMetrics& metrics) {
-    const absl::Time begun = context_.clock.Now();
-    TDOCK_RETURN_IF_ERROR(Annotate(Feed(batch), "feeding the samples"));
-    ReportLengths(recipe_.phase(), batch, config_.data.max_prompt_length, metrics);
-    StageContext stage_context{step, metrics};
-    int64_t rows = static_cast<int64_t>(batch.size()) * recipe_.samples_per_prompt();
-    for (const auto& stage : plan_.stages) {
-      meter_.Begin();
-      TDOCK_ASSIGN_OR_RETURN(rows, RunStage(*stage, rows, stage_context));
-      meter_.End(stage->consumer().name, metrics);
+  // Feeds its samples, if it has any.
+  absl::Status OpenNext(int64_t step) {
+    // No copies are needed: it is used only while nothing has been trained in the step.
+    if (partition_->shared() && step > 0) before_step_ = CollectState();
+    auto opened = std::make_unique<OpenStep>();
+    opened->metrics.Mean("training/global_step", static_cast<double>(step));
+    if (saving_ > absl::ZeroDuration())
+      opened->metrics.Mean("timing_s/save_checkpoint", absl::ToDoubleSeconds(saving_));
+    saving_ = absl::ZeroDuration();
+    if (step > 0) {
+      TDOCK_RETURN_IF_ERROR(Annotate(Feed(*batch_), "feeding the samples"));
+      fed_ = loader_.position();
+      ReportLengths(recipe_.phase(), *batch_, config_.data.max_prompt_length, opened->metrics);
+      opened->rows = static_cast<int64_t>(batch_->size()) * recipe_.samples_per_prompt();
     }
-    metrics.Mean("timing_s/step", absl::ToDoubleSeconds(context_.clock.Now() - begun));
-    const data::LoaderCounts& counts = loader_.position().counts;
-    metrics.Mean("training/epoch", static_cast<double>(loader_.position().drawn / inputs_.data.train->size()));
-    metrics.Mean("data/overlong", static_cast<double>(counts.overlong));
-    metrics.Mean("data/truncated", static_cast<double>(counts.truncated));
-    metrics.Mean("data/incomplete", static_cast<double>(counts.incomplete + counts.bad));
-    return Account(metrics);
+    open_ = std::move(opened);
+    return absl::OkStatus();
+  }
+
+  absl::Status RunStages(int64_t step) {
+    const absl::Time begun = context_.clock.Now();
+    StageContext stage_context{step, open_->metrics};
+    // What a dock of others holds is not saved: what has changed the weights is finished.
+    if (!partition_->shared()) stage_context.check_stop = [this] { return context_.CheckStop(); };
+    for (; open_->stage < plan_.stages.size(); ++open_->stage) {
+      Stage& stage = *plan_.stages[open_->stage];
+      if (stage.trains()) before_step_.reset();
+      if (CanSaveHere()) TDOCK_RETURN_IF_ERROR(context_.CheckStop());
+      meter_.Begin();
+      TDOCK_ASSIGN_OR_RETURN(open_->rows, RunStage(stage, open_->rows, stage_context));
+      meter_.End(stage.consumer().name, open_->metrics);
+    }
+    open_->metrics.Mean("timing_s/step", absl::ToDoubleSeconds(context_.clock.Now() - begun));
+    const data::LoaderCounts& counts = fed_.counts;
+    open_->metrics.Mean("training/epoch", static_cast<double>(fed_.drawn / inputs_.data.train->size()));
+    open_->metrics.Mean("data/overlong", static_cast<double>(counts.overlong));
+    open_->metrics.Mean("data/truncated", static_cast<double>(counts.truncated));
+    open_->metrics.Mean("data/incomplete", static_cast<double>(counts.incomplete + counts.bad));
+    return Account(open_->metrics);
   }
 
   // Of the rows, those that it leaves to the next stages.
@@ -245,11 +366,13 @@ class PreparedRun final : public TrainingRun {
   }
 
   // Validates where that is due, ends the run if its rule is met, and reports the step.
-  absl::Status Conclude(int64_t step, StepMetrics& gathered, RunResult& result) {
+  absl::Status Conclude(int64_t step, StepMetrics& gathered) {
     const int64_t every = config_.trainer.test_freq;
     const bool due = step == 0 ? config_.trainer.val_before_train : every > 0 && step % every == 0;
-    if (!plan_.evaluations.empty() && (due || !result.ended.empty())) {
-      TDOCK_RETURN_IF_ERROR(Annotate(Validate(step, gathered, result), "validating"));
+    validated_.clear();
+    if (!plan_.evaluations.empty() && (due || !result_.ended.empty())) {
+      if (CanSaveHere()) TDOCK_RETURN_IF_ERROR(context_.CheckStop());
+      TDOCK_RETURN_IF_ERROR(Annotate(Validate(step, gathered), "validating"));
     }
     Metrics metrics = gathered.Values();
     AddSpeed(peak_flops_, metrics);
@@ -261,40 +384,182 @@ class PreparedRun final : public TrainingRun {
     return run_->LogMetrics(config_.recipe, step, metrics);
   }
 
-  absl::Status Validate(int64_t step, StepMetrics& gathered, RunResult& result) {
+  absl::Status Validate(int64_t step, StepMetrics& gathered) {
     meter_.Begin();
     StepMetrics metrics;
     std::vector<Answer> answers;
     for (const auto& evaluation : plan_.evaluations) TDOCK_RETURN_IF_ERROR(evaluation->Run(metrics, answers));
-    result.last = metrics.Values();
-    if (step == 0) result.first = result.last;
-    if (stop_rule_.has_value() && stop_rule_->IsMet(result.last)) result.ended = config_.trainer.stop_when;
+    validated_ = metrics.Values();
+    result_.last = validated_;
+    if (step == 0) result_.first = result_.last;
+    if (stop_rule_.has_value() && stop_rule_->IsMet(result_.last)) result_.ended = config_.trainer.stop_when;
     gathered.Add(metrics);
     meter_.End("testing", gathered);
     return run_->LogSamples(config_.recipe, step, answers);
   }
 
-  absl::Status Save() {
-    TDOCK_RETURN_IF_ERROR(SaveTo(run_->checkpoint_path()));
+  // Whether a checkpoint of this moment could be gone on from. Rows on a dock of others are not in it: a step that they
+  // take part in is carried out again, from the state before it, unless it has trained.
+  bool CanSaveHere() const { return !partition_->shared() || open_ == nullptr || before_step_.has_value(); }
+
+  // Everything to go on from, in memory that it shares with the run.
+  State CollectState() const {
+    State state;
+    state.SetInteger("loop/steps", result_.steps);
+    state.SetText("loop/ended", result_.ended);
+    state.SetInteger("loop/next_group", next_group_);
+    state.SetNumber("loop/seconds", absl::ToDoubleSeconds(earlier_ + (context_.clock.Now() - started_)));
+    state.SetText("loop/data", fed_.ToText());
+    SetNumbers(state, kFirst, result_.first);
+    SetNumbers(state, kLast, result_.last);
+    for (const auto& [key, value] : fingerprint_) state.SetText(absl::StrCat(kFingerprint, key), value);
+    for (const auto& stage : plan_.stages) state.Set(absl::StrCat("stages/", stage->consumer().name), *stage);
+    if (average_.has_value()) state.Set("average", *average_);
+    if (open_ != nullptr) {
+      state.SetInteger("step/stage", static_cast<int64_t>(open_->stage));
+      state.SetInteger("step/rows", open_->rows);
+      state.Set("step/metrics", open_->metrics);
+    }
+    return state;
+  }
+
+  absl::Status Restore(const State& state, const RunStart& start) {
+    TDOCK_RETURN_IF_ERROR(LoadToGoOn(context_.env, start.checkpoint, policy_.decoder));
+    for (const auto& stage : plan_.stages) {
+      TDOCK_RETURN_IF_ERROR(state.Get(absl::StrCat("stages/", stage->consumer().name), *stage));
+    }
+    if (average_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("average", *average_));
+    TDOCK_ASSIGN_OR_RETURN(result_.steps, state.Integer("loop/steps"));
+    TDOCK_ASSIGN_OR_RETURN(result_.ended, state.Text("loop/ended"));
+    TDOCK_ASSIGN_OR_RETURN(next_group_, state.Integer("loop/next_group"));
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, state.Number("loop/seconds"));
+    earlier_ = absl::Seconds(seconds);
+    TDOCK_ASSIGN_OR_RETURN(result_.first, NumbersUnder(state, kFirst));
+    TDOCK_ASSIGN_OR_RETURN(result_.last, NumbersUnder(state, kLast));
+    TDOCK_RETURN_IF_ERROR(RestoreData(state));
+    begun_ = true;
+    parts_ = start.manifest.place.part;
+    if (parts_ > 0) TDOCK_RETURN_IF_ERROR(RestoreStep(state));
+    if (!start.of_another_run) {
+      for (const auto& [name, text] : state.texts()) {
+        if (!absl::StartsWith(name, kLogs)) continue;
+        TDOCK_ASSIGN_OR_RETURN(const int64_t bytes, state.Integer(name));
+        logs_[name.substr(kLogs.size())] = static_cast<uint64_t>(std::max<int64_t>(bytes, 0));
+      }
+    }
+    return partition_->shared() ? partition_->RollBack(result_.steps, policy_.version) : absl::OkStatus();
+  }
+
+  absl::Status RestoreData(const State& state) {
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, state.Text("loop/data"));
+    TDOCK_ASSIGN_OR_RETURN(const data::LoaderPosition position, data::LoaderPosition::FromText(text));
+    if (position.order != loader_.position().order) {  // which was allowed
+      context_.log("the data has changed: the run goes on with its beginning");
+      return absl::OkStatus();
+    }
+    TDOCK_RETURN_IF_ERROR(loader_.Resume(position));
+    fed_ = position;
+    return absl::OkStatus();
+  }
+
+  absl::Status RestoreStep(const State& state) {
+    open_ = std::make_unique<OpenStep>();
+    TDOCK_ASSIGN_OR_RETURN(const int64_t stage, state.Integer("step/stage"));
+    if (stage < 0 || std::cmp_greater(stage, plan_.stages.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("step/stage is ", stage, ", of ", plan_.stages.size(), " stages"));
+    }
+    open_->stage = static_cast<size_t>(stage);
+    TDOCK_ASSIGN_OR_RETURN(open_->rows, state.Integer("step/rows"));
+    return state.Get("step/metrics", open_->metrics);
+  }
+
+  // What a checkpoint of `state` holds beside it: `decoder`, the rows, and where the logs are.
+  absl::StatusOr<CheckpointContents> Contents(State state, std::shared_ptr<const model::Decoder> decoder) {
+    TDOCK_ASSIGN_OR_RETURN(const LogPosition logs, run_->Position());
+    for (const auto& [file, bytes] : logs) state.SetInteger(absl::StrCat(kLogs, file), static_cast<int64_t>(bytes));
+    std::string rows;
+    if (!partition_->shared()) {
+      TDOCK_ASSIGN_OR_RETURN(rows, partition_->dock().ExportPartition(partition_->name()));
+    }
+    const uint64_t bytes = static_cast<uint64_t>(state.tensor_bytes()) + BytesToGoOn(*decoder) + rows.size();
+    return CheckpointContents{
+        .bytes = bytes,
+        .write = [this, state = std::move(state), decoder = std::move(decoder),
+                  rows = std::move(rows)](const std::string& folder) -> absl::Status {
+          Env& env = context_.env;
+          TDOCK_RETURN_IF_ERROR(SaveToGoOn(env, folder, *decoder, *inputs_.tokenizer, config_.model));
+          TDOCK_RETURN_IF_ERROR(WriteState(env, folder, state));
+          return rows.empty() ? absl::OkStatus() : WriteFileAtomically(env, JoinPath(folder, kPartition), rows);
+        }};
+  }
+  // The run's own, which must not change meanwhile.
+  std::shared_ptr<const model::Decoder> OwnDecoder() const { return {std::shared_ptr<void>(), &policy_.decoder}; }
+
+  absl::Status SaveIfDue() {
+    const absl::Time begun = context_.clock.Now();
+    checkpoints_->Collect();
+    TDOCK_ASSIGN_OR_RETURN(bool due, checkpoints_->IsDue(result_.steps, validated_));
+    if (context_.save != nullptr && context_.save->exchange(false)) {
+      checkpoints_->Finish();
+      due = true;
+    }
+    if (partition_->outlives_run() && ParseSaveFreq(config_.trainer.save_freq)->never()) {
+      TDOCK_RETURN_IF_ERROR(partition_->Commit(result_.steps));
+    }
+    // The last step is saved when the run ends.
+    if (!due || !result_.ended.empty()) return absl::OkStatus();
+    auto decoder = std::make_shared<const model::Decoder>(policy_.decoder.Snapshot());
+    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(CollectState().Snapshot(), std::move(decoder)));
+    checkpoints_->Write({result_.steps, 0}, validated_, std::move(contents));
+    saving_ += context_.clock.Now() - begun;
+    return absl::OkStatus();
+  }
+
+  absl::Status SaveAtEnd() {
+    if (!ParseSaveFreq(config_.trainer.save_freq)->never()) {
+      TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(CollectState(), OwnDecoder()));
+      const absl::Status saved = checkpoints_->WriteNow({result_.steps, 0}, validated_, std::move(contents));
+      // The model is what counts now.
+      if (!saved.ok()) context_.log(absl::StrCat("warning: ", saved.message()));
+    }
     if (average_.has_value()) {
       average_->Swap();
-      TDOCK_RETURN_IF_ERROR(SaveTo(run_->checkpoint_path() + "-ema"));
+      TDOCK_RETURN_IF_ERROR(SaveForUse(context_.env, run_->checkpoint_path() + "-ema", policy_.decoder,
+                                       *inputs_.tokenizer, config_.model));
       average_->Swap();
     }
+    // Last: it says that the run has ended.
+    TDOCK_RETURN_IF_ERROR(
+        SaveForUse(context_.env, run_->checkpoint_path(), policy_.decoder, *inputs_.tokenizer, config_.model));
     return run_->Sync();
   }
 
-  absl::Status SaveTo(const std::string& folder) {
-    const std::string& base = config_.model.path;
-    if (base.empty()) TDOCK_RETURN_IF_ERROR(inputs_.tokenizer->Save(context_.env, folder));
-    if (policy_.decoder.lora()) {
-      TDOCK_RETURN_IF_ERROR(model::SaveAdapters(context_.env, JoinPath(folder, "adapter"), policy_.decoder, base));
-    }
-    const auto save = [&](const model::Decoder& decoder) {
-      return model::SaveCheckpoint(context_.env, folder, decoder,
-                                   {.dtype = config_.model.save_dtype, .tokenizer_from = base});
-    };
-    return policy_.decoder.lora() ? save(policy_.decoder.Merged()) : save(policy_.decoder);
+  // Saves a run that was told to stop where it is, and says how to go on: Cancelled, if all went well.
+  absl::Status SaveStopped() {
+    const std::string why(context_.CheckStop().message());
+    if (!begun_) return absl::CancelledError(absl::StrCat(why, " before the first step"));
+    CheckpointPlace place{result_.steps, 0};
+    if (!CanSaveHere())
+      return absl::CancelledError(absl::StrCat(why, " in step ", place.step + 1, ". ", WouldBeLost()));
+    const bool inside = open_ != nullptr && !partition_->shared();
+    if (inside) place.part = parts_ + 1;
+    State state = open_ != nullptr && !inside ? *std::exchange(before_step_, std::nullopt) : CollectState();
+    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(std::move(state), OwnDecoder()));
+    const absl::Status saved =
+        checkpoints_->WriteNow(place, open_ == nullptr ? validated_ : Metrics(), std::move(contents));
+    if (!saved.ok()) return Annotate(saved, absl::StrCat(why, "; ", WouldBeLost()));
+    return absl::CancelledError(absl::StrCat(why, " after ", ToText(place), ", and saved in ",
+                                             checkpoints_->PathOf(place), ". To go on: ", HowToGoOn()));
+  }
+
+  std::string HowToGoOn() const { return absl::StrCat("tdock train ", JoinPath(run_->path(), "config.yaml")); }
+
+  // If the run was killed now. Thread-safe.
+  std::string WouldBeLost() const {
+    const std::optional<CheckpointPlace> newest = checkpoints_->Newest();
+    if (!newest) return "There is no checkpoint yet: all steps would be lost";
+    return absl::StrCat("The last checkpoint is ", checkpoints_->PathOf(*newest), ": all after ", ToText(*newest),
+                        " would be lost, up to step ", step_.load());
   }
 
   Recipe& recipe_;
@@ -303,18 +568,35 @@ class PreparedRun final : public TrainingRun {
   RunInputs inputs_;
   reward::Reward& reward_;
   const std::optional<StopRule> stop_rule_;
+  std::unique_ptr<FileLock> lock_;
   std::unique_ptr<RunDirectory> run_;
   Workers workers_;
   Policy policy_;
   const std::unique_ptr<RunPartition> partition_;
   StageRunner runner_;
   SampleLoader loader_;
+  data::LoaderPosition fed_;  // after the batch that was fed last
   PhaseMeter meter_;
   double peak_flops_ = 0;  // per second; 0: unknown
   const int64_t total_steps_;
   std::optional<WeightAverage> average_;
   Plan plan_;  // refers to what is above
+  Fingerprint fingerprint_;
+  LogPosition logs_;  // where the logs were in the checkpoint that the run goes on from
+  const absl::Time started_;
+  absl::Duration earlier_;  // that the run had taken by then
+
+  bool begun_ = false;  // whether step 0 is done
+  std::atomic<int64_t> step_ = 0;
+  RunResult result_;
+  Metrics validated_;                         // of the last step
+  std::optional<SampleLoader::Batch> batch_;  // of the next step
   GroupId next_group_ = 0;
+  std::unique_ptr<OpenStep> open_;
+  int64_t parts_ = 0;                 // how often the run was stopped in this step
+  std::optional<State> before_step_;  // see CanSaveHere()
+  absl::Duration saving_;             // that the steps have waited for since the last one
+  std::optional<RunCheckpoints> checkpoints_;
 };
 
 }  // namespace
@@ -322,12 +604,21 @@ class PreparedRun final : public TrainingRun {
 absl::StatusOr<std::unique_ptr<TrainingRun>> PrepareRun(Recipe& recipe, RunInputs inputs, RunContext context,
                                                         reward::Reward* reward) {
   return Guarded([&]() -> absl::StatusOr<std::unique_ptr<TrainingRun>> {
-    const RunConfig& config = recipe.config();
+    RunConfig& config = recipe.config();
+    if (config.trainer.max_minutes > 0) {
+      context.stop_at = context.clock.Now() + absl::Minutes(config.trainer.max_minutes);
+    }
+    const TrainerSection asked = config.trainer;
+    config.trainer.resume_mode = "auto";  // of who goes on with the config.yaml of this run
+    config.trainer.resume_from_path = "";
+    config::Spec spec;
+    recipe.Bind(spec);
+    TDOCK_ASSIGN_OR_RETURN(RunStart start, FindStart(context.env, asked, config::Dump(spec)));
     TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<RunPartition> partition, RunPartition::Open(config.trainer.dock, context));
     auto prepared =
         std::make_unique<PreparedRun>(recipe, std::move(context), std::move(partition), std::move(inputs), reward);
-    TDOCK_RETURN_IF_ERROR(Annotate(prepared->MakePlan(), config.recipe));
-    TDOCK_RETURN_IF_ERROR(prepared->MakeRunDirectory());
+    TDOCK_RETURN_IF_ERROR(Annotate(prepared->Begin(start), config.recipe));
+    TDOCK_RETURN_IF_ERROR(prepared->OpenRunDirectory(std::move(start)));
     return prepared;
   });
 }

@@ -36,6 +36,7 @@ constexpr OtherName kVerlKeys[] = {
     {"data.seed", "seed"},
     {"trainer.default_local_dir", "trainer.run_dir"},
     {"trainer.device", "device"},
+    {"trainer.max_actor_ckpt_to_keep", "trainer.max_checkpoints_to_keep"},
 };
 
 constexpr OtherName kMindSpeedKeys[] = {
@@ -250,14 +251,10 @@ constexpr Foreign kIgnored[] = {
     {"trainer.validation_data_dir", kNoLoggers},
     {"trainer.default_hdfs_dir", kNoLoggers},
     {"trainer.del_local_ckpt_after_load", "nothing is deleted"},
-    {"trainer.max_actor_ckpt_to_keep", "nothing is deleted"},
-    {"trainer.max_critic_ckpt_to_keep", "nothing is deleted"},
+    {"trainer.max_critic_ckpt_to_keep", kNoCritic},
     {"trainer.esi_redundant_time", kOneProcess},
     {"trainer.ray_wait_register_center_timeout", kOneProcess},
     {"trainer.use_legacy_worker_impl", kOneProcess},
-    {"trainer.save_freq", "a checkpoint is written at the end"},
-    {"trainer.resume_mode", "a run begins anew"},
-    {"trainer.resume_from_path", "a run begins anew"},
     {"reward_manager", "the reward is set by the keys of reward"},
     {"reward_model", "the reward is set by the keys of reward"},
     {"custom_reward_function", "the reward is set by the keys of reward"},

@@ -31,8 +31,8 @@ TEST(Grpo, LeavesACompleteRunDirectory) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->ended, "all 3 steps");
   EXPECT_THAT(*Env::Real().List(run.run_dir()),
-              testing::UnorderedElementsAre("checkpoint", "config.yaml", "metrics.csv", "metrics.jsonl", "report.html",
-                                            "samples.jsonl", "tensorboard"));
+              testing::UnorderedElementsAre("checkpoint", "checkpoints", "config.yaml", "lock", "metrics.csv",
+                                            "metrics.jsonl", "report.html", "samples.jsonl", "tensorboard"));
   EXPECT_THAT(*Env::Real().List(run.run_dir() + "/checkpoint"),
               testing::UnorderedElementsAre("config.json", "generation_config.json", "model.safetensors",
                                             "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"));
@@ -315,7 +315,7 @@ TEST(Recipes, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
   EXPECT_THAT(refused("grpo", "data.keep=rewards"), HasSubstr("stages have a column of the name rewards already"));
 }
 
-TEST(Grpo, ARunToldToStopEndsBeforeItsNextStepAndReportsSo) {
+TEST(Grpo, ARunToldToStopEndsAtOnceAndReportsSo) {
   std::atomic<bool> stop = false;
   // The reward of step 2 is when somebody presses Ctrl-C.
   class StoppingReward final : public reward::Reward {
@@ -333,9 +333,10 @@ TEST(Grpo, ARunToldToStopEndsBeforeItsNextStepAndReportsSo) {
   SmallRun run("grpo");
   const absl::Status status = run.Train({.reward = &reward, .stop = &stop}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(status.message(), "grpo: before step 3: interrupted");
-  EXPECT_EQ(run.Metrics().back()["step"], 2);
-  EXPECT_THAT(run.File("report.html"), HasSubstr("before step 3: interrupted"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("interrupted after step 1 and a part of the next, and saved in " + run.run_dir()));
+  EXPECT_EQ(run.Metrics().back()["step"], 1);
+  EXPECT_THAT(run.File("report.html"), HasSubstr("interrupted after step 1"));
 }
 
 TEST(Recipes, AFolderThatHoldsSomethingIsRefused) {

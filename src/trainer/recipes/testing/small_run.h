@@ -86,11 +86,19 @@ class SmallRun {
     reward::Reward* reward = nullptr;
     const std::atomic<bool>* stop = nullptr;
     OpenSharedDock open_shared_dock = dock::OpenSharedDock;
+    Clock& clock = Clock::Real();
+    std::atomic<bool>* save = nullptr;
+    std::vector<std::string> allow_changed = {};
+    std::vector<std::string> overrides = {};
   };
   absl::StatusOr<RunResult> Train(const Outside& outside) {
-    TDOCK_ASSIGN_OR_RETURN(const auto recipe, LoadRecipe(Env::Real(), config_path(), overrides_));
-    Progress progress({.write = [](absl::string_view) {}, .columns = [] { return 0; }}, Clock::Real());
-    RunContext context{outside.env, Clock::Real(), progress, outside.stop};
+    std::vector<std::string> overrides = overrides_;
+    overrides.insert(overrides.end(), outside.overrides.begin(), outside.overrides.end());
+    TDOCK_ASSIGN_OR_RETURN(const auto recipe, LoadRecipe(Env::Real(), config_path(), overrides));
+    Progress progress({.write = [](absl::string_view) {}, .columns = [] { return 0; }}, outside.clock);
+    RunContext context{outside.env, outside.clock, progress, outside.stop};
+    context.save = outside.save;
+    context.allow_changed = outside.allow_changed;
     context.open_shared_dock = outside.open_shared_dock;
     context.log = [this](const std::string& line) { log_.push_back(line); };
     TDOCK_ASSIGN_OR_RETURN(const auto run, PrepareRun(*recipe, context, outside.reward));
