@@ -16,7 +16,7 @@
 
 namespace tdock::dock {
 
-inline constexpr uint32_t kPartitionImageVersion = 1;
+inline constexpr uint64_t kPartitionImageVersion = 1;
 inline constexpr size_t kPartitionImageHeadBytes = 64;
 
 struct PartitionImage {

@@ -28,8 +28,7 @@ absl::Status CheckHead(absl::string_view bytes) {
   if (bytes.size() < kPartitionImageHeadBytes) {
     return absl::DataLossError(absl::StrCat("the image of a partition is truncated: it has ", bytes.size(), " bytes"));
   }
-  uint32_t version;
-  uint64_t size, checksum;
+  uint64_t version, size, checksum;
   std::memcpy(&version, bytes.data() + kImageVersionAt, sizeof(version));
   std::memcpy(&size, bytes.data() + kImageBytesAt, sizeof(size));
   std::memcpy(&checksum, bytes.data() + kSummedHeadBytes, sizeof(checksum));

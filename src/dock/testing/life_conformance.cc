@@ -7,6 +7,7 @@
 namespace tdock::dock {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 // ---- Seal.
 
@@ -185,6 +186,27 @@ TEST_P(DockConformance, ViewsOutliveTheirRowsAndCountAsHeld) {
   EXPECT_EQ(taken.rows.ToColumn("a")->Values<float>()->back(), 7);
   taken = Taken();
   EXPECT_LT(Status().held_bytes, 10'000);
+}
+
+TEST_P(DockConformance, APartitionComesBackFromItsExportOrTheDockSaysWhoseCallThatIs) {
+  Create();
+  Register({.name = "x", .reads = {"a"}});
+  PutFloats({{"a", {1, 2, 3}}});
+  const Taken taken = Take("x", 2);
+  ASSERT_EQ(Complete(taken.lease, {1}), absl::OkStatus());
+  const absl::StatusOr<std::string> image = dock_->ExportPartition(kPartition);
+  if (image.status().code() == absl::StatusCode::kUnimplemented) {
+    EXPECT_THAT(std::string(image.status().message()), HasSubstr("in the process that holds it"));
+    EXPECT_EQ(dock_->ImportPartition("").code(), absl::StatusCode::kUnimplemented);
+    return;
+  }
+  ASSERT_EQ(image.status(), absl::OkStatus());
+  EXPECT_EQ(dock_->ImportPartition(*image).code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_EQ(dock_->DropPartition(kPartition), absl::OkStatus());
+  ASSERT_EQ(dock_->ImportPartition(*image), absl::OkStatus());
+  const Taken again = Take("x", 2);
+  EXPECT_THAT(Ids(again), ElementsAre(0, 2));
+  EXPECT_EQ(Read(2, "a"), 3);
 }
 
 TEST_P(DockConformance, ViewsOutliveTheDock) {
