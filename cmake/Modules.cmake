@@ -58,8 +58,13 @@ tdock_module(trainer/reward USES text)
 tdock_module(trainer/algo TORCH)
 tdock_module(trainer/run_log USES core/base LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
-  tdock_embed(tdock_trainer_run_log ${PROJECT_SOURCE_DIR}/src/trainer/run_log/report.html
-              trainer/run_log/report_template.h trainer::kReportTemplate)
+  foreach(text report.html=kReportTemplate comparison.html=kComparisonTemplate page_style.css=kPageStyle
+               charts.js=kChartsScript)
+    string(REPLACE "=" ";" text ${text})
+    list(POP_FRONT text file)
+    tdock_embed(tdock_trainer_run_log ${PROJECT_SOURCE_DIR}/src/trainer/run_log/${file}
+                trainer/run_log/report_template.h trainer::${text})
+  endforeach()
 endif()
 tdock_module(trainer/checkpoint TORCH USES model/decoder)
 tdock_module(trainer/stages TORCH USES dock/local trainer/reward engine trainer/algo trainer/checkpoint)

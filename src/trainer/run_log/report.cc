@@ -5,10 +5,10 @@
 #include <map>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 #include "trainer/run_log/metrics_log.h"
+#include "trainer/run_log/page.h"
 #include "trainer/run_log/report_template.h"
 
 namespace tdock::trainer {
@@ -19,7 +19,6 @@ using Json = LogRecord;
 constexpr size_t kMostSampleSteps = 6;
 constexpr size_t kMostSamplesOfAStep = 12;
 constexpr size_t kMostTextBytes = 4000;
-constexpr absl::string_view kPlaceOfData = "{{run}}";
 
 // {"name", "last_step", "steps": [[…], …], "series": [{"tag", "x": index into steps, "y", "low"?, "high"?, "last"?,
 // "min"?, "max"?}, …]}. Most series have the same steps, which therefore appear once.
@@ -92,10 +91,7 @@ std::string RenderReport(const ReportHead& head, const ReportSource& source) {
                      {"samples", samples.groups},
                      {"unreadable", metrics.unreadable + samples.unreadable},
                      {"config", std::string(source.config_yaml)}};
-  std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
-  // Inside a script element only "<" can end the element or open a comment; in JSON it stands in strings alone.
-  text = absl::StrReplaceAll(text, {{"<", "\\u003c"}});
-  return absl::StrReplaceAll(kReportTemplate, {{kPlaceOfData, text}});
+  return FilledPage(kReportTemplate, data);
 }
 
 }  // namespace tdock::trainer

@@ -1,11 +1,14 @@
-// The page without its data: report.html, which the build turns into the definition of this constant.
+// The pages without their data. The build turns the files that are named here into the definitions of these constants.
 #pragma once
 
 #include "absl/strings/string_view.h"
 
 namespace tdock::trainer {
 
-// Contains "{{run}}" once, which is replaced by the run's data as JSON.
-extern const absl::string_view kReportTemplate;
+// Each page contains "{{style}}", "{{charts}}" and "{{run}}" once, for the next two and for its data as JSON.
+extern const absl::string_view kReportTemplate;      // report.html
+extern const absl::string_view kComparisonTemplate;  // comparison.html
+extern const absl::string_view kPageStyle;           // page_style.css
+extern const absl::string_view kChartsScript;        // charts.js
 
 }  // namespace tdock::trainer

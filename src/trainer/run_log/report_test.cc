@@ -26,10 +26,16 @@ Json DataInPage(const std::string& page) {
 
 Json DataOf(const ReportSource& source) { return DataInPage(RenderReport({}, source)); }
 
-TEST(Report, TheTemplateIsEmbeddedByteForByte) {
-  const auto file = Env::Real().ReadFile("src/trainer/run_log/report.html");
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(kReportTemplate, *file);
+TEST(Report, ThePartsOfPagesAreEmbeddedByteForByte) {
+  const std::pair<const char*, absl::string_view> parts[] = {{"report.html", kReportTemplate},
+                                                             {"comparison.html", kComparisonTemplate},
+                                                             {"page_style.css", kPageStyle},
+                                                             {"charts.js", kChartsScript}};
+  for (const auto& [name, text] : parts) {
+    const auto file = Env::Real().ReadFile(absl::StrCat("src/trainer/run_log/", name));
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(text, *file) << name;
+  }
 }
 
 TEST(Report, ThePageLoadsNothing) {

@@ -1,0 +1,348 @@
+// ---- Elements and numbers ----
+
+function add(parent, name, attributes = {}, text) {
+  const svg = ['svg', 'g', 'path', 'line', 'circle', 'text', 'rect'].includes(name);
+  const element = svg ? document.createElementNS('http://www.w3.org/2000/svg', name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  parent.append(element);
+  return element;
+}
+
+// A heading that the navigation at the top leads to.
+function addHeading(title, note) {
+  const id = `section-${nav.querySelectorAll('a').length + 1}`;
+  const heading = add(main, 'h2', {id}, title);
+  if (note) add(heading, 'small', {}, note);
+  add(nav.querySelector('div'), 'a', {href: `#${id}`}, title);
+}
+
+function addFolded(parent, title, attributes = {}) {
+  const details = add(parent, 'details', attributes);
+  add(details, 'summary', {}, title);
+  return details;
+}
+
+// A table's body; a column whose name ends with '#' has numbers.
+function addTable(parent, columns) {
+  const table = add(add(parent, 'div', {class: 'table'}), 'table');
+  const head = add(add(table, 'thead'), 'tr');
+  for (const name of columns) add(head, 'th', name.endsWith('#') ? {class: 'number'} : {}, name.replace(/#$/, ''));
+  return add(table, 'tbody');
+}
+
+const grouped = digits => digits.replace(/\B(?=(\d{3})+$)/g, ',');
+
+function number(value) {
+  if (value === null || value === undefined) return '–';
+  const size = Math.abs(value);
+  if (size !== 0 && size < 1e-3) return value.toExponential(2).replace(/\.?0*e/, 'e').replace(/-/g, '−');
+  const text = size >= 1000 ? grouped(size.toFixed(0)) : size.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 3);
+  return (value < 0 ? '−' : '') + text.replace(/^(\d+)\.0+$/, '$1');
+}
+
+function duration(seconds) {
+  const whole = Math.round(seconds), part = (n, unit) => `${n} ${unit}`;
+  if (seconds < 10) return part(Number(seconds.toPrecision(2)), 's');
+  if (whole < 60) return part(whole, 's');
+  if (whole < 3600) return `${part(Math.floor(whole / 60), 'min')} ${part(whole % 60, 's')}`;
+  return `${part(Math.floor(whole / 3600), 'h')} ${part(Math.floor(whole % 3600 / 60), 'min')}`;
+}
+
+const counted = (count, name) => `${grouped(String(count))} ${name}${count === 1 ? '' : 's'}`;
+
+// Round numbers that span [low, high], about `count` of them.
+function ticks(low, high, count, least = 0) {
+  const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
+  const step = Math.max(least, power * [1, 2, 5, 10].find(m => m * power >= raw * 0.75));
+  const first = Math.floor(low / step + 1e-9), last = Math.ceil(high / step - 1e-9);
+  return Array.from({length: last - first + 1}, (_, i) => ({at: (first + i) * step}));
+}
+
+// Powers of ten that span [low, high], or one, two and five times them where there are few.
+function logTicks(low, high) {
+  const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), step = Math.ceil((last - first) / 6);
+  const marks = last - first > 2 ? [1] : [1, 2, 5];
+  const all = [];
+  for (let power = first; power <= last + step - 1; power += step) all.push(...marks.map(mark => Number(`${mark}e${power}`)));
+  const begin = all.findLastIndex(at => at <= low * 1.000001), end = all.findIndex(at => at >= high * 0.999999);
+  return all.slice(Math.max(0, begin), end < 0 ? undefined : end + 1).map(at => ({at}));
+}
+
+function logTexts(axis) {
+  return axis.map(({at}) => {
+    if (at >= 1e3) return tickTexts([{at: 0}, {at}])[1];
+    return at >= 1e-3 ? String(at) : at.toExponential().replace('-', '−');
+  });
+}
+
+// The labels of an axis, all in one unit.
+function tickTexts(axis) {
+  const step = axis.length > 1 ? axis[1].at - axis[0].at : 1, top = Math.max(...axis.map(({at}) => Math.abs(at)));
+  const [unit, suffix] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']].find(([u]) => top >= u * (u > 1e3 ? 1 : 10)) || [1, ''];
+  const decimals = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
+  return axis.map(({at}) => {
+    const size = Math.abs(at), sign = at < 0 ? '−' : '';
+    if (size < step / 2) return '0';
+    if (step >= 1e-4) return sign + (size / unit).toFixed(decimals) + suffix;
+    const power = Math.floor(Math.log10(size) + 1e-9);
+    return `${sign}${Number((size / 10 ** power).toFixed(decimals + power))}e−${-power}`;
+  });
+}
+
+// The index of the value of sorted `xs` that is nearest to `x`.
+function nearest(xs, x) {
+  let low = 0, high = xs.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < x) low = middle + 1; else high = middle;
+  }
+  return low > 0 && x - xs[low - 1] <= xs[low] - x ? low - 1 : low;
+}
+
+// ---- Drawing a chart ----
+
+// A chart is {title, share, size, lines: [{name, colour, x, y, low, high, dashed}], bars: [{name, colour, x, y}]}; bars
+// are stacked, the first at the bottom, and all have the same x. A group of charts is {range, cards}: they have one axis
+// of steps, and show the values of one step.
+
+const height = 200, margin = {top: 8, right: 12, bottom: 24};
+const groups = [];
+let smoothing = 0;  // how much of the average before each point goes into it
+
+const colour = i => `var(--c${i % 8})`;
+const isHidden = tag => ['training/', 'data/', 'dock/completed/', 'timing_per_token_ms/', 'perf/flops/',
+  'perf/deepspeed_chat_flops/', 'perf/time_per_step', 'perf/num_generated_tokens'].some(prefix => tag.startsWith(prefix));
+const moves = s => s.max !== undefined && s.min[1] !== s.max[1];
+
+// The exponential moving average, which begins with the first value.
+function smoothed(ys) {
+  let sum = 0, weights = 0;
+  return ys.map(y => {
+    if (y === null) return null;
+    sum = smoothing * sum + (1 - smoothing) * y;
+    weights = smoothing * weights + 1 - smoothing;
+    return sum / weights;
+  });
+}
+
+// Of all that is drawn.
+function extremes(chart) {
+  let values = [];
+  for (const s of chart.lines) values = values.concat(s.y, s.low || [], s.high || []);
+  for (const [i] of (chart.bars?.[0]?.x || []).entries()) values.push(chart.bars.reduce((sum, s) => sum + s.y[i], 0));
+  values = values.filter(value => value !== null);
+  return values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [0, 1];
+}
+
+// Where a logarithmic scale shows more than a linear one.
+function suitsLog(chart) {
+  const [low, high] = extremes(chart);
+  return !chart.share && !chart.bars && low > 0 && high >= 10 * low;
+}
+
+function valueRange(chart) {
+  if (chart.share) return [0, 1];
+  let [low, high] = extremes(chart);
+  if (chart.log) return [low, high];
+  if (chart.bars || (low > 0 && low < 0.5 * high)) low = 0;
+  if (high < 0 && high > 0.5 * low) high = 0;
+  if (low === high) [low, high] = low === 0 ? [-1, 1] : [Math.min(0, 2 * low), Math.max(0, 2 * low)];
+  return [low, high];
+}
+
+// Path data through the points; what is null leaves a gap.
+function trace(xs, ys, x, y) {
+  let path = '', open = false;
+  xs.forEach((step, i) => {
+    if (ys[i] !== null) path += `${open ? 'L' : 'M'}${x(step).toFixed(1)},${y(ys[i]).toFixed(1)}`;
+    open = ys[i] !== null;
+  });
+  return path;
+}
+
+function ribbon(xs, lows, highs, x, y) {
+  let path = '';
+  for (let begin = 0, end; begin < xs.length; begin = end + 1) {
+    for (end = begin; end < xs.length && lows[end] !== null && highs[end] !== null;) ++end;
+    if (end === begin) continue;
+    const at = (i, ys) => `${x(xs[i]).toFixed(1)},${y(ys[i]).toFixed(1)}`;
+    const indexes = Array.from({length: end - begin}, (_, k) => begin + k);
+    path += 'M' + indexes.map(i => at(i, highs)).join('L') + 'L' + indexes.reverse().map(i => at(i, lows)).join('L') + 'Z';
+  }
+  return path;
+}
+
+// Bars of the steps `xs`, each from the middle between it and the step before to the middle between it and the next.
+function bars(xs, lows, highs, x, y) {
+  const edge = i => i === 0 ? xs[0] - 0.5 * (xs.length > 1 ? xs[1] - xs[0] : 1)
+    : i === xs.length ? 2 * xs[i - 1] - edge(i - 1) : (xs[i - 1] + xs[i]) / 2;
+  const gap = x(edge(1)) - x(edge(0)) > 5 ? 0.1 : 0;
+  return xs.map((_, i) => {
+    const left = x(edge(i)), right = x(edge(i + 1)), space = gap * (right - left);
+    return highs[i] > lows[i] ? `M${(left + space).toFixed(1)},${y(lows[i]).toFixed(1)}V${y(highs[i]).toFixed(1)}` +
+      `H${(right - space).toFixed(1)}V${y(lows[i]).toFixed(1)}Z` : '';
+  }).join('');
+}
+
+// The steps that a chart shows: half a bar more on both sides of bars.
+function stepRange({chart, group}) {
+  const xs = chart.bars?.[0]?.x;
+  if (!xs) return group.range;
+  const half = 0.5 * (xs.length > 1 ? xs[1] - xs[0] : 1);
+  return [xs[0] - half, xs.at(-1) + half];
+}
+
+function drawLine(svg, s, x, y, smooth) {
+  const width = s.x.length > 400 ? 1.2 : s.x.length > 60 ? 1.6 : 2.2, look = {fill: 'none', stroke: s.colour, 'stroke-linejoin': 'round'};
+  if (s.dashed) look['stroke-dasharray'] = '6 3';
+  add(svg, 'path', {...look, d: trace(s.x, s.y, x, y), 'stroke-width': smooth ? 1 : width, 'stroke-opacity': smooth ? .3 : 1});
+  if (smooth) add(svg, 'path', {...look, d: trace(s.x, smoothed(s.y), x, y), 'stroke-width': width + .4});
+  s.y.forEach((value, i) => {
+    const alone = (i === 0 || s.y[i - 1] === null) && (i + 1 === s.y.length || s.y[i + 1] === null);
+    if (value !== null && (alone || s.x.length <= 30)) {
+      add(svg, 'circle', {cx: x(s.x[i]).toFixed(1), cy: y(value).toFixed(1), r: 2.4, fill: s.colour,
+                          'fill-opacity': smooth && !alone ? .3 : 1});
+    }
+  });
+}
+
+function draw(card) {
+  const {chart, svg} = card, width = svg.clientWidth;
+  if (!width) return;
+  svg.replaceChildren();
+  svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+  const yTicks = chart.log ? logTicks(...valueRange(chart)) : ticks(...valueRange(chart), 5);
+  const labels = chart.log ? logTexts(yTicks) : tickTexts(yTicks), scaled = chart.log ? Math.log : value => value;
+  const low = scaled(yTicks[0].at), high = scaled(yTicks.at(-1).at);
+  const x0 = 8 + 6.4 * Math.max(...labels.map(label => label.length)), x1 = width - margin.right;
+  const [first, last] = stepRange(card);
+  const x = step => x0 + (step - first) / (last - first) * (x1 - x0);
+  const y = value => height - margin.bottom - (scaled(value) - low) / (high - low) * (height - margin.bottom - margin.top);
+  yTicks.forEach((tick, i) => {
+    const at = y(tick.at).toFixed(1);
+    add(svg, 'line', {x1: x0, x2: x1, y1: at, y2: at, stroke: i ? 'var(--grid)' : 'var(--axis)'});
+    add(svg, 'text', {x: x0 - 6, y: at, dy: '.33em', 'text-anchor': 'end'}, labels[i]);
+  });
+  const xTicks = ticks(first, last, Math.max(2, (x1 - x0) / 90), 1).filter(({at}) => at >= first && at <= last);
+  tickTexts(xTicks).forEach((label, i) => {
+    add(svg, 'text', {x: x(xTicks[i].at).toFixed(1), y: height - 6, 'text-anchor': 'middle'}, label);
+  });
+  let floor = chart.bars?.[0]?.x.map(() => 0);
+  for (const s of chart.bars || []) {
+    const top = floor.map((value, i) => value + s.y[i]);
+    add(svg, 'path', {d: bars(s.x, floor, top, x, y), fill: s.colour});
+    floor = top;
+  }
+  for (const s of chart.lines) {
+    if (s.low) add(svg, 'path', {d: ribbon(s.x, s.low, s.high, x, y), fill: s.colour, 'fill-opacity': .16});
+  }
+  for (const s of [...chart.lines].reverse()) drawLine(svg, s, x, y, smoothing > 0 && s.x.length > 2);
+  card.cursor = add(svg, 'g', {'pointer-events': 'none'});
+  card.scale = {x, y, x0, x1};
+}
+
+// ---- Reading a chart ----
+
+const seriesOf = chart => [...(chart.bars || []), ...chart.lines];
+
+// Shows the values at `step`, or the last ones where it is null, in every chart of the group.
+function point(group, step) {
+  for (const card of group.cards) {
+    if (!card.cursor) continue;
+    const {x, y} = card.scale;
+    card.cursor.replaceChildren();
+    const series = seriesOf(card.chart);
+    const at = series.map(s => step === null ? s.y.findLastIndex(value => value !== null) : nearest(s.x, step));
+    card.at.textContent = step === null ? '' : `step ${grouped(String(step))}`;
+    if (step !== null) {
+      const where = x(step).toFixed(1);
+      add(card.cursor, 'line', {x1: where, x2: where, y1: margin.top, y2: height - margin.bottom, stroke: 'var(--dim)',
+                                'stroke-dasharray': '3 3'});
+    }
+    series.forEach((s, k) => {
+      const value = s.y[at[k]];
+      let text = number(value);
+      const low = s.low?.[at[k]], high = s.high?.[at[k]];
+      if (value != null && low != null) text += ` (${number(low)} to ${number(high)})`;
+      card.values[k].textContent = text;
+      if (step !== null && value != null && card.chart.lines.includes(s)) {
+        add(card.cursor, 'circle', {cx: x(s.x[at[k]]).toFixed(1), cy: y(value).toFixed(1), r: 4, fill: s.colour,
+                                    stroke: 'var(--card)', 'stroke-width': 2});
+      }
+    });
+  }
+}
+
+const resized = new ResizeObserver(entries => {
+  for (const {target} of entries) {
+    if (target.clientWidth === target.card.drawn) continue;
+    target.card.drawn = target.clientWidth;
+    draw(target.card);
+  }
+});
+
+function addLogSwitch(header, card) {
+  const button = add(header, 'button', {type: 'button', 'aria-pressed': 'false', title: 'Logarithmic scale'}, 'log');
+  button.addEventListener('click', () => {
+    card.chart.log = !card.chart.log;
+    button.setAttribute('aria-pressed', card.chart.log);
+    draw(card);
+    point(card.group, null);
+  });
+}
+
+function addCard(grid, group, chart) {
+  const box = add(grid, 'div', {class: `card ${chart.size || ''}`});
+  const header = add(box, 'header');
+  add(header, 'span', {}, chart.title);
+  const card = {chart, group, at: add(header, 'span'), values: []};
+  if (suitsLog(chart)) addLogSwitch(header, card);
+  const legend = add(box, 'ul', {class: 'legend'});
+  for (const s of seriesOf(chart)) {
+    const item = add(legend, 'li');
+    add(item, 'i', {style: `background: ${s.colour}`});
+    item.append(s.name);
+    card.values.push(add(item, 'b'));
+  }
+  card.svg = add(box, 'svg', {height, role: 'img', 'aria-label': `${chart.title} by step`});
+  card.svg.card = card;
+  group.cards.push(card);
+  draw(card);
+  resized.observe(card.svg);
+  const xs = seriesOf(chart).map(s => s.x).reduce((a, b) => b.length > a.length ? b : a);
+  card.svg.addEventListener('pointermove', event => {
+    const {x0, x1} = card.scale, [first, last] = stepRange(card);
+    const place = event.clientX - card.svg.getBoundingClientRect().left;
+    point(group, xs[nearest(xs, first + (place - x0) / (x1 - x0) * (last - first))]);
+  });
+  card.svg.addEventListener('pointerleave', () => point(group, null));
+  return box;
+}
+
+function addGrid(group, charts) {
+  const grid = add(main, 'div', {class: 'grid'});
+  for (const chart of charts) addCard(grid, group, chart);
+}
+
+// A group of charts over the steps of `steps`, sorted lists of them.
+function addGroup(steps) {
+  const ends = steps.filter(list => list.length).flatMap(list => [list[0], list.at(-1)]);
+  const first = Math.min(...ends), last = Math.max(...ends);
+  groups.push({range: first === last ? [first - 1, last + 1] : [first === 1 && last > 10 ? 0 : first, last], cards: []});
+  return groups.at(-1);
+}
+
+function addSmoothing() {
+  const label = add(nav, 'label', {}, 'Smoothing ');
+  const slider = add(label, 'input', {type: 'range', min: 0, max: 99, value: 0});
+  const shown = add(label, 'output', {}, '0');
+  slider.addEventListener('input', () => {
+    smoothing = slider.value / 100;
+    shown.textContent = smoothing;
+    for (const group of groups) {
+      group.cards.forEach(draw);
+      point(group, null);
+    }
+  });
+}
