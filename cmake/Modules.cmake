@@ -56,7 +56,7 @@ tdock_module(model/decoder TORCH USES model/tensor_torch model/files LINKS nlohm
 tdock_module(engine TORCH USES model/decoder text)
 tdock_module(trainer/reward USES text)
 tdock_module(trainer/algo TORCH)
-tdock_module(trainer/run_log USES core/base LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/run_log USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
   foreach(text report.html=kReportTemplate comparison.html=kComparisonTemplate page_style.css=kPageStyle
                charts.js=kChartsScript)

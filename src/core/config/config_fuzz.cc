@@ -1,5 +1,5 @@
 // A configuration and overrides from outside, separated by lines with nothing but %%: what loads is dumped in a form
-// that loads as the same.
+// that loads as the same, and whose values by key are those of the fields. Their text itself is read by key, too.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -49,12 +49,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::string> overrides = absl::StrSplit(input, "\n%%\n");
   const std::string yaml = overrides.front();
   overrides.erase(overrides.begin());
+  ValuesIn(yaml, "fuzzed").IgnoreError();
   for (const bool lenient : {false, true}) {
     Fields fields, again;
     const Spec spec = MakeFuzzedSpec(fields), same = MakeFuzzedSpec(again);
     if (!Load(spec, yaml, "fuzzed", overrides, {.lenient = lenient}).ok()) continue;
     const std::string dumped = Dump(spec);
     if (!Load(same, dumped, "dumped", {}).ok() || Dump(same) != dumped) std::abort();
+    const auto values = ValuesIn(dumped, "dumped");
+    if (!values.ok() || *values != Values(spec)) std::abort();
   }
   return 0;
 }

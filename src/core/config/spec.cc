@@ -11,6 +11,7 @@
 #include "core/config/binding.h"
 #include "core/config/names.h"
 #include "core/config/value.h"
+#include "core/config/yaml_reader.h"
 
 namespace tdock::config {
 namespace {
@@ -206,6 +207,16 @@ std::map<std::string, std::string> Values(const Spec& spec) {
   std::map<std::string, std::string> values;
   for (const auto& binding : spec.bindings()) {
     if (!IsUnused(spec, binding->key())) values.emplace(binding->key(), ShowYaml(binding->Get()));
+  }
+  return values;
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ValuesIn(absl::string_view yaml, absl::string_view name) {
+  TDOCK_ASSIGN_OR_RETURN(const YamlKeys keys, ReadYaml(yaml, name, Limits()));
+  if (!keys.duplicates.empty()) return absl::InvalidArgumentError(keys.duplicates.front());
+  std::map<std::string, std::string> values;
+  for (const YamlEntry& entry : keys.entries) {
+    if (entry.kind != Value::Kind::kSection) values.emplace(entry.key, ShowYaml(entry));
   }
   return values;
 }

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/base/env.h"
 
@@ -254,6 +255,10 @@ std::optional<std::string> ValueOf(const Spec& spec, absl::string_view key);
 
 // The same for all fields in use, by key.
 std::map<std::string, std::string> Values(const Spec& spec);
+
+// The same of YAML that Dump() wrote, possibly for another version's fields. The items of lists in lists are left out.
+// InvalidArgument, with line and column, for text that is not such YAML or exceeds the limits.
+absl::StatusOr<std::map<std::string, std::string>> ValuesIn(absl::string_view yaml, absl::string_view name);
 
 // A Markdown table of key, type, default and meaning.
 std::string Reference(const Spec& spec);

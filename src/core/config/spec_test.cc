@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -401,7 +402,15 @@ TEST(Dump, LoadsBackToTheSameValues) {
     EXPECT_EQ(back.train_batch, t.train_batch);
     EXPECT_EQ(back.kl, t.kl);
     EXPECT_EQ(Dump(spec), yaml);
+    EXPECT_EQ(ValuesIn(yaml, "dump.yaml").value(), Values(spec)) << yaml;
   }
+}
+
+TEST(ValuesIn, AreByKeyWhateverTheFieldsAre) {
+  EXPECT_EQ(ValuesIn("a:\n  b: 1\n  c: [x, '2']\nd: ''\n", "c.yaml").value(),
+            (std::map<std::string, std::string>{{"a.b", "1"}, {"a.c", "[x, \"2\"]"}, {"d", "\"\""}}));
+  EXPECT_THAT(ValuesIn("a: 1\na: 2\n", "c.yaml").status().message(), HasSubstr("c.yaml:2: "));
+  EXPECT_EQ(ValuesIn("[1", "c.yaml").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Reference, ShowsKeyTypeDefaultAndMeaning) {

@@ -91,6 +91,12 @@ MetricsLog ReadMetrics(absl::string_view metrics_jsonl) {
   return {std::move(phases), unreadable};
 }
 
+void StepLists::Share(LogRecord& series_data) {
+  const auto [place, is_new] = indexes_.emplace(series_data["x"], indexes_.size());
+  if (is_new) lists_.push_back(series_data["x"]);
+  series_data["x"] = place->second;
+}
+
 LogRecord SeriesData(const Series& series) {
   LogRecord data = Points(series);
   data.update(Extremes(series));

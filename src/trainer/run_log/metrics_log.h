@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,5 +64,17 @@ MetricsLog ReadMetrics(absl::string_view metrics_jsonl);
 // the mean, least and most of each of as many equal runs of points, at the run's last step. And {"last", "min", "max"},
 // points [step, value] of the whole series, unless no value of it is finite.
 LogRecord SeriesData(const Series& series);
+
+// The lists of steps of many series, most of which have the same: each is kept once.
+class StepLists {
+ public:
+  // Replaces the list "x" of the data of a series by its index.
+  void Share(LogRecord& series_data);
+  const LogRecord& lists() const { return lists_; }
+
+ private:
+  std::map<LogRecord, size_t> indexes_;
+  LogRecord lists_ = LogRecord::array();
+};
 
 }  // namespace tdock::trainer

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
@@ -21,19 +20,17 @@ constexpr size_t kMostSamplesOfAStep = 12;
 constexpr size_t kMostTextBytes = 4000;
 
 // {"name", "last_step", "steps": [[…], …], "series": [{"tag", "x": index into steps, "y", "low"?, "high"?, "last"?,
-// "min"?, "max"?}, …]}. Most series have the same steps, which therefore appear once.
+// "min"?, "max"?}, …]}.
 Json PhaseData(const PhaseMetrics& phase) {
-  std::map<Json, size_t> indexes;
-  Json steps = Json::array(), all = Json::array();
+  StepLists steps;
+  Json all = Json::array();
   for (const auto& [tag, series] : phase.series) {
     Json entry = {{"tag", tag}};
     entry.update(SeriesData(series));
-    const auto [place, is_new] = indexes.emplace(entry["x"], indexes.size());
-    if (is_new) steps.push_back(entry["x"]);
-    entry["x"] = place->second;
+    steps.Share(entry);
     all.push_back(std::move(entry));
   }
-  return {{"name", phase.name}, {"last_step", phase.last_step}, {"steps", steps}, {"series", all}};
+  return {{"name", phase.name}, {"last_step", phase.last_step}, {"steps", steps.lists()}, {"series", all}};
 }
 
 // Shortened between characters, not within one.
