@@ -73,6 +73,7 @@ nightly-train: build
 	@scripts/setup.sh oracle
 	@python3 tests/nightly/learning.py $(tdock)
 	@python3 tests/nightly/memory.py $(tdock)
+	@python3 tests/integration/resume_test.py $(tdock) 50
 	@TDOCK_TRAINING_MATRIX=full .venv-oracle/bin/python -m pytest --quiet -p no:cacheprovider tests/oracle/test_training.py
 
 timings:
