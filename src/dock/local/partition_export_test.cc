@@ -415,6 +415,10 @@ TEST(PartitionExport, ManyCellsLieInBlocksThatCanBeFreed) {
   const std::vector<RowId> half(all.begin(), all.begin() + 2048);
   ASSERT_EQ(next->Clear({.partition = kTrain, .rows = half}).status(), absl::OkStatus());
   EXPECT_LE(next->GetStatus(kTrain)->held_bytes, 1'700'000);
+  // What the rows that are gone had is an estimate for those that come.
+  const std::string image = *next->ExportPartition(kTrain);
+  EXPECT_EQ(DecodePartitionImage(image)->gone_bytes, 2048 * 800);
+  EXPECT_TRUE(*Imported(image)->ExportPartition(kTrain) == image);
 }
 
 TEST(PartitionExport, TheGoldenImageIsStillRead) {
