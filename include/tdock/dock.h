@@ -57,9 +57,9 @@ class Dock {
   virtual absl::StatusOr<std::string> ExportPartition(absl::string_view partition);
   // Makes that partition, which from then on does what the exported one would have done, with one exception: nobody
   // holds a lease. Rows that were leased are ready again, in their old place, and the old leases are over. All or
-  // nothing. AlreadyExists for a partition that is there, with whatever options; FailedPrecondition for an image of a
-  // later version; InvalidArgument, or DataLoss, for bytes that are no image, or a damaged one. Custom samplers have no
-  // state here: the dock must have been given those that consumers name.
+  // nothing. AlreadyExists for a partition that is there, with whatever options; FailedPrecondition for an image of
+  // another version; InvalidArgument, or DataLoss, for bytes that are no image, or a damaged one. Custom samplers have
+  // no state here: the dock must have been given those that consumers name.
   virtual absl::Status ImportPartition(absl::string_view image);
   // Sorted.
   virtual absl::StatusOr<std::vector<std::string>> ListPartitions() = 0;

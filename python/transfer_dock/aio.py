@@ -91,6 +91,8 @@ class AsyncDock:
     fetch = _waiting_verb(DockCalls.fetch)
     create_partition = _verb(DockCalls.create_partition)
     drop_partition = _verb(DockCalls.drop_partition)
+    export_partition = _verb(DockCalls.export_partition)
+    import_partition = _verb(DockCalls.import_partition)
     partitions = _verb(DockCalls.partitions)
     register_consumer = _verb(DockCalls.register_consumer)
     drop_consumer = _verb(DockCalls.drop_consumer)

@@ -163,6 +163,22 @@ class DockCalls:
         """Removes a partition and everything in it. Raises NotFound."""
         self._native.drop_partition(name)
 
+    def export_partition(self, name: str) -> bytes:
+        """Everything that a partition is at one moment: options, consumers and what they have done, rows and cells.
+
+        Raises NotFound, and Unimplemented for a dock in another process.
+        """
+        return self._native.export_partition(name)
+
+    def import_partition(self, image: bytes) -> None:
+        """Makes the partition of an image, which from then on does what the exported one would have done.
+
+        All or nothing. What was leased is ready again in its old place. Raises AlreadyExists for a partition that is
+        there, FailedPrecondition for an image of another version, InvalidArgument or DataLoss for bytes that are no
+        image, or a damaged one, and Unimplemented for a dock in another process.
+        """
+        self._native.import_partition(image)
+
     def partitions(self) -> list[str]:
         """The names of the partitions, sorted."""
         return self._native.partitions()

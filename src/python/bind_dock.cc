@@ -367,6 +367,17 @@ void BindPartitions(nb::class_<DockHandle>& dock) {
              Ask(self, [&](Dock& one) { return one.DropPartition(name); });
              open->leases.EndAll(name);
            })
+      .def("export_partition",
+           [](DockHandle& self, nb::handle given) {
+             const std::string name = Utf8(given, "name");
+             const std::string image = Ask(self, [&](Dock& one) { return one.ExportPartition(name); });
+             return nb::bytes(image.data(), image.size());
+           })
+      .def("import_partition",
+           [](DockHandle& self, const nb::bytes& image) {
+             const absl::string_view bytes(image.c_str(), image.size());
+             Ask(self, [&](Dock& one) { return one.ImportPartition(bytes); });
+           })
       .def("partitions", [](DockHandle& self) { return Ask(self, [](Dock& one) { return one.ListPartitions(); }); })
       .def("register_consumer", &RegisterConsumer, "partition"_a, "name"_a, "reads"_a, "reads_optional"_a, "writes"_a,
            "unit"_a, "sampler"_a, "seed"_a, "length_column"_a, "ranks"_a, "lease_seconds"_a, "max_deliveries"_a,

@@ -438,3 +438,28 @@ def test_closing_gives_back_what_is_leased_though_views_live_on(server: td.Serve
     again = mine.take("closing", "c", max=2)
     assert again.ids.tolist() == [0, 1] and again.redeliveries.tolist() == [0, 0]
     mine.drop_partition("closing")
+
+
+def test_a_partition_goes_on_in_another_dock(local: td.Dock) -> None:
+    local.create_partition("train", {"prompt": "str", "reward": "float32"})
+    local.register_consumer("train", "scorer", reads=["prompt"], writes=["reward"])
+    local.put("train", {"prompt": ["a", "b", "c"]})
+    with local.take("train", "scorer", 1) as rows:
+        rows.put({"reward": [0.5]})
+    image = local.export_partition("train")
+    with pytest.raises(td.AlreadyExists, match="'train'"):
+        local.import_partition(image)
+    other = td.Dock.local()
+    with pytest.raises(td.DataLoss):
+        other.import_partition(image[:-1])
+    other.import_partition(image)
+    assert other.export_partition("train") == image
+    assert other.take("train", "scorer", 8)["prompt"].tolist() == ["b", "c"]
+
+
+def test_a_dock_in_another_process_exports_nothing(remote: td.Dock) -> None:
+    remote.create_partition("train")
+    with pytest.raises(td.Unimplemented, match="in the process that holds it"):
+        remote.export_partition("train")
+    with pytest.raises(td.Unimplemented):
+        remote.import_partition(b"")

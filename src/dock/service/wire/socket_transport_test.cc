@@ -191,5 +191,23 @@ TEST_F(SocketTransportTest, SlotsOfACallThatWasGivenUpAreFreeOnceItsConnectionIs
   client.join();
 }
 
+TEST(SocketTransport, ClientsReadCellsThatTheProcessOfTheServerHasImported) {
+  TestSocketServer served;
+  const std::unique_ptr<Dock> client = ConnectThrough(std::make_unique<SocketTransport>(served.path()), Clock::Real());
+  ASSERT_NE(client, nullptr);
+  ASSERT_EQ(client->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  std::vector<int64_t> values(200'000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i * i);
+  PutRequest request{.partition = "p"};
+  ASSERT_EQ(request.batch.Add("n", Column::FromValues(values, {100})), absl::OkStatus());
+  const std::vector<RowId> rows = client->Put(request)->rows;
+  const std::string image = *served.dock->ExportPartition("p");
+  ASSERT_EQ(served.dock->DropPartition("p"), absl::OkStatus());
+  ASSERT_EQ(served.dock->ImportPartition(image), absl::OkStatus());
+  const absl::StatusOr<Rows> read = client->Fetch({.partition = "p", .rows = rows, .columns = {"n"}});
+  ASSERT_EQ(read.status(), absl::OkStatus());
+  EXPECT_THAT(*read->ToBatch()->Values<int64_t>("n"), testing::ElementsAreArray(values));
+}
+
 }  // namespace
 }  // namespace tdock::service
