@@ -59,12 +59,14 @@ function ticks(low, high, count, least = 0) {
   return Array.from({length: last - first + 1}, (_, i) => ({at: (first + i) * step}));
 }
 
-// Powers of ten that span [low, high], or one, two and five times them where there are few.
+// Powers of ten that span [low, high], and multiples of them where there are few.
 function logTicks(low, high) {
   const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), step = Math.ceil((last - first) / 6);
-  const marks = last - first > 2 ? [1] : [1, 2, 5];
+  const marks = last - first > 4 ? [1] : last - first > 2 ? [1, 3] : [1, 2, 5];
   const all = [];
-  for (let power = first; power <= last + step - 1; power += step) all.push(...marks.map(mark => Number(`${mark}e${power}`)));
+  for (let power = first; power <= last + step - 1; power += step) {
+    all.push(...marks.map(mark => Number(`${mark}e${power}`)));
+  }
   const begin = all.findLastIndex(at => at <= low * 1.000001), end = all.findIndex(at => at >= high * 0.999999);
   return all.slice(Math.max(0, begin), end < 0 ? undefined : end + 1).map(at => ({at}));
 }
@@ -103,25 +105,27 @@ function nearest(xs, x) {
 // ---- Drawing a chart ----
 
 // A chart is {title, share, size, lines: [{name, colour, x, y, low, high, dashed}], bars: [{name, colour, x, y}]}; bars
-// are stacked, the first at the bottom, and all have the same x. A group of charts is {range, cards}: they have one axis
-// of steps, and show the values of one step.
+// are stacked, the first at the bottom, and all have the same x. A group of charts is {range, gap, cards}: they have one
+// axis of steps, and show the values of one step; `gap` is the distance between points where they are densest.
 
 const height = 200, margin = {top: 8, right: 12, bottom: 24};
 const groups = [];
-let smoothing = 0;  // how much of the average before each point goes into it
+let smoothing = 0;  // how much of the average at a point goes into that at the next
 
 const colour = i => `var(--c${i % 8})`;
 const isHidden = tag => ['training/', 'data/', 'dock/completed/', 'timing_per_token_ms/', 'perf/flops/',
   'perf/deepspeed_chat_flops/', 'perf/time_per_step', 'perf/num_generated_tokens'].some(prefix => tag.startsWith(prefix));
 const moves = s => s.max !== undefined && s.min[1] !== s.max[1];
 
-// The exponential moving average, which begins with the first value.
-function smoothed(ys) {
+// The exponential moving average, which begins with the first value. Points that are further apart than `gap` are
+// smoothed less, so that all lines are averaged over the same number of steps.
+function smoothed({x, y}, gap) {
   let sum = 0, weights = 0;
-  return ys.map(y => {
-    if (y === null) return null;
-    sum = smoothing * sum + (1 - smoothing) * y;
-    weights = smoothing * weights + 1 - smoothing;
+  return y.map((value, i) => {
+    if (value === null) return null;
+    const kept = smoothing ** (i > 0 ? Math.max(1, (x[i] - x[i - 1]) / gap) : 1);
+    sum = kept * sum + (1 - kept) * value;
+    weights = kept * weights + 1 - kept;
     return sum / weights;
   });
 }
@@ -193,11 +197,14 @@ function stepRange({chart, group}) {
   return [xs[0] - half, xs.at(-1) + half];
 }
 
-function drawLine(svg, s, x, y, smooth) {
-  const width = s.x.length > 400 ? 1.2 : s.x.length > 60 ? 1.6 : 2.2, look = {fill: 'none', stroke: s.colour, 'stroke-linejoin': 'round'};
+function drawLine(svg, s, x, y, gap) {
+  const smooth = smoothing > 0 && s.x.length > 2;
+  const width = s.x.length > 400 ? 1.2 : s.x.length > 60 ? 1.6 : 2.2;
+  const look = {fill: 'none', stroke: s.colour, 'stroke-linejoin': 'round'};
   if (s.dashed) look['stroke-dasharray'] = '6 3';
-  add(svg, 'path', {...look, d: trace(s.x, s.y, x, y), 'stroke-width': smooth ? 1 : width, 'stroke-opacity': smooth ? .3 : 1});
-  if (smooth) add(svg, 'path', {...look, d: trace(s.x, smoothed(s.y), x, y), 'stroke-width': width + .4});
+  const own = smooth ? {'stroke-width': 1, 'stroke-opacity': .3} : {'stroke-width': width};
+  add(svg, 'path', {...look, ...own, d: trace(s.x, s.y, x, y)});
+  if (smooth) add(svg, 'path', {...look, d: trace(s.x, smoothed(s, gap), x, y), 'stroke-width': width + .4});
   s.y.forEach((value, i) => {
     const alone = (i === 0 || s.y[i - 1] === null) && (i + 1 === s.y.length || s.y[i + 1] === null);
     if (value !== null && (alone || s.x.length <= 30)) {
@@ -237,7 +244,7 @@ function draw(card) {
   for (const s of chart.lines) {
     if (s.low) add(svg, 'path', {d: ribbon(s.x, s.low, s.high, x, y), fill: s.colour, 'fill-opacity': .16});
   }
-  for (const s of [...chart.lines].reverse()) drawLine(svg, s, x, y, smoothing > 0 && s.x.length > 2);
+  for (const s of [...chart.lines].reverse()) drawLine(svg, s, x, y, card.group.gap);
   card.cursor = add(svg, 'g', {'pointer-events': 'none'});
   card.scale = {x, y, x0, x1};
 }
@@ -317,7 +324,6 @@ function addCard(grid, group, chart) {
     point(group, xs[nearest(xs, first + (place - x0) / (x1 - x0) * (last - first))]);
   });
   card.svg.addEventListener('pointerleave', () => point(group, null));
-  return box;
 }
 
 function addGrid(group, charts) {
@@ -329,7 +335,9 @@ function addGrid(group, charts) {
 function addGroup(steps) {
   const ends = steps.filter(list => list.length).flatMap(list => [list[0], list.at(-1)]);
   const first = Math.min(...ends), last = Math.max(...ends);
-  groups.push({range: first === last ? [first - 1, last + 1] : [first === 1 && last > 10 ? 0 : first, last], cards: []});
+  const range = first === last ? [first - 1, last + 1] : [first === 1 && last > 10 ? 0 : first, last];
+  const gaps = steps.filter(list => list.length > 1).map(list => (list.at(-1) - list[0]) / (list.length - 1));
+  groups.push({range, gap: Math.min(...gaps), cards: []});
   return groups.at(-1);
 }
 
