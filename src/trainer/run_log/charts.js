@@ -113,8 +113,10 @@ const groups = [];
 let smoothing = 0;  // how much of the average at a point goes into that at the next
 
 const colour = i => `var(--c${i % 8})`;
+// Straight lines, and times in other units: the tables of last values say as much.
 const isHidden = tag => ['training/', 'data/', 'dock/completed/', 'timing_per_token_ms/', 'perf/flops/',
   'perf/deepspeed_chat_flops/', 'perf/time_per_step', 'perf/num_generated_tokens'].some(prefix => tag.startsWith(prefix));
+// Whether a series has more than one value.
 const moves = s => s.max !== undefined && s.min[1] !== s.max[1];
 
 // The exponential moving average, which begins with the first value. Points that are further apart than `gap` are

@@ -13,6 +13,7 @@
 // Lines are JSON objects in UTF-8 that end with a newline. Numbers are written so that they read back exactly;
 // non-finite ones are null. Invalid UTF-8 appears as U+FFFD. A last line without a newline is left from a failed write:
 // readers must skip it. Steps increase from line to line, over all phases; only the answers of one step share a number.
+// When a run is resumed, Open() replaces logs by shorter ones: a program that follows them must open them again.
 #pragma once
 
 #include <cstdint>
