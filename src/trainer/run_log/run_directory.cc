@@ -266,12 +266,12 @@ absl::Status RunDirectory::WriteReport(const ReportHead& head) {
   TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadIfThere("config.yaml"));
   TDOCK_ASSIGN_OR_RETURN(const std::string metrics, ReadIfThere(kMetricsFile));
   TDOCK_ASSIGN_OR_RETURN(const std::string samples, ReadIfThere(kSamplesFile));
-  TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env_, JoinPath(path_, "metrics.csv"), MetricsCsv(metrics)));
   const ReportSource source = {.config_yaml = config,
                                .metrics_jsonl = metrics,
                                .samples_jsonl = samples,
                                .elapsed = head.earlier + (clock_.Now() - started_)};
-  return WriteFileAtomically(env_, JoinPath(path_, "report.html"), RenderReport(head, source));
+  TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env_, JoinPath(path_, "report.html"), RenderReport(head, source)));
+  return WriteFileAtomically(env_, JoinPath(path_, "metrics.csv"), MetricsCsv(metrics));
 }
 
 absl::Status RunDirectory::Sync() {
