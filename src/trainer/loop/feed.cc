@@ -60,7 +60,8 @@ class LoadedAnswers final : public AnswerSource {
   absl::Status Load(const State& state) override {
     TDOCK_ASSIGN_OR_RETURN(const std::string text, state.Text("position"));
     TDOCK_ASSIGN_OR_RETURN(const data::LoaderPosition position, data::LoaderPosition::FromText(text));
-    return loader_.Resume(position);
+    // Other data, where the run is allowed to go on with them, begin at their beginning.
+    return position.order == loader_.position().order ? loader_.Resume(position) : absl::OkStatus();
   }
 
  private:

@@ -18,8 +18,13 @@
 namespace tdock::trainer {
 namespace {
 
-// Where a run writes, when it saves, what it shows and who takes part: none of it changes a number that it computes.
+// Where a run reads and writes, when it saves, what it shows and who takes part: none of it changes a number that it
+// computes.
 constexpr const char* kFreeKeys[] = {"threads",
+                                     "model.path",
+                                     "data.train_files",
+                                     "data.val_files",
+                                     "data.ptx_files",
                                      "trainer.run_dir",
                                      "trainer.save_freq",
                                      "trainer.max_checkpoints_to_keep",
@@ -80,11 +85,14 @@ std::string ValueIn(const Fingerprint& fingerprint, const std::string& key) {
 }  // namespace
 
 absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, const RunConfig& config,
-                                          const model::Decoder& decoder, const text::ContentHash& data) {
+                                          const RunInputs& inputs, const model::Decoder& decoder,
+                                          const text::ContentHash& order) {
   Fingerprint fingerprint = config::Values(spec);
   std::erase_if(fingerprint, [](const auto& entry) { return IsFree(entry.first); });
   fingerprint["<model>"] = WeightsChecksum(decoder);
-  fingerprint["<data>"] = text::Hex(data);
+  fingerprint["<data>"] = text::Hex(order);
+  if (inputs.data.validation != nullptr) fingerprint["<validation>"] = text::Hex(inputs.data.validation->content());
+  if (inputs.ptx.train != nullptr) fingerprint["<ptx>"] = text::Hex(inputs.ptx.train->content());
   if (!config.model.path.empty()) {
     TDOCK_ASSIGN_OR_RETURN(const text::ContentHash tokenizer, data::TokenizerContent(env, config.model.path));
     fingerprint["<tokenizer>"] = text::Hex(tokenizer);
@@ -102,6 +110,8 @@ absl::Status CheckFingerprint(const Fingerprint& saved, const Fingerprint& now, 
   for (const std::string& key : keys) {
     const std::string before = ValueIn(saved, key), after = ValueIn(now, key);
     const std::string name(absl::StripPrefix(absl::StripSuffix(key, ">"), "<"));
+    const bool is_key = key.front() != '<';
+    if (is_key && (!saved.contains(key) || !now.contains(key))) continue;
     if (before == after || std::find(allowed.begin(), allowed.end(), name) != allowed.end()) continue;
     names.push_back(name);
     changes.push_back(name == key ? absl::StrCat(key, " was ", before, " and is ", after)

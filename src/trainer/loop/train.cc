@@ -118,8 +118,8 @@ class PreparedRun final : public TrainingRun {
   absl::Status Begin(const RunStart& start) {
     config::Spec spec;
     recipe_.Bind(spec);
-    TDOCK_ASSIGN_OR_RETURN(fingerprint_,
-                           FingerprintOf(context_.env, spec, config_, policy_.decoder, loader_.position().order));
+    TDOCK_ASSIGN_OR_RETURN(
+        fingerprint_, FingerprintOf(context_.env, spec, config_, inputs_, policy_.decoder, loader_.position().order));
     if (start.checkpoint.empty())
       return MakePlan([this](PartitionOptions o) { return partition_->Create(std::move(o)); });
     TDOCK_ASSIGN_OR_RETURN(const State state, ReadState(context_.env, start.checkpoint));

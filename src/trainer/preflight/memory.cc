@@ -13,6 +13,7 @@
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "trainer/loop/feed.h"
+#include "trainer/loop/save_freq.h"
 #include "trainer/preflight/passes.h"
 #include "trainer/stages/block_bytes.h"
 
@@ -111,6 +112,16 @@ class Estimator {
     if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", WideTrainable()});
     if (device_.is_cpu()) parts.push_back({"process and data", process - weights + kLibraries});
     return parts;
+  }
+
+  // Copies of what is trained and of what the optimizer knows, from which a checkpoint is written in the background.
+  int64_t WhileSaving() const {
+    const absl::StatusOr<SaveFreq> freq = ParseSaveFreq(config_.trainer.save_freq);
+    const int64_t steps = config_.trainer.total_training_steps;
+    if (!freq.ok() || freq->never() || (freq->steps > 0 && steps > 0 && freq->steps >= steps)) return 0;
+    const std::vector<at::Tensor> trained = outline_.decoder.trainable();
+    return BytesOf(trained) + MomentBytes(trained, shape_.optim.moment_dtype) +
+           (config_.trainer.ema_decay > 0 ? WideTrainable() : 0);
   }
 
   Phase Training(const char* when, std::span<const Sequence> samples, Entropy entropy) const {
@@ -304,10 +315,16 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& i
                           .warning = {}};
   estimate.parts.insert(estimate.parts.end(), most.parts.begin(), most.parts.end());
   for (const MemoryPart& part : estimate.parts) estimate.peak += part.bytes;
+  estimate.while_saving = estimator.WhileSaving();
   estimate.available = Available(decoder.device(), env, resident);
   if (estimate.available.has_value() && estimate.peak > *estimate.available) {
     estimate.warning = absl::StrCat("the run will need about ", estimate.peak >> 20, " MiB while ", most.when, ", and ",
                                     *estimate.available >> 20, " MiB are available; lower ", most.keys);
+  } else if (estimate.available.has_value() && decoder.device().is_cpu() &&
+             estimate.peak + estimate.while_saving > *estimate.available) {
+    estimate.warning = absl::StrCat("the run will need about ", (estimate.peak + estimate.while_saving) >> 20,
+                                    " MiB while a checkpoint is written, and ", *estimate.available >> 20,
+                                    " MiB are available; with trainer.save_freq=0 it is saved only when it is stopped");
   }
   return estimate;
 }

@@ -25,6 +25,9 @@ struct MemoryEstimate {
   std::string when;   // the part of the run that needs most: "training"
   std::vector<MemoryPart> parts;
   int64_t peak = 0;  // their sum
+  // What a checkpoint takes beside them on the CPU, in the steps in which it is written; 0 where none is before the
+  // end.
+  int64_t while_saving = 0;
   // What the process can have there in all; nothing if the system does not tell.
   std::optional<int64_t> available;
   // A sentence where the peak is more than that, with the keys that lower it; else empty.

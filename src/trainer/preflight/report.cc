@@ -84,6 +84,10 @@ std::string MemoryText(const MemoryEstimate& memory) {
   }
   absl::StrAppendFormat(&text, "  %-18s %10s", "together", Mebibytes(memory.peak));
   if (memory.available) absl::StrAppend(&text, " of ", Mebibytes(*memory.available), " available");
+  if (memory.while_saving > 0) {
+    absl::StrAppendFormat(&text, "\n  %-18s %10s more while a checkpoint is written", "",
+                          Mebibytes(memory.while_saving));
+  }
   return text + "\n";
 }
 

@@ -76,12 +76,12 @@ void ExpectTheDocumentedNames(SmallRun& run, const std::string& recipe, const st
 }
 
 TEST(MetricsPage, NamesWhatRunsOfGrpoWrite) {
-  SmallRun run("grpo");
+  SmallRun run("grpo", {"trainer.save_freq=1"});
   ExpectTheDocumentedNames(run, "grpo", "rollout,reward,ref,old_log_prob,advantage,actor");
 }
 
 TEST(MetricsPage, NamesWhatRunsOfSftWrite) {
-  SmallRun run("sft");
+  SmallRun run("sft", {"trainer.save_freq=1"});
   ExpectTheDocumentedNames(run, "sft", "actor");
 }
 

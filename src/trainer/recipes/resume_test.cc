@@ -291,6 +291,18 @@ TEST(GoingOn, InAnotherFolderLeavesTheFirstRunAsItIs) {
               Fails(absl::StatusCode::kAlreadyExists, {newest, "is not a checkpoint of the run in " + branch}));
 }
 
+// tests/data/checkpoint_1 is step 4 of this run, saved with trainer.save_freq=4 and trainer.max_checkpoints_to_keep=0.
+TEST(GoingOn, FromACheckpointOfTheFirstVersionIsPossible) {
+  SmallRun run("sft", {"model.hidden_size=8", "model.intermediate_size=8", "model.num_hidden_layers=1",
+                       "trainer.total_training_steps=6", "trainer.ema_decay=0.9", "optim.lr=1e-2"});
+  const auto result = run.Train({.overrides = {"trainer.resume_mode=tests/data/checkpoint_1"}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps, 6);
+  EXPECT_EQ(run.Metrics().front()["step"], 5);
+  EXPECT_NEAR(result->first.at("val/loss"), 2.5486261, 1e-6) << "as it was saved";
+  EXPECT_NEAR(result->last.at("val/loss"), 2.4727016, 1e-4) << "as when it was not stopped";
+}
+
 TEST(GoingOn, HappensOnlyWhereItIsWantedAndOnce) {
   StoppedRun stopped;
   EXPECT_THAT(stopped.GoOn({"trainer.resume_mode=disable"}),
