@@ -53,9 +53,9 @@ Column Numbers(const Things& things, ValueOf value_of) {
   return *Column::FromValues(numbers);
 }
 
-absl::StatusOr<Batch> BatchOf(std::vector<std::pair<const char*, Column>> columns) {
+absl::StatusOr<Batch> BatchOf(const std::vector<std::pair<const char*, Column>>& columns) {
   Batch batch;
-  for (auto& [name, column] : columns) TDOCK_RETURN_IF_ERROR(batch.Add(name, std::move(column)));
+  for (const auto& [name, column] : columns) TDOCK_RETURN_IF_ERROR(batch.Add(name, column));
   return batch;
 }
 
