@@ -76,10 +76,11 @@ std::string AdviceOnOption(const CLI::App& command, const std::string& argument)
 std::string Advice(const CLI::App& app, const std::vector<std::string>& arguments) {
   const CLI::App* command = &app;
   size_t first = 0;
-  if (!app.get_subcommands(nullptr).empty() && !arguments.empty() && !absl::StartsWith(arguments[0], "-")) {
-    command = FindSubcommand(app, arguments[0]);
-    if (command == nullptr) return AdviceOnSubcommand(app, arguments[0]);
-    first = 1;
+  for (; first < arguments.size() && !absl::StartsWith(arguments[first], "-"); ++first) {
+    if (command->get_subcommands(nullptr).empty()) break;
+    const CLI::App* next = FindSubcommand(*command, arguments[first]);
+    if (next == nullptr) return AdviceOnSubcommand(*command, arguments[first]);
+    command = next;
   }
   for (size_t i = first; i < arguments.size() && arguments[i] != "--"; ++i) {
     if (std::string advice = AdviceOnOption(*command, arguments[i]); !advice.empty()) return advice;
@@ -89,7 +90,10 @@ std::string Advice(const CLI::App& app, const std::vector<std::string>& argument
 
 void PrintName(const CLI::App& app) {
   std::cerr << app.get_name();
-  for (const CLI::App* subcommand : app.get_subcommands()) std::cerr << " " << subcommand->get_name();
+  for (const CLI::App* subcommand : app.get_subcommands()) {
+    std::cerr << " ";
+    PrintName(*subcommand);
+  }
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ struct Outcome {
   std::string said;
 };
 
-// A program with the commands train, which takes overrides, and generate.
+// A program with the commands train, which takes overrides, generate, and runs, which has commands of its own.
 Outcome RunProgram(std::vector<std::string> arguments) {
   CLI::App app("A program.", "program");
   app.require_subcommand(1);
@@ -26,6 +26,10 @@ Outcome RunProgram(std::vector<std::string> arguments) {
   train->add_option("--run-dir", run_dir, "Folder");
   CLI::App* generate = app.add_subcommand("generate", "Generates.");
   generate->add_option("--prompt", prompt, "Prompt");
+  bool json = false;
+  CLI::App* runs = app.add_subcommand("runs", "Runs.");
+  runs->require_subcommand(1);
+  runs->add_subcommand("list", "Lists.")->add_flag("--json", json, "JSON");
   std::vector<char*> argv = {const_cast<char*>("program")};
   for (std::string& argument : arguments) argv.push_back(argument.data());
   testing::internal::CaptureStderr();
@@ -44,7 +48,10 @@ constexpr char kHelp[] = "\nRun with --help for more information.\n";
 TEST(ParseAndRun, SuggestsTheNearestCommand) {
   EXPECT_EQ(RefusedCall({"trian", "a.yaml"}),
             std::string("program: there is no command trian; did you mean train?") + kHelp);
-  EXPECT_EQ(RefusedCall({"quux"}), std::string("program: there is no command quux; there is train, generate") + kHelp);
+  EXPECT_EQ(RefusedCall({"quux"}),
+            std::string("program: there is no command quux; there is train, generate, runs") + kHelp);
+  EXPECT_EQ(RefusedCall({"runs", "lst"}),
+            std::string("program runs: there is no command lst; did you mean list?") + kHelp);
 }
 
 TEST(ParseAndRun, SaysThatKeysHaveNoDashes) {
@@ -65,6 +72,8 @@ TEST(ParseAndRun, SuggestsTheNearestOption) {
             std::string("program train: there is no option --run-dri; did you mean --run-dir?") + kHelp);
   EXPECT_EQ(RefusedCall({"generate", "--promt=x"}),
             std::string("program generate: there is no option --promt; did you mean --prompt?") + kHelp);
+  EXPECT_EQ(RefusedCall({"runs", "list", "--jsn"}),
+            std::string("program runs list: there is no option --jsn; did you mean --json?") + kHelp);
 }
 
 TEST(ParseAndRun, LeavesOtherErrorsAsTheyAre) {
