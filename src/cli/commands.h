@@ -14,6 +14,7 @@ Command AddPreflight(CLI::App& app);
 Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
 Command AddTokenize(CLI::App& app);
+Command AddRuns(CLI::App& app);
 
 // Subcommands that are executables of their own: tdock-NAME, in the folder of `tdock` or in ../libexec.
 void DescribeOtherExecutables(CLI::App& app);
