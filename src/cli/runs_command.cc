@@ -98,23 +98,31 @@ Command AddShow(CLI::App& runs) {
   };
 }
 
+struct CompareArguments {
+  std::vector<std::string> runs;
+  std::string html;
+  bool all = false;
+};
+
+absl::Status Compare(const CompareArguments& arguments) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RunSummary> runs, RunsAt(arguments.runs, kAllMetricsBytes));
+  std::cout << CompareText(runs, arguments.all);
+  if (arguments.html.empty()) return absl::OkStatus();
+  TDOCK_RETURN_IF_ERROR(trainer::WriteComparison(Env::Real(), arguments.runs, arguments.html));
+  std::cout << "\nwrote " << EscapeForMessage(arguments.html, 1000) << "\n";
+  return absl::OkStatus();
+}
+
 Command AddCompare(CLI::App& runs) {
-  struct Arguments {
-    std::vector<std::string> runs;
-    bool all = false;
-  };
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CompareArguments>();
   CLI::App* command = runs.add_subcommand(
       "compare", "Compares runs: keys of the configuration that differ, last and best values of metrics.");
   command->add_option("runs", arguments->runs, "Folders of runs")
       ->required()
       ->expected(2, static_cast<int>(trainer::kMostComparedRuns));
   command->add_flag("--all", arguments->all, "Metrics of time, speed and the dock, too");
-  return [arguments]() -> absl::Status {
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<RunSummary> found, RunsAt(arguments->runs, kAllMetricsBytes));
-    std::cout << CompareText(found, arguments->all);
-    return absl::OkStatus();
-  };
+  command->add_option("--html", arguments->html, "File for a page with the curves of all runs; it is replaced");
+  return [arguments] { return Compare(*arguments); };
 }
 
 struct PruneArguments {

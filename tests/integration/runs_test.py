@@ -65,7 +65,7 @@ class Runs(unittest.TestCase):
     def test_help_names_every_command_and_option(self):
         self.assertIn("--json", self.tdock("list", "--help"))
         self.assertIn("--all", self.tdock("show", "--help"))
-        self.assertIn("--all", self.tdock("compare", "--help"))
+        self.assertIn("--html", self.tdock("compare", "--help"))
         for option in ("--root", "--checkpoints", "--keep", "--best", "--failed", "--unfinished", "--yes"):
             self.assertIn(option, self.tdock("prune", "--help"))
 
@@ -121,6 +121,14 @@ class Runs(unittest.TestCase):
         self.assertIn("The configurations are the same", self.tdock("compare", b, self.make("c", "optim:\n  lr: 0.2\n")))
         self.assertIn("is not the folder of a run", self.tdock("compare", a, self.parent, code=2))
         self.tdock("compare", a, code=2)
+
+    def test_compare_writes_a_page(self):
+        a, b = self.make("a", accuracies=[0.5, 0.25]), self.make("b", accuracies=[0.125])
+        self.assertIn("wrote page.html", self.tdock("compare", a, b, "--html", "page.html"))
+        self.assertIn("val/accuracy", (self.parent / "page.html").read_text())
+        (b / "metrics.jsonl").unlink()
+        self.assertIn("metrics.jsonl", self.tdock("compare", a, b, "--html", "other.html", code=2))
+        self.assertFalse((self.parent / "other.html").exists())
 
     def test_prune_removes_nothing_without_yes(self):
         run = self.make("a", checkpoints=[0.5, 0.1, 0.2, 0.3])
