@@ -46,11 +46,15 @@ bool IsShown(absl::string_view metric, bool all) {
                   absl::StartsWith(metric, "dock/"));
 }
 
-// "val/accuracy 0.97, val/loss 0.1", of what has values.
+// "val/accuracy 0.97, val/loss 0.1", of what has values, `first` before the others.
 template <class Map, class ValueOf>
-std::string KeyMetricsText(const Map& metrics, ValueOf value_of) {
-  std::vector<std::string> texts;
+std::string KeyMetricsText(const Map& metrics, const std::string& first, ValueOf value_of) {
+  std::vector<std::string> names = {first};
   for (const char* name : kKeyMetrics) {
+    if (name != first) names.push_back(name);
+  }
+  std::vector<std::string> texts;
+  for (const std::string& name : names) {
     const auto found = metrics.find(name);
     if (found == metrics.end() || texts.size() == kMostKeyMetrics) continue;
     texts.push_back(absl::StrCat(name, " ", Number(value_of(found->second))));
@@ -68,15 +72,18 @@ std::string StepText(const RunSummary& run) {
 
 std::string CheckpointTable(const RunSummary& run, const std::vector<StoredCheckpoint>& checkpoints) {
   std::vector<std::vector<std::string>> rows = {{"CHECKPOINT", "SIZE", "SAVED", "METRICS", "FOLDER"}};
-  const std::optional<size_t> best = BestCheckpoint(checkpoints, BestRuleOf(run, checkpoints, ""));
+  const BestRule rule = BestRuleOf(run, checkpoints, "");
+  const std::optional<size_t> best = BestCheckpoint(checkpoints, rule);
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const StoredCheckpoint& checkpoint = checkpoints[i];
     const auto& manifest = checkpoint.manifest;
-    rows.push_back({ToText(checkpoint.place), Size(checkpoint.bytes),
-                    manifest ? TimeText(manifest->saved) : "its manifest cannot be read",
-                    absl::StrCat(manifest ? KeyMetricsText(manifest->metrics, [](double value) { return value; }) : "",
-                                 best == i ? " (best)" : ""),
-                    Path(checkpoint.path)});
+    rows.push_back(
+        {ToText(checkpoint.place), Size(checkpoint.bytes),
+         manifest ? TimeText(manifest->saved) : "its manifest cannot be read",
+         absl::StrCat(
+             manifest ? KeyMetricsText(manifest->metrics, rule.metric, [](double value) { return value; }) : "",
+             best == i ? " (best)" : ""),
+         Path(checkpoint.path)});
   }
   return TableText(rows);
 }
@@ -151,7 +158,7 @@ std::string ListText(std::span<const RunSummary> runs) {
   std::vector<std::vector<std::string>> rows = {{"RUN", "RECIPE", "STATE", "STEP", "METRICS", "SIZE", "CHANGED"}};
   for (const RunSummary& run : runs) {
     rows.push_back({Path(run.path), EscapeForMessage(run.recipe()), std::string(ToText(run.state)), StepText(run),
-                    KeyMetricsText(run.metrics, [](const MetricSummary& metric) { return metric.last; }),
+                    KeyMetricsText(run.metrics, "", [](const MetricSummary& metric) { return metric.last; }),
                     Size(run.bytes), TimeText(run.changed)});
   }
   return TableText(rows);

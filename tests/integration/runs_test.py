@@ -154,6 +154,7 @@ class Runs(unittest.TestCase):
     def test_prune_goes_by_the_metric_of_the_run(self):
         own = '  best_metric: "val/accuracy"\n  best_mode: min\n'
         run = self.make("a", config=own, checkpoints=[0.5, 0.1, 0.2, 0.3])
+        self.assertRegex(self.tdock("show", run), r"val/accuracy 0.1 \(best\)")
         self.tdock("prune", run, "--checkpoints", "--yes")
         self.assertEqual(self.checkpoints(run), ["step-000002", "step-000004"])
 
