@@ -77,13 +77,10 @@ std::string CheckpointTable(const RunSummary& run, const std::vector<StoredCheck
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const StoredCheckpoint& checkpoint = checkpoints[i];
     const auto& manifest = checkpoint.manifest;
-    rows.push_back(
-        {ToText(checkpoint.place), Size(checkpoint.bytes),
-         manifest ? TimeText(manifest->saved) : "its manifest cannot be read",
-         absl::StrCat(
-             manifest ? KeyMetricsText(manifest->metrics, rule.metric, [](double value) { return value; }) : "",
-             best == i ? " (best)" : ""),
-         Path(checkpoint.path)});
+    rows.push_back({absl::StrCat(ToText(checkpoint.place), best == i ? " (best)" : ""), Size(checkpoint.bytes),
+                    manifest ? TimeText(manifest->saved) : "its manifest cannot be read",
+                    manifest ? KeyMetricsText(manifest->metrics, rule.metric, [](double value) { return value; }) : "",
+                    Path(checkpoint.path)});
   }
   return TableText(rows);
 }
