@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "cli/checkpoints_of_run.h"
 #include "cli/text_table.h"
@@ -121,6 +122,13 @@ std::string HowToGoOn(const RunSummary& run) {
   return "";
 }
 
+// A value of a configuration, without the quotation marks of YAML.
+std::string ValueCell(absl::string_view yaml) {
+  if (yaml == "\"\"") return std::string(yaml);
+  if (yaml.size() > 2 && absl::ConsumePrefix(&yaml, "\"")) absl::ConsumeSuffix(&yaml, "\"");
+  return EscapeForMessage(yaml, 40);
+}
+
 // The text of a key in each run, if they differ.
 std::vector<std::vector<std::string>> ConfigRows(std::span<const RunSummary> runs) {
   std::set<std::string> keys;
@@ -135,7 +143,7 @@ std::vector<std::vector<std::string>> ConfigRows(std::span<const RunSummary> run
     for (const RunSummary& run : runs) {
       const auto found = run.config.find(key);
       different.insert(found == run.config.end() ? "" : found->second);
-      row.push_back(found == run.config.end() ? "–" : EscapeForMessage(found->second, 40));
+      row.push_back(found == run.config.end() ? "–" : ValueCell(found->second));
     }
     if (different.size() > 1) rows.push_back(std::move(row));
   }

@@ -110,15 +110,17 @@ class Runs(unittest.TestCase):
         self.assertRegex(self.tdock("show", self.make("c")), "to repeat .*trainer.run_dir=")
 
     def test_compare_tells_what_differs(self):
-        a = self.make("a", config="optim:\n  lr: 0.1\n  own: x\n", accuracies=[0.5, 0.25])
-        b = self.make("b", config="optim:\n  lr: 0.2\n", accuracies=[0.75])
+        a = self.make("a", config="  save_freq: \"5\"\noptim:\n  lr: 0.1\n  own: x\n", accuracies=[0.5, 0.25])
+        b = self.make("b", config='  save_freq: ""\noptim:\n  lr: 0.2\n', accuracies=[0.75])
         text = self.tdock("compare", a, b)
         self.assertRegex(text, r"optim.lr +0.1 +0.2\n")
         self.assertRegex(text, r"optim.own +x +–\n")
+        self.assertRegex(text, r'trainer.save_freq +5 +""\n')
         self.assertRegex(text, r"val/accuracy +0.25 \(best 0.5\) +0.75 \(best 0.75\)\n")
         self.assertNotIn("seed", text)
         self.assertNotIn("run_dir", text)
-        self.assertIn("The configurations are the same", self.tdock("compare", b, self.make("c", "optim:\n  lr: 0.2\n")))
+        same = self.make("c", '  save_freq: ""\noptim:\n  lr: 0.2\n')
+        self.assertIn("The configurations are the same", self.tdock("compare", b, same))
         self.assertIn("is not the folder of a run", self.tdock("compare", a, self.parent, code=2))
         self.tdock("compare", a, code=2)
 

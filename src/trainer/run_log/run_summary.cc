@@ -10,14 +10,12 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "core/base/file_lock.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "core/config/spec.h"
 #include "trainer/run_log/metrics_log.h"
 
 namespace tdock::trainer {
@@ -26,33 +24,19 @@ namespace {
 constexpr uint64_t kMaxConfigBytes = uint64_t{4} << 20;
 constexpr int kFolderDepth = 3;
 
-// The keys of a configuration in the form in which a run writes it: "key: value" lines, sections indented by two
-// spaces.
-std::map<std::string, std::string> KeysOfConfig(absl::string_view yaml) {
-  std::map<std::string, std::string> keys;
-  std::vector<std::string> sections;
-  for (const absl::string_view line : absl::StrSplit(yaml, '\n')) {
-    const size_t indent = line.find_first_not_of(' ');
-    const size_t colon = line.find(':');
-    if (indent == absl::string_view::npos || colon == absl::string_view::npos || line[indent] == '#') continue;
-    if (indent / 2 > sections.size()) continue;  // of a value with several lines
-    sections.resize(indent / 2);
-    sections.emplace_back(line.substr(indent, colon - indent));
-    const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
-    if (!value.empty()) keys[absl::StrJoin(sections, ".")] = std::string(value);
-  }
-  return keys;
-}
-
 absl::StatusOr<std::map<std::string, std::string>> ReadConfigOfRun(Env& env, const std::string& path) {
-  const absl::StatusOr<std::string> yaml = ReadFileUpTo(env, JoinPath(path, "config.yaml"), kMaxConfigBytes);
-  if (!yaml.ok() && !absl::IsNotFound(yaml.status())) return yaml.status();
-  std::map<std::string, std::string> config = KeysOfConfig(yaml.value_or(""));
-  if (!config.contains("recipe") || !env.Exists(JoinPath(path, "tensorboard"))) {
+  const auto no_run = [&](absl::string_view why) {
     return absl::NotFoundError(
         absl::StrCat(EscapeForMessage(path, 1000),
-                     " is not the folder of a run, which has a config.yaml with a recipe, and tensorboard/"));
-  }
+                     " is not the folder of a run, which has a config.yaml with a recipe, and tensorboard/", why));
+  };
+  const std::string config_path = JoinPath(path, "config.yaml");
+  const absl::StatusOr<std::string> yaml = ReadFileUpTo(env, config_path, kMaxConfigBytes);
+  if (absl::IsNotFound(yaml.status())) return no_run("");
+  TDOCK_RETURN_IF_ERROR(yaml.status());
+  absl::StatusOr<std::map<std::string, std::string>> config = config::ValuesIn(*yaml, config_path);
+  if (!config.ok()) return no_run(absl::StrCat(": ", config.status().message()));
+  if (!config->contains("recipe") || !env.Exists(JoinPath(path, "tensorboard"))) return no_run("");
   return config;
 }
 

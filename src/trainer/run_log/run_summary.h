@@ -39,7 +39,7 @@ std::optional<bool> GreaterIsBetter(absl::string_view metric);
 struct RunSummary {
   std::string path;
   RunState state = RunState::kFailed;
-  std::map<std::string, std::string> config;  // the text behind each dotted key of config.yaml
+  std::map<std::string, std::string> config;  // of config.yaml, by dotted key, as YAML
   std::optional<int64_t> last_step;
   std::map<std::string, MetricSummary> metrics;
   uint64_t bytes = 0;  // of all files

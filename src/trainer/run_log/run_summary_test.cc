@@ -93,8 +93,10 @@ TEST_F(RunSummaryTest, TellsTheState) {
 TEST_F(RunSummaryTest, RefusesWhatIsNoRun) {
   Write("config_only/config.yaml", "recipe: grpo\n");
   Write("other/config.yaml", "name: x\n");
+  Write("no_yaml/config.yaml", "recipe: [\n");
+  ASSERT_TRUE(env_.CreateFolders(root_ + "/no_yaml/tensorboard").ok());
   ASSERT_TRUE(env_.CreateFolders(root_ + "/other/tensorboard").ok());
-  for (const char* name : {"config_only", "other", "nothing"}) {
+  for (const char* name : {"config_only", "other", "no_yaml", "nothing"}) {
     EXPECT_FALSE(IsRun(env_, JoinPath(root_, name)));
     const auto summary = SummarizeRun(env_, JoinPath(root_, name), 1);
     EXPECT_EQ(summary.status().code(), absl::StatusCode::kNotFound);
