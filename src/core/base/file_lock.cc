@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -18,6 +20,9 @@ namespace {
 absl::Status LockError(absl::string_view doing, const std::string& path) {
   return absl::UnavailableError(absl::StrCat("cannot ", doing, " ", path, ": ", std::strerror(errno)));
 }
+
+constexpr int kAttempts = 10;
+constexpr std::chrono::milliseconds kBetweenAttempts(5);
 
 // What the holder has written; it may be about to write it.
 std::string HolderIn(int fd) {
@@ -34,7 +39,13 @@ absl::StatusOr<std::unique_ptr<FileLock>> FileLock::Take(const std::string& path
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return LockError("open", path);
   std::unique_ptr<FileLock> lock(new FileLock(fd));
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  // Who asks IsLocked() has it for a moment.
+  int error = ::flock(fd, LOCK_EX | LOCK_NB);
+  for (int again = 0; error != 0 && errno == EWOULDBLOCK && again < kAttempts; ++again) {
+    std::this_thread::sleep_for(kBetweenAttempts);
+    error = ::flock(fd, LOCK_EX | LOCK_NB);
+  }
+  if (error != 0) {
     if (errno == EWOULDBLOCK) return absl::AlreadyExistsError(absl::StrCat(path, " is held by ", HolderIn(fd)));
     return LockError("lock", path);
   }

@@ -66,7 +66,7 @@ void AddSpeed(double peak_flops, std::map<std::string, double>& metrics) {
   metrics["perf/time_per_step"] = step;
   if (tokens > 0) metrics["perf/throughput"] = tokens / step;
   for (const auto& [phase, took] : seconds) {
-    if (phase == "step" || phase == "testing") continue;
+    if (phase == "step" || phase == "testing" || phase == "save_checkpoint") continue;
     const double passed = phase == "rollout" ? ValueOr0(metrics, "perf/num_generated_tokens") : tokens;
     if (passed > 0) metrics[absl::StrCat("timing_per_token_ms/", phase)] = 1000 * took / passed;
   }
