@@ -7,7 +7,7 @@ namespace {
 
 std::atomic<bool> interrupted = false;
 std::atomic<int> interrupted_by = 0;
-std::atomic<bool> save = false;
+std::atomic<bool> save_asked = false;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
               "a signal handler may not take a lock");
 
@@ -34,8 +34,8 @@ const std::atomic<bool>& InterruptFlag() {
 int InterruptSignal() { return interrupted_by; }
 
 std::atomic<bool>& SaveFlag() {
-  Handle(SIGUSR1, [](int) { save = true; });
-  return save;
+  Handle(SIGUSR1, [](int) { save_asked = true; });
+  return save_asked;
 }
 
 }  // namespace tdock::cli

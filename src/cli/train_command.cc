@@ -76,6 +76,7 @@ absl::Status Train(const TrainArguments& arguments) {
   trainer::NumberReport numbers = trainer::CheckNumbers(**recipe);
 
   const std::atomic<bool>& stop = InterruptFlag();
+  std::atomic<bool>& save = SaveFlag();
   const std::string begin = ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";  // of a line that may have the progress
   const auto log = [begin](const std::string& line) { std::cerr << absl::StrCat(begin, line, "\n"); };
   auto inputs = trainer::LoadRunInputs(**recipe, Env::Real(), log);
@@ -83,7 +84,7 @@ absl::Status Train(const TrainArguments& arguments) {
   const absl::Status checked = CheckBefore(**recipe, *inputs, std::move(numbers), stop);
   TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
   trainer::Progress progress(trainer::ProgressOutput::StandardError(), Clock::Real());
-  trainer::RunContext context{Env::Real(), Clock::Real(), progress, &stop, log, &SaveFlag(), arguments.allow_changed};
+  trainer::RunContext context{Env::Real(), Clock::Real(), progress, &stop, log, &save, arguments.allow_changed};
   const auto run = trainer::PrepareRun(**recipe, *std::move(inputs), std::move(context));
   TDOCK_RETURN_IF_ERROR(Refused(run.status()));
   const absl::StatusOr<trainer::RunResult> result = (*run)->Train();

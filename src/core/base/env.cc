@@ -12,11 +12,14 @@
 #include <random>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 
 namespace tdock {
 namespace {
+
+constexpr absl::string_view kWriting = ".writing-";
 
 namespace fs = std::filesystem;
 
@@ -66,9 +69,18 @@ int OpenPath(const std::string& path, int flags, mode_t mode = 0) {
   return -1;
 }
 
+// Makes what is in the folder of `path` survive a power failure, as far as names go.
+absl::Status SyncFolderOf(const std::string& path) {
+  const fs::path folder = fs::path(path).parent_path();
+  FileDescriptor fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0 || ::fsync(fd.get()) != 0) return FileError(errno, "sync the folder of", path);
+  return absl::OkStatus();
+}
+
 class PosixWritableFile final : public WritableFile {
  public:
-  PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  PosixWritableFile(std::string path, int fd, bool name_synced)
+      : path_(std::move(path)), fd_(fd), name_synced_(name_synced) {}
 
   absl::Status Append(absl::string_view data) override {
     while (!data.empty()) {
@@ -84,6 +96,8 @@ class PosixWritableFile final : public WritableFile {
 
   absl::Status Sync() override {
     if (::fsync(fd_.get()) != 0) return FileError(errno, "sync", path_);
+    if (!name_synced_) TDOCK_RETURN_IF_ERROR(SyncFolderOf(path_));
+    name_synced_ = true;
     return absl::OkStatus();
   }
 
@@ -95,6 +109,7 @@ class PosixWritableFile final : public WritableFile {
  private:
   const std::string path_;
   FileDescriptor fd_;
+  bool name_synced_;
 };
 
 class PosixMappedFile final : public MappedFile {
@@ -186,15 +201,13 @@ class PosixEnv final : public Env {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == WriteMode::kAppend ? O_APPEND : O_TRUNC);
     const int fd = OpenPath(path, flags, 0644);
     if (fd < 0) return FileError(errno, "open for writing", path);
-    return std::make_unique<PosixWritableFile>(path, fd);
+    // A file that is written anew is about to be renamed, which syncs its name; or it may be lost.
+    return std::make_unique<PosixWritableFile>(path, fd, /*name_synced=*/mode != WriteMode::kAppend);
   }
 
   absl::Status Rename(const std::string& from, const std::string& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) return FileError(errno, "rename to", to);
-    const fs::path folder = fs::path(to).parent_path();
-    FileDescriptor fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd.get() < 0 || ::fsync(fd.get()) != 0) return FileError(errno, "sync the folder of", to);
-    return absl::OkStatus();
+    return SyncFolderOf(to);
   }
 
   absl::Status Remove(const std::string& path) override {
@@ -268,7 +281,7 @@ absl::Status WriteFileAtomically(Env& env, const std::string& path,
   // Other hosts and containers may share the folder, and have processes with the same ids.
   std::random_device random;
   const uint64_t number = uint64_t{random()} << 32 | random();
-  const std::string aside = absl::StrCat(path, ".writing-", absl::Hex(number, absl::kZeroPad16));
+  const std::string aside = absl::StrCat(path, kWriting, absl::Hex(number, absl::kZeroPad16));
   absl::Status status = WriteAndSync(env, aside, write);
   if (status.ok()) status = env.Rename(aside, path);
   if (!status.ok() && env.Exists(aside)) env.Remove(aside).IgnoreError();
@@ -284,6 +297,14 @@ absl::Status WriteFileAtomically(Env& env, const std::string& path, std::span<co
 
 absl::Status WriteFileAtomically(Env& env, const std::string& path, absl::string_view contents) {
   return WriteFileAtomically(env, path, std::span(&contents, 1));
+}
+
+bool IsHalfWritten(absl::string_view name) {
+  const size_t at = name.rfind(kWriting);
+  if (at == absl::string_view::npos) return false;
+  const absl::string_view digits = name.substr(at + kWriting.size());
+  return digits.size() == 16 &&
+         std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return absl::ascii_isxdigit(c); });
 }
 
 std::string JoinPath(absl::string_view folder, absl::string_view name) {

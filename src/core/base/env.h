@@ -26,6 +26,9 @@ absl::Status WriteFileAtomically(Env& env, const std::string& path,
                                  const std::function<absl::Status(WritableFile&)>& write);
 absl::Status WriteFileAtomically(Env& env, const std::string& path, absl::string_view contents);
 
+// Whether that is the name of such a temporary file, which is left if the process is killed.
+bool IsHalfWritten(absl::string_view name);
+
 // `folder`/`name`.
 std::string JoinPath(absl::string_view folder, absl::string_view name);
 

@@ -48,10 +48,6 @@ constexpr const char* kFreeKeys[] = {"threads",
                                      "data.cache",
                                      "rollout.max_num_seqs"};
 
-bool IsFree(const std::string& key) {
-  return std::any_of(std::begin(kFreeKeys), std::end(kFreeKeys), [&](const char* free) { return key == free; });
-}
-
 std::string WeightsChecksum(const model::Decoder& decoder) {
   RunningChecksum checksum;
   checksum.Reset();
@@ -84,6 +80,10 @@ std::string ValueIn(const Fingerprint& fingerprint, const std::string& key) {
 
 }  // namespace
 
+bool IsFree(const std::string& key) {
+  return std::any_of(std::begin(kFreeKeys), std::end(kFreeKeys), [&](const char* free) { return key == free; });
+}
+
 absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, const RunConfig& config,
                                           const RunInputs& inputs, const model::Decoder& decoder,
                                           const text::ContentHash& order) {
@@ -101,23 +101,31 @@ absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, co
   return fingerprint;
 }
 
-absl::Status CheckFingerprint(const Fingerprint& saved, const Fingerprint& now, std::span<const std::string> allowed) {
+std::vector<std::string> Changes(const Fingerprint& saved, const Fingerprint& now) {
   std::set<std::string> keys;
   for (const Fingerprint* fingerprint : {&saved, &now}) {
     for (const auto& [key, value] : *fingerprint) keys.insert(key);
   }
-  std::vector<std::string> changes, names;
+  std::vector<std::string> changes;
   for (const std::string& key : keys) {
-    const std::string before = ValueIn(saved, key), after = ValueIn(now, key);
-    const std::string name(absl::StripPrefix(absl::StripSuffix(key, ">"), "<"));
     const bool is_key = key.front() != '<';
     if (is_key && (!saved.contains(key) || !now.contains(key))) continue;
-    if (before == after || std::find(allowed.begin(), allowed.end(), name) != allowed.end()) continue;
-    names.push_back(name);
-    changes.push_back(name == key ? absl::StrCat(key, " was ", before, " and is ", after)
-                                  : absl::StrCat("the ", name, " has changed"));
+    if (ValueIn(saved, key) == ValueIn(now, key)) continue;
+    changes.emplace_back(absl::StripPrefix(absl::StripSuffix(key, ">"), "<"));
   }
-  if (changes.empty()) return absl::OkStatus();
+  return changes;
+}
+
+absl::Status CheckFingerprint(const Fingerprint& saved, const Fingerprint& now, std::span<const std::string> allowed) {
+  std::vector<std::string> changes, names = Changes(saved, now);
+  std::erase_if(
+      names, [&](const std::string& name) { return std::find(allowed.begin(), allowed.end(), name) != allowed.end(); });
+  if (names.empty()) return absl::OkStatus();
+  for (const std::string& name : names) {
+    changes.push_back(saved.contains(name)
+                          ? absl::StrCat(name, " was ", ValueIn(saved, name), " and is ", ValueIn(now, name))
+                          : absl::StrCat("the ", name, " has changed"));
+  }
   const auto as_options = [](std::string* out, const std::string& name) {
     absl::StrAppend(out, "--allow-changed ", name);
   };

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,14 +23,19 @@ namespace tdock::trainer {
 // nothing that is computed, such as `threads`, and those of files whose contents are among the checksums.
 using Fingerprint = std::map<std::string, std::string>;
 
+// Whether a key changes nothing that is computed, or says where something is whose contents have a checksum.
+bool IsFree(const std::string& key);
+
 // `decoder` is as the run begins with it, `order` the loader's LoaderPosition::order. Reads all weights once.
 absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, const RunConfig& config,
                                           const RunInputs& inputs, const model::Decoder& decoder,
                                           const text::ContentHash& order);
 
-// FailedPrecondition names each difference, with both values, and how to allow it; OK if each is in `allowed`, which
-// has keys, or names without the brackets. A key that only one of them has is no difference: another version of this
+// The names of the differences, without brackets. A key that only one of them has is none: another version of this
 // program knows it, or it has no meaning beside another key.
+std::vector<std::string> Changes(const Fingerprint& saved, const Fingerprint& now);
+
+// FailedPrecondition names each of the changes, with both values, and how to allow it; OK if each is in `allowed`.
 absl::Status CheckFingerprint(const Fingerprint& saved, const Fingerprint& now, std::span<const std::string> allowed);
 
 }  // namespace tdock::trainer

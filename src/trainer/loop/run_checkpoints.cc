@@ -1,6 +1,7 @@
 #include "trainer/loop/run_checkpoints.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,7 @@ RunCheckpoints::RunCheckpoints(Env& env, Clock& clock, const std::string& run_di
 }
 
 bool RunCheckpoints::IsBetter(double value) const {
+  if (!std::isfinite(value)) return false;
   return !best_ || (options_.best_is_least ? value < *best_ : value > *best_);
 }
 
@@ -54,9 +56,13 @@ absl::StatusOr<bool> RunCheckpoints::IsDue(int64_t step, const Metrics& validati
   if (validation.empty() || options_.best_metric.empty()) return due;
   const auto found = validation.find(options_.best_metric);
   if (found == validation.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer.best_metric = ", options_.best_metric, " is not measured; the validation measures ",
-                     absl::StrJoin(validation, ", ", [](std::string* out, const auto& m) { out->append(m.first); })));
+    std::vector<std::string> names;
+    for (const auto& [name, value] : validation) names.push_back(name);
+    const std::string problem = absl::StrCat("trainer.best_metric = ", options_.best_metric,
+                                             " is not measured; the validation measures ", absl::StrJoin(names, ", "));
+    if (step == 0) return absl::InvalidArgumentError(problem);
+    if (!std::exchange(told_, true)) log_(absl::StrCat("warning: ", problem, ": no checkpoint is the best"));
+    return due;
   }
   if (!IsBetter(found->second)) return due;
   Finish();  // later, the weights are others
@@ -100,9 +106,9 @@ void RunCheckpoints::Finish() {
 }
 
 absl::Status RunCheckpoints::WriteNow(const CheckpointPlace& place, const Metrics& validation,
-                                      CheckpointContents contents) {
+                                      CheckpointContents contents, bool again) {
   Finish();
-  if (Newest() == place) return absl::OkStatus();
+  if (Newest() == place && !again) return absl::OkStatus();
   TDOCK_RETURN_IF_ERROR(WriteTo(place, validation, contents));
   Conclude(place, validation, absl::OkStatus());
   return absl::OkStatus();

@@ -50,7 +50,7 @@ class RunCheckpoints {
 
   // Whether to save after this step: it is time to, the last attempt failed a while ago, or `validation`, of this step
   // or empty, has the best metric so far, for which it waits for what is being written; otherwise it is never true
-  // while IsWriting(), but once that is over. InvalidArgument where the validation lacks that metric.
+  // while IsWriting(), but once that is over. InvalidArgument where the validation of step 0 lacks that metric.
   absl::StatusOr<bool> IsDue(int64_t step, const Metrics& validation);
 
   // Writes in the background what does not change any more. Only while IsWriting() is false.
@@ -61,8 +61,11 @@ class RunCheckpoints {
   // The same, once it is written.
   void Finish();
 
-  // Writes now, unless it is there already; an error names the folder and the bytes.
-  absl::Status WriteNow(const CheckpointPlace& place, const Metrics& validation, CheckpointContents contents);
+  // Writes now, unless it is there already, or even then if `again`; an error names the folder and the bytes.
+  absl::Status WriteNow(const CheckpointPlace& place, const Metrics& validation, CheckpointContents contents,
+                        bool again = false);
+  // Takes note of a checkpoint for which there was nothing to write, because of `failure`.
+  void NoteFailure(const CheckpointPlace& place, const absl::Status& failure) { Conclude(place, {}, failure); }
 
   // The newest that is complete; nothing if there is none, or if they cannot be listed.
   std::optional<CheckpointPlace> Newest() const;
@@ -93,6 +96,7 @@ class RunCheckpoints {
   const Options options_;
   const std::function<void(const std::string&)> log_;
   absl::Time last_;                      // when the run was saved, or when it began
+  bool told_ = false;                    // that the best metric is not measured
   bool owed_ = false;                    // was due while another was being written
   std::optional<absl::Time> try_again_;  // after a failure
   std::optional<double> best_;

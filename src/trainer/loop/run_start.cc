@@ -13,6 +13,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/status.h"
+#include "core/config/spec.h"
+#include "trainer/loop/fingerprint.h"
 #include "trainer/loop/run_checkpoints.h"
 
 namespace tdock::trainer {
@@ -29,8 +31,15 @@ bool HoldsRun(Env& env, const std::string& path) {
 
 bool IsIn(const std::string& folder, const std::string& run_dir) {
   std::error_code error;
-  const std::filesystem::path parent = std::filesystem::path(folder).lexically_normal().parent_path();
-  return std::filesystem::equivalent(parent, CheckpointsPath(run_dir), error) && !error;
+  const std::filesystem::path parent = std::filesystem::canonical(folder, error).parent_path();
+  return !error && std::filesystem::equivalent(parent, CheckpointsPath(run_dir), error) && !error;
+}
+
+// The configuration as far as it changes what a run computes.
+absl::StatusOr<Fingerprint> KeysThatMatter(const std::string& config_yaml, const std::string& name) {
+  TDOCK_ASSIGN_OR_RETURN(Fingerprint keys, config::ValuesIn(config_yaml, name));
+  std::erase_if(keys, [](const auto& entry) { return IsFree(entry.first); });
+  return keys;
 }
 
 // The newest checkpoint before `place` that is whole.
@@ -48,8 +57,10 @@ absl::Status FindNewest(Env& env, const std::string& run_dir, const std::string&
   if (places.empty()) {
     const std::string path = JoinPath(run_dir, "config.yaml");
     if (!env.Exists(path)) return absl::OkStatus();
-    TDOCK_ASSIGN_OR_RETURN(const std::string before, env.ReadFile(path));
-    if (before == config_yaml) return absl::OkStatus();
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(path));
+    TDOCK_ASSIGN_OR_RETURN(const Fingerprint before, KeysThatMatter(text, path));
+    TDOCK_ASSIGN_OR_RETURN(const Fingerprint now, KeysThatMatter(config_yaml, "the configuration"));
+    if (before == now) return absl::OkStatus();
     return absl::AlreadyExistsError(absl::StrCat("the run directory ", run_dir,
                                                  " holds a run with another configuration, which has no checkpoint ",
                                                  "to go on from: name another folder, or remove this one"));
@@ -68,6 +79,26 @@ absl::Status FindNewest(Env& env, const std::string& run_dir, const std::string&
         absl::StrCat("the newest checkpoint of the run cannot be used: ", manifest.status().message(), ". ", rather));
   }
   start.manifest = *std::move(manifest);
+  return absl::OkStatus();
+}
+
+// The files that WriteFileAtomically() was writing when the process was killed.
+absl::Status RemoveHalfWritten(Env& env, const std::string& run_dir) {
+  std::vector<std::string> folders = {run_dir};
+  for (const char* name : {"checkpoint", "checkpoint/adapter", "checkpoint-ema", "checkpoint-ema/adapter"}) {
+    folders.push_back(JoinPath(run_dir, name));
+  }
+  if (const std::string events = JoinPath(run_dir, "tensorboard"); env.Exists(events)) {
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> phases, env.List(events));
+    for (const std::string& phase : phases) folders.push_back(JoinPath(events, phase));
+  }
+  for (const std::string& folder : folders) {
+    if (!env.Exists(folder)) continue;
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(folder));
+    for (const std::string& name : names) {
+      if (IsHalfWritten(name)) TDOCK_RETURN_IF_ERROR(env.Remove(JoinPath(folder, name)));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -113,7 +144,8 @@ absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, cons
   return start;
 }
 
-absl::Status TidyCheckpoints(Env& env, const std::string& run_dir, const RunStart& start) {
+absl::Status TidyRun(Env& env, const std::string& run_dir, const RunStart& start) {
+  TDOCK_RETURN_IF_ERROR(RemoveHalfWritten(env, run_dir));
   CheckpointFolder folder(env, CheckpointsPath(run_dir));
   TDOCK_RETURN_IF_ERROR(folder.RemoveUnfinished());
   if (start.checkpoint.empty() || start.of_another_run) return absl::OkStatus();

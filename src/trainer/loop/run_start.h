@@ -22,7 +22,7 @@ struct RunStart {
 
 // Follows trainer.run_dir and trainer.resume_mode, and locks the folder if it is there, but changes nothing in it.
 // `config_yaml` is the whole configuration of this run: what has no checkpoint yet is begun anew only if it was the
-// same.
+// same, but for keys that change nothing that is computed.
 //
 // AlreadyExists if another process uses the folder, naming it, if the run has ended, or if the folder holds something
 // else; DataLoss, naming the checkpoint before it, if the newest is damaged; the errors of VerifyCheckpoint().
@@ -32,6 +32,6 @@ absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, cons
 absl::StatusOr<std::unique_ptr<FileLock>> LockRun(const std::string& run_dir);
 
 // Removes what a process that was killed was writing, and the checkpoints after the one to go on from.
-absl::Status TidyCheckpoints(Env& env, const std::string& run_dir, const RunStart& start);
+absl::Status TidyRun(Env& env, const std::string& run_dir, const RunStart& start);
 
 }  // namespace tdock::trainer

@@ -34,8 +34,9 @@ void StopNotice::Watch() {
   while (context_.CheckStop().ok()) {
     if (!WaitUntil(context_.clock.Now() + kLookEvery)) return;
   }
-  context_.log(absl::StrCat(context_.CheckStop().message(),
-                            ": the run is saved after this optimizer step, and ends; a second signal kills it"));
+  const bool by_signal = context_.stop != nullptr && *context_.stop;
+  context_.log(absl::StrCat(context_.CheckStop().message(), ": the run is saved after this optimizer step, and ends",
+                            by_signal ? "; a second signal kills it" : ""));
   if (!WaitUntil(context_.clock.Now() + kTakesLong)) return;
   context_.log(absl::StrCat("still in this optimizer step. ", would_be_lost_()));
 }

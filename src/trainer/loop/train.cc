@@ -19,6 +19,7 @@
 #include "trainer/loop/model_files.h"
 #include "trainer/loop/phase_meter.h"
 #include "trainer/loop/run_checkpoints.h"
+#include "trainer/loop/run_length.h"
 #include "trainer/loop/run_partition.h"
 #include "trainer/loop/run_start.h"
 #include "trainer/loop/speed.h"
@@ -38,35 +39,12 @@ std::string Grouped(int64_t number) {
   return digits;
 }
 
-// 0: as many as the steps need.
-int64_t Epochs(const RunConfig& config) {
-  const bool by_steps = config.trainer.total_training_steps > 0;
-  return config.trainer.total_epochs > 0 || by_steps ? config.trainer.total_epochs : 1;
-}
-
-data::LoaderOptions LoaderOptionsFor(const RunConfig& config, const RunContext& context) {
-  data::LoaderOptions options = data::LoaderOptionsOf(config.data);
-  options.seed = DeriveSeed(SeedFor(config, SeedPurpose::kData), static_cast<uint64_t>(config.data.seed));
-  options.epochs = Epochs(config);
-  options.report = [&context](const absl::Status& bad) { context.log(absl::StrCat("left out: ", bad.message())); };
-  return options;
-}
-
-// Where the data may leave samples out, a few too many.
-int64_t TotalSteps(const RunConfig& config, int64_t samples) {
-  const int64_t batch = config.data.train_batch_size;
-  const int64_t per_epoch = config.data.drop_last ? samples / batch : (samples + batch - 1) / batch;
-  const int64_t by_epochs = per_epoch * Epochs(config);
-  const int64_t by_steps = config.trainer.total_training_steps;
-  if (Epochs(config) == 0) return by_steps;
-  return by_steps > 0 ? std::min(by_steps, by_epochs) : by_epochs;
-}
-
 // The step that is being carried out.
 struct OpenStep {
   StepMetrics metrics;
-  size_t stage = 0;  // the next one
-  int64_t rows = 0;  // that it gets
+  size_t stage = 0;    // the next one
+  int64_t rows = 0;    // that it gets
+  double seconds = 0;  // that the stages have taken
 };
 
 constexpr char kPartition[] = "partition.bin";
@@ -120,20 +98,26 @@ class PreparedRun final : public TrainingRun {
     recipe_.Bind(spec);
     TDOCK_ASSIGN_OR_RETURN(
         fingerprint_, FingerprintOf(context_.env, spec, config_, inputs_, policy_.decoder, loader_.position().order));
-    if (start.checkpoint.empty())
-      return MakePlan([this](PartitionOptions o) { return partition_->Create(std::move(o)); });
+    const auto take_over = [this](PartitionOptions options) {
+      return partition_->TakeOver(std::move(options), config_.trainer.run_dir);
+    };
+    if (start.checkpoint.empty()) {
+      TDOCK_RETURN_IF_ERROR(MakePlan(take_over));
+      return partition_->RollBack(0, 0);
+    }
     TDOCK_ASSIGN_OR_RETURN(const State state, ReadState(context_.env, start.checkpoint));
-    const Fingerprint saved = FingerprintIn(state);
-    TDOCK_RETURN_IF_ERROR(CheckFingerprint(saved, fingerprint_, context_.allow_changed));
-    TDOCK_RETURN_IF_ERROR(MakePlan([&](PartitionOptions options) -> absl::Status {
-      if (partition_->shared()) {
-        return partition_->TakeOver(std::move(options), config_.trainer.run_dir);
-      }
-      // After a whole step there are no rows, and other options may be right.
-      if (start.manifest.place.part == 0 && saved != fingerprint_) return partition_->Create(std::move(options));
-      TDOCK_ASSIGN_OR_RETURN(const std::string image, context_.env.ReadFile(JoinPath(start.checkpoint, kPartition)));
-      return partition_->Import(image);
-    }));
+    TDOCK_RETURN_IF_ERROR(CheckChanges(FingerprintIn(state), start));
+    // After a whole step there are no rows, and other options may be right.
+    const std::string rows = JoinPath(start.checkpoint, kPartition);
+    const bool between_steps = start.manifest.place.part == 0;
+    if (partition_->shared() || (between_steps && (changed_ || !context_.env.Exists(rows)))) {
+      TDOCK_RETURN_IF_ERROR(MakePlan(take_over));
+    } else {
+      TDOCK_RETURN_IF_ERROR(MakePlan([&](const PartitionOptions&) -> absl::Status {
+        TDOCK_ASSIGN_OR_RETURN(const std::string image, context_.env.ReadFile(rows));
+        return partition_->Import(image);
+      }));
+    }
     return Annotate(Restore(state, start), start.checkpoint);
   }
 
@@ -141,7 +125,7 @@ class PreparedRun final : public TrainingRun {
   absl::Status OpenRunDirectory(RunStart start) {
     const std::string& path = config_.trainer.run_dir;
     if (start.is_there) {
-      TDOCK_RETURN_IF_ERROR(TidyCheckpoints(context_.env, path, start));
+      TDOCK_RETURN_IF_ERROR(TidyRun(context_.env, path, start));
       TDOCK_ASSIGN_OR_RETURN(run_, RunDirectory::Open(context_.env, context_.clock, path, logs_));
       lock_ = std::move(start.lock);
     } else {
@@ -188,6 +172,29 @@ class PreparedRun final : public TrainingRun {
   }
 
  private:
+  // Of what the run is made of, since `saved`.
+  absl::Status CheckChanges(const Fingerprint& saved, const RunStart& start) {
+    TDOCK_RETURN_IF_ERROR(CheckFingerprint(saved, fingerprint_, context_.allow_changed));
+    const std::vector<std::string> changes = Changes(saved, fingerprint_);
+    changed_ = !changes.empty();
+    branches_ = start.of_another_run;
+    if (start.manifest.place.part == 0) return absl::OkStatus();
+    const std::string inside =
+        absl::StrCat(start.checkpoint, " is in the middle of a step, which can be finished only ");
+    if (partition_->shared()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          inside, "with a dock of the run's own, because its rows are in it: go on without trainer.serve and ",
+          "trainer.dock until a step is saved as a whole"));
+    }
+    for (const std::string& name : changes) {
+      if (absl::StrContains(name, "optim.") || absl::StartsWith(name, "trainer.")) continue;
+      return absl::FailedPreconditionError(absl::StrCat(inside, "as it was begun, but ", name,
+                                                        " has changed: go on without that until a step is saved as a ",
+                                                        "whole, for example with trainer.save_freq=1"));
+    }
+    return absl::OkStatus();
+  }
+
   // Makes the stages, and, with `make_partition`, on the dock what they need.
   absl::Status MakePlan(const std::function<absl::Status(PartitionOptions)>& make_partition) {
     policy_.decoder.SetTrainable(true);
@@ -223,6 +230,7 @@ class PreparedRun final : public TrainingRun {
     recipe_.Bind(spec);
     TDOCK_RETURN_IF_ERROR(Annotate(run_->WriteConfig(config::Dump(spec)), "writing the configuration"));
     TDOCK_RETURN_IF_ERROR(partition_->Announce(run_->path(), plan_.stages));
+    if (changed_ || branches_) TDOCK_RETURN_IF_ERROR(SaveBeginning());
     TDOCK_RETURN_IF_ERROR(Annotate(RunSteps(), config_.recipe));
     return Annotate(Guarded([&] { return SaveAtEnd(); }), "saving the checkpoint");
   }
@@ -240,7 +248,7 @@ class PreparedRun final : public TrainingRun {
     // A batch ahead, so that the last step is known as such.
     if (open_ == nullptr && result_.ended.empty()) {
       TDOCK_RETURN_IF_ERROR(Annotate(NextBatch(result_.steps), "reading the training data"));
-      if (begun_ && !batch_.has_value()) result_.ended = Ending(result_.steps);
+      if (begun_ && !batch_.has_value()) result_.ended = EndingAfter(config_, result_.steps);
     }
     for (int64_t step = begun_ ? result_.steps + 1 : 0; result_.ended.empty(); ++step) {
       TDOCK_RETURN_IF_ERROR(Annotate(context_.CheckStop(), absl::StrCat("before step ", step)));
@@ -258,10 +266,13 @@ class PreparedRun final : public TrainingRun {
     if (open_ == nullptr) TDOCK_RETURN_IF_ERROR(OpenNext(step));
     absl::Status read;
     if (step > 0) {
-      TDOCK_RETURN_IF_ERROR(RunStages(step));
+      const absl::Time begun = context_.clock.Now();
+      const absl::Status run = RunStages(step);
+      open_->seconds += absl::ToDoubleSeconds(context_.clock.Now() - begun);
+      TDOCK_RETURN_IF_ERROR(run);
       read = NextBatch(step);
     }
-    if (read.ok() && !batch_.has_value()) result_.ended = Ending(step);
+    if (read.ok() && !batch_.has_value()) result_.ended = EndingAfter(config_, step);
     // This step is done, whatever the next one needs.
     if (const absl::Status concluded = Conclude(step, open_->metrics); !concluded.ok()) {
       result_.ended.clear();  // not yet, for who goes on
@@ -272,12 +283,6 @@ class PreparedRun final : public TrainingRun {
     result_.steps = step;
     begun_ = true;
     return Annotate(read, "reading the training data of the next step");
-  }
-
-  std::string Ending(int64_t step) const {
-    return step == config_.trainer.total_training_steps && step > 0
-               ? absl::StrCat("all ", step, " steps")
-               : absl::StrCat("the end of epoch ", Epochs(config_));
   }
 
   // The batch of the step after this one; nothing after the last.
@@ -309,7 +314,6 @@ class PreparedRun final : public TrainingRun {
   }
 
   absl::Status RunStages(int64_t step) {
-    const absl::Time begun = context_.clock.Now();
     StageContext stage_context{step, open_->metrics};
     // What a dock of others holds is not saved: what has changed the weights is finished.
     if (!partition_->shared()) stage_context.check_stop = [this] { return context_.CheckStop(); };
@@ -321,7 +325,6 @@ class PreparedRun final : public TrainingRun {
       TDOCK_ASSIGN_OR_RETURN(open_->rows, RunStage(stage, open_->rows, stage_context));
       meter_.End(stage.consumer().name, open_->metrics);
     }
-    open_->metrics.Mean("timing_s/step", absl::ToDoubleSeconds(context_.clock.Now() - begun));
     const data::LoaderCounts& counts = fed_.counts;
     open_->metrics.Mean("training/epoch", static_cast<double>(fed_.drawn / inputs_.data.train->size()));
     open_->metrics.Mean("data/overlong", static_cast<double>(counts.overlong));
@@ -374,6 +377,7 @@ class PreparedRun final : public TrainingRun {
       if (CanSaveHere()) TDOCK_RETURN_IF_ERROR(context_.CheckStop());
       TDOCK_RETURN_IF_ERROR(Annotate(Validate(step, gathered), "validating"));
     }
+    if (step > 0) gathered.Mean("timing_s/step", open_->seconds);
     Metrics metrics = gathered.Values();
     AddSpeed(peak_flops_, metrics);
     Progress::Figures figures;
@@ -418,6 +422,7 @@ class PreparedRun final : public TrainingRun {
     if (open_ != nullptr) {
       state.SetInteger("step/stage", static_cast<int64_t>(open_->stage));
       state.SetInteger("step/rows", open_->rows);
+      state.SetNumber("step/seconds", open_->seconds);
       state.Set("step/metrics", open_->metrics);
     }
     return state;
@@ -430,7 +435,10 @@ class PreparedRun final : public TrainingRun {
     }
     if (average_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("average", *average_));
     TDOCK_ASSIGN_OR_RETURN(result_.steps, state.Integer("loop/steps"));
-    TDOCK_ASSIGN_OR_RETURN(result_.ended, state.Text("loop/ended"));
+    // A branch, or a run that has changed, may have more steps to do.
+    if (!changed_ && !branches_) {
+      TDOCK_ASSIGN_OR_RETURN(result_.ended, state.Text("loop/ended"));
+    }
     TDOCK_ASSIGN_OR_RETURN(next_group_, state.Integer("loop/next_group"));
     TDOCK_ASSIGN_OR_RETURN(const double seconds, state.Number("loop/seconds"));
     earlier_ = absl::Seconds(seconds);
@@ -470,6 +478,7 @@ class PreparedRun final : public TrainingRun {
     }
     open_->stage = static_cast<size_t>(stage);
     TDOCK_ASSIGN_OR_RETURN(open_->rows, state.Integer("step/rows"));
+    TDOCK_ASSIGN_OR_RETURN(open_->seconds, state.Number("step/seconds"));
     return state.Get("step/metrics", open_->metrics);
   }
 
@@ -495,9 +504,16 @@ class PreparedRun final : public TrainingRun {
   // The run's own, which must not change meanwhile.
   std::shared_ptr<const model::Decoder> OwnDecoder() const { return {std::shared_ptr<void>(), &policy_.decoder}; }
 
+  // What the run goes on from, with what has changed, or in the folder of a branch.
+  absl::Status SaveBeginning() {
+    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(CollectState(), OwnDecoder()));
+    return checkpoints_->WriteNow({result_.steps, parts_}, {}, std::move(contents), /*again=*/true);
+  }
+
   absl::Status SaveIfDue() {
     const absl::Time begun = context_.clock.Now();
     checkpoints_->Collect();
+    if (!result_.ended.empty()) return absl::OkStatus();  // it is saved when the run ends
     TDOCK_ASSIGN_OR_RETURN(bool due, checkpoints_->IsDue(result_.steps, validated_));
     if (context_.save != nullptr && context_.save->exchange(false)) {
       checkpoints_->Finish();
@@ -506,11 +522,17 @@ class PreparedRun final : public TrainingRun {
     if (partition_->outlives_run() && ParseSaveFreq(config_.trainer.save_freq)->never()) {
       TDOCK_RETURN_IF_ERROR(partition_->Commit(result_.steps));
     }
-    // The last step is saved when the run ends.
-    if (!due || !result_.ended.empty()) return absl::OkStatus();
-    auto decoder = std::make_shared<const model::Decoder>(policy_.decoder.Snapshot());
-    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(CollectState().Snapshot(), std::move(decoder)));
-    checkpoints_->Write({result_.steps, 0}, validated_, std::move(contents));
+    if (!due) return absl::OkStatus();
+    const CheckpointPlace place{result_.steps, 0};
+    absl::StatusOr<CheckpointContents> contents = Guarded([&] {
+      auto decoder = std::make_shared<const model::Decoder>(policy_.decoder.Snapshot());
+      return Contents(CollectState().Snapshot(), std::move(decoder));
+    });
+    if (contents.ok()) {
+      checkpoints_->Write(place, validated_, *std::move(contents));
+    } else {
+      checkpoints_->NoteFailure(place, Annotate(contents.status(), absl::StrCat("saving ", ToText(place))));
+    }
     saving_ += context_.clock.Now() - begun;
     return absl::OkStatus();
   }
@@ -585,6 +607,8 @@ class PreparedRun final : public TrainingRun {
   LogPosition logs_;  // where the logs were in the checkpoint that the run goes on from
   const absl::Time started_;
   absl::Duration earlier_;  // that the run had taken by then
+
+  bool changed_ = false, branches_ = false;  // since, or from, the checkpoint that the run goes on from
 
   bool begun_ = false;  // whether step 0 is done
   std::atomic<int64_t> step_ = 0;

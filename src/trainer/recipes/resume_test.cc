@@ -170,6 +170,8 @@ TEST(Saving, KeepsTheNewestAndTheBest) {
   EXPECT_THAT(CheckpointNames(run),
               testing::AllOf(testing::SizeIs(3), Contains("step-000000"), Contains("step-000006")))
       << "the loss is greatest at first";
+  SmallRun late("sft", {"trainer.best_metric=val/accuracy", "trainer.val_before_train=false"});
+  EXPECT_TRUE(late.Train().ok()) << "what has been trained is worth more";
   SmallRun wrong("sft", {"trainer.best_metric=val/accuracy"});
   EXPECT_THAT(wrong.Train().status(),
               Fails(absl::StatusCode::kInvalidArgument, {"val/accuracy is not measured", "val/loss"}));
@@ -277,6 +279,42 @@ TEST(GoingOn, FromADamagedCheckpointIsRefusedAndTheOneBeforeOffered) {
   EXPECT_THAT(stopped.GoOn({"trainer.resume_mode=" + before}), Fails(absl::StatusCode::kCancelled, {"saved in"}));
   EXPECT_THAT(stopped.run.log(), Contains(HasSubstr("going on from " + before)));
   EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kCancelled, {"saved in"})) << "the damaged one is gone";
+}
+
+TEST(GoingOn, InAnotherFolderIsPossibleThereAtOnceAndBeyondTheEnd) {
+  SmallRun run("sft", {"trainer.save_freq=2", "trainer.max_checkpoints_to_keep=0"});
+  ASSERT_TRUE(run.Train().ok());
+  const std::string branch = run.folder() + "/branch", last = NewestCheckpoint(run) + "/";
+  const std::string more = "trainer.total_training_steps=6", there = "trainer.run_dir=" + branch;
+  // Killed before it saves: the last call that fails is that of its first step.
+  FailingEnv env(Env::Real(), 0, "/branch/metrics.jsonl");
+  EXPECT_FALSE(run.Train({.env = env,
+                          .allow_changed = {"trainer.total_training_steps"},
+                          .overrides = {more, there, "trainer.resume_mode=" + last}})
+                   .ok());
+  const auto result = run.Train({.overrides = {more, there}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps, 6);
+  EXPECT_THAT(run.log(), Contains(HasSubstr("going on from " + branch)));
+
+  SmallRun whole("sft", {more});
+  ASSERT_TRUE(whole.Train().ok());
+  EXPECT_TRUE(*Env::Real().ReadFile(branch + "/checkpoint/model.safetensors") ==
+              whole.File("checkpoint/model.safetensors"));
+}
+
+TEST(GoingOn, InTheMiddleOfAStepIsPossibleOnlyAsItWasBegun) {
+  SmallRun run("grpo", {"trainer.peak_flops=1e12"});
+  for (int calls = 1; !NewestCheckpoint(run).ends_with("-01"); ++calls) {
+    ASSERT_TRUE(Env::Real().RemoveAll(run.run_dir()).ok());
+    StoppingClock clock(calls * 10);
+    EXPECT_TRUE(absl::IsCancelled(run.Train({.stop = clock.stop(), .clock = clock}).status()));
+  }
+  EXPECT_THAT(run.Train({.allow_changed = {"rollout.n"}, .overrides = {"rollout.n=2"}}).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, {"in the middle of a step", "rollout.n has changed"}));
+  EXPECT_THAT(run.Train({.overrides = {"trainer.serve=unix"}}).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, {"in the middle of a step", "without trainer.serve"}));
+  EXPECT_TRUE(run.Train({.allow_changed = {"actor.optim.lr"}, .overrides = {"actor.optim.lr=1e-5"}}).ok());
 }
 
 TEST(GoingOn, InAnotherFolderLeavesTheFirstRunAsItIs) {
