@@ -34,9 +34,9 @@ struct CheckpointContents {
 class RunCheckpoints {
  public:
   struct Options {
-    SaveFreq freq;
-    int64_t most_kept = 0;    // the newest, beside the best; 0: all
-    std::string best_metric;  // of the validation; empty: none
+    SaveFreq freq = {};
+    int64_t most_kept = 0;         // the newest, beside the best; 0: all
+    std::string best_metric = {};  // of the validation; empty: none
     bool best_is_least = false;
   };
   // Of the run in `run_dir`, which goes on from `from`. `log` gets a line for each checkpoint that cannot be written.

@@ -12,7 +12,7 @@ namespace tdock::trainer {
 // At most one of the two is not 0; neither: never.
 struct SaveFreq {
   int64_t steps = 0;
-  absl::Duration time;
+  absl::Duration time = {};
 
   bool never() const { return steps == 0 && time == absl::ZeroDuration(); }
 };
