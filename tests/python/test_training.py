@@ -170,6 +170,9 @@ def test_the_metrics_do_not_depend_on_where_the_dock_is(folder):
     embedded, served, elsewhere = [run.metrics() for run in runs]
     assert len(embedded) == 4
     assert served == embedded
+    for metrics in (*embedded, *elsewhere):  # rows stay on a dock that outlives the run until they are in a checkpoint
+        for name in ("dock/rows", "dock/held_bytes"):
+            metrics.pop(name, None)
     assert elsewhere == embedded
 
 
@@ -204,5 +207,5 @@ def test_ctrl_c_ends_a_run_that_waits_for_another_process_with_the_token(folder)
         run.process.send_signal(signal.SIGINT)
         messages = run.process.communicate(timeout=LONG)[1]
     assert run.process.returncode == 130
-    assert "stage 'reward': interrupted" in messages
+    assert "interrupted after step 0, and saved in" in messages
     assert f"tdock dock status train --address {address} --token-file {folder}/token" in messages

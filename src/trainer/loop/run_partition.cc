@@ -131,10 +131,11 @@ absl::Status RunPartition::CheckExternal(const std::vector<std::unique_ptr<Stage
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> RunPartition::Await(const Stage& stage, StageContext& context) {
+absl::StatusOr<int64_t> RunPartition::Await(const Stage& stage, RowId first_row, StageContext& context) {
   return AwaitStage(dock(), name(), stage, context,
                     {.clock = context_.clock,
                      .timeout = absl::Seconds(section_.external_timeout),
+                     .first_row = first_row,
                      .check_stop = [this] { return context_.CheckStop(); }});
 }
 

@@ -49,7 +49,7 @@ class RunPartition {
   // cannot carry out.
   absl::Status CheckExternal(const std::vector<std::unique_ptr<Stage>>& stages) const;
   // Waits until another process has carried it out: see AwaitStage().
-  absl::StatusOr<int64_t> Await(const Stage& stage, StageContext& context);
+  absl::StatusOr<int64_t> Await(const Stage& stage, RowId first_row, StageContext& context);
 
   // Where others share the dock: says where it is, to the log and in `run_dir`/dock.json.
   absl::Status Announce(const std::string& run_dir, const std::vector<std::unique_ptr<Stage>>& stages);

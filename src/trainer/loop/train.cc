@@ -42,7 +42,8 @@ std::string Grouped(int64_t number) {
 // The step that is being carried out.
 struct OpenStep {
   StepMetrics metrics;
-  size_t stage = 0;    // the next one
+  size_t stage = 0;  // the next one
+  RowId first_row = 0;
   int64_t rows = 0;    // that it gets
   double seconds = 0;  // that the stages have taken
 };
@@ -304,7 +305,9 @@ class PreparedRun final : public TrainingRun {
       opened->metrics.Mean("timing_s/save_checkpoint", absl::ToDoubleSeconds(saving_));
     saving_ = absl::ZeroDuration();
     if (step > 0) {
-      TDOCK_RETURN_IF_ERROR(Annotate(Feed(*batch_), "feeding the samples"));
+      const absl::StatusOr<PutResult> fed = Feed(*batch_);
+      if (!fed.ok()) return Annotate(fed.status(), "feeding the samples");
+      opened->first_row = fed->rows.front();
       fed_ = loader_.position();
       ReportLengths(recipe_.phase(), *batch_, config_.data.max_prompt_length, opened->metrics);
       opened->rows = static_cast<int64_t>(batch_->size()) * recipe_.samples_per_prompt();
@@ -335,14 +338,14 @@ class PreparedRun final : public TrainingRun {
 
   // Of the rows, those that it leaves to the next stages.
   absl::StatusOr<int64_t> RunStage(Stage& stage, int64_t rows, StageContext& context) {
-    if (rows > 0 && partition_->IsExternal(stage)) return partition_->Await(stage, context);
+    if (rows > 0 && partition_->IsExternal(stage)) return partition_->Await(stage, open_->first_row, context);
     const int64_t units = stage.consumer().unit == Unit::kGroup ? rows / recipe_.samples_per_prompt() : rows;
     TDOCK_ASSIGN_OR_RETURN(const int64_t dropped, runner_.Run(stage, units, context));
     return rows - dropped;
   }
 
   // Puts samples_per_prompt() rows for each sample, a group of their own.
-  absl::Status Feed(const SampleLoader::Batch& batch) {
+  absl::StatusOr<PutResult> Feed(const SampleLoader::Batch& batch) {
     TDOCK_ASSIGN_OR_RETURN(const Batch rows, plan_.feed(batch));
     PutRequest request{.partition = partition_->name()};
     std::vector<int64_t> repeated;
@@ -354,7 +357,7 @@ class PreparedRun final : public TrainingRun {
       ++next_group_;
     }
     TDOCK_ASSIGN_OR_RETURN(request.batch, rows.SelectRows(repeated));
-    return partition_->dock().Put(request).status();
+    return partition_->dock().Put(request);
   }
 
   // The contents of the dock after the step, and the progress of each stage.

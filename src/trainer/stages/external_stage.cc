@@ -15,9 +15,9 @@ namespace {
 // How long an interrupted run goes on waiting at most.
 constexpr absl::Duration kBetweenChecks = absl::Milliseconds(200);
 
-absl::StatusOr<std::vector<RowId>> RowsOf(Dock& dock, const std::string& partition) {
+absl::StatusOr<std::vector<RowId>> RowsFrom(RowId first, Dock& dock, const std::string& partition) {
   std::vector<RowId> ids;
-  for (std::optional<RowId> from = 0; from.has_value();) {
+  for (std::optional<RowId> from = first; from.has_value();) {
     TDOCK_ASSIGN_OR_RETURN(const ListResult page, dock.List({.partition = partition, .from = *from}));
     for (const ListedRow& row : page.rows) ids.push_back(row.row);
     from = page.next;
@@ -25,8 +25,8 @@ absl::StatusOr<std::vector<RowId>> RowsOf(Dock& dock, const std::string& partiti
   return ids;
 }
 
-// What there is to say when the time is over.
-absl::Status NotDone(Dock& dock, const std::string& partition, const ConsumerOptions& consumer,
+// What there is to say when the time is over, of the last `waited_for` rows.
+absl::Status NotDone(Dock& dock, const std::string& partition, const ConsumerOptions& consumer, int64_t waited_for,
                      absl::Duration timeout) {
   TDOCK_ASSIGN_OR_RETURN(const PartitionStatus rows, dock.GetStatus(partition));
   TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status, dock.GetConsumerStatus(partition, consumer.name));
@@ -37,10 +37,11 @@ absl::Status NotDone(Dock& dock, const std::string& partition, const ConsumerOpt
         std::find(consumer.writes.begin(), consumer.writes.end(), column.name) != consumer.writes.end();
     if (written) done = std::min(done, column.ready_cells);
   }
+  done = std::max<int64_t>(done - (rows.rows - waited_for), 0);  // all before them are
   const bool known = status.leased + status.completed + status.expired + status.unfinished + done > 0;
   return absl::DeadlineExceededError(absl::StrCat(
       "left to another process, which was to put ", absl::StrJoin(consumer.writes, ", "), " within ",
-      absl::FormatDuration(timeout), ": ", done, " of ", rows.rows, " rows have ",
+      absl::FormatDuration(timeout), ": ", done, " of ", waited_for, " rows have ",
       consumer.writes.size() > 1 ? "them" : "it", ". ",
       known ? "A process has taken rows of it: look whether it still runs, or give it more time"
             : absl::StrCat("No process holds rows of it or has ever completed one: start the one that takes as "
@@ -54,7 +55,7 @@ absl::StatusOr<int64_t> Await(Dock& dock, const std::string& partition, const St
   const absl::Time deadline = options.clock.Now() + options.timeout;
   for (;;) {
     // Asked for each time, because the other process may drop rows.
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> ids, RowsOf(dock, partition));
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> ids, RowsFrom(options.first_row, dock, partition));
     if (ids.empty()) return 0;
     const absl::Time now = options.clock.Now();
     const absl::StatusOr<Rows> rows = dock.Fetch({.partition = partition,
@@ -69,7 +70,7 @@ absl::StatusOr<int64_t> Await(Dock& dock, const std::string& partition, const St
     }
     if (!absl::IsDeadlineExceeded(rows.status()) && !absl::IsNotFound(rows.status())) return rows.status();
     TDOCK_RETURN_IF_ERROR(options.check_stop());
-    if (now >= deadline) return NotDone(dock, partition, stage.consumer(), options.timeout);
+    if (now >= deadline) return NotDone(dock, partition, stage.consumer(), std::ssize(ids), options.timeout);
   }
 }
 

@@ -15,12 +15,13 @@ namespace tdock::trainer {
 struct AwaitOptions {
   Clock& clock;
   absl::Duration timeout;
+  RowId first_row = 0;  // of the step
   // Asked several times a second; its error ends the wait.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 };
 
-// Waits until every row of the partition, whose rows are those of one step, has the columns that `stage` writes,
-// whoever puts them, and reports them (Stage::Report). Returns how many rows there are by then: the other process may
+// Waits until every row of the partition from AwaitOptions::first_row on has the columns that `stage` writes, whoever
+// puts them, and reports them (Stage::Report). Returns how many rows there are by then: the other process may
 // drop some. The stage's consumer must be registered.
 //
 // Errors name the stage. DeadlineExceeded says how many rows were done, what the consumer could take, and whether any
