@@ -80,9 +80,9 @@ absl::Status RunCheckpoints::WriteTo(const CheckpointPlace& place, const Metrics
 }
 
 void RunCheckpoints::Write(const CheckpointPlace& place, const Metrics& validation, CheckpointContents contents) {
-  TDOCK_CHECK(!writer_.has_value(), "one checkpoint at a time is written");
+  TDOCK_CHECK(!IsWriting(), "one checkpoint at a time is written");
   last_ = clock_.Now();
-  writer_.emplace();
+  writer_ = std::make_unique<Writing>();
   writer_->place = place;
   writer_->validation = validation;
   writer_->thread = std::thread([this, &writing = *writer_, contents = std::move(contents)] {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -55,7 +56,7 @@ class RunCheckpoints {
 
   // Writes in the background what does not change any more. Only while IsWriting() is false.
   void Write(const CheckpointPlace& place, const Metrics& validation, CheckpointContents contents);
-  bool IsWriting() const { return writer_.has_value(); }
+  bool IsWriting() const { return writer_ != nullptr; }
   // Takes note of what has been written by now, and removes checkpoints that are not kept any more.
   void Collect();
   // The same, once it is written.
@@ -101,7 +102,7 @@ class RunCheckpoints {
   std::optional<absl::Time> try_again_;  // after a failure
   std::optional<double> best_;
   std::optional<CheckpointPlace> best_place_;
-  std::optional<Writing> writer_;
+  std::unique_ptr<Writing> writer_;
 };
 
 }  // namespace tdock::trainer

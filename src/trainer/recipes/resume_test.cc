@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/file_lock.h"
+#include "core/base/mutex.h"
 #include "core/base/testing/failing_env.h"
 #include "core/base/testing/fails.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
@@ -30,7 +31,7 @@ class StoppingClock final : public Clock {
     if (left_.fetch_sub(1) <= 0) stop_ = true;
     return Real().Now();
   }
-  void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override { Real().Wait(cv, mu, deadline); }
+  void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override TDOCK_REQUIRES(mu) { Real().Wait(cv, mu, deadline); }
   std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override {
     return Real().SetAlarm(at, std::move(call));
   }

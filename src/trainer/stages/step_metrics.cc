@@ -57,8 +57,9 @@ StepMetrics::Figures StepMetrics::Copy() const {
   return figures_;
 }
 
-void StepMetrics::Add(const StepMetrics& other) {
-  const Figures more = other.Copy();
+void StepMetrics::Add(const StepMetrics& other) { AddFigures(other.Copy()); }
+
+void StepMetrics::AddFigures(const Figures& more) {
   MutexLock lock(mu_);
   for (const auto& [name, ratio] : more.means) {
     Ratio& own = figures_.means[name];
@@ -93,8 +94,7 @@ void StepMetrics::Save(State& state) const {
 }
 
 absl::Status StepMetrics::Load(const State& state) {
-  StepMetrics saved;
-  Figures& figures = saved.figures_;
+  Figures figures;
   for (const auto& [key, text] : state.texts()) {
     const std::pair<std::string, std::string> kind = absl::StrSplit(key, absl::MaxSplits('/', 1));
     TDOCK_ASSIGN_OR_RETURN(const double value, state.Number(key));
@@ -104,7 +104,7 @@ absl::Status StepMetrics::Load(const State& state) {
     if (kind.first == "max") figures.greatest[kind.second] = value;
     if (kind.first == "min") figures.least[kind.second] = value;
   }
-  Add(saved);
+  AddFigures(figures);
   return absl::OkStatus();
 }
 

@@ -41,6 +41,7 @@ class StepMetrics final : public Stateful {
     std::map<std::string, double> sums, greatest, least;
   };
   Figures Copy() const TDOCK_EXCLUDES(mu_);
+  void AddFigures(const Figures& more) TDOCK_EXCLUDES(mu_);
 
   mutable Mutex mu_;
   Figures figures_ TDOCK_GUARDED_BY(mu_);
