@@ -216,7 +216,11 @@ absl::StatusOr<std::map<std::string, std::string>> ValuesIn(absl::string_view ya
   if (!keys.duplicates.empty()) return absl::InvalidArgumentError(keys.duplicates.front());
   std::map<std::string, std::string> values;
   for (const YamlEntry& entry : keys.entries) {
-    if (entry.kind != Value::Kind::kSection) values.emplace(entry.key, ShowYaml(entry));
+    if (entry.kind == Value::Kind::kSection) continue;
+    Value value = entry;
+    value.scalar.text = UnescapeReferences(value.scalar.text);
+    for (Given& item : value.items) item.text = UnescapeReferences(item.text);
+    values.emplace(entry.key, ShowYaml(value));
   }
   return values;
 }

@@ -406,6 +406,15 @@ TEST(Dump, LoadsBackToTheSameValues) {
   }
 }
 
+TEST(ValuesIn, AreThoseThatWereDumpedWhateverReferencesTheyLookLike) {
+  for (const std::string text : {"${a}", "\\${a}", "\\\\${a}", "$${", "a\\", "${${", "\\$\\{x"}) {
+    Trainer t;
+    t.out = text;
+    const Spec spec = MakeSpec(t);
+    EXPECT_EQ(ValuesIn(Dump(spec), "dump.yaml").value(), Values(spec)) << text;
+  }
+}
+
 TEST(ValuesIn, AreByKeyWhateverTheFieldsAre) {
   EXPECT_EQ(ValuesIn("a:\n  b: 1\n  c: [x, '2']\nd: ''\n", "c.yaml").value(),
             (std::map<std::string, std::string>{{"a.b", "1"}, {"a.c", "[x, \"2\"]"}, {"d", "\"\""}}));

@@ -90,6 +90,19 @@ std::string Describe(const Value& value) {
   return DescribeScalar(value.scalar);
 }
 
+std::string UnescapeReferences(absl::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text.substr(i, 2) == "${") {
+      size_t slashes = 0;
+      while (slashes < plain.size() && plain[plain.size() - slashes - 1] == '\\') ++slashes;
+      plain.resize(plain.size() - (slashes + 1) / 2);
+    }
+    plain.push_back(text[i]);
+  }
+  return plain;
+}
+
 std::string ShowYaml(const Value& value) {
   if (value.kind == Value::Kind::kScalar) return ShowScalar(value.scalar);
   const auto show = [](std::string* out, const Given& item) { absl::StrAppend(out, ShowScalar(item)); };

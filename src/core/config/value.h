@@ -32,6 +32,9 @@ std::string Describe(const Value& value);
 // A scalar or a list on one line of YAML, which is read back as the same.
 std::string ShowYaml(const Value& value);
 
+// The text that ShowYaml() writes as `text`: one in which no ${ is a reference.
+std::string UnescapeReferences(absl::string_view text);
+
 // Whether both are the same text, but for upper and lower case, or the same number.
 bool SameScalar(absl::string_view a, absl::string_view b);
 
