@@ -26,8 +26,7 @@ struct RunContext {
   Progress& progress;
   // Set by another thread, or a signal, to end the run after its optimizer step, or while it waits for another process.
   const std::atomic<bool>* stop = nullptr;
-  // Gets lines for people: what was left out of the data, what looks wrong, what was not saved. Of several threads, one
-  // after another.
+  // Gets lines for people: what was left out of the data, what looks wrong, what was not saved. Thread-safe.
   std::function<void(const std::string&)> log = [](const std::string&) {};
   // Set by another thread, or a signal, to save the run after its step; the run unsets it.
   std::atomic<bool>* save = nullptr;

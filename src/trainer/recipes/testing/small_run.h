@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -100,7 +101,10 @@ class SmallRun {
     context.save = outside.save;
     context.allow_changed = outside.allow_changed;
     context.open_shared_dock = outside.open_shared_dock;
-    context.log = [this](const std::string& line) { log_.push_back(line); };
+    context.log = [this](const std::string& line) {
+      const std::lock_guard lock(log_mu_);
+      log_.push_back(line);
+    };
     TDOCK_ASSIGN_OR_RETURN(const auto run, PrepareRun(*recipe, context, outside.reward));
     return run->Train();
   }
@@ -133,6 +137,7 @@ class SmallRun {
  private:
   const std::string folder_;
   std::vector<std::string> overrides_;
+  std::mutex log_mu_;
   std::vector<std::string> log_;
 };
 
