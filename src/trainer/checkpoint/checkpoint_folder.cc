@@ -24,6 +24,7 @@ constexpr char kFormat[] = "transfer-dock checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr uint64_t kMaxManifestBytes = uint64_t{4} << 20;
 constexpr char kStep[] = "step-";
+constexpr char kReplaced[] = "-replaced";
 
 std::string NameOf(const CheckpointPlace& place) {
   const std::string name = absl::StrFormat("%s%06d", kStep, place.step);
@@ -204,6 +205,12 @@ absl::Status CheckpointFolder::RemoveUnfinished() {
   if (!env_.Exists(path_)) return absl::OkStatus();
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.List(path_));
   for (const std::string& name : names) {
+    absl::string_view place = name;
+    if (!absl::ConsumePrefix(&place, ".") || !absl::ConsumeSuffix(&place, kReplaced) || !PlaceOf(place)) continue;
+    const std::string final = JoinPath(path_, place);
+    if (!env_.Exists(final)) TDOCK_RETURN_IF_ERROR(env_.Rename(JoinPath(path_, name), final));
+  }
+  for (const std::string& name : names) {
     if (name.starts_with(absl::StrCat(".", kStep))) TDOCK_RETURN_IF_ERROR(env_.RemoveAll(JoinPath(path_, name)));
   }
   return absl::OkStatus();
@@ -213,6 +220,7 @@ absl::Status CheckpointFolder::Write(const Manifest& head,
                                      const std::function<absl::Status(const std::string& folder)>& write) {
   const std::string name = NameOf(head.place);
   const std::string aside = JoinPath(path_, "." + name), final = JoinPath(path_, name);
+  const std::string replaced = JoinPath(path_, absl::StrCat(".", name, kReplaced));
   const absl::Status status = [&]() -> absl::Status {
     TDOCK_RETURN_IF_ERROR(env_.RemoveAll(aside));
     TDOCK_RETURN_IF_ERROR(env_.CreateFolders(aside));
@@ -221,9 +229,16 @@ absl::Status CheckpointFolder::Write(const Manifest& head,
     manifest.files.clear();
     TDOCK_RETURN_IF_ERROR(MeasureAll(env_, aside, "", manifest.files));
     TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env_, JoinPath(aside, kManifest), ManifestJson(manifest)));
-    // A folder cannot replace one that is not empty.
-    TDOCK_RETURN_IF_ERROR(Remove(head.place));
-    return env_.Rename(aside, final);
+    if (!env_.Exists(final)) return env_.Rename(aside, final);
+    // A folder cannot replace one that is not empty; the old one is there until the new one is.
+    TDOCK_RETURN_IF_ERROR(env_.RemoveAll(replaced));
+    TDOCK_RETURN_IF_ERROR(env_.Rename(final, replaced));
+    if (absl::Status renamed = env_.Rename(aside, final); !renamed.ok()) {
+      env_.Rename(replaced, final).IgnoreError();  // RemoveUnfinished() does it, if this fails
+      return renamed;
+    }
+    env_.RemoveAll(replaced).IgnoreError();  // RemoveUnfinished() does it, if this fails
+    return absl::OkStatus();
   }();
   if (!status.ok()) env_.RemoveAll(aside).IgnoreError();  // the next one removes it, if this fails
   return status;

@@ -71,7 +71,7 @@ class CheckpointFolder {
   // Those that are complete, as far as names tell, the oldest first.
   absl::StatusOr<std::vector<CheckpointPlace>> List() const;
 
-  // Removes what a killed process was writing.
+  // Removes what a killed process was writing, and gives back what it was replacing.
   absl::Status RemoveUnfinished();
 
   // Calls `write` with an empty folder to write files into, and makes that a checkpoint, which appears whole or not at

@@ -151,5 +151,34 @@ TEST(Manifest, RefusesWhatItDoesNotMean) {
   EXPECT_THAT(ParseManifest("{").status(), Fails(invalid));
 }
 
+TEST(CheckpointFolder, HasOneThatIsReplacedWhateverFails) {
+  const auto write = [](const std::string& contents) {
+    return [contents](const std::string& folder) {
+      return WriteFileAtomically(Env::Real(), JoinPath(folder, "file"), contents);
+    };
+  };
+  bool failed = true;
+  for (int64_t call = 0; failed; ++call) {
+    std::string path = testing::TempDir() + "/replaced_XXXXXX";
+    path = ::mkdtemp(path.data());
+    const Manifest head{.place = {3, 0}, .saved = absl::UnixEpoch(), .metrics = {}, .files = {}};
+    ASSERT_TRUE(CheckpointFolder(Env::Real(), path).Write(head, write("old")).ok());
+    FailingEnv env(Env::Real(), call);
+    const absl::Status replaced = CheckpointFolder(env, path).Write(head, write("new"));
+    failed = env.failed();
+    CheckpointFolder folder(Env::Real(), path);
+    const std::string left = folder.PathOf(head.place);
+    ASSERT_TRUE(VerifyCheckpoint(Env::Real(), left).ok()) << call;
+    const std::string contents = *Env::Real().ReadFile(left + "/file");
+    EXPECT_TRUE(replaced.ok() ? contents == "new" : contents == "old" || contents == "new") << call;
+    // Killed between the two renames.
+    ASSERT_TRUE(Env::Real().RemoveAll(path + "/.step-000003-replaced").ok());
+    ASSERT_TRUE(Env::Real().Rename(left, path + "/.step-000003-replaced").ok());
+    ASSERT_TRUE(folder.RemoveUnfinished().ok());
+    EXPECT_TRUE(VerifyCheckpoint(Env::Real(), left).ok()) << call;
+    EXPECT_EQ(Env::Real().List(path)->size(), 1u) << call;
+  }
+}
+
 }  // namespace
 }  // namespace tdock::trainer

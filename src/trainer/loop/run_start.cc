@@ -121,6 +121,7 @@ absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, cons
   start.is_there = mode != "disable" && !run_dir.empty() && HoldsRun(env, run_dir);
   if (start.is_there) {
     TDOCK_ASSIGN_OR_RETURN(start.lock, LockRun(run_dir));
+    TDOCK_RETURN_IF_ERROR(CheckpointFolder(env, CheckpointsPath(run_dir)).RemoveUnfinished());
     if (env.Exists(JoinPath(run_dir, "checkpoint/config.json"))) {
       return absl::AlreadyExistsError(absl::StrCat(
           "the run in ", run_dir, " has ended. To begin another, name another folder in trainer.run_dir; to train on ",
@@ -147,7 +148,6 @@ absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, cons
 absl::Status TidyRun(Env& env, const std::string& run_dir, const RunStart& start) {
   TDOCK_RETURN_IF_ERROR(RemoveHalfWritten(env, run_dir));
   CheckpointFolder folder(env, CheckpointsPath(run_dir));
-  TDOCK_RETURN_IF_ERROR(folder.RemoveUnfinished());
   if (start.checkpoint.empty() || start.of_another_run) return absl::OkStatus();
   TDOCK_ASSIGN_OR_RETURN(const std::vector<CheckpointPlace> places, folder.List());
   for (const CheckpointPlace& place : places) {

@@ -20,7 +20,8 @@ struct RunStart {
   bool of_another_run = false;     // whether it is in another folder than trainer.run_dir
 };
 
-// Follows trainer.run_dir and trainer.resume_mode, and locks the folder if it is there, but changes nothing in it.
+// Follows trainer.run_dir and trainer.resume_mode, and locks the folder if it is there; of what is in it, it removes
+// only checkpoints that are not finished.
 // `config_yaml` is the whole configuration of this run: what has no checkpoint yet is begun anew only if it was the
 // same, but for keys that change nothing that is computed.
 //
@@ -31,7 +32,7 @@ absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, cons
 // Locks the folder of a run: the error names who has it.
 absl::StatusOr<std::unique_ptr<FileLock>> LockRun(const std::string& run_dir);
 
-// Removes what a process that was killed was writing, and the checkpoints after the one to go on from.
+// Removes the files that a process that was killed was writing, and the checkpoints after the one to go on from.
 absl::Status TidyRun(Env& env, const std::string& run_dir, const RunStart& start);
 
 }  // namespace tdock::trainer
