@@ -203,8 +203,8 @@ TEST_F(ProgramSourceTest, DoesNotExist) {
 TEST_F(ProgramSourceTest, SaysAWrongHello) {
   EXPECT_THAT(Run(Program("say(type='hello', protocol=2)\nread()")).status,
               Fails(StatusCode::kInvalidArgument, {"version 2 of the protocol; this is version 1"}));
-  EXPECT_THAT(Run(Program("print('loading the model')\nread()")).status,
-              Fails(StatusCode::kUnavailable, {"loading the model"}));
+  EXPECT_THAT(Run(Program("print('loading the model', end='')\nread()")).status,
+              Fails(StatusCode::kUnavailable, {"unfinished line \"loading the model\""}));
   EXPECT_THAT(Run(Program("print('loading the model', flush=True)\nread()\nread()")).status,
               Fails(StatusCode::kInvalidArgument, {"loading the model", "no line of the protocol"}));
 }
