@@ -66,7 +66,7 @@ class Job {
       Sample& sample = samples_[i];
       sample.reasons.push_back(absl::StrCat("try ", sample.reasons.size() + 1, ": ", why.message()));
       if (std::cmp_less_equal(sample.reasons.size(), options_.retries)) {
-        todo_.push_back({i});
+        todo_.push_front({i});  // at once, so that a bad sample is known before others count as failures in a row
         changed_.NotifyAll();
         return;
       }
