@@ -29,7 +29,8 @@ class StandingReward final : public reward::Reward {
       }
       columns = answers[i].columns;
       messages = answers[i].messages;
-      reward::AnswerScore score{.total = static_cast<float>(answers[i].response.size())};
+      reward::AnswerScore score;
+      score.total = static_cast<float>(answers[i].response.size());
       score.parts.push_back({.name = "length", .score = score.total, .seconds = 2.0});
       sink(i, std::move(score));
     }
@@ -58,7 +59,7 @@ class RewardStageTest : public testing::Test {
     EXPECT_EQ(batch.Add(kResponseText, Column::FromStrings(std::vector<std::string>{"", "x", "xx", "xxx"})),
               absl::OkStatus());
     EXPECT_EQ(batch.Add(kFinished, Column::FromValues<uint8_t>({1, 1, 1, 1})), absl::OkStatus());
-    EXPECT_TRUE(dock_->Put({.partition = "train", .batch = batch, .groups = {0, 0, 1, 1}}).ok());
+    EXPECT_TRUE(dock_->Put({.partition = "train", .batch = batch}).ok());
   }
 
   int64_t Written() { return dock_->GetConsumerStatus("train", "reward")->completed; }
