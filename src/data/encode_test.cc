@@ -90,8 +90,8 @@ TEST_F(Encoding, TurnsGoThroughTheTemplate) {
 
 TEST_F(Encoding, TheTurnsThatAskForAReplyAreKeptWhereTheyAreWanted) {
   const EncodingRules rules{.keep_messages = true};
-  const Record turns = OfOne(List{Message("user", "q \"é\""), Message("assistant", "a")});
-  EXPECT_EQ(Made("chat", Phase::kSft, turns, rules).messages, R"([{"content":"q \"é\"","role":"user"}])");
+  const Record turns = OfOne(List{Message("user", "q \"e\""), Message("assistant", "a")});
+  EXPECT_EQ(Made("chat", Phase::kSft, turns, rules).messages, R"([{"content":"q \"e\"","role":"user"}])");
   EXPECT_EQ(Made("chat", Phase::kSft, turns).messages, "");
   EXPECT_EQ(Made("chat", Phase::kPrompt, {"q"}, rules).messages, R"([{"content":"q","role":"user"}])");
   EXPECT_EQ(Made("custom", Phase::kPrompt, {"p"}, rules).messages, "");
