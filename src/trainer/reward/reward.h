@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace tdock::reward {
@@ -16,6 +20,10 @@ struct Answer {
   bool finished = false;  // the response ended with its end token, and was not truncated
   std::string truth;
   std::string source = {};  // the data source of the prompt; may be empty
+  // What only other programs are told: the turns of the prompt, as a JSON list of {"role", "content"}, empty where it is
+  // plain text; and further columns of the data by name.
+  std::string messages = {};
+  std::vector<std::pair<std::string, std::string>> columns = {};
 };
 
 struct Scores {
@@ -30,6 +38,25 @@ struct Scores {
   std::vector<Part> parts;  // may be empty: a reward need not consist of rules
 };
 
+// The same of one answer.
+struct AnswerScore {
+  float total = 0;
+
+  struct Part {
+    std::string name;              // of the rule, or of another source of scores
+    std::optional<float> score;    // before its weight; nothing where it is not for this answer
+    bool undecided = false;        // it could not judge the answer, which scored 0
+    bool failed = false;           // there was no score: this one stands for it (reward.on_error=score)
+    std::optional<double> seconds = {};  // from the question to the answer, where another program gave it
+  };
+  std::vector<Part> parts;
+};
+
+// OK to go on; the error with which a slow call ends otherwise. Thread-safe; asked several times a second.
+using StopCheck = std::function<absl::Status()>;
+// Gets the score of answer `index`, or why it has none. May be called by several threads at once.
+using ScoreSink = std::function<void(size_t index, absl::StatusOr<AnswerScore> score)>;
+
 // Implementations must be thread-safe: several batches may be scored concurrently.
 class Reward {
  public:
@@ -37,11 +64,20 @@ class Reward {
 
   // One finite total per answer. May block. An error names the answer that caused it. Call it through CheckedScore().
   virtual absl::StatusOr<Scores> Score(std::span<const Answer> answers) = 0;
+
+  // Passes on each score when it is known, each answer once, in any order; blocks until all are. By default they come
+  // from one call of Score(), checked as CheckedScore() does. An error is that of `check_stop`, or one that concerns
+  // more than an answer; the answers that were not passed on by then have no score.
+  virtual absl::Status ScoreEach(std::span<const Answer> answers, const StopCheck& check_stop, const ScoreSink& sink);
 };
 
-// The result of `reward`, if it has one finite total per answer, and one score per answer in each part. Otherwise
-// Internal, naming the index and the prompt of the first answer whose total is not finite, or the two counts.
-absl::StatusOr<Scores> CheckedScore(Reward& reward, std::span<const Answer> answers);
+// All scores, if each answer has a finite total. The first error ends it. Internal, naming the index and the prompt of
+// an answer whose total is not finite, or the counts where there are not as many scores as answers.
+absl::StatusOr<Scores> CheckedScore(
+    Reward& reward, std::span<const Answer> answers, const StopCheck& check_stop = [] { return absl::OkStatus(); });
+
+// The scores of a batch: parts in the order in which they first occur.
+Scores Gathered(std::span<const AnswerScore> each);
 
 // An answer in messages: its index and its prompt.
 std::string ShowAnswer(std::span<const Answer> answers, size_t index);

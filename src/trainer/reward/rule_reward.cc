@@ -1,7 +1,6 @@
 #include "trainer/reward/rule_reward.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -16,57 +15,47 @@
 namespace tdock::reward {
 namespace {
 
-// The parts of a batch, in the order in which their rules first score an answer of it.
-class Parts {
- public:
-  explicit Parts(size_t answers) : answers_(answers) {}
-
-  // Returns the score in use.
-  double Add(const std::string& rule, size_t i, std::optional<float> score) {
-    auto part = std::find_if(parts_.begin(), parts_.end(), [&](const auto& known) { return known.rule == rule; });
-    if (part == parts_.end()) {
-      const std::vector<float> none(answers_, std::numeric_limits<float>::quiet_NaN());
-      part = parts_.insert(part, {.rule = rule, .scores = none});
-    }
-    if (!score) ++part->undecided;
-    part->scores[i] = score.value_or(0.0F);
-    return part->scores[i];
-  }
-
-  std::vector<Scores::Part> Take() { return std::move(parts_); }
-
- private:
-  const size_t answers_;
-  std::vector<Scores::Part> parts_;
-};
-
 class RuleReward final : public Reward {
  public:
   RuleReward(std::vector<WeightedRule> rules, Otherwise otherwise)
       : rules_(std::move(rules)), otherwise_(std::move(otherwise)) {}
 
   absl::StatusOr<Scores> Score(std::span<const Answer> answers) override {
-    Parts parts(answers.size());
-    Scores scores;
+    std::vector<AnswerScore> each;
     for (size_t i = 0; i < answers.size(); ++i) {
-      double total = 0;
-      bool scored = false;
-      for (const WeightedRule& rule : rules_) {
-        if (!rule.sources.Contains(answers[i].source)) continue;
-        total += rule.weight * parts.Add(rule.name, i, rule.rule->Score(answers[i]));
-        scored = true;
-      }
-      if (!scored) {
-        if (otherwise_.rule == nullptr || otherwise_.refused.Contains(answers[i].source)) return NoRule(answers, i);
-        total += parts.Add(otherwise_.name, i, otherwise_.rule->Score(answers[i]));
-      }
-      scores.totals.push_back(static_cast<float>(total));
+      TDOCK_ASSIGN_OR_RETURN(each.emplace_back(), ScoreOne(answers, i));
     }
-    scores.parts = parts.Take();
-    return scores;
+    return Gathered(each);
+  }
+
+  absl::Status ScoreEach(std::span<const Answer> answers, const StopCheck& check_stop, const ScoreSink& sink) override {
+    for (size_t i = 0; i < answers.size(); ++i) {
+      TDOCK_RETURN_IF_ERROR(check_stop());
+      sink(i, ScoreOne(answers, i));
+    }
+    return absl::OkStatus();
   }
 
  private:
+  absl::StatusOr<AnswerScore> ScoreOne(std::span<const Answer> answers, size_t i) const {
+    AnswerScore score;
+    double total = 0;
+    const auto add = [&](const std::string& name, double weight, const Rule& rule) {
+      const std::optional<float> given = rule.Score(answers[i]);
+      score.parts.push_back({.name = name, .score = given.value_or(0.0F), .undecided = !given});
+      total += weight * given.value_or(0.0F);
+    };
+    for (const WeightedRule& rule : rules_) {
+      if (rule.sources.Contains(answers[i].source)) add(rule.name, rule.weight, *rule.rule);
+    }
+    if (score.parts.empty()) {
+      if (otherwise_.rule == nullptr || otherwise_.refused.Contains(answers[i].source)) return NoRule(answers, i);
+      add(otherwise_.name, 1, *otherwise_.rule);
+    }
+    score.total = static_cast<float>(total);
+    return score;
+  }
+
   absl::Status NoRule(std::span<const Answer> answers, size_t i) const {
     const absl::string_view advice =
         otherwise_.rule == nullptr

@@ -12,6 +12,7 @@ namespace {
 std::map<std::string, ColumnType> Types() {
   return {{kPrompt, ColumnType::Ragged(DType::kI32)},
           {kPromptText, ColumnType::Bytes()},
+          {kMessages, ColumnType::Bytes()},
           {kTruth, ColumnType::Bytes()},
           {kSource, ColumnType::Bytes()},
           {kResponses, ColumnType::Ragged(DType::kI32)},

@@ -4,6 +4,7 @@
 //   prompt              ragged int32[*]    the feeder     tokens
 //   prompt_text         bytes              the feeder
 //   truth               bytes              the feeder     the right answer
+//   prompt_messages     bytes              the feeder     its turns as JSON, only where a program scores; may be empty
 //   data_source         bytes              the feeder     the data set that the sample is from
 //   responses           ragged int32[*]    rollout*       tokens, with the end token where it was reached
 //   response_mask       ragged uint8[*]    rollout*       1 where the loss counts the token
@@ -28,6 +29,7 @@ namespace tdock::trainer {
 
 inline constexpr char kPrompt[] = "prompt";
 inline constexpr char kPromptText[] = "prompt_text";
+inline constexpr char kMessages[] = "prompt_messages";
 inline constexpr char kTruth[] = "truth";
 inline constexpr char kSource[] = "data_source";
 inline constexpr char kResponses[] = "responses";

@@ -25,7 +25,7 @@ struct Sorted {
   size_t requeued_groups = 0;
 };
 
-absl::StatusOr<Sorted> Sort(const Rows& rows, const StageOutput& output) {
+absl::StatusOr<Sorted> Sort(const Rows& rows, const std::vector<bool>& early, const StageOutput& output) {
   const absl::flat_hash_set<GroupId> given(rows.groups().begin(), rows.groups().end());
   const absl::flat_hash_set<GroupId> dropped(output.dropped.begin(), output.dropped.end());
   absl::flat_hash_set<GroupId> requeued(output.requeued.begin(), output.requeued.end());
@@ -39,16 +39,22 @@ absl::StatusOr<Sorted> Sort(const Rows& rows, const StageOutput& output) {
   for (const GroupId group : dropped) requeued.erase(group);
   Sorted sorted;
   sorted.requeued_groups = requeued.size();
+  int64_t index = 0;  // in the output
   for (size_t i = 0; i < rows.size(); ++i) {
     const GroupId group = rows.groups()[i];
+    if (early[i]) {
+      if (!dropped.contains(group) && !requeued.contains(group)) continue;
+      return absl::InternalError(absl::StrCat("drops or requeues group ", group, ", of which it has put rows"));
+    }
     if (dropped.contains(group)) {
       sorted.dropped.push_back(rows.ids()[i]);
     } else if (requeued.contains(group)) {
       sorted.requeued.push_back(rows.ids()[i]);
     } else {
       sorted.kept.push_back(rows.ids()[i]);
-      sorted.kept_indexes.push_back(static_cast<int64_t>(i));
+      sorted.kept_indexes.push_back(index);
     }
+    ++index;
   }
   return sorted;
 }
@@ -100,16 +106,44 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOnce(Stage& stage, int64_t un
   }
   if (!taken.ok()) return Annotate(taken.status(), absl::StrCat("stage '", name, "'"));
   absl::StatusOr<Round> round = Guarded([&] { return RunOn(stage, *taken, context); });
+  context.publish = nullptr;
+  context.renew = nullptr;
   if (round.ok()) return round;
   dock_.Release({.partition = partition_, .lease = taken->lease}).IgnoreError();  // the stage's error counts
   return Annotate(round.status(), absl::StrCat("stage '", name, "', ", RowRange(taken->rows)));
 }
 
+void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context) {
+  context.renew = [this, &taken] { return dock_.Renew(partition_, taken.lease).status(); };
+  context.publish = [&](std::span<const size_t> indexes, Batch columns) -> absl::Status {
+    TDOCK_CHECK(stage.consumer().unit == Unit::kRow, "only stages of rows put some of them early");
+    std::vector<RowId> rows;
+    for (const size_t i : indexes) {
+      TDOCK_CHECK(i < early.size() && !early[i], "a row is put once");
+      rows.push_back(taken.rows.ids()[i]);
+    }
+    TDOCK_RETURN_IF_ERROR(CheckFinite(columns, rows));
+    TDOCK_RETURN_IF_ERROR(dock_
+                              .Put({.partition = partition_,
+                                    .batch = std::move(columns),
+                                    .rows = rows,
+                                    .lease = taken.lease,
+                                    .step = StepOf(stage, context)})
+                              .status());
+    for (const size_t i : indexes) early[i] = true;
+    context.published += static_cast<int64_t>(rows.size());
+    return absl::OkStatus();
+  };
+}
+
 absl::StatusOr<StageRunner::Round> StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& context) {
+  std::vector<bool> early(taken.rows.size());
+  LetPublish(stage, taken, early, context);
   TDOCK_ASSIGN_OR_RETURN(StageOutput output, stage.Run(taken.rows, context));
-  TDOCK_ASSIGN_OR_RETURN(const Sorted sorted, Sort(taken.rows, output));
+  TDOCK_ASSIGN_OR_RETURN(const Sorted sorted, Sort(taken.rows, early, output));
   const bool writes = !stage.consumer().writes.empty();
-  if (writes) TDOCK_RETURN_IF_ERROR(KeepRows(sorted, taken.rows.size(), output.columns));
+  const size_t given = taken.rows.size() - static_cast<size_t>(std::count(early.begin(), early.end(), true));
+  if (writes && given > 0) TDOCK_RETURN_IF_ERROR(KeepRows(sorted, given, output.columns));
   if (!sorted.dropped.empty()) {
     TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .lease = taken.lease, .rows = sorted.dropped}));
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,15 @@ struct StageContext {
   StepMetrics& metrics;
   // Cancelled once the run must end.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
+
+  // For stages of rows, set by the runner; by the thread of Run() only. Puts the columns of some of the rows, by their
+  // indexes, before the stage is through; its output then has the others only, in their order. What is put stays,
+  // whatever comes of the others.
+  std::function<absl::Status(std::span<const size_t> indexes, Batch columns)> publish = nullptr;
+  // For those that take minutes: keeps the lease on the rows.
+  std::function<absl::Status()> renew = nullptr;
+  // The rows that the stage has put early in this step.
+  int64_t published = 0;
 };
 
 // What a stage must know of its earlier steps is its state; by default there is nothing. Used by one thread at a time.
@@ -91,6 +101,8 @@ class StageRunner {
   };
   absl::StatusOr<Round> RunOnce(Stage& stage, int64_t units, StageContext& context, absl::Time deadline);
   absl::StatusOr<Round> RunOn(Stage& stage, const Taken& taken, StageContext& context);
+  // Gives the context what puts rows of `taken` early, and notes them in `early`.
+  void LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context);
 
   // The step under which the stage completes rows.
   int64_t StepOf(const Stage& stage, const StageContext& context) const {

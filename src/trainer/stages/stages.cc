@@ -123,63 +123,6 @@ class RolloutStage final : public StageOf {
   const engine::SamplingParams sampling_;
 };
 
-void LogParts(const std::vector<reward::Scores::Part>& parts, StepMetrics& metrics) {
-  for (const reward::Scores::Part& part : parts) {
-    const std::string prefix = absl::StrCat("reward/", part.rule);
-    double scored = 0;
-    for (const float score : part.scores) {
-      if (std::isnan(score)) continue;  // the rule is not for this sample
-      metrics.Mean(prefix + "/mean", score);
-      ++scored;
-    }
-    if (scored > 0) metrics.Mean(prefix + "/undecided", static_cast<double>(part.undecided) / scored, scored);
-  }
-}
-
-class RewardStage final : public StageOf {
- public:
-  explicit RewardStage(reward::Reward& reward)
-      : StageOf({.name = "reward",
-                 .reads = {kPromptText, kTruth, kSource, kResponseText, kFinished},
-                 .writes = {kRewards}}),
-        reward_(reward) {}
-
-  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    std::vector<reward::Answer> answers(rows.size());
-    for (size_t i = 0; i < rows.size(); ++i) {
-      TDOCK_ASSIGN_OR_RETURN(const absl::string_view prompt, rows.Text(i, kPromptText));
-      TDOCK_ASSIGN_OR_RETURN(const absl::string_view truth, rows.Text(i, kTruth));
-      TDOCK_ASSIGN_OR_RETURN(const absl::string_view source, rows.Text(i, kSource));
-      TDOCK_ASSIGN_OR_RETURN(const auto finished, rows.Get<uint8_t>(i, kFinished));
-      TDOCK_ASSIGN_OR_RETURN(const absl::string_view text, rows.Text(i, kResponseText));
-      answers[i] = {.prompt = std::string(prompt),
-                    .response = std::string(text),
-                    .finished = finished[0] != 0,
-                    .truth = std::string(truth),
-                    .source = std::string(source)};
-    }
-    TDOCK_ASSIGN_OR_RETURN(const reward::Scores scores, reward::CheckedScore(reward_, answers));
-    context.metrics.Distribution("critic/score", scores.totals);
-    LogParts(scores.parts, context.metrics);
-    StageOutput output;
-    TDOCK_RETURN_IF_ERROR(output.columns.Add(kRewards, Column::FromValues(scores.totals)));
-    return output;
-  }
-
-  absl::Status Report(const Rows& written, StepMetrics& metrics) const override {
-    std::vector<float> totals;
-    for (size_t i = 0; i < written.size(); ++i) {
-      TDOCK_ASSIGN_OR_RETURN(const auto reward, written.Get<float>(i, kRewards));
-      totals.push_back(reward[0]);
-    }
-    metrics.Distribution("critic/score", totals);
-    return absl::OkStatus();
-  }
-
- private:
-  reward::Reward& reward_;
-};
-
 class LogProbStage final : public StageOf {
  public:
   LogProbStage(const std::string& name, const std::string& column, const Policy& policy, const ForwardOptions& forward)
@@ -210,8 +153,6 @@ std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokeni
                                         const engine::EngineOptions& engine, const engine::SamplingParams& sampling) {
   return std::make_unique<RolloutStage>(policy, tokenizer, engine, sampling);
 }
-
-std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward) { return std::make_unique<RewardStage>(reward); }
 
 std::unique_ptr<Stage> MakeLogProbStage(const std::string& name, const std::string& column, const Policy& policy,
                                         const ForwardOptions& forward) {

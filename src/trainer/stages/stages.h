@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "text/tokenizer.h"
@@ -20,8 +21,9 @@ namespace tdock::trainer {
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
                                         const engine::EngineOptions& engine, const engine::SamplingParams& sampling);
 
-// Consumer "reward", of rows.
-std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward);
+// Consumer "reward", of rows. Each answer is given the columns `more` of its row, which are texts, kMessages as its
+// messages. Rows are put as they are scored, those that follow one another shortly together.
+std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward, const std::vector<std::string>& more = {});
 
 // Consumer `name`, of groups. Writes the log-probabilities of the response tokens into `column`.
 std::unique_ptr<Stage> MakeLogProbStage(const std::string& name, const std::string& column, const Policy& policy,

@@ -1,6 +1,7 @@
 #include "trainer/stages/step_metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,14 @@ void StepMetrics::Mean(const std::string& name, double value, double weight) {
   Ratio& ratio = figures_.means[name];
   ratio.sum += value * weight;
   ratio.weight += weight;
+}
+
+void StepMetrics::Spread(const std::string& name, double value) {
+  Mean(name + "/mean", value);
+  MutexLock lock(mu_);
+  Ratio& ratio = figures_.squares[name];
+  ratio.sum += value * value;
+  ratio.weight += 1;
 }
 
 void StepMetrics::Sum(const std::string& name, double value) {
@@ -66,6 +75,11 @@ void StepMetrics::AddFigures(const Figures& more) {
     own.sum += ratio.sum;
     own.weight += ratio.weight;
   }
+  for (const auto& [name, ratio] : more.squares) {
+    Ratio& own = figures_.squares[name];
+    own.sum += ratio.sum;
+    own.weight += ratio.weight;
+  }
   for (const auto& [name, value] : more.sums) figures_.sums[name] += value;
   for (const auto& [name, value] : more.greatest) NoteMax(figures_.greatest, name, value);
   for (const auto& [name, value] : more.least) NoteMin(figures_.least, name, value);
@@ -79,6 +93,10 @@ std::map<std::string, double> StepMetrics::Values() const {
   for (const auto& [name, ratio] : figures.means) {
     if (ratio.weight != 0) values[name] = ratio.sum / ratio.weight;
   }
+  for (const auto& [name, square] : figures.squares) {
+    const double mean = values[name + "/mean"];
+    values[name + "/std"] = std::sqrt(std::max(square.sum / square.weight - mean * mean, 0.0));
+  }
   return values;
 }
 
@@ -87,6 +105,10 @@ void StepMetrics::Save(State& state) const {
   for (const auto& [name, ratio] : figures.means) {
     state.SetNumber(absl::StrCat("mean/", name), ratio.sum);
     state.SetNumber(absl::StrCat("weight/", name), ratio.weight);
+  }
+  for (const auto& [name, ratio] : figures.squares) {
+    state.SetNumber(absl::StrCat("square/", name), ratio.sum);
+    state.SetNumber(absl::StrCat("squares/", name), ratio.weight);
   }
   for (const auto& [name, value] : figures.sums) state.SetNumber(absl::StrCat("sum/", name), value);
   for (const auto& [name, value] : figures.greatest) state.SetNumber(absl::StrCat("max/", name), value);
@@ -100,6 +122,8 @@ absl::Status StepMetrics::Load(const State& state) {
     TDOCK_ASSIGN_OR_RETURN(const double value, state.Number(key));
     if (kind.first == "mean") figures.means[kind.second].sum = value;
     if (kind.first == "weight") figures.means[kind.second].weight = value;
+    if (kind.first == "square") figures.squares[kind.second].sum = value;
+    if (kind.first == "squares") figures.squares[kind.second].weight = value;
     if (kind.first == "sum") figures.sums[kind.second] = value;
     if (kind.first == "max") figures.greatest[kind.second] = value;
     if (kind.first == "min") figures.least[kind.second] = value;

@@ -20,6 +20,8 @@ class StepMetrics final : public Stateful {
   void Sum(const std::string& name, double value) TDOCK_EXCLUDES(mu_);
   // `name`/mean, /max and /min over all values given. No values: nothing.
   void Distribution(const std::string& name, std::span<const float> values);
+  // `name`/mean and `name`/std over all calls, by the number of values.
+  void Spread(const std::string& name, double value) TDOCK_EXCLUDES(mu_);
   void Max(const std::string& name, double value) TDOCK_EXCLUDES(mu_);
   void Min(const std::string& name, double value) TDOCK_EXCLUDES(mu_);
 
@@ -38,6 +40,7 @@ class StepMetrics final : public Stateful {
   };
   struct Figures {
     std::map<std::string, Ratio> means;
+    std::map<std::string, Ratio> squares;  // by the names whose /mean is that of the values
     std::map<std::string, double> sums, greatest, least;
   };
   Figures Copy() const TDOCK_EXCLUDES(mu_);

@@ -1,0 +1,103 @@
+// Another program with pipes to its standard streams, which never outlives its owner.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tdock {
+
+// 0: no limit.
+struct ProcessLimits {
+  // Of the program and its descendants together: the memory that is no file's, counted several times a second, where
+  // what processes share counts for each.
+  int64_t memory_bytes = 0;
+  // Of each process alone (RLIMIT_AS, RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_NOFILE).
+  int64_t address_space_bytes = 0;
+  int64_t cpu_seconds = 0;
+  int64_t file_bytes = 0;
+  int64_t open_files = 0;
+  // Of the user (RLIMIT_NPROC), which the superuser does not have.
+  int64_t processes = 0;
+};
+
+struct ProcessOptions {
+  // The program and its arguments. Without a slash, the program is looked for in PATH.
+  std::vector<std::string> arguments;
+  // As NAME=VALUE; nothing: that of this process.
+  std::optional<std::vector<std::string>> environment = {};
+  std::string folder = {};  // its working directory; empty: that of this process
+  ProcessLimits limits = {};
+  // Further descriptors: one of this process, and its number there, from 3 to 63.
+  std::vector<std::pair<int, int>> descriptors = {};
+};
+
+// How a program ended.
+struct ProcessEnd {
+  enum class How { kExited, kSignaled, kTooMuchMemory, kNotRun };
+  How how = How::kExited;
+  int code = 0;  // of the exit, of the signal, or errno
+  int64_t memory_bytes = 0;
+
+  // "exited with code 2", "was killed by signal 9 (Killed)".
+  std::string ToString() const;
+};
+
+// The program has a process group of its own below a supervising process, which kills it and all of its descendants,
+// also those that left its group or session, when the program ends, when Kill() is called, and when this process ends,
+// however it does. (They survive only if someone kills the supervising process itself.) Not
+// thread-safe, but not tied to a thread either. The program inherits no descriptor but those that it is given.
+class SupervisedProcess {
+ public:
+  // Errors name the program: NotFound if it does not exist, PermissionDenied if it cannot be executed.
+  static absl::StatusOr<std::unique_ptr<SupervisedProcess>> Start(const ProcessOptions& options);
+  // Kills all that still runs.
+  ~SupervisedProcess();
+  SupervisedProcess(const SupervisedProcess&) = delete;
+  SupervisedProcess& operator=(const SupervisedProcess&) = delete;
+
+  struct Moved {
+    size_t written = 0;    // bytes of the input that the program's pipe has accepted
+    std::string out, err;  // what the program has written; at most 64 KiB of each
+  };
+  // Waits until the program accepts some of `input` or has written something. DeadlineExceeded; OutOfRange once both of
+  // its outputs are closed and it accepts nothing.
+  absl::StatusOr<Moved> Move(absl::string_view input, absl::Time deadline);
+
+  // Whether the program may still read its standard input, or write to its standard output.
+  bool input_open() const { return input_ >= 0; }
+  bool output_open() const { return output_ >= 0; }
+  // The program finds the end of its standard input.
+  void CloseInput();
+
+  // Waits until it has ended and nothing of it is left. DeadlineExceeded.
+  absl::StatusOr<ProcessEnd> Wait(absl::Time deadline);
+  // Kills the program and all of its descendants, and waits until they are gone; but only 10 s for one that the kernel
+  // does not let die.
+  void Kill();
+
+  // Of the supervising process; for tests.
+  pid_t supervisor() const { return supervisor_; }
+
+ private:
+  SupervisedProcess() = default;
+
+  void Reap();
+
+  pid_t supervisor_ = -1;
+  // This process's ends of the pipes; -1: closed.
+  int input_ = -1, output_ = -1, errors_ = -1, control_ = -1, report_ = -1;
+  std::optional<ProcessEnd> end_;
+  std::string program_;
+};
+
+}  // namespace tdock

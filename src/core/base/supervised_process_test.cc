@@ -1,0 +1,225 @@
+#include "core/base/supervised_process.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/sanitized.h"
+
+namespace tdock {
+namespace {
+
+using How = ProcessEnd::How;
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+std::unique_ptr<SupervisedProcess> StartShell(const std::string& script, const ProcessLimits& limits = {}) {
+  auto process = SupervisedProcess::Start({.arguments = {"sh", "-c", script}, .limits = limits});
+  EXPECT_TRUE(process.ok()) << process.status();
+  return *std::move(process);
+}
+
+struct Said {
+  std::string out, err;
+};
+// All that it says until its outputs are closed, with this input.
+Said Talk(SupervisedProcess& process, absl::string_view input = "") {
+  Said said;
+  for (;;) {
+    absl::StatusOr<SupervisedProcess::Moved> moved = process.Move(input, Soon());
+    if (!moved.ok()) {
+      EXPECT_TRUE(absl::IsOutOfRange(moved.status())) << moved.status();
+      return said;
+    }
+    input.remove_prefix(moved->written);
+    if (input.empty()) process.CloseInput();
+    said.out += moved->out;
+    said.err += moved->err;
+  }
+}
+
+// The first number that it writes.
+pid_t ReadPid(SupervisedProcess& process) {
+  std::string text;
+  while (text.find('\n') == std::string::npos) {
+    absl::StatusOr<SupervisedProcess::Moved> moved = process.Move("", Soon());
+    if (!moved.ok()) break;
+    text += moved->out;
+  }
+  int pid = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(text, &pid)) << text;
+  return pid;
+}
+
+// Whether it runs; zombies do not.
+bool IsAlive(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  if (!std::getline(file, line)) return false;
+  return line[line.rfind(')') + 2] != 'Z';
+}
+
+bool Disappears(pid_t pid) {
+  for (const absl::Time until = Soon(); absl::Now() < until;) {
+    if (!IsAlive(pid)) return true;
+    usleep(1000);
+  }
+  return false;
+}
+
+TEST(SupervisedProcess, ConnectsTheStandardStreams) {
+  const auto process = StartShell("while read line; do echo \"got $line\"; echo bad >&2; done; exit 3");
+  const Said said = Talk(*process, "a\nb\n");
+  EXPECT_EQ(said.out, "got a\ngot b\n");
+  EXPECT_EQ(said.err, "bad\nbad\n");
+  const ProcessEnd end = *process->Wait(Soon());
+  EXPECT_EQ(end.ToString(), "exited with code 3");
+}
+
+TEST(SupervisedProcess, MovesMoreThanPipesHoldInBothDirections) {
+  const auto process = StartShell("cat");
+  const std::string sent(3 << 20, 'x');
+  EXPECT_TRUE(Talk(*process, sent).out == sent);
+}
+
+TEST(SupervisedProcess, SaysWhatIsWrongWithAProgram) {
+  EXPECT_THAT(SupervisedProcess::Start({.arguments = {"no-such-program"}}).status(),
+              Fails(absl::StatusCode::kNotFound, {"no-such-program", "PATH"}));
+  EXPECT_THAT(SupervisedProcess::Start({.arguments = {"/etc/passwd"}}).status(),
+              Fails(absl::StatusCode::kPermissionDenied, {"/etc/passwd"}));
+  const auto process = SupervisedProcess::Start({.arguments = {"true"}, .folder = "/no/such/folder"});
+  ASSERT_TRUE(process.ok());
+  EXPECT_EQ((*process)->Wait(Soon())->ToString(), "could not be run: No such file or directory");
+}
+
+TEST(SupervisedProcess, HasItsOwnEnvironmentFolderAndDescriptorsAndNoOther) {
+  std::array<int, 2> ends;
+  ASSERT_EQ(pipe(ends.data()), 0);  // deliberately without O_CLOEXEC
+  const auto process = SupervisedProcess::Start({.arguments = {"sh", "-c", "env; pwd; ls /proc/$$/fd; echo x >&7"},
+                                                 .environment = {{"PATH=/usr/bin:/bin", "COLOUR=red"}},
+                                                 .folder = "/",
+                                                 .descriptors = {{ends[1], 7}}});
+  ASSERT_TRUE(process.ok());
+  const Said said = Talk(**process);
+  EXPECT_THAT(said.out, testing::HasSubstr("COLOUR=red\n"));
+  EXPECT_THAT(said.out, testing::Not(testing::HasSubstr("HOME=")));
+  EXPECT_THAT(said.out, testing::HasSubstr("\n/\n"));
+  EXPECT_THAT(said.out, testing::EndsWith("\n0\n1\n2\n7\n"));
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'x');
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(SupervisedProcess, WaitsOnlyUntilTheDeadline) {
+  const auto process = StartShell("exec sleep 1000");
+  EXPECT_THAT(process->Move("", absl::Now() + absl::Milliseconds(5)).status(),
+              Fails(absl::StatusCode::kDeadlineExceeded, {"sh"}));
+  EXPECT_THAT(process->Wait(absl::Now() + absl::Milliseconds(5)).status(),
+              Fails(absl::StatusCode::kDeadlineExceeded, {"sh"}));
+}
+
+TEST(SupervisedProcess, AProgramThatClosesItsInputBreaksNoPipeHere) {
+  const auto process = StartShell("exec <&-; echo closed; sleep 0.05; echo end");
+  const std::string input(1 << 20, 'x');
+  std::string out;
+  while (process->output_open()) {
+    const auto moved = process->Move(process->input_open() ? absl::string_view(input) : "", Soon());
+    if (!moved.ok()) break;
+    out += moved->out;
+  }
+  EXPECT_EQ(out, "closed\nend\n");
+  EXPECT_FALSE(process->input_open());
+}
+
+TEST(SupervisedProcess, KillsAllDescendantsAlsoThoseThatLeftGroupAndSession) {
+  // The child leaves the session, and its parent ends, so that it is an orphan; it ignores what can be ignored.
+  auto process = StartShell(
+      "(setsid sh -c 'trap \"\" TERM HUP INT; echo $$; exec >/dev/null 2>&1; sleep 1000 & sleep 1000' &); sleep 1000");
+  const pid_t descendant = ReadPid(*process);
+  EXPECT_TRUE(IsAlive(descendant));
+  process->Kill();
+  EXPECT_FALSE(IsAlive(descendant));
+  EXPECT_EQ(process->Wait(absl::InfinitePast())->how, How::kSignaled);
+}
+
+TEST(SupervisedProcess, KillsWhatAProgramLeavesBehind) {
+  const auto process = StartShell("sleep 1000 & echo $!; exit 0");
+  const pid_t left = ReadPid(*process);
+  EXPECT_EQ(process->Wait(Soon())->ToString(), "exited with code 0");
+  EXPECT_FALSE(IsAlive(left));
+}
+
+TEST(SupervisedProcess, KillsAllOnceThisProcessIsKilled) {
+  std::array<int, 2> ends;
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const pid_t host = fork();
+  if (host == 0) {
+    const auto process = SupervisedProcess::Start({.arguments = {"sh", "-c", "setsid sleep 1000 & echo $!; wait"}});
+    pid_t pid = process.ok() ? ReadPid(**process) : 0;
+    if (write(ends[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
+    pause();
+    _exit(1);
+  }
+  pid_t descendant = 0;
+  ASSERT_EQ(read(ends[0], &descendant, sizeof(descendant)), static_cast<ssize_t>(sizeof(descendant)));
+  EXPECT_TRUE(IsAlive(descendant));
+  kill(host, SIGKILL);
+  waitpid(host, nullptr, 0);
+  EXPECT_TRUE(Disappears(descendant));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(SupervisedProcess, IsKilledWhenItAndItsChildrenUseTooMuchMemory) {
+  if (kSanitized) GTEST_SKIP() << "measured without sanitizers";
+  // No process alone reaches the limit.
+  const std::string child = "python3 -c 'import time; x = bytearray(60 << 20); time.sleep(1000)'";
+  const auto process =
+      StartShell(absl::StrCat(child, " & ", child, " & ", child, " & wait"), {.memory_bytes = 150 << 20});
+  const ProcessEnd end = *process->Wait(Soon());
+  EXPECT_EQ(end.how, How::kTooMuchMemory);
+  EXPECT_THAT(end.ToString(), testing::HasSubstr("MiB of memory with its children"));
+}
+
+TEST(SupervisedProcess, HasLimitsOfItsOwn) {
+  const auto process = StartShell("ulimit -t; ulimit -v; ulimit -f; ulimit -n; ulimit -c",
+                                  {.address_space_bytes = 1 << 30, .cpu_seconds = 7, .file_bytes = 1024, .open_files = 9});
+  EXPECT_EQ(Talk(*process).out, "7\n1048576\n2\n9\n0\n");
+}
+
+TEST(SupervisedProcess, HoldsNoMemoryOfThisProcess) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's memory stays";
+  const std::string large(256 << 20, 'x');
+  const auto process = StartShell("echo $$; exec sleep 1000");
+  ReadPid(*process);
+  int64_t kib = 0;
+  for (const absl::Time until = Soon(); absl::Now() < until;) {
+    std::ifstream file(absl::StrCat("/proc/", process->supervisor(), "/status"));
+    std::stringstream text;
+    text << file.rdbuf();
+    const std::vector<std::string> parts = absl::StrSplit(text.str(), "RssAnon:");
+    ASSERT_EQ(parts.size(), 2U);
+    kib = std::strtol(parts[1].c_str(), nullptr, 10);
+    if (kib < 32 << 10) return;
+    usleep(1000);
+  }
+  FAIL() << "the supervisor holds " << kib << " KiB beside the " << large.size() << " bytes of this process";
+}
+
+}  // namespace
+}  // namespace tdock

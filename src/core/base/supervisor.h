@@ -1,0 +1,38 @@
+// The supervising process of a SupervisedProcess. Internal to this module.
+#pragma once
+
+#include <array>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/supervised_process.h"
+
+namespace tdock {
+
+// The highest number that a further descriptor may have in the program; each has another.
+inline constexpr int kMostDescriptor = 63;
+
+// What is to be run. Everything that it points to was made before the fork.
+struct SupervisorTask {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  const char* folder;  // or null
+  ProcessLimits limits;
+  std::array<int, 3> standard;  // its standard streams
+  std::span<const std::pair<int, int>> descriptors;
+  int control;  // the end of this pipe means: kill everything
+  int report;   // gets one SupervisorReport
+};
+
+struct SupervisorReport {
+  ProcessEnd end;
+};
+static_assert(std::is_trivially_copyable_v<SupervisorReport>);
+
+// In the child of a fork, with all signals blocked. Calls only what is safe in signal handlers, because this process may
+// have had other threads.
+[[noreturn]] void Supervise(const SupervisorTask& task);
+
+}  // namespace tdock

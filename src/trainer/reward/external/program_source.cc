@@ -1,0 +1,252 @@
+#include "trainer/reward/external/program_source.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/mutex.h"
+#include "core/base/status.h"
+#include "trainer/reward/external/protocol.h"
+
+namespace tdock::reward {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks(100);
+
+// Samples that are sent together.
+using Batch = std::vector<size_t>;
+
+// The samples of one call of Score(), and what became of them.
+class Job {
+ public:
+  Job(std::span<const Answer> answers, const ProgramOptions& options, const SourceSink& sink)
+      : options_(options), sink_(sink), samples_(answers.size()), left_(answers.size()) {
+    const auto most = static_cast<size_t>(options.batch_size);
+    for (size_t begin = 0; begin < answers.size(); begin += most) {
+      Batch& batch = todo_.emplace_back();
+      for (size_t i = begin; i < std::min(begin + most, answers.size()); ++i) batch.push_back(i);
+    }
+  }
+
+  // The next batch, once there is one; nothing when the job is over. Looks at `check_stop` meanwhile.
+  std::optional<Batch> Take(const StopCheck& check_stop) TDOCK_EXCLUDES(mu_) {
+    for (;;) {
+      const absl::Status stop = check_stop();
+      MutexLock lock(mu_);
+      if (failed_.ok()) failed_ = stop;
+      if (!failed_.ok() || left_ == 0) return std::nullopt;
+      if (!todo_.empty()) {
+        Batch batch = std::move(todo_.front());
+        todo_.pop_front();
+        return batch;
+      }
+      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kBetweenLooks);
+    }
+  }
+
+  // A score from the program, or its error.
+  void Note(size_t i, absl::StatusOr<SourceScore> score) {
+    if (!score.ok()) return NoteTry(i, score.status());
+    {
+      MutexLock lock(mu_);
+      Settle(i);
+    }
+    sink_(i, std::move(score));
+  }
+
+  // A try of this sample has failed: it is sent again, alone, or has no score.
+  void NoteTry(size_t i, const absl::Status& why) TDOCK_EXCLUDES(mu_) {
+    absl::Status last;
+    {
+      MutexLock lock(mu_);
+      Sample& sample = samples_[i];
+      sample.reasons.push_back(absl::StrCat("try ", sample.reasons.size() + 1, ": ", why.message()));
+      if (std::cmp_less_equal(sample.reasons.size(), options_.retries)) {
+        todo_.push_back({i});
+        changed_.NotifyAll();
+        return;
+      }
+      last = absl::Status(why.code(), absl::StrJoin(sample.reasons, "; "));
+      Settle(i);
+    }
+    sink_(i, last);
+  }
+
+  // The process has failed with this batch.
+  void NoteFailure(const Batch& batch, const absl::Status& why) TDOCK_EXCLUDES(mu_) {
+    Batch open;
+    {
+      MutexLock lock(mu_);
+      for (const size_t i : batch) {
+        if (!samples_[i].settled && !IsQueued(i)) open.push_back(i);
+      }
+    }
+    // The first one is what a program that stands still is at. Otherwise nothing is known as long as they are several.
+    const bool blamed = !open.empty() && (batch.size() == 1 || absl::IsDeadlineExceeded(why));
+    if (!open.empty() && !blamed) Queue(open);
+    if (!blamed) return;
+    Queue({open.begin() + 1, open.end()});
+    NoteTry(open.front(), why);
+  }
+
+  // Ends the job. The first error counts.
+  void Fail(const absl::Status& why) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (failed_.ok()) failed_ = why;
+    changed_.NotifyAll();
+  }
+  absl::Status failed() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return failed_;
+  }
+  size_t batches() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    return todo_.size();
+  }
+  // Sends these again, one by one.
+  void Queue(const Batch& samples) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    for (const size_t i : samples) todo_.push_back({i});
+    changed_.NotifyAll();
+  }
+  void QueueWhole(Batch batch) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    todo_.push_back(std::move(batch));
+    changed_.NotifyAll();
+  }
+
+ private:
+  struct Sample {
+    bool settled = false;  // has its score, or will have none
+    std::vector<std::string> reasons;
+  };
+
+  void Settle(size_t i) TDOCK_REQUIRES(mu_) {
+    samples_[i].settled = true;
+    if (--left_ == 0) changed_.NotifyAll();
+  }
+  bool IsQueued(size_t i) TDOCK_REQUIRES(mu_) {
+    return std::any_of(todo_.begin(), todo_.end(), [i](const Batch& batch) { return batch == Batch{i}; });
+  }
+
+  const ProgramOptions& options_;
+  const SourceSink& sink_;
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<Batch> todo_ TDOCK_GUARDED_BY(mu_);
+  std::vector<Sample> samples_ TDOCK_GUARDED_BY(mu_);
+  size_t left_ TDOCK_GUARDED_BY(mu_);
+  absl::Status failed_ TDOCK_GUARDED_BY(mu_);
+};
+
+class ProgramSource final : public ScoreSource {
+ public:
+  explicit ProgramSource(ProgramOptions options) : options_(std::move(options)) {}
+
+  ~ProgramSource() override {
+    for (const auto& program : idle_) program->CloseInput();  // so that they end at the same time
+  }
+
+  const std::string& name() const override { return options_.name; }
+
+  absl::Status Score(std::span<const Answer> answers, const StopCheck& check_stop, const SourceSink& sink) override {
+    Job job(answers, options_, sink);
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < std::min(static_cast<size_t>(options_.processes), job.batches()); ++i) {
+      threads.emplace_back([&] { Work(answers, job, check_stop); });
+    }
+    Work(answers, job, check_stop);
+    for (std::thread& thread : threads) thread.join();
+    return job.failed();
+  }
+
+ private:
+  // Carries out batches with one process at a time.
+  void Work(std::span<const Answer> answers, Job& job, const StopCheck& check_stop) {
+    std::unique_ptr<RewardProgram> program = TakeIdle();
+    const StopCheck stop = [&]() -> absl::Status {
+      TDOCK_RETURN_IF_ERROR(job.failed());
+      return check_stop();
+    };
+    while (std::optional<Batch> batch = job.Take(check_stop)) {
+      if (program == nullptr) {
+        absl::StatusOr<std::unique_ptr<RewardProgram>> started = RewardProgram::Start(options_, stop);
+        if (!started.ok()) {
+          job.QueueWhole(*std::move(batch));
+          NoteFailure(started.status(), job, stop);
+          continue;
+        }
+        program = *std::move(started);
+        said_hello_ = true;
+      }
+      const absl::Status status = ScoreBatch(answers, *batch, *program, job, stop);
+      if (status.ok()) continue;
+      program.reset();
+      if (stop().ok()) job.NoteFailure(*batch, status);
+      NoteFailure(status, job, stop);
+    }
+    if (program != nullptr) GiveIdle(std::move(program));
+  }
+
+  absl::Status ScoreBatch(std::span<const Answer> answers, const Batch& batch, RewardProgram& program, Job& job,
+                          const StopCheck& stop) {
+    size_t bytes = 0;
+    for (const size_t i : batch) bytes += SampleJson(answers[i], i).dump(-1, ' ', false, kReplace).size();
+    if (bytes + 1000 > kMostLineBytes) {
+      if (batch.size() > 1) {
+        job.Queue(batch);
+      } else {
+        job.Note(batch[0], absl::InvalidArgumentError(absl::StrCat("the sample has ", bytes, " bytes as JSON; at most ",
+                                                                   kMostLineBytes, " can be sent")));
+      }
+      return absl::OkStatus();
+    }
+    return program.Score(answers, batch, stop, [&](size_t i, absl::StatusOr<SourceScore> score) {
+      if (score.ok()) failures_ = 0;
+      job.Note(i, std::move(score));
+    });
+  }
+
+  // A process has failed.
+  void NoteFailure(const absl::Status& why, Job& job, const StopCheck& stop) {
+    if (const absl::Status stopped = stop(); !stopped.ok()) return job.Fail(stopped);
+    const int64_t failures = ++failures_;
+    if (!said_hello_) return job.Fail(Annotate(why, absl::StrCat("the reward program ", name(), " did not start")));
+    options_.log(absl::StrCat("reward ", name(), ": the program failed and is started again: ", why.message()));
+    if (failures <= options_.max_restarts) return;
+    job.Fail(Annotate(why, absl::StrCat("the reward program ", name(), " failed ", failures,
+                                        " times in a row without a score (reward.max_restarts); the last time")));
+  }
+
+  std::unique_ptr<RewardProgram> TakeIdle() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (idle_.empty()) return nullptr;
+    std::unique_ptr<RewardProgram> program = std::move(idle_.back());
+    idle_.pop_back();
+    return program;
+  }
+  void GiveIdle(std::unique_ptr<RewardProgram> program) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (std::cmp_less(idle_.size(), options_.processes)) idle_.push_back(std::move(program));
+  }
+
+  static constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+
+  const ProgramOptions options_;
+  std::atomic<bool> said_hello_ = false;
+  std::atomic<int64_t> failures_ = 0;  // in a row
+  Mutex mu_;
+  std::vector<std::unique_ptr<RewardProgram>> idle_ TDOCK_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+std::unique_ptr<ScoreSource> MakeProgramSource(ProgramOptions options) {
+  return std::make_unique<ProgramSource>(std::move(options));
+}
+
+}  // namespace tdock::reward
