@@ -285,9 +285,10 @@ class _Function:
     def bind(self, columns: Sequence[str]) -> None:
         """Finds what each parameter is to be given; the columns are the run's data.keep."""
         missing = []
-        for parameter in _parameters(self.name, self.function):
+        parameters = _parameters(self.name, self.function)
+        for parameter in parameters:
             if parameter.kind is parameter.VAR_KEYWORD:
-                self._bind_rest(columns)
+                self._bind_rest(columns, {one.name for one in parameters})
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 continue
             elif not self._bind_one(parameter, columns) and parameter.default is parameter.empty:
@@ -315,8 +316,8 @@ class _Function:
         self.reads[name] = _truth_as(annotation) if read is _truth else read
         return True
 
-    def _bind_rest(self, columns: Sequence[str]) -> None:
-        """What **kwargs gets; it is the last parameter."""
+    def _bind_rest(self, columns: Sequence[str], named: set[str]) -> None:
+        """What **kwargs gets; it is the last parameter. named: those before it."""
         rest = dict(self.style.passed)
         if self.style.name == "TRL":
             kept = {name: _column(name, "") for name in columns if name not in ("prompt", "completion")}
@@ -324,8 +325,7 @@ class _Function:
             self.logs = list(_LOGS)
         elif set(_RESPONSES) & self.reads.keys():
             rest.pop("solution_str", None)  # it has the response under another name
-        for name, read in rest.items():
-            self.reads.setdefault(name, read)
+        self.reads |= {name: read for name, read in rest.items() if name not in named}
 
     def _why_missing(self, name: str, columns: Sequence[str]) -> str:
         why = _MISSING.get(name, f"no column of that name is kept; name it in data.keep (kept: {_names(columns)})")

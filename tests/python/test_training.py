@@ -17,7 +17,8 @@ import transfer_dock as td
 from conftest import LONG
 
 TDOCK = pathlib.Path(os.environ["TDOCK_BUILD"]) / "tdock"
-EXAMPLE = pathlib.Path(os.environ["TDOCK_SOURCE"]) / "examples/external-reward"
+ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
+EXAMPLE = ROOT / "examples/external-reward"
 ROWS = 32  # of a step
 
 # Takes rows as the reward stage, and does nothing with them.
@@ -38,18 +39,20 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 class Run:
-    """A run of the example with a tiny model, three steps of 32 rows."""
+    """A run of an example with a tiny model, three steps of 32 rows."""
 
-    def __init__(self, folder: pathlib.Path, name: str, *overrides: str) -> None:
+    def __init__(
+        self, folder: pathlib.Path, name: str, *overrides: str, config: pathlib.Path = EXAMPLE / "grpo.yaml"
+    ) -> None:
         self.directory = folder / name
         self.process = subprocess.Popen(
             [
-                TDOCK, "train", EXAMPLE / "grpo.yaml", "--run-dir", self.directory, "model.path=",
+                TDOCK, "train", config, "--run-dir", self.directory, "model.path=",
                 "model.alphabet=0123456789>", "model.hidden_size=32", "model.num_hidden_layers=2",
                 f"data.train_files={folder}/train.jsonl", "data.val_files=[]", "data.train_batch_size=8", "rollout.n=4",
                 "actor.ppo_mini_batch_size=4", "trainer.total_training_steps=3", "threads=1", *overrides,
             ],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def __enter__(self) -> Run:
