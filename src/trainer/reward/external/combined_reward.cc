@@ -102,10 +102,8 @@ class CombinedReward final : public Reward {
       });
     }
     if (rules_ != nullptr) {
-      const absl::Status status =
-          rules_->ScoreEach(answers, stop, [&](size_t i, absl::StatusOr<AnswerScore> score) {
-            combination.Add(i, 0, std::move(score));
-          });
+      const absl::Status status = rules_->ScoreEach(
+          answers, stop, [&](size_t i, absl::StatusOr<AnswerScore> score) { combination.Add(i, 0, std::move(score)); });
       if (!status.ok()) combination.Fail(status);
     }
     for (std::thread& thread : threads) thread.join();
@@ -129,8 +127,7 @@ class CombinedReward final : public Reward {
     std::optional<float> given = score->score;
     if (score->undecided) given = given.value_or(0.0F);
     if (given) weighted.total = static_cast<float>(source.weight * *given);
-    weighted.parts.push_back(
-        {.name = name, .score = given, .undecided = score->undecided, .seconds = score->seconds});
+    weighted.parts.push_back({.name = name, .score = given, .undecided = score->undecided, .seconds = score->seconds});
     for (const auto& [part, value] : score->parts) {
       weighted.parts.push_back({.name = absl::StrCat(name, "/", part), .score = value});
     }

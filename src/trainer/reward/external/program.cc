@@ -29,9 +29,9 @@ absl::StatusOr<std::unique_ptr<RewardProgram>> RewardProgram::Start(const Progra
   program->input_ = HelloLine(options.columns);
   absl::StatusOr<std::string> line = program->ReadLine(absl::Now() + options.start_timeout, check_stop);
   if (absl::IsDeadlineExceeded(line.status())) {
-    line = program->Died(absl::DeadlineExceededError(
-        absl::StrCat("it said no hello within ", absl::FormatDuration(options.start_timeout),
-                     " (reward.start_timeout); is it a reward program?")));
+    line = program->Died(absl::DeadlineExceededError(absl::StrCat("it said no hello within ",
+                                                                  absl::FormatDuration(options.start_timeout),
+                                                                  " (reward.start_timeout); is it a reward program?")));
   }
   TDOCK_RETURN_IF_ERROR(line.status());
   const absl::Status hello = CheckHello(*line);
@@ -117,8 +117,8 @@ absl::Status RewardProgram::Score(std::span<const Answer> answers, std::span<con
   for (size_t left = indexes.size(); left > 0;) {
     absl::StatusOr<std::string> line = ReadLine(deadline, check_stop);
     if (absl::IsDeadlineExceeded(line.status())) {
-      return Died(absl::DeadlineExceededError(absl::StrCat(
-          "it gave no score for ", absl::FormatDuration(options_.timeout), " (reward.timeout)")));
+      return Died(absl::DeadlineExceededError(
+          absl::StrCat("it gave no score for ", absl::FormatDuration(options_.timeout), " (reward.timeout)")));
     }
     TDOCK_RETURN_IF_ERROR(line.status());
     absl::StatusOr<std::vector<ScoredSample>> scores = ParseScoresLine(*line, batch_);

@@ -21,8 +21,8 @@
 namespace tdock::reward {
 
 struct ProgramOptions {
-  std::string name;                    // of the source
-  std::vector<std::string> arguments;  // the program itself first
+  std::string name;                       // of the source
+  std::vector<std::string> arguments;     // the program itself first
   std::vector<std::string> columns = {};  // that samples have
   int64_t processes = 1;
   int64_t batch_size = 16;                           // most samples of a message
@@ -63,9 +63,9 @@ class RewardProgram {
   const ProgramOptions& options_;
   LogLines stderr_;
   std::unique_ptr<SupervisedProcess> process_;
-  std::string input_;          // what it has not yet accepted
-  std::string read_;           // behind the last whole line
-  size_t searched_ = 0;        // bytes of it without the end of a line
+  std::string input_;    // what it has not yet accepted
+  std::string read_;     // behind the last whole line
+  size_t searched_ = 0;  // bytes of it without the end of a line
   int64_t batch_ = 0;
 };
 

@@ -73,9 +73,9 @@ class ProgramSourceTest : public testing::Test {
 
   // What a program of this text, behind kPrelude, says about answers of length 0, 1, …; F in it is a folder.
   ProgramOptions Program(const std::string& script) {
-    ProgramOptions options{.name = "test",
-                           .arguments = {"python3", "-S", "-c",
-                                         absl::StrCat(kPrelude, "\nF = '", folder_, "/'\n", script)}};
+    ProgramOptions options{
+        .name = "test",
+        .arguments = {"python3", "-S", "-c", absl::StrCat(kPrelude, "\nF = '", folder_, "/'\n", script)}};
     options.batch_size = 4;
     options.timeout = absl::Seconds(20);
     options.log = [this](const std::string& line) {
@@ -160,14 +160,22 @@ TEST_F(ProgramSourceTest, KeepsItsProcessesFromBatchToBatch) {
 }
 
 TEST_F(ProgramSourceTest, TellsTheProgramEverythingAboutASample) {
-  ProgramOptions options = Program("h = read()\nsay(type='hello', protocol=1)\nb = read()\n"
-                                   "open(F + 'said', 'w').write(json.dumps([h, b], sort_keys=True))\n"
-                                   "answer(b, [score(s) for s in b['samples']])\nread()");
+  ProgramOptions options = Program(
+      "h = read()\nsay(type='hello', protocol=1)\nb = read()\n"
+      "open(F + 'said', 'w').write(json.dumps([h, b], sort_keys=True))\n"
+      "answer(b, [score(s) for s in b['samples']])\nread()");
   options.columns = {"extra"};
   const auto source = MakeProgramSource(options);
-  const Answer answer{.prompt = "Größe?", .response = "4\xff", .finished = true, .truth = "4", .source = "s",
-                      .messages = R"([{"role":"user","content":"hi"}])", .columns = {{"extra", "{}"}}};
-  EXPECT_EQ(source->Score({&answer, 1}, [] { return absl::OkStatus(); }, [](size_t, auto) {}), absl::OkStatus());
+  const Answer answer{.prompt = "Größe?",
+                      .response = "4\xff",
+                      .finished = true,
+                      .truth = "4",
+                      .source = "s",
+                      .messages = R"([{"role":"user","content":"hi"}])",
+                      .columns = {{"extra", "{}"}}};
+  EXPECT_EQ(source->Score(
+                {&answer, 1}, [] { return absl::OkStatus(); }, [](size_t, auto) {}),
+            absl::OkStatus());
   EXPECT_EQ(FileText("said"),
             R"([{"columns": ["extra"], "protocol": 1, "type": "hello"}, {"batch": 1, "samples": [{"columns": )"
             R"({"extra": "{}"}, "completion": "4\ufffd", "finished": true, "messages": [{"content": "hi", "role": )"
@@ -180,9 +188,10 @@ TEST_F(ProgramSourceTest, NullIsNoScoreAndPartsAreKept) {
               "'fine'}])\nread()"));
   const std::vector<Answer> answers = AnswersOf(1);
   SourceScore got;
-  EXPECT_EQ(source->Score(answers, [] { return absl::OkStatus(); },
-                          [&](size_t, absl::StatusOr<SourceScore> score) { got = *score; }),
-            absl::OkStatus());
+  EXPECT_EQ(
+      source->Score(
+          answers, [] { return absl::OkStatus(); }, [&](size_t, absl::StatusOr<SourceScore> score) { got = *score; }),
+      absl::OkStatus());
   EXPECT_FALSE(got.score.has_value());
   EXPECT_THAT(got.parts, ElementsAre(testing::Pair("form", 0.5F)));
   EXPECT_EQ(got.message, "fine");
@@ -222,8 +231,9 @@ TEST_F(ProgramSourceTest, DiesInTheMiddleOfABatch) {
 }
 
 TEST_F(ProgramSourceTest, Hangs) {
-  ProgramOptions options = Program("hello()\ndef one(s):\n  if len(s['completion']) == 2: time.sleep(1000)\n"
-                                   "  return score(s)\nserve(one)");
+  ProgramOptions options = Program(
+      "hello()\ndef one(s):\n  if len(s['completion']) == 2: time.sleep(1000)\n"
+      "  return score(s)\nserve(one)");
   options.timeout = absl::Milliseconds(400);
   options.retries = 1;
   const Outcome outcome = Run(options);
@@ -273,9 +283,11 @@ TEST_F(ProgramSourceTest, AnswersTwice) {
 }
 
 TEST_F(ProgramSourceTest, GivesNoFiniteNumberAsScore) {
-  for (const auto& [value, what] : std::map<std::string, std::string>{
-           {"NaN", "NaN"}, {"Infinity", "Infinity"}, {"1e300", "must be finite"}, {"\"0.5\"", "which is no number"},
-           {"[1]", "which is no number"}}) {
+  for (const auto& [value, what] : std::map<std::string, std::string>{{"NaN", "NaN"},
+                                                                      {"Infinity", "Infinity"},
+                                                                      {"1e300", "must be finite"},
+                                                                      {"\"0.5\"", "which is no number"},
+                                                                      {"[1]", "which is no number"}}) {
     ProgramOptions options = Program(absl::StrCat(
         "hello()\nwhile True:\n  batch = read()\n  for s in batch['samples']:\n",
         "    if len(s['completion']) == 2:\n      print('{\"type\":\"scores\",\"batch\":%d,\"scores\":[{\"sample\":2,",
@@ -289,8 +301,9 @@ TEST_F(ProgramSourceTest, GivesNoFiniteNumberAsScore) {
 }
 
 TEST_F(ProgramSourceTest, GivesTooFewScores) {
-  ProgramOptions options = Program("hello()\nwhile True:\n  batch = read()\n"
-                                   "  answer(batch, [score(s) for s in batch['samples'] if len(s['completion']) != 2])");
+  ProgramOptions options = Program(
+      "hello()\nwhile True:\n  batch = read()\n"
+      "  answer(batch, [score(s) for s in batch['samples'] if len(s['completion']) != 2])");
   options.timeout = absl::Milliseconds(300);
   options.retries = 0;
   const Outcome outcome = Run(options);
@@ -305,16 +318,18 @@ TEST_F(ProgramSourceTest, ClosesItsOutputButLives) {
 }
 
 TEST_F(ProgramSourceTest, LeavesChildrenThatWouldOutliveIt) {
-  ExpectAllScored(Run(Program("p = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-                              "open(F + 'pid', 'w').write(str(p.pid))\nhello()\nserve()")));
+  ExpectAllScored(
+      Run(Program("p = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+                  "open(F + 'pid', 'w').write(str(p.pid))\nhello()\nserve()")));
   EXPECT_FALSE(IsAlive("pid"));
 }
 
 TEST_F(ProgramSourceTest, IgnoresEverySignalAndTheEndOfItsInput) {
   const auto begun = absl::Now();
-  ExpectAllScored(Run(Program("for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(s, "
-                              "signal.SIG_IGN)\nopen(F + 'pid', 'w').write(str(os.getpid()))\nhello()\n"
-                              "try: serve()\nexcept SystemExit: time.sleep(1000)")));
+  ExpectAllScored(
+      Run(Program("for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(s, "
+                  "signal.SIG_IGN)\nopen(F + 'pid', 'w').write(str(os.getpid()))\nhello()\n"
+                  "try: serve()\nexcept SystemExit: time.sleep(1000)")));
   EXPECT_FALSE(IsAlive("pid"));
   EXPECT_LT(absl::Now() - begun, absl::Seconds(10));
 }
@@ -337,21 +352,23 @@ TEST_F(ProgramSourceTest, DiesEachTime) {
 }
 
 TEST_F(ProgramSourceTest, OnePoisonedSampleIsKnownAmongGoodOnes) {
-  ProgramOptions options = Program("hello()\ndef one(s):\n  if len(s['completion']) == 9:\n"
-                                   "    print('cannot read', s['completion'], file=sys.stderr)\n    os._exit(9)\n"
-                                   "  return score(s)\nserve(one)");
+  ProgramOptions options = Program(
+      "hello()\ndef one(s):\n  if len(s['completion']) == 9:\n"
+      "    print('cannot read', s['completion'], file=sys.stderr)\n    os._exit(9)\n"
+      "  return score(s)\nserve(one)");
   options.batch_size = 8;
   const Outcome outcome = Run(options, 20);
   EXPECT_EQ(outcome.status, absl::OkStatus());
   EXPECT_THAT(outcome.scores, SizeIs(19));
-  EXPECT_THAT(outcome.problems.at(9), Fails(StatusCode::kUnavailable, {"try 1:", "try 2:", "try 3:", "code 9",
-                                                                       "cannot read xxxxxxxxx"}));
+  EXPECT_THAT(outcome.problems.at(9),
+              Fails(StatusCode::kUnavailable, {"try 1:", "try 2:", "try 3:", "code 9", "cannot read xxxxxxxxx"}));
 }
 
 TEST_F(ProgramSourceTest, AnErrorOfTheProgramIsATryAndNoDeath) {
-  ProgramOptions options = Program("open(F + 'starts', 'a').write('x')\nhello()\ndef one(s):\n"
-                                   "  if len(s['completion']) == 1: return {'sample': s['sample'], 'error': 'no unit'}\n"
-                                   "  return score(s)\nserve(one)");
+  ProgramOptions options = Program(
+      "open(F + 'starts', 'a').write('x')\nhello()\ndef one(s):\n"
+      "  if len(s['completion']) == 1: return {'sample': s['sample'], 'error': 'no unit'}\n"
+      "  return score(s)\nserve(one)");
   const Outcome outcome = Run(options);
   EXPECT_THAT(outcome.problems.at(1), Fails(StatusCode::kUnknown, {"try 3: it says: no unit"}));
   EXPECT_THAT(outcome.scores, SizeIs(5));
@@ -359,8 +376,9 @@ TEST_F(ProgramSourceTest, AnErrorOfTheProgramIsATryAndNoDeath) {
 }
 
 TEST_F(ProgramSourceTest, AStoppedRunEndsSoonAndKeepsItsScores) {
-  ProgramOptions options = Program("open(F + 'pid', 'w').write(str(os.getpid()))\nhello()\ndef one(s):\n"
-                                   "  if len(s['completion']) == 3: time.sleep(1000)\n  return score(s)\nserve(one)");
+  ProgramOptions options = Program(
+      "open(F + 'pid', 'w').write(str(os.getpid()))\nhello()\ndef one(s):\n"
+      "  if len(s['completion']) == 3: time.sleep(1000)\n  return score(s)\nserve(one)");
   const auto source = MakeProgramSource(options);
   std::atomic<int> scored = 0;
   const std::vector<Answer> answers = AnswersOf(6);

@@ -16,9 +16,7 @@ using Json = nlohmann::json;
 constexpr int kMostDepth = 16;
 constexpr size_t kMostParts = 100, kMostPartName = 100, kMostMessage = 2000;
 
-std::string Line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string Line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 std::string Shown(const Json& value) {
   return EscapeForMessage(value.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -80,8 +78,12 @@ std::string HelloLine(const std::vector<std::string>& columns) {
 }
 
 nlohmann::json SampleJson(const Answer& answer, size_t number) {
-  Json sample = {{"sample", number},         {"prompt", answer.prompt}, {"completion", answer.response},
-                 {"finished", answer.finished}, {"truth", answer.truth},   {"source", answer.source}};
+  Json sample = {{"sample", number},
+                 {"prompt", answer.prompt},
+                 {"completion", answer.response},
+                 {"finished", answer.finished},
+                 {"truth", answer.truth},
+                 {"source", answer.source}};
   if (!answer.messages.empty()) {
     Json messages = Json::parse(answer.messages, nullptr, /*allow_exceptions=*/false);
     if (messages.is_array()) sample["messages"] = std::move(messages);

@@ -4,7 +4,8 @@
 //   host      {"type":"hello","protocol":1,"columns":["extra_info"]}
 //   program   {"type":"hello","protocol":1,"name":"accuracy"}
 //   host      {"type":"score","batch":7,"samples":[{"sample":0,"prompt":"…","completion":"…",…},…]}
-//   program   {"type":"scores","batch":7,"scores":[{"sample":0,"score":1.0},{"sample":1,"error":"…"}]}   as often as it likes
+//   program   {"type":"scores","batch":7,"scores":[{"sample":0,"score":1.0},{"sample":1,"error":"…"}]}   as often as it
+//   likes
 #pragma once
 
 #include <cstddef>

@@ -16,8 +16,8 @@ namespace tdock::reward {
 
 // What a source says about an answer.
 struct SourceScore {
-  std::optional<float> score;  // nothing: the source is not for this answer
-  bool undecided = false;      // it is, but could not judge it; then the score is 0
+  std::optional<float> score;                             // nothing: the source is not for this answer
+  bool undecided = false;                                 // it is, but could not judge it; then the score is 0
   std::vector<std::pair<std::string, float>> parts = {};  // further numbers, which are only logged
   std::string message = {};                               // for people; only logged
   double seconds = 0;                                     // from the question to the answer
@@ -35,8 +35,8 @@ class ScoreSource {
   virtual const std::string& name() const = 0;
 
   // Passes on each score when it is known, each answer once, in any order; blocks until all are. Every wait inside has
-  // a deadline, and ends some 200 ms after `check_stop` fails. An error is that of `check_stop`, or one because of which
-  // the source can score nothing more; the answers that were not passed on by then have no score.
+  // a deadline, and ends some 200 ms after `check_stop` fails. An error is that of `check_stop`, or one because of
+  // which the source can score nothing more; the answers that were not passed on by then have no score.
   virtual absl::Status Score(std::span<const Answer> answers, const StopCheck& check_stop, const SourceSink& sink) = 0;
 };
 
