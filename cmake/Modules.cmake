@@ -57,6 +57,8 @@ tdock_module(engine TORCH USES model/decoder text)
 tdock_module(trainer/reward USES text)
 tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)
+tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/reward/external/code_driver.py
+            trainer/reward/external/code_driver.h reward::kCodeDriver)
 tdock_module(trainer/algo TORCH)
 tdock_module(trainer/run_log USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
