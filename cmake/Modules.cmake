@@ -59,6 +59,8 @@ tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_m
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)
 tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/reward/external/code_driver.py
             trainer/reward/external/code_driver.h reward::kCodeDriver)
+tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/python/transfer_dock/rewards.py
+            trainer/reward/external/rewards_module.h reward::kRewardsModule)
 tdock_module(trainer/algo TORCH)
 tdock_module(trainer/run_log USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
@@ -72,7 +74,7 @@ if(TARGET tdock_trainer_run_log)
 endif()
 tdock_module(trainer/checkpoint TORCH USES model/decoder)
 tdock_module(trainer/stages TORCH USES dock/local trainer/reward engine trainer/algo trainer/checkpoint)
-tdock_module(trainer/loop TORCH USES trainer/stages trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/loop TORCH USES trainer/stages trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/recipes TORCH USES trainer/loop LONG_TESTS Learning.*)
 tdock_module(trainer/preflight TORCH USES trainer/recipes)
 

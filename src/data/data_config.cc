@@ -231,7 +231,8 @@ EncodingRules RulesOf(const DataConfig& config) {
   return {.max_seq_len = config.max_length,
           .max_prompt_len = config.max_prompt_length,
           .overlong_prompts = config.overlong_prompts,
-          .train_on = config.train_on};
+          .train_on = config.train_on,
+          .keep_messages = config.keep_messages};
 }
 
 absl::Status PhaseSamples::TakeShare(const DataConfig& config) {

@@ -56,7 +56,8 @@ struct DataConfig {
   int64_t num_workers = 2;
   bool skip_bad_records = false;
   int64_t max_record_bytes = int64_t{16} << 20;
-  std::string cache = {};  // a folder; empty: no cache
+  std::string cache = {};      // a folder; empty: no cache
+  bool keep_messages = false;  // see EncodingRules; no key: the run sets it
 };
 
 // The keys data.*. `config` must outlive the spec.

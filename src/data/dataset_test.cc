@@ -252,12 +252,13 @@ TEST_F(CacheTest, WhateverShapesTheSamplesMakesAnotherFile) {
   const auto dataset = *Open({path_});
   Cached(*Encode(*dataset));
   Cached(*Encode(*dataset, {.max_prompt_len = 4}));
+  Cached(*Encode(*dataset, {.keep_messages = true}));
   Cached(*Encode(*dataset, {}, 2));
   options_.skip_bad_records = true;
   Cached(*Encode(*dataset));
   Write("p.jsonl", "{\"prompt\": \"b\"}\n");
   EXPECT_THAT(Cached(*Encode(**Open({path_}))), ElementsAre("b"));
-  EXPECT_EQ(Names(options_.folder).size(), 5u);
+  EXPECT_EQ(Names(options_.folder).size(), 6u);
 }
 
 TEST_F(CacheTest, ASealedFileWithoutSamplesIsRebuilt) {
@@ -339,6 +340,7 @@ class Shapes final : public Source<EncodedSample> {
     sample.truncated = rng.Below(2) == 0;
     sample.prompt_tokens = static_cast<int64_t>(rng.Below(sample.ids.size() + 1));
     for (std::string* text : {&sample.prompt_text, &sample.truth, &sample.source}) text->assign(rng.Below(9), 'x');
+    if (rng.Below(2) == 0) sample.messages = "[]";
     for (uint64_t i = rng.Below(3); i > 0; --i) sample.kept.push_back(absl::StrCat("é", i));
     return sample;
   }

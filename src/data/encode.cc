@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "data/adapter_fields.h"
+#include "nlohmann/json.hpp"
 
 namespace tdock::data {
 namespace {
@@ -47,6 +48,22 @@ std::string LastOfPart(const std::optional<Sample::Part>& part, text::Role role)
   if (!part) return "";
   const auto* const text = std::get_if<std::string>(&*part);
   return text != nullptr ? *text : LastSaid(std::get<std::vector<Turn>>(*part), role);
+}
+
+// See EncodedSample::messages.
+std::string MessagesOf(const Sample& sample) {
+  std::vector<Turn> turns = sample.conversation;
+  if (const auto* const prompt = sample.prompt ? std::get_if<std::vector<Turn>>(&*sample.prompt) : nullptr) {
+    turns = *prompt;
+  } else {
+    while (!turns.empty() && turns.back().role == text::Role::kAssistant) turns.pop_back();
+  }
+  if (turns.empty()) return "";
+  nlohmann::json messages = nlohmann::json::array();
+  for (const Turn& turn : turns) {
+    messages.push_back({{"role", std::string(text::RoleName(turn.role))}, {"content", turn.content}});
+  }
+  return messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // How many tokens come before the first one that is counted; all where none is.
@@ -157,6 +174,7 @@ void SampleEncoder::AddTexts(const Sample& sample, EncodedSample& encoded) const
   }
   encoded.source = sample.source.empty() ? adapter_.name : sample.source;
   encoded.kept = sample.kept;
+  if (rules_.keep_messages) encoded.messages = MessagesOf(sample);
 }
 
 absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sample) const {
@@ -255,6 +273,7 @@ std::string SampleEncoder::Description() const {
   for (const AdapterField& field : kAdapterFields) add(adapter_.*field.column);
   add(adapter_.truth_after);
   for (const std::string& column : adapter_.keep) add(column);
+  if (rules_.keep_messages) add("messages");
   return description;
 }
 

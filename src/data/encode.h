@@ -28,6 +28,7 @@ struct EncodingRules {
   OverlongPrompts overlong_prompts = OverlongPrompts::kDrop;
   // Which turns count in the loss. A prompt in text style does not count, except with kEverything.
   text::TrainOn train_on = text::TrainOn::kReplies;
+  bool keep_messages = false;  // whether EncodedSample::messages is filled
 };
 
 struct EncodedSample {
@@ -37,10 +38,12 @@ struct EncodedSample {
   std::optional<double> label = {};
   bool truncated = false;
   // Of kSft and kPrompt:
-  int64_t prompt_tokens = 0;           // how many of `ids` come before the last reply, which they ask for; 0: unknown
-  std::string prompt_text = {};        // the prompt as it stands, or the last turn of the user
-  std::string truth = {};              // the right answer; of kSft, where it is not known, the last reply; else empty
-  std::string source = {};             // the data set that the record says it is from, or else the adapter's name
+  int64_t prompt_tokens = 0;     // how many of `ids` come before the last reply, which they ask for; 0: unknown
+  std::string prompt_text = {};  // the prompt as it stands, or the last turn of the user
+  std::string truth = {};        // the right answer; of kSft, where it is not known, the last reply; else empty
+  std::string source = {};       // the data set that the record says it is from, or else the adapter's name
+  // The turns that ask for the last reply, as a JSON list of {"role", "content"}; empty where the prompt is plain text.
+  std::string messages = {};
   std::vector<std::string> kept = {};  // the cells of Adapter::keep, as text
 
   friend bool operator==(const EncodedSample&, const EncodedSample&) = default;

@@ -88,6 +88,15 @@ TEST_F(Encoding, TurnsGoThroughTheTemplate) {
   EXPECT_EQ(Counted(pair), "good<|im_end|>");
 }
 
+TEST_F(Encoding, TheTurnsThatAskForAReplyAreKeptWhereTheyAreWanted) {
+  const EncodingRules rules{.keep_messages = true};
+  const Record turns = OfOne(List{Message("user", "q \"é\""), Message("assistant", "a")});
+  EXPECT_EQ(Made("chat", Phase::kSft, turns, rules).messages, R"([{"content":"q \"é\"","role":"user"}])");
+  EXPECT_EQ(Made("chat", Phase::kSft, turns).messages, "");
+  EXPECT_EQ(Made("chat", Phase::kPrompt, {"q"}, rules).messages, R"([{"content":"q","role":"user"}])");
+  EXPECT_EQ(Made("custom", Phase::kPrompt, {"p"}, rules).messages, "");
+}
+
 TEST_F(Encoding, ATurnMaySayWhetherItTrains) {
   Object first = Message("assistant", "a");
   first.emplace_back("train", false);

@@ -29,6 +29,7 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr uint64_t kMaxSampleBytes = uint64_t{1} << 32;
 constexpr uint32_t kTruncated = 1;
 constexpr uint32_t kHasLabel = 2;
+constexpr uint32_t kHasMessages = 4;
 
 template <class T>
 void Put(std::string& bytes, T value) {
@@ -73,14 +74,16 @@ std::string BytesOf(const EncodedSample& sample) {
   Put(bytes, static_cast<uint32_t>(sample.ids.size()));
   Put(bytes, static_cast<uint32_t>(sample.loss_mask.size()));
   Put(bytes, static_cast<uint32_t>(sample.rejected.size()));
-  Put(bytes, (sample.truncated ? kTruncated : 0) | (sample.label ? kHasLabel : 0));
+  Put(bytes, (sample.truncated ? kTruncated : 0) | (sample.label ? kHasLabel : 0) |
+                 (sample.messages.empty() ? 0 : kHasMessages));
   Put(bytes, sample.label.value_or(0));
   Put(bytes, static_cast<uint32_t>(sample.prompt_tokens));
-  Put(bytes, kFixedTexts + static_cast<uint32_t>(sample.kept.size()));
+  Put(bytes, kFixedTexts + (sample.messages.empty() ? 0 : 1) + static_cast<uint32_t>(sample.kept.size()));
   PutAll(bytes, sample.ids);
   PutAll(bytes, sample.rejected);
   PutAll(bytes, sample.loss_mask);
   for (const std::string* text : {&sample.prompt_text, &sample.truth, &sample.source}) PutText(bytes, *text);
+  if (!sample.messages.empty()) PutText(bytes, sample.messages);
   for (const std::string& text : sample.kept) PutText(bytes, text);
   bytes.resize((bytes.size() + 7) / 8 * 8, '\0');
   return bytes;
@@ -99,13 +102,15 @@ std::optional<std::string> TakeText(absl::string_view& bytes) {
 }
 
 // The texts of a sample, and what must be left behind them.
-absl::Status TakeTexts(absl::string_view bytes, uint32_t count, EncodedSample& sample) {
+absl::Status TakeTexts(absl::string_view bytes, uint32_t count, bool has_messages, EncodedSample& sample) {
   const absl::Status wrong = absl::DataLossError("the texts of a sample do not fill their place");
   for (uint32_t i = 0; i < count; ++i) {
     std::optional<std::string> text = TakeText(bytes);
     if (!text) return wrong;
     if (i < kFixedTexts) {
       (i == 0 ? sample.prompt_text : i == 1 ? sample.truth : sample.source) = *std::move(text);
+    } else if (i == kFixedTexts && has_messages) {
+      sample.messages = *std::move(text);
     } else {
       sample.kept.push_back(*std::move(text));
     }
@@ -123,8 +128,8 @@ absl::StatusOr<EncodedSample> SampleAt(absl::string_view bytes) {
   const uint64_t prompt_tokens = NumberAt<uint32_t>(bytes, 24);
   const auto texts = NumberAt<uint32_t>(bytes, 28);
   const uint64_t size = kSampleHeaderBytes + 4 * ids + 4 * rejected + masks;
-  if (size > bytes.size() || (masks != 0 && masks != ids) || flags > (kTruncated | kHasLabel) || prompt_tokens > ids ||
-      texts < kFixedTexts) {
+  if (size > bytes.size() || (masks != 0 && masks != ids) || flags > (kTruncated | kHasLabel | kHasMessages) ||
+      prompt_tokens > ids || texts < kFixedTexts + ((flags & kHasMessages) != 0 ? 1 : 0)) {
     return absl::DataLossError("a sample does not fit in its place");
   }
   EncodedSample sample{.ids = NumbersAt<int32_t>(bytes, kSampleHeaderBytes, ids),
@@ -134,7 +139,7 @@ absl::StatusOr<EncodedSample> SampleAt(absl::string_view bytes) {
                        .truncated = (flags & kTruncated) != 0,
                        .prompt_tokens = static_cast<int64_t>(prompt_tokens)};
   if ((flags & kHasLabel) != 0) sample.label = NumberAt<double>(bytes, 16);
-  TDOCK_RETURN_IF_ERROR(TakeTexts(bytes.substr(size), texts, sample));
+  TDOCK_RETURN_IF_ERROR(TakeTexts(bytes.substr(size), texts, (flags & kHasMessages) != 0, sample));
   return sample;
 }
 

@@ -10,13 +10,14 @@
 //                      f64 label (where flag 2 is set; else 0)                                          8 bytes
 //                      u32 prompt tokens (at most as many as ids), u32 texts (n, at least 3)            8 bytes
 //                      i32 for each id, i32 for each rejected id, u8 for each loss mask
-//                      n texts: u32 bytes, UTF-8: the prompt, the truth, the source, what is kept
+//                      n texts: u32 bytes, UTF-8: the prompt, the truth, the source, where flag 4 is set the
+//                      messages of the prompt, what is kept
 //                      zeros up to a multiple of 8
 //          o_0 … o_n  u64 for each sample where it begins, and where the last one ends
 //   end - 72 bytes  u64 samples (n), i64 counts: samples, bad, incomplete, overlong, truncated
 //   end - 24 bytes  u64 XXH3-128 (high), u64 (low) of all before it, "TDTOKEND"
 //
-// Numbers are little-endian. Flags: 1 truncated, 2 has a label.
+// Numbers are little-endian. Flags: 1 truncated, 2 has a label, 4 has messages (then n is at least 4).
 #pragma once
 
 #include <cstdint>

@@ -63,9 +63,7 @@ absl::Status SetNonBlocking(int descriptor) {
 }
 
 absl::StatusOr<std::string> FindProgram(const std::string& name) {
-  const auto cannot = [&](int error) {
-    return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", name, "'"));
-  };
+  const auto cannot = [&](int error) { return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", name, "'")); };
   if (name.empty()) return absl::InvalidArgumentError("there is no program to run");
   if (absl::StrContains(name, '/')) {
     if (access(name.c_str(), X_OK) != 0) return cannot(errno);

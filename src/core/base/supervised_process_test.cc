@@ -197,8 +197,9 @@ TEST(SupervisedProcess, IsKilledWhenItAndItsChildrenUseTooMuchMemory) {
 }
 
 TEST(SupervisedProcess, HasLimitsOfItsOwn) {
-  const auto process = StartShell("ulimit -t; ulimit -v; ulimit -f; ulimit -n; ulimit -c",
-                                  {.address_space_bytes = 1 << 30, .cpu_seconds = 7, .file_bytes = 1024, .open_files = 9});
+  const auto process =
+      StartShell("ulimit -t; ulimit -v; ulimit -f; ulimit -n; ulimit -c",
+                 {.address_space_bytes = 1 << 30, .cpu_seconds = 7, .file_bytes = 1024, .open_files = 9});
   EXPECT_EQ(Talk(*process).out, "7\n1048576\n2\n9\n0\n");
 }
 

@@ -31,8 +31,8 @@ struct SupervisorReport {
 };
 static_assert(std::is_trivially_copyable_v<SupervisorReport>);
 
-// In the child of a fork, with all signals blocked. Calls only what is safe in signal handlers, because this process may
-// have had other threads.
+// In the child of a fork, with all signals blocked. Calls only what is safe in signal handlers, because this process
+// may have had other threads.
 [[noreturn]] void Supervise(const SupervisorTask& task);
 
 }  // namespace tdock

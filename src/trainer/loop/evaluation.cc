@@ -120,15 +120,13 @@ class AnswerEvaluation final : public Evaluation {
                            engine_.Generate(prompts_, {.temperature = 0, .max_new_tokens = options_.max_new_tokens}));
     std::vector<reward::Answer> given(completions.size());
     for (size_t i = 0; i < completions.size(); ++i) {
+      given[i] = QuestionOf(*asked_[i], options_.kept);
       TDOCK_ASSIGN_OR_RETURN(given[i].response,
                              ResponseText(tokenizer_, completions[i].tokens, completions[i].finished));
-      given[i].prompt = asked_[i]->prompt_text;
       given[i].finished = completions[i].finished;
-      given[i].truth = asked_[i]->truth;
-      given[i].source = asked_[i]->source;
       metrics.Mean("val/response_length/mean", static_cast<double>(completions[i].tokens.size()));
     }
-    TDOCK_ASSIGN_OR_RETURN(const reward::Scores scores, reward::CheckedScore(reward_, given));
+    TDOCK_ASSIGN_OR_RETURN(const reward::Scores scores, reward::CheckedScore(reward_, given, options_.check_stop));
     for (size_t i = 0; i < given.size(); ++i) Note(i, scores.totals[i], given[i], metrics, answers);
     return absl::OkStatus();
   }

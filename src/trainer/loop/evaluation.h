@@ -1,8 +1,10 @@
 // What a model is worth on data that it is not trained on.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,7 +37,9 @@ std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<c
 struct AnswerEvaluationOptions {
   engine::EngineOptions engine;
   int64_t max_new_tokens = 0;
-  int64_t recorded = 0;  // answers to the first prompts
+  int64_t recorded = 0;                // answers to the first prompts
+  std::vector<std::string> kept = {};  // the names of the samples' further texts
+  std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };  // while answers are scored
 };
 
 // Answers each prompt with the most likely tokens and scores the answers: val/reward/mean; val/accuracy, the share

@@ -10,15 +10,29 @@
 
 namespace tdock::trainer {
 
-absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, const std::vector<std::string>& kept) {
+reward::Answer QuestionOf(const data::EncodedSample& sample, const std::vector<std::string>& kept) {
+  reward::Answer answer{.prompt = sample.prompt_text,
+                        .response = {},
+                        .truth = sample.truth,
+                        .source = sample.source,
+                        .messages = sample.messages};
+  for (size_t k = 0; k < kept.size(); ++k) {
+    answer.columns.emplace_back(kept[k], k < sample.kept.size() ? sample.kept[k] : "");
+  }
+  return answer;
+}
+
+absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, const std::vector<std::string>& kept,
+                                  bool messages) {
   std::vector<std::vector<int32_t>> prompts;
-  std::vector<std::string> texts, truths, sources;
+  std::vector<std::string> texts, truths, sources, turns;
   std::vector<std::vector<std::string>> more(kept.size());
   for (const data::EncodedSample& sample : samples) {
     prompts.push_back(sample.ids);
     texts.push_back(sample.prompt_text);
     truths.push_back(sample.truth);
     sources.push_back(sample.source);
+    if (messages) turns.push_back(sample.messages);
     for (size_t k = 0; k < kept.size(); ++k) more[k].push_back(k < sample.kept.size() ? sample.kept[k] : "");
   }
   Batch batch;
@@ -26,6 +40,7 @@ absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, 
   TDOCK_RETURN_IF_ERROR(batch.Add(kPromptText, Column::FromStrings(texts)));
   TDOCK_RETURN_IF_ERROR(batch.Add(kTruth, Column::FromStrings(truths)));
   TDOCK_RETURN_IF_ERROR(batch.Add(kSource, Column::FromStrings(sources)));
+  if (messages) TDOCK_RETURN_IF_ERROR(batch.Add(kMessages, Column::FromStrings(turns)));
   for (size_t k = 0; k < kept.size(); ++k) TDOCK_RETURN_IF_ERROR(batch.Add(kept[k], Column::FromStrings(more[k])));
   return batch;
 }

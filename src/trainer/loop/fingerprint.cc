@@ -46,6 +46,14 @@ constexpr const char* kFreeKeys[] = {"threads",
                                      "model.save_dtype",
                                      "data.num_workers",
                                      "data.cache",
+                                     "reward.python",
+                                     "reward.processes",
+                                     "reward.batch_size",
+                                     "reward.timeout",
+                                     "reward.start_timeout",
+                                     "reward.retries",
+                                     "reward.max_restarts",
+                                     "reward.memory_gb",
                                      "rollout.max_num_seqs"};
 
 std::string WeightsChecksum(const model::Decoder& decoder) {

@@ -116,7 +116,9 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
   // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
   // busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
-  TDOCK_ASSIGN_OR_RETURN(inputs.reward, reward::MakeReward(config.reward));
+  config.data.keep_messages = config.external_reward.used();
+  TDOCK_ASSIGN_OR_RETURN(inputs.reward,
+                         reward::MakeRunReward(config.reward, config.external_reward, config.data.columns.keep, log));
   TDOCK_RETURN_IF_ERROR(LoadModel(config, env, inputs));
   TDOCK_RETURN_IF_ERROR(CheckOptim(recipe.shape().optim, *inputs.decoder));
   config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());

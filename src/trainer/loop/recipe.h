@@ -54,6 +54,8 @@ struct RunParts {
   int64_t max_row_tokens;                        // of MaxRowTokens()
   uint64_t rounding_seed;                        // of AdamWOptions
   std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
+  // For what takes long between the stages. Thread-safe.
+  std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 
   ForwardOptions forward(double temperature = 1.0, int64_t micro_batch_size = 0) const {
     return {.workers = workers,

@@ -253,7 +253,15 @@ void BindRun(config::Spec& spec, RunConfig& c) {
     return {};
   });
   reward::BindReward(spec, c.reward);
+  reward::BindExternalReward(spec, c.external_reward);
   BindTrainer(spec, c.trainer);
+}
+
+std::vector<std::string> RewardColumns(const RunConfig& config) {
+  if (!config.external_reward.used()) return {};
+  std::vector<std::string> columns = config.data.columns.keep;
+  columns.emplace_back(kMessages);
+  return columns;
 }
 
 void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& s) {

@@ -11,6 +11,7 @@
 #include "data/data_config.h"
 #include "model/decoder/decoder.h"
 #include "trainer/loop/model_options.h"
+#include "trainer/reward/external/external_config.h"
 #include "trainer/reward/reward_config.h"
 #include "trainer/stages/loss_scale.h"
 #include "trainer/stages/optimizer.h"
@@ -135,10 +136,15 @@ struct RunConfig {
   ModelSection model;
   data::DataConfig data;
   reward::RewardConfig reward;
+  reward::ExternalRewardConfig external_reward;
   TrainerSection trainer;
   ForeignValues foreign;  // no keys of a run: LoadRecipe() fills it
 };
 void BindRun(config::Spec& spec, RunConfig& config);
+
+// The columns of a sample that its reward reads beside those that all have: those that are kept, and kMessages. None
+// where rules alone score.
+std::vector<std::string> RewardColumns(const RunConfig& config);
 void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& section);
 
 // InvalidArgument where a value of the section, which is of a run with this model, means nothing for it.

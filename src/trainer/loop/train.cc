@@ -44,8 +44,9 @@ struct OpenStep {
   StepMetrics metrics;
   size_t stage = 0;  // the next one
   RowId first_row = 0;
-  int64_t rows = 0;    // that it gets
-  double seconds = 0;  // that the stages have taken
+  int64_t rows = 0;       // that it gets
+  int64_t published = 0;  // of them, those that the stage has put already
+  double seconds = 0;     // that the stages have taken
 };
 
 constexpr char kPartition[] = "partition.bin";
@@ -213,7 +214,8 @@ class PreparedRun final : public TrainingRun {
                                              .total_steps = total_steps_,
                                              .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
                                              .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
-                                             .publish = [this](int64_t version) { return OnNewWeights(version); }}));
+                                             .publish = [this](int64_t version) { return OnNewWeights(version); },
+                                             .check_stop = [this] { return StopInside(); }}));
     TDOCK_RETURN_IF_ERROR(partition_->CheckExternal(plan_.stages));
     if (recipe_.phase() == data::Phase::kPrompt) {
       for (const std::string& kept : config_.data.columns.keep) plan_.columns.push_back({kept, ColumnType::Bytes()});
@@ -320,8 +322,7 @@ class PreparedRun final : public TrainingRun {
 
   absl::Status RunStages(int64_t step) {
     StageContext stage_context{step, open_->metrics};
-    // What a dock of others holds is not saved: what has changed the weights is finished.
-    if (!partition_->shared()) stage_context.check_stop = [this] { return context_.CheckStop(); };
+    stage_context.check_stop = [this] { return StopInside(); };
     for (; open_->stage < plan_.stages.size(); ++open_->stage) {
       Stage& stage = *plan_.stages[open_->stage];
       if (stage.trains()) before_step_.reset();
@@ -338,12 +339,19 @@ class PreparedRun final : public TrainingRun {
     return Account(open_->metrics);
   }
 
+  // For what takes long. What a dock of others holds is not saved: what has changed the weights is finished.
+  absl::Status StopInside() const { return CanSaveHere() ? context_.CheckStop() : absl::OkStatus(); }
+
   // Of the rows, those that it leaves to the next stages.
   absl::StatusOr<int64_t> RunStage(Stage& stage, int64_t rows, StageContext& context) {
     if (rows > 0 && partition_->IsExternal(stage)) return partition_->Await(stage, open_->first_row, context);
-    const int64_t units = stage.consumer().unit == Unit::kGroup ? rows / recipe_.samples_per_prompt() : rows;
-    TDOCK_ASSIGN_OR_RETURN(const int64_t dropped, runner_.Run(stage, units, context));
-    return rows - dropped;
+    const int64_t units =
+        stage.consumer().unit == Unit::kGroup ? rows / recipe_.samples_per_prompt() : rows - open_->published;
+    context.published = open_->published;
+    const absl::StatusOr<int64_t> dropped = runner_.Run(stage, units, context);
+    open_->published = dropped.ok() ? 0 : context.published;
+    TDOCK_RETURN_IF_ERROR(dropped.status());
+    return rows - *dropped;
   }
 
   // Puts samples_per_prompt() rows for each sample, a group of their own.
@@ -427,6 +435,7 @@ class PreparedRun final : public TrainingRun {
     if (open_ != nullptr) {
       state.SetInteger("step/stage", static_cast<int64_t>(open_->stage));
       state.SetInteger("step/rows", open_->rows);
+      state.SetInteger("step/published", open_->published);
       state.SetNumber("step/seconds", open_->seconds);
       state.Set("step/metrics", open_->metrics);
     }
@@ -483,6 +492,13 @@ class PreparedRun final : public TrainingRun {
     }
     open_->stage = static_cast<size_t>(stage);
     TDOCK_ASSIGN_OR_RETURN(open_->rows, state.Integer("step/rows"));
+    if (state.texts().contains("step/published")) {  // a checkpoint of an earlier version has none
+      TDOCK_ASSIGN_OR_RETURN(open_->published, state.Integer("step/published"));
+    }
+    if (open_->published < 0 || open_->published > open_->rows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step/published is ", open_->published, ", of ", open_->rows, " rows"));
+    }
     TDOCK_ASSIGN_OR_RETURN(open_->seconds, state.Number("step/seconds"));
     return state.Get("step/metrics", open_->metrics);
   }

@@ -1,10 +1,13 @@
 #include "trainer/preflight/preflight.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "trainer/loop/feed.h"
 #include "trainer/preflight/grouped.h"
 #include "trainer/stages/guard.h"
 
@@ -39,6 +42,27 @@ void WarnOfAnswers(const ProbeFigures& probe, int64_t asked, std::vector<std::st
   }
 }
 
+// Starts the programs that score, and asks them about one sample; nothing where there are none.
+absl::StatusOr<std::optional<RewardTrial>> TryReward(const Recipe& recipe, const RunConfig& config,
+                                                     const RunInputs& inputs, const DataFigures& data, Clock& clock) {
+  const StepShape shape = recipe.shape();
+  const bool elsewhere = absl::c_linear_search(config.trainer.dock.external_stages, "reward");
+  const bool scores = (shape.rollout != nullptr && !elsewhere) || shape.validation != nullptr;
+  if (!config.external_reward.used() || !scores || data.some.empty()) return std::nullopt;
+  reward::Answer answer = QuestionOf(data.some.front(), config.data.columns.keep);
+  answer.response = answer.truth;
+  answer.finished = true;
+  const absl::Time begun = clock.Now();
+  const absl::StatusOr<reward::Scores> given = reward::CheckedScore(*inputs.reward, {&answer, 1});
+  if (!given.ok()) return Annotate(given.status(), "trying the reward with the right answer of a sample");
+  RewardTrial trial{.seconds = absl::ToDoubleSeconds(clock.Now() - begun), .scores = {}};
+  for (const reward::Scores::Part& part : given->parts) {
+    const float score = part.scores[0];
+    trial.scores.emplace_back(part.rule, std::isnan(score) ? std::nullopt : std::optional<float>(score));
+  }
+  return trial;
+}
+
 }  // namespace
 
 absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& inputs, NumberReport numbers, Env& env,
@@ -46,14 +70,19 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
   return Guarded([&]() -> absl::StatusOr<PreflightReport> {
     const RunConfig& config = recipe.config();
     if (options.probed_prompts > 0) TDOCK_RETURN_IF_ERROR(CheckProbe(recipe, config.recipe));
-    PreflightReport report{
-        .numbers = std::move(numbers), .data = {}, .memory = {}, .warnings = inputs.data.warnings, .probe = {}};
+    PreflightReport report{.numbers = std::move(numbers),
+                           .data = {},
+                           .memory = {},
+                           .warnings = inputs.data.warnings,
+                           .probe = {},
+                           .reward = {}};
     ReadingLimits reading = options.reading;
     reading.kept = std::max(reading.kept, options.probed_prompts);
     TDOCK_ASSIGN_OR_RETURN(report.data, ReadFigures(recipe, config, inputs, clock, reading));
     WarnOfLosses(report.data, report.warnings);
     TDOCK_ASSIGN_OR_RETURN(report.memory, EstimateMemory(recipe, inputs, report.data.some, env));
     if (!report.memory.warning.empty()) report.warnings.push_back(report.memory.warning);
+    TDOCK_ASSIGN_OR_RETURN(report.reward, TryReward(recipe, config, inputs, report.data, clock));
     if (options.probed_prompts > 0) {
       TDOCK_ASSIGN_OR_RETURN(report.probe, Probe(recipe, config, inputs, report.data.some, options.probed_prompts,
                                                  clock, options.reading.progress));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,12 +19,19 @@
 
 namespace tdock::trainer {
 
+// What other programs gave for the right answer of a sample.
+struct RewardTrial {
+  double seconds = 0;                                                // with their start
+  std::vector<std::pair<std::string, std::optional<float>>> scores;  // before their weights
+};
+
 struct PreflightReport {
   NumberReport numbers;
   DataFigures data;
   MemoryEstimate memory;
   std::vector<std::string> warnings;  // a sentence each
   std::optional<ProbeFigures> probe;
+  std::optional<RewardTrial> reward;  // where other programs score
 };
 
 struct PreflightOptions {
@@ -32,7 +40,8 @@ struct PreflightOptions {
 };
 
 // Of a run with these inputs, whose numbers have no violation (see LoadRecipeWithNumbers()). Errors are those of
-// ReadFigures(), CheckProbe() and Probe(); what could be better is among the warnings. Does not throw.
+// ReadFigures(), CheckProbe(), Probe() and other programs that score; what could be better is among the warnings. Does
+// not throw.
 absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& inputs, NumberReport numbers, Env& env,
                                           Clock& clock, const PreflightOptions& options);
 

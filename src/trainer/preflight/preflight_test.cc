@@ -193,6 +193,25 @@ TEST_F(PreflightTest, TheProbeDoesNotScoreWhereAnotherProcessDoes) {
   EXPECT_THAT(*text, testing::Not(HasSubstr("mean reward")));
 }
 
+TEST_F(PreflightTest, AProgramThatScoresIsStartedAndTried) {
+  // It gives a score to the one sample of a batch, with the number that it is told to give.
+  const auto program = [](const std::string& score) {
+    return absl::StrCat(R"(reward.program=sh -c 'read l; echo "{\"type\":\"hello\",\"protocol\":1}"; read l; )",
+                        R"(echo "{\"type\":\"scores\",\"batch\":1,\"scores\":[{\"sample\":0,\"score\":)", score,
+                        R"(}]}"; read l')");
+  };
+  const auto report = Look("grpo", Reversals(false), {program("0.25")});
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_TRUE(report->reward.has_value());
+  EXPECT_THAT(report->reward->scores, testing::ElementsAre(testing::Pair("sh", 0.25F)));
+  const auto text = ReportText(*report, *inputs_.tokenizer, recipe_->shape().rollout, /*terminal=*/false);
+  EXPECT_THAT(*text, HasSubstr("reward: the right answer of a sample, scored in"));
+  EXPECT_THAT(Look("grpo", Reversals(false), {program("oops"), "reward.retries=0"}).status().message(),
+              testing::AllOf(HasSubstr("trying the reward with the right answer of a sample"), HasSubstr("oops")));
+  EXPECT_THAT(Look("grpo", Reversals(false), {"reward.program=no-such-program"}).status().message(),
+              HasSubstr("no-such-program"));
+}
+
 TEST_F(PreflightTest, ARecipeWithoutARolloutIsNotProbed) {
   EXPECT_EQ(Look("sft", Reversals(false), {}, {.probed_prompts = 3}).status().message(),
             "--probe tries the rollout, and the recipe sft has none: it learns from the answers of its data");

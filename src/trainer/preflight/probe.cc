@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "trainer/loop/feed.h"
 #include "trainer/stages/stages.h"
 
 namespace tdock::trainer {
@@ -22,6 +23,7 @@ class Prober {
  public:
   Prober(const StepShape& shape, const RunConfig& config, const RunInputs& inputs)
       : rollout_(*shape.rollout),
+        kept_(config.data.columns.keep),
         inputs_(inputs),
         sampling_{.temperature = rollout_.temperature,
                   .max_new_tokens = rollout_.max_response_length,
@@ -46,12 +48,10 @@ class Prober {
     std::vector<reward::Answer> answers(completions.size());
     for (size_t i = 0; i < completions.size(); ++i) {
       const data::EncodedSample& sample = samples[i / n];
+      answers[i] = QuestionOf(sample, kept_);
       TDOCK_ASSIGN_OR_RETURN(answers[i].response,
                              ResponseText(*inputs_.tokenizer, completions[i].tokens, completions[i].finished));
-      answers[i].prompt = sample.prompt_text;
       answers[i].finished = completions[i].finished;
-      answers[i].truth = sample.truth;
-      answers[i].source = sample.source;
       figures_.clipped += completions[i].finished ? 0 : 1;
       figures_.tokens += static_cast<int64_t>(completions[i].tokens.size());
     }
@@ -103,6 +103,7 @@ class Prober {
   }
 
   const RolloutSection rollout_;
+  const std::vector<std::string> kept_;
   const RunInputs& inputs_;
   const engine::SamplingParams sampling_;
   Workers workers_;

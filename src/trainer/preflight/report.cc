@@ -91,6 +91,14 @@ std::string MemoryText(const MemoryEstimate& memory) {
   return text + "\n";
 }
 
+std::string TrialText(const RewardTrial& trial) {
+  std::string text = absl::StrFormat("\nreward: the right answer of a sample, scored in %.1f s\n", trial.seconds);
+  for (const auto& [name, score] : trial.scores) {
+    absl::StrAppendFormat(&text, "  %-28s  %s\n", name, score ? absl::StrFormat("%.3f", *score) : "not for it");
+  }
+  return text;
+}
+
 std::string ProbeText(const ProbeFigures& probe) {
   std::string text =
       absl::StrCat("\nprobe: ", probe.answers, " answers to ", probe.prompts, " prompts, ",
@@ -137,6 +145,7 @@ absl::StatusOr<std::string> ReportText(const PreflightReport& report, const text
                                        const RolloutSection* rollout, bool terminal, size_t shown) {
   TDOCK_ASSIGN_OR_RETURN(const std::string samples, SamplesText(report.data, tokenizer, rollout, terminal, shown));
   std::string text = absl::StrCat(DataText(report.data), samples, MemoryText(report.memory));
+  if (report.reward) text += TrialText(*report.reward);
   if (report.probe) text += ProbeText(*report.probe);
   if (!report.warnings.empty()) text += "\n";
   for (const std::string& warning : report.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");

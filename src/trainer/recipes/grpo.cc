@@ -94,7 +94,7 @@ class GrpoRecipe final : public Recipe {
                                        kFinished, kRolloutLogProbs, kRewards, kOldLogProbs, kAdvantages}),
               .feed =
                   [this](std::span<const data::EncodedSample> samples) {
-                    return FeedPrompts(samples, config_.data.columns.keep);
+                    return FeedPrompts(samples, config_.data.columns.keep, config_.external_reward.used());
                   },
               .stages = MakeStages(parts),
               .evaluations = {},
@@ -102,11 +102,16 @@ class GrpoRecipe final : public Recipe {
     if (NeedsReference(config_.actor, config_.algorithm)) {
       for (const ColumnSpec& column : ColumnsNamed({kRefLogProb})) plan.columns.push_back(column);
     }
+    if (config_.external_reward.used()) {
+      for (const ColumnSpec& column : ColumnsNamed({kMessages})) plan.columns.push_back(column);
+    }
     if (parts.validation.empty()) return plan;
     plan.evaluations.push_back(MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward,
                                                     {.engine = parts.engine(config_.rollout),
                                                      .max_new_tokens = config_.rollout.max_response_length,
-                                                     .recorded = config_.trainer.log_val_generations}));
+                                                     .recorded = config_.trainer.log_val_generations,
+                                                     .kept = config_.data.columns.keep,
+                                                     .check_stop = parts.check_stop}));
     return plan;
   }
 
@@ -123,7 +128,7 @@ class GrpoRecipe final : public Recipe {
                                       {.temperature = temperature,
                                        .max_new_tokens = config_.rollout.max_response_length,
                                        .seed = SeedFor(config_, SeedPurpose::kRollout)}));
-    stages.push_back(MakeRewardStage(parts.reward));
+    stages.push_back(MakeRewardStage(parts.reward, RewardColumns(config_)));
     if (NeedsReference(config_.actor, config_.algorithm)) {
       reference_.emplace(Policy{parts.policy.decoder.Clone()});
       stages.push_back(MakeLogProbStage("ref", kRefLogProb, *reference_, scoring));

@@ -68,7 +68,9 @@ class SftRecipe final : public Recipe {
       plan.evaluations.push_back(MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward,
                                                       {.engine = parts.engine(config_.rollout),
                                                        .max_new_tokens = config_.rollout.max_response_length,
-                                                       .recorded = config_.trainer.log_val_generations}));
+                                                       .recorded = config_.trainer.log_val_generations,
+                                                       .kept = config_.data.columns.keep,
+                                                       .check_stop = parts.check_stop}));
     }
     return plan;
   }

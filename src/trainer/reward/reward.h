@@ -20,8 +20,8 @@ struct Answer {
   bool finished = false;  // the response ended with its end token, and was not truncated
   std::string truth;
   std::string source = {};  // the data source of the prompt; may be empty
-  // What only other programs are told: the turns of the prompt, as a JSON list of {"role", "content"}, empty where it is
-  // plain text; and further columns of the data by name.
+  // What only other programs are told: the turns of the prompt, as a JSON list of {"role", "content"}, empty where it
+  // is plain text; and further columns of the data by name.
   std::string messages = {};
   std::vector<std::pair<std::string, std::string>> columns = {};
 };
@@ -43,10 +43,10 @@ struct AnswerScore {
   float total = 0;
 
   struct Part {
-    std::string name;              // of the rule, or of another source of scores
-    std::optional<float> score;    // before its weight; nothing where it is not for this answer
-    bool undecided = false;        // it could not judge the answer, which scored 0
-    bool failed = false;           // there was no score: this one stands for it (reward.on_error=score)
+    std::string name;                    // of the rule, or of another source of scores
+    std::optional<float> score;          // before its weight; nothing where it is not for this answer
+    bool undecided = false;              // it could not judge the answer, which scored 0
+    bool failed = false;                 // there was no score: this one stands for it (reward.on_error=score)
     std::optional<double> seconds = {};  // from the question to the answer, where another program gave it
   };
   std::vector<Part> parts;

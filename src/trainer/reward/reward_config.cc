@@ -12,12 +12,13 @@
 #include "trainer/reward/rules.h"
 
 namespace tdock::reward {
-namespace {
 
 bool HasRule(const RewardConfig& c) {
   return c.exact.weight != 0 || c.number.weight != 0 || c.math.weight != 0 || c.regex.weight != 0 ||
          c.format.weight != 0 || c.length.weight != 0;
 }
+
+namespace {
 
 std::vector<std::string> Violations(const absl::Status& status) {
   if (status.ok()) return {};

@@ -61,6 +61,9 @@ struct RewardConfig {
   LengthRuleConfig length = {};
 };
 
+// Whether any rule has a weight.
+bool HasRule(const RewardConfig& config);
+
 // Binds the keys reward.RULE.weight, reward.RULE.sources and the options of each rule, with the checks that make
 // MakeReward() succeed. `config` must outlive `spec`.
 void BindReward(config::Spec& spec, RewardConfig& config);

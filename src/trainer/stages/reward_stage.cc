@@ -78,9 +78,8 @@ void LogParts(const reward::AnswerScore& answer, StepMetrics& metrics) {
 class RewardStage final : public Stage {
  public:
   RewardStage(reward::Reward& reward, std::vector<std::string> more) : reward_(reward), more_(std::move(more)) {
-    consumer_ = {.name = "reward",
-                 .reads = {kPromptText, kTruth, kSource, kResponseText, kFinished},
-                 .writes = {kRewards}};
+    consumer_ = {
+        .name = "reward", .reads = {kPromptText, kTruth, kSource, kResponseText, kFinished}, .writes = {kRewards}};
     consumer_.reads.insert(consumer_.reads.end(), more_.begin(), more_.end());
   }
 

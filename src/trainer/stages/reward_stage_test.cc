@@ -1,0 +1,113 @@
+// Scores reach the dock as they come.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core/base/testing/fails.h"
+#include "tdock/local_dock.h"
+#include "trainer/stages/columns.h"
+#include "trainer/stages/stages.h"
+
+namespace tdock::trainer {
+namespace {
+
+// Scores its answers by their lengths, up to one that it waits at until it is told to stop.
+class StandingReward final : public reward::Reward {
+ public:
+  explicit StandingReward(size_t stands_at) : stands_at_(stands_at) {}
+  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer>) override {
+    return absl::UnimplementedError("one by one only");
+  }
+  absl::Status ScoreEach(std::span<const reward::Answer> answers, const reward::StopCheck& check_stop,
+                         const reward::ScoreSink& sink) override {
+    for (size_t i = 0; i < answers.size(); ++i) {
+      while (answers[i].response.size() == stands_at_) {
+        if (absl::Status stop = check_stop(); !stop.ok()) return stop;
+        std::this_thread::yield();
+      }
+      columns = answers[i].columns;
+      messages = answers[i].messages;
+      reward::AnswerScore score{.total = static_cast<float>(answers[i].response.size())};
+      score.parts.push_back({.name = "length", .score = score.total, .seconds = 2.0});
+      sink(i, std::move(score));
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::pair<std::string, std::string>> columns;
+  std::string messages;
+
+ private:
+  const size_t stands_at_;
+};
+
+class RewardStageTest : public testing::Test {
+ protected:
+  RewardStageTest() : dock_(MakeLocalDock()), runner_(*dock_, "train") {
+    std::vector<ColumnSpec> columns =
+        ColumnsNamed({kPromptText, kTruth, kSource, kResponseText, kFinished, kMessages, kRewards});
+    columns.push_back({"extra", ColumnType::Bytes()});
+    EXPECT_EQ(dock_->CreatePartition({.name = "train", .columns = columns}), absl::OkStatus());
+    Batch batch;
+    const std::vector<std::string> same(4, "t");
+    for (const char* name : {kPromptText, kTruth, kSource, kMessages, "extra"}) {
+      EXPECT_EQ(batch.Add(name, Column::FromStrings(same)), absl::OkStatus());
+    }
+    EXPECT_EQ(batch.Add(kResponseText, Column::FromStrings(std::vector<std::string>{"", "x", "xx", "xxx"})),
+              absl::OkStatus());
+    EXPECT_EQ(batch.Add(kFinished, Column::FromValues<uint8_t>({1, 1, 1, 1})), absl::OkStatus());
+    EXPECT_TRUE(dock_->Put({.partition = "train", .batch = batch, .groups = {0, 0, 1, 1}}).ok());
+  }
+
+  int64_t Written() { return dock_->GetConsumerStatus("train", "reward")->completed; }
+
+  std::unique_ptr<Dock> dock_;
+  StageRunner runner_;
+  StepMetrics metrics_;
+};
+
+TEST_F(RewardStageTest, WhatIsScoredStaysWhenTheStageIsStoppedAndTheRestIsDoneLater) {
+  StandingReward stands(2);
+  const auto stage = MakeRewardStage(stands);
+  ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
+  StageContext context{.step = 1, .metrics = metrics_};
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  context.check_stop = [&]() -> absl::Status {
+    return std::chrono::steady_clock::now() < until ? absl::OkStatus() : absl::CancelledError("interrupted");
+  };
+  EXPECT_THAT(runner_.Run(*stage, 4, context).status(),
+              Fails(absl::StatusCode::kCancelled, {"stage 'reward'", "interrupted"}));
+  EXPECT_EQ(context.published, 2);
+  EXPECT_EQ(Written(), 2);
+
+  StandingReward goes_on(100);
+  const auto rest = MakeRewardStage(goes_on);
+  StageContext later{.step = 1, .metrics = metrics_};
+  EXPECT_EQ(*runner_.Run(*rest, 2, later), 0);
+  EXPECT_EQ(Written(), 4);
+  const Rows rows = *dock_->Fetch({.partition = "train", .rows = {0, 1, 2, 3}, .columns = {kRewards}});
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ((*rows.Get<float>(i, kRewards))[0], static_cast<float>(i));
+  const auto values = metrics_.Values();
+  EXPECT_EQ(values.at("critic/score/mean"), 1.5);
+  EXPECT_EQ(values.at("reward/length/mean"), 1.5);
+  EXPECT_NEAR(values.at("reward/length/std"), 1.118, 1e-3);
+  EXPECT_EQ(values.at("reward/length/seconds"), 2);
+  EXPECT_EQ(values.at("reward/length/failed"), 0);
+}
+
+TEST_F(RewardStageTest, ScoresThatFollowOneAnotherShortlyAreOnePut) {
+  StandingReward reward(100);
+  const auto stage = MakeRewardStage(reward, {"extra", kMessages});
+  ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
+  StageContext context{.step = 1, .metrics = metrics_};
+  EXPECT_EQ(*runner_.Run(*stage, 4, context), 0);
+  EXPECT_EQ(context.published, 0);
+  EXPECT_EQ(Written(), 4);
+  EXPECT_THAT(reward.columns, testing::ElementsAre(testing::Pair("extra", "t")));
+  EXPECT_EQ(reward.messages, "t");
+}
+
+}  // namespace
+}  // namespace tdock::trainer
