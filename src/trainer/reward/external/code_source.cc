@@ -111,6 +111,7 @@ class CodeSource final : public ScoreSource {
 
  private:
   absl::StatusOr<SourceScore> ScoreOne(const Answer& answer, const StopCheck& check_stop) const {
+    if (!options_.sources.Contains(answer.source)) return SourceScore{};
     Clock& clock = Clock::Real();
     const absl::Time begun = clock.Now();
     const Patience patience{.clock = clock, .deadline = begun + options_.timeout, .check_stop = check_stop};

@@ -10,11 +10,13 @@
 #include "absl/time/time.h"
 #include "trainer/reward/external/sandbox.h"
 #include "trainer/reward/external/score_source.h"
+#include "trainer/reward/rule_reward.h"
 
 namespace tdock::reward {
 
 struct CodeOptions {
   std::string name = "code";
+  SourceSet sources = {};       // data sources whose answers it scores
   bool all_or_nothing = false;  // 1 only if all tests are passed; otherwise the share of those that are
   int64_t processes = 1;        // programs at a time, of each call of Score()
   absl::Duration test_timeout = absl::Seconds(10);

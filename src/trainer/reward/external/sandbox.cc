@@ -91,12 +91,17 @@ absl::Status Follow(SupervisedProcess& process, absl::string_view input, size_t 
 
 }  // namespace
 
-absl::StatusOr<Sandbox> Sandbox::Make(const SandboxOptions& options) {
-  for (const std::string& name : options.allow_unisolated) {
+absl::Status CheckUnisolated(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
     if (name == "network" || name == "everything") continue;
     return absl::InvalidArgumentError(absl::StrCat("reward.code.allow_unisolated has ", Quoted(name),
                                                    "; what can be left out is network, or everything"));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Sandbox> Sandbox::Make(const SandboxOptions& options) {
+  TDOCK_RETURN_IF_ERROR(CheckUnisolated(options.allow_unisolated));
   Sandbox sandbox(options);
   TDOCK_RETURN_IF_ERROR(sandbox.FindPython());
   TDOCK_ASSIGN_OR_RETURN(sandbox.filter_, MakeSyscallFilter());

@@ -20,6 +20,9 @@ struct SandboxOptions {
   std::vector<std::string> allow_unisolated = {};
 };
 
+// InvalidArgument for a name in SandboxOptions::allow_unisolated that is not known.
+absl::Status CheckUnisolated(const std::vector<std::string>& names);
+
 // What a program did.
 struct SandboxRun {
   bool begun = false;     // the driver ran
