@@ -6,6 +6,9 @@ include(Protobuf)
 # ---- What both products use.
 tdock_module(core/base LINKS absl::status absl::statusor absl::strings absl::str_format absl::time absl::flat_hash_set
              Threads::Threads nlohmann_json::nlohmann_json)
+# A supervising process (supervisor.cc) gives back its memory, and with it what the dynamic linker would need to find a
+# function when it is first called.
+target_link_options(tdock_core_base PUBLIC LINKER:-z,now)
 tdock_module(core/config USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
 tdock_module(core/command USES core/base LINKS CLI11::CLI11)
 tdock_module(core/tensor USES core/base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)

@@ -214,7 +214,8 @@ void DropPages(uint64_t begin, uint64_t end, std::span<const uint64_t> kept) {
 
 // Gives back what this process shares with the one that it was forked from. Otherwise each page that the other, which
 // may hold a model, writes to from now on would be copied, and stay here until this process ends. Nothing of it is used
-// from now on but the stack and what the C library has of the thread, such as errno.
+// from now on but the stack and what the C library has of the thread, such as errno; functions are found already,
+// because programs are linked with -z now.
 void ForgetInheritedMemory() {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);

@@ -43,10 +43,11 @@ TEST_F(ExternalRewardPage, ItsConfigurationLoads) {
 }
 
 TEST_F(ExternalRewardPage, ItsMessagesAreThoseOfTheProtocol) {
-  EXPECT_EQ(CheckHello(LineBehind("program: ")), absl::OkStatus());
-  EXPECT_EQ(ParseScoresLine(LineBehind("program: {\"type\":\"scores\"").insert(0, "{\"type\":\"scores\""), 7)->size(),
-            1u);
-  EXPECT_EQ(HelloLine({"extra_info"}), nlohmann::json::parse(LineBehind("host:    ")).dump() + "\n");
+  EXPECT_EQ(CheckHello(LineBehind("    program: ")), absl::OkStatus());
+  EXPECT_EQ(
+      ParseScoresLine(LineBehind("    program: {\"type\":\"scores\"").insert(0, "{\"type\":\"scores\""), 7)->size(),
+      1u);
+  EXPECT_EQ(HelloLine({"extra_info"}), nlohmann::json::parse(LineBehind("    host:    ")).dump() + "\n");
 }
 
 }  // namespace
