@@ -18,7 +18,6 @@ bool IsAddressCharacter(char c) { return absl::ascii_isxdigit(c) || c == ':' || 
 
 // The host and the port of `authority` into `url`; false if it is none.
 bool ParseAuthority(absl::string_view authority, HttpUrl& url) {
-  absl::string_view port;
   const bool bracketed = absl::ConsumePrefix(&authority, "[");
   const size_t end = authority.find(bracketed ? ']' : ':');
   absl::string_view host = authority.substr(0, end);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kFilterNumber = 3, kTaskNumber = 4;
 constexpr size_t kWords = 2000;
-constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kSandboxLook = absl::Milliseconds(100);
 
 // A descriptor of a file in memory, closed with it.
 class MemoryFile {
@@ -60,7 +60,7 @@ absl::Status Follow(SupervisedProcess& process, absl::string_view input, size_t 
     const absl::Duration left = patience.deadline - patience.clock.Now();
     if (left <= absl::ZeroDuration()) return absl::OkStatus();
     if (input.empty() && process.input_open()) process.CloseInput();
-    const auto moved = process.Move(input, now + std::min(left, kLook));
+    const auto moved = process.Move(input, now + std::min(left, kSandboxLook));
     if (moved.ok()) {
       input.remove_prefix(moved->written);
       run.output += moved->out;
@@ -76,7 +76,7 @@ absl::Status Follow(SupervisedProcess& process, absl::string_view input, size_t 
         return absl::OkStatus();
       }
     } else if (absl::IsOutOfRange(moved.status())) {
-      const auto end = process.Wait(now + std::min(left, kLook));
+      const auto end = process.Wait(now + std::min(left, kSandboxLook));
       if (end.ok()) {
         run.in_time = true;
         run.exit_code = end->how == ProcessEnd::How::kExited ? end->code : 128 + end->code;

@@ -91,14 +91,15 @@ absl::StatusOr<std::string> MakeSyscallFilter() {
     const int number = seccomp_syscall_resolve_name(name);
     if (number == __NR_SCMP_ERROR) continue;  // not of this version of libseccomp
     // Reading limits is harmless; only changing those of others is not.
-    const int added = std::strcmp(name, "prlimit64") == 0
-                          ? seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), number, 1, SCMP_A2_64(SCMP_CMP_NE, 0))
-                          : seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), number, 0);
+    constexpr scmp_arg_cmp kSets = {.arg = 2, .op = SCMP_CMP_NE, .datum_a = 0, .datum_b = 0};
+    const bool limits = std::strcmp(name, "prlimit64") == 0;
+    const int added =
+        seccomp_rule_add_array(filter.get(), SCMP_ACT_ERRNO(EPERM), number, limits ? 1 : 0, limits ? &kSets : nullptr);
     if (added < 0 && added != -EDOM) return Failed(name, added);
   }
   // Threads are clones, too. clone3 hides its flags in memory; without it, the C library uses clone.
-  int code = seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
-                              SCMP_A0_64(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+  constexpr scmp_arg_cmp kNoThread = {.arg = 0, .op = SCMP_CMP_MASKED_EQ, .datum_a = CLONE_THREAD, .datum_b = 0};
+  int code = seccomp_rule_add_array(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, &kNoThread);
   if (code < 0) return Failed("clone", code);
   code = seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(ENOSYS), seccomp_syscall_resolve_name("clone3"), 0);
   if (code < 0) return Failed("clone3", code);
