@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/testing/fails.h"
@@ -43,22 +44,33 @@ class CodeSourceTest : public testing::Test {
   }
 
   // On a machine that cannot isolate, what is to be tested is that it refuses.
-  bool Refused() const {
-    const auto source = MakeCodeSource(options_);
-    if (source.ok()) return false;
-    EXPECT_THAT(source.status(),
-                Fails(absl::StatusCode::kFailedPrecondition, {"isolate", "reward.code.allow_unisolated"}));
+  bool Refused() {
+    const absl::Status status = Make();
+    if (status.ok()) return false;
+    EXPECT_THAT(status, Fails(absl::StatusCode::kFailedPrecondition, {"isolate", "reward.code.allow_unisolated"}));
     return true;
   }
 
-  SourceScore Score(const std::string& program, const std::string& truth) const {
-    const auto source = MakeCodeSource(options_);
-    EXPECT_TRUE(source.ok()) << source.status();
+  // The source of these options; made anew only if they have changed, because that runs processes.
+  absl::Status Make() {
+    const std::string key =
+        absl::StrCat(absl::FormatDuration(options_.test_timeout), " ", options_.all_or_nothing, " ",
+                     options_.sandbox.file_bytes, " ", absl::StrJoin(options_.sandbox.allow_unisolated, ","));
+    if (source_ != nullptr && made_of_ == key) return absl::OkStatus();
+    auto made = MakeCodeSource(options_);
+    if (!made.ok()) return made.status();
+    source_ = *std::move(made);
+    made_of_ = key;
+    return absl::OkStatus();
+  }
+
+  SourceScore Score(const std::string& program, const std::string& truth) {
+    EXPECT_EQ(Make(), absl::OkStatus());
     std::vector<Answer> answers(1);
     answers[0].response = absl::StrCat("So:\n```python\n", program, "\n```\nDone.");
     answers[0].truth = truth;
     SourceScore result;
-    const absl::Status status = (*source)->Score(
+    const absl::Status status = source_->Score(
         answers, [] { return absl::OkStatus(); },
         [&](size_t, absl::StatusOr<SourceScore> score) {
           EXPECT_TRUE(score.ok()) << score.status();
@@ -67,8 +79,8 @@ class CodeSourceTest : public testing::Test {
     EXPECT_TRUE(status.ok()) << status;
     return result;
   }
-  // What it says when its output is wrong on purpose: the last line that it prints.
-  bool Prints(const std::string& program, const std::string& output) const {
+  // Whether a program prints this and nothing else.
+  bool Prints(const std::string& program, const std::string& output) {
     const nlohmann::json truth = {{"inputs", {""}}, {"outputs", {output}}};
     const SourceScore score = Score(program, truth.dump());
     if (*score.score != 1) ADD_FAILURE() << score.message;
@@ -76,6 +88,10 @@ class CodeSourceTest : public testing::Test {
   }
 
   CodeOptions options_;
+
+ private:
+  std::unique_ptr<ScoreSource> source_;
+  std::string made_of_;
 };
 
 TEST_F(CodeSourceTest, RunsProgramsFunctionsAndAssertions) {
@@ -244,6 +260,18 @@ TEST_F(CodeSourceTest, RefusesWithoutPythonOrWithUnknownExceptions) {
   options_.sandbox.allow_unisolated = {};
   options_.sandbox.python = "/nowhere/python";
   EXPECT_THAT(MakeCodeSource(options_).status(), Fails(absl::StatusCode::kNotFound, {"/nowhere/python"}));
+}
+
+TEST_F(CodeSourceTest, RefusesToRunWithoutASandboxUnlessToldSo) {
+  const std::string path = getenv("PATH");
+  ASSERT_EQ(setenv("PATH", "/nowhere", 1), 0);  // where no bubblewrap is
+  EXPECT_THAT(Make(), Fails(absl::StatusCode::kFailedPrecondition, {"isolate them at all", "bwrap", "everything"}));
+  options_.sandbox.allow_unisolated = {"network"};
+  EXPECT_THAT(Make(), Fails(absl::StatusCode::kFailedPrecondition, {"isolate them at all"}));
+  options_.sandbox.allow_unisolated = {"everything"};
+  EXPECT_EQ(Make(), absl::OkStatus());
+  EXPECT_TRUE(Prints("print(6 * 7)", "42"));
+  ASSERT_EQ(setenv("PATH", path.c_str(), 1), 0);
 }
 
 TEST(CodeTests, TakesTheLastPythonBlock) {
