@@ -58,7 +58,10 @@ tdock_module(model/tensor_torch TORCH USES core/tensor)
 tdock_module(model/decoder TORCH USES model/tensor_torch model/files LINKS nlohmann_json::nlohmann_json)
 tdock_module(engine TORCH USES model/decoder text)
 tdock_module(trainer/reward USES text)
-tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
+tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
+             PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)
+tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/reward/external/code_driver.py
+            trainer/reward/external/code_driver.h reward::kCodeDriver)
 tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/python/transfer_dock/rewards.py
             trainer/reward/external/rewards_module.h reward::kRewardsModule)
 tdock_module(trainer/algo TORCH)

@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "trainer/reward/external/combined_reward.h"
+#include "trainer/reward/external/http_source.h"
 #include "trainer/reward/external/program_source.h"
 #include "trainer/reward/external/rewards_module.h"
 #include "trainer/reward/external/words.h"
@@ -101,16 +102,45 @@ ProgramOptions OptionsOf(const ExternalRewardConfig& c, const std::vector<std::s
           .log = log};
 }
 
+absl::Status AddServers(const ExternalRewardConfig& c, const std::vector<std::string>& names,
+                        std::vector<WeightedSource>& sources) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<double> weights, WeightsOf(c.http.weights, c.http.urls.size()));
+  for (size_t i = 0; i < c.http.urls.size(); ++i) {
+    const HttpOptions options{.name = names[sources.size()],
+                              .url = c.http.urls[i],
+                              .token_env = c.http.token_env,
+                              .ca_file = c.http.ca_file,
+                              .verify = c.http.verify,
+                              .connections = c.processes,
+                              .batch_size = c.batch_size,
+                              .timeout = absl::Seconds(c.timeout),
+                              .retries = c.retries};
+    absl::StatusOr<std::unique_ptr<ScoreSource>> source = MakeHttpSource(options);
+    if (!source.ok()) return Annotate(source.status(), "reward.url");
+    sources.push_back({.source = *std::move(source), .weight = weights[i]});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void BindExternalReward(config::Spec& spec, ExternalRewardConfig& c) {
   BindSources(spec, c);
+  BindHttpReward(spec, c.http);
+  spec.Check({"reward.url_weights", "reward.url"},
+             [&c] { return MessagesOf(WeightsOf(c.http.weights, c.http.urls.size()).status()); });
+  BindCodeReward(spec, c.code);
   spec.String("reward.python", &c.python, "The Python that runs reward.function.").NotEmpty();
-  spec.Int("reward.processes", &c.processes, "Processes of each function and program.").AtLeast(1).AtMost(256);
-  spec.Int("reward.batch_size", &c.batch_size, "Most samples that a process is given at once.")
+  spec.Int("reward.processes", &c.processes,
+           "Processes of each function and program, requests at a time to each URL, programs of `code` at a time.")
+      .AtLeast(1)
+      .AtMost(256);
+  spec.Int("reward.batch_size", &c.batch_size, "Most samples that a process or a URL is given at once.")
       .AtLeast(1)
       .AtMost(1 << 16);
-  spec.Float("reward.timeout", &c.timeout, "Seconds within which a process must give one more score.")
+  spec.Float(
+          "reward.timeout", &c.timeout,
+          "Seconds within which a process must give one more score; for a URL, seconds for each sample of a request.")
       .MoreThan(0)
       .AtMost(kMostSeconds);
   spec.Float("reward.start_timeout", &c.start_timeout, "Seconds within which a process must say hello.")
@@ -135,7 +165,8 @@ void BindExternalReward(config::Spec& spec, ExternalRewardConfig& c) {
   spec.Unused(
       {"reward.processes", "reward.batch_size", "reward.timeout", "reward.start_timeout", "reward.retries",
        "reward.max_restarts", "reward.memory_gb", "reward.on_error"},
-      [&c] { return !c.used(); }, "no other program scores anything; set reward.function or reward.program");
+      [&c] { return !c.used(); },
+      "no other program scores anything; set reward.function, reward.program, reward.url or reward.code.weight");
 }
 
 std::vector<std::string> SourceNames(const ExternalRewardConfig& config) {
@@ -151,6 +182,8 @@ std::vector<std::string> SourceNames(const ExternalRewardConfig& config) {
     const absl::StatusOr<std::vector<std::string>> words = SplitWords(program);
     add(BaseName(words.ok() ? words->front() : program, '/'));
   }
+  for (const std::string& url : config.http.urls) add(BaseName(HttpSourceName(url).value_or(url), '\0'));
+  if (config.code.weight != 0) add("code");
   return names;
 }
 
@@ -181,6 +214,13 @@ absl::StatusOr<std::unique_ptr<Reward>> MakeRunReward(const RewardConfig& rules,
     absl::StatusOr<std::vector<std::string>> words = SplitWords(external.programs[i]);
     if (!words.ok()) return Annotate(words.status(), "reward.program");
     add(*std::move(words), program_weights[i]);
+  }
+  TDOCK_RETURN_IF_ERROR(AddServers(external, names, sources));
+  if (external.code.weight != 0) {
+    TDOCK_ASSIGN_OR_RETURN(CodeOptions options, CodeOptionsOf(external.code, external.processes));
+    options.name = names[sources.size()];
+    TDOCK_ASSIGN_OR_RETURN(auto source, MakeCodeSource(options));
+    sources.push_back({.source = std::move(source), .weight = external.code.weight});
   }
   return MakeCombinedReward(std::move(by_rule), std::move(sources),
                             {.scores = external.on_error == ExternalRewardConfig::OnError::kScore,

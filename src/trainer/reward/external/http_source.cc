@@ -1,0 +1,251 @@
+#include "trainer/reward/external/http_source.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "core/base/json_text.h"
+#include "core/base/mutex.h"
+#include "core/base/retry.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "trainer/reward/external/http_post.h"
+#include "trainer/reward/external/protocol.h"
+
+namespace tdock::reward {
+namespace {
+
+constexpr absl::Duration kMostWait = absl::Seconds(30);  // that a server may ask for
+constexpr size_t kShownBody = 200;
+constexpr int kDeepestAnswer = 16;
+
+// What came of a request.
+struct Outcome {
+  absl::Status status = {};           // OK if each sample has a score
+  std::vector<size_t> unscored = {};  // of the indexes that were sent
+  bool repeat = false;                // it may be different for the same samples
+  bool one_by_one = false;            // it may be the fault of one of them
+  absl::Duration wait = absl::ZeroDuration();
+};
+
+bool IsOverload(int code) { return code == 429 || code == 502 || code == 503 || code == 504; }
+
+class HttpSource final : public ScoreSource {
+ public:
+  HttpSource(HttpOptions options, HttpServer server) : options_(std::move(options)), server_(std::move(server)) {}
+
+  const std::string& name() const override { return options_.name; }
+
+  absl::Status Score(std::span<const Answer> answers, const StopCheck& check_stop, const SourceSink& sink) override {
+    const auto batch = static_cast<size_t>(options_.batch_size);
+    const size_t batches = (answers.size() + batch - 1) / batch;
+    std::atomic<size_t> next = 0;
+    Mutex mu;
+    absl::Status failed;
+    const auto serve = [&] {
+      for (size_t i = next++; i < batches; i = next++) {
+        std::vector<size_t> indexes;
+        for (size_t k = i * batch; k < std::min(answers.size(), (i + 1) * batch); ++k) indexes.push_back(k);
+        const absl::Status status = ScoreBatch(answers, indexes, check_stop, sink);
+        if (status.ok()) continue;
+        next = batches;
+        MutexLock lock(mu);
+        if (failed.ok()) failed = status;
+      }
+    };
+    std::vector<std::thread> others;
+    const size_t threads = std::min(batches, static_cast<size_t>(options_.connections));
+    for (size_t i = 1; i < threads; ++i) others.emplace_back(serve);
+    serve();
+    for (std::thread& other : others) other.join();
+    return failed;
+  }
+
+ private:
+  // Fails only with the error of `check_stop`.
+  absl::Status ScoreBatch(std::span<const Answer> answers, const std::vector<size_t>& indexes,
+                          const StopCheck& check_stop, const SourceSink& sink) {
+    const Outcome whole = SendRepeatedly(answers, indexes, check_stop, sink);
+    TDOCK_RETURN_IF_ERROR(check_stop());
+    for (const size_t index : whole.unscored) {
+      if (!whole.one_by_one || indexes.size() == 1) {
+        sink(index, whole.status);
+        continue;
+      }
+      const Outcome alone = SendRepeatedly(answers, {index}, check_stop, sink);
+      TDOCK_RETURN_IF_ERROR(check_stop());
+      if (!alone.status.ok()) sink(index, alone.status);
+    }
+    return absl::OkStatus();
+  }
+
+  // A batch of several is repeated only for what is nobody's fault.
+  Outcome SendRepeatedly(std::span<const Answer> answers, std::vector<size_t> indexes, const StopCheck& check_stop,
+                         const SourceSink& sink) {
+    Outcome outcome;
+    absl::Time not_before = absl::InfinitePast();
+    int64_t tries = 0;
+    // The tries bound it; each of them has a deadline.
+    const absl::Status status = Retry(
+        options_.clock, absl::InfiniteFuture(),
+        Backoff({.initial = absl::Milliseconds(100), .max = absl::Seconds(1)}, ++seed_),
+        [&](const absl::Status&) {
+          const bool blameless = outcome.repeat && (!outcome.one_by_one || indexes.size() == 1);
+          return blameless && tries <= options_.retries && check_stop().ok();
+        },
+        [&]() -> absl::Status {
+          const Patience waiting{.clock = options_.clock, .deadline = absl::InfiniteFuture(), .check_stop = check_stop};
+          TDOCK_RETURN_IF_ERROR(waiting.SleepUntil(not_before, "the server to be ready"));
+          ++tries;
+          outcome = Send(answers, indexes, check_stop, sink);
+          not_before = options_.clock.Now() + std::min(outcome.wait, kMostWait);
+          return outcome.status;
+        });
+    if (!status.ok() && tries > 1) {
+      outcome.status = Annotate(outcome.status, absl::StrCat("after ", tries, " tries"));
+    }
+    if (outcome.unscored.empty() && !outcome.status.ok()) outcome.unscored = std::move(indexes);
+    return outcome;
+  }
+
+  // One request.
+  Outcome Send(std::span<const Answer> answers, const std::vector<size_t>& indexes, const StopCheck& check_stop,
+               const SourceSink& sink) {
+    nlohmann::json samples = nlohmann::json::array();
+    for (const size_t index : indexes) samples.push_back(SampleJson(answers[index], index));
+    const nlohmann::json request = {{"protocol", kProtocolVersion}, {"samples", std::move(samples)}};
+    const std::string text = request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const absl::Time begun = options_.clock.Now();
+    const Patience patience{.clock = options_.clock,
+                            .deadline = begun + options_.timeout * static_cast<double>(indexes.size()),
+                            .check_stop = check_stop};
+    const absl::StatusOr<HttpReply> reply = PostJson(server_, text, patience);
+    const double seconds = absl::ToDoubleSeconds(options_.clock.Now() - begun);
+    Outcome outcome = reply.ok() ? Judge(*reply, indexes, seconds, sink) : NoReply(reply.status());
+    if (!outcome.status.ok()) {
+      outcome.status = absl::Status(outcome.status.code(),
+                                    Redacted(absl::StrCat(server_.url.shown, ": ", outcome.status.message())));
+    }
+    return outcome;
+  }
+
+  static Outcome NoReply(const absl::Status& status) {
+    // An answer that is too long or late may be due to one sample.
+    const bool lost = absl::IsUnavailable(status);
+    const bool blamed =
+        absl::IsDeadlineExceeded(status) || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
+    return {.status = status, .unscored = {}, .repeat = lost || blamed, .one_by_one = blamed};
+  }
+
+  static Outcome Judge(const HttpReply& reply, const std::vector<size_t>& indexes, double seconds,
+                       const SourceSink& sink) {
+    if (reply.code == 200) return Take(reply.body, indexes, seconds, sink);
+    if (reply.code >= 300 && reply.code < 400) {
+      return {.status = absl::FailedPreconditionError(
+                  absl::StrCat("answered with the redirect ", reply.code, " to ", Quoted(reply.location),
+                               "; no redirect is followed: give the place itself as reward.url"))};
+    }
+    const std::string what =
+        absl::StrCat("answered with code ", reply.code, ": ", EscapeForMessage(reply.body, kShownBody));
+    if (IsOverload(reply.code)) {
+      return {.status = absl::UnavailableError(what),
+              .unscored = {},
+              .repeat = true,
+              .wait = reply.wait.value_or(absl::ZeroDuration())};
+    }
+    const bool refused = reply.code >= 400 && reply.code < 500;
+    return {.status = refused ? absl::FailedPreconditionError(what) : absl::UnavailableError(what),
+            .unscored = {},
+            .repeat = !refused,
+            .one_by_one = !refused};
+  }
+
+  // Passes on the scores of an answer.
+  static Outcome Take(const std::string& body, const std::vector<size_t>& indexes, double seconds,
+                      const SourceSink& sink) {
+    Outcome outcome{.status = {}, .unscored = indexes, .repeat = true, .one_by_one = true};
+    const absl::StatusOr<nlohmann::json> json = ParseJsonObject(body, kDeepestAnswer);
+    if (!json.ok()) {
+      outcome.status =
+          absl::InvalidArgumentError(absl::StrCat("answered ", Quoted(body), ", which is ", json.status().message()));
+      return outcome;
+    }
+    absl::StatusOr<std::vector<ScoredSample>> scores = ParseScores(*json);
+    if (!scores.ok()) {
+      outcome.status = scores.status();
+      return outcome;
+    }
+    // An answer with a sample twice, or one that was not asked for, may have mixed up the others.
+    outcome.status = CheckSamples(*scores, indexes);
+    if (!outcome.status.ok()) return outcome;
+    absl::Status bad;
+    for (ScoredSample& scored : *scores) {
+      if (!scored.score.ok()) {
+        bad = Annotate(scored.score.status(), absl::StrCat("sample ", scored.sample));
+        continue;
+      }
+      const auto index = static_cast<size_t>(scored.sample);
+      std::erase(outcome.unscored, index);
+      scored.score->seconds = seconds;
+      sink(index, std::move(scored.score));
+    }
+    if (bad.ok() && !outcome.unscored.empty()) {
+      bad =
+          absl::InvalidArgumentError(absl::StrCat("answered for ", scores->size(), " of ", indexes.size(), " samples"));
+    }
+    outcome.status = bad;
+    return outcome;
+  }
+
+  // That each sample was asked for, and is there at most once.
+  static absl::Status CheckSamples(const std::vector<ScoredSample>& scores, std::vector<size_t> due) {
+    for (const ScoredSample& scored : scores) {
+      if (std::erase(due, static_cast<size_t>(scored.sample)) == 1) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("answered for sample ", scored.sample, ", which was not asked for, or more than once"));
+    }
+    return absl::OkStatus();
+  }
+
+  std::string Redacted(const std::string& text) const {
+    return server_.token.empty() ? text : absl::StrReplaceAll(text, {{server_.token, "(token)"}});
+  }
+
+  const HttpOptions options_;
+  const HttpServer server_;
+  std::atomic<uint64_t> seed_ = 0;
+};
+
+absl::StatusOr<std::string> TokenOf(const std::string& variable) {
+  if (variable.empty()) return std::string();
+  const char* token = std::getenv(variable.c_str());
+  const std::string text = token == nullptr ? "" : token;
+  if (!text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isgraph)) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat("reward.url_token_env names the environment variable ", Quoted(variable), ", which ",
+                   text.empty() ? "is not set" : "has more than printable ASCII characters"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ScoreSource>> MakeHttpSource(const HttpOptions& options) {
+  HttpServer server;
+  TDOCK_ASSIGN_OR_RETURN(server.url, ParseHttpUrl(options.url));
+  TDOCK_ASSIGN_OR_RETURN(server.token, TokenOf(options.token_env));
+  if (server.url.tls) {
+    TDOCK_ASSIGN_OR_RETURN(server.tls, MakeTlsContext(options.ca_file, options.verify));
+  }
+  return std::make_unique<HttpSource>(options, std::move(server));
+}
+
+absl::StatusOr<std::string> HttpSourceName(const std::string& url) {
+  TDOCK_ASSIGN_OR_RETURN(const HttpUrl parsed, ParseHttpUrl(url));
+  return absl::StrCat(parsed.host, parsed.target.substr(0, parsed.target.find('?')));
+}
+
+}  // namespace tdock::reward
