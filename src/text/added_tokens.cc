@@ -77,7 +77,17 @@ const AddedToken* AddedTokenFinder::LongestAt(absl::string_view rest, size_t& si
   return nullptr;
 }
 
-std::vector<AddedTokenFinder::Part> AddedTokenFinder::Divide(absl::string_view text, bool specials_are_text) const {
+SpecialsAsText::Covered SpecialsAsText::Covers(TextRange range) const {
+  if (everywhere_) return Covered::kWholly;
+  // The first one that ends behind the beginning of `range`.
+  const auto found = std::upper_bound(ranges_.begin(), ranges_.end(), range.begin,
+                                      [](size_t begin, const TextRange& plain) { return begin < plain.end; });
+  if (found == ranges_.end() || found->begin >= range.end) return Covered::kNot;
+  return found->begin <= range.begin && found->end >= range.end ? Covered::kWholly : Covered::kPartly;
+}
+
+std::vector<AddedTokenFinder::Part> AddedTokenFinder::Divide(
+    absl::string_view text, absl::FunctionRef<SpecialsAsText::Covered(TextRange)> covered) const {
   std::vector<Part> parts;
   size_t done = 0;
   for (size_t at = 0; at < text.size() && !tokens_.empty();) {
@@ -88,9 +98,15 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::Divide(absl::string_view t
       continue;
     }
     TextRange range{at, at + size};
+    const SpecialsAsText::Covered as_text = token->special ? covered(range) : SpecialsAsText::Covered::kNot;
+    // A special token may begin within what is text only in part.
+    if (as_text == SpecialsAsText::Covered::kPartly) {
+      ++at;
+      continue;
+    }
     at = range.end;
     // Like in `tokenizers`, a token that does not count hides those that begin within it.
-    if (specials_are_text && token->special) continue;
+    if (as_text == SpecialsAsText::Covered::kWholly) continue;
     if (token->single_word && !StandsAlone(text, range)) continue;
     if (token->lstrip) range.begin = BeginOfWhiteSpaceBefore(text, range.begin, done);
     // Another token may still begin in the white space behind this one; the two then overlap.

@@ -7,10 +7,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
@@ -28,6 +30,25 @@ struct AddedToken {
   bool rstrip = false;       // and behind it
 };
 
+// Where special tokens that a text spells are text.
+class SpecialsAsText {
+ public:
+  // What `options` say. `options.as_text` must outlive it.
+  explicit SpecialsAsText(const EncodeOptions& options)
+      : everywhere_(options.spelled == SpelledSpecial::kAsText), ranges_(options.as_text) {}
+
+  enum class Covered { kNot, kPartly, kWholly };
+  // How much of `range` they are text in.
+  Covered Covers(TextRange range) const;
+  bool everywhere() const { return everywhere_; }
+  // Whether that depends on the place.
+  bool depends_on_place() const { return !everywhere_ && !ranges_.empty(); }
+
+ private:
+  const bool everywhere_;
+  const std::span<const TextRange> ranges_;
+};
+
 // A set of texts that are looked for all at once. Immutable, and so thread-safe.
 class AddedTokenFinder {
  public:
@@ -41,9 +62,9 @@ class AddedTokenFinder {
   bool empty() const { return tokens_.empty(); }
 
   // All of `text` in its order, no part empty. Of overlapping tokens the leftmost one is found, and of those the
-  // longest. Where specials are text, they are passed over. Two parts overlap only in white space that the first one
-  // took.
-  std::vector<Part> Divide(absl::string_view text, bool specials_are_text) const;
+  // longest. Special ones are passed over where `covered` does not answer kNot for their place in `text`. Two parts
+  // overlap only in white space that the first one took.
+  std::vector<Part> Divide(absl::string_view text, absl::FunctionRef<SpecialsAsText::Covered(TextRange)> covered) const;
 
  private:
   const AddedToken* LongestAt(absl::string_view rest, size_t& size) const;

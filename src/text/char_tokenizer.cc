@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "nlohmann/json.hpp"
+#include "text/added_tokens.h"
 #include "text/tokenizer_config.h"
 #include "text/unicode.h"
 
@@ -89,23 +90,28 @@ std::optional<int32_t> CharTokenizer::SpecialAt(absl::string_view text) const {
 
 // Calls sink(id, range) for each token.
 template <class Sink>
-absl::Status CharTokenizer::Encode(absl::string_view text, SpelledSpecial spelled, Sink&& sink) const {
+absl::Status CharTokenizer::Encode(absl::string_view text, const EncodeOptions& options, Sink&& sink) const {
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes, " are encoded at once"));
   }
-  if (FindInvalidUtf8(text)) return Encode(ReplaceInvalidUtf8(text), spelled, sink);
+  if (FindInvalidUtf8(text)) {
+    TDOCK_RETURN_IF_ERROR(CheckRepairable(options));
+    return Encode(ReplaceInvalidUtf8(text), options, sink);
+  }
+  const SpecialsAsText as_text(options);
   size_t next_begin = 0;
   for (size_t begin = 0; begin < text.size(); begin = next_begin) {
     const absl::string_view rest = text.substr(begin);
-    const std::optional<int32_t> special = spelled == SpelledSpecial::kAsText ? std::nullopt : SpecialAt(rest);
-    if (special) {
+    const std::optional<int32_t> special = as_text.everywhere() ? std::nullopt : SpecialAt(rest);
+    const size_t size = special ? tokens_[static_cast<size_t>(*special)].text.size() : 0;
+    if (special && as_text.Covers({begin, begin + size}) == SpecialsAsText::Covered::kNot) {
       const std::string& token = tokens_[static_cast<size_t>(*special)].text;
-      if (spelled == SpelledSpecial::kRefuse) {
+      if (options.spelled == SpelledSpecial::kRefuse) {
         return absl::InvalidArgumentError(absl::StrCat("the text contains the special token ", Quoted(token),
                                                        " at position ", CountUtf8Chars(text, begin)));
       }
-      next_begin = begin + token.size();
+      next_begin = begin + size;
       sink(*special, TextRange{begin, next_begin});
       continue;
     }
@@ -126,13 +132,13 @@ absl::Status CharTokenizer::Encode(absl::string_view text, SpelledSpecial spelle
 absl::StatusOr<std::vector<int32_t>> CharTokenizer::Encode(absl::string_view text, const EncodeOptions& options) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size());
-  TDOCK_RETURN_IF_ERROR(Encode(text, options.spelled, [&](int32_t id, TextRange) { ids.push_back(id); }));
+  TDOCK_RETURN_IF_ERROR(Encode(text, options, [&](int32_t id, TextRange) { ids.push_back(id); }));
   return ids;
 }
 
 absl::StatusOr<Encoding> CharTokenizer::EncodeWithRanges(absl::string_view text, const EncodeOptions& options) const {
   Encoding encoding;
-  TDOCK_RETURN_IF_ERROR(Encode(text, options.spelled, [&](int32_t id, TextRange range) {
+  TDOCK_RETURN_IF_ERROR(Encode(text, options, [&](int32_t id, TextRange range) {
     encoding.ids.push_back(id);
     encoding.ranges.push_back(range);
   }));

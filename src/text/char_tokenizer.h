@@ -50,7 +50,7 @@ class CharTokenizer final : public Tokenizer {
   // The first special token that `text` begins with, by id.
   std::optional<int32_t> SpecialAt(absl::string_view text) const;
   template <class Sink>
-  absl::Status Encode(absl::string_view text, SpelledSpecial spelled, Sink&& sink) const;
+  absl::Status Encode(absl::string_view text, const EncodeOptions& options, Sink&& sink) const;
 
   std::vector<Token> tokens_;
   absl::flat_hash_map<char32_t, int32_t> ids_;

@@ -69,6 +69,9 @@ TEST(CharTokenizer, ReadsSpelledSpecialTokensAsAskedFor) {
   EXPECT_THAT(parsed.ids, ElementsAre(5, 7, 3));
   EXPECT_THAT(parsed.ranges, ElementsAre(TextRange{0, 2}, TextRange{2, 7}, TextRange{7, 8}));
   EXPECT_THAT(tokenizer->Encode("<eos>", as_text).value(), ElementsAre(0, 1, 2, 3, 4));
+  const std::vector<TextRange> first = {{0, 5}};
+  EXPECT_THAT(tokenizer->Encode("<eos><eos>", {.spelled = SpelledSpecial::kParse, .as_text = first}).value(),
+              ElementsAre(0, 1, 2, 3, 4, 7));
 }
 
 TEST(CharTokenizer, LooksTokensUp) {

@@ -36,10 +36,11 @@ class JsonTokenizer::Run {
         options_(options),
         wants_ranges_(wants_ranges),
         wants_spaces_(wants_ranges && tokenizer.post_processor_.trims()),
-        keeps_origins_(wants_ranges || tokenizer.pre_tokenizer_.needs_origins()) {}
+        as_text_(options),
+        keeps_origins_(wants_ranges || tokenizer.pre_tokenizer_.needs_origins() || as_text_.depends_on_place()) {}
 
   absl::StatusOr<Encoding> Encode() {
-    const bool as_text = options_.spelled == SpelledSpecial::kAsText;
+    const auto as_text = [&](TextRange range) { return as_text_.Covers(range); };
     for (const AddedTokenFinder::Part& part : tokenizer_.raw_.Divide(text_, as_text)) {
       AlignedText found(text_, part.range, keeps_origins_);
       if (part.token != nullptr) {
@@ -74,7 +75,9 @@ class JsonTokenizer::Run {
   absl::Status Normalize(AlignedText text) {
     if (tokenizer_.normalizer_ != nullptr) TDOCK_RETURN_IF_ERROR(tokenizer_.normalizer_->Apply(text));
     if (tokenizer_.normalized_.empty()) return Merge(std::move(text));
-    const bool as_text = options_.spelled == SpelledSpecial::kAsText;
+    const auto as_text = [&](TextRange range) {
+      return as_text_.Covers(as_text_.depends_on_place() ? text.OriginOf(range) : range);
+    };
     for (const AddedTokenFinder::Part& part : tokenizer_.normalized_.Divide(text.view(), as_text)) {
       if (part.token != nullptr) {
         TDOCK_RETURN_IF_ERROR(AddToken(*part.token, text, part.range));
@@ -115,7 +118,9 @@ class JsonTokenizer::Run {
   const JsonTokenizer& tokenizer_;
   const absl::string_view text_;
   const EncodeOptions& options_;
-  const bool wants_ranges_, wants_spaces_, keeps_origins_;
+  const bool wants_ranges_, wants_spaces_;
+  const SpecialsAsText as_text_;
+  const bool keeps_origins_;
   std::vector<Bpe::Symbol> symbols_;
   std::vector<OuterSpaces> spaces_;
   Encoding encoding_;
@@ -215,6 +220,7 @@ absl::StatusOr<Encoding> JsonTokenizer::EncodeValid(absl::string_view text, cons
   TDOCK_RETURN_IF_ERROR(CheckLength(text));
   std::string repaired;
   if (FindInvalidUtf8(text)) {
+    TDOCK_RETURN_IF_ERROR(CheckRepairable(options));
     repaired = ReplaceInvalidUtf8(text);
     text = repaired;
     TDOCK_RETURN_IF_ERROR(CheckLength(text));

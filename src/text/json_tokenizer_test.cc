@@ -62,6 +62,35 @@ TEST(ByteLevelTokenizer, ReadsSpelledSpecialTokensAsAskedFor) {
   EXPECT_EQ(tokenizer->Decode(Ids{'h', 261}, SpecialTokens::kKeep).value(), "h<|end|>");
 }
 
+TEST(ByteLevelTokenizer, SpecialTokensAreTextInTheGivenRanges) {
+  for (const bool normalized : {false, true}) {
+    Json json = SmallByteLevel();
+    json["added_tokens"][0]["normalized"] = normalized;
+    json["normalizer"] = {{"type", "NFC"}};
+    const auto tokenizer = Make(json);
+    const std::string text = "<|end|>e\u0301<|end|><|end|>";  // the normaliser makes one character of two
+    const auto encode = [&](std::vector<TextRange> as_text) {
+      return tokenizer->Encode(text, {.spelled = SpelledSpecial::kParse, .as_text = as_text}).value();
+    };
+    EXPECT_THAT(encode({}), ElementsAre(261, 0xC3, 0xA9, 261, 261));
+    EXPECT_THAT(encode({{0, 7}, {17, 24}}),
+                ElementsAre('<', '|', 'e', 'n', 'd', '|', '>', 0xC3, 0xA9, 261, '<', '|', 'e', 'n', 'd', '|', '>'));
+    // One byte of it is enough, and what touches it is not.
+    EXPECT_THAT(encode({{7, 11}, {13, 14}}), ElementsAre(261, 0xC3, 0xA9, '<', '|', 'e', 'n', 'd', '|', '>', 261));
+  }
+  const std::vector<TextRange> as_text = {{0, 1}};
+  EXPECT_THAT(std::string(Make(SmallByteLevel())->Encode("a\xff", {.as_text = as_text}).status().message()),
+              ::testing::HasSubstr("not UTF-8"));
+}
+
+TEST(ByteLevelTokenizer, ATokenIsFoundWithinOneThatIsTextInPart) {
+  Json json = SmallByteLevel();
+  json["added_tokens"].push_back(AddedTokenJson(262, "a<|end|>", true));
+  const std::vector<TextRange> as_text = {{0, 1}};
+  EXPECT_THAT(Make(json)->Encode("a<|end|>", {.spelled = SpelledSpecial::kParse, .as_text = as_text}).value(),
+              ElementsAre('a', 261));
+}
+
 TEST(ByteLevelTokenizer, StreamsACharacterWithItsLastByte) {
   const auto tokenizer = Make(SmallByteLevel());
   const auto stream = tokenizer->MakeStreamDecoder();

@@ -178,6 +178,7 @@ absl::StatusOr<Encoding> SentencePieceTokenizer::EncodeValid(absl::string_view t
                                                              bool wants_ranges) const {
   std::string repaired;
   if (FindInvalidUtf8(text)) {
+    TDOCK_RETURN_IF_ERROR(CheckRepairable(options));
     repaired = ReplaceInvalidUtf8(text);
     text = repaired;
   }
@@ -193,8 +194,9 @@ absl::StatusOr<Encoding> SentencePieceTokenizer::EncodeValid(absl::string_view t
   if (options.add_special_tokens) {
     for (const int32_t id : before_) add(id, {});
   }
-  const bool as_text = options.spelled == SpelledSpecial::kAsText;
-  for (const AddedTokenFinder::Part& part : finder_.Divide(text, as_text)) {
+  const SpecialsAsText as_text(options);
+  for (const AddedTokenFinder::Part& part :
+       finder_.Divide(text, [&](TextRange range) { return as_text.Covers(range); })) {
     if (part.token == nullptr) {
       TDOCK_RETURN_IF_ERROR(EncodePart(text, part.range, wants_ranges, encoding));
       continue;

@@ -29,6 +29,9 @@ TEST(SentencePieceTokenizer, EncodesAndDecodesAsItsLibrary) {
   EXPECT_EQ((*tokenizer)->pad_id(), std::nullopt);
   EXPECT_THAT((*tokenizer)->Encode("a</s>").status().message(), HasSubstr("\"</s>\" at position 1"));
   EXPECT_THAT((*tokenizer)->Encode("ab</s>", {.spelled = SpelledSpecial::kParse}).value(), ElementsAre(5, 2));
+  const std::vector<TextRange> content = {{2, 6}};
+  EXPECT_EQ((*tokenizer)->Encode("ab</s>", {.spelled = SpelledSpecial::kParse, .as_text = content}).value(),
+            (*tokenizer)->Encode("ab</s>", {.spelled = SpelledSpecial::kAsText}).value());
 }
 
 std::string Refusal(const std::string& model) {

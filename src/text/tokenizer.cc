@@ -21,4 +21,9 @@ absl::Status Tokenizer::NoToken(int32_t id) const {
       absl::StrCat("id ", id, " is not a token of the vocabulary, whose highest is ", vocab_size() - 1));
 }
 
+absl::Status Tokenizer::CheckRepairable(const EncodeOptions& options) {
+  if (options.as_text.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("the text is not UTF-8, so it has no places where special tokens are text");
+}
+
 }  // namespace tdock::text

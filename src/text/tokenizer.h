@@ -26,18 +26,21 @@ enum class SpelledSpecial {
   kAsText,  // it is text like any other, as with that package's encode_special_tokens
 };
 
-struct EncodeOptions {
-  SpelledSpecial spelled = SpelledSpecial::kRefuse;
-  // Adds what the tokenizer's post-processor adds, such as a beginning-of-text token.
-  bool add_special_tokens = false;
-};
-
 // Bytes [begin, end) of the text.
 struct TextRange {
   size_t begin = 0;
   size_t end = 0;
 
   bool operator==(const TextRange&) const = default;
+};
+
+struct EncodeOptions {
+  SpelledSpecial spelled = SpelledSpecial::kRefuse;
+  // Adds what the tokenizer's post-processor adds, such as a beginning-of-text token.
+  bool add_special_tokens = false;
+  // Where a byte of these is part of what spells a special token, that is text like any other, whatever `spelled` says.
+  // In the order of the text, apart from one another; only for text that is UTF-8.
+  std::span<const TextRange> as_text = {};
 };
 
 struct Encoding {
@@ -70,8 +73,9 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // InvalidArgument for text that contains a special token if that is refused, that the vocabulary cannot express, or
-  // that exceeds kMaxTextBytes. The message says where; positions count characters from 0.
+  // InvalidArgument for text that contains a special token if that is refused, that the vocabulary cannot express, that
+  // is not UTF-8 where EncodeOptions::as_text is given, or that exceeds kMaxTextBytes. The message says where;
+  // positions count characters from 0.
   virtual absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                                       const EncodeOptions& options = {}) const = 0;
   virtual absl::StatusOr<Encoding> EncodeWithRanges(absl::string_view text,
@@ -100,6 +104,10 @@ class Tokenizer {
 
   // The error for an id that is not a token.
   absl::Status NoToken(int32_t id) const;
+
+ protected:
+  // Whether text that is not UTF-8 may be repaired, which moves the places in it.
+  static absl::Status CheckRepairable(const EncodeOptions& options);
 };
 
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
