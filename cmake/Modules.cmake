@@ -40,7 +40,9 @@ endif()
 tdock_python_module(python USES dock/service/remote dock/compat/mindspeed)
 
 # ---- Text and data.
-tdock_module(text USES core/config LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
+tdock_module(text/jinja USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
+             PRIVATE_LINKS PkgConfig::utf8proc)
+tdock_module(text USES core/config text/jinja LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PRIVATE_LINKS xxhash PkgConfig::pcre2 PkgConfig::sentencepiece PkgConfig::utf8proc
              ALONE sentencepiece_model.cc)  # sentencepiece has an absl::string_view of its own
 tdock_module(data USES text PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})

@@ -54,7 +54,7 @@ OWNED_LIBRARIES = {
     "pcre2": {"text"},
     "seccomp": {"trainer/reward/external"},
     "sentencepiece": {"text"},
-    "utf8proc": {"text"},
+    "utf8proc": {"text", "text/jinja"},
     "tdock.pb.h": {"dock/service/wire", "dock/service/remote"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
