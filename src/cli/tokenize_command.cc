@@ -1,16 +1,24 @@
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/commands.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "data/data_config.h"
+#include "data/sample.h"
 #include "nlohmann/json.hpp"
+#include "text/conversation.h"
 #include "text/tokenizer.h"
 
 namespace tdock::cli {
@@ -22,7 +30,113 @@ struct TokenizeArguments {
   bool add_special_tokens = false;
   std::string spelled = "refuse";
   bool skip_special_tokens = false;
+  bool chat = false;
+  bool json = false;
+  data::DataConfig data;  // the template, and what the loss counts
 };
+
+data::Value ValueOf(const nlohmann::ordered_json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer() && !json.is_number_unsigned()) return json.get<int64_t>();
+  if (json.is_number_unsigned() && json <= INT64_MAX) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_array()) {
+    data::List list;
+    for (const auto& item : json) list.push_back(ValueOf(item));
+    return list;
+  }
+  data::Object object;
+  for (const auto& [name, item] : json.items()) object.emplace_back(name, ValueOf(item));
+  return json.is_object() ? data::Value(std::move(object)) : data::Value();
+}
+
+struct Chat {
+  std::vector<text::Turn> turns;
+  text::Context context;
+  bool generation_prompt = false;
+};
+
+// A list of turns, or an object with them and what belongs to them.
+absl::StatusOr<Chat> ParseChat(const std::string& line) {
+  const auto json = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (json.is_array()) return ParseChat(nlohmann::ordered_json{{"messages", json}}.dump());
+  if (!json.is_object() || !json.contains("messages")) {
+    return absl::InvalidArgumentError(
+        R"(it is no conversation in JSON, such as [{"role": "user", "content": "Hi"}] or {"messages": […], "tools": […]})");
+  }
+  Chat chat;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "messages") {
+      TDOCK_ASSIGN_OR_RETURN(chat.turns, data::TurnsOf(ValueOf(value)));
+    } else if (name == "add_generation_prompt" && value.is_boolean()) {
+      chat.generation_prompt = value.get<bool>();
+    } else if ((name == "tools" || name == "documents") && (value.is_array() || value.is_null())) {
+      (name == "tools" ? chat.context.tools : chat.context.documents) = value.is_null() ? "" : value.dump();
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", EscapeForMessage(name),
+          "\" is not one of messages, tools, documents (lists) and add_generation_prompt (true or false)"));
+    }
+  }
+  return chat;
+}
+
+// What the loss counts stands between ⟦ and ⟧, and what is not to be printed is escaped.
+std::string WithMarks(const text::EncodedConversation& encoded, const text::Tokenizer& tokenizer) {
+  std::string shown;
+  std::vector<int32_t> run;
+  const auto end_run = [&] {
+    const absl::StatusOr<std::string> text = tokenizer.Decode(run, text::SpecialTokens::kKeep);
+    for (const absl::string_view line : absl::StrSplit(text.value_or(""), absl::ByString("\n"))) {
+      absl::StrAppend(&shown, EscapeForMessage(line), "\n");
+    }
+    shown.pop_back();
+    run.clear();
+  };
+  bool counted = false;
+  for (size_t i = 0; i < encoded.ids.size(); ++i) {
+    if ((encoded.loss_mask[i] != 0) != counted) {
+      end_run();
+      counted = !counted;
+      shown += counted ? "⟦" : "⟧";
+    }
+    run.push_back(encoded.ids[i]);
+  }
+  end_run();
+  if (counted) shown += "⟧";
+  for (const text::EncodedConversation::Rewritten& rewritten : encoded.rewritten) {
+    absl::StrAppend(
+        &shown, shown.ends_with('\n') ? "" : "\n", "(turn ", rewritten.turn + 1,
+        rewritten.how == text::EncodedConversation::Rewritten::How::kLater
+            ? " reads otherwise here than when it was the last: the loss does not count it)"
+            : " does not stand behind the prompt that asks for it: the loss counts it from where they part)");
+  }
+  return shown;
+}
+
+std::vector<int32_t> RewrittenTurns(const text::EncodedConversation& encoded) {
+  std::vector<int32_t> turns;
+  for (const auto& rewritten : encoded.rewritten) turns.push_back(rewritten.turn);
+  return turns;
+}
+
+absl::StatusOr<std::string> ChatAnswer(const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer,
+                                       const TokenizeArguments& arguments, const std::string& line) {
+  TDOCK_ASSIGN_OR_RETURN(const Chat chat, ParseChat(line));
+  TDOCK_ASSIGN_OR_RETURN(
+      const text::EncodedConversation encoded,
+      text::EncodeConversation(
+          chat_template, tokenizer, chat.turns,
+          {.generation_prompt = chat.generation_prompt, .train_on = arguments.data.train_on, .context = chat.context}));
+  if (!arguments.json) return WithMarks(encoded, tokenizer);
+  return nlohmann::ordered_json{{"text", encoded.text},
+                                {"ids", encoded.ids},
+                                {"loss_mask", encoded.loss_mask},
+                                {"turns", encoded.turns},
+                                {"rewritten", RewrittenTurns(encoded)}}
+      .dump();
+}
 
 text::EncodeOptions Options(const TokenizeArguments& arguments) {
   using text::SpelledSpecial;
@@ -54,9 +168,16 @@ absl::StatusOr<std::string> Answer(const text::Tokenizer& tokenizer, const Token
 absl::Status Tokenize(const TokenizeArguments& arguments) {
   const auto tokenizer = text::LoadTokenizer(Env::Real(), arguments.model);
   TDOCK_RETURN_IF_ERROR(Refused(tokenizer.status()));
+  std::optional<text::ChatTemplate> chat_template;
+  if (arguments.chat) {
+    absl::StatusOr<text::ChatTemplate> found = data::ResolveTemplate(Env::Real(), arguments.data, arguments.model);
+    TDOCK_RETURN_IF_ERROR(Refused(found.status()));
+    chat_template = *std::move(found);
+  }
   std::string line;
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
-    const absl::StatusOr<std::string> answer = Answer(**tokenizer, arguments, line);
+    const absl::StatusOr<std::string> answer =
+        chat_template ? ChatAnswer(*chat_template, **tokenizer, arguments, line) : Answer(**tokenizer, arguments, line);
     if (!answer.ok()) return Failed(Annotate(answer.status(), absl::StrCat("line ", number)));
     std::cout << *answer << "\n";
   }
@@ -84,6 +205,32 @@ Command AddTokenize(CLI::App& app) {
       ->excludes(decode);
   command->add_flag("--skip-special-tokens", arguments->skip_special_tokens, "Leave special tokens out of the text")
       ->needs(decode);
+  CLI::Option* chat =
+      command
+          ->add_flag(
+              "--chat", arguments->chat,
+              "Lines are conversations in JSON, [{\"role\": \"user\", \"content\": \"Hi\"}] or {\"messages\": […], "
+              "\"tools\": […], \"documents\": […], \"add_generation_prompt\": true}; show each as the template "
+              "renders it, with what the loss counts between ⟦ and ⟧")
+          ->excludes(decode);
+  command->add_flag("--json", arguments->json, "Show text, ids, loss_mask, and the turn of each token as JSON")
+      ->needs(chat);
+  command
+      ->add_option("--template", arguments->data.chat_template,
+                   absl::StrCat("Template: ", absl::StrJoin(text::ChatTemplate::Names(), ", "), " (the model's own)"))
+      ->needs(chat);
+  command
+      ->add_option("--template-variables", arguments->data.template_variables,
+                   "More variables of the template, as a JSON object")
+      ->needs(chat);
+  command->add_option("--template-date", arguments->data.template_date, "The day that the template shows (today)")
+      ->needs(chat);
+  command->add_option("--train-on", arguments->data.train_on, "What the loss counts: replies, last_reply, everything")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, text::TrainOn>{{"replies", text::TrainOn::kReplies},
+                                                                       {"last_reply", text::TrainOn::kLastReply},
+                                                                       {"everything", text::TrainOn::kEverything}}))
+      ->needs(chat);
   return [arguments] { return Tokenize(*arguments); };
 }
 

@@ -36,6 +36,8 @@ struct Adapter {
   std::string chosen = {};
   std::string rejected = {};
   std::string conversation = {};  // a list of {"role", "content"} or of {"from", "value"}
+  std::string tools = {};         // JSON schemas of the functions that the turns may call, for the template
+  std::string documents = {};     // what the turns are about, for the template
   std::string label = {};         // a number, or a truth value
   std::string truth = {};         // the right answer
   std::string source = {};        // the name of the data set that the record comes from

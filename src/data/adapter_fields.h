@@ -22,6 +22,8 @@ inline constexpr AdapterField kAdapterFields[] = {
     {"chosen", &Adapter::chosen},
     {"rejected", &Adapter::rejected},
     {"conversation", &Adapter::conversation},
+    {"tools", &Adapter::tools},
+    {"documents", &Adapter::documents},
     {"label", &Adapter::label},
     {"truth", &Adapter::truth},
     {"source", &Adapter::source},
@@ -69,6 +71,10 @@ class FieldList {
       case Phase::kUnsupervised:
         Add("text");
         break;
+    }
+    if (phase != Phase::kUnsupervised) {
+      if (!adapter.tools.empty()) Add("tools");
+      if (!adapter.documents.empty()) Add("documents");
     }
     if (!adapter.label.empty()) Add("label");
     if (phase != Phase::kSft && phase != Phase::kPrompt) return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/civil_time.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "data/adapter_fields.h"
@@ -39,6 +42,15 @@ std::optional<Format> FormatOf(FormatChoice choice) {
       return Format::kParquet;
   }
   return std::nullopt;
+}
+
+// The beginning of the day; of today, if there is none.
+absl::StatusOr<absl::Time> DayOf(const std::string& date) {
+  if (date.empty()) return Clock::Real().Now();
+  absl::CivilDay day;
+  if (absl::ParseCivilTime(date, &day)) return absl::FromCivil(day, absl::LocalTimeZone());
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", EscapeForMessage(date), "\" is no day; write it as in 2026-01-31"));
 }
 
 void BindColumns(config::Spec& spec, DataConfig& config) {
@@ -89,6 +101,14 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
   spec.String("data.template", &config.chat_template,
               absl::StrCat("Template of conversations: ", absl::StrJoin(text::ChatTemplate::Names(), ", "),
                            "; empty: the model's own."));
+  spec.String("data.template_variables", &config.template_variables,
+              "More variables of the template, as a JSON object: {\"enable_thinking\": false}.");
+  spec.String("data.template_date", &config.template_date,
+              "The day (YYYY-MM-DD) that a template which shows the date shows; empty: today.");
+  spec.Check({"data.template_date"}, [&config]() -> std::vector<std::string> {
+    const absl::Status read = DayOf(config.template_date).status();
+    return read.ok() ? std::vector<std::string>() : std::vector{std::string(read.message())};
+  });
   spec.String("data.split", &config.split, "The split: the prefix of the files' names.").NotEmpty();
   spec.String("data.phase_shares", &config.phase_shares,
               "Proportions in which the records are divided among phases, such as 2,4,4.");
@@ -197,10 +217,28 @@ std::string WithHomeFolder(const std::string& path) {
   return home == nullptr ? path : JoinPath(home, path.substr(2));
 }
 
-absl::StatusOr<text::ChatTemplate> ResolveTemplate(Env& env, const DataConfig& config,
-                                                   const std::string& model_folder) {
-  if (config.chat_template.empty()) return text::ChatTemplate::OfModel(env, model_folder);
-  return text::ChatTemplate::Named(config.chat_template);
+absl::StatusOr<text::ChatTemplate> ResolveTemplate(Env& env, const DataConfig& config, const std::string& model_folder,
+                                                   const DataLog& log) {
+  TDOCK_ASSIGN_OR_RETURN(text::ChatTemplate found, config.chat_template.empty()
+                                                       ? text::ChatTemplate::OfModel(env, model_folder)
+                                                       : text::ChatTemplate::Named(config.chat_template));
+  if (!config.template_variables.empty()) {
+    absl::StatusOr<text::ChatTemplate> with_variables = found.WithVariables(config.template_variables);
+    if (!with_variables.ok()) return Annotate(with_variables.status(), "data.template_variables");
+    found = *std::move(with_variables);
+  }
+  if (!found.shows_time()) return found;
+  TDOCK_ASSIGN_OR_RETURN(const absl::Time day, DayOf(config.template_date));
+  if (config.template_date.empty()) {
+    const std::string today = absl::FormatTime("%Y-%m-%d", day, absl::LocalTimeZone());
+    log(
+        absl::StrCat("the template shows the date, which is that of today; to go on another day with what this run "
+                     "reads, set data.template_date to ",
+                     today));
+  }
+  // The day alone, so that all of a run shows the same.
+  const absl::CivilDay civil = absl::ToCivilDay(day, absl::LocalTimeZone());
+  return found.WithTime(absl::FromCivil(civil, absl::LocalTimeZone()), absl::LocalTimeZone());
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Env& env, const DataConfig& config, Phase phase) {
@@ -264,6 +302,25 @@ absl::Status PhaseSamples::CheckUsable(const DataConfig& config, Phase phase) co
   return Annotate(NoSampleError(RulesOf(config), phase, counts), config.path.empty() ? config.name : config.path);
 }
 
+// What reads otherwise in the middle of a conversation than at its end is nothing that the model will say.
+void PhaseSamples::WarnOfRewriting(const DataLog& log) const {
+  constexpr int64_t kMostRead = 256;
+  std::vector<int64_t> indexes(static_cast<size_t>(std::min(encoded_->size(), kMostRead)));
+  std::iota(indexes.begin(), indexes.end(), 0);
+  int64_t rewritten = 0;
+  for (const absl::StatusOr<OrSkip<EncodedSample>>& loaded : encoded_->Load(indexes)) {
+    const auto* const sample = loaded.ok() ? std::get_if<EncodedSample>(&*loaded) : nullptr;
+    rewritten += sample != nullptr && sample->rewritten ? 1 : 0;
+  }
+  if (rewritten == 0) return;
+  log(absl::StrCat(
+      "warning: in ", rewritten, " of the first ", indexes.size(),
+      " conversations, the model's template renders replies otherwise than they are generated: it changes "
+      "earlier ones, as by leaving their thinking out, which the loss then does not count, or does not put "
+      "them behind the prompt that asks for them. `tdock tokenize --chat` shows which; a conversation for "
+      "each reply trains on all of them"));
+}
+
 const Source<EncodedSample>& PhaseSamples::source() const {
   if (cache_ != nullptr) return *cache_;
   return *encoded_;
@@ -274,7 +331,7 @@ namespace {
 // The last token of a reply. Nothing where the tokenizer lacks a token of the template, which Encode() tells.
 std::optional<int32_t> EndOfReply(const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer) {
   const std::vector<text::Turn> turns = {{text::Role::kUser, ""}, {text::Role::kAssistant, ""}};
-  const auto encoded = text::EncodeConversation(chat_template, tokenizer, turns, /*generation_prompt=*/false);
+  const auto encoded = text::EncodeConversation(chat_template, tokenizer, turns);
   if (!encoded.ok()) return std::nullopt;
   const auto last = std::find(encoded->loss_mask.rbegin(), encoded->loss_mask.rend(), uint8_t{1});
   if (last == encoded->loss_mask.rend()) return std::nullopt;
@@ -304,7 +361,7 @@ absl::StatusOr<std::unique_ptr<PhaseSamples>> PhaseSamples::Open(Env& env, const
   const Adapter& adapter = made->adapter();
   std::optional<text::ChatTemplate> chat_template;
   if (NeedsTemplate(adapter, phase)) {
-    TDOCK_ASSIGN_OR_RETURN(chat_template, ResolveTemplate(env, config, model_folder));
+    TDOCK_ASSIGN_OR_RETURN(chat_template, ResolveTemplate(env, config, model_folder, log));
     made->reply_end_ = EndOfReply(*chat_template, tokenizer);
   }
   TDOCK_ASSIGN_OR_RETURN(SampleEncoder encoder,
@@ -317,6 +374,7 @@ absl::StatusOr<std::unique_ptr<PhaseSamples>> PhaseSamples::Open(Env& env, const
       samples, std::move(encoder), tokenizer_content,
       [&dataset, share](int64_t index) { return dataset.Place(share == nullptr ? index : share->InWhole(index)); });
   TDOCK_RETURN_IF_ERROR(made->CheckUsable(config, phase));
+  if (chat_template && !chat_template->marks_replies()) made->WarnOfRewriting(log);
   if (!config.cache.empty()) {
     const CacheOptions options{
         .folder = config.cache,

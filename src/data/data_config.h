@@ -42,6 +42,8 @@ struct DataConfig {
   StyleChoice style = StyleChoice::kOfAdapter;
   Adapter columns = {};  // what is not empty stands for the adapter's
   std::string chat_template = {};
+  std::string template_variables = {};  // JSON
+  std::string template_date = {};       // YYYY-MM-DD; empty: today
   std::string split = "train";
   std::string phase_shares = "1";
   int64_t phase_index = 0;
@@ -70,16 +72,19 @@ absl::StatusOr<Adapter> ResolveAdapter(Env& env, const DataConfig& config, const
 // `path` with the home folder for "~/" at its beginning.
 std::string WithHomeFolder(const std::string& path);
 
-// The template by its name; or the one of the model in `model_folder`, where no name is given.
-absl::StatusOr<text::ChatTemplate> ResolveTemplate(Env& env, const DataConfig& config, const std::string& model_folder);
+// Where lines about what was left out or made anew go.
+using DataLog = std::function<void(const std::string&)>;
+
+// The template by its name, or the one of the model in `model_folder` where no name is given; with its variables. Where
+// the template shows the day and the configuration does not say which, `log` gets a line with today's.
+absl::StatusOr<text::ChatTemplate> ResolveTemplate(
+    Env& env, const DataConfig& config, const std::string& model_folder,
+    const DataLog& log = [](const std::string&) {});
 
 // The records of the split, of all phases. Errors as those of FindSplit(), FindInHubCache() and Dataset::Open().
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Env& env, const DataConfig& config, Phase phase);
 
 EncodingRules RulesOf(const DataConfig& config);
-
-// Where lines about what was left out or made anew go.
-using DataLog = std::function<void(const std::string&)>;
 
 // The samples of one phase as tokens, with all that they are made of. Thread-safe.
 class PhaseSamples final : public Source<EncodedSample> {
@@ -112,6 +117,7 @@ class PhaseSamples final : public Source<EncodedSample> {
   PhaseSamples() = default;
 
   absl::Status TakeShare(const DataConfig& config);
+  void WarnOfRewriting(const DataLog& log) const;
   absl::Status CheckUsable(const DataConfig& config, Phase phase) const;
   const Source<EncodedSample>& source() const;
 

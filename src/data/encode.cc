@@ -137,18 +137,20 @@ absl::StatusOr<std::vector<int32_t>> SampleEncoder::PromptIds(const Sample& samp
     // A conversation asks for its last reply.
     while (!turns.empty() && turns.back().role == text::Role::kAssistant) turns.pop_back();
   }
-  TDOCK_ASSIGN_OR_RETURN(EncodedConversation encoded, EncodeConversation(*chat_template_, *tokenizer_, turns, true));
+  TDOCK_ASSIGN_OR_RETURN(
+      EncodedConversation encoded,
+      EncodeConversation(*chat_template_, *tokenizer_, turns, {.generation_prompt = true, .context = sample.context}));
   return std::move(encoded.ids);
 }
 
 // A prompt with an answer, and the token that ends it.
-absl::StatusOr<EncodedConversation> SampleEncoder::Joined(const Sample::Part& prompt,
-                                                          const Sample::Part& answer) const {
+absl::StatusOr<EncodedConversation> SampleEncoder::Joined(const Sample::Part& prompt, const Sample::Part& answer,
+                                                          const text::Context& context) const {
   if (const auto* turns = std::get_if<std::vector<Turn>>(&prompt)) {
     std::vector<Turn> all = *turns;
     const auto& answers = std::get<std::vector<Turn>>(answer);
     all.insert(all.end(), answers.begin(), answers.end());
-    return EncodeConversation(*chat_template_, *tokenizer_, all, false, rules_.train_on);
+    return EncodeConversation(*chat_template_, *tokenizer_, all, {.train_on = rules_.train_on, .context = context});
   }
   EncodedConversation joined;
   TDOCK_ASSIGN_OR_RETURN(joined.ids, PromptIds({.prompt = prompt}));
@@ -187,11 +189,11 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sam
     whole.ids.push_back(*tokenizer_->eos_id());
     whole.loss_mask.assign(whole.ids.size(), own.empty() ? 0 : 1);
   } else if (!sample.conversation.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(
-        whole, EncodeConversation(*chat_template_, *tokenizer_, sample.conversation, false, rules_.train_on));
+    TDOCK_ASSIGN_OR_RETURN(whole, EncodeConversation(*chat_template_, *tokenizer_, sample.conversation,
+                                                     {.train_on = rules_.train_on, .context = sample.context}));
   } else {
     if (!sample.prompt || !sample.chosen) return Skip::kIncomplete;
-    TDOCK_ASSIGN_OR_RETURN(whole, Joined(*sample.prompt, *sample.chosen));
+    TDOCK_ASSIGN_OR_RETURN(whole, Joined(*sample.prompt, *sample.chosen, sample.context));
   }
   const size_t uncounted = BeforeCounted(whole.loss_mask);
   if (uncounted == whole.loss_mask.size()) return Skip::kUncounted;
@@ -203,6 +205,7 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sam
     return Skip::kOverlong;
   }
   EncodedSample encoded{.ids = std::move(whole.ids), .loss_mask = std::move(whole.loss_mask), .label = sample.label};
+  encoded.rewritten = !whole.rewritten.empty();
   encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
   CutTo(encoded.loss_mask, rules_.max_seq_len);
   // Where the last reply was cut off, it is not known what would ask for it.
@@ -222,12 +225,13 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodePair(const Sample& sa
     }
     return Skip::kOverlong;
   }
-  TDOCK_ASSIGN_OR_RETURN(EncodedConversation chosen, Joined(*sample.prompt, *sample.chosen));
-  TDOCK_ASSIGN_OR_RETURN(EncodedConversation rejected, Joined(*sample.prompt, *sample.rejected));
+  TDOCK_ASSIGN_OR_RETURN(EncodedConversation chosen, Joined(*sample.prompt, *sample.chosen, sample.context));
+  TDOCK_ASSIGN_OR_RETURN(EncodedConversation rejected, Joined(*sample.prompt, *sample.rejected, sample.context));
   EncodedSample encoded{.ids = std::move(chosen.ids),
                         .loss_mask = std::move(chosen.loss_mask),
                         .rejected = std::move(rejected.ids),
                         .label = sample.label};
+  encoded.rewritten = !chosen.rewritten.empty() || !rejected.rewritten.empty();
   encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
   CutTo(encoded.loss_mask, rules_.max_seq_len);
   encoded.truncated |= CutTo(encoded.rejected, rules_.max_seq_len);

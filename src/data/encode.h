@@ -37,6 +37,8 @@ struct EncodedSample {
   std::vector<int32_t> rejected = {};   // of kReward: prompt and rejected answer
   std::optional<double> label = {};
   bool truncated = false;
+  // Whether the template renders a reply otherwise than it was, or will be, generated: see EncodedConversation.
+  bool rewritten = false;
   // Of kSft and kPrompt:
   int64_t prompt_tokens = 0;     // how many of `ids` come before the last reply, which they ask for; 0: unknown
   std::string prompt_text = {};  // the prompt as it stands, or the last turn of the user
@@ -82,7 +84,8 @@ class SampleEncoder {
   SampleEncoder(const text::Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
 
   absl::StatusOr<std::vector<int32_t>> PromptIds(const Sample& sample) const;
-  absl::StatusOr<text::EncodedConversation> Joined(const Sample::Part& prompt, const Sample::Part& answer) const;
+  absl::StatusOr<text::EncodedConversation> Joined(const Sample::Part& prompt, const Sample::Part& answer,
+                                                   const text::Context& context) const;
   absl::StatusOr<OrSkip<EncodedSample>> EncodeSft(const Sample& sample) const;
   absl::StatusOr<OrSkip<EncodedSample>> EncodePair(const Sample& sample) const;
   absl::StatusOr<OrSkip<EncodedSample>> EncodePrompt(const Sample& sample) const;

@@ -173,7 +173,7 @@ TEST_F(Encoding, AWrongTypeIsNamed) {
             "column 'chosen': its turns do not end with the assistant's");
 }
 
-TEST_F(Encoding, AFieldOfATurnThatIsNotUnderstoodIsRefused) {
+TEST_F(Encoding, AFieldOfATurnThatTheTemplateDoesNotMentionIsRefused) {
   const auto message = [&](const Object& turn) {
     return std::string(Encoded("chat", Phase::kPrompt, OfOne(List{turn})).status().message());
   };
@@ -182,10 +182,12 @@ TEST_F(Encoding, AFieldOfATurnThatIsNotUnderstoodIsRefused) {
     turn.emplace_back(name, std::move(value));
     return turn;
   };
-  EXPECT_EQ(message(with("tool_calls", List{Object{{"id", "1"}}})),
-            "column 'prompt': turn 1: \"tool_calls\" is a list; only role, content and train are supported");
-  EXPECT_THAT(message(with("reasoning_content", "Let me think.")), HasSubstr("\"reasoning_content\" is text"));
-  EXPECT_THAT(message(with("weight", int64_t{0})), HasSubstr("\"weight\" is a number"));
+  EXPECT_EQ(
+      message(with("tool_calls", List{Object{{"id", "1"}}})),
+      "turn 1 of the conversation: it has \"tool_calls\", which the template \"chatml\" does not mention, and would "
+      "leave out");
+  EXPECT_THAT(message(with("reasoning_content", "Let me think.")), HasSubstr("it has \"reasoning_content\""));
+  EXPECT_THAT(message(with("weight", int64_t{0})), HasSubstr("it has \"weight\""));
   EXPECT_EQ(message(with("from", "gpt")), "column 'prompt': turn 1: it has both \"role\" and \"from\"");
   EXPECT_EQ(message(with("value", "q")), "column 'prompt': turn 1: it has both \"content\" and \"value\"");
   for (const auto& [name, value] : std::vector<std::pair<std::string, Value>>{{"tool_calls", Value()},
@@ -197,6 +199,26 @@ TEST_F(Encoding, AFieldOfATurnThatIsNotUnderstoodIsRefused) {
     EXPECT_EQ(message(with(name, value)), "") << name;
   }
   EXPECT_EQ(message({{"from", Value()}, {"role", "user"}, {"value", Value()}, {"content", "q"}}), "");
+}
+
+TEST(MakeSample, TurnsKeepTheirFieldsAndTheToolsTheyMayCall) {
+  Adapter adapter{.name = "chat", .style = Adapter::Style::kChat, .conversation = "messages", .tools = "tools"};
+  Object calls{{"role", "assistant"},
+               {"content", Value()},
+               {"tool_calls", List{Object{{"name", "f"}, {"arguments", Object{{"x", int64_t{1}}, {"y", Value()}}}}}}};
+  const auto made = [&](Value turn, Value tools) {
+    return MakeSample(adapter, Phase::kSft, {List{std::move(turn)}, std::move(tools)});
+  };
+  const auto sample = made(calls, List{Object{{"name", "f"}, {"default", Value()}}});
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_EQ(sample->conversation[0].fields, R"({"tool_calls": [{"name": "f", "arguments": {"x": 1}}]})");
+  EXPECT_FALSE(sample->conversation[0].has_content);
+  EXPECT_EQ(sample->context.tools, R"([{"name": "f"}])");
+  EXPECT_EQ(made(calls, "[1]")->context.tools, "[1]");
+  EXPECT_EQ(made(calls, int64_t{1}).status().message(),
+            "column 'tools': it holds a number; a list, or a list in JSON as text, is expected");
+  calls[0].second = "user";
+  EXPECT_THAT(std::string(made(calls, Value()).status().message()), HasSubstr("\"content\" (or \"value\") is nothing"));
 }
 
 TEST_F(Encoding, AnAnswerMayRepeatThePrompt) {

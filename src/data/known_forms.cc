@@ -135,6 +135,9 @@ void FindStyle(const FirstRecords& records, Adapter& adapter) {
   for (const std::string* column : {&adapter.prompt, &adapter.chosen, &adapter.rejected}) {
     if (records.FirstCell(*column).list() != nullptr) adapter.style = Adapter::Style::kChat;
   }
+  if (adapter.style != Adapter::Style::kChat) return;
+  Fill(adapter.tools, records.FirstOf({"tools"}));
+  Fill(adapter.documents, records.FirstOf({"documents"}));
 }
 
 absl::Status UnknownForm(const RecordFile& file) {
@@ -155,7 +158,8 @@ absl::Status UnknownForm(const RecordFile& file) {
 // others.
 absl::Status CheckNothingIsLost(const FirstRecords& records, Adapter& adapter) {
   if (adapter.conversation.empty() && adapter.name != "alpaca") return absl::OkStatus();
-  adapter.unread = {"system", "tools", "history"};
+  adapter.unread = {"system", "history"};
+  if (adapter.style != Adapter::Style::kChat) adapter.unread.push_back("tools");
   for (const std::string& column : adapter.unread) {
     if (!records.FirstCell(column).is_nothing()) return UnreadColumn(adapter, column);
   }

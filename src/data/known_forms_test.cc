@@ -69,7 +69,7 @@ TEST(KnownForms, ACompletionOfTurnsIsNoTruth) {
 TEST(KnownForms, ShareGpt) {
   EXPECT_EQ(FormOf(R"({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello."}],
                        "system": "", "tools": null})"),
-            "sharegpt: style chat, conversation: conversations");
+            "sharegpt: style chat, conversation: conversations, tools: tools");
   EXPECT_EQ(FormOf(R"({"conversations": [], "system": ""}, {"conversations": [], "system": "Be brief."})"),
             "the column 'system' is not supported, and would be left out of the conversations; put what it says into "
             "the turns, or, to leave it out, set data.name to chat and data.columns to the columns to read");

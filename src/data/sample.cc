@@ -45,21 +45,27 @@ absl::StatusOr<Role> RoleNamed(const std::string& name) {
                                                  "observation and function"));
 }
 
-// Whether a turn may have a field that is not read. One that might change what the turn says, as tool_calls does, is
-// refused; but no template here that renders a tool's turn says which tool or which call it was of.
-bool MayPassOver(absl::string_view name, const Value& cell, const Value& turn) {
-  if (cell.is_empty()) return true;
-  if (name != "name" && name != "tool_call_id") return false;
-  for (const auto& [field, role] : *turn.object()) {
-    if (field == "role" && role.text() != nullptr) return *role.text() == "tool" || *role.text() == "function";
+absl::Status ReadTrain(const Value& cell, Turn& turn) {
+  if (const bool* train = std::get_if<bool>(&cell)) {
+    turn.train = *train;
+  } else if (!cell.is_nothing()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"train\" is ", cell.kind(), "; true or false is expected"));
   }
-  return false;
+  return absl::OkStatus();
 }
 
+absl::Status CheckText(const Value* cell, absl::string_view what) {
+  if (cell != nullptr && cell->text() != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is ", cell == nullptr ? "missing" : cell->kind(), "; text is expected"));
+}
+
+// Whatever else a turn has, such as tool_calls, is for the template to render, or to refuse.
 absl::StatusOr<Turn> TurnOf(const Value& value) {
   if (value.object() == nullptr) return Holds(value, "an object with \"role\" and \"content\"");
   const Value* role = nullptr;
   const Value* content = nullptr;
+  Object more;
   Turn turn;
   for (const auto& [name, cell] : *value.object()) {
     const bool is_role = name == "role" || name == "from";
@@ -70,26 +76,34 @@ absl::StatusOr<Turn> TurnOf(const Value& value) {
                                                   : "it has both \"content\" and \"value\"");
       }
       if (known == nullptr || known->is_nothing()) known = &cell;
-    } else if (name != "train") {
-      if (MayPassOver(name, cell, value)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is ", cell.kind(),
-                                                     "; only role, content and train are supported"));
-    } else if (const bool* train = std::get_if<bool>(&cell)) {
-      turn.train = *train;
-    } else if (!cell.is_nothing()) {
-      return absl::InvalidArgumentError(absl::StrCat("\"train\" is ", cell.kind(), "; true or false is expected"));
+    } else if (name == "train") {
+      TDOCK_RETURN_IF_ERROR(ReadTrain(cell, turn));
+    } else if (!cell.is_empty()) {
+      more.emplace_back(name, cell);
     }
   }
-  for (const auto& [cell, what] :
-       {std::pair(role, "\"role\" (or \"from\")"), {content, "\"content\" (or \"value\")"}}) {
-    if (cell != nullptr && cell->text() != nullptr) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " is ", cell == nullptr ? "missing" : cell->kind(), "; text is expected"));
-  }
+  TDOCK_RETURN_IF_ERROR(CheckText(role, "\"role\" (or \"from\")"));
   TDOCK_ASSIGN_OR_RETURN(turn.role, RoleNamed(*role->text()));
-  turn.content = *content->text();
+  // A turn may do nothing but call tools, or think.
+  turn.has_content = turn.role != Role::kAssistant || more.empty() || (content != nullptr && !content->is_nothing());
+  if (turn.has_content) {
+    TDOCK_RETURN_IF_ERROR(CheckText(content, "\"content\" (or \"value\")"));
+    turn.content = *content->text();
+  }
+  if (!more.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(turn.fields, JsonOfValue(Value(std::move(more))));
+  }
   return turn;
 }
+
+// A list for the template, or its JSON as text.
+absl::StatusOr<std::string> ListOf(const Value& value) {
+  if (value.text() != nullptr) return *value.text();
+  if (value.list() != nullptr) return JsonOfValue(value);
+  return Holds(value, "a list, or a list in JSON as text,");
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<Turn>> TurnsOf(const Value& value) {
   if (value.list() == nullptr) return Holds(value, "a list of turns");
@@ -101,6 +115,8 @@ absl::StatusOr<std::vector<Turn>> TurnsOf(const Value& value) {
   }
   return turns;
 }
+
+namespace {
 
 // In chat style text is one turn of this role.
 absl::StatusOr<Sample::Part> PartOf(Adapter::Style style, Role role, Value value) {
@@ -118,10 +134,12 @@ absl::StatusOr<Sample::Part> PartOf(Adapter::Style style, Role role, Value value
   return Sample::Part(std::move(turns));
 }
 
+bool SaysTheSame(const Turn& a, const Turn& b) {
+  return a.role == b.role && a.content == b.content && a.has_content == b.has_content && a.fields == b.fields;
+}
+
 bool Begins(const std::vector<Turn>& turns, const std::vector<Turn>& with) {
-  return turns.size() > with.size() &&
-         std::equal(with.begin(), with.end(), turns.begin(),
-                    [](const Turn& a, const Turn& b) { return a.role == b.role && a.content == b.content; });
+  return turns.size() > with.size() && std::equal(with.begin(), with.end(), turns.begin(), SaysTheSame);
 }
 
 // Takes the prompt off an answer that is given as the whole dialogue.
@@ -143,9 +161,7 @@ absl::Status SplitPrompt(Sample& sample) {
   auto& rejected = std::get<std::vector<Turn>>(*sample.rejected);
   const size_t most = std::min(chosen.size(), rejected.size()) - 1;
   size_t same = 0;
-  while (same < most && chosen[same].role == rejected[same].role && chosen[same].content == rejected[same].content) {
-    ++same;
-  }
+  while (same < most && SaysTheSame(chosen[same], rejected[same])) ++same;
   if (same == 0 || chosen[same].role != Role::kAssistant || rejected[same].role != Role::kAssistant) {
     return absl::InvalidArgumentError(
         absl::StrCat("without a prompt, the dialogues must begin with the same turns, up to an assistant's; turn ",
@@ -209,6 +225,10 @@ absl::StatusOr<double> LabelOf(const Value& value) {
 absl::Status FillField(const Adapter& adapter, const AdapterField& field, Value value, Sample& sample) {
   if (field.column == &Adapter::conversation) {
     TDOCK_ASSIGN_OR_RETURN(sample.conversation, TurnsOf(value));
+  } else if (field.column == &Adapter::tools) {
+    TDOCK_ASSIGN_OR_RETURN(sample.context.tools, ListOf(value));
+  } else if (field.column == &Adapter::documents) {
+    TDOCK_ASSIGN_OR_RETURN(sample.context.documents, ListOf(value));
   } else if (field.column == &Adapter::label) {
     TDOCK_ASSIGN_OR_RETURN(sample.label, LabelOf(value));
   } else if (field.column == &Adapter::truth) {

@@ -22,6 +22,7 @@ struct Sample {
   std::optional<Part> chosen = {};
   std::optional<Part> rejected = {};
   std::vector<text::Turn> conversation = {};
+  text::Context context = {};  // the tools that the turns may call, and the documents that they are about
   std::optional<double> label = {};
   std::optional<std::string> text = {};
   std::string truth = {};              // empty: unknown
@@ -30,6 +31,10 @@ struct Sample {
 
   friend bool operator==(const Sample&, const Sample&) = default;
 };
+
+// The turns of a conversation, each with "role" or "from" and "content" or "value", or with other fields instead of a
+// content, which become Turn::fields. InvalidArgument names the turn.
+absl::StatusOr<std::vector<text::Turn>> TurnsOf(const Value& value);
 
 // InvalidArgument names the column that holds something else than it should. `record` has the cells of
 // ColumnsOf(adapter, phase).

@@ -30,6 +30,7 @@ constexpr uint64_t kMaxSampleBytes = uint64_t{1} << 32;
 constexpr uint32_t kTruncated = 1;
 constexpr uint32_t kHasLabel = 2;
 constexpr uint32_t kHasMessages = 4;
+constexpr uint32_t kRewritten = 8;
 
 template <class T>
 void Put(std::string& bytes, T value) {
@@ -75,7 +76,7 @@ std::string BytesOf(const EncodedSample& sample) {
   Put(bytes, static_cast<uint32_t>(sample.loss_mask.size()));
   Put(bytes, static_cast<uint32_t>(sample.rejected.size()));
   Put(bytes, (sample.truncated ? kTruncated : 0) | (sample.label ? kHasLabel : 0) |
-                 (sample.messages.empty() ? 0 : kHasMessages));
+                 (sample.messages.empty() ? 0 : kHasMessages) | (sample.rewritten ? kRewritten : 0));
   Put(bytes, sample.label.value_or(0));
   Put(bytes, static_cast<uint32_t>(sample.prompt_tokens));
   Put(bytes, kFixedTexts + (sample.messages.empty() ? 0 : 1) + static_cast<uint32_t>(sample.kept.size()));
@@ -128,8 +129,9 @@ absl::StatusOr<EncodedSample> SampleAt(absl::string_view bytes) {
   const uint64_t prompt_tokens = NumberAt<uint32_t>(bytes, 24);
   const auto texts = NumberAt<uint32_t>(bytes, 28);
   const uint64_t size = kSampleHeaderBytes + 4 * ids + 4 * rejected + masks;
-  if (size > bytes.size() || (masks != 0 && masks != ids) || flags > (kTruncated | kHasLabel | kHasMessages) ||
-      prompt_tokens > ids || texts < kFixedTexts + ((flags & kHasMessages) != 0 ? 1 : 0)) {
+  constexpr uint32_t kAllFlags = kTruncated | kHasLabel | kHasMessages | kRewritten;
+  if (size > bytes.size() || (masks != 0 && masks != ids) || flags > kAllFlags || prompt_tokens > ids ||
+      texts < kFixedTexts + ((flags & kHasMessages) != 0 ? 1 : 0)) {
     return absl::DataLossError("a sample does not fit in its place");
   }
   EncodedSample sample{.ids = NumbersAt<int32_t>(bytes, kSampleHeaderBytes, ids),
@@ -137,6 +139,7 @@ absl::StatusOr<EncodedSample> SampleAt(absl::string_view bytes) {
                        .rejected = NumbersAt<int32_t>(bytes, kSampleHeaderBytes + 4 * ids, rejected),
                        .label = std::nullopt,
                        .truncated = (flags & kTruncated) != 0,
+                       .rewritten = (flags & kRewritten) != 0,
                        .prompt_tokens = static_cast<int64_t>(prompt_tokens)};
   if ((flags & kHasLabel) != 0) sample.label = NumberAt<double>(bytes, 16);
   TDOCK_RETURN_IF_ERROR(TakeTexts(bytes.substr(size), texts, (flags & kHasMessages) != 0, sample));

@@ -17,7 +17,7 @@
 //   end - 72 bytes  u64 samples (n), i64 counts: samples, bad, incomplete, overlong, truncated
 //   end - 24 bytes  u64 XXH3-128 (high), u64 (low) of all before it, "TDTOKEND"
 //
-// Numbers are little-endian. Flags: 1 truncated, 2 has a label, 4 has messages (then n is at least 4).
+// Numbers are little-endian. Flags: 1 truncated, 2 has a label, 4 has messages (then n is at least 4), 8 rewritten.
 #pragma once
 
 #include <cstdint>

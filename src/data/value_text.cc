@@ -21,7 +21,7 @@ absl::StatusOr<std::string> ShortestDecimal(double number) {
 }
 
 // Values nest no deeper than RecordLimits::max_depth.
-absl::Status AppendJson(const Value& value, std::string& json) {
+absl::Status AppendJson(const Value& value, bool with_nothing, std::string& json) {
   if (value.text() != nullptr) {
     json += nlohmann::json(*value.text()).dump();
   } else if (value.list() != nullptr) {
@@ -29,17 +29,18 @@ absl::Status AppendJson(const Value& value, std::string& json) {
     for (const Value& item : *value.list()) {
       absl::StrAppend(&json, before);
       before = ", ";
-      TDOCK_RETURN_IF_ERROR(AppendJson(item, json));
+      TDOCK_RETURN_IF_ERROR(AppendJson(item, with_nothing, json));
     }
     absl::StrAppend(&json, value.list()->empty() ? "[]" : "]");
   } else if (value.object() != nullptr) {
     absl::string_view before = "{";
     for (const auto& [name, item] : *value.object()) {
+      if (item.is_nothing() && !with_nothing) continue;
       absl::StrAppend(&json, before, nlohmann::json(name).dump(), ": ");
       before = ", ";
-      TDOCK_RETURN_IF_ERROR(AppendJson(item, json));
+      TDOCK_RETURN_IF_ERROR(AppendJson(item, with_nothing, json));
     }
-    absl::StrAppend(&json, value.object()->empty() ? "{}" : "}");
+    absl::StrAppend(&json, before == "{" ? "{}" : "}");
   } else if (value.is_nothing()) {
     json += "null";
   } else {
@@ -58,7 +59,13 @@ absl::StatusOr<std::string> TextOfValue(const Value& value) {
   if (const int64_t* whole = std::get_if<int64_t>(&value)) return absl::StrCat(*whole);
   if (const double* number = std::get_if<double>(&value)) return ShortestDecimal(*number);
   std::string json;
-  TDOCK_RETURN_IF_ERROR(AppendJson(value, json));
+  TDOCK_RETURN_IF_ERROR(AppendJson(value, /*with_nothing=*/true, json));
+  return json;
+}
+
+absl::StatusOr<std::string> JsonOfValue(const Value& value) {
+  std::string json;
+  TDOCK_RETURN_IF_ERROR(AppendJson(value, /*with_nothing=*/false, json));
   return json;
 }
 

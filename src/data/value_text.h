@@ -12,4 +12,8 @@ namespace tdock::data {
 // objects as JSON. InvalidArgument for a number that is not finite.
 absl::StatusOr<std::string> TextOfValue(const Value& value);
 
+// As JSON; in objects, what is nothing is left out, which in columns of records stands for a name that one of them
+// lacks.
+absl::StatusOr<std::string> JsonOfValue(const Value& value);
+
 }  // namespace tdock::data

@@ -1,69 +1,118 @@
 // tdock_conversation [MODEL]: each line of its input is a conversation as JSON,
 //
-//   {"template": "chatml", "turns": [["user", "Hi"]], "generation_prompt": true, "bos": "<s>", "eos": "</s>"}
+//   {"template": "chatml", "messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true,
+//    "tools": […], "documents": […], "variables": {…}, "now": 1764000000, "bos": "<s>", "eos": "</s>"}
 //
-// and each line of its output what it is rendered as: {"text": …}, with MODEL, a folder with a tokenizer, also "ids"
-// and "loss_mask". Or the line is {"jinja": …}, the text of a chat template, and is answered with {"template": …}, its
-// name. Or the answer is {"error": …}.
+// of which all but the template, or "jinja", its text, and the messages may be missing. Each line of its output is what
+// it is rendered as: {"text": …}, with MODEL, a folder with a tokenizer, also "ids", "loss_mask", "turns" and
+// "rewritten". A line may name another folder by "tokenizer". Or the answer is {"error": …}.
 #include <iostream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/base/env.h"
+#include "core/base/status.h"
 #include "text/conversation.h"
 
 namespace tdock::text {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-std::vector<Turn> TurnsOf(const Json& conversation) {
+std::vector<Turn> TurnsOf(const Json& messages) {
   const std::map<std::string, Role> roles = {{"system", Role::kSystem},       {"user", Role::kUser},
                                              {"assistant", Role::kAssistant}, {"developer", Role::kDeveloper},
                                              {"tool", Role::kTool},           {"function", Role::kFunction}};
   std::vector<Turn> turns;
-  for (const Json& turn : conversation.at("turns")) turns.push_back({roles.at(turn[0]), turn[1]});
+  for (const Json& message : messages) {
+    Turn turn{.role = roles.at(message.at("role")), .content = {}, .has_content = false};
+    Json fields = message;
+    fields.erase("role");
+    fields.erase("content");
+    if (const auto content = message.find("content"); content != message.end() && content->is_string()) {
+      turn.content = content->get<std::string>();
+      turn.has_content = true;
+    }
+    if (!fields.empty()) turn.fields = fields.dump();
+    turns.push_back(std::move(turn));
+  }
   return turns;
 }
 
-absl::StatusOr<Json> Recognised(const std::string& jinja) {
-  const auto form = ChatTemplate::Recognise(jinja);
-  if (!form.ok()) return form.status();
-  return Json{{"template", std::string(form->name())}};
+std::string ListIn(const Json& asked, const char* name) {
+  return asked.contains(name) && !asked[name].is_null() ? asked[name].dump() : "";
 }
 
-absl::StatusOr<Json> Rendered(const Json& conversation, const Tokenizer* tokenizer) {
-  const std::vector<Turn> turns = TurnsOf(conversation);
-  const bool generation_prompt = conversation.at("generation_prompt");
-  const auto form = ChatTemplate::Named(conversation.at("template").get<std::string>());
-  if (!form.ok()) return form.status();
-  const auto pieces = form->Render(turns, generation_prompt);
-  if (!pieces.ok()) return pieces.status();
-  if (tokenizer == nullptr) {
-    return Json{{"text", RenderedText(*pieces, conversation.at("bos").get<std::string>(),
-                                      conversation.at("eos").get<std::string>())}};
+class Tool {
+ public:
+  absl::Status Load(const std::string& folder) { return Tokenizers(folder).status(); }
+
+  absl::StatusOr<Json> Answer(const Json& asked, const std::string& model) {
+    absl::StatusOr<ChatTemplate> form = asked.contains("jinja")
+                                            ? ChatTemplate::Parse(asked["jinja"].get<std::string>())
+                                            : ChatTemplate::Named(asked.at("template").get<std::string>());
+    if (!form.ok()) return form.status();
+    Json variables = Json::object();
+    const Json given = asked.value("variables", Json::object());
+    for (const auto& [name, value] : given.items()) {
+      if (form->Uses(name)) variables[name] = value;  // transformers has no objection to others
+    }
+    TDOCK_ASSIGN_OR_RETURN(form, form->WithVariables(variables.dump()));
+    const int64_t now = asked.value("now", int64_t{0});
+    const ChatTemplate chat_template = form->WithTime(absl::FromUnixSeconds(now), absl::UTCTimeZone());
+    const std::vector<Turn> turns = TurnsOf(asked.at("messages"));
+    const Context context{.tools = ListIn(asked, "tools"), .documents = ListIn(asked, "documents")};
+    const bool generation_prompt = asked.contains("add_generation_prompt") && asked["add_generation_prompt"] == true;
+    const std::string folder = asked.value("tokenizer", model);
+    if (folder.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(const ChatTemplate::Rendered rendered,
+                             chat_template.Render(turns, context, generation_prompt,
+                                                  {.bos = Spelling(asked, "bos"), .eos = Spelling(asked, "eos")}));
+      return Json{{"text", rendered.text}};
+    }
+    TDOCK_ASSIGN_OR_RETURN(const Tokenizer* const tokenizer, Tokenizers(folder));
+    TDOCK_ASSIGN_OR_RETURN(const EncodedConversation encoded,
+                           EncodeConversation(chat_template, *tokenizer, turns,
+                                              {.generation_prompt = generation_prompt, .context = context}));
+    std::vector<int32_t> rewritten;
+    for (const auto& of : encoded.rewritten) rewritten.push_back(of.turn);
+    return Json{{"text", encoded.text},
+                {"ids", encoded.ids},
+                {"loss_mask", encoded.loss_mask},
+                {"turns", encoded.turns},
+                {"before_last_reply", encoded.before_last_reply},
+                {"parted", encoded.parted},
+                {"rewritten", rewritten}};
   }
-  const auto encoded = EncodeConversation(*form, *tokenizer, turns, generation_prompt);
-  if (!encoded.ok()) return encoded.status();
-  return Json{{"ids", encoded->ids}, {"loss_mask", encoded->loss_mask}};
-}
+
+ private:
+  static std::optional<std::string> Spelling(const Json& asked, const char* name) {
+    return asked.contains(name) ? std::optional(asked[name].get<std::string>()) : std::nullopt;
+  }
+
+  absl::StatusOr<const Tokenizer*> Tokenizers(const std::string& folder) {
+    std::unique_ptr<Tokenizer>& loaded = tokenizers_[folder];
+    if (loaded == nullptr) {
+      TDOCK_ASSIGN_OR_RETURN(loaded, LoadTokenizer(Env::Real(), folder));
+    }
+    return loaded.get();
+  }
+
+  std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers_;
+};
 
 int Main(int argc, char** argv) {
-  std::unique_ptr<Tokenizer> tokenizer;
-  if (argc > 1) {
-    auto loaded = LoadTokenizer(Env::Real(), argv[1]);
-    if (!loaded.ok()) {
-      std::cerr << loaded.status() << "\n";
-      return 1;
-    }
-    tokenizer = *std::move(loaded);
+  Tool tool;
+  const std::string model = argc > 1 ? argv[1] : "";
+  if (const absl::Status loaded = model.empty() ? absl::OkStatus() : tool.Load(model); !loaded.ok()) {
+    std::cerr << loaded << "\n";
+    return 1;
   }
   for (std::string line; std::getline(std::cin, line);) {
-    const Json asked = Json::parse(line);
-    const absl::StatusOr<Json> answer =
-        asked.contains("jinja") ? Recognised(asked["jinja"].get<std::string>()) : Rendered(asked, tokenizer.get());
+    const absl::StatusOr<Json> answer = tool.Answer(Json::parse(line), model);
     std::cout << (answer.ok() ? *answer : Json{{"error", std::string(answer.status().message())}}).dump() << "\n";
   }
   return 0;

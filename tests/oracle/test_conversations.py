@@ -1,4 +1,4 @@
-"""Conversations are rendered, and encoded, as apply_chat_template of transformers does with the models' own texts."""
+"""The named templates render, and encode, conversations as apply_chat_template does with the models' own texts."""
 
 import json
 import random
@@ -88,36 +88,28 @@ def some_dialogue(rng, name):
     return turns, rng.random() < 0.5
 
 
+def messages_of(turns):
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def asked_for(name, turns, prompt=False):
+    messages = messages_of(turns)
+    return {"template": name, "messages": messages, "add_generation_prompt": prompt, "bos": "<s>", "eos": "</s>"}
+
+
 def ours_and_theirs(stem, theirs, tokenize, *arguments, template=None, **more):
-    """(turns, our answer, what apply_chat_template returns) of random dialogues."""
+    """(turns, our answer, what apply_chat_template returns) of random dialogues; of `template`, given to both, if it is."""
     name = stem.split("-")[0]
     rng = random.Random(stem)
     dialogues = [some_dialogue(rng, name) for _ in range(400)]
-    asked = [
-        {"template": name, "turns": turns, "generation_prompt": prompt, "bos": "<s>", "eos": "</s>"}
-        for turns, prompt in dialogues
-    ]
+    asked = [asked_for(name, turns, prompt) | ({"jinja": template} if template else {}) for turns, prompt in dialogues]
     output = run_program("tdock_conversation", *arguments, input="\n".join(map(json.dumps, asked)).encode())
     answers = [json.loads(line) for line in output.decode().split("\n")[:-1]]  # splitlines() knows more line ends
     assert len(answers) == len(dialogues)
     for (turns, prompt), answer in zip(dialogues, answers):
-        messages = [{"role": role, "content": content} for role, content in turns]
+        messages = messages_of(turns)
         options = {"chat_template": template or TEMPLATES[stem], "add_generation_prompt": prompt, "return_dict": False}
         yield turns, answer, theirs.apply_chat_template(messages, tokenize=tokenize, **options | more)
-
-
-@pytest.mark.parametrize("stem", TEMPLATES)
-def test_the_text_is_recognised(stem):
-    text = TEMPLATES[stem]
-    middle = len(text) // 2
-    known = [text, f"\n{text}\n ", text.strip(), text.replace("\n", "\r\n")]
-    nearly = text[:middle] + chr(ord(text[middle]) ^ 1) + text[middle + 1 :]
-    output = run_program(
-        "tdock_conversation", input="\n".join(json.dumps({"jinja": one}) for one in [*known, nearly]).encode()
-    )
-    *answers, error = [json.loads(line) for line in output.decode().splitlines()]
-    assert answers == [{"template": stem.split("-")[0]}] * len(known)
-    assert "is not a known one; choose a template" in error["error"]
 
 
 @pytest.mark.parametrize("stem", TEMPLATES)
@@ -184,16 +176,10 @@ def test_the_loss_counts_what_assistant_only_loss_does(stem, tokenizers):
     """TRL trains on the tokens that return_assistant_tokens_mask marks."""
     folder, theirs = tokenizers["plain" if stem == "mistral" else "special"]
     options = {"return_dict": True, "return_assistant_tokens_mask": True}
-    newline = theirs.convert_tokens_to_ids("\n")
     replies = 0
     for turns, ours, marked in ours_and_theirs(stem, theirs, True, folder, template=MARKED[stem], **options):
-        if stem == "mistral" and turns[0][0] == "system":
-            continue
         assert ours.get("ids") == marked["input_ids"], ours
         expected = runs_of(marked["assistant_masks"])
-        if stem == "qwen":  # TRL's text also marks the line ends around a reply
-            assert all(ours["ids"][begin] == newline == ours["ids"][end - 1] for begin, end in expected)
-            expected = [(begin + 1, end - 1) for begin, end in expected]
         assert runs_of(ours["loss_mask"]) == expected, turns
         replies += len(expected)
     assert replies > 200
@@ -203,9 +189,8 @@ def test_both_refuse_turns_out_of_order(tokenizers):
     _, theirs = tokenizers["plain"]
     for name in ("mistral", "mistral_v3", "human_assistant"):
         turns = [("user", "a"), ("user", "b")]
-        asked = {"template": name, "turns": turns, "generation_prompt": False, "bos": "<s>", "eos": "</s>"}
-        answer = json.loads(run_program("tdock_conversation", input=json.dumps(asked).encode()))
+        answer = json.loads(run_program("tdock_conversation", input=json.dumps(asked_for(name, turns)).encode()))
         assert "turn 2 of the conversation" in answer["error"]
         with pytest.raises(Exception, match="alternat"):
-            messages = [{"role": role, "content": content} for role, content in turns]
+            messages = messages_of(turns)
             theirs.apply_chat_template(messages, tokenize=False, chat_template=TEMPLATES[name])

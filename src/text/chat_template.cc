@@ -1,0 +1,360 @@
+#include "text/chat_template.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/json_text.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "text/content_hash.h"
+#include "text/named_templates.h"
+
+namespace tdock::text {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
+constexpr int kMaxJsonDepth = 32;
+
+// The origin of what no turn says: tools, documents, variables.
+constexpr jinja::Origin kOfContext = std::numeric_limits<jinja::Origin>::max();
+
+constexpr std::array<absl::string_view, 7> kOfConversations = {
+    "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "pad_token"};
+
+std::string HowToChoose() {
+  return absl::StrCat("choose a template by name: ", absl::StrJoin(ChatTemplate::Names(), ", "));
+}
+
+// Whether `word` stands in `text`, not as a part of a longer one.
+bool Mentions(absl::string_view text, absl::string_view word) {
+  const auto in_word = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t at = text.find(word); at != absl::string_view::npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !in_word(text[at - 1])) && (end == text.size() || !in_word(text[end]))) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<OrderedJson> ParseJson(absl::string_view json, OrderedJson::value_t type, absl::string_view expected) {
+  OrderedJson parsed = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (parsed.type() == type) return parsed;
+  return absl::InvalidArgumentError(absl::StrCat("it is not ", expected, " in JSON"));
+}
+
+// What is there to be rendered; a null, or something empty, is not.
+bool IsNothing(const OrderedJson& value) {
+  return value.is_null() || (!value.is_primitive() && value.empty()) || value == "";
+}
+
+// The names under which a turn's thinking is known; the first is the one that most templates read.
+constexpr std::array<absl::string_view, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
+
+bool IsReasoning(absl::string_view name) {
+  return std::find(kReasoning.begin(), kReasoning.end(), name) != kReasoning.end();
+}
+
+std::optional<OrderedJson> ReasoningIn(const OrderedJson& fields) {
+  for (const absl::string_view name : kReasoning) {
+    const auto found = fields.find(name);
+    if (found != fields.end() && !found->is_null()) return *found;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<OrderedJson> FieldsOf(const Turn& turn) {
+  if (turn.fields.empty()) return OrderedJson::object();
+  return ParseJson(turn.fields, OrderedJson::value_t::object, "an object");
+}
+
+absl::StatusOr<jinja::Value> MessageOf(const Turn& turn, jinja::Origin origin) {
+  if (const auto bad = FindInvalidUtf8(turn.content)) {
+    return absl::InvalidArgumentError(absl::StrCat("not valid UTF-8 at byte ", *bad));
+  }
+  TDOCK_ASSIGN_OR_RETURN(OrderedJson fields, FieldsOf(turn));
+  jinja::Value::Pairs pairs;
+  // As transformers does, templates that read either name find it.
+  if (const std::optional<OrderedJson> reasoning = ReasoningIn(fields)) {
+    if (!fields.contains("thinking")) {
+      TDOCK_ASSIGN_OR_RETURN(pairs.emplace_back(jinja::Value::String("thinking"), jinja::Value()).second,
+                             jinja::FromJson(*reasoning, origin));
+    }
+    fields["reasoning_content"] = *reasoning;
+  }
+  // Roles are known words, which the template may make special tokens of.
+  pairs.emplace_back(jinja::Value::String("role"), jinja::Value::String(RoleName(turn.role)));
+  if (turn.has_content) pairs.emplace_back(jinja::Value::String("content"), jinja::Value::String(turn.content, origin));
+  for (const auto& [name, field] : fields.items()) {
+    if (field.is_null()) continue;  // as in transformers: many templates would say "None"
+    TDOCK_ASSIGN_OR_RETURN(jinja::Value value, jinja::FromJson(field, origin));
+    pairs.emplace_back(jinja::Value::String(name, origin), std::move(value));
+  }
+  return jinja::Value::Dict(std::move(pairs), origin);
+}
+
+absl::StatusOr<jinja::Value> ListOf(const std::string& json, absl::string_view what) {
+  if (json.empty()) return jinja::Value::None();
+  absl::StatusOr<OrderedJson> list = ParseJson(json, OrderedJson::value_t::array, "a list");
+  if (!list.ok()) return Annotate(list.status(), what);
+  absl::StatusOr<jinja::Value> value = jinja::FromJson(*list, kOfContext);
+  if (!value.ok()) return Annotate(value.status(), what);
+  return value;
+}
+
+bool IsGiven(const std::string& json) { return !json.empty() && json != "[]"; }
+
+// Appends a run, one with the value of the run before by lengthening that.
+void AddRun(std::vector<jinja::Run>& runs, size_t end, int32_t value) {
+  if (!runs.empty() && runs.back().value == value) {
+    runs.back().end = end;
+  } else if (runs.empty() ? end > 0 : end > runs.back().end) {
+    runs.push_back({end, value});
+  }
+}
+
+ChatTemplate::Rendered Understood(jinja::Rendered rendered) {
+  ChatTemplate::Rendered result;
+  size_t mark = 0, begin = 0;
+  for (const jinja::Run& run : rendered.origins) {
+    const bool content = run.value != jinja::kOfTemplate;
+    const bool of_turn = content && run.value != kOfContext;
+    if (content) {
+      if (!result.content.empty() && result.content.back().end == begin) {
+        result.content.back().end = run.end;
+      } else {
+        result.content.push_back({begin, run.end});
+      }
+    }
+    AddRun(result.content_turns, run.end, of_turn ? run.value : -1);
+    while (begin < run.end) {
+      while (rendered.marks[mark].end <= begin) ++mark;
+      const size_t end = std::min(run.end, rendered.marks[mark].end);
+      AddRun(result.turns, end, of_turn ? run.value : rendered.marks[mark].value);
+      begin = end;
+    }
+  }
+  for (const jinja::Range& range : rendered.generations) result.generations.push_back({range.begin, range.end});
+  result.text = std::move(rendered.text);
+  return result;
+}
+
+// The texts under "chat_template" in tokenizer_config.json.
+struct Texts {
+  std::string standard;
+  std::optional<std::string> tool_use = {};
+};
+
+absl::StatusOr<Texts> TextsInConfig(absl::string_view config, const std::string& path) {
+  absl::StatusOr<nlohmann::json> parsed = ParseJsonObject(config, kMaxJsonDepth);
+  if (!parsed.ok()) return Annotate(parsed.status(), path);
+  const auto found = parsed->find("chat_template");
+  if (found == parsed->end() || found->is_null()) {
+    return absl::NotFoundError(absl::StrCat(path, ": the model has no chat_template; ", HowToChoose()));
+  }
+  if (found->is_string()) return Texts{.standard = found->get<std::string>()};
+  std::optional<std::string> standard, tool_use;
+  if (found->is_array()) {
+    for (const nlohmann::json& named : *found) {
+      if (!named.is_object() || !named.contains("template") || !named["template"].is_string()) continue;
+      const nlohmann::json name = named.value("name", nlohmann::json());
+      if (name == "default") standard = named["template"].get<std::string>();
+      if (name == "tool_use") tool_use = named["template"].get<std::string>();
+    }
+  }
+  if (standard) return Texts{.standard = *std::move(standard), .tool_use = std::move(tool_use)};
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": \"chat_template\" is neither text nor a list with a text named \"default\""));
+}
+
+}  // namespace
+
+absl::string_view RoleName(Role role) {
+  switch (role) {
+    case Role::kSystem:
+      return "system";
+    case Role::kUser:
+      return "user";
+    case Role::kAssistant:
+      return "assistant";
+    case Role::kDeveloper:
+      return "developer";
+    case Role::kTool:
+      return "tool";
+    case Role::kFunction:
+      return "function";
+  }
+  return "";
+}
+
+SpecialSpellings SpellingsOf(const Tokenizer& tokenizer) {
+  const auto spelling = [&](std::optional<int32_t> id) { return id ? tokenizer.IdToToken(*id) : std::nullopt; };
+  return {
+      .bos = spelling(tokenizer.bos_id()), .eos = spelling(tokenizer.eos_id()), .pad = spelling(tokenizer.pad_id())};
+}
+
+std::vector<std::string> ChatTemplate::Names() {
+  std::vector<std::string> names;
+  for (const NamedTemplate& named : NamedTemplates()) names.emplace_back(named.name);
+  return names;
+}
+
+absl::StatusOr<std::shared_ptr<const ChatTemplate::Source>> ChatTemplate::Compile(absl::string_view jinja) {
+  TDOCK_ASSIGN_OR_RETURN(jinja::Template program, jinja::Template::Parse(jinja));
+  return std::make_shared<const Source>(Source{std::string(jinja), std::move(program)});
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Named(absl::string_view name) {
+  for (const NamedTemplate& named : NamedTemplates()) {
+    if (named.name != name) continue;
+    TDOCK_ASSIGN_OR_RETURN(ChatTemplate made,
+                           Parse(absl::StrCat("{%- set name = '", name, "' -%}", named.prelude, named.jinja)));
+    made.name_ = std::string(name);
+    made.is_own_ = false;
+    made.needed_tokens_ = named.tokens;
+    return made;
+  }
+  return absl::NotFoundError(absl::StrCat("there is no conversation template \"", EscapeForMessage(name),
+                                          "\"; there are ", absl::StrJoin(Names(), ", ")));
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view jinja) {
+  ChatTemplate made;
+  TDOCK_ASSIGN_OR_RETURN(made.source_, Compile(jinja));
+  made.name_ = "the model's own";
+  return made;
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::OfModel(Env& env, const std::string& folder) {
+  std::string path = JoinPath(folder, "chat_template.jinja");
+  Texts texts;
+  if (env.Exists(path)) {
+    TDOCK_ASSIGN_OR_RETURN(texts.standard, ReadFileUpTo(env, path, kMaxTemplateBytes));
+    const std::string tool_use = JoinPath(folder, "additional_chat_templates/tool_use.jinja");
+    if (env.Exists(tool_use)) {
+      TDOCK_ASSIGN_OR_RETURN(texts.tool_use, ReadFileUpTo(env, tool_use, kMaxTemplateBytes));
+    }
+  } else {
+    path = JoinPath(folder, "tokenizer_config.json");
+    TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadFileUpTo(env, path, kMaxTemplateBytes));
+    TDOCK_ASSIGN_OR_RETURN(texts, TextsInConfig(config, path));
+  }
+  absl::StatusOr<ChatTemplate> made = Parse(texts.standard);
+  if (!made.ok()) return Annotate(made.status(), absl::StrCat(path, ": the model's chat_template"));
+  if (texts.tool_use) {
+    absl::StatusOr<std::shared_ptr<const Source>> tool_use = Compile(*texts.tool_use);
+    if (!tool_use.ok()) {
+      return Annotate(tool_use.status(), absl::StrCat(path, ": the model's chat_template \"tool_use\""));
+    }
+    made->tool_use_ = *std::move(tool_use);
+  }
+  return made;
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::WithVariables(absl::string_view json) const {
+  TDOCK_ASSIGN_OR_RETURN(const OrderedJson variables, ParseJson(json, OrderedJson::value_t::object, "an object"));
+  ChatTemplate made = *this;
+  made.variables_json_ = variables.empty() ? "" : std::string(json);
+  made.variables_.clear();
+  for (const auto& [name, variable] : variables.items()) {
+    if (std::find(kOfConversations.begin(), kOfConversations.end(), name) != kOfConversations.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is set by each conversation"));
+    }
+    if (!Uses(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the template \"", name_, "\" has no variable \"", EscapeForMessage(name), "\""));
+    }
+    absl::StatusOr<jinja::Value> value = jinja::FromJson(variable, kOfContext);
+    if (!value.ok()) return Annotate(value.status(), absl::StrCat("\"", EscapeForMessage(name), "\""));
+    made.variables_.emplace_back(name, *std::move(value));
+  }
+  return made;
+}
+
+ChatTemplate ChatTemplate::WithTime(absl::Time now, absl::TimeZone zone) const {
+  ChatTemplate made = *this;
+  made.time_ = {.now = now, .time_zone = zone};
+  return made;
+}
+
+bool ChatTemplate::Uses(absl::string_view variable) const {
+  return source_->program.uses(variable) || (tool_use_ != nullptr && tool_use_->program.uses(variable));
+}
+
+bool ChatTemplate::shows_time() const { return Uses("strftime_now"); }
+
+bool ChatTemplate::marks_replies() const { return source_->program.marks_generation(); }
+
+std::string ChatTemplate::Description() const {
+  std::string description =
+      absl::StrCat(name_, "|", Hex(HashOf(source_->text)), "|",
+                   tool_use_ == nullptr ? "" : Hex(HashOf(tool_use_->text)), "|", variables_json_);
+  if (shows_time()) absl::StrAppend(&description, "|", absl::FormatTime("%Y-%m-%d %H:%M", time_.now, time_.time_zone));
+  return description;
+}
+
+const ChatTemplate::Source& ChatTemplate::SourceFor(const Context& context) const {
+  return IsGiven(context.tools) && tool_use_ != nullptr ? *tool_use_ : *source_;
+}
+
+absl::Status ChatTemplate::CheckMentioned(const Source& source, std::span<const Turn> turns,
+                                          const Context& context) const {
+  const auto left_out = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("the template \"", name_, "\" has no place for ", what,
+                                                   ", and would leave out those of the conversation"));
+  };
+  if (IsGiven(context.tools) && !Mentions(source.text, "tools")) return left_out("tools");
+  if (IsGiven(context.documents) && !Mentions(source.text, "documents")) return left_out("documents");
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (turns[i].fields.empty()) continue;
+    const OrderedJson fields = OrderedJson::parse(turns[i].fields, nullptr, /*allow_exceptions=*/false);
+    const bool of_tool = turns[i].role == Role::kTool || turns[i].role == Role::kFunction;
+    for (const auto& [name, field] : fields.items()) {
+      // Which tool a result is of, or which call, is not what the result says.
+      if (IsNothing(field) || (of_tool && (name == "name" || name == "tool_call_id"))) continue;
+      const bool renamed =
+          IsReasoning(name) && (Mentions(source.text, "reasoning_content") || Mentions(source.text, "thinking"));
+      if (renamed || Mentions(source.text, name)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("turn ", i + 1, " of the conversation: it has \"",
+                                                     EscapeForMessage(name), "\", which the template \"", name_,
+                                                     "\" does not mention, and would leave out"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChatTemplate::Rendered> ChatTemplate::Render(std::span<const Turn> turns, const Context& context,
+                                                            bool generation_prompt,
+                                                            const SpecialSpellings& specials) const {
+  if (turns.empty()) return absl::InvalidArgumentError("the conversation has no turns");
+  const Source& source = SourceFor(context);
+  jinja::Value::Items messages;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    absl::StatusOr<jinja::Value> message = MessageOf(turns[i], static_cast<jinja::Origin>(i));
+    if (!message.ok()) return Annotate(message.status(), absl::StrCat("turn ", i + 1, " of the conversation"));
+    messages.push_back(*std::move(message));
+  }
+  TDOCK_RETURN_IF_ERROR(CheckMentioned(source, turns, context));
+  jinja::Template::Inputs inputs = variables_;
+  inputs.emplace_back("messages", jinja::Value::List(std::move(messages)));
+  TDOCK_ASSIGN_OR_RETURN(inputs.emplace_back("tools", jinja::Value()).second, ListOf(context.tools, "the tools"));
+  TDOCK_ASSIGN_OR_RETURN(inputs.emplace_back("documents", jinja::Value()).second,
+                         ListOf(context.documents, "the documents"));
+  inputs.emplace_back("add_generation_prompt", jinja::Value::Bool(generation_prompt));
+  for (const auto& [name, spelling] :
+       {std::pair("bos_token", &specials.bos), {"eos_token", &specials.eos}, {"pad_token", &specials.pad}}) {
+    if (*spelling) inputs.emplace_back(name, jinja::Value::String(**spelling));
+  }
+  absl::StatusOr<jinja::Rendered> rendered = source.program.Render(inputs, time_);
+  if (rendered.ok()) return Understood(*std::move(rendered));
+  // The errors of named ones speak for themselves.
+  return is_own_ ? Annotate(rendered.status(), "the model's chat_template") : rendered.status();
+}
+
+}  // namespace tdock::text
