@@ -6,8 +6,8 @@
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
 #   oracle  build, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
-#           they only read files of, and .venv-peers with those that the tests of our own one use, and with what it is
-#           measured against
+#           they only read files of, some from a source package, and .venv-peers with those that the tests of our own one
+#           use, and with what it is measured against
 #   wheel   compilers, libraries, and .venv-wheel
 #   lint    compilers, libraries, the clang tools, and the linter of the container file in .venv-lint
 set -euo pipefail
@@ -72,6 +72,22 @@ make_environment() {
   cp "$requirements" "$folder/.requirements"
 }
 
+# The packages with chat templates. Nothing imports them: what they need would be gigabytes.
+make_templates() {
+  local folder=.venv-templates/sources requirements=requirements/templates_source.txt
+  make_environment .venv-templates requirements/templates.txt "" --no-deps --no-compile
+  # llama.cpp's are only in a source package. pip asks how it is built, but builds nothing.
+  is_current "$folder" "$requirements" && return
+  rm -rf "$folder" && mkdir -p "$folder/download"
+  echo "Reading the templates of: $(grep -v '^--' "$requirements")"
+  .venv-templates/bin/python -m pip download --quiet --disable-pip-version-check --progress-bar off --no-deps \
+    --dest "$folder/download" --requirement "$requirements"
+  tar --extract --gzip --file "$folder"/download/*.tar.gz --directory "$folder" --strip-components=1 --wildcards \
+    '*/models/templates/*.jinja' '*/tests/test-chat-template.cpp' '*/llama_cpp/llama_chat_format.py'
+  rm -r "$folder/download"
+  cp "$requirements" "$folder/.requirements"
+}
+
 build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                 libxxhash-dev libsimdjson-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
                 libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev libpcre2-dev libsentencepiece-dev
@@ -114,8 +130,7 @@ case $what in
     trap 'for pid in "${making[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done' INT TERM
     make_environment .venv-oracle requirements/oracle.txt .venv & making+=($!)
     make_environment .venv-peers requirements/peers.txt .venv & making+=($!)
-    # Nothing imports the packages with templates: what they need would be gigabytes.
-    make_environment .venv-templates requirements/templates.txt "" --no-deps & making+=($!)
+    make_templates & making+=($!)
     make_environment .venv-wheel requirements/wheel.txt & making+=($!)
     make_environment .venv-parquet requirements/parquet.txt & making+=($!)
     failed=0
