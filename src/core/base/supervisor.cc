@@ -200,6 +200,9 @@ int64_t MemoryBelow(pid_t root) {
   return bytes;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+void ForgetInheritedMemory() {}  // the sanitizers have memory of their own
+#else
 // Gives back the pages from `begin` to `end`, but not those within 1 MiB of the addresses `kept`, which ascend.
 void DropPages(uint64_t begin, uint64_t end, std::span<const uint64_t> kept) {
   constexpr uint64_t kAround = 1 << 20;
@@ -217,7 +220,6 @@ void DropPages(uint64_t begin, uint64_t end, std::span<const uint64_t> kept) {
 // from now on but the stack and what the C library has of the thread, such as errno; functions are found already,
 // because programs are linked with -z now.
 void ForgetInheritedMemory() {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (file < 0) return;
   std::array<uint64_t, 2> kept = {reinterpret_cast<uint64_t>(&file), reinterpret_cast<uint64_t>(&errno)};
@@ -242,8 +244,8 @@ void ForgetInheritedMemory() {
     size = lines.size();
   }
   close(file);
-#endif
 }
+#endif
 
 // Closes all descriptors but these: this process must not keep open what its parent closes.
 void KeepOnly(std::array<int, 3> descriptors) {
