@@ -10,13 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "cli/commands.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "data/data_config.h"
 #include "data/sample.h"
+#include "data/value_text.h"
 #include "nlohmann/json.hpp"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
@@ -38,7 +38,7 @@ struct TokenizeArguments {
 data::Value ValueOf(const nlohmann::ordered_json& json) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer() && !json.is_number_unsigned()) return json.get<int64_t>();
-  if (json.is_number_unsigned() && json <= INT64_MAX) return json.get<int64_t>();
+  if (json.is_number_unsigned() && json.get<uint64_t>() <= uint64_t{INT64_MAX}) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();
   if (json.is_array()) {
@@ -59,8 +59,22 @@ struct Chat {
 
 // A list of turns, or an object with them and what belongs to them.
 absl::StatusOr<Chat> ParseChat(const std::string& line) {
-  const auto json = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (json.is_array()) return ParseChat(nlohmann::ordered_json{{"messages", json}}.dump());
+  using Json = nlohmann::ordered_json;
+  constexpr int kMaxDepth = 64;  // what is parsed here is gone through by recursion
+  bool too_deep = false;
+  auto json = Json::parse(
+      line,
+      [&](int depth, Json::parse_event_t, Json&) {
+        too_deep = too_deep || depth > kMaxDepth;
+        return !too_deep;
+      },
+      /*allow_exceptions=*/false);
+  if (too_deep) return absl::InvalidArgumentError(absl::StrCat("it nests deeper than ", kMaxDepth, " levels"));
+  if (json.is_array()) {
+    Json object = Json::object();
+    object["messages"] = std::move(json);
+    json = std::move(object);
+  }
   if (!json.is_object() || !json.contains("messages")) {
     return absl::InvalidArgumentError(
         R"(it is no conversation in JSON, such as [{"role": "user", "content": "Hi"}] or {"messages": […], "tools": […]})");
@@ -71,8 +85,9 @@ absl::StatusOr<Chat> ParseChat(const std::string& line) {
       TDOCK_ASSIGN_OR_RETURN(chat.turns, data::TurnsOf(ValueOf(value)));
     } else if (name == "add_generation_prompt" && value.is_boolean()) {
       chat.generation_prompt = value.get<bool>();
-    } else if ((name == "tools" || name == "documents") && (value.is_array() || value.is_null())) {
-      (name == "tools" ? chat.context.tools : chat.context.documents) = value.is_null() ? "" : value.dump();
+    } else if ((name == "tools" || name == "documents") && value.is_array()) {
+      TDOCK_ASSIGN_OR_RETURN((name == "tools" ? chat.context.tools : chat.context.documents),
+                             data::JsonOfValue(ValueOf(value)));
     } else {
       return absl::InvalidArgumentError(absl::StrCat(
           "\"", EscapeForMessage(name),
@@ -82,16 +97,23 @@ absl::StatusOr<Chat> ParseChat(const std::string& line) {
   return chat;
 }
 
+// With C escapes for control characters but line ends, which might change a terminal.
+std::string Printable(absl::string_view text) {
+  std::string shown;
+  while (const std::optional<Utf8Char> next = FirstUtf8Char(text)) {
+    const absl::string_view bytes = text.substr(0, next->bytes);
+    shown += next->code != '\n' && IsControl(next->code) ? EscapeForMessage(bytes) : std::string(bytes);
+    text.remove_prefix(next->bytes);
+  }
+  return shown;
+}
+
 // What the loss counts stands between ⟦ and ⟧, and what is not to be printed is escaped.
 std::string WithMarks(const text::EncodedConversation& encoded, const text::Tokenizer& tokenizer) {
   std::string shown;
   std::vector<int32_t> run;
   const auto end_run = [&] {
-    const absl::StatusOr<std::string> text = tokenizer.Decode(run, text::SpecialTokens::kKeep);
-    for (const absl::string_view line : absl::StrSplit(text.value_or(""), absl::ByString("\n"))) {
-      absl::StrAppend(&shown, EscapeForMessage(line), "\n");
-    }
-    shown.pop_back();
+    shown += Printable(ReplaceInvalidUtf8(tokenizer.Decode(run, text::SpecialTokens::kKeep).value_or("")));
     run.clear();
   };
   bool counted = false;

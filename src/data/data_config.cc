@@ -374,7 +374,7 @@ absl::StatusOr<std::unique_ptr<PhaseSamples>> PhaseSamples::Open(Env& env, const
       samples, std::move(encoder), tokenizer_content,
       [&dataset, share](int64_t index) { return dataset.Place(share == nullptr ? index : share->InWhole(index)); });
   TDOCK_RETURN_IF_ERROR(made->CheckUsable(config, phase));
-  if (chat_template && !chat_template->marks_replies()) made->WarnOfRewriting(log);
+  if (chat_template) made->WarnOfRewriting(log);
   if (!config.cache.empty()) {
     const CacheOptions options{
         .folder = config.cache,

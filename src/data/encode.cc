@@ -59,9 +59,12 @@ std::string MessagesOf(const Sample& sample) {
     while (!turns.empty() && turns.back().role == text::Role::kAssistant) turns.pop_back();
   }
   if (turns.empty()) return "";
-  nlohmann::json messages = nlohmann::json::array();
+  auto messages = nlohmann::ordered_json::array();
   for (const Turn& turn : turns) {
-    messages.push_back({{"role", std::string(text::RoleName(turn.role))}, {"content", turn.content}});
+    nlohmann::ordered_json message = {{"role", std::string(text::RoleName(turn.role))}};
+    if (turn.has_content) message["content"] = turn.content;
+    if (!turn.fields.empty()) message.update(nlohmann::ordered_json::parse(turn.fields));  // written by JsonOfValue()
+    messages.push_back(std::move(message));
   }
   return messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -91,9 +91,9 @@ TEST_F(Encoding, TurnsGoThroughTheTemplate) {
 TEST_F(Encoding, TheTurnsThatAskForAReplyAreKeptWhereTheyAreWanted) {
   const EncodingRules rules{.keep_messages = true};
   const Record turns = OfOne(List{Message("user", "q \"e\""), Message("assistant", "a")});
-  EXPECT_EQ(Made("chat", Phase::kSft, turns, rules).messages, R"([{"content":"q \"e\"","role":"user"}])");
+  EXPECT_EQ(Made("chat", Phase::kSft, turns, rules).messages, R"([{"role":"user","content":"q \"e\""}])");
   EXPECT_EQ(Made("chat", Phase::kSft, turns).messages, "");
-  EXPECT_EQ(Made("chat", Phase::kPrompt, {"q"}, rules).messages, R"([{"content":"q","role":"user"}])");
+  EXPECT_EQ(Made("chat", Phase::kPrompt, {"q"}, rules).messages, R"([{"role":"user","content":"q"}])");
   EXPECT_EQ(Made("custom", Phase::kPrompt, {"p"}, rules).messages, "");
 }
 

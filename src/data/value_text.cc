@@ -46,6 +46,9 @@ absl::Status AppendJson(const Value& value, bool with_nothing, std::string& json
   } else {
     TDOCK_ASSIGN_OR_RETURN(const std::string text, TextOfValue(value));
     json += text;
+    // What was a float stays one for who reads the JSON.
+    const bool is_float = std::holds_alternative<double>(value) && text.find_first_of(".en") == std::string::npos;
+    if (is_float && !with_nothing) json += ".0";
   }
   return absl::OkStatus();
 }

@@ -44,7 +44,19 @@ bool Mentions(absl::string_view text, absl::string_view word) {
 }
 
 absl::StatusOr<OrderedJson> ParseJson(absl::string_view json, OrderedJson::value_t type, absl::string_view expected) {
-  OrderedJson parsed = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
+  // The library looks a name up by going through all before it.
+  constexpr size_t kMostNames = 4096;
+  std::vector<size_t> names;  // of the objects that are open, by depth
+  bool too_many = false;
+  const auto check = [&](int depth, OrderedJson::parse_event_t event, OrderedJson&) {
+    names.resize(static_cast<size_t>(depth) + 1);
+    if (event == OrderedJson::parse_event_t::key) too_many = too_many || ++names.back() > kMostNames;
+    return !too_many;
+  };
+  OrderedJson parsed = OrderedJson::parse(json, check, /*allow_exceptions=*/false);
+  if (too_many) {
+    return absl::InvalidArgumentError(absl::StrCat("it has an object with more than ", kMostNames, " names in it"));
+  }
   if (parsed.type() == type) return parsed;
   return absl::InvalidArgumentError(absl::StrCat("it is not ", expected, " in JSON"));
 }
@@ -108,7 +120,9 @@ absl::StatusOr<jinja::Value> ListOf(const std::string& json, absl::string_view w
   return value;
 }
 
-bool IsGiven(const std::string& json) { return !json.empty() && json != "[]"; }
+bool IsGiven(absl::string_view json) {
+  return !absl::StripAsciiWhitespace(json).empty() && absl::StripAsciiWhitespace(json) != "[]";
+}
 
 // Appends a run, one with the value of the run before by lengthening that.
 void AddRun(std::vector<jinja::Run>& runs, size_t end, int32_t value) {
@@ -289,7 +303,7 @@ bool ChatTemplate::Uses(absl::string_view variable) const {
 
 bool ChatTemplate::shows_time() const { return Uses("strftime_now"); }
 
-bool ChatTemplate::marks_replies() const { return source_->program.marks_generation(); }
+bool ChatTemplate::marks_replies(const Context& context) const { return SourceFor(context).program.marks_generation(); }
 
 std::string ChatTemplate::Description() const {
   std::string description =

@@ -87,8 +87,8 @@ class ChatTemplate {
   absl::string_view name() const { return name_; }  // "the model's own", "chatml"
   bool is_named() const { return !is_own_; }
   bool shows_time() const;
-  // Whether it marks what the loss counts itself, by {% generation %}.
-  bool marks_replies() const;
+  // Whether it marks what the loss counts itself, by {% generation %}, in conversations with this context.
+  bool marks_replies(const Context& context = {}) const;
   // Everything that shapes what is rendered, for a cache key.
   std::string Description() const;
 

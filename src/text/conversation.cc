@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -88,13 +89,31 @@ class ReplyFinder {
       const size_t same = CommonPrefix(whole_.text, prompt->text);
       if (same < prompt->text.size()) {
         rewritten.push_back({turn, Rewritten::How::kPrompt});
-        begin = std::min(begin, same);
+        const size_t own = BeginOf(turn, begin);
+        begin = std::min(begin, std::max(WholeCharacters(same), own));
       } else {
         begin = same;
       }
     }
     if (begin > end) return std::nullopt;
     return Reply{.range = {begin, end}, .turn = turn, .said = std::max(begin, said ? said->end : begin)};
+  }
+
+  // Where the part of `turn` that ends at `before` or behind it begins, as far as the template tells.
+  size_t BeginOf(int32_t turn, size_t before) const {
+    size_t begin = 0, own = before;
+    for (const jinja::Run& run : whole_.turns) {
+      if (run.value == turn && begin <= before) own = std::min(own, begin);
+      if (run.value != turn && run.end <= before) own = before;
+      begin = run.end;
+    }
+    return own;
+  }
+
+  // `end`, or the beginning of the character that it is within.
+  size_t WholeCharacters(size_t end) const {
+    while (end > 0 && end < whole_.text.size() && (static_cast<unsigned char>(whole_.text[end]) & 0xC0) == 0x80) --end;
+    return end;
   }
 
   absl::StatusOr<Rendered> Part(size_t turns, bool generation_prompt) const {
@@ -256,6 +275,19 @@ absl::Status AtItsTurn(const absl::Status& status, const Tokenizer& tokenizer, s
   return Annotate(status, "the conversation as the template renders it");
 }
 
+// Replies may lose their thinking; what others say is there, or the template has no place for them.
+absl::Status CheckNothingIsLeftOut(const ChatTemplate& chat_template, std::span<const Turn> turns,
+                                   const Rendered& rendered) {
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (turns[i].role == Role::kAssistant || absl::StripAsciiWhitespace(turns[i].content).empty()) continue;
+    if (SaidBy(rendered, static_cast<int32_t>(i))) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("turn ", i + 1, " of the conversation: it is of the ", RoleName(turns[i].role),
+                     ", which the template \"", chat_template.name(), "\" does not render here, and would leave out"));
+  }
+  return absl::OkStatus();
+}
+
 // Fills turns and loss mask, token by token.
 void Mark(const Rendered& rendered, std::span<const TextRange> ranges, std::span<const Reply> replies,
           std::span<const Turn> turns, TrainOn train_on, EncodedConversation& encoded) {
@@ -283,9 +315,10 @@ absl::StatusOr<EncodedConversation> EncodeConversation(const ChatTemplate& chat_
   TDOCK_RETURN_IF_ERROR(CheckTokens(chat_template, tokenizer, specials));
   TDOCK_ASSIGN_OR_RETURN(Rendered rendered,
                          chat_template.Render(turns, options.context, options.generation_prompt, specials));
+  TDOCK_RETURN_IF_ERROR(CheckNothingIsLeftOut(chat_template, turns, rendered));
   EncodedConversation encoded;
   std::vector<Reply> replies =
-      chat_template.marks_replies()
+      chat_template.marks_replies(options.context)
           ? MarkedReplies(rendered)
           : ReplyFinder(chat_template, turns, options.context, specials, rendered).Find(encoded.rewritten);
   Encoder encoder(tokenizer, rendered);
@@ -294,7 +327,7 @@ absl::StatusOr<EncodedConversation> EncodeConversation(const ChatTemplate& chat_
   size_t last_begin = 0;
   if (!replies.empty()) {
     last_begin = replies.back().range.begin;
-    if (chat_template.marks_replies() && replies.back().turn > 0) {
+    if (chat_template.marks_replies(options.context) && replies.back().turn > 0) {
       const auto prompt = chat_template.Render(turns.first(static_cast<size_t>(replies.back().turn)), options.context,
                                                /*generation_prompt=*/true, specials);
       const bool asks = prompt.ok() && absl::StartsWith(rendered.text, prompt->text);

@@ -47,7 +47,8 @@ struct EncodedConversation {
   struct Rewritten {
     enum class How {
       kLater,  // once more turns follow it, it reads otherwise, as where a template drops earlier thinking: not counted
-      kPrompt  // what stands before it is not the prompt that asks for it: counted from where the two part
+      kPrompt  // what stands before it is not the prompt that asks for it: counted from where the two part, or from
+               // where the turn itself begins, if that is later
     };
     int32_t turn;
     How how;

@@ -231,7 +231,7 @@ absl::StatusOr<bool> Contains(Machine& machine, const Value& container, const Va
       return absl::InvalidArgumentError(
           absl::StrCat("'in' with a string needs a string on its left, not of the type ", TypeName(item)));
     meter.SpendBytes(container.AsText().size());
-    return absl::StrContains(container.AsText().bytes(), item.AsText().bytes());
+    return FindBytes(container.AsText().bytes(), item.AsText().bytes()) != absl::string_view::npos;
   }
   if (container.is_dict()) {
     TDOCK_RETURN_IF_ERROR(CheckHashable(item));

@@ -104,6 +104,8 @@ bool Equal(const Value& a, const Value& b, Meter* meter) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Value::Kind::kText:
+      if (a.AsText().size() != b.AsText().size()) return false;
+      if (meter != nullptr && !meter->SpendBytes(a.AsText().size())) return false;
       return a.AsText().bytes() == b.AsText().bytes();
     case Value::Kind::kList:
     case Value::Kind::kTuple:
@@ -134,15 +136,32 @@ absl::StatusOr<std::optional<int>> Compare(const Value& a, const Value& b, Meter
   return x.size() < y.size() ? -1 : x.size() > y.size() ? 1 : 0;
 }
 
-absl::Status CheckHashable(const Value& value) {
+namespace {
+
+// Tuples of tuples may share what they hold, and so have many more items than take memory.
+constexpr int kMostKeyItems = 256;
+
+absl::Status CheckHashable(const Value& value, int& left) {
   if (value.kind() == Value::Kind::kList || value.is_dict()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a value of the type ", TypeName(value), " cannot be the key of a dict"));
   }
-  if (value.kind() == Value::Kind::kTuple) {
-    for (const Value& item : value.AsItems()) TDOCK_RETURN_IF_ERROR(CheckHashable(item));
+  if (value.kind() != Value::Kind::kTuple) return absl::OkStatus();
+  for (const Value& item : value.AsItems()) {
+    if (--left < 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a tuple with more than ", kMostKeyItems, " items cannot be the key of a dict"));
+    }
+    TDOCK_RETURN_IF_ERROR(CheckHashable(item, left));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckHashable(const Value& value) {
+  int left = kMostKeyItems;
+  return CheckHashable(value, left);
 }
 
 uint64_t Hash(const Value& value) {

@@ -64,7 +64,8 @@ Result Trim(Machine& machine, const Value& input, Arguments& arguments) {
     TDOCK_RETURN_IF_ERROR(CheckText(bound[0], "chars"));
     characters = bound[0].AsText().bytes();
   }
-  machine.meter().SpendBytes(text.size());
+  if (!machine.meter().SpendBytes(text.size() * (1 + characters.value_or("").size() / 8)))
+    return machine.meter().status();
   return machine.String(Strip(text, characters, {true, true}));
 }
 

@@ -220,5 +220,23 @@ TEST(Value, OfEqualKeysKeepsTheFirstPlaceAndTheLastValue) {
   EXPECT_EQ(rendered->text, "20 23 23 False");
 }
 
+TEST(Template, WhatTakesLongCountsAsSteps) {
+  const auto code = [](const char* hostile) { return Template::Parse(hostile)->Render({}).status().code(); };
+  EXPECT_EQ(code("{% set ns = namespace(t=(1,)) %}{% for i in range(50) %}{% set ns.t = (ns.t, ns.t) %}{% endfor %}"
+                 "{{ {ns.t: 1} }}"),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(code("{% set a = 'a' * 4000000 %}{% set b = 'a' * 3999999 ~ 'a' %}{% for i in range(1000) %}"
+                 "{% if a != b %}x{% endif %}{% endfor %}"),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(code("{{ ('a' * 4000000).rfind('b' ~ 'a' * 2000000) }}"), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(code("{{ ('a' * 4000000) | trim('b' * 2000000 ~ 'a') | length }}"), absl::StatusCode::kResourceExhausted);
+  // The other searches take a time that grows with the lengths alone.
+  EXPECT_EQ(
+      Template::Parse("{{ ('a' * 4000000).find('a' * 2000000 ~ 'b') }} {{ ('a' * 2000000 ~ 'b') in 'a' * 4000000 }}")
+          ->Render({})
+          ->text,
+      "-1 False");
+}
+
 }  // namespace
 }  // namespace tdock::jinja

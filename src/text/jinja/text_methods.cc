@@ -57,8 +57,9 @@ Result CaseMethod(Machine& machine, const Value& self, Arguments& arguments) {
   return Value::Bool(is_any);
 }
 
-Result IsTitleCased(Machine&, const Value& self, Arguments& arguments) {
+Result IsTitleCased(Machine& machine, const Value& self, Arguments& arguments) {
   TDOCK_RETURN_IF_ERROR(Bind(arguments, {}).status());
+  machine.meter().SpendBytes(self.AsText().size());
   const absl::string_view bytes = self.AsText().bytes();
   bool is_any = false;
   bool is_after_cased = false;
@@ -73,8 +74,9 @@ Result IsTitleCased(Machine&, const Value& self, Arguments& arguments) {
   return Value::Bool(is_any);
 }
 
-Result IsAscii(Machine&, const Value& self, Arguments& arguments) {
+Result IsAscii(Machine& machine, const Value& self, Arguments& arguments) {
   TDOCK_RETURN_IF_ERROR(Bind(arguments, {}).status());
+  machine.meter().SpendBytes(self.AsText().size());
   const absl::string_view bytes = self.AsText().bytes();
   return Value::Bool(
       std::all_of(bytes.begin(), bytes.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
@@ -85,8 +87,9 @@ Result IsPrintableText(Machine& machine, const Value& self, Arguments& arguments
   return AllMethod<IsPrintable>(machine, self, arguments);
 }
 
-Result IsIdentifier(Machine&, const Value& self, Arguments& arguments) {
+Result IsIdentifier(Machine& machine, const Value& self, Arguments& arguments) {
   TDOCK_RETURN_IF_ERROR(Bind(arguments, {}).status());
+  machine.meter().SpendBytes(self.AsText().size());
   const absl::string_view bytes = self.AsText().bytes();
   if (bytes.empty() || !IsIdentifierStart(CharacterAt(bytes, 0).code)) return Value::Bool(false);
   for (size_t at = 0; at < bytes.size(); at += CharacterAt(bytes, at).bytes) {
@@ -103,7 +106,8 @@ Result StripMethod(Machine& machine, const Value& self, Arguments& arguments) {
     TDOCK_RETURN_IF_ERROR(CheckText(bound[0], "what is stripped"));
     characters = bound[0].AsText().bytes();
   }
-  machine.meter().SpendBytes(self.AsText().size());
+  const size_t size = self.AsText().size() * (1 + characters.value_or("").size() / 8);
+  if (!machine.meter().SpendBytes(size)) return machine.meter().status();
   return machine.String(Strip(self.AsText(), characters, {left, right}));
 }
 
@@ -136,7 +140,8 @@ Result PartitionMethod(Machine& machine, const Value& self, Arguments& arguments
   const Text& separator = bound[0].AsText();
   if (separator.empty()) return absl::InvalidArgumentError("a separator must not be empty");
   machine.meter().SpendBytes(text.size());
-  const size_t found = from_right ? text.bytes().rfind(separator.bytes()) : text.bytes().find(separator.bytes());
+  const size_t found = from_right ? FindLastBytes(machine.meter(), text.bytes(), separator.bytes())
+                                  : FindBytes(text.bytes(), separator.bytes());
   if (found == absl::string_view::npos) {
     const Value empty = machine.String("");
     return from_right ? machine.Tuple({empty, empty, self}) : machine.Tuple({self, empty, empty});
@@ -190,8 +195,8 @@ Result FindMethod(Machine& machine, const Value& self, Arguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const Part part, PartOf(machine, self.AsText(), bound[1], bound[2]));
   const absl::string_view wanted = bound[0].AsText().bytes();
   const size_t found = !part.is_valid ? absl::string_view::npos
-                       : from_right   ? part.bytes.rfind(wanted)
-                                      : part.bytes.find(wanted);
+                       : from_right   ? FindLastBytes(machine.meter(), part.bytes, wanted)
+                                      : FindBytes(part.bytes, wanted);
   if (found != absl::string_view::npos) return Value::Int(part.first + CountCharacters(part.bytes.substr(0, found)));
   if (must_exist) return absl::InvalidArgumentError("the string that index() searches is not there");
   return Value::Int(-1);
@@ -205,8 +210,8 @@ Result CountMethod(Machine& machine, const Value& self, Arguments& arguments) {
   if (!part.is_valid) return Value::Int(0);
   if (wanted.empty()) return Value::Int(CountCharacters(part.bytes) + 1);
   int64_t count = 0;
-  for (size_t at = part.bytes.find(wanted); at != absl::string_view::npos;
-       at = part.bytes.find(wanted, at + wanted.size()))
+  for (size_t at = FindBytes(part.bytes, wanted); at != absl::string_view::npos;
+       at = FindBytes(part.bytes, wanted, at + wanted.size()))
     ++count;
   return Value::Int(count);
 }

@@ -1,6 +1,7 @@
 #include "text/jinja/text_operations.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tdock::jinja {
 namespace {
@@ -62,6 +63,19 @@ Mapped LowerAt(absl::string_view bytes, char32_t code, size_t at) {
 }
 
 }  // namespace
+
+size_t FindBytes(absl::string_view text, absl::string_view wanted, size_t from) {
+  if (from > text.size()) return absl::string_view::npos;
+  const void* const found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  if (found == nullptr) return absl::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t FindLastBytes(Meter& meter, absl::string_view text, absl::string_view wanted) {
+  constexpr size_t kShort = 64;
+  if (wanted.size() > kShort && !meter.SpendBytes(text.size() * (wanted.size() / 8))) return absl::string_view::npos;
+  return text.rfind(wanted);
+}
 
 Text Strip(const Text& text, std::optional<absl::string_view> characters, Sides sides) {
   const absl::string_view bytes = text.bytes();
@@ -133,7 +147,7 @@ Text Replace(Meter& meter, const Text& text, absl::string_view old, const Text& 
     return out.Take();
   }
   while (limit != 0 && out.ok()) {
-    const size_t found = bytes.find(old, begin);
+    const size_t found = FindBytes(bytes, old, begin);
     if (found == absl::string_view::npos) break;
     out.Append(text, begin, found);
     out.Append(replacement);
@@ -201,7 +215,7 @@ std::vector<Text> Split(Meter& meter, const Text& text, std::optional<absl::stri
     size_t end = bytes.size();
     while (limit-- != 0 && !meter.failed()) {
       const size_t found =
-          end < separator->size() ? absl::string_view::npos : bytes.rfind(*separator, end - separator->size());
+          end < separator->size() ? absl::string_view::npos : FindLastBytes(meter, bytes.substr(0, end), *separator);
       if (found == absl::string_view::npos) break;
       Add(meter, text.Substr(found + separator->size(), end), parts);
       end = found;
@@ -212,7 +226,7 @@ std::vector<Text> Split(Meter& meter, const Text& text, std::optional<absl::stri
   }
   size_t begin = 0;
   while (limit-- != 0 && !meter.failed()) {
-    const size_t found = bytes.find(*separator, begin);
+    const size_t found = FindBytes(bytes, *separator, begin);
     if (found == absl::string_view::npos) break;
     Add(meter, text.Substr(begin, found), parts);
     begin = found + separator->size();

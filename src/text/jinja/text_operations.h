@@ -16,6 +16,12 @@
 
 namespace tdock::jinja {
 
+// Where `wanted` first occurs from `from` on, or npos, in a time that grows with the length of both alone.
+size_t FindBytes(absl::string_view text, absl::string_view wanted, size_t from = 0);
+// Where it last occurs. The time may grow with the product of the lengths, which is spent before where `wanted` is
+// long.
+size_t FindLastBytes(Meter& meter, absl::string_view text, absl::string_view wanted);
+
 struct Sides {
   bool left, right;
 };
