@@ -10,7 +10,8 @@ def encode(value, strict, depth=0):
     if value is None or kind in (bool, str):
         return value
     if kind is int:
-        return value if abs(value) < 2**53 else {"int": hex(value)}
+        exact = abs(value) < 2**53 or (not strict and -(2**63) <= value < 2**64)
+        return value if exact else {"int": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"float": repr(value)}
     items = lambda values: [encode(one, strict, depth + 1) for one in values]

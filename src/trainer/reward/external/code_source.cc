@@ -68,7 +68,7 @@ Step AssertionStep(const Json& planned, const std::string& program) {
     step.task["expression"] = planned["expression"];
     step.passed = [expected = planned["expected"]](const SandboxRun& run) {
       const Json value = Reported(run, "value");
-      return !value.is_discarded() && SameResult(value, Json::array({expected}));
+      return !value.is_discarded() && SameValue(value, expected);
     };
     return step;
   }
@@ -169,6 +169,9 @@ class CodeSource final : public ScoreSource {
       // Python reads the assertions, in a sandbox that has no code under test.
       const Step plan{.task = {{"mode", "plan"}, {"tests", test.assertions}}, .input = {}, .passed = {}};
       TDOCK_ASSIGN_OR_RETURN(const SandboxRun run, RunStep(plan, patience));
+      if (!run.in_time || run.too_much) {
+        return absl::DeadlineExceededError("reading the assertions of the truth took too long, or too much output");
+      }
       const absl::StatusOr<Json> planned =
           ParseJsonObject(absl::StrCat("{\"tests\":", run.output, "}"), kDeepestResult);
       if (!planned.ok() || !planned->at("tests").is_array()) {

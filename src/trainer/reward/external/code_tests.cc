@@ -129,25 +129,6 @@ std::vector<absl::string_view> CleanLines(absl::string_view text) {
   return lines;
 }
 
-bool SameValue(const Json& a, const Json& b) {
-  if (a.is_number() && b.is_number()) {
-    if (!a.is_number_float() && !b.is_number_float()) return a == b;
-    const double x = a.get<double>(), y = b.get<double>();
-    return std::abs(x - y) <= 1e-9 * std::max({1.0, std::abs(x), std::abs(y)});
-  }
-  // In Python, True is 1.
-  if (a.is_boolean() && b.is_number()) return SameValue(Json(a.get<bool>() ? 1 : 0), b);
-  if (b.is_boolean() && a.is_number()) return SameValue(b, a);
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  if (a.is_array()) return std::equal(a.begin(), a.end(), b.begin(), SameValue);
-  if (!a.is_object()) return a == b;
-  for (const auto& [name, value] : a.items()) {
-    const auto other = b.find(name);
-    if (other == b.end() || !SameValue(value, *other)) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<CodeTest>> ParseCodeTests(absl::string_view truth) {
@@ -173,6 +154,25 @@ std::string ProgramOf(absl::string_view response) {
 
 bool SameOutput(absl::string_view output, absl::string_view expected) {
   return CleanLines(output) == CleanLines(expected);
+}
+
+bool SameValue(const Json& a, const Json& b) {
+  if (a.is_number() && b.is_number()) {
+    if (!a.is_number_float() && !b.is_number_float()) return a == b;
+    const double x = a.get<double>(), y = b.get<double>();
+    return std::abs(x - y) <= 1e-9 * std::max({1.0, std::abs(x), std::abs(y)});
+  }
+  // In Python, True is 1.
+  if (a.is_boolean() && b.is_number()) return SameValue(Json(a.get<bool>() ? 1 : 0), b);
+  if (b.is_boolean() && a.is_number()) return SameValue(b, a);
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  if (a.is_array()) return std::equal(a.begin(), a.end(), b.begin(), SameValue);
+  if (!a.is_object()) return a == b;
+  for (const auto& [name, value] : a.items()) {
+    const auto other = b.find(name);
+    if (other == b.end() || !SameValue(value, *other)) return false;
+  }
+  return true;
 }
 
 bool SameResult(const Json& result, const Json& expected) {

@@ -33,8 +33,9 @@ std::string ProgramOf(absl::string_view response);
 // Whether an output is right: line by line, without white space at both ends of lines and empty lines at the end.
 bool SameOutput(absl::string_view output, absl::string_view expected);
 
-// Whether a function's result is right: numbers are compared by value (floats to 1e-9 of their size); `expected` may be
-// a list of the result alone, as in APPS.
+// Whether two values are the same: numbers are compared by value, floats to 1e-9 of their size.
+bool SameValue(const nlohmann::json& a, const nlohmann::json& b);
+// Whether a function's result is right: `expected` may be a list of the result alone, as in APPS.
 bool SameResult(const nlohmann::json& result, const nlohmann::json& expected);
 
 }  // namespace tdock::reward

@@ -44,8 +44,14 @@ absl::StatusOr<HttpReply> PostJson(const HttpServer& server, const std::string& 
   const Patience connecting{.clock = patience.clock,
                             .deadline = std::min(patience.deadline, patience.clock.Now() + server.connect_within),
                             .check_stop = patience.check_stop};
-  TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<HttpConnection> connection,
-                         HttpConnection::Open(server.url, server.tls, connecting, patience));
+  absl::StatusOr<std::unique_ptr<HttpConnection>> opened =
+      HttpConnection::Open(server.url, server.tls, connecting, patience);
+  // A server that cannot be reached in time is no fault of the samples.
+  if (absl::IsDeadlineExceeded(opened.status()) && patience.clock.Now() < patience.deadline) {
+    return absl::UnavailableError(opened.status().message());
+  }
+  TDOCK_RETURN_IF_ERROR(opened.status());
+  const std::unique_ptr<HttpConnection> connection = *std::move(opened);
   httplib::Request request;
   request.method = "POST";
   request.path = server.url.target;

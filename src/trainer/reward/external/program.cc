@@ -44,7 +44,7 @@ RewardProgram::~RewardProgram() {
   process_->CloseInput();
   const absl::Time deadline = absl::Now() + kToEnd;
   // What it still writes must not keep it from ending.
-  while (process_->output_open() || !process_->Wait(absl::InfinitePast()).ok()) {
+  while (absl::Now() < deadline && (process_->output_open() || !process_->Wait(absl::InfinitePast()).ok())) {
     const auto moved = process_->Move("", deadline);
     if (!moved.ok()) break;
     stderr_.Add(moved->err, absl::Now());
@@ -136,7 +136,13 @@ absl::Status RewardProgram::Score(std::span<const Answer> answers, std::span<con
       sink(static_cast<size_t>(scored.sample), std::move(scored.score));
       --left;
     }
-    if (!scores->empty()) deadline = absl::Now() + options_.timeout;
+    const absl::Time now = absl::Now();
+    if (!scores->empty()) {
+      deadline = now + options_.timeout;
+    } else if (now >= deadline) {  // lines without scores are no progress
+      return Died(absl::DeadlineExceededError(
+          absl::StrCat("it gave no score for ", absl::FormatDuration(options_.timeout), " (reward.timeout)")));
+    }
   }
   return absl::OkStatus();
 }

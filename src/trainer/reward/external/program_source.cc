@@ -64,6 +64,7 @@ class Job {
     {
       MutexLock lock(mu_);
       Sample& sample = samples_[i];
+      if (sample.settled) return;
       sample.reasons.push_back(absl::StrCat("try ", sample.reasons.size() + 1, ": ", why.message()));
       if (std::cmp_less_equal(sample.reasons.size(), options_.retries)) {
         todo_.push_front({i});  // at once, so that a bad sample is known before others count as failures in a row
@@ -76,17 +77,11 @@ class Job {
     sink_(i, last);
   }
 
-  // The process has failed with this batch.
-  void NoteFailure(const Batch& batch, const absl::Status& why) TDOCK_EXCLUDES(mu_) {
-    Batch open;
-    {
-      MutexLock lock(mu_);
-      for (const size_t i : batch) {
-        if (!samples_[i].settled && !IsQueued(i)) open.push_back(i);
-      }
-    }
+  // The process has failed with a batch, of which it had not said anything about `open`; `alone`: that is all of it,
+  // and one sample.
+  void NoteFailure(const Batch& open, bool alone, const absl::Status& why) TDOCK_EXCLUDES(mu_) {
     // The first one is what a program that stands still is at. Otherwise nothing is known as long as they are several.
-    const bool blamed = !open.empty() && (batch.size() == 1 || absl::IsDeadlineExceeded(why));
+    const bool blamed = !open.empty() && (alone || absl::IsDeadlineExceeded(why));
     if (!open.empty() && !blamed) Queue(open);
     if (!blamed) return;
     Queue({open.begin() + 1, open.end()});
@@ -128,9 +123,6 @@ class Job {
   void Settle(size_t i) TDOCK_REQUIRES(mu_) {
     samples_[i].settled = true;
     if (--left_ == 0) changed_.NotifyAll();
-  }
-  bool IsQueued(size_t i) TDOCK_REQUIRES(mu_) {
-    return std::any_of(todo_.begin(), todo_.end(), [i](const Batch& batch) { return batch == Batch{i}; });
   }
 
   const ProgramOptions& options_;
@@ -183,17 +175,18 @@ class ProgramSource final : public ScoreSource {
         program = *std::move(started);
         said_hello_ = true;
       }
-      const absl::Status status = ScoreBatch(answers, *batch, *program, job, stop);
+      Batch open = *batch;  // those that the process has said nothing about
+      const absl::Status status = ScoreBatch(answers, *batch, *program, job, stop, open);
       if (status.ok()) continue;
       program.reset();
-      if (stop().ok()) job.NoteFailure(*batch, status);
+      if (stop().ok()) job.NoteFailure(open, batch->size() == 1, status);
       NoteFailure(status, job, stop);
     }
     if (program != nullptr) GiveIdle(std::move(program));
   }
 
   absl::Status ScoreBatch(std::span<const Answer> answers, const Batch& batch, RewardProgram& program, Job& job,
-                          const StopCheck& stop) {
+                          const StopCheck& stop, Batch& open) {
     size_t bytes = 0;
     for (const size_t i : batch) bytes += SampleJson(answers[i], i).dump(-1, ' ', false, kReplace).size();
     if (bytes + 1000 > kMostLineBytes) {
@@ -207,6 +200,7 @@ class ProgramSource final : public ScoreSource {
     }
     return program.Score(answers, batch, stop, [&](size_t i, absl::StatusOr<SourceScore> score) {
       if (score.ok()) failures_ = 0;
+      std::erase(open, i);
       job.Note(i, std::move(score));
     });
   }
