@@ -4,11 +4,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "text/reply_border.h"
+#include "text/unicode.h"
 
 namespace tdock::text {
 namespace {
@@ -275,11 +276,20 @@ absl::Status AtItsTurn(const absl::Status& status, const Tokenizer& tokenizer, s
   return Annotate(status, "the conversation as the template renders it");
 }
 
+// Whether a template that takes blanks off may leave nothing of it.
+bool IsBlank(absl::string_view text) {
+  while (const std::optional<Utf8Char> next = FirstUtf8Char(text)) {
+    if (next->code > 0x20 && !IsWhiteSpace(next->code)) return false;
+    text.remove_prefix(next->bytes);
+  }
+  return true;
+}
+
 // Replies may lose their thinking; what others say is there, or the template has no place for them.
 absl::Status CheckNothingIsLeftOut(const ChatTemplate& chat_template, std::span<const Turn> turns,
                                    const Rendered& rendered) {
   for (size_t i = 0; i < turns.size(); ++i) {
-    if (turns[i].role == Role::kAssistant || absl::StripAsciiWhitespace(turns[i].content).empty()) continue;
+    if (turns[i].role == Role::kAssistant || IsBlank(turns[i].content)) continue;
     if (SaidBy(rendered, static_cast<int32_t>(i))) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("turn ", i + 1, " of the conversation: it is of the ", RoleName(turns[i].role),

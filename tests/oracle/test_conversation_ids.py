@@ -220,7 +220,7 @@ def test_same_ids(kind):
             if template.marks_replies and name != "stripping":
                 assert ours["loss_mask"] == expected["assistant_masks"], where
             same += 1
-        assert same >= 30 and parted <= same / 4, f"{name}, {template.name}: {parted} of {same + parted}"
+        assert same >= 25 and parted <= same / 4, f"{name}, {template.name}: {parted} of {same + parted}"
 
 
 def test_what_is_said_has_no_special_token(kind):
