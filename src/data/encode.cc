@@ -277,7 +277,11 @@ std::string SampleEncoder::Description() const {
       static_cast<int>(rules_.train_on), " template ", chat_template_ ? chat_template_->Description() : "");
   const auto add = [&](const std::string& text) { absl::StrAppend(&description, " ", text.size(), ":", text); };
   add(adapter_.name);
-  for (const AdapterField& field : kAdapterFields) add(adapter_.*field.column);
+  for (const AdapterField& field : kAdapterFields) {
+    // Runs that were saved without such columns go on.
+    const bool is_new = field.column == &Adapter::tools || field.column == &Adapter::documents;
+    if (!is_new || !(adapter_.*field.column).empty()) add(adapter_.*field.column);
+  }
   add(adapter_.truth_after);
   for (const std::string& column : adapter_.keep) add(column);
   if (rules_.keep_messages) add("messages");
