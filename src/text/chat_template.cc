@@ -281,8 +281,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::WithVariables(absl::string_view json)
       return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is set by each conversation"));
     }
     if (!Uses(name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the template \"", name_, "\" has no variable \"", EscapeForMessage(name), "\""));
+      return absl::InvalidArgumentError(absl::StrCat(title(), " has no variable \"", EscapeForMessage(name), "\""));
     }
     absl::StatusOr<jinja::Value> value = jinja::FromJson(variable, kOfContext);
     if (!value.ok()) return Annotate(value.status(), absl::StrCat("\"", EscapeForMessage(name), "\""));
@@ -295,6 +294,10 @@ ChatTemplate ChatTemplate::WithTime(absl::Time now, absl::TimeZone zone) const {
   ChatTemplate made = *this;
   made.time_ = {.now = now, .time_zone = zone};
   return made;
+}
+
+std::string ChatTemplate::title() const {
+  return is_own_ ? "the model's chat_template" : absl::StrCat("the template \"", name_, "\"");
 }
 
 bool ChatTemplate::Uses(absl::string_view variable) const {
@@ -320,8 +323,8 @@ const ChatTemplate::Source& ChatTemplate::SourceFor(const Context& context) cons
 absl::Status ChatTemplate::CheckMentioned(const Source& source, std::span<const Turn> turns,
                                           const Context& context) const {
   const auto left_out = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat("the template \"", name_, "\" has no place for ", what,
-                                                   ", and would leave out those of the conversation"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(title(), " has no place for ", what, ", and would leave out those of the conversation"));
   };
   if (IsGiven(context.tools) && !Mentions(source.text, "tools")) return left_out("tools");
   if (IsGiven(context.documents) && !Mentions(source.text, "documents")) return left_out("documents");
@@ -336,8 +339,8 @@ absl::Status ChatTemplate::CheckMentioned(const Source& source, std::span<const 
           IsReasoning(name) && (Mentions(source.text, "reasoning_content") || Mentions(source.text, "thinking"));
       if (renamed || Mentions(source.text, name)) continue;
       return absl::InvalidArgumentError(absl::StrCat("turn ", i + 1, " of the conversation: it has \"",
-                                                     EscapeForMessage(name), "\", which the template \"", name_,
-                                                     "\" does not mention, and would leave out"));
+                                                     EscapeForMessage(name), "\", which ", title(),
+                                                     " does not mention, and would leave out"));
     }
   }
   return absl::OkStatus();
@@ -361,14 +364,22 @@ absl::StatusOr<ChatTemplate::Rendered> ChatTemplate::Render(std::span<const Turn
   TDOCK_ASSIGN_OR_RETURN(inputs.emplace_back("documents", jinja::Value()).second,
                          ListOf(context.documents, "the documents"));
   inputs.emplace_back("add_generation_prompt", jinja::Value::Bool(generation_prompt));
-  for (const auto& [name, spelling] :
-       {std::pair("bos_token", &specials.bos), {"eos_token", &specials.eos}, {"pad_token", &specials.pad}}) {
+  const auto special_tokens = {
+      std::pair("bos_token", &specials.bos), {"eos_token", &specials.eos}, {"pad_token", &specials.pad}};
+  for (const auto& [name, spelling] : special_tokens) {
     if (*spelling) inputs.emplace_back(name, jinja::Value::String(**spelling));
   }
   absl::StatusOr<jinja::Rendered> rendered = source.program.Render(inputs, time_);
   if (rendered.ok()) return Understood(*std::move(rendered));
+  for (const auto& [name, spelling] : special_tokens) {
+    if (*spelling || !absl::StrContains(rendered.status().message(), absl::StrCat("'", name, "' is undefined")))
+      continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(title(), " writes the tokenizer's ", name, ", and the tokenizer has none (", name,
+                     " in tokenizer_config.json); choose the template that the model was made with"));
+  }
   // The errors of named ones speak for themselves.
-  return is_own_ ? Annotate(rendered.status(), "the model's chat_template") : rendered.status();
+  return is_own_ ? Annotate(rendered.status(), title()) : rendered.status();
 }
 
 }  // namespace tdock::text

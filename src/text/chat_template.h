@@ -85,6 +85,8 @@ class ChatTemplate {
   ChatTemplate WithTime(absl::Time now, absl::TimeZone zone) const;
 
   absl::string_view name() const { return name_; }  // "the model's own", "chatml"
+  // For messages: "the model's chat_template", "the template "chatml"".
+  std::string title() const;
   bool is_named() const { return !is_own_; }
   bool shows_time() const;
   // Whether it marks what the loss counts itself, by {% generation %}, in conversations with this context.

@@ -261,8 +261,7 @@ absl::Status CheckTokens(const ChatTemplate& chat_template, const Tokenizer& tok
   }
   if (missing.empty() && !specials.eos && chat_template.Uses("eos_token")) missing = "that ends a text";
   if (missing.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the template \"", chat_template.name(), "\" needs the token ",
-                                                 missing,
+  return absl::InvalidArgumentError(absl::StrCat(chat_template.title(), " needs the token ", missing,
                                                  ", which the tokenizer does not have; choose the template that the "
                                                  "model was made with, or a tokenizer that has its tokens"));
 }
@@ -291,9 +290,9 @@ absl::Status CheckNothingIsLeftOut(const ChatTemplate& chat_template, std::span<
   for (size_t i = 0; i < turns.size(); ++i) {
     if (turns[i].role == Role::kAssistant || IsBlank(turns[i].content)) continue;
     if (SaidBy(rendered, static_cast<int32_t>(i))) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("turn ", i + 1, " of the conversation: it is of the ", RoleName(turns[i].role),
-                     ", which the template \"", chat_template.name(), "\" does not render here, and would leave out"));
+    return absl::InvalidArgumentError(absl::StrCat("turn ", i + 1, " of the conversation: it is of the ",
+                                                   RoleName(turns[i].role), ", which ", chat_template.title(),
+                                                   " does not render here, and would leave out"));
   }
   return absl::OkStatus();
 }

@@ -273,7 +273,7 @@ TEST(ChatTemplate, NothingThatWasSaidIsLeftOutSilently) {
   EXPECT_THAT(Shown(form, turns), HasSubstr("Well.<|im_end|>\n[{\"name\": \"f\"}]"));
   turns[1].fields = R"({"reasoning_content": "hm"})";
   EXPECT_EQ(Shown(form, turns),
-            "turn 2 of the conversation: it has \"reasoning_content\", which the template \"the model's own\" does not "
+            "turn 2 of the conversation: it has \"reasoning_content\", which the model's chat_template does not "
             "mention, and would leave out");
   // Thinking has several names.
   turns[1].fields = R"({"reasoning": "hm"})";

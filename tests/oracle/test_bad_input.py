@@ -97,12 +97,16 @@ def test_a_wrong_size_names_the_first_tensor_and_how_many_do_not_fit(folder, tra
 def test_a_template_and_a_tokenizer_that_disagree_are_told(folder, train):
     llama3 = packaged("trl/chat_templates/llama3.jinja")
     said = train("sft", spoilt(folder, "llama3", lambda model: (model / "chat_template.jinja").write_text(llama3)), TRAIN)
-    assert 'train.jsonl:1: the template "llama3" needs the token' in said
-    assert "which the tokenizer does not have; choose the template that the model was made with" in said
+    assert "train.jsonl:1: the model's chat_template writes the tokenizer's bos_token, and the tokenizer has none" in said
+    assert "choose the template that the model was made with" in said
+    said = train("sft", MODEL, TRAIN, "data.template=llama3")
+    assert 'the template "llama3" needs the token that begins a text, which the tokenizer does not have' in said
     said = train("sft", spoilt(folder, "none", lambda model: (model / "chat_template.jinja").unlink()), TRAIN)
     assert "the model has no chat_template; choose a template by name: chatml" in said
     said = train("sft", spoilt(folder, "other", lambda model: (model / "chat_template.jinja").write_text("{{ x }}")), TRAIN)
-    assert "is not a known one; choose a template by name: chatml" in said
+    assert "train.jsonl:1: turn 1 of the conversation: it is of the user, which the model's chat_template does not render here" in said
+    said = train("sft", spoilt(folder, "broken", lambda model: (model / "chat_template.jinja").write_text("{% if %}")), TRAIN)
+    assert "broken/chat_template.jinja: the model's chat_template: line 1: expected an expression" in said
 
     def ends_otherwise(model):
         with_json("config.json", eos_token_id=5)(model)
