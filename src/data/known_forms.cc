@@ -157,7 +157,7 @@ absl::Status UnknownForm(const RecordFile& file) {
 // Checks that the first records have nothing that is not read but belongs to the conversation; Dataset checks the
 // others.
 absl::Status CheckNothingIsLost(const FirstRecords& records, Adapter& adapter) {
-  if (adapter.conversation.empty() && adapter.name != "alpaca") return absl::OkStatus();
+  if (adapter.style != Adapter::Style::kChat && adapter.name != "alpaca") return absl::OkStatus();
   adapter.unread = {"system", "history"};
   if (adapter.style != Adapter::Style::kChat) adapter.unread.push_back("tools");
   for (const std::string& column : adapter.unread) {

@@ -1,5 +1,6 @@
 #include "data/known_forms.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -73,6 +74,12 @@ TEST(KnownForms, ShareGpt) {
   EXPECT_EQ(FormOf(R"({"conversations": [], "system": ""}, {"conversations": [], "system": "Be brief."})"),
             "the column 'system' is not supported, and would be left out of the conversations; put what it says into "
             "the turns, or, to leave it out, set data.name to chat and data.columns to the columns to read");
+}
+
+TEST(KnownForms, ASystemTextBesideThePromptIsNotLeftOut) {
+  EXPECT_THAT(FormOf(R"({"prompt": [{"role": "user", "content": "Hi"}], "system": "Be brief.",
+                         "chosen": [{"role": "assistant", "content": "Hello."}]})"),
+              testing::HasSubstr("the column 'system' is not supported"));
 }
 
 TEST(KnownForms, Alpaca) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/json_text.h"
@@ -246,25 +247,26 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view jinja) {
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::OfModel(Env& env, const std::string& folder) {
-  std::string path = JoinPath(folder, "chat_template.jinja");
+  std::string path = JoinPath(folder, "chat_template.jinja"), tool_use_path;
   Texts texts;
   if (env.Exists(path)) {
     TDOCK_ASSIGN_OR_RETURN(texts.standard, ReadFileUpTo(env, path, kMaxTemplateBytes));
-    const std::string tool_use = JoinPath(folder, "additional_chat_templates/tool_use.jinja");
-    if (env.Exists(tool_use)) {
-      TDOCK_ASSIGN_OR_RETURN(texts.tool_use, ReadFileUpTo(env, tool_use, kMaxTemplateBytes));
+    tool_use_path = JoinPath(folder, "additional_chat_templates/tool_use.jinja");
+    if (env.Exists(tool_use_path)) {
+      TDOCK_ASSIGN_OR_RETURN(texts.tool_use, ReadFileUpTo(env, tool_use_path, kMaxTemplateBytes));
     }
   } else {
     path = JoinPath(folder, "tokenizer_config.json");
     TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadFileUpTo(env, path, kMaxTemplateBytes));
     TDOCK_ASSIGN_OR_RETURN(texts, TextsInConfig(config, path));
+    tool_use_path = path;
   }
   absl::StatusOr<ChatTemplate> made = Parse(texts.standard);
   if (!made.ok()) return Annotate(made.status(), absl::StrCat(path, ": the model's chat_template"));
   if (texts.tool_use) {
     absl::StatusOr<std::shared_ptr<const Source>> tool_use = Compile(*texts.tool_use);
     if (!tool_use.ok()) {
-      return Annotate(tool_use.status(), absl::StrCat(path, ": the model's chat_template \"tool_use\""));
+      return Annotate(tool_use.status(), absl::StrCat(tool_use_path, ": the model's chat_template \"tool_use\""));
     }
     made->tool_use_ = *std::move(tool_use);
   }

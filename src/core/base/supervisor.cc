@@ -301,7 +301,7 @@ void KillAll(pid_t program, std::optional<ProcessEnd>& end) {
     if (end) break;
     std::array<pollfd, 2> watched = {pollfd{.fd = control, .events = POLLIN, .revents = 0},
                                      pollfd{.fd = signals, .events = POLLIN, .revents = 0}};
-    poll(watched.data(), watched.size(), memory_limit > 0 ? kMemoryPeriodMs : -1);
+    poll(watched.data(), watched.size(), memory_limit > 0 || signals < 0 ? kMemoryPeriodMs : -1);
     if (watched[0].revents != 0) break;
     signalfd_siginfo info;
     while (read(signals, &info, sizeof(info)) > 0) {
