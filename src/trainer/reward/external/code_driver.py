@@ -2,6 +2,20 @@
 # far as the host compares it with what never enters the sandbox.
 import ast, json, math, os, sys
 
+BIG = "\0int"  # the name of what stands for an integer that JSON has no exact number for
+
+def digits(value):
+    try:
+        return str(value)
+    except ValueError:  # too many for Python
+        return hex(value)
+
+def decode(pairs):
+    try:
+        return int(pairs[BIG]) if list(pairs) == [BIG] else pairs
+    except ValueError:
+        return pairs
+
 def encode(value, strict, depth=0):
     """A value of plain types as JSON; strict: types that compare differently are told apart."""
     if depth > 50:
@@ -11,7 +25,7 @@ def encode(value, strict, depth=0):
         return value
     if kind is int:
         exact = abs(value) < 2**53 or (not strict and -(2**63) <= value < 2**64)
-        return value if exact else {"int": hex(value)}
+        return value if exact else {BIG: digits(value)}
     if kind is float:
         return value if math.isfinite(value) else {"float": repr(value)}
     items = lambda values: [encode(one, strict, depth + 1) for one in values]
@@ -53,7 +67,7 @@ def plan(text):
 
 def main():
     with os.fdopen(4, "rb") as task_file:
-        task = json.load(task_file)
+        task = json.load(task_file, object_hook=decode)
     os.write(2, b"begun\n")
     mode, code = task["mode"], task.get("code", "")
     run, build, calculate = exec, compile, eval  # before the code can replace them

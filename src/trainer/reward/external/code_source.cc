@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "core/base/workers.h"
 #include "trainer/reward/external/code_tests.h"
 
 namespace tdock::reward {
@@ -101,11 +101,8 @@ class CodeSource final : public ScoreSource {
         sink(i, std::move(score));
       }
     };
-    std::vector<std::thread> others;
-    const size_t threads = std::min(answers.size(), static_cast<size_t>(options_.processes));
-    for (size_t i = 1; i < threads; ++i) others.emplace_back(serve);
-    serve();
-    for (std::thread& other : others) other.join();
+    const int threads = static_cast<int>(std::min(answers.size(), static_cast<size_t>(options_.processes)));
+    if (threads > 0) Workers(threads).Run(threads, [&](int) { serve(); });
     return failed;
   }
 

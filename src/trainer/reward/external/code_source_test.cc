@@ -98,6 +98,12 @@ TEST_F(CodeSourceTest, RunsProgramsFunctionsAndAssertions) {
   if (Refused()) return;
   const std::string pairs = R"({"inputs":["1 2\n","3 4\n"],"outputs":["3\n","8"]})";
   EXPECT_EQ(Score("a, b = map(int, input().split())\nprint(a + b)", pairs).score, 0.5F);
+  // Beyond 64 bits, integers are exact, too.
+  const std::string big = R"({"fn_name":"f","inputs":[[100000000000000000001]],"outputs":[-200000000000000000002]})";
+  EXPECT_EQ(Score("def f(n): return -2 * n", big).score, 1.0F);
+  EXPECT_EQ(Score("def f(n): return -2 * n - 1", big).score, 0.0F);
+  EXPECT_EQ(Score("def f(n): return float(-2 * n)", big).score, 1.0F);
+  EXPECT_EQ(Score("def f(n): return {'\\0int': 'x'}", big).score, 0.0F);
   const std::string call = R"({"fn_name":"add","inputs":[[1,2],"3\n4"],"outputs":[[3],"7"]})";
   EXPECT_EQ(Score("def add(a, b): return a + b", call).score, 1.0F);
   EXPECT_EQ(Score("class Solution:\n  def add(self, a, b): return a + b + (b > 2)", call).score, 0.5F);

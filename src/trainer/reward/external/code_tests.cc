@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/json_text.h"
@@ -20,15 +22,62 @@ using Json = nlohmann::json;
 constexpr size_t kMostTests = 1000;
 constexpr int kDeepest = 64;
 
+// The name of what stands for an integer of more than 64 bits, as in code_driver.py.
+constexpr char kBig[] = "\0int";
+const std::string& BigName() {
+  static const std::string name(kBig, 4);
+  return name;
+}
+
+// JSON with such objects in place of the integers that would be rounded.
+std::string MarkBigIntegers(absl::string_view json) {
+  std::string marked;
+  bool in_text = false;
+  for (size_t i = 0; i < json.size();) {
+    const size_t begin = i;
+    if (in_text) {
+      in_text = json[i] != '"';
+      i += json[i] == '\\' ? 2 : 1;
+    } else if (json[i] == '-' || absl::ascii_isdigit(static_cast<unsigned char>(json[i]))) {
+      while (i < json.size() &&
+             (absl::ascii_isalnum(static_cast<unsigned char>(json[i])) || absl::StrContains("+-.", json[i]))) {
+        ++i;
+      }
+      const absl::string_view number = json.substr(begin, i - begin);
+      const bool integer = number.find_first_not_of("0123456789", number[0] == '-' ? 1 : 0) == absl::string_view::npos;
+      int64_t with_sign = 0;
+      uint64_t without = 0;
+      if (number.size() > 18 && integer && !absl::SimpleAtoi(number, &with_sign) &&
+          !absl::SimpleAtoi(number, &without)) {
+        absl::StrAppend(&marked, "{\"\\u0000int\":\"", number, "\"}");
+        continue;
+      }
+    } else {
+      in_text = json[i] == '"';
+      ++i;
+    }
+    absl::StrAppend(&marked, json.substr(begin, i - begin));
+  }
+  return marked;
+}
+
+// The digits of such an integer; null for other values.
+const std::string* BigDigits(const Json& value) {
+  if (!value.is_object() || value.size() != 1) return nullptr;
+  const auto digits = value.find(BigName());
+  return digits != value.end() && digits->is_string() ? digits->get_ptr<const std::string*>() : nullptr;
+}
+
 // A JSON value; nothing if it is none.
 std::optional<Json> ParseValue(absl::string_view text) {
-  const auto wrapped = ParseJsonObject(absl::StrCat("{\"value\":", text, "}"), kDeepest);
+  const auto wrapped = ParseJsonObject(absl::StrCat("{\"value\":", MarkBigIntegers(text), "}"), kDeepest);
   if (!wrapped.ok() || wrapped->size() != 1) return std::nullopt;
   return wrapped->at("value");
 }
 
 std::string TextOf(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
+  if (const std::string* const digits = BigDigits(value)) return *digits;
   if (!value.is_array()) return value.dump();
   std::string text;  // some data sets have a list of lines
   for (const Json& line : value) absl::StrAppend(&text, text.empty() ? "" : "\n", TextOf(line));
@@ -80,7 +129,7 @@ absl::StatusOr<std::vector<CodeTest>> PairsOf(const Json& object) {
 absl::StatusOr<std::vector<CodeTest>> AnyTests(absl::string_view truth) {
   const absl::string_view text = absl::StripAsciiWhitespace(truth);
   if (absl::StartsWith(text, "{")) {
-    const auto object = ParseJsonObject(text, kDeepest);
+    const auto object = ParseJsonObject(MarkBigIntegers(text), kDeepest);
     if (!object.ok()) return Annotate(object.status(), "the tests");
     return PairsOf(*object);
   }
@@ -161,6 +210,12 @@ bool SameValue(const Json& a, const Json& b) {
     if (!a.is_number_float() && !b.is_number_float()) return a == b;
     const double x = a.get<double>(), y = b.get<double>();
     return std::abs(x - y) <= 1e-9 * std::max({1.0, std::abs(x), std::abs(y)});
+  }
+  for (const auto& [big, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    const std::string* const digits = BigDigits(*big);
+    double value = 0;
+    if (digits == nullptr || !other->is_number()) continue;
+    return other->is_number_float() && absl::SimpleAtod(*digits, &value) && SameValue(Json(value), *other);
   }
   // In Python, True is 1.
   if (a.is_boolean() && b.is_number()) return SameValue(Json(a.get<bool>() ? 1 : 0), b);

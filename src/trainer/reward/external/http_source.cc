@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -14,6 +13,7 @@
 #include "core/base/retry.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "core/base/workers.h"
 #include "trainer/reward/external/http_post.h"
 #include "trainer/reward/external/protocol.h"
 
@@ -58,11 +58,8 @@ class HttpSource final : public ScoreSource {
         if (failed.ok()) failed = status;
       }
     };
-    std::vector<std::thread> others;
-    const size_t threads = std::min(batches, static_cast<size_t>(options_.connections));
-    for (size_t i = 1; i < threads; ++i) others.emplace_back(serve);
-    serve();
-    for (std::thread& other : others) other.join();
+    const int threads = static_cast<int>(std::min(batches, static_cast<size_t>(options_.connections)));
+    if (threads > 0) Workers(threads).Run(threads, [&](int) { serve(); });
     return failed;
   }
 
@@ -147,7 +144,8 @@ class HttpSource final : public ScoreSource {
     if (reply.code == 200) return Take(reply.body, indexes, seconds, sink);
     if (reply.code >= 300 && reply.code < 400) {
       return {.status = absl::FailedPreconditionError(
-                  absl::StrCat("answered with the redirect ", reply.code, " to ", Quoted(reply.location),
+                  absl::StrCat("answered with the redirect ", reply.code, " to ",
+                               Quoted(reply.location.substr(0, reply.location.find('?'))),
                                "; no redirect is followed: give the place itself as reward.url"))};
     }
     const std::string what =

@@ -218,7 +218,7 @@ TEST(HttpSource, NeverRepeatsWhatTheServerRefuses) {
 }
 
 TEST(HttpSource, RefusesRedirectsAndNamesThePlace) {
-  RawServer server([](const auto& c) { c.Answer("302 Found\r\nLocation: http://example.org/x", ""); });
+  RawServer server([](const auto& c) { c.Answer("302 Found\r\nLocation: http://example.org/x?key=secret", ""); });
   EXPECT_THAT(ScoreAll(Quick(server.url()), 1).error(0),
               Fails(absl::StatusCode::kFailedPrecondition, {"redirect 302", "http://example.org/x"}));
   EXPECT_EQ(server.connections(), 1);

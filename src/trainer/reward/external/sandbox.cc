@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -89,6 +90,20 @@ absl::Status Follow(SupervisedProcess& process, absl::string_view input, size_t 
   }
 }
 
+// What of this user's is in `folder`: the home folder, or the one that the run is in; empty: nothing.
+std::string HomeIn(const std::string& folder) {
+  const auto inside = [&](const std::filesystem::path& path) {
+    std::error_code error;
+    const std::string real = std::filesystem::weakly_canonical(path, error).string();
+    return !error && (real == folder || absl::StartsWith(real, folder + "/"));
+  };
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && home[0] == '/' && inside(home)) return "the home folder";
+  std::error_code error;
+  const std::filesystem::path current = std::filesystem::current_path(error);
+  return !error && current != "/" && inside(current) ? "the folder of the run" : "";
+}
+
 }  // namespace
 
 absl::Status CheckUnisolated(const std::vector<std::string>& names) {
@@ -129,6 +144,11 @@ absl::Status Sandbox::FindPython() {
   if (!error) folders.push_back(real);
   for (const std::string& folder : folders) {
     if (folder == "/usr" || absl::StartsWith(folder, "/usr/")) continue;
+    if (const std::string home = HomeIn(folder); !home.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat("'", python_, "' (reward.code.python) has its files in '",
+                                                        folder, "', which would show ", home,
+                                                        "; use a Python in a folder of its own"));
+    }
     if (folder == "/" || folder.empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat("'", python_, "' has its files in '/', which would show all files"));
