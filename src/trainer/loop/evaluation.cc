@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -127,13 +128,25 @@ class AnswerEvaluation final : public Evaluation {
       metrics.Mean("val/response_length/mean", static_cast<double>(completions[i].tokens.size()));
     }
     TDOCK_ASSIGN_OR_RETURN(const reward::Scores scores, reward::CheckedScore(reward_, given, options_.check_stop));
-    for (size_t i = 0; i < given.size(); ++i) Note(i, scores.totals[i], given[i], metrics, answers);
+    int64_t left_out = 0;
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (std::isnan(scores.totals[i])) {
+        ++left_out;
+      } else {
+        Note(i, scores, given[i], metrics, answers);
+      }
+    }
+    if (std::cmp_equal(left_out, given.size())) {
+      return absl::FailedPreconditionError("no sample of the validation data has a score (reward.on_error=drop)");
+    }
+    if (left_out > 0) metrics.Mean("val/left_out", static_cast<double>(left_out));
     return absl::OkStatus();
   }
 
  private:
-  void Note(size_t i, float score, const reward::Answer& given, StepMetrics& metrics,
+  void Note(size_t i, const reward::Scores& scores, const reward::Answer& given, StepMetrics& metrics,
             std::vector<Answer>& answers) const {
+    const float score = scores.totals[i];
     const bool correct = score >= 1;
     metrics.Mean("val/reward/mean", score);
     metrics.Mean("val/accuracy", correct ? 1 : 0);
@@ -142,7 +155,12 @@ class AnswerEvaluation final : public Evaluation {
       metrics.Mean(absl::StrCat("val/accuracy/", sources_[i]), correct ? 1 : 0);
     }
     if (static_cast<int64_t>(i) >= options_.recorded) return;
-    answers.push_back({given.prompt, given.response, given.truth, score, correct});
+    answers.push_back({.prompt = given.prompt,
+                       .response = given.response,
+                       .truth = given.truth,
+                       .reward = score,
+                       .correct = correct,
+                       .message = scores.messages.empty() ? "" : scores.messages[i]});
   }
 
   const engine::Engine engine_;

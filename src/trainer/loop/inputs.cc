@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "engine/model_folder.h"
@@ -117,8 +118,11 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
   // busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
   config.data.keep_messages = config.external_reward.used();
-  TDOCK_ASSIGN_OR_RETURN(inputs.reward,
-                         reward::MakeRunReward(config.reward, config.external_reward, config.data.columns.keep, log));
+  const reward::ExternalRewardConfig none;
+  TDOCK_ASSIGN_OR_RETURN(
+      inputs.reward,
+      reward::MakeRunReward(config.reward, ScoresHere(recipe.shape(), config) ? config.external_reward : none,
+                            config.data.columns.keep, log));
   TDOCK_RETURN_IF_ERROR(LoadModel(config, env, inputs));
   TDOCK_RETURN_IF_ERROR(CheckOptim(recipe.shape().optim, *inputs.decoder));
   config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());
@@ -153,6 +157,11 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
 }
 
 }  // namespace
+
+bool ScoresHere(const StepShape& shape, const RunConfig& config) {
+  const bool elsewhere = absl::c_linear_search(config.trainer.dock.external_stages, "reward");
+  return (shape.rollout != nullptr && !elsewhere) || shape.validation != nullptr;
+}
 
 absl::StatusOr<RunInputs> LoadRunInputs(Recipe& recipe, Env& env, const data::DataLog& log) {
   return Guarded([&] { return Load(recipe, env, log); });

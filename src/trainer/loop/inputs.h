@@ -25,6 +25,9 @@ struct RunInputs {
   std::vector<data::EncodedSample> validation;
 };
 
+// Whether this process scores answers: those of the rollout, unless another process does, or of a validation.
+bool ScoresHere(const StepShape& shape, const RunConfig& config);
+
 // Sets the recipe's `threads` where that is 0, and the threads of operations. InvalidArgument if the device, the model,
 // the data or the lengths are unusable; other codes if a file cannot be read. `log` gets lines about the data. Does not
 // throw.

@@ -45,10 +45,7 @@ void WarnOfAnswers(const ProbeFigures& probe, int64_t asked, std::vector<std::st
 // Starts the programs that score, and asks them about one sample; nothing where there are none.
 absl::StatusOr<std::optional<RewardTrial>> TryReward(const Recipe& recipe, const RunConfig& config,
                                                      const RunInputs& inputs, const DataFigures& data, Clock& clock) {
-  const StepShape shape = recipe.shape();
-  const bool elsewhere = absl::c_linear_search(config.trainer.dock.external_stages, "reward");
-  const bool scores = (shape.rollout != nullptr && !elsewhere) || shape.validation != nullptr;
-  if (!config.external_reward.used() || !scores || data.some.empty()) return std::nullopt;
+  if (!config.external_reward.used() || !ScoresHere(recipe.shape(), config) || data.some.empty()) return std::nullopt;
   reward::Answer answer = QuestionOf(data.some.front(), config.data.columns.keep);
   answer.response = answer.truth;
   answer.finished = true;
@@ -56,6 +53,7 @@ absl::StatusOr<std::optional<RewardTrial>> TryReward(const Recipe& recipe, const
   const absl::StatusOr<reward::Scores> given = reward::CheckedScore(*inputs.reward, {&answer, 1});
   if (!given.ok()) return Annotate(given.status(), "trying the reward with the right answer of a sample");
   RewardTrial trial{.seconds = absl::ToDoubleSeconds(clock.Now() - begun), .scores = {}};
+  if (!given->messages.empty()) trial.message = given->messages[0];
   for (const reward::Scores::Part& part : given->parts) {
     const float score = part.scores[0];
     trial.scores.emplace_back(part.rule, std::isnan(score) ? std::nullopt : std::optional<float>(score));

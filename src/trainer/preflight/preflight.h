@@ -23,6 +23,7 @@ namespace tdock::trainer {
 struct RewardTrial {
   double seconds = 0;                                                // with their start
   std::vector<std::pair<std::string, std::optional<float>>> scores;  // before their weights
+  std::string message = {};                                          // what they say of it
 };
 
 struct PreflightReport {

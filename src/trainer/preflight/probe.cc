@@ -67,7 +67,7 @@ class Prober {
   }
 
   ProbeFigures Finish() {
-    figures_.mean_reward /= static_cast<double>(std::max<int64_t>(figures_.answers, 1));
+    figures_.mean_reward /= static_cast<double>(std::max<int64_t>(figures_.answers - figures_.unscored, 1));
     for (const auto& [rule, sum] : by_rule_) figures_.mean_by_rule.emplace_back(rule, sum.first / sum.second);
     return figures_;
   }
@@ -83,13 +83,19 @@ class Prober {
     const auto n = static_cast<size_t>(rollout_.n);
     for (size_t begin = 0; begin < answers.size(); begin += n) {
       const std::span<const float> group(scores.totals.data() + begin, n);
+      if (std::any_of(group.begin(), group.end(), [](float score) { return std::isnan(score); })) continue;
       if (std::all_of(group.begin(), group.end(), [&](float score) { return score == group[0]; })) {
         ++figures_.equal_groups;
       }
     }
     for (size_t i = 0; i < answers.size(); ++i) {
+      if (std::isnan(scores.totals[i])) {
+        ++figures_.unscored;
+        continue;
+      }
       figures_.mean_reward += scores.totals[i];
-      if (figures_.answers + static_cast<int64_t>(i) > 0 && scores.totals[i] <= figures_.reward) continue;
+      if (any_scored_ && scores.totals[i] <= figures_.reward) continue;
+      any_scored_ = true;
       figures_.reward = scores.totals[i];
       Show(answers[i]);
     }
@@ -109,6 +115,7 @@ class Prober {
   Workers workers_;
   const engine::Engine engine_;
   ProbeFigures figures_;
+  bool any_scored_ = false;
   std::map<std::string, std::pair<double, double>> by_rule_;  // sum and number
 };
 

@@ -24,6 +24,7 @@ struct ProbeFigures {
   std::string prompt, answer, truth;
 
   bool scored = true;        // false where another process gives the rewards (trainer.external_stages); then no more:
+  int64_t unscored = 0;      // answers without a score (reward.on_error=drop)
   int64_t equal_groups = 0;  // prompts whose answers all have the same reward: nothing is learned from them
   double mean_reward = 0;    // of the totals
   std::vector<std::pair<std::string, double>> mean_by_rule;  // before their weights; of the answers that they are for

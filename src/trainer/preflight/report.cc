@@ -96,6 +96,7 @@ std::string TrialText(const RewardTrial& trial) {
   for (const auto& [name, score] : trial.scores) {
     absl::StrAppendFormat(&text, "  %-28s  %s\n", name, score ? absl::StrFormat("%.3f", *score) : "not for it");
   }
+  if (!trial.message.empty()) absl::StrAppend(&text, "  ", RenderText(trial.message, 800), "\n");
   return text;
 }
 
@@ -111,6 +112,8 @@ std::string ProbeText(const ProbeFigures& probe) {
   if (probe.scored) {
     line("groups with equal rewards",
          absl::StrCat(Percent(ShareOf(probe.equal_groups, probe.prompts)), ", from which nothing is learned"));
+    if (probe.unscored > 0)
+      line("answers without a score", absl::StrCat(probe.unscored, "; their prompts are left out"));
     line("mean reward", absl::StrFormat("%.3f", probe.mean_reward));
     for (const auto& [rule, mean] : probe.mean_by_rule) line("  " + rule, absl::StrFormat("%.3f", mean));
     shown = absl::StrFormat("the answer with the highest reward, %.3f", probe.reward);

@@ -117,6 +117,25 @@ TEST(ExternalReward, ASampleWithoutAScoreEndsTheRunByName) {
   ASSERT_TRUE(on.run().Train().ok());
 }
 
+TEST(ExternalReward, ASampleWithoutAScoreCanLeaveTheStepWithItsPrompt) {
+  // Of each prompt that is taken, some answer is scored before the one that fails.
+  ProgramRun run(
+      "if s['truth'][0] in '123' and s['sample'] % 4 == 3: time.sleep(0.3); sys.exit('none of these')",
+      {"reward.retries=0", "reward.on_error=drop", "reward.max_restarts=1000", "rollout.n=4", "data.train_batch_size=8",
+       "trainer.total_training_steps=2", "trainer.test_freq=0", "trainer.val_before_train=false"});
+  const auto result = run.run().Train();
+  ASSERT_TRUE(result.ok()) << result.status();
+  double failed = 0;
+  for (const nlohmann::json& line : run.run().Metrics()) {
+    if (!line.contains("reward/python3/failed")) continue;
+    failed += line["reward/python3/failed"].get<double>();
+    EXPECT_GT(line["dock/completed/advantage"], 0);
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_THAT(run.run().log(), testing::Contains(testing::AllOf(HasSubstr("the reward python3 has no score for sample"),
+                                                                HasSubstr("its prompt is left out"))));
+}
+
 TEST(ExternalReward, AProgramGetsTheColumnsThatAreKept) {
   ProgramRun run("pass", {"data.keep=[answer]", "trainer.total_training_steps=1"});
   ASSERT_TRUE(run.run().Train().ok());

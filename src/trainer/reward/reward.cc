@@ -32,7 +32,7 @@ absl::Status CheckCounts(const Scores& scores, size_t answers) {
 }
 
 absl::StatusOr<AnswerScore> Finite(std::span<const Answer> answers, size_t i, AnswerScore score) {
-  if (std::isfinite(score.total)) return score;
+  if (score.left_out || std::isfinite(score.total)) return score;
   return absl::InternalError(absl::StrCat("the reward gave ", score.total, " for ", ShowAnswer(answers, i),
                                           "; a reward must be a finite number"));
 }
@@ -99,8 +99,13 @@ absl::Status Reward::ScoreEach(std::span<const Answer> answers, const StopCheck&
 Scores Gathered(std::span<const AnswerScore> each) {
   Scores scores;
   for (size_t i = 0; i < each.size(); ++i) {
-    scores.totals.push_back(each[i].total);
+    scores.totals.push_back(each[i].left_out ? std::numeric_limits<float>::quiet_NaN() : each[i].total);
     for (const AnswerScore::Part& given : each[i].parts) {
+      if (!given.message.empty()) {
+        scores.messages.resize(each.size());
+        std::string& message = scores.messages[i];
+        absl::StrAppend(&message, message.empty() ? "" : "; ", given.name, ": ", given.message);
+      }
       auto part = std::find_if(scores.parts.begin(), scores.parts.end(),
                                [&](const auto& known) { return known.rule == given.name; });
       if (part == scores.parts.end()) {

@@ -27,7 +27,7 @@ struct Answer {
 };
 
 struct Scores {
-  std::vector<float> totals;  // one per answer, in their order: what the model is trained on
+  std::vector<float> totals;  // one per answer, in their order: what the model is trained on; NaN: it is left out
 
   // What one rule contributed to the totals, before its weight.
   struct Part {
@@ -36,20 +36,24 @@ struct Scores {
     int64_t undecided = 0;      // answers that the rule could not judge; they scored 0
   };
   std::vector<Part> parts;  // may be empty: a reward need not consist of rules
+  // What was said of each answer, for people; empty where nothing was said of any.
+  std::vector<std::string> messages = {};
 };
 
 // The same of one answer.
 struct AnswerScore {
   float total = 0;
+  bool left_out = false;  // it has no score, and the run goes on without it (reward.on_error=drop)
 
   struct Part {
     std::string name;                    // of the rule, or of another source of scores
-    std::optional<float> score;          // before its weight; nothing where it is not for this answer
+    std::optional<float> score = {};     // before its weight; nothing where it is not for this answer
     bool undecided = false;              // it could not judge the answer, which scored 0
-    bool failed = false;                 // there was no score: this one stands for it (reward.on_error=score)
+    bool failed = false;                 // there was no score; `score` is what stands for it, if anything does
     std::optional<double> seconds = {};  // from the question to the answer, where another program gave it
+    std::string message = {};            // for people
   };
-  std::vector<Part> parts;
+  std::vector<Part> parts = {};
 };
 
 // OK to go on; the error with which a slow call ends otherwise. Thread-safe; asked several times a second.
@@ -62,7 +66,8 @@ class Reward {
  public:
   virtual ~Reward() = default;
 
-  // One finite total per answer. May block. An error names the answer that caused it. Call it through CheckedScore().
+  // One total per answer, as in Scores. May block. An error names the answer that caused it. Call it through
+  // CheckedScore().
   virtual absl::StatusOr<Scores> Score(std::span<const Answer> answers) = 0;
 
   // Passes on each score when it is known, each answer once, in any order; blocks until all are. By default they come
@@ -71,8 +76,8 @@ class Reward {
   virtual absl::Status ScoreEach(std::span<const Answer> answers, const StopCheck& check_stop, const ScoreSink& sink);
 };
 
-// All scores, if each answer has a finite total. The first error ends it. Internal, naming the index and the prompt of
-// an answer whose total is not finite, or the counts where there are not as many scores as answers.
+// All scores, if each answer has a finite total or is left out. The first error ends it. Internal, naming the index and
+// the prompt of an answer whose total is not finite, or the counts where there are not as many scores as answers.
 absl::StatusOr<Scores> CheckedScore(
     Reward& reward, std::span<const Answer> answers, const StopCheck& check_stop = [] { return absl::OkStatus(); });
 

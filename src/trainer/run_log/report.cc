@@ -60,6 +60,7 @@ SamplesLog ReadSamples(absl::string_view samples_jsonl) {
                      {"prompt", Shortened(TextOf(record, "prompt"))},
                      {"response", Shortened(TextOf(record, "response"))},
                      {"truth", Shortened(TextOf(record, "truth"))},
+                     {"message", Shortened(TextOf(record, "message"))},
                      {"reward", reward != record.end() && reward->is_number() ? *reward : Json()},
                      {"correct", correct != record.end() && correct->is_boolean() ? *correct : Json()}});
   });

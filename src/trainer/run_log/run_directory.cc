@@ -254,9 +254,10 @@ absl::Status RunDirectory::LogSamples(absl::string_view phase, int64_t step, std
   if (answers.empty()) return absl::OkStatus();
   std::string lines;
   for (const Answer& answer : answers) {
-    const Json record = {{"phase", std::string(phase)}, {"step", step},          {"prompt", answer.prompt},
-                         {"response", answer.response}, {"truth", answer.truth}, {"reward", answer.reward},
-                         {"correct", answer.correct}};
+    Json record = {{"phase", std::string(phase)}, {"step", step},          {"prompt", answer.prompt},
+                   {"response", answer.response}, {"truth", answer.truth}, {"reward", answer.reward},
+                   {"correct", answer.correct}};
+    if (!answer.message.empty()) record["message"] = answer.message;
     lines += Line(record);
   }
   return samples_.Append(phase, step, lines);

@@ -43,6 +43,7 @@ struct Answer {
   std::string truth = {};
   double reward = 0;
   bool correct = false;
+  std::string message = {};  // what the rewards say of it
 };
 
 // How far the logs of a run have been written: the bytes of each file, by its path relative to the run.

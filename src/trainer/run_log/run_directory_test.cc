@@ -168,14 +168,14 @@ TEST_F(RunDirectoryTest, RefusesNamesThatItCannotWrite) {
 TEST_F(RunDirectoryTest, WritesAnyTextAsOneLineOfUtf8) {
   auto directory = Create(Env::Real());
   const Answer answers[] = {
-      {.prompt = "37+85=", .response = "221", .truth = "221", .reward = 1, .correct = true},
+      {.prompt = "37+85=", .response = "221", .truth = "221", .reward = 1, .correct = true, .message = "judge: yes"},
       {.prompt = "\xe4\xbd\xa0\"\\", .response = std::string("a\nb\r\0\xff\xc3", 7), .truth = "", .reward = NAN}};
   ASSERT_TRUE(directory->LogSamples("grpo", 20, answers).ok());
   const std::vector<std::string> lines = Lines("samples.jsonl");
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(
       lines[0],
-      R"({"phase":"grpo","step":20,"prompt":"37+85=","response":"221","truth":"221","reward":1.0,"correct":true})");
+      R"({"phase":"grpo","step":20,"prompt":"37+85=","response":"221","truth":"221","reward":1.0,"correct":true,"message":"judge: yes"})");
   const Json second = Json::parse(lines[1]);
   EXPECT_EQ(second["prompt"], "\xe4\xbd\xa0\"\\");
   EXPECT_EQ(second["response"], std::string("a\nb\r\0\xef\xbf\xbd\xef\xbf\xbd", 11));

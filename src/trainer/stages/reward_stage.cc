@@ -1,5 +1,6 @@
 #include <chrono>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -86,6 +87,7 @@ class RewardStage final : public Stage {
   const ConsumerOptions& consumer() const override { return consumer_; }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
+    const bool whole_step = context.published == 0;
     std::vector<reward::Answer> answers;
     for (size_t i = 0; i < rows.size(); ++i) {
       TDOCK_ASSIGN_OR_RETURN(answers.emplace_back(), AnswerOf(rows, i));
@@ -106,8 +108,16 @@ class RewardStage final : public Stage {
     TDOCK_RETURN_IF_ERROR(last.status());
     TDOCK_RETURN_IF_ERROR(queue.problem());
     StageOutput output;
-    if (last->empty()) return output;
-    TDOCK_ASSIGN_OR_RETURN(output.columns, Columns(*last, context.metrics));
+    TDOCK_ASSIGN_OR_RETURN(output.dropped, LeftOut(rows, *last));
+    const std::set<GroupId> groups(rows.groups().begin(), rows.groups().end());
+    if (whole_step && output.dropped.size() == groups.size()) {
+      return absl::FailedPreconditionError(absl::StrCat("each of the ", groups.size(),
+                                                        " prompts has a sample without a "
+                                                        "score (reward.on_error=drop), so that none is left"));
+    }
+    if (!last->empty()) {
+      TDOCK_ASSIGN_OR_RETURN(output.columns, Columns(*last, context.metrics));
+    }
     return output;
   }
 
@@ -144,12 +154,35 @@ class RewardStage final : public Stage {
     return answer;
   }
 
-  // Puts the scores as they come, until all have; the last ones are returned, if all is well, and else put.
+  // The prompt groups that the stage does not go on with.
+  static absl::StatusOr<std::vector<GroupId>> LeftOut(const Rows& rows, const Scored& scored) {
+    std::set<GroupId> groups;
+    for (const auto& [i, score] : scored) {
+      if (!score.left_out) continue;
+      if (rows.groups()[i] == kNoGroup) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("row ", rows.ids()[i], " has no score, and no prompt group that could be left out"));
+      }
+      groups.insert(rows.groups()[i]);
+    }
+    return std::vector<GroupId>(groups.begin(), groups.end());
+  }
+
+  // Puts the scores as they come, until all have; the last ones are returned, if all is well, with the samples that are
+  // left out, and else put.
   absl::StatusOr<Scored> PublishAll(ScoreQueue& queue, StageContext& context) const {
     absl::Time renewed = absl::Now();
+    Scored left_out;
     for (;;) {
       ScoreQueue::Burst burst = queue.Take();
-      if (burst.last && queue.problem().ok()) return std::move(burst.scored);
+      for (auto next = burst.scored.begin(); next != burst.scored.end();) {
+        const auto scored = next++;
+        if (scored->second.left_out) left_out.insert(burst.scored.extract(scored));
+      }
+      if (burst.last && queue.problem().ok()) {
+        burst.scored.merge(left_out);
+        return std::move(burst.scored);
+      }
       if (!burst.scored.empty() && context.publish != nullptr) {
         std::vector<size_t> indexes;
         for (const auto& [i, score] : burst.scored) indexes.push_back(i);
@@ -164,14 +197,15 @@ class RewardStage final : public Stage {
     }
   }
 
-  // What the stage writes for these rows; also reports them.
+  // What the stage writes for these rows, of which those that are left out are not put; also reports them.
   static absl::StatusOr<Batch> Columns(const Scored& scored, StepMetrics& metrics) {
-    std::vector<float> totals;
+    std::vector<float> totals, given;
     for (const auto& [i, score] : scored) {
-      totals.push_back(score.total);
+      totals.push_back(score.left_out ? 0 : score.total);
+      if (!score.left_out) given.push_back(score.total);
       LogParts(score, metrics);
     }
-    metrics.Distribution("critic/score", totals);
+    if (!given.empty()) metrics.Distribution("critic/score", given);
     Batch columns;
     TDOCK_RETURN_IF_ERROR(columns.Add(kRewards, Column::FromValues(totals)));
     return columns;

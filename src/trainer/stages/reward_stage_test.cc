@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "core/base/testing/fails.h"
@@ -44,13 +45,39 @@ class StandingReward final : public reward::Reward {
   const size_t stands_at_;
 };
 
+// Scores its answers by their lengths, and at last those of certain lengths, which it leaves out.
+class FailingReward final : public reward::Reward {
+ public:
+  explicit FailingReward(std::set<size_t> failing) : failing_(std::move(failing)) {}
+  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer>) override {
+    return absl::UnimplementedError("one by one only");
+  }
+  absl::Status ScoreEach(std::span<const reward::Answer> answers, const reward::StopCheck&,
+                         const reward::ScoreSink& sink) override {
+    for (const bool left_out : {false, true}) {
+      for (size_t i = 0; i < answers.size(); ++i) {
+        const size_t length = answers[i].response.size();
+        if (failing_.contains(length) != left_out) continue;
+        reward::AnswerScore score{.total = static_cast<float>(length), .left_out = left_out};
+        score.parts.push_back({.name = "length", .failed = left_out, .seconds = 1.0});
+        sink(i, std::move(score));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));  // longer than scores wait for one another
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::set<size_t> failing_;
+};
+
 class RewardStageTest : public testing::Test {
  protected:
   RewardStageTest() : dock_(MakeLocalDock()), runner_(*dock_, "train") {
     std::vector<ColumnSpec> columns =
         ColumnsNamed({kPromptText, kTruth, kSource, kResponseText, kFinished, kMessages, kRewards});
     columns.push_back({"extra", ColumnType::Bytes()});
-    EXPECT_EQ(dock_->CreatePartition({.name = "train", .columns = columns}), absl::OkStatus());
+    EXPECT_EQ(dock_->CreatePartition({.name = "train", .columns = columns, .group_size = 2}), absl::OkStatus());
     Batch batch;
     const std::vector<std::string> same(4, "t");
     for (const char* name : {kPromptText, kTruth, kSource, kMessages, "extra"}) {
@@ -59,7 +86,7 @@ class RewardStageTest : public testing::Test {
     EXPECT_EQ(batch.Add(kResponseText, Column::FromStrings(std::vector<std::string>{"", "x", "xx", "xxx"})),
               absl::OkStatus());
     EXPECT_EQ(batch.Add(kFinished, Column::FromValues<uint8_t>({1, 1, 1, 1})), absl::OkStatus());
-    EXPECT_TRUE(dock_->Put({.partition = "train", .batch = batch}).ok());
+    EXPECT_TRUE(dock_->Put({.partition = "train", .batch = batch, .groups = {0, 0, 1, 1}}).ok());
   }
 
   int64_t Written() { return dock_->GetConsumerStatus("train", "reward")->completed; }
@@ -96,6 +123,49 @@ TEST_F(RewardStageTest, WhatIsScoredStaysWhenTheStageIsStoppedAndTheRestIsDoneLa
   EXPECT_NEAR(values.at("reward/length/std"), 1.118, 1e-3);
   EXPECT_EQ(values.at("reward/length/seconds"), 2);
   EXPECT_EQ(values.at("reward/length/failed"), 0);
+}
+
+TEST_F(RewardStageTest, APromptOfWhichASampleHasNoScoreIsLeftOutWithWhatWasPutOfIt) {
+  FailingReward fails(/*failing=*/{2});
+  const auto stage = MakeRewardStage(fails);
+  ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
+  ASSERT_EQ(dock_->RegisterConsumer("train", {.name = "advantage", .reads = {kRewards}, .unit = Unit::kGroup}),
+            absl::OkStatus());
+  StageContext context{.step = 1, .metrics = metrics_};
+  // The third row's neighbour is put before it is known.
+  EXPECT_EQ(*runner_.Run(*stage, 4, context), 2);
+  EXPECT_EQ(context.published, 3);
+  const auto taken = dock_->Take({.partition = "train", .consumer = "advantage", .min = 1, .max = 2});
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_THAT(taken->rows.ids(), testing::ElementsAre(0, 1));
+  const auto values = metrics_.Values();
+  EXPECT_EQ(values.at("reward/length/failed"), 0.25);
+  EXPECT_EQ(values.at("critic/score/mean"), (0 + 1 + 3) / 3.0);
+}
+
+TEST_F(RewardStageTest, AfterAStopThePromptIsLeftOutWithTheRowsThatWereScoredBeforeIt) {
+  StandingReward stands(3);
+  const auto stage = MakeRewardStage(stands);
+  ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
+  StageContext context{.step = 1, .metrics = metrics_};
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  context.check_stop = [&]() -> absl::Status {
+    return std::chrono::steady_clock::now() < until ? absl::OkStatus() : absl::CancelledError("interrupted");
+  };
+  EXPECT_FALSE(runner_.Run(*stage, 4, context).ok());
+  FailingReward fails(/*failing=*/{3});
+  const auto rest = MakeRewardStage(fails);
+  StageContext later{.step = 1, .metrics = metrics_, .published = 3};
+  EXPECT_EQ(*runner_.Run(*rest, 1, later), 2);
+}
+
+TEST_F(RewardStageTest, AStepWithoutAnyPromptIsAnError) {
+  FailingReward fails(/*failing=*/{1, 2});
+  const auto stage = MakeRewardStage(fails);
+  ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
+  StageContext context{.step = 1, .metrics = metrics_};
+  EXPECT_THAT(runner_.Run(*stage, 4, context).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, {"each of the 2 prompts", "reward.on_error=drop"}));
 }
 
 TEST_F(RewardStageTest, ScoresThatFollowOneAnotherShortlyAreOnePut) {

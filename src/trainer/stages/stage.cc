@@ -43,8 +43,10 @@ absl::StatusOr<Sorted> Sort(const Rows& rows, const std::vector<bool>& early, co
   for (size_t i = 0; i < rows.size(); ++i) {
     const GroupId group = rows.groups()[i];
     if (early[i]) {
-      if (!dropped.contains(group) && !requeued.contains(group)) continue;
-      return absl::InternalError(absl::StrCat("drops or requeues group ", group, ", of which it has put rows"));
+      if (requeued.contains(group)) {
+        return absl::InternalError(absl::StrCat("requeues group ", group, ", of which it has put rows"));
+      }
+      continue;
     }
     if (dropped.contains(group)) {
       sorted.dropped.push_back(rows.ids()[i]);
@@ -136,22 +138,42 @@ void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector
   };
 }
 
+absl::StatusOr<std::vector<RowId>> StageRunner::OthersOf(const std::vector<GroupId>& groups,
+                                                         const std::vector<RowId>& rows) {
+  const absl::flat_hash_set<GroupId> wanted(groups.begin(), groups.end());
+  const absl::flat_hash_set<RowId> known(rows.begin(), rows.end());
+  std::vector<RowId> others;
+  ListRequest request{.partition = partition_};
+  for (;;) {
+    TDOCK_ASSIGN_OR_RETURN(const ListResult page, dock_.List(request));
+    for (const ListedRow& row : page.rows) {
+      if (wanted.contains(row.group) && !known.contains(row.row)) others.push_back(row.row);
+    }
+    if (!page.next) return others;
+    request.from = *page.next;
+  }
+}
+
 absl::StatusOr<StageRunner::Round> StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& context) {
   std::vector<bool> early(taken.rows.size());
   LetPublish(stage, taken, early, context);
   TDOCK_ASSIGN_OR_RETURN(StageOutput output, stage.Run(taken.rows, context));
   TDOCK_ASSIGN_OR_RETURN(const Sorted sorted, Sort(taken.rows, early, output));
-  const bool writes = !stage.consumer().writes.empty();
+  const bool writes = !stage.consumer().writes.empty(), of_groups = stage.consumer().unit == Unit::kGroup;
   const size_t given = taken.rows.size() - static_cast<size_t>(std::count(early.begin(), early.end(), true));
   if (writes && given > 0) TDOCK_RETURN_IF_ERROR(KeepRows(sorted, given, output.columns));
   if (!sorted.dropped.empty()) {
     TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .lease = taken.lease, .rows = sorted.dropped}));
   }
+  std::vector<RowId> others;
+  if (!of_groups && !output.dropped.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(others, OthersOf(output.dropped, sorted.dropped));
+    if (!others.empty()) TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .rows = others}));
+  }
   if (!sorted.requeued.empty()) {
     TDOCK_RETURN_IF_ERROR(dock_.Release({.partition = partition_, .lease = taken.lease, .rows = sorted.requeued}));
   }
-  const bool of_groups = stage.consumer().unit == Unit::kGroup;
-  const Round round{.dropped_rows = static_cast<int64_t>(sorted.dropped.size()),
+  const Round round{.dropped_rows = static_cast<int64_t>(sorted.dropped.size() + others.size()),
                     .requeued_units = of_groups ? static_cast<int64_t>(sorted.requeued_groups)
                                                 : static_cast<int64_t>(sorted.requeued.size())};
   if (sorted.kept.empty()) return round;

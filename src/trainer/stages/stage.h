@@ -22,7 +22,8 @@ struct StageOutput {
   Batch columns = {};
   // The version of the weights that made them, if weights did.
   int64_t weights_version = kNoWeightsVersion;
-  // Prompt groups that no stage goes on with, such as those whose rewards are all equal.
+  // Prompt groups that no stage goes on with, such as those whose rewards are all equal; with all of
+  // their rows, whether the stage was given them or has put them before.
   std::vector<GroupId> dropped = {};
   // Prompt groups that the stage is given once more, such as those whose scorer did not answer.
   std::vector<GroupId> requeued = {};
@@ -100,6 +101,8 @@ class StageRunner {
     int64_t requeued_units = 0;
   };
   absl::StatusOr<Round> RunOnce(Stage& stage, int64_t units, StageContext& context, absl::Time deadline);
+  // The rows of these groups that are not among `rows`.
+  absl::StatusOr<std::vector<RowId>> OthersOf(const std::vector<GroupId>& groups, const std::vector<RowId>& rows);
   absl::StatusOr<Round> RunOn(Stage& stage, const Taken& taken, StageContext& context);
   // Gives the context what puts rows of `taken` early, and notes them in `early`.
   void LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context);

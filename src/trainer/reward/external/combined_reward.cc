@@ -1,22 +1,29 @@
 #include "trainer/reward/external/combined_reward.h"
 
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/workers.h"
 
 namespace tdock::reward {
 namespace {
 
+constexpr int kMostToldOfACall = 10;
+
 // The answers of one call, whose scores come from several threads.
 class Combination {
  public:
-  Combination(size_t answers, size_t sources, const ScoreSink& sink)
-      : sources_(sources), sink_(sink), answers_(answers) {
+  Combination(size_t answers, size_t sources, const ErrorPolicy& policy, const ScoreSink& sink)
+      : sources_(sources), policy_(policy), sink_(sink), answers_(answers) {
     for (Open& answer : answers_) answer.parts.resize(sources);
   }
+  ~Combination() {
+    if (untold_ > 0) policy_.log(absl::StrCat("reward: ", untold_, " more samples of these have no score"));
+  }
+  Combination(const Combination&) = delete;
+  Combination& operator=(const Combination&) = delete;
 
   // What source `s` adds to answer `i`, or why there is nothing.
   void Add(size_t i, size_t s, absl::StatusOr<AnswerScore> score) TDOCK_EXCLUDES(mu_) {
@@ -32,12 +39,26 @@ class Combination {
       if (++answer.given < sources_) return;
       if (answer.problem.ok()) {
         whole = Sum(answer.parts);
+        whole->left_out = answer.left_out;
       } else {
         whole = answer.problem;
       }
       answer.parts.clear();
     }
     sink_(i, std::move(whole));
+  }
+
+  // There is no score of answer `i` from source `s`, and the run goes on: it counts as `instead`.
+  void AddFailed(size_t i, size_t s, const absl::Status& why, AnswerScore instead) TDOCK_EXCLUDES(mu_) {
+    bool told = false;
+    {
+      MutexLock lock(mu_);
+      told = told_ < kMostToldOfACall;
+      ++(told ? told_ : untold_);
+      if (instead.left_out) answers_[i].left_out = true;
+    }
+    if (told) policy_.log(absl::StrCat(why.message(), instead.left_out ? "; its prompt is left out" : ""));
+    Add(i, s, std::move(instead));
   }
 
   // A source has failed altogether. The first error counts.
@@ -55,6 +76,7 @@ class Combination {
     size_t given = 0;                // by how many sources
     std::vector<AnswerScore> parts;  // by source
     absl::Status problem;
+    bool left_out = false;
   };
 
   // In the order of the sources, so that the sum does not depend on who was first.
@@ -70,9 +92,11 @@ class Combination {
   }
 
   const size_t sources_;
+  const ErrorPolicy& policy_;
   const ScoreSink& sink_;
   Mutex mu_;
   std::vector<Open> answers_ TDOCK_GUARDED_BY(mu_);
+  int told_ TDOCK_GUARDED_BY(mu_) = 0, untold_ TDOCK_GUARDED_BY(mu_) = 0;
   absl::Status failed_ TDOCK_GUARDED_BY(mu_);
 };
 
@@ -85,53 +109,74 @@ class CombinedReward final : public Reward {
 
   absl::Status ScoreEach(std::span<const Answer> answers, const StopCheck& check_stop, const ScoreSink& sink) override {
     const size_t rules = rules_ != nullptr ? 1 : 0;
-    Combination combination(answers.size(), sources_.size() + rules, sink);
+    Combination combination(answers.size(), sources_.size() + rules, policy_, sink);
     const StopCheck stop = [&]() -> absl::Status {
       TDOCK_RETURN_IF_ERROR(combination.failed());
       return check_stop();
     };
-    std::vector<std::thread> threads;
-    for (size_t s = 0; s < sources_.size(); ++s) {
-      threads.emplace_back([&, s] {
-        const WeightedSource& source = sources_[s];
-        const absl::Status status =
-            source.source->Score(answers, stop, [&](size_t i, absl::StatusOr<SourceScore> score) {
-              combination.Add(i, rules + s, Weighted(answers, i, source, std::move(score)));
-            });
-        if (!status.ok()) combination.Fail(status);
+    const auto score = [&](size_t s) -> absl::Status {
+      if (s < rules) {
+        return rules_->ScoreEach(answers, stop,
+                                 [&](size_t i, auto of_rules) { combination.Add(i, 0, std::move(of_rules)); });
+      }
+      const WeightedSource& source = sources_[s - rules];
+      return source.source->Score(answers, stop, [&](size_t i, absl::StatusOr<SourceScore> given) {
+        if (given.ok()) return combination.Add(i, s, Weighted(source, *std::move(given)));
+        AddFailed(answers, i, s, source, given.status(), combination);
       });
-    }
-    if (rules_ != nullptr) {
-      const absl::Status status = rules_->ScoreEach(
-          answers, stop, [&](size_t i, absl::StatusOr<AnswerScore> score) { combination.Add(i, 0, std::move(score)); });
-      if (!status.ok()) combination.Fail(status);
-    }
-    for (std::thread& thread : threads) thread.join();
+    };
+    const auto threads = static_cast<int>(sources_.size() + rules);
+    Workers(threads).Run(threads, [&](int s) {
+      try {
+        const absl::Status status = score(static_cast<size_t>(s));
+        if (!status.ok()) combination.Fail(status);
+      } catch (...) {
+        combination.Fail(absl::AbortedError("another source of scores has failed"));
+        throw;
+      }
+    });
     return combination.failed();
   }
 
  private:
-  absl::StatusOr<AnswerScore> Weighted(std::span<const Answer> answers, size_t i, const WeightedSource& source,
-                                       absl::StatusOr<SourceScore> score) const {
+  static AnswerScore Weighted(const WeightedSource& source, SourceScore score) {
     const std::string& name = source.source->name();
     AnswerScore weighted;
-    if (!score.ok()) {
-      if (!policy_.scores) {
-        return Annotate(score.status(), absl::StrCat("the reward ", name, " has no score for ", ShowAnswer(answers, i),
-                                                     " (reward.on_error=score would go on)"));
-      }
-      weighted.total = static_cast<float>(source.weight * policy_.score);
-      weighted.parts.push_back({.name = name, .score = policy_.score, .failed = true});
-      return weighted;
-    }
-    std::optional<float> given = score->score;
-    if (score->undecided) given = given.value_or(0.0F);
+    std::optional<float> given = score.score;
+    if (score.undecided) given = given.value_or(0.0F);
     if (given) weighted.total = static_cast<float>(source.weight * *given);
-    weighted.parts.push_back({.name = name, .score = given, .undecided = score->undecided, .seconds = score->seconds});
-    for (const auto& [part, value] : score->parts) {
+    weighted.parts.push_back({.name = name,
+                              .score = given,
+                              .undecided = score.undecided,
+                              .seconds = score.seconds,
+                              .message = std::move(score.message)});
+    for (const auto& [part, value] : score.parts) {
       weighted.parts.push_back({.name = absl::StrCat(name, "/", part), .score = value});
     }
     return weighted;
+  }
+
+  void AddFailed(std::span<const Answer> answers, size_t i, size_t s, const WeightedSource& source,
+                 const absl::Status& status, Combination& combination) const {
+    const std::string& name = source.source->name();
+    const absl::Status why =
+        Annotate(status, absl::StrCat("the reward ", name, " has no score for ", ShowAnswer(answers, i)));
+    AnswerScore instead;
+    AnswerScore::Part& part = instead.parts.emplace_back(AnswerScore::Part{.name = name, .failed = true});
+    switch (policy_.on_error) {
+      case OnError::kStop:
+        return combination.Add(
+            i, s, absl::Status(why.code(), absl::StrCat(why.message(), " (reward.on_error says what becomes of it)")));
+      case OnError::kScore:
+        instead.total = static_cast<float>(source.weight * policy_.score);
+        part.score = policy_.score;
+        break;
+      case OnError::kDrop:
+        instead.left_out = true;
+        break;
+    }
+    part.message = std::string(status.message());
+    combination.AddFailed(i, s, why, std::move(instead));
   }
 
   const std::unique_ptr<Reward> rules_;

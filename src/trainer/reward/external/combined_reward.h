@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "trainer/reward/external/log_lines.h"
 #include "trainer/reward/external/score_source.h"
 #include "trainer/reward/reward.h"
 
@@ -14,11 +15,19 @@ struct WeightedSource {
   double weight = 1;
 };
 
+// What becomes of a sample that a source has no score for.
+enum class OnError {
+  kStop,   // it has no reward, but an error that names source and sample
+  kScore,  // it counts as ErrorPolicy::score from that source
+  kDrop    // it is left out
+};
+
 struct ErrorPolicy {
-  // Whether a sample without a score counts as `score` from that source; otherwise it has no reward, but an error that
-  // names source and sample.
-  bool scores = false;
+  OnError on_error = OnError::kStop;
   float score = 0;
+  // Gets the source, the sample and the reason where the run goes on, of at most 10 samples of a call, and how many
+  // others there were. Thread-safe.
+  LogSink log = [](const std::string&) {};
 };
 
 // weight · score, summed over the sources, plus the total of `rules`, which may be null. The sources work at the same

@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <functional>
+#include <new>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/mutex.h"
 #include "core/base/testing/fails.h"
 
 namespace tdock::reward {
@@ -89,10 +91,10 @@ TEST(CombinedReward, AnErrorOfASampleNamesSourceAndSampleAndCanStandAsAScore) {
   };
   const auto stops = MakeCombinedReward(nullptr, Sources(Source("judge", 2.0, function)), {});
   EXPECT_THAT(stops->Score(kAnswers).status(),
-              Fails(absl::StatusCode::kUnknown, {"the reward judge has no score for sample 1, prompt \"b\"",
-                                                 "reward.on_error=score", "try 1: no unit"}));
+              Fails(absl::StatusCode::kUnknown,
+                    {"the reward judge has no score for sample 1, prompt \"b\"", "reward.on_error", "try 1: no unit"}));
   const auto scores =
-      MakeCombinedReward(nullptr, Sources(Source("judge", 2.0, function)), {.scores = true, .score = -1});
+      MakeCombinedReward(nullptr, Sources(Source("judge", 2.0, function)), {.on_error = OnError::kScore, .score = -1});
   EXPECT_THAT(scores->Score(kAnswers)->totals, ElementsAre(2.0F, -2.0F));
   int failed = 0;
   EXPECT_EQ(scores->ScoreEach(
@@ -102,11 +104,52 @@ TEST(CombinedReward, AnErrorOfASampleNamesSourceAndSampleAndCanStandAsAScore) {
   EXPECT_EQ(failed, 1);
 }
 
+TEST(CombinedReward, ASampleWithoutAScoreCanBeLeftOut) {
+  const auto fails_at = [](size_t at) {
+    return [at](size_t i) -> absl::StatusOr<SourceScore> {
+      if (i == at) return absl::UnknownError("no unit");
+      return SourceScore{.score = 1, .message = "fine"};
+    };
+  };
+  std::vector<std::string> told;
+  Mutex mu;
+  const ErrorPolicy drop{.on_error = OnError::kDrop, .log = [&](const std::string& line) {
+                           MutexLock lock(mu);
+                           told.push_back(line);
+                         }};
+  std::vector<WeightedSource> sources = Sources(Source("judge", 2.0, fails_at(1)));
+  sources.push_back(Source("form", 1.0, fails_at(2)));
+  const Scores scores = *MakeCombinedReward(nullptr, std::move(sources), drop)->Score(kAnswers);
+  EXPECT_EQ(scores.totals[0], 3.0F);
+  EXPECT_TRUE(std::isnan(scores.totals[1]));
+  EXPECT_THAT(scores.messages, ElementsAre("judge: fine; form: fine", "judge: no unit; form: fine"));
+  EXPECT_THAT(told,
+              ElementsAre("the reward judge has no score for sample 1, prompt \"b\": no unit; its prompt is left out"));
+
+  // Not more than anybody reads.
+  told.clear();
+  const std::vector<Answer> many(25, kAnswers[0]);
+  const auto all_fail = [](size_t) -> absl::StatusOr<SourceScore> { return absl::UnknownError("gone"); };
+  const auto reward = MakeCombinedReward(nullptr, Sources(Source("judge", 2.0, all_fail)), drop);
+  EXPECT_TRUE(std::isnan(reward->Score(many)->totals[24]));
+  ASSERT_EQ(told.size(), 11u);
+  EXPECT_EQ(told.back(), "reward: 15 more samples of these have no score");
+}
+
+TEST(CombinedReward, AnExceptionStopsTheOtherSources) {
+  std::vector<WeightedSource> sources =
+      Sources(Source("judge", 1, [](size_t) -> SourceScore { throw std::bad_alloc(); }));
+  sources.push_back({.source = std::make_unique<BrokenSource>(/*waits=*/true)});
+  const auto reward = MakeCombinedReward(nullptr, std::move(sources), {});
+  EXPECT_THROW((void)reward->Score(kAnswers), std::bad_alloc);
+}
+
 TEST(CombinedReward, ASourceThatFailsStopsTheOthers) {
   std::vector<WeightedSource> sources;
   sources.push_back({.source = std::make_unique<BrokenSource>(/*waits=*/true)});
   sources.push_back({.source = std::make_unique<BrokenSource>(/*waits=*/false)});
-  const auto reward = MakeCombinedReward(std::make_unique<ExactMatch>(), std::move(sources), {.scores = true});
+  const auto reward =
+      MakeCombinedReward(std::make_unique<ExactMatch>(), std::move(sources), {.on_error = OnError::kScore});
   EXPECT_EQ(reward->Score(kAnswers).status(), absl::UnavailableError("the program is gone"));
 }
 

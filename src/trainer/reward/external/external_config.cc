@@ -102,7 +102,7 @@ ProgramOptions OptionsOf(const ExternalRewardConfig& c, const std::vector<std::s
           .log = log};
 }
 
-absl::Status AddServers(const ExternalRewardConfig& c, const std::vector<std::string>& names,
+absl::Status AddServers(const ExternalRewardConfig& c, const std::vector<std::string>& names, const LogSink& log,
                         std::vector<WeightedSource>& sources) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<double> weights, WeightsOf(c.http.weights, c.http.urls.size()));
   for (size_t i = 0; i < c.http.urls.size(); ++i) {
@@ -117,6 +117,10 @@ absl::Status AddServers(const ExternalRewardConfig& c, const std::vector<std::st
                               .retries = c.retries};
     absl::StatusOr<std::unique_ptr<ScoreSource>> source = MakeHttpSource(options);
     if (!source.ok()) return Annotate(source.status(), "reward.url");
+    if (!c.http.token_env.empty() && absl::StartsWithIgnoreCase(options.url, "http://")) {
+      log(absl::StrCat("warning: reward ", options.name, ": the token of ", c.http.token_env,
+                       " (reward.url_token_env) goes over http, where everybody on the way can read it; use https"));
+    }
     sources.push_back({.source = *std::move(source), .weight = weights[i]});
   }
   return absl::OkStatus();
@@ -153,15 +157,24 @@ void BindExternalReward(config::Spec& spec, ExternalRewardConfig& c) {
   spec.Float("reward.memory_gb", &c.memory_gb, "GiB of memory that a process may use with its children; 0: no limit.")
       .AtLeast(0)
       .AtMost(1 << 20);
-  spec.Choice("reward.on_error", &c.on_error,
-              {{"stop", ExternalRewardConfig::OnError::kStop}, {"score", ExternalRewardConfig::OnError::kScore}},
-              "What becomes of a sample without a score: the run stops, or it scores reward.error_score.");
-  spec.Float("reward.error_score", &c.error_score, "What stands for a missing score.");
+  spec.Choice(
+      "reward.on_error", &c.on_error, {{"stop", OnError::kStop}, {"score", OnError::kScore}, {"drop", OnError::kDrop}},
+      "What becomes of a sample without a score: the run stops, it scores reward.error_score, or the step goes on "
+      "without its prompt.");
+  spec.Float("reward.error_score", &c.error_score, "What stands for a missing score.").AtLeast(-1e30).AtMost(1e30);
   spec.Unused(
-      {"reward.error_score"}, [&c] { return c.on_error == ExternalRewardConfig::OnError::kStop; },
-      "the run stops at a sample without a score; set reward.on_error to score");
+      {"reward.error_score"}, [&c] { return c.on_error != OnError::kScore; },
+      "no sample scores it; set reward.on_error to score");
   spec.Unused(
       {"reward.python"}, [&c] { return c.functions.empty(); }, "there is no reward.function");
+  spec.Unused(
+      {"reward.start_timeout", "reward.max_restarts", "reward.memory_gb"},
+      [&c] { return c.used() && c.functions.empty() && c.programs.empty(); },
+      "there is no reward.function and no reward.program");
+  spec.Unused(
+      {"reward.batch_size", "reward.timeout", "reward.retries"},
+      [&c] { return c.used() && c.functions.empty() && c.programs.empty() && c.http.urls.empty(); },
+      "there is no reward.function, no reward.program and no reward.url");
   spec.Unused(
       {"reward.processes", "reward.batch_size", "reward.timeout", "reward.start_timeout", "reward.retries",
        "reward.max_restarts", "reward.memory_gb", "reward.on_error"},
@@ -215,16 +228,16 @@ absl::StatusOr<std::unique_ptr<Reward>> MakeRunReward(const RewardConfig& rules,
     if (!words.ok()) return Annotate(words.status(), "reward.program");
     add(*std::move(words), program_weights[i]);
   }
-  TDOCK_RETURN_IF_ERROR(AddServers(external, names, sources));
+  TDOCK_RETURN_IF_ERROR(AddServers(external, names, log, sources));
   if (external.code.weight != 0) {
     TDOCK_ASSIGN_OR_RETURN(CodeOptions options, CodeOptionsOf(external.code, external.processes));
     options.name = names[sources.size()];
     TDOCK_ASSIGN_OR_RETURN(auto source, MakeCodeSource(options));
     sources.push_back({.source = std::move(source), .weight = external.code.weight});
   }
-  return MakeCombinedReward(std::move(by_rule), std::move(sources),
-                            {.scores = external.on_error == ExternalRewardConfig::OnError::kScore,
-                             .score = static_cast<float>(external.error_score)});
+  return MakeCombinedReward(
+      std::move(by_rule), std::move(sources),
+      {.on_error = external.on_error, .score = static_cast<float>(external.error_score), .log = log});
 }
 
 }  // namespace tdock::reward

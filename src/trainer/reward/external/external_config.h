@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/config/spec.h"
 #include "trainer/reward/external/code_config.h"
+#include "trainer/reward/external/combined_reward.h"
 #include "trainer/reward/external/http_config.h"
 #include "trainer/reward/external/log_lines.h"
 #include "trainer/reward/reward.h"
@@ -18,7 +19,6 @@
 namespace tdock::reward {
 
 struct ExternalRewardConfig {
-  enum class OnError { kStop, kScore };
   std::vector<std::string> functions;  // FILE.py:NAME
   std::vector<std::string> function_weights;
   std::vector<std::string> programs;  // command lines

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/workers.h"
 #include "trainer/reward/external/protocol.h"
 
 namespace tdock::reward {
@@ -147,12 +147,16 @@ class ProgramSource final : public ScoreSource {
 
   absl::Status Score(std::span<const Answer> answers, const StopCheck& check_stop, const SourceSink& sink) override {
     Job job(answers, options_, sink);
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < std::min(static_cast<size_t>(options_.processes), job.batches()); ++i) {
-      threads.emplace_back([&] { Work(answers, job, check_stop); });
-    }
-    Work(answers, job, check_stop);
-    for (std::thread& thread : threads) thread.join();
+    const int threads = static_cast<int>(std::min(static_cast<size_t>(options_.processes), job.batches()));
+    if (threads == 0) return absl::OkStatus();
+    Workers(threads).Run(threads, [&](int) {
+      try {
+        Work(answers, job, check_stop);
+      } catch (...) {
+        job.Fail(absl::AbortedError("another thread has failed"));  // nobody waits for its samples
+        throw;
+      }
+    });
     return job.failed();
   }
 
