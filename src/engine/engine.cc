@@ -6,29 +6,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "engine/answer_end.h"
 
 namespace tdock::engine {
 namespace {
 
-// The token at which the running sum of probabilities passes a uniform number. The sum's own total stands for 1, so
-// that rounding cannot select a token of probability zero.
-at::Tensor SampleFromUniform(const at::Tensor& log_probs_RV, const at::Tensor& uniform_R) {
-  const at::Tensor sums_RV = log_probs_RV.to(at::kDouble).exp().cumsum(-1);
-  const at::Tensor target_R1 = uniform_R.unsqueeze(1) * sums_RV.narrow(1, sums_RV.size(1) - 1, 1);
-  return (sums_RV <= target_R1).sum(-1).clamp_max(sums_RV.size(1) - 1);
-}
-
 // The completions of some prompts, all worked on at the same time.
 class Rollout {
  public:
-  Rollout(const model::Decoder& decoder, const std::vector<int32_t>& end_tokens, const SamplingParams& params,
+  Rollout(const model::Decoder& decoder, const Sampler& sampler, const AnswerEnds& ends, const SamplingParams& params,
           std::span<const Prompt> prompts, size_t first_prompt, std::span<Completion> completions)
       : decoder_(decoder),
-        end_tokens_(end_tokens),
+        sampler_(sampler),
+        ends_(ends),
         params_(params),
         prompts_(prompts),
         first_prompt_(first_prompt),
@@ -51,6 +47,8 @@ class Rollout {
     size_t completion;
     uint64_t stream;   // of random numbers
     int64_t position;  // of the token that is sampled next
+    std::unique_ptr<StopTextReader> stop_texts;
+    TokenCounts counts = {};  // where the sampler needs them
     bool open = true;
   };
 
@@ -82,7 +80,8 @@ class Rollout {
           DeriveSeed(params_.seed, prompt.identity.value_or(first_prompt_ + static_cast<uint64_t>(p)));
       for (int64_t s = 0; s < prompt.samples; ++s) {
         rows_.push_back({static_cast<size_t>(p), rows_.size(), DeriveSeed(seed, static_cast<uint64_t>(s)),
-                         static_cast<int64_t>(prompt.tokens.size())});
+                         static_cast<int64_t>(prompt.tokens.size()), ends_.MakeReader()});
+        if (sampler_.needs_counts()) rows_.back().counts = TokenCounts(prompt.tokens);
         repeated.push_back(p);
       }
     }
@@ -97,40 +96,39 @@ class Rollout {
 
   // Chooses the next token of every row, records it for those that are open, and closes rows that end with it.
   absl::StatusOr<std::vector<int64_t>> Sample(const at::Tensor& logits_RV) {
-    const bool greedy = params_.temperature == 0;
-    const at::Tensor log_probs_RV = at::log_softmax(greedy ? logits_RV : logits_RV / params_.temperature, -1);
-    const at::Tensor chosen_R =
-        greedy ? log_probs_RV.argmax(-1) : SampleFromUniform(log_probs_RV, Uniforms().to(decoder_.device()));
-    const at::Tensor chosen_log_probs_R = log_probs_RV.gather(1, chosen_R.unsqueeze(1)).squeeze(1).to(at::kFloat);
-    const at::Tensor host_tokens = chosen_R.to(at::kCPU);
-    const at::Tensor host_log_probs = chosen_log_probs_R.to(at::kCPU);
-    std::vector<int64_t> tokens(host_tokens.const_data_ptr<int64_t>(),
-                                host_tokens.const_data_ptr<int64_t>() + rows_.size());
+    std::vector<Sampler::Row> sampled;
+    sampled.reserve(rows_.size());
+    for (const Row& row : rows_) {
+      sampled.push_back({UnitInterval(DeriveSeed(row.stream, static_cast<uint64_t>(row.position))),
+                         static_cast<int64_t>(completions_[row.completion].tokens.size()), &row.counts});
+    }
+    Choices choices = sampler_.Choose(logits_RV, sampled);
     for (size_t r = 0; r < rows_.size(); ++r) {
       if (!rows_[r].open) continue;
-      const float log_prob = host_log_probs.const_data_ptr<float>()[r];
-      if (!std::isfinite(log_prob)) {
-        return absl::InternalError(absl::StrCat("prompt ", first_prompt_ + rows_[r].prompt, ": the logits of position ",
-                                                rows_[r].position, ", divided by the temperature, are not finite"));
-      }
+      if (!std::isfinite(choices.log_probs[r])) return NotFinite(rows_[r]);
       Completion& completion = completions_[rows_[r].completion];
-      completion.tokens.push_back(static_cast<int32_t>(tokens[r]));
-      completion.log_probs.push_back(log_prob);
-      completion.finished = std::find(end_tokens_.begin(), end_tokens_.end(), tokens[r]) != end_tokens_.end();
-      const bool full = static_cast<int64_t>(completion.tokens.size()) == params_.max_new_tokens ||
-                        rows_[r].position + 1 == decoder_.config().context_length();
-      rows_[r].open = !completion.finished && !full;
+      completion.log_probs.push_back(choices.log_probs[r]);
+      if (!choices.top.empty()) completion.top.push_back(std::move(choices.top[r]));
+      TDOCK_RETURN_IF_ERROR(Append(rows_[r], static_cast<int32_t>(choices.tokens[r]), completion));
     }
-    return tokens;
+    return std::move(choices.tokens);
   }
 
-  at::Tensor Uniforms() const {
-    at::Tensor uniform = at::empty({static_cast<int64_t>(rows_.size())}, at::kDouble);
-    for (size_t r = 0; r < rows_.size(); ++r) {
-      uniform.mutable_data_ptr<double>()[r] =
-          UnitInterval(DeriveSeed(rows_[r].stream, static_cast<uint64_t>(rows_[r].position)));
-    }
-    return uniform;
+  absl::Status NotFinite(const Row& row) const {
+    return absl::InternalError(absl::StrCat("prompt ", first_prompt_ + row.prompt, ": the logits of position ",
+                                            row.position, sampler_.changes_logits() ? ", after bias and penalties" : "",
+                                            ", divided by the temperature, are not finite"));
+  }
+
+  absl::Status Append(Row& row, int32_t token, Completion& completion) {
+    completion.tokens.push_back(token);
+    if (sampler_.needs_counts()) row.counts.AddToAnswer(token);
+    const bool full = static_cast<int64_t>(completion.tokens.size()) == params_.max_new_tokens ||
+                      row.position + 1 == decoder_.config().context_length();
+    const absl::Status status = ends_.Update(completion, full, row.stop_texts.get());
+    if (!status.ok()) return Annotate(status, absl::StrCat("prompt ", first_prompt_ + row.prompt));
+    row.open = !completion.finished && !full;
+    return absl::OkStatus();
   }
 
   // Copying the cache costs about a step, so closed rows are carried along until they are a quarter.
@@ -143,7 +141,7 @@ class Rollout {
     for (size_t r = 0; r < rows_.size(); ++r) {
       if (!rows_[r].open) continue;
       kept.push_back(static_cast<int64_t>(r));
-      kept_rows.push_back(rows_[r]);
+      kept_rows.push_back(std::move(rows_[r]));
       kept_tokens.push_back(tokens[r]);
     }
     cache_.SelectRows(OnDevice(kept));
@@ -168,8 +166,9 @@ class Rollout {
   }
 
   const model::Decoder& decoder_;
-  const std::vector<int32_t>& end_tokens_;
-  const SamplingParams params_;
+  const Sampler& sampler_;
+  const AnswerEnds& ends_;
+  const SamplingParams& params_;
   const std::span<const Prompt> prompts_;
   const size_t first_prompt_;
   const std::span<Completion> completions_;
@@ -231,23 +230,30 @@ std::vector<Share> ShareOut(std::span<const Prompt> prompts, const model::Decode
 
 }  // namespace
 
+absl::StatusOr<std::string> TextOf(const Completion& completion, const text::Tokenizer& tokenizer) {
+  TDOCK_ASSIGN_OR_RETURN(std::string text, tokenizer.Decode(completion.tokens));
+  if (completion.text_bytes) text.resize(std::min(text.size(), *completion.text_bytes));
+  return text;
+}
+
 absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt> prompts,
                                                          const SamplingParams& params) const {
   TDOCK_RETURN_IF_ERROR(CheckPrompts(prompts, decoder_.config()));
-  if (params.max_new_tokens < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("max_new_tokens must be at least 1, not ", params.max_new_tokens));
-  }
-  if (!(params.temperature >= 0) || !std::isfinite(params.temperature)) {
+  const int64_t vocab_size = decoder_.used_tokens();
+  TDOCK_RETURN_IF_ERROR(CheckSamplingParams(params, vocab_size, options_.end_tokens));
+  if (!params.stop.empty() && options_.tokenizer == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("temperature must be a number of at least 0, not ", params.temperature));
+        "stop needs an engine with a tokenizer (EngineOptions::tokenizer), to read answers");
   }
+  const Sampler sampler(params, options_.end_tokens, vocab_size, decoder_.device());
+  const AnswerEnds ends(params, options_.end_tokens, options_.tokenizer);
   const std::vector<Share> shares = ShareOut(prompts, decoder_, options_);
   std::vector<Completion> completions(shares.empty() ? 0 : shares.back().first_completion + shares.back().completions);
   std::vector<absl::Status> results(shares.size());
   const auto run = [&](int i) {
     at::NoGradGuard no_grad;
     const Share& share = shares[static_cast<size_t>(i)];
-    Rollout rollout(decoder_, options_.end_tokens, params, share.prompts, share.first_prompt,
+    Rollout rollout(decoder_, sampler, ends, params, share.prompts, share.first_prompt,
                     std::span(completions).subspan(share.first_completion, share.completions));
     results[static_cast<size_t>(i)] = rollout.Run();
   };

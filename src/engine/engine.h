@@ -4,11 +4,15 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/workers.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/sampling_params.h"
 #include "model/decoder/decoder.h"
+#include "text/tokenizer.h"
 
 namespace tdock::engine {
 
@@ -19,18 +23,29 @@ struct Prompt {
   std::optional<uint64_t> identity = std::nullopt;
 };
 
-struct SamplingParams {
-  double temperature = 1.0;  // 0: the most likely token
-  int64_t max_new_tokens = 0;
-  uint64_t seed = 0;
+// Why an answer ended.
+enum class FinishReason {
+  kLength,    // at max_new_tokens, or where the model has no more positions
+  kEndToken,  // with an end token of the engine
+  kStop,      // with one of SamplingParams::stop_tokens, or a text of SamplingParams::stop
 };
 
 struct Completion {
-  std::vector<int32_t> tokens;  // with the end token where one was reached
-  // Of each token, under softmax(logits / temperature), or softmax(logits) where the temperature is 0.
+  std::vector<int32_t> tokens;  // all that were sampled, with the end or stop token, or those of the stop text
+  // Of each token, under softmax(logits / temperature), or softmax(logits) where the temperature is 0, whatever else
+  // SamplingParams filters; with filtered_log_probs, of the distribution that was sampled from.
   std::vector<float> log_probs;
-  bool finished = false;  // ended with an end token, rather than at the limit
+  bool finished = false;  // ended for another reason than kLength
+  FinishReason finish_reason = FinishReason::kLength;
+  // Where a stop text ended it: how many bytes of Decode(tokens) stand before that text.
+  std::optional<size_t> text_bytes = std::nullopt;
+  // With top_log_probs, for each token the most likely ones of its position, of the same distribution as log_probs. In
+  // falling order, of equal ones the lower id first; without those that have no probability.
+  std::vector<std::vector<TokenLogProb>> top = {};
 };
+
+// The text of a completion, up to where a stop text ended it. The errors of Tokenizer::Decode().
+absl::StatusOr<std::string> TextOf(const Completion& completion, const text::Tokenizer& tokenizer);
 
 struct EngineOptions {
   std::vector<int32_t> end_tokens;  // any of them ends a completion
@@ -38,7 +53,8 @@ struct EngineOptions {
   // together, even if there are more. On the CPU they are no more than kMostRows.
   int64_t max_rows = 4096;
   static constexpr int64_t kMostRows = 128;
-  Workers* workers = nullptr;  // work on the prompts; null: the calling thread does everything
+  Workers* workers = nullptr;                  // work on the prompts; null: the calling thread does everything
+  const text::Tokenizer* tokenizer = nullptr;  // reads answers for SamplingParams::stop, which need one
 };
 
 // Uses the decoder's weights as they are at each call. Thread-safe while they do not change.
@@ -52,7 +68,8 @@ class Engine {
   // completion also ends where the model has no more positions.
   //
   // InvalidArgument names a prompt that is empty, has a token outside of the vocabulary, or leaves no room for an
-  // answer. Internal names a prompt for which the model's logits are not finite. Throws c10::Error if libtorch does.
+  // answer, or a parameter (CheckSamplingParams()). Internal names a prompt for which the model's logits, or what bias
+  // and penalties make of them, are not finite. Throws c10::Error if libtorch does.
   absl::StatusOr<std::vector<Completion>> Generate(std::span<const Prompt> prompts, const SamplingParams& params) const;
 
  private:

@@ -108,6 +108,7 @@ class Decoder {
   // tokenizer's last token, with which checkpoints pad the vocabulary, are then never sampled and have no probability.
   // 1 ≤ `tokens` ≤ vocab_size. Checkpoints are saved with all rows.
   void LimitVocabulary(int64_t tokens);
+  int64_t used_tokens() const { return used_tokens_; }  // the V of Logits()
 
   // Hidden states [..., E] to logits [..., V], float32 at least.
   at::Tensor Logits(const at::Tensor& hidden) const;

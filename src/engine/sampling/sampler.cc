@@ -1,0 +1,116 @@
+#include "engine/sampling/sampler.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/sampling/filters.h"
+
+namespace tdock::engine {
+namespace {
+
+constexpr float kNoChance = -std::numeric_limits<float>::infinity();
+
+// Of each row, the tokens and values in `ranked` that have a probability.
+std::vector<std::vector<TokenLogProb>> OnHost(const Ranked& ranked) {
+  const at::Tensor tokens = ranked.tokens_RK.to(at::kCPU).contiguous();
+  const at::Tensor scores = ranked.scores_RK.to(at::kFloat).to(at::kCPU).contiguous();
+  const int64_t count = tokens.size(1);
+  std::vector<std::vector<TokenLogProb>> rows(static_cast<size_t>(tokens.size(0)));
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const int64_t begin = static_cast<int64_t>(r) * count;
+    for (int64_t i = begin; i < begin + count; ++i) {
+      const float log_prob = scores.const_data_ptr<float>()[i];
+      if (log_prob == kNoChance) break;
+      rows[r].push_back({static_cast<int32_t>(tokens.const_data_ptr<int64_t>()[i]), log_prob});
+    }
+  }
+  return rows;
+}
+
+at::Tensor Uniforms(std::span<const Sampler::Row> rows) {
+  at::Tensor uniform = at::empty({static_cast<int64_t>(rows.size())}, at::kDouble);
+  for (size_t r = 0; r < rows.size(); ++r) uniform.mutable_data_ptr<double>()[r] = rows[r].uniform;
+  return uniform;
+}
+
+at::Tensor Chosen(const at::Tensor& values_RV, const at::Tensor& tokens_R) {
+  return values_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1).to(at::kFloat);
+}
+
+at::Tensor BiasOf(const SamplingParams& params, int64_t vocab_size) {
+  at::Tensor bias = at::full({vocab_size}, params.allowed_tokens.empty() ? 0.0F : kNoChance, at::kFloat);
+  float* values = bias.mutable_data_ptr<float>();
+  for (const int32_t token : params.allowed_tokens) values[token] = 0;
+  for (const auto& [token, added] : params.logit_bias) values[token] += static_cast<float>(added);
+  return bias;
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t vocab_size,
+                 const at::Device& device)
+    : params_(params),
+      greedy_(params.temperature == 0),
+      biases_(!params.logit_bias.empty() || !params.allowed_tokens.empty()),
+      penalises_(params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0),
+      keeps_(!greedy_ && ((params.top_k > 0 && params.top_k < vocab_size) || params.top_p < 1 || params.min_p > 0)) {
+  if (biases_) bias_V_ = BiasOf(params, vocab_size).to(device);
+  if (params.min_new_tokens == 0) return;
+  at::Tensor is_end = at::zeros({vocab_size}, at::kBool);
+  for (const int32_t token : end_tokens) {
+    if (token >= 0 && token < vocab_size) is_end.mutable_data_ptr<bool>()[token] = true;
+  }
+  for (const int32_t token : params.stop_tokens) is_end.mutable_data_ptr<bool>()[token] = true;
+  is_end_V_ = is_end.to(device);
+}
+
+at::Tensor Sampler::PolicyLogProbs(const at::Tensor& logits_RV) const {
+  return at::log_softmax(greedy_ ? logits_RV : logits_RV / params_.temperature, -1);
+}
+
+at::Tensor Sampler::WithoutEnds(const at::Tensor& scores_RV, std::span<const Row> rows) const {
+  at::Tensor is_short = at::empty({static_cast<int64_t>(rows.size()), 1}, at::kBool);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    is_short.mutable_data_ptr<bool>()[r] = rows[r].answer_length < params_.min_new_tokens;
+  }
+  if (!is_short.any().item<bool>()) return scores_RV;
+  return scores_RV.masked_fill(is_short.to(scores_RV.device()) & is_end_V_, kNoChance);
+}
+
+at::Tensor Sampler::FilteredLogProbs(const at::Tensor& logits_RV, std::span<const Row> rows) const {
+  if (!filters()) return PolicyLogProbs(logits_RV);
+  at::Tensor scores_RV = biases_ ? logits_RV + bias_V_ : logits_RV;
+  if (penalises_) {
+    std::vector<const TokenCounts*> counts;
+    for (const Row& row : rows) counts.push_back(row.counts);
+    scores_RV = Penalise(scores_RV, counts, params_);
+  }
+  if (params_.min_new_tokens > 0) scores_RV = WithoutEnds(scores_RV, rows);
+  if (!greedy_) scores_RV = scores_RV / params_.temperature;
+  return at::log_softmax(keeps_ ? KeepLikely(scores_RV, params_) : scores_RV, -1);
+}
+
+Choices Sampler::Choose(const at::Tensor& logits_RV, std::span<const Row> rows) const {
+  const at::Tensor filtered_RV = FilteredLogProbs(logits_RV, rows);
+  const at::Tensor tokens_R =
+      greedy_ ? filtered_RV.argmax(-1) : SampleFromUniform(filtered_RV, Uniforms(rows).to(logits_RV.device()));
+  const bool both = filters() && !params_.filtered_log_probs;
+  const at::Tensor recorded_RV = both ? PolicyLogProbs(logits_RV) : filtered_RV;
+  at::Tensor log_probs_R = Chosen(recorded_RV, tokens_R);
+  if (both) {
+    const at::Tensor sampled_R = Chosen(filtered_RV, tokens_R);
+    log_probs_R = at::where(sampled_R.isfinite(), log_probs_R, sampled_R);
+  }
+  const at::Tensor host_tokens = tokens_R.to(at::kCPU);
+  const at::Tensor host_log_probs = log_probs_R.to(at::kCPU);
+  const auto* tokens = host_tokens.const_data_ptr<int64_t>();
+  const auto* log_probs = host_log_probs.const_data_ptr<float>();
+  Choices choices{
+      .tokens = {tokens, tokens + rows.size()}, .log_probs = {log_probs, log_probs + rows.size()}, .top = {}};
+  if (params_.top_log_probs > 0) choices.top = OnHost(RankTokens(recorded_RV, params_.top_log_probs));
+  return choices;
+}
+
+}  // namespace tdock::engine
