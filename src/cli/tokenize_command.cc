@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands.h"
+#include "cli/printable.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
@@ -97,23 +98,12 @@ absl::StatusOr<Chat> ParseChat(const std::string& line) {
   return chat;
 }
 
-// With C escapes for control characters but line ends, which might change a terminal.
-std::string Printable(absl::string_view text) {
-  std::string shown;
-  while (const std::optional<Utf8Char> next = FirstUtf8Char(text)) {
-    const absl::string_view bytes = text.substr(0, next->bytes);
-    shown += next->code != '\n' && IsControl(next->code) ? EscapeForMessage(bytes) : std::string(bytes);
-    text.remove_prefix(next->bytes);
-  }
-  return shown;
-}
-
 // What the loss counts stands between ⟦ and ⟧, and what is not to be printed is escaped.
 std::string WithMarks(const text::EncodedConversation& encoded, const text::Tokenizer& tokenizer) {
   std::string shown;
   std::vector<int32_t> run;
   const auto end_run = [&] {
-    shown += Printable(ReplaceInvalidUtf8(tokenizer.Decode(run, text::SpecialTokens::kKeep).value_or("")));
+    shown += Printable(tokenizer.Decode(run, text::SpecialTokens::kKeep).value_or(""));
     run.clear();
   };
   bool counted = false;

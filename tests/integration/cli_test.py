@@ -2,6 +2,7 @@
 """The `tdock` command as a user meets it: tests/integration/cli_test.py TDOCK"""
 
 import json
+import os
 import pathlib
 import resource
 import shutil
@@ -302,6 +303,95 @@ class CommandLine(unittest.TestCase):
         sampled = run(*ask, "--samples", "3", "--prompt", "00+00=", "--threads", "2").stdout
         self.assertEqual(len(sampled.splitlines()), 6)
         self.assertIn('"x" (U+0078)', self.refused_question(model, "x+1="))
+
+    def answers(self, *options, model=None, prompts=("37+85=",)):
+        """The answers of `tdock generate --json`."""
+        ask = [word for prompt in prompts for word in ("--prompt", prompt)]
+        result = run("generate", "--model", str(model or self.trained / "checkpoint"), *ask, "--json", *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def id_of(self, character):
+        ids = run("tokenize", "--model", str(self.trained / "checkpoint"), input=character).stdout
+        return json.loads(ids)[0]
+
+    def test_help_lists_every_option_of_sampling(self):
+        text = run("generate", "--help").stdout
+        for option in (
+            "logit-bias", "allowed-tokens", "repetition-penalty", "frequency-penalty", "presence-penalty",
+            "temperature", "top-k", "top-p", "min-p", "seed", "max-new-tokens", "min-new-tokens", "ignore-eos",
+            "stop-tokens", "stop", "json", "top-log-probs", "filtered-log-probs",
+        ):  # fmt: skip
+            self.assertRegex(text, rf"--{option}[ \n]")
+
+    def test_answers_as_json_are_those_of_the_text(self):
+        model = str(self.trained / "checkpoint")
+        options = ["--samples", "2", "--max-new-tokens", "5", "--top-k", "6", "--seed", "4"]
+        answers = self.answers(*options, "--top-log-probs", "3", prompts=("37+85=", "00+00="))
+        plain = run("generate", "--model", model, "--prompt", "37+85=", "--prompt", "00+00=", *options).stdout
+        self.assertEqual([answer["text"] for answer in answers], plain.splitlines())
+        places = [(answer["prompt"], answer["sample"]) for answer in answers]
+        self.assertEqual(places, [("37+85=", 0), ("37+85=", 1), ("00+00=", 0), ("00+00=", 1)])
+        for answer in answers:
+            self.assertIn(answer["finish_reason"], ("end_token", "length"))
+            self.assertEqual(len(answer["ids"]), len(answer["log_probs"]))
+            self.assertEqual(len(answer["ids"]), len(answer["top_log_probs"]))
+            for top in answer["top_log_probs"]:
+                self.assertEqual(len(top), 3)
+                self.assertEqual(sorted(top, key=lambda one: -one["log_prob"]), top)
+                self.assertEqual(set(top[0]), {"id", "token", "log_prob"})
+        self.assertNotIn("top_log_probs", self.answers("--max-new-tokens", "1")[0])
+
+    def test_answers_end_where_the_options_say(self):
+        two = str(self.id_of("2"))
+        only = ["--allowed-tokens", two, "--max-new-tokens", "3"]
+        (answer,) = self.answers(*only)
+        self.assertEqual((answer["text"], answer["finish_reason"]), ("222", "length"))
+        self.assertLess(sum(answer["log_probs"]), 0)
+        self.assertEqual(self.answers(*only, "--filtered-log-probs")[0]["log_probs"], [0, 0, 0])
+        (answer,) = self.answers(*only, "--stop", "x", "--stop", "22")
+        self.assertEqual((answer["text"], answer["finish_reason"], len(answer["ids"])), ("", "stop", 2))
+        (answer,) = self.answers(*only, "--stop", "22", "--min-new-tokens", "3")
+        self.assertEqual((answer["text"], answer["finish_reason"]), ("2", "stop"))
+        (answer,) = self.answers(*only, "--stop-tokens", two)
+        self.assertEqual((answer["text"], answer["finish_reason"]), ("2", "stop"))
+        biased = ["--logit-bias", f"{two}:100,{self.id_of('3')}:-1.5", "--max-new-tokens", "4"]
+        self.assertEqual(self.answers(*biased, "--temperature", "0")[0]["text"], "2222")
+        penalised = self.answers(*biased, "--temperature", "0", "--presence-penalty", "200")[0]["text"]
+        self.assertEqual(penalised[0], "2")
+        self.assertNotIn("2", penalised[1:])
+
+    def test_options_of_sampling_that_cannot_be_are_refused(self):
+        ask = ["generate", "--model", str(self.trained / "checkpoint"), "--prompt", "1"]
+        for options, message in (
+            (["--top-p", "1.5"], "top_p must be a number above 0 and at most 1, not 1.5"),
+            (["--min-p", "-0.5"], "min_p must be a number of at least 0 and below 1, not -0.5"),
+            (["--temperature", "nan"], "temperature must be a number of at least 0, not nan"),
+            (["--allowed-tokens", "1,999"], "allowed_tokens has token 999, outside of the vocabulary"),
+            (["--logit-bias", "five"], '--logit-bias "five" is not a token\'s id and a number, such as 5:-2.5'),
+            (["--logit-bias", "1:2", "--logit-bias", "1:3"], "--logit-bias is given twice for token 1"),
+            (["--stop", ""], "stop has an empty text"),
+            (["--top-log-probs", "2"], "--json"),
+            (["--min-new-tokens", "200"], "min_new_tokens must be between 0 and max_new_tokens (128), not 200"),
+        ):
+            self.assertIn(message, self.refused(*ask, *options))
+
+    def test_answers_do_not_control_a_terminal(self):
+        model = pathlib.Path(self.parent.name) / "model"
+        shutil.copytree(self.trained / "checkpoint", model)
+        two = self.id_of("2")
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        vocab = tokenizer["model"]["vocab"]
+        tokenizer["model"]["vocab"] = {("\x1b" if token == "2" else token): id for token, id in vocab.items()}
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+        ask = [tdock, "generate", "--model", model, "--prompt", "1+1=", "--allowed-tokens", str(two)]
+        ask += ["--max-new-tokens", "2"]
+        self.assertEqual(subprocess.run(ask, capture_output=True, timeout=120).stdout, b"\x1b\x1b\n")
+        terminal, inside = os.openpty()
+        self.assertEqual(subprocess.run(ask, stdout=inside, timeout=120).returncode, 0)
+        self.assertEqual(os.read(terminal, 100), rb"\x1b\x1b" + b"\r\n")
+        os.close(inside)
+        os.close(terminal)
 
     def test_a_first_configuration_trains_as_it_is(self):
         data = self.data[0].removeprefix("data.train_files=")
