@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,11 +55,12 @@ bool PlaceDescriptors(const SupervisorTask& task) {
     if (source[i] < 0) return false;
   }
   for (int i = 0; i < count; ++i) {
-    if (dup2(source[i], target[i]) < 0) return false;
+    // Not dup2(): to the thread sanitizer, this child's descriptors are still those of its parent's threads.
+    if (syscall(SYS_dup3, source[i], target[i], 0) < 0) return false;
   }
   // The others are closed by exec, if those who opened them were careful. This does not rely on it.
   for (int gap = STDERR_FILENO + 1; gap <= highest; ++gap) {
-    if (std::find(target, target + count, gap) == target + count) close(gap);
+    if (std::find(target, target + count, gap) == target + count) syscall(SYS_close, gap);
   }
   close_range(static_cast<unsigned>(highest) + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   return true;
