@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "trainer/loop/feed.h"
 #include "trainer/preflight/grouped.h"
@@ -50,7 +51,10 @@ absl::StatusOr<std::optional<RewardTrial>> TryReward(const Recipe& recipe, const
   answer.response = answer.truth;
   answer.finished = true;
   const absl::Time begun = clock.Now();
-  const absl::StatusOr<reward::Scores> given = reward::CheckedScore(*inputs.reward, {&answer, 1});
+  absl::StatusOr<reward::Scores> given = reward::CheckedScore(*inputs.reward, {&answer, 1});
+  if (given.ok() && std::isnan(given->totals[0])) {
+    given = absl::FailedPreconditionError(absl::StrCat("it has no score: ", absl::StrJoin(given->messages, "")));
+  }
   if (!given.ok()) return Annotate(given.status(), "trying the reward with the right answer of a sample");
   RewardTrial trial{.seconds = absl::ToDoubleSeconds(clock.Now() - begun), .scores = {}};
   if (!given->messages.empty()) trial.message = given->messages[0];

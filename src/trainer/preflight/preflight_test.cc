@@ -208,6 +208,10 @@ TEST_F(PreflightTest, AProgramThatScoresIsStartedAndTried) {
   EXPECT_THAT(*text, HasSubstr("reward: the right answer of a sample, scored in"));
   EXPECT_THAT(Look("grpo", Reversals(false), {program("oops"), "reward.retries=0"}).status().message(),
               testing::AllOf(HasSubstr("trying the reward with the right answer of a sample"), HasSubstr("oops")));
+  EXPECT_THAT(
+      Look("grpo", Reversals(false), {program("oops"), "reward.retries=0", "reward.on_error=drop"}).status().message(),
+      testing::AllOf(HasSubstr("trying the reward with the right answer of a sample: it has no score"),
+                     HasSubstr("oops")));
   EXPECT_THAT(Look("grpo", Reversals(false), {"reward.program=no-such-program"}).status().message(),
               HasSubstr("no-such-program"));
 }
