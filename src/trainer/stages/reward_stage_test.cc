@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -89,6 +90,13 @@ class RewardStageTest : public testing::Test {
     EXPECT_TRUE(dock_->Put({.partition = "train", .batch = batch, .groups = {0, 0, 1, 1}}).ok());
   }
 
+  static std::function<absl::Status()> StopsSoon() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+    return [until]() -> absl::Status {
+      return std::chrono::steady_clock::now() < until ? absl::OkStatus() : absl::CancelledError("interrupted");
+    };
+  }
+
   int64_t Written() { return dock_->GetConsumerStatus("train", "reward")->completed; }
 
   std::unique_ptr<Dock> dock_;
@@ -101,10 +109,7 @@ TEST_F(RewardStageTest, WhatIsScoredStaysWhenTheStageIsStoppedAndTheRestIsDoneLa
   const auto stage = MakeRewardStage(stands);
   ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
   StageContext context{.step = 1, .metrics = metrics_};
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
-  context.check_stop = [&]() -> absl::Status {
-    return std::chrono::steady_clock::now() < until ? absl::OkStatus() : absl::CancelledError("interrupted");
-  };
+  context.check_stop = StopsSoon();
   EXPECT_THAT(runner_.Run(*stage, 4, context).status(),
               Fails(absl::StatusCode::kCancelled, {"stage 'reward'", "interrupted"}));
   EXPECT_EQ(context.published, 2);
@@ -148,10 +153,7 @@ TEST_F(RewardStageTest, AfterAStopThePromptIsLeftOutWithTheRowsThatWereScoredBef
   const auto stage = MakeRewardStage(stands);
   ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
   StageContext context{.step = 1, .metrics = metrics_};
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
-  context.check_stop = [&]() -> absl::Status {
-    return std::chrono::steady_clock::now() < until ? absl::OkStatus() : absl::CancelledError("interrupted");
-  };
+  context.check_stop = StopsSoon();
   EXPECT_FALSE(runner_.Run(*stage, 4, context).ok());
   FailingReward fails(/*failing=*/{3});
   const auto rest = MakeRewardStage(fails);
