@@ -56,9 +56,10 @@ endif()
 
 # ---- Models, generation and training.
 tdock_module(model/files USES core/tensor LINKS nlohmann_json::nlohmann_json)
+tdock_module(kernels TORCH USES core/base)
 tdock_module(model/tensor_torch TORCH USES core/tensor)
-tdock_module(model/decoder TORCH USES model/tensor_torch model/files LINKS nlohmann_json::nlohmann_json)
-tdock_module(engine/sampling TORCH USES core/base LINKS absl::flat_hash_map)
+tdock_module(model/decoder TORCH USES model/tensor_torch model/files kernels LINKS nlohmann_json::nlohmann_json)
+tdock_module(engine/sampling TORCH USES core/base kernels LINKS absl::flat_hash_map)
 tdock_module(engine TORCH USES engine/sampling model/decoder text)
 tdock_module(trainer/reward USES text)
 tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json

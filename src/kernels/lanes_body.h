@@ -1,0 +1,145 @@
+// Included by loops.cc in the namespace of each instruction set, which defines kTile: how many sums are kept in
+// registers at the same time. Numbers side by side, and sums whose order does not depend on what surrounds them.
+
+using BFloat16 = c10::BFloat16;
+
+typedef float Lanes __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Bits __attribute__((vector_size(64)));
+typedef uint16_t HalfBits __attribute__((vector_size(32)));
+
+inline Lanes Same(float x) { return Lanes{} + x; }
+
+template <class To, class From>
+inline To Reinterpret(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  __builtin_memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+inline Lanes Load(const float* x) {
+  Lanes lanes;
+  __builtin_memcpy(&lanes, x, sizeof lanes);
+  return lanes;
+}
+
+inline Lanes Load(const BFloat16* x) {
+  HalfBits halves;
+  __builtin_memcpy(&halves, x, sizeof halves);
+#ifdef __AVX512F__
+  const auto wide = Reinterpret<Bits>(_mm512_cvtepu16_epi32(Reinterpret<__m256i>(halves)));
+#else
+  const Bits wide = __builtin_convertvector(halves, Bits);
+#endif
+  return Reinterpret<Lanes>(wide << 16);
+}
+
+// The first `count` < kLanes, and zeros.
+template <class T>
+inline Lanes Load(const T* x, int64_t count) {
+  T padded[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) padded[i] = x[i];
+  return Load(padded);
+}
+
+inline void Store(const Lanes& x, float* to) { __builtin_memcpy(to, &x, sizeof x); }
+
+inline void Store(const Lanes& x, BFloat16* to) {
+  for (int64_t i = 0; i < kLanes; ++i) to[i] = BFloat16(x[i]);
+}
+
+template <class T>
+inline void Store(const Lanes& x, T* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(x[i]);
+}
+
+inline Lanes Max(Lanes a, Lanes b) { return a > b ? a : b; }
+
+// Adds the halves of groups of lanes: those of a become the first half of the result, those of b the second.
+template <int kHalf>
+inline Lanes AddHalves(Lanes a, Lanes b) {
+  if constexpr (kHalf == 8) {
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+           __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  } else if constexpr (kHalf == 4) {
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+           __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  } else if constexpr (kHalf == 2) {
+    return __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
+           __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+  } else {
+    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+           __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  }
+}
+
+// The sums of the lanes of kCount vectors, a power of two up to kLanes: lane i of the result is that of x[i mod
+// kCount].
+template <int kCount, int kHalf = 8>
+inline Lanes SumsOf(const Lanes* x) {
+  constexpr int kLeft = (kCount + 1) / 2;
+  Lanes left[kLeft];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLeft; ++i) left[i] = AddHalves<kHalf>(x[2 * i], x[std::min(2 * i + 1, kCount - 1)]);
+  if constexpr (kHalf == 1) {
+    return left[0];
+  } else {
+    return SumsOf<kLeft, kHalf / 2>(left);
+  }
+}
+
+inline float Sum(Lanes x) { return SumsOf<1>(&x)[0]; }
+
+// The products of kRows rows x and kOutputs rows w, each of `size` numbers: lane r·kOutputs + o is x[r] · w[o].
+template <int kRows, int kOutputs, class X, class W>
+inline Lanes Products(const X* const* x, const W* const* w, int64_t size) {
+  static_assert(kRows * kOutputs <= kLanes);
+  Lanes sums[kRows * kOutputs] = {};
+  const auto add = [&](const Lanes* wide_x, Lanes wide_w, int o) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) sums[r * kOutputs + o] += wide_x[r] * wide_w;
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    Lanes wide_x[kRows];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) wide_x[r] = Load(x[r] + i);
+#pragma GCC unroll 16
+    for (int o = 0; o < kOutputs; ++o) add(wide_x, Load(w[o] + i), o);
+  }
+  if (i < size) {
+    Lanes wide_x[kRows];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) wide_x[r] = Load(x[r] + i, size - i);
+#pragma GCC unroll 16
+    for (int o = 0; o < kOutputs; ++o) add(wide_x, Load(w[o] + i, size - i), o);
+  }
+  return SumsOf<kRows * kOutputs>(sums);
+}
+
+// eˣ within 2 units in the last place. The reduction of the argument and the polynomial are those of expf of Cephes
+// (Moshier 1989, https://www.netlib.org/cephes).
+inline Lanes Exp(Lanes x) {
+  constexpr float kRounds = 12582912.0F;  // 1.5·2²³: a number added to it is rounded to an integer
+  const Lanes lowest = Same(-104.0F), highest = Same(89.0F);  // beyond are 0 and infinity
+  x = x < lowest ? lowest : x;
+  x = x > highest ? highest : x;
+  const Lanes rounded = x * 1.44269504088896341F + kRounds;
+  const Lanes n = rounded - kRounds;
+  x = x - n * 0.693359375F;
+  x = x - n * -2.12194440e-4F;
+  Lanes p = x * 1.9875691500e-4F + 1.3981999507e-3F;
+  p = p * x + 8.3334519073e-3F;
+  p = p * x + 4.1665795894e-2F;
+  p = p * x + 1.6666665459e-1F;
+  p = p * x + 5.0000001201e-1F;
+  const Lanes y = p * (x * x) + x + 1.0F;
+  // 2ⁿ in two factors, because n is -150 … 128.
+  const Ints whole = Reinterpret<Ints>(rounded) - Reinterpret<Ints>(Same(kRounds));
+  const Ints half = whole >> 1;
+  const auto power = [](Ints exponent) __attribute__((always_inline)) {
+    return Reinterpret<Lanes>((exponent + 127) << 23);
+  };
+  return y * power(half) * power(whole - half);
+}
