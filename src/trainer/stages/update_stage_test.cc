@@ -142,8 +142,9 @@ TEST_P(UpdateStageTest, GradientsThatAreNotFiniteSkipTheStepAndAreCounted) {
   EXPECT_EQ(given.metrics.at("actor/optimizer_steps"), 2);
   EXPECT_EQ(given.version, 2);
   for (size_t i = 0; i < expected.parameters.size(); ++i) {
-    // Up to the order in which samples are summed, which follows from the groups' numbers.
-    EXPECT_TRUE(at::allclose(given.parameters[i], expected.parameters[i], 1e-6, 1e-7)) << "parameter " << i;
+    // Up to the order in which samples are summed, which follows from the groups' numbers: far less than a step, which
+    // is about the learning rate, 1e-3.
+    EXPECT_TRUE(at::allclose(given.parameters[i], expected.parameters[i], 1e-6, 1e-5)) << "parameter " << i;
   }
 }
 
