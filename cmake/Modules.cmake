@@ -57,6 +57,9 @@ endif()
 # ---- Models, generation and training.
 tdock_module(model/files USES core/tensor LINKS nlohmann_json::nlohmann_json)
 tdock_module(kernels TORCH USES core/base)
+if(TARGET tdock_kernels)  # vectors are passed only between functions that are compiled for the same instructions
+  target_compile_options(tdock_kernels PRIVATE -Wno-psabi)
+endif()
 tdock_module(model/tensor_torch TORCH USES core/tensor)
 tdock_module(model/decoder TORCH USES model/tensor_torch model/files kernels LINKS nlohmann_json::nlohmann_json)
 tdock_module(engine/sampling TORCH USES core/base kernels LINKS absl::flat_hash_map)

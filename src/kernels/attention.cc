@@ -15,13 +15,13 @@ int64_t AttentionScratch(const AttentionShape& shape, int64_t visible) {
 
 void Attend(const float* query, const BlockedRows<float>& keys, const BlockedRows<float>& values,
             const Visible& visible, const AttentionShape& shape, float* output, float* scratch) {
-  BestLoops().attend_float(query, keys, values, visible, shape, output, scratch);
+  BestLoops().of_float.attend(query, keys, values, visible, shape, output, scratch);
 }
 
 void Attend(const c10::BFloat16* query, const BlockedRows<c10::BFloat16>& keys,
             const BlockedRows<c10::BFloat16>& values, const Visible& visible, const AttentionShape& shape,
             c10::BFloat16* output, float* scratch) {
-  BestLoops().attend_bfloat16(query, keys, values, visible, shape, output, scratch);
+  BestLoops().of_bfloat16.attend(query, keys, values, visible, shape, output, scratch);
 }
 
 }  // namespace tdock::kernels

@@ -57,8 +57,7 @@ inline float Exponentials(float* scores, int64_t count) {
   for (int64_t i = count; i % kLanes != 0; ++i) scores[i] = kNone;
   Lanes largest_of_lanes = Same(kNone);
   for (int64_t i = 0; i < count; i += kLanes) largest_of_lanes = Max(Load(scores + i), largest_of_lanes);
-  float largest = kNone;
-  for (int64_t lane = 0; lane < kLanes; ++lane) largest = std::max(largest, largest_of_lanes[lane]);
+  const float largest = Largest(largest_of_lanes);
   Lanes sums = {};
   for (int64_t i = 0; i < count; i += kLanes) {
     const Lanes exponentials = Exp(Load(scores + i) - largest);

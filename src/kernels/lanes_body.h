@@ -35,11 +35,11 @@ inline Lanes Load(const BFloat16* x) {
   return Reinterpret<Lanes>(wide << 16);
 }
 
-// The first `count` < kLanes, and zeros.
+// The first `count` < kLanes, then `others`.
 template <class T>
-inline Lanes Load(const T* x, int64_t count) {
-  T padded[kLanes] = {};
-  for (int64_t i = 0; i < count; ++i) padded[i] = x[i];
+inline Lanes Load(const T* x, int64_t count, float others = 0) {
+  float padded[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) padded[i] = i < count ? static_cast<float>(x[i]) : others;
   return Load(padded);
 }
 
@@ -90,6 +90,12 @@ inline Lanes SumsOf(const Lanes* x) {
 }
 
 inline float Sum(Lanes x) { return SumsOf<1>(&x)[0]; }
+
+inline float Largest(Lanes x) {
+  float largest = x[0];
+  for (int64_t lane = 1; lane < kLanes; ++lane) largest = std::max(largest, x[lane]);
+  return largest;
+}
 
 // The products of kRows rows x and kOutputs rows w, each of `size` numbers: lane r·kOutputs + o is x[r] · w[o].
 template <int kRows, int kOutputs, class X, class W>

@@ -9,10 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-
-// Vectors are passed only between functions that are compiled for the same instructions. To the end of the file: inline
-// functions are compiled there.
-#pragma GCC diagnostic ignored "-Wpsabi"
+#include <type_traits>
 
 #ifdef TDOCK_KERNELS_FOR_X86
 
@@ -21,10 +18,13 @@
 namespace tdock::kernels::avx512 {
 constexpr char kInstructions[] = "avx512";
 constexpr int kTile = 16;
+// clang-format off
 #include "kernels/lanes_body.h"
-// (in this order)
 #include "kernels/attention_body.h"
+#include "kernels/products_body.h"
+#include "kernels/rows_body.h"
 #include "kernels/loops_body.h"
+// clang-format on
 }  // namespace tdock::kernels::avx512
 #pragma GCC pop_options
 
@@ -33,10 +33,13 @@ constexpr int kTile = 16;
 namespace tdock::kernels::avx2 {
 constexpr char kInstructions[] = "avx2";
 constexpr int kTile = 4;
+// clang-format off
 #include "kernels/lanes_body.h"
-// (in this order)
 #include "kernels/attention_body.h"
+#include "kernels/products_body.h"
+#include "kernels/rows_body.h"
 #include "kernels/loops_body.h"
+// clang-format on
 }  // namespace tdock::kernels::avx2
 #pragma GCC pop_options
 
@@ -45,25 +48,33 @@ constexpr int kTile = 4;
 namespace tdock::kernels::baseline {
 constexpr char kInstructions[] = "baseline";
 constexpr int kTile = 4;
+// clang-format off
 #include "kernels/lanes_body.h"
-// (in this order)
 #include "kernels/attention_body.h"
+#include "kernels/products_body.h"
+#include "kernels/rows_body.h"
 #include "kernels/loops_body.h"
+// clang-format on
 }  // namespace tdock::kernels::baseline
 
 namespace tdock::kernels {
 
-const Loops& BestLoops() {
+std::vector<const Loops*> AllLoops() {
+  std::vector<const Loops*> all;
 #ifdef TDOCK_KERNELS_FOR_X86
-  static const Loops& best = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-                                 ? avx512::kLoops
-                             : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? avx2::kLoops
-                                                                                               : baseline::kLoops;
-  return best;
-#else
-  return baseline::kLoops;
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_avx512 && has_avx2) all.push_back(&avx512::kLoops);
+  if (has_avx2) all.push_back(&avx2::kLoops);
 #endif
+  all.push_back(&baseline::kLoops);
+  return all;
+}
+
+const Loops& BestLoops() {
+  static const Loops& best = *AllLoops().front();
+  return best;
 }
 
 }  // namespace tdock::kernels

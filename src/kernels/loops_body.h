@@ -1,14 +1,18 @@
 // Included by loops.cc, as lanes_body.h, after the others.
 
-inline void ExpOf(const float* x, float* y, int64_t size) {
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) Store(Exp(Load(x + i)), y + i);
-  if (i < size) Store(Exp(Load(x + i, size - i)), y + i, size - i);
-}
+template <class T>
+constexpr TypedLoops<T> kTypedLoops = {
+    .attend = AttendAll<T>,
+    .multiply = Multiply<T>,
+    .layer_norm = LayerNormRow<T>,
+    .silu = SiluOf<T>,
+    .gelu_tanh = GeluTanhOf<T>,
+    .log_sum = LogSum<T>,
+};
 
 constexpr Loops kLoops = {
     .instructions = kInstructions,
-    .attend_float = AttendAll<float>,
-    .attend_bfloat16 = AttendAll<BFloat16>,
+    .of_float = kTypedLoops<float>,
+    .of_bfloat16 = kTypedLoops<BFloat16>,
     .exp = ExpOf,
 };

@@ -1,0 +1,187 @@
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/elementwise.h"
+#include "kernels/log_probs.h"
+#include "kernels/loops.h"
+#include "kernels/products.h"
+
+namespace tdock::kernels {
+namespace {
+
+at::Tensor Normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kFloat) {
+  return at::normal(0.0, 1.0, shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat).to(type);
+}
+
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
+}
+
+double LargestDifference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16};
+// Half a unit in the last place of numbers below 32, and what float32 adds.
+double Tolerance(at::ScalarType type) { return type == at::kFloat ? 2e-5 : 0.0651; }
+
+TEST(Product, OfRowsTogetherEqualsThatOfEachAlone) {
+  for (const at::ScalarType type : kTypes) {
+    for (const int64_t inputs : {7, 64, 100}) {
+      const at::Tensor x = Normal({70, inputs}, 1, type), weight = Normal({77, inputs}, 2, type);
+      const at::Tensor bias = Normal({77}, 3, type);
+      const at::Tensor together = Product(x, weight, bias);
+      const at::Tensor expected = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));
+      EXPECT_LT(LargestDifference(together, expected), 2 * Tolerance(type)) << type << " " << inputs;
+      for (int64_t rows = 1; rows <= 70; ++rows) {
+        EXPECT_TRUE(SameBits(Product(x.narrow(0, 70 - rows, rows), weight, bias), together.narrow(0, 70 - rows, rows)))
+            << type << ": " << rows << " rows of " << inputs;
+      }
+      for (int64_t output = 0; output < 77; ++output) {
+        EXPECT_TRUE(SameBits(Product(x, weight.narrow(0, output, 1), {}) + bias[output],
+                             type == at::kFloat ? together.narrow(1, output, 1)
+                                                : Product(x, weight, {}).narrow(1, output, 1) + bias[output]))
+            << type << ": output " << output << " of " << inputs;
+      }
+    }
+  }
+}
+
+TEST(Product, DoesNotDependOnTheNumberOfThreads) {
+  const at::Tensor x = Normal({600, 96}, 1), weight = Normal({200, 96}, 2);
+  at::set_num_threads(1);
+  const at::Tensor alone = Product(x, weight, {});
+  at::set_num_threads(2);
+  EXPECT_TRUE(SameBits(Product(x, weight, {}), alone));
+  at::set_num_threads(1);
+}
+
+TEST(Product, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 4}), {}), c10::Error);
+  EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 3}, at::kBFloat16), {}), c10::Error);
+  EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 3}), at::ones({3})), c10::Error);
+  EXPECT_THROW(Product(at::ones({2, 3}, at::kDouble), at::ones({2, 3}, at::kDouble), {}), c10::Error);
+}
+
+// Each instruction set has its own loops; others than the best would otherwise run on other machines only.
+TEST(Loops, OfEveryInstructionSetMultiplyAndAttend) {
+  const int64_t rows = 13, outputs = 21, inputs = 50;
+  const at::Tensor x = Normal({rows, inputs}, 1), weight = Normal({outputs, inputs}, 2);
+  const at::Tensor expected = x.to(at::kDouble).mm(weight.to(at::kDouble).t());
+  std::vector<float> scratch(static_cast<size_t>(ProductScratch(inputs)));
+  const AttentionShape shape = {7, 1, 40};
+  const at::Tensor query = Normal({7, 40}, 3), keys = Normal({90, 40}, 4), values = Normal({90, 40}, 5);
+  const at::Tensor mixed =
+      query.to(at::kDouble).mm(keys.to(at::kDouble).t()).div(std::sqrt(40.0)).softmax(-1).mm(values.to(at::kDouble));
+  std::vector<float> attention_scratch(static_cast<size_t>(AttentionScratch(shape, 90)));
+  for (const Loops* loops : AllLoops()) {
+    SCOPED_TRACE(loops->instructions);
+    at::Tensor y = at::empty({rows, outputs});
+    const auto multiply = [&](int64_t row, int64_t count, at::Tensor& to) {
+      loops->of_float.multiply({.x = x.const_data_ptr<float>() + row * inputs,
+                                .weight = weight.const_data_ptr<float>(),
+                                .bias = nullptr,
+                                .rows = count,
+                                .outputs = outputs,
+                                .inputs = inputs,
+                                .y = to.mutable_data_ptr<float>(),
+                                .y_stride = outputs,
+                                .scratch = scratch.data()});
+    };
+    multiply(0, rows, y);
+    EXPECT_LT(LargestDifference(y, expected), Tolerance(at::kFloat));
+    for (int64_t row = 0; row < rows; ++row) {
+      at::Tensor alone = at::empty({1, outputs});
+      multiply(row, 1, alone);
+      EXPECT_TRUE(SameBits(alone, y.narrow(0, row, 1))) << row;
+    }
+    const float* const key_block = keys.const_data_ptr<float>();
+    const float* const value_block = values.const_data_ptr<float>();
+    at::Tensor attended = at::empty({7, 40});
+    loops->of_float.attend(query.const_data_ptr<float>(), {&key_block, 90, 40, 40}, {&value_block, 90, 40, 40},
+                           {.first = 0, .count = 90}, shape, attended.mutable_data_ptr<float>(),
+                           attention_scratch.data());
+    EXPECT_LT(LargestDifference(attended, mixed), 1e-5);
+  }
+}
+
+struct NamedFunction {
+  const char* name;
+  at::Tensor (*ours)(const at::Tensor&);
+  at::Tensor (*reference)(const at::Tensor&);
+};
+
+TEST(Activations, GiveTheSameBitsAtAnyPlace) {
+  const NamedFunction functions[] = {
+      {"silu", Silu, [](const at::Tensor& x) { return at::silu(x); }},
+      {"gelu", Gelu, [](const at::Tensor& x) { return at::gelu(x); }},
+      {"gelu_tanh", GeluTanh, [](const at::Tensor& x) { return at::gelu(x, "tanh"); }},
+  };
+  for (const at::ScalarType type : kTypes) {
+    const at::Tensor x = (Normal({3, 37}, 1) * 5).to(type);
+    for (const NamedFunction& function : functions) {
+      const at::Tensor all = function.ours(x);
+      const at::Tensor expected = function.reference(x.to(at::kDouble));
+      EXPECT_LT(LargestDifference(all, expected), type == at::kFloat ? 2e-6 : 0.0651) << function.name;
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        EXPECT_TRUE(SameBits(function.ours(x.view(-1).narrow(0, i, 1)), all.view(-1).narrow(0, i, 1)))
+            << function.name << " " << type << " at " << i;
+      }
+    }
+  }
+}
+
+TEST(LayerNorm, EqualsThatOfLibtorchAndDoesNotDependOnOtherRows) {
+  for (const at::ScalarType type : kTypes) {
+    for (const int64_t size : {5, 48, 100}) {
+      const at::Tensor x = (Normal({9, size}, 1) * 3 + 2).to(type), weight = Normal({size}, 2),
+                       bias = Normal({size}, 3);
+      const at::Tensor all = LayerNorm(x, weight, bias, 1e-5);
+      const at::Tensor expected =
+          at::layer_norm(x.to(at::kDouble), {size}, weight.to(at::kDouble), bias.to(at::kDouble), 1e-5);
+      EXPECT_LT(LargestDifference(all, expected), Tolerance(type)) << type << " " << size;
+      for (int64_t row = 0; row < 9; ++row) {
+        EXPECT_TRUE(SameBits(LayerNorm(x.narrow(0, row, 1), weight, bias, 1e-5), all.narrow(0, row, 1)));
+      }
+      EXPECT_LT(LargestDifference(LayerNorm(x, {}, {}, 1e-5), at::layer_norm(x.to(at::kDouble), {size}, {}, {}, 1e-5)),
+                Tolerance(type));
+    }
+  }
+}
+
+TEST(LogProbs, OfTokensAreThoseOfTheWholeDistribution) {
+  for (const at::ScalarType type : kTypes) {
+    for (const double temperature : {1.0, 0.7}) {
+      const at::Tensor logits = (Normal({11, 77}, 1) * 4).to(type);
+      const at::Tensor targets = at::arange(11, at::kLong) * 7;
+      const TokenScores scores = TokenLogProbs(logits, targets, temperature);
+      const at::Tensor all = LogSoftmax(logits, temperature);
+      EXPECT_LT(LargestDifference(all, at::log_softmax(logits.to(at::kDouble) / temperature, -1)), 5e-6);
+      EXPECT_TRUE(SameBits(all.gather(1, targets.unsqueeze(1)).squeeze(1), scores.log_probs));
+      EXPECT_LT(LargestDifference(scores.sums, at::logsumexp(logits.to(at::kDouble) / temperature, -1)), 5e-6);
+      for (int64_t row = 0; row < 11; ++row) {
+        EXPECT_TRUE(SameBits(LogSoftmax(logits.narrow(0, row, 1), temperature), all.narrow(0, row, 1))) << row;
+      }
+    }
+  }
+}
+
+TEST(LogProbs, OfImpossibleTokensAreMinusInfinity) {
+  at::Tensor logits = Normal({2, 20}, 1);
+  logits.narrow(1, 3, 5).fill_(-std::numeric_limits<float>::infinity());
+  const at::Tensor all = LogSoftmax(logits, 1.0);
+  EXPECT_TRUE(all.narrow(1, 3, 5).isinf().all().item<bool>());
+  EXPECT_NEAR(all.exp().sum().item<double>(), 2.0, 1e-5);
+  EXPECT_THROW(TokenLogProbs(logits, at::tensor({0, 20}, at::kLong), 1.0), c10::Error);
+}
+
+}  // namespace
+}  // namespace tdock::kernels

@@ -1,0 +1,81 @@
+// Included by loops.cc, as lanes_body.h. Functions of single numbers and of rows.
+
+// Calls body(lanes of x at i, i, how many of them exist) for all `size` numbers of x; others are `others`.
+template <class T, class Body>
+inline __attribute__((always_inline)) void ForLanes(const T* x, int64_t size, float others, Body&& body) {
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) body(Load(x + i), i, kLanes);
+  if (i < size) body(Load(x + i, size - i, others), i, size - i);
+}
+
+template <class T, class Function>
+inline __attribute__((always_inline)) void Map(const T* x, T* y, int64_t size, Function&& function) {
+  ForLanes(
+      x, size, 0, [&](const Lanes& lanes, int64_t i, int64_t count) __attribute__((always_inline)) {
+        Store(function(lanes), y + i, count);
+      });
+}
+
+inline void ExpOf(const float* x, float* y, int64_t size) {
+  Map(
+      x, y, size, [](const Lanes& lanes) __attribute__((always_inline)) { return Exp(lanes); });
+}
+
+template <class T>
+void SiluOf(const T* x, T* y, int64_t size) {
+  Map(
+      x, y, size, [](const Lanes& lanes) __attribute__((always_inline)) { return lanes / (1.0F + Exp(-lanes)); });
+}
+
+// x/2 · (1 + tanh u) = x / (1 + e⁻²ᵘ), u = √(2/π) · (x + 0.044715·x³).
+template <class T>
+void GeluTanhOf(const T* x, T* y, int64_t size) {
+  constexpr float kTwice = 1.5957691216057308F;  // 2·√(2/π)
+  Map(
+      x, y, size, [](const Lanes& lanes) __attribute__((always_inline)) {
+        const Lanes cube = lanes * lanes * lanes;
+        return lanes / (1.0F + Exp((lanes + cube * 0.044715F) * -kTwice));
+      });
+}
+
+template <class T>
+void LayerNormRow(const T* x, const float* weight, const float* bias, float eps, T* y, int64_t size) {
+  const auto total = static_cast<float>(size);
+  Lanes sums = {}, squares = {};
+  ForLanes(
+      x, size, 0, [&](const Lanes& lanes, int64_t, int64_t) __attribute__((always_inline)) { sums += lanes; });
+  const float mean = Sum(sums) / total;
+  // Where there is no number, its difference from the mean is 0.
+  ForLanes(
+      x, size, mean, [&](const Lanes& lanes, int64_t, int64_t) __attribute__((always_inline)) {
+        const Lanes difference = lanes - mean;
+        squares += difference * difference;
+      });
+  const float scale = 1.0F / std::sqrt(Sum(squares) / total + eps);
+  ForLanes(
+      x, size, 0, [&](const Lanes& lanes, int64_t i, int64_t count) __attribute__((always_inline)) {
+        Lanes normed = (lanes - mean) * scale;
+        const auto load = [&](const float* of) __attribute__((always_inline)) {
+          return count == kLanes ? Load(of + i) : Load(of + i, count);
+        };
+        if (weight != nullptr) normed *= load(weight);
+        if (bias != nullptr) normed += load(bias);
+        Store(normed, y + i, count);
+      });
+}
+
+template <class T>
+float LogSum(const T* logits, float temperature, int64_t size) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  Lanes largest_of_lanes = Same(kNone), sums = {};
+  ForLanes(
+      logits, size, kNone, [&](const Lanes& lanes, int64_t, int64_t) __attribute__((always_inline)) {
+        largest_of_lanes = Max(lanes / temperature, largest_of_lanes);
+      });
+  const float largest = Largest(largest_of_lanes);
+  ForLanes(
+      logits, size, kNone, [&](const Lanes& lanes, int64_t, int64_t) __attribute__((always_inline)) {
+        sums += Exp(lanes / temperature - largest);
+      });
+  return largest + std::log(Sum(sums));
+}
