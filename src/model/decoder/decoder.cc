@@ -33,6 +33,15 @@ std::vector<at::Tensor> ParametersOf(std::initializer_list<const Linear*> linear
   return Defined(parameters);
 }
 
+// function(x) by the standard library: libtorch computes the last few of a tensor otherwise than the rest.
+at::Tensor OfEachAlone(double (*function)(double), const at::Tensor& x) {
+  const at::Tensor from = x.contiguous();
+  at::Tensor to = at::empty_like(from);
+  std::transform(from.const_data_ptr<double>(), from.const_data_ptr<double>() + from.numel(),
+                 to.mutable_data_ptr<double>(), function);
+  return to;
+}
+
 // true where a token (row) is less than `window` positions behind another (column). positions: [B, T], [B or 1, S].
 at::Tensor Within(int64_t window, const at::Tensor& of, const at::Tensor& others) {
   return (of.unsqueeze(-1) - others.unsqueeze(-2) < window).unsqueeze(1);
@@ -173,6 +182,7 @@ Decoder Decoder::Clone() const {
   copy.recomputed_ = recomputed_;
   copy.dropout_ = dropout_;
   copy.rope_length_ = rope_length_;
+  copy.SetBatchInvariant(batch_invariant());
   return copy;
 }
 
@@ -250,6 +260,8 @@ NamedTensors Decoder::NamedWeights() const { return WeightNames(*this).All(); }
 
 void Decoder::AddRotation(const TokenBatch& batch, const KvCache* cache, Pass* pass) const {
   int64_t length = rope_length_;
+  TORCH_CHECK(length > 0 || config_.rope.type != RopeType::kDynamic || !batch_invariant(),
+              "in batch-invariant mode the frequencies of dynamic rope scaling are fixed before (FixRopeLength)");
   if (length == 0 && config_.rope.type == RopeType::kDynamic && batch.positions.numel() > 0) {
     length = cache != nullptr ? cache->slots() : batch.positions.max().item<int64_t>() + 1;
   }
@@ -261,13 +273,15 @@ void Decoder::AddRotation(const TokenBatch& batch, const KvCache* cache, Pass* p
     const at::Tensor half = (x * frequencies.scale).to(compute_type_ == at::kDouble ? at::kDouble : at::kFloat);
     return at::cat({half, half}, -1).unsqueeze(2);
   };
-  pass->cos = for_both_halves(angles.cos());
-  pass->sin = for_both_halves(angles.sin());
+  const bool apart = batch_invariant() && !angles.is_meta();
+  pass->cos = for_both_halves(apart ? OfEachAlone(std::cos, angles) : angles.cos());
+  pass->sin = for_both_halves(apart ? OfEachAlone(std::sin, angles) : angles.sin());
 }
 
 std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, const KvCache* cache) const {
   const auto shared = std::make_shared<Pass>();
   Pass& pass = *shared;
+  CheckArithmetic(arithmetic_);
   TORCH_CHECK(batch.lengths.empty() || (cache == nullptr && !batch.visible.defined() && batch.tokens.size(0) == 1),
               "concatenated sequences must be in one row, without a mask and without a cache");
   TORCH_CHECK(batch.visible_in_parts.empty() || batch.visible_in_parts.size() == batch.lengths.size(),
@@ -373,6 +387,9 @@ at::Tensor Decoder::AttentionCore(const Layer& layer, const at::Tensor& fused, c
     keys = store(cache->keys, keys);
     values = store(cache->values, values);
   }
+  if (batch_invariant() && cache == nullptr && !fused.is_meta()) {
+    return MixInvariantly(queries, keys, values, pass, window).reshape({rows, tokens, heads * config_.head_dim});
+  }
   return Mix(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), pass, window)
       .transpose(1, 2)
       .reshape({rows, tokens, heads * config_.head_dim});
@@ -394,9 +411,9 @@ at::Tensor Decoder::Attention(const Layer& layer, const at::Tensor& x_BTC, const
 at::Tensor Decoder::Mlp(const Layer& layer, const at::Tensor& x_BTC, const Pass& pass) const {
   const at::Tensor wide = layer.up(x_BTC, AdapterDropout(layer, &Layer::up, pass));
   const auto down = [&](const at::Tensor& x) { return layer.down(x, AdapterDropout(layer, &Layer::down, pass)); };
-  if (!config_.gated_mlp) return down(Activate(config_.activation, wide));
+  if (!config_.gated_mlp) return down(Activate(config_.activation, wide, arithmetic_));
   const auto gate_and_up = wide.chunk(2, -1);
-  return down(Activate(config_.activation, gate_and_up[0]) * gate_and_up[1]);
+  return down(Activate(config_.activation, gate_and_up[0], arithmetic_) * gate_and_up[1]);
 }
 
 Dropout Decoder::DropoutAt(size_t place, const Pass& pass) const {
@@ -464,7 +481,7 @@ void Decoder::LimitVocabulary(int64_t tokens) {
 at::Tensor Decoder::ComputedLogits(const at::Tensor& hidden) const {
   TORCH_CHECK(config_.head == Head::kTokens, "a decoder with a value head has no logits");
   const at::Tensor& head = head_.defined() ? head_ : embedding_;
-  return Linear{used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head, {}}(hidden);
+  return Linear{used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head, {}, {}, arithmetic_}(hidden);
 }
 
 at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
@@ -474,7 +491,8 @@ at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
 
 at::Tensor Decoder::Values(const at::Tensor& hidden) const {
   TORCH_CHECK(config_.head == Head::kValue, "a decoder with a token head has no values");
-  const at::Tensor values = Linear{head_, {}}(hidden.scalar_type() == at::kDouble ? hidden : hidden.to(at::kFloat));
+  const at::Tensor values =
+      Linear{head_, {}, {}, arithmetic_}(hidden.scalar_type() == at::kDouble ? hidden : hidden.to(at::kFloat));
   return values.squeeze(-1);
 }
 

@@ -86,6 +86,13 @@ class Decoder {
   void SetComputeType(at::ScalarType dtype) { compute_type_ = dtype; }
   at::ScalarType compute_type() const { return compute_type_; }
 
+  // In batch-invariant mode the hidden states, logits and values of a token are the same, bit for bit, whatever else is
+  // in the batch, however it is packed and padded, and on any number of threads: every sum has an order of its own. It
+  // is slower. On the CPU with activations in float32 or bfloat16; throws c10::Error, here and in passes, for others,
+  // and in passes for frequencies that depend on the batch (FixRopeLength). Copies of the decoder are in the same mode.
+  void SetBatchInvariant(bool batch_invariant);
+  bool batch_invariant() const { return arithmetic_ == Arithmetic::kBatchInvariant; }
+
   void SetRecomputed(Recomputed what) { recomputed_ = what; }
   Recomputed recomputed() const { return recomputed_; }
 
@@ -173,6 +180,10 @@ class Decoder {
                  int64_t window) const;
   at::Tensor AttentionCore(const Layer& layer, const at::Tensor& fused, const Pass& pass, int64_t window,
                            KvCache::Layer* cache) const;
+  void CheckArithmetic(Arithmetic arithmetic) const;
+  // As Mix(), in the loops of src/kernels, of [B, T, heads, head dim]; gives the same.
+  at::Tensor MixInvariantly(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                            const Pass& pass, int64_t window) const;
   at::Tensor Attention(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
                        int64_t window, KvCache::Layer* cache) const;
   at::Tensor Mlp(const Layer& layer, const at::Tensor& x_BTC, const Pass& pass) const;
@@ -187,6 +198,7 @@ class Decoder {
 
   ModelConfig config_;
   at::ScalarType compute_type_;
+  Arithmetic arithmetic_ = Arithmetic::kLibtorch;
   Recomputed recomputed_ = Recomputed::kNothing;
   double dropout_ = 0;
   int64_t rope_length_ = 0;

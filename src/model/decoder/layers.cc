@@ -9,8 +9,10 @@
 #include <optional>
 
 #include "core/base/rng.h"
-
+#include "kernels/elementwise.h"
+#include "kernels/products.h"
 #include "model/decoder/rms_norm.h"
+#include "model/decoder/with_gradients.h"
 
 namespace tdock::model {
 namespace {
@@ -32,11 +34,58 @@ bool IsMultipliedFast(const at::Tensor& x) {
 }
 
 // x · weightᵀ + bias in the dtype of x.
-at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor LibtorchProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (IsMultipliedFast(x)) return at::linear(x, As(weight, x), As(bias, x));
   // The same numbers go in, rounded alike, and are summed up in float32, as the instructions do.
   const auto wide = [&](const at::Tensor& tensor) { return tensor.defined() ? As(tensor, x).to(at::kFloat) : tensor; };
   return at::linear(wide(x), wide(weight), wide(bias)).to(x.scalar_type());
+}
+
+bool IsInvariant(Arithmetic arithmetic, const at::Tensor& x) {
+  return arithmetic == Arithmetic::kBatchInvariant && !x.is_meta();
+}
+
+at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Arithmetic arithmetic) {
+  if (!IsInvariant(arithmetic, x)) return LibtorchProduct(x, weight, bias);
+  std::vector<at::Tensor> inputs = {x, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  const auto bias_of = [](const std::vector<at::Tensor>& in) { return in.size() > 2 ? in[2] : at::Tensor(); };
+  return WithGradientsOf(
+      [bias_of](const std::vector<at::Tensor>& in) { return LibtorchProduct(in[0], in[1], bias_of(in)); },
+      [bias_of](const std::vector<at::Tensor>& in) {
+        return kernels::Product(in[0], As(in[1], in[0]), As(bias_of(in), in[0]));
+      },
+      inputs);
+}
+
+at::Tensor LibtorchNorm(const at::Tensor& x, NormKind kind, const at::Tensor& weight, const at::Tensor& bias,
+                        double eps) {
+  const std::vector<int64_t> size = {x.size(-1)};
+  // Squares of half precision are summed up in float32.
+  const at::Tensor wide = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;
+  const auto optional = [&](const at::Tensor& parameter) {
+    return parameter.defined() ? std::optional(As(parameter, wide)) : std::nullopt;
+  };
+  const at::Tensor y = kind == NormKind::kRms ? at::rms_norm(wide, size, optional(weight), eps)
+                                              : at::layer_norm(wide, size, optional(weight), optional(bias), eps);
+  return y.to(x.scalar_type());
+}
+
+// weight and bias: both, or none.
+at::Tensor InvariantLayerNorm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  std::vector<at::Tensor> inputs = {x};
+  if (weight.defined()) inputs.insert(inputs.end(), {weight.to(at::kFloat), bias.to(at::kFloat)});
+  const auto at_or_none = [](const std::vector<at::Tensor>& in, size_t i) {
+    return i < in.size() ? in[i] : at::Tensor();
+  };
+  return WithGradientsOf(
+      [=](const std::vector<at::Tensor>& in) {
+        return LibtorchNorm(in[0], NormKind::kLayer, at_or_none(in, 1), at_or_none(in, 2), eps);
+      },
+      [=](const std::vector<at::Tensor>& in) {
+        return kernels::LayerNorm(in[0], at_or_none(in, 1), at_or_none(in, 2), eps);
+      },
+      inputs);
 }
 
 // None for tensors without data.
@@ -61,11 +110,12 @@ at::Tensor Drop(const at::Tensor& x, const Dropout& dropout) {
 }
 
 at::Tensor Linear::operator()(const at::Tensor& x, const Dropout& into_adapters) const {
-  at::Tensor y = Product(x, weight, bias);
+  at::Tensor y = Product(x, weight, bias, arithmetic);
   for (size_t i = 0; i < adapters.size(); ++i) {
     const Adapter& adapter = adapters[i];
     const at::Tensor input = Drop(x, {into_adapters.probability, DeriveSeed(into_adapters.seed, i)});
-    const at::Tensor change = Product(Product(input, adapter.a, {}), adapter.b, {}) * adapter.scale;
+    const at::Tensor narrow = Product(input, adapter.a, {}, arithmetic);
+    const at::Tensor change = Product(narrow, adapter.b, {}, arithmetic) * adapter.scale;
     // What lies before and behind the rows that it changes stays.
     const int64_t behind = weight.size(0) - adapter.begin - adapter.b.size(0);
     y = y + (adapter.begin == 0 && behind == 0 ? change : at::constant_pad_nd(change, {adapter.begin, behind}));
@@ -77,27 +127,28 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
   if (kind == NormKind::kRms && weight.defined() && HasRmsNormKernel(x)) {
     return RmsNorm(x, weight.to(at::kFloat), eps);
   }
-  const std::vector<int64_t> size = {x.size(-1)};
-  // Squares of half precision are summed up in float32.
-  const at::Tensor wide = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x;
-  const auto optional = [&](const at::Tensor& parameter) {
-    return parameter.defined() ? std::optional(As(parameter, wide)) : std::nullopt;
-  };
-  const at::Tensor y = kind == NormKind::kRms ? at::rms_norm(wide, size, optional(weight), eps)
-                                              : at::layer_norm(wide, size, optional(weight), optional(bias), eps);
-  return y.to(x.scalar_type());
+  if (IsInvariant(arithmetic, x)) {
+    if (kind == NormKind::kLayer) return InvariantLayerNorm(x, weight, bias, eps);
+    return RmsNorm(x, at::ones({x.size(-1)}, at::kFloat), eps);
+  }
+  return LibtorchNorm(x, kind, weight, bias, eps);
 }
 
-at::Tensor Activate(Activation activation, const at::Tensor& x) {
+at::Tensor Activate(Activation activation, const at::Tensor& x, Arithmetic arithmetic) {
+  const auto choose = [&](const Operation& libtorch, at::Tensor (*invariant)(const at::Tensor&)) {
+    if (!IsInvariant(arithmetic, x)) return libtorch({x});
+    return WithGradientsOf(libtorch, [invariant](const std::vector<at::Tensor>& in) { return invariant(in[0]); }, {x});
+  };
+  using Inputs = std::vector<at::Tensor>;
   switch (activation) {
     case Activation::kSilu:
-      return at::silu(x);
+      return choose([](const Inputs& in) { return at::silu(in[0]); }, kernels::Silu);
     case Activation::kRelu:
-      return at::relu(x);
+      return at::relu(x);  // exact
     case Activation::kGelu:
-      return at::gelu(x);
+      return choose([](const Inputs& in) { return at::gelu(in[0]); }, kernels::Gelu);
     case Activation::kGeluTanh:
-      return at::gelu(x, "tanh");
+      return choose([](const Inputs& in) { return at::gelu(in[0], "tanh"); }, kernels::GeluTanh);
   }
   return x;
 }

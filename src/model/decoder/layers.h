@@ -19,6 +19,14 @@ namespace tdock::model {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 using NamedShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
+// Which code computes.
+enum class Arithmetic {
+  kLibtorch,
+  // Each token's numbers are the same, bit for bit, whatever else is computed with it: the loops of src/kernels, in
+  // float32 or bfloat16 on the CPU. Gradients are those of libtorch. Tensors without data go to libtorch.
+  kBatchInvariant,
+};
+
 // A low-rank change of some rows of a linear layer's weight: weight[begin : begin + out] + scale · b · a.
 // Source: Hu et al. 2021, arXiv:2106.09685.
 struct Adapter {
@@ -44,6 +52,7 @@ struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
   std::vector<Adapter> adapters = {};
+  Arithmetic arithmetic = Arithmetic::kLibtorch;
 
   // What goes into adapters is dropped as `into_adapters` says, for each of them with a seed of its own.
   at::Tensor operator()(const at::Tensor& x, const Dropout& into_adapters = {}) const;
@@ -54,11 +63,12 @@ struct Norm {
   double eps = 0.0;
   at::Tensor weight;  // [C], or undefined
   at::Tensor bias;    // [C], or undefined
+  Arithmetic arithmetic = Arithmetic::kLibtorch;
 
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
-at::Tensor Activate(Activation activation, const at::Tensor& x);
+at::Tensor Activate(Activation activation, const at::Tensor& x, Arithmetic arithmetic = Arithmetic::kLibtorch);
 
 // Rotates pairs of coordinates, which are the halves of the last dimension, as Hugging Face stores weights. x: [B, T,
 // heads, head dim]; cos, sin: [B, T, 1, head dim], in float32 at least, in which it computes.
