@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/loops.h"
 #include "kernels/typed_data.h"
@@ -33,15 +32,6 @@ at::Tensor MapAll(const at::Tensor& given, Choose&& loop_of) {
   return y;
 }
 
-template <class T>
-void GeluLoop(const T* x, T* y, int64_t size) {
-  constexpr float kRootOfHalf = 0.70710678118654752F;
-  for (int64_t i = 0; i < size; ++i) {
-    const auto wide = static_cast<float>(x[i]);
-    y[i] = static_cast<T>(0.5F * wide * std::erfc(-wide * kRootOfHalf));
-  }
-}
-
 const float* DataOrNull(const at::Tensor& parameter, const at::Tensor& x) {
   if (!parameter.defined()) return nullptr;
   TORCH_CHECK(parameter.is_cpu() && parameter.scalar_type() == at::kFloat &&
@@ -58,13 +48,7 @@ at::Tensor Silu(const at::Tensor& x) {
 }
 
 at::Tensor Gelu(const at::Tensor& x) {
-  return MapAll(x, [](const auto& loops) {
-    if constexpr (std::is_same_v<decltype(loops), const TypedLoops<float>&>) {
-      return GeluLoop<float>;
-    } else {
-      return GeluLoop<c10::BFloat16>;
-    }
-  });
+  return MapAll(x, [](const auto& loops) { return loops.gelu; });
 }
 
 at::Tensor GeluTanh(const at::Tensor& x) {

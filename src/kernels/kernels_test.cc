@@ -35,12 +35,12 @@ double Tolerance(at::ScalarType type) { return type == at::kFloat ? 2e-5 : 0.065
 
 TEST(Product, OfRowsTogetherEqualsThatOfEachAlone) {
   for (const at::ScalarType type : kTypes) {
-    for (const int64_t inputs : {7, 64, 100}) {
+    for (const int64_t inputs : {7, 64, 1100}) {
       const at::Tensor x = Normal({70, inputs}, 1, type), weight = Normal({77, inputs}, 2, type);
       const at::Tensor bias = Normal({77}, 3, type);
       const at::Tensor together = Product(x, weight, bias);
       const at::Tensor expected = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));
-      EXPECT_LT(LargestDifference(together, expected), 2 * Tolerance(type)) << type << " " << inputs;
+      EXPECT_LT(LargestDifference(together, expected), type == at::kFloat ? 2e-4 : 0.6) << type << " " << inputs;
       for (int64_t rows = 1; rows <= 70; ++rows) {
         EXPECT_TRUE(SameBits(Product(x.narrow(0, 70 - rows, rows), weight, bias), together.narrow(0, 70 - rows, rows)))
             << type << ": " << rows << " rows of " << inputs;

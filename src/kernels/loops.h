@@ -43,6 +43,7 @@ struct TypedLoops {
   // (x - mean) / √(variance + eps) · weight + bias, of one row; weight and bias may be null.
   void (*layer_norm)(const T* x, const float* weight, const float* bias, float eps, T* y, int64_t size);
   void (*silu)(const T* x, T* y, int64_t size);
+  void (*gelu)(const T* x, T* y, int64_t size);
   void (*gelu_tanh)(const T* x, T* y, int64_t size);
   // log Σ exp(logits / temperature).
   float (*log_sum)(const T* logits, float temperature, int64_t size);

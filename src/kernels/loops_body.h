@@ -6,6 +6,7 @@ constexpr TypedLoops<T> kTypedLoops = {
     .multiply = Multiply<T>,
     .layer_norm = LayerNormRow<T>,
     .silu = SiluOf<T>,
+    .gelu = GeluOf<T>,
     .gelu_tanh = GeluTanhOf<T>,
     .log_sum = LogSum<T>,
 };
