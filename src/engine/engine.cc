@@ -245,7 +245,7 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt>
     return absl::InvalidArgumentError(
         "stop needs an engine with a tokenizer (EngineOptions::tokenizer), to read answers");
   }
-  const Sampler sampler(params, options_.end_tokens, vocab_size, decoder_.device());
+  const Sampler sampler(params, options_.end_tokens, vocab_size, decoder_.device(), decoder_.batch_invariant());
   const AnswerEnds ends(params, options_.end_tokens, options_.tokenizer);
   const std::vector<Share> shares = ShareOut(prompts, decoder_, options_);
   std::vector<Completion> completions(shares.empty() ? 0 : shares.back().first_completion + shares.back().completions);

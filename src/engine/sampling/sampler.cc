@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine/sampling/filters.h"
+#include "kernels/log_probs.h"
 
 namespace tdock::engine {
 namespace {
@@ -50,8 +51,9 @@ at::Tensor BiasOf(const SamplingParams& params, int64_t vocab_size) {
 }  // namespace
 
 Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t vocab_size,
-                 const at::Device& device)
+                 const at::Device& device, bool batch_invariant)
     : params_(params),
+      batch_invariant_(batch_invariant),
       greedy_(params.temperature == 0),
       biases_(!params.logit_bias.empty() || !params.allowed_tokens.empty()),
       penalises_(params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0),
@@ -66,8 +68,13 @@ Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> end_toke
   is_end_V_ = is_end.to(device);
 }
 
+at::Tensor Sampler::LogSoftmax(const at::Tensor& scores_RV, double temperature) const {
+  if (batch_invariant_) return kernels::LogSoftmax(scores_RV, temperature);
+  return at::log_softmax(temperature == 1 ? scores_RV : scores_RV / temperature, -1);
+}
+
 at::Tensor Sampler::PolicyLogProbs(const at::Tensor& logits_RV) const {
-  return at::log_softmax(greedy_ ? logits_RV : logits_RV / params_.temperature, -1);
+  return LogSoftmax(logits_RV, greedy_ ? 1.0 : params_.temperature);
 }
 
 at::Tensor Sampler::WithoutEnds(const at::Tensor& scores_RV, std::span<const Row> rows) const {
@@ -89,7 +96,7 @@ at::Tensor Sampler::FilteredLogProbs(const at::Tensor& logits_RV, std::span<cons
   }
   if (params_.min_new_tokens > 0) scores_RV = WithoutEnds(scores_RV, rows);
   if (!greedy_) scores_RV = scores_RV / params_.temperature;
-  return at::log_softmax(keeps_ ? KeepLikely(scores_RV, params_) : scores_RV, -1);
+  return LogSoftmax(keeps_ ? KeepLikely(scores_RV, params_) : scores_RV, 1.0);
 }
 
 Choices Sampler::Choose(const at::Tensor& logits_RV, std::span<const Row> rows) const {

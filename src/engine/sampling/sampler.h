@@ -39,9 +39,11 @@ class Sampler {
     const TokenCounts* counts;  // null unless needs_counts()
   };
 
-  // The parameters must have passed CheckSamplingParams() with these tokens and this vocabulary.
+  // The parameters must have passed CheckSamplingParams() with these tokens and this vocabulary. `batch_invariant`:
+  // log- probabilities are those of kernels::LogSoftmax(), which training computes as well; on the CPU, for logits in
+  // float32 or bfloat16.
   Sampler(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t vocab_size,
-          const at::Device& device);
+          const at::Device& device, bool batch_invariant = false);
 
   bool needs_counts() const { return penalises_; }
   // Whether the temperature divides other logits than the model's.
@@ -56,10 +58,12 @@ class Sampler {
 
  private:
   bool filters() const { return changes_logits() || keeps_; }
+  at::Tensor LogSoftmax(const at::Tensor& scores_RV, double temperature) const;
   at::Tensor PolicyLogProbs(const at::Tensor& logits_RV) const;
   at::Tensor WithoutEnds(const at::Tensor& scores_RV, std::span<const Row> rows) const;
 
   const SamplingParams params_;
+  const bool batch_invariant_;
   const bool greedy_;
   const bool biases_;
   const bool penalises_;

@@ -17,6 +17,7 @@
 
 #include "core/base/rng.h"
 #include "engine/sampling/filters.h"
+#include "kernels/log_probs.h"
 
 namespace tdock::engine {
 namespace {
@@ -400,6 +401,30 @@ TEST_P(SamplerTest, ShowsLogitsThatAreNotFinite) {
   const SamplingParams huge{.temperature = 1e-3, .logit_bias = {{0, 3e38}}};
   EXPECT_FALSE(
       std::isfinite(Sampler(huge, {}, 3, GetParam()).Choose(LogitsOf({{1, 2, 3}}), {&rows[0], 1}).log_probs[0]));
+}
+
+TEST(BatchInvariantSampler, RecordsTheLogProbabilitiesThatTrainingComputes) {
+  const int64_t rows = 5, vocab = 70;
+  const at::Tensor logits_RV =
+      at::normal(0.0, 3.0, {rows, vocab}, at::make_generator<at::CPUGeneratorImpl>(1), at::kFloat);
+  SamplingParams filtered{.temperature = 0.7};
+  filtered.top_k = 4;
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = 0.7}, filtered, SamplingParams{.temperature = 0}}) {
+    const Sampler sampler(params, {}, vocab, at::kCPU, /*batch_invariant=*/true);
+    const std::vector<Sampler::Row> all(static_cast<size_t>(rows), {0.4, 0, nullptr});
+    const Choices together = sampler.Choose(logits_RV, all);
+    const at::Tensor expected = kernels::TokenLogProbs(logits_RV, at::tensor(together.tokens, at::kLong),
+                                                       params.temperature == 0 ? 1.0 : params.temperature)
+                                    .log_probs;
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto row = static_cast<size_t>(r);
+      EXPECT_EQ(together.log_probs[row], expected[r].item<float>());
+      const Choices alone = sampler.Choose(logits_RV.narrow(0, r, 1), std::span(all).first(1));
+      EXPECT_EQ(alone.tokens[0], together.tokens[row]);
+      EXPECT_EQ(alone.log_probs[0], together.log_probs[row]);
+    }
+  }
 }
 
 }  // namespace
