@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "kernels/log_probs.h"
+
 namespace tdock::trainer {
 namespace {
 
@@ -31,25 +33,36 @@ at::Tensor BlockOf(const at::Tensor& logits_NV, int64_t begin, int64_t rows, dou
   return temperature == 1 ? block : block / temperature;
 }
 
+kernels::TokenScores Score(const at::Tensor& logits_NV, const at::Tensor& targets_N, double temperature) {
+  const auto options = logits_NV.options().dtype(ScoreType(logits_NV));
+  at::Tensor log_probs_N = at::empty({logits_NV.size(0)}, options), sums_N = at::empty_like(log_probs_N);
+  ForBlocks(logits_NV, [&](int64_t begin, int64_t rows) {
+    const at::Tensor block = BlockOf(logits_NV, begin, rows, temperature);
+    // at::logsumexp has no kernel for tensors without data, on which memory is estimated.
+    const at::Tensor largest = block.amax(-1, /*keepdim=*/true);
+    const at::Tensor sum = (largest + (block - largest).exp_().sum(-1, /*keepdim=*/true).log()).squeeze(1);
+    const at::Tensor targets = targets_N.narrow(0, begin, rows).unsqueeze(1);
+    log_probs_N.narrow(0, begin, rows).copy_(block.gather(1, targets).squeeze(1) - sum);
+    sums_N.narrow(0, begin, rows).copy_(sum);
+  });
+  return {log_probs_N, sums_N};
+}
+
 // Returns log-probabilities and entropies.
 struct LogProbsFunction final : torch::autograd::Function<LogProbsFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& logits_NV, const at::Tensor& targets_N,
-                               double temperature, bool with_entropy) {
-    const auto options = logits_NV.options().dtype(ScoreType(logits_NV));
-    at::Tensor log_probs_N = at::empty({logits_NV.size(0)}, options), sums_N = at::empty_like(log_probs_N);
+                               double temperature, bool with_entropy, bool batch_invariant) {
+    const kernels::TokenScores scores = batch_invariant ? kernels::TokenLogProbs(logits_NV, targets_N, temperature)
+                                                        : Score(logits_NV, targets_N, temperature);
+    const at::Tensor &log_probs_N = scores.log_probs, sums_N = scores.sums;
     at::Tensor entropy_N = with_entropy ? at::empty_like(log_probs_N) : at::Tensor();
-    ForBlocks(logits_NV, [&](int64_t begin, int64_t rows) {
-      at::Tensor block = BlockOf(logits_NV, begin, rows, temperature);
-      // at::logsumexp has no kernel for tensors without data, on which memory is estimated.
-      const at::Tensor largest = block.amax(-1, /*keepdim=*/true);
-      const at::Tensor sum = (largest + (block - largest).exp_().sum(-1, /*keepdim=*/true).log()).squeeze(1);
-      const at::Tensor targets = targets_N.narrow(0, begin, rows).unsqueeze(1);
-      log_probs_N.narrow(0, begin, rows).copy_(block.gather(1, targets).squeeze(1) - sum);
-      sums_N.narrow(0, begin, rows).copy_(sum);
-      if (!with_entropy) return;
-      block = block - sum.unsqueeze(1);
-      entropy_N.narrow(0, begin, rows).copy_(-(block.exp() * block).sum(-1));
-    });
+    if (with_entropy) {
+      ForBlocks(logits_NV, [&](int64_t begin, int64_t rows) {
+        const at::Tensor block =
+            BlockOf(logits_NV, begin, rows, temperature) - sums_N.narrow(0, begin, rows).unsqueeze(1);
+        entropy_N.narrow(0, begin, rows).copy_(-(block.exp() * block).sum(-1));
+      });
+    }
     context->set_materialize_grads(false);  // an entropy that is not trained on costs nothing
     context->save_for_backward({logits_NV, targets_N, sums_N, entropy_N});
     context->saved_data["temperature"] = temperature;
@@ -76,17 +89,19 @@ struct LogProbsFunction final : torch::autograd::Function<LogProbsFunction> {
       }
       gradient_NV.narrow(0, begin, rows).copy_(block.scatter_add_(1, part(targets_N), part(scaled_N)));
     });
-    return {gradient_NV, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {gradient_NV, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-ResponseFigures ScoreTokens(const at::Tensor& logits, const at::Tensor& targets, double temperature, Entropy entropy) {
+ResponseFigures ScoreTokens(const at::Tensor& logits, const at::Tensor& targets, double temperature, Entropy entropy,
+                            bool batch_invariant) {
   TORCH_CHECK(logits.dim() == 2 && targets.dim() == 1 && targets.size(0) == logits.size(0), "targets of ",
               targets.sizes(), " do not fit logits of ", logits.sizes());
   TORCH_CHECK(temperature > 0, "a temperature must be positive, not ", temperature);
-  const variable_list results = LogProbsFunction::apply(logits, targets, temperature, entropy != Entropy::kNone);
+  const variable_list results = LogProbsFunction::apply(logits, targets, temperature, entropy != Entropy::kNone,
+                                                        batch_invariant && !logits.is_meta());
   if (entropy == Entropy::kNone) return {results[0]};
   return {results[0], entropy == Entropy::kWithGradients ? results[1] : results[1].detach()};
 }

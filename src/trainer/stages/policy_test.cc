@@ -313,5 +313,27 @@ TEST(TokenColumn, ALengthThatDoesNotFitTheResponseNamesTheRow) {
             "column 'old_log_probs' of row 42 has 1 values for a response of 2 tokens");
 }
 
+TEST(LogProbs, OfABatchInvariantDecoderAreTheSameBitsForAnyCut) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    Fixture fixture(at::kCPU, type);
+    fixture.decoder.SetBatchInvariant(true);
+    Workers workers(2);
+    const auto log_probs = [&](int64_t micro_batch_size, int64_t max_row_tokens) {
+      return LogProbs(fixture.decoder, fixture.samples,
+                      {.workers = workers,
+                       .temperature = 0.7,
+                       .micro_batch_size = micro_batch_size,
+                       .max_row_tokens = max_row_tokens});
+    };
+    const at::Tensor alone = log_probs(1, 1);
+    for (const int64_t micro_batch_size : {1, 2, 5, 13}) {
+      for (const int64_t max_row_tokens : {1, 10, 24, 1000}) {
+        EXPECT_TRUE(log_probs(micro_batch_size, max_row_tokens).equal(alone))
+            << micro_batch_size << " samples, rows of " << max_row_tokens << ", " << type;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tdock::trainer
