@@ -63,6 +63,7 @@ RolloutMismatch CompareWithRollout(const at::Tensor& training_log_probs, const a
   const at::Tensor sums = OfSequences(SumBySequence(pair.difference, tokens), tokens);
   return {.kl = Number(-d.mean()),
           .k3_kl = Number((d.expm1() - d).mean()),
+          .mean_abs_diff = Number(d.abs().mean()),
           .max_abs_diff = Number(d.abs().max()),
           .training_log_ppl = Number(training.mean()),
           .rollout_log_ppl = Number(rollout.mean()),

@@ -45,7 +45,7 @@ ImportanceWeights RolloutWeights(const at::Tensor& training_log_probs, const at:
 struct RolloutMismatch {
   double kl = 0;                                     // the mean of −d: k1 of rollout from training
   double k3_kl = 0;                                  // the mean of eᵈ − d − 1
-  double max_abs_diff = 0;                           // the largest |d|
+  double mean_abs_diff = 0, max_abs_diff = 0;        // of |d|
   double training_log_ppl = 0, rollout_log_ppl = 0;  // means over sequences
   double training_ppl = 0, rollout_ppl = 0;          // means over sequences of the exponentials
   double log_ppl_diff = 0, log_ppl_abs_diff = 0;     // training − rollout: means over sequences

@@ -59,6 +59,7 @@ TEST(RolloutMismatch, GivesEachFigureOfItsFormula) {
   const RolloutMismatch result = CompareWithRollout(Training(), Rollout(), FiveTokens());
   EXPECT_NEAR(result.kl, (2 * kLn2 - kLn3) / 4, 1e-12);
   EXPECT_NEAR(result.k3_kl, (3 + 0.5 + 0.25 + 2 + 2 * kLn2 - kLn3) / 4 - 1, 1e-12);
+  EXPECT_NEAR(result.mean_abs_diff, (kLn3 + 4 * kLn2) / 4, 1e-12);
   EXPECT_NEAR(result.max_abs_diff, 2 * kLn2, 1e-12);
   EXPECT_NEAR(result.rollout_log_ppl, (2 + 1.25) / 2, 1e-12);
   EXPECT_NEAR(result.training_log_ppl, (2 - (kLn3 - kLn2) / 2 + 1.25 + kLn2 / 2) / 2, 1e-12);

@@ -17,6 +17,7 @@ void ReportMismatch(const algo::RolloutMismatch& mismatch, StepMetrics& metrics)
   const std::pair<const char*, double> means[] = {
       {"kl", mismatch.kl},
       {"k3_kl", mismatch.k3_kl},
+      {"mean_abs_diff", mismatch.mean_abs_diff},
       {"training_log_ppl", mismatch.training_log_ppl},
       {"rollout_log_ppl", mismatch.rollout_log_ppl},
       {"training_ppl", mismatch.training_ppl},
