@@ -30,6 +30,7 @@ std::string RopeOverride::json() const {
 
 absl::Status ModelOptions::Apply(uint64_t lora_seed, model::Decoder& decoder) const {
   decoder.SetComputeType(compute_dtype);
+  decoder.SetBatchInvariant(batch_invariant);
   decoder.SetRecomputed(recomputed);
   decoder.SetDropout(dropout);
   if (lora_rank == 0) return absl::OkStatus();
@@ -56,6 +57,14 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
     return {
         "each pass would keep a converted copy of the weights, which takes more memory than weights of float32; set "
         "model.compute_dtype to bfloat16, too"};
+  });
+  spec.Bool(
+      "model.batch_invariant", &o.batch_invariant,
+      "Compute each token the same, bit for bit, whatever else is in the batch, so that rollout and training agree "
+      "on every log-probability. Slower; on the CPU only, with model.compute_dtype float32 or bfloat16.");
+  spec.Check({"model.batch_invariant", "model.compute_dtype"}, [&o]() -> std::vector<std::string> {
+    if (!o.batch_invariant || o.compute_dtype == at::kFloat || o.compute_dtype == at::kBFloat16) return {};
+    return {"batch-invariant mode computes in float32 or bfloat16: set model.compute_dtype to one of them"};
   });
   spec.Choice(
       "model.recompute", &o.recomputed,

@@ -78,6 +78,16 @@ TEST(ModelOptions, AddTheAdaptersThatAreAskedFor) {
   EXPECT_THAT(options->Apply(1, gpt2).message(), HasSubstr("model.target_modules: there is no linear layer 'q_proj'"));
 }
 
+TEST(ModelOptions, SetBatchInvariantModeWhereItExists) {
+  const auto options = Read({"model.batch_invariant=true", "model.compute_dtype=bfloat16"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  model::Decoder decoder = model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, true), 1, at::kCPU);
+  ASSERT_TRUE(options->Apply(1, decoder).ok());
+  EXPECT_TRUE(decoder.batch_invariant());
+  EXPECT_THAT(Read({"model.batch_invariant=true", "model.compute_dtype=float16"}).status().message(),
+              HasSubstr("computes in float32 or bfloat16: set model.compute_dtype to one of them"));
+}
+
 TEST(ModelOptions, OfWeightsInBfloat16AreForComputingInIt) {
   for (const char* compute : {"float32", "float16", "float64"}) {
     EXPECT_THAT(Read({"model.param_dtype=bfloat16", absl::StrCat("model.compute_dtype=", compute)}).status().message(),

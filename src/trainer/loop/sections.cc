@@ -245,6 +245,10 @@ void BindRun(config::Spec& spec, RunConfig& c) {
       .AtLeast(1)
       .AtMost(1024);
   BindModel(spec, c.model);
+  spec.Check({"model.batch_invariant", "device"}, [&c]() -> std::vector<std::string> {
+    if (!c.model.batch_invariant || c.device == "cpu") return {};
+    return {"batch-invariant mode is for the CPU: remove it, or set device to cpu"};
+  });
   data::BindData(spec, c.data);
   spec.Check({"data.keep"}, [&c]() -> std::vector<std::string> {
     for (const std::string& column : c.data.columns.keep) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <new>
@@ -107,6 +108,29 @@ TEST(Grpo, TheRatioIsOneOnTheFirstPassOverFreshSamples) {
     if (record["step"] == 0) continue;
     EXPECT_LE(record["actor/fresh_ratio_deviation"].get<double>(), 1e-5) << "step " << record["step"];
   }
+}
+
+TEST(Grpo, InBatchInvariantModeTheRatioIsOneToTheLastBit) {
+  // Old log-probabilities are computed in other micro-batches than new ones.
+  const auto deviation = [](const std::string& batch_invariant, const std::string& compute) {
+    SmallRun run("grpo", {"model.batch_invariant=" + batch_invariant, "model.compute_dtype=" + compute,
+                          "rollout.temperature=0.8", "model.hidden_size=128", "actor.ppo_micro_batch_size_per_gpu=1",
+                          "ref.log_prob_micro_batch_size_per_gpu=8"});
+    EXPECT_EQ(run.Train().status(), absl::OkStatus());
+    double largest = 0;
+    for (const json& record : run.Metrics()) {
+      if (record["step"] != 0) largest = std::max(largest, record["actor/fresh_ratio_deviation"].get<double>());
+    }
+    return largest;
+  };
+  EXPECT_GT(deviation("false", "float32"), 0);
+  EXPECT_EQ(deviation("true", "float32"), 0);
+  EXPECT_EQ(deviation("true", "bfloat16"), 0);
+}
+
+TEST(Grpo, BatchInvariantModeIsRefusedOnAGpu) {
+  EXPECT_THAT(SmallRun("grpo", {"model.batch_invariant=true", "device=cuda"}).Train().status().message(),
+              HasSubstr("batch-invariant mode is for the CPU: remove it, or set device to cpu"));
 }
 
 TEST(Grpo, DropoutChangesTheUpdatesAloneAndRepeats) {
