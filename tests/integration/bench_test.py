@@ -94,13 +94,15 @@ class Bench(unittest.TestCase):
 
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
-        groups = {"dock", "service", "text", "generate", "train_step", "sft_step", "lora_step", "dpo_loss", "load"}
+        groups = {"dock", "service", "text", "generate", "forward", "train_step", "sft_step", "lora_step", "dpo_loss",
+                  "load"}
         self.assertEqual({name.split("/")[0] for name in names}, groups)
         self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
         for arguments, message in [
-            (["dok"], "the groups are dock, service, text, generate, train_step, sft_step, lora_step, dpo_loss, load"),
+            (["dok"], "the groups are dock, service, text, generate, forward, train_step, sft_step, lora_step, dpo_loss, "
+                      "load"),
             (["--filter", "zzz"], "zzz"),
             (["--runs", "0"], "--runs"),
             (["generate/arithmetic", "--device", "abacus"], "abacus"),

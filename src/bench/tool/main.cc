@@ -56,8 +56,9 @@ class StatusLine {
 
 std::vector<Benchmark> AllBenchmarks(bool quick) {
   std::vector<Benchmark> all = DockBenchmarks(quick);
-  for (std::vector<Benchmark> group : {ServiceBenchmarks(quick), TextBenchmarks(quick), GenerateBenchmarks(),
-                                       TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks()}) {
+  for (std::vector<Benchmark> group :
+       {ServiceBenchmarks(quick), TextBenchmarks(quick), GenerateBenchmarks(), ForwardBenchmarks(),
+        TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks()}) {
     std::move(group.begin(), group.end(), std::back_inserter(all));
   }
   AddDatasetBenchmarks(all, quick);

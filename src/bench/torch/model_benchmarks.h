@@ -1,4 +1,4 @@
-// The groups `generate`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`: models on libtorch.
+// The groups `generate`, `forward`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`: models on libtorch.
 #pragma once
 
 #include <string>
@@ -10,6 +10,9 @@ namespace tdock::bench {
 
 // Tokens that the rollout engine samples in a second, prompts included in the time.
 std::vector<Benchmark> GenerateBenchmarks();
+
+// Tokens whose log-probabilities are computed in a second in batch-invariant mode, beside the fast mode.
+std::vector<Benchmark> ForwardBenchmarks();
 
 // Tokens of samples that an optimizer step goes through in a second.
 std::vector<Benchmark> TrainStepBenchmarks();
