@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/tensor/checksum.h"
 #include "model/files/weight_files.h"
 #include "model/tensor_torch/convert.h"
 
@@ -99,6 +102,18 @@ absl::Status WriteWeights(Env& env, const std::string& folder, const NamedTensor
   Source source(weights, dtype);
   TDOCK_ASSIGN_OR_RETURN(const std::vector<NamedInfo> infos, source.Infos());
   return WriteWeightFiles(env, folder, infos, max_file_bytes, [&](size_t i) { return source.Bytes(i); });
+}
+
+uint64_t ChecksumOf(const NamedTensors& tensors) {
+  RunningChecksum checksum;
+  checksum.Reset();
+  for (const auto& [name, tensor] : tensors) {
+    const std::string title = absl::StrCat(name, " ", absl::StrJoin(tensor.sizes(), ","), ";");
+    checksum.Add(std::as_bytes(std::span(title)));
+    const at::Tensor bytes = tensor.detach().cpu().contiguous();
+    checksum.Add({static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()});
+  }
+  return checksum.Value();
 }
 
 }  // namespace tdock::model

@@ -29,4 +29,7 @@ absl::Status WriteTensors(Env& env, const std::string& path, const NamedTensors&
 absl::Status WriteWeights(Env& env, const std::string& folder, const NamedTensors& weights, uint64_t max_file_bytes,
                           std::optional<at::ScalarType> dtype = std::nullopt);
 
+// Of names, shapes and bytes, in the order given, from whatever device they are on.
+uint64_t ChecksumOf(const NamedTensors& tensors);
+
 }  // namespace tdock::model

@@ -1,7 +1,5 @@
 #include "trainer/loop/fingerprint.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -12,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
-#include "core/tensor/checksum.h"
 #include "data/dataset.h"
+#include "model/decoder/weights.h"
 
 namespace tdock::trainer {
 namespace {
@@ -57,17 +55,10 @@ constexpr const char* kFreeKeys[] = {"threads",
                                      "rollout.max_num_seqs"};
 
 std::string WeightsChecksum(const model::Decoder& decoder) {
-  RunningChecksum checksum;
-  checksum.Reset();
-  for (const auto& named : {decoder.NamedWeights(), decoder.NamedAdapters()}) {
-    for (const auto& [name, weight] : named) {
-      const std::string title = absl::StrCat(name, " ", absl::StrJoin(weight.sizes(), ","), ";");
-      checksum.Add(std::as_bytes(std::span(title)));
-      const at::Tensor bytes = weight.detach().cpu().contiguous();
-      checksum.Add({static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()});
-    }
-  }
-  return absl::StrFormat("%016x", checksum.Value());
+  model::NamedTensors all = decoder.NamedWeights();
+  const model::NamedTensors adapters = decoder.NamedAdapters();
+  all.insert(all.end(), adapters.begin(), adapters.end());
+  return absl::StrFormat("%016x", model::ChecksumOf(all));
 }
 
 absl::StatusOr<std::string> TemplateChecksum(Env& env, const std::string& folder) {
