@@ -63,6 +63,7 @@ endif()
 tdock_module(model/tensor_torch TORCH USES core/tensor)
 tdock_module(model/decoder TORCH USES model/tensor_torch model/files kernels LINKS nlohmann_json::nlohmann_json)
 tdock_module(engine/sampling TORCH USES core/base kernels LINKS absl::flat_hash_map)
+tdock_module(engine/cache TORCH USES core/base LINKS absl::flat_hash_map)
 tdock_module(engine TORCH USES engine/sampling model/decoder text)
 tdock_module(trainer/reward USES text)
 tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
