@@ -60,18 +60,6 @@ absl::StatusOr<Inputs> Gather(const GenerateArguments& arguments) {
   return Inputs{std::move(folder), std::move(prompts), std::move(sampling)};
 }
 
-const char* NameOf(engine::FinishReason reason) {
-  switch (reason) {
-    case engine::FinishReason::kEndToken:
-      return "end_token";
-    case engine::FinishReason::kStop:
-      return "stop";
-    case engine::FinishReason::kLength:
-      break;
-  }
-  return "length";
-}
-
 // One line. What is not UTF-8 becomes U+FFFD.
 std::string JsonOf(const engine::Completion& completion, const std::string& prompt, int64_t sample,
                    const std::string& text, const text::Tokenizer& tokenizer) {
@@ -79,7 +67,7 @@ std::string JsonOf(const engine::Completion& completion, const std::string& prom
   Json line = {{"prompt", prompt},
                {"sample", sample},
                {"text", text},
-               {"finish_reason", NameOf(completion.finish_reason)},
+               {"finish_reason", engine::NameOf(completion.finish_reason)},
                {"ids", completion.tokens},
                {"log_probs", completion.log_probs}};
   for (const std::vector<engine::TokenLogProb>& position : completion.top) {
@@ -98,8 +86,8 @@ absl::Status Generate(const GenerateArguments& arguments) {
   const engine::ModelFolder& model = inputs->model;
   at::set_num_threads(1);
   Workers workers(model::WorkerThreads(arguments.threads, model.decoder.device()), [] { at::init_num_threads(); });
-  const engine::Engine engine(
-      model.decoder, {.end_tokens = model.end_tokens, .workers = &workers, .tokenizer = model.tokenizer.get()});
+  engine::Engine engine(model.decoder,
+                        {.end_tokens = model.end_tokens, .workers = &workers, .tokenizer = model.tokenizer.get()});
   TDOCK_ASSIGN_OR_RETURN(const auto completions, engine.Generate(inputs->prompts, inputs->sampling));
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   for (size_t i = 0; i < completions.size(); ++i) {

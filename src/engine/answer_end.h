@@ -11,7 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
+#include "engine/completion.h"
+#include "engine/sampling/sampling_params.h"
 #include "engine/stop_text.h"
 
 namespace tdock::engine {

@@ -1,266 +1,345 @@
-// Shapes: R rows, V vocabulary.
 #include "engine/engine.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
-#include <memory>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/rng.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
-#include "engine/answer_end.h"
+#include "engine/engine_core.h"
+#include "engine/open_request.h"
+#include "model/decoder/weights.h"
 
 namespace tdock::engine {
-namespace {
 
-// The completions of some prompts, all worked on at the same time.
-class Rollout {
+using model::Decoder;
+
+// step_mu_ is taken before mu_.
+class Engine::Impl {
  public:
-  Rollout(const model::Decoder& decoder, const Sampler& sampler, const AnswerEnds& ends, const SamplingParams& params,
-          std::span<const Prompt> prompts, size_t first_prompt, std::span<Completion> completions)
-      : decoder_(decoder),
-        sampler_(sampler),
-        ends_(ends),
-        params_(params),
-        prompts_(prompts),
-        first_prompt_(first_prompt),
-        completions_(completions),
-        cache_(decoder.config(), static_cast<int64_t>(prompts.size()), Slots(decoder, prompts, params),
-               at::TensorOptions(decoder.device()).dtype(decoder.compute_type())) {}
+  Impl(const Decoder& decoder, EngineOptions options)
+      : options_(std::move(options)), core_(options_, decoder), decoder_(&decoder), checked_(&decoder) {}
 
-  absl::Status Run() {
-    at::Tensor logits_RV = ReadPrompts();
-    for (;;) {
-      TDOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, Sample(logits_RV));
-      if (std::none_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.open; })) return absl::OkStatus();
-      logits_RV = Step(DropClosedRows(tokens));
-    }
+  absl::StatusOr<std::vector<Completion>> Generate(std::span<const Prompt> prompts, const SamplingParams& params)
+      TDOCK_EXCLUDES(step_mu_, mu_);
+  absl::Status AnswerAll(std::vector<Request> requests, const AfterStep& after_step) TDOCK_EXCLUDES(step_mu_, mu_);
+  absl::StatusOr<RequestId> Add(Request request) TDOCK_EXCLUDES(mu_);
+  absl::Status Abort(RequestId id) TDOCK_EXCLUDES(mu_);
+  bool HasWork() const TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    return !open_.empty();
+  }
+  std::vector<Answer> Step() TDOCK_EXCLUDES(step_mu_, mu_);
+  void Serve(std::shared_ptr<const Decoder> decoder, int64_t version) TDOCK_EXCLUDES(step_mu_, mu_);
+  absl::Status ServeAdapters(const model::NamedTensors& adapters, int64_t version) TDOCK_EXCLUDES(step_mu_, mu_);
+  void Update(const std::function<void()>& write, int64_t version) TDOCK_EXCLUDES(step_mu_, mu_);
+  ServedWeights weights() TDOCK_EXCLUDES(step_mu_);
+  EngineStats stats() const TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    return stats_;
   }
 
  private:
-  struct Row {
-    size_t prompt;
-    size_t completion;
-    uint64_t stream;   // of random numbers
-    int64_t position;  // of the token that is sampled next
-    std::unique_ptr<StopTextReader> stop_texts;
-    TokenCounts counts = {};  // where the sampler needs them
-    bool open = true;
-  };
+  absl::StatusOr<std::unique_ptr<OpenRequest>> Open(Request request, const Decoder& decoder) TDOCK_REQUIRES(mu_);
+  // The choosing of the request before, where it is the same.
+  std::shared_ptr<const Choosing> ChoosingFor(const SamplingParams& params, const Decoder& decoder) TDOCK_REQUIRES(mu_);
+  // For AnswerAll(), which they have the core to themselves for.
+  absl::StatusOr<std::vector<std::unique_ptr<OpenRequest>>> OpenAll(std::vector<Request> requests)
+      TDOCK_REQUIRES(step_mu_) TDOCK_EXCLUDES(mu_);
+  absl::Status CheckParameters(const SamplingParams& params) TDOCK_EXCLUDES(mu_);
+  // What was added and aborted since the last step.
+  void TakeIn(std::vector<Answer>& ended) TDOCK_REQUIRES(step_mu_) TDOCK_EXCLUDES(mu_);
+  // After an exception in a step.
+  void LoseAll() TDOCK_REQUIRES(step_mu_) TDOCK_EXCLUDES(mu_);
+  void Serve(std::shared_ptr<const Decoder> decoder, const Decoder* served, int64_t version) TDOCK_REQUIRES(step_mu_);
 
-  static int64_t Longest(std::span<const Prompt> prompts) {
-    size_t longest = 0;
-    for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
-    return static_cast<int64_t>(longest);
-  }
+  const EngineOptions options_;
 
-  static int64_t Slots(const model::Decoder& decoder, std::span<const Prompt> prompts, const SamplingParams& params) {
-    return Longest(prompts) + std::min(params.max_new_tokens, decoder.config().context_length() - Longest(prompts));
-  }
+  Mutex step_mu_;  // held through a step, and by whoever changes weights
+  EngineCore core_ TDOCK_GUARDED_BY(step_mu_);
+  const Decoder* decoder_ TDOCK_GUARDED_BY(step_mu_);
+  std::shared_ptr<const Decoder> owned_ TDOCK_GUARDED_BY(step_mu_);  // decoder_, unless it is somebody else's
+  ServedWeights weights_ TDOCK_GUARDED_BY(step_mu_);
+  bool hashed_ TDOCK_GUARDED_BY(step_mu_) = false;
 
-  at::Tensor OnDevice(const std::vector<int64_t>& values) const {
-    return at::tensor(values, at::kLong).to(decoder_.device());
-  }
-
-  // Runs each prompt once, then copies its cache for each of its samples. Gives the logits of the first new token.
-  at::Tensor ReadPrompts() {
-    const int64_t count = static_cast<int64_t>(prompts_.size());
-    const int64_t width = Longest(prompts_);
-    at::Tensor tokens = at::zeros({count, width}, at::kLong);
-    std::vector<int64_t> last, repeated;
-    for (int64_t p = 0; p < count; ++p) {
-      const Prompt& prompt = prompts_[static_cast<size_t>(p)];
-      std::copy(prompt.tokens.begin(), prompt.tokens.end(), tokens.mutable_data_ptr<int64_t>() + p * width);
-      last.push_back(p * width + static_cast<int64_t>(prompt.tokens.size()) - 1);
-      const uint64_t seed =
-          DeriveSeed(params_.seed, prompt.identity.value_or(first_prompt_ + static_cast<uint64_t>(p)));
-      for (int64_t s = 0; s < prompt.samples; ++s) {
-        rows_.push_back({static_cast<size_t>(p), rows_.size(), DeriveSeed(seed, static_cast<uint64_t>(s)),
-                         static_cast<int64_t>(prompt.tokens.size()), ends_.MakeReader()});
-        if (sampler_.needs_counts()) rows_.back().counts = TokenCounts(prompt.tokens);
-        repeated.push_back(p);
-      }
-    }
-    const at::Tensor positions = at::arange(width, at::kLong).expand({count, width});
-    cache_.SetLength(width);
-    const at::Tensor hidden =
-        decoder_.Hidden({tokens.to(decoder_.device()), positions.to(decoder_.device()), {}}, &cache_);
-    const at::Tensor index = OnDevice(repeated);
-    cache_.SelectRows(index);
-    return decoder_.Logits(hidden.flatten(0, 1).index_select(0, OnDevice(last))).index_select(0, index);
-  }
-
-  // Chooses the next token of every row, records it for those that are open, and closes rows that end with it.
-  absl::StatusOr<std::vector<int64_t>> Sample(const at::Tensor& logits_RV) {
-    std::vector<Sampler::Row> sampled;
-    sampled.reserve(rows_.size());
-    for (const Row& row : rows_) {
-      sampled.push_back({UnitInterval(DeriveSeed(row.stream, static_cast<uint64_t>(row.position))),
-                         static_cast<int64_t>(completions_[row.completion].tokens.size()), &row.counts});
-    }
-    Choices choices = sampler_.Choose(logits_RV, sampled);
-    for (size_t r = 0; r < rows_.size(); ++r) {
-      if (!rows_[r].open) continue;
-      if (!std::isfinite(choices.log_probs[r])) return NotFinite(rows_[r]);
-      Completion& completion = completions_[rows_[r].completion];
-      completion.log_probs.push_back(choices.log_probs[r]);
-      if (!choices.top.empty()) completion.top.push_back(std::move(choices.top[r]));
-      TDOCK_RETURN_IF_ERROR(Append(rows_[r], static_cast<int32_t>(choices.tokens[r]), completion));
-    }
-    return std::move(choices.tokens);
-  }
-
-  absl::Status NotFinite(const Row& row) const {
-    return absl::InternalError(absl::StrCat("prompt ", first_prompt_ + row.prompt, ": the logits of position ",
-                                            row.position, sampler_.changes_logits() ? ", after bias and penalties" : "",
-                                            ", divided by the temperature, are not finite"));
-  }
-
-  absl::Status Append(Row& row, int32_t token, Completion& completion) {
-    completion.tokens.push_back(token);
-    if (sampler_.needs_counts()) row.counts.AddToAnswer(token);
-    const bool full = static_cast<int64_t>(completion.tokens.size()) == params_.max_new_tokens ||
-                      row.position + 1 == decoder_.config().context_length();
-    const absl::Status status = ends_.Update(completion, full, row.stop_texts.get());
-    if (!status.ok()) return Annotate(status, absl::StrCat("prompt ", first_prompt_ + row.prompt));
-    row.open = !completion.finished && !full;
-    return absl::OkStatus();
-  }
-
-  // Copying the cache costs about a step, so closed rows are carried along until they are a quarter.
-  std::vector<int64_t> DropClosedRows(const std::vector<int64_t>& tokens) {
-    const auto open =
-        static_cast<size_t>(std::count_if(rows_.begin(), rows_.end(), [](const Row& r) { return r.open; }));
-    if (4 * open > 3 * rows_.size()) return tokens;
-    std::vector<Row> kept_rows;
-    std::vector<int64_t> kept, kept_tokens;
-    for (size_t r = 0; r < rows_.size(); ++r) {
-      if (!rows_[r].open) continue;
-      kept.push_back(static_cast<int64_t>(r));
-      kept_rows.push_back(std::move(rows_[r]));
-      kept_tokens.push_back(tokens[r]);
-    }
-    cache_.SelectRows(OnDevice(kept));
-    rows_ = std::move(kept_rows);
-    return kept_tokens;
-  }
-
-  // Feeds one token to every row; gives the logits of the next.
-  at::Tensor Step(const std::vector<int64_t>& tokens) {
-    std::vector<int64_t> positions;
-    int64_t longest = 0;
-    for (Row& row : rows_) {
-      positions.push_back(row.position);
-      longest = std::max(longest, row.position + 1);
-      // A closed row stays where it is: it writes over its own last slot, which nobody reads.
-      if (row.open) ++row.position;
-    }
-    cache_.SetLength(longest);
-    const at::Tensor hidden =
-        decoder_.Hidden({OnDevice(tokens).unsqueeze(1), OnDevice(positions).unsqueeze(1), {}}, &cache_);
-    return decoder_.Logits(hidden.squeeze(1));
-  }
-
-  const model::Decoder& decoder_;
-  const Sampler& sampler_;
-  const AnswerEnds& ends_;
-  const SamplingParams& params_;
-  const std::span<const Prompt> prompts_;
-  const size_t first_prompt_;
-  const std::span<Completion> completions_;
-  model::KvCache cache_;
-  std::vector<Row> rows_;
+  mutable Mutex mu_;
+  const Decoder* checked_ TDOCK_GUARDED_BY(mu_);  // decoder_, for what never changes
+  RequestId next_ TDOCK_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_set<RequestId> open_ TDOCK_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<OpenRequest>> added_ TDOCK_GUARDED_BY(mu_);
+  std::vector<RequestId> aborted_ TDOCK_GUARDED_BY(mu_);
+  std::shared_ptr<const Choosing> last_choosing_ TDOCK_GUARDED_BY(mu_);
+  EngineStats stats_ TDOCK_GUARDED_BY(mu_);
 };
 
-absl::Status CheckPrompts(std::span<const Prompt> prompts, const model::ModelConfig& config) {
-  for (size_t p = 0; p < prompts.size(); ++p) {
-    const Prompt& prompt = prompts[p];
-    const auto refuse = [&](const std::string& why) {
-      return absl::InvalidArgumentError(absl::StrCat("prompt ", p, " ", why));
-    };
-    if (prompt.tokens.empty()) return refuse("is empty; it needs at least one token");
-    if (prompt.samples < 1) return refuse(absl::StrCat("asks for ", prompt.samples, " samples; at least 1 is needed"));
-    if (static_cast<int64_t>(prompt.tokens.size()) >= config.context_length()) {
-      return refuse(absl::StrCat("has ", prompt.tokens.size(), " tokens, which leaves no room for an answer in the ",
-                                 config.context_length(), " positions of the model"));
-    }
-    for (int32_t token : prompt.tokens) {
-      if (token < 0 || token >= config.vocab_size) {
-        return refuse(absl::StrCat("has token ", token, ", outside of the vocabulary of ", config.vocab_size));
-      }
-    }
+std::shared_ptr<const Choosing> Engine::Impl::ChoosingFor(const SamplingParams& params, const Decoder& decoder) {
+  SamplingParams seedless = params;
+  seedless.seed = 0;
+  if (last_choosing_ == nullptr || last_choosing_->params != seedless) {
+    last_choosing_ = std::make_shared<const Choosing>(seedless, options_.end_tokens, options_.tokenizer, decoder);
   }
+  return last_choosing_;
+}
+
+absl::StatusOr<std::unique_ptr<OpenRequest>> Engine::Impl::Open(Request request, const Decoder& decoder) {
+  TDOCK_RETURN_IF_ERROR(CheckRequest(request, options_, decoder.used_tokens()));
+  auto open = std::make_unique<OpenRequest>();
+  open->id = next_++;
+  open->choosing = ChoosingFor(request.sampling, decoder);
+  open->rope_length = LongestOf(request, decoder.config());
+  open->request = std::move(request);
+  return open;
+}
+
+absl::StatusOr<RequestId> Engine::Impl::Add(Request request) {
+  TDOCK_RETURN_IF_ERROR(CheckOptions(options_));
+  const MutexLock lock(mu_);
+  const Decoder& decoder = *checked_;
+  const absl::Status prompt = CheckPrompt(request.prompt, decoder.config());
+  if (!prompt.ok()) return absl::InvalidArgumentError(absl::StrCat("the prompt ", prompt.message()));
+  const absl::Status fits = CheckCacheBytes(options_, decoder, request);
+  if (!fits.ok()) return absl::InvalidArgumentError(absl::StrCat("the prompt ", fits.message()));
+  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<OpenRequest> open, Open(std::move(request), decoder));
+  const RequestId id = open->id;
+  open_.insert(id);
+  added_.push_back(std::move(open));
+  return id;
+}
+
+absl::Status Engine::Impl::Abort(RequestId id) {
+  const MutexLock lock(mu_);
+  if (!open_.contains(id)) {
+    return absl::NotFoundError(absl::StrCat("request ", id, " is not open: it has ended, or was never added"));
+  }
+  aborted_.push_back(id);
   return absl::OkStatus();
 }
 
-// Prompts that one thread works on at the same time.
-struct Share {
-  std::span<const Prompt> prompts;
-  size_t first_prompt;
-  size_t first_completion;
-  size_t completions;
-};
-
-// On the CPU at least two shares, for two threads, whatever the number of threads is: the rows of a share pass through
-// the model together, and their number may change the last bits of what comes out.
-std::vector<Share> ShareOut(std::span<const Prompt> prompts, const model::Decoder& decoder,
-                            const EngineOptions& options) {
-  int64_t total = 0;
-  for (const Prompt& prompt : prompts) total += prompt.samples;
-  int64_t limit = options.max_rows;
-  if (decoder.device().is_cpu()) limit = std::min({limit, EngineOptions::kMostRows, (total + 1) / 2});
-  std::vector<Share> shares;
-  size_t first_completion = 0;
-  for (size_t begin = 0; begin < prompts.size();) {
-    size_t end = begin;
-    int64_t rows = 0;
-    do {
-      rows += prompts[end++].samples;
-    } while (end < prompts.size() && rows + prompts[end].samples <= limit);
-    shares.push_back({prompts.subspan(begin, end - begin), begin, first_completion, static_cast<size_t>(rows)});
-    first_completion += static_cast<size_t>(rows);
-    begin = end;
+void Engine::Impl::TakeIn(std::vector<Answer>& ended) {
+  std::vector<std::unique_ptr<OpenRequest>> added;
+  std::vector<RequestId> aborted;
+  {
+    const MutexLock lock(mu_);
+    added.swap(added_);
+    aborted.swap(aborted_);
   }
-  return shares;
+  for (std::unique_ptr<OpenRequest>& open : added) core_.Add(std::move(open), ended);
+  for (const RequestId id : aborted) core_.Abort(id, ended);
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> TextOf(const Completion& completion, const text::Tokenizer& tokenizer) {
-  TDOCK_ASSIGN_OR_RETURN(std::string text, tokenizer.Decode(completion.tokens));
-  if (completion.text_bytes) text.resize(std::min(text.size(), *completion.text_bytes));
-  return text;
+void Engine::Impl::LoseAll() {
+  core_.Clear();
+  const MutexLock lock(mu_);
+  open_.clear();
+  for (const auto& open : added_) open_.insert(open->id);
+  stats_ = core_.stats();
 }
 
-absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt> prompts,
-                                                         const SamplingParams& params) const {
-  TDOCK_RETURN_IF_ERROR(CheckPrompts(prompts, decoder_.config()));
-  const int64_t vocab_size = decoder_.used_tokens();
-  TDOCK_RETURN_IF_ERROR(CheckSamplingParams(params, vocab_size, options_.end_tokens));
-  if (!params.stop.empty() && options_.tokenizer == nullptr) {
-    return absl::InvalidArgumentError(
-        "stop needs an engine with a tokenizer (EngineOptions::tokenizer), to read answers");
+std::vector<Answer> Engine::Impl::Step() {
+  const MutexLock step(step_mu_);
+  std::vector<Answer> ended;
+  std::vector<TokenNews> news;
+  try {
+    TakeIn(ended);
+    core_.Step(*decoder_, weights_.version, ended, news);
+    {
+      const MutexLock lock(mu_);
+      stats_ = core_.stats();
+      for (const Answer& answer : ended) {
+        if (!core_.IsOpen(answer.request)) open_.erase(answer.request);
+      }
+    }
+    for (const TokenNews& one : news) one.tell(one.sample, one.token);
+  } catch (...) {
+    LoseAll();
+    throw;
   }
-  const Sampler sampler(params, options_.end_tokens, vocab_size, decoder_.device(), decoder_.batch_invariant());
-  const AnswerEnds ends(params, options_.end_tokens, options_.tokenizer);
-  const std::vector<Share> shares = ShareOut(prompts, decoder_, options_);
-  std::vector<Completion> completions(shares.empty() ? 0 : shares.back().first_completion + shares.back().completions);
-  std::vector<absl::Status> results(shares.size());
-  const auto run = [&](int i) {
-    at::NoGradGuard no_grad;
-    const Share& share = shares[static_cast<size_t>(i)];
-    Rollout rollout(decoder_, sampler, ends, params, share.prompts, share.first_prompt,
-                    std::span(completions).subspan(share.first_completion, share.completions));
-    results[static_cast<size_t>(i)] = rollout.Run();
-  };
-  Workers alone(1);
-  (options_.workers ? *options_.workers : alone).Run(static_cast<int>(shares.size()), run);
-  for (const absl::Status& result : results) TDOCK_RETURN_IF_ERROR(result);
+  return ended;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<OpenRequest>>> Engine::Impl::OpenAll(std::vector<Request> requests) {
+  TDOCK_RETURN_IF_ERROR(CheckOptions(options_));
+  const MutexLock lock(mu_);
+  last_choosing_ = nullptr;  // the decoder may have changed
+  if (!open_.empty()) {
+    return absl::FailedPreconditionError(
+        "requests are open, and this call has the engine for itself; abort them, or step until they have ended");
+  }
+  std::vector<std::unique_ptr<OpenRequest>> opened;
+  int64_t rows = 0, longest = 0;
+  for (size_t p = 0; p < requests.size(); ++p) {
+    Request& request = requests[p];
+    if (!request.prompt.identity) request.prompt.identity = p;
+    absl::Status fits = CheckPrompt(request.prompt, decoder_->config());
+    if (fits.ok()) fits = CheckCacheBytes(options_, *decoder_, request);
+    if (!fits.ok()) return absl::InvalidArgumentError(absl::StrCat("prompt ", p, " ", fits.message()));
+    rows += request.prompt.samples;
+    longest = std::max(longest, LongestOf(request, decoder_->config()));
+    TDOCK_ASSIGN_OR_RETURN(opened.emplace_back(), Open(std::move(request), *decoder_));
+  }
+  for (const std::unique_ptr<OpenRequest>& open : opened) open->rope_length = longest;
+  core_.Clear();  // what it had may be of other weights
+  core_.Expect(rows, longest);
+  return opened;
+}
+
+absl::Status Engine::Impl::AnswerAll(std::vector<Request> requests, const AfterStep& after_step) {
+  const MutexLock step(step_mu_);
+  std::vector<Answer> ended;
+  std::vector<TokenNews> news;
+  TDOCK_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<OpenRequest>> opened, OpenAll(std::move(requests)));
+  const RequestId first = opened.empty() ? 0 : opened.front()->id;
+  absl::Status status;
+  try {
+    for (std::unique_ptr<OpenRequest>& open : opened) core_.Add(std::move(open), ended);
+    while (status.ok() && (core_.HasRequests() || !ended.empty())) {
+      core_.Step(*decoder_, weights_.version, ended, news);
+      for (const TokenNews& one : news) one.tell(one.sample, one.token);
+      for (Answer& answer : ended) answer.request -= first;
+      status = after_step(std::span(ended));
+      ended.clear();
+      news.clear();
+    }
+  } catch (...) {
+    LoseAll();
+    throw;
+  }
+  core_.Clear();
+  const MutexLock lock(mu_);
+  stats_ = core_.stats();
+  return status;
+}
+
+absl::StatusOr<std::vector<Completion>> Engine::Impl::Generate(std::span<const Prompt> prompts,
+                                                               const SamplingParams& params) {
+  std::vector<Request> requests;
+  std::vector<size_t> first_completions;
+  size_t count = 0;
+  for (const Prompt& prompt : prompts) {
+    requests.push_back({.prompt = prompt, .sampling = params});
+    first_completions.push_back(count);
+    count += static_cast<size_t>(std::max<int64_t>(prompt.samples, 0));
+  }
+  if (requests.empty()) TDOCK_RETURN_IF_ERROR(CheckParameters(params));
+  std::vector<Completion> completions(count);
+  TDOCK_RETURN_IF_ERROR(AnswerAll(std::move(requests), [&](std::span<Answer> ended) {
+    // Of several failures in a step, that of the first prompt.
+    const Answer* failed = nullptr;
+    for (Answer& answer : ended) {
+      if (!answer.status.ok()) {
+        if (failed == nullptr || answer.request < failed->request) failed = &answer;
+        continue;
+      }
+      completions[first_completions[answer.request] + static_cast<size_t>(answer.sample)] =
+          std::move(answer.completion);
+    }
+    return failed == nullptr ? absl::OkStatus() : Annotate(failed->status, absl::StrCat("prompt ", failed->request));
+  }));
   return completions;
 }
+
+absl::Status Engine::Impl::CheckParameters(const SamplingParams& params) {
+  const MutexLock lock(mu_);
+  return CheckRequest({.prompt = {}, .sampling = params}, options_, checked_->used_tokens());
+}
+
+void Engine::Impl::Serve(std::shared_ptr<const Decoder> decoder, const Decoder* served, int64_t version) {
+  {
+    const MutexLock lock(mu_);
+    checked_ = served;
+    last_choosing_ = nullptr;
+  }
+  decoder_ = served;
+  owned_ = std::move(decoder);
+  weights_.version = version;
+  hashed_ = false;
+  core_.Forget();
+}
+
+void Engine::Impl::Serve(std::shared_ptr<const Decoder> decoder, int64_t version) {
+  const MutexLock step(step_mu_);
+  const Decoder* const served = decoder.get();
+  Serve(std::move(decoder), served, version);
+}
+
+absl::Status Engine::Impl::ServeAdapters(const model::NamedTensors& adapters, int64_t version) {
+  const MutexLock step(step_mu_);
+  const at::NoGradGuard no_grad;
+  auto next = std::make_shared<Decoder>(decoder_->Snapshot());
+  const model::NamedTensors present = next->NamedAdapters();
+  absl::flat_hash_set<std::string> given;
+  for (const auto& [name, value] : adapters) {
+    const auto found =
+        std::find_if(present.begin(), present.end(), [&name = name](const auto& one) { return one.first == name; });
+    if (found == present.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("the model that is served has no adapter '", name, "'"));
+    }
+    if (found->second.sizes() != value.sizes()) {
+      return absl::InvalidArgumentError(absl::StrCat("adapter '", name, "' has ", value.numel(),
+                                                     " numbers, and the one that is served ", found->second.numel()));
+    }
+    at::Tensor(found->second).copy_(value);
+    given.insert(name);
+  }
+  if (given.size() != present.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(given.size(), " adapters for a model with ", present.size(), "; it needs a value for each"));
+  }
+  const Decoder* const served = next.get();
+  Serve(std::move(next), served, version);
+  return absl::OkStatus();
+}
+
+void Engine::Impl::Update(const std::function<void()>& write, int64_t version) {
+  const MutexLock step(step_mu_);
+  try {
+    write();
+  } catch (...) {
+    Serve(owned_, decoder_, version);  // some of them may have changed
+    throw;
+  }
+  Serve(owned_, decoder_, version);
+}
+
+ServedWeights Engine::Impl::weights() {
+  const MutexLock step(step_mu_);
+  if (!hashed_) {
+    model::NamedTensors all = decoder_->NamedWeights();
+    const model::NamedTensors adapters = decoder_->NamedAdapters();
+    all.insert(all.end(), adapters.begin(), adapters.end());
+    weights_.hash = model::ChecksumOf(all);
+    hashed_ = true;
+  }
+  return weights_;
+}
+
+Engine::Engine(const Decoder& decoder, EngineOptions options)
+    : impl_(std::make_unique<Impl>(decoder, std::move(options))) {}
+Engine::~Engine() = default;
+
+absl::StatusOr<std::vector<Completion>> Engine::Generate(std::span<const Prompt> prompts,
+                                                         const SamplingParams& params) {
+  return impl_->Generate(prompts, params);
+}
+absl::Status Engine::AnswerAll(std::vector<Request> requests, const AfterStep& after_step) {
+  return impl_->AnswerAll(std::move(requests), after_step);
+}
+absl::StatusOr<RequestId> Engine::Add(Request request) { return impl_->Add(std::move(request)); }
+absl::Status Engine::Abort(RequestId request) { return impl_->Abort(request); }
+bool Engine::HasWork() const { return impl_->HasWork(); }
+std::vector<Answer> Engine::Step() { return impl_->Step(); }
+void Engine::Serve(std::shared_ptr<const Decoder> decoder, int64_t version) {
+  impl_->Serve(std::move(decoder), version);
+}
+absl::Status Engine::ServeAdapters(const model::NamedTensors& adapters, int64_t version) {
+  return impl_->ServeAdapters(adapters, version);
+}
+void Engine::Update(const std::function<void()>& write, int64_t version) { impl_->Update(write, version); }
+ServedWeights Engine::weights() { return impl_->weights(); }
+EngineStats Engine::stats() const { return impl_->stats(); }
 
 }  // namespace tdock::engine

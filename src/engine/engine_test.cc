@@ -42,7 +42,11 @@ class EngineTest : public testing::TestWithParam<at::Device> {
  protected:
   EngineTest() : decoder_(model::TinyDecoder(model::TinyConfig(Architecture::kQwen2, false), 21, GetParam())) {}
 
-  static std::vector<Completion> Answers(const Engine& engine, const std::vector<Prompt>& prompts,
+  static std::vector<Completion> Answers(Engine&& engine, const std::vector<Prompt>& prompts,
+                                         const SamplingParams& params) {
+    return Answers(engine, prompts, params);
+  }
+  static std::vector<Completion> Answers(Engine& engine, const std::vector<Prompt>& prompts,
                                          const SamplingParams& params) {
     const auto completions = engine.Generate(prompts, params);
     EXPECT_TRUE(completions.ok()) << completions.status();
@@ -137,7 +141,7 @@ TEST_P(EngineTest, SamplesFromTheSoftmaxOfTheLogitsOverTheTemperature) {
     if (name == "lm_head.weight") weight.mul_(2);
   }
   const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
-  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   for (const double temperature : {0.7, 1.0, 1.5}) {
     const std::vector<Completion> completions =
         Answers(engine, {{prompt, 30'000}}, {.temperature = temperature, .max_new_tokens = 2, .seed = 11});
@@ -187,7 +191,7 @@ TEST_P(EngineTest, GivesTheSameAnswersHoweverTheWorkIsSharedOut) {
     for (const int threads : {1, 3}) {
       Workers workers(threads, [] { at::set_num_threads(1); });
       for (const int64_t max_rows : {1, 7, 4096}) {
-        const Engine engine(decoder_, {.end_tokens = {5}, .max_rows = max_rows, .workers = &workers});
+        Engine engine(decoder_, {.end_tokens = {5}, .max_rows = max_rows, .workers = &workers});
         const std::vector<Completion> given = Answers(engine, prompts, params);
         ASSERT_EQ(given.size(), expected.size());
         for (size_t i = 0; i < given.size(); ++i) {
@@ -203,7 +207,7 @@ TEST_P(EngineTest, WhatAPromptIsAnsweredFollowsFromItsIdentityNotFromItsPlace) {
   std::vector<Prompt> prompts = RandomPrompts(6, 20, decoder_.config().vocab_size, 9);
   for (size_t p = 0; p < prompts.size(); ++p) prompts[p].samples = 2, prompts[p].identity = 100 + p;
   const SamplingParams params{.temperature = 1.5, .max_new_tokens = 8, .seed = 5};
-  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   const std::vector<Completion> together = Answers(engine, prompts, params);
   for (size_t p = 0; p < prompts.size(); ++p) {
     const std::vector<Completion> alone = Answers(engine, {prompts[p]}, params);
@@ -240,7 +244,7 @@ TEST_P(EngineTest, EndsAtTheLimitOfTokensAndWhereTheModelHasNoMorePositions) {
   for (const int64_t length : {int64_t{1}, positions - 9, positions - 8, positions - 7, positions - 2, positions - 1}) {
     prompts.push_back({std::vector<int32_t>(static_cast<size_t>(length), 2), 1});
   }
-  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   for (const int64_t limit : {int64_t{8}, int64_t{1}, std::numeric_limits<int64_t>::max()}) {
     const std::vector<Completion> completions = Answers(engine, prompts, {.temperature = 0, .max_new_tokens = limit});
     for (size_t i = 0; i < prompts.size(); ++i) {
@@ -254,7 +258,7 @@ TEST_P(EngineTest, EndsAtTheLimitOfTokensAndWhereTheModelHasNoMorePositions) {
 
 TEST_P(EngineTest, RepeatsItselfForASeedAndNotForAnother) {
   const std::vector<Prompt> prompts = {{{1, 2, 3}, 8}, {{1, 2, 3}, 8}};
-  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   const auto tokens = [&](uint64_t seed) {
     std::vector<std::vector<int32_t>> all;
     for (Completion& c : Answers(engine, prompts, {.temperature = 2.0, .max_new_tokens = 8, .seed = seed})) {
@@ -278,7 +282,7 @@ TEST_P(EngineTest, TheNumberOfThreadsDoesNotChangeABit) {
   for (const int threads : {1, 2, 5}) {
     Workers workers(threads, [] { at::set_num_threads(1); });
     at::set_num_threads(1);
-    const Engine engine(decoder_, {.end_tokens = {5}, .workers = &workers});
+    Engine engine(decoder_, {.end_tokens = {5}, .workers = &workers});
     const std::vector<Completion> given = Answers(engine, prompts, params);
     if (expected.empty()) expected = given;
     ASSERT_EQ(given.size(), expected.size());
@@ -291,7 +295,7 @@ TEST_P(EngineTest, TheNumberOfThreadsDoesNotChangeABit) {
 
 TEST_P(EngineTest, UsesTheWeightsOfTheMoment) {
   const std::vector<Prompt> prompts = RandomPrompts(5, 10, decoder_.config().vocab_size, 8);
-  const Engine engine(decoder_, {.end_tokens = {kNoEnd}});
+  Engine engine(decoder_, {.end_tokens = {kNoEnd}});
   const SamplingParams params{.temperature = 0, .max_new_tokens = 5};
   Answers(engine, prompts, params);
   const Decoder other = model::TinyDecoder(decoder_.config(), 99, GetParam());

@@ -32,7 +32,7 @@ TEST_P(ModelFolderTest, NeverAnswersWithATokenThatTheTokenizerDoesNotHave) {
     const auto loaded = Load("abcdefgh", tied_head);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(loaded->decoder.config().vocab_size, 29);
-    const Engine engine(loaded->decoder, {.end_tokens = loaded->end_tokens});
+    Engine engine(loaded->decoder, {.end_tokens = loaded->end_tokens});
     const std::vector<Prompt> prompts = {{{1, 2, 3}, 500}};
     for (const double temperature : {0.0, 1.0}) {
       const auto completions = engine.Generate(prompts, {.temperature = temperature, .max_new_tokens = 5});

@@ -1,12 +1,13 @@
 // For the oracle tests: what a model gives to rows of tokens.
 //
-// usage: tdock_logits MODEL full|left|packed|cached [options] < rows.json > outputs
+// usage: tdock_logits MODEL full|left|packed|cached|greedy [options] < rows.json > outputs
 //
-// Standard input is {"rows": [[token, …], …], "prefill": [length, …]}. Standard output is float32, the logits of each
-// token, or its value, row by row. `full` and `left` run all rows in one pass padded on the right or the left, `packed`
-// in one without padding. `cached` reads the first `prefill` tokens of each row in one right-padded pass over a cache,
-// and then all rows together one token at a time. --save writes the model, its adapters merged, --save-adapters writes
-// those, and --save-gradients writes the gradients of the loss of the next tokens instead of the outputs.
+// Standard input is {"rows": [[token, …], …], "prefill": [length, …], "new_tokens": N}. Standard output is float32, the
+// logits of each token, or its value, row by row. `full` and `left` run all rows in one pass padded on the right or the
+// left, `packed` in one without padding. `cached` reads the first `prefill` tokens of each row in one pass over a
+// cache, and then all rows together one token at a time. `greedy` prints the N most likely tokens behind each row, as
+// JSON. --save writes the model, its adapters merged, --save-adapters writes those, and --save-gradients writes the
+// gradients of the loss of the next tokens instead of the outputs.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -22,6 +23,8 @@
 
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "engine/cache/paged_cache.h"
+#include "engine/engine.h"
 #include "model/decoder/adapter_files.h"
 #include "model/decoder/checkpoint.h"
 #include "nlohmann/json.hpp"
@@ -32,17 +35,6 @@ namespace {
 using Rows = std::vector<std::vector<int64_t>>;
 
 int64_t Length(const std::vector<int64_t>& row) { return static_cast<int64_t>(row.size()); }
-
-// The first lengths[b] tokens of each row b, and zeros behind them.
-model::TokenBatch RightPadded(const Rows& rows, const std::vector<int64_t>& lengths) {
-  const auto count = static_cast<int64_t>(rows.size());
-  const int64_t width = *std::max_element(lengths.begin(), lengths.end());
-  const at::Tensor tokens = at::zeros({count, width}, at::kLong);
-  for (size_t b = 0; b < rows.size(); ++b) {
-    std::copy_n(rows[b].begin(), lengths[b], tokens.mutable_data_ptr<int64_t>() + static_cast<int64_t>(b) * width);
-  }
-  return {tokens, at::arange(width, at::kLong).expand({count, width}), {}};
-}
 
 // Rows of the same width, and which of their places are tokens.
 struct Padded {
@@ -106,34 +98,53 @@ absl::Status SaveGradients(model::Decoder& decoder, const Rows& rows, const std:
 
 std::vector<at::Tensor> CachedLogits(const model::Decoder& decoder, const Rows& rows,
                                      const std::vector<int64_t>& prefill) {
-  const auto count = static_cast<int64_t>(rows.size());
-  int64_t slots = 0;
-  for (const std::vector<int64_t>& row : rows) slots = std::max(slots, Length(row));
-  model::KvCache cache(decoder.config(), count, slots, at::kFloat);
-  cache.SetLength(*std::max_element(prefill.begin(), prefill.end()));
-  const at::Tensor read = decoder.Logits(decoder.Hidden(RightPadded(rows, prefill), &cache));
-  std::vector<at::Tensor> result;
+  engine::PagedCache cache(decoder.config(), at::kFloat, 1000);
+  std::vector<model::CachedPart> next;  // of each row; without tokens at its end
+  int64_t longest = 0;
   for (size_t b = 0; b < rows.size(); ++b) {
-    result.push_back(read[static_cast<int64_t>(b)].narrow(0, 0, prefill[b]));
+    next.push_back({cache.Add(), 0, prefill[b]});
+    TORCH_CHECK(cache.Reserve(next.back().sequence, Length(rows[b])), "the cache is too small");
+    longest = std::max(longest, Length(rows[b]));
   }
-  cache.SetLength(slots);
-  for (int64_t step = 0;; ++step) {
+  std::vector<std::vector<at::Tensor>> pieces(rows.size());
+  for (;;) {
+    std::vector<model::CachedPart> parts;
     std::vector<int64_t> tokens, positions;
-    bool any = false;
     for (size_t b = 0; b < rows.size(); ++b) {
-      // A row that is at its end repeats its last token in its place.
-      positions.push_back(std::min(prefill[b] + step, Length(rows[b]) - 1));
-      tokens.push_back(rows[b][static_cast<size_t>(positions.back())]);
-      any |= prefill[b] + step < Length(rows[b]);
+      if (next[b].count > 0) parts.push_back(next[b]);
+      for (int64_t i = next[b].begin; i < next[b].begin + next[b].count; ++i) {
+        tokens.push_back(rows[b][static_cast<size_t>(i)]);
+        positions.push_back(i);
+      }
     }
-    if (!any) return result;
-    const at::Tensor logits = decoder.Logits(decoder.Hidden(
-        {at::tensor(tokens, at::kLong).unsqueeze(1), at::tensor(positions, at::kLong).unsqueeze(1), {}}, &cache));
+    if (parts.empty()) break;
+    const auto row = [](const std::vector<int64_t>& values) { return at::tensor(values, at::kLong).unsqueeze(0); };
+    const model::TokenBatch batch{.tokens = row(tokens), .positions = row(positions), .rope_length = longest};
+    const at::Tensor logits = decoder.Logits(decoder.Hidden(batch, cache.Begin(parts).get())).squeeze(0);
+    int64_t begin = 0;
     for (size_t b = 0; b < rows.size(); ++b) {
-      if (prefill[b] + step >= Length(rows[b])) continue;
-      result[b] = at::cat({result[b], logits[static_cast<int64_t>(b)]});
+      pieces[b].push_back(logits.narrow(0, begin, next[b].count));
+      begin += next[b].count;
+      next[b].begin += next[b].count;
+      next[b].count = std::min<int64_t>(1, Length(rows[b]) - next[b].begin);
     }
   }
+  std::vector<at::Tensor> result;
+  for (const std::vector<at::Tensor>& of_row : pieces) result.push_back(at::cat(of_row));
+  return result;
+}
+
+// The most likely tokens behind each row, as a list of lists.
+absl::Status PrintGreedy(const model::Decoder& decoder, const Rows& rows, int64_t new_tokens) {
+  std::vector<engine::Prompt> prompts;
+  for (const std::vector<int64_t>& row : rows) prompts.push_back({.tokens = {row.begin(), row.end()}});
+  engine::Engine engine(decoder, {.max_rows = 3});
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions,
+                         engine.Generate(prompts, {.temperature = 0, .max_new_tokens = new_tokens}));
+  nlohmann::json answers = nlohmann::json::array();
+  for (const engine::Completion& completion : completions) answers.push_back(completion.tokens);
+  std::cout << answers << "\n";
+  return std::cout.flush() ? absl::OkStatus() : absl::UnavailableError("standard output is closed");
 }
 
 struct Options {
@@ -171,6 +182,7 @@ absl::Status Run(const Options& options) {
     if (options.recomputed == "layers") decoder.SetRecomputed(model::Recomputed::kLayers);
     return SaveGradients(decoder, rows, options.save_gradients);
   }
+  if (options.mode == "greedy") return PrintGreedy(decoder, rows, input.at("new_tokens").get<int64_t>());
   const std::vector<at::Tensor> outputs =
       options.mode == "cached" ? CachedLogits(decoder, rows, input.at("prefill").get<std::vector<int64_t>>())
                                : Outputs(decoder, rows, options.mode);
@@ -189,7 +201,9 @@ int main(int argc, char** argv) {
   tdock::Options options;
   CLI::App app("What a model gives to rows of tokens.");
   app.add_option("model", options.model)->required();
-  app.add_option("mode", options.mode)->required()->check(CLI::IsMember({"full", "left", "packed", "cached"}));
+  app.add_option("mode", options.mode)
+      ->required()
+      ->check(CLI::IsMember({"full", "left", "packed", "cached", "greedy"}));
   app.add_option("--adapters", options.adapters);
   app.add_option("--save", options.save);
   app.add_option("--save-adapters", options.save_adapters);

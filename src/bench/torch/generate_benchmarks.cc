@@ -21,7 +21,7 @@ struct Rollout {
   int64_t max_new_tokens;
 
   absl::StatusOr<double> TokensPerSecond(Clock& clock) const {
-    const engine::Engine engine(decoder, {.end_tokens = end_tokens, .workers = workers.get()});
+    engine::Engine engine(decoder, {.end_tokens = end_tokens, .workers = workers.get()});
     size_t tokens = 0;
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
                              TDOCK_ASSIGN_OR_RETURN(

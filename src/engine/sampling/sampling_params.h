@@ -46,6 +46,8 @@ struct SamplingParams {
   // The recorded log-probabilities are those of the distribution that is sampled from: after all steps, or, where the
   // temperature is 0, after the first three. Otherwise they are those of the policy at its temperature.
   bool filtered_log_probs = false;
+
+  bool operator==(const SamplingParams&) const = default;
 };
 
 // InvalidArgument names the parameter, what it is and what would be right. `end_tokens` are the engine's.

@@ -258,12 +258,12 @@ std::vector<at::Tensor> Decoder::trainable(ParameterKind kind) const {
 
 NamedTensors Decoder::NamedWeights() const { return WeightNames(*this).All(); }
 
-void Decoder::AddRotation(const TokenBatch& batch, const KvCache* cache, Pass* pass) const {
-  int64_t length = rope_length_;
+void Decoder::AddRotation(const TokenBatch& batch, Pass* pass) const {
+  int64_t length = rope_length_ > 0 ? rope_length_ : batch.rope_length;
   TORCH_CHECK(length > 0 || config_.rope.type != RopeType::kDynamic || !batch_invariant(),
               "in batch-invariant mode the frequencies of dynamic rope scaling are fixed before (FixRopeLength)");
   if (length == 0 && config_.rope.type == RopeType::kDynamic && batch.positions.numel() > 0) {
-    length = cache != nullptr ? cache->slots() : batch.positions.max().item<int64_t>() + 1;
+    length = batch.positions.max().item<int64_t>() + 1;
   }
   const RopeFrequencies frequencies = FrequenciesOf(config_.rope, config_.head_dim, config_.max_positions, length);
   // In float64: products of far positions in float32 are off by enough to show.
@@ -278,32 +278,28 @@ void Decoder::AddRotation(const TokenBatch& batch, const KvCache* cache, Pass* p
   pass->sin = for_both_halves(apart ? OfEachAlone(std::sin, angles) : angles.sin());
 }
 
-std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, const KvCache* cache) const {
+std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, bool cached) const {
   const auto shared = std::make_shared<Pass>();
   Pass& pass = *shared;
   CheckArithmetic(arithmetic_);
-  TORCH_CHECK(batch.lengths.empty() || (cache == nullptr && !batch.visible.defined() && batch.tokens.size(0) == 1),
+  TORCH_CHECK(batch.lengths.empty() || (!cached && !batch.visible.defined() && batch.tokens.size(0) == 1),
               "concatenated sequences must be in one row, without a mask and without a cache");
   TORCH_CHECK(batch.visible_in_parts.empty() || batch.visible_in_parts.size() == batch.lengths.size(),
               batch.visible_in_parts.size(), " masks for ", batch.lengths.size(), " concatenated parts");
   // Elsewhere the check would make the host wait for the device at every step.
   if (batch.positions.is_cpu() && batch.positions.numel() > 0) {
     const int64_t last = batch.positions.max().item<int64_t>();
-    TORCH_CHECK(cache == nullptr || last < cache->length(), "position ", last, " is not below the cache's length of ",
-                cache == nullptr ? 0 : cache->length());
     TORCH_CHECK(last < config_.context_length() || config_.rope.type == RopeType::kDynamic, "position ", last,
                 " is not below the model's maximum of ", config_.context_length());
   }
-  TORCH_CHECK(!batch.dropout_seed || cache == nullptr, "what is generated with a cache is not dropped");
+  TORCH_CHECK(!batch.dropout_seed || !cached, "what is generated with a cache is not dropped");
   pass.dropout_seed = batch.dropout_seed;
-  if (config_.positions == Positions::kRotary) AddRotation(batch, cache, &pass);
-  const auto index = batch.positions.options();
-  if (cache != nullptr) {
-    const at::Tensor first_slot_B1 = at::arange(cache->rows(), index).unsqueeze(1) * cache->slots();
-    pass.cache_length = cache->length();
-    pass.cache_rows = (first_slot_B1 + batch.positions).reshape({-1});
-    pass.visible[0] = {(at::arange(cache->length(), index) <= batch.positions.unsqueeze(-1)).unsqueeze(1)};
-  } else if (batch.lengths.empty()) {
+  if (config_.positions == Positions::kRotary) AddRotation(batch, &pass);
+  if (cached) {
+    TORCH_CHECK(batch.tokens.size(0) == 1, "with a cache, a pass has one row, not ", batch.tokens.size(0));
+    return shared;
+  }
+  if (batch.lengths.empty()) {
     pass.visible[0] = {batch.visible};
   } else {
     pass.lengths = batch.lengths;
@@ -319,8 +315,7 @@ std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, c
           pass.lengths.empty() ? batch.positions : batch.positions.narrow(1, begin, pass.lengths[i]);
       if (!pass.lengths.empty()) begin += pass.lengths[i];
       if (!visible[i].defined()) continue;
-      visible[i] = visible[i].logical_and(
-          Within(window, positions, cache != nullptr ? at::arange(cache->length(), index) : positions));
+      visible[i] = visible[i].logical_and(Within(window, positions, positions));
     }
     pass.visible[window] = std::move(visible);
   }
@@ -362,7 +357,7 @@ at::Tensor Decoder::Mix(const at::Tensor& queries, const at::Tensor& keys, const
 }
 
 at::Tensor Decoder::AttentionCore(const Layer& layer, const at::Tensor& fused, const Pass& pass, int64_t window,
-                                  KvCache::Layer* cache) const {
+                                  CachePass* cache) const {
   const int64_t rows = fused.size(0);
   const int64_t tokens = fused.size(1);
   const int64_t heads = config_.num_heads;
@@ -376,16 +371,11 @@ at::Tensor Decoder::AttentionCore(const Layer& layer, const at::Tensor& fused, c
   // Queries and keys are rotated together.
   if (pass.cos.defined()) queries_and_keys = Rotate(queries_and_keys, pass.cos, pass.sin);
   const at::Tensor queries = queries_and_keys.narrow(2, 0, heads);
-  at::Tensor keys = queries_and_keys.narrow(2, heads, kv_heads);
-  at::Tensor values = qkv.narrow(2, heads + kv_heads, kv_heads);
+  const at::Tensor keys = queries_and_keys.narrow(2, heads, kv_heads);
+  const at::Tensor values = qkv.narrow(2, heads + kv_heads, kv_heads);
   if (cache != nullptr) {
-    const auto store = [&](at::Tensor& slots, const at::Tensor& fresh) {
-      const int64_t width = kv_heads * config_.head_dim;
-      slots.view({-1, width}).index_copy_(0, pass.cache_rows, fresh.reshape({-1, width}));
-      return slots.narrow(1, 0, pass.cache_length);
-    };
-    keys = store(cache->keys, keys);
-    values = store(cache->values, values);
+    return cache->Attend(layer.number, queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1), window)
+        .reshape({rows, tokens, heads * config_.head_dim});
   }
   if (batch_invariant() && cache == nullptr && !fused.is_meta()) {
     return MixInvariantly(queries, keys, values, pass, window).reshape({rows, tokens, heads * config_.head_dim});
@@ -396,7 +386,7 @@ at::Tensor Decoder::AttentionCore(const Layer& layer, const at::Tensor& fused, c
 }
 
 at::Tensor Decoder::Attention(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
-                              int64_t window, KvCache::Layer* cache) const {
+                              int64_t window, CachePass* cache) const {
   const auto core = [this, &layer, pass, window, cache](const at::Tensor& fused) {
     return AttentionCore(layer, fused, *pass, window, cache);
   };
@@ -430,7 +420,7 @@ Dropout Decoder::AdapterDropout(const Layer& layer, Linear Layer::*linear, const
 }
 
 at::Tensor Decoder::RunLayer(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
-                             int64_t window, KvCache::Layer* cache) const {
+                             int64_t window, CachePass* cache) const {
   const bool before = !config_.post_norm;
   const auto norm = [](const Norm& part, bool here, const at::Tensor& x) { return here ? part(x) : x; };
   const at::Tensor attended = Attention(layer, norm(layer.attention_norm, before, x_BTC), pass, window, cache);
@@ -455,16 +445,15 @@ at::Tensor Decoder::Embed(const TokenBatch& batch) const {
   return x_BTC;
 }
 
-at::Tensor Decoder::Hidden(const TokenBatch& batch, KvCache* cache) const {
+at::Tensor Decoder::Hidden(const TokenBatch& batch, CachePass* cache) const {
   // Gradients cannot flow through a cache: later tokens would see values without a history.
   at::AutoGradMode with_gradients(cache == nullptr && at::GradMode::is_enabled());
-  const std::shared_ptr<const Pass> pass = Prepare(batch, cache);
+  const std::shared_ptr<const Pass> pass = Prepare(batch, cache != nullptr);
   at::Tensor x_BTC = Drop(Embed(batch), DropoutAt(0, *pass));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    KvCache::Layer* const cached = cache == nullptr ? nullptr : &cache->layer(i);
-    const auto run = [this, &layer, pass, cached, window = config_.window(i)](const at::Tensor& x) {
-      return RunLayer(layer, x, pass, window, cached);
+    const auto run = [this, &layer, pass, cache, window = config_.window(i)](const at::Tensor& x) {
+      return RunLayer(layer, x, pass, window, cache);
     };
     x_BTC = recomputed_ == Recomputed::kLayers && cache == nullptr ? Recompute(run, x_BTC, ParametersOf(layer))
                                                                    : run(x_BTC);

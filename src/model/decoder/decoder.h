@@ -1,6 +1,6 @@
 // Decoders of language models, assembled from the parts in layers.h according to ModelConfig.
 //
-// Shapes: B rows, T tokens of a row, S slots of the cache, C hidden size, E embedding size, V vocabulary, as far as it
+// Shapes: B rows, T tokens of a row, C hidden size, E embedding size, V vocabulary, as far as it
 // is used.
 #pragma once
 
@@ -103,13 +103,13 @@ class Decoder {
   // Whether a dropout_seed changes what passes compute.
   bool drops() const { return dropout_ > 0 || (lora_ && lora_->dropout > 0); }
 
-  // With dynamic rope scaling, the frequencies depend on the longest sequence of a pass, or on the slots of a cache.
-  // From now on they are those of sequences of `length` tokens, so that all passes use the same.
+  // With dynamic rope scaling, the frequencies depend on the longest sequence of a pass (TokenBatch::rope_length). From
+  // now on they are those of sequences of `length` tokens, so that all passes use the same.
   void FixRopeLength(int64_t length) { rope_length_ = length; }
 
-  // The hidden states after the last norm, [B, T, E]. With a cache, tokens also see the slots of their row up to their
-  // own position, and their keys and values are stored in it; no gradients then.
-  at::Tensor Hidden(const TokenBatch& batch, KvCache* cache = nullptr) const;
+  // The hidden states after the last norm, [B, T, E]. With a cache, B is 1, the tokens are those of the parts of the
+  // pass, one after another, and see what the cache has of their sequences; no gradients then.
+  at::Tensor Hidden(const TokenBatch& batch, CachePass* cache = nullptr) const;
 
   // From now on Logits() returns only those of the first `tokens` ids, as if the vocabulary ended there: rows after the
   // tokenizer's last token, with which checkpoints pad the vocabulary, are then never sampled and have no probability.
@@ -161,11 +161,9 @@ class Decoder {
   struct Pass {
     at::Tensor cos, sin;  // [B, T, 1, head dim]
     // By window, for each part of a row, or for the rows as a whole if they have none: which tokens are visible, as in
-    // TokenBatch, or [B, 1, T, length] with a cache; undefined: all preceding.
+    // TokenBatch; undefined: all preceding. Empty with a cache.
     std::map<int64_t, std::vector<at::Tensor>> visible;
     std::vector<int64_t> lengths;
-    at::Tensor cache_rows;     // int64 [B·T]: where each token goes in a cache layer viewed as [B·S, …]
-    int64_t cache_length = 0;  // how many slots are visible
     std::optional<uint64_t> dropout_seed;
   };
 
@@ -173,25 +171,25 @@ class Decoder {
   Layer MakeLayer(const at::TensorOptions& options) const;
   void CollectParameters();
   Norm MakeNorm(int64_t size, const at::TensorOptions& options) const;
-  void AddRotation(const TokenBatch& batch, const KvCache* cache, Pass* pass) const;
-  std::shared_ptr<const Pass> Prepare(const TokenBatch& batch, const KvCache* cache) const;
+  void AddRotation(const TokenBatch& batch, Pass* pass) const;
+  std::shared_ptr<const Pass> Prepare(const TokenBatch& batch, bool cached) const;
   at::Tensor Embed(const TokenBatch& batch) const;
   at::Tensor Mix(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, const Pass& pass,
                  int64_t window) const;
   at::Tensor AttentionCore(const Layer& layer, const at::Tensor& fused, const Pass& pass, int64_t window,
-                           KvCache::Layer* cache) const;
+                           CachePass* cache) const;
   void CheckArithmetic(Arithmetic arithmetic) const;
   // As Mix(), in the loops of src/kernels, of [B, T, heads, head dim]; gives the same.
   at::Tensor MixInvariantly(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                             const Pass& pass, int64_t window) const;
   at::Tensor Attention(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
-                       int64_t window, KvCache::Layer* cache) const;
+                       int64_t window, CachePass* cache) const;
   at::Tensor Mlp(const Layer& layer, const at::Tensor& x_BTC, const Pass& pass) const;
   // The dropout of the residual stream at `place`: 0 are the embeddings, each layer has two.
   Dropout DropoutAt(size_t place, const Pass& pass) const;
   Dropout AdapterDropout(const Layer& layer, Linear Layer::*linear, const Pass& pass) const;
   at::Tensor RunLayer(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
-                      int64_t window, KvCache::Layer* cache) const;
+                      int64_t window, CachePass* cache) const;
   static std::vector<at::Tensor> ParametersOf(const Layer& layer);
   absl::StatusOr<std::vector<LinearPart>> PartsToAdapt(const LoraConfig& config) const;
   std::vector<const Adapter*> Adapters() const;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "model/decoder/dense_cache.h"
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
 
@@ -33,54 +34,6 @@ class DecoderTest : public testing::TestWithParam<at::Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, DecoderTest, testing::ValuesIn(TestDevices()), DeviceName);
 
-TEST_P(DecoderTest, DecodesStepByStepWithACacheWhatAFullPassGives) {
-  const std::vector<int64_t> prompt_lengths = {1, 5, 9, 2};
-  const int64_t rows = 4;
-  const int64_t prefill = 9;
-  const int64_t steps = 7;
-  for (const ModelConfig& config : TinyConfigs()) {
-    const Decoder decoder = TinyDecoder(config, 3, GetParam());
-    const at::Tensor tokens = RandomTokens(rows, prefill + steps, config.vocab_size, 5, GetParam());
-    KvCache cache(config, rows, prefill + steps, Options());
-    cache.SetLength(prefill);
-    // All rows are read to the same width: behind its prompt, a row reads tokens that are not its own.
-    at::Tensor padded = tokens.narrow(1, 0, prefill).clone();
-    for (int64_t b = 0; b < rows; ++b) padded[b].slice(0, prompt_lengths[static_cast<size_t>(b)]).fill_(b);
-    const at::Tensor prompt_logits =
-        decoder.Logits(decoder.Hidden({padded, PositionsFromZero(rows, prefill, GetParam()), {}}, &cache));
-
-    const at::Tensor expected = FullLogits(decoder, tokens);
-    for (int64_t b = 0; b < rows; ++b) {
-      const int64_t length = prompt_lengths[static_cast<size_t>(b)];
-      EXPECT_LE(Difference(prompt_logits[b].narrow(0, 0, length), expected[b].narrow(0, 0, length)), kTolerance);
-    }
-    for (int64_t step = 0; step < steps; ++step) {
-      const at::Tensor positions = Longs(prompt_lengths).unsqueeze(1) + step;
-      cache.SetLength(prefill + step + 1);
-      const at::Tensor logits = decoder.Logits(decoder.Hidden({tokens.gather(1, positions), positions, {}}, &cache));
-      const at::Tensor there = positions.unsqueeze(2).expand({rows, 1, config.vocab_size});
-      EXPECT_LE(Difference(logits, expected.gather(1, there)), kTolerance) << "step " << step;
-    }
-  }
-}
-
-TEST_P(DecoderTest, ReadsAPromptInPiecesAsItReadsItWhole) {
-  const ModelConfig config = TinyConfig(Architecture::kQwen2, /*tied_head=*/false);
-  const Decoder decoder = TinyDecoder(config, 4, GetParam());
-  const at::Tensor tokens = RandomTokens(2, 11, config.vocab_size, 6, GetParam());
-  const at::Tensor positions = PositionsFromZero(2, 11, GetParam());
-  KvCache cache(config, 2, 16, Options());
-  std::vector<at::Tensor> pieces;
-  int64_t begin = 0;
-  for (const int64_t size : {4, 1, 6}) {
-    cache.SetLength(begin + size);
-    pieces.push_back(
-        decoder.Logits(decoder.Hidden({tokens.narrow(1, begin, size), positions.narrow(1, begin, size), {}}, &cache)));
-    begin += size;
-  }
-  EXPECT_LE(Difference(at::cat(pieces, 1), FullLogits(decoder, tokens)), kTolerance);
-}
-
 TEST_P(DecoderTest, OfALimitedVocabularyGivesTheLogitsOfItsFirstTokensAndSavesAll) {
   for (const bool tied_head : {false, true}) {
     const ModelConfig config = TinyConfig(Architecture::kLlama, tied_head);
@@ -94,32 +47,6 @@ TEST_P(DecoderTest, OfALimitedVocabularyGivesTheLogitsOfItsFirstTokensAndSavesAl
     EXPECT_THROW(decoder.LimitVocabulary(config.vocab_size + 1), c10::Error);
     EXPECT_THROW(decoder.LimitVocabulary(0), c10::Error);
   }
-}
-
-TEST_P(DecoderTest, GoesOnWithTheSelectedRowsOfACache) {
-  const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
-  const Decoder decoder = TinyDecoder(config, 7, GetParam());
-  const at::Tensor tokens = RandomTokens(3, 6, config.vocab_size, 8, GetParam());
-  KvCache cache(config, 3, 10, Options());
-  cache.SetLength(6);
-  decoder.Hidden({tokens, PositionsFromZero(3, 6, GetParam()), {}}, &cache);
-
-  // One row is dropped, one repeated; the copies then go different ways.
-  const at::Tensor selected = Longs({2, 0, 2});
-  cache.SelectRows(selected);
-  EXPECT_EQ(cache.rows(), 3);
-  const at::Tensor next = Longs({1, 2, 3}).unsqueeze(1);
-  cache.SetLength(7);
-  const at::Tensor logits = decoder.Logits(decoder.Hidden({next, at::full_like(next, 6), {}}, &cache));
-  const at::Tensor whole = FullLogits(decoder, at::cat({tokens.index_select(0, selected), next}, 1));
-  EXPECT_LE(Difference(logits.squeeze(1), whole.select(1, 6)), kTolerance);
-
-  cache.SelectRows(Longs({1}));
-  cache.SetLength(8);
-  const at::Tensor after = Longs({5}).unsqueeze(1);
-  const at::Tensor last = decoder.Logits(decoder.Hidden({after, at::full_like(after, 7), {}}, &cache));
-  const at::Tensor row = at::cat({tokens[0], next[1], after[0]}).unsqueeze(0);
-  EXPECT_LE(Difference(last.squeeze(1), FullLogits(decoder, row).select(1, 7)), kTolerance);
 }
 
 TEST_P(DecoderTest, OfAMaskShowsEachTokenWhatASeparatePassWould) {
@@ -272,8 +199,10 @@ TEST_P(DecoderTest, GivesNoGradientsThroughACache) {
   decoder.SetTrainable(true);
   const at::Tensor tokens = RandomTokens(1, 3, config.vocab_size, 4, GetParam());
   const TokenBatch batch{tokens, PositionsFromZero(1, 3, GetParam()), {}};
-  KvCache cache(config, 1, 3, Options());
-  EXPECT_FALSE(decoder.Hidden(batch, &cache).requires_grad());
+  DenseCache cache(config, Options());
+  const int64_t sequence = cache.Add();
+  ASSERT_TRUE(cache.Reserve(sequence, 3));
+  EXPECT_FALSE(decoder.Hidden(batch, cache.Begin({{sequence, 0, 3}}).get()).requires_grad());
   EXPECT_TRUE(decoder.Hidden(batch).requires_grad());
   decoder.SetTrainable(false);
   EXPECT_FALSE(decoder.Hidden(batch).requires_grad());
@@ -370,14 +299,14 @@ TEST(Decoder, RefusesTokensAndPositionsThatItDoesNotHave) {
   const at::Tensor one = at::ones({1, 1}, at::kLong);
   EXPECT_THROW(decoder.Hidden({one * config.vocab_size, one, {}}), c10::Error);
   EXPECT_THROW(decoder.Hidden({one, one * config.max_positions, {}}), c10::Error);
-  KvCache cache(config, 2, 5, at::kFloat);
-  EXPECT_THROW(cache.SetLength(6), c10::Error);
-  EXPECT_THROW(cache.SetLength(-1), c10::Error);
-  EXPECT_THROW(decoder.Hidden({one, one, {}}, &cache), c10::Error);  // one row for a cache of two
+  DenseCache cache(config, at::kFloat);
+  const int64_t sequence = cache.Add();
+  ASSERT_TRUE(cache.Reserve(sequence, 2));
+  EXPECT_THROW(cache.Begin({{sequence, 1, 1}}), c10::Error);  // the one before is not there
+  EXPECT_THROW(cache.Begin({{sequence, 0, 3}}), c10::Error);
   const at::Tensor two = at::ones({2, 1}, at::kLong);
-  cache.SetLength(3);
-  EXPECT_NO_THROW(decoder.Hidden({two, two * 2, {}}, &cache));
-  EXPECT_THROW(decoder.Hidden({two, two * 3, {}}, &cache), c10::Error);
+  EXPECT_THROW(decoder.Hidden({two, two, {}}, cache.Begin({{sequence, 0, 2}}).get()), c10::Error);  // two rows
+  EXPECT_THROW(decoder.Hidden({one, one, {}}, cache.Begin({{sequence, 0, 2}}).get()), c10::Error);  // one token
 }
 
 }  // namespace

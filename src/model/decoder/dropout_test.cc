@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "model/decoder/decoder.h"
+#include "model/decoder/dense_cache.h"
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
 
@@ -72,9 +73,10 @@ TEST_P(DropoutTest, OfAdaptersLeavesTheModelThatTheyAdapt) {
 TEST_P(DropoutTest, OfAPassWithACacheIsRefused) {
   const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
   Decoder decoder = TinyDecoder(config, 1, GetParam());
-  KvCache cache(config, 2, 9, at::TensorOptions(GetParam()));
-  cache.SetLength(9);
-  EXPECT_THROW(decoder.Hidden(BatchOf(config, 5), &cache), c10::Error);
+  DenseCache cache(config, at::TensorOptions(GetParam()).dtype(at::kFloat));
+  const int64_t sequence = cache.Add();
+  ASSERT_TRUE(cache.Reserve(sequence, 18));
+  EXPECT_THROW(decoder.Hidden(BatchOf(config, 5), cache.Begin({{sequence, 0, 18}}).get()), c10::Error);
 }
 
 }  // namespace

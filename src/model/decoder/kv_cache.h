@@ -1,44 +1,73 @@
-// Keys and values of the tokens that a decoder has seen.
+// Keys and values of the tokens that a decoder has seen, so that they need not pass through the model again.
+//
+// Shapes: T tokens of a pass, H heads, K heads of keys and values, D head size.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "model/files/config.h"
 
 namespace tdock::model {
 
-// A token at position p of row b is stored in slot p of row b, so rows of different lengths need no padding, and what a
-// padding token wrote is overwritten by the next token. Shapes: B rows, S slots. Not thread-safe.
+// Tokens of one sequence in a pass: those at the positions begin … begin + count - 1. All before them are in the cache.
+struct CachedPart {
+  int64_t sequence = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// A cache, as the layers see it in one pass. Not thread-safe.
+class CachePass {
+ public:
+  virtual ~CachePass() = default;
+
+  // Keeps the keys and values of the pass's tokens, in the order of its parts. Gives, for each query,
+  // softmax(q · keys / √D) · values over its own sequence up to itself, or, if `window` is not 0, over the last
+  // `window` tokens of that. queries: [T, H, D]; keys, values: [T, K, D]; the result is [T, H, D].
+  virtual at::Tensor Attend(size_t layer, const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                            int64_t window) = 0;
+};
+
+// What a cache holds.
+struct CacheUse {
+  int64_t budget_bytes = 0;
+  int64_t held_bytes = 0;  // by sequences, or kept for those that begin alike
+  int64_t kept_bytes = 0;  // of these, what no sequence has any more
+};
+
+// Sequences grow at their end only. Not thread-safe, but passes over different sequences may run at the same time.
 class KvCache {
  public:
-  struct Layer {
-    at::Tensor keys;    // [B, S, kv heads, head dim]
-    at::Tensor values;  // the same
-  };
+  virtual ~KvCache() = default;
 
-  // Room for `slots` positions of `rows` rows.
-  KvCache(const ModelConfig& config, int64_t rows, int64_t slots, const at::TensorOptions& options);
+  // A sequence without tokens.
+  virtual int64_t Add() = 0;
+  virtual void Remove(int64_t sequence) = 0;
 
-  int64_t rows() const { return rows_; }
-  int64_t slots() const { return slots_; }
-  int64_t length() const { return length_; }
-  Layer& layer(size_t index) { return layers_[index]; }
+  // Makes room for the first `length` tokens of a sequence. False where there is none; then nothing has changed.
+  virtual bool Reserve(int64_t sequence, int64_t length) = 0;
 
-  // From now on tokens have positions below `length` ≤ slots(), which is checked on the CPU only, and later slots are
-  // ignored.
-  void SetLength(int64_t length);
+  // A new sequence that begins with the first `length` tokens of another. Absent where there is no room.
+  virtual std::optional<int64_t> Fork(int64_t sequence, int64_t length) = 0;
 
-  // Row i becomes the old row index[i] (int64, on the cache's device): drops, repeats and reorders rows.
-  void SelectRows(const at::Tensor& index);
+  // Of a sequence without tokens: lets it begin with what the cache has of `tokens`, and gives their number.
+  virtual int64_t Share(int64_t sequence, std::span<const int32_t> tokens) = 0;
+  // Says which tokens a sequence begins with, all of which have passed through the model, so that others can share
+  // them.
+  virtual void Publish(int64_t sequence, std::span<const int32_t> tokens) = 0;
+  // Nothing that is in the cache now is shared any more: for other weights. There must be no sequence with tokens.
+  virtual void Forget() = 0;
 
- private:
-  int64_t rows_;
-  int64_t slots_;
-  int64_t length_;
-  std::vector<Layer> layers_;
+  // Room for what is passed must have been reserved. The cache must outlive the pass.
+  virtual std::unique_ptr<CachePass> Begin(std::vector<CachedPart> parts) = 0;
+
+  virtual CacheUse use() const = 0;
 };
 
 }  // namespace tdock::model

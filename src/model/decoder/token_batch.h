@@ -28,6 +28,9 @@ struct TokenBatch {
   // Of a training pass: what is dropped follows from it (Decoder::SetDropout, LoraConfig::dropout) and from the shapes.
   // Absent: nothing is dropped. Not with a cache.
   std::optional<uint64_t> dropout_seed = std::nullopt;
+  // With dynamic rope scaling, the length of sequences whose frequencies are used, unless Decoder::FixRopeLength() says
+  // so; 0: the longest of the batch as far as it is in the batch.
+  int64_t rope_length = 0;
 };
 
 // Padded rows as they are, with padding on either side, or anywhere. tokens: int64 [B, T]; present: bool [B, T], false

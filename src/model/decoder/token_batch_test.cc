@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "model/decoder/dense_cache.h"
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
 #include "model/tensor_torch/convert.h"
@@ -142,8 +143,10 @@ TEST(Decoder, RefusesLengthsBesideAMaskOrACache) {
   const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
   const Decoder decoder = TinyDecoder(config, 1, at::kCPU);
   TokenBatch batch = *PackedBatch(Column::FromRows<int64_t>({{0, 0, 0, 0}}), at::kCPU);
-  KvCache cache(config, 1, 4, at::kFloat);
-  EXPECT_THROW(decoder.Hidden(batch, &cache), c10::Error);
+  DenseCache cache(config, at::kFloat);
+  const int64_t sequence = cache.Add();
+  ASSERT_TRUE(cache.Reserve(sequence, 4));
+  EXPECT_THROW(decoder.Hidden(batch, cache.Begin({{sequence, 0, 4}}).get()), c10::Error);
   batch.visible = at::ones({1, 1, 4, 4}, at::kBool);
   EXPECT_THROW(decoder.Hidden(batch), c10::Error);
 }

@@ -163,7 +163,7 @@ class AnswerEvaluation final : public Evaluation {
                        .message = scores.messages.empty() ? "" : scores.messages[i]});
   }
 
-  const engine::Engine engine_;
+  engine::Engine engine_;
   const text::Tokenizer& tokenizer_;
   reward::Reward& reward_;
   const AnswerEvaluationOptions options_;

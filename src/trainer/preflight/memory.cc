@@ -160,21 +160,30 @@ class Estimator {
   // `prompts` prompts, each answered `samples` times.
   Phase Generating(const char* when, const RolloutSection& rollout, int64_t prompts, int64_t samples,
                    int64_t prompt_tokens) const {
-    const int64_t total = prompts * samples;
-    int64_t rows = rollout.max_num_seqs;
-    if (device_.is_cpu()) rows = std::min({rows, engine::EngineOptions::kMostRows, (total + 1) / 2});
-    const int64_t prompts_in_share = std::min(prompts, std::max<int64_t>(rows / samples, 1));
-    const GenerationBytes share = MeasureGeneration(
-        outline_, {.prompts = prompts_in_share,
-                   .rows = prompts_in_share * samples,
-                   .prompt_tokens = prompt_tokens,
-                   .answer_tokens = std::min(rollout.max_response_length,
-                                             inputs_.decoder->config().context_length() - prompt_tokens)});
-    const int64_t at_once = std::min(threads_, (prompts + prompts_in_share - 1) / prompts_in_share);
+    engine::EngineOptions options;
+    options.max_rows = rollout.max_num_seqs;
+    const int64_t rows = std::min(prompts * samples, options.max_rows);
+    const int64_t in_pass = device_.is_cpu() ? std::min(engine::EngineOptions::kMostRows, (rows + 1) / 2) : rows;
+    const int64_t passes = (rows + in_pass - 1) / in_pass;
+    const int64_t tokens_in_pass =
+        std::max<int64_t>(device_.is_cpu() ? options.max_step_tokens / 2 : options.max_step_tokens, 1);
+    const int64_t piece = std::min(prompt_tokens, tokens_in_pass);
+    const GenerationBytes pass = MeasureGeneration(
+        outline_,
+        {.prompts = std::min({prompts, in_pass, tokens_in_pass / piece}), .prompt_tokens = piece, .rows = in_pass});
+    const int64_t longest = prompt_tokens + std::min(rollout.max_response_length,
+                                                     inputs_.decoder->config().context_length() - prompt_tokens);
+    const int64_t at_once = std::min(threads_, passes);
+    // On other devices than the CPU, attention copies keys and values together: once, and once more by heads.
+    const model::ModelConfig& model = inputs_.decoder->config();
+    const int64_t copied = device_.is_cpu()
+                               ? 0
+                               : 4 * rows * longest * model.num_kv_heads * model.head_dim *
+                                     static_cast<int64_t>(c10::elementSize(inputs_.decoder->compute_type()));
     return {.when = when,
-            .parts = {{"KV cache", at_once * share.cache},
-                      {"layers and logits", at_once * share.more},
-                      {"holes in the heap", Holes(at_once * share.in_heap)}},
+            .parts = {{"KV cache", engine::CacheBytesFor(options, *inputs_.decoder, rows, longest)},
+                      {"layers and logits", at_once * pass.passes + copied},
+                      {"holes in the heap", Holes(at_once * pass.in_heap)}},
             .keys = "rollout.max_num_seqs, data.max_response_length"};
   }
 

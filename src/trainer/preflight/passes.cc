@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "core/base/status.h"
-#include "model/decoder/kv_cache.h"
+#include "model/decoder/dense_cache.h"
 #include "trainer/preflight/tensor_bytes.h"
 
 namespace tdock::trainer {
@@ -148,27 +148,30 @@ Passes MeasurePasses(const Outline& outline, std::span<const Sequence> samples, 
   return passes;
 }
 
-GenerationBytes MeasureGeneration(const Outline& outline, const GenerationShare& share) {
+GenerationBytes MeasureGeneration(const Outline& outline, const GenerationPass& pass) {
   at::NoGradGuard no_grad;
   const model::Decoder& decoder = outline.decoder;
   const TensorBytes bytes(outline.fused);
   const Widening widening(outline.widened);
   const auto index = at::TensorOptions(at::kMeta).dtype(at::kLong);
-  const auto zeros = [&](int64_t rows, int64_t columns) { return at::zeros({rows, columns}, index); };
-  model::KvCache cache(decoder.config(), share.prompts, share.prompt_tokens + share.answer_tokens,
-                       at::TensorOptions(at::kMeta).dtype(decoder.compute_type()));
-  const auto pass = [&](int64_t rows, int64_t tokens, int64_t length) {
-    cache.SetLength(length);
-    return decoder.Hidden({zeros(rows, tokens), zeros(rows, tokens), {}}, &cache);
+  const auto run = [&](int64_t sequences, int64_t tokens) {
+    // Pages of a cache are counted elsewhere. Here nothing is in it before the pass.
+    model::DenseCache cache(decoder.config(), at::TensorOptions(at::kMeta).dtype(decoder.compute_type()));
+    std::vector<model::CachedPart> parts;
+    for (int64_t i = 0; i < sequences; ++i) {
+      parts.push_back({cache.Add(), 0, tokens});
+      cache.Reserve(parts.back().sequence, tokens);
+    }
+    const at::Tensor zeros = at::zeros({1, sequences * tokens}, index);
+    const at::Tensor hidden = decoder.Hidden({zeros, zeros}, cache.Begin(std::move(parts)).get()).squeeze(0);
+    const at::Tensor logits = decoder.Logits(hidden.narrow(0, 0, sequences));
+    // How tokens are chosen: see engine/sampling/sampler.cc.
+    const at::Tensor log_probs = at::log_softmax(logits / 0.5, -1);
+    const at::Tensor sums = log_probs.to(at::kDouble).exp().cumsum(-1);
   };
-  pass(share.prompts, share.prompt_tokens, share.prompt_tokens);
-  cache.SelectRows(at::zeros({share.rows}, index));
-  const int64_t held = bytes.live();
-  // The last token, whose keys are all there, and how it is chosen: see engine.cc.
-  const at::Tensor logits = decoder.Logits(pass(share.rows, 1, cache.slots()).squeeze(1));
-  const at::Tensor log_probs = at::log_softmax(logits / 0.5, -1);
-  const at::Tensor sums = log_probs.to(at::kDouble).exp().cumsum(-1);
-  return {.cache = held, .more = bytes.peak() - held, .in_heap = bytes.peak_in_heap()};
+  run(pass.prompts, pass.prompt_tokens);
+  run(pass.rows, 1);
+  return {.passes = bytes.peak(), .in_heap = bytes.peak_in_heap()};
 }
 
 }  // namespace tdock::trainer

@@ -49,15 +49,15 @@ struct Passes {
 Passes MeasurePasses(const Outline& outline, std::span<const Sequence> samples, const ForwardOptions& forward,
                      const at::Device& device, const PassOptions& options);
 
-// A share of a rollout: `prompts` prompts of at most `prompt_tokens` tokens, `rows` answers of at most `answer_tokens`.
+// A pass of a rollout's step (engine/model_pass.h): either reads `prompts` pieces of prompts, of `prompt_tokens`
+// tokens, or goes on with `rows` answers.
+struct GenerationPass {
+  int64_t prompts = 0, prompt_tokens = 0, rows = 0;
+};
 struct GenerationBytes {
-  int64_t cache = 0;  // keys and values
-  int64_t more = 0;   // what is added at most: layers, logits, probabilities
+  int64_t passes = 0;  // layers, logits, probabilities
   int64_t in_heap = 0;
 };
-struct GenerationShare {
-  int64_t prompts = 0, rows = 0, prompt_tokens = 0, answer_tokens = 0;
-};
-GenerationBytes MeasureGeneration(const Outline& outline, const GenerationShare& share);
+GenerationBytes MeasureGeneration(const Outline& outline, const GenerationPass& pass);
 
 }  // namespace tdock::trainer

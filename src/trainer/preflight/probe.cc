@@ -113,7 +113,7 @@ class Prober {
   const RunInputs& inputs_;
   const engine::SamplingParams sampling_;
   Workers workers_;
-  const engine::Engine engine_;
+  engine::Engine engine_;
   ProbeFigures figures_;
   bool any_scored_ = false;
   std::map<std::string, std::pair<double, double>> by_rule_;  // sum and number

@@ -258,7 +258,7 @@ TEST_P(PolicyTest, OnTheFirstPassTheRatioOfWhatTheEngineWroteIsOne) {
   const int64_t count = static_cast<int64_t>(fixture.prompts.size());
   std::vector<engine::Prompt> prompts;
   for (const std::vector<int32_t>& tokens : fixture.prompts) prompts.push_back({.tokens = tokens, .samples = 3});
-  const engine::Engine rollout(fixture.decoder, {.end_tokens = {8}});
+  engine::Engine rollout(fixture.decoder, {.end_tokens = {8}});
   Workers two(2);
   for (const double temperature : {0.7, 1.0, 1.3}) {
     const auto completions =

@@ -119,7 +119,7 @@ class RolloutStage final : public StageOf {
 
   const Policy& policy_;
   const text::Tokenizer& tokenizer_;
-  const engine::Engine engine_;
+  engine::Engine engine_;
   const engine::SamplingParams sampling_;
 };
 

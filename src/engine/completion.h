@@ -1,0 +1,54 @@
+// Answers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/sampling/sampler.h"
+#include "text/tokenizer.h"
+
+namespace tdock::engine {
+
+// Why an answer ended.
+enum class FinishReason {
+  kLength,    // at max_new_tokens, or where the model has no more positions
+  kEndToken,  // with an end token of the engine
+  kStop,      // with one of SamplingParams::stop_tokens, or a text of SamplingParams::stop
+  kBudget,    // with Request::token_budget
+  kDeadline,  // at Request::deadline
+  kAborted,   // by Engine::Abort()
+};
+
+// "length", "end_token", "stop", "budget", "deadline" or "aborted".
+const char* NameOf(FinishReason reason);
+
+// Tokens that follow one another and were sampled with the same weights.
+struct WeightsSpan {
+  int64_t version = 0;
+  int64_t tokens = 0;
+  bool operator==(const WeightsSpan&) const = default;
+};
+
+struct Completion {
+  std::vector<int32_t> tokens;  // all that were sampled, with the end or stop token, or those of the stop text
+  // Of each token, under softmax(logits / temperature), or softmax(logits) where the temperature is 0, whatever else
+  // SamplingParams filters; with filtered_log_probs, of the distribution that was sampled from.
+  std::vector<float> log_probs;
+  bool finished = false;  // ended with kEndToken or kStop
+  FinishReason finish_reason = FinishReason::kLength;
+  // Where a stop text ended it: how many bytes of Decode(tokens) stand before that text.
+  std::optional<size_t> text_bytes = std::nullopt;
+  // With top_log_probs, for each token the most likely ones of its position, of the same distribution as log_probs. In
+  // falling order, of equal ones the lower id first; without those that have no probability.
+  std::vector<std::vector<TokenLogProb>> top = {};
+  std::vector<WeightsSpan> weights = {};  // of its tokens, in their order
+};
+
+// The text of a completion, up to where a stop text ended it. The errors of Tokenizer::Decode().
+absl::StatusOr<std::string> TextOf(const Completion& completion, const text::Tokenizer& tokenizer);
+
+}  // namespace tdock::engine

@@ -1,0 +1,258 @@
+#include "engine/engine_core.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/env.h"
+#include "core/base/process_memory.h"
+#include "core/base/status.h"
+#include "engine/cache/paged_cache.h"
+#include "model/decoder/dense_cache.h"
+
+namespace tdock::engine {
+namespace {
+
+// Of the CPU what this process may still take, of a GPU what its memory has free.
+int64_t FreeBytes(const at::Device& device) {
+  if (!device.is_cpu()) {
+    const c10::DeviceIndex index = std::max<c10::DeviceIndex>(device.index(), 0);
+    auto* const allocator = at::getDeviceAllocator(device.type());
+    // Libtorch keeps memory that tensors have given back.
+    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const auto& stats = allocator->getDeviceStats(index);
+    return static_cast<int64_t>(allocator->getMemoryInfo(index).first) + stats.reserved_bytes[kAll].current -
+           stats.allocated_bytes[kAll].current;
+  }
+  Env& env = Env::Real();
+  const int64_t resident = ResidentMemory(env).value_or(0);
+  const std::optional<int64_t> available = AvailableMemory(env, resident);
+  return available ? std::max<int64_t>(*available - resident, 0) : std::numeric_limits<int64_t>::max();
+}
+
+int64_t PagesFor(int64_t tokens) { return (tokens + PagedCache::kPageTokens - 1) / PagedCache::kPageTokens; }
+
+int64_t PageBytes(const model::Decoder& decoder) {
+  return PagedCache::PageBytes(decoder.config(), decoder.compute_type());
+}
+
+bool IsDynamic(const model::ModelConfig& config) { return config.rope.type == model::RopeType::kDynamic; }
+
+absl::Status NotFinite(const Sequence& sequence) {
+  const bool changed = sequence.request->choosing->sampler.changes_logits();
+  return absl::InternalError(absl::StrCat("the logits of position ", sequence.size(),
+                                          changed ? ", after bias and penalties" : "",
+                                          ", divided by the temperature, are not finite"));
+}
+
+absl::Status TooLong(const model::KvCache& cache) {
+  return absl::ResourceExhaustedError(absl::StrCat("the answer does not fit into the cache of ",
+                                                   cache.use().budget_bytes,
+                                                   " bytes with its prompt; that is half of what was free, unless "
+                                                   "cache_bytes says how many it may have"));
+}
+
+void Stamp(Completion& completion, int64_t version) {
+  if (completion.weights.empty() || completion.weights.back().version != version) {
+    completion.weights.push_back({.version = version, .tokens = 0});
+  }
+  ++completion.weights.back().tokens;
+}
+
+}  // namespace
+
+int64_t CacheBytesFor(const EngineOptions& options, const model::Decoder& decoder, int64_t rows, int64_t longest) {
+  const int64_t needed = std::min(rows, options.max_rows) * PagesFor(longest);
+  const int64_t budget = options.cache_bytes > 0 ? options.cache_bytes : FreeBytes(decoder.device()) / 2;
+  return std::max<int64_t>(std::min(needed, budget / PageBytes(decoder)), 1) * PageBytes(decoder);
+}
+
+absl::Status CheckCacheBytes(const EngineOptions& options, const model::Decoder& decoder, const Request& request) {
+  const int64_t longest = LongestOf(request, decoder.config());
+  const int64_t needed = PagesFor(longest) * PageBytes(decoder);
+  if (options.cache_bytes == 0 || needed <= options.cache_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("needs ", needed, " bytes of the cache for one answer of up to ",
+                                                 longest, " tokens with its prompt, more than the cache_bytes of ",
+                                                 options.cache_bytes));
+}
+
+EngineCore::EngineCore(const EngineOptions& options, const model::Decoder& decoder)
+    : options_(options), config_(decoder.config()) {}
+
+void EngineCore::MakeCache(const model::Decoder& decoder) {
+  const int64_t rows = expected_rows_ > 0 ? expected_rows_ : options_.max_rows;
+  const int64_t longest = expected_rows_ > 0 ? expected_tokens_ : config_.context_length();
+  const int64_t pages = CacheBytesFor(options_, decoder, rows, longest) / PageBytes(decoder);
+  const auto values = at::TensorOptions(decoder.device()).dtype(decoder.compute_type());
+  if (options_.dense_cache) {
+    cache_ = std::make_unique<model::DenseCache>(config_, values, decoder.batch_invariant(),
+                                                 pages * PagedCache::kPageTokens);
+  } else {
+    cache_ = std::make_unique<PagedCache>(config_, values, pages, decoder.batch_invariant());
+  }
+  scheduler_ =
+      std::make_unique<Scheduler>(*cache_, SchedulerLimits{.max_rows = options_.max_rows,
+                                                           .max_step_tokens = options_.max_step_tokens,
+                                                           .one_batch_at_a_time = options_.one_batch_at_a_time});
+}
+
+void EngineCore::Add(std::unique_ptr<OpenRequest> request, std::vector<Answer>& ended) {
+  OpenRequest& open = *request;
+  if (!IsDynamic(config_)) open.rope_length = 0;
+  MakeSequences(open, arrivals_, config_, ended);
+  arrivals_ += static_cast<uint64_t>(open.request.prompt.samples);
+  if (open.sequences.empty()) return;
+  open.leader()->state = Sequence::State::kWaits;
+  if (scheduler_ != nullptr) scheduler_->Add(*open.leader());
+  requests_.emplace(open.id, std::move(request));
+}
+
+void EngineCore::End(Sequence& sequence, absl::Status status, std::vector<Answer>& ended) {
+  OpenRequest& request = *sequence.request;
+  if (scheduler_ != nullptr) scheduler_->Remove(sequence);
+  ended.push_back({.request = request.id,
+                   .sample = sequence.sample,
+                   .status = std::move(status),
+                   .completion = std::move(sequence.completion)});
+  std::erase_if(request.sequences, [&](const auto& other) { return other.get() == &sequence; });
+  if (request.sequences.empty()) requests_.erase(request.id);
+}
+
+void EngineCore::EndAll(OpenRequest& request, FinishReason reason, std::vector<Answer>& ended) {
+  for (const auto& sequence : request.sequences) sequence->completion.finish_reason = reason;
+  EndAll(request, absl::OkStatus(), ended);
+}
+
+void EngineCore::EndAll(OpenRequest& request, const absl::Status& status, std::vector<Answer>& ended) {
+  for (size_t left = request.sequences.size(); left > 0; --left) End(*request.sequences.front(), status, ended);
+}
+
+void EngineCore::Abort(RequestId id, std::vector<Answer>& ended) {
+  const auto found = requests_.find(id);
+  if (found != requests_.end()) EndAll(*found->second, FinishReason::kAborted, ended);
+}
+
+void EngineCore::EndLate(std::vector<Answer>& ended) {
+  Clock& clock = options_.clock != nullptr ? *options_.clock : Clock::Real();
+  std::vector<OpenRequest*> late;
+  std::optional<absl::Time> now;
+  for (const auto& [id, request] : requests_) {
+    if (request->request.deadline == absl::InfiniteFuture()) continue;
+    if (!now) now = clock.Now();
+    if (request->request.deadline <= *now) late.push_back(request.get());
+  }
+  std::sort(late.begin(), late.end(), [](const OpenRequest* a, const OpenRequest* b) { return a->id < b->id; });
+  for (OpenRequest* request : late) EndAll(*request, FinishReason::kDeadline, ended);
+}
+
+// Those that wait for the prompt of their request go on from the cache of the sequence that has read it.
+void EngineCore::StartFollowers(Sequence& leader) {
+  for (const auto& other : leader.request->sequences) {
+    if (other->state != Sequence::State::kFollows) continue;
+    if (leader.completion.tokens.empty() && other->completion.tokens.empty()) {  // both get their first token
+      scheduler_->Fork(leader, *other);
+    } else {
+      scheduler_->Add(*other);
+    }
+  }
+}
+
+void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<TokenNews>& news) {
+  Sequence& sequence = *chosen.sequence;
+  if (!std::isfinite(chosen.log_prob)) return End(sequence, NotFinite(sequence), ended);
+  OpenRequest& request = *sequence.request;
+  Completion& completion = sequence.completion;
+  sequence.tokens.push_back(chosen.token);
+  ++sequence.new_tokens;
+  completion.tokens.push_back(chosen.token);
+  completion.log_probs.push_back(chosen.log_prob);
+  if (!chosen.top.empty()) completion.top.push_back(std::move(chosen.top));
+  Stamp(completion, version);
+  if (request.choosing->sampler.needs_counts()) sequence.counts.AddToAnswer(chosen.token);
+  if (request.request.on_token) news.push_back({request.request.on_token, sequence.sample, chosen.token});
+  const bool full = static_cast<int64_t>(completion.tokens.size()) >= request.choosing->params.max_new_tokens ||
+                    sequence.size() >= config_.context_length();
+  absl::Status status = request.choosing->ends.Update(completion, full, sequence.stop_texts.get());
+  if (!status.ok() || completion.finished || full) return End(sequence, std::move(status), ended);
+  if (request.request.token_budget > 0 && sequence.new_tokens == request.request.token_budget) {
+    completion.finish_reason = FinishReason::kBudget;
+    End(sequence, absl::OkStatus(), ended);
+  }
+}
+
+void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vector<Answer>& ended,
+                      std::vector<TokenNews>& news) {
+  EndLate(ended);
+  if (requests_.empty()) return;
+  if (scheduler_ == nullptr) {
+    MakeCache(decoder);
+    for (const auto& [id, request] : requests_) scheduler_->Add(*request->leader());
+  }
+  std::vector<Piece> pieces = scheduler_->Next();
+  if (scheduler_->too_long() != nullptr) EndAll(*scheduler_->too_long()->request, TooLong(*cache_), ended);
+  if (pieces.empty()) return;
+  const std::vector<std::span<const Piece>> passes = CutPasses(pieces, decoder);
+  std::vector<std::vector<Chosen>> chosen(passes.size());
+  (options_.workers != nullptr ? *options_.workers : alone_).Run(static_cast<int>(passes.size()), [&](int i) {
+    chosen[static_cast<size_t>(i)] = RunPass(decoder, *cache_, passes[static_cast<size_t>(i)]);
+  });
+  ++done_.steps;
+  for (const Piece& piece : pieces) {
+    done_.computed_tokens += piece.count;
+    scheduler_->Done(piece);
+  }
+  for (std::vector<Chosen>& of_pass : chosen) {
+    // Followers share the cache of their leader as long as it is there: they take their places before it may end.
+    for (size_t i = 0; i < of_pass.size(); ++i) {
+      Sequence& sequence = *of_pass[i].sequence;
+      if (sequence.state == Sequence::State::kRuns && &sequence == sequence.request->leader()) {
+        StartFollowers(sequence);
+      }
+    }
+    for (Chosen& next : of_pass) Append(next, version, ended, news);
+  }
+}
+
+void EngineCore::Expect(int64_t rows, int64_t longest) {
+  expected_rows_ = rows;
+  expected_tokens_ = longest;
+}
+
+void EngineCore::Forget() {
+  if (scheduler_ != nullptr) scheduler_->StartAgain();
+}
+
+void EngineCore::Clear() {
+  requests_.clear();
+  if (scheduler_ != nullptr) {
+    done_.preemptions += scheduler_->preemptions();
+    done_.shared_tokens += scheduler_->shared_tokens();
+  }
+  scheduler_.reset();
+  cache_.reset();
+  Expect(0, 0);
+}
+
+EngineStats EngineCore::stats() const {
+  EngineStats stats = done_;
+  if (scheduler_ == nullptr) return stats;
+  stats.preemptions += scheduler_->preemptions();
+  stats.shared_tokens += scheduler_->shared_tokens();
+  stats.running = scheduler_->running();
+  stats.waiting = scheduler_->waiting();
+  stats.cache = cache_->use();
+  if (options_.dense_cache) return stats;
+  for (const Sequence* sequence : scheduler_->all_running()) {
+    stats.unused_places += PagesFor(sequence->cached) * PagedCache::kPageTokens - sequence->cached;
+  }
+  return stats;
+}
+
+}  // namespace tdock::engine

@@ -1,0 +1,153 @@
+#include "engine/open_request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
+
+namespace tdock::engine {
+namespace {
+
+// Whether an answer that came back goes on if it is given again.
+bool GoesOn(const Completion& so_far, int64_t most_tokens) {
+  if (so_far.finish_reason == FinishReason::kEndToken || so_far.finish_reason == FinishReason::kStop) return false;
+  return static_cast<int64_t>(so_far.tokens.size()) < most_tokens;
+}
+
+// What a stop text is looked for in.
+absl::Status CheckReadable(const Completion& so_far, const text::Tokenizer& tokenizer) {
+  const std::unique_ptr<text::StreamDecoder> reader = tokenizer.MakeStreamDecoder();
+  for (const int32_t token : so_far.tokens) {
+    const absl::Status read = reader->Push(token).status();
+    if (!read.ok()) return absl::InvalidArgumentError(absl::StrCat("so_far cannot be read: ", read.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSoFar(const Request& request, const EngineOptions& options, int64_t vocab_size) {
+  if (request.so_far.empty()) return absl::OkStatus();
+  if (!request.prompt.identity) {
+    return absl::InvalidArgumentError(
+        "so_far needs a prompt with an identity, the same as before: what the random numbers follow from");
+  }
+  if (std::cmp_not_equal(request.so_far.size(), request.prompt.samples)) {
+    return absl::InvalidArgumentError(absl::StrCat("so_far has ", request.so_far.size(), " answers for ",
+                                                   request.prompt.samples, " samples; it needs one for each, or none"));
+  }
+  for (const Completion& so_far : request.so_far) {
+    if (so_far.log_probs.size() != so_far.tokens.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("an answer of so_far has ", so_far.tokens.size(), " tokens and ",
+                                                     so_far.log_probs.size(), " log-probabilities"));
+    }
+    if (request.sampling.top_log_probs > 0 && so_far.top.size() != so_far.tokens.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("an answer of so_far has ", so_far.tokens.size(), " tokens and ",
+                                                     so_far.top.size(), " lists for top_log_probs"));
+    }
+    if (!request.sampling.stop.empty()) TDOCK_RETURN_IF_ERROR(CheckReadable(so_far, *options.tokenizer));
+    for (const int32_t token : so_far.tokens) {
+      if (token >= 0 && token < vocab_size) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("so_far has token ", token, ", outside of the vocabulary of ", vocab_size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Choosing::Choosing(const SamplingParams& given, std::span<const int32_t> end_tokens, const text::Tokenizer* tokenizer,
+                   const model::Decoder& decoder)
+    : params(given),
+      sampler(params, end_tokens, decoder.used_tokens(), decoder.device(), decoder.batch_invariant()),
+      ends(params, end_tokens, tokenizer) {}
+
+absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config) {
+  if (prompt.tokens.empty()) return absl::InvalidArgumentError("is empty; it needs at least one token");
+  if (prompt.samples < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("asks for ", prompt.samples, " samples; at least 1 is needed"));
+  }
+  if (static_cast<int64_t>(prompt.tokens.size()) >= config.context_length()) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", prompt.tokens.size(),
+                                                   " tokens, which leaves no room for an answer in the ",
+                                                   config.context_length(), " positions of the model"));
+  }
+  for (const int32_t token : prompt.tokens) {
+    if (token >= 0 && token < config.vocab_size) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("has token ", token, ", outside of the vocabulary of ", config.vocab_size));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const EngineOptions& options) {
+  if (options.max_rows < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("max_rows must be at least 1, not ", options.max_rows));
+  }
+  if (options.max_step_tokens < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_step_tokens must be at least 1, not ", options.max_step_tokens));
+  }
+  if (options.cache_bytes < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cache_bytes must be at least 0 (as the memory allows), not ", options.cache_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequest(const Request& request, const EngineOptions& options, int64_t vocab_size) {
+  TDOCK_RETURN_IF_ERROR(CheckSamplingParams(request.sampling, vocab_size, options.end_tokens));
+  if (!request.sampling.stop.empty() && options.tokenizer == nullptr) {
+    return absl::InvalidArgumentError(
+        "stop needs an engine with a tokenizer (EngineOptions::tokenizer), to read answers");
+  }
+  if (request.token_budget < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token_budget must be at least 0 (no limit), not ", request.token_budget));
+  }
+  return CheckSoFar(request, options, vocab_size);
+}
+
+int64_t LongestOf(const Request& request, const model::ModelConfig& config) {
+  const auto prompt = static_cast<int64_t>(request.prompt.tokens.size());
+  return prompt + std::min(request.sampling.max_new_tokens, config.context_length() - prompt);
+}
+
+void MakeSequences(OpenRequest& open, uint64_t arrival, const model::ModelConfig& config, std::vector<Answer>& ended) {
+  Request& request = open.request;
+  const int64_t most_tokens = LongestOf(request, config) - static_cast<int64_t>(request.prompt.tokens.size());
+  const Choosing& choosing = *open.choosing;
+  const uint64_t seed = DeriveSeed(request.sampling.seed, request.prompt.identity.value_or(open.id));
+  for (int64_t sample = 0; sample < request.prompt.samples; ++sample) {
+    Completion so_far = request.so_far.empty() ? Completion{} : std::move(request.so_far[static_cast<size_t>(sample)]);
+    if (!so_far.tokens.empty() && !GoesOn(so_far, most_tokens)) {
+      ended.push_back({.request = open.id, .sample = sample, .completion = std::move(so_far)});
+      continue;
+    }
+    so_far.finish_reason = FinishReason::kLength;
+    auto sequence = std::make_unique<Sequence>();
+    sequence->request = &open;
+    sequence->sample = sample;
+    sequence->priority = request.priority;
+    sequence->arrival = arrival++;
+    sequence->state = Sequence::State::kFollows;
+    sequence->shares = open.rope_length == 0;
+    sequence->tokens = request.prompt.tokens;
+    sequence->tokens.insert(sequence->tokens.end(), so_far.tokens.begin(), so_far.tokens.end());
+    sequence->stream = DeriveSeed(seed, static_cast<uint64_t>(sample));
+    sequence->stop_texts = choosing.ends.MakeReader();
+    if (choosing.sampler.needs_counts()) sequence->counts = TokenCounts(request.prompt.tokens);
+    for (const int32_t token : so_far.tokens) {
+      if (choosing.sampler.needs_counts()) sequence->counts.AddToAnswer(token);
+      if (sequence->stop_texts == nullptr) continue;
+      const absl::Status read = sequence->stop_texts->Push(token, /*heeded=*/false).status();
+      TDOCK_CHECK(read.ok(), "CheckRequest() has read it");
+    }
+    sequence->completion = std::move(so_far);
+    open.sequences.push_back(std::move(sequence));
+  }
+  request.so_far.clear();
+}
+
+}  // namespace tdock::engine

@@ -1,0 +1,55 @@
+// A request that the engine works on. Internal to this module.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/answer_end.h"
+#include "engine/engine.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sequence.h"
+
+namespace tdock::engine {
+
+// How tokens are chosen and answers end, which requests share.
+struct Choosing {
+  Choosing(const SamplingParams& given, std::span<const int32_t> end_tokens, const text::Tokenizer* tokenizer,
+           const model::Decoder& decoder);
+  // `ends` refers to `params`.
+  Choosing(const Choosing&) = delete;
+  Choosing& operator=(const Choosing&) = delete;
+
+  const SamplingParams params;
+  const Sampler sampler;
+  const AnswerEnds ends;
+};
+
+struct OpenRequest {
+  RequestId id = 0;
+  Request request;
+  std::shared_ptr<const Choosing> choosing;
+  int64_t rope_length = 0;                           // see TokenBatch::rope_length
+  std::vector<std::unique_ptr<Sequence>> sequences;  // one for each sample that has not ended
+
+  // The sample whose prompt is read for all; null if they have ended.
+  Sequence* leader() const { return sequences.empty() ? nullptr : sequences.front().get(); }
+};
+
+// InvalidArgument says why the prompt cannot be answered: "is empty; …".
+absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config);
+// Of those that cannot work: InvalidArgument names the option.
+absl::Status CheckOptions(const EngineOptions& options);
+
+// The rest of a request, but for a cache that is too small for it.
+absl::Status CheckRequest(const Request& request, const EngineOptions& options, int64_t vocab_size);
+
+// The most tokens that an answer of the request can be long, with its prompt.
+int64_t LongestOf(const Request& request, const model::ModelConfig& config);
+
+// Those samples that go on. `arrival` is of the first one; `ended` gets the others, as they were.
+void MakeSequences(OpenRequest& open, uint64_t arrival, const model::ModelConfig& config, std::vector<Answer>& ended);
+
+}  // namespace tdock::engine

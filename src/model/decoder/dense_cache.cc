@@ -1,0 +1,141 @@
+#include "model/decoder/dense_cache.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/attention.h"
+#include "model/decoder/attend_part.h"
+
+namespace tdock::model {
+namespace {
+
+// The same as AttendPart(), by kernels that give the same bits whatever part it is.
+template <class T>
+at::Tensor AttendInvariantly(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, int64_t begin,
+                             int64_t window) {
+  const at::Tensor asked = queries.contiguous();
+  at::Tensor result = at::empty_like(asked);
+  const kernels::AttentionShape shape{.heads = asked.size(1), .kv_heads = keys.size(1), .head_dim = asked.size(2)};
+  const T* const all_keys = keys.const_data_ptr<T>();
+  const T* const all_values = values.const_data_ptr<T>();
+  const auto rows = [&](const T* const& block) {
+    return kernels::BlockedRows<T>{&block, keys.size(0), shape.head_dim, shape.kv_heads * shape.head_dim};
+  };
+  for (int64_t i = 0; i < asked.size(0); ++i) {
+    const int64_t end = begin + i + 1, first = window > 0 ? std::max<int64_t>(end - window, 0) : 0;
+    const kernels::Visible visible{.first = first, .count = end - first};
+    std::vector<float> scratch(static_cast<size_t>(kernels::AttentionScratch(shape, visible.count)));
+    const int64_t width = shape.heads * shape.head_dim;
+    kernels::Attend(asked.const_data_ptr<T>() + i * width, rows(all_keys), rows(all_values), visible, shape,
+                    result.mutable_data_ptr<T>() + i * width, scratch.data());
+  }
+  return result;
+}
+
+}  // namespace
+
+class DenseCache::Pass final : public CachePass {
+ public:
+  Pass(std::vector<std::pair<CachedPart, Sequence*>> parts, bool batch_invariant)
+      : parts_(std::move(parts)), batch_invariant_(batch_invariant) {}
+
+  at::Tensor Attend(size_t layer, const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                    int64_t window) override {
+    std::vector<at::Tensor> results;
+    int64_t first = 0;
+    for (const auto& [part, sequence] : parts_) {
+      Layer& kept = sequence->layers[layer];
+      const auto append = [&, begin = part.begin, count = part.count](const at::Tensor& old, const at::Tensor& fresh) {
+        return at::cat({old.narrow(0, 0, begin), fresh.narrow(0, first, count)});
+      };
+      kept = {append(kept.keys, keys), append(kept.values, values)};
+      const auto attend = !batch_invariant_                       ? AttendPart
+                          : kept.keys.scalar_type() == at::kFloat ? AttendInvariantly<float>
+                                                                  : AttendInvariantly<at::BFloat16>;
+      results.push_back(attend(queries.narrow(0, first, part.count), kept.keys, kept.values, part.begin, window));
+      first += part.count;
+    }
+    TORCH_CHECK(first == queries.size(0), "a pass of ", queries.size(0), " tokens over parts of ", first);
+    return at::cat(results);
+  }
+
+ private:
+  const std::vector<std::pair<CachedPart, Sequence*>> parts_;
+  const bool batch_invariant_;
+};
+
+DenseCache::DenseCache(const ModelConfig& config, const at::TensorOptions& options, bool batch_invariant,
+                       int64_t most_tokens)
+    : num_layers_(config.num_layers),
+      shape_({0, config.num_kv_heads, config.head_dim}),
+      options_(options),
+      batch_invariant_(batch_invariant),
+      most_tokens_(most_tokens) {}
+
+int64_t DenseCache::Add() {
+  const at::Tensor nothing = at::empty(shape_, options_);
+  sequences_[next_].layers.resize(static_cast<size_t>(num_layers_), {nothing, nothing});
+  return next_++;
+}
+
+void DenseCache::Remove(int64_t sequence) { sequences_.erase(sequence); }
+
+int64_t DenseCache::Reserved() const {
+  int64_t reserved = 0;
+  for (const auto& [number, sequence] : sequences_) reserved += sequence.reserved;
+  return reserved;
+}
+
+bool DenseCache::Reserve(int64_t sequence, int64_t length) {
+  int64_t& reserved = sequences_.at(sequence).reserved;
+  if (length <= reserved) return true;
+  if (length - reserved > most_tokens_ - Reserved()) return false;
+  reserved = length;
+  return true;
+}
+
+std::optional<int64_t> DenseCache::Fork(int64_t sequence, int64_t length) {
+  const int64_t copy = Add();
+  if (!Reserve(copy, length)) {
+    Remove(copy);
+    return std::nullopt;
+  }
+  const std::vector<Layer>& from = sequences_.at(sequence).layers;
+  std::vector<Layer>& to = sequences_.at(copy).layers;
+  for (size_t i = 0; i < from.size(); ++i) {
+    to[i] = {from[i].keys.narrow(0, 0, length), from[i].values.narrow(0, 0, length)};
+  }
+  return copy;
+}
+
+int64_t DenseCache::Share(int64_t /*sequence*/, std::span<const int32_t> /*tokens*/) { return 0; }
+void DenseCache::Publish(int64_t /*sequence*/, std::span<const int32_t> /*tokens*/) {}
+
+std::unique_ptr<CachePass> DenseCache::Begin(std::vector<CachedPart> parts) {
+  std::vector<std::pair<CachedPart, Sequence*>> found;
+  for (const CachedPart& part : parts) {
+    Sequence& sequence = sequences_.at(part.sequence);
+    TORCH_CHECK(part.begin >= 0 && part.begin <= sequence.layers[0].keys.size(0) &&
+                    part.begin + part.count <= sequence.reserved,
+                "tokens ", part.begin, " to ", part.begin + part.count, " of a sequence of ",
+                sequence.layers[0].keys.size(0), " tokens with room for ", sequence.reserved);
+    found.emplace_back(part, &sequence);
+  }
+  return std::make_unique<Pass>(std::move(found), batch_invariant_);
+}
+
+CacheUse DenseCache::use() const {
+  const int64_t token_bytes =
+      2 * num_layers_ * shape_[1] * shape_[2] * static_cast<int64_t>(options_.dtype().itemsize());
+  CacheUse use{.budget_bytes = most_tokens_ > std::numeric_limits<int64_t>::max() / token_bytes
+                                   ? std::numeric_limits<int64_t>::max()
+                                   : most_tokens_ * token_bytes};
+  for (const auto& [number, sequence] : sequences_) {
+    use.held_bytes += sequence.reserved * token_bytes;
+  }
+  return use;
+}
+
+}  // namespace tdock::model

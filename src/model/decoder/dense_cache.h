@@ -1,0 +1,50 @@
+// The plainest cache: each sequence has tensors of its own, which are copied for each token.
+#pragma once
+
+#include <limits>
+#include <map>
+
+#include "model/decoder/kv_cache.h"
+
+namespace tdock::model {
+
+// Shares nothing between sequences. What every other cache is compared with.
+class DenseCache final : public KvCache {
+ public:
+  // `options`: dtype and device of keys and values. `batch_invariant`: see Decoder::SetBatchInvariant(). The budget is
+  // in tokens of all sequences together.
+  DenseCache(const ModelConfig& config, const at::TensorOptions& options, bool batch_invariant = false,
+             int64_t most_tokens = std::numeric_limits<int64_t>::max());
+
+  int64_t Add() override;
+  void Remove(int64_t sequence) override;
+  bool Reserve(int64_t sequence, int64_t length) override;
+  std::optional<int64_t> Fork(int64_t sequence, int64_t length) override;
+  int64_t Share(int64_t sequence, std::span<const int32_t> tokens) override;
+  void Publish(int64_t sequence, std::span<const int32_t> tokens) override;
+  void Forget() override {}
+  std::unique_ptr<CachePass> Begin(std::vector<CachedPart> parts) override;
+  CacheUse use() const override;
+
+ private:
+  struct Layer {
+    at::Tensor keys, values;  // [length, K, D]
+  };
+  struct Sequence {
+    int64_t reserved = 0;
+    std::vector<Layer> layers;
+  };
+  class Pass;
+
+  int64_t Reserved() const;
+
+  const int64_t num_layers_;
+  const std::vector<int64_t> shape_;  // of no tokens
+  const at::TensorOptions options_;
+  const bool batch_invariant_;
+  const int64_t most_tokens_;
+  int64_t next_ = 0;
+  std::map<int64_t, Sequence> sequences_;
+};
+
+}  // namespace tdock::model
