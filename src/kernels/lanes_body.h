@@ -97,9 +97,10 @@ inline float Largest(Lanes x) {
   return largest;
 }
 
-// The products of kRows rows x and kOutputs rows w, each of `size` numbers: lane r·kOutputs + o is x[r] · w[o].
+// The products of kRows rows x and kOutputs rows w, each of `size` numbers: lane r·kOutputs + o is x[r] · w[o]. Asks
+// the memory for what lies `ahead` numbers behind w, unless it is 0.
 template <int kRows, int kOutputs, class X, class W>
-inline Lanes Products(const X* const* x, const W* const* w, int64_t size) {
+inline Lanes Products(const X* const* x, const W* const* w, int64_t size, int64_t ahead = 0) {
   static_assert(kRows * kOutputs <= kLanes);
   Lanes sums[kRows * kOutputs] = {};
   const auto add = [&](const Lanes* wide_x, Lanes wide_w, int o) __attribute__((always_inline)) {
@@ -112,7 +113,10 @@ inline Lanes Products(const X* const* x, const W* const* w, int64_t size) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) wide_x[r] = Load(x[r] + i);
 #pragma GCC unroll 16
-    for (int o = 0; o < kOutputs; ++o) add(wide_x, Load(w[o] + i), o);
+    for (int o = 0; o < kOutputs; ++o) {
+      if (ahead != 0) __builtin_prefetch(w[o] + i + ahead);
+      add(wide_x, Load(w[o] + i), o);
+    }
   }
   if (i < size) {
     Lanes wide_x[kRows];

@@ -10,7 +10,9 @@ inline void MultiplyTile(const X* x, const W* w, int64_t rows, int64_t outputs, 
   for (int64_t r = 0; r < kRows; ++r) x_rows[r] = x + std::min(r, rows - 1) * block.inputs;
   for (int64_t o = 0; o < kOutputs; ++o) w_rows[o] = w + std::min(o, outputs - 1) * block.inputs;
   float sums[kLanes];
-  Store(Products<kRows, kOutputs>(x_rows, w_rows, block.inputs), sums);
+  // The rows of the next tile lie behind these. One row of x is read as fast as the memory is without asking ahead.
+  const int64_t ahead = kRows > 1 ? kOutputs * block.inputs : 0;
+  Store(Products<kRows, kOutputs>(x_rows, w_rows, block.inputs, ahead), sums);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t o = 0; o < outputs; ++o) {
       const float sum = sums[r * kOutputs + o];

@@ -45,8 +45,15 @@ bool IsInvariant(Arithmetic arithmetic, const at::Tensor& x) {
   return arithmetic == Arithmetic::kBatchInvariant && !x.is_meta();
 }
 
+bool HasFewTokens(const at::Tensor& x, const at::Tensor& weight) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat &&
+         x.numel() <= kFewTokens * x.size(-1) && !at::GradMode::is_enabled();
+}
+
 at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Arithmetic arithmetic) {
-  if (!IsInvariant(arithmetic, x)) return LibtorchProduct(x, weight, bias);
+  if (!IsInvariant(arithmetic, x)) {
+    return HasFewTokens(x, weight) ? kernels::Product(x, weight, As(bias, x)) : LibtorchProduct(x, weight, bias);
+  }
   std::vector<at::Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   const auto bias_of = [](const std::vector<at::Tensor>& in) { return in.size() > 2 ? in[2] : at::Tensor(); };

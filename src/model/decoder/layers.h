@@ -48,6 +48,10 @@ struct Dropout {
 // device always the same, whatever else is computed.
 at::Tensor Drop(const at::Tensor& x, const Dropout& dropout);
 
+// On the CPU, in float32 and without gradients, products of up to so many tokens are those of kernels/products.h:
+// libtorch's first copy the weight, which does not pay for so few.
+inline constexpr int64_t kFewTokens = 32;
+
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
