@@ -113,9 +113,12 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
         .AtMost(kMaxBatch);
     spec.Float("rollout.temperature", &s.temperature, "Temperature of sampling and of all log-probabilities.")
         .MoreThan(0);
+    spec.Bool("rollout.leave_last_position", &s.leave_last_position,
+              "A prompt and its answer have at most data.max_prompt_length + data.max_response_length - 1 tokens "
+              "together, as in some other systems, instead of one more.");
   }
   spec.Int("rollout.max_num_seqs", &s.max_num_seqs,
-           "Samples that a thread generates at the same time; on the CPU no more than 128.")
+           "Samples that are generated at the same time; others follow as these end.")
       .AtLeast(1)
       .AtMost(kMaxBatch);
 }

@@ -76,8 +76,10 @@ struct RolloutSection {
   double temperature = 1.0;
   int64_t max_num_seqs = 4096;
   int64_t max_response_length = 256;
+  bool leave_last_position = false;
 };
-// `samples` adds rollout.n and rollout.temperature: for recipes that train on what they generate.
+// `samples` adds rollout.n, rollout.temperature and rollout.leave_last_position: for recipes that train on what they
+// generate.
 void BindRollout(config::Spec& spec, RolloutSection& section, bool samples);
 
 // trainer.serve, trainer.dock, and what belongs to them: how other processes take part in a run.

@@ -345,8 +345,8 @@ class PreparedRun final : public TrainingRun {
   // Of the rows, those that it leaves to the next stages.
   absl::StatusOr<int64_t> RunStage(Stage& stage, int64_t rows, StageContext& context) {
     if (rows > 0 && partition_->IsExternal(stage)) return partition_->Await(stage, open_->first_row, context);
-    const int64_t units =
-        stage.consumer().unit == Unit::kGroup ? rows / recipe_.samples_per_prompt() : rows - open_->published;
+    const int64_t left = rows - open_->published;
+    const int64_t units = stage.consumer().unit == Unit::kGroup ? left / recipe_.samples_per_prompt() : left;
     context.published = open_->published;
     const absl::StatusOr<int64_t> dropped = runner_.Run(stage, units, context);
     open_->published = dropped.ok() ? 0 : context.published;

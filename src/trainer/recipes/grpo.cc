@@ -124,10 +124,12 @@ class GrpoRecipe final : public Recipe {
     const double temperature = config_.rollout.temperature;
     const ForwardOptions scoring = parts.forward(temperature, config_.ref.log_prob_micro_batch_size_per_gpu);
     std::vector<std::unique_ptr<Stage>> stages;
-    stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
-                                      {.temperature = temperature,
-                                       .max_new_tokens = config_.rollout.max_response_length,
-                                       .seed = SeedFor(config_, SeedPurpose::kRollout)}));
+    stages.push_back(MakeRolloutStage(
+        parts.policy, parts.tokenizer, parts.engine(config_.rollout),
+        {.temperature = temperature,
+         .max_new_tokens = config_.rollout.max_response_length,
+         .seed = SeedFor(config_, SeedPurpose::kRollout)},
+        {.max_model_len = longest_tokens(), .leaves_last_position = config_.rollout.leave_last_position}));
     stages.push_back(MakeRewardStage(parts.reward, RewardColumns(config_)));
     if (NeedsReference(config_.actor, config_.algorithm)) {
       reference_.emplace(Policy{parts.policy.decoder.Clone()});

@@ -187,7 +187,7 @@ class RewardStage final : public Stage {
         std::vector<size_t> indexes;
         for (const auto& [i, score] : burst.scored) indexes.push_back(i);
         TDOCK_ASSIGN_OR_RETURN(Batch columns, Columns(burst.scored, context.metrics));
-        TDOCK_RETURN_IF_ERROR(context.publish(indexes, std::move(columns)));
+        TDOCK_RETURN_IF_ERROR(context.publish(indexes, std::move(columns), kNoWeightsVersion));
       }
       if (burst.last) return Scored();
       if (context.renew != nullptr && absl::Now() >= renewed + kBetweenRenewals) {

@@ -115,10 +115,23 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOnce(Stage& stage, int64_t un
   return Annotate(round.status(), absl::StrCat("stage '", name, "', ", RowRange(taken->rows)));
 }
 
+namespace {
+
+bool AreWholeGroups(const Rows& rows, std::span<const size_t> indexes) {
+  const auto rows_of = [&rows](GroupId group) { return std::count(rows.groups().begin(), rows.groups().end(), group); };
+  absl::flat_hash_map<GroupId, int64_t> counts;
+  for (const size_t i : indexes) ++counts[rows.groups()[i]];
+  return std::all_of(counts.begin(), counts.end(),
+                     [&](const auto& entry) { return entry.second == rows_of(entry.first); });
+}
+
+}  // namespace
+
 void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context) {
   context.renew = [this, &taken] { return dock_.Renew(partition_, taken.lease).status(); };
-  context.publish = [&](std::span<const size_t> indexes, Batch columns) -> absl::Status {
-    TDOCK_CHECK(stage.consumer().unit == Unit::kRow, "only stages of rows put some of them early");
+  context.publish = [&](std::span<const size_t> indexes, Batch columns, int64_t weights_version) -> absl::Status {
+    TDOCK_CHECK(stage.consumer().unit == Unit::kRow || AreWholeGroups(taken.rows, indexes),
+                "a stage of groups puts whole groups early");
     std::vector<RowId> rows;
     for (const size_t i : indexes) {
       TDOCK_CHECK(i < early.size() && !early[i], "a row is put once");
@@ -130,7 +143,8 @@ void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector
                                     .batch = std::move(columns),
                                     .rows = rows,
                                     .lease = taken.lease,
-                                    .step = StepOf(stage, context)})
+                                    .step = StepOf(stage, context),
+                                    .weights_version = weights_version})
                               .status());
     for (const size_t i : indexes) early[i] = true;
     context.published += static_cast<int64_t>(rows.size());

@@ -35,10 +35,12 @@ struct StageContext {
   // Cancelled once the run must end.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 
-  // For stages of rows, set by the runner; by the thread of Run() only. Puts the columns of some of the rows, by their
-  // indexes, before the stage is through; its output then has the others only, in their order. What is put stays,
-  // whatever comes of the others.
-  std::function<absl::Status(std::span<const size_t> indexes, Batch columns)> publish = nullptr;
+  // Set by the runner; by the thread of Run() only. Puts the columns of some of the rows, by their indexes, before the
+  // stage is through, with the version of the weights that made them; for a stage of groups all rows of a group
+  // together. The stage's output then has the others only, in their order. What is put stays, whatever comes of the
+  // others.
+  std::function<absl::Status(std::span<const size_t> indexes, Batch columns, int64_t weights_version)> publish =
+      nullptr;
   // For those that take minutes: keeps the lease on the rows.
   std::function<absl::Status()> renew = nullptr;
   // The rows that the stage has put early in this step.

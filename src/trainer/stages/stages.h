@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 #include "trainer/reward/reward.h"
@@ -16,10 +17,23 @@ namespace tdock::trainer {
 
 // Objects that stages share must outlive them.
 
+// How long a prompt and its answer may be together.
+struct LengthLimits {
+  int64_t max_model_len = 0;          // tokens; 0: as many as the model has positions
+  bool leaves_last_position = false;  // one less
+
+  // The limit of an answer: min(max_response_length, max_model_len - prompt_tokens). InvalidArgument if it is below 1.
+  absl::StatusOr<int64_t> MaxNewTokens(int64_t max_response_length, int64_t prompt_tokens,
+                                       int64_t context_length) const;
+};
+
 // Consumer "rollout", of groups. The random numbers of a response follow from the sampling's seed, its group, its
-// number in the group and how often the group was sent back.
+// number in the group and how often the group was sent back. Groups are put as soon as all of their responses are
+// there, those that come within `between_puts` together.
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
-                                        const engine::EngineOptions& engine, const engine::SamplingParams& sampling);
+                                        const engine::EngineOptions& engine, const engine::SamplingParams& sampling,
+                                        const LengthLimits& limits = {},
+                                        absl::Duration between_puts = absl::Milliseconds(250));
 
 // Consumer "reward", of rows. Each answer is given the columns `more` of its row, which are texts, kMessages as its
 // messages. Rows are put as they are scored, those that follow one another shortly together.

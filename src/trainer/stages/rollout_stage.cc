@@ -1,0 +1,221 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/rng.h"
+#include "core/base/status.h"
+#include "model/files/flops.h"
+#include "trainer/stages/columns.h"
+#include "trainer/stages/stages.h"
+
+namespace tdock::trainer {
+namespace {
+
+constexpr absl::Duration kBetweenLeaseRenewals = absl::Minutes(1);
+
+class RolloutStage final : public Stage {
+ public:
+  RolloutStage(const Policy& policy, const text::Tokenizer& tokenizer, const engine::EngineOptions& engine,
+               const engine::SamplingParams& sampling, const LengthLimits& limits, absl::Duration between_puts)
+      : policy_(policy),
+        tokenizer_(tokenizer),
+        engine_(policy.decoder, engine),
+        sampling_(sampling),
+        limits_(limits),
+        between_puts_(between_puts) {}
+
+  const ConsumerOptions& consumer() const override { return consumer_; }
+  bool uses_policy() const override { return true; }
+
+  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
+    TDOCK_ASSIGN_OR_RETURN(Responses responses, Ask(rows));
+    engine_.Update([] {}, policy_.version);
+    absl::Time put = absl::Now(), renewed = put;
+    const auto after_step = [&](std::span<engine::Answer> ended) -> absl::Status {
+      TDOCK_RETURN_IF_ERROR(responses.Take(ended));
+      TDOCK_RETURN_IF_ERROR(context.check_stop());
+      const absl::Time now = absl::Now();
+      if (context.renew != nullptr && now >= renewed + kBetweenLeaseRenewals) {
+        TDOCK_RETURN_IF_ERROR(context.renew());
+        renewed = now;
+      }
+      if (context.publish == nullptr || responses.ready.empty() || responses.AllAreReady() ||
+          now < put + between_puts_) {
+        return absl::OkStatus();
+      }
+      put = now;
+      return PutReady(responses, context);
+    };
+    TDOCK_RETURN_IF_ERROR(engine_.AnswerAll(std::move(responses.requests), after_step));
+    StageOutput output{.columns = {}, .weights_version = policy_.version};
+    if (!responses.ready.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(output.columns, ColumnsOf(responses, responses.ReadyRows(), context));
+    }
+    return output;
+  }
+
+ private:
+  // The rows that are asked for, and what has come.
+  struct Responses {
+    std::vector<engine::Request> requests;
+    std::vector<std::vector<size_t>> rows;        // of each request, one for each of its samples
+    std::vector<size_t> group_of_row;             // a number
+    std::vector<int64_t> missing;                 // of each group: responses that are not there yet
+    std::vector<int64_t> prompt_lengths;          // of each row
+    std::vector<bool> reads_prompt;               // of each row: the others of its request share what it read
+    std::vector<int64_t> max_new_tokens;          // of each row
+    std::vector<engine::Completion> completions;  // of each row
+    std::vector<size_t> ready;                    // groups that are there, and not put
+    size_t put = 0;                               // groups
+
+    bool AllAreReady() const { return ready.size() + put == missing.size(); }
+
+    absl::Status Take(std::span<engine::Answer> ended) {
+      for (engine::Answer& answer : ended) {
+        if (!answer.status.ok()) return Annotate(answer.status, absl::StrCat("prompt ", answer.request));
+        const size_t row = rows[answer.request][static_cast<size_t>(answer.sample)];
+        completions[row] = std::move(answer.completion);
+        if (--missing[group_of_row[row]] == 0) ready.push_back(group_of_row[row]);
+      }
+      return absl::OkStatus();
+    }
+
+    std::vector<size_t> ReadyRows() const {
+      std::vector<bool> is_ready(missing.size(), false);
+      for (const size_t group : ready) is_ready[group] = true;
+      std::vector<size_t> found;
+      for (size_t row = 0; row < group_of_row.size(); ++row) {
+        if (is_ready[group_of_row[row]]) found.push_back(row);
+      }
+      return found;
+    }
+  };
+
+  // Rows of a group with the same prompt are samples of one request.
+  absl::StatusOr<Responses> Ask(const Rows& rows) const {
+    Responses responses;
+    responses.completions.resize(rows.size());
+    uint64_t number = 0;  // in the group
+    for (size_t i = 0; i < rows.size(); ++i) {
+      TDOCK_ASSIGN_OR_RETURN(const std::span<const int32_t> tokens, rows.Get<int32_t>(i, kPrompt));
+      const bool same_group = i > 0 && rows.groups()[i] == rows.groups()[i - 1];
+      number = same_group ? number + 1 : 0;
+      if (!same_group) responses.missing.push_back(0);
+      ++responses.missing.back();
+      responses.group_of_row.push_back(responses.missing.size() - 1);
+      const auto length = static_cast<int64_t>(tokens.size());
+      const bool same_prompt =
+          same_group && std::equal(tokens.begin(), tokens.end(), responses.requests.back().prompt.tokens.begin(),
+                                   responses.requests.back().prompt.tokens.end());
+      if (same_prompt) {
+        ++responses.requests.back().prompt.samples;
+      } else {
+        const uint64_t group = DeriveSeed(rows.groups()[i], rows.epoch(i));
+        engine::Request& request = responses.requests.emplace_back();
+        request.prompt = {
+            .tokens = {tokens.begin(), tokens.end()}, .samples = 1, .identity = DeriveSeed(group, number)};
+        request.sampling = sampling_;
+        const absl::StatusOr<int64_t> room =
+            limits_.MaxNewTokens(sampling_.max_new_tokens, length, policy_.decoder.config().context_length());
+        if (!room.ok()) return Annotate(room.status(), absl::StrCat("row ", rows.ids()[i]));
+        request.sampling.max_new_tokens = *room;
+        responses.rows.emplace_back();
+      }
+      responses.rows.back().push_back(i);
+      responses.prompt_lengths.push_back(length);
+      responses.reads_prompt.push_back(!same_prompt);
+      responses.max_new_tokens.push_back(responses.requests.back().sampling.max_new_tokens);
+    }
+    return responses;
+  }
+
+  absl::Status PutReady(Responses& responses, StageContext& context) const {
+    const std::vector<size_t> rows = responses.ReadyRows();
+    TDOCK_ASSIGN_OR_RETURN(Batch columns, ColumnsOf(responses, rows, context));
+    TDOCK_RETURN_IF_ERROR(context.publish(rows, std::move(columns), policy_.version));
+    responses.put += responses.ready.size();
+    responses.ready.clear();
+    return absl::OkStatus();
+  }
+
+  // Also reports them.
+  absl::StatusOr<Batch> ColumnsOf(const Responses& responses, const std::vector<size_t>& rows,
+                                  StageContext& context) const {
+    std::vector<std::vector<int32_t>> tokens;
+    std::vector<std::vector<uint8_t>> masks;
+    std::vector<std::string> texts;
+    std::vector<std::vector<float>> log_probs;
+    std::vector<uint8_t> finished;
+    std::vector<float> lengths;
+    for (const size_t row : rows) {
+      const engine::Completion& completion = responses.completions[row];
+      tokens.push_back(completion.tokens);
+      masks.emplace_back(completion.tokens.size(), uint8_t{1});
+      TDOCK_ASSIGN_OR_RETURN(texts.emplace_back(), ResponseText(tokenizer_, completion.tokens, completion.finished));
+      log_probs.push_back(completion.log_probs);
+      finished.push_back(completion.finished ? 1 : 0);
+      lengths.push_back(static_cast<float>(completion.tokens.size()));
+      const bool clipped = std::cmp_equal(completion.tokens.size(), responses.max_new_tokens[row]);
+      context.metrics.Mean("response_length/clip_ratio", clipped ? 1.0 : 0.0);
+      context.metrics.Mean("response_length/finished", completion.finished ? 1.0 : 0.0);
+    }
+    context.metrics.Distribution("response_length", lengths);
+    ReportWork(responses, rows, context.metrics);
+    Batch columns;
+    TDOCK_RETURN_IF_ERROR(columns.Add(kResponses, Column::FromRows(tokens)));
+    TDOCK_RETURN_IF_ERROR(columns.Add(kResponseMask, Column::FromRows(masks)));
+    TDOCK_RETURN_IF_ERROR(columns.Add(kResponseText, Column::FromStrings(texts)));
+    TDOCK_RETURN_IF_ERROR(columns.Add(kFinished, Column::FromValues(finished)));
+    TDOCK_RETURN_IF_ERROR(columns.Add(kRolloutLogProbs, Column::FromRows(log_probs)));
+    return columns;
+  }
+
+  // Each prompt passes through the model once.
+  void ReportWork(const Responses& responses, const std::vector<size_t>& rows, StepMetrics& metrics) const {
+    const model::ModelConfig& config = policy_.decoder.config();
+    double flops = 0;
+    int64_t generated = 0;
+    for (const size_t row : rows) {
+      const int64_t length = responses.prompt_lengths[row];
+      const auto more = static_cast<int64_t>(responses.completions[row].tokens.size());
+      const double once = model::ForwardFlops(config, length);
+      flops += model::ForwardFlops(config, length + more) - once + (responses.reads_prompt[row] ? once : 0);
+      generated += more;
+    }
+    metrics.Sum("perf/flops/rollout", flops);
+    metrics.Sum("perf/num_generated_tokens", static_cast<double>(generated));
+  }
+
+  const ConsumerOptions consumer_ = {.name = "rollout",
+                                     .reads = {kPrompt},
+                                     .writes = {kResponses, kResponseMask, kResponseText, kFinished, kRolloutLogProbs},
+                                     .unit = Unit::kGroup};
+  const Policy& policy_;
+  const text::Tokenizer& tokenizer_;
+  engine::Engine engine_;
+  const engine::SamplingParams sampling_;
+  const LengthLimits limits_;
+  const absl::Duration between_puts_;
+};
+
+}  // namespace
+
+absl::StatusOr<int64_t> LengthLimits::MaxNewTokens(int64_t max_response_length, int64_t prompt_tokens,
+                                                   int64_t context_length) const {
+  const int64_t all = max_model_len > 0 ? std::min(max_model_len, context_length) : context_length;
+  const int64_t room = all - prompt_tokens - (leaves_last_position ? 1 : 0);
+  if (room >= 1) return std::min(max_response_length, room);
+  return absl::InvalidArgumentError(absl::StrCat("a prompt of ", prompt_tokens,
+                                                 " tokens leaves no room for an answer in ", all, " positions",
+                                                 leaves_last_position ? ", of which the last stays free" : ""));
+}
+
+std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
+                                        const engine::EngineOptions& engine, const engine::SamplingParams& sampling,
+                                        const LengthLimits& limits, absl::Duration between_puts) {
+  return std::make_unique<RolloutStage>(policy, tokenizer, engine, sampling, limits, between_puts);
+}
+
+}  // namespace tdock::trainer

@@ -1,0 +1,158 @@
+// Responses reach the dock as they end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/testing/fails.h"
+#include "model/decoder/testing/models.h"
+#include "tdock/local_dock.h"
+#include "text/char_tokenizer.h"
+#include "trainer/stages/columns.h"
+#include "trainer/stages/stages.h"
+
+namespace tdock::trainer {
+namespace {
+
+class RolloutStageTest : public testing::Test {
+ protected:
+  static constexpr int64_t kGroups = 4, kRows = 3 * kGroups;
+
+  RolloutStageTest()
+      : policy_{model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, false), 3, at::kCPU), 5} {
+    policy_.decoder.LimitVocabulary(tokenizer_->vocab_size());
+    policy_.decoder.SetBatchInvariant(true);
+    Fill(*dock_);
+  }
+
+  static void Fill(Dock& dock) {
+    const std::vector<ColumnSpec> columns =
+        ColumnsNamed({kPrompt, kResponses, kResponseMask, kResponseText, kFinished, kRolloutLogProbs});
+    ASSERT_EQ(dock.CreatePartition({.name = "train", .columns = columns, .group_size = 3}), absl::OkStatus());
+    std::vector<std::vector<int32_t>> prompts;
+    std::vector<GroupId> groups;
+    for (int64_t row = 0; row < kRows; ++row) {
+      prompts.emplace_back(static_cast<size_t>(1 + row / 3), static_cast<int32_t>(1 + row / 3));
+      groups.push_back(static_cast<GroupId>(row / 3));
+    }
+    Batch batch;
+    ASSERT_EQ(batch.Add(kPrompt, Column::FromRows(prompts)), absl::OkStatus());
+    ASSERT_TRUE(dock.Put({.partition = "train", .batch = batch, .groups = groups}).ok());
+  }
+
+  std::unique_ptr<Stage> Make(absl::Duration between_puts, const LengthLimits& limits = {}) const {
+    engine::EngineOptions options;
+    options.max_rows = 3;  // one group after another
+    options.end_tokens = {4, 5, 6};
+    return MakeRolloutStage(policy_, *tokenizer_, options, {.temperature = 1.3, .max_new_tokens = 9, .seed = 8}, limits,
+                            between_puts);
+  }
+
+  static std::vector<std::vector<int32_t>> Responses(Dock& dock) {
+    std::vector<RowId> ids;
+    for (RowId row = 0; row < kRows; ++row) ids.push_back(row);
+    const auto rows = dock.Fetch({.partition = "train", .rows = ids, .columns = {kResponses, kRolloutLogProbs}});
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    std::vector<std::vector<int32_t>> responses;
+    for (size_t row = 0; row < kRows; ++row) {
+      const auto tokens = *rows->Get<int32_t>(row, kResponses);
+      EXPECT_EQ(tokens.size(), rows->Get<float>(row, kRolloutLogProbs)->size());
+      responses.emplace_back(tokens.begin(), tokens.end());
+    }
+    return responses;
+  }
+
+  // What a stage writes that puts everything at the end.
+  std::vector<std::vector<int32_t>> AllAtOnce(StepMetrics& metrics) const {
+    const std::unique_ptr<Dock> dock = MakeLocalDock();
+    Fill(*dock);
+    StageRunner runner(*dock, "train");
+    const auto stage = Make(absl::InfiniteDuration());
+    EXPECT_EQ(runner.Add(*stage), absl::OkStatus());
+    StageContext context{.step = 1, .metrics = metrics};
+    EXPECT_TRUE(runner.Run(*stage, kGroups, context).ok());
+    EXPECT_EQ(context.published, 0);
+    return Responses(*dock);
+  }
+
+  int64_t Written() { return dock_->GetConsumerStatus("train", "rollout")->completed; }
+
+  const std::unique_ptr<text::CharTokenizer> tokenizer_ = *text::CharTokenizer::Create("abcdefgh");
+  Policy policy_;
+  std::unique_ptr<Dock> dock_ = MakeLocalDock();
+  StageRunner runner_{*dock_, "train"};
+  StepMetrics metrics_;
+};
+
+TEST_F(RolloutStageTest, PutsEachGroupAsSoonAsItIsThereAndWritesTheSame) {
+  StepMetrics metrics;
+  const auto expected = AllAtOnce(metrics);
+  const auto stage = Make(absl::ZeroDuration());
+  ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
+  StageContext context{.step = 1, .metrics = metrics_};
+  ASSERT_TRUE(runner_.Run(*stage, kGroups, context).ok());
+  EXPECT_EQ(context.published, kRows - 3) << "all but the last group";
+  EXPECT_EQ(Responses(*dock_), expected);
+  const auto values = metrics_.Values(), all = metrics.Values();
+  for (const char* name : {"response_length/mean", "response_length/max", "response_length/clip_ratio",
+                           "response_length/finished", "perf/num_generated_tokens"}) {
+    EXPECT_NEAR(values.at(name), all.at(name), 1e-6) << name;
+  }
+}
+
+TEST_F(RolloutStageTest, WhatWasPutStaysWhenItIsStoppedAndTheRestIsTheSameLater) {
+  StepMetrics metrics;
+  const auto expected = AllAtOnce(metrics);
+  const auto stage = Make(absl::ZeroDuration());
+  ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
+  StageContext context{.step = 1, .metrics = metrics_};
+  context.check_stop = [&]() -> absl::Status {
+    return context.published >= 3 ? absl::CancelledError("interrupted") : absl::OkStatus();
+  };
+  EXPECT_THAT(runner_.Run(*stage, kGroups, context).status(),
+              Fails(absl::StatusCode::kCancelled, {"stage 'rollout'", "interrupted"}));
+  ASSERT_EQ(context.published % 3, 0) << "whole groups";
+  const int64_t left = kGroups - context.published / 3;
+  EXPECT_GT(left, 0);
+  EXPECT_EQ(Written(), context.published);
+  StageContext later{.step = 1, .metrics = metrics_, .published = context.published};
+  EXPECT_EQ(*runner_.Run(*stage, left, later), 0);
+  EXPECT_EQ(Responses(*dock_), expected);
+}
+
+TEST_F(RolloutStageTest, AnAnswerEndsWhereThePromptLeavesNoMoreRoom) {
+  const auto lengths = [&](const LengthLimits& limits) {
+    dock_ = MakeLocalDock();
+    Fill(*dock_);
+    StageRunner runner(*dock_, "train");
+    const auto stage = Make(absl::InfiniteDuration(), limits);
+    EXPECT_EQ(runner.Add(*stage), absl::OkStatus());
+    StageContext context{.step = 1, .metrics = metrics_};
+    const auto run = runner.Run(*stage, kGroups, context);
+    EXPECT_TRUE(run.ok()) << run.status();
+    std::vector<size_t> longest(kGroups, 0);
+    const auto responses = Responses(*dock_);
+    for (size_t row = 0; row < kRows; ++row) longest[row / 3] = std::max(longest[row / 3], responses[row].size());
+    return longest;
+  };
+  // Prompts have 1, 2, 3 and 4 tokens.
+  const auto free = lengths({});
+  const auto limited = lengths({.max_model_len = 6});
+  const auto one_less = lengths({.max_model_len = 6, .leaves_last_position = true});
+  for (size_t group = 0; group < kGroups; ++group) {
+    EXPECT_EQ(limited[group], std::min<size_t>(free[group], 5 - group));
+    EXPECT_EQ(one_less[group], std::min<size_t>(free[group], 4 - group));
+  }
+  const LengthLimits limits{.max_model_len = 6, .leaves_last_position = true};
+  EXPECT_EQ(*limits.MaxNewTokens(9, 4, 48), 1);
+  EXPECT_EQ(*limits.MaxNewTokens(2, 1, 48), 2);
+  EXPECT_THAT(limits.MaxNewTokens(9, 5, 48).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"a prompt of 5 tokens leaves no room", "6 positions"}));
+  EXPECT_EQ(*LengthLimits{}.MaxNewTokens(100, 40, 48), 8);
+}
+
+}  // namespace
+}  // namespace tdock::trainer
