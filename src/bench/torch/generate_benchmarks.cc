@@ -1,5 +1,7 @@
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,78 +14,119 @@
 namespace tdock::bench {
 namespace {
 
-// A decoder, its engine, and what it is asked.
+// A decoder, and what an engine with it is asked.
 struct Rollout {
   model::Decoder decoder;
   std::unique_ptr<Workers> workers;
-  std::vector<int32_t> end_tokens;
-  std::vector<engine::Prompt> prompts;
-  int64_t max_new_tokens;
+  std::vector<int32_t> end_tokens = {};
+  std::vector<engine::Request> requests = {};
 
-  absl::StatusOr<double> TokensPerSecond(Clock& clock) const {
-    engine::Engine engine(decoder, {.end_tokens = end_tokens, .workers = workers.get()});
+  void Ask(std::vector<int32_t> prompt, int64_t samples, int64_t max_new_tokens) {
+    engine::Request& request = requests.emplace_back();
+    request.prompt = {.tokens = std::move(prompt), .samples = samples};
+    request.sampling = {.max_new_tokens = max_new_tokens, .seed = 1};
+  }
+
+  absl::StatusOr<Figure> TokensPerSecond(Clock& clock, engine::EngineOptions options) const {
+    options.end_tokens = end_tokens;
+    options.workers = workers.get();
+    engine::Engine engine(decoder, options);
     size_t tokens = 0;
-    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
-                             TDOCK_ASSIGN_OR_RETURN(
-                                 const std::vector<engine::Completion> completions,
-                                 engine.Generate(prompts, {.max_new_tokens = max_new_tokens, .seed = 1}));
-                             for (const engine::Completion& c : completions) tokens += c.tokens.size();
-                             return absl::OkStatus();
-                           }));
+    const auto after_step = [&](std::span<engine::Answer> ended) {
+      for (const engine::Answer& answer : ended) {
+        TDOCK_RETURN_IF_ERROR(answer.status);
+        tokens += answer.completion.tokens.size();
+      }
+      return absl::OkStatus();
+    };
+    TDOCK_ASSIGN_OR_RETURN(const double seconds,
+                           Seconds(clock, [&] { return engine.AnswerAll(requests, after_step); }));
     return static_cast<double>(tokens) / seconds;
   }
 };
 
-Prepared Timed(std::shared_ptr<const Rollout> rollout, Clock& clock) {
-  return {.run = [rollout = std::move(rollout), &clock] {
-    return trainer::Guarded([&] { return rollout->TokensPerSecond(clock); });
-  }};
+TimedRun Timed(std::shared_ptr<const Rollout> rollout, Clock& clock, const engine::EngineOptions& options = {}) {
+  return [rollout = std::move(rollout), &clock, options] {
+    return trainer::Guarded([&] { return rollout->TokensPerSecond(clock, options); });
+  };
 }
 
-absl::StatusOr<Prepared> PrepareRollout(const Settings& settings) {
+absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   TDOCK_ASSIGN_OR_RETURN(Arithmetic arithmetic, MakeArithmetic(device));
   const int64_t prompts = settings.quick ? 16 : 128;
   auto rollout = std::make_shared<Rollout>(Rollout{.decoder = std::move(arithmetic.decoder),
                                                    .workers = ShareSamples(settings.threads, prompts),
-                                                   .end_tokens = {arithmetic.tokenizer->eos_id().value()},
-                                                   .prompts = {},
-                                                   .max_new_tokens = 8});
-  for (int64_t i = 0; i < prompts; ++i) {
-    rollout->prompts.push_back({arithmetic.problems[static_cast<size_t>(i)].prompt, 8});
-  }
-  return Timed(std::move(rollout), settings.clock);
+                                                   .end_tokens = {arithmetic.tokenizer->eos_id().value()}});
+  for (int64_t i = 0; i < prompts; ++i) rollout->Ask(arithmetic.problems[static_cast<size_t>(i)].prompt, 8, 8);
+  return Prepared{.run = Timed(std::move(rollout), settings.clock)};
 }
 
-absl::StatusOr<Prepared> PrepareLlama(const Settings& settings, int64_t batch) {
+// No token ends an answer: all have the full length.
+absl::StatusOr<std::shared_ptr<Rollout>> LlamaRollout(const Settings& settings, int64_t answers) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
-  // No token ends an answer: all have the full length.
-  auto rollout = std::make_shared<Rollout>(Rollout{.decoder = MakeLlama95m(device),
-                                                   .workers = ShareSamples(settings.threads, batch),
-                                                   .end_tokens = {},
-                                                   .prompts = {},
-                                                   .max_new_tokens = settings.quick ? 2 : 32});
+  return std::make_shared<Rollout>(
+      Rollout{.decoder = MakeLlama95m(device), .workers = ShareSamples(settings.threads, answers)});
+}
+
+absl::StatusOr<Prepared> PrepareBatch(const Settings& settings, int64_t batch) {
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, LlamaRollout(settings, batch));
   for (int64_t i = 0; i < batch; ++i) {
-    rollout->prompts.push_back({RandomTokens(rollout->decoder, 32, static_cast<uint64_t>(i)), 1});
+    rollout->Ask(RandomTokens(rollout->decoder, 32, static_cast<uint64_t>(i)), 1, settings.quick ? 2 : 32);
   }
-  return Timed(std::move(rollout), settings.clock);
+  return Prepared{.run = Timed(rollout, settings.clock)};
+}
+
+// Lengths are uniform, in an order without a pattern, and each batch has long and short ones.
+absl::StatusOr<Prepared> PrepareMixed(const Settings& settings) {
+  const int64_t requests = settings.quick ? 8 : 64, shortest = settings.quick ? 2 : 16,
+                longest = settings.quick ? 8 : 256;
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, LlamaRollout(settings, requests));
+  for (int64_t i = 0; i < requests; ++i) {
+    const int64_t place = i * 37 % requests;
+    rollout->Ask(RandomTokens(rollout->decoder, 32, static_cast<uint64_t>(i)), 1,
+                 shortest + (longest - shortest) * place / (requests - 1));
+  }
+  engine::EngineOptions options, held;
+  options.max_rows = held.max_rows = settings.quick ? 2 : 8;
+  held.one_batch_at_a_time = true;
+  return Prepared{.run = Timed(rollout, settings.clock, options), .reference = Timed(rollout, settings.clock, held)};
+}
+
+// The reference answers as many prompts of the same length, which differ from one another.
+absl::StatusOr<Prepared> PrepareSamples(const Settings& settings, int64_t prompts, int64_t samples) {
+  const int64_t length = settings.quick ? 32 : 256, answer = settings.quick ? 2 : 32;
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> shared, LlamaRollout(settings, prompts * samples));
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> separate, LlamaRollout(settings, prompts * samples));
+  for (int64_t i = 0; i < prompts * samples; ++i) {
+    std::vector<int32_t> prompt = RandomTokens(shared->decoder, length, static_cast<uint64_t>(i));
+    if (i < prompts) shared->Ask(prompt, samples, answer);
+    separate->Ask(std::move(prompt), 1, answer);
+  }
+  return Prepared{.run = Timed(shared, settings.clock), .reference = Timed(separate, settings.clock)};
 }
 
 }  // namespace
 
 std::vector<Benchmark> GenerateBenchmarks() {
   std::vector<Benchmark> benchmarks;
-  const auto add = [&](const std::string& name, auto prepare) {
-    benchmarks.push_back(
-        {.name = name, .unit = "tokens/s", .better = Better::kHigher, .prepare = [prepare](const Settings& settings) {
-           return trainer::Guarded([&] { return prepare(settings); });
-         }});
+  const auto add = [&](const std::string& name, const std::string& of, auto prepare) {
+    benchmarks.push_back({.name = name,
+                          .unit = "tokens/s",
+                          .better = Better::kHigher,
+                          .of = of,
+                          .prepare = [prepare](const Settings& settings) {
+                            return trainer::Guarded([&] { return prepare(settings); });
+                          }});
   };
-  add("generate/arithmetic", PrepareRollout);
-  for (int64_t batch : {1, 8}) {
-    add(absl::StrCat("generate/llama95m/batch=", batch),
-        [batch](const Settings& settings) { return PrepareLlama(settings, batch); });
+  add("generate/arithmetic", "", PrepareArithmetic);
+  for (const int64_t batch : {1, 8}) {
+    add(absl::StrCat("generate/llama95m/batch=", batch), "",
+        [batch](const Settings& settings) { return PrepareBatch(settings, batch); });
   }
+  add("generate/mixed", "one batch at a time", PrepareMixed);
+  add("generate/prompts=8/samples=8", "64 prompts",
+      [](const Settings& settings) { return PrepareSamples(settings, 8, 8); });
   return benchmarks;
 }
 
