@@ -1,5 +1,6 @@
 """The decoder gives the logits that Hugging Face's models give, with and without a cache, padding, and gradients."""
 
+import copy
 import json
 import random
 
@@ -44,6 +45,23 @@ def test_logits_are_those_of_hugging_face(name, tmp_path):
         assert difference(ours, padded) < 1e-5 * spread, mode
     cached = cached_logits(model, given["rows"], given["prefill"])
     assert difference(our_logits(tmp_path, "cached", given), cached) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_text_is_that_of_hugging_face(name, tmp_path):
+    config = copy.deepcopy(MODELS[name])
+    positions = "n_positions" if config.model_type == "gpt2" else "max_position_embeddings"
+    setattr(config, positions, 256)
+    model = random_model(config)
+    model.save_pretrained(tmp_path)
+    rows = [row[:9] for row in random_rows()["rows"][2:4]]
+    output = run_program("tdock_logits", tmp_path, "greedy", input=json.dumps({"rows": rows, "new_tokens": 200}).encode())
+    ids = torch.tensor(rows)
+    theirs = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=200, min_new_tokens=200,
+        eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    assert json.loads(output) == theirs[:, 9:].tolist()
 
 
 def gradients_of(model, rows):
