@@ -110,22 +110,28 @@ TEST(Grpo, TheRatioIsOneOnTheFirstPassOverFreshSamples) {
   }
 }
 
-TEST(Grpo, InBatchInvariantModeTheRatioIsOneToTheLastBit) {
-  // Old log-probabilities are computed in other micro-batches than new ones.
-  const auto deviation = [](const std::string& batch_invariant, const std::string& compute) {
+TEST(Grpo, InBatchInvariantModeRolloutAndTrainingAgreeToTheLastBit) {
+  // The largest deviation of the ratio from 1, and of log-probabilities from those of the rollout. Old
+  // log-probabilities are computed in other micro-batches than new ones.
+  const auto deviations = [](const std::string& batch_invariant, const std::string& compute) {
     SmallRun run("grpo", {"model.batch_invariant=" + batch_invariant, "model.compute_dtype=" + compute,
                           "rollout.temperature=0.8", "model.hidden_size=128", "actor.ppo_micro_batch_size_per_gpu=1",
                           "ref.log_prob_micro_batch_size_per_gpu=8"});
     EXPECT_EQ(run.Train().status(), absl::OkStatus());
-    double largest = 0;
+    double ratio = 0, rollout = 0;
     for (const json& record : run.Metrics()) {
-      if (record["step"] != 0) largest = std::max(largest, record["actor/fresh_ratio_deviation"].get<double>());
+      if (record["step"] == 0) continue;
+      ratio = std::max(ratio, record["actor/fresh_ratio_deviation"].get<double>());
+      rollout = std::max(rollout, record["rollout_corr/max_abs_diff"].get<double>());
     }
-    return largest;
+    return std::pair(ratio, rollout);
   };
-  EXPECT_GT(deviation("false", "float32"), 0);
-  EXPECT_EQ(deviation("true", "float32"), 0);
-  EXPECT_EQ(deviation("true", "bfloat16"), 0);
+  const std::pair fast = deviations("false", "float32"), none = std::pair(0.0, 0.0);
+  EXPECT_GT(fast.first, 0);
+  EXPECT_GT(fast.second, 0);
+  EXPECT_LT(fast.second, 1e-4);
+  EXPECT_EQ(deviations("true", "float32"), none);
+  EXPECT_EQ(deviations("true", "bfloat16"), none);
 }
 
 TEST(Grpo, BatchInvariantModeIsRefusedOnAGpu) {

@@ -313,6 +313,29 @@ TEST(TokenColumn, ALengthThatDoesNotFitTheResponseNamesTheRow) {
             "column 'old_log_probs' of row 42 has 1 values for a response of 2 tokens");
 }
 
+TEST(LogProbs, OfABatchInvariantDecoderAreThoseOfTheRolloutToTheLastBit) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    Fixture fixture(at::kCPU, type);
+    fixture.decoder.SetBatchInvariant(true);
+    std::vector<engine::Prompt> prompts;
+    for (const std::vector<int32_t>& tokens : fixture.prompts) prompts.push_back({.tokens = tokens, .samples = 3});
+    engine::Engine rollout(fixture.decoder, {.end_tokens = {8}});
+    const auto completions = rollout.Generate(prompts, {.temperature = 0.7, .max_new_tokens = 10, .seed = 3}).value();
+    std::vector<Sequence> samples;
+    std::vector<float> recorded;
+    for (size_t i = 0; i < completions.size(); ++i) {
+      samples.push_back({fixture.prompts[i / 3], completions[i].tokens});
+      recorded.insert(recorded.end(), completions[i].log_probs.begin(), completions[i].log_probs.end());
+    }
+    Workers two(2);
+    for (const int64_t max_row_tokens : {1, 64}) {
+      const at::Tensor own =
+          LogProbs(fixture.decoder, samples, {.workers = two, .temperature = 0.7, .max_row_tokens = max_row_tokens});
+      EXPECT_TRUE(own.equal(at::tensor(recorded))) << type << ", rows of " << max_row_tokens;
+    }
+  }
+}
+
 TEST(LogProbs, OfABatchInvariantDecoderAreTheSameBitsForAnyCut) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     Fixture fixture(at::kCPU, type);
