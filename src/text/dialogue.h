@@ -1,0 +1,75 @@
+// A conversation that goes on: the model's replies stay in it as the tokens that were sampled.
+//
+//   chatml:  <|im_start|>user⏎Hi<|im_end|>⏎<|im_start|>assistant⏎ │ He llo │ <|im_end|>⏎<|im_start|>user⏎…assistant⏎ │
+//            └ encoded                                               └ sampled └ encoded
+//
+// A reply that was made into text and encoded again may have other tokens: then the model would go on from something
+// that it has not said, and what was computed for those tokens would be of no use.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tdock::text {
+
+struct DialoguePrompt {
+  std::vector<int32_t> ids;
+  // Why replies are encoded again, as EncodeConversation() does: the template renders one, or what stands before it,
+  // otherwise once more turns follow. Empty: all of them are in `ids` as they were sampled.
+  std::string rewritten = {};
+  int64_t dropped_turns = 0;  // of Dialogue: how many of the oldest were left out for want of room
+};
+
+// The tokens of the prompt that asks for the reply to `turns`. `sampled` has the tokens of each assistant's turn, in
+// their order, whose content is their text; without the token that ended it, because the template ends turns itself.
+// Where each reply's tokens are those of its text, the result is that of EncodeConversation(). The errors of that.
+absl::StatusOr<DialoguePrompt> EncodeDialogue(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                                              std::span<const Turn> turns,
+                                              std::span<const std::vector<int32_t>> sampled);
+
+// Alternates between a user and a model. Not thread-safe; the tokenizer must outlive it.
+class Dialogue {
+ public:
+  // `system`: what a system turn before all others says, if there is one.
+  Dialogue(ChatTemplate chat_template, const Tokenizer& tokenizer, std::optional<std::string> system);
+
+  // Adds what the user says, and gives the prompt that asks for the reply. Where that has more than `most_tokens`, the
+  // oldest turns after the system's are dropped for good, a message with its reply at a time.
+  //
+  // OutOfRange, with both numbers, where not even the message alone fits; InvalidArgument for what cannot be encoded.
+  // After an error the dialogue is as before.
+  absl::StatusOr<DialoguePrompt> Ask(std::string message, int64_t most_tokens);
+
+  // Adds the reply to the last message: its tokens, without the one that ended it. The errors of Tokenizer::Decode().
+  absl::Status Reply(std::vector<int32_t> ids);
+
+  // Takes back the last message, which has no reply.
+  void Withdraw();
+
+  // As it was at first.
+  void Clear();
+
+  const std::vector<Turn>& turns() const { return turns_; }
+
+ private:
+  size_t first_message() const { return system_ ? 1 : 0; }
+
+  const ChatTemplate chat_template_;
+  const Tokenizer* const tokenizer_;
+  const std::optional<std::string> system_;
+  std::vector<Turn> turns_;
+  std::vector<std::vector<int32_t>> sampled_;  // of the replies in `turns_`
+};
+
+// The template that renders nothing but what the turns say, after what the tokenizer puts before a text.
+absl::StatusOr<ChatTemplate> RawTemplate(const Tokenizer& tokenizer);
+
+}  // namespace tdock::text
