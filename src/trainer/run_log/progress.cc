@@ -79,10 +79,11 @@ Progress::~Progress() {
   if (running_) Finish("stopped", "");
 }
 
-void Progress::Begin(std::string phase, int64_t total, int64_t done) {
+void Progress::Begin(std::string phase, int64_t total, int64_t done, std::string unit) {
   if (running_) End();
   running_ = true;
   phase_ = std::move(phase);
+  unit_ = std::move(unit);
   total_ = total;
   done_before_ = done;
   step_ = done;
@@ -127,9 +128,9 @@ void Progress::End(absl::string_view remark) {
 void Progress::Finish(absl::string_view verdict, absl::string_view remark) {
   std::string text = absl::StrCat(drawn_ ? absl::StrCat(kLineStart, kClearToEnd) : "", phase_, ": ");
   if (!verdict.empty()) {
-    absl::StrAppend(&text, verdict, " after ", Counts(), " steps");
+    absl::StrAppend(&text, verdict, " after ", Counts(), " ", unit_, "s");
   } else {
-    absl::StrAppend(&text, step_, step_ == 1 ? " step" : " steps");
+    absl::StrAppend(&text, step_, " ", unit_, step_ == 1 ? "" : "s");
   }
   absl::StrAppend(&text, " in ", ClockText(clock_.Now() - begun_));
   for (const auto& [name, value] : figures_) absl::StrAppend(&text, ", ", name, " ", FigureText(value));

@@ -42,8 +42,8 @@ class Progress {
   ~Progress();
 
   // Ends the previous phase, if there is one. `total` is 0 if the number of steps is not known; `done` of them were
-  // done before, by another process.
-  void Begin(std::string phase, int64_t total, int64_t done = 0);
+  // done before, by another process. `unit` is what one of them is called.
+  void Begin(std::string phase, int64_t total, int64_t done = 0, std::string unit = "step");
 
   // `step` steps of the phase are done. Figures are shown in the order in which they first appeared; one that is not
   // named keeps its last value.
@@ -65,7 +65,7 @@ class Progress {
 
   bool running_ = false;
   bool drawn_ = false;  // whether the terminal's last line is the bar
-  std::string phase_;
+  std::string phase_, unit_;
   int64_t total_ = 0;
   int64_t done_before_ = 0;
   int64_t step_ = 0;

@@ -64,6 +64,10 @@ TEST_F(ProgressTest, LeavesOneLineAtTheEndOfAPhase) {
   EXPECT_EQ(Written(), "warm-up: 165 steps in 0:07, accuracy 0.301; stopped at 0.3\n");
   progress.End();
   EXPECT_EQ(Written(), "");
+  progress.Begin("generating", 2, 0, "answer");
+  progress.Update(1, {});
+  progress.End();
+  EXPECT_EQ(Written(), "generating: 1 answer in 0:00\n");
 }
 
 TEST_F(ProgressTest, RedrawsALineInPlaceOnATerminal) {
