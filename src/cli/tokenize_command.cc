@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands.h"
+#include "cli/json_line.h"
 #include "cli/printable.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
@@ -36,22 +37,6 @@ struct TokenizeArguments {
   data::DataConfig data;  // the template, and what the loss counts
 };
 
-data::Value ValueOf(const nlohmann::ordered_json& json) {
-  if (json.is_boolean()) return json.get<bool>();
-  if (json.is_number_integer() && !json.is_number_unsigned()) return json.get<int64_t>();
-  if (json.is_number_unsigned() && json.get<uint64_t>() <= uint64_t{INT64_MAX}) return json.get<int64_t>();
-  if (json.is_number()) return json.get<double>();
-  if (json.is_string()) return json.get<std::string>();
-  if (json.is_array()) {
-    data::List list;
-    for (const auto& item : json) list.push_back(ValueOf(item));
-    return list;
-  }
-  data::Object object;
-  for (const auto& [name, item] : json.items()) object.emplace_back(name, ValueOf(item));
-  return json.is_object() ? data::Value(std::move(object)) : data::Value();
-}
-
 struct Chat {
   std::vector<text::Turn> turns;
   text::Context context;
@@ -60,19 +45,9 @@ struct Chat {
 
 // A list of turns, or an object with them and what belongs to them.
 absl::StatusOr<Chat> ParseChat(const std::string& line) {
-  using Json = nlohmann::ordered_json;
-  constexpr int kMaxDepth = 64;  // what is parsed here is gone through by recursion
-  bool too_deep = false;
-  auto json = Json::parse(
-      line,
-      [&](int depth, Json::parse_event_t, Json&) {
-        too_deep = too_deep || depth > kMaxDepth;
-        return !too_deep;
-      },
-      /*allow_exceptions=*/false);
-  if (too_deep) return absl::InvalidArgumentError(absl::StrCat("it nests deeper than ", kMaxDepth, " levels"));
+  TDOCK_ASSIGN_OR_RETURN(nlohmann::ordered_json json, ParseJsonLine(line));
   if (json.is_array()) {
-    Json object = Json::object();
+    auto object = nlohmann::ordered_json::object();
     object["messages"] = std::move(json);
     json = std::move(object);
   }
@@ -83,12 +58,12 @@ absl::StatusOr<Chat> ParseChat(const std::string& line) {
   Chat chat;
   for (const auto& [name, value] : json.items()) {
     if (name == "messages") {
-      TDOCK_ASSIGN_OR_RETURN(chat.turns, data::TurnsOf(ValueOf(value)));
+      TDOCK_ASSIGN_OR_RETURN(chat.turns, data::TurnsOf(CellOf(value)));
     } else if (name == "add_generation_prompt" && value.is_boolean()) {
       chat.generation_prompt = value.get<bool>();
     } else if ((name == "tools" || name == "documents") && value.is_array()) {
       TDOCK_ASSIGN_OR_RETURN((name == "tools" ? chat.context.tools : chat.context.documents),
-                             data::JsonOfValue(ValueOf(value)));
+                             data::JsonOfValue(CellOf(value)));
     } else {
       return absl::InvalidArgumentError(absl::StrCat(
           "\"", EscapeForMessage(name),

@@ -1,0 +1,17 @@
+// Lines of JSON that a command reads.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "data/value.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::cli {
+
+// InvalidArgument for what is not JSON, or nests so deep that going through it by recursion would exhaust the stack.
+absl::StatusOr<nlohmann::ordered_json> ParseJsonLine(absl::string_view line);
+
+// The same as a cell of a data set.
+data::Value CellOf(const nlohmann::ordered_json& json);
+
+}  // namespace tdock::cli
