@@ -1,0 +1,87 @@
+#include "cli/answer_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tdock::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+class AnswerFileTest : public testing::Test {
+ protected:
+  AnswerFileTest() {
+    EXPECT_TRUE(env_.RemoveAll(folder_).ok());
+    EXPECT_TRUE(env_.CreateFolders(folder_).ok());
+  }
+
+  auto Open(const Json& made_with, bool overwrite = false) {
+    return AnswerFile::Open(env_, {.path = path_, .overwrite = overwrite, .lines = 3, .samples = 2}, made_with);
+  }
+  std::string Refused(const Json& made_with) { return std::string(Open(made_with).status().message()); }
+  std::string Contents() { return env_.ReadFile(path_).value(); }
+  void Write(const std::string& contents) { ASSERT_TRUE(WriteFileAtomically(env_, path_, contents).ok()); }
+
+  Env& env_ = Env::Real();
+  const std::string folder_ =
+      testing::TempDir() + "/answer_file_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string path_ = JoinPath(folder_, "answers.jsonl");
+  const Json made_with_ = {{"seed", 1}, {"model", "m"}};
+};
+
+TEST_F(AnswerFileTest, GoesOnBehindTheLastWholeLine) {
+  const std::string whole = "{\"line\":2,\"sample\":1}\n{\"line\":1,\"sample\":0}\n";
+  ASSERT_TRUE((*Open(made_with_))->Close().ok());
+  Write(whole + "{\"line\":3,\"sam");
+  const auto file = Open(made_with_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->found(), 2);
+  for (int64_t line = 1; line <= 3; ++line) {
+    for (int64_t sample = 0; sample < 2; ++sample) {
+      EXPECT_EQ((*file)->Has(line, sample), (line == 2 && sample == 1) || (line == 1 && sample == 0));
+    }
+  }
+  EXPECT_EQ(Contents(), whole);
+  ASSERT_TRUE((*file)->Append("{}").ok());
+  EXPECT_EQ(Contents(), whole + "{}\n");
+}
+
+TEST_F(AnswerFileTest, RefusesWhatWasMadeOtherwise) {
+  ASSERT_TRUE(Open(made_with_).ok());
+  Write("{\"line\":1,\"sample\":0}\n");
+  EXPECT_THAT(Refused({{"seed", 2}, {"model", "m"}}),
+              HasSubstr("made otherwise: seed was 1 and is 2 now; give --over"));
+  EXPECT_THAT(Refused({{"seed", 1}, {"top_k", 3}}),
+              HasSubstr("top_k was nothing and is 3 now; model was \\\"m\\\" and is nothing now"));
+  EXPECT_TRUE(Open(made_with_).ok());
+}
+
+TEST_F(AnswerFileTest, RefusesAFileThatIsNotItsOwn) {
+  Write("precious");
+  EXPECT_THAT(Refused(made_with_), HasSubstr("answers.jsonl is there already"));
+  ASSERT_TRUE(WriteFileAtomically(env_, path_ + ".state.json", absl::string_view("[1]")).ok());
+  EXPECT_THAT(Refused(made_with_), HasSubstr("state.json is not an object"));
+  EXPECT_EQ(Contents(), "precious");
+}
+
+TEST_F(AnswerFileTest, RefusesLinesThatAreNoAnswers) {
+  ASSERT_TRUE(Open(made_with_).ok());
+  for (const char* line : {"{", "1", "{\"line\":1}", "{\"line\":4,\"sample\":0}", "{\"line\":1,\"sample\":2}",
+                           "{\"line\":0,\"sample\":0}"}) {
+    Write(std::string("{\"line\":1,\"sample\":0}\n") + line + "\n");
+    EXPECT_THAT(Refused(made_with_), HasSubstr("answers.jsonl:2: it is not an answer to a line of the input")) << line;
+  }
+  Write("{\"line\":1,\"sample\":0}\n{\"line\":1,\"sample\":0}\n");
+  EXPECT_THAT(Refused(made_with_), HasSubstr("it is another answer 0 to line 1"));
+}
+
+TEST_F(AnswerFileTest, BeginsAnewIfAsked) {
+  Write("precious");
+  ASSERT_TRUE(Open(made_with_, /*overwrite=*/true).ok());
+  EXPECT_EQ(Contents(), "");
+  EXPECT_TRUE(Open(made_with_).ok());
+}
+
+}  // namespace
+}  // namespace tdock::cli

@@ -1,0 +1,42 @@
+// `tdock generate` from a file of prompts to a file of answers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "cli/prompt_options.h"
+#include "core/command/command.h"
+#include "engine/engine.h"
+#include "engine/model_folder.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::cli {
+
+struct FileArguments {
+  std::string input;
+  std::string output;
+  bool overwrite = false;
+  bool in_order = false;
+  bool skip_bad = false;
+};
+
+// `arguments` must live until the command line has been parsed.
+void AddFileOptions(CLI::App& command, FileArguments& arguments);
+
+struct FileWork {
+  const FileArguments& arguments;
+  const PromptArguments& prompts;
+  const std::string& folder;  // of the model
+  const engine::ModelFolder& model;
+  const engine::SamplingParams& sampling;
+  int64_t samples = 1;
+  int64_t max_rows = 0;  // of the engine
+};
+
+// Reads the whole input first, and refuses it with the number of the line that cannot be answered; then answers it with
+// the engine, of which nothing else may be asked. Cancelled where a signal has ended it: what had been answered is in
+// the output, and the same call goes on from there.
+absl::Status GenerateFile(const FileWork& work, engine::Engine& engine);
+
+}  // namespace tdock::cli

@@ -1,0 +1,81 @@
+#include "cli/model_options.h"
+
+#include <ATen/Parallel.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/env.h"
+#include "core/base/status.h"
+#include "model/decoder/adapter_files.h"
+#include "model/decoder/device.h"
+
+namespace tdock::cli {
+namespace {
+
+constexpr char kModelGroup[] = "How the model is run";
+
+int ThreadsOf(const ModelArguments& arguments, const engine::ModelFolder& folder) {
+  at::set_num_threads(1);
+  return model::WorkerThreads(arguments.threads, folder.decoder.device());
+}
+
+}  // namespace
+
+void AddModelOptions(CLI::App& command, const char* names, ModelArguments& arguments) {
+  command.add_option(names, arguments.model, "Folder of the model, in the Hugging Face layout")->required();
+  CLI::Option* adapter = command.add_option("--adapter", arguments.adapter,
+                                            "Folder of low-rank adapters for the model, in the PEFT layout");
+  command
+      .add_flag("--unmerged", arguments.unmerged,
+                "Compute the adapters beside the model's weights, instead of adding them to these first")
+      ->needs(adapter);
+  command
+      .add_flag("--batch-invariant", arguments.batch_invariant,
+                "Compute every answer the same, bit for bit, whatever others are worked on; slower, on the CPU")
+      ->group(kModelGroup);
+  command.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->group(kModelGroup)->capture_default_str();
+  command
+      .add_option("--threads", arguments.threads,
+                  "Threads, each working on different answers; 0: one per core, or one on a GPU")
+      ->group(kModelGroup)
+      ->check(CLI::Range(0, 1024));
+}
+
+void AddBatchOptions(CLI::App& command, ModelArguments& arguments) {
+  command.add_option("--max-rows", arguments.max_rows, "Answers that are worked on at the same time, at most")
+      ->group(kModelGroup)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  command
+      .add_option("--cache-mib", arguments.cache_mib,
+                  "Memory for keys and values, in MiB; answers for which there is no room wait; 0: what --max-rows "
+                  "answers need, at most half of what is free")
+      ->group(kModelGroup)
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+}
+
+absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
+  if (arguments.batch_invariant && !device.is_cpu()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch-invariant is for the CPU, and not for --device ", arguments.device));
+  }
+  TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(Env::Real(), arguments.model, device));
+  if (!arguments.adapter.empty()) {
+    TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), arguments.adapter, &folder.decoder));
+    if (!arguments.unmerged) folder.decoder = folder.decoder.Merged();
+  }
+  if (arguments.batch_invariant) folder.decoder.SetBatchInvariant(true);
+  return folder;
+}
+
+ServedModel::ServedModel(const ModelArguments& arguments, const engine::ModelFolder& folder)
+    : workers_(ThreadsOf(arguments, folder), [] { at::init_num_threads(); }),
+      engine_(folder.decoder, {.end_tokens = folder.end_tokens,
+                               .max_rows = arguments.max_rows,
+                               .workers = &workers_,
+                               .tokenizer = folder.tokenizer.get(),
+                               .cache_bytes = arguments.cache_mib << 20}) {}
+
+}  // namespace tdock::cli

@@ -1,0 +1,50 @@
+// The options of a command that say which model answers, and where.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/base/workers.h"
+#include "core/command/command.h"
+#include "engine/engine.h"
+#include "engine/model_folder.h"
+
+namespace tdock::cli {
+
+struct ModelArguments {
+  std::string model;
+  std::string adapter;
+  bool unmerged = false;
+  bool batch_invariant = false;
+  std::string device = "cpu";
+  int threads = 0;
+  int64_t max_rows = engine::EngineOptions().max_rows;
+  int64_t cache_mib = 0;
+};
+
+// `names` are those of the option for the model's folder, such as "--model". `arguments` must live until the command
+// line has been parsed.
+void AddModelOptions(CLI::App& command, const char* names, ModelArguments& arguments);
+
+// Those for a command that works on many answers at the same time.
+void AddBatchOptions(CLI::App& command, ModelArguments& arguments);
+
+// The errors of LoadModelFolder() and LoadAdapters(); InvalidArgument for --batch-invariant on a GPU. Throws c10::Error
+// if memory is exhausted.
+absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments);
+
+// An engine with the threads that it uses. From the first one on, libtorch's own threads are one for each of these.
+class ServedModel {
+ public:
+  // `folder` must outlive it.
+  ServedModel(const ModelArguments& arguments, const engine::ModelFolder& folder);
+
+  engine::Engine& engine() { return engine_; }
+
+ private:
+  Workers workers_;
+  engine::Engine engine_;
+};
+
+}  // namespace tdock::cli

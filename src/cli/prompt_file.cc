@@ -1,0 +1,122 @@
+#include "cli/prompt_file.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "cli/json_line.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "data/sample.h"
+#include "data/value_text.h"
+
+namespace tdock::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxLineBytes = size_t{16} << 20;
+
+absl::StatusOr<data::Sample::Part> PartOf(const Json& fields) {
+  const auto prompt = fields.find("prompt"), messages = fields.find("messages");
+  if (prompt != fields.end() && messages != fields.end()) {
+    return absl::InvalidArgumentError("it has both \"prompt\" and \"messages\"; remove one of them");
+  }
+  const auto found = prompt != fields.end() ? prompt : messages;
+  if (found == fields.end()) {
+    return absl::InvalidArgumentError(
+        R"(it has no prompt, such as {"prompt": "Hi"} or {"messages": [{"role": "user", "content": "Hi"}]})");
+  }
+  if (found->is_string() && found == prompt) return found->get<std::string>();
+  if (!found->is_array() || found->empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", found.key(), "\" is ", found == prompt ? "neither text nor" : "not", " a list of turns"));
+  }
+  absl::StatusOr<std::vector<text::Turn>> turns = data::TurnsOf(CellOf(*found));
+  if (!turns.ok()) return Annotate(turns.status(), absl::StrCat("\"", found.key(), "\""));
+  return *std::move(turns);
+}
+
+// A list in JSON, or the text of one.
+absl::StatusOr<std::string> ListOf(const Json& fields, const char* name) {
+  const auto found = fields.find(name);
+  if (found == fields.end() || found->is_null()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  if (found->is_array()) return data::JsonOfValue(CellOf(*found));
+  return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is not a list"));
+}
+
+}  // namespace
+
+absl::StatusOr<PromptFile> PromptFile::Open(Env& env, const PromptFileRules& rules, const PromptEncoder& encoder) {
+  TDOCK_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(env, rules.path, kMaxLineBytes));
+  return PromptFile(std::move(reader), rules, encoder);
+}
+
+absl::StatusOr<PromptFileSummary> PromptFile::Check(Env& env, const PromptFileRules& rules,
+                                                    const PromptEncoder& encoder) {
+  TDOCK_ASSIGN_OR_RETURN(PromptFile file, Open(env, rules, encoder));
+  PromptFileSummary summary;
+  text::ContentHasher content, tokens;
+  for (;;) {
+    TDOCK_ASSIGN_OR_RETURN(const bool more, file.ReadLine());
+    if (!more) break;
+    const int64_t number = file.reader_.number();
+    content.AddField(absl::StrCat(number));
+    content.AddField(file.line_);
+    const absl::StatusOr<FilePrompt> prompt = file.Parse();
+    if (prompt.ok()) {
+      ++summary.prompts;
+      tokens.AddField({reinterpret_cast<const char*>(prompt->tokens.data()), prompt->tokens.size() * sizeof(int32_t)});
+      continue;
+    }
+    if (!rules.skip_bad) return prompt.status();
+    if (summary.bad++ == 0) summary.first_bad = prompt.status();
+  }
+  summary.lines = file.reader_.number();
+  summary.content = content.Value();
+  summary.tokens = tokens.Value();
+  return summary;
+}
+
+absl::StatusOr<bool> PromptFile::ReadLine() {
+  for (;;) {
+    TDOCK_ASSIGN_OR_RETURN(const std::optional<absl::string_view> line, reader_.Next());
+    if (!line) return false;
+    line_ = *line;
+    if (!absl::StripAsciiWhitespace(line_).empty()) return true;
+  }
+}
+
+absl::StatusOr<FilePrompt> PromptFile::Parse() const {
+  absl::StatusOr<FilePrompt> prompt = ParseLine();
+  if (!prompt.ok()) return Annotate(prompt.status(), reader_.Place());
+  return prompt;
+}
+
+absl::StatusOr<FilePrompt> PromptFile::ParseLine() const {
+  FilePrompt prompt{.line = reader_.number()};
+  TDOCK_ASSIGN_OR_RETURN(prompt.fields, ParseJsonLine(line_));
+  if (!prompt.fields.is_object()) return absl::InvalidArgumentError("it is not an object in JSON");
+  for (const std::string& name : rules_->taken_names) {
+    if (!prompt.fields.contains(name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has \"", name, "\", as the line of its answer has; give it another name"));
+  }
+  TDOCK_ASSIGN_OR_RETURN(data::Sample::Part part, PartOf(prompt.fields));
+  text::Context context;
+  if (std::holds_alternative<std::vector<text::Turn>>(part)) {
+    TDOCK_ASSIGN_OR_RETURN(context.tools, ListOf(prompt.fields, "tools"));
+    TDOCK_ASSIGN_OR_RETURN(context.documents, ListOf(prompt.fields, "documents"));
+  }
+  TDOCK_ASSIGN_OR_RETURN(prompt.tokens, encoder_->Encode(std::move(part), context));
+  if (static_cast<int64_t>(prompt.tokens.size()) >= rules_->context_length) {
+    return absl::InvalidArgumentError(absl::StrCat("its prompt has ", prompt.tokens.size(),
+                                                   " tokens, which leaves no room for an answer in the ",
+                                                   rules_->context_length, " positions of the model"));
+  }
+  return prompt;
+}
+
+}  // namespace tdock::cli
