@@ -13,6 +13,7 @@ Command AddInit(CLI::App& app);
 Command AddPreflight(CLI::App& app);
 Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
+Command AddChat(CLI::App& app);
 Command AddTokenize(CLI::App& app);
 Command AddRuns(CLI::App& app);
 

@@ -7,6 +7,7 @@ namespace {
 
 std::atomic<bool> interrupted = false;
 std::atomic<int> interrupted_by = 0;
+std::atomic<bool> caught_one = false;
 std::atomic<bool> save_asked = false;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
               "a signal handler may not take a lock");
@@ -32,6 +33,15 @@ const std::atomic<bool>& InterruptFlag() {
 }
 
 int InterruptSignal() { return interrupted_by; }
+
+InterruptCatcher::InterruptCatcher() {
+  caught_one = false;
+  Handle(SIGINT, [](int) { caught_one = true; });
+}
+
+InterruptCatcher::~InterruptCatcher() { Handle(SIGINT, SIG_DFL); }
+
+bool InterruptCatcher::caught() const { return caught_one; }
 
 std::atomic<bool>& SaveFlag() {
   Handle(SIGUSR1, [](int) { save_asked = true; });
