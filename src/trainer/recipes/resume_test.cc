@@ -82,7 +82,8 @@ void ExpectSame(const SmallRun& run, const SmallRun& whole) {
   ASSERT_EQ(metrics.size(), expected.size());
   for (size_t i = 0; i < metrics.size(); ++i) EXPECT_EQ(nlohmann::json::diff(metrics[i], expected[i]).dump(), "[]");
   const std::string last = NewestCheckpoint(whole).substr(whole.run_dir().size() + 1);
-  const std::string failure = absl::StrCat("warning: saving step ", std::stoi(last.substr(last.find("step-") + 5)), " ");
+  const std::string failure =
+      absl::StrCat("warning: saving step ", std::stoi(last.substr(last.find("step-") + 5)), " ");
   const bool saving_failed = std::any_of(run.log().begin(), run.log().end(), [&failure](const std::string& line) {
     return absl::StartsWith(line, failure);
   });
