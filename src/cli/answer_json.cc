@@ -5,8 +5,11 @@
 #include "core/base/status.h"
 
 namespace tdock::cli {
+namespace {
 
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 absl::Status AddAnswer(const engine::Completion& completion, const text::Tokenizer& tokenizer, Json& json) {
   TDOCK_ASSIGN_OR_RETURN(json["text"], engine::TextOf(completion, tokenizer));

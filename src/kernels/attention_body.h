@@ -148,7 +148,8 @@ void AttendAll(const T* query, const BlockedRows<T>& keys, const BlockedRows<T>&
   const int64_t group = shape.heads / shape.kv_heads;
   for (int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
     const RowWalk<T> of_keys(keys, visible, kv_head), of_values(values, visible, kv_head);
-    for (int64_t done = 0; done < group;) {
+    int64_t done = 0;
+    while (done < group) {
       const int64_t begin = (kv_head * group + done) * shape.head_dim;
       const auto attend = [&](auto attend_heads, int64_t heads) {
         attend_heads(query + begin, of_keys, of_values, shape.head_dim, visible.count, output + begin, scratch);
