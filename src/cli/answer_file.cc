@@ -1,8 +1,10 @@
 #include "cli/answer_file.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <span>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -36,6 +38,11 @@ AnswerFile::AnswerFile(Env& env, const Options& options)
 absl::StatusOr<std::unique_ptr<AnswerFile>> AnswerFile::Open(Env& env, const Options& options, const Json& made_with) {
   std::unique_ptr<AnswerFile> made(new AnswerFile(env, options));
   const std::string& path = options.path;
+  std::error_code unknown;
+  if (env.Exists(path) && !std::filesystem::is_regular_file(path, unknown)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not a file that answers can be added to; give another --output"));
+  }
   if (options.overwrite && env.Exists(path)) TDOCK_RETURN_IF_ERROR(env.Remove(path));
   if (env.Exists(path)) {
     TDOCK_RETURN_IF_ERROR(made->CheckState(made_with));

@@ -97,6 +97,13 @@ void CheckTogether(const GenerateArguments& arguments) {
   if (arguments.texts.empty() == arguments.files.input.empty()) {
     throw CLI::ValidationError("give either --prompt, once or more, or --input and --output");
   }
+  const PromptArguments& prompts = arguments.prompts;
+  const bool of_template = prompts.system || !prompts.data.chat_template.empty() ||
+                           !prompts.data.template_variables.empty() || !prompts.data.template_date.empty();
+  if (!arguments.texts.empty() && !prompts.chat && of_template) {
+    throw CLI::ValidationError("--system and --template… need --chat: without it a prompt is a text as it stands");
+  }
+  if (prompts.system && FindInvalidUtf8(*prompts.system)) throw CLI::ValidationError("--system is not UTF-8");
   const engine::SamplingParams& params = arguments.sampling.params;
   const bool shows = arguments.json || to_file;
   if (!shows && params.top_log_probs != 0) throw CLI::ValidationError("--top-log-probs needs --json or --output");

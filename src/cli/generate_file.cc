@@ -1,5 +1,7 @@
 #include "cli/generate_file.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -20,7 +22,9 @@
 #include "cli/prompt_file.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
+#include "core/base/file_lock.h"
 #include "core/base/status.h"
+#include "text/content_hash.h"
 #include "trainer/run_log/progress.h"
 
 namespace tdock::cli {
@@ -29,12 +33,22 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // What decides the answers to a prompt. Threads, rows and memory only do by the last bits of the logits, if at all.
+// The contents of a file of the model, empty where there is none.
+std::string ContentOf(const FileWork& work, const char* name) {
+  constexpr uint64_t kMost = uint64_t{1} << 30;
+  const absl::StatusOr<std::string> read = ReadFileUpTo(Env::Real(), absl::StrCat(work.folder, "/", name), kMost);
+  return read.ok() ? text::Hex(text::HashOf(*read)) : "";
+}
+
 Json MadeWith(const FileWork& work, const PromptFileSummary& input, engine::Engine& engine) {
   const engine::SamplingParams& sampling = work.sampling;
   Json logit_bias = Json::object();
   for (const auto& [token, bias] : sampling.logit_bias) logit_bias[absl::StrCat(token)] = bias;
   return {{"format", 1},
           {"model", absl::StrFormat("%016x", engine.weights().hash)},
+          {"config.json", ContentOf(work, "config.json")},
+          {"tokenizer.json", ContentOf(work, "tokenizer.json")},
+          {"end_tokens", work.model.end_tokens},
           {"input", text::Hex(input.content)},
           {"chat", work.prompts.chat},
           {"system", work.prompts.system.value_or("")},
@@ -65,8 +79,14 @@ Json MadeWith(const FileWork& work, const PromptFileSummary& input, engine::Engi
 // Feeds the engine from the input, and the output from the engine.
 class FileGeneration {
  public:
-  FileGeneration(const FileWork& work, engine::Engine& engine, PromptFile& prompts, AnswerFile& answers, int64_t total)
-      : work_(work), engine_(engine), prompts_(prompts), answers_(answers), total_(total) {}
+  FileGeneration(const FileWork& work, engine::Engine& engine, PromptFile& prompts, AnswerFile& answers,
+                 const PromptFileSummary& input)
+      : work_(work),
+        engine_(engine),
+        prompts_(prompts),
+        answers_(answers),
+        lines_(input.lines),
+        total_(input.prompts * work.samples) {}
 
   absl::Status Run(const std::atomic<bool>& stop) {
     progress_.Begin("generating", total_, answers_.found(), "answer");
@@ -79,7 +99,12 @@ class FileGeneration {
       ShowProgress();
     }
     progress_.End();
-    return answers_.Close();
+    TDOCK_RETURN_IF_ERROR(answers_.Close());
+    if (failed_.ok() && has_grown_) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          work_.arguments.input, " has grown meanwhile; what is behind line ", lines_, " is not answered"));
+    }
+    return failed_;
   }
 
   // The answers that are in the file.
@@ -110,7 +135,11 @@ class FileGeneration {
     return absl::OkStatus();
   }
 
-  bool IsAnswered(int64_t line) const {
+  bool IsAnswered(int64_t line) {
+    if (line > lines_) {  // it was not there when the file was checked
+      has_grown_ = true;
+      return true;
+    }
     for (int64_t sample = 0; sample < work_.samples; ++sample) {
       if (!answers_.Has(line, sample)) return false;
     }
@@ -133,13 +162,18 @@ class FileGeneration {
       for (const bool has : open.settled) request.so_far.push_back(has ? ended : engine::Completion());
     }
     under_way_ += open.missing;
-    TDOCK_ASSIGN_OR_RETURN(const engine::RequestId id, engine_.Add(std::move(request)));
+    const absl::StatusOr<engine::RequestId> id = engine_.Add(std::move(request));
+    if (!id.ok()) {
+      under_way_ -= open.missing;
+      NoteFailure(id.status(), open.prompt.line);
+      return absl::OkStatus();
+    }
     if (work_.arguments.in_order) {
       for (int64_t sample = 0; sample < work_.samples; ++sample) {
         if (!open.settled[static_cast<size_t>(sample)]) held_back_[{open.prompt.line, sample}] = std::nullopt;
       }
     }
-    open_.emplace(id, std::move(open));
+    open_.emplace(*id, std::move(open));
     return absl::OkStatus();
   }
 
@@ -150,12 +184,17 @@ class FileGeneration {
     const auto sample = static_cast<size_t>(answer.sample);
     if (open.settled[sample]) return absl::OkStatus();
     const int64_t line = open.prompt.line;
-    TDOCK_RETURN_IF_ERROR(Annotate(answer.status, absl::StrCat(work_.arguments.input, ":", line)));
+    open.settled[sample] = true;
+    --under_way_;
+    if (!answer.status.ok()) {
+      NoteFailure(answer.status, line);
+      if (--open.missing == 0) open_.erase(found);
+      held_back_.erase({line, answer.sample});
+      return WriteHeldBack();
+    }
     Json json = {{"line", line}, {"sample", answer.sample}};
     json.update(open.prompt.fields);
     TDOCK_RETURN_IF_ERROR(AddAnswer(answer.completion, *work_.model.tokenizer, json));
-    open.settled[sample] = true;
-    --under_way_;
     if (--open.missing == 0) open_.erase(found);
     tokens_ += static_cast<int64_t>(answer.completion.tokens.size());
     return Write(line, answer.sample, LineOf(json));
@@ -167,12 +206,22 @@ class FileGeneration {
       return answers_.Append(text);
     }
     held_back_[{line, sample}] = std::move(text);
+    return WriteHeldBack();
+  }
+
+  // Those that no answer under way comes before.
+  absl::Status WriteHeldBack() {
     while (!held_back_.empty() && held_back_.begin()->second) {
       ++written_;
       TDOCK_RETURN_IF_ERROR(answers_.Append(*held_back_.begin()->second));
       held_back_.erase(held_back_.begin());
     }
     return absl::OkStatus();
+  }
+
+  // The others are answered all the same; the first failure is told at the end.
+  void NoteFailure(const absl::Status& status, int64_t line) {
+    if (failed_.ok()) failed_ = Annotate(status, absl::StrCat(work_.arguments.input, ":", line));
   }
 
   void ShowProgress() {
@@ -184,7 +233,10 @@ class FileGeneration {
   engine::Engine& engine_;
   PromptFile& prompts_;
   AnswerFile& answers_;
+  const int64_t lines_;  // of the input, when it was checked
   const int64_t total_;  // answers
+  bool has_grown_ = false;
+  absl::Status failed_;
   trainer::Progress progress_{trainer::ProgressOutput::StandardError(), Clock::Real()};
   absl::Time begun_;
   bool all_read_ = false;
@@ -244,6 +296,12 @@ absl::Status GenerateFile(const FileWork& work, engine::Engine& engine) {
   TDOCK_RETURN_IF_ERROR(Refused(input.status()));
   absl::StatusOr<PromptFile> prompts = PromptFile::Open(env, rules, *encoder);
   TDOCK_RETURN_IF_ERROR(Refused(prompts.status()));
+  const auto lock = FileLock::Take(absl::StrCat(work.arguments.output, ".lock"),
+                                   absl::StrCat("tdock generate, process ", ::getpid()));
+  if (!lock.ok()) {
+    return Refused(
+        Annotate(lock.status(), absl::StrCat(work.arguments.output, " is being written by another process")));
+  }
   const auto answers = AnswerFile::Open(env,
                                         {.path = work.arguments.output,
                                          .overwrite = work.arguments.overwrite,
@@ -259,7 +317,7 @@ absl::Status GenerateFile(const FileWork& work, engine::Engine& engine) {
   if ((*answers)->found() > 0) {
     std::cerr << (*answers)->found() << " of " << total << " answers are in " << work.arguments.output << " already\n";
   }
-  FileGeneration generation(work, engine, *prompts, **answers, total);
+  FileGeneration generation(work, engine, *prompts, **answers, *input);
   const absl::Status status = generation.Run(stop);
   if (!absl::IsCancelled(status)) return Failed(status);
   return absl::CancelledError(absl::StrCat("interrupted; ", generation.written(), " of ", total, " answers are in ",

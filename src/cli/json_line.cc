@@ -7,8 +7,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace tdock::cli {
+namespace {
 
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 absl::StatusOr<Json> ParseJsonLine(absl::string_view line) {
   constexpr int kMaxDepth = 64;

@@ -106,7 +106,7 @@ absl::StatusOr<FilePrompt> PromptFile::ParseLine() const {
   }
   TDOCK_ASSIGN_OR_RETURN(data::Sample::Part part, PartOf(prompt.fields));
   text::Context context;
-  if (std::holds_alternative<std::vector<text::Turn>>(part)) {
+  if (encoder_->chat() || std::holds_alternative<std::vector<text::Turn>>(part)) {
     TDOCK_ASSIGN_OR_RETURN(context.tools, ListOf(prompt.fields, "tools"));
     TDOCK_ASSIGN_OR_RETURN(context.documents, ListOf(prompt.fields, "documents"));
   }

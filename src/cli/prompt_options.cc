@@ -41,8 +41,11 @@ absl::StatusOr<PromptEncoder> PromptEncoder::Create(const PromptArguments& argum
   absl::StatusOr<text::ChatTemplate> found = TemplateOf(arguments, model_folder);
   std::optional<text::ChatTemplate> chat_template;
   if (found.ok()) chat_template = *found;
-  const bool asked = arguments.chat || !arguments.data.chat_template.empty();
-  if (!found.ok() && (asked || !absl::IsNotFound(found.status()))) return found.status();
+  // A text needs none, whatever is wrong with it.
+  const data::DataConfig& data = arguments.data;
+  const bool asked =
+      arguments.chat || !data.chat_template.empty() || !data.template_variables.empty() || !data.template_date.empty();
+  if (!found.ok() && asked) return found.status();
   data::Adapter adapter{.name = "prompts", .prompt = "prompt"};
   if (chat_template) adapter.style = data::Adapter::Style::kChat;
   TDOCK_ASSIGN_OR_RETURN(data::SampleEncoder encoder,

@@ -40,6 +40,8 @@ class PromptEncoder {
   // begin with one. InvalidArgument for what cannot be encoded, and for a prompt of no tokens.
   absl::StatusOr<std::vector<int32_t>> Encode(data::Sample::Part prompt, const text::Context& context = {}) const;
 
+  bool chat() const { return chat_; }  // whether texts are turns of a user
+
  private:
   PromptEncoder(data::SampleEncoder encoder) : encoder_(std::move(encoder)) {}
 

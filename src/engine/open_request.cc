@@ -37,6 +37,8 @@ absl::Status CheckSoFar(const Request& request, const EngineOptions& options, in
                                                    request.prompt.samples, " samples; it needs one for each, or none"));
   }
   for (const Completion& so_far : request.so_far) {
+    // Comes back as it is.
+    if (so_far.finish_reason == FinishReason::kEndToken || so_far.finish_reason == FinishReason::kStop) continue;
     if (so_far.log_probs.size() != so_far.tokens.size()) {
       return absl::InvalidArgumentError(absl::StrCat("an answer of so_far has ", so_far.tokens.size(), " tokens and ",
                                                      so_far.log_probs.size(), " log-probabilities"));

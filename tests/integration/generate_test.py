@@ -108,7 +108,7 @@ class WithModel(unittest.TestCase):
     def answers(self, *arguments):
         result = run("generate", "--model", self.model, "--json", *arguments)
         self.assertEqual(result.returncode, 0, result.stderr)
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return [json.loads(line) for line in result.stdout.split("\n")[:-1]]
 
     def written(self, lines, name="prompts.jsonl"):
         path = self.own / name
@@ -123,7 +123,7 @@ class Generate(WithModel):
         return ["generate", "--model", model or self.model, *files, *with_default(options, "--max-new-tokens", "6")]
 
     def read(self):
-        return [json.loads(line) for line in (self.own / "answers.jsonl").read_text().splitlines()]
+        return [json.loads(line) for line in (self.own / "answers.jsonl").read_text().split("\n")[:-1]]
 
     def generated(self, *options):
         result = run(*self.call(*options))
@@ -152,6 +152,7 @@ class Generate(WithModel):
         self.assertIn("either --prompt, once or more, or --input and --output", self.refused(*ask))
         self.assertIn("--output", self.refused(*ask, "--input", "x"))
         self.assertIn("--adapter", self.refused(*ask, "--prompt", "x", "--unmerged"))
+        self.assertIn("--system and --template… need --chat", self.refused(*ask, "--prompt", "x", "--system", "S"))
 
     def test_a_file_is_answered_with_all_that_its_lines_have(self):
         turns = [{"role": "user", "content": "hi"}]
@@ -172,7 +173,7 @@ class Generate(WithModel):
         self.assertEqual(len({tuple(answer["ids"]) for answer in greedy}), 1)
 
     def test_a_killed_process_is_gone_on_with(self):
-        lines = 120
+        lines = 900
         self.written([{"prompt": f"({number})"} for number in range(lines)])
         same = ["--samples", "2", "--max-new-tokens", "40", "--ignore-eos", "--max-rows", "8", "--batch-invariant"]
         process = subprocess.Popen([tdock, *map(str, self.call(*same))], stderr=subprocess.DEVNULL)
@@ -182,6 +183,7 @@ class Generate(WithModel):
         while not path.exists() or path.read_bytes().count(b"\n") < 20:
             self.assertLess(time.monotonic(), deadline, "there are no answers")
             time.sleep(0.002)
+        self.assertIn("answers.jsonl is being written by another process", self.refused(*self.call(*same)))
         process.kill()
         process.wait(timeout=30)
         before = path.read_bytes()
@@ -292,7 +294,7 @@ class Chat(WithModel):
         self.written([{"messages": messages[:2]}, {"messages": messages}])
         files = ["--input", self.own / "prompts.jsonl", "--output", self.own / "answers.jsonl", "--in-order"]
         self.assertEqual(run("generate", "--model", self.model, *files, *letters).returncode, 0)
-        answers = [json.loads(line)["text"] for line in (self.own / "answers.jsonl").read_text().splitlines()]
+        answers = [json.loads(line)["text"] for line in (self.own / "answers.jsonl").read_text().split("\n")[:-1]]
         self.assertEqual([first, second], answers)
 
     def test_clear_forgets_and_quit_ends(self):
