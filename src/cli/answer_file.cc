@@ -1,10 +1,9 @@
 #include "cli/answer_file.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <span>
-#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -22,6 +21,8 @@ constexpr size_t kMaxAnswerBytes = size_t{1} << 30;
 
 constexpr absl::string_view kAdvice = "give --overwrite to begin anew, or another --output";
 
+std::string StatePath(const std::string& path) { return absl::StrCat(path, ".state.json"); }
+
 std::string Shown(const Json& object, const std::string& name) {
   const auto found = object.find(name);
   return found == object.end() ? "nothing" : EscapeForMessage(found->dump());
@@ -32,17 +33,21 @@ std::string Shown(const Json& object, const std::string& name) {
 AnswerFile::AnswerFile(Env& env, const Options& options)
     : env_(env),
       options_(options),
-      state_path_(absl::StrCat(options.path, ".state.json")),
+      state_path_(StatePath(options.path)),
       has_(static_cast<size_t>(options.lines * options.samples)) {}
 
 absl::StatusOr<std::unique_ptr<AnswerFile>> AnswerFile::Open(Env& env, const Options& options, const Json& made_with) {
   std::unique_ptr<AnswerFile> made(new AnswerFile(env, options));
   const std::string& path = options.path;
-  std::error_code unknown;
-  if (env.Exists(path) && !std::filesystem::is_regular_file(path, unknown)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not a file that answers can be added to; give another --output"));
+  if (env.Exists(path)) TDOCK_RETURN_IF_ERROR(env.OpenForReading(path).status());  // which only a regular file can be
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = FileLock::Take(absl::StrCat(path, ".lock"), "tdock generate");
+  if (absl::IsAlreadyExists(lock.status())) {
+    return absl::AlreadyExistsError(absl::StrCat("another process writes to ", path,
+                                                 " at this moment: ", lock.status().message(),
+                                                 "; wait for its end, or give another --output"));
   }
+  TDOCK_RETURN_IF_ERROR(lock.status());
+  made->lock_ = *std::move(lock);
   if (options.overwrite && env.Exists(path)) TDOCK_RETURN_IF_ERROR(env.Remove(path));
   if (env.Exists(path)) {
     TDOCK_RETURN_IF_ERROR(made->CheckState(made_with));
@@ -52,6 +57,14 @@ absl::StatusOr<std::unique_ptr<AnswerFile>> AnswerFile::Open(Env& env, const Opt
   }
   TDOCK_ASSIGN_OR_RETURN(made->file_, env.OpenForWriting(path, WriteMode::kAppend));
   return made;
+}
+
+std::optional<Json> AnswerFile::MadeWith(Env& env, const std::string& path) {
+  if (!env.Exists(path)) return std::nullopt;
+  const absl::StatusOr<std::string> text = ReadFileUpTo(env, StatePath(path), kMaxStateBytes);
+  if (!text.ok()) return std::nullopt;
+  Json state = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  return state.is_object() ? std::optional(std::move(state)) : std::nullopt;
 }
 
 absl::Status AnswerFile::CheckState(const Json& made_with) const {

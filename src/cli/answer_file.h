@@ -2,10 +2,12 @@
 //
 //   answers.jsonl             a line of JSON for each answer, with its "line" (of the prompt, from 1) and "sample"
 //   answers.jsonl.state.json  what the answers were made with, an object; written before the first of them
+//   answers.jsonl.lock        locked while a process writes answers
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/env.h"
+#include "core/base/file_lock.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::cli {
@@ -30,10 +33,14 @@ class AnswerFile {
   // Opens the file to append to it; of a last line that was not written to its end, nothing is kept. `made_with` is an
   // object, whose values tell whether the answers that are there belong to those that will come.
   //
-  // FailedPrecondition names each value that differs, or says that the file was not made here. DataLoss for a line that
-  // is not an answer. Other errors are those of the Env.
+  // InvalidArgument for something else than a regular file, whatever `overwrite` says. AlreadyExists while another
+  // AnswerFile, of any process, has the same path. FailedPrecondition names each value that differs, or says that the
+  // file was not made here. DataLoss for a line that is not an answer. Other errors are those of the Env.
   static absl::StatusOr<std::unique_ptr<AnswerFile>> Open(Env& env, const Options& options,
                                                           const nlohmann::ordered_json& made_with);
+
+  // What the answers in the file at `path` were made with; nullopt where nothing says it.
+  static std::optional<nlohmann::ordered_json> MadeWith(Env& env, const std::string& path);
 
   // Whether the answer `sample` to the prompt of `line` was there when the file was opened.
   bool Has(int64_t line, int64_t sample) const { return has_[Index(line, sample)]; }
@@ -59,6 +66,7 @@ class AnswerFile {
   Env& env_;
   const Options options_;
   const std::string state_path_;
+  std::unique_ptr<FileLock> lock_;
   std::unique_ptr<WritableFile> file_;
   std::vector<bool> has_;
   int64_t found_ = 0;

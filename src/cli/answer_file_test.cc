@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 namespace tdock::cli {
 namespace {
@@ -74,6 +75,40 @@ TEST_F(AnswerFileTest, RefusesLinesThatAreNoAnswers) {
   }
   Write("{\"line\":1,\"sample\":0}\n{\"line\":1,\"sample\":0}\n");
   EXPECT_THAT(Refused(made_with_), HasSubstr("it is another answer 0 to line 1"));
+}
+
+TEST_F(AnswerFileTest, IsOfOneWriterAtATime) {
+  auto first = Open(made_with_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  for (const bool overwrite : {false, true}) {
+    const absl::Status second = Open(made_with_, overwrite).status();
+    EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(std::string(second.message()), HasSubstr("another process writes to " + path_));
+  }
+  ASSERT_TRUE((*first)->Append("{}").ok());
+  EXPECT_EQ(Contents(), "{}\n");
+  first->reset();
+  EXPECT_TRUE(Open(made_with_, /*overwrite=*/true).ok());
+}
+
+TEST_F(AnswerFileTest, ReplacesNothingButRegularFiles) {
+  const std::string fifo = JoinPath(folder_, "fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {fifo, folder_, std::string("/dev/null")}) {
+    const auto refused = AnswerFile::Open(env_, {.path = path, .overwrite = true, .lines = 1}, made_with_).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(path));
+    EXPECT_TRUE(env_.Exists(path));
+    EXPECT_FALSE(env_.Exists(path + ".lock"));
+  }
+}
+
+TEST_F(AnswerFileTest, TellsWhatItWasMadeWith) {
+  EXPECT_EQ(AnswerFile::MadeWith(env_, path_), std::nullopt);
+  ASSERT_TRUE(Open(made_with_).ok());
+  EXPECT_EQ(AnswerFile::MadeWith(env_, path_), made_with_);
+  ASSERT_TRUE(env_.Remove(path_).ok());
+  EXPECT_EQ(AnswerFile::MadeWith(env_, path_), std::nullopt);
 }
 
 TEST_F(AnswerFileTest, BeginsAnewIfAsked) {

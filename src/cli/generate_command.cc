@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "core/base/utf8.h"
 #include "engine/engine.h"
 #include "engine/model_folder.h"
+#include "text/tokenizer.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::cli {
@@ -41,6 +43,19 @@ struct Inputs {
   std::vector<engine::Prompt> prompts;
 };
 
+// Tells who expects a special token that what spells one is text. Returns whether there was anything to tell.
+bool NoteSpelledTokens(const std::string& text, const text::Tokenizer& tokenizer) {
+  const auto parsed = tokenizer.Encode(text, {.spelled = text::SpelledSpecial::kParse});
+  if (!parsed.ok()) return false;
+  const auto special =
+      std::find_if(parsed->begin(), parsed->end(), [&](int32_t id) { return tokenizer.IsSpecial(id); });
+  if (special == parsed->end()) return false;
+  std::cerr << "The prompt " << Quoted(text) << " spells the special token "
+            << Quoted(tokenizer.IdToToken(*special).value_or("")) << "; it is text here. With --chat, the model's "
+            << "template puts special tokens where they belong.\n";
+  return true;
+}
+
 absl::StatusOr<Inputs> Gather(const GenerateArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(engine::SamplingParams sampling, ReadSampling(arguments.sampling));
   TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder model, LoadModel(arguments.model));
@@ -49,9 +64,11 @@ absl::StatusOr<Inputs> Gather(const GenerateArguments& arguments) {
   if (!arguments.texts.empty()) {
     TDOCK_ASSIGN_OR_RETURN(const PromptEncoder encoder,
                            PromptEncoder::Create(arguments.prompts, arguments.model.model, *model.tokenizer));
+    bool noted = arguments.prompts.chat;  // in what a user says, nobody expects one
     for (const std::string& text : arguments.texts) {
       absl::StatusOr<std::vector<int32_t>> tokens = encoder.Encode(text);
       if (!tokens.ok()) return Annotate(tokens.status(), absl::StrCat("prompt ", Quoted(text)));
+      if (!noted) noted = NoteSpelledTokens(text, *model.tokenizer);
       prompts.push_back({*std::move(tokens), arguments.samples});
     }
   }
@@ -87,7 +104,8 @@ absl::Status Generate(const GenerateArguments& arguments) {
                        .model = inputs->model,
                        .sampling = inputs->sampling,
                        .samples = arguments.samples,
-                       .max_rows = arguments.model.max_rows},
+                       .max_rows = arguments.model.max_rows,
+                       .cache_bytes = arguments.model.cache_mib << 20},
                       served.engine());
 }
 
@@ -97,13 +115,10 @@ void CheckTogether(const GenerateArguments& arguments) {
   if (arguments.texts.empty() == arguments.files.input.empty()) {
     throw CLI::ValidationError("give either --prompt, once or more, or --input and --output");
   }
-  const PromptArguments& prompts = arguments.prompts;
-  const bool of_template = prompts.system || !prompts.data.chat_template.empty() ||
-                           !prompts.data.template_variables.empty() || !prompts.data.template_date.empty();
-  if (!arguments.texts.empty() && !prompts.chat && of_template) {
-    throw CLI::ValidationError("--system and --template… need --chat: without it a prompt is a text as it stands");
+  const absl::string_view of_template = GivenTemplateOption(arguments.prompts);
+  if (!of_template.empty() && !arguments.prompts.chat && !to_file) {
+    throw CLI::ValidationError(absl::StrCat(of_template, " needs --chat: without it, a prompt is text as it stands"));
   }
-  if (prompts.system && FindInvalidUtf8(*prompts.system)) throw CLI::ValidationError("--system is not UTF-8");
   const engine::SamplingParams& params = arguments.sampling.params;
   const bool shows = arguments.json || to_file;
   if (!shows && params.top_log_probs != 0) throw CLI::ValidationError("--top-log-probs needs --json or --output");
@@ -120,7 +135,9 @@ Command AddGenerate(CLI::App& app) {
       "generate", "Generates answers to prompts with a model: one line per answer, or from a file to a file.");
   AddModelOptions(*command, "--model", arguments->model);
   AddBatchOptions(*command, arguments->model);
-  command->add_option("--prompt", arguments->texts, "Prompt to answer; may be given more than once");
+  command->add_option("--prompt", arguments->texts,
+                      "Prompt to answer, as it stands: special tokens that it spells are text like any other; may be "
+                      "given more than once");
   command->add_option("--samples", arguments->samples, "Number of answers per prompt")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();

@@ -1,20 +1,19 @@
 #include "cli/generate_file.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "cli/answer_file.h"
 #include "cli/answer_json.h"
 #include "cli/commands.h"
@@ -22,7 +21,6 @@
 #include "cli/prompt_file.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
-#include "core/base/file_lock.h"
 #include "core/base/status.h"
 #include "text/content_hash.h"
 #include "trainer/run_log/progress.h"
@@ -32,27 +30,35 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What decides the answers to a prompt. Threads, rows and memory only do by the last bits of the logits, if at all.
-// The contents of a file of the model, empty where there is none.
-std::string ContentOf(const FileWork& work, const char* name) {
-  constexpr uint64_t kMost = uint64_t{1} << 30;
-  const absl::StatusOr<std::string> read = ReadFileUpTo(Env::Real(), absl::StrCat(work.folder, "/", name), kMost);
-  return read.ok() ? text::Hex(text::HashOf(*read)) : "";
+// The files that say what the model is, beside its weights.
+absl::StatusOr<Json> ModelFiles(Env& env, const std::string& folder) {
+  constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
+  Json hashes = Json::object();
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model"}) {
+    const std::string path = JoinPath(folder, name);
+    if (!env.Exists(path)) continue;
+    TDOCK_ASSIGN_OR_RETURN(const std::string contents, ReadFileUpTo(env, path, kMaxBytes));
+    hashes[name] = text::Hex(text::HashOf(contents));
+  }
+  return hashes;
 }
 
-Json MadeWith(const FileWork& work, const PromptFileSummary& input, engine::Engine& engine) {
+// What decides the answers to a prompt. Threads, rows and memory only do by the last bits of the logits, if at all.
+Json MadeWith(const FileWork& work, const PromptArguments& prompts, const Json& model_files,
+              const PromptFileSummary& input, engine::Engine& engine) {
   const engine::SamplingParams& sampling = work.sampling;
   Json logit_bias = Json::object();
   for (const auto& [token, bias] : sampling.logit_bias) logit_bias[absl::StrCat(token)] = bias;
   return {{"format", 1},
           {"model", absl::StrFormat("%016x", engine.weights().hash)},
-          {"config.json", ContentOf(work, "config.json")},
-          {"tokenizer.json", ContentOf(work, "tokenizer.json")},
+          {"files of the model", model_files},
           {"end_tokens", work.model.end_tokens},
           {"input", text::Hex(input.content)},
-          {"chat", work.prompts.chat},
-          {"system", work.prompts.system.value_or("")},
-          {"template", work.prompts.data.chat_template},
+          {"chat", prompts.chat},
+          {"system", prompts.system.value_or("")},
+          {"template", prompts.data.chat_template},
+          {"template_variables", prompts.data.template_variables},
+          {"template_date", prompts.data.template_date},
           {"tokens of the prompts", text::Hex(input.tokens)},
           {"samples", work.samples},
           {"in_order", work.arguments.in_order},
@@ -79,14 +85,8 @@ Json MadeWith(const FileWork& work, const PromptFileSummary& input, engine::Engi
 // Feeds the engine from the input, and the output from the engine.
 class FileGeneration {
  public:
-  FileGeneration(const FileWork& work, engine::Engine& engine, PromptFile& prompts, AnswerFile& answers,
-                 const PromptFileSummary& input)
-      : work_(work),
-        engine_(engine),
-        prompts_(prompts),
-        answers_(answers),
-        lines_(input.lines),
-        total_(input.prompts * work.samples) {}
+  FileGeneration(const FileWork& work, engine::Engine& engine, PromptFile& prompts, AnswerFile& answers, int64_t total)
+      : work_(work), engine_(engine), prompts_(prompts), answers_(answers), total_(total) {}
 
   absl::Status Run(const std::atomic<bool>& stop) {
     progress_.Begin("generating", total_, answers_.found(), "answer");
@@ -95,15 +95,11 @@ class FileGeneration {
       TDOCK_RETURN_IF_ERROR(Feed());
       if (!engine_.HasWork()) break;
       if (stop) return absl::CancelledError("interrupted");
-      for (engine::Answer& answer : engine_.Step()) TDOCK_RETURN_IF_ERROR(Take(answer));
+      for (const engine::Answer& answer : engine_.Step()) TDOCK_RETURN_IF_ERROR(Take(answer));
       ShowProgress();
     }
     progress_.End();
     TDOCK_RETURN_IF_ERROR(answers_.Close());
-    if (failed_.ok() && has_grown_) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          work_.arguments.input, " has grown meanwhile; what is behind line ", lines_, " is not answered"));
-    }
     return failed_;
   }
 
@@ -135,11 +131,9 @@ class FileGeneration {
     return absl::OkStatus();
   }
 
-  bool IsAnswered(int64_t line) {
-    if (line > lines_) {  // it was not there when the file was checked
-      has_grown_ = true;
-      return true;
-    }
+  std::string Place(int64_t line) const { return absl::StrCat(work_.arguments.input, ":", line); }
+
+  bool IsAnswered(int64_t line) const {
     for (int64_t sample = 0; sample < work_.samples; ++sample) {
       if (!answers_.Has(line, sample)) return false;
     }
@@ -163,11 +157,7 @@ class FileGeneration {
     }
     under_way_ += open.missing;
     const absl::StatusOr<engine::RequestId> id = engine_.Add(std::move(request));
-    if (!id.ok()) {
-      under_way_ -= open.missing;
-      NoteFailure(id.status(), open.prompt.line);
-      return absl::OkStatus();
-    }
+    TDOCK_RETURN_IF_ERROR(Annotate(id.status(), Place(open.prompt.line)));
     if (work_.arguments.in_order) {
       for (int64_t sample = 0; sample < work_.samples; ++sample) {
         if (!open.settled[static_cast<size_t>(sample)]) held_back_[{open.prompt.line, sample}] = std::nullopt;
@@ -186,8 +176,8 @@ class FileGeneration {
     const int64_t line = open.prompt.line;
     open.settled[sample] = true;
     --under_way_;
-    if (!answer.status.ok()) {
-      NoteFailure(answer.status, line);
+    if (!answer.status.ok()) {  // the others are answered all the same
+      failed_.Update(Annotate(answer.status, Place(line)));
       if (--open.missing == 0) open_.erase(found);
       held_back_.erase({line, answer.sample});
       return WriteHeldBack();
@@ -219,11 +209,6 @@ class FileGeneration {
     return absl::OkStatus();
   }
 
-  // The others are answered all the same; the first failure is told at the end.
-  void NoteFailure(const absl::Status& status, int64_t line) {
-    if (failed_.ok()) failed_ = Annotate(status, absl::StrCat(work_.arguments.input, ":", line));
-  }
-
   void ShowProgress() {
     const double seconds = absl::ToDoubleSeconds(Clock::Real().Now() - begun_);
     progress_.Update(written(), {{"tokens/s", static_cast<double>(tokens_) / std::max(seconds, 1e-6)}});
@@ -233,10 +218,7 @@ class FileGeneration {
   engine::Engine& engine_;
   PromptFile& prompts_;
   AnswerFile& answers_;
-  const int64_t lines_;  // of the input, when it was checked
   const int64_t total_;  // answers
-  bool has_grown_ = false;
-  absl::Status failed_;
   trainer::Progress progress_{trainer::ProgressOutput::StandardError(), Clock::Real()};
   absl::Time begun_;
   bool all_read_ = false;
@@ -245,7 +227,56 @@ class FileGeneration {
   // With --in-order: the answers that are under way, and those that wait for them, by line and sample.
   std::map<std::pair<int64_t, int64_t>, std::optional<std::string>> held_back_;
   int64_t written_ = 0, tokens_ = 0;
+  absl::Status failed_;  // the first answer that did
 };
+
+// With the day that a template shows, if it shows one.
+struct EncoderOfFile {
+  PromptArguments arguments;
+  PromptEncoder encoder;
+};
+
+// Answers that are there already keep the day of their first.
+absl::StatusOr<EncoderOfFile> MakeEncoder(Env& env, const FileWork& work) {
+  const text::Tokenizer& tokenizer = *work.model.tokenizer;
+  PromptArguments arguments = work.prompts;
+  TDOCK_ASSIGN_OR_RETURN(PromptEncoder encoder, PromptEncoder::Create(arguments, work.folder, tokenizer));
+  std::string& day = arguments.data.template_date;
+  if (!encoder.shows_day() || !day.empty()) return EncoderOfFile{std::move(arguments), std::move(encoder)};
+  const std::optional<Json> before =
+      work.arguments.overwrite ? std::nullopt : AnswerFile::MadeWith(env, work.arguments.output);
+  if (before && before->contains("template_date") && (*before)["template_date"].is_string()) {
+    day = (*before)["template_date"].get<std::string>();
+  }
+  if (day.empty()) day = absl::FormatTime("%Y-%m-%d", Clock::Real().Now(), absl::LocalTimeZone());
+  TDOCK_ASSIGN_OR_RETURN(PromptEncoder dated, PromptEncoder::Create(arguments, work.folder, tokenizer));
+  return EncoderOfFile{std::move(arguments), std::move(dated)};
+}
+
+// Whether the model has positions, and the cache has room, for a prompt of so many tokens and its answer.
+absl::Status CheckLength(const FileWork& work, int64_t tokens) {
+  const int64_t positions = work.model.decoder.config().context_length();
+  if (tokens >= positions) {
+    return absl::InvalidArgumentError(absl::StrCat("its prompt has ", tokens,
+                                                   " tokens, which leaves no room for an answer in the ", positions,
+                                                   " positions of the model"));
+  }
+  if (work.cache_bytes == 0) return absl::OkStatus();
+  const int64_t longest = tokens + std::min(work.sampling.max_new_tokens, positions - tokens);
+  const int64_t needed =
+      engine::CacheBytesFor({.cache_bytes = work.cache_bytes}, work.model.decoder, /*rows=*/1, longest);
+  if (needed <= work.cache_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("its prompt has ", tokens, " tokens, with an answer up to ", longest,
+                                                 ", whose keys and values take ", needed,
+                                                 " bytes, more than the --cache-mib of ", work.cache_bytes >> 20));
+}
+
+absl::Status CheckOptionsAreUsed(const FileWork& work, const PromptFileSummary& input) {
+  const absl::string_view given = GivenTemplateOption(work.prompts);
+  if (given.empty() || input.conversations > 0 || input.prompts == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(given, " is for conversations, and no line of ", work.arguments.input,
+                                                 " is one; give --chat if its prompts are what a user says"));
+}
 
 }  // namespace
 
@@ -285,29 +316,26 @@ absl::Status GenerateFile(const FileWork& work, engine::Engine& engine) {
   if (std::filesystem::equivalent(work.arguments.input, work.arguments.output, no_such_file)) {
     return absl::InvalidArgumentError(absl::StrCat(work.arguments.output, " is both the input and the output"));
   }
-  const absl::StatusOr<PromptEncoder> encoder = PromptEncoder::Create(work.prompts, work.folder, *work.model.tokenizer);
+  const absl::StatusOr<EncoderOfFile> encoder = MakeEncoder(env, work);
   TDOCK_RETURN_IF_ERROR(Refused(encoder.status()));
   const PromptFileRules rules{
       .path = work.arguments.input,
-      .context_length = work.model.decoder.config().context_length(),
+      .check_length = [&](int64_t tokens) { return CheckLength(work, tokens); },
       .taken_names = {"line", "sample", "text", "finish_reason", "ids", "log_probs", "top_log_probs"},
       .skip_bad = work.arguments.skip_bad};
-  const absl::StatusOr<PromptFileSummary> input = PromptFile::Check(env, rules, *encoder);
-  TDOCK_RETURN_IF_ERROR(Refused(input.status()));
-  absl::StatusOr<PromptFile> prompts = PromptFile::Open(env, rules, *encoder);
+  absl::StatusOr<PromptFile> prompts = PromptFile::Open(env, rules, encoder->encoder);
   TDOCK_RETURN_IF_ERROR(Refused(prompts.status()));
-  const auto lock = FileLock::Take(absl::StrCat(work.arguments.output, ".lock"),
-                                   absl::StrCat("tdock generate, process ", ::getpid()));
-  if (!lock.ok()) {
-    return Refused(
-        Annotate(lock.status(), absl::StrCat(work.arguments.output, " is being written by another process")));
-  }
+  const absl::StatusOr<PromptFileSummary> input = prompts->Check(stop);
+  TDOCK_RETURN_IF_ERROR(Refused(input.status()));
+  TDOCK_RETURN_IF_ERROR(Refused(CheckOptionsAreUsed(work, *input)));
+  const absl::StatusOr<Json> model_files = ModelFiles(env, work.folder);
+  TDOCK_RETURN_IF_ERROR(Refused(model_files.status()));
   const auto answers = AnswerFile::Open(env,
                                         {.path = work.arguments.output,
                                          .overwrite = work.arguments.overwrite,
                                          .lines = input->lines,
                                          .samples = work.samples},
-                                        MadeWith(work, *input, engine));
+                                        MadeWith(work, encoder->arguments, *model_files, *input, engine));
   TDOCK_RETURN_IF_ERROR(Refused(answers.status()));
   if (input->bad > 0) {
     std::cerr << "skipped " << input->bad << (input->bad == 1 ? " line" : " lines")
@@ -317,7 +345,7 @@ absl::Status GenerateFile(const FileWork& work, engine::Engine& engine) {
   if ((*answers)->found() > 0) {
     std::cerr << (*answers)->found() << " of " << total << " answers are in " << work.arguments.output << " already\n";
   }
-  FileGeneration generation(work, engine, *prompts, **answers, *input);
+  FileGeneration generation(work, engine, *prompts, **answers, total);
   const absl::Status status = generation.Run(stop);
   if (!absl::IsCancelled(status)) return Failed(status);
   return absl::CancelledError(absl::StrCat("interrupted; ", generation.written(), " of ", total, " answers are in ",

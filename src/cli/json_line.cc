@@ -5,27 +5,64 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Goes through a text, and stops where something cannot be kept.
+class Checker final : public nlohmann::json_sax<Json> {
+ public:
+  absl::Status status = absl::OkStatus();
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  // Also called for whole numbers that are too large.
+  bool number_float(number_float_t, const string_t& spelled) override {
+    if (spelled.find_first_of(".eE") != string_t::npos) return true;
+    return Refuse(absl::StrCat("it has the number ", EscapeForMessage(spelled),
+                               ", which does not fit in 64 bits; make it a text"));
+  }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return Enter(); }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return Leave(); }
+  bool start_array(size_t) override { return Enter(); }
+  bool end_array() override { return Leave(); }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return Refuse("it is not JSON");
+  }
+
+ private:
+  bool Refuse(std::string message) {
+    status = absl::InvalidArgumentError(std::move(message));
+    return false;
+  }
+  bool Enter() {
+    constexpr int kMaxDepth = 64;
+    return ++depth_ <= kMaxDepth || Refuse(absl::StrCat("it nests deeper than ", kMaxDepth, " levels"));
+  }
+  bool Leave() {
+    --depth_;
+    return true;
+  }
+
+  int depth_ = 0;
+};
+
 }  // namespace
 
 absl::StatusOr<Json> ParseJsonLine(absl::string_view line) {
-  constexpr int kMaxDepth = 64;
-  bool too_deep = false;
-  Json json = Json::parse(
-      line,
-      [&](int depth, Json::parse_event_t, Json&) {
-        too_deep = too_deep || depth > kMaxDepth;
-        return !too_deep;
-      },
-      /*allow_exceptions=*/false);
-  if (too_deep) return absl::InvalidArgumentError(absl::StrCat("it nests deeper than ", kMaxDepth, " levels"));
-  if (json.is_discarded()) return absl::InvalidArgumentError("it is not JSON");
-  return json;
+  Checker checker;
+  Json::sax_parse(line, &checker);
+  TDOCK_RETURN_IF_ERROR(checker.status);
+  return Json::parse(line);
 }
 
 data::Value CellOf(const Json& json) {

@@ -8,7 +8,8 @@
 
 namespace tdock::cli {
 
-// InvalidArgument for what is not JSON, or nests so deep that going through it by recursion would exhaust the stack.
+// InvalidArgument for what is not JSON, nests so deep that going through it by recursion would exhaust the stack, or
+// has a whole number beyond 64 bits, which a copy would show as another one.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonLine(absl::string_view line);
 
 // The same as a cell of a data set.

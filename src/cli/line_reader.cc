@@ -44,6 +44,14 @@ absl::StatusOr<std::optional<absl::string_view>> LineReader::Next() {
   }
 }
 
+void LineReader::Rewind() {
+  buffer_.clear();
+  begin_ = 0;
+  offset_ = line_end_ = 0;
+  number_ = 0;
+  is_ended_ = true;
+}
+
 std::string LineReader::Place() const { return absl::StrCat(path_, ":", number_); }
 
 }  // namespace tdock::cli

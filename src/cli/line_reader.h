@@ -24,6 +24,9 @@ class LineReader {
   // is too long; the errors of ReadableFile::ReadAt().
   absl::StatusOr<std::optional<absl::string_view>> Next();
 
+  // Goes back to the beginning of the file, which ends where it did when it was opened.
+  void Rewind();
+
   int64_t number() const { return number_; }   // of the line that Next() gave, from 1
   bool is_ended() const { return is_ended_; }  // whether a line end follows it
   uint64_t end() const { return line_end_; }   // the offset behind it, and behind its end

@@ -1,7 +1,6 @@
 #include "cli/prompt_file.h"
 
 #include <utility>
-#include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -54,29 +53,30 @@ absl::StatusOr<PromptFile> PromptFile::Open(Env& env, const PromptFileRules& rul
   return PromptFile(std::move(reader), rules, encoder);
 }
 
-absl::StatusOr<PromptFileSummary> PromptFile::Check(Env& env, const PromptFileRules& rules,
-                                                    const PromptEncoder& encoder) {
-  TDOCK_ASSIGN_OR_RETURN(PromptFile file, Open(env, rules, encoder));
+absl::StatusOr<PromptFileSummary> PromptFile::Check(const std::atomic<bool>& stop) {
   PromptFileSummary summary;
   text::ContentHasher content, tokens;
   for (;;) {
-    TDOCK_ASSIGN_OR_RETURN(const bool more, file.ReadLine());
+    if (stop) return absl::CancelledError(absl::StrCat("interrupted while ", rules_->path, " was checked"));
+    TDOCK_ASSIGN_OR_RETURN(const bool more, ReadLine());
     if (!more) break;
-    const int64_t number = file.reader_.number();
-    content.AddField(absl::StrCat(number));
-    content.AddField(file.line_);
-    const absl::StatusOr<FilePrompt> prompt = file.Parse();
+    content.AddField(absl::StrCat(reader_.number()));
+    content.AddField(line_);
+    const absl::StatusOr<FilePrompt> prompt = Parse();
     if (prompt.ok()) {
       ++summary.prompts;
+      if (prompt->is_conversation) ++summary.conversations;
       tokens.AddField({reinterpret_cast<const char*>(prompt->tokens.data()), prompt->tokens.size() * sizeof(int32_t)});
       continue;
     }
-    if (!rules.skip_bad) return prompt.status();
+    if (!rules_->skip_bad) return prompt.status();
     if (summary.bad++ == 0) summary.first_bad = prompt.status();
   }
-  summary.lines = file.reader_.number();
+  summary.lines = reader_.number();
   summary.content = content.Value();
   summary.tokens = tokens.Value();
+  reader_.Rewind();
+  checked_lines_ = summary.lines;
   return summary;
 }
 
@@ -84,6 +84,10 @@ absl::StatusOr<bool> PromptFile::ReadLine() {
   for (;;) {
     TDOCK_ASSIGN_OR_RETURN(const std::optional<absl::string_view> line, reader_.Next());
     if (!line) return false;
+    if (checked_lines_ && reader_.number() > *checked_lines_) {
+      return absl::FailedPreconditionError(absl::StrCat(rules_->path, " has changed since it was checked: it had ",
+                                                        *checked_lines_, " lines, and has more now"));
+    }
     line_ = *line;
     if (!absl::StripAsciiWhitespace(line_).empty()) return true;
   }
@@ -106,16 +110,13 @@ absl::StatusOr<FilePrompt> PromptFile::ParseLine() const {
   }
   TDOCK_ASSIGN_OR_RETURN(data::Sample::Part part, PartOf(prompt.fields));
   text::Context context;
-  if (encoder_->chat() || std::holds_alternative<std::vector<text::Turn>>(part)) {
+  prompt.is_conversation = encoder_->IsConversation(part);
+  if (prompt.is_conversation) {
     TDOCK_ASSIGN_OR_RETURN(context.tools, ListOf(prompt.fields, "tools"));
     TDOCK_ASSIGN_OR_RETURN(context.documents, ListOf(prompt.fields, "documents"));
   }
   TDOCK_ASSIGN_OR_RETURN(prompt.tokens, encoder_->Encode(std::move(part), context));
-  if (static_cast<int64_t>(prompt.tokens.size()) >= rules_->context_length) {
-    return absl::InvalidArgumentError(absl::StrCat("its prompt has ", prompt.tokens.size(),
-                                                   " tokens, which leaves no room for an answer in the ",
-                                                   rules_->context_length, " positions of the model"));
-  }
+  TDOCK_RETURN_IF_ERROR(rules_->check_length(static_cast<int64_t>(prompt.tokens.size())));
   return prompt;
 }
 

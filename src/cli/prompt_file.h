@@ -5,7 +5,9 @@
 //   {"messages": [{"role": "user", "content": "Hi"}]}       the same
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,12 +29,13 @@ struct FilePrompt {
   int64_t line = 0;                    // from 1
   nlohmann::ordered_json fields = {};  // all that the line has
   std::vector<int32_t> tokens = {};
+  bool is_conversation = false;  // which the template renders
 };
 
 struct PromptFileRules {
   std::string path;
-  // Prompts that leave no room for an answer are bad lines.
-  int64_t context_length = 0;
+  // Whether a prompt of so many tokens can be answered; what it refuses are bad lines.
+  std::function<absl::Status(int64_t tokens)> check_length = {};
   // Names that a line must not have, because the answer's line has them.
   std::vector<std::string> taken_names = {};
   bool skip_bad = false;
@@ -42,20 +45,24 @@ struct PromptFileRules {
 struct PromptFileSummary {
   int64_t lines = 0;  // blank ones and bad ones as well
   int64_t prompts = 0;
+  int64_t conversations = 0;  // how many of them the template renders
   int64_t bad = 0;
   absl::Status first_bad = absl::OkStatus();
   text::ContentHash content, tokens;  // of the file's lines, and of the prompts' tokens
 };
 
-// Reads the prompts in their order. Not thread-safe; encoder and rules must outlive it.
+// Goes through the prompts twice: Check(), and then Next() in their order. What is added to the file after Open() is
+// not read. Not thread-safe; encoder and rules must outlive it.
 class PromptFile {
  public:
   static absl::StatusOr<PromptFile> Open(Env& env, const PromptFileRules& rules, const PromptEncoder& encoder);
 
   // Goes through all of them. InvalidArgument names a line that cannot be answered, unless bad lines are skipped.
-  static absl::StatusOr<PromptFileSummary> Check(Env& env, const PromptFileRules& rules, const PromptEncoder& encoder);
+  // Cancelled once `stop` is set.
+  absl::StatusOr<PromptFileSummary> Check(const std::atomic<bool>& stop);
 
-  // The next prompt for whose line `wanted` is true; nullopt behind the last. The errors of Check().
+  // The next prompt for whose line `wanted` is true; nullopt behind the last. The errors of Check(); FailedPrecondition
+  // where the file has more lines than Check() has seen.
   template <class Wanted>
   absl::StatusOr<std::optional<FilePrompt>> Next(const Wanted& wanted) {
     for (;;) {
@@ -72,8 +79,7 @@ class PromptFile {
   PromptFile(LineReader reader, const PromptFileRules& rules, const PromptEncoder& encoder)
       : reader_(std::move(reader)), rules_(&rules), encoder_(&encoder) {}
 
-  // The next line that is not blank.
-  absl::StatusOr<bool> ReadLine();
+  absl::StatusOr<bool> ReadLine();  // the next one that is not blank
   // That line; errors begin with its place.
   absl::StatusOr<FilePrompt> Parse() const;
   absl::StatusOr<FilePrompt> ParseLine() const;
@@ -82,6 +88,7 @@ class PromptFile {
   const PromptFileRules* rules_;
   const PromptEncoder* encoder_;
   absl::string_view line_;
+  std::optional<int64_t> checked_lines_;
 };
 
 }  // namespace tdock::cli

@@ -23,17 +23,22 @@ class PromptFileTest : public testing::Test {
     EXPECT_TRUE(env_.CreateFolders(folder_).ok());
   }
 
-  PromptEncoder Encoder(const std::string& chat_template = "") {
-    PromptArguments arguments;
+  PromptEncoder Encoder(const std::string& chat_template = "", bool chat = false) {
+    PromptArguments arguments{.chat = chat};
     arguments.data.chat_template = chat_template;
     auto encoder = PromptEncoder::Create(arguments, folder_, *tokenizer_);
     EXPECT_TRUE(encoder.ok()) << encoder.status();
     return *std::move(encoder);
   }
 
-  absl::StatusOr<PromptFileSummary> Check(const std::string& contents, const PromptEncoder& encoder) {
+  // The file with these contents.
+  PromptFile Open(const std::string& contents, const PromptEncoder& encoder) {
     EXPECT_TRUE(WriteFileAtomically(env_, rules_.path, contents).ok());
-    return PromptFile::Check(env_, rules_, encoder);
+    return *PromptFile::Open(env_, rules_, encoder);
+  }
+
+  absl::StatusOr<PromptFileSummary> Check(const std::string& contents, const PromptEncoder& encoder) {
+    return Open(contents, encoder).Check(stop_);
   }
 
   std::string Refused(const std::string& line, const std::string& chat_template = "") {
@@ -45,7 +50,12 @@ class PromptFileTest : public testing::Test {
       testing::TempDir() + "/prompt_file_" + testing::UnitTest::GetInstance()->current_test_info()->name();
   const std::unique_ptr<text::Tokenizer> tokenizer_ = *text::CharTokenizer::Create("ab :HumnAsit");
   PromptFileRules rules_{
-      .path = JoinPath(folder_, "prompts.jsonl"), .context_length = 64, .taken_names = {"ids"}, .skip_bad = false};
+      .path = JoinPath(folder_, "prompts.jsonl"),
+      .check_length =
+          [](int64_t tokens) { return tokens < 64 ? absl::OkStatus() : absl::InvalidArgumentError("it is too long"); },
+      .taken_names = {"ids"},
+      .skip_bad = false};
+  std::atomic<bool> stop_ = false;
 };
 
 TEST_F(PromptFileTest, RefusesLinesThatCannotBeAnsweredWithTheirNumber) {
@@ -63,7 +73,9 @@ TEST_F(PromptFileTest, RefusesLinesThatCannotBeAnsweredWithTheirNumber) {
       {R"({"prompt": "a", "messages": []})", "it has both \"prompt\" and \"messages\""},
       {R"({"prompt": "a", "ids": 5})", "it has \"ids\", as the line of its answer has; give it another name"},
       {R"({"prompt": [{"role": "user", "content": "a"}]})", "tokenizer_config.json"},
-      {long_prompt, "its prompt has 64 tokens, which leaves no room for an answer in the 64 positions of the model"},
+      {long_prompt, "it is too long"},
+      {R"({"prompt": "a", "n": [18446744073709551616]})", "it has the number 18446744073709551616, which does not fit"},
+      {R"({"prompt": "a", "n": -9223372036854775809})", "it has the number -9223372036854775809, which does not fit"},
   };
   for (const auto& [line, message] : cases) {
     EXPECT_THAT(Refused(line), HasSubstr(message)) << line;
@@ -78,13 +90,13 @@ TEST_F(PromptFileTest, RefusesLinesThatCannotBeAnsweredWithTheirNumber) {
 TEST_F(PromptFileTest, SkipsBadLinesIfAskedAndCountsThem) {
   rules_.skip_bad = true;
   const PromptEncoder encoder = Encoder();
-  const auto summary = Check("{\n{\"prompt\": \"a\"}\n \n5\n{\"prompt\": \"b\", \"n\": 1}", encoder);
+  PromptFile file = Open("{\n{\"prompt\": \"a\"}\n \n5\n{\"prompt\": \"b\", \"n\": 1}", encoder);
+  const auto summary = file.Check(stop_);
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->lines, 5);
   EXPECT_EQ(summary->prompts, 2);
   EXPECT_EQ(summary->bad, 2);
   EXPECT_THAT(std::string(summary->first_bad.message()), HasSubstr("prompts.jsonl:1: it is not JSON"));
-  PromptFile file = *PromptFile::Open(env_, rules_, encoder);
   const auto later = [](int64_t line) { return line > 2; };
   const auto last = file.Next(later);
   EXPECT_EQ((*last)->line, 5);
@@ -115,6 +127,61 @@ TEST_F(PromptFileTest, PromptsBeginWithWhatTheTokenizerPutsBeforeATextAndForgeNo
   EXPECT_EQ(*tokenizer->Decode(tokens), "ab<s>");
 }
 
+TEST_F(PromptFileTest, WithChatATextHasTheToolsOfItsLine) {
+  const std::string path = JoinPath(folder_, "chat_template.jinja");
+  ASSERT_TRUE(WriteFileAtomically(env_, path,
+                                  absl::string_view("{{ messages[0].content }}{% for tool in tools or [] %}{{ tool.n }}"
+                                                    "{% endfor %}"))
+                  .ok());
+  const PromptEncoder chat = Encoder("", /*chat=*/true);
+  const std::string asked = R"({"prompt": "a", "tools": [{"n": "b"}, {"n": "b"}]})";
+  EXPECT_EQ(Check(asked, chat)->tokens, Check(R"({"prompt": "abb"})", chat)->tokens);
+  EXPECT_EQ(Check(asked, chat)->conversations, 1);
+  EXPECT_EQ(Check(asked, Encoder())->tokens, Check(R"({"prompt": "a"})", chat)->tokens);
+  EXPECT_EQ(Check(asked, Encoder())->conversations, 0);
+}
+
+TEST_F(PromptFileTest, ATemplateThatCannotBeReadOnlyMattersToConversations) {
+  const std::string path = JoinPath(folder_, "chat_template.jinja");
+  ASSERT_TRUE(WriteFileAtomically(env_, path, absl::string_view("{% if %}")).ok());
+  const PromptEncoder encoder = Encoder();
+  EXPECT_TRUE(Check(R"({"prompt": "a"})", encoder).ok());
+  EXPECT_THAT(std::string(Check(R"({"messages": [{"role": "user", "content": "a"}]})", encoder).status().message()),
+              HasSubstr("chat_template.jinja"));
+  EXPECT_FALSE(PromptEncoder::Create({.chat = true}, folder_, *tokenizer_).ok());
+}
+
+TEST_F(PromptFileTest, ReadsNoMoreThanWasChecked) {
+  const PromptEncoder encoder = Encoder();
+  const std::string line = "{\"prompt\": \"a\"}    \n";
+  const auto all = [](int64_t) { return true; };
+  const auto change = [&](const std::string& contents) {
+    auto into = env_.OpenForWriting(rules_.path, WriteMode::kTruncate);
+    ASSERT_TRUE(into.ok() && (*into)->Append(contents).ok() && (*into)->Close().ok());
+  };
+  PromptFile longer = Open(line, encoder);
+  ASSERT_TRUE(longer.Check(stop_).ok());
+  change(line + line);
+  EXPECT_EQ((*longer.Next(all))->line, 1);
+  EXPECT_EQ(*longer.Next(all), std::nullopt);
+  PromptFile other = Open(line + line, encoder);
+  ASSERT_TRUE(other.Check(stop_).ok());
+  change("\n" + line + line);
+  const auto refused = [&](int64_t wanted) {
+    return other.Next([&](int64_t number) {
+      EXPECT_LE(number, 2);
+      return number >= wanted;
+    });
+  };
+  EXPECT_THAT(std::string(refused(3).status().message()),
+              HasSubstr("prompts.jsonl has changed since it was checked: it had 2 lines, and has more now"));
+}
+
+TEST_F(PromptFileTest, TheCheckCanBeStopped) {
+  stop_ = true;
+  EXPECT_TRUE(absl::IsCancelled(Check("{\"prompt\": \"a\"}", Encoder()).status()));
+}
+
 TEST_F(PromptFileTest, TheContentTellsFilesApart) {
   const PromptEncoder encoder = Encoder();
   const text::ContentHash content = Check("{\"prompt\": \"a\"}\n", encoder)->content;
@@ -125,15 +192,14 @@ TEST_F(PromptFileTest, TheContentTellsFilesApart) {
 
 TEST_F(PromptFileTest, ReadsLinesThatAreLongerThanAPieceOfTheFile) {
   const PromptEncoder encoder = Encoder();
-  rules_.context_length = int64_t{1} << 40;
+  rules_.check_length = [](int64_t) { return absl::OkStatus(); };
   std::string contents;
   for (size_t bytes : {3'000'000, 10, 1'048'576 - 200})
     contents += "{\"prompt\": \"" + std::string(bytes, 'a') + "\"}\n";
-  EXPECT_EQ(Check(contents, encoder)->prompts, 3);
-  PromptFile file = *PromptFile::Open(env_, rules_, encoder);
+  PromptFile file = Open(contents, encoder);
+  EXPECT_EQ(file.Check(stop_)->prompts, 3);
   const auto all = [](int64_t) { return true; };
   for (size_t bytes : {3'000'000, 10, 1'048'576 - 200}) EXPECT_EQ((*file.Next(all))->tokens.size(), bytes);
-  rules_.context_length = 64;
   EXPECT_THAT(std::string(Check(std::string((16 << 20) + 1, ' '), encoder).status().message()),
               HasSubstr("prompts.jsonl:1: the line has more than 16777216 bytes"));
 }

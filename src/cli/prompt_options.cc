@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::cli {
 namespace {
@@ -19,7 +20,8 @@ constexpr char kTemplateGroup[] = "Conversations";
 
 void AddTemplateOptions(CLI::App& command, PromptArguments& arguments) {
   command.add_option("--system", arguments.system, "What a system turn before the conversation says")
-      ->group(kTemplateGroup);
+      ->group(kTemplateGroup)
+      ->check([](const std::string& text) { return FindInvalidUtf8(text) ? "it is not UTF-8" : ""; });
   command
       .add_option("--template", arguments.data.chat_template,
                   absl::StrCat("Template: ", absl::StrJoin(text::ChatTemplate::Names(), ", "), " (the model's own)"))
@@ -32,6 +34,13 @@ void AddTemplateOptions(CLI::App& command, PromptArguments& arguments) {
       ->group(kTemplateGroup);
 }
 
+absl::string_view GivenTemplateOption(const PromptArguments& arguments) {
+  if (arguments.system) return "--system";
+  if (!arguments.data.chat_template.empty()) return "--template";
+  if (!arguments.data.template_variables.empty()) return "--template-variables";
+  return arguments.data.template_date.empty() ? "" : "--template-date";
+}
+
 absl::StatusOr<text::ChatTemplate> TemplateOf(const PromptArguments& arguments, const std::string& model_folder) {
   return data::ResolveTemplate(Env::Real(), arguments.data, model_folder);
 }
@@ -41,10 +50,7 @@ absl::StatusOr<PromptEncoder> PromptEncoder::Create(const PromptArguments& argum
   absl::StatusOr<text::ChatTemplate> found = TemplateOf(arguments, model_folder);
   std::optional<text::ChatTemplate> chat_template;
   if (found.ok()) chat_template = *found;
-  // A text needs none, whatever is wrong with it.
-  const data::DataConfig& data = arguments.data;
-  const bool asked =
-      arguments.chat || !data.chat_template.empty() || !data.template_variables.empty() || !data.template_date.empty();
+  const bool asked = arguments.chat || !GivenTemplateOption(arguments).empty();
   if (!found.ok() && asked) return found.status();
   data::Adapter adapter{.name = "prompts", .prompt = "prompt"};
   if (chat_template) adapter.style = data::Adapter::Style::kChat;
@@ -53,9 +59,14 @@ absl::StatusOr<PromptEncoder> PromptEncoder::Create(const PromptArguments& argum
                                                      {.max_prompt_len = std::numeric_limits<int64_t>::max()}));
   PromptEncoder made(std::move(encoder));
   made.chat_ = arguments.chat;
+  made.shows_day_ = found.ok() && found->shows_time();
   made.system_ = arguments.system;
   made.template_status_ = found.status();
   return made;
+}
+
+bool PromptEncoder::IsConversation(const data::Sample::Part& prompt) const {
+  return chat_ || std::holds_alternative<std::vector<text::Turn>>(prompt);
 }
 
 absl::StatusOr<std::vector<int32_t>> PromptEncoder::Encode(data::Sample::Part prompt,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/command/command.h"
 #include "data/data_config.h"
 #include "data/encode.h"
@@ -19,12 +20,15 @@ namespace tdock::cli {
 
 struct PromptArguments {
   bool chat = false;  // texts are what a user says
-  std::optional<std::string> system;
-  data::DataConfig data;  // the template
+  std::optional<std::string> system = {};
+  data::DataConfig data = {};  // the template
 };
 
-// --template and what belongs to it; `arguments` must live until the command line has been parsed.
+// --system, --template and what belongs to it; `arguments` must live until the command line has been parsed.
 void AddTemplateOptions(CLI::App& command, PromptArguments& arguments);
+
+// The first of those options that is given; "": none of them.
+absl::string_view GivenTemplateOption(const PromptArguments& arguments);
 
 // That of the options, or the model's own. NotFound, with what to do, where there is none.
 absl::StatusOr<text::ChatTemplate> TemplateOf(const PromptArguments& arguments, const std::string& model_folder);
@@ -32,21 +36,25 @@ absl::StatusOr<text::ChatTemplate> TemplateOf(const PromptArguments& arguments, 
 // Encodes prompts as training does (data::SampleEncoder). Thread-safe.
 class PromptEncoder {
  public:
-  // The tokenizer must outlive it. NotFound for --chat with a model that has no template.
+  // The tokenizer must outlive it. The errors of TemplateOf() where --chat or an option of the template is given; else
+  // only Encode() has them, for turns.
   static absl::StatusOr<PromptEncoder> Create(const PromptArguments& arguments, const std::string& model_folder,
                                               const text::Tokenizer& tokenizer);
+
+  // Whether the template renders it.
+  bool IsConversation(const data::Sample::Part& prompt) const;
+  // Whether what the template renders depends on the day.
+  bool shows_day() const { return shows_day_; }
 
   // A text as it stands, or with --chat as what a user says; and turns. A system turn is put before turns that do not
   // begin with one. InvalidArgument for what cannot be encoded, and for a prompt of no tokens.
   absl::StatusOr<std::vector<int32_t>> Encode(data::Sample::Part prompt, const text::Context& context = {}) const;
 
-  bool chat() const { return chat_; }  // whether texts are turns of a user
-
  private:
   PromptEncoder(data::SampleEncoder encoder) : encoder_(std::move(encoder)) {}
 
   data::SampleEncoder encoder_;
-  bool chat_ = false;
+  bool chat_ = false, shows_day_ = false;
   std::optional<std::string> system_;
   absl::Status template_status_;  // why there is none
 };

@@ -7,9 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/base/utf8.h"
+#include "text/render_to_encode.h"
 #include "text/reply_border.h"
-#include "text/unicode.h"
 
 namespace tdock::text {
 namespace {
@@ -25,27 +24,10 @@ struct Reply {
   size_t said;
 };
 
-size_t CommonPrefix(absl::string_view a, absl::string_view b) {
-  const auto [at, ignored] =
-      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin());
-  return static_cast<size_t>(at - a.begin());
-}
-
 int32_t ValueAt(std::span<const jinja::Run> runs, size_t place) {
   const auto found =
       std::upper_bound(runs.begin(), runs.end(), place, [](size_t at, const jinja::Run& run) { return at < run.end; });
   return found == runs.end() ? -1 : found->value;
-}
-
-// From the first to the last byte that `turn` says; nothing where it says none.
-std::optional<TextRange> SaidBy(const Rendered& rendered, int32_t turn) {
-  std::optional<TextRange> said;
-  size_t begin = 0;
-  for (const jinja::Run& run : rendered.content_turns) {
-    if (run.value == turn) said = TextRange{said ? said->begin : begin, run.end};
-    begin = run.end;
-  }
-  return said;
 }
 
 // Finds replies by what a conversation has beyond the prompts that ask for them.
@@ -251,52 +233,6 @@ std::vector<bool> CountedTurns(std::span<const Turn> turns, TrainOn train_on) {
   return counted;
 }
 
-absl::Status CheckTokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                         const SpecialSpellings& specials) {
-  if (!chat_template.is_named()) return absl::OkStatus();
-  std::string missing;
-  if (!specials.bos && chat_template.Uses("bos_token")) missing = "that begins a text";
-  for (const absl::string_view token : chat_template.needed_tokens()) {
-    if (missing.empty() && !tokenizer.TokenToId(token)) missing = std::string(token);
-  }
-  if (missing.empty() && !specials.eos && chat_template.Uses("eos_token")) missing = "that ends a text";
-  if (missing.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(chat_template.title(), " needs the token ", missing,
-                                                 ", which the tokenizer does not have; choose the template that the "
-                                                 "model was made with, or a tokenizer that has its tokens"));
-}
-
-// An error of encoding the whole, with the turn that it is in.
-absl::Status AtItsTurn(const absl::Status& status, const Tokenizer& tokenizer, std::span<const Turn> turns) {
-  for (size_t i = 0; i < turns.size(); ++i) {
-    const auto alone = tokenizer.Encode(turns[i].content, {.spelled = SpelledSpecial::kAsText});
-    if (!alone.ok()) return Annotate(alone.status(), absl::StrCat("turn ", i + 1, " of the conversation"));
-  }
-  return Annotate(status, "the conversation as the template renders it");
-}
-
-// Whether a template that takes blanks off may leave nothing of it.
-bool IsBlank(absl::string_view text) {
-  while (const std::optional<Utf8Char> next = FirstUtf8Char(text)) {
-    if (next->code > 0x20 && !IsWhiteSpace(next->code)) return false;
-    text.remove_prefix(next->bytes);
-  }
-  return true;
-}
-
-// Replies may lose their thinking; what others say is there, or the template has no place for them.
-absl::Status CheckNothingIsLeftOut(const ChatTemplate& chat_template, std::span<const Turn> turns,
-                                   const Rendered& rendered) {
-  for (size_t i = 0; i < turns.size(); ++i) {
-    if (turns[i].role == Role::kAssistant || IsBlank(turns[i].content)) continue;
-    if (SaidBy(rendered, static_cast<int32_t>(i))) continue;
-    return absl::InvalidArgumentError(absl::StrCat("turn ", i + 1, " of the conversation: it is of the ",
-                                                   RoleName(turns[i].role), ", which ", chat_template.title(),
-                                                   " does not render here, and would leave out"));
-  }
-  return absl::OkStatus();
-}
-
 // Fills turns and loss mask, token by token.
 void Mark(const Rendered& rendered, std::span<const TextRange> ranges, std::span<const Reply> replies,
           std::span<const Turn> turns, TrainOn train_on, EncodedConversation& encoded) {
@@ -321,10 +257,8 @@ void Mark(const Rendered& rendered, std::span<const TextRange> ranges, std::span
 absl::StatusOr<EncodedConversation> EncodeConversation(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                                                        std::span<const Turn> turns, const EncodeTurns& options) {
   const SpecialSpellings specials = SpellingsOf(tokenizer);
-  TDOCK_RETURN_IF_ERROR(CheckTokens(chat_template, tokenizer, specials));
   TDOCK_ASSIGN_OR_RETURN(Rendered rendered,
-                         chat_template.Render(turns, options.context, options.generation_prompt, specials));
-  TDOCK_RETURN_IF_ERROR(CheckNothingIsLeftOut(chat_template, turns, rendered));
+                         RenderToEncode(chat_template, tokenizer, turns, options.context, options.generation_prompt));
   EncodedConversation encoded;
   std::vector<Reply> replies =
       chat_template.marks_replies(options.context)

@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "text/conversation.h"
+#include "text/render_to_encode.h"
 #include "text/reply_border.h"
 #include "text/unicode.h"
 
@@ -31,37 +32,30 @@ struct ReplyPlace {
   size_t begin, end;
 };
 
-// The end of what `turn` says; nothing where it says nothing.
-std::optional<size_t> EndOfSaid(const ChatTemplate::Rendered& rendered, size_t turn) {
-  std::optional<size_t> end;
-  for (const jinja::Run& run : rendered.content_turns) {
-    if (run.value == static_cast<int32_t>(turn)) end = run.end;
-  }
-  return end;
-}
-
 // The places of all replies, or why one of them does not stand where it was sampled.
 struct FoundReplies {
   std::vector<ReplyPlace> places = {};
   std::string rewritten = {};
 };
 
-FoundReplies FindReplies(const ChatTemplate& chat_template, std::span<const Turn> turns,
-                         const SpecialSpellings& specials, const ChatTemplate::Rendered& whole) {
+// `begins`: where they stood when they were generated; `same`: how much of the text is as it was then.
+FoundReplies FindReplies(const ChatTemplate& chat_template, std::span<const Turn> turns, std::span<const size_t> begins,
+                         size_t same, const ChatTemplate::Rendered& whole) {
   FoundReplies found;
   const absl::string_view text = whole.text;
   for (size_t turn = 0; turn < turns.size(); ++turn) {
     if (turns[turn].role != Role::kAssistant) continue;
-    const auto prompt = chat_template.Render(turns.first(turn), {}, /*generation_prompt=*/true, specials);
-    const size_t least = found.places.empty() ? 0 : found.places.back().end;
-    if (!prompt.ok() || prompt->text.size() < least || !absl::StartsWith(text, prompt->text)) {
-      return {.rewritten = absl::StrCat(chat_template.title(), " renders what stands before reply ",
-                                        found.places.size() + 1, " otherwise once more turns follow")};
+    const size_t number = found.places.size();
+    const size_t least = number == 0 ? 0 : found.places.back().end;
+    if (number >= begins.size() || begins[number] > same || begins[number] < least) {
+      return {.rewritten = absl::StrCat(chat_template.title(), " renders what stands before reply ", number + 1,
+                                        " otherwise once more turns follow")};
     }
-    const size_t begin = prompt->text.size();
-    const size_t end = EndOfSaid(whole, turn).value_or(begin);
+    const size_t begin = begins[number];
+    const std::optional<TextRange> said = SaidBy(whole, static_cast<int32_t>(turn));
+    const size_t end = said ? said->end : begin;
     if (end < begin || WithoutBlanks(text.substr(begin, end - begin)) != WithoutBlanks(turns[turn].content)) {
-      return {.rewritten = absl::StrCat(chat_template.title(), " renders reply ", found.places.size() + 1,
+      return {.rewritten = absl::StrCat(chat_template.title(), " renders reply ", number + 1,
                                         " otherwise than it was generated once more turns follow")};
     }
     found.places.push_back({begin, end});
@@ -95,43 +89,65 @@ absl::StatusOr<std::vector<int32_t>> EncodeAround(const Tokenizer& tokenizer, co
 
 }  // namespace
 
-absl::StatusOr<DialoguePrompt> EncodeDialogue(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                                              std::span<const Turn> turns,
-                                              std::span<const std::vector<int32_t>> sampled) {
-  TDOCK_ASSIGN_OR_RETURN(EncodedConversation encoded,
-                         EncodeConversation(chat_template, tokenizer, turns, {.generation_prompt = true}));
-  if (sampled.empty()) return DialoguePrompt{std::move(encoded.ids)};
-  const SpecialSpellings specials = SpellingsOf(tokenizer);
-  TDOCK_ASSIGN_OR_RETURN(const ChatTemplate::Rendered whole,
-                         chat_template.Render(turns, {}, /*generation_prompt=*/true, specials));
-  FoundReplies replies = FindReplies(chat_template, turns, specials, whole);
-  if (!replies.rewritten.empty()) return DialoguePrompt{std::move(encoded.ids), std::move(replies.rewritten)};
-  TDOCK_CHECK(replies.places.size() == sampled.size(), "each reply has its tokens");
-  TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                         EncodeAround(tokenizer, {whole.text, whole.content}, replies.places, sampled));
-  return DialoguePrompt{std::move(ids)};
-}
-
 Dialogue::Dialogue(ChatTemplate chat_template, const Tokenizer& tokenizer, std::optional<std::string> system)
     : chat_template_(std::move(chat_template)), tokenizer_(&tokenizer), system_(std::move(system)) {
   Clear();
+}
+
+Dialogue::Asked Dialogue::AskedBefore(std::span<const Turn> turns, size_t replies) const {
+  Asked asked;
+  const bool known = replies == sampled_.size() && asked_.sizes.size() >= replies;
+  if (known) {
+    asked.sizes.assign(asked_.sizes.begin(), asked_.sizes.begin() + static_cast<std::ptrdiff_t>(replies));
+    if (replies > 0) asked.last = asked_.last.substr(0, asked.sizes.back());
+    return asked;
+  }
+  const SpecialSpellings specials = SpellingsOf(*tokenizer_);
+  for (size_t turn = 0; turn < turns.size(); ++turn) {
+    if (turns[turn].role != Role::kAssistant) continue;
+    auto prompt = chat_template_.Render(turns.first(turn), {}, /*generation_prompt=*/true, specials);
+    if (!prompt.ok() || !absl::StartsWith(prompt->text, asked.last)) break;
+    asked.last = std::move(prompt->text);
+    asked.sizes.push_back(asked.last.size());
+  }
+  return asked;
+}
+
+absl::StatusOr<Dialogue::Encoded> Dialogue::Encode(std::span<const Turn> turns,
+                                                   std::span<const std::vector<int32_t>> sampled) const {
+  TDOCK_ASSIGN_OR_RETURN(ChatTemplate::Rendered whole,
+                         RenderToEncode(chat_template_, *tokenizer_, turns, {}, /*generation_prompt=*/true));
+  Asked asked = AskedBefore(turns, sampled.size());
+  FoundReplies replies = FindReplies(chat_template_, turns, asked.sizes, CommonPrefix(asked.last, whole.text), whole);
+  if (!replies.rewritten.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(EncodedConversation encoded,
+                           EncodeConversation(chat_template_, *tokenizer_, turns, {.generation_prompt = true}));
+    return Encoded{.prompt = {std::move(encoded.ids), std::move(replies.rewritten)}};
+  }
+  absl::StatusOr<std::vector<int32_t>> ids =
+      EncodeAround(*tokenizer_, {whole.text, whole.content}, replies.places, sampled);
+  if (!ids.ok()) return AtItsTurn(ids.status(), *tokenizer_, turns);
+  asked.last = std::move(whole.text);
+  asked.sizes.push_back(asked.last.size());
+  return Encoded{.prompt = {*std::move(ids)}, .asked = std::move(asked)};
 }
 
 absl::StatusOr<DialoguePrompt> Dialogue::Ask(std::string message, int64_t most_tokens) {
   std::vector<Turn> turns = turns_;
   turns.push_back({Role::kUser, std::move(message)});
   for (size_t dropped = 0;; ++dropped) {
-    TDOCK_ASSIGN_OR_RETURN(DialoguePrompt prompt,
-                           EncodeDialogue(chat_template_, *tokenizer_, turns, std::span(sampled_).subspan(dropped)));
-    if (static_cast<int64_t>(prompt.ids.size()) <= most_tokens) {
-      prompt.dropped_turns = static_cast<int64_t>(2 * dropped);
+    TDOCK_ASSIGN_OR_RETURN(Encoded encoded, Encode(turns, std::span(sampled_).subspan(dropped)));
+    const auto size = static_cast<int64_t>(encoded.prompt.ids.size());
+    if (size <= most_tokens) {
+      encoded.prompt.dropped_turns = static_cast<int64_t>(2 * dropped);
       turns_ = std::move(turns);
       sampled_.erase(sampled_.begin(), sampled_.begin() + static_cast<std::ptrdiff_t>(dropped));
-      return prompt;
+      asked_ = std::move(encoded.asked);
+      return std::move(encoded.prompt);
     }
     if (dropped == sampled_.size()) {
-      return absl::OutOfRangeError(absl::StrCat("the message makes a prompt of ", prompt.ids.size(),
-                                                " tokens, and there is room for ", most_tokens));
+      return absl::OutOfRangeError(
+          absl::StrCat("the message makes a prompt of ", size, " tokens, and there is room for ", most_tokens));
     }
     const auto oldest = turns.begin() + static_cast<std::ptrdiff_t>(first_message());
     turns.erase(oldest, oldest + 2);
@@ -152,6 +168,7 @@ void Dialogue::Withdraw() {
 void Dialogue::Clear() {
   turns_.clear();
   sampled_.clear();
+  asked_ = {};
   if (system_) turns_.push_back({Role::kSystem, *system_});
 }
 

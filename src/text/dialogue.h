@@ -28,14 +28,10 @@ struct DialoguePrompt {
   int64_t dropped_turns = 0;  // of Dialogue: how many of the oldest were left out for want of room
 };
 
-// The tokens of the prompt that asks for the reply to `turns`. `sampled` has the tokens of each assistant's turn, in
-// their order, whose content is their text; without the token that ended it, because the template ends turns itself.
-// Where each reply's tokens are those of its text, the result is that of EncodeConversation(). The errors of that.
-absl::StatusOr<DialoguePrompt> EncodeDialogue(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                                              std::span<const Turn> turns,
-                                              std::span<const std::vector<int32_t>> sampled);
-
 // Alternates between a user and a model. Not thread-safe; the tokenizer must outlive it.
+//
+// Where each reply's tokens are those of its text, the prompts are those of EncodeConversation(). For each of them the
+// conversation is rendered once; where turns were dropped, or replies are encoded again, also what stands before each.
 class Dialogue {
  public:
   // `system`: what a system turn before all others says, if there is one.
@@ -60,13 +56,28 @@ class Dialogue {
   const std::vector<Turn>& turns() const { return turns_; }
 
  private:
+  // The texts that asked for replies, of which each begins with the one before it.
+  struct Asked {
+    std::string last = {};
+    std::vector<size_t> sizes = {};  // of all of them: where the replies stand in the next
+  };
+  struct Encoded {
+    DialoguePrompt prompt = {};
+    Asked asked = {};  // with this prompt; none where replies are encoded again
+  };
+
   size_t first_message() const { return system_ ? 1 : 0; }
+  // The prompt for the next reply to `turns`, among which are those of the last replies.
+  absl::StatusOr<Encoded> Encode(std::span<const Turn> turns, std::span<const std::vector<int32_t>> sampled) const;
+  // What asked for the replies in `turns`.
+  Asked AskedBefore(std::span<const Turn> turns, size_t replies) const;
 
   const ChatTemplate chat_template_;
   const Tokenizer* const tokenizer_;
   const std::optional<std::string> system_;
   std::vector<Turn> turns_;
-  std::vector<std::vector<int32_t>> sampled_;  // of the replies in `turns_`
+  std::vector<std::vector<int32_t>> sampled_;  // of the replies in `turns_`, without the tokens that ended them
+  Asked asked_;                                // for these replies, and maybe for the next; or not known
 };
 
 // The template that renders nothing but what the turns say, after what the tokenizer puts before a text.

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "text/char_tokenizer.h"
 #include "text/conversation.h"
 #include "text/json_tokenizer.h"
 #include "text/testing/small_tokenizers.h"
@@ -153,6 +154,36 @@ TEST(Dialogue, DropsTheOldestTurnsBehindTheSystemsWhereThereIsNoRoom) {
   ASSERT_TRUE(dialogue.Reply({'e'}).ok());
   EXPECT_EQ(dialogue.Ask("t", static_cast<int64_t>(alone))->dropped_turns, 4);
   EXPECT_EQ(dialogue.turns().size(), 2U);
+}
+
+TEST(Dialogue, GoesOnTheSameAfterMessagesThatWereTakenBackAndTurnsThatWereDropped) {
+  const auto tokenizer = Bytes();
+  const Ids said = {'h', 'e', 'l', 'l', 'o'};  // not the tokens of its text
+  const Ids expected = After(Parsed(kTurns), *tokenizer, {said, said}).ids;
+  Dialogue dialogue(Parsed(kTurns), *tokenizer, std::nullopt);
+  ASSERT_TRUE(dialogue.Ask("qqqq", kRoom).ok());
+  ASSERT_TRUE(dialogue.Reply({'a'}).ok());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(dialogue.Ask("longer than q", kRoom).ok());
+    dialogue.Withdraw();
+    ASSERT_FALSE(dialogue.Ask("q", 1).ok());
+    ASSERT_TRUE(dialogue.Ask("q", kRoom).ok());
+    ASSERT_TRUE(dialogue.Reply(said).ok());
+  }
+  const auto prompt = dialogue.Ask("q", static_cast<int64_t>(expected.size()));
+  EXPECT_EQ(prompt->dropped_turns, 2);
+  EXPECT_EQ(prompt->ids, expected);
+  dialogue.Withdraw();
+  EXPECT_EQ(dialogue.Ask("q", kRoom)->ids, expected);
+}
+
+TEST(Dialogue, NamesTheMessageThatCannotBeEncoded) {
+  const auto tokenizer = *CharTokenizer::Create("qa");
+  Dialogue dialogue(*RawTemplate(*tokenizer), *tokenizer, std::nullopt);
+  ASSERT_TRUE(dialogue.Ask("q", kRoom).ok());
+  ASSERT_TRUE(dialogue.Reply({1}).ok());
+  EXPECT_THAT(std::string(dialogue.Ask("x", kRoom).status().message()), HasSubstr("turn 3 of the conversation: "));
+  EXPECT_EQ(dialogue.Ask("q", kRoom)->ids, (Ids{0, 1, 0}));
 }
 
 TEST(Dialogue, RefusesAMessageWithoutRoomAndStaysAsItWas) {

@@ -2,6 +2,7 @@
 """`tdock generate` from file to file, and `tdock chat`: tests/integration/generate_test.py TDOCK"""
 
 import array
+import fcntl
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ TEMPLATE = (
 )
 POSITIONS = 4096
 END = 256
+VOCABULARY, HIDDEN = 257, 16
 LETTERS = ",".join(str(code) for code in range(ord("a"), ord("z") + 1))
 tdock = None
 
@@ -34,7 +36,6 @@ def byte_spellings():
 
 def write_model(folder, seed=0, **config):
     """A Llama with random weights, whose tokens are the bytes, and 256, which ends a text."""
-    hidden, layers, vocabulary = 16, 1, 257
     folder.mkdir()
     added = {"id": END, "content": "<eos>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -47,29 +48,35 @@ def write_model(folder, seed=0, **config):
     named = {"eos_token": "<eos>", "chat_template": config.pop("chat_template", TEMPLATE)}
     (folder / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in named.items() if v is not None}))
     settings = {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": vocabulary, "hidden_size": hidden,
-        "intermediate_size": 2 * hidden, "num_hidden_layers": layers, "num_attention_heads": 2,
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": VOCABULARY, "hidden_size": HIDDEN,
+        "intermediate_size": 2 * HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2,
         "num_key_value_heads": 2, "max_position_embeddings": POSITIONS, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
         "hidden_act": "silu", "tie_word_embeddings": True, "torch_dtype": "float32", "eos_token_id": END,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(settings | config))
-    shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
-    for layer in range(layers):
-        at = f"model.layers.{layer}."
-        shapes |= {at + f"self_attn.{name}_proj.weight": (hidden, hidden) for name in "qkvo"}
-        shapes |= {at + f"mlp.{name}_proj.weight": (2 * hidden, hidden) for name in ("gate", "up")}
-        shapes |= {at + "mlp.down_proj.weight": (hidden, 2 * hidden)}
-        shapes |= {at + f"{name}_layernorm.weight": (hidden,) for name in ("input", "post_attention")}
-    write_tensors(folder / "model.safetensors", shapes, seed)
+    write_tensors(folder / "model.safetensors", model_shapes(config.get("num_hidden_layers", 1)), seed)
     return folder
 
 
-def write_tensors(path, shapes, seed=0):
+def model_shapes(layers=1):
+    shapes = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN), "model.norm.weight": (HIDDEN,)}
+    for layer in range(layers):
+        at = f"model.layers.{layer}."
+        shapes |= {at + f"self_attn.{name}_proj.weight": (HIDDEN, HIDDEN) for name in "qkvo"}
+        shapes |= {at + f"mlp.{name}_proj.weight": (2 * HIDDEN, HIDDEN) for name in ("gate", "up")}
+        shapes |= {at + "mlp.down_proj.weight": (HIDDEN, 2 * HIDDEN)}
+        shapes |= {at + f"{name}_layernorm.weight": (HIDDEN,) for name in ("input", "post_attention")}
+    return shapes
+
+
+def write_tensors(path, shapes, seed=0, nan_row=(None, 0)):
     numbers = random.Random(seed)
     header, data = {}, bytearray()
     for name, shape in shapes.items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
         values = array.array("f", [1.0 if len(shape) == 1 else numbers.gauss(0, 0.6) for _ in range(count)])
+        if name == nan_row[0]:
+            values[nan_row[1] * shape[1]] = float("nan")
         begin = len(data)
         data += values.tobytes()
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
@@ -80,6 +87,16 @@ def write_tensors(path, shapes, seed=0):
 def run(*arguments, **options):
     options = {"capture_output": True, "text": True, "timeout": 60} | options
     return subprocess.run([tdock, *map(str, arguments)], **options)
+
+
+def open_files(process):
+    paths = []
+    for file in pathlib.Path(f"/proc/{process}/fd").iterdir():
+        try:
+            paths.append(os.readlink(file))
+        except FileNotFoundError:  # closed meanwhile
+            pass
+    return paths
 
 
 def with_default(options, option, value):
@@ -106,7 +123,8 @@ class WithModel(unittest.TestCase):
         return result.stderr
 
     def answers(self, *arguments):
-        result = run("generate", "--model", self.model, "--json", *arguments)
+        model = [] if "--model" in arguments else ["--model", self.model]
+        result = run("generate", *model, "--json", *arguments)
         self.assertEqual(result.returncode, 0, result.stderr)
         return [json.loads(line) for line in result.stdout.split("\n")[:-1]]
 
@@ -152,7 +170,30 @@ class Generate(WithModel):
         self.assertIn("either --prompt, once or more, or --input and --output", self.refused(*ask))
         self.assertIn("--output", self.refused(*ask, "--input", "x"))
         self.assertIn("--adapter", self.refused(*ask, "--prompt", "x", "--unmerged"))
-        self.assertIn("--system and --template… need --chat", self.refused(*ask, "--prompt", "x", "--system", "S"))
+        self.assertIn("--template needs --chat", self.refused(*ask, "--prompt", "x", "--template", "qwen"))
+        self.assertIn("it is not UTF-8", self.refused(*ask, "--prompt", "x", "--chat", "--system", "\udcff"))
+
+    def test_options_of_the_template_need_a_conversation_in_a_file(self):
+        self.written([{"prompt": "a"}])
+        message = "--system is for conversations, and no line of"
+        self.assertIn(message, self.refused(*self.call("--system", "S")))
+        self.generated("--system", "S", "--chat")
+        self.written([{"prompt": "a"}, {"messages": [{"role": "user", "content": "a"}]}])
+        self.generated("--system", "S", "--overwrite")
+
+    def test_a_prompt_that_spells_a_special_token_is_told_of_once(self):
+        ask = ["generate", "--model", self.model, "--max-new-tokens", "1", "--prompt", "a<eos>", "--prompt", "<eos>"]
+        note = 'The prompt "a<eos>" spells the special token "<eos>"; it is text here.'
+        log = run(*ask).stderr
+        self.assertIn(note, log)
+        self.assertEqual(log.count("spells the special token"), 1)
+        self.assertEqual(run(*ask, "--chat").stderr, "")
+
+    def test_a_template_that_cannot_be_read_only_matters_where_it_is_asked_for(self):
+        broken = write_model(self.own / "broken", chat_template="{% if %}")
+        ask = ["generate", "--model", broken, "--prompt", "hi", "--max-new-tokens", "1"]
+        self.assertEqual(run(*ask).returncode, 0)
+        self.assertIn("chat_template", self.refused(*ask, "--chat"))
 
     def test_a_file_is_answered_with_all_that_its_lines_have(self):
         turns = [{"role": "user", "content": "hi"}]
@@ -172,24 +213,33 @@ class Generate(WithModel):
         greedy, _ = self.generated("--temperature", "0", "--overwrite")
         self.assertEqual(len({tuple(answer["ids"]) for answer in greedy}), 1)
 
-    def test_a_killed_process_is_gone_on_with(self):
-        lines = 900
-        self.written([{"prompt": f"({number})"} for number in range(lines)])
-        same = ["--samples", "2", "--max-new-tokens", "40", "--ignore-eos", "--max-rows", "8", "--batch-invariant"]
-        process = subprocess.Popen([tdock, *map(str, self.call(*same))], stderr=subprocess.DEVNULL)
-        self.addCleanup(process.kill)
+    def interrupted(self, by, *options):
+        """A process that a signal has ended in the middle of its work, what it said, and the number of its lines."""
         path = self.own / "answers.jsonl"
-        deadline = time.monotonic() + 30
-        while not path.exists() or path.read_bytes().count(b"\n") < 20:
-            self.assertLess(time.monotonic(), deadline, "there are no answers")
-            time.sleep(0.002)
-        self.assertIn("answers.jsonl is being written by another process", self.refused(*self.call(*same)))
-        process.kill()
-        process.wait(timeout=30)
+        for lines in 100, 1000, 10000, 100000:
+            self.written([{"prompt": f"({number})"} for number in range(lines)])
+            call = self.call("--overwrite", *options)
+            process = subprocess.Popen([tdock, *map(str, call)], stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.kill)
+            deadline = time.monotonic() + 30
+            while not path.exists() or path.stat().st_size == 0:
+                self.assertLess(time.monotonic(), deadline, "there are no answers")
+                time.sleep(0.002)
+            process.send_signal(by)
+            _, message = process.communicate(timeout=30)
+            if process.returncode != 0:
+                return process, message, lines
+            path.unlink()  # it had ended before the signal
+        self.fail("it always ended before the signal")
+
+    def test_a_killed_process_is_gone_on_with(self):
+        same = ["--samples", "2", "--max-new-tokens", "40", "--ignore-eos", "--max-rows", "8", "--batch-invariant"]
+        process, _, lines = self.interrupted(signal.SIGKILL, *same)
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        path = self.own / "answers.jsonl"
         before = path.read_bytes()
         whole = before[: before.rfind(b"\n") + 1]
         found = whole.count(b"\n")
-        self.assertLess(found, 2 * lines, "it ended before it was killed")
         path.write_bytes(whole + b'{"line": 1, "sample": 1, "te')
         answers, log = self.generated(*same)
         self.assertIn(f"{found} of {2 * lines} answers are in", log)
@@ -205,18 +255,56 @@ class Generate(WithModel):
         self.assertEqual({(a["line"], a["sample"]): a["ids"] for a in at_once}, dict(zip(places, (a["ids"] for a in answers))))
 
     def test_ctrl_c_says_how_far_it_came(self):
-        self.written([{"prompt": "x"} for _ in range(5000)])
-        process = subprocess.Popen([tdock, *map(str, self.call("--max-rows", "8"))], stderr=subprocess.PIPE, text=True)
-        self.addCleanup(process.kill)
+        process, message, lines = self.interrupted(signal.SIGINT, "--max-rows", "8", "--max-new-tokens", "40")
+        self.assertEqual(process.returncode, 130, message)
         path = self.own / "answers.jsonl"
+        self.assertIn(f"interrupted; {len(self.read())} of {lines} answers are in {path}", message)
+
+    def test_ctrl_c_ends_the_check_of_the_input(self):
+        inside = self.written(['{"prompt": "' + "x" * 40 + '"}'] * 300_000)
+        process = subprocess.Popen([tdock, *map(str, self.call())], stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
         deadline = time.monotonic() + 30
-        while not path.exists() or path.stat().st_size == 0:
-            self.assertLess(time.monotonic(), deadline, "there are no answers")
+        while str(inside) not in open_files(process.pid):
+            self.assertLess(time.monotonic(), deadline, "it does not read the input")
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
         _, message = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 130, message)
-        self.assertIn(f"interrupted; {len(self.read())} of 5000 answers are in {path}", message)
+        self.assertIn(f"interrupted while {inside} was checked", message)
+        self.assertFalse((self.own / "answers.jsonl").exists())
+
+    def test_two_processes_do_not_write_the_same_output(self):
+        self.written([{"prompt": "a"}])
+        with open(self.own / "answers.jsonl.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path = self.own / "answers.jsonl"
+            self.assertIn(f"another process writes to {path}", self.refused(*self.call("--overwrite")))
+            self.assertFalse(path.exists())
+        self.generated()
+
+    def test_a_template_keeps_the_day_of_the_first_answers(self):
+        shows = TEMPLATE + "{{ strftime_now('%Y-%m-%d') }}"
+        model = write_model(self.own / "dated", chat_template=shows)
+        state_path = self.own / "answers.jsonl.state.json"
+        self.written([{"prompt": "a"}])
+        call = self.call("--chat", model=model)
+        self.assertEqual(run(*call, "--template-date", "2020-02-03").returncode, 0)
+        self.assertEqual(json.loads(state_path.read_text())["template_date"], "2020-02-03")
+        self.assertEqual(run(*call).returncode, 0)
+        self.assertIn("template_date was", self.refused(*call, "--template-date", "2020-02-04"))
+        self.assertEqual(run(*call, "--overwrite").returncode, 0)
+        self.assertGreater(json.loads(state_path.read_text())["template_date"], "2026")
+
+    def test_an_answer_that_fails_takes_no_other_along(self):
+        model = write_model(self.own / "broken", tie_word_embeddings=False)
+        shapes = model_shapes() | {"lm_head.weight": (VOCABULARY, HIDDEN)}
+        write_tensors(model / "model.safetensors", shapes, nan_row=("model.embed_tokens.weight", ord("z")))
+        path = self.written([{"prompt": "z"}, {"prompt": "a"}, {"prompt": "b"}])
+        result = run(*self.call("--max-new-tokens", "1", "--in-order", model=model))
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn(f"{path}:1: ", result.stderr)
+        self.assertEqual([answer["line"] for answer in self.read()], [2, 3])
 
     def test_answers_that_were_made_otherwise_are_not_gone_on_with(self):
         prompts = self.written([{"prompt": "a"}, {"prompt": "b"}])
@@ -225,6 +313,10 @@ class Generate(WithModel):
         self.assertIn("temperature was 0.5 and is 1.0 now; top_k was 0 and is 3 now; give --overwrite", message)
         other = write_model(self.own / "other", seed=1)
         self.assertIn("model was", self.refused(*self.call("--temperature", "0.5", model=other)))
+        ends = write_model(self.own / "ends", eos_token_id=[END, 7])
+        message = self.refused(*self.call("--temperature", "0.5", model=ends))
+        self.assertIn("files of the model was", message)
+        self.assertIn("end_tokens was [256] and is [256,7] now", message)
         prompts.write_text('{"prompt": "a"}\n{"prompt": "c"}\n')
         self.assertIn("input was", self.refused(*self.call("--temperature", "0.5")))
         self.assertEqual(self.read(), before)
@@ -253,6 +345,17 @@ class Generate(WithModel):
         self.assertEqual([answer["line"] for answer in answers], [1])
         self.assertIn("skipped 1 line that cannot be answered", log)
 
+    def test_lines_for_which_the_cache_is_too_small_are_refused_before_any_answer(self):
+        # A position takes 2 · 16 numbers of 4 bytes.
+        long = write_model(self.own / "long", max_position_embeddings=4 * 8192)
+        path = self.written([{"prompt": "a"}, {"prompt": "a" * 8190}])
+        call = self.call("--cache-mib", "1", model=long)
+        message = self.refused(*call)
+        self.assertIn(f"{path}:2: its prompt has 8190 tokens, with an answer up to 8196, whose keys and values", message)
+        self.assertIn("more than the --cache-mib of 1", message)
+        self.assertEqual(run(*call, "--skip-bad").returncode, 0)
+        self.assertEqual([answer["line"] for answer in self.read()], [1])
+
     def test_adapters_are_the_same_merged_and_apart(self):
         adapter = self.own / "adapter"
         adapter.mkdir()
@@ -270,9 +373,12 @@ class Generate(WithModel):
         self.assertGreater(abs(base["log_probs"][0] - merged["log_probs"][0]), 1e-2)
 
     def test_few_rows_and_little_memory_only_make_it_slower(self):
-        asked = ["--prompt", "abc", "--samples", "6", "--temperature", "0", "--max-new-tokens", "5"]
-        ids = [answer["ids"] for answer in self.answers(*asked)]
-        self.assertEqual([answer["ids"] for answer in self.answers(*asked, "--max-rows", "2", "--cache-mib", "1")], ids)
+        # A position takes 16 · 2 · 16 numbers of 4 bytes, so that there is room for 512 of them, of 6 · 153.
+        model = write_model(self.own / "deep", num_hidden_layers=16)
+        asked = ["--model", model, "--prompt", "abc", "--samples", "6", "--max-new-tokens", "150", "--ignore-eos"]
+        answers = self.answers(*asked, "--batch-invariant")
+        self.assertEqual(self.answers(*asked, "--batch-invariant", "--cache-mib", "1"), answers)
+        self.assertEqual(self.answers(*asked, "--batch-invariant", "--max-rows", "2"), answers)
 
 
 class Chat(WithModel):
@@ -345,9 +451,10 @@ class Chat(WithModel):
         self.assertIn("--system: turn 1 of the conversation: it is of the system", message)
 
     def test_ctrl_c_ends_an_answer_and_not_the_chat(self):
-        options = ["--max-new-tokens", "4000", "--ignore-eos", "--allowed-tokens", LETTERS]
+        model = write_model(self.own / "long", max_position_embeddings=50000)
+        options = ["--max-new-tokens", "40000", "--ignore-eos", "--allowed-tokens", LETTERS]
         process = subprocess.Popen(
-            [tdock, "chat", "--model", self.model, *options],
+            [tdock, "chat", "--model", model, *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         self.addCleanup(process.kill)
@@ -356,7 +463,7 @@ class Chat(WithModel):
         begin = os.read(process.stdout.fileno(), 1)
         process.send_signal(signal.SIGINT)
         rest = process.stdout.readline()
-        self.assertLess(len(begin + rest), 4000)
+        self.assertLess(len(begin + rest), 40000)
         process.stdin.write(b"quit\n")
         process.stdin.flush()
         _, log = process.communicate(timeout=30)
