@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -263,8 +264,8 @@ absl::Status CheckLength(const FileWork& work, int64_t tokens) {
   }
   if (work.cache_bytes == 0) return absl::OkStatus();
   const int64_t longest = tokens + std::min(work.sampling.max_new_tokens, positions - tokens);
-  const int64_t needed =
-      engine::CacheBytesFor({.cache_bytes = work.cache_bytes}, work.model.decoder, /*rows=*/1, longest);
+  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  const int64_t needed = engine::CacheBytesFor({.cache_bytes = kNoLimit}, work.model.decoder, /*rows=*/1, longest);
   if (needed <= work.cache_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("its prompt has ", tokens, " tokens, with an answer up to ", longest,
                                                  ", whose keys and values take ", needed,
