@@ -89,8 +89,6 @@ absl::StatusOr<Prepared> PrepareMixed(const Settings& settings) {
   }
   engine::EngineOptions options, held;
   options.max_rows = held.max_rows = settings.quick ? 2 : 8;
-  // Pieces of prompts that cost a step little more than its answers do. One batch is read fastest at once.
-  options.max_step_tokens = 16;
   held.one_batch_at_a_time = true;
   return Prepared{.run = Timed(rollout, settings.clock, options), .reference = Timed(rollout, settings.clock, held)};
 }
