@@ -47,7 +47,7 @@ class Engine::Impl {
   absl::StatusOr<std::unique_ptr<OpenRequest>> Open(Request request, const Decoder& decoder) TDOCK_REQUIRES(mu_);
   // The choosing of the request before, where it is the same.
   std::shared_ptr<const Choosing> ChoosingFor(const SamplingParams& params, const Decoder& decoder) TDOCK_REQUIRES(mu_);
-  // For AnswerAll(), which they have the core to themselves for.
+  // For AnswerAll(), during which the core works on nothing else. Empties it, and checks all requests.
   absl::StatusOr<std::vector<std::unique_ptr<OpenRequest>>> OpenAll(std::vector<Request> requests)
       TDOCK_REQUIRES(step_mu_) TDOCK_EXCLUDES(mu_);
   absl::Status CheckParameters(const SamplingParams& params) TDOCK_EXCLUDES(mu_);

@@ -27,9 +27,9 @@ class Scheduler {
  public:
   Scheduler(model::KvCache& cache, const SchedulerLimits& limits) : cache_(cache), limits_(limits) {}
 
-  // The sequence, which must outlive its time here, waits for its turn, or runs with a copy of another's cache if there
-  // is room for it.
+  // A sequence must live until it is removed. It waits for its turn.
   void Add(Sequence& sequence);
+  // The same, but it runs at once, with a copy of what the cache has of another, if there is room for it.
   void Fork(const Sequence& from, Sequence& sequence);
   void Remove(Sequence& sequence);
 

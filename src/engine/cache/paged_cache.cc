@@ -43,7 +43,7 @@ bool HasKernel(const at::TensorOptions& options) {
 
 }  // namespace
 
-// What a part is in a pass.
+// One pass over the pages of its parts.
 class PagedCache::Pass final : public model::CachePass {
  public:
   Pass(const PagedCache& cache, std::vector<model::CachedPart> parts)
