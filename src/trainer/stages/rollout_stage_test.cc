@@ -66,14 +66,15 @@ class RolloutStageTest : public testing::Test {
   }
 
   // What a stage writes that puts everything at the end.
-  std::vector<std::vector<int32_t>> AllAtOnce(StepMetrics& metrics) const {
+  std::vector<std::vector<int32_t>> AllAtOnce(StepMetrics& metrics, const LengthLimits& limits = {}) const {
     const std::unique_ptr<Dock> dock = MakeLocalDock();
     Fill(*dock);
     StageRunner runner(*dock, "train");
-    const auto stage = Make(absl::InfiniteDuration());
+    const auto stage = Make(absl::InfiniteDuration(), limits);
     EXPECT_EQ(runner.Add(*stage), absl::OkStatus());
     StageContext context{.step = 1, .metrics = metrics};
-    EXPECT_TRUE(runner.Run(*stage, kGroups, context).ok());
+    const auto run = runner.Run(*stage, kGroups, context);
+    EXPECT_TRUE(run.ok()) << run.status();
     EXPECT_EQ(context.published, 0);
     return Responses(*dock);
   }
@@ -125,16 +126,8 @@ TEST_F(RolloutStageTest, WhatWasPutStaysWhenItIsStoppedAndTheRestIsTheSameLater)
 
 TEST_F(RolloutStageTest, AnAnswerEndsWhereThePromptLeavesNoMoreRoom) {
   const auto lengths = [&](const LengthLimits& limits) {
-    dock_ = MakeLocalDock();
-    Fill(*dock_);
-    StageRunner runner(*dock_, "train");
-    const auto stage = Make(absl::InfiniteDuration(), limits);
-    EXPECT_EQ(runner.Add(*stage), absl::OkStatus());
-    StageContext context{.step = 1, .metrics = metrics_};
-    const auto run = runner.Run(*stage, kGroups, context);
-    EXPECT_TRUE(run.ok()) << run.status();
     std::vector<size_t> longest(kGroups, 0);
-    const auto responses = Responses(*dock_);
+    const auto responses = AllAtOnce(metrics_, limits);
     for (size_t row = 0; row < kRows; ++row) longest[row / 3] = std::max(longest[row / 3], responses[row].size());
     return longest;
   };
