@@ -27,7 +27,7 @@ inline Lanes Load(const float* x) {
 inline Lanes Load(const BFloat16* x) {
   HalfBits halves;
   __builtin_memcpy(&halves, x, sizeof halves);
-#ifdef __AVX512F__
+#ifdef TDOCK_HAS_AVX512
   const auto wide = Reinterpret<Bits>(_mm512_cvtepu16_epi32(Reinterpret<__m256i>(halves)));
 #else
   const Bits wide = __builtin_convertvector(halves, Bits);
@@ -45,8 +45,12 @@ inline Lanes Load(const T* x, int64_t count, float others = 0) {
 
 inline void Store(const Lanes& x, float* to) { __builtin_memcpy(to, &x, sizeof x); }
 
+// Rounded to nearest, ties to even.
 inline void Store(const Lanes& x, BFloat16* to) {
-  for (int64_t i = 0; i < kLanes; ++i) to[i] = BFloat16(x[i]);
+  const auto bits = Reinterpret<Bits>(x);
+  const Bits rounded = x == x ? bits + 0x7fffU + ((bits >> 16) & 1U) : Bits{} + 0x7fc00000U;
+  const HalfBits halves = __builtin_convertvector(rounded >> 16, HalfBits);
+  __builtin_memcpy(to, &halves, sizeof halves);
 }
 
 template <class T>
@@ -97,10 +101,9 @@ inline float Largest(Lanes x) {
   return largest;
 }
 
-// The products of kRows rows x and kOutputs rows w, each of `size` numbers: lane r·kOutputs + o is x[r] · w[o]. Asks
-// the memory for what lies `ahead` numbers behind w, unless it is 0.
+// The products of kRows rows x and kOutputs rows w, each of `size` numbers: lane r·kOutputs + o is x[r] · w[o].
 template <int kRows, int kOutputs, class X, class W>
-inline Lanes Products(const X* const* x, const W* const* w, int64_t size, int64_t ahead = 0) {
+inline Lanes Products(const X* const* x, const W* const* w, int64_t size) {
   static_assert(kRows * kOutputs <= kLanes);
   Lanes sums[kRows * kOutputs] = {};
   const auto add = [&](const Lanes* wide_x, Lanes wide_w, int o) __attribute__((always_inline)) {
@@ -113,10 +116,7 @@ inline Lanes Products(const X* const* x, const W* const* w, int64_t size, int64_
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) wide_x[r] = Load(x[r] + i);
 #pragma GCC unroll 16
-    for (int o = 0; o < kOutputs; ++o) {
-      if (ahead != 0) __builtin_prefetch(w[o] + i + ahead);
-      add(wide_x, Load(w[o] + i), o);
-    }
+    for (int o = 0; o < kOutputs; ++o) add(wide_x, Load(w[o] + i), o);
   }
   if (i < size) {
     Lanes wide_x[kRows];

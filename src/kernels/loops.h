@@ -3,11 +3,13 @@
 
 #include <c10/util/BFloat16.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/panels.h"
 
 namespace tdock::kernels {
 
@@ -17,29 +19,16 @@ constexpr int64_t kLanes = 16;
 // At most so many query heads are worked on at the same time.
 constexpr int64_t kHeadsOfTile = 4;
 
-// How many outputs of a product are computed for many rows, before the next.
-constexpr int64_t kOutputsOfBlock = 64;
-
-// x · weightᵀ + bias, for `rows` rows and `outputs` ≤ kOutputsOfBlock outputs. Rows of x and weight lie one behind the
-// other.
-template <class T>
-struct ProductBlock {
-  const T* x;       // [rows, inputs]
-  const T* weight;  // [outputs, inputs]
-  const T* bias;    // [outputs], or null
-  int64_t rows, outputs, inputs;
-  T* y;  // its rows are y_stride apart
-  int64_t y_stride;
-  float* scratch;  // ProductScratch(inputs) floats
-};
-constexpr int64_t ProductScratch(int64_t inputs) { return (kOutputsOfBlock + kLanes) * inputs; }
-
 // The loops over T, for one instruction set.
 template <class T>
 struct TypedLoops {
   void (*attend)(const T* query, const BlockedRows<T>& keys, const BlockedRows<T>& values, const Visible& visible,
                  const AttentionShape& shape, T* output, float* scratch);
-  void (*multiply)(const ProductBlock<T>& block);
+  // panels.h says what these read and write; `scales` may be null where the format has none.
+  void (*pack_tile)(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to);
+  void (*pack_panel)(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to,
+                     float* scales);
+  void (*multiply)(const PanelProduct<T>& product);
   // (x - mean) / √(variance + eps) · weight + bias, of one row; weight and bias may be null.
   void (*layer_norm)(const T* x, const float* weight, const float* bias, float eps, T* y, int64_t size);
   void (*silu)(const T* x, T* y, int64_t size);
@@ -52,6 +41,8 @@ struct TypedLoops {
 // Those of two instruction sets may differ in the last bit: some multiply and add in one rounding.
 struct Loops {
   const char* instructions;
+  int64_t tile_rows;      // the most rows of a tile of packed rows
+  bool multiplies_pairs;  // of bfloat16 with bfloat16, instead of widening both
   TypedLoops<float> of_float;
   TypedLoops<c10::BFloat16> of_bfloat16;
   void (*exp)(const float* x, float* y, int64_t size);

@@ -3,7 +3,9 @@
 template <class T>
 constexpr TypedLoops<T> kTypedLoops = {
     .attend = AttendAll<T>,
-    .multiply = Multiply<T>,
+    .pack_tile = PackTile<T>,
+    .pack_panel = PackPanel<T>,
+    .multiply = MultiplyAll<T>,
     .layer_norm = LayerNormRow<T>,
     .silu = SiluOf<T>,
     .gelu = GeluOf<T>,
@@ -13,6 +15,8 @@ constexpr TypedLoops<T> kTypedLoops = {
 
 constexpr Loops kLoops = {
     .instructions = kInstructions,
+    .tile_rows = kTileRows,
+    .multiplies_pairs = kMultipliesPairs,
     .of_float = kTypedLoops<float>,
     .of_bfloat16 = kTypedLoops<BFloat16>,
     .exp = ExpOf,

@@ -1,72 +1,180 @@
 #include "kernels/products.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/loops.h"
+#include "kernels/panels.h"
+#include "kernels/parallel.h"
 #include "kernels/typed_data.h"
 
 namespace tdock::kernels {
 namespace {
 
-// Rows and outputs are divided into blocks, which threads compute: the weights of a block stay in a core's cache.
+// So many rows at most are multiplied with one panel before the next, so that they stay in a core's cache.
+constexpr int64_t kMostRows = 480;
+// Multiplications, and numbers to pack, that are worth a thread's while.
+constexpr int64_t kWorthMultiplying = 1 << 17, kWorthPacking = 1 << 15;
+
 template <class T>
-void MultiplyInBlocks(const ProductBlock<T>& whole) {
-  constexpr int64_t kRowsOfBlock = 512;
-  const TypedLoops<T>& loops = BestLoops().of<T>();
-  const auto blocks_of = [](int64_t size, int64_t block) { return (size + block - 1) / block; };
-  const int64_t output_blocks = blocks_of(whole.outputs, kOutputsOfBlock);
-  const int64_t blocks = blocks_of(whole.rows, kRowsOfBlock) * output_blocks;
-  const int64_t work = std::min(whole.rows, kRowsOfBlock) * kOutputsOfBlock * whole.inputs;  // of a block
-  at::parallel_for(
-      0, blocks, std::max<int64_t>((1 << 18) / std::max<int64_t>(work, 1), 1), [&](int64_t begin, int64_t end) {
-        std::vector<float> scratch(static_cast<size_t>(ProductScratch(whole.inputs)));
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t row = i / output_blocks * kRowsOfBlock, output = i % output_blocks * kOutputsOfBlock;
-          ProductBlock<T> block = whole;
-          block.x += row * whole.inputs;
-          block.weight += output * whole.inputs;
-          if (block.bias != nullptr) block.bias += output;
-          block.y += row * whole.y_stride + output;
-          block.rows = std::min(whole.rows - row, kRowsOfBlock);
-          block.outputs = std::min(whole.outputs - output, kOutputsOfBlock);
-          block.scratch = scratch.data();
-          loops.multiply(block);
-        }
-      });
+struct Problem {
+  const T* x;
+  const T* bias;  // or null
+  T* y;
+  int64_t rows, inputs, outputs;
+  PackedFormat format;
+
+  int64_t panels() const { return DividedUp(outputs, kPanelOutputs); }
+};
+
+// Where panels are.
+struct Panels {
+  const std::byte* data;
+  const float* scales;
+};
+
+// The rows of x in tiles, in blocks that are multiplied one after another.
+template <class T>
+class PackedRows {
+ public:
+  PackedRows(const Problem<T>& problem, const Loops& loops)
+      : problem_(problem),
+        loops_(loops),
+        pairs_(loops.multiplies_pairs && problem.format == PackedFormat::kBFloat16 && !std::is_same_v<T, float>),
+        width_(pairs_ ? DividedUp(problem.inputs, 2) : problem.inputs),
+        blocks_(problem.rows, kMostRows),
+        packed_(at::empty({problem.rows * width_}, at::kFloat)) {
+    const int64_t tiles_of_block = DividedUp(blocks_.size(blocks_.count - 1), loops.tile_rows);
+    ParallelFor(blocks_.count * tiles_of_block, DividedUp(kWorthPacking, loops.tile_rows * width_),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) PackTile(i / tiles_of_block, i % tiles_of_block);
+                });
+  }
+
+  int64_t blocks() const { return blocks_.count; }
+
+  // Multiplies a block with `count` panels from `first` on.
+  void Multiply(int64_t block, int64_t first, int64_t count, const Panels& panels) const {
+    const int64_t row = blocks_.begin(block), output = first * kPanelOutputs;
+    loops_.of<T>().multiply({.x = packed_.const_data_ptr<float>() + row * width_,
+                             .pairs = pairs_,
+                             .rows = blocks_.size(block),
+                             .inputs = problem_.inputs,
+                             .format = problem_.format,
+                             .panels = panels.data,
+                             .scales = panels.scales,
+                             .bias = problem_.bias != nullptr ? problem_.bias + output : nullptr,
+                             .outputs = std::min(problem_.outputs - output, count * kPanelOutputs),
+                             .y = problem_.y + row * problem_.outputs + output,
+                             .y_stride = problem_.outputs});
+  }
+
+ private:
+  void PackTile(int64_t block, int64_t tile) {
+    const RowTiles tiles(blocks_.size(block), loops_.tile_rows);
+    if (tile >= tiles.count) return;  // of a block that is a row smaller than the last one
+    const int64_t row = blocks_.begin(block) + tiles.begin(tile);
+    loops_.of<T>().pack_tile(problem_.x + row * problem_.inputs, tiles.size(tile), problem_.inputs, pairs_,
+                             packed_.mutable_data_ptr<float>() + row * width_);
+  }
+
+  const Problem<T>& problem_;
+  const Loops& loops_;
+  const bool pairs_;
+  const int64_t width_;  // of a packed row
+  const RowTiles blocks_;
+  const at::Tensor packed_;
+};
+
+// Calls body(block of rows, first panel, number of panels) until all are multiplied with all.
+template <class T, class Body>
+void ForBlocks(const Problem<T>& problem, const PackedRows<T>& rows, Body&& body) {
+  const int64_t panels = problem.panels();
+  const int64_t work = DividedUp(problem.rows, rows.blocks()) * kPanelOutputs * problem.inputs;  // of a panel
+  // Few rows are multiplied with several panels at once.
+  const int64_t grain = std::max<int64_t>(kWorthMultiplying / std::max<int64_t>(work, 1), problem.rows <= 3 ? 4 : 1);
+  ParallelFor(rows.blocks() * panels, grain, [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t block = begin / panels, first = begin % panels;
+      const int64_t count = std::min(panels - first, end - begin);
+      body(block, first, count);
+      begin += count;
+    }
+  });
+}
+
+template <class T>
+void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
+  const PackedRows<T> rows(problem, BestLoops());
+  const int64_t bytes = PanelBytes(problem.format, problem.inputs),
+                scales = PanelScales(problem.format, problem.inputs);
+  ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
+    rows.Multiply(block, first, count, {weight.panels() + first * bytes, weight.scales() + first * scales});
+  });
+}
+
+template <class T>
+void Multiply(const Problem<T>& problem, const T* weight) {
+  const Loops& loops = BestLoops();
+  const PackedRows<T> rows(problem, loops);
+  ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
+    const at::Tensor scratch = at::empty({PanelBytes(problem.format, problem.inputs)}, at::kByte);
+    auto* const panel = reinterpret_cast<std::byte*>(scratch.mutable_data_ptr<uint8_t>());
+    for (int64_t i = first; i < first + count; ++i) {
+      loops.of<T>().pack_panel(weight + i * kPanelOutputs * problem.inputs,
+                               std::min(problem.outputs - i * kPanelOutputs, kPanelOutputs), problem.inputs,
+                               problem.format, panel, nullptr);
+      rows.Multiply(block, i, 1, {panel, nullptr});
+    }
+  });
+}
+
+// `weight` is a PackedMatrix or a tensor, of which start(T()) makes what Multiply() takes.
+template <class Start>
+at::Tensor Product(const at::Tensor& x, int64_t outputs, int64_t inputs, const at::Tensor& bias, PackedFormat format,
+                   Start&& start) {
+  CheckKernelTensor(x, "products");
+  TORCH_CHECK(x.dim() >= 1 && x.size(-1) == inputs, "a weight of [", outputs, ", ", inputs, "] does not fit ",
+              x.scalar_type(), " ", x.sizes());
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == outputs && bias.is_cpu() &&
+                                  bias.scalar_type() == x.scalar_type()),
+              "a bias does not fit a weight of [", outputs, ", ", inputs, "] and ", x.scalar_type());
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = outputs;
+  at::Tensor y = at::empty(shape, x.options());
+  if (y.numel() == 0) return y;
+  const at::Tensor rows = x.contiguous(), biases = bias.defined() ? bias.contiguous() : bias;
+  WithTypeOf(x, [&](auto type) {
+    using T = decltype(type);
+    Multiply<T>({.x = rows.const_data_ptr<T>(),
+                 .bias = biases.defined() ? biases.const_data_ptr<T>() : nullptr,
+                 .y = y.mutable_data_ptr<T>(),
+                 .rows = y.numel() / outputs,
+                 .inputs = inputs,
+                 .outputs = outputs,
+                 .format = format},
+                start(type));
+  });
+  return y;
 }
 
 }  // namespace
 
+at::Tensor Product(const at::Tensor& x, const PackedMatrix& weight, const at::Tensor& bias) {
+  return Product(x, weight.outputs(), weight.inputs(), bias, weight.format(),
+                 [&](auto) -> const PackedMatrix& { return weight; });
+}
+
 at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  CheckKernelTensor(x, "products");
-  const auto fits = [&](const at::Tensor& other) { return other.is_cpu() && other.scalar_type() == x.scalar_type(); };
-  TORCH_CHECK(weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(1) && fits(weight), "a weight of ",
+  TORCH_CHECK(weight.dim() == 2 && weight.is_cpu() && weight.scalar_type() == x.scalar_type(), "a weight of ",
               weight.scalar_type(), " ", weight.sizes(), " does not fit ", x.scalar_type(), " ", x.sizes());
-  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0) && fits(bias)),
-              "a bias does not fit a weight of ", weight.scalar_type(), " ", weight.sizes());
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = weight.size(0);
-  at::Tensor y = at::empty(shape, x.options());
-  if (y.numel() == 0) return y;
-  const at::Tensor rows = x.contiguous(), weights = weight.contiguous();
-  const at::Tensor biases = bias.defined() ? bias.contiguous() : bias;
-  WithTypeOf(x, [&](auto type) {
-    using T = decltype(type);
-    MultiplyInBlocks<T>({.x = rows.const_data_ptr<T>(),
-                         .weight = weights.const_data_ptr<T>(),
-                         .bias = biases.defined() ? biases.const_data_ptr<T>() : nullptr,
-                         .rows = y.numel() / weight.size(0),
-                         .outputs = weight.size(0),
-                         .inputs = weight.size(1),
-                         .y = y.mutable_data_ptr<T>(),
-                         .y_stride = weight.size(0),
-                         .scratch = nullptr});
-  });
-  return y;
+  const at::Tensor weights = weight.contiguous();
+  const PackedFormat format = x.scalar_type() == at::kFloat ? PackedFormat::kFloat : PackedFormat::kBFloat16;
+  return Product(x, weight.size(0), weight.size(1), bias, format,
+                 [&](auto type) { return weights.const_data_ptr<decltype(type)>(); });
 }
 
 }  // namespace tdock::kernels

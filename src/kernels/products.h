@@ -3,12 +3,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/packed_matrix.h"
+
 namespace tdock::kernels {
 
-// x · weightᵀ + bias: x [..., inputs], weight [outputs, inputs], bias [outputs] or undefined, all of them float32 or
-// all bfloat16; summed up in float32 and rounded once. A row of the result is the same, bit for bit, whatever the other
-// rows are and on any number of threads. No gradients flow. Throws c10::Error for other devices, dtypes and shapes.
+// x · weightᵀ + bias: x [..., inputs], weight [outputs, inputs], bias [outputs] or undefined. x and bias are both
+// float32 or both bfloat16, as the result is; each output is one sum in float32, to which the products are added in the
+// order of the inputs, rounded once at the end. A row of the result is the same, bit for bit, whatever the other rows
+// are and on any number of threads. No gradients flow. Throws c10::Error for other devices, dtypes and shapes.
 // Thread-safe.
+at::Tensor Product(const at::Tensor& x, const PackedMatrix& weight, const at::Tensor& bias);
+
+// The same for a weight of the dtype of x, with the same result as if it had been packed in that format. Laying it out
+// takes about as long as multiplying it with 16 rows.
 at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace tdock::kernels

@@ -1,70 +1,244 @@
-// Included by loops.cc, as lanes_body.h. Products of matrices. Each output is the sum of its own products over lanes,
-// so that it is the same in tiles of every form.
+// Included by loops.cc, as lanes_body.h. Products of packed rows with panels of weights (panels.h). Each output has one
+// sum, to which its products are added in the order of the inputs, so that it is the same in tiles of every form.
+//
+// The instruction set defines kWidth, how many float32 numbers a register has; kTileRows, the most rows of a tile; and
+// kNarrow, how many registers of outputs a tile of that many rows has.
 
-// kRows rows x and kOutputs rows of weights w, of which `rows` and `outputs` are wanted; the others repeat the last.
-template <int kRows, int kOutputs, class X, class W, class T>
-inline void MultiplyTile(const X* x, const W* w, int64_t rows, int64_t outputs, const ProductBlock<T>& block,
-                         const T* bias, T* y) {
-  const X* x_rows[kRows];
-  const W* w_rows[kOutputs];
-  for (int64_t r = 0; r < kRows; ++r) x_rows[r] = x + std::min(r, rows - 1) * block.inputs;
-  for (int64_t o = 0; o < kOutputs; ++o) w_rows[o] = w + std::min(o, outputs - 1) * block.inputs;
-  float sums[kLanes];
-  // The rows of the next tile lie behind these. One row of x is read as fast as the memory is without asking ahead.
-  const int64_t ahead = kRows > 1 ? kOutputs * block.inputs : 0;
-  Store(Products<kRows, kOutputs>(x_rows, w_rows, block.inputs, ahead), sums);
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t o = 0; o < outputs; ++o) {
-      const float sum = sums[r * kOutputs + o];
-      y[r * block.y_stride + o] = static_cast<T>(bias != nullptr ? sum + static_cast<float>(bias[o]) : sum);
+typedef float Register __attribute__((vector_size(kWidth * 4)));
+typedef uint32_t RegisterBits __attribute__((vector_size(kWidth * 4)));
+typedef int8_t SmallInts __attribute__((vector_size(kWidth)));
+
+inline Register LoadRegister(const float* x) {
+  Register loaded;
+  __builtin_memcpy(&loaded, x, sizeof loaded);
+  return loaded;
+}
+
+inline Register WidenInts(const std::byte* from) {
+  SmallInts small;
+  __builtin_memcpy(&small, from, sizeof small);
+#if defined(TDOCK_HAS_AVX512)
+  return Reinterpret<Register>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(Reinterpret<__m128i>(small))));
+#elif defined(TDOCK_HAS_AVX2)
+  return Reinterpret<Register>(
+      _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(Reinterpret<long long>(small)))));
+#else
+  return __builtin_convertvector(small, Register);
+#endif
+}
+
+// The weights of some outputs, one or two inputs at a time. kVectors registers; register v is at vector v of the
+// panels.
+template <PackedFormat kFormat, int kVectors>
+struct WeightReader {
+  static constexpr int kPanelVectors = static_cast<int>(kPanelOutputs) / kWidth;
+  static constexpr int kPairBytes = kFormat == PackedFormat::kFloat      ? 8 * kPanelOutputs
+                                    : kFormat == PackedFormat::kBFloat16 ? 4 * kPanelOutputs
+                                                                         : 2 * kPanelOutputs;
+  // From one output to the next.
+  static constexpr int kOutputBytes = kFormat == PackedFormat::kInt8 ? 1 : 4;
+
+  const std::byte* panel;  // where the first register's weights for the first input are
+  int64_t panel_bytes;
+  const float* scales;
+  int64_t panel_scales;
+
+  // Registers that begin within a panel end in it.
+  static constexpr int64_t PanelOf(int v) { return v / kPanelVectors; }
+  static constexpr int64_t PlaceOf(int v) { return v % kPanelVectors * kWidth; }
+
+  inline const std::byte* PairsAt(int64_t pair, int v) const {
+    return panel + PanelOf(v) * panel_bytes + pair * kPairBytes + 4 * PlaceOf(v);
+  }
+
+  // The weights of the inputs 2·pair (in `even`) and 2·pair + 1; kBoth: whether the latter exists.
+  template <bool kBoth>
+  inline __attribute__((always_inline)) void Read(int64_t pair, Register (&even)[kVectors],
+                                                  Register (&odd)[kVectors]) const {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const std::byte* const at = panel + PanelOf(v) * panel_bytes + pair * kPairBytes;
+      if constexpr (kFormat == PackedFormat::kFloat) {
+        const auto* const numbers = reinterpret_cast<const float*>(at) + PlaceOf(v);
+        even[v] = LoadRegister(numbers);
+        if constexpr (kBoth) odd[v] = LoadRegister(numbers + kPanelOutputs);
+      } else if constexpr (kFormat == PackedFormat::kBFloat16) {
+        RegisterBits both;
+        __builtin_memcpy(&both, PairsAt(pair, v), sizeof both);
+        even[v] = Reinterpret<Register>(both << 16);
+        if constexpr (kBoth) odd[v] = Reinterpret<Register>(both & 0xffff0000U);
+      } else {
+        const Register scale =
+            LoadRegister(scales + PanelOf(v) * panel_scales + 2 * pair / kInt8Group * kPanelOutputs + PlaceOf(v));
+        even[v] = WidenInts(at + PlaceOf(v)) * scale;
+        if constexpr (kBoth) odd[v] = WidenInts(at + kPanelOutputs + PlaceOf(v)) * scale;
+      }
+    }
+  }
+};
+
+// Asks the memory for kBytes of what the tile after this one reads, at each pair of inputs.
+template <int kBytes>
+inline __attribute__((always_inline)) void AskFor(const std::byte* next, int64_t pair) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + pair * kBytes + i);
+}
+
+template <int kRows, int kVectors>
+struct Sums {
+  Register of[kRows][kVectors] = {};
+
+  // Adds the products of one input of all rows.
+  inline __attribute__((always_inline)) void Add(const float* column, const Register (&w)[kVectors]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Register same = column[r] - Register{};
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) of[r][v] += same * w[v];
+    }
+  }
+};
+
+template <PackedFormat kFormat, int kPrefetched, int kRows, int kVectors>
+inline __attribute__((always_inline)) void AddAll(const float* x, const WeightReader<kFormat, kVectors>& weights,
+                                                  int64_t inputs, const std::byte* next, Sums<kRows, kVectors>& sums) {
+  Register even[kVectors], odd[kVectors];
+  const int64_t pairs = inputs / 2;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    AskFor<kPrefetched>(next, pair);
+    weights.template Read<true>(pair, even, odd);
+    sums.Add(x + 2 * pair * kRows, even);
+    sums.Add(x + (2 * pair + 1) * kRows, odd);
+  }
+  if (inputs % 2 != 0) {
+    weights.template Read<false>(pairs, even, odd);
+    sums.Add(x + 2 * pairs * kRows, even);
+  }
+}
+
+#ifdef TDOCK_MULTIPLIES_PAIRS
+// The same by an instruction that adds the products of two neighbouring inputs.
+template <int kPrefetched, int kRows, int kVectors>
+inline __attribute__((always_inline)) void AddAllPairs(const float* x,
+                                                       const WeightReader<PackedFormat::kBFloat16, kVectors>& weights,
+                                                       int64_t inputs, const std::byte* next,
+                                                       Sums<kRows, kVectors>& sums) {
+  const int64_t pairs = DividedUp(inputs, 2);
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    AskFor<kPrefetched>(next, pair);
+    __m512bh w[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) __builtin_memcpy(&w[v], weights.PairsAt(pair, v), sizeof w[v]);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const auto same = Reinterpret<__m512bh>(x[pair * kRows + r] - Register{});
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        sums.of[r][v] = Reinterpret<Register>(_mm512_dpbf16_ps(Reinterpret<__m512>(sums.of[r][v]), same, w[v]));
+      }
+    }
+  }
+}
+#endif
+
+// A tile of kRows rows with the kVectors registers of outputs from `output` on.
+template <PackedFormat kFormat, bool kPairs, int kPrefetched, int kRows, int kVectors, class T>
+void MultiplyTile(const PanelProduct<T>& product, const float* x, int64_t output, const std::byte* next, T* y) {
+  static_assert(kVectors * kWidth % kLanes == 0);
+  using Reader = WeightReader<kFormat, kVectors>;
+  const int64_t panel = output / kPanelOutputs, place = output % kPanelOutputs;
+  const int64_t panel_bytes = PanelBytes(kFormat, product.inputs);
+  const int64_t panel_scales = PanelScales(kFormat, product.inputs);
+  const std::byte* const begin = product.panels + panel * panel_bytes + place * Reader::kOutputBytes;
+  const float* const scales = kFormat == PackedFormat::kInt8 ? product.scales + panel * panel_scales + place : nullptr;
+  const Reader weights{begin, panel_bytes, scales, panel_scales};
+  Sums<kRows, kVectors> sums;
+#ifdef TDOCK_MULTIPLIES_PAIRS
+  if constexpr (kPairs) {
+    AddAllPairs<kPrefetched>(x, weights, product.inputs, next, sums);
+  } else {
+    AddAll<kFormat, kPrefetched>(x, weights, product.inputs, next, sums);
+  }
+#else
+  AddAll<kFormat, kPrefetched>(x, weights, product.inputs, next, sums);
+#endif
+  for (int r = 0; r < kRows; ++r) {
+    float row[kVectors * kWidth];
+    __builtin_memcpy(row, sums.of[r], sizeof row);
+    for (int64_t i = 0; i < kVectors * kWidth && output + i < product.outputs; i += kLanes) {
+      const int64_t count = std::min(product.outputs - output - i, kLanes);
+      Lanes lanes = Load(row + i);
+      if (product.bias != nullptr) lanes += LoadPart(product.bias + output + i, 0, count);
+      T* const to = y + r * product.y_stride + output + i;
+      count == kLanes ? Store(lanes, to) : Store(lanes, to, count);
     }
   }
 }
 
-// All outputs of up to kRows rows.
-template <int kRows, class X, class W, class T>
-void MultiplyRows(const X* x, const W* w, int64_t rows, const ProductBlock<T>& block, T* y) {
-  constexpr int kOutputs = kTile / kRows;
-  for (int64_t o = 0; o < block.outputs; o += kOutputs) {
-    MultiplyTile<kRows, kOutputs>(x, w + o * block.inputs, rows, std::min<int64_t>(block.outputs - o, kOutputs), block,
-                                  block.bias != nullptr ? block.bias + o : nullptr, y + o);
+// How many registers of outputs a tile of few rows has at once, so that sums do not wait for one another.
+constexpr int VectorsOf(int rows) { return rows == 1 ? 8 : rows <= 3 ? 4 : kNarrow; }
+
+// Tile `tile` of the rows, which has kRows of them, for the outputs from `output` on; returns for how many.
+template <PackedFormat kFormat, bool kPairs, int kRows, class T>
+int64_t MultiplyRows(const PanelProduct<T>& product, const RowTiles& tiles, int64_t tile, int64_t output, bool wide) {
+  using Reader = WeightReader<kFormat, kNarrow>;
+  const int64_t begin = tiles.begin(tile);
+  const float* const x = product.x + begin * (kPairs ? DividedUp(product.inputs, 2) : product.inputs);
+  T* const y = product.y + begin * product.y_stride;
+  if (wide) {
+    MultiplyTile<kFormat, kPairs, 0, kRows, VectorsOf(kRows)>(product, x, output, nullptr, y);
+    return VectorsOf(kRows) * kWidth;
   }
+  constexpr int64_t kOutputs = kNarrow * kWidth;
+  if constexpr (kOutputs == kPanelOutputs) {
+    // The first tiles ask for the next panel.
+    constexpr int kAll = Reader::kPairBytes, kHalf = std::max(kAll / 2, 64);
+    const std::byte* const next = product.panels + (output / kPanelOutputs + 1) * PanelBytes(kFormat, product.inputs);
+    if (tiles.count == 1) {
+      MultiplyTile<kFormat, kPairs, kAll, kRows, kNarrow>(product, x, output, next, y);
+      return kOutputs;
+    }
+    if (tile < kAll / kHalf) {
+      MultiplyTile<kFormat, kPairs, kHalf, kRows, kNarrow>(product, x, output,
+                                                           next + tile * (product.inputs / 2) * kHalf, y);
+      return kOutputs;
+    }
+  }
+  MultiplyTile<kFormat, kPairs, 0, kRows, kNarrow>(product, x, output, nullptr, y);
+  return kOutputs;
 }
 
-inline void Widen(const BFloat16* from, float* to, int64_t size) {
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) Store(Load(from + i), to + i);
-  for (; i < size; ++i) to[i] = static_cast<float>(from[i]);
+template <PackedFormat kFormat, bool kPairs, class T>
+void MultiplyPanels(const PanelProduct<T>& product) {
+  const RowTiles tiles(product.rows, kTileRows);
+  const int64_t padded = DividedUp(product.outputs, kPanelOutputs) * kPanelOutputs;
+  using Function = int64_t (*)(const PanelProduct<T>&, const RowTiles&, int64_t, int64_t, bool);
+  constexpr auto kFunctions = []<int... kRows>(std::integer_sequence<int, kRows...>) {
+    return std::array<Function, sizeof...(kRows)>{MultiplyRows<kFormat, kPairs, kRows + 1, T>...};
+  }(std::make_integer_sequence<int, kTileRows>());
+  for (int64_t output = 0; output < product.outputs;) {
+    int64_t done = 0;
+    // Tiles differ by a row at most, and have as many registers of outputs where there is more than one.
+    const int64_t wide_outputs = VectorsOf(static_cast<int>(tiles.size(0))) * kWidth;
+    const bool wide = tiles.count == 1 && tiles.size(0) <= 3 && padded - output >= wide_outputs;
+    for (int64_t tile = 0; tile < tiles.count; ++tile) {
+      done = kFunctions[static_cast<size_t>(tiles.size(tile) - 1)](product, tiles, tile, output, wide);
+    }
+    output += done;
+  }
 }
 
 template <class T>
-void Multiply(const ProductBlock<T>& block) {
-  constexpr int kRows = kTile == 16 ? 4 : 2;
-  const int64_t inputs = block.inputs;
-  // For many rows it pays to widen the weights once.
-  const bool widens = !std::is_same_v<T, float> && block.rows >= 2 * kRows;
-  float* const wide_weight = block.scratch;
-  float* const wide_x = block.scratch + kOutputsOfBlock * inputs;
-  if constexpr (!std::is_same_v<T, float>) {
-    if (widens) Widen(block.weight, wide_weight, block.outputs * inputs);
-  }
-  for (int64_t r = 0; r < block.rows;) {
-    const int64_t rows = std::min<int64_t>(block.rows - r, kRows);
-    const T* const x = block.x + r * inputs;
-    T* const y = block.y + r * block.y_stride;
-    if constexpr (!std::is_same_v<T, float>) {
-      if (widens) {
-        Widen(x, wide_x, rows * inputs);
-        MultiplyRows<kRows>(wide_x, wide_weight, rows, block, y);
-        r += rows;
-        continue;
-      }
-    }
-    if (rows == 1) {
-      MultiplyRows<1>(x, block.weight, rows, block, y);
-    } else {
-      MultiplyRows<kRows>(x, block.weight, rows, block, y);
-    }
-    r += rows;
+void MultiplyAll(const PanelProduct<T>& product) {
+  switch (product.format) {
+    case PackedFormat::kFloat:
+      return MultiplyPanels<PackedFormat::kFloat, false>(product);
+    case PackedFormat::kBFloat16:
+#ifdef TDOCK_MULTIPLIES_PAIRS
+      if (product.pairs) return MultiplyPanels<PackedFormat::kBFloat16, true>(product);
+#endif
+      return MultiplyPanels<PackedFormat::kBFloat16, false>(product);
+    case PackedFormat::kInt8:
+      return MultiplyPanels<PackedFormat::kInt8, false>(product);
   }
 }

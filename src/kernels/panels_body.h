@@ -1,0 +1,142 @@
+// Included by loops.cc, as lanes_body.h. From rows of a matrix to the layouts of panels.h.
+
+// Exchanges the upper right and the lower left corner of each square of 2·kDistance numbers.
+template <int kDistance, int... kPlaces>
+inline __attribute__((always_inline)) void ExchangeCorners(Lanes* x, std::integer_sequence<int, kPlaces...>) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if ((i & kDistance) != 0) continue;
+    const Lanes upper = x[i], lower = x[i + kDistance];
+    x[i] = __builtin_shufflevector(upper, lower, ((kPlaces & kDistance) == 0 ? kPlaces : kPlaces + 16 - kDistance)...);
+    x[i + kDistance] =
+        __builtin_shufflevector(upper, lower, ((kPlaces & kDistance) == 0 ? kPlaces + kDistance : kPlaces + 16)...);
+  }
+}
+
+// x[i] becomes column i of what x was, kLanes × kLanes numbers of 32 bits.
+inline __attribute__((always_inline)) void Transpose(Lanes* x) {
+  constexpr auto kPlaces = std::make_integer_sequence<int, kLanes>();
+  ExchangeCorners<8>(x, kPlaces);
+  ExchangeCorners<4>(x, kPlaces);
+  ExchangeCorners<2>(x, kPlaces);
+  ExchangeCorners<1>(x, kPlaces);
+}
+
+// Calls put(i, lanes of the rows' numbers i) for each number i of `rows` ≤ kLanes rows of `size` numbers of 32 bits,
+// which load(row, begin, count) gives; lanes of other rows are 0.
+template <class LoadRow, class Put>
+inline __attribute__((always_inline)) void PutColumns(int64_t rows, int64_t size, LoadRow&& load, Put&& put) {
+  for (int64_t begin = 0; begin < size; begin += kLanes) {
+    const int64_t count = std::min(size - begin, kLanes);
+    Lanes square[kLanes] = {};
+    for (int64_t r = 0; r < rows; ++r) square[r] = load(r, begin, count);
+    Transpose(square);
+    for (int64_t i = 0; i < count; ++i) put(begin + i, square[i]);
+  }
+}
+
+// Numbers begin … begin + count - 1 of a row, widened.
+template <class T>
+inline Lanes LoadPart(const T* row, int64_t begin, int64_t count) {
+  return count == kLanes ? Load(row + begin) : Load(row + begin, count);
+}
+
+// Pairs of a row of `size` numbers of 16 bits.
+inline Lanes LoadPairs(const BFloat16* row, int64_t size, int64_t begin, int64_t count) {
+  Lanes pairs = {};
+  __builtin_memcpy(&pairs, row + 2 * begin, static_cast<size_t>(2 * std::min(2 * count, size - 2 * begin)));
+  return pairs;
+}
+
+// Packs a tile of `rows` rows.
+template <class T>
+void PackTile(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to) {
+  const int64_t size = pairs ? DividedUp(inputs, 2) : inputs;
+  const auto put = [&](int64_t i, const Lanes& column) __attribute__((always_inline)) {
+    // Whole lanes, as long as what lies behind the column belongs to this tile and is written later.
+    if (i * rows + kLanes <= size * rows) {
+      Store(column, to + i * rows);
+    } else {
+      __builtin_memcpy(to + i * rows, &column, static_cast<size_t>(rows) * sizeof(float));
+    }
+  };
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (pairs) {
+      return PutColumns(
+          rows, size,
+          [&](int64_t r, int64_t begin, int64_t count)
+              __attribute__((always_inline)) { return LoadPairs(x + r * inputs, inputs, begin, count); },
+          put);
+    }
+  }
+  PutColumns(
+      rows, size,
+      [&](int64_t r, int64_t begin, int64_t count)
+          __attribute__((always_inline)) { return LoadPart(x + r * inputs, begin, count); },
+      put);
+}
+
+inline float LargestMagnitude(const Lanes* x, int64_t vectors) {
+  Lanes largest = {};
+  for (int64_t i = 0; i < vectors; ++i) largest = Max(x[i] < 0 ? -x[i] : x[i], largest);
+  return Largest(largest);
+}
+
+// One row of weights in int8: its scales are kPanelOutputs apart, as are its numbers.
+template <class T>
+void QuantizeRow(const T* weight, int64_t inputs, int8_t* to, float* scales) {
+  for (int64_t begin = 0; begin < inputs; begin += kInt8Group) {
+    const int64_t count = std::min(inputs - begin, kInt8Group);
+    float group[kInt8Group] = {};
+    for (int64_t i = 0; i < count; ++i) group[i] = static_cast<float>(weight[begin + i]);
+    Lanes lanes[kInt8Group / kLanes];
+    for (int64_t v = 0; v < kInt8Group / kLanes; ++v) lanes[v] = Load(group + v * kLanes);
+    const float scale = LargestMagnitude(lanes, kInt8Group / kLanes) / 127.0F;
+    scales[begin / kInt8Group * kPanelOutputs] = scale;
+    for (int64_t i = 0; i < count; ++i) {
+      to[(begin + i) * kPanelOutputs] = static_cast<int8_t>(scale > 0 ? std::nearbyint(group[i] / scale) : 0.0F);
+    }
+  }
+}
+
+// Packs `outputs` ≤ kPanelOutputs rows of weights, which lie one behind the other.
+template <class T>
+void PackPanel(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to, float* scales) {
+  if (format == PackedFormat::kInt8) {
+    std::memset(to, 0, static_cast<size_t>(PanelBytes(format, inputs)));
+    std::fill(scales, scales + PanelScales(format, inputs), 0.0F);
+    for (int64_t o = 0; o < outputs; ++o) {
+      QuantizeRow(weight + o * inputs, inputs, reinterpret_cast<int8_t*>(to) + o, scales + o);
+    }
+    return;
+  }
+  auto* const numbers = reinterpret_cast<float*>(to);
+  for (int64_t first = 0; first < kPanelOutputs; first += kLanes) {
+    const int64_t rows = std::clamp<int64_t>(outputs - first, 0, kLanes);
+    const T* const of_rows = weight + first * inputs;
+    const auto put = [&](int64_t i, const Lanes& column) __attribute__((always_inline)) {
+      Store(column, numbers + i * kPanelOutputs + first);
+    };
+    if (format == PackedFormat::kFloat) {
+      PutColumns(
+          rows, inputs,
+          [&](int64_t r, int64_t begin, int64_t count)
+              __attribute__((always_inline)) { return LoadPart(of_rows + r * inputs, begin, count); },
+          put);
+    } else {
+      PutColumns(
+          rows, DividedUp(inputs, 2),
+          [&](int64_t r, int64_t begin, int64_t count) __attribute__((always_inline)) {
+            if constexpr (std::is_same_v<T, BFloat16>) {
+              return LoadPairs(of_rows + r * inputs, inputs, begin, count);
+            } else {
+              BFloat16 rounded[2 * kLanes] = {};
+              const int64_t present = std::min(2 * count, inputs - 2 * begin);
+              for (int64_t i = 0; i < present; ++i) rounded[i] = BFloat16(of_rows[r * inputs + 2 * begin + i]);
+              return Reinterpret<Lanes>(rounded);
+            }
+          },
+          put);
+    }
+  }
+}
