@@ -1,39 +1,23 @@
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "core/base/rng.h"
 #include "kernels/elementwise.h"
-#include "kernels/log_probs.h"
 #include "kernels/loops.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/products.h"
+#include "kernels/testing/tensors.h"
 
 namespace tdock::kernels {
 namespace {
 
-at::Tensor Normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kFloat) {
-  return at::normal(0.0, 1.0, shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat).to(type);
-}
-
-bool SameBits(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
-}
-
-double LargestDifference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-
-constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16};
 // Half a unit in the last place of numbers below 32, and what float32 adds.
 double Tolerance(at::ScalarType type) { return type == at::kFloat ? 2e-5 : 0.0651; }
 
@@ -235,32 +219,6 @@ TEST(LayerNorm, EqualsThatOfLibtorchAndDoesNotDependOnOtherRows) {
                 Tolerance(type));
     }
   }
-}
-
-TEST(LogProbs, OfTokensAreThoseOfTheWholeDistribution) {
-  for (const at::ScalarType type : kTypes) {
-    for (const double temperature : {1.0, 0.7}) {
-      const at::Tensor logits = (Normal({11, 77}, 1) * 4).to(type);
-      const at::Tensor targets = at::arange(11, at::kLong) * 7;
-      const TokenScores scores = TokenLogProbs(logits, targets, temperature);
-      const at::Tensor all = LogSoftmax(logits, temperature);
-      EXPECT_LT(LargestDifference(all, at::log_softmax(logits.to(at::kDouble) / temperature, -1)), 5e-6);
-      EXPECT_TRUE(SameBits(all.gather(1, targets.unsqueeze(1)).squeeze(1), scores.log_probs));
-      EXPECT_LT(LargestDifference(scores.sums, at::logsumexp(logits.to(at::kDouble) / temperature, -1)), 5e-6);
-      for (int64_t row = 0; row < 11; ++row) {
-        EXPECT_TRUE(SameBits(LogSoftmax(logits.narrow(0, row, 1), temperature), all.narrow(0, row, 1))) << row;
-      }
-    }
-  }
-}
-
-TEST(LogProbs, OfImpossibleTokensAreMinusInfinity) {
-  at::Tensor logits = Normal({2, 20}, 1);
-  logits.narrow(1, 3, 5).fill_(-std::numeric_limits<float>::infinity());
-  const at::Tensor all = LogSoftmax(logits, 1.0);
-  EXPECT_TRUE(all.narrow(1, 3, 5).isinf().all().item<bool>());
-  EXPECT_NEAR(all.exp().sum().item<double>(), 2.0, 1e-5);
-  EXPECT_THROW(TokenLogProbs(logits, at::tensor({0, 20}, at::kLong), 1.0), c10::Error);
 }
 
 }  // namespace

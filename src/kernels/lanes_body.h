@@ -1,5 +1,6 @@
 // Included by loops.cc in the namespace of each instruction set, which defines kTile: how many sums are kept in
-// registers at the same time. Numbers side by side, and sums whose order does not depend on what surrounds them.
+// registers at the same time, and TDOCK_VECTOR_BITS: the macros of compilers do not follow a target that a pragma
+// sets. Numbers side by side, and sums whose order does not depend on what surrounds them.
 
 using BFloat16 = c10::BFloat16;
 
@@ -27,7 +28,7 @@ inline Lanes Load(const float* x) {
 inline Lanes Load(const BFloat16* x) {
   HalfBits halves;
   __builtin_memcpy(&halves, x, sizeof halves);
-#ifdef TDOCK_HAS_AVX512
+#if TDOCK_VECTOR_BITS == 512
   const auto wide = Reinterpret<Bits>(_mm512_cvtepu16_epi32(Reinterpret<__m256i>(halves)));
 #else
   const Bits wide = __builtin_convertvector(halves, Bits);
@@ -45,17 +46,81 @@ inline Lanes Load(const T* x, int64_t count, float others = 0) {
 
 inline void Store(const Lanes& x, float* to) { __builtin_memcpy(to, &x, sizeof x); }
 
-// Rounded to nearest, ties to even.
+// To the nearest bfloat16, of two equally near the even one, in the upper halves; NaN as c10::BFloat16 has it.
+inline Bits RoundedBits(Lanes x) {
+  const Bits bits = Reinterpret<Bits>(x);
+  const Bits rounded = bits + 0x7FFF + ((bits >> 16) & 1);
+  return (x == x ? rounded : Bits{} + 0x7FC00000) & 0xFFFF0000;
+}
+
+// x as it is when it has been stored and loaded again.
+template <class T>
+inline Lanes Rounded(Lanes x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    return Reinterpret<Lanes>(RoundedBits(x));
+  }
+}
+
 inline void Store(const Lanes& x, BFloat16* to) {
-  const auto bits = Reinterpret<Bits>(x);
-  const Bits rounded = x == x ? bits + 0x7fffU + ((bits >> 16) & 1U) : Bits{} + 0x7fc00000U;
-  const HalfBits halves = __builtin_convertvector(rounded >> 16, HalfBits);
+  const Bits wide = RoundedBits(x) >> 16;
+#if TDOCK_VECTOR_BITS == 512
+  const auto halves = Reinterpret<HalfBits>(_mm512_cvtepi32_epi16(Reinterpret<__m512i>(wide)));
+#else
+  const HalfBits halves = __builtin_convertvector(wide, HalfBits);
+#endif
   __builtin_memcpy(to, &halves, sizeof halves);
 }
 
 template <class T>
 inline void Store(const Lanes& x, T* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(x[i]);
+}
+
+// Whole lanes of rows from `begin` on, or, if kIsPart, the first `count` < kLanes of them.
+template <bool kIsPart>
+struct Place {
+  int64_t begin;
+  int64_t count;
+
+  // What does not exist is `others`.
+  template <class T>
+  inline __attribute__((always_inline)) Lanes Read(const T* row, float others = 0) const {
+    return kIsPart ? Load(row + begin, count, others) : Load(row + begin);
+  }
+
+  template <class T>
+  inline __attribute__((always_inline)) void Write(const Lanes& x, T* row) const {
+    if constexpr (kIsPart) {
+      Store(x, row + begin, count);
+    } else {
+      Store(x, row + begin);
+    }
+  }
+};
+
+// Calls body(place) for the places of rows of `size` numbers, in order.
+template <class Body>
+inline __attribute__((always_inline)) void ForPlaces(int64_t size, Body&& body) {
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) body(Place<false>{i, kLanes});
+  if (i < size) body(Place<true>{i, size - i});
+}
+
+// x, rounded before anything is added to it: the compiler does not multiply and add in one rounding across this.
+inline Lanes Apart(Lanes x) {
+#if TDOCK_VECTOR_BITS == 512
+  asm("" : "+v"(x));
+#elif TDOCK_VECTOR_BITS == 256
+  struct Halves {
+    __m256 low, high;
+  };
+  Halves halves = Reinterpret<Halves>(x);
+  asm("" : "+x"(halves.low), "+x"(halves.high));
+  x = Reinterpret<Lanes>(halves);
+#endif
+  return x;
 }
 
 inline Lanes Max(Lanes a, Lanes b) { return a > b ? a : b; }

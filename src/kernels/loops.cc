@@ -15,10 +15,9 @@
 
 #ifdef TDOCK_KERNELS_FOR_X86
 
-// The compiler does not define the macros of an instruction set where it only preprocesses, as ccache asks it to.
-#define TDOCK_HAS_AVX512
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+#define TDOCK_VECTOR_BITS 512
 namespace tdock::kernels::avx512 {
 constexpr char kInstructions[] = "avx512";
 constexpr int kTile = 16;
@@ -27,17 +26,20 @@ constexpr bool kMultipliesPairs = false;
 // clang-format off
 #include "kernels/lanes_body.h"
 #include "kernels/attention_body.h"
+#include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"
 #include "kernels/products_body.h"
 #include "kernels/rows_body.h"
 #include "kernels/loops_body.h"
 // clang-format on
 }  // namespace tdock::kernels::avx512
+#undef TDOCK_VECTOR_BITS
 #pragma GCC pop_options
 
 #define TDOCK_MULTIPLIES_PAIRS
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#define TDOCK_VECTOR_BITS 512
 namespace tdock::kernels::avx512_bf16 {
 constexpr char kInstructions[] = "avx512_bf16";
 constexpr int kTile = 16;
@@ -46,19 +48,20 @@ constexpr bool kMultipliesPairs = true;
 // clang-format off
 #include "kernels/lanes_body.h"
 #include "kernels/attention_body.h"
+#include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"
 #include "kernels/products_body.h"
 #include "kernels/rows_body.h"
 #include "kernels/loops_body.h"
 // clang-format on
 }  // namespace tdock::kernels::avx512_bf16
+#undef TDOCK_VECTOR_BITS
 #pragma GCC pop_options
 #undef TDOCK_MULTIPLIES_PAIRS
-#undef TDOCK_HAS_AVX512
 
-#define TDOCK_HAS_AVX2
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#define TDOCK_VECTOR_BITS 256
 namespace tdock::kernels::avx2 {
 constexpr char kInstructions[] = "avx2";
 constexpr int kTile = 4;
@@ -67,17 +70,19 @@ constexpr bool kMultipliesPairs = false;
 // clang-format off
 #include "kernels/lanes_body.h"
 #include "kernels/attention_body.h"
+#include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"
 #include "kernels/products_body.h"
 #include "kernels/rows_body.h"
 #include "kernels/loops_body.h"
 // clang-format on
 }  // namespace tdock::kernels::avx2
+#undef TDOCK_VECTOR_BITS
 #pragma GCC pop_options
-#undef TDOCK_HAS_AVX2
 
 #endif
 
+#define TDOCK_VECTOR_BITS 0
 namespace tdock::kernels::baseline {
 constexpr char kInstructions[] = "baseline";
 constexpr int kTile = 4;
@@ -86,12 +91,14 @@ constexpr bool kMultipliesPairs = false;
 // clang-format off
 #include "kernels/lanes_body.h"
 #include "kernels/attention_body.h"
+#include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"
 #include "kernels/products_body.h"
 #include "kernels/rows_body.h"
 #include "kernels/loops_body.h"
 // clang-format on
 }  // namespace tdock::kernels::baseline
+#undef TDOCK_VECTOR_BITS
 
 namespace tdock::kernels {
 

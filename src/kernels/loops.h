@@ -19,6 +19,20 @@ constexpr int64_t kLanes = 16;
 // At most so many query heads are worked on at the same time.
 constexpr int64_t kHeadsOfTile = 4;
 
+// Logits of a row are summed up in blocks of so many.
+constexpr int64_t kLogitsOfBlock = 1024;
+struct BlockSum {
+  float largest;  // logit / temperature
+  float sum;      // Σ exp(logit / temperature - largest)
+};
+
+// What the gradient of a row of logits follows from: log Σ exp, the entropy, and the gradients of a loss with respect
+// to the log-probability of the target and the entropy.
+struct ScoreGradient {
+  int64_t target;
+  float log_sum, entropy, of_log_prob, of_entropy;
+};
+
 // The loops over T, for one instruction set.
 template <class T>
 struct TypedLoops {
@@ -34,8 +48,15 @@ struct TypedLoops {
   void (*silu)(const T* x, T* y, int64_t size);
   void (*gelu)(const T* x, T* y, int64_t size);
   void (*gelu_tanh)(const T* x, T* y, int64_t size);
-  // log Σ exp(logits / temperature).
-  float (*log_sum)(const T* logits, float temperature, int64_t size);
+  // Of the logits of a row; `inverse` is 1 / temperature. sums has one for each block.
+  void (*sum_blocks)(const T* logits, float inverse, int64_t size, BlockSum* sums);
+  // Of one block: the first place where the running sum of exp(logit / temperature - largest) exceeds `target`, or the
+  // last that adds to it if none does.
+  int64_t (*find_in_block)(const T* logits, float inverse, float largest, double target, int64_t size);
+  int64_t (*find_largest)(const T* logits, int64_t size);  // the first of equal ones
+  void (*log_probs)(const T* logits, float inverse, float log_sum, float* to, int64_t size);
+  float (*entropy)(const T* logits, float inverse, float log_sum, int64_t size);
+  void (*log_prob_gradient)(const T* logits, float inverse, const ScoreGradient& of, T* gradient, int64_t size);
 };
 
 // Those of two instruction sets may differ in the last bit: some multiply and add in one rounding.

@@ -10,7 +10,12 @@ constexpr TypedLoops<T> kTypedLoops = {
     .silu = SiluOf<T>,
     .gelu = GeluOf<T>,
     .gelu_tanh = GeluTanhOf<T>,
-    .log_sum = LogSum<T>,
+    .sum_blocks = SumBlocks<T>,
+    .find_in_block = FindInBlock<T>,
+    .find_largest = FindLargest<T>,
+    .log_probs = LogProbsOfRow<T>,
+    .entropy = EntropyOfRow<T>,
+    .log_prob_gradient = LogProbGradient<T>,
 };
 
 constexpr Loops kLoops = {

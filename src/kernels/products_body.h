@@ -17,9 +17,9 @@ inline Register LoadRegister(const float* x) {
 inline Register WidenInts(const std::byte* from) {
   SmallInts small;
   __builtin_memcpy(&small, from, sizeof small);
-#if defined(TDOCK_HAS_AVX512)
+#if TDOCK_VECTOR_BITS == 512
   return Reinterpret<Register>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(Reinterpret<__m128i>(small))));
-#elif defined(TDOCK_HAS_AVX2)
+#elif TDOCK_VECTOR_BITS == 256
   return Reinterpret<Register>(
       _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(Reinterpret<long long>(small)))));
 #else

@@ -86,19 +86,3 @@ void LayerNormRow(const T* x, const float* weight, const float* bias, float eps,
         Store(normed, y + i, count);
       });
 }
-
-template <class T>
-float LogSum(const T* logits, float temperature, int64_t size) {
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  Lanes largest_of_lanes = Same(kNone), sums = {};
-  ForLanes(
-      logits, size, kNone, [&](const Lanes& lanes, int64_t, int64_t) __attribute__((always_inline)) {
-        largest_of_lanes = Max(lanes / temperature, largest_of_lanes);
-      });
-  const float largest = Largest(largest_of_lanes);
-  ForLanes(
-      logits, size, kNone, [&](const Lanes& lanes, int64_t, int64_t) __attribute__((always_inline)) {
-        sums += Exp(lanes / temperature - largest);
-      });
-  return largest + std::log(Sum(sums));
-}
