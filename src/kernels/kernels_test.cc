@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "kernels/elementwise.h"
 #include "kernels/loops.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/products.h"
@@ -174,50 +173,6 @@ TEST(Loops, OfEveryInstructionSetMultiplyAndAttend) {
                            {.first = 0, .count = 90}, shape, attended.mutable_data_ptr<float>(),
                            attention_scratch.data());
     EXPECT_LT(LargestDifference(attended, mixed), 1e-5);
-  }
-}
-
-struct NamedFunction {
-  const char* name;
-  at::Tensor (*ours)(const at::Tensor&);
-  at::Tensor (*reference)(const at::Tensor&);
-};
-
-TEST(Activations, GiveTheSameBitsAtAnyPlace) {
-  const NamedFunction functions[] = {
-      {"silu", Silu, [](const at::Tensor& x) { return at::silu(x); }},
-      {"gelu", Gelu, [](const at::Tensor& x) { return at::gelu(x); }},
-      {"gelu_tanh", GeluTanh, [](const at::Tensor& x) { return at::gelu(x, "tanh"); }},
-  };
-  for (const at::ScalarType type : kTypes) {
-    const at::Tensor x = (Normal({3, 37}, 1) * 5).to(type);
-    for (const NamedFunction& function : functions) {
-      const at::Tensor all = function.ours(x);
-      const at::Tensor expected = function.reference(x.to(at::kDouble));
-      EXPECT_LT(LargestDifference(all, expected), type == at::kFloat ? 2e-6 : 0.0651) << function.name;
-      for (int64_t i = 0; i < x.numel(); ++i) {
-        EXPECT_TRUE(SameBits(function.ours(x.view(-1).narrow(0, i, 1)), all.view(-1).narrow(0, i, 1)))
-            << function.name << " " << type << " at " << i;
-      }
-    }
-  }
-}
-
-TEST(LayerNorm, EqualsThatOfLibtorchAndDoesNotDependOnOtherRows) {
-  for (const at::ScalarType type : kTypes) {
-    for (const int64_t size : {5, 48, 100}) {
-      const at::Tensor x = (Normal({9, size}, 1) * 3 + 2).to(type), weight = Normal({size}, 2),
-                       bias = Normal({size}, 3);
-      const at::Tensor all = LayerNorm(x, weight, bias, 1e-5);
-      const at::Tensor expected =
-          at::layer_norm(x.to(at::kDouble), {size}, weight.to(at::kDouble), bias.to(at::kDouble), 1e-5);
-      EXPECT_LT(LargestDifference(all, expected), Tolerance(type)) << type << " " << size;
-      for (int64_t row = 0; row < 9; ++row) {
-        EXPECT_TRUE(SameBits(LayerNorm(x.narrow(0, row, 1), weight, bias, 1e-5), all.narrow(0, row, 1)));
-      }
-      EXPECT_LT(LargestDifference(LayerNorm(x, {}, {}, 1e-5), at::layer_norm(x.to(at::kDouble), {size}, {}, {}, 1e-5)),
-                Tolerance(type));
-    }
   }
 }
 

@@ -25,6 +25,7 @@ constexpr int kWidth = 16, kTileRows = 12, kNarrow = 2;
 constexpr bool kMultipliesPairs = false;
 // clang-format off
 #include "kernels/lanes_body.h"
+#include "kernels/activations_body.h"
 #include "kernels/attention_body.h"
 #include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"
@@ -69,6 +70,7 @@ constexpr int kWidth = 8, kTileRows = 6, kNarrow = 2;
 constexpr bool kMultipliesPairs = false;
 // clang-format off
 #include "kernels/lanes_body.h"
+#include "kernels/activations_body.h"
 #include "kernels/attention_body.h"
 #include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"
@@ -90,6 +92,7 @@ constexpr int kWidth = 4, kTileRows = 3, kNarrow = 4;
 constexpr bool kMultipliesPairs = false;
 // clang-format off
 #include "kernels/lanes_body.h"
+#include "kernels/activations_body.h"
 #include "kernels/attention_body.h"
 #include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"

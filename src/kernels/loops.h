@@ -19,6 +19,27 @@ constexpr int64_t kLanes = 16;
 // At most so many query heads are worked on at the same time.
 constexpr int64_t kHeadsOfTile = 4;
 
+// An activation of numbers, and of gates; see elementwise.h. Gradients are not added to what is there.
+template <class T>
+struct ActivationLoops {
+  void (*apply)(const T* x, T* y, int64_t size);
+  void (*gradient)(const T* x, const T* dy, T* dx, int64_t size);
+  void (*gate)(const T* gate, const T* up, T* y, int64_t size);
+  void (*gate_gradient)(const T* gate, const T* up, const T* dy, T* dgate, T* dup, int64_t size);
+};
+
+// weight and bias may be null.
+struct NormParameters {
+  const float* weight;
+  const float* bias;
+  float eps;
+};
+// What a norm finds out about a row.
+struct NormFigures {
+  float mean = 0;
+  float scale = 0;  // by which the differences from the mean are multiplied
+};
+
 // Logits of a row are summed up in blocks of so many.
 constexpr int64_t kLogitsOfBlock = 1024;
 struct BlockSum {
@@ -43,11 +64,17 @@ struct TypedLoops {
   void (*pack_panel)(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to,
                      float* scales);
   void (*multiply)(const PanelProduct<T>& product);
-  // (x - mean) / √(variance + eps) · weight + bias, of one row; weight and bias may be null.
-  void (*layer_norm)(const T* x, const float* weight, const float* bias, float eps, T* y, int64_t size);
-  void (*silu)(const T* x, T* y, int64_t size);
-  void (*gelu)(const T* x, T* y, int64_t size);
-  void (*gelu_tanh)(const T* x, T* y, int64_t size);
+  // (x - mean) · scale · weight + bias, of one row; without a mean for rms_norm.
+  NormFigures (*rms_norm)(const T* x, const NormParameters& parameters, T* y, int64_t size);
+  NormFigures (*layer_norm)(const T* x, const NormParameters& parameters, T* y, int64_t size);
+  // The gradient of x; those of weight and bias are added to dweight and dbias, which may be null.
+  void (*rms_norm_gradient)(const T* x, const T* dy, const NormParameters& parameters, const NormFigures& figures,
+                            T* dx, float* dweight, float* dbias, int64_t size);
+  void (*layer_norm_gradient)(const T* x, const T* dy, const NormParameters& parameters, const NormFigures& figures,
+                              T* dx, float* dweight, float* dbias, int64_t size);
+  // Turns the pairs (x[i], x[i + size/2]) by angles i, or, if direction is -1, back.
+  void (*rotate)(const T* x, const float* cos, const float* sin, float direction, T* y, int64_t size);
+  ActivationLoops<T> silu, relu, gelu, gelu_tanh;
   // Of the logits of a row; `inverse` is 1 / temperature. sums has one for each block.
   void (*sum_blocks)(const T* logits, float inverse, int64_t size, BlockSum* sums);
   // Of one block: the first place where the running sum of exp(logit / temperature - largest) exceeds `target`, or the
@@ -67,6 +94,7 @@ struct Loops {
   TypedLoops<float> of_float;
   TypedLoops<c10::BFloat16> of_bfloat16;
   void (*exp)(const float* x, float* y, int64_t size);
+  void (*widen)(const c10::BFloat16* x, float* y, int64_t size);
 
   template <class T>
   const TypedLoops<T>& of() const {

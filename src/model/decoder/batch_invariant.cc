@@ -84,12 +84,9 @@ void Decoder::SetBatchInvariant(bool batch_invariant) {
   const Arithmetic arithmetic = batch_invariant ? Arithmetic::kBatchInvariant : Arithmetic::kLibtorch;
   CheckArithmetic(arithmetic);
   arithmetic_ = arithmetic;
-  project_in_.arithmetic = project_out_.arithmetic = norm_.arithmetic = arithmetic_;
+  project_in_.arithmetic = project_out_.arithmetic = arithmetic_;
   for (Layer& layer : layers_) {
     for (Linear Layer::*const linear : kLinears) (layer.*linear).arithmetic = arithmetic_;
-    for (Norm* norm : {&layer.attention_norm, &layer.q_norm, &layer.k_norm, &layer.mlp_norm}) {
-      norm->arithmetic = arithmetic_;
-    }
   }
 }
 

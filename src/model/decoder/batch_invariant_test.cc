@@ -194,8 +194,8 @@ TEST(BatchInvariant, GivesAboutTheNumbersAndGradientsOfTheFastMode) {
 constexpr char kExact[] =
     "_local_scalar_dense _reshape_alias _to_copy _unsafe_view add arange as_strided cat chunk clamp_min clone "
     "constant_pad_nd contiguous copy_ detach embedding empty empty_like empty_strided expand fill_ "
-    "index_select item max mul narrow neg ones relu reshape resize_ select slice split squeeze to transpose "
-    "unsqueeze view zero_ zeros";
+    "index_select item max mul narrow neg ones relu reshape resize_ select slice split split_with_sizes squeeze to "
+    "transpose unsqueeze view zero_ zeros";
 
 std::set<std::string>& Seen() {
   static std::set<std::string> seen;

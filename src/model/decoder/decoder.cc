@@ -33,13 +33,24 @@ std::vector<at::Tensor> ParametersOf(std::initializer_list<const Linear*> linear
   return Defined(parameters);
 }
 
-// function(x) by the standard library: libtorch computes the last few of a tensor otherwise than the rest.
-at::Tensor OfEachAlone(double (*function)(double), const at::Tensor& x) {
-  const at::Tensor from = x.contiguous();
-  at::Tensor to = at::empty_like(from);
-  std::transform(from.const_data_ptr<double>(), from.const_data_ptr<double>() + from.numel(),
-                 to.mutable_data_ptr<double>(), function);
-  return to;
+// The cosines or sines, by `function`, of positions · per_pair, multiplied by `scale`: [B, T, 1, D], for both halves of
+// D. On the CPU by the standard library: libtorch computes the last few of a tensor otherwise than the rest.
+template <class T>
+at::Tensor OfAngles(double (*function)(double), const at::Tensor& positions_BT, const std::vector<double>& per_pair,
+                    double scale) {
+  const at::Tensor positions = positions_BT.contiguous();
+  const auto half = static_cast<int64_t>(per_pair.size());
+  at::Tensor found = at::empty({positions.size(0), positions.size(1), 1, 2 * half}, c10::CppTypeToScalarType<T>::value);
+  T* to = found.mutable_data_ptr<T>();
+  for (int64_t i = 0; i < positions.numel(); ++i, to += 2 * half) {
+    const auto position = static_cast<double>(positions.const_data_ptr<int64_t>()[i]);
+    for (int64_t pair = 0; pair < half; ++pair) {
+      // In float64: products of far positions in float32 are off by enough to show.
+      to[pair] = static_cast<T>(function(position * per_pair[static_cast<size_t>(pair)]) * scale);
+    }
+    std::copy_n(to, half, to + half);
+  }
+  return found;
 }
 
 // true where a token (row) is less than `window` positions behind another (column). positions: [B, T], [B or 1, S].
@@ -266,16 +277,21 @@ void Decoder::AddRotation(const TokenBatch& batch, Pass* pass) const {
     length = batch.positions.max().item<int64_t>() + 1;
   }
   const RopeFrequencies frequencies = FrequenciesOf(config_.rope, config_.head_dim, config_.max_positions, length);
-  // In float64: products of far positions in float32 are off by enough to show.
+  const bool is_double = compute_type_ == at::kDouble;
+  if (batch.positions.is_cpu()) {
+    const auto of_angles = is_double ? OfAngles<double> : OfAngles<float>;
+    pass->cos = of_angles(std::cos, batch.positions, frequencies.per_pair, frequencies.scale);
+    pass->sin = of_angles(std::sin, batch.positions, frequencies.per_pair, frequencies.scale);
+    return;
+  }
   const at::Tensor per_pair = at::tensor(frequencies.per_pair, at::kDouble).to(device());
   const at::Tensor angles = batch.positions.to(at::kDouble).unsqueeze(-1) * per_pair;
   const auto for_both_halves = [&](const at::Tensor& x) {
-    const at::Tensor half = (x * frequencies.scale).to(compute_type_ == at::kDouble ? at::kDouble : at::kFloat);
+    const at::Tensor half = (x * frequencies.scale).to(is_double ? at::kDouble : at::kFloat);
     return at::cat({half, half}, -1).unsqueeze(2);
   };
-  const bool apart = batch_invariant() && !angles.is_meta();
-  pass->cos = for_both_halves(apart ? OfEachAlone(std::cos, angles) : angles.cos());
-  pass->sin = for_both_halves(apart ? OfEachAlone(std::sin, angles) : angles.sin());
+  pass->cos = for_both_halves(angles.cos());
+  pass->sin = for_both_halves(angles.sin());
 }
 
 std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, bool cached) const {
@@ -363,16 +379,20 @@ at::Tensor Decoder::AttentionCore(const Layer& layer, const at::Tensor& fused, c
   const int64_t heads = config_.num_heads;
   const int64_t kv_heads = config_.num_kv_heads;
   const at::Tensor qkv = fused.view({rows, tokens, heads + 2 * kv_heads, config_.head_dim});
-  at::Tensor queries_and_keys = qkv.narrow(2, 0, heads + kv_heads);
+  // Of views by one split, the gradients come together in one piece.
+  at::Tensor queries_and_keys, values;
   if (config_.qk_norm) {
-    queries_and_keys =
-        at::cat({layer.q_norm(qkv.narrow(2, 0, heads)), layer.k_norm(qkv.narrow(2, heads, kv_heads))}, 2);
+    const auto split = qkv.split_with_sizes({heads, kv_heads, kv_heads}, 2);
+    queries_and_keys = at::cat({layer.q_norm(split[0]), layer.k_norm(split[1])}, 2);
+    values = split[2];
+  } else {
+    const auto split = qkv.split_with_sizes({heads + kv_heads, kv_heads}, 2);
+    queries_and_keys = split[0];
+    values = split[1];
   }
-  // Queries and keys are rotated together.
   if (pass.cos.defined()) queries_and_keys = Rotate(queries_and_keys, pass.cos, pass.sin);
-  const at::Tensor queries = queries_and_keys.narrow(2, 0, heads);
-  const at::Tensor keys = queries_and_keys.narrow(2, heads, kv_heads);
-  const at::Tensor values = qkv.narrow(2, heads + kv_heads, kv_heads);
+  const auto rotated = queries_and_keys.split_with_sizes({heads, kv_heads}, 2);
+  const at::Tensor &queries = rotated[0], &keys = rotated[1];
   if (cache != nullptr) {
     return cache->Attend(layer.number, queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1), window)
         .reshape({rows, tokens, heads * config_.head_dim});
@@ -401,9 +421,7 @@ at::Tensor Decoder::Attention(const Layer& layer, const at::Tensor& x_BTC, const
 at::Tensor Decoder::Mlp(const Layer& layer, const at::Tensor& x_BTC, const Pass& pass) const {
   const at::Tensor wide = layer.up(x_BTC, AdapterDropout(layer, &Layer::up, pass));
   const auto down = [&](const at::Tensor& x) { return layer.down(x, AdapterDropout(layer, &Layer::down, pass)); };
-  if (!config_.gated_mlp) return down(Activate(config_.activation, wide, arithmetic_));
-  const auto gate_and_up = wide.chunk(2, -1);
-  return down(Activate(config_.activation, gate_and_up[0], arithmetic_) * gate_and_up[1]);
+  return down(config_.gated_mlp ? Gate(config_.activation, wide) : Activate(config_.activation, wide));
 }
 
 Dropout Decoder::DropoutAt(size_t place, const Pass& pass) const {

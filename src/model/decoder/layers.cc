@@ -11,7 +11,6 @@
 #include "core/base/rng.h"
 #include "kernels/elementwise.h"
 #include "kernels/products.h"
-#include "model/decoder/rms_norm.h"
 #include "model/decoder/with_gradients.h"
 
 namespace tdock::model {
@@ -78,21 +77,32 @@ at::Tensor LibtorchNorm(const at::Tensor& x, NormKind kind, const at::Tensor& we
   return y.to(x.scalar_type());
 }
 
-// weight and bias: both, or none.
-at::Tensor InvariantLayerNorm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  std::vector<at::Tensor> inputs = {x};
-  if (weight.defined()) inputs.insert(inputs.end(), {weight.to(at::kFloat), bias.to(at::kFloat)});
-  const auto at_or_none = [](const std::vector<at::Tensor>& in, size_t i) {
-    return i < in.size() ? in[i] : at::Tensor();
-  };
-  return WithGradientsOf(
-      [=](const std::vector<at::Tensor>& in) {
-        return LibtorchNorm(in[0], NormKind::kLayer, at_or_none(in, 1), at_or_none(in, 2), eps);
-      },
-      [=](const std::vector<at::Tensor>& in) {
-        return kernels::LayerNorm(in[0], at_or_none(in, 1), at_or_none(in, 2), eps);
-      },
-      inputs);
+at::Tensor LibtorchActivate(Activation activation, const at::Tensor& x) {
+  switch (activation) {
+    case Activation::kSilu:
+      return at::silu(x);
+    case Activation::kRelu:
+      return at::relu(x);
+    case Activation::kGelu:
+      return at::gelu(x);
+    case Activation::kGeluTanh:
+      return at::gelu(x, "tanh");
+  }
+  return x;
+}
+
+kernels::Activation KernelOf(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return kernels::Activation::kSilu;
+    case Activation::kRelu:
+      return kernels::Activation::kRelu;
+    case Activation::kGelu:
+      return kernels::Activation::kGelu;
+    case Activation::kGeluTanh:
+      return kernels::Activation::kGeluTanh;
+  }
+  TORCH_CHECK(false, "there is no activation number ", static_cast<int>(activation));
 }
 
 // None for tensors without data.
@@ -131,36 +141,26 @@ at::Tensor Linear::operator()(const at::Tensor& x, const Dropout& into_adapters)
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
-  if (kind == NormKind::kRms && weight.defined() && HasRmsNormKernel(x)) {
-    return RmsNorm(x, weight.to(at::kFloat), eps);
-  }
-  if (IsInvariant(arithmetic, x)) {
-    if (kind == NormKind::kLayer) return InvariantLayerNorm(x, weight, bias, eps);
-    return RmsNorm(x, at::ones({x.size(-1)}, at::kFloat), eps);
-  }
-  return LibtorchNorm(x, kind, weight, bias, eps);
+  if (!kernels::IsElementwise(x)) return LibtorchNorm(x, kind, weight, bias, eps);
+  const auto known = [](const at::Tensor& parameter) {
+    return parameter.defined() && !kernels::IsElementwise(parameter) ? parameter.to(at::kFloat) : parameter;
+  };
+  return kind == NormKind::kRms ? kernels::RmsNorm(x, known(weight), eps)
+                                : kernels::LayerNorm(x, known(weight), known(bias), eps);
 }
 
-at::Tensor Activate(Activation activation, const at::Tensor& x, Arithmetic arithmetic) {
-  const auto choose = [&](const Operation& libtorch, at::Tensor (*invariant)(const at::Tensor&)) {
-    if (!IsInvariant(arithmetic, x)) return libtorch({x});
-    return WithGradientsOf(libtorch, [invariant](const std::vector<at::Tensor>& in) { return invariant(in[0]); }, {x});
-  };
-  using Inputs = std::vector<at::Tensor>;
-  switch (activation) {
-    case Activation::kSilu:
-      return choose([](const Inputs& in) { return at::silu(in[0]); }, kernels::Silu);
-    case Activation::kRelu:
-      return at::relu(x);  // exact
-    case Activation::kGelu:
-      return choose([](const Inputs& in) { return at::gelu(in[0]); }, kernels::Gelu);
-    case Activation::kGeluTanh:
-      return choose([](const Inputs& in) { return at::gelu(in[0], "tanh"); }, kernels::GeluTanh);
-  }
-  return x;
+at::Tensor Activate(Activation activation, const at::Tensor& x) {
+  return kernels::IsElementwise(x) ? kernels::Activate(KernelOf(activation), x) : LibtorchActivate(activation, x);
+}
+
+at::Tensor Gate(Activation activation, const at::Tensor& gate_and_up) {
+  if (kernels::IsElementwise(gate_and_up)) return kernels::Gate(KernelOf(activation), gate_and_up);
+  const auto halves = gate_and_up.chunk(2, -1);
+  return LibtorchActivate(activation, halves[0]) * halves[1];
 }
 
 at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (kernels::IsElementwise(x)) return kernels::Rotate(x, cos, sin);
   const auto halves = x.chunk(2, -1);
   return (x * cos + at::cat({-halves[1], halves[0]}, -1) * sin).to(x.scalar_type());
 }

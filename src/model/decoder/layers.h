@@ -1,4 +1,5 @@
-// The parts that decoders are built from.
+// The parts that decoders are built from. On the CPU in float32 and bfloat16, norms, activations and rotations are
+// those of kernels/elementwise.h, whatever the arithmetic.
 //
 // Shapes: [..., C] activations, C their size. Weights keep their dtype; they are converted to that of the activations
 // where the two differ, so that float32 weights can be trained on bfloat16 activations (mixed precision).
@@ -67,12 +68,13 @@ struct Norm {
   double eps = 0.0;
   at::Tensor weight;  // [C], or undefined
   at::Tensor bias;    // [C], or undefined
-  Arithmetic arithmetic = Arithmetic::kLibtorch;
 
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
-at::Tensor Activate(Activation activation, const at::Tensor& x, Arithmetic arithmetic = Arithmetic::kLibtorch);
+at::Tensor Activate(Activation activation, const at::Tensor& x);
+// activation(gate) · up of a fused projection [..., 2·I] that has the gate first, to [..., I].
+at::Tensor Gate(Activation activation, const at::Tensor& gate_and_up);
 
 // Rotates pairs of coordinates, which are the halves of the last dimension, as Hugging Face stores weights. x: [B, T,
 // heads, head dim]; cos, sin: [B, T, 1, head dim], in float32 at least, in which it computes.
