@@ -59,6 +59,11 @@ tdock_module(model/files USES core/tensor LINKS nlohmann_json::nlohmann_json)
 tdock_module(kernels TORCH USES core/base)
 if(TARGET tdock_kernels)  # vectors are passed only between functions that are compiled for the same instructions
   target_compile_options(tdock_kernels PRIVATE -Wno-psabi)
+  # The loops of each instruction set take long to compile.
+  foreach(instructions avx512 avx512_bf16 avx2 baseline)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernels/loops_${instructions}.cc PROPERTIES
+                                SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
 endif()
 tdock_module(model/tensor_torch TORCH USES core/tensor)
 tdock_module(model/decoder TORCH USES model/tensor_torch model/files kernels LINKS nlohmann_json::nlohmann_json)

@@ -95,7 +95,7 @@ void EngineCore::MakeCache(const model::Decoder& decoder) {
     cache_ = std::make_unique<model::DenseCache>(config_, values, decoder.batch_invariant(),
                                                  pages * PagedCache::kPageTokens);
   } else {
-    cache_ = std::make_unique<PagedCache>(config_, values, pages, decoder.batch_invariant());
+    cache_ = std::make_unique<PagedCache>(config_, values, pages);
   }
   scheduler_ =
       std::make_unique<Scheduler>(*cache_, SchedulerLimits{.max_rows = options_.max_rows,

@@ -1,4 +1,4 @@
-// Included by loops.cc, as lanes_body.h. Activations: each has the function of a number and its slope.
+// Included by loops_body.h. Activations: each has the function of a number and its slope.
 
 inline void ExpOf(const float* x, float* y, int64_t size) {
   ForPlaces(

@@ -1,7 +1,9 @@
+// Shapes: N queries of a sequence of S positions, H heads, K heads of keys and values, D head size.
 #include "kernels/attention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,143 +11,334 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include "core/base/rng.h"
+#include "kernels/attention_in_rows.h"
 #include "kernels/loops.h"
 
 namespace tdock::kernels {
 namespace {
 
-struct Case {
-  AttentionShape shape;
-  int64_t positions;  // of the sequence
-};
-
-const Case kCases[] = {{{1, 1, 8}, 1},    {{2, 2, 64}, 17}, {{4, 2, 20}, 40},  {{7, 1, 64}, 129},  {{14, 2, 80}, 33},
-                       {{6, 3, 96}, 300}, {{3, 3, 33}, 64}, {{8, 1, 256}, 50}, {{5, 1, 128}, 1000}};
-
 at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
   return at::normal(0.0, 1.0, shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
 }
 
-// How rows [positions, kv heads, head dim] lie in memory.
-enum class Order { kTokensFirst, kHeadsFirst };
+// The last queries of a sequence, and all of its keys and values.
+struct Case {
+  AttentionShape shape;
+  int64_t positions = 0;
+  int64_t window = 0;
+  at::Tensor queries_NHD, keys_SKD, values_SKD;
+  at::Tensor visible_NS = {};  // or undefined
 
-// The rows in blocks of their own memory, the blocks in falling order, with space between that is not a number.
-template <class T>
-class Blocks {
- public:
-  Blocks(const at::Tensor& rows, int64_t block_tokens, Order order) {
-    const int64_t kv_heads = rows.size(1), head_dim = rows.size(2);
-    rows_.block_tokens = block_tokens;
-    rows_.head_stride = order == Order::kTokensFirst ? head_dim : block_tokens * (head_dim + 3);
-    rows_.token_stride = order == Order::kTokensFirst ? kv_heads * head_dim + 5 : head_dim + 3;
-    const int64_t size = kv_heads * block_tokens * (head_dim + 3) + block_tokens * 5;
-    const int64_t count = (rows.size(0) + block_tokens - 1) / block_tokens;
-    memory_.assign(static_cast<size_t>(size * count), T(std::numeric_limits<float>::quiet_NaN()));
-    for (int64_t b = 0; b < count; ++b) blocks_.push_back(memory_.data() + (count - 1 - b) * size);
-    const at::Tensor typed = rows.to(c10::CppTypeToScalarType<T>::value).contiguous();
-    for (int64_t p = 0; p < rows.size(0); ++p) {
-      for (int64_t h = 0; h < kv_heads; ++h) {
-        const T* from = typed.const_data_ptr<T>() + (p * kv_heads + h) * head_dim;
-        T* block = memory_.data() + (count - 1 - p / block_tokens) * size;
-        std::copy(from, from + head_dim, block + h * rows_.head_stride + (p % block_tokens) * rows_.token_stride);
-      }
-    }
-    rows_.blocks = blocks_.data();
+  int64_t count() const { return queries_NHD.size(0); }
+  int64_t begin() const { return positions - count(); }
+  bool Sees(int64_t query, int64_t position) const {
+    if (visible_NS.defined()) return visible_NS[query][position].item<bool>();
+    const int64_t own = begin() + query;
+    return position <= own && (window == 0 || position > own - window);
   }
-  Blocks(const Blocks&) = delete;
-
-  const BlockedRows<T>& rows() const { return rows_; }
-
- private:
-  std::vector<T> memory_;
-  std::vector<const T*> blocks_;
-  BlockedRows<T> rows_ = {};
+  Case To(at::ScalarType type) const {
+    Case typed = *this;
+    for (at::Tensor* x : {&typed.queries_NHD, &typed.keys_SKD, &typed.values_SKD}) *x = x->to(type);
+    return typed;
+  }
+  // Queries begin … begin + count - 1 of the case, with what precedes them or all that they may see.
+  Case Part(int64_t first, int64_t length) const {
+    Case part = *this;
+    part.queries_NHD = queries_NHD.narrow(0, first, length);
+    if (visible_NS.defined()) {
+      // Queries are the last positions; a mask says what they see, of all positions.
+      part.visible_NS = visible_NS.narrow(0, first, length).contiguous();
+      return part;
+    }
+    part.positions = begin() + first + length;
+    part.keys_SKD = keys_SKD.narrow(0, 0, part.positions);
+    part.values_SKD = values_SKD.narrow(0, 0, part.positions);
+    return part;
+  }
 };
 
-template <class T>
-std::vector<T> Attended(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
-                        const Visible& visible, const AttentionShape& shape, int64_t block_tokens, Order order) {
-  const Blocks<T> of_keys(keys, block_tokens, order), of_values(values, block_tokens, order);
-  const at::Tensor typed = query.to(c10::CppTypeToScalarType<T>::value).contiguous();
-  std::vector<T> output(static_cast<size_t>(shape.heads * shape.head_dim));
-  std::vector<float> scratch(static_cast<size_t>(AttentionScratch(shape, visible.count)));
-  Attend(typed.const_data_ptr<T>(), of_keys.rows(), of_values.rows(), visible, shape, output.data(), scratch.data());
-  return output;
+Case RandomCase(uint64_t seed) {
+  Rng rng(seed);
+  const int64_t sizes[] = {8, 20, 24, 33, 64, 80, 128}, groups[] = {1, 2, 3, 4, 5, 7, 8, 9};
+  Case c;
+  const int64_t kv_heads = 1 + static_cast<int64_t>(rng.Below(3));
+  c.shape = {kv_heads * groups[rng.Below(8)], kv_heads, sizes[rng.Below(7)]};
+  c.positions = 1 + static_cast<int64_t>(rng.Below(seed % 4 == 0 ? 300 : 70));
+  const auto most = static_cast<uint64_t>(std::min<int64_t>(c.positions, 60));
+  const int64_t count = 1 + static_cast<int64_t>(rng.Below(most));
+  if (rng.Below(3) == 0) c.window = 1 + static_cast<int64_t>(rng.Below(40));
+  c.queries_NHD = 2 * Random({count, c.shape.heads, c.shape.head_dim}, seed);
+  c.keys_SKD = Random({c.positions, kv_heads, c.shape.head_dim}, seed + 1);
+  c.values_SKD = Random({c.positions, kv_heads, c.shape.head_dim}, seed + 2);
+  if (seed % 3 == 0) {
+    c.visible_NS = Random({count, c.positions}, seed + 3) > 0.3;
+    c.visible_NS.diagonal(c.positions - count).fill_(true);
+  }
+  return c;
 }
 
-at::Tensor Expected(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
-                    const std::vector<int64_t>& positions, const AttentionShape& shape) {
-  const at::Tensor index = at::tensor(positions, at::kLong);
-  const auto heads_first = [&](const at::Tensor& rows) {
-    return rows.index_select(0, index).to(at::kDouble).transpose(0, 1).unsqueeze(0).contiguous();
-  };
-  return at::scaled_dot_product_attention(query.to(at::kDouble).view({1, shape.heads, 1, shape.head_dim}),
-                                          heads_first(keys), heads_first(values), std::nullopt, 0.0, false,
-                                          std::nullopt, /*enable_gqa=*/true)
-      .view({-1});
-}
+struct Result {
+  at::Tensor output_NHD, log_sums_NH;
+};
 
-template <class T>
-void CompareWithLibtorch(double tolerance) {
-  for (const Case& c : kCases) {
-    const at::ScalarType type = c10::CppTypeToScalarType<T>::value;
-    const auto rounded = [&](at::IntArrayRef shape, uint64_t seed) {
-      return Random(shape, seed).to(type).to(at::kFloat);
-    };
-    const at::Tensor query = rounded({c.shape.heads, c.shape.head_dim}, 1) * 2;
-    const at::Tensor keys = rounded({c.positions, c.shape.kv_heads, c.shape.head_dim}, 2);
-    const at::Tensor values = rounded({c.positions, c.shape.kv_heads, c.shape.head_dim}, 3);
-    std::vector<int64_t> all(static_cast<size_t>(c.positions)), some;
-    std::iota(all.begin(), all.end(), 0);
-    for (const int64_t p : all) {
-      if (p % 7 != 2 || p + 1 == c.positions) some.push_back(p);
+// One number after the other, in float64.
+Result Plainly(const Case& c) {
+  const int64_t group = c.shape.heads / c.shape.kv_heads;
+  const at::Tensor queries = c.queries_NHD.to(at::kDouble), keys = c.keys_SKD.to(at::kDouble),
+                   values = c.values_SKD.to(at::kDouble);
+  Result result = {at::zeros_like(queries), at::zeros({c.count(), c.shape.heads}, at::kDouble)};
+  for (int64_t n = 0; n < c.count(); ++n) {
+    std::vector<int64_t> seen;
+    for (int64_t s = 0; s < c.positions; ++s) {
+      if (c.Sees(n, s)) seen.push_back(s);
     }
-    const std::vector<int64_t> window(all.begin() + c.positions / 3, all.end());
-    const auto check = [&](const Visible& visible, const std::vector<int64_t>& positions) {
-      const std::vector<T> one_block =
-          Attended<T>(query, keys, values, visible, c.shape, c.positions, Order::kTokensFirst);
-      const at::Tensor expected = Expected(query, keys, values, positions, c.shape);
-      for (size_t i = 0; i < one_block.size(); ++i) {
-        EXPECT_NEAR(static_cast<float>(one_block[i]), expected[static_cast<int64_t>(i)].item<double>(), tolerance)
-            << c.shape.heads << " heads of " << c.shape.head_dim << ", " << positions.size() << " positions, " << i;
-      }
-      for (const int64_t block_tokens : {1, 16, 24}) {
-        for (const Order order : {Order::kTokensFirst, Order::kHeadsFirst}) {
-          const std::vector<T> other = Attended<T>(query, keys, values, visible, c.shape, block_tokens, order);
-          EXPECT_EQ(std::memcmp(one_block.data(), other.data(), other.size() * sizeof(T)), 0)
-              << c.shape.heads << " heads of " << c.shape.head_dim << " in blocks of " << block_tokens;
+    const at::Tensor index = at::tensor(seen, at::kLong);
+    for (int64_t h = 0; h < c.shape.heads; ++h) {
+      const auto of_head = [&](const at::Tensor& x) { return x.select(1, h / group).index_select(0, index); };
+      const at::Tensor scores = of_head(keys).mv(queries[n][h]) / std::sqrt(static_cast<double>(c.shape.head_dim));
+      result.output_NHD[n][h] = scores.softmax(0).matmul(of_head(values));
+      result.log_sums_NH[n][h] = scores.logsumexp(0);
+    }
+  }
+  return result;
+}
+
+// Random pages, in which what no position has is not a number.
+template <class T>
+class TestPages {
+ public:
+  TestPages(const Case& c, uint64_t seed)
+      : of_head_(kPageTokens * c.shape.head_dim),
+        table_(static_cast<size_t>((c.positions + kPageTokens - 1) / kPageTokens)) {
+    std::iota(table_.begin(), table_.end(), 1);
+    Rng rng(seed);
+    for (size_t i = table_.size(); i > 1; --i) std::swap(table_[i - 1], table_[rng.Below(i)]);
+    memory_.assign((table_.size() + 1) * static_cast<size_t>(2 * c.shape.kv_heads * of_head_),
+                   T(std::numeric_limits<float>::quiet_NaN()));
+    pages_ = {memory_.data(), memory_.data() + c.shape.kv_heads * of_head_, 2 * c.shape.kv_heads * of_head_, of_head_};
+  }
+  TestPages(const TestPages&) = delete;
+
+  const Pages<T>& pages() const { return pages_; }
+  const int32_t* table() const { return table_.data(); }
+
+  // As attention.h says.
+  void Fill(const Case& c) {
+    for (int64_t s = 0; s < c.positions; ++s) {
+      for (int64_t k = 0; k < c.shape.kv_heads; ++k) {
+        const int64_t at = table_[static_cast<size_t>(s / kPageTokens)] * pages_.page_stride + k * pages_.head_stride;
+        for (int64_t d = 0; d < c.shape.head_dim; ++d) {
+          const int64_t from = (s * c.shape.kv_heads + k) * c.shape.head_dim + d;
+          pages_.keys[at + d * kPageTokens + s % kPageTokens] = c.keys_SKD.const_data_ptr<T>()[from];
+          pages_.values[at + s % kPageTokens * c.shape.head_dim + d] = c.values_SKD.const_data_ptr<T>()[from];
         }
       }
-    };
-    const auto count = [](const std::vector<int64_t>& positions) { return static_cast<int64_t>(positions.size()); };
-    check({.first = 0, .count = count(all)}, all);
-    check({.first = window.front(), .count = count(window)}, window);
-    check({.count = count(some), .positions = some.data()}, some);
+    }
+  }
+
+ private:
+  const int64_t of_head_;
+  std::vector<int32_t> table_;
+  std::vector<T> memory_;
+  Pages<T> pages_;
+};
+
+// With the loops of one instruction set, `tokens` queries at a time.
+template <class T>
+Result WithLoops(const Loops& loops, const Case& c, int64_t tokens) {
+  TestPages<T> pages(c, 3);
+  pages.Fill(c);
+  const int64_t group = c.shape.heads / c.shape.kv_heads, size = c.shape.head_dim;
+  Result result = {at::empty_like(c.queries_NHD), at::empty({c.count(), c.shape.heads}, at::kFloat)};
+  for (int64_t k = 0; k < c.shape.kv_heads; ++k) {
+    for (int64_t first = 0; first < c.count(); first += tokens) {
+      AttentionRows<T> rows = {
+          .keys = pages.pages().keys + k * pages.pages().head_stride,
+          .values = pages.pages().values + k * pages.pages().head_stride,
+          .page_stride = pages.pages().page_stride,
+          .pages = pages.table(),
+          .queries = c.queries_NHD.const_data_ptr<T>() + k * group * size,
+          .token_stride = c.shape.heads * size,
+          .head_stride = size,
+          .output = result.output_NHD.mutable_data_ptr<T>() + k * group * size,
+          .log_sums = result.log_sums_NH.mutable_data_ptr<float>() + k * group,
+          .heads = c.shape.heads,
+          .group = group,
+          .head_dim = size,
+          .begin_row = first * group,
+          .end_row = std::min(first + tokens, c.count()) * group,
+          .first_position = c.begin(),
+          .window = c.window,
+          .visible = c.visible_NS.defined() ? c.visible_NS.const_data_ptr<bool>() : nullptr,
+          .visible_stride = c.positions,
+          .sequence = c.positions,
+          .scratch = nullptr,
+      };
+      std::vector<float> scratch(static_cast<size_t>(AttentionScratch(rows)));
+      rows.scratch = scratch.data();
+      loops.of<T>().attend(rows);
+    }
+  }
+  return result;
+}
+
+// In pages, to which the last `fresh` positions are added.
+template <class T>
+Result InPages(const Case& c, int64_t fresh, uint64_t seed) {
+  TestPages<T> pages(c, seed);
+  if (fresh < c.positions) pages.Fill(c);
+  Result result = {at::empty_like(c.queries_NHD), at::empty({c.count(), c.shape.heads}, at::kFloat)};
+  const auto rows = [](const at::Tensor& x) { return TokenRows<T>{x.const_data_ptr<T>(), x.stride(0), x.stride(1)}; };
+  const PagedAttention attention(c.shape, c.window,
+                                 {{.pages = pages.table(),
+                                   .begin = c.begin(),
+                                   .count = c.count(),
+                                   .first_query = 0,
+                                   .fresh_begin = c.positions - fresh,
+                                   .first_fresh = c.positions - fresh,
+                                   .visible = c.visible_NS.defined() ? c.visible_NS.const_data_ptr<bool>() : nullptr,
+                                   .visible_stride = c.positions}});
+  attention.Run(pages.pages(), rows(c.queries_NHD), rows(c.keys_SKD), rows(c.values_SKD),
+                result.output_NHD.mutable_data_ptr<T>(), result.log_sums_NH.mutable_data_ptr<float>());
+  return result;
+}
+
+at::Tensor InRows(const Case& c) {
+  const SequencePart part = {.count = c.count(), .positions = c.positions, .visible = c.visible_NS};
+  return AttendInRows(c.queries_NHD, c.keys_SKD, c.values_SKD, {&part, 1}, c.window);
+}
+
+bool HasSameBits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  return x.sizes() == y.sizes() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+double Distance(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+std::string NameOf(const Case& c, uint64_t seed) {
+  return "case " + std::to_string(seed) + ": " + std::to_string(c.shape.heads) + " heads, " +
+         std::to_string(c.shape.kv_heads) + " of keys, of " + std::to_string(c.shape.head_dim) + ", " +
+         std::to_string(c.count()) + " of " + std::to_string(c.positions) + " positions, window " +
+         std::to_string(c.window) + (c.visible_NS.defined() ? ", with a mask" : "");
+}
+
+template <class Body>
+void ForTypes(Body&& body) {
+  body(float());
+  body(c10::BFloat16());
+}
+
+constexpr uint64_t kCases = 60;
+
+TEST(Attention, OfEveryInstructionSetIsThatOfPlainLoops) {
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    ForTypes([&](auto type) {
+      using T = decltype(type);
+      const Case c = RandomCase(seed).To(c10::CppTypeToScalarType<T>::value);
+      SCOPED_TRACE(NameOf(c, seed));
+      const Result expected = Plainly(c);
+      for (const Loops* loops : AllLoops()) {
+        SCOPED_TRACE(loops->instructions);
+        const Result together = WithLoops<T>(*loops, c, c.count());
+        EXPECT_LT(Distance(together.output_NHD, expected.output_NHD), sizeof(T) == 4 ? 1e-5 : 1.6e-2);
+        EXPECT_LT(Distance(together.log_sums_NH, expected.log_sums_NH), 1e-5);
+        for (const int64_t tokens : {1, 7}) {
+          const Result apart = WithLoops<T>(*loops, c, tokens);
+          EXPECT_TRUE(HasSameBits(apart.output_NHD, together.output_NHD)) << tokens << " tokens at a time";
+          EXPECT_TRUE(HasSameBits(apart.log_sums_NH, together.log_sums_NH)) << tokens << " tokens at a time";
+        }
+      }
+    });
   }
 }
 
-TEST(Attention, EqualsThatOfLibtorchInAnyBlocks) { CompareWithLibtorch<float>(3e-6); }
+TEST(Attention, IsTheSameInPagesAndRowsInPiecesAndOnAnyThreads) {
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    ForTypes([&](auto type) {
+      using T = decltype(type);
+      const Case c = RandomCase(seed).To(c10::CppTypeToScalarType<T>::value);
+      SCOPED_TRACE(NameOf(c, seed));
+      const at::Tensor expected = InRows(c);
+      EXPECT_LT(Distance(expected, Plainly(c).output_NHD), sizeof(T) == 4 ? 1e-5 : 1.6e-2);
+      EXPECT_TRUE(HasSameBits(InPages<T>(c, c.count(), seed).output_NHD, expected));
+      at::set_num_threads(2);
+      EXPECT_TRUE(HasSameBits(InPages<T>(c, c.positions, seed + 1).output_NHD, expected));
+      at::set_num_threads(1);
+      for (int64_t first = 0; first < c.count();) {
+        const int64_t length = std::min<int64_t>(1 + static_cast<int64_t>(seed) % 11, c.count() - first);
+        EXPECT_TRUE(HasSameBits(InRows(c.Part(first, length)), expected.narrow(0, first, length)));
+        first += length;
+      }
+    });
+  }
+}
 
-TEST(Attention, OfBFloat16IsRoundedOnce) { CompareWithLibtorch<c10::BFloat16>(8e-3); }
+TEST(Attention, OfManyPartsIsThatOfEach) {
+  std::vector<SequencePart> parts;
+  std::vector<at::Tensor> queries, keys, values, expected;
+  int64_t tokens = 0;
+  for (const int64_t length : {1, 130, 17, 3, 64}) {
+    Case c = {
+        .shape = {6, 2, 24}, .positions = length, .window = 50, .queries_NHD = {}, .keys_SKD = {}, .values_SKD = {}};
+    c.queries_NHD = Random({length, 6, 24}, static_cast<uint64_t>(length));
+    c.keys_SKD = Random({length, 2, 24}, static_cast<uint64_t>(length) + 1);
+    c.values_SKD = Random({length, 2, 24}, static_cast<uint64_t>(length) + 2);
+    expected.push_back(InRows(c));
+    queries.push_back(c.queries_NHD);
+    keys.push_back(c.keys_SKD);
+    values.push_back(c.values_SKD);
+    parts.push_back({.first_query = tokens, .first_key = tokens, .count = length, .positions = length});
+    tokens += length;
+  }
+  for (const int threads : {1, 2}) {
+    at::set_num_threads(threads);
+    const at::Tensor together = AttendInRows(at::cat(queries), at::cat(keys), at::cat(values), parts, 50);
+    at::set_num_threads(1);
+    EXPECT_TRUE(HasSameBits(together, at::cat(expected)));
+  }
+}
 
 TEST(Attention, DependsOnWhatIsVisibleAndNotWhere) {
-  const AttentionShape shape = {6, 2, 48};
-  const at::Tensor query = Random({6, 48}, 1), keys = Random({100, 2, 48}, 2), values = Random({100, 2, 48}, 3);
-  const at::Tensor padding = at::full({11, 2, 48}, std::numeric_limits<float>::quiet_NaN());
-  const std::vector<float> alone =
-      Attended<float>(query, keys, values, {.first = 0, .count = 100}, shape, 100, Order::kTokensFirst);
-  const std::vector<float> behind_padding = Attended<float>(query, at::cat({padding, keys}), at::cat({padding, values}),
-                                                            {.first = 11, .count = 100}, shape, 8, Order::kHeadsFirst);
-  EXPECT_EQ(alone, behind_padding);
-  std::vector<int64_t> spread;
-  for (int64_t p = 0; p < 100; ++p) spread.push_back(p < 50 ? p : p + 11);
-  const auto with_gap = [&](const at::Tensor& rows) {
-    return at::cat({rows.narrow(0, 0, 50), padding, rows.narrow(0, 50, 50)});
-  };
-  EXPECT_EQ(alone, Attended<float>(query, with_gap(keys), with_gap(values), {.count = 100, .positions = spread.data()},
-                                   shape, 16, Order::kHeadsFirst));
+  for (const int64_t count : {1, 40}) {
+    const at::Tensor queries = Random({count, 6, 48}, 1), keys = Random({100, 2, 48}, 2),
+                     values = Random({100, 2, 48}, 3);
+    const at::Tensor padding = Random({11, 2, 48}, 4);
+    const at::Tensor triangle = at::ones({count, 100}, at::kBool).tril(100 - count);
+    const at::Tensor hidden = at::zeros({count, 11}, at::kBool);
+    const auto attended = [&](const at::Tensor& visible, const at::Tensor& of_keys, const at::Tensor& of_values) {
+      return InRows({.shape = {6, 2, 48},
+                     .positions = of_keys.size(0),
+                     .queries_NHD = queries,
+                     .keys_SKD = of_keys,
+                     .values_SKD = of_values,
+                     .visible_NS = visible});
+    };
+    const at::Tensor alone = attended({}, keys, values);
+    EXPECT_TRUE(HasSameBits(alone, attended(triangle, keys, values)));
+    EXPECT_TRUE(HasSameBits(
+        alone, attended(at::cat({hidden, triangle}, 1), at::cat({padding, keys}), at::cat({padding, values}))));
+    const auto with_gap = [&](const at::Tensor& x, const at::Tensor& gap, int64_t dim) {
+      return at::cat({x.narrow(dim, 0, 50), gap, x.narrow(dim, 50, 50)}, dim);
+    };
+    EXPECT_TRUE(HasSameBits(
+        alone, attended(with_gap(triangle, hidden, 1), with_gap(keys, padding, 0), with_gap(values, padding, 0))));
+  }
+}
+
+TEST(Attention, RefusesWhatDoesNotFit) {
+  const at::Tensor x = at::ones({3, 2, 8});
+  const SequencePart part = {.count = 3, .positions = 3};
+  EXPECT_THROW(AttendInRows(x.to(at::kDouble), x.to(at::kDouble), x.to(at::kDouble), {&part, 1}, 0), c10::Error);
+  EXPECT_THROW(AttendInRows(x, x.to(at::kBFloat16), x, {&part, 1}, 0), c10::Error);
+  EXPECT_THROW(AttendInRows(x, at::ones({3, 2, 7}), x, {&part, 1}, 0), c10::Error);
+  const SequencePart blind = {.count = 3, .positions = 3, .visible = at::ones({3, 3}, at::kBool).triu(1)};
+  EXPECT_THROW(AttendInRows(x, x, x, {&blind, 1}, 0), c10::Error);
 }
 
 // The distance of two floats in units in the last place.

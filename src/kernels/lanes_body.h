@@ -1,6 +1,7 @@
-// Included by loops.cc in the namespace of each instruction set, which defines kTile: how many sums are kept in
-// registers at the same time, and TDOCK_VECTOR_BITS: the macros of compilers do not follow a target that a pragma
-// sets. Numbers side by side, and sums whose order does not depend on what surrounds them.
+// Included by loops_body.h. Numbers side by side, and sums whose order does not depend on what surrounds them.
+
+// How many float32 numbers a register has.
+constexpr int kWidth = std::max(TDOCK_VECTOR_BITS / 32, 4);
 
 using BFloat16 = c10::BFloat16;
 
@@ -36,6 +37,14 @@ inline Lanes Load(const BFloat16* x) {
   return Reinterpret<Lanes>(wide << 16);
 }
 
+inline void Store(const Lanes& x, float* to) { __builtin_memcpy(to, &x, sizeof x); }
+
+inline void Widen(const BFloat16* from, float* to, int64_t size) {
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) Store(Load(from + i), to + i);
+  for (; i < size; ++i) to[i] = static_cast<float>(from[i]);
+}
+
 // The first `count` < kLanes, then `others`.
 template <class T>
 inline Lanes Load(const T* x, int64_t count, float others = 0) {
@@ -43,8 +52,6 @@ inline Lanes Load(const T* x, int64_t count, float others = 0) {
   for (int64_t i = 0; i < kLanes; ++i) padded[i] = i < count ? static_cast<float>(x[i]) : others;
   return Load(padded);
 }
-
-inline void Store(const Lanes& x, float* to) { __builtin_memcpy(to, &x, sizeof x); }
 
 // To the nearest bfloat16, of two equally near the even one, in the upper halves; NaN as c10::BFloat16 has it.
 inline Bits RoundedBits(Lanes x) {

@@ -1,4 +1,4 @@
-// Included by loops.cc, as lanes_body.h. Sums over the logits of a row, in blocks of kLogitsOfBlock.
+// Included by loops_body.h. Sums over the logits of a row, in blocks of kLogitsOfBlock.
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 

@@ -2,108 +2,25 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TDOCK_KERNELS_FOR_X86
-#include <immintrin.h>
 #endif
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <type_traits>
-#include <utility>
-
-#ifdef TDOCK_KERNELS_FOR_X86
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
-#define TDOCK_VECTOR_BITS 512
-namespace tdock::kernels::avx512 {
-constexpr char kInstructions[] = "avx512";
-constexpr int kTile = 16;
-constexpr int kWidth = 16, kTileRows = 12, kNarrow = 2;
-constexpr bool kMultipliesPairs = false;
-// clang-format off
-#include "kernels/lanes_body.h"
-#include "kernels/activations_body.h"
-#include "kernels/attention_body.h"
-#include "kernels/log_probs_body.h"
-#include "kernels/panels_body.h"
-#include "kernels/products_body.h"
-#include "kernels/rows_body.h"
-#include "kernels/loops_body.h"
-// clang-format on
-}  // namespace tdock::kernels::avx512
-#undef TDOCK_VECTOR_BITS
-#pragma GCC pop_options
-
-#define TDOCK_MULTIPLIES_PAIRS
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
-#define TDOCK_VECTOR_BITS 512
-namespace tdock::kernels::avx512_bf16 {
-constexpr char kInstructions[] = "avx512_bf16";
-constexpr int kTile = 16;
-constexpr int kWidth = 16, kTileRows = 12, kNarrow = 2;
-constexpr bool kMultipliesPairs = true;
-// clang-format off
-#include "kernels/lanes_body.h"
-#include "kernels/attention_body.h"
-#include "kernels/log_probs_body.h"
-#include "kernels/panels_body.h"
-#include "kernels/products_body.h"
-#include "kernels/rows_body.h"
-#include "kernels/loops_body.h"
-// clang-format on
-}  // namespace tdock::kernels::avx512_bf16
-#undef TDOCK_VECTOR_BITS
-#pragma GCC pop_options
-#undef TDOCK_MULTIPLIES_PAIRS
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#define TDOCK_VECTOR_BITS 256
-namespace tdock::kernels::avx2 {
-constexpr char kInstructions[] = "avx2";
-constexpr int kTile = 4;
-constexpr int kWidth = 8, kTileRows = 6, kNarrow = 2;
-constexpr bool kMultipliesPairs = false;
-// clang-format off
-#include "kernels/lanes_body.h"
-#include "kernels/activations_body.h"
-#include "kernels/attention_body.h"
-#include "kernels/log_probs_body.h"
-#include "kernels/panels_body.h"
-#include "kernels/products_body.h"
-#include "kernels/rows_body.h"
-#include "kernels/loops_body.h"
-// clang-format on
-}  // namespace tdock::kernels::avx2
-#undef TDOCK_VECTOR_BITS
-#pragma GCC pop_options
-
-#endif
-
-#define TDOCK_VECTOR_BITS 0
-namespace tdock::kernels::baseline {
-constexpr char kInstructions[] = "baseline";
-constexpr int kTile = 4;
-constexpr int kWidth = 4, kTileRows = 3, kNarrow = 4;
-constexpr bool kMultipliesPairs = false;
-// clang-format off
-#include "kernels/lanes_body.h"
-#include "kernels/activations_body.h"
-#include "kernels/attention_body.h"
-#include "kernels/log_probs_body.h"
-#include "kernels/panels_body.h"
-#include "kernels/products_body.h"
-#include "kernels/rows_body.h"
-#include "kernels/loops_body.h"
-// clang-format on
-}  // namespace tdock::kernels::baseline
-#undef TDOCK_VECTOR_BITS
 
 namespace tdock::kernels {
+
+// Each is in a file of its own, loops_….cc.
+#ifdef TDOCK_KERNELS_FOR_X86
+namespace avx512 {
+extern const Loops kLoops;
+}
+namespace avx512_bf16 {
+extern const Loops kLoops;
+}
+namespace avx2 {
+extern const Loops kLoops;
+}
+#endif
+namespace baseline {
+extern const Loops kLoops;
+}
 
 std::vector<const Loops*> AllLoops() {
   std::vector<const Loops*> all;

@@ -16,8 +16,35 @@ namespace tdock::kernels {
 // Sums are added up in this many lanes: number i goes to lane i modulo kLanes, and at the end the lanes are added in
 // halves: i and i + 8, then i and i + 4, i + 2, i + 1.
 constexpr int64_t kLanes = 16;
-// At most so many query heads are worked on at the same time.
-constexpr int64_t kHeadsOfTile = 4;
+// Attention of whole tokens of a sequence to it, for one kv head. Row r is query token r / group, and head r % group of
+// those that share the kv head. See attention.h.
+template <class T>
+struct AttentionRows {
+  const T* keys;  // those of page p begin at keys + p · page_stride, as the values
+  const T* values;
+  int64_t page_stride;
+  const int32_t* pages;
+  const T* queries;  // of token 0
+  int64_t token_stride, head_stride;
+  T* output;        // of token 0; tokens are heads · head_dim apart
+  float* log_sums;  // of token 0, or null; tokens are `heads` apart
+  int64_t heads, group, head_dim;
+  int64_t begin_row, end_row;
+  int64_t first_position;  // of token 0
+  int64_t window;
+  const bool* visible;  // of token 0, or null
+  int64_t visible_stride;
+  int64_t sequence;  // positions
+  float* scratch;    // AttentionScratch() floats
+};
+
+template <class T>
+int64_t AttentionScratch(const AttentionRows<T>& rows) {
+  constexpr int64_t kMostRows = 2 * kLanes;
+  const int64_t pages = (rows.sequence + kPageTokens - 1) / kPageTokens;
+  const int64_t widened = std::is_same_v<T, float> ? 0 : 2 * kPageTokens * rows.head_dim;
+  return pages * (kPageTokens * (kMostRows + 1) + widened + 4) + 2 * kMostRows * (rows.head_dim + kLanes) + 4 * kLanes;
+}
 
 // An activation of numbers, and of gates; see elementwise.h. Gradients are not added to what is there.
 template <class T>
@@ -57,8 +84,7 @@ struct ScoreGradient {
 // The loops over T, for one instruction set.
 template <class T>
 struct TypedLoops {
-  void (*attend)(const T* query, const BlockedRows<T>& keys, const BlockedRows<T>& values, const Visible& visible,
-                 const AttentionShape& shape, T* output, float* scratch);
+  void (*attend)(const AttentionRows<T>& rows);
   // panels.h says what these read and write; `scales` may be null where the format has none.
   void (*pack_tile)(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to);
   void (*pack_panel)(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to,

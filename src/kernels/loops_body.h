@@ -1,8 +1,19 @@
-// Included by loops.cc, as lanes_body.h, after the others.
+// Included by the loops_….cc in the namespace of an instruction set, compiled for it. What a pragma's target implies is
+// not in the compiler's macros, so they say how wide vectors are: TDOCK_VECTOR_BITS, 0 for any processor.
+
+// clang-format off
+#include "kernels/lanes_body.h"
+#include "kernels/activations_body.h"
+#include "kernels/attention_body.h"
+#include "kernels/log_probs_body.h"
+#include "kernels/panels_body.h"
+#include "kernels/products_body.h"
+#include "kernels/rows_body.h"
+// clang-format on
 
 template <class T>
 constexpr TypedLoops<T> kTypedLoops = {
-    .attend = AttendAll<T>,
+    .attend = Attend<T>,
     .pack_tile = PackTile<T>,
     .pack_panel = PackPanel<T>,
     .multiply = MultiplyAll<T>,
@@ -23,7 +34,8 @@ constexpr TypedLoops<T> kTypedLoops = {
     .log_prob_gradient = LogProbGradient<T>,
 };
 
-constexpr Loops kLoops = {
+extern const Loops kLoops;
+const Loops kLoops = {
     .instructions = kInstructions,
     .tile_rows = kTileRows,
     .multiplies_pairs = kMultipliesPairs,

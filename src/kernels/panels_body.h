@@ -1,4 +1,4 @@
-// Included by loops.cc, as lanes_body.h. From rows of a matrix to the layouts of panels.h.
+// Included by loops_body.h. From rows of a matrix to the layouts of panels.h.
 
 // Exchanges the upper right and the lower left corner of each square of 2·kDistance numbers.
 template <int kDistance, int... kPlaces>
@@ -14,7 +14,7 @@ inline __attribute__((always_inline)) void ExchangeCorners(Lanes* x, std::intege
 }
 
 // x[i] becomes column i of what x was, kLanes × kLanes numbers of 32 bits.
-inline __attribute__((always_inline)) void Transpose(Lanes* x) {
+inline __attribute__((always_inline)) void TransposeLanes(Lanes* x) {
   constexpr auto kPlaces = std::make_integer_sequence<int, kLanes>();
   ExchangeCorners<8>(x, kPlaces);
   ExchangeCorners<4>(x, kPlaces);
@@ -30,7 +30,7 @@ inline __attribute__((always_inline)) void PutColumns(int64_t rows, int64_t size
     const int64_t count = std::min(size - begin, kLanes);
     Lanes square[kLanes] = {};
     for (int64_t r = 0; r < rows; ++r) square[r] = load(r, begin, count);
-    Transpose(square);
+    TransposeLanes(square);
     for (int64_t i = 0; i < count; ++i) put(begin + i, square[i]);
   }
 }

@@ -1,8 +1,8 @@
-// Included by loops.cc, as lanes_body.h. Products of packed rows with panels of weights (panels.h). Each output has one
+// Included by loops_body.h. Products of packed rows with panels of weights (panels.h). Each output has one
 // sum, to which its products are added in the order of the inputs, so that it is the same in tiles of every form.
 //
-// The instruction set defines kWidth, how many float32 numbers a register has; kTileRows, the most rows of a tile; and
-// kNarrow, how many registers of outputs a tile of that many rows has.
+// The instruction set defines kTileRows, the most rows of a tile, and kNarrow, how many registers of outputs a tile of
+// that many rows has.
 
 typedef float Register __attribute__((vector_size(kWidth * 4)));
 typedef uint32_t RegisterBits __attribute__((vector_size(kWidth * 4)));

@@ -1,4 +1,4 @@
-// Included by loops.cc, as lanes_body.h. Norms and rotations of rows.
+// Included by loops_body.h. Norms and rotations of rows.
 
 // (x - mean) · scale · weight + bias, with scale = 1/√(Σ(x - mean)²/size + eps); the mean is 0 unless kCentred.
 template <bool kCentred, class T>

@@ -3,7 +3,6 @@
 #include "engine/cache/paged_cache.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -19,8 +18,6 @@ namespace tdock::engine {
 namespace {
 
 constexpr int64_t kPageTokens = PagedCache::kPageTokens;
-// Parts with fewer tokens attend to the pages where they are: copying what they see together would cost more.
-constexpr int64_t kFewQueries = 8;
 
 // Memory of the CPU comes from the system as it is touched, in large pages where there are any: a rollout touches much
 // of it, and gives it back.
@@ -48,25 +45,17 @@ class PagedCache::Pass final : public model::CachePass {
  public:
   Pass(const PagedCache& cache, std::vector<model::CachedPart> parts)
       : cache_(cache), parts_(std::move(parts)), has_kernel_(HasKernel(cache.pages_.options())) {
-    std::vector<int64_t> pages, slots;
     for (const model::CachedPart& part : parts_) {
-      first_tokens_.push_back(static_cast<int64_t>(pages.size()));
+      first_tokens_.push_back(tokens_);
+      tokens_ += part.count;
       const std::span<const int32_t> of_part = cache.table_.pages(part.sequence);
       TORCH_CHECK(part.begin >= 0 && part.begin + part.count <= static_cast<int64_t>(of_part.size()) * kPageTokens,
                   "tokens ", part.begin, " to ", part.begin + part.count, " of a sequence with ", of_part.size(),
                   " pages of ", kPageTokens);
-      for (int64_t position = part.begin; position < part.begin + part.count; ++position) {
-        pages.push_back(of_part[static_cast<size_t>(position / kPageTokens)]);
-        slots.push_back(position % kPageTokens);
-      }
+      const auto used = static_cast<std::ptrdiff_t>((part.begin + part.count + kPageTokens - 1) / kPageTokens);
+      if (has_kernel_) page_numbers_.insert(page_numbers_.end(), of_part.begin(), of_part.begin() + used);
     }
-    tokens_ = static_cast<int64_t>(pages.size());
-    page_of_token_ = std::move(pages);
-    slot_of_token_ = std::move(slots);
-    if (has_kernel_) return;
-    page_T_ = at::tensor(page_of_token_, at::kLong).to(cache.pages_.device());
-    slot_T_ = at::tensor(slot_of_token_, at::kLong).to(cache.pages_.device());
-    FindSingles();
+    if (!has_kernel_) FindPlaces();
   }
 
   at::Tensor Attend(size_t layer, const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
@@ -84,83 +73,41 @@ class PagedCache::Pass final : public model::CachePass {
 
   template <class T>
   at::Tensor AttendInPlace(int64_t layer, const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                           int64_t window) const {
-    Store<T>(layer, 0, keys);
-    Store<T>(layer, 1, values);
-    const at::Tensor asked = queries.contiguous();
-    at::Tensor result = at::empty(asked.sizes(), asked.options());
-    const int64_t width = asked.size(1) * asked.size(2);
-    const auto attend_one = [&](int64_t token, const BlocksOf<T>& blocks, int64_t position, std::vector<float>& scratch,
-                                const kernels::AttentionShape& shape) {
-      const int64_t first = window > 0 ? std::max<int64_t>(position + 1 - window, 0) : 0;
-      const kernels::Visible visible{.first = first, .count = position + 1 - first};
-      scratch.resize(std::max(scratch.size(), static_cast<size_t>(kernels::AttentionScratch(shape, visible.count))));
-      kernels::Attend(asked.const_data_ptr<T>() + token * width, blocks.keys(), blocks.values(), visible, shape,
-                      result.mutable_data_ptr<T>() + token * width, scratch.data());
+                           int64_t window) {
+    const at::Tensor& pages = cache_.pages_;
+    const auto rows = [&](const at::Tensor& x) {
+      TORCH_CHECK(x.stride(2) == 1 && x.scalar_type() == pages.scalar_type(), "queries, keys and values of ",
+                  x.scalar_type(), " for a cache of ", pages.scalar_type());
+      return kernels::TokenRows<T>{x.const_data_ptr<T>(), x.stride(0), x.stride(1)};
     };
-    const kernels::AttentionShape shape{
-        .heads = asked.size(1), .kv_heads = cache_.pages_.size(3), .head_dim = asked.size(2)};
-    at::parallel_for(0, static_cast<int64_t>(parts_.size()), 1, [&](int64_t begin, int64_t end) {
-      std::vector<float> scratch;
-      for (int64_t p = begin; p < end; ++p) {
-        const model::CachedPart& part = parts_[static_cast<size_t>(p)];
-        const int64_t first_token = first_tokens_[static_cast<size_t>(p)];
-        if (!cache_.batch_invariant_ && part.count >= kFewQueries) {
-          const auto of_part = [&](const at::Tensor& x) { return x.narrow(0, first_token, part.count); };
-          of_part(result).copy_(AttendToCopy(layer, part, of_part(queries), of_part(keys), of_part(values), window));
-          continue;
-        }
-        const BlocksOf<T> blocks(*this, layer, part);
-        for (int64_t i = 0; i < part.count; ++i) {
-          attend_one(first_token + i, blocks, part.begin + i, scratch, shape);
-        }
-      }
-    });
+    T* const of_layer = pages.mutable_data_ptr<T>() + layer * pages.stride(1);
+    at::Tensor result = at::empty(queries.sizes(), queries.options());
+    AttentionWithin(window, queries.size(1))
+        .Run({of_layer, of_layer + pages.stride(2), pages.stride(0), pages.stride(3)}, rows(queries), rows(keys),
+             rows(values), result.mutable_data_ptr<T>());
     return result;
   }
 
-  // Where the pages of a sequence have the keys and values of a layer.
-  template <class T>
-  class BlocksOf {
-   public:
-    BlocksOf(const Pass& pass, int64_t layer, const model::CachedPart& part) {
-      const at::Tensor& pages = pass.cache_.pages_;
-      const std::span<const int32_t> used =
-          pass.cache_.table_.pages(part.sequence)
-              .first(static_cast<size_t>((part.begin + part.count - 1) / kPageTokens) + 1);
-      const T* const base = pages.const_data_ptr<T>() + layer * pages.stride(1);
-      keys_.reserve(used.size());
-      values_.reserve(used.size());
-      for (const int32_t page : used) {
-        keys_.push_back(base + page * pages.stride(0));
-        values_.push_back(keys_.back() + pages.stride(2));
-      }
-      head_stride_ = pages.stride(3);
-      token_stride_ = pages.stride(4);
+  // Layers with the same window share it.
+  const kernels::PagedAttention& AttentionWithin(int64_t window, int64_t heads) {
+    for (const auto& [other, attention] : attentions_) {
+      if (other == window) return *attention;
     }
-    kernels::BlockedRows<T> keys() const { return {keys_.data(), kPageTokens, head_stride_, token_stride_}; }
-    kernels::BlockedRows<T> values() const { return {values_.data(), kPageTokens, head_stride_, token_stride_}; }
-
-   private:
-    std::vector<const T*> keys_, values_;
-    int64_t head_stride_, token_stride_;
-  };
-
-  template <class T>
-  void Store(int64_t layer, int64_t which, const at::Tensor& fresh) const {
-    const at::Tensor& pages = cache_.pages_;
-    const int64_t heads = fresh.size(1), size = fresh.size(2);
-    TORCH_CHECK(fresh.stride(2) == 1 && fresh.scalar_type() == pages.scalar_type(), "keys and values of ",
-                fresh.scalar_type(), " for a cache of ", pages.scalar_type());
-    T* const base = pages.mutable_data_ptr<T>() + layer * pages.stride(1) + which * pages.stride(2);
-    const T* const from = fresh.const_data_ptr<T>();
-    for (int64_t token = 0; token < tokens_; ++token) {
-      const auto t = static_cast<size_t>(token);
-      T* const to = base + page_of_token_[t] * pages.stride(0) + slot_of_token_[t] * pages.stride(4);
-      for (int64_t head = 0; head < heads; ++head) {
-        std::copy_n(from + token * fresh.stride(0) + head * fresh.stride(1), size, to + head * pages.stride(3));
-      }
+    std::vector<kernels::AttentionPart> parts;
+    const int32_t* pages = page_numbers_.data();
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      const int64_t begin = parts_[p].begin, end = begin + parts_[p].count;
+      parts.push_back({.pages = pages,
+                       .begin = begin,
+                       .count = end - begin,
+                       .first_query = first_tokens_[p],
+                       .fresh_begin = begin,
+                       .first_fresh = first_tokens_[p]});
+      pages += (end + kPageTokens - 1) / kPageTokens;
     }
+    const kernels::AttentionShape shape = {heads, cache_.pages_.size(3), cache_.pages_.size(5)};
+    attentions_.emplace_back(window, std::make_unique<kernels::PagedAttention>(shape, window, std::move(parts)));
+    return *attentions_.back().second;
   }
 
   // ---- With copies of what a part sees.
@@ -187,8 +134,18 @@ class PagedCache::Pass final : public model::CachePass {
                              part.begin, window);
   }
 
-  // Parts of one token are worked on together.
-  void FindSingles() {
+  // Where tokens are, on the device; and parts of one token, which are worked on together.
+  void FindPlaces() {
+    std::vector<int64_t> pages, slots;
+    for (const model::CachedPart& part : parts_) {
+      const std::span<const int32_t> of_part = cache_.table_.pages(part.sequence);
+      for (int64_t position = part.begin; position < part.begin + part.count; ++position) {
+        pages.push_back(of_part[static_cast<size_t>(position / kPageTokens)]);
+        slots.push_back(position % kPageTokens);
+      }
+    }
+    page_T_ = at::tensor(pages, at::kLong).to(cache_.pages_.device());
+    slot_T_ = at::tensor(slots, at::kLong).to(cache_.pages_.device());
     std::vector<int64_t> positions;
     std::vector<std::span<const int32_t>> tables;
     size_t longest = 0;
@@ -255,16 +212,17 @@ class PagedCache::Pass final : public model::CachePass {
   const bool has_kernel_;
   int64_t tokens_ = 0;
   std::vector<int64_t> first_tokens_;  // of each part, in the pass
-  std::vector<int64_t> page_of_token_, slot_of_token_;
-  at::Tensor page_T_, slot_T_;                    // the same on the device
+  // With kernels: the pages of all parts, one behind the other; and how the work is divided, by window.
+  std::vector<int32_t> page_numbers_;
+  std::vector<std::pair<int64_t, std::unique_ptr<kernels::PagedAttention>>> attentions_;
+  // Without: the page and the place in it of each token.
+  at::Tensor page_T_, slot_T_;
   std::vector<int64_t> singles_;                  // tokens that are parts of their own
   at::Tensor single_T_, positions_B_, table_BP_;  // of these: where they are in the pass, positions, pages
 };
 
-PagedCache::PagedCache(const model::ModelConfig& config, const at::TensorOptions& options, int64_t pages,
-                       bool batch_invariant)
+PagedCache::PagedCache(const model::ModelConfig& config, const at::TensorOptions& options, int64_t pages)
     : page_bytes_(PageBytes(config, c10::typeMetaToScalarType(options.dtype()))),
-      batch_invariant_(batch_invariant),
       table_(pages, kPageTokens),
       pages_(Zeros({pages, config.num_layers, 2, config.num_kv_heads, kPageTokens, config.head_dim}, options)) {}
 

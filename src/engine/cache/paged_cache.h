@@ -7,22 +7,22 @@
 #include <memory>
 
 #include "engine/cache/page_table.h"
+#include "kernels/attention.h"
 #include "model/decoder/kv_cache.h"
 
 namespace tdock::engine {
 
 // Sequences that begin alike share full pages, and what they hold is kept for others as long as nobody needs the room.
 //
-// On the CPU, in float32 and bfloat16, single tokens attend to the pages where they are (kernels/attention.h), and so
-// do all tokens if it is batch-invariant. Otherwise what a token sees is copied together for libtorch's operation.
+// On the CPU, in float32 and bfloat16, tokens attend to the pages where they are, with the same numbers whatever else
+// is in the pass (kernels/attention.h). Otherwise what a token sees is copied together for libtorch's operation.
 class PagedCache final : public model::KvCache {
  public:
-  static constexpr int64_t kPageTokens = 16;
+  static constexpr int64_t kPageTokens = kernels::kPageTokens;
 
-  // `options`: dtype and device of keys and values. `pages` ≥ 1. `batch_invariant`: see
-  // Decoder::SetBatchInvariant(). On the CPU a page takes memory from when it is first used.
-  PagedCache(const model::ModelConfig& config, const at::TensorOptions& options, int64_t pages,
-             bool batch_invariant = false);
+  // `options`: dtype and device of keys and values. `pages` ≥ 1. On the CPU a page takes memory from when it is first
+  // used.
+  PagedCache(const model::ModelConfig& config, const at::TensorOptions& options, int64_t pages);
 
   // Of one page.
   static int64_t PageBytes(const model::ModelConfig& config, at::ScalarType dtype);
@@ -43,9 +43,9 @@ class PagedCache final : public model::KvCache {
   class Pass;
 
   const int64_t page_bytes_;
-  const bool batch_invariant_;
   PageTable table_;
-  at::Tensor pages_;  // [pages, layers, 2, K, page tokens, D]: keys, then values
+  // [pages, layers, 2, K, page tokens, D]: keys, then values. Where kernels attend, keys are [D, page tokens] instead.
+  at::Tensor pages_;
 };
 
 }  // namespace tdock::engine

@@ -105,7 +105,7 @@ TEST_P(PagedCacheTest, GivesWhatTheDenseCacheGivesWhateverIsShared) {
   for (const ModelConfig& config : model::TinyConfigs()) {
     const Decoder decoder = Make(config);
     const auto options = at::TensorOptions(GetParam().device).dtype(GetParam().dtype);
-    PagedCache paged(config, options, 40, GetParam().batch_invariant);
+    PagedCache paged(config, options, 40);
     model::DenseCache dense(config, options, GetParam().batch_invariant);
     Grower in_pages(decoder, paged), alone(decoder, dense);
     Rng rng(9);

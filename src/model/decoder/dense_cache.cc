@@ -2,36 +2,19 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "kernels/attention.h"
+#include "kernels/attention_in_rows.h"
 #include "model/decoder/attend_part.h"
 
 namespace tdock::model {
 namespace {
 
 // The same as AttendPart(), by kernels that give the same bits whatever part it is.
-template <class T>
 at::Tensor AttendInvariantly(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, int64_t begin,
                              int64_t window) {
-  const at::Tensor asked = queries.contiguous();
-  at::Tensor result = at::empty_like(asked);
-  const kernels::AttentionShape shape{.heads = asked.size(1), .kv_heads = keys.size(1), .head_dim = asked.size(2)};
-  const T* const all_keys = keys.const_data_ptr<T>();
-  const T* const all_values = values.const_data_ptr<T>();
-  const auto rows = [&](const T* const& block) {
-    return kernels::BlockedRows<T>{&block, keys.size(0), shape.head_dim, shape.kv_heads * shape.head_dim};
-  };
-  for (int64_t i = 0; i < asked.size(0); ++i) {
-    const int64_t end = begin + i + 1, first = window > 0 ? std::max<int64_t>(end - window, 0) : 0;
-    const kernels::Visible visible{.first = first, .count = end - first};
-    std::vector<float> scratch(static_cast<size_t>(kernels::AttentionScratch(shape, visible.count)));
-    const int64_t width = shape.heads * shape.head_dim;
-    kernels::Attend(asked.const_data_ptr<T>() + i * width, rows(all_keys), rows(all_values), visible, shape,
-                    result.mutable_data_ptr<T>() + i * width, scratch.data());
-  }
-  return result;
+  const kernels::SequencePart part = {.count = queries.size(0), .positions = begin + queries.size(0)};
+  return kernels::AttendInRows(queries, keys, values, {&part, 1}, window);
 }
 
 }  // namespace
@@ -51,9 +34,7 @@ class DenseCache::Pass final : public CachePass {
         return at::cat({old.narrow(0, 0, begin), fresh.narrow(0, first, count)});
       };
       kept = {append(kept.keys, keys), append(kept.values, values)};
-      const auto attend = !batch_invariant_                       ? AttendPart
-                          : kept.keys.scalar_type() == at::kFloat ? AttendInvariantly<float>
-                                                                  : AttendInvariantly<at::BFloat16>;
+      const auto attend = batch_invariant_ ? AttendInvariantly : AttendPart;
       results.push_back(attend(queries.narrow(0, first, part.count), kept.keys, kept.values, part.begin, window));
       first += part.count;
     }

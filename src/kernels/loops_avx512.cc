@@ -1,0 +1,30 @@
+// The loops for AVX-512.
+#include "kernels/loops.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+#define TDOCK_VECTOR_BITS 512
+namespace tdock::kernels::avx512 {
+
+constexpr char kInstructions[] = "avx512";
+constexpr int kTileRows = 12, kNarrow = 2;
+constexpr bool kMultipliesPairs = false;
+
+#include "kernels/loops_body.h"
+
+}  // namespace tdock::kernels::avx512
+#pragma GCC pop_options
+
+#endif
