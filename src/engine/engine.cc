@@ -53,6 +53,8 @@ class Engine::Impl {
   absl::Status CheckParameters(const SamplingParams& params) TDOCK_EXCLUDES(mu_);
   // What was added and aborted since the last step.
   void TakeIn(std::vector<Answer>& ended) TDOCK_REQUIRES(step_mu_) TDOCK_EXCLUDES(mu_);
+  // Whether weights change by Serve() only.
+  bool weights_stay() const TDOCK_REQUIRES(step_mu_) { return owned_ != nullptr; }
   // After an exception in a step.
   void LoseAll() TDOCK_REQUIRES(step_mu_) TDOCK_EXCLUDES(mu_);
   void Serve(std::shared_ptr<const Decoder> decoder, const Decoder* served, int64_t version) TDOCK_REQUIRES(step_mu_);
@@ -132,7 +134,7 @@ void Engine::Impl::TakeIn(std::vector<Answer>& ended) {
 }
 
 void Engine::Impl::LoseAll() {
-  core_.Clear();
+  core_.Clear(weights_stay());
   const MutexLock lock(mu_);
   open_.clear();
   for (const auto& open : added_) open_.insert(open->id);
@@ -182,7 +184,7 @@ absl::StatusOr<std::vector<std::unique_ptr<OpenRequest>>> Engine::Impl::OpenAll(
     TDOCK_ASSIGN_OR_RETURN(opened.emplace_back(), Open(std::move(request), *decoder_));
   }
   for (const std::unique_ptr<OpenRequest>& open : opened) open->rope_length = longest;
-  core_.Clear();  // what it had may be of other weights
+  core_.Clear(weights_stay());  // what it had may be of other weights
   core_.Expect(rows, longest);
   return opened;
 }
@@ -208,7 +210,7 @@ absl::Status Engine::Impl::AnswerAll(std::vector<Request> requests, const AfterS
     LoseAll();
     throw;
   }
-  core_.Clear();
+  core_.Clear(weights_stay());
   const MutexLock lock(mu_);
   stats_ = core_.stats();
   return status;

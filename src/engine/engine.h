@@ -68,7 +68,7 @@ struct EngineOptions {
   int64_t max_rows = 4096;
   // On the CPU, rows that pass through the model together: a step with more has several passes.
   static constexpr int64_t kMostRows = 128;
-  Workers* workers = nullptr;                  // divide the passes of a step; null: the calling thread does everything
+  Workers* workers = nullptr;                  // divide the work of a step; null: the calling thread does everything
   const text::Tokenizer* tokenizer = nullptr;  // reads answers for SamplingParams::stop, which need one
   // Of keys and values, never exceeded: answers that do not fit wait, or are sent back and computed again later.
   // 0: what max_rows answers need, at most half of the memory that is free.
@@ -77,6 +77,9 @@ struct EngineOptions {
   int64_t max_step_tokens = 2048;
   // New requests wait until all answers in progress have ended: static batching, to compare with.
   bool one_batch_at_a_time = false;
+  // On the CPU, weights are rounded to int8 by groups of 32 (kernels::PackedFormat): less to read for each token, and
+  // log-probabilities that differ a little from those of the model as it is.
+  bool int8_weights = false;
   // Each sequence has its own tensors, nothing is shared: slow, to compare with.
   bool dense_cache = false;
   Clock* clock = nullptr;  // for deadlines; null: Clock::Real()
@@ -108,7 +111,9 @@ struct ServedWeights {
 // HasWork() and stats() do not wait.
 class Engine {
  public:
-  // Serves the decoder's weights as version 0. It must outlive the engine, or until other weights are served.
+  // Serves the decoder's weights as version 0. It must outlive the engine, or until other weights are served. On the
+  // CPU with activations in float32 or bfloat16, steps use copies of the weights, which take as much memory in the
+  // dtype of the activations, and compute in batch-invariant mode.
   Engine(const model::Decoder& decoder, EngineOptions options);
   ~Engine();
 

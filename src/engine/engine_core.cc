@@ -15,6 +15,7 @@
 #include "core/base/process_memory.h"
 #include "core/base/status.h"
 #include "engine/cache/paged_cache.h"
+#include "kernels/parallel.h"
 #include "model/decoder/dense_cache.h"
 
 namespace tdock::engine {
@@ -92,8 +93,8 @@ void EngineCore::MakeCache(const model::Decoder& decoder) {
   const int64_t pages = CacheBytesFor(options_, decoder, rows, longest) / PageBytes(decoder);
   const auto values = at::TensorOptions(decoder.device()).dtype(decoder.compute_type());
   if (options_.dense_cache) {
-    cache_ = std::make_unique<model::DenseCache>(config_, values, decoder.batch_invariant(),
-                                                 pages * PagedCache::kPageTokens);
+    cache_ =
+        std::make_unique<model::DenseCache>(config_, values, decoder.HasKernels(), pages * PagedCache::kPageTokens);
   } else {
     cache_ = std::make_unique<PagedCache>(config_, values, pages);
   }
@@ -187,6 +188,31 @@ void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& en
   }
 }
 
+const model::Decoder& EngineCore::Packed(const model::Decoder& decoder) {
+  if (!decoder.HasKernels()) return decoder;
+  if (!packed_) {
+    packed_.emplace(decoder);
+    kernels::WithTeam(workers(), [&] { packed_->PackWeights(options_.int8_weights); });
+  }
+  return *packed_;
+}
+
+std::vector<std::vector<Chosen>> EngineCore::RunPasses(const model::Decoder& decoder, std::span<Piece> pieces) {
+  const std::vector<std::span<const Piece>> passes = CutPasses(pieces, decoder);
+  std::vector<std::vector<Chosen>> chosen;
+  if (decoder.HasKernels()) {  // which divide their own work
+    kernels::WithTeam(workers(), [&] {
+      for (const std::span<const Piece> pass : passes) chosen.push_back(RunPass(decoder, *cache_, pass));
+    });
+    return chosen;
+  }
+  chosen.resize(passes.size());
+  workers().Run(static_cast<int>(passes.size()), [&](int i) {
+    chosen[static_cast<size_t>(i)] = RunPass(decoder, *cache_, passes[static_cast<size_t>(i)]);
+  });
+  return chosen;
+}
+
 void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vector<Answer>& ended,
                       std::vector<TokenNews>& news) {
   EndLate(ended);
@@ -198,11 +224,7 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
   std::vector<Piece> pieces = scheduler_->Next();
   if (scheduler_->too_long() != nullptr) EndAll(*scheduler_->too_long()->request, TooLong(*cache_), ended);
   if (pieces.empty()) return;
-  const std::vector<std::span<const Piece>> passes = CutPasses(pieces, decoder);
-  std::vector<std::vector<Chosen>> chosen(passes.size());
-  (options_.workers != nullptr ? *options_.workers : alone_).Run(static_cast<int>(passes.size()), [&](int i) {
-    chosen[static_cast<size_t>(i)] = RunPass(decoder, *cache_, passes[static_cast<size_t>(i)]);
-  });
+  std::vector<std::vector<Chosen>> chosen = RunPasses(Packed(decoder), pieces);
   ++done_.steps;
   for (const Piece& piece : pieces) {
     done_.computed_tokens += piece.count;
@@ -226,10 +248,12 @@ void EngineCore::Expect(int64_t rows, int64_t longest) {
 }
 
 void EngineCore::Forget() {
+  packed_.reset();
   if (scheduler_ != nullptr) scheduler_->StartAgain();
 }
 
-void EngineCore::Clear() {
+void EngineCore::Clear(bool weights_stay) {
+  if (!weights_stay) packed_.reset();
   requests_.clear();
   if (scheduler_ != nullptr) {
     done_.preemptions += scheduler_->preemptions();

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -11,6 +13,7 @@
 #include "engine/model_pass.h"
 #include "engine/open_request.h"
 #include "engine/scheduler.h"
+#include "model/decoder/decoder.h"
 #include "model/decoder/kv_cache.h"
 
 namespace tdock::engine {
@@ -42,13 +45,16 @@ class EngineCore {
 
   // For other weights: what was computed is computed again.
   void Forget();
-  // Gives up all requests, and the memory of the cache.
-  void Clear();
+  // Gives up all requests, and the memory of the cache; that of packed weights too, unless they stay as they are.
+  void Clear(bool weights_stay);
 
   EngineStats stats() const;
 
  private:
   void MakeCache(const model::Decoder& decoder);
+  // The decoder, or one with packed copies of its weights where passes use such.
+  const model::Decoder& Packed(const model::Decoder& decoder);
+  std::vector<std::vector<Chosen>> RunPasses(const model::Decoder& decoder, std::span<Piece> pieces);
   void EndLate(std::vector<Answer>& ended);
   void Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<TokenNews>& news);
   void StartFollowers(Sequence& leader);
@@ -56,11 +62,14 @@ class EngineCore {
   void EndAll(OpenRequest& request, FinishReason reason, std::vector<Answer>& ended);
   void EndAll(OpenRequest& request, const absl::Status& status, std::vector<Answer>& ended);
 
+  Workers& workers() { return options_.workers != nullptr ? *options_.workers : alone_; }
+
   const EngineOptions& options_;
   const model::ModelConfig config_;
   Workers alone_{1};
   std::unique_ptr<model::KvCache> cache_;  // with scheduler_: made when there is something to do
   std::unique_ptr<Scheduler> scheduler_;
+  std::optional<model::Decoder> packed_;
   absl::flat_hash_map<RequestId, std::unique_ptr<OpenRequest>> requests_;
   uint64_t arrivals_ = 0;
   int64_t expected_rows_ = 0, expected_tokens_ = 0;  // 0: see Expect()

@@ -65,6 +65,7 @@ TEST(Product, WithPackedWeightsIsThatWithTheirValues) {
         if (is_exact) {
           EXPECT_TRUE(SameBits(values, weight.to(at::kFloat)));
           EXPECT_TRUE(SameBits(Product(x, weight, bias), y));
+          EXPECT_TRUE(SameBits(Product(x, weight.to(at::kFloat), bias), y));
         }
       }
     }
@@ -75,6 +76,8 @@ TEST(PackedMatrix, RoundsToItsFormat) {
   const at::Tensor weight = Normal({70, 100}, 1);
   EXPECT_TRUE(
       SameBits(PackedMatrix(weight, PackedFormat::kBFloat16).Unpack(), weight.to(at::kBFloat16).to(at::kFloat)));
+  const at::Tensor x = Normal({5, 100}, 2, at::kBFloat16);  // weights in float32 are rounded to bfloat16
+  EXPECT_TRUE(SameBits(Product(x, weight, {}), Product(x, weight.to(at::kBFloat16), {})));
   // Each number is within half a step of its group, of which the largest is exact but for the rounding of the scale.
   const at::Tensor rounded = PackedMatrix(weight, PackedFormat::kInt8).Unpack();
   for (int64_t begin = 0; begin < 100; begin += kInt8Group) {
@@ -98,7 +101,7 @@ TEST(Product, DoesNotDependOnTheNumberOfThreads) {
 
 TEST(Product, RefusesWhatDoesNotFit) {
   EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 4}), {}), c10::Error);
-  EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 3}, at::kBFloat16), {}), c10::Error);
+  EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 3}, at::kDouble), {}), c10::Error);
   EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 3}), at::ones({3})), c10::Error);
   EXPECT_THROW(Product(at::ones({2, 3}, at::kDouble), at::ones({2, 3}, at::kDouble), {}), c10::Error);
 }

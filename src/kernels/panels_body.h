@@ -48,6 +48,18 @@ inline Lanes LoadPairs(const BFloat16* row, int64_t size, int64_t begin, int64_t
   return pairs;
 }
 
+// The same of numbers that are rounded before.
+inline Lanes RoundedPairs(const float* row, int64_t size, int64_t begin, int64_t count) {
+  const int64_t present = std::min(2 * count, size - 2 * begin);
+  const auto load = [&](int64_t first) __attribute__((always_inline)) {
+    return LoadPart(row, 2 * begin + first, std::clamp<int64_t>(present - first, 0, kLanes));
+  };
+  const Bits low = RoundedBits(load(0)), high = RoundedBits(load(kLanes));
+  const Bits even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const Bits odd = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return Reinterpret<Lanes>((even >> 16) | odd);
+}
+
 // Packs a tile of `rows` rows.
 template <class T>
 void PackTile(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to) {
@@ -130,10 +142,7 @@ void PackPanel(const T* weight, int64_t outputs, int64_t inputs, PackedFormat fo
             if constexpr (std::is_same_v<T, BFloat16>) {
               return LoadPairs(of_rows + r * inputs, inputs, begin, count);
             } else {
-              BFloat16 rounded[2 * kLanes] = {};
-              const int64_t present = std::min(2 * count, inputs - 2 * begin);
-              for (int64_t i = 0; i < present; ++i) rounded[i] = BFloat16(of_rows[r * inputs + 2 * begin + i]);
-              return Reinterpret<Lanes>(rounded);
+              return RoundedPairs(of_rows + r * inputs, inputs, begin, count);
             }
           },
           put);

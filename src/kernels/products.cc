@@ -116,15 +116,15 @@ void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
   });
 }
 
-template <class T>
-void Multiply(const Problem<T>& problem, const T* weight) {
+template <class T, class W>
+void Multiply(const Problem<T>& problem, const W* weight) {
   const Loops& loops = BestLoops();
   const PackedRows<T> rows(problem, loops);
   ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
     const at::Tensor scratch = at::empty({PanelBytes(problem.format, problem.inputs)}, at::kByte);
     auto* const panel = reinterpret_cast<std::byte*>(scratch.mutable_data_ptr<uint8_t>());
     for (int64_t i = first; i < first + count; ++i) {
-      loops.of<T>().pack_panel(weight + i * kPanelOutputs * problem.inputs,
+      loops.of<W>().pack_panel(weight + i * kPanelOutputs * problem.inputs,
                                std::min(problem.outputs - i * kPanelOutputs, kPanelOutputs), problem.inputs,
                                problem.format, panel, nullptr);
       rows.Multiply(block, i, 1, {panel, nullptr});
@@ -132,10 +132,10 @@ void Multiply(const Problem<T>& problem, const T* weight) {
   });
 }
 
-// `weight` is a PackedMatrix or a tensor, of which start(T()) makes what Multiply() takes.
-template <class Start>
-at::Tensor Product(const at::Tensor& x, int64_t outputs, int64_t inputs, const at::Tensor& bias, PackedFormat format,
-                   Start&& start) {
+// Calls multiply(problem) for the problem that x, bias and the result make with a weight [outputs, inputs].
+template <class Multiply>
+at::Tensor Multiplied(const at::Tensor& x, int64_t outputs, int64_t inputs, const at::Tensor& bias, PackedFormat format,
+                      Multiply&& multiply) {
   CheckKernelTensor(x, "products");
   TORCH_CHECK(x.dim() >= 1 && x.size(-1) == inputs, "a weight of [", outputs, ", ", inputs, "] does not fit ",
               x.scalar_type(), " ", x.sizes());
@@ -149,14 +149,13 @@ at::Tensor Product(const at::Tensor& x, int64_t outputs, int64_t inputs, const a
   const at::Tensor rows = x.contiguous(), biases = bias.defined() ? bias.contiguous() : bias;
   WithTypeOf(x, [&](auto type) {
     using T = decltype(type);
-    Multiply<T>({.x = rows.const_data_ptr<T>(),
-                 .bias = biases.defined() ? biases.const_data_ptr<T>() : nullptr,
-                 .y = y.mutable_data_ptr<T>(),
-                 .rows = y.numel() / outputs,
-                 .inputs = inputs,
-                 .outputs = outputs,
-                 .format = format},
-                start(type));
+    multiply(Problem<T>{.x = rows.const_data_ptr<T>(),
+                        .bias = biases.defined() ? biases.const_data_ptr<T>() : nullptr,
+                        .y = y.mutable_data_ptr<T>(),
+                        .rows = y.numel() / outputs,
+                        .inputs = inputs,
+                        .outputs = outputs,
+                        .format = format});
   });
   return y;
 }
@@ -164,17 +163,20 @@ at::Tensor Product(const at::Tensor& x, int64_t outputs, int64_t inputs, const a
 }  // namespace
 
 at::Tensor Product(const at::Tensor& x, const PackedMatrix& weight, const at::Tensor& bias) {
-  return Product(x, weight.outputs(), weight.inputs(), bias, weight.format(),
-                 [&](auto) -> const PackedMatrix& { return weight; });
+  return Multiplied(x, weight.outputs(), weight.inputs(), bias, weight.format(),
+                    [&](const auto& problem) { Multiply(problem, weight); });
 }
 
 at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  TORCH_CHECK(weight.dim() == 2 && weight.is_cpu() && weight.scalar_type() == x.scalar_type(), "a weight of ",
-              weight.scalar_type(), " ", weight.sizes(), " does not fit ", x.scalar_type(), " ", x.sizes());
+  CheckKernelTensor(weight, "weights");
+  TORCH_CHECK(weight.dim() == 2, "a weight is [outputs, inputs], not ", weight.sizes());
   const at::Tensor weights = weight.contiguous();
   const PackedFormat format = x.scalar_type() == at::kFloat ? PackedFormat::kFloat : PackedFormat::kBFloat16;
-  return Product(x, weight.size(0), weight.size(1), bias, format,
-                 [&](auto type) { return weights.const_data_ptr<decltype(type)>(); });
+  return Multiplied(x, weight.size(0), weight.size(1), bias, format, [&](const auto& problem) {
+    WithTypeOf(weights, [&](auto type) { Multiply(problem, weights.const_data_ptr<decltype(type)>()); });
+  });
 }
+
+bool MultipliesBFloat16Fast() { return BestLoops().multiplies_pairs; }
 
 }  // namespace tdock::kernels

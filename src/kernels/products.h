@@ -14,8 +14,11 @@ namespace tdock::kernels {
 // Thread-safe.
 at::Tensor Product(const at::Tensor& x, const PackedMatrix& weight, const at::Tensor& bias);
 
-// The same for a weight of the dtype of x, with the same result as if it had been packed in that format. Laying it out
-// takes about as long as multiplying it with 16 rows.
+// The same for a weight in float32 or bfloat16, rounded to the dtype of x, with the same result as if it had been
+// packed in that format. Laying it out takes about as long as multiplying it with 16 rows.
 at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// Whether this processor multiplies bfloat16 faster than float32.
+bool MultipliesBFloat16Fast();
 
 }  // namespace tdock::kernels

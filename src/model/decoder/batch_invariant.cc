@@ -20,22 +20,51 @@ at::Tensor Attend(const std::vector<at::Tensor>& inputs, const std::vector<kerne
 
 }  // namespace
 
-void Decoder::CheckArithmetic(Arithmetic arithmetic) const {
-  if (arithmetic != Arithmetic::kBatchInvariant) return;
-  const bool has_loops = device().is_cpu() && (compute_type_ == at::kFloat || compute_type_ == at::kBFloat16);
-  TORCH_CHECK(has_loops || device().is_meta(),
-              "batch-invariant mode is for the CPU with activations in float32 or bfloat16, not for ", device(), " in ",
-              compute_type_);
+bool Decoder::HasKernels() const {
+  return (device().is_cpu() || device().is_meta()) && (compute_type_ == at::kFloat || compute_type_ == at::kBFloat16);
 }
 
 void Decoder::SetBatchInvariant(bool batch_invariant) {
-  const Arithmetic arithmetic = batch_invariant ? Arithmetic::kBatchInvariant : Arithmetic::kLibtorch;
-  CheckArithmetic(arithmetic);
-  arithmetic_ = arithmetic;
+  arithmetic_ = batch_invariant ? Arithmetic::kBatchInvariant : Arithmetic::kLibtorch;
   project_in_.arithmetic = project_out_.arithmetic = arithmetic_;
   for (Layer& layer : layers_) {
     for (Linear Layer::*const linear : kLinears) (layer.*linear).arithmetic = arithmetic_;
   }
+}
+
+void Decoder::PackWeights(bool int8) {
+  TORCH_CHECK(HasKernels() && !device().is_meta(),
+              "weights are packed for the CPU with activations in float32 or bfloat16, not for ", device(), " in ",
+              compute_type_);
+  SetBatchInvariant(true);
+  if (project_in_.weight.defined()) project_in_.Pack(compute_type_, int8);
+  if (project_out_.weight.defined()) project_out_.Pack(compute_type_, int8);
+  for (Layer& layer : layers_) {
+    for (Linear Layer::*const linear : kLinears) (layer.*linear).Pack(compute_type_, int8);
+  }
+  if (config_.head != Head::kTokens) return;
+  Linear head = TokenHead();
+  head.Pack(compute_type_, int8);
+  packed_head_ = head.packed;
+}
+
+int64_t Decoder::PackedBytes(const ModelConfig& config, at::ScalarType compute_type, bool int8) {
+  const kernels::PackedFormat format = int8                         ? kernels::PackedFormat::kInt8
+                                       : compute_type == at::kFloat ? kernels::PackedFormat::kFloat
+                                                                    : kernels::PackedFormat::kBFloat16;
+  Decoder decoder(config, at::kMeta, at::kFloat);  // tensors of this device have shapes and no memory
+  int64_t bytes = 0;
+  const auto add = [&](const Linear& linear) {
+    if (!linear.weight.defined()) return;
+    bytes += kernels::PackedMatrix::BytesFor(linear.weight.size(0), linear.weight.size(1), format);
+  };
+  add(decoder.project_in_);
+  add(decoder.project_out_);
+  for (const Layer& layer : decoder.layers_) {
+    for (Linear Layer::*const linear : kLinears) add(layer.*linear);
+  }
+  if (config.head == Head::kTokens) add(decoder.TokenHead());
+  return bytes;
 }
 
 at::Tensor Decoder::MixInvariantly(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,

@@ -235,26 +235,56 @@ TEST(BatchInvariant, IsKeptByCopies) {
   EXPECT_FALSE(decoder.Clone().batch_invariant());
 }
 
-TEST(BatchInvariant, IsRefusedWhereThereAreNoLoops) {
-  ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
+TEST(BatchInvariant, IsWhereThereAreLoops) {
+  const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/true);
+  Decoder decoder = TinyDecoder(config, 3, at::kCPU);
+  EXPECT_TRUE(decoder.batch_invariant());
   for (const at::ScalarType type : {at::kHalf, at::kDouble}) {
-    Decoder decoder = TinyDecoder(config, 3, at::kCPU);
     decoder.SetComputeType(type);
-    EXPECT_THROW(decoder.SetBatchInvariant(true), c10::Error);
     EXPECT_FALSE(decoder.batch_invariant());
-    decoder.SetComputeType(at::kFloat);
-    decoder.SetBatchInvariant(true);
-    decoder.SetComputeType(type);
-    EXPECT_THROW(Alone(decoder, RandomTokens(1, 3, config.vocab_size, 1, at::kCPU)), c10::Error);
+    EXPECT_FALSE(decoder.HasKernels());
+    EXPECT_NO_THROW(Alone(decoder, RandomTokens(1, 3, config.vocab_size, 1, at::kCPU)));  // by libtorch
+    EXPECT_THROW(decoder.PackWeights(), c10::Error);
   }
-  config.rope.type = RopeType::kDynamic;
-  config.rope.factor = 2;
-  Decoder dynamic = TinyDecoder(config, 3, at::kCPU);
-  dynamic.SetBatchInvariant(true);
-  const at::Tensor tokens = RandomTokens(1, 3, config.vocab_size, 1, at::kCPU);
-  EXPECT_THROW(Alone(dynamic, tokens), c10::Error);
-  dynamic.FixRopeLength(60);
-  EXPECT_NO_THROW(Alone(dynamic, tokens));
+  decoder.SetComputeType(at::kBFloat16);
+  EXPECT_TRUE(decoder.batch_invariant());
+  decoder.SetBatchInvariant(false);
+  EXPECT_FALSE(decoder.batch_invariant());
+}
+
+TEST(PackedWeights, GiveTheSameNumbersAsTheWeights) {
+  const at::NoGradGuard no_grad;
+  for (Decoder& decoder : InvariantDecoders()) {
+    SCOPED_TRACE(NameOf(decoder));
+    const at::Tensor tokens = RandomTokens(1, 7, decoder.config().vocab_size, 1, at::kCPU);
+    decoder.LimitVocabulary(decoder.config().vocab_size - 1);
+    const auto logits = [&](const Decoder& of) { return of.Logits(Alone(of, tokens)); };
+    Decoder packed = decoder;
+    packed.PackWeights();
+    const at::Tensor expected = logits(decoder);
+    EXPECT_TRUE(at::equal(logits(packed), expected));
+    // Later changes are not seen.
+    for (const auto& [name, weight] : decoder.NamedWeights()) {
+      if (name.find("norm") == std::string::npos && name.find("embed") == std::string::npos) weight.mul_(1.5);
+    }
+    EXPECT_FALSE(at::equal(logits(decoder), expected));
+    packed.PackWeights();
+    EXPECT_TRUE(at::equal(logits(packed), logits(decoder)));
+  }
+}
+
+TEST(PackedWeights, InInt8AreNearTheWeights) {
+  const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/false);
+  const Decoder decoder = TinyDecoder(config, 3, at::kCPU);
+  Decoder packed = decoder;
+  packed.PackWeights(/*int8=*/true);
+  const at::NoGradGuard no_grad;
+  const at::Tensor tokens = RandomTokens(1, 9, config.vocab_size, 1, at::kCPU);
+  const at::Tensor expected = decoder.Logits(Alone(decoder, tokens));
+  const double difference = (packed.Logits(Alone(packed, tokens)) - expected).abs().max().item<double>();
+  EXPECT_GT(difference, 0);
+  EXPECT_LT(difference, 0.05 * expected.abs().max().item<double>());
+  EXPECT_LT(Decoder::PackedBytes(config, at::kFloat, true), Decoder::PackedBytes(config, at::kFloat) / 3);
 }
 
 }  // namespace

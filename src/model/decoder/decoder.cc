@@ -193,7 +193,7 @@ Decoder Decoder::Clone() const {
   copy.recomputed_ = recomputed_;
   copy.dropout_ = dropout_;
   copy.rope_length_ = rope_length_;
-  copy.SetBatchInvariant(batch_invariant());
+  copy.SetBatchInvariant(arithmetic_ == Arithmetic::kBatchInvariant);
   return copy;
 }
 
@@ -271,8 +271,6 @@ NamedTensors Decoder::NamedWeights() const { return WeightNames(*this).All(); }
 
 void Decoder::AddRotation(const TokenBatch& batch, Pass* pass) const {
   int64_t length = rope_length_ > 0 ? rope_length_ : batch.rope_length;
-  TORCH_CHECK(length > 0 || config_.rope.type != RopeType::kDynamic || !batch_invariant(),
-              "in batch-invariant mode the frequencies of dynamic rope scaling are fixed before (FixRopeLength)");
   if (length == 0 && config_.rope.type == RopeType::kDynamic && batch.positions.numel() > 0) {
     length = batch.positions.max().item<int64_t>() + 1;
   }
@@ -297,7 +295,6 @@ void Decoder::AddRotation(const TokenBatch& batch, Pass* pass) const {
 std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, bool cached) const {
   const auto shared = std::make_shared<Pass>();
   Pass& pass = *shared;
-  CheckArithmetic(arithmetic_);
   TORCH_CHECK(batch.lengths.empty() || (!cached && !batch.visible.defined() && batch.tokens.size(0) == 1),
               "concatenated sequences must be in one row, without a mask and without a cache");
   TORCH_CHECK(batch.visible_in_parts.empty() || batch.visible_in_parts.size() == batch.lengths.size(),
@@ -482,13 +479,21 @@ at::Tensor Decoder::Hidden(const TokenBatch& batch, CachePass* cache) const {
 
 void Decoder::LimitVocabulary(int64_t tokens) {
   TORCH_CHECK(tokens >= 1 && tokens <= config_.vocab_size, tokens, " tokens of a vocabulary of ", config_.vocab_size);
+  packed_head_ = nullptr;
   used_tokens_ = tokens;
 }
 
 at::Tensor Decoder::ComputedLogits(const at::Tensor& hidden) const {
   TORCH_CHECK(config_.head == Head::kTokens, "a decoder with a value head has no logits");
+  return TokenHead()(hidden);
+}
+
+Linear Decoder::TokenHead() const {
   const at::Tensor& head = head_.defined() ? head_ : embedding_;
-  return Linear{used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head, {}, {}, arithmetic_}(hidden);
+  return {.weight = used_tokens_ < head.size(0) ? head.narrow(0, 0, used_tokens_) : head,
+          .bias = {},
+          .arithmetic = arithmetic_,
+          .packed = packed_head_};
 }
 
 at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
@@ -498,8 +503,8 @@ at::Tensor Decoder::Logits(const at::Tensor& hidden) const {
 
 at::Tensor Decoder::Values(const at::Tensor& hidden) const {
   TORCH_CHECK(config_.head == Head::kValue, "a decoder with a token head has no values");
-  const at::Tensor values =
-      Linear{head_, {}, {}, arithmetic_}(hidden.scalar_type() == at::kDouble ? hidden : hidden.to(at::kFloat));
+  const at::Tensor values = Linear{.weight = head_, .bias = {}, .arithmetic = arithmetic_}(
+      hidden.scalar_type() == at::kDouble ? hidden : hidden.to(at::kFloat));
   return values.squeeze(-1);
 }
 

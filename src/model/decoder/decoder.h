@@ -88,10 +88,19 @@ class Decoder {
 
   // In batch-invariant mode the hidden states, logits and values of a token are the same, bit for bit, whatever else is
   // in the batch, however it is packed and padded, and on any number of threads: every sum has an order of its own. It
-  // is slower. On the CPU with activations in float32 or bfloat16; throws c10::Error, here and in passes, for others,
-  // and in passes for frequencies that depend on the batch (FixRopeLength). Copies of the decoder are in the same mode.
+  // is for the CPU with activations in float32 or bfloat16, where it is on by default; elsewhere it never is.
+  // Frequencies of dynamic rope scaling depend on the batch unless they are fixed (FixRopeLength).
   void SetBatchInvariant(bool batch_invariant);
-  bool batch_invariant() const { return arithmetic_ == Arithmetic::kBatchInvariant; }
+  bool batch_invariant() const { return arithmetic_ == Arithmetic::kBatchInvariant && HasKernels(); }
+
+  // Whether PackWeights() is for this decoder: on the CPU with activations in float32 or bfloat16.
+  bool HasKernels() const;
+  // For many passes without gradients: lays out copies of the weights as products read them, in the compute type, or in
+  // int8 by groups (adapters are not), and turns batch-invariant mode on. These passes then use the copies, with the
+  // same results but for int8, and do not see later changes of the weights. Throws c10::Error unless HasKernels().
+  void PackWeights(bool int8 = false);
+  // How many bytes PackWeights() takes, without adapters.
+  static int64_t PackedBytes(const ModelConfig& config, at::ScalarType compute_type, bool int8 = false);
 
   void SetRecomputed(Recomputed what) { recomputed_ = what; }
   Recomputed recomputed() const { return recomputed_; }
@@ -178,7 +187,7 @@ class Decoder {
                  int64_t window) const;
   at::Tensor AttentionCore(const Layer& layer, const at::Tensor& fused, const Pass& pass, int64_t window,
                            CachePass* cache) const;
-  void CheckArithmetic(Arithmetic arithmetic) const;
+  Linear TokenHead() const;  // for the tokens that are used
   // As Mix(), in the loops of src/kernels, of [B, T, heads, head dim]; gives the same.
   at::Tensor MixInvariantly(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                             const Pass& pass, int64_t window) const;
@@ -196,7 +205,7 @@ class Decoder {
 
   ModelConfig config_;
   at::ScalarType compute_type_;
-  Arithmetic arithmetic_ = Arithmetic::kLibtorch;
+  Arithmetic arithmetic_ = Arithmetic::kBatchInvariant;
   Recomputed recomputed_ = Recomputed::kNothing;
   double dropout_ = 0;
   int64_t rope_length_ = 0;
@@ -208,6 +217,7 @@ class Decoder {
   Norm norm_;
   Linear project_out_;  // [E, C], where E is not C
   at::Tensor head_;     // [vocab_size or 1, E], or undefined where it is tied to the embedding
+  std::shared_ptr<const PackedLinear> packed_head_;
   std::optional<LoraConfig> lora_;
   std::vector<at::Tensor> parameters_;
 

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 
 #include <optional>
@@ -11,58 +10,9 @@
 #include "core/base/rng.h"
 #include "kernels/elementwise.h"
 #include "kernels/products.h"
-#include "model/decoder/with_gradients.h"
 
 namespace tdock::model {
 namespace {
-
-at::Tensor As(const at::Tensor& tensor, const at::Tensor& like) {
-  return tensor.defined() ? tensor.to(like.scalar_type()) : tensor;
-}
-
-// Processors without instructions for it multiply matrices of half precision element by element, hundreds of times
-// slower than in float32.
-bool IsMultipliedFast(const at::Tensor& x) {
-  if (!x.is_cpu() || !c10::isReducedFloatingType(x.scalar_type())) return true;
-  const auto asks = [](const char* name) {
-    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<bool()>().call();
-  };
-  static const bool bfloat16 = asks("mkldnn::_is_mkldnn_bf16_supported");
-  static const bool float16 = asks("mkldnn::_is_mkldnn_fp16_supported");
-  return x.scalar_type() == at::kBFloat16 ? bfloat16 : float16;
-}
-
-// x · weightᵀ + bias in the dtype of x.
-at::Tensor LibtorchProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (IsMultipliedFast(x)) return at::linear(x, As(weight, x), As(bias, x));
-  // The same numbers go in, rounded alike, and are summed up in float32, as the instructions do.
-  const auto wide = [&](const at::Tensor& tensor) { return tensor.defined() ? As(tensor, x).to(at::kFloat) : tensor; };
-  return at::linear(wide(x), wide(weight), wide(bias)).to(x.scalar_type());
-}
-
-bool IsInvariant(Arithmetic arithmetic, const at::Tensor& x) {
-  return arithmetic == Arithmetic::kBatchInvariant && !x.is_meta();
-}
-
-bool HasFewTokens(const at::Tensor& x, const at::Tensor& weight) {
-  return x.is_cpu() && x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat &&
-         x.numel() <= kFewTokens * x.size(-1) && !at::GradMode::is_enabled();
-}
-
-at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Arithmetic arithmetic) {
-  if (!IsInvariant(arithmetic, x)) {
-    return HasFewTokens(x, weight) ? kernels::Product(x, weight, As(bias, x)) : LibtorchProduct(x, weight, bias);
-  }
-  std::vector<at::Tensor> inputs = {x, weight};
-  if (bias.defined()) inputs.push_back(bias);
-  const auto bias_of = [](const std::vector<at::Tensor>& in) { return in.size() > 2 ? in[2] : at::Tensor(); };
-  return WithGradientsOf(
-      [bias_of](const std::vector<at::Tensor>& in) { return LibtorchProduct(in[0], in[1], bias_of(in)); },
-      [bias_of](const std::vector<at::Tensor>& in) {
-        return kernels::Product(in[0], As(in[1], in[0]), As(bias_of(in), in[0]));
-      },
-      inputs);
-}
 
 at::Tensor LibtorchNorm(const at::Tensor& x, NormKind kind, const at::Tensor& weight, const at::Tensor& bias,
                         double eps) {
@@ -127,6 +77,7 @@ at::Tensor Drop(const at::Tensor& x, const Dropout& dropout) {
 }
 
 at::Tensor Linear::operator()(const at::Tensor& x, const Dropout& into_adapters) const {
+  if (packed != nullptr && !at::GradMode::is_enabled()) return ProductOfPacked(x);
   at::Tensor y = Product(x, weight, bias, arithmetic);
   for (size_t i = 0; i < adapters.size(); ++i) {
     const Adapter& adapter = adapters[i];
@@ -138,6 +89,27 @@ at::Tensor Linear::operator()(const at::Tensor& x, const Dropout& into_adapters)
     y = y + (adapter.begin == 0 && behind == 0 ? change : at::constant_pad_nd(change, {adapter.begin, behind}));
   }
   return y;
+}
+
+at::Tensor Linear::ProductOfPacked(const at::Tensor& x) const {
+  at::Tensor y = kernels::Product(x, packed->weight, As(bias, x));
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const auto& [a, b] = packed->adapters[i];
+    y.narrow(-1, adapters[i].begin, b.outputs()) +=
+        kernels::Product(kernels::Product(x, a, {}), b, {}) * adapters[i].scale;
+  }
+  return y;
+}
+
+void Linear::Pack(at::ScalarType compute_type, bool int8) {
+  using kernels::PackedFormat;
+  const PackedFormat exact = compute_type == at::kFloat ? PackedFormat::kFloat : PackedFormat::kBFloat16;
+  auto made = std::make_shared<PackedLinear>(
+      PackedLinear{kernels::PackedMatrix(weight, int8 ? PackedFormat::kInt8 : exact), {}});
+  for (const Adapter& adapter : adapters) {
+    made->adapters.emplace_back(kernels::PackedMatrix(adapter.a, exact), kernels::PackedMatrix(adapter.b, exact));
+  }
+  packed = std::move(made);
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {

@@ -8,10 +8,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/packed_matrix.h"
+#include "model/decoder/product.h"
 #include "model/files/config.h"
 
 namespace tdock::model {
@@ -19,14 +22,6 @@ namespace tdock::model {
 // By their names in the Hugging Face layout.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 using NamedShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
-
-// Which code computes.
-enum class Arithmetic {
-  kLibtorch,
-  // Each token's numbers are the same, bit for bit, whatever else is computed with it: the loops of src/kernels, in
-  // float32 or bfloat16 on the CPU. Gradients are those of libtorch. Tensors without data go to libtorch.
-  kBatchInvariant,
-};
 
 // A low-rank change of some rows of a linear layer's weight: weight[begin : begin + out] + scale · b · a.
 // Source: Hu et al. 2021, arXiv:2106.09685.
@@ -49,18 +44,28 @@ struct Dropout {
 // device always the same, whatever else is computed.
 at::Tensor Drop(const at::Tensor& x, const Dropout& dropout);
 
-// On the CPU, in float32 and without gradients, products of up to so many tokens are those of kernels/products.h:
-// libtorch's first copy the weight, which does not pay for so few.
-inline constexpr int64_t kFewTokens = 32;
+// Copies of the weights of a linear layer, laid out for products.
+struct PackedLinear {
+  kernels::PackedMatrix weight;
+  std::vector<std::pair<kernels::PackedMatrix, kernels::PackedMatrix>> adapters;  // a and b of each
+};
 
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
   std::vector<Adapter> adapters = {};
-  Arithmetic arithmetic = Arithmetic::kLibtorch;
+  Arithmetic arithmetic = Arithmetic::kBatchInvariant;
+  std::shared_ptr<const PackedLinear> packed = nullptr;  // what products without gradients use instead, if it is there
 
   // What goes into adapters is dropped as `into_adapters` says, for each of them with a seed of its own.
   at::Tensor operator()(const at::Tensor& x, const Dropout& into_adapters = {}) const;
+
+  // Makes `packed`, for the CPU with activations in float32 or bfloat16; the weight, but not its adapters, in int8 if
+  // that is wanted. Later changes of the weights are not seen by products that use it.
+  void Pack(at::ScalarType compute_type, bool int8);
+
+ private:
+  at::Tensor ProductOfPacked(const at::Tensor& x) const;
 };
 
 struct Norm {
