@@ -1,12 +1,11 @@
 #include "kernels/attention.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "kernels/loops.h"
+#include "kernels/parallel.h"
 
 namespace tdock::kernels {
 namespace {
@@ -102,27 +101,22 @@ void PagedAttention::RunTyped(const Pages<T>& pages, const TokenRows<T>& queries
         .output = output + (part.first_query * shape_.heads + first_head) * size,
         .log_sums = log_sums == nullptr ? nullptr : log_sums + part.first_query * shape_.heads + first_head,
         .heads = shape_.heads,
-        .group = group,
         .head_dim = size,
         .begin_row = item.begin_row,
         .end_row = item.end_row,
-        .first_position = part.begin,
-        .window = window_,
-        .visible = part.visible,
-        .visible_stride = part.visible_stride,
-        .sequence = part.begin + part.count,
+        .sight = {group, part.begin, window_, part.visible, part.visible_stride, part.begin + part.count},
         .scratch = nullptr,
     };
     rows.scratch = Scratch(AttentionScratch(rows));
     loops.attend(rows);
   };
   if (!stored_first_.empty()) {
-    at::parallel_for(0, static_cast<int64_t>(stored_first_.size()), 1, [&](int64_t begin, int64_t end) {
+    ParallelFor(static_cast<int64_t>(stored_first_.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) store(stored_first_[static_cast<size_t>(i)]);
     });
   }
   // What is divided is the work, not the items. An item is done by the thread that has its first piece.
-  at::parallel_for(0, costs_.back(), kLeastWork, [&](int64_t begin, int64_t end) {
+  ParallelFor(costs_.back(), kLeastWork, [&](int64_t begin, int64_t end) {
     auto item = static_cast<size_t>(std::lower_bound(costs_.begin(), costs_.end(), begin) - costs_.begin());
     for (; item < items_.size() && costs_[item] < end; ++item) attend(items_[item]);
   });

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -21,10 +22,23 @@ struct SequencePart {
   at::Tensor visible = {};
 };
 
+struct Attended {
+  at::Tensor output;    // [N, H, D]
+  at::Tensor log_sums;  // float32 [N, H]: log Σ exp(scores)
+};
+
 // What PagedAttention gives, for queries [N, H, D], keys [M, K, D] and values [M, K, D], all of them on the CPU, in
-// float32 or bfloat16. The result is [N, H, D], undefined where no part has a query. No gradients flow. Throws
-// c10::Error for other devices, dtypes and shapes. Thread-safe.
-at::Tensor AttendInRows(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                        std::span<const SequencePart> parts, int64_t window);
+// float32 or bfloat16; undefined where no part has a query. No gradients flow. Throws c10::Error for other devices,
+// dtypes and shapes. Thread-safe.
+Attended AttendInRows(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                      std::span<const SequencePart> parts, int64_t window);
+
+// The gradients of queries, keys and values, from that of the output, as its queries; 0 where no part has a query or a
+// key. Computed in float32 and rounded once; the same on any number of threads. No two parts share keys. Thread-safe.
+// Source: Dao et al. 2022, arXiv:2205.14135, appendix B.2.
+std::array<at::Tensor, 3> AttentionGradients(const at::Tensor& queries, const at::Tensor& keys,
+                                             const at::Tensor& values, const Attended& attended,
+                                             const at::Tensor& outgoing, std::span<const SequencePart> parts,
+                                             int64_t window);
 
 }  // namespace tdock::kernels

@@ -5,6 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -167,15 +168,11 @@ Result WithLoops(const Loops& loops, const Case& c, int64_t tokens) {
           .output = result.output_NHD.mutable_data_ptr<T>() + k * group * size,
           .log_sums = result.log_sums_NH.mutable_data_ptr<float>() + k * group,
           .heads = c.shape.heads,
-          .group = group,
           .head_dim = size,
           .begin_row = first * group,
           .end_row = std::min(first + tokens, c.count()) * group,
-          .first_position = c.begin(),
-          .window = c.window,
-          .visible = c.visible_NS.defined() ? c.visible_NS.const_data_ptr<bool>() : nullptr,
-          .visible_stride = c.positions,
-          .sequence = c.positions,
+          .sight = {group, c.begin(), c.window, c.visible_NS.defined() ? c.visible_NS.const_data_ptr<bool>() : nullptr,
+                    c.positions, c.positions},
           .scratch = nullptr,
       };
       std::vector<float> scratch(static_cast<size_t>(AttentionScratch(rows)));
@@ -209,7 +206,7 @@ Result InPages(const Case& c, int64_t fresh, uint64_t seed) {
 
 at::Tensor InRows(const Case& c) {
   const SequencePart part = {.count = c.count(), .positions = c.positions, .visible = c.visible_NS};
-  return AttendInRows(c.queries_NHD, c.keys_SKD, c.values_SKD, {&part, 1}, c.window);
+  return AttendInRows(c.queries_NHD, c.keys_SKD, c.values_SKD, {&part, 1}, c.window).output;
 }
 
 bool HasSameBits(const at::Tensor& a, const at::Tensor& b) {
@@ -234,7 +231,7 @@ void ForTypes(Body&& body) {
   body(c10::BFloat16());
 }
 
-constexpr uint64_t kCases = 60;
+constexpr uint64_t kCases = 36;
 
 TEST(Attention, OfEveryInstructionSetIsThatOfPlainLoops) {
   for (uint64_t seed = 0; seed < kCases; ++seed) {
@@ -298,7 +295,7 @@ TEST(Attention, OfManyPartsIsThatOfEach) {
   }
   for (const int threads : {1, 2}) {
     at::set_num_threads(threads);
-    const at::Tensor together = AttendInRows(at::cat(queries), at::cat(keys), at::cat(values), parts, 50);
+    const at::Tensor together = AttendInRows(at::cat(queries), at::cat(keys), at::cat(values), parts, 50).output;
     at::set_num_threads(1);
     EXPECT_TRUE(HasSameBits(together, at::cat(expected)));
   }
@@ -328,6 +325,97 @@ TEST(Attention, DependsOnWhatIsVisibleAndNotWhere) {
     };
     EXPECT_TRUE(HasSameBits(
         alone, attended(with_gap(triangle, hidden, 1), with_gap(keys, padding, 0), with_gap(values, padding, 0))));
+  }
+}
+
+// The gradients of queries, keys and values by libtorch's operations, in float64.
+std::vector<at::Tensor> PlainGradients(const Case& c, const at::Tensor& outgoing) {
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor& x : {c.queries_NHD, c.keys_SKD, c.values_SKD}) {
+    inputs.push_back(x.to(at::kDouble).requires_grad_());
+  }
+  at::Tensor visible = at::zeros({c.count(), c.positions}, at::kBool);
+  for (int64_t n = 0; n < c.count(); ++n) {
+    for (int64_t s = 0; s < c.positions; ++s) visible[n][s] = c.Sees(n, s);
+  }
+  const int64_t group = c.shape.heads / c.shape.kv_heads;
+  const auto of_heads = [&](const at::Tensor& x) { return x.repeat_interleave(group, 1).transpose(0, 1); };
+  const at::Tensor scores = inputs[0].transpose(0, 1).matmul(of_heads(inputs[1]).transpose(1, 2)) /
+                            std::sqrt(static_cast<double>(c.shape.head_dim));
+  const at::Tensor weights =
+      scores.masked_fill(visible.logical_not(), -std::numeric_limits<double>::infinity()).softmax(-1);
+  const at::Tensor output = weights.matmul(of_heads(inputs[2])).transpose(0, 1);
+  return torch::autograd::grad({output}, inputs, {outgoing.to(at::kDouble)});
+}
+
+TEST(Attention, HasTheGradientsOfLibtorchsOperations) {
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    ForTypes([&](auto type) {
+      using T = decltype(type);
+      const Case c = RandomCase(seed).To(c10::CppTypeToScalarType<T>::value);
+      SCOPED_TRACE(NameOf(c, seed));
+      const SequencePart part = {.count = c.count(), .positions = c.positions, .visible = c.visible_NS};
+      const Attended attended = AttendInRows(c.queries_NHD, c.keys_SKD, c.values_SKD, {&part, 1}, c.window);
+      const at::Tensor outgoing =
+          Random({c.count(), c.shape.heads, c.shape.head_dim}, seed + 9).to(c.queries_NHD.scalar_type());
+      const std::vector<at::Tensor> expected = PlainGradients(c, outgoing);
+      for (const int threads : {1, 2}) {
+        at::set_num_threads(threads);
+        const auto found =
+            AttentionGradients(c.queries_NHD, c.keys_SKD, c.values_SKD, attended, outgoing, {&part, 1}, c.window);
+        at::set_num_threads(1);
+        for (size_t i = 0; i < 3; ++i) {
+          // In bfloat16 the output, of which gradients are differences, was rounded.
+          const double size = expected[i].abs().max().item<double>();
+          const double tolerance = sizeof(T) == 4 ? 1e-5 * (size + 1e-3) : 2e-2 * (size + 0.3);
+          EXPECT_LT(Distance(found[i], expected[i]), tolerance) << "of input " << i;
+        }
+      }
+    });
+  }
+}
+
+TEST(Attention, OfEveryInstructionSetHasGradients) {
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    const Case c = RandomCase(seed);
+    SCOPED_TRACE(NameOf(c, seed));
+    const int64_t group = c.shape.heads / c.shape.kv_heads, size = c.shape.head_dim;
+    const at::Tensor outgoing = Random({c.count(), c.shape.heads, size}, seed + 9);
+    const std::vector<at::Tensor> expected = PlainGradients(c, outgoing);
+    for (const Loops* loops : AllLoops()) {
+      const Result attended = WithLoops<float>(*loops, c, c.count());
+      std::vector<at::Tensor> found;
+      for (const at::Tensor& x : {c.queries_NHD, c.keys_SKD, c.values_SKD}) found.push_back(at::empty_like(x));
+      for (int64_t k = 0; k < c.shape.kv_heads; ++k) {
+        const auto rows = [&](const at::Tensor& x, int64_t head) {
+          return TokenRows<float>{x.const_data_ptr<float>() + head * size, x.stride(0), x.stride(1)};
+        };
+        const bool* const visible = c.visible_NS.defined() ? c.visible_NS.const_data_ptr<bool>() : nullptr;
+        AttentionGradientRows<float> part = {
+            .queries = rows(c.queries_NHD, k * group),
+            .output = rows(attended.output_NHD, k * group),
+            .outgoing = rows(outgoing, k * group),
+            .keys = rows(c.keys_SKD, k),
+            .values = rows(c.values_SKD, k),
+            .log_sums = attended.log_sums_NH.const_data_ptr<float>() + k * group,
+            .heads = c.shape.heads,
+            .kv_heads = c.shape.kv_heads,
+            .head_dim = size,
+            .sight = {group, c.begin(), c.window, visible, c.positions, c.positions},
+            .query_gradient = found[0].mutable_data_ptr<float>() + k * group * size,
+            .key_gradient = found[1].mutable_data_ptr<float>() + k * size,
+            .value_gradient = found[2].mutable_data_ptr<float>() + k * size,
+            .scratch = nullptr,
+        };
+        std::vector<float> scratch(static_cast<size_t>(AttentionGradientScratch(part)));
+        part.scratch = scratch.data();
+        loops->of_float.attention_gradient(part);
+      }
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_LT(Distance(found[i], expected[i]), (expected[i].abs().max().item<double>() + 1e-3) * 1e-5)
+            << loops->instructions << ", of input " << i;
+      }
+    }
   }
 }
 

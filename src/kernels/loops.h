@@ -16,8 +16,18 @@ namespace tdock::kernels {
 // Sums are added up in this many lanes: number i goes to lane i modulo kLanes, and at the end the lanes are added in
 // halves: i and i + 8, then i and i + 4, i + 2, i + 1.
 constexpr int64_t kLanes = 16;
-// Attention of whole tokens of a sequence to it, for one kv head. Row r is query token r / group, and head r % group of
-// those that share the kv head. See attention.h.
+// What the query tokens of a sequence see of it. Row r is query token r / group, and head r % group of those that share
+// the kv head. See attention.h.
+struct AttentionSight {
+  int64_t group;
+  int64_t first_position;  // of token 0
+  int64_t window;
+  const bool* visible;  // of token 0, or null
+  int64_t visible_stride;
+  int64_t sequence;  // positions
+};
+
+// Attention of the rows of whole tokens, for one kv head.
 template <class T>
 struct AttentionRows {
   const T* keys;  // those of page p begin at keys + p · page_stride, as the values
@@ -28,22 +38,40 @@ struct AttentionRows {
   int64_t token_stride, head_stride;
   T* output;        // of token 0; tokens are heads · head_dim apart
   float* log_sums;  // of token 0, or null; tokens are `heads` apart
-  int64_t heads, group, head_dim;
+  int64_t heads, head_dim;
   int64_t begin_row, end_row;
-  int64_t first_position;  // of token 0
-  int64_t window;
-  const bool* visible;  // of token 0, or null
-  int64_t visible_stride;
-  int64_t sequence;  // positions
-  float* scratch;    // AttentionScratch() floats
+  AttentionSight sight;
+  float* scratch;  // AttentionScratch() floats
 };
 
 template <class T>
 int64_t AttentionScratch(const AttentionRows<T>& rows) {
   constexpr int64_t kMostRows = 2 * kLanes;
-  const int64_t pages = (rows.sequence + kPageTokens - 1) / kPageTokens;
+  const int64_t pages = (rows.sight.sequence + kPageTokens - 1) / kPageTokens;
   const int64_t widened = std::is_same_v<T, float> ? 0 : 2 * kPageTokens * rows.head_dim;
   return pages * (kPageTokens * (kMostRows + 1) + widened + 4) + 2 * kMostRows * (rows.head_dim + kLanes) + 4 * kLanes;
+}
+
+// Gradients of the attention of all queries of a sequence, for one kv head: of what token 0 and position 0 begin with.
+template <class T>
+struct AttentionGradientRows {
+  TokenRows<T> queries, output, outgoing;  // of the heads that share the kv head
+  TokenRows<T> keys, values;
+  const float* log_sums;  // tokens are `heads` apart
+  int64_t heads, kv_heads, head_dim;
+  AttentionSight sight;
+  T* query_gradient;  // tokens are heads · head_dim apart
+  T* key_gradient;    // tokens are kv_heads · head_dim apart
+  T* value_gradient;  // the same
+  float* scratch;     // AttentionGradientScratch() floats
+};
+
+template <class T>
+int64_t AttentionGradientScratch(const AttentionGradientRows<T>& rows) {
+  constexpr int64_t kMostRows = 2 * kLanes, kMostPages = 4;
+  const int64_t pages = (rows.sight.sequence + kPageTokens - 1) / kPageTokens, width = rows.head_dim + kLanes;
+  return pages * kPageTokens * (5 * width + 1) + 5 * kMostRows * width + 2 * kMostPages * kPageTokens * kMostRows +
+         16 * kLanes;
 }
 
 // An activation of numbers, and of gates; see elementwise.h. Gradients are not added to what is there.
@@ -85,6 +113,7 @@ struct ScoreGradient {
 template <class T>
 struct TypedLoops {
   void (*attend)(const AttentionRows<T>& rows);
+  void (*attention_gradient)(const AttentionGradientRows<T>& rows);
   // panels.h says what these read and write; `scales` may be null where the format has none.
   void (*pack_tile)(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to);
   void (*pack_panel)(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to,

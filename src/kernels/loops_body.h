@@ -4,7 +4,9 @@
 // clang-format off
 #include "kernels/lanes_body.h"
 #include "kernels/activations_body.h"
+#include "kernels/attention_vectors_body.h"
 #include "kernels/attention_body.h"
+#include "kernels/attention_gradient_body.h"
 #include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"
 #include "kernels/products_body.h"
@@ -14,6 +16,7 @@
 template <class T>
 constexpr TypedLoops<T> kTypedLoops = {
     .attend = Attend<T>,
+    .attention_gradient = AddAttentionGradient<T>,
     .pack_tile = PackTile<T>,
     .pack_panel = PackPanel<T>,
     .multiply = MultiplyAll<T>,

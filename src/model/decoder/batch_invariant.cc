@@ -1,24 +1,14 @@
 // The batch-invariant mode of a decoder.
 #include <ATen/ATen.h>
 
+#include <utility>
 #include <vector>
 
 #include "kernels/attention_in_rows.h"
+#include "model/decoder/attend_with_gradients.h"
 #include "model/decoder/decoder.h"
-#include "model/decoder/with_gradients.h"
 
 namespace tdock::model {
-namespace {
-
-// queries, keys, values: [B, T, heads, head dim].
-at::Tensor Attend(const std::vector<at::Tensor>& inputs, const std::vector<kernels::SequencePart>& parts,
-                  int64_t window) {
-  const auto rows = [](const at::Tensor& x) { return x.reshape({-1, x.size(2), x.size(3)}); };
-  return kernels::AttendInRows(rows(inputs[0]), rows(inputs[1]), rows(inputs[2]), parts, window)
-      .view(inputs[0].sizes());
-}
-
-}  // namespace
 
 bool Decoder::HasKernels() const {
   return (device().is_cpu() || device().is_meta()) && (compute_type_ == at::kFloat || compute_type_ == at::kBFloat16);
@@ -86,11 +76,8 @@ at::Tensor Decoder::MixInvariantly(const at::Tensor& queries, const at::Tensor& 
   }
   int64_t begin = 0;
   for (size_t i = 0; i < pass.lengths.size(); begin += pass.lengths[i++]) add(0, begin, pass.lengths[i], visible[i]);
-  return WithGradientsOf(
-      [this, pass, window](const std::vector<at::Tensor>& in) {
-        return Mix(in[0].transpose(1, 2), in[1].transpose(1, 2), in[2].transpose(1, 2), pass, window).transpose(1, 2);
-      },
-      [&](const std::vector<at::Tensor>& in) { return Attend(in, parts, window); }, {queries, keys, values});
+  const auto rows = [](const at::Tensor& x) { return x.reshape({-1, x.size(2), x.size(3)}); };
+  return AttendWithGradients(rows(queries), rows(keys), rows(values), std::move(parts), window).view(queries.sizes());
 }
 
 }  // namespace tdock::model

@@ -14,7 +14,7 @@ namespace {
 at::Tensor AttendInvariantly(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, int64_t begin,
                              int64_t window) {
   const kernels::SequencePart part = {.count = queries.size(0), .positions = begin + queries.size(0)};
-  return kernels::AttendInRows(queries, keys, values, {&part, 1}, window);
+  return kernels::AttendInRows(queries, keys, values, {&part, 1}, window).output;
 }
 
 }  // namespace
