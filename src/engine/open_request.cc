@@ -62,7 +62,7 @@ absl::Status CheckSoFar(const Request& request, const EngineOptions& options, in
 Choosing::Choosing(const SamplingParams& given, std::span<const int32_t> end_tokens, const text::Tokenizer* tokenizer,
                    const model::Decoder& decoder)
     : params(given),
-      sampler(params, end_tokens, decoder.used_tokens(), decoder.device(), decoder.HasKernels()),
+      sampler(params, end_tokens, decoder.used_tokens(), decoder.device()),
       ends(params, end_tokens, tokenizer) {}
 
 absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config) {

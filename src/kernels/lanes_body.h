@@ -217,6 +217,9 @@ inline Lanes Exp(Lanes x) {
   p = p * x + 1.6666665459e-1F;
   p = p * x + 5.0000001201e-1F;
   const Lanes y = p * (x * x) + x + 1.0F;
+#if TDOCK_VECTOR_BITS == 512
+  return Reinterpret<Lanes>(_mm512_maskz_scalef_ps(0xFFFF, Reinterpret<__m512>(y), Reinterpret<__m512>(n)));
+#else
   // 2ⁿ in two factors, because n is -150 … 128.
   const Ints whole = Reinterpret<Ints>(rounded) - Reinterpret<Ints>(Same(kRounds));
   const Ints half = whole >> 1;
@@ -224,4 +227,5 @@ inline Lanes Exp(Lanes x) {
     return Reinterpret<Lanes>((exponent + 127) << 23);
   };
   return y * power(half) * power(whole - half);
+#endif
 }

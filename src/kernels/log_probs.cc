@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/elementwise.h"
 #include "kernels/loops.h"
 #include "kernels/typed_data.h"
 
@@ -131,6 +132,8 @@ class RowFigures {
 };
 
 }  // namespace
+
+bool TakesLogits(const at::Tensor& logits) { return logits.is_cpu() && IsElementwise(logits); }
 
 TokenScores TokenLogProbs(const at::Tensor& logits_NV, const at::Tensor& targets_N, double temperature) {
   const at::Tensor tokens_N = CheckTargets(targets_N, logits_NV);

@@ -14,6 +14,9 @@
 
 namespace tdock::kernels {
 
+// Whether these functions take logits of this device and dtype.
+bool TakesLogits(const at::Tensor& logits);
+
 struct TokenScores {
   at::Tensor log_probs;  // float32 [N]
   at::Tensor sums;       // float32 [N]: log Σ exp(logits / temperature)

@@ -69,14 +69,18 @@ void LogProbsOfRow(const T* logits, float inverse, float log_sum, float* to, int
 
 template <class T>
 float EntropyOfRow(const T* logits, float inverse, float log_sum, int64_t size) {
-  Lanes sum = {};
-  ForPlaces(
-      size, [&](auto at) __attribute__((always_inline)) {
-        const Lanes log_prob = Scaled(logits, inverse, at) - log_sum;
-        const Lanes p = Exp(log_prob);
-        sum += p > 0 ? p * log_prob : p;
-      });
-  return -Sum(sum);
+  double total = 0;
+  for (int64_t begin = 0; begin < size; begin += kLogitsOfBlock) {
+    Lanes sum = {};
+    ForPlaces(
+        std::min(size - begin, kLogitsOfBlock), [&](auto at) __attribute__((always_inline)) {
+          const Lanes log_prob = Scaled(logits + begin, inverse, at) - log_sum;
+          const Lanes p = Exp(log_prob);
+          sum += p == 0 ? p : p * log_prob;  // where p is 0, log p is not finite
+        });
+    total += static_cast<double>(Sum(sum));
+  }
+  return static_cast<float>(-total);
 }
 
 // With p the probabilities: gradient = ((1 at the target - p)·of_log_prob - p·(log p + entropy)·of_entropy) /

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "engine/sampling/filters.h"
 #include "kernels/log_probs.h"
@@ -30,10 +31,16 @@ std::vector<std::vector<TokenLogProb>> OnHost(const Ranked& ranked) {
   return rows;
 }
 
-at::Tensor Uniforms(std::span<const Sampler::Row> rows) {
-  at::Tensor uniform = at::empty({static_cast<int64_t>(rows.size())}, at::kDouble);
-  for (size_t r = 0; r < rows.size(); ++r) uniform.mutable_data_ptr<double>()[r] = rows[r].uniform;
-  return uniform;
+std::vector<double> Uniforms(std::span<const Sampler::Row> rows) {
+  std::vector<double> uniforms;
+  uniforms.reserve(rows.size());
+  for (const Sampler::Row& row : rows) uniforms.push_back(row.uniform);
+  return uniforms;
+}
+
+at::Tensor LogSoftmax(const at::Tensor& scores_RV, double temperature) {
+  if (kernels::TakesLogits(scores_RV)) return kernels::LogSoftmax(scores_RV, temperature);
+  return at::log_softmax(temperature == 1 ? scores_RV : scores_RV / temperature, -1);
 }
 
 at::Tensor Chosen(const at::Tensor& values_RV, const at::Tensor& tokens_R) {
@@ -51,9 +58,8 @@ at::Tensor BiasOf(const SamplingParams& params, int64_t vocab_size) {
 }  // namespace
 
 Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t vocab_size,
-                 const at::Device& device, bool batch_invariant)
+                 const at::Device& device)
     : params_(params),
-      batch_invariant_(batch_invariant),
       greedy_(params.temperature == 0),
       biases_(!params.logit_bias.empty() || !params.allowed_tokens.empty()),
       penalises_(params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0),
@@ -68,15 +74,6 @@ Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> end_toke
   is_end_V_ = is_end.to(device);
 }
 
-at::Tensor Sampler::LogSoftmax(const at::Tensor& scores_RV, double temperature) const {
-  if (batch_invariant_) return kernels::LogSoftmax(scores_RV, temperature);
-  return at::log_softmax(temperature == 1 ? scores_RV : scores_RV / temperature, -1);
-}
-
-at::Tensor Sampler::PolicyLogProbs(const at::Tensor& logits_RV) const {
-  return LogSoftmax(logits_RV, greedy_ ? 1.0 : params_.temperature);
-}
-
 at::Tensor Sampler::WithoutEnds(const at::Tensor& scores_RV, std::span<const Row> rows) const {
   at::Tensor is_short = at::empty({static_cast<int64_t>(rows.size()), 1}, at::kBool);
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -86,8 +83,7 @@ at::Tensor Sampler::WithoutEnds(const at::Tensor& scores_RV, std::span<const Row
   return scores_RV.masked_fill(is_short.to(scores_RV.device()) & is_end_V_, kNoChance);
 }
 
-at::Tensor Sampler::FilteredLogProbs(const at::Tensor& logits_RV, std::span<const Row> rows) const {
-  if (!filters()) return PolicyLogProbs(logits_RV);
+at::Tensor Sampler::FilteredScores(const at::Tensor& logits_RV, std::span<const Row> rows) const {
   at::Tensor scores_RV = biases_ ? logits_RV + bias_V_ : logits_RV;
   if (penalises_) {
     std::vector<const TokenCounts*> counts;
@@ -96,17 +92,46 @@ at::Tensor Sampler::FilteredLogProbs(const at::Tensor& logits_RV, std::span<cons
   }
   if (params_.min_new_tokens > 0) scores_RV = WithoutEnds(scores_RV, rows);
   if (!greedy_) scores_RV = scores_RV / params_.temperature;
-  return LogSoftmax(keeps_ ? KeepLikely(scores_RV, params_) : scores_RV, 1.0);
+  return keeps_ ? KeepLikely(scores_RV, params_) : scores_RV;
+}
+
+at::Tensor Sampler::FilteredLogProbs(const at::Tensor& logits_RV, std::span<const Row> rows) const {
+  return filters() ? LogSoftmax(FilteredScores(logits_RV, rows), 1.0) : LogSoftmax(logits_RV, policy_temperature());
 }
 
 Choices Sampler::Choose(const at::Tensor& logits_RV, std::span<const Row> rows) const {
+  return kernels::TakesLogits(logits_RV) ? ChooseByKernels(logits_RV, rows) : ChooseByLibtorch(logits_RV, rows);
+}
+
+Choices Sampler::ChooseByKernels(const at::Tensor& logits_RV, std::span<const Row> rows) const {
+  const at::Tensor scores_RV = filters() ? FilteredScores(logits_RV, rows) : logits_RV;
+  const double temperature = filters() ? 1.0 : policy_temperature();
+  kernels::ChosenTokens chosen =
+      greedy_ ? kernels::LikeliestTokens(scores_RV) : kernels::SampleTokens(scores_RV, temperature, Uniforms(rows));
+  Choices choices{.tokens = std::move(chosen.tokens), .log_probs = std::move(chosen.log_probs), .top = {}};
+  if (records_policy()) {
+    const at::Tensor recorded_R =
+        kernels::TokenLogProbs(logits_RV, at::tensor(choices.tokens, at::kLong), policy_temperature()).log_probs;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      if (std::isfinite(choices.log_probs[r])) choices.log_probs[r] = recorded_R.const_data_ptr<float>()[r];
+    }
+  }
+  if (params_.top_log_probs > 0) {
+    const at::Tensor recorded_RV =
+        records_policy() ? LogSoftmax(logits_RV, policy_temperature()) : LogSoftmax(scores_RV, temperature);
+    choices.top = OnHost(RankTokens(recorded_RV, params_.top_log_probs));
+  }
+  return choices;
+}
+
+Choices Sampler::ChooseByLibtorch(const at::Tensor& logits_RV, std::span<const Row> rows) const {
   const at::Tensor filtered_RV = FilteredLogProbs(logits_RV, rows);
   const at::Tensor tokens_R =
-      greedy_ ? filtered_RV.argmax(-1) : SampleFromUniform(filtered_RV, Uniforms(rows).to(logits_RV.device()));
-  const bool both = filters() && !params_.filtered_log_probs;
-  const at::Tensor recorded_RV = both ? PolicyLogProbs(logits_RV) : filtered_RV;
+      greedy_ ? filtered_RV.argmax(-1)
+              : SampleFromUniform(filtered_RV, at::tensor(Uniforms(rows), at::kDouble).to(logits_RV.device()));
+  const at::Tensor recorded_RV = records_policy() ? LogSoftmax(logits_RV, policy_temperature()) : filtered_RV;
   at::Tensor log_probs_R = Chosen(recorded_RV, tokens_R);
-  if (both) {
+  if (records_policy()) {
     const at::Tensor sampled_R = Chosen(filtered_RV, tokens_R);
     log_probs_R = at::where(sampled_R.isfinite(), log_probs_R, sampled_R);
   }

@@ -39,31 +39,34 @@ class Sampler {
     const TokenCounts* counts;  // null unless needs_counts()
   };
 
-  // The parameters must have passed CheckSamplingParams() with these tokens and this vocabulary. `batch_invariant`:
-  // log- probabilities are those of kernels::LogSoftmax(), which training computes as well; on the CPU, for logits in
-  // float32 or bfloat16.
+  // The parameters must have passed CheckSamplingParams() with these tokens and this vocabulary.
   Sampler(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t vocab_size,
-          const at::Device& device, bool batch_invariant = false);
+          const at::Device& device);
 
   bool needs_counts() const { return penalises_; }
   // Whether the temperature divides other logits than the model's.
   bool changes_logits() const { return biases_ || penalises_ || params_.min_new_tokens > 0; }
 
-  // A row's choice does not depend on the other rows.
+  // A row's choice does not depend on the other rows. On the CPU, for logits in float32 or bfloat16, log-probabilities
+  // are those of kernels::TokenLogProbs(), which training computes as well.
   Choices Choose(const at::Tensor& logits_RV, std::span<const Row> rows) const;
 
-  // The distribution that Choose() samples from, in the logits' dtype; where the temperature is 0, the one whose most
-  // likely token it takes.
+  // The distribution that Choose() samples from, in the logits' dtype or float32; where the temperature is 0, the one
+  // whose most likely token it takes.
   at::Tensor FilteredLogProbs(const at::Tensor& logits_RV, std::span<const Row> rows) const;
 
  private:
   bool filters() const { return changes_logits() || keeps_; }
-  at::Tensor LogSoftmax(const at::Tensor& scores_RV, double temperature) const;
-  at::Tensor PolicyLogProbs(const at::Tensor& logits_RV) const;
+  // What is recorded of a token is its probability under the temperature alone, not the one that it is sampled with.
+  bool records_policy() const { return filters() && !params_.filtered_log_probs; }
+  double policy_temperature() const { return greedy_ ? 1.0 : params_.temperature; }
+  // Of scores that FilteredLogProbs() is the log-softmax of, where filters().
+  at::Tensor FilteredScores(const at::Tensor& logits_RV, std::span<const Row> rows) const;
+  Choices ChooseByKernels(const at::Tensor& logits_RV, std::span<const Row> rows) const;
+  Choices ChooseByLibtorch(const at::Tensor& logits_RV, std::span<const Row> rows) const;
   at::Tensor WithoutEnds(const at::Tensor& scores_RV, std::span<const Row> rows) const;
 
   const SamplingParams params_;
-  const bool batch_invariant_;
   const bool greedy_;
   const bool biases_;
   const bool penalises_;

@@ -166,8 +166,7 @@ Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, con
 ResponseFigures ScoreResponses(const model::Decoder& decoder, const Layout& layout, double temperature,
                                Entropy entropy) {
   const at::Tensor hidden_NC = decoder.Hidden(layout.batch).flatten(0, 1).index_select(0, layout.predictors);
-  return ScoreTokens(decoder.ComputedLogits(hidden_NC), layout.targets, temperature, entropy,
-                     decoder.batch_invariant());
+  return ScoreTokens(decoder.ComputedLogits(hidden_NC), layout.targets, temperature, entropy);
 }
 
 }  // namespace tdock::trainer

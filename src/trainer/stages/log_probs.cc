@@ -48,20 +48,27 @@ kernels::TokenScores Score(const at::Tensor& logits_NV, const at::Tensor& target
   return {log_probs_N, sums_N};
 }
 
+at::Tensor EntropyOf(const at::Tensor& logits_NV, const at::Tensor& sums_N, double temperature) {
+  at::Tensor entropy_N = at::empty_like(sums_N);
+  ForBlocks(logits_NV, [&](int64_t begin, int64_t rows) {
+    const at::Tensor block = BlockOf(logits_NV, begin, rows, temperature) - sums_N.narrow(0, begin, rows).unsqueeze(1);
+    entropy_N.narrow(0, begin, rows).copy_(-(block.exp() * block).sum(-1));
+  });
+  return entropy_N;
+}
+
 // Returns log-probabilities and entropies.
 struct LogProbsFunction final : torch::autograd::Function<LogProbsFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& logits_NV, const at::Tensor& targets_N,
-                               double temperature, bool with_entropy, bool batch_invariant) {
-    const kernels::TokenScores scores = batch_invariant ? kernels::TokenLogProbs(logits_NV, targets_N, temperature)
-                                                        : Score(logits_NV, targets_N, temperature);
+                               double temperature, bool with_entropy) {
+    const bool by_kernels = kernels::TakesLogits(logits_NV);
+    const kernels::TokenScores scores = by_kernels ? kernels::TokenLogProbs(logits_NV, targets_N, temperature)
+                                                   : Score(logits_NV, targets_N, temperature);
     const at::Tensor &log_probs_N = scores.log_probs, sums_N = scores.sums;
-    at::Tensor entropy_N = with_entropy ? at::empty_like(log_probs_N) : at::Tensor();
+    at::Tensor entropy_N;
     if (with_entropy) {
-      ForBlocks(logits_NV, [&](int64_t begin, int64_t rows) {
-        const at::Tensor block =
-            BlockOf(logits_NV, begin, rows, temperature) - sums_N.narrow(0, begin, rows).unsqueeze(1);
-        entropy_N.narrow(0, begin, rows).copy_(-(block.exp() * block).sum(-1));
-      });
+      entropy_N =
+          by_kernels ? kernels::Entropies(logits_NV, sums_N, temperature) : EntropyOf(logits_NV, sums_N, temperature);
     }
     context->set_materialize_grads(false);  // an entropy that is not trained on costs nothing
     context->save_for_backward({logits_NV, targets_N, sums_N, entropy_N});
@@ -76,6 +83,11 @@ struct LogProbsFunction final : torch::autograd::Function<LogProbsFunction> {
     const at::Tensor &logits_NV = saved[0], targets_N = saved[1], sums_N = saved[2], entropy_N = saved[3];
     const double temperature = context->saved_data["temperature"].toDouble();
     const bool of_entropy = outgoing.size() > 1 && outgoing[1].defined();
+    if (kernels::TakesLogits(logits_NV)) {
+      const kernels::ScoreGradients gradients = {outgoing[0], of_entropy ? outgoing[1] : at::Tensor()};
+      return {kernels::LogitGradient(logits_NV, targets_N, sums_N, entropy_N, gradients, temperature), at::Tensor(),
+              at::Tensor(), at::Tensor()};
+    }
     const at::Tensor scaled_N = outgoing[0].defined() ? outgoing[0] / temperature : at::zeros_like(sums_N);
     at::Tensor gradient_NV = at::empty_like(logits_NV);
     ForBlocks(logits_NV, [&](int64_t begin, int64_t rows) {
@@ -89,19 +101,17 @@ struct LogProbsFunction final : torch::autograd::Function<LogProbsFunction> {
       }
       gradient_NV.narrow(0, begin, rows).copy_(block.scatter_add_(1, part(targets_N), part(scaled_N)));
     });
-    return {gradient_NV, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {gradient_NV, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-ResponseFigures ScoreTokens(const at::Tensor& logits, const at::Tensor& targets, double temperature, Entropy entropy,
-                            bool batch_invariant) {
+ResponseFigures ScoreTokens(const at::Tensor& logits, const at::Tensor& targets, double temperature, Entropy entropy) {
   TORCH_CHECK(logits.dim() == 2 && targets.dim() == 1 && targets.size(0) == logits.size(0), "targets of ",
               targets.sizes(), " do not fit logits of ", logits.sizes());
   TORCH_CHECK(temperature > 0, "a temperature must be positive, not ", temperature);
-  const variable_list results = LogProbsFunction::apply(logits, targets, temperature, entropy != Entropy::kNone,
-                                                        batch_invariant && !logits.is_meta());
+  const variable_list results = LogProbsFunction::apply(logits, targets, temperature, entropy != Entropy::kNone);
   if (entropy == Entropy::kNone) return {results[0]};
   return {results[0], entropy == Entropy::kWithGradients ? results[1] : results[1].detach()};
 }

@@ -14,11 +14,10 @@ struct ResponseFigures {
 };
 
 // log softmax(logits / temperature) at the targets, and the entropies. logits: [N, V] of any floating-point dtype;
-// computed in float32, or float64 for float64, in blocks of rows: nothing of the size of the logits is held but them
-// and, in the backward pass, their gradient. targets: int64 [N]. Gradients flow once. Thread-safe. `batch_invariant`:
-// log-probabilities are those of kernels::TokenLogProbs(), the same bits whatever the other rows are; on the CPU, in
-// float32 and bfloat16.
+// computed in float32, or float64 for float64: nothing of the size of the logits is held but them and, in the backward
+// pass, their gradient. On the CPU in float32 and bfloat16, log-probabilities are those of kernels::TokenLogProbs():
+// the bits that sampling records, whatever the other rows are. targets: int64 [N]. Gradients flow once. Thread-safe.
 ResponseFigures ScoreTokens(const at::Tensor& logits, const at::Tensor& targets, double temperature,
-                            Entropy entropy = Entropy::kNone, bool batch_invariant = false);
+                            Entropy entropy = Entropy::kNone);
 
 }  // namespace tdock::trainer
