@@ -17,6 +17,28 @@ at::Tensor Doubles(const std::vector<double>& values, const at::Tensor& like) {
   return at::tensor(values, at::kDouble).to(like.options());
 }
 
+// The `most` highest scores, but without those that top_p leaves out anyway, as far as they are not ranked: few tokens
+// have most of the probability, and are found faster than all are sorted. Others that it leaves out are at -infinity.
+Ranked RankNucleus(const at::Tensor& scores_RV, int64_t most, double top_p) {
+  const bool of_all = most == scores_RV.size(1);  // then shares are known before tokens are ranked
+  const at::Tensor shares_RV =
+      of_all ? at::where(scores_RV.isnan(), kNever, scores_RV).to(at::kDouble).softmax(-1) : at::Tensor();
+  // Elsewhere than on the CPU the host would wait for the device to see whether they are enough.
+  for (int64_t count = of_all && scores_RV.is_cpu() ? std::min<int64_t>(most, 256) : most;;
+       count = std::min(most, count * 8)) {
+    Ranked ranked = RankTokens(scores_RV, count);
+    const at::Tensor shares_RK =
+        of_all ? shares_RV.gather(1, ranked.tokens_RK) : ranked.scores_RK.to(at::kDouble).softmax(-1);
+    const at::Tensor sums_RK = shares_RK.cumsum(-1);
+    if (count < most && !(sums_RK.select(1, count - 1) >= top_p).all().item<bool>()) continue;
+    // A token stays if those before it have less together.
+    at::Tensor out_RK = at::zeros_like(sums_RK, at::kBool);
+    out_RK.narrow(1, 1, count - 1).copy_(sums_RK.narrow(1, 0, count - 1) >= top_p);
+    ranked.scores_RK = ranked.scores_RK.masked_fill(out_RK, kNever);
+    return ranked;
+  }
+}
+
 }  // namespace
 
 Ranked RankTokens(const at::Tensor& scores_RV, int64_t count) {
@@ -41,14 +63,9 @@ at::Tensor KeepLikely(const at::Tensor& scores_RV, const SamplingParams& params)
   at::Tensor kept_RV = scores_RV;
   const bool has_top_k = params.top_k > 0 && params.top_k < scores_RV.size(1);
   if (has_top_k || params.top_p < 1) {
-    auto [scores_RK, tokens_RK] = RankTokens(kept_RV, has_top_k ? params.top_k : kept_RV.size(1));
-    if (params.top_p < 1) {
-      const at::Tensor shares_RK = scores_RK.to(at::kDouble).softmax(-1);
-      const at::Tensor before_RK = shares_RK.cumsum(-1) - shares_RK;  // how likely the tokens before it are, together
-      at::Tensor out_RK = before_RK >= params.top_p;
-      out_RK.select(1, 0).fill_(false);
-      scores_RK = scores_RK.masked_fill(out_RK, kNever);
-    }
+    const int64_t most = has_top_k ? params.top_k : scores_RV.size(1);
+    auto [scores_RK, tokens_RK] =
+        params.top_p < 1 ? RankNucleus(kept_RV, most, params.top_p) : RankTokens(kept_RV, most);
     kept_RV = at::full_like(kept_RV, kNever).scatter(1, tokens_RK, scores_RK);
     kept_RV = at::where(scores_RV.isnan(), scores_RV, kept_RV);  // so that whoever samples sees it
   }

@@ -385,6 +385,22 @@ TEST_P(SamplerTest, WithOnlyATemperatureIsOneSoftmax) {
   }
 }
 
+TEST_P(SamplerTest, KeepsTheNucleusOfALargeVocabulary) {
+  std::vector<Numbers> logits = RandomLogits(2, 3000, 3);  // of these, most tokens are in it,
+  for (double& logit : logits[1]) logit *= 8;              // and of these, few
+  const std::vector<Sampler::Row> rows(2, {0.5, 0, nullptr});
+  for (const double top_p : {0.05, 0.8}) {
+    const SamplingParams params{.top_p = top_p};
+    const at::Tensor together_RV = Sampler(params, {}, 3000, GetParam()).FilteredLogProbs(LogitsOf(logits), rows);
+    for (size_t r = 0; r < 2; ++r) {
+      ExpectShares(Distribution(logits[r], params), PlainDistribution(logits[r], params, {}, {}), "nucleus");
+      const at::Tensor alone_RV =
+          Sampler(params, {}, 3000, GetParam()).FilteredLogProbs(LogitsOf({logits[r]}), {rows.data(), 1});
+      EXPECT_TRUE(at::equal(alone_RV[0], together_RV[static_cast<int64_t>(r)]));
+    }
+  }
+}
+
 TEST_P(SamplerTest, ShowsLogitsThatAreNotFinite) {
   const TokenCounts counts;
   const std::vector<Sampler::Row> rows(3, {0.5, 0, &counts});
