@@ -27,7 +27,7 @@ class Bench(unittest.TestCase):
         report = json.loads(self.file.read_text())
 
         machine = report["machine"]
-        for key in ("cpu", "cores", "memory_bytes", "kernel", "compiler", "build_type", "libtorch", "time"):
+        for key in ("cpu", "instructions", "cores", "memory_bytes", "kernel", "compiler", "build_type", "libtorch", "time"):
             self.assertTrue(machine[key], key)
         self.assertEqual(len(machine["load_average"]), 3)
 

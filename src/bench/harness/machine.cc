@@ -2,7 +2,10 @@
 
 #include <sys/utsname.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <iterator>
 #include <thread>
 
 #include "absl/strings/ascii.h"
@@ -26,6 +29,20 @@ std::string Field(Env& env, const std::string& path, absl::string_view key) {
   return "";
 }
 
+// bench/peers has the same list.
+std::vector<std::string> Instructions(Env& env) {
+  static constexpr std::array kOfInterest = {"avx2",     "fma",         "f16c",        "avx_vnni",    "avx512f",
+                                             "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile",
+                                             "amx_bf16", "amx_int8",    "asimd",       "bf16",        "sve"};
+  std::string flags = Field(env, "/proc/cpuinfo", "flags");
+  if (flags.empty()) flags = Field(env, "/proc/cpuinfo", "Features");  // as Arm's are called
+  const std::vector<std::string> has = absl::StrSplit(flags, ' ');
+  std::vector<std::string> instructions;
+  std::copy_if(kOfInterest.begin(), kOfInterest.end(), std::back_inserter(instructions),
+               [&](const char* name) { return std::find(has.begin(), has.end(), name) != has.end(); });
+  return instructions;
+}
+
 int64_t KilobytesField(Env& env, const std::string& path, absl::string_view key) {
   const std::string field = Field(env, path, key);
   int64_t kibibytes = 0;
@@ -45,6 +62,7 @@ std::string Compiler() {
 Machine DescribeMachine(Env& env, Clock& clock) {
   Machine machine;
   machine.cpu = Field(env, "/proc/cpuinfo", "model name");
+  machine.instructions = Instructions(env);
   machine.cores = static_cast<int>(std::thread::hardware_concurrency());
   machine.memory_bytes = KilobytesField(env, "/proc/meminfo", "MemTotal");
   if (utsname names = {}; ::uname(&names) == 0) {

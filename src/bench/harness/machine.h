@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/env.h"
@@ -12,7 +13,9 @@ namespace tdock::bench {
 
 struct Machine {
   std::string cpu;  // the model's name, or the architecture where the system does not tell
-  int cores = 0;    // that this process may use
+  // Of the processor's vector and matrix instructions, those that kernels can use, by the names of /proc/cpuinfo.
+  std::vector<std::string> instructions = {};
+  int cores = 0;  // that this process may use
   int64_t memory_bytes = 0;
   std::string kernel;
   std::string compiler;

@@ -48,6 +48,7 @@ std::string ReportJson(const Machine& machine, const Settings& settings, std::sp
   using Json = nlohmann::ordered_json;
   Json report;
   report["machine"] = {{"cpu", machine.cpu},
+                       {"instructions", machine.instructions},
                        {"cores", machine.cores},
                        {"memory_bytes", machine.memory_bytes},
                        {"kernel", machine.kernel},

@@ -48,6 +48,7 @@ class SuiteTest : public ::testing::Test {
     const Settings settings{.clock = clock_, .runs = 3, .threads = 2};
     Machine machine;
     machine.cpu = "abacus";
+    machine.instructions = {"carry", "borrow"};
     machine.cores = 2;
     return RunSuite(benchmarks_, request, settings, machine,
                     {.env = env, .out = out_, .watcher = [](const Benchmark&, int) {}});
@@ -73,6 +74,7 @@ TEST_F(SuiteTest, WritesMachineSettingsAndResultsAsJson) {
   ASSERT_TRUE(Run({.names = {}, .filter = "", .json_path = path}).ok());
   const Json report = Json::parse(*Env::Real().ReadFile(path));
   EXPECT_EQ(report["machine"]["cpu"], "abacus");
+  EXPECT_EQ(report["machine"]["instructions"], Json({"carry", "borrow"}));
   EXPECT_EQ(report["machine"]["cores"], 2);
   EXPECT_EQ(report["settings"], Json::parse(R"({"runs": 3, "threads": 2, "quick": false, "device": "cpu"})"));
   ASSERT_EQ(report["results"].size(), 2u);
@@ -161,6 +163,18 @@ TEST(DescribeMachine, TellsWhatTheSystemSays) {
   EXPECT_FALSE(machine.compiler.empty());
   EXPECT_FALSE(machine.build_type.empty());
   EXPECT_EQ(machine.time, "1970-01-01T00:00:00+00:00");
+}
+
+TEST(DescribeMachine, NamesTheInstructionsThatKernelsUse) {
+  class AbacusEnv final : public LimitedEnv {
+   public:
+    AbacusEnv() : LimitedEnv(Env::Real(), 0) {}
+    absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+      return path == "/proc/cpuinfo" ? "vmx flags\t: avx2\nflags\t\t: fpu avx512_bf16 avx2x fma\n" : "";
+    }
+  } env;
+  FakeClock clock(absl::FromUnixSeconds(0));
+  EXPECT_THAT(DescribeMachine(env, clock).instructions, ElementsAre("fma", "avx512_bf16"));
 }
 
 }  // namespace
