@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,50 @@ struct Rollout {
   }
 
   absl::StatusOr<Figure> TokensPerSecond(Clock& clock, engine::EngineOptions options) const {
+    size_t tokens = 0;
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
+                             TDOCK_ASSIGN_OR_RETURN(tokens, AnswerAll(requests, options));
+                             return absl::OkStatus();
+                           }));
+    return static_cast<double>(tokens) / seconds;
+  }
+
+  // Tokens of prompts, when each request has one answer of one token.
+  absl::StatusOr<Figure> PromptTokensPerSecond(Clock& clock) const {
+    int64_t tokens = 0;
+    for (const engine::Request& request : requests) tokens += std::ssize(request.prompt.tokens);
+    TDOCK_ASSIGN_OR_RETURN(const double seconds,
+                           Seconds(clock, [&] { return AnswerAll(requests, AllPromptsAtOnce()).status(); }));
+    return static_cast<double>(tokens) / seconds;
+  }
+
+  // New tokens after each request, of one sample, has its first: without the time to read the prompts.
+  absl::StatusOr<Figure> DecodedTokensPerSecond(Clock& clock) const {
+    std::vector<engine::Request> timed = requests;
+    size_t without_token = timed.size(), tokens = 0;
+    absl::Time begun;
+    for (engine::Request& request : timed) {
+      request.on_token = [&, first = true](int64_t, int32_t) mutable {
+        if (without_token == 0) ++tokens;
+        if (first && --without_token == 0) begun = clock.Now();
+        first = false;
+      };
+    }
+    TDOCK_RETURN_IF_ERROR(AnswerAll(std::move(timed), AllPromptsAtOnce()).status());
+    return static_cast<double>(tokens) / absl::ToDoubleSeconds(clock.Now() - begun);
+  }
+
+ private:
+  // All answers then have their first token after the first step.
+  engine::EngineOptions AllPromptsAtOnce() const {
+    engine::EngineOptions options;
+    options.max_step_tokens = 0;
+    for (const engine::Request& request : requests) options.max_step_tokens += std::ssize(request.prompt.tokens);
+    return options;
+  }
+
+  // The number of new tokens.
+  absl::StatusOr<size_t> AnswerAll(std::vector<engine::Request> asked, engine::EngineOptions options) const {
     options.end_tokens = end_tokens;
     options.workers = workers.get();
     engine::Engine engine(decoder, options);
@@ -39,9 +84,8 @@ struct Rollout {
       }
       return absl::OkStatus();
     };
-    TDOCK_ASSIGN_OR_RETURN(const double seconds,
-                           Seconds(clock, [&] { return engine.AnswerAll(requests, after_step); }));
-    return static_cast<double>(tokens) / seconds;
+    TDOCK_RETURN_IF_ERROR(engine.AnswerAll(std::move(asked), after_step));
+    return tokens;
   }
 };
 
@@ -63,18 +107,40 @@ absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
 }
 
 // No token ends an answer: all have the full length.
-absl::StatusOr<std::shared_ptr<Rollout>> LlamaRollout(const Settings& settings, int64_t answers) {
+absl::StatusOr<std::shared_ptr<Rollout>> LlamaRollout(const Settings& settings, int64_t answers,
+                                                      at::ScalarType dtype = at::kFloat) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
   return std::make_shared<Rollout>(
-      Rollout{.decoder = MakeLlama95m(device), .workers = ShareSamples(settings.threads, answers)});
+      Rollout{.decoder = MakeLlama95m(device, dtype), .workers = ShareSamples(settings.threads, answers)});
 }
 
-absl::StatusOr<Prepared> PrepareBatch(const Settings& settings, int64_t batch) {
-  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, LlamaRollout(settings, batch));
-  for (int64_t i = 0; i < batch; ++i) {
-    rollout->Ask(RandomTokens(rollout->decoder, 32, static_cast<uint64_t>(i)), 1, settings.quick ? 2 : 32);
+// The most likely tokens, as bench/peers/generate chooses them.
+absl::StatusOr<std::shared_ptr<Rollout>> GreedyRollout(const Settings& settings, at::ScalarType dtype, int64_t requests,
+                                                       int64_t prompt, int64_t new_tokens) {
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, LlamaRollout(settings, settings.threads, dtype));
+  for (int64_t i = 0; i < requests; ++i) {
+    rollout->Ask(RandomTokens(rollout->decoder, prompt, static_cast<uint64_t>(i)), 1, new_tokens);
+    rollout->requests.back().sampling.temperature = 0;
   }
-  return Prepared{.run = Timed(rollout, settings.clock)};
+  return rollout;
+}
+
+// bench/peers/generate/shape.py has the same lengths.
+absl::StatusOr<Prepared> PrepareBatch(const Settings& settings, at::ScalarType dtype, int64_t batch) {
+  const int64_t prompt = settings.quick ? 8 : batch == 1 ? 32 : 128, new_tokens = settings.quick ? 4 : 128;
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout,
+                         GreedyRollout(settings, dtype, batch, prompt, new_tokens));
+  return Prepared{.run = [rollout, &clock = settings.clock] {
+    return trainer::Guarded([&] { return rollout->DecodedTokensPerSecond(clock); });
+  }};
+}
+
+absl::StatusOr<Prepared> PreparePrefill(const Settings& settings, at::ScalarType dtype) {
+  const int64_t prompt = settings.quick ? 16 : 512;
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, GreedyRollout(settings, dtype, 1, prompt, 1));
+  return Prepared{.run = [rollout, &clock = settings.clock] {
+    return trainer::Guarded([&] { return rollout->PromptTokensPerSecond(clock); });
+  }};
 }
 
 // Lengths are uniform, in an order without a pattern, and each batch has long and short ones.
@@ -120,9 +186,14 @@ std::vector<Benchmark> GenerateBenchmarks() {
                           }});
   };
   add("generate/arithmetic", "", PrepareArithmetic);
-  for (const int64_t batch : {1, 8}) {
-    add(absl::StrCat("generate/llama95m/batch=", batch), "",
-        [batch](const Settings& settings) { return PrepareBatch(settings, batch); });
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const std::string suffix = dtype == at::kFloat ? "/dtype=float32" : "/dtype=bfloat16";
+    for (const int64_t batch : {1, 16, 64}) {
+      add(absl::StrCat("generate/batch=", batch, suffix), "",
+          [dtype, batch](const Settings& settings) { return PrepareBatch(settings, dtype, batch); });
+    }
+    add(absl::StrCat("prefill/tokens=512", suffix), "",
+        [dtype](const Settings& settings) { return PreparePrefill(settings, dtype); });
   }
   add("generate/mixed", "one batch at a time", PrepareMixed);
   add("generate/prompts=8/samples=8", "64 prompts",

@@ -1,4 +1,5 @@
-// The groups `generate`, `forward`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`: models on libtorch.
+// The groups `generate`, `prefill`, `forward`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`: models on
+// libtorch.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace tdock::bench {
 
-// Tokens that the rollout engine samples in a second, prompts included in the time.
+// Tokens that the rollout engine samples in a second, prompts included in the time; with a batch and a dtype, only the
+// time after the first tokens. Prefill: tokens of a prompt that it reads in a second.
 std::vector<Benchmark> GenerateBenchmarks();
 
 // Tokens whose log-probabilities are computed in a second in batch-invariant mode, beside the fast mode.

@@ -83,8 +83,8 @@ absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device) {
   return Arithmetic{std::move(tokenizer), std::move(problems), model::Decoder::Random(config, kSeed, device)};
 }
 
-model::Decoder MakeLlama95m(const at::Device& device) {
-  return model::Decoder::Random(Llama95mConfig(), kSeed, device);
+model::Decoder MakeLlama95m(const at::Device& device, at::ScalarType dtype) {
+  return model::Decoder::Random(Llama95mConfig(), kSeed, device, dtype);
 }
 
 model::Decoder MakeLlama1b(const at::Device& device) {

@@ -27,8 +27,8 @@ struct Arithmetic {
 absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device);
 
 // A Llama of 95 million parameters with random weights: 12 layers, 768 wide, 12 heads, 4 key and value heads, 2304 wide
-// inside, 8,192 tokens, an untied head.
-model::Decoder MakeLlama95m(const at::Device& device);
+// inside, 8,192 tokens, an untied head. In every dtype the same weights, rounded.
+model::Decoder MakeLlama95m(const at::Device& device, at::ScalarType dtype = at::kFloat);
 
 // A Llama of 1.2 billion parameters with random weights in bfloat16, shaped like Llama 3.2 1B: 16 layers, 2048 wide, 32
 // heads, 8 key and value heads, 8192 wide inside, 128,256 tokens, the head tied to the embedding.
