@@ -2,7 +2,7 @@
 # Installs what is missing to build and test: Debian packages, and Python packages into environments. Safe to repeat, and
 # quick when nothing is missing. Says what it installs while it does.
 #
-# usage: scripts/setup.sh demo|build|oracle|wheel|lint
+# usage: scripts/setup.sh demo|build|oracle|wheel|lint|generate-peers
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
 #   oracle  build, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
@@ -10,10 +10,13 @@
 #           use, and with what it is measured against
 #   wheel   compilers, libraries, and .venv-wheel
 #   lint    compilers, libraries, the clang tools, and the linter of the container file in .venv-lint
+#   generate-peers
+#           demo, and .venv-generate, .venv-generate-openvino and .venv-generate-vllm with what bench/peers/generate
+#           measures beside ours: 4 GB, and llama.cpp is compiled for this processor
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint}
+what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|generate-peers}
 
 install_packages() {
   local missing=() package
@@ -88,6 +91,13 @@ make_templates() {
   cp "$requirements" "$folder/.requirements"
 }
 
+# make_text_only_environment FOLDER REQUIREMENTS. Its packages ask for torchvision and others like it, which need a torch
+# for CUDA and stop `transformers` from loading beside this one.
+make_text_only_environment() {
+  make_environment "$1" "$2" .venv
+  "$1/bin/python" -m pip uninstall --quiet --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec
+}
+
 build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                 libxxhash-dev libsimdjson-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
                 libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev libpcre2-dev libsentencepiece-dev
@@ -145,8 +155,20 @@ case $what in
     install_packages "${build_packages[@]}" "${lint_packages[@]}"
     make_environment .venv-lint requirements/lint.txt
     ;;
+  generate-peers)
+    scripts/setup.sh demo
+    CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" make_environment .venv-generate requirements/generate_peers.txt .venv
+    # A package index may lack the packages of some: the benchmark then says that it has no figures of that system.
+    set -m
+    make_text_only_environment .venv-generate-openvino requirements/generate_openvino.txt & openvino=$!
+    make_text_only_environment .venv-generate-vllm requirements/generate_vllm.txt & vllm=$!
+    trap 'for pid in "$openvino" "$vllm"; do kill -TERM -- "-$pid" 2>/dev/null || true; done' INT TERM
+    failed=0
+    for pid in "$openvino" "$vllm"; do wait "$pid" || failed=1; done
+    [ $failed -eq 0 ]
+    ;;
   *)
-    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel and lint" >&2
+    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint and generate-peers" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,100 @@
+"""The Llama of 95 million parameters that all peers compute with, in the form that each reads. Ours has the same shape
+(MakeLlama95m); its weights are drawn from another generator."""
+
+import os
+from pathlib import Path
+
+import torch
+from shapes import VOCABULARY
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def llama(dtype):
+    """In every dtype the same weights, rounded."""
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=768, intermediate_size=2304, num_hidden_layers=12, num_attention_heads=12,
+        num_key_value_heads=4, max_position_embeddings=1024, tie_word_embeddings=False, bos_token_id=None,
+        eos_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    return model.to(DTYPES[dtype])
+
+
+def made(path, make):
+    """`path`, made by make(path) if it is not there yet, whole or not at all."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
+        make(unfinished)
+        os.rename(unfinished, path)
+    return path
+
+
+def huggingface_folder(models, dtype):
+    return made(Path(models) / f"llama-{dtype}", lambda path: llama(dtype).save_pretrained(path))
+
+
+def gguf_file(models, dtype):
+    return made(Path(models) / f"llama-{dtype}.gguf", lambda path: write_gguf(path, dtype))
+
+
+# llama.cpp's name of each tensor of a layer (gguf-py/gguf/tensor_mapping.py).
+GGUF_NAMES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name):
+    outer = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    module = name.removesuffix(".weight")
+    if module in outer:
+        return f"{outer[module]}.weight"
+    _, _, layer, part = module.split(".", 3)
+    return f"blk.{layer}.{GGUF_NAMES[part]}.weight"
+
+
+def interleaved(weight, heads):
+    """The rows of each head in the order of llama.cpp, which rotates neighbours (convert_hf_to_gguf.py, permute)."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def write_gguf(path, dtype):
+    import gguf
+
+    model = llama("float32")
+    config = model.config
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("no_vocab")
+    products = gguf.GGMLQuantizationType.BF16 if dtype == "bfloat16" else gguf.GGMLQuantizationType.F32
+    for name, tensor in model.state_dict().items():
+        weight = tensor.numpy()
+        if "q_proj" in name or "k_proj" in name:
+            weight = interleaved(weight, config.num_attention_heads if "q_proj" in name else config.num_key_value_heads)
+        kind = products if weight.ndim == 2 else gguf.GGMLQuantizationType.F32
+        writer.add_tensor(gguf_name(name), gguf.quantize(weight, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
