@@ -100,6 +100,6 @@ target_compile_definitions(tdock_bench_harness PRIVATE TDOCK_BUILD_TYPE="${CMAKE
 tdock_module(bench/dock USES bench/harness dock/local)
 tdock_module(bench/service NO_TSAN USES bench/dock dock/service/remote)
 tdock_module(bench/text USES bench/harness data LINKS simdjson)
-tdock_module(bench/torch TORCH USES bench/harness trainer/recipes)
+tdock_module(bench/torch TORCH USES bench/harness trainer/recipes kernels)
 tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/service bench/text core/command)
 tdock_module(cli TORCH USES trainer/preflight core/command)

@@ -150,6 +150,8 @@ struct Loops {
   TypedLoops<c10::BFloat16> of_bfloat16;
   void (*exp)(const float* x, float* y, int64_t size);
   void (*widen)(const c10::BFloat16* x, float* y, int64_t size);
+  int64_t (*multiply_and_add)(int64_t times);  // see limits.h
+  float (*sum)(const float* x, int64_t size);
 
   template <class T>
   const TypedLoops<T>& of() const {

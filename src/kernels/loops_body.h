@@ -7,6 +7,7 @@
 #include "kernels/attention_vectors_body.h"
 #include "kernels/attention_body.h"
 #include "kernels/attention_gradient_body.h"
+#include "kernels/limits_body.h"
 #include "kernels/log_probs_body.h"
 #include "kernels/panels_body.h"
 #include "kernels/products_body.h"
@@ -46,4 +47,6 @@ const Loops kLoops = {
     .of_bfloat16 = kTypedLoops<BFloat16>,
     .exp = ExpOf,
     .widen = Widen,
+    .multiply_and_add = MultiplyAndAdd,
+    .sum = Sum,
 };

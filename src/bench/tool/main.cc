@@ -57,7 +57,7 @@ class StatusLine {
 std::vector<Benchmark> AllBenchmarks(bool quick) {
   std::vector<Benchmark> all = DockBenchmarks(quick);
   for (std::vector<Benchmark> group :
-       {ServiceBenchmarks(quick), TextBenchmarks(quick), GenerateBenchmarks(), ForwardBenchmarks(),
+       {ServiceBenchmarks(quick), TextBenchmarks(quick), KernelBenchmarks(), GenerateBenchmarks(), ForwardBenchmarks(),
         TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks()}) {
     std::move(group.begin(), group.end(), std::back_inserter(all));
   }

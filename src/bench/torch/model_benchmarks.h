@@ -1,5 +1,5 @@
-// The groups `generate`, `prefill`, `forward`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`: models on
-// libtorch.
+// The groups `kernels`, `generate`, `prefill`, `forward`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`:
+// models on libtorch.
 #pragma once
 
 #include <string>
@@ -8,6 +8,9 @@
 #include "bench/harness/benchmark.h"
 
 namespace tdock::bench {
+
+// The kernels of decoders on the CPU, beside what the machine's memory and arithmetic allow.
+std::vector<Benchmark> KernelBenchmarks();
 
 // Tokens that the rollout engine samples in a second, prompts included in the time; with a batch and a dtype, only the
 // time after the first tokens. Prefill: tokens of a prompt that it reads in a second.
