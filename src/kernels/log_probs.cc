@@ -36,6 +36,14 @@ class SummedRow {
     return log_prob;
   }
 
+  // Of logits at temperature 1, the first of the largest.
+  int64_t LikeliestToken() const {
+    size_t chosen = 0;
+    while (chosen + 1 < blocks_.size() && blocks_[chosen].largest != largest_) ++chosen;
+    const int64_t begin = static_cast<int64_t>(chosen) * kLogitsOfBlock;
+    return begin + loops_.find_largest(logits_ + begin, std::min(size_ - begin, kLogitsOfBlock));
+  }
+
   int64_t TokenAt(double uniform) const {
     const double target = uniform * total_;
     double before = 0;
@@ -203,11 +211,9 @@ ChosenTokens SampleTokens(const at::Tensor& logits_NV, double temperature, std::
 ChosenTokens LikeliestTokens(const at::Tensor& logits_NV) {
   const auto rows = static_cast<size_t>(logits_NV.size(0));
   ChosenTokens chosen{std::vector<int64_t>(rows), std::vector<float>(rows)};
-  ForRows(logits_NV, /*temperature=*/1, [&](const auto* logits, int64_t row) {
-    using T = std::decay_t<decltype(*logits)>;
+  ForSummedRows(logits_NV, /*temperature=*/1, [&](const auto& summed, int64_t row) {
     const auto r = static_cast<size_t>(row);
-    const SummedRow summed(logits, 1.0F, logits_NV.size(1));
-    chosen.tokens[r] = BestLoops().of<T>().find_largest(logits, logits_NV.size(1));
+    chosen.tokens[r] = summed.LikeliestToken();
     chosen.log_probs[r] = summed.LogProbOf(chosen.tokens[r]);
   });
   return chosen;
