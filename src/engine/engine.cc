@@ -98,9 +98,9 @@ absl::StatusOr<std::unique_ptr<OpenRequest>> Engine::Impl::Open(Request request,
 }
 
 absl::StatusOr<RequestId> Engine::Impl::Add(Request request) {
-  TDOCK_RETURN_IF_ERROR(CheckOptions(options_));
   const MutexLock lock(mu_);
   const Decoder& decoder = *checked_;
+  TDOCK_RETURN_IF_ERROR(CheckOptions(options_, decoder));
   const absl::Status prompt = CheckPrompt(request.prompt, decoder.config());
   if (!prompt.ok()) return absl::InvalidArgumentError(absl::StrCat("the prompt ", prompt.message()));
   const absl::Status fits = CheckCacheBytes(options_, decoder, request);
@@ -164,7 +164,7 @@ std::vector<Answer> Engine::Impl::Step() {
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<OpenRequest>>> Engine::Impl::OpenAll(std::vector<Request> requests) {
-  TDOCK_RETURN_IF_ERROR(CheckOptions(options_));
+  TDOCK_RETURN_IF_ERROR(CheckOptions(options_, *decoder_));
   const MutexLock lock(mu_);
   last_choosing_ = nullptr;  // the decoder may have changed
   if (!open_.empty()) {

@@ -77,8 +77,8 @@ struct EngineOptions {
   int64_t max_step_tokens = 2048;
   // New requests wait until all answers in progress have ended: static batching, to compare with.
   bool one_batch_at_a_time = false;
-  // On the CPU, weights are rounded to int8 by groups of 32 (kernels::PackedFormat): less to read for each token, and
-  // log-probabilities that differ a little from those of the model as it is.
+  // In batch-invariant mode, weights are rounded to int8 by groups of 32 (kernels::PackedFormat): less to read for each
+  // token, and log-probabilities that differ a little from those of the model as it is.
   bool int8_weights = false;
   // Each sequence has its own tensors, nothing is shared: slow, to compare with.
   bool dense_cache = false;
@@ -111,9 +111,8 @@ struct ServedWeights {
 // HasWork() and stats() do not wait.
 class Engine {
  public:
-  // Serves the decoder's weights as version 0. It must outlive the engine, or until other weights are served. On the
-  // CPU with activations in float32 or bfloat16, steps use copies of the weights, which take as much memory in the
-  // dtype of the activations, and compute in batch-invariant mode.
+  // Serves the decoder's weights as version 0. It must outlive the engine, or until other weights are served. In
+  // batch-invariant mode, steps use copies of the weights, which take as much memory in the dtype of the activations.
   Engine(const model::Decoder& decoder, EngineOptions options);
   ~Engine();
 

@@ -189,7 +189,7 @@ void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& en
 }
 
 const model::Decoder& EngineCore::Packed(const model::Decoder& decoder) {
-  if (!decoder.HasKernels()) return decoder;
+  if (!decoder.batch_invariant()) return decoder;
   if (!packed_) {
     packed_.emplace(decoder);
     kernels::WithTeam(workers(), [&] { packed_->PackWeights(options_.int8_weights); });
@@ -200,7 +200,7 @@ const model::Decoder& EngineCore::Packed(const model::Decoder& decoder) {
 std::vector<std::vector<Chosen>> EngineCore::RunPasses(const model::Decoder& decoder, std::span<Piece> pieces) {
   const std::vector<std::span<const Piece>> passes = CutPasses(pieces, decoder);
   std::vector<std::vector<Chosen>> chosen;
-  if (decoder.HasKernels()) {  // which divide their own work
+  if (decoder.batch_invariant()) {  // divides its own work
     kernels::WithTeam(workers(), [&] {
       for (const std::span<const Piece> pass : passes) chosen.push_back(RunPass(decoder, *cache_, pass));
     });

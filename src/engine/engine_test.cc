@@ -352,5 +352,39 @@ TEST_F(EngineRefusals, DoNotMeetACallWithoutPrompts) {
   EXPECT_TRUE(completions->empty());
 }
 
+TEST(EngineOnTheCpu, WithWeightsInInt8AnswersNearly) {
+  Decoder decoder = model::TinyDecoder(model::TinyConfig(Architecture::kQwen2, false), 21, at::kCPU);
+  const std::vector<Prompt> prompts = {{.tokens = {1, 2, 3}}};
+  const SamplingParams params{.temperature = 0, .max_new_tokens = 1};
+  Engine exact(decoder, {.end_tokens = {kNoEnd}}), rounded(decoder, {.end_tokens = {kNoEnd}, .int8_weights = true});
+  const auto expected = exact.Generate(prompts, params), found = rounded.Generate(prompts, params);
+  ASSERT_TRUE(expected.ok() && found.ok()) << expected.status() << found.status();
+  EXPECT_NE(found->front().log_probs, expected->front().log_probs);
+  EXPECT_NEAR(found->front().log_probs[0], expected->front().log_probs[0], 0.1);
+  decoder.SetBatchInvariant(false);
+  EXPECT_THAT(
+      Engine(decoder, {.end_tokens = {kNoEnd}, .int8_weights = true}).Generate(prompts, params).status().message(),
+      HasSubstr("int8_weights is for decoders in batch-invariant mode"));
+}
+
+// Packed weights must not outlive the weights that they are copies of.
+TEST(EngineOnTheCpu, SeesWeightsThatHaveChangedSinceTheLastCall) {
+  Decoder decoder = model::TinyDecoder(model::TinyConfig(Architecture::kQwen2, false), 21, at::kCPU);
+  const std::vector<Prompt> prompts = {{.tokens = {1, 2, 3}}};
+  const SamplingParams params{.temperature = 0, .max_new_tokens = 3};
+  Engine engine(decoder, {.end_tokens = {kNoEnd}});
+  const auto log_probs = [&](Engine& of) {
+    const auto completions = of.Generate(prompts, params);
+    EXPECT_TRUE(completions.ok()) << completions.status();
+    return completions->front().log_probs;
+  };
+  const std::vector<float> before = log_probs(engine);
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, weight] : decoder.NamedWeights()) weight.mul_(1.1);
+  Engine fresh(decoder, {.end_tokens = {kNoEnd}});
+  EXPECT_NE(log_probs(engine), before);
+  EXPECT_EQ(log_probs(engine), log_probs(fresh));
+}
+
 }  // namespace
 }  // namespace tdock::engine

@@ -116,7 +116,7 @@ std::vector<std::span<const Piece>> CutPasses(std::span<Piece> pieces, const mod
   const auto count = static_cast<int64_t>(pieces.size());
   const bool is_cpu = decoder.device().is_cpu();
   const int64_t needed = is_cpu ? (count + EngineOptions::kMostRows - 1) / EngineOptions::kMostRows : 1;
-  const int64_t passes = is_cpu && !decoder.HasKernels() ? std::max<int64_t>(2, needed) : needed;
+  const int64_t passes = is_cpu && !decoder.batch_invariant() ? std::max<int64_t>(2, needed) : needed;
   const int64_t enough = (total + passes - 1) / passes;
   std::vector<std::span<const Piece>> cut;
   size_t begin = 0;

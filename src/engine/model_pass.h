@@ -24,9 +24,9 @@ struct Chosen {
 // depend on it. Passes over different sequences may run at the same time.
 std::vector<Chosen> RunPass(const model::Decoder& decoder, model::KvCache& cache, std::span<const Piece> pieces);
 
-// Divides the pieces of a step into passes. On the CPU, for a decoder without kernels, at least two where there are two
-// pieces, for two threads, whatever the number of threads is: what passes through the model together may change the
-// last bits of the results.
+// Divides the pieces of a step into passes. On the CPU, for a decoder that is not batch-invariant, at least two where
+// there are two pieces, for two threads, whatever the number of threads is: what passes through the model together may
+// change the last bits of the results.
 std::vector<std::span<const Piece>> CutPasses(std::span<Piece> pieces, const model::Decoder& decoder);
 
 }  // namespace tdock::engine

@@ -83,7 +83,7 @@ absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config)
   return absl::OkStatus();
 }
 
-absl::Status CheckOptions(const EngineOptions& options) {
+absl::Status CheckOptions(const EngineOptions& options, const model::Decoder& decoder) {
   if (options.max_rows < 1) {
     return absl::InvalidArgumentError(absl::StrCat("max_rows must be at least 1, not ", options.max_rows));
   }
@@ -94,6 +94,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
   if (options.cache_bytes < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("cache_bytes must be at least 0 (as the memory allows), not ", options.cache_bytes));
+  }
+  if (options.int8_weights && !decoder.batch_invariant()) {
+    return absl::InvalidArgumentError("int8_weights is for decoders in batch-invariant mode");
   }
   return absl::OkStatus();
 }

@@ -41,7 +41,7 @@ struct OpenRequest {
 // InvalidArgument says why the prompt cannot be answered: "is empty; …".
 absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config);
 // Of those that cannot work: InvalidArgument names the option.
-absl::Status CheckOptions(const EngineOptions& options);
+absl::Status CheckOptions(const EngineOptions& options, const model::Decoder& decoder);
 
 // The rest of a request, but for a cache that is too small for it.
 absl::Status CheckRequest(const Request& request, const EngineOptions& options, int64_t vocab_size);

@@ -93,17 +93,20 @@ class PackedRows {
 template <class T, class Body>
 void ForBlocks(const Problem<T>& problem, const PackedRows<T>& rows, Body&& body) {
   const int64_t panels = problem.panels();
-  const int64_t work = DividedUp(problem.rows, rows.blocks()) * kPanelOutputs * problem.inputs;  // of a panel
   // Few rows are multiplied with several panels at once.
-  const int64_t grain = std::max<int64_t>(kWorthMultiplying / std::max<int64_t>(work, 1), problem.rows <= 3 ? 4 : 1);
-  ParallelFor(rows.blocks() * panels, grain, [&](int64_t begin, int64_t end) {
-    while (begin < end) {
-      const int64_t block = begin / panels, first = begin % panels;
-      const int64_t count = std::min(panels - first, end - begin);
-      body(block, first, count);
-      begin += count;
-    }
-  });
+  const int64_t together = problem.rows <= 3 ? 4 : 1;
+  const int64_t groups = DividedUp(panels, together);
+  const int64_t work =
+      DividedUp(problem.rows, rows.blocks()) * together * kPanelOutputs * problem.inputs;  // of a group
+  ParallelFor(rows.blocks() * groups, std::max<int64_t>(kWorthMultiplying / std::max<int64_t>(work, 1), 1),
+              [&](int64_t begin, int64_t end) {
+                while (begin < end) {
+                  const int64_t block = begin / groups, group = begin % groups;
+                  const int64_t count = std::min(groups - group, end - begin), first = group * together;
+                  body(block, first, std::min(panels - first, count * together));
+                  begin += count;
+                }
+              });
 }
 
 template <class T>

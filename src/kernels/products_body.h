@@ -35,6 +35,7 @@ struct WeightReader {
   static constexpr int kPairBytes = kFormat == PackedFormat::kFloat      ? 8 * kPanelOutputs
                                     : kFormat == PackedFormat::kBFloat16 ? 4 * kPanelOutputs
                                                                          : 2 * kPanelOutputs;
+  static constexpr int kPanels = (kVectors + kPanelVectors - 1) / kPanelVectors;
   // From one output to the next.
   static constexpr int kOutputBytes = kFormat == PackedFormat::kInt8 ? 1 : 4;
 
@@ -77,11 +78,24 @@ struct WeightReader {
   }
 };
 
-// Asks the memory for kBytes of what the tile after this one reads, at each pair of inputs.
-template <int kBytes>
-inline __attribute__((always_inline)) void AskFor(const std::byte* next, int64_t pair) {
+// Asks the memory, at each pair of inputs, for kBytes of what the tile after this one reads; or, if kBytes is kAhead,
+// for what this tile reads kBytesAhead later in each of its panels.
+constexpr int kAhead = -1;
+constexpr int64_t kBytesAhead = 1024;
+template <int kBytes, class Weights>
+inline __attribute__((always_inline)) void AskFor(const Weights& weights, const std::byte* next, int64_t pair) {
+  if constexpr (kBytes == kAhead) {
 #pragma GCC unroll 8
-  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + pair * kBytes + i);
+    for (int panel = 0; panel < Weights::kPanels; ++panel) {
+#pragma GCC unroll 8
+      for (int i = 0; i < Weights::kPairBytes; i += 64) {
+        __builtin_prefetch(weights.panel + panel * weights.panel_bytes + pair * Weights::kPairBytes + kBytesAhead + i);
+      }
+    }
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + pair * kBytes + i);
+  }
 }
 
 template <int kRows, int kVectors>
@@ -105,7 +119,7 @@ inline __attribute__((always_inline)) void AddAll(const float* x, const WeightRe
   Register even[kVectors], odd[kVectors];
   const int64_t pairs = inputs / 2;
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    AskFor<kPrefetched>(next, pair);
+    AskFor<kPrefetched>(weights, next, pair);
     weights.template Read<true>(pair, even, odd);
     sums.Add(x + 2 * pair * kRows, even);
     sums.Add(x + (2 * pair + 1) * kRows, odd);
@@ -125,7 +139,7 @@ inline __attribute__((always_inline)) void AddAllPairs(const float* x,
                                                        Sums<kRows, kVectors>& sums) {
   const int64_t pairs = DividedUp(inputs, 2);
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    AskFor<kPrefetched>(next, pair);
+    AskFor<kPrefetched>(weights, next, pair);
     __m512bh w[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) __builtin_memcpy(&w[v], weights.PairsAt(pair, v), sizeof w[v]);
@@ -176,7 +190,10 @@ void MultiplyTile(const PanelProduct<T>& product, const float* x, int64_t output
 }
 
 // How many registers of outputs a tile of few rows has at once, so that sums do not wait for one another.
-constexpr int VectorsOf(int rows) { return rows == 1 ? 8 : rows <= 3 ? 4 : kNarrow; }
+constexpr int VectorsOf(int rows) {
+  if (rows > 3) return kNarrow;
+  return rows == 1 || kWidth == kLanes ? 8 : 4;
+}
 
 // Tile `tile` of the rows, which has kRows of them, for the outputs from `output` on; returns for how many.
 template <PackedFormat kFormat, bool kPairs, int kRows, class T>
@@ -186,19 +203,23 @@ int64_t MultiplyRows(const PanelProduct<T>& product, const RowTiles& tiles, int6
   const float* const x = product.x + begin * (kPairs ? DividedUp(product.inputs, 2) : product.inputs);
   T* const y = product.y + begin * product.y_stride;
   if (wide) {
-    MultiplyTile<kFormat, kPairs, 0, kRows, VectorsOf(kRows)>(product, x, output, nullptr, y);
+    MultiplyTile<kFormat, kPairs, kAhead, kRows, VectorsOf(kRows)>(product, x, output, nullptr, y);
     return VectorsOf(kRows) * kWidth;
   }
   constexpr int64_t kOutputs = kNarrow * kWidth;
   if constexpr (kOutputs == kPanelOutputs) {
-    // The first tiles ask for the next panel.
+    // The first tiles ask for the next panel, unless both do not fit into a core's cache; then the first one asks for
+    // what comes soon.
     constexpr int kAll = Reader::kPairBytes, kHalf = std::max(kAll / 2, 64);
-    const std::byte* const next = product.panels + (output / kPanelOutputs + 1) * PanelBytes(kFormat, product.inputs);
-    if (tiles.count == 1) {
+    constexpr int64_t kLargePanel = int64_t{512} << 10, kSoon = 4096;
+    const int64_t bytes = PanelBytes(kFormat, product.inputs);
+    const bool is_large = bytes > kLargePanel;
+    const std::byte* const next = product.panels + output / kPanelOutputs * bytes + (is_large ? kSoon : bytes);
+    if (tiles.count == 1 || (is_large && tile == 0)) {
       MultiplyTile<kFormat, kPairs, kAll, kRows, kNarrow>(product, x, output, next, y);
       return kOutputs;
     }
-    if (tile < kAll / kHalf) {
+    if (!is_large && tile < kAll / kHalf) {
       MultiplyTile<kFormat, kPairs, kHalf, kRows, kNarrow>(product, x, output,
                                                            next + tile * (product.inputs / 2) * kHalf, y);
       return kOutputs;
