@@ -105,7 +105,8 @@ absl::Status Generate(const GenerateArguments& arguments) {
                        .sampling = inputs->sampling,
                        .samples = arguments.samples,
                        .max_rows = arguments.model.max_rows,
-                       .cache_bytes = arguments.model.cache_mib << 20},
+                       .cache_bytes = arguments.model.cache_mib << 20,
+                       .int8 = arguments.model.int8},
                       served.engine());
 }
 

@@ -63,7 +63,7 @@ Json MadeWith(const FileWork& work, const PromptArguments& prompts, const Json& 
           {"tokens of the prompts", text::Hex(input.tokens)},
           {"samples", work.samples},
           {"in_order", work.arguments.in_order},
-          {"batch_invariant", work.model.decoder.batch_invariant()},
+          {"int8", work.int8},
           {"seed", sampling.seed},
           {"temperature", sampling.temperature},
           {"top_k", sampling.top_k},

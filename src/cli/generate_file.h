@@ -33,6 +33,7 @@ struct FileWork {
   int64_t samples = 1;
   int64_t max_rows = 0;     // of the engine
   int64_t cache_bytes = 0;  // the same
+  bool int8 = false;        // the same
 };
 
 // Reads the whole input first, and refuses it with the number of the line that cannot be answered; then answers it with

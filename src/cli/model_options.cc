@@ -31,8 +31,10 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
                 "Compute the adapters beside the model's weights, instead of adding them to these first")
       ->needs(adapter);
   command
-      .add_flag("--batch-invariant", arguments.batch_invariant,
-                "Compute every answer the same, bit for bit, whatever others are worked on; slower, on the CPU")
+      .add_flag(
+          "--int8", arguments.int8,
+          "Round the weights to 8 bits, in groups of 32 with a scale each: faster where few answers are worked on at "
+          "the same time, and a little less exact; on the CPU")
       ->group(kModelGroup);
   command.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->group(kModelGroup)->capture_default_str();
   command
@@ -57,16 +59,14 @@ void AddBatchOptions(CLI::App& command, ModelArguments& arguments) {
 
 absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
-  if (arguments.batch_invariant && !device.is_cpu()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--batch-invariant is for the CPU, and not for --device ", arguments.device));
+  if (arguments.int8 && !device.is_cpu()) {
+    return absl::InvalidArgumentError(absl::StrCat("--int8 is for the CPU, and not for --device ", arguments.device));
   }
   TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(Env::Real(), arguments.model, device));
   if (!arguments.adapter.empty()) {
     TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), arguments.adapter, &folder.decoder));
     if (!arguments.unmerged) folder.decoder = folder.decoder.Merged();
   }
-  if (arguments.batch_invariant) folder.decoder.SetBatchInvariant(true);
   return folder;
 }
 
@@ -76,6 +76,7 @@ ServedModel::ServedModel(const ModelArguments& arguments, const engine::ModelFol
                                .max_rows = arguments.max_rows,
                                .workers = &workers_,
                                .tokenizer = folder.tokenizer.get(),
-                               .cache_bytes = arguments.cache_mib << 20}) {}
+                               .cache_bytes = arguments.cache_mib << 20,
+                               .int8_weights = arguments.int8}) {}
 
 }  // namespace tdock::cli

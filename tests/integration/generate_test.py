@@ -233,7 +233,7 @@ class Generate(WithModel):
         self.fail("it always ended before the signal")
 
     def test_a_killed_process_is_gone_on_with(self):
-        same = ["--samples", "2", "--max-new-tokens", "40", "--ignore-eos", "--max-rows", "8", "--batch-invariant"]
+        same = ["--samples", "2", "--max-new-tokens", "40", "--ignore-eos", "--max-rows", "8"]
         process, _, lines = self.interrupted(signal.SIGKILL, *same)
         self.assertEqual(process.returncode, -signal.SIGKILL)
         path = self.own / "answers.jsonl"
@@ -372,13 +372,19 @@ class Generate(WithModel):
             self.assertAlmostEqual(a, b, delta=1e-3)
         self.assertGreater(abs(base["log_probs"][0] - merged["log_probs"][0]), 1e-2)
 
+    def test_weights_in_int8_answer_nearly_the_same(self):
+        asked = ["--prompt", "abc", "--temperature", "0", "--max-new-tokens", "1"]
+        exact, rounded = self.answers(*asked)[0], self.answers(*asked, "--int8")[0]
+        self.assertNotEqual(rounded["log_probs"], exact["log_probs"])
+        self.assertAlmostEqual(rounded["log_probs"][0], exact["log_probs"][0], delta=0.1)
+
     def test_few_rows_and_little_memory_only_make_it_slower(self):
         # A position takes 16 · 2 · 16 numbers of 4 bytes, so that there is room for 512 of them, of 6 · 153.
         model = write_model(self.own / "deep", num_hidden_layers=16)
         asked = ["--model", model, "--prompt", "abc", "--samples", "6", "--max-new-tokens", "150", "--ignore-eos"]
-        answers = self.answers(*asked, "--batch-invariant")
-        self.assertEqual(self.answers(*asked, "--batch-invariant", "--cache-mib", "1"), answers)
-        self.assertEqual(self.answers(*asked, "--batch-invariant", "--max-rows", "2"), answers)
+        answers = self.answers(*asked)
+        self.assertEqual(self.answers(*asked, "--cache-mib", "1"), answers)
+        self.assertEqual(self.answers(*asked, "--max-rows", "2"), answers)
 
 
 class Chat(WithModel):

@@ -61,11 +61,8 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
   spec.Bool(
       "model.batch_invariant", &o.batch_invariant,
       "Compute each token the same, bit for bit, whatever else is in the batch, so that rollout and training agree "
-      "on every log-probability. Slower; on the CPU only, with model.compute_dtype float32 or bfloat16.");
-  spec.Check({"model.batch_invariant", "model.compute_dtype"}, [&o]() -> std::vector<std::string> {
-    if (!o.batch_invariant || o.compute_dtype == at::kFloat || o.compute_dtype == at::kBFloat16) return {};
-    return {"batch-invariant mode computes in float32 or bfloat16: set model.compute_dtype to one of them"};
-  });
+      "on every log-probability. On the CPU in float32 or bfloat16; with other devices and dtypes it has no effect. "
+      "false: libtorch multiplies.");
   spec.Choice(
       "model.recompute", &o.recomputed,
       {{"nothing", Recomputed::kNothing},

@@ -27,7 +27,7 @@ struct RopeOverride {
 struct ModelOptions {
   at::ScalarType compute_dtype = at::kFloat;
   at::ScalarType param_dtype = at::kFloat;
-  bool batch_invariant = false;
+  bool batch_invariant = true;
   model::Recomputed recomputed = model::Recomputed::kNothing;
   double dropout = 0.0;
   RopeOverride rope_scaling;

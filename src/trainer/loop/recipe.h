@@ -77,7 +77,10 @@ struct RunParts {
             .publish = publish};
   }
   engine::EngineOptions engine(const RolloutSection& rollout) const {
-    return {.end_tokens = end_tokens, .max_rows = rollout.max_num_seqs, .workers = &workers};
+    return {.end_tokens = end_tokens,
+            .max_rows = rollout.max_num_seqs,
+            .workers = &workers,
+            .int8_weights = rollout.int8_weights};
   }
 };
 

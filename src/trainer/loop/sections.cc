@@ -116,6 +116,11 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
     spec.Bool("rollout.leave_last_position", &s.leave_last_position,
               "A prompt and its answer have at most data.max_prompt_length + data.max_response_length - 1 tokens "
               "together, as in some other systems, instead of one more.");
+    spec.Choice(
+        "rollout.quantization", &s.int8_weights, {{"none", false}, {"int8", true}},
+        "Weights of rollouts: int8 has numbers of 8 bits, in groups of 32 with a scale each, which are read faster. "
+        "Its answers are then not quite the policy's: rollout_corr/* in the metrics say by how much. On the CPU "
+        "with model.compute_dtype float32 or bfloat16, and model.batch_invariant.");
   }
   spec.Int("rollout.max_num_seqs", &s.max_num_seqs,
            "Samples that are generated at the same time; others follow as these end.")
@@ -248,10 +253,6 @@ void BindRun(config::Spec& spec, RunConfig& c) {
       .AtLeast(1)
       .AtMost(1024);
   BindModel(spec, c.model);
-  spec.Check({"model.batch_invariant", "device"}, [&c]() -> std::vector<std::string> {
-    if (!c.model.batch_invariant || c.device == "cpu") return {};
-    return {"batch-invariant mode is for the CPU: remove it, or set device to cpu"};
-  });
   data::BindData(spec, c.data);
   spec.Check({"data.keep"}, [&c]() -> std::vector<std::string> {
     for (const std::string& column : c.data.columns.keep) {

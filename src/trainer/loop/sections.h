@@ -77,9 +77,10 @@ struct RolloutSection {
   int64_t max_num_seqs = 4096;
   int64_t max_response_length = 256;
   bool leave_last_position = false;
+  bool int8_weights = false;
 };
-// `samples` adds rollout.n, rollout.temperature and rollout.leave_last_position: for recipes that train on what they
-// generate.
+// `samples` adds rollout.n, rollout.temperature, rollout.leave_last_position and rollout.quantization: for recipes that
+// train on what they generate.
 void BindRollout(config::Spec& spec, RolloutSection& section, bool samples);
 
 // trainer.serve, trainer.dock, and what belongs to them: how other processes take part in a run.

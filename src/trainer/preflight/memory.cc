@@ -163,10 +163,14 @@ class Estimator {
     engine::EngineOptions options;
     options.max_rows = rollout.max_num_seqs;
     const int64_t rows = std::min(prompts * samples, options.max_rows);
-    const int64_t in_pass = device_.is_cpu() ? std::min(engine::EngineOptions::kMostRows, (rows + 1) / 2) : rows;
-    const int64_t passes = (rows + in_pass - 1) / in_pass;
+    // With packed weights one pass after another, otherwise one for each thread, on the CPU.
+    const bool packs = inputs_.decoder->batch_invariant();
+    const bool divides = device_.is_cpu() && !packs;
+    const int64_t in_pass =
+        device_.is_cpu() ? std::min(engine::EngineOptions::kMostRows, divides ? (rows + 1) / 2 : rows) : rows;
+    const int64_t passes = packs ? 1 : (rows + in_pass - 1) / in_pass;
     const int64_t tokens_in_pass =
-        std::max<int64_t>(device_.is_cpu() ? options.max_step_tokens / 2 : options.max_step_tokens, 1);
+        std::max<int64_t>(divides ? options.max_step_tokens / 2 : options.max_step_tokens, 1);
     const int64_t piece = std::min(prompt_tokens, tokens_in_pass);
     const GenerationBytes pass = MeasureGeneration(
         outline_,
@@ -182,6 +186,9 @@ class Estimator {
                                      static_cast<int64_t>(c10::elementSize(inputs_.decoder->compute_type()));
     return {.when = when,
             .parts = {{"KV cache", engine::CacheBytesFor(options, *inputs_.decoder, rows, longest)},
+                      {"packed weights",
+                       packs ? model::Decoder::PackedBytes(model, inputs_.decoder->compute_type(), rollout.int8_weights)
+                             : 0},
                       {"layers and logits", at_once * pass.passes + copied},
                       {"holes in the heap", Holes(at_once * pass.in_heap)}},
             .keys = "rollout.max_num_seqs, data.max_response_length"};

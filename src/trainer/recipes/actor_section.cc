@@ -236,6 +236,11 @@ void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
 }
 
 void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
+  spec.Choice("algorithm.rollout_correction.bypass_mode", &algorithm.bypass_mode,
+              {{"auto", BypassMode::kWhereEqual}, {"true", BypassMode::kAlways}, {"false", BypassMode::kNever}},
+              "Take the log-probabilities of the rollout for those of the policy before the step, instead of computing "
+              "them in a pass of their own. auto: where both are the same to the last bit, which is where "
+              "model.batch_invariant holds, rollouts are not quantized and happen in this process.");
   spec.Choice(
       "algorithm.rollout_correction.rollout_is", &algorithm.rollout_is,
       {{"none", RolloutWeights::kNone}, {"token", RolloutWeights::kToken}, {"sequence", RolloutWeights::kSequence}},

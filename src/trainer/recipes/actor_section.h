@@ -28,6 +28,8 @@ struct ActorSection {
 };
 
 enum class RolloutWeights { kNone, kToken, kSequence };
+// Whether the rollout's log-probabilities stand for those of the policy before a step.
+enum class BypassMode { kWhereEqual, kAlways, kNever };
 enum class KlControl { kFixed, kAdaptive };
 
 struct AlgorithmSection {
@@ -38,6 +40,7 @@ struct AlgorithmSection {
   algo::KlTarget kl_target = {};
   RolloutWeights rollout_is = RolloutWeights::kNone;
   double rollout_is_threshold = 2.0;
+  BypassMode bypass_mode = BypassMode::kWhereEqual;
 
   AdvantageOptions advantage_options() const;
 };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "trainer/loop/feed.h"
 #include "trainer/recipes/actor_section.h"
@@ -46,6 +47,15 @@ class GrpoRecipe final : public Recipe {
              "actor.ppo_micro_batch_size_per_gpu's 0.")
         .AtLeast(0)
         .AtMost(kMaxBatch);
+    spec.Check({"rollout.quantization", "device", "model.compute_dtype", "model.batch_invariant"}, [this]() -> std::vector<std::string> {
+      const at::ScalarType dtype = config_.model.compute_dtype;
+      const bool is_invariant =
+          config_.device == "cpu" && (dtype == at::kFloat || dtype == at::kBFloat16) && config_.model.batch_invariant;
+      if (!config_.rollout.int8_weights || is_invariant) return {};
+      return {
+          "weights in int8 are for the CPU with model.compute_dtype float32 or bfloat16 and model.batch_invariant: set "
+          "rollout.quantization to none"};
+    });
     spec.Check({"data.train_batch_size", "rollout.n"}, [this]() -> std::vector<std::string> {
       const int64_t samples = config_.data.train_batch_size * config_.rollout.n;
       if (samples <= kMaxBatch) return {};
@@ -120,22 +130,33 @@ class GrpoRecipe final : public Recipe {
     return MakeActorObjective(ObjectiveOptions(config_.actor, config_.algorithm, config_.rollout));
   }
 
+  // Whether the rollout's log-probabilities stand for those of the policy before the step.
+  bool BypassesOldLogProbs(const model::Decoder& decoder) const {
+    const BypassMode mode = config_.algorithm.bypass_mode;
+    const bool elsewhere = absl::c_linear_search(config_.trainer.dock.external_stages, "rollout");
+    const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights && !elsewhere;
+    return mode == BypassMode::kAlways || (mode == BypassMode::kWhereEqual && equal);
+  }
+
   std::vector<std::unique_ptr<Stage>> MakeStages(const RunParts& parts) {
     const double temperature = config_.rollout.temperature;
     const ForwardOptions scoring = parts.forward(temperature, config_.ref.log_prob_micro_batch_size_per_gpu);
+    const bool bypass = BypassesOldLogProbs(parts.policy.decoder);
     std::vector<std::unique_ptr<Stage>> stages;
     stages.push_back(MakeRolloutStage(
         parts.policy, parts.tokenizer, parts.engine(config_.rollout),
         {.temperature = temperature,
          .max_new_tokens = config_.rollout.max_response_length,
          .seed = SeedFor(config_, SeedPurpose::kRollout)},
-        {.max_model_len = longest_tokens(), .leaves_last_position = config_.rollout.leave_last_position}));
+        {.max_model_len = longest_tokens(), .leaves_last_position = config_.rollout.leave_last_position},
+        {.log_probs = bypass ? std::vector<std::string>{kRolloutLogProbs, kOldLogProbs}
+                             : std::vector<std::string>{kRolloutLogProbs}}));
     stages.push_back(MakeRewardStage(parts.reward, RewardColumns(config_)));
     if (NeedsReference(config_.actor, config_.algorithm)) {
       reference_.emplace(Policy{parts.policy.decoder.Clone()});
       stages.push_back(MakeLogProbStage("ref", kRefLogProb, *reference_, scoring));
     }
-    stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, parts.policy, scoring));
+    if (!bypass) stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, parts.policy, scoring));
     stages.push_back(MakeAdvantageStage(config_.algorithm.advantage_options()));
     UpdateOptions update =
         parts.update(config_.actor.optim, parts.forward(temperature, config_.actor.ppo_micro_batch_size_per_gpu));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <new>
 #include <regex>
 #include <set>
@@ -134,9 +135,44 @@ TEST(Grpo, InBatchInvariantModeRolloutAndTrainingAgreeToTheLastBit) {
   EXPECT_EQ(deviations("true", "bfloat16"), none);
 }
 
-TEST(Grpo, BatchInvariantModeIsRefusedOnAGpu) {
-  EXPECT_THAT(SmallRun("grpo", {"model.batch_invariant=true", "device=cuda"}).Train().status().message(),
-              HasSubstr("batch-invariant mode is for the CPU: remove it, or set device to cpu"));
+TEST(Grpo, TakesTheLogProbsOfTheRolloutWhereTheyAreThoseOfTraining) {
+  const auto train = [](const std::vector<std::string>& overrides) {
+    auto run = std::make_unique<SmallRun>("grpo", overrides);
+    EXPECT_EQ(run->Train().status(), absl::OkStatus());
+    return run;
+  };
+  // Without the work of the pass of its own.
+  const auto figures = [](const SmallRun& run) {
+    std::vector<json> records = run.ReproducibleMetrics();
+    for (json& record : records) {
+      for (const char* of_pass : {"perf/flops/old_log_prob", "perf/flops/step", "dock/completed/old_log_prob"}) {
+        record.erase(of_pass);
+      }
+    }
+    return records;
+  };
+  const std::string bypass = "algorithm.rollout_correction.bypass_mode=";
+  const auto taken = train({}), computed = train({bypass + "false"});
+  const auto is_timed = [](const SmallRun& run) { return run.Metrics()[1].contains("timing_s/old_log_prob"); };
+  EXPECT_FALSE(is_timed(*taken));
+  EXPECT_TRUE(is_timed(*computed));
+  EXPECT_EQ(figures(*taken), figures(*computed));
+  EXPECT_TRUE(is_timed(*train({"model.batch_invariant=false"})));
+  EXPECT_FALSE(is_timed(*train({"model.batch_invariant=false", bypass + "true"})));
+}
+
+TEST(Grpo, RolloutsInInt8AreMeasuredAgainstTraining) {
+  SmallRun run("grpo", {"rollout.quantization=int8"});
+  ASSERT_EQ(run.Train().status(), absl::OkStatus());
+  const json record = run.Metrics()[1];
+  EXPECT_TRUE(record.contains("timing_s/old_log_prob"));
+  EXPECT_GT(record["rollout_corr/max_abs_diff"].get<double>(), 0);
+  EXPECT_LT(record["rollout_corr/max_abs_diff"].get<double>(), 0.5);
+  EXPECT_EQ(record["actor/fresh_ratio_deviation"].get<double>(), 0);
+  for (const char* other : {"model.compute_dtype=float16", "model.batch_invariant=false", "device=cuda"}) {
+    EXPECT_THAT(SmallRun("grpo", {"rollout.quantization=int8", other}).Train().status().message(),
+                HasSubstr("set rollout.quantization to none"));
+  }
 }
 
 TEST(Grpo, DropoutChangesTheUpdatesAloneAndRepeats) {

@@ -18,13 +18,15 @@ constexpr absl::Duration kBetweenLeaseRenewals = absl::Minutes(1);
 class RolloutStage final : public Stage {
  public:
   RolloutStage(const Policy& policy, const text::Tokenizer& tokenizer, const engine::EngineOptions& engine,
-               const engine::SamplingParams& sampling, const LengthLimits& limits, absl::Duration between_puts)
+               const engine::SamplingParams& sampling, const LengthLimits& limits, RolloutPuts puts)
       : policy_(policy),
         tokenizer_(tokenizer),
         engine_(policy.decoder, engine),
         sampling_(sampling),
         limits_(limits),
-        between_puts_(between_puts) {}
+        puts_(std::move(puts)) {
+    consumer_.writes.insert(consumer_.writes.end(), puts_.log_probs.begin(), puts_.log_probs.end());
+  }
 
   const ConsumerOptions& consumer() const override { return consumer_; }
   bool uses_policy() const override { return true; }
@@ -42,7 +44,7 @@ class RolloutStage final : public Stage {
         renewed = now;
       }
       if (context.publish == nullptr || responses.ready.empty() || responses.AllAreReady() ||
-          now < put + between_puts_) {
+          now < put + puts_.interval) {
         return absl::OkStatus();
       }
       put = now;
@@ -168,7 +170,9 @@ class RolloutStage final : public Stage {
     TDOCK_RETURN_IF_ERROR(columns.Add(kResponseMask, Column::FromRows(masks)));
     TDOCK_RETURN_IF_ERROR(columns.Add(kResponseText, Column::FromStrings(texts)));
     TDOCK_RETURN_IF_ERROR(columns.Add(kFinished, Column::FromValues(finished)));
-    TDOCK_RETURN_IF_ERROR(columns.Add(kRolloutLogProbs, Column::FromRows(log_probs)));
+    for (const std::string& name : puts_.log_probs) {
+      TDOCK_RETURN_IF_ERROR(columns.Add(name, Column::FromRows(log_probs)));
+    }
     return columns;
   }
 
@@ -188,16 +192,16 @@ class RolloutStage final : public Stage {
     metrics.Sum("perf/num_generated_tokens", static_cast<double>(generated));
   }
 
-  const ConsumerOptions consumer_ = {.name = "rollout",
-                                     .reads = {kPrompt},
-                                     .writes = {kResponses, kResponseMask, kResponseText, kFinished, kRolloutLogProbs},
-                                     .unit = Unit::kGroup};
+  ConsumerOptions consumer_ = {.name = "rollout",
+                               .reads = {kPrompt},
+                               .writes = {kResponses, kResponseMask, kResponseText, kFinished},
+                               .unit = Unit::kGroup};
   const Policy& policy_;
   const text::Tokenizer& tokenizer_;
   engine::Engine engine_;
   const engine::SamplingParams sampling_;
   const LengthLimits limits_;
-  const absl::Duration between_puts_;
+  const RolloutPuts puts_;
 };
 
 }  // namespace
@@ -214,8 +218,8 @@ absl::StatusOr<int64_t> LengthLimits::MaxNewTokens(int64_t max_response_length, 
 
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
                                         const engine::EngineOptions& engine, const engine::SamplingParams& sampling,
-                                        const LengthLimits& limits, absl::Duration between_puts) {
-  return std::make_unique<RolloutStage>(policy, tokenizer, engine, sampling, limits, between_puts);
+                                        const LengthLimits& limits, const RolloutPuts& puts) {
+  return std::make_unique<RolloutStage>(policy, tokenizer, engine, sampling, limits, puts);
 }
 
 }  // namespace tdock::trainer

@@ -48,7 +48,7 @@ class RolloutStageTest : public testing::Test {
     options.max_rows = 3;  // one group after another
     options.end_tokens = {4, 5, 6};
     return MakeRolloutStage(policy_, *tokenizer_, options, {.temperature = 1.3, .max_new_tokens = 9, .seed = 8}, limits,
-                            between_puts);
+                            {.interval = between_puts});
   }
 
   static std::vector<std::vector<int32_t>> Responses(Dock& dock) {

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 #include "trainer/reward/reward.h"
+#include "trainer/stages/columns.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
 
@@ -27,13 +28,18 @@ struct LengthLimits {
                                        int64_t context_length) const;
 };
 
+// What a rollout puts, and when.
+struct RolloutPuts {
+  std::vector<std::string> log_probs = {kRolloutLogProbs};  // the columns that the log-probabilities of tokens go into
+  absl::Duration interval = absl::Milliseconds(250);        // groups that are there within it are put together
+};
+
 // Consumer "rollout", of groups. The random numbers of a response follow from the sampling's seed, its group, its
 // number in the group and how often the group was sent back. Groups are put as soon as all of their responses are
-// there, those that come within `between_puts` together.
+// there.
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
                                         const engine::EngineOptions& engine, const engine::SamplingParams& sampling,
-                                        const LengthLimits& limits = {},
-                                        absl::Duration between_puts = absl::Milliseconds(250));
+                                        const LengthLimits& limits = {}, const RolloutPuts& puts = {});
 
 // Consumer "reward", of rows. Each answer is given the columns `more` of its row, which are texts, kMessages as its
 // messages. Rows are put as they are scored, those that follow one another shortly together.
