@@ -30,8 +30,9 @@ struct Rollout {
 
   absl::StatusOr<Figure> TokensPerSecond(Clock& clock, engine::EngineOptions options) const {
     size_t tokens = 0;
+    const std::unique_ptr<engine::Engine> engine = MakeEngine(options);
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&]() -> absl::Status {
-                             TDOCK_ASSIGN_OR_RETURN(tokens, AnswerAll(requests, options));
+                             TDOCK_ASSIGN_OR_RETURN(tokens, AnswerAll(*engine, requests));
                              return absl::OkStatus();
                            }));
     return static_cast<double>(tokens) / seconds;
@@ -41,24 +42,30 @@ struct Rollout {
   absl::StatusOr<Figure> PromptTokensPerSecond(Clock& clock) const {
     int64_t tokens = 0;
     for (const engine::Request& request : requests) tokens += std::ssize(request.prompt.tokens);
-    TDOCK_ASSIGN_OR_RETURN(const double seconds,
-                           Seconds(clock, [&] { return AnswerAll(requests, AllPromptsAtOnce()).status(); }));
+    const std::unique_ptr<engine::Engine> engine = MakeEngine(AllPromptsAtOnce());
+    engine->Serve(std::make_shared<const model::Decoder>(decoder), 1);
+    // The first answer lays out the weights, which then stay.
+    TDOCK_RETURN_IF_ERROR(
+        engine->Generate(std::vector<engine::Prompt>{{.tokens = {1}}}, {.max_new_tokens = 1}).status());
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] { return AnswerAll(*engine, requests).status(); }));
     return static_cast<double>(tokens) / seconds;
   }
 
   // New tokens after each request, of one sample, has its first: without the time to read the prompts.
   absl::StatusOr<Figure> DecodedTokensPerSecond(Clock& clock) const {
     std::vector<engine::Request> timed = requests;
+    std::vector<bool> begun_by(timed.size());
     size_t without_token = timed.size(), tokens = 0;
     absl::Time begun;
-    for (engine::Request& request : timed) {
-      request.on_token = [&, first = true](int64_t, int32_t) mutable {
+    for (size_t i = 0; i < timed.size(); ++i) {
+      timed[i].on_token = [&, i](int64_t, int32_t) {
         if (without_token == 0) ++tokens;
-        if (first && --without_token == 0) begun = clock.Now();
-        first = false;
+        if (begun_by[i]) return;
+        begun_by[i] = true;
+        if (--without_token == 0) begun = clock.Now();
       };
     }
-    TDOCK_RETURN_IF_ERROR(AnswerAll(std::move(timed), AllPromptsAtOnce()).status());
+    TDOCK_RETURN_IF_ERROR(AnswerAll(*MakeEngine(AllPromptsAtOnce()), std::move(timed)).status());
     return static_cast<double>(tokens) / absl::ToDoubleSeconds(clock.Now() - begun);
   }
 
@@ -71,11 +78,14 @@ struct Rollout {
     return options;
   }
 
-  // The number of new tokens.
-  absl::StatusOr<size_t> AnswerAll(std::vector<engine::Request> asked, engine::EngineOptions options) const {
+  std::unique_ptr<engine::Engine> MakeEngine(engine::EngineOptions options) const {
     options.end_tokens = end_tokens;
     options.workers = workers.get();
-    engine::Engine engine(decoder, options);
+    return std::make_unique<engine::Engine>(decoder, options);
+  }
+
+  // The number of new tokens.
+  static absl::StatusOr<size_t> AnswerAll(engine::Engine& engine, std::vector<engine::Request> asked) {
     size_t tokens = 0;
     const auto after_step = [&](std::span<engine::Answer> ended) {
       for (const engine::Answer& answer : ended) {
@@ -143,6 +153,19 @@ absl::StatusOr<Prepared> PreparePrefill(const Settings& settings, at::ScalarType
   }};
 }
 
+// The reference multiplies by libtorch.
+absl::StatusOr<Prepared> PrepareInvariant(const Settings& settings) {
+  const int64_t prompt = settings.quick ? 8 : 128, new_tokens = settings.quick ? 4 : 64;
+  std::vector<TimedRun> runs;
+  for (const bool invariant : {true, false}) {
+    TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout,
+                           GreedyRollout(settings, at::kFloat, 16, prompt, new_tokens));
+    rollout->decoder.SetBatchInvariant(invariant);
+    runs.push_back(Timed(rollout, settings.clock));
+  }
+  return Prepared{.run = runs[0], .reference = runs[1]};
+}
+
 // Lengths are uniform, in an order without a pattern, and each batch has long and short ones.
 absl::StatusOr<Prepared> PrepareMixed(const Settings& settings) {
   const int64_t requests = settings.quick ? 8 : 64, shortest = settings.quick ? 2 : 16,
@@ -195,6 +218,7 @@ std::vector<Benchmark> GenerateBenchmarks() {
     add(absl::StrCat("prefill/tokens=512", suffix), "",
         [dtype](const Settings& settings) { return PreparePrefill(settings, dtype); });
   }
+  add("generate/invariant", "libtorch's products", PrepareInvariant);
   add("generate/mixed", "one batch at a time", PrepareMixed);
   add("generate/prompts=8/samples=8", "64 prompts",
       [](const Settings& settings) { return PrepareSamples(settings, 8, 8); });

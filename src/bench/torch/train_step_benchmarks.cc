@@ -98,13 +98,14 @@ class ActorUpdate {
 class LlamaStep {
  public:
   // `compute` is the dtype of activations and products; weights are float32.
-  LlamaStep(const at::Device& device, at::ScalarType compute, const Settings& settings)
+  LlamaStep(const at::Device& device, at::ScalarType compute, bool batch_invariant, const Settings& settings)
       : clock_(settings.clock),
         decoder_(MakeLlama95m(device)),
         workers_(ShareSamples(settings.threads, kRows)),
         length_(settings.quick ? 16 : 256) {
     decoder_.SetTrainable(true);
     decoder_.SetComputeType(compute);
+    decoder_.SetBatchInvariant(batch_invariant);
     optimizer_ = std::make_unique<trainer::AdamW>(decoder_.trainable(), trainer::AdamWOptions());
     // The first token is a prompt; of the others all but the last are fed, and all are predicted.
     for (int64_t row = 0; row < kRows; ++row) {
@@ -133,7 +134,8 @@ class LlamaStep {
     constexpr int kProducts = 4;  // of each thread
     const auto options = at::TensorOptions(decoder_.device()).dtype(decoder_.compute_type());
     const at::Tensor a = at::ones({kSize, kSize}, options);
-    const model::Linear b{at::ones({kSize, kSize}, options), {}};
+    const model::Linear b{
+        .weight = at::ones({kSize, kSize}, options), .bias = {}, .arithmetic = model::Arithmetic::kLibtorch};
     std::vector<at::Tensor> products;
     for (int thread = 0; thread < workers_->threads(); ++thread) products.push_back(at::zeros({1}, options));
     AwaitDevice(products.back());
@@ -199,17 +201,25 @@ absl::StatusOr<Prepared> PrepareActorUpdate(const Settings& settings) {
 // Mixed precision beside float32.
 absl::StatusOr<Prepared> PrepareMixedLlama(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
-  const auto mixed = std::make_shared<LlamaStep>(device, at::kBFloat16, settings);
-  const auto full = std::make_shared<LlamaStep>(device, at::kFloat, settings);
+  const auto mixed = std::make_shared<LlamaStep>(device, at::kBFloat16, true, settings);
+  const auto full = std::make_shared<LlamaStep>(device, at::kFloat, true, settings);
   return Prepared{.run = [mixed] { return trainer::Guarded([&] { return mixed->TokensPerSecondAndShare(); }); },
                   .reference = [full] { return trainer::Guarded([&] { return full->TokensPerSecond(); }); }};
 }
 
 absl::StatusOr<Prepared> PrepareFullLlama(const Settings& settings) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
-  const auto step = std::make_shared<LlamaStep>(device, at::kFloat, settings);
+  const auto step = std::make_shared<LlamaStep>(device, at::kFloat, true, settings);
   return Prepared{.run = [step] { return trainer::Guarded([&] { return step->TokensPerSecond(); }); },
                   .reference = [step] { return trainer::Guarded([&] { return step->MatmulTokensPerSecond(); }); }};
+}
+
+// The reference multiplies by libtorch.
+absl::StatusOr<Prepared> PrepareInvariantLlama(const Settings& settings) {
+  const auto invariant = std::make_shared<LlamaStep>(at::kCPU, at::kFloat, true, settings);
+  const auto fast = std::make_shared<LlamaStep>(at::kCPU, at::kFloat, false, settings);
+  return Prepared{.run = [invariant] { return trainer::Guarded([&] { return invariant->TokensPerSecond(); }); },
+                  .reference = [fast] { return trainer::Guarded([&] { return fast->TokensPerSecond(); }); }};
 }
 
 }  // namespace
@@ -231,7 +241,12 @@ std::vector<Benchmark> TrainStepBenchmarks() {
            .unit = "tokens/s",
            .better = Better::kHigher,
            .of = "float32",
-           .prepare = guarded(PrepareMixedLlama)}};
+           .prepare = guarded(PrepareMixedLlama)},
+          {.name = "train_step/invariant",
+           .unit = "tokens/s",
+           .better = Better::kHigher,
+           .of = "libtorch's products",
+           .prepare = guarded(PrepareInvariantLlama)}};
 }
 
 std::string LibtorchVersion() { return TORCH_VERSION; }
