@@ -39,7 +39,7 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
   command.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->group(kModelGroup)->capture_default_str();
   command
       .add_option("--threads", arguments.threads,
-                  "Threads, each working on different answers; 0: one per core, or one on a GPU")
+                  "Threads that divide the work; 0: one per core, or one on a GPU")
       ->group(kModelGroup)
       ->check(CLI::Range(0, 1024));
 }

@@ -191,8 +191,9 @@ void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& en
 const model::Decoder& EngineCore::Packed(const model::Decoder& decoder) {
   if (!decoder.batch_invariant()) return decoder;
   if (!packed_) {
-    packed_.emplace(decoder);
-    kernels::WithTeam(workers(), [&] { packed_->PackWeights(options_.int8_weights); });
+    model::Decoder packed = decoder;
+    kernels::WithTeam(workers(), [&] { packed.PackWeights(options_.int8_weights); });
+    packed_ = std::move(packed);
   }
   return *packed_;
 }
@@ -217,6 +218,7 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
                       std::vector<TokenNews>& news) {
   EndLate(ended);
   if (requests_.empty()) return;
+  const model::Decoder& packed = Packed(decoder);  // before the cache, which takes a part of the memory that is free
   if (scheduler_ == nullptr) {
     MakeCache(decoder);
     for (const auto& [id, request] : requests_) scheduler_->Add(*request->leader());
@@ -224,7 +226,7 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
   std::vector<Piece> pieces = scheduler_->Next();
   if (scheduler_->too_long() != nullptr) EndAll(*scheduler_->too_long()->request, TooLong(*cache_), ended);
   if (pieces.empty()) return;
-  std::vector<std::vector<Chosen>> chosen = RunPasses(Packed(decoder), pieces);
+  std::vector<std::vector<Chosen>> chosen = RunPasses(packed, pieces);
   ++done_.steps;
   for (const Piece& piece : pieces) {
     done_.computed_tokens += piece.count;

@@ -88,6 +88,11 @@ TEST(PackedMatrix, RoundsToItsFormat) {
     EXPECT_LT(((of_group.abs().amax(1, true) - group.abs().amax(1, true)).abs() / step).max().item<double>(), 1e-3);
   }
   EXPECT_TRUE(SameBits(PackedMatrix(at::zeros({3, 40}), PackedFormat::kInt8).Unpack(), at::zeros({3, 40})));
+  for (const double value : {HUGE_VAL, std::nan("")}) {  // is still seen in what is computed with it
+    at::Tensor broken = at::ones({1, 40});
+    broken[0][3].fill_(value);
+    EXPECT_FALSE(Product(at::ones({1, 40}), PackedMatrix(broken, PackedFormat::kInt8), {}).isfinite().item<bool>());
+  }
 }
 
 TEST(Product, DoesNotDependOnTheNumberOfThreads) {
@@ -101,6 +106,7 @@ TEST(Product, DoesNotDependOnTheNumberOfThreads) {
 
 TEST(Product, RefusesWhatDoesNotFit) {
   EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 4}), {}), c10::Error);
+  EXPECT_THROW(Product(at::ones({2, 0}), at::ones({2, 0}), {}), c10::Error);
   EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 3}, at::kDouble), {}), c10::Error);
   EXPECT_THROW(Product(at::ones({2, 3}), at::ones({2, 3}), at::ones({3})), c10::Error);
   EXPECT_THROW(Product(at::ones({2, 3}, at::kDouble), at::ones({2, 3}, at::kDouble), {}), c10::Error);

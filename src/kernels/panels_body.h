@@ -103,10 +103,14 @@ void QuantizeRow(const T* weight, int64_t inputs, int8_t* to, float* scales) {
     for (int64_t i = 0; i < count; ++i) group[i] = static_cast<float>(weight[begin + i]);
     Lanes lanes[kInt8Group / kLanes];
     for (int64_t v = 0; v < kInt8Group / kLanes; ++v) lanes[v] = Load(group + v * kLanes);
-    const float scale = LargestMagnitude(lanes, kInt8Group / kLanes) / 127.0F;
+    // What is not finite makes the whole group so, as it would make what is computed with it.
+    float not_finite = 0;
+    for (int64_t i = 0; i < count; ++i) not_finite += group[i] * 0;
+    const float scale = LargestMagnitude(lanes, kInt8Group / kLanes) / 127.0F + not_finite;
     scales[begin / kInt8Group * kPanelOutputs] = scale;
     for (int64_t i = 0; i < count; ++i) {
-      to[(begin + i) * kPanelOutputs] = static_cast<int8_t>(scale > 0 ? std::nearbyint(group[i] / scale) : 0.0F);
+      const float steps = scale > 0 ? std::nearbyint(group[i] / scale) : 0.0F;
+      to[(begin + i) * kPanelOutputs] = static_cast<int8_t>(std::clamp(steps, -127.0F, 127.0F));
     }
   }
 }

@@ -140,8 +140,8 @@ template <class Multiply>
 at::Tensor Multiplied(const at::Tensor& x, int64_t outputs, int64_t inputs, const at::Tensor& bias, PackedFormat format,
                       Multiply&& multiply) {
   CheckKernelTensor(x, "products");
-  TORCH_CHECK(x.dim() >= 1 && x.size(-1) == inputs, "a weight of [", outputs, ", ", inputs, "] does not fit ",
-              x.scalar_type(), " ", x.sizes());
+  TORCH_CHECK(x.dim() >= 1 && x.size(-1) == inputs && inputs > 0, "a weight of [", outputs, ", ", inputs,
+              "] does not fit ", x.scalar_type(), " ", x.sizes());
   TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == outputs && bias.is_cpu() &&
                                   bias.scalar_type() == x.scalar_type()),
               "a bias does not fit a weight of [", outputs, ", ", inputs, "] and ", x.scalar_type());

@@ -8,10 +8,10 @@
 namespace tdock::kernels {
 
 // x · weightᵀ + bias: x [..., inputs], weight [outputs, inputs], bias [outputs] or undefined. x and bias are both
-// float32 or both bfloat16, as the result is; each output is one sum in float32, to which the products are added in the
-// order of the inputs, rounded once at the end. A row of the result is the same, bit for bit, whatever the other rows
-// are and on any number of threads. No gradients flow. Throws c10::Error for other devices, dtypes and shapes.
-// Thread-safe.
+// float32 or both bfloat16, as the result is; each output is one sum in float32, to which the products are added in
+// an order of the inputs that is always the same, rounded once at the end. A row of the result is the same, bit for
+// bit, whatever the other rows are and on any number of threads. No gradients flow. Throws c10::Error for other
+// devices, dtypes and shapes. Thread-safe.
 at::Tensor Product(const at::Tensor& x, const PackedMatrix& weight, const at::Tensor& bias);
 
 // The same for a weight in float32 or bfloat16, rounded to the dtype of x, with the same result as if it had been

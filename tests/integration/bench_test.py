@@ -61,6 +61,18 @@ class Bench(unittest.TestCase):
         units = {entry["name"]: entry["unit"] for entry in json.loads(self.file.read_text())["results"]}
         self.assertEqual(units, {"generate/arithmetic": "tokens/s", "train_step/arithmetic": "tokens/s"})
 
+    def test_kernels_and_what_the_same_numbers_cost_are_measured(self):
+        names = ["kernels", "prefill/tokens=512/dtype=bfloat16", "generate/batch=16/dtype=float32", "generate/invariant",
+                 "train_step/invariant"]  # fmt: skip
+        result = run(*names, "--quick", "--runs", "1", "--threads", "2", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        results = {entry["name"]: entry for entry in json.loads(self.file.read_text())["results"]}
+        self.assertTrue(set(names[1:]) < results.keys(), results.keys())
+        for name, entry in results.items():
+            self.assertGreater(entry["median"], 0, name)
+            if name.endswith("/invariant"):
+                self.assertEqual(entry["of"], "libtorch's products")
+
     def test_a_step_of_adapters_says_how_much_memory_it_took(self):
         result = run("lora_step", "--quick", "--runs", "1", "--json", str(self.file))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -94,15 +106,15 @@ class Bench(unittest.TestCase):
 
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
-        groups = {"dock", "service", "text", "generate", "forward", "train_step", "sft_step", "lora_step", "dpo_loss",
+        groups = {"dock", "service", "text", "kernels", "generate", "prefill", "forward", "train_step", "sft_step", "lora_step", "dpo_loss",
                   "load"}
         self.assertEqual({name.split("/")[0] for name in names}, groups)
         self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
         for arguments, message in [
-            (["dok"], "the groups are dock, service, text, generate, forward, train_step, sft_step, lora_step, dpo_loss, "
-                      "load"),
+            (["dok"], "the groups are dock, service, text, kernels, generate, prefill, forward, train_step, sft_step, "
+                      "lora_step, dpo_loss, load"),
             (["--filter", "zzz"], "zzz"),
             (["--runs", "0"], "--runs"),
             (["generate/arithmetic", "--device", "abacus"], "abacus"),

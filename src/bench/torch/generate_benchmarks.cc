@@ -135,7 +135,7 @@ absl::StatusOr<std::shared_ptr<Rollout>> GreedyRollout(const Settings& settings,
   return rollout;
 }
 
-// bench/peers/generate/shape.py has the same lengths.
+// bench/peers/generate/shapes.py has the same lengths.
 absl::StatusOr<Prepared> PrepareBatch(const Settings& settings, at::ScalarType dtype, int64_t batch) {
   const int64_t prompt = settings.quick ? 8 : batch == 1 ? 32 : 128, new_tokens = settings.quick ? 4 : 128;
   TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout,
@@ -155,13 +155,16 @@ absl::StatusOr<Prepared> PreparePrefill(const Settings& settings, at::ScalarType
 
 // The reference multiplies by libtorch.
 absl::StatusOr<Prepared> PrepareInvariant(const Settings& settings) {
+  if (settings.device != "cpu") return absl::InvalidArgumentError("batch-invariant mode is for the CPU");
   const int64_t prompt = settings.quick ? 8 : 128, new_tokens = settings.quick ? 4 : 64;
   std::vector<TimedRun> runs;
   for (const bool invariant : {true, false}) {
     TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout,
                            GreedyRollout(settings, at::kFloat, 16, prompt, new_tokens));
     rollout->decoder.SetBatchInvariant(invariant);
-    runs.push_back(Timed(rollout, settings.clock));
+    runs.emplace_back([rollout, &clock = settings.clock] {
+      return trainer::Guarded([&] { return rollout->DecodedTokensPerSecond(clock); });
+    });
   }
   return Prepared{.run = runs[0], .reference = runs[1]};
 }

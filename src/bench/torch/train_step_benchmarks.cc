@@ -216,6 +216,7 @@ absl::StatusOr<Prepared> PrepareFullLlama(const Settings& settings) {
 
 // The reference multiplies by libtorch.
 absl::StatusOr<Prepared> PrepareInvariantLlama(const Settings& settings) {
+  if (settings.device != "cpu") return absl::InvalidArgumentError("batch-invariant mode is for the CPU");
   const auto invariant = std::make_shared<LlamaStep>(at::kCPU, at::kFloat, true, settings);
   const auto fast = std::make_shared<LlamaStep>(at::kCPU, at::kFloat, false, settings);
   return Prepared{.run = [invariant] { return trainer::Guarded([&] { return invariant->TokensPerSecond(); }); },

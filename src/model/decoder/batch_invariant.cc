@@ -14,7 +14,20 @@ bool Decoder::HasKernels() const {
   return (device().is_cpu() || device().is_meta()) && (compute_type_ == at::kFloat || compute_type_ == at::kBFloat16);
 }
 
+void Decoder::Unpack() {
+  project_in_.packed = project_out_.packed = packed_head_ = nullptr;
+  for (Layer& layer : layers_) {
+    for (Linear Layer::*const linear : kLinears) (layer.*linear).packed = nullptr;
+  }
+}
+
+void Decoder::SetComputeType(at::ScalarType dtype) {
+  compute_type_ = dtype;
+  Unpack();
+}
+
 void Decoder::SetBatchInvariant(bool batch_invariant) {
+  Unpack();
   arithmetic_ = batch_invariant ? Arithmetic::kBatchInvariant : Arithmetic::kLibtorch;
   project_in_.arithmetic = project_out_.arithmetic = arithmetic_;
   for (Layer& layer : layers_) {

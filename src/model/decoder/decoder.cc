@@ -200,6 +200,7 @@ Decoder Decoder::Clone() const {
 Decoder Decoder::Snapshot() const {
   if (!lora_) return Clone();
   Decoder copy = *this;
+  copy.Unpack();
   const auto replace = [](at::Tensor& tensor) { tensor = tensor.detach().clone(); };
   for (Layer& layer : copy.layers_) {
     for (Linear Layer::*const linear : kLinears) {

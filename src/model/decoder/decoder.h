@@ -83,7 +83,7 @@ class Decoder {
 
   // The dtype of activations, and of the weights in products with them. Default: that of the weights; bfloat16 with
   // float32 weights is mixed precision. Norms compute in float32.
-  void SetComputeType(at::ScalarType dtype) { compute_type_ = dtype; }
+  void SetComputeType(at::ScalarType dtype);
   at::ScalarType compute_type() const { return compute_type_; }
 
   // In batch-invariant mode the hidden states, logits and values of a token are the same, bit for bit, whatever else is
@@ -97,7 +97,8 @@ class Decoder {
   bool HasKernels() const;
   // For many passes without gradients: lays out copies of the weights as products read them, in the compute type, or in
   // int8 by groups (adapters are not), and turns batch-invariant mode on. These passes then use the copies, with the
-  // same results but for int8, and do not see later changes of the weights. Throws c10::Error unless HasKernels().
+  // same results but for int8, and do not see later changes of the weights. What changes how the decoder computes, or its
+  // adapters, ends that. Throws c10::Error unless HasKernels(), and for tensors without data.
   void PackWeights(bool int8 = false);
   // How many bytes PackWeights() takes, without adapters.
   static int64_t PackedBytes(const ModelConfig& config, at::ScalarType compute_type, bool int8 = false);
@@ -187,6 +188,7 @@ class Decoder {
                  int64_t window) const;
   at::Tensor AttentionCore(const Layer& layer, const at::Tensor& fused, const Pass& pass, int64_t window,
                            CachePass* cache) const;
+  void Unpack();
   Linear TokenHead() const;  // for the tokens that are used
   // As Mix(), in the loops of src/kernels, of [B, T, heads, head dim]; gives the same.
   at::Tensor MixInvariantly(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,

@@ -85,6 +85,7 @@ absl::StatusOr<NamedShapes> Decoder::AdapterShapes(const LoraConfig& config) con
 }
 
 absl::Status Decoder::AddAdapters(const LoraConfig& config, uint64_t seed) {
+  Unpack();
   TDOCK_ASSIGN_OR_RETURN(const std::vector<LinearPart> parts, PartsToAdapt(config));
   at::NoGradGuard no_grad;
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -109,6 +110,7 @@ absl::Status Decoder::AddAdapters(const LoraConfig& config, uint64_t seed) {
 }
 
 void Decoder::RemoveAdapters() {
+  Unpack();
   for (Layer& layer : layers_) {
     for (Linear Layer::*const linear : kLinears) (layer.*linear).adapters.clear();
   }

@@ -74,7 +74,8 @@ at::Tensor As(const at::Tensor& tensor, const at::Tensor& like) {
 }
 
 at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Arithmetic arithmetic) {
-  if (arithmetic == Arithmetic::kLibtorch || x.is_meta() || !kernels::IsElementwise(x)) {
+  const bool has_kernel = !x.is_meta() && kernels::IsElementwise(x) && kernels::IsElementwise(weight);
+  if (arithmetic == Arithmetic::kLibtorch || !has_kernel) {
     return LibtorchProduct(x, weight, bias);
   }
   return at::GradMode::is_enabled()

@@ -240,7 +240,7 @@ void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
               {{"auto", BypassMode::kWhereEqual}, {"true", BypassMode::kAlways}, {"false", BypassMode::kNever}},
               "Take the log-probabilities of the rollout for those of the policy before the step, instead of computing "
               "them in a pass of their own. auto: where both are the same to the last bit, which is where "
-              "model.batch_invariant holds, rollouts are not quantized and happen in this process.");
+              "model.batch_invariant holds and rollouts are not quantized. Where they are taken, rollout_corr/* is 0.");
   spec.Choice(
       "algorithm.rollout_correction.rollout_is", &algorithm.rollout_is,
       {{"none", RolloutWeights::kNone}, {"token", RolloutWeights::kToken}, {"sequence", RolloutWeights::kSequence}},
@@ -252,6 +252,14 @@ void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
   spec.Unused(
       {"algorithm.rollout_correction.rollout_is_threshold"},
       [&] { return algorithm.rollout_is == RolloutWeights::kNone; }, "there are no such weights");
+  spec.Check({"algorithm.rollout_correction.bypass_mode", "algorithm.rollout_correction.rollout_is"},
+             [&]() -> std::vector<std::string> {
+               if (algorithm.bypass_mode != BypassMode::kAlways || algorithm.rollout_is == RolloutWeights::kNone)
+                 return {};
+               return {
+                   "the weights would all be 1, because both policies are then the same: remove rollout_is, or set "
+                   "bypass_mode to false"};
+             });
 }
 
 }  // namespace

@@ -78,13 +78,21 @@ struct OtherValue {
 };
 
 constexpr OtherValue kValues[] = {
-    {"algorithm.kl_penalty", "kl", "k1"},         {"algorithm.kl_penalty", "mse", "k2"},
-    {"algorithm.kl_penalty", "low_var_kl", "k3"}, {"actor.policy_loss.loss_mode", "ppo", "vanilla"},
-    {"actor.kl_loss_type", "kl", "k1"},           {"actor.kl_loss_type", "mse", "k2"},
-    {"actor.kl_loss_type", "low_var_kl", "k3"},   {"actor.optim.lr_warmup_steps", "-1", "0"},
-    {"critic.optim.lr_warmup_steps", "-1", "0"},  {"algorithm.adv_estimator", "group_norm", "grpo"},
-    {"model.recompute", "true", "layers"},        {"model.recompute", "false", "nothing"},
+    {"algorithm.kl_penalty", "kl", "k1"},
+    {"algorithm.kl_penalty", "mse", "k2"},
+    {"algorithm.kl_penalty", "low_var_kl", "k3"},
+    {"actor.policy_loss.loss_mode", "ppo", "vanilla"},
+    {"actor.kl_loss_type", "kl", "k1"},
+    {"actor.kl_loss_type", "mse", "k2"},
+    {"actor.kl_loss_type", "low_var_kl", "k3"},
+    {"actor.optim.lr_warmup_steps", "-1", "0"},
+    {"critic.optim.lr_warmup_steps", "-1", "0"},
+    {"algorithm.adv_estimator", "group_norm", "grpo"},
+    {"model.recompute", "true", "layers"},
+    {"model.recompute", "false", "nothing"},
     {"model.target_modules", "all-linear", ""},
+    {"algorithm.rollout_correction.bypass_mode", "True", "true"},
+    {"algorithm.rollout_correction.bypass_mode", "False", "false"},
 };
 
 struct Foreign {
@@ -316,7 +324,7 @@ constexpr Foreign kRefused[] = {
     {"algorithm.rollout_correction.rollout_is_batch_normalize", "weights are taken as they are", "false"},
     {"algorithm.rollout_correction.rollout_rs", "no answer is rejected for its weight"},
     {"algorithm.rollout_correction.rollout_token_veto_threshold", "no answer is rejected for a token"},
-    {"algorithm.rollout_correction.bypass_mode", "old log-probabilities are those of training", "false"},
+    {"algorithm.rollout_correction.bypass_mode", "this recipe has no policy before a step", "false"},
     {"algorithm.rollout_correction.use_policy_gradient", "actor.policy_loss.loss_mode says which loss it is", "false"},
     {"algorithm.use_pf_ppo", "samples are not weighted again", "false"},
     {"trainer.val_only", "a run trains", "false"},

@@ -1,12 +1,11 @@
 // GRPO: reinforcement learning with advantages relative to the other answers to the same prompt.
 //
-//   feeder ─► rollout ─► reward ─► (ref) ─► old_log_prob ─► advantage ─► actor
+//   feeder ─► rollout ─► reward ─► (ref) ─► (old_log_prob) ─► advantage ─► actor
 //
 // The reference model and its column are there only where a KL to it is in the loss or in the reward.
 #include <memory>
 #include <optional>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "trainer/loop/feed.h"
 #include "trainer/recipes/actor_section.h"
@@ -47,15 +46,17 @@ class GrpoRecipe final : public Recipe {
              "actor.ppo_micro_batch_size_per_gpu's 0.")
         .AtLeast(0)
         .AtMost(kMaxBatch);
-    spec.Check({"rollout.quantization", "device", "model.compute_dtype", "model.batch_invariant"}, [this]() -> std::vector<std::string> {
-      const at::ScalarType dtype = config_.model.compute_dtype;
-      const bool is_invariant =
-          config_.device == "cpu" && (dtype == at::kFloat || dtype == at::kBFloat16) && config_.model.batch_invariant;
-      if (!config_.rollout.int8_weights || is_invariant) return {};
-      return {
-          "weights in int8 are for the CPU with model.compute_dtype float32 or bfloat16 and model.batch_invariant: set "
-          "rollout.quantization to none"};
-    });
+    spec.Check({"rollout.quantization", "device", "model.compute_dtype", "model.batch_invariant"},
+               [this]() -> std::vector<std::string> {
+                 const at::ScalarType dtype = config_.model.compute_dtype;
+                 const bool is_invariant = config_.device == "cpu" && (dtype == at::kFloat || dtype == at::kBFloat16) &&
+                                           config_.model.batch_invariant;
+                 if (!config_.rollout.int8_weights || is_invariant) return {};
+                 return {
+                     "weights in int8 are for the CPU with model.compute_dtype float32 or bfloat16 and "
+                     "model.batch_invariant: set "
+                     "rollout.quantization to none"};
+               });
     spec.Check({"data.train_batch_size", "rollout.n"}, [this]() -> std::vector<std::string> {
       const int64_t samples = config_.data.train_batch_size * config_.rollout.n;
       if (samples <= kMaxBatch) return {};
@@ -117,7 +118,7 @@ class GrpoRecipe final : public Recipe {
     }
     if (parts.validation.empty()) return plan;
     plan.evaluations.push_back(MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward,
-                                                    {.engine = parts.engine(config_.rollout),
+                                                    {.engine = parts.engine(exact_rollout()),
                                                      .max_new_tokens = config_.rollout.max_response_length,
                                                      .recorded = config_.trainer.log_val_generations,
                                                      .kept = config_.data.columns.keep,
@@ -130,11 +131,17 @@ class GrpoRecipe final : public Recipe {
     return MakeActorObjective(ObjectiveOptions(config_.actor, config_.algorithm, config_.rollout));
   }
 
+  // Evaluations are of the policy itself.
+  RolloutSection exact_rollout() const {
+    RolloutSection exact = config_.rollout;
+    exact.int8_weights = false;
+    return exact;
+  }
+
   // Whether the rollout's log-probabilities stand for those of the policy before the step.
   bool BypassesOldLogProbs(const model::Decoder& decoder) const {
     const BypassMode mode = config_.algorithm.bypass_mode;
-    const bool elsewhere = absl::c_linear_search(config_.trainer.dock.external_stages, "rollout");
-    const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights && !elsewhere;
+    const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights;
     return mode == BypassMode::kAlways || (mode == BypassMode::kWhereEqual && equal);
   }
 

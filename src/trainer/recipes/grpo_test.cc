@@ -54,7 +54,7 @@ TEST(Grpo, LeavesACompleteRunDirectory) {
 }
 
 TEST(Grpo, EveryStageRunsOnTheDockAndTheDockIsEmptyAfterEachStep) {
-  SmallRun run("grpo");
+  SmallRun run("grpo", {"algorithm.rollout_correction.bypass_mode=false"});
   ASSERT_TRUE(run.Train().ok());
   for (const json& record : run.Metrics()) {
     if (record["step"] == 0) continue;
@@ -87,7 +87,9 @@ TEST(Recipes, TheReportChartsWhatRunsLogUnderTheNamesThatTheyLog) {
   const std::set<std::string> stages = QuotedInPage("const stageOrder = [", "];", "[a-z_]+");
   std::set<std::string> logged;
   for (const char* recipe : {"grpo", "sft"}) {
-    SmallRun run(recipe);
+    std::vector<std::string> overrides;
+    if (recipe == std::string("grpo")) overrides.push_back("algorithm.rollout_correction.bypass_mode=false");
+    SmallRun run(recipe, overrides);
     ASSERT_TRUE(run.Train().ok());
     for (const json& record : run.Metrics()) {
       for (const auto& [tag, value] : record.items()) logged.insert(tag);
@@ -117,7 +119,7 @@ TEST(Grpo, InBatchInvariantModeRolloutAndTrainingAgreeToTheLastBit) {
   const auto deviations = [](const std::string& batch_invariant, const std::string& compute) {
     SmallRun run("grpo", {"model.batch_invariant=" + batch_invariant, "model.compute_dtype=" + compute,
                           "rollout.temperature=0.8", "model.hidden_size=128", "actor.ppo_micro_batch_size_per_gpu=1",
-                          "ref.log_prob_micro_batch_size_per_gpu=8"});
+                          "algorithm.rollout_correction.bypass_mode=false", "ref.log_prob_micro_batch_size_per_gpu=8"});
     EXPECT_EQ(run.Train().status(), absl::OkStatus());
     double ratio = 0, rollout = 0;
     for (const json& record : run.Metrics()) {

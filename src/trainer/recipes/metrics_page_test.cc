@@ -76,7 +76,7 @@ void ExpectTheDocumentedNames(SmallRun& run, const std::string& recipe, const st
 }
 
 TEST(MetricsPage, NamesWhatRunsOfGrpoWrite) {
-  SmallRun run("grpo", {"trainer.save_freq=1"});
+  SmallRun run("grpo", {"trainer.save_freq=1", "algorithm.rollout_correction.bypass_mode=false"});
   ExpectTheDocumentedNames(run, "grpo", "rollout,reward,ref,old_log_prob,advantage,actor");
 }
 

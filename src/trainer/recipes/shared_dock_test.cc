@@ -202,11 +202,12 @@ TEST(SharedDock, WhatOtherProcessesCannotDoIsRefusedBeforeAnythingIsWritten) {
     return std::string(status.message());
   };
   const std::string serve = "trainer.serve=unix";
-  EXPECT_THAT(refused("grpo", {serve, "trainer.external_stages=rewards"}),
+  const std::string all_stages = "algorithm.rollout_correction.bypass_mode=false";
+  EXPECT_THAT(refused("grpo", {serve, all_stages, "trainer.external_stages=rewards"}),
               HasSubstr("trainer.external_stages: there is no stage 'rewards'; there is rollout, reward, ref, "
                         "old_log_prob, advantage, actor; other processes can carry out reward, ref, advantage"));
   for (const char* stage : {"rollout", "old_log_prob", "actor"}) {
-    EXPECT_THAT(refused("grpo", {serve, absl::StrCat("trainer.external_stages=[reward,", stage, "]")}),
+    EXPECT_THAT(refused("grpo", {serve, all_stages, absl::StrCat("trainer.external_stages=[reward,", stage, "]")}),
                 HasSubstr(absl::StrCat("stage '", stage, "' needs the weights that this process trains")));
   }
   EXPECT_THAT(refused("sft", {serve, "trainer.external_stages=reward"}),
