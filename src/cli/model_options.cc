@@ -37,9 +37,7 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
           "the same time, and a little less exact; on the CPU")
       ->group(kModelGroup);
   command.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->group(kModelGroup)->capture_default_str();
-  command
-      .add_option("--threads", arguments.threads,
-                  "Threads that divide the work; 0: one per core, or one on a GPU")
+  command.add_option("--threads", arguments.threads, "Threads that divide the work; 0: one per core, or one on a GPU")
       ->group(kModelGroup)
       ->check(CLI::Range(0, 1024));
 }

@@ -132,72 +132,19 @@ inline Lanes Apart(Lanes x) {
 
 inline Lanes Max(Lanes a, Lanes b) { return a > b ? a : b; }
 
-// Adds the halves of groups of lanes: those of a become the first half of the result, those of b the second.
-template <int kHalf>
-inline Lanes AddHalves(Lanes a, Lanes b) {
-  if constexpr (kHalf == 8) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
-           __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-  } else if constexpr (kHalf == 4) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-           __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-  } else if constexpr (kHalf == 2) {
-    return __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
-           __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
-  } else {
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
-           __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-  }
+// The sum of the lanes, added in halves: i and i + 8, then i and i + 4, i + 2, i + 1.
+inline float Sum(Lanes x) {
+  x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  x += __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  return x[0];
 }
-
-// The sums of the lanes of kCount vectors, a power of two up to kLanes: lane i of the result is that of x[i mod
-// kCount].
-template <int kCount, int kHalf = 8>
-inline Lanes SumsOf(const Lanes* x) {
-  constexpr int kLeft = (kCount + 1) / 2;
-  Lanes left[kLeft];
-#pragma GCC unroll 16
-  for (int i = 0; i < kLeft; ++i) left[i] = AddHalves<kHalf>(x[2 * i], x[std::min(2 * i + 1, kCount - 1)]);
-  if constexpr (kHalf == 1) {
-    return left[0];
-  } else {
-    return SumsOf<kLeft, kHalf / 2>(left);
-  }
-}
-
-inline float Sum(Lanes x) { return SumsOf<1>(&x)[0]; }
 
 inline float Largest(Lanes x) {
   float largest = x[0];
   for (int64_t lane = 1; lane < kLanes; ++lane) largest = std::max(largest, x[lane]);
   return largest;
-}
-
-// The products of kRows rows x and kOutputs rows w, each of `size` numbers: lane r·kOutputs + o is x[r] · w[o].
-template <int kRows, int kOutputs, class X, class W>
-inline Lanes Products(const X* const* x, const W* const* w, int64_t size) {
-  static_assert(kRows * kOutputs <= kLanes);
-  Lanes sums[kRows * kOutputs] = {};
-  const auto add = [&](const Lanes* wide_x, Lanes wide_w, int o) __attribute__((always_inline)) {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) sums[r * kOutputs + o] += wide_x[r] * wide_w;
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    Lanes wide_x[kRows];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) wide_x[r] = Load(x[r] + i);
-#pragma GCC unroll 16
-    for (int o = 0; o < kOutputs; ++o) add(wide_x, Load(w[o] + i), o);
-  }
-  if (i < size) {
-    Lanes wide_x[kRows];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) wide_x[r] = Load(x[r] + i, size - i);
-#pragma GCC unroll 16
-    for (int o = 0; o < kOutputs; ++o) add(wide_x, Load(w[o] + i, size - i), o);
-  }
-  return SumsOf<kRows * kOutputs>(sums);
 }
 
 // eˣ within 2 units in the last place. The reduction of the argument and the polynomial are those of expf of Cephes

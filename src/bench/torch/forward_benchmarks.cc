@@ -62,7 +62,7 @@ Benchmark OfBatchInvariantMode(const std::string& dtype, at::ScalarType compute)
       .name = "forward/batch_invariant/dtype=" + dtype,
       .unit = "tokens/s",
       .better = Better::kHigher,
-      .of = "fast",
+      .of = "libtorch's products",
       .prepare = [prepare](const Settings& settings) { return trainer::Guarded([&] { return prepare(settings); }); }};
 }
 

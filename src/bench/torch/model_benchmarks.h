@@ -1,5 +1,5 @@
 // The groups `kernels`, `generate`, `prefill`, `forward`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`:
-// models on libtorch.
+// models, and the kernels that they are computed with.
 #pragma once
 
 #include <string>

@@ -395,7 +395,7 @@ at::Tensor Decoder::AttentionCore(const Layer& layer, const at::Tensor& fused, c
     return cache->Attend(layer.number, queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1), window)
         .reshape({rows, tokens, heads * config_.head_dim});
   }
-  if (batch_invariant() && cache == nullptr && !fused.is_meta()) {
+  if (batch_invariant() && !fused.is_meta()) {
     return MixInvariantly(queries, keys, values, pass, window).reshape({rows, tokens, heads * config_.head_dim});
   }
   return Mix(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), pass, window)

@@ -97,8 +97,8 @@ class Decoder {
   bool HasKernels() const;
   // For many passes without gradients: lays out copies of the weights as products read them, in the compute type, or in
   // int8 by groups (adapters are not), and turns batch-invariant mode on. These passes then use the copies, with the
-  // same results but for int8, and do not see later changes of the weights. What changes how the decoder computes, or its
-  // adapters, ends that. Throws c10::Error unless HasKernels(), and for tensors without data.
+  // same results but for int8, and do not see later changes of the weights. What changes how the decoder computes, or
+  // its adapters, ends that. Throws c10::Error unless HasKernels(), and for tensors without data.
   void PackWeights(bool int8 = false);
   // How many bytes PackWeights() takes, without adapters.
   static int64_t PackedBytes(const ModelConfig& config, at::ScalarType compute_type, bool int8 = false);

@@ -21,8 +21,8 @@ at::Tensor AttendInvariantly(const at::Tensor& queries, const at::Tensor& keys, 
 
 class DenseCache::Pass final : public CachePass {
  public:
-  Pass(std::vector<std::pair<CachedPart, Sequence*>> parts, bool batch_invariant)
-      : parts_(std::move(parts)), batch_invariant_(batch_invariant) {}
+  Pass(std::vector<std::pair<CachedPart, Sequence*>> parts, bool by_kernels)
+      : parts_(std::move(parts)), by_kernels_(by_kernels) {}
 
   at::Tensor Attend(size_t layer, const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                     int64_t window) override {
@@ -34,7 +34,7 @@ class DenseCache::Pass final : public CachePass {
         return at::cat({old.narrow(0, 0, begin), fresh.narrow(0, first, count)});
       };
       kept = {append(kept.keys, keys), append(kept.values, values)};
-      const auto attend = batch_invariant_ ? AttendInvariantly : AttendPart;
+      const auto attend = by_kernels_ ? AttendInvariantly : AttendPart;
       results.push_back(attend(queries.narrow(0, first, part.count), kept.keys, kept.values, part.begin, window));
       first += part.count;
     }
@@ -44,15 +44,15 @@ class DenseCache::Pass final : public CachePass {
 
  private:
   const std::vector<std::pair<CachedPart, Sequence*>> parts_;
-  const bool batch_invariant_;
+  const bool by_kernels_;
 };
 
-DenseCache::DenseCache(const ModelConfig& config, const at::TensorOptions& options, bool batch_invariant,
+DenseCache::DenseCache(const ModelConfig& config, const at::TensorOptions& options, bool by_kernels,
                        int64_t most_tokens)
     : num_layers_(config.num_layers),
       shape_({0, config.num_kv_heads, config.head_dim}),
       options_(options),
-      batch_invariant_(batch_invariant),
+      by_kernels_(by_kernels),
       most_tokens_(most_tokens) {}
 
 int64_t DenseCache::Add() {
@@ -104,7 +104,7 @@ std::unique_ptr<CachePass> DenseCache::Begin(std::vector<CachedPart> parts) {
                 sequence.layers[0].keys.size(0), " tokens with room for ", sequence.reserved);
     found.emplace_back(part, &sequence);
   }
-  return std::make_unique<Pass>(std::move(found), batch_invariant_);
+  return std::make_unique<Pass>(std::move(found), by_kernels_);
 }
 
 CacheUse DenseCache::use() const {

@@ -11,9 +11,9 @@ namespace tdock::model {
 // Shares nothing between sequences. What every other cache is compared with.
 class DenseCache final : public KvCache {
  public:
-  // `options`: dtype and device of keys and values. `batch_invariant`: see Decoder::SetBatchInvariant(). The budget is
+  // `options`: dtype and device of keys and values. `by_kernels`: for a decoder that HasKernels(). The budget is
   // in tokens of all sequences together.
-  DenseCache(const ModelConfig& config, const at::TensorOptions& options, bool batch_invariant = false,
+  DenseCache(const ModelConfig& config, const at::TensorOptions& options, bool by_kernels = false,
              int64_t most_tokens = std::numeric_limits<int64_t>::max());
 
   int64_t Add() override;
@@ -41,7 +41,7 @@ class DenseCache final : public KvCache {
   const int64_t num_layers_;
   const std::vector<int64_t> shape_;  // of no tokens
   const at::TensorOptions options_;
-  const bool batch_invariant_;
+  const bool by_kernels_;
   const int64_t most_tokens_;
   int64_t next_ = 0;
   std::map<int64_t, Sequence> sequences_;

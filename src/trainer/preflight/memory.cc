@@ -212,8 +212,7 @@ class Estimator {
       for (const data::EncodedSample& sample : inputs_.validation) longest = std::max(longest, sample.prompt_tokens);
       RolloutSection exact = *shape_.validation;
       exact.int8_weights = false;  // evaluations are of the policy itself
-      phases.push_back(
-          Generating("validating", exact, static_cast<int64_t>(inputs_.validation.size()), 1, longest));
+      phases.push_back(Generating("validating", exact, static_cast<int64_t>(inputs_.validation.size()), 1, longest));
     }
     if (inputs_.decoder->lora()) {
       phases.push_back({.when = "saving",
