@@ -28,7 +28,7 @@ from rule import points
 
 LETTERS = "abcdefghijklmnop"
 TEMPERATURE = 3.0  # points; the larger, the more preferences are wrong
-SIZES = {"sft": 8000, "pairs": 8000, "prompts": 8000}
+SIZES = {"sft": 40000, "pairs": 8000, "prompts": 8000}
 HELD_OUT = {"sft": 256, "pairs": 500, "prompts": 256}
 
 
@@ -37,7 +37,7 @@ def draw_prompt(generator, sets):
 
 
 def draw_answer(generator, prompt):
-    share = generator.betavariate(1.2, 2.0)
+    share = generator.betavariate(0.6, 0.9)
     wanted = prompt.rstrip(":")
     others = [letter for letter in LETTERS if letter not in wanted]
     return "".join(
