@@ -336,6 +336,7 @@ class Shapes final : public Source<EncodedSample> {
     for (uint64_t i = rng.Below(9); i > 0; --i) sample.ids.push_back(static_cast<int32_t>(rng.Next()));
     if (rng.Below(2) == 0) sample.loss_mask.assign(sample.ids.size(), static_cast<uint8_t>(rng.Below(2)));
     for (uint64_t i = rng.Below(9); i > 0; --i) sample.rejected.push_back(static_cast<int32_t>(rng.Next()));
+    sample.rejected_mask.assign(sample.rejected.size(), static_cast<uint8_t>(rng.Below(2)));
     if (rng.Below(2) == 0) sample.label = rng.Uniform();
     sample.truncated = rng.Below(2) == 0;
     sample.prompt_tokens = static_cast<int64_t>(rng.Below(sample.ids.size() + 1));

@@ -233,11 +233,24 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodePair(const Sample& sa
   EncodedSample encoded{.ids = std::move(chosen.ids),
                         .loss_mask = std::move(chosen.loss_mask),
                         .rejected = std::move(rejected.ids),
+                        .rejected_mask = std::move(rejected.loss_mask),
                         .label = sample.label};
   encoded.rewritten = !chosen.rewritten.empty() || !rejected.rewritten.empty();
   encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
   CutTo(encoded.loss_mask, rules_.max_seq_len);
   encoded.truncated |= CutTo(encoded.rejected, rules_.max_seq_len);
+  CutTo(encoded.rejected_mask, rules_.max_seq_len);
+  if (encoded.ids == encoded.rejected) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the chosen and the rejected answer are the same",
+        encoded.truncated ? absl::StrCat(" once they are cut to ", rules_.max_seq_len, " tokens (", kLengthKey, ")")
+                          : "",
+        ": a pair that prefers nothing"));
+  }
+  for (const std::vector<uint8_t>* mask : {&encoded.loss_mask, &encoded.rejected_mask}) {
+    if (std::find(mask->begin(), mask->end(), 1) == mask->end()) return Skip::kUncounted;
+  }
+  AddTexts(sample, encoded);
   return encoded;
 }
 

@@ -32,9 +32,10 @@ struct EncodingRules {
 };
 
 struct EncodedSample {
-  std::vector<int32_t> ids = {};        // of kReward: prompt and chosen answer
-  std::vector<uint8_t> loss_mask = {};  // for each of `ids`; of kPrompt and kUnsupervised: empty
-  std::vector<int32_t> rejected = {};   // of kReward: prompt and rejected answer
+  std::vector<int32_t> ids = {};            // of kReward: prompt and chosen answer
+  std::vector<uint8_t> loss_mask = {};      // for each of `ids`; of kPrompt and kUnsupervised: empty
+  std::vector<int32_t> rejected = {};       // of kReward: prompt and rejected answer
+  std::vector<uint8_t> rejected_mask = {};  // for each of `rejected`
   std::optional<double> label = {};
   bool truncated = false;
   // Whether the template renders a reply otherwise than it was, or will be, generated: see EncodedConversation.
@@ -74,7 +75,8 @@ class SampleEncoder {
                                               std::optional<text::ChatTemplate> chat_template,
                                               const EncodingRules& rules);
 
-  // InvalidArgument for what cannot be encoded, and OutOfRange for an overlong prompt if that is an error.
+  // InvalidArgument for what cannot be encoded and for pairs of equal answers, and OutOfRange for an overlong prompt if
+  // that is an error.
   absl::StatusOr<OrSkip<EncodedSample>> Encode(const Sample& sample) const;
 
   // Everything that determines the result of Encode(), except the tokenizer.

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 
 constexpr absl::string_view kMagic = "TDTOKENS";
 constexpr absl::string_view kEndMagic = "TDTOKEND";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kHeaderBytes = 32;
 constexpr size_t kFooterBytes = 72;
 constexpr size_t kSealBytes = 24;  // the last ones of the footer
@@ -83,6 +83,7 @@ std::string BytesOf(const EncodedSample& sample) {
   PutAll(bytes, sample.ids);
   PutAll(bytes, sample.rejected);
   PutAll(bytes, sample.loss_mask);
+  PutAll(bytes, sample.rejected_mask);
   for (const std::string* text : {&sample.prompt_text, &sample.truth, &sample.source}) PutText(bytes, *text);
   if (!sample.messages.empty()) PutText(bytes, sample.messages);
   for (const std::string& text : sample.kept) PutText(bytes, text);
@@ -128,19 +129,21 @@ absl::StatusOr<EncodedSample> SampleAt(absl::string_view bytes) {
   const auto flags = NumberAt<uint32_t>(bytes, 12);
   const uint64_t prompt_tokens = NumberAt<uint32_t>(bytes, 24);
   const auto texts = NumberAt<uint32_t>(bytes, 28);
-  const uint64_t size = kSampleHeaderBytes + 4 * ids + 4 * rejected + masks;
+  const uint64_t size = kSampleHeaderBytes + 4 * ids + 5 * rejected + masks;  // each of `rejected` has a mask
   constexpr uint32_t kAllFlags = kTruncated | kHasLabel | kHasMessages | kRewritten;
   if (size > bytes.size() || (masks != 0 && masks != ids) || flags > kAllFlags || prompt_tokens > ids ||
       texts < kFixedTexts + ((flags & kHasMessages) != 0 ? 1 : 0)) {
     return absl::DataLossError("a sample does not fit in its place");
   }
-  EncodedSample sample{.ids = NumbersAt<int32_t>(bytes, kSampleHeaderBytes, ids),
-                       .loss_mask = NumbersAt<uint8_t>(bytes, kSampleHeaderBytes + 4 * (ids + rejected), masks),
-                       .rejected = NumbersAt<int32_t>(bytes, kSampleHeaderBytes + 4 * ids, rejected),
-                       .label = std::nullopt,
-                       .truncated = (flags & kTruncated) != 0,
-                       .rewritten = (flags & kRewritten) != 0,
-                       .prompt_tokens = static_cast<int64_t>(prompt_tokens)};
+  EncodedSample sample{
+      .ids = NumbersAt<int32_t>(bytes, kSampleHeaderBytes, ids),
+      .loss_mask = NumbersAt<uint8_t>(bytes, kSampleHeaderBytes + 4 * (ids + rejected), masks),
+      .rejected = NumbersAt<int32_t>(bytes, kSampleHeaderBytes + 4 * ids, rejected),
+      .rejected_mask = NumbersAt<uint8_t>(bytes, kSampleHeaderBytes + 4 * (ids + rejected) + masks, rejected),
+      .label = std::nullopt,
+      .truncated = (flags & kTruncated) != 0,
+      .rewritten = (flags & kRewritten) != 0,
+      .prompt_tokens = static_cast<int64_t>(prompt_tokens)};
   if ((flags & kHasLabel) != 0) sample.label = NumberAt<double>(bytes, 16);
   TDOCK_RETURN_IF_ERROR(TakeTexts(bytes.substr(size), texts, (flags & kHasMessages) != 0, sample));
   return sample;

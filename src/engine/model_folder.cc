@@ -43,7 +43,7 @@ absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder,
     return absl::InvalidArgumentError(absl::StrCat(folder, ": the tokenizer has ", tokenizer->vocab_size(),
                                                    " tokens, but the model only ", decoder.config().vocab_size));
   }
-  if (decoder.config().head == model::Head::kValue) {
+  if (decoder.config().head == model::Head::kValue && !options.value_head) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder,
                      ": the model has a value head, so it cannot generate; give a model with a token head "

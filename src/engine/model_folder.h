@@ -22,8 +22,8 @@ struct ModelFolder {
 };
 
 // Errors of text::LoadTokenizer() and model::LoadCheckpoint(); InvalidArgument if the tokenizer has tokens that the
-// model does not know, or no end-of-text token, or if the model has a value head. Throws c10::Error if memory is
-// exhausted.
+// model does not know, or no end-of-text token, or if the model has a value head that is not asked for. Throws
+// c10::Error if memory is exhausted.
 absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder, const at::Device& device,
                                             const model::LoadOptions& options = {});
 

@@ -52,27 +52,22 @@ struct WeightReader {
     return panel + PanelOf(v) * panel_bytes + pair * kPairBytes + 4 * PlaceOf(v);
   }
 
-  // The weights of the inputs 2·pair (in `even`) and 2·pair + 1; kBoth: whether the latter exists.
-  template <bool kBoth>
-  inline __attribute__((always_inline)) void Read(int64_t pair, Register (&even)[kVectors],
-                                                  Register (&odd)[kVectors]) const {
+  // The weights of the input 2·pair + kOdd.
+  template <int kOdd>
+  inline __attribute__((always_inline)) void Read(int64_t pair, Register (&weights)[kVectors]) const {
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       const std::byte* const at = panel + PanelOf(v) * panel_bytes + pair * kPairBytes;
       if constexpr (kFormat == PackedFormat::kFloat) {
-        const auto* const numbers = reinterpret_cast<const float*>(at) + PlaceOf(v);
-        even[v] = LoadRegister(numbers);
-        if constexpr (kBoth) odd[v] = LoadRegister(numbers + kPanelOutputs);
+        weights[v] = LoadRegister(reinterpret_cast<const float*>(at) + kOdd * kPanelOutputs + PlaceOf(v));
       } else if constexpr (kFormat == PackedFormat::kBFloat16) {
         RegisterBits both;
         __builtin_memcpy(&both, PairsAt(pair, v), sizeof both);
-        even[v] = Reinterpret<Register>(both << 16);
-        if constexpr (kBoth) odd[v] = Reinterpret<Register>(both & 0xffff0000U);
+        weights[v] = Reinterpret<Register>(kOdd == 1 ? both & 0xffff0000U : both << 16);
       } else {
         const Register scale =
             LoadRegister(scales + PanelOf(v) * panel_scales + 2 * pair / kInt8Group * kPanelOutputs + PlaceOf(v));
-        even[v] = WidenInts(at + PlaceOf(v)) * scale;
-        if constexpr (kBoth) odd[v] = WidenInts(at + kPanelOutputs + PlaceOf(v)) * scale;
+        weights[v] = WidenInts(at + kOdd * kPanelOutputs + PlaceOf(v)) * scale;
       }
     }
   }
@@ -116,17 +111,19 @@ struct Sums {
 template <PackedFormat kFormat, int kPrefetched, int kRows, int kVectors>
 inline __attribute__((always_inline)) void AddAll(const float* x, const WeightReader<kFormat, kVectors>& weights,
                                                   int64_t inputs, const std::byte* next, Sums<kRows, kVectors>& sums) {
-  Register even[kVectors], odd[kVectors];
+  // One input after the other: the registers of both at once would not leave enough for the sums.
+  Register w[kVectors];
   const int64_t pairs = inputs / 2;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     AskFor<kPrefetched>(weights, next, pair);
-    weights.template Read<true>(pair, even, odd);
-    sums.Add(x + 2 * pair * kRows, even);
-    sums.Add(x + (2 * pair + 1) * kRows, odd);
+    weights.template Read<0>(pair, w);
+    sums.Add(x + 2 * pair * kRows, w);
+    weights.template Read<1>(pair, w);
+    sums.Add(x + (2 * pair + 1) * kRows, w);
   }
   if (inputs % 2 != 0) {
-    weights.template Read<false>(pairs, even, odd);
-    sums.Add(x + 2 * pairs * kRows, even);
+    weights.template Read<0>(pairs, w);
+    sums.Add(x + 2 * pairs * kRows, w);
   }
 }
 

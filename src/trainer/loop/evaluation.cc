@@ -95,6 +95,52 @@ class LossEvaluation final : public Evaluation {
   const ForwardOptions forward_;
 };
 
+class PairEvaluation final : public Evaluation {
+ public:
+  PairEvaluation(std::span<const data::EncodedSample> samples, ScorePairs score)
+      : samples_(samples), score_(std::move(score)) {}
+
+  absl::Status Run(StepMetrics& metrics, std::vector<Answer>&) override {
+    const FreedMemory returned;
+    std::vector<Sequence> answers;
+    std::vector<uint8_t> mask;
+    std::vector<int64_t> lengths;
+    for (const data::EncodedSample& sample : samples_) {
+      const size_t prompt = PairPromptLength(sample);
+      for (const auto& [all, counted] :
+           {std::pair(&sample.ids, &sample.loss_mask), std::pair(&sample.rejected, &sample.rejected_mask)}) {
+        const std::span<const int32_t> ids(*all);
+        answers.push_back({ids.first(prompt), ids.subspan(prompt)});
+        mask.insert(mask.end(), counted->begin() + static_cast<std::ptrdiff_t>(prompt), counted->end());
+        lengths.push_back(static_cast<int64_t>(ids.size() - prompt));
+      }
+    }
+    const algo::Tokens tokens = algo::MakeTokens(at::tensor(mask, at::kByte), lengths);
+    const at::Tensor scores = score_(answers, tokens).to(at::kCPU, at::kDouble).contiguous();
+    const double* const score = scores.const_data_ptr<double>();
+    const std::vector<std::string> sources = SourceNames(samples_);
+    std::vector<float> margins;
+    for (size_t s = 0; s < samples_.size(); ++s) {
+      const double chosen = score[2 * s], rejected = score[2 * s + 1], margin = chosen - rejected;
+      const double right = margin > 0 ? 1 : margin == 0 ? 0.5 : 0;
+      margins.push_back(static_cast<float>(margin));
+      metrics.Mean("val/accuracy", right);
+      metrics.Mean("val/chosen/mean", chosen);
+      metrics.Mean("val/rejected/mean", rejected);
+      metrics.Mean("val/loss", std::max(-margin, 0.0) + std::log1p(std::exp(-std::abs(margin))));
+      if (sources[s].empty()) continue;
+      metrics.Mean(absl::StrCat("val/accuracy/", sources[s]), right);
+      metrics.Mean(absl::StrCat("val/margin/", sources[s]), margin);
+    }
+    metrics.Distribution("val/margin", margins);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::span<const data::EncodedSample> samples_;
+  const ScorePairs score_;
+};
+
 class AnswerEvaluation final : public Evaluation {
  public:
   AnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples, const text::Tokenizer& tokenizer,
@@ -177,6 +223,10 @@ class AnswerEvaluation final : public Evaluation {
 std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
                                                const ForwardOptions& forward) {
   return std::make_unique<LossEvaluation>(policy, samples, forward);
+}
+
+std::unique_ptr<Evaluation> MakePairEvaluation(std::span<const data::EncodedSample> samples, ScorePairs score) {
+  return std::make_unique<PairEvaluation>(samples, std::move(score));
 }
 
 std::unique_ptr<Evaluation> MakeAnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,

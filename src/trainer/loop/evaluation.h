@@ -11,6 +11,7 @@
 #include "data/encode.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
+#include "trainer/algo/tokens.h"
 #include "trainer/reward/reward.h"
 #include "trainer/run_log/run_directory.h"
 #include "trainer/stages/policy.h"
@@ -33,6 +34,15 @@ class Evaluation {
 // is given must outlive it.
 std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
                                                const ForwardOptions& forward);
+
+// What a model makes of both answers of each pair, [2P], the chosen one first: its implicit rewards, or scores. May
+// throw.
+using ScorePairs = std::function<at::Tensor(std::span<const Sequence> answers, const algo::Tokens& tokens)>;
+
+// Of pairs of answers: val/accuracy, the share of pairs whose chosen answer gets more, equal ones count half;
+// val/margin/mean, between both, /max and /min; val/chosen/mean and val/rejected/mean; val/loss, the mean of
+// −log σ(margin); val/accuracy/SOURCE and val/margin/SOURCE.
+std::unique_ptr<Evaluation> MakePairEvaluation(std::span<const data::EncodedSample> samples, ScorePairs score);
 
 struct AnswerEvaluationOptions {
   engine::EngineOptions engine;

@@ -101,6 +101,47 @@ absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples) 
   return batch;
 }
 
+size_t PairPromptLength(const data::EncodedSample& sample, bool up_to_difference) {
+  const auto differ =
+      std::mismatch(sample.ids.begin(), sample.ids.end(), sample.rejected.begin(), sample.rejected.end());
+  const auto shared = static_cast<size_t>(differ.first - sample.ids.begin());
+  // An answer may be the beginning of the other one.
+  const size_t most = std::min({shared, sample.ids.size() - 1, sample.rejected.size() - 1});
+  return std::max<size_t>(up_to_difference ? most : std::min(most, PromptLength(sample)), 1);
+}
+
+absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, const PairColumns& columns) {
+  std::vector<std::vector<int32_t>> prompts, responses;
+  std::vector<std::vector<uint8_t>> masks;
+  std::vector<float> margins;
+  for (const data::EncodedSample& sample : samples) {
+    if (std::min(sample.ids.size(), sample.rejected.size()) < 2) {
+      return absl::InvalidArgumentError("a pair has an answer without a token behind its prompt");
+    }
+    const size_t prompt = PairPromptLength(sample, columns.pad_with.has_value());
+    const size_t longest = std::max(sample.ids.size(), sample.rejected.size()) - prompt;
+    for (const auto& [ids, mask] :
+         {std::pair(&sample.ids, &sample.loss_mask), std::pair(&sample.rejected, &sample.rejected_mask)}) {
+      const auto begin = static_cast<std::ptrdiff_t>(prompt);
+      prompts.emplace_back(ids->begin(), ids->begin() + begin);
+      responses.emplace_back(ids->begin() + begin, ids->end());
+      masks.emplace_back(mask->begin() + begin, mask->end());
+      if (!columns.pad_with) continue;
+      responses.back().resize(longest, *columns.pad_with);
+      masks.back().resize(longest, 0);
+    }
+    if (!columns.margin) continue;
+    if (!sample.label) return absl::InvalidArgumentError("a pair has no margin: its label is missing");
+    margins.insert(margins.end(), 2, static_cast<float>(*sample.label));
+  }
+  Batch batch;
+  TDOCK_RETURN_IF_ERROR(batch.Add(kPrompt, Column::FromRows(prompts)));
+  TDOCK_RETURN_IF_ERROR(batch.Add(kResponses, Column::FromRows(responses)));
+  TDOCK_RETURN_IF_ERROR(batch.Add(kResponseMask, Column::FromRows(masks)));
+  if (columns.margin) TDOCK_RETURN_IF_ERROR(batch.Add(kMargin, Column::FromValues(margins)));
+  return batch;
+}
+
 std::shared_ptr<AnswerSource> GivenAnswers(const data::Source<data::EncodedSample>& source,
                                            const data::LoaderOptions& options) {
   return std::make_shared<LoadedAnswers>(source, options);
@@ -108,16 +149,22 @@ std::shared_ptr<AnswerSource> GivenAnswers(const data::Source<data::EncodedSampl
 
 void ReportLengths(data::Phase phase, std::span<const data::EncodedSample> samples, int64_t max_prompt_length,
                    StepMetrics& metrics) {
-  if (phase != data::Phase::kPrompt && phase != data::Phase::kSft) return;
   std::vector<float> prompts, responses;
   for (const data::EncodedSample& sample : samples) {
-    const size_t prompt = phase == data::Phase::kPrompt ? sample.ids.size() : PromptLength(sample);
-    prompts.push_back(static_cast<float>(prompt));
-    if (phase == data::Phase::kSft) {
+    size_t prompt = sample.ids.size();
+    if (phase == data::Phase::kPrompt) {
+      metrics.Mean("prompt_length/clip_ratio", std::cmp_equal(prompt, max_prompt_length) ? 1 : 0);
+    } else if (phase == data::Phase::kReward) {
+      prompt = PairPromptLength(sample);
+      responses.push_back(static_cast<float>(sample.ids.size() - prompt));
+      responses.push_back(static_cast<float>(sample.rejected.size() - prompt));
+    } else if (phase == data::Phase::kSft) {
+      prompt = PromptLength(sample);
       responses.push_back(static_cast<float>(sample.ids.size() - prompt));
     } else {
-      metrics.Mean("prompt_length/clip_ratio", std::cmp_equal(prompt, max_prompt_length) ? 1 : 0);
+      return;
     }
+    prompts.push_back(static_cast<float>(prompt));
   }
   metrics.Distribution("prompt_length", prompts);
   metrics.Distribution("response_length", responses);

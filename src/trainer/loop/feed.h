@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,12 +31,26 @@ reward::Answer QuestionOf(const data::EncodedSample& sample, const std::vector<s
 // loss counts, at least the first token, which nothing predicts.
 absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples);
 
+struct PairColumns {
+  bool margin = false;  // the samples' labels, of each row. InvalidArgument names a pair without one
+  // Pads the shorter answer of a pair to the length of the other, with this token, which the mask does not count, and
+  // lets answers begin where they first differ.
+  std::optional<int32_t> pad_with = {};
+};
+// Pairs of answers to learn from: two rows for each sample, the chosen answer first, with prompt, responses,
+// response_mask and, if asked, margin. The prompt is what both begin with, up to the first token that the loss counts.
+absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, const PairColumns& columns = {});
+
+// The length of the prompt of both answers of a pair; each has at least a token behind it.
+size_t PairPromptLength(const data::EncodedSample& sample, bool up_to_difference = false);
+
 // The batches of a data::Loader; its state is their position. `source` must outlive the result.
 std::shared_ptr<AnswerSource> GivenAnswers(const data::Source<data::EncodedSample>& source,
                                            const data::LoaderOptions& options);
 
 // Reports the lengths of samples in tokens: prompt_length/mean, /max and /min, of kPrompt also /clip_ratio, the share
-// that has `max_prompt_length` tokens; of kSft response_length/mean, /max and /min. Of other phases nothing.
+// that has `max_prompt_length` tokens; of kSft, and of both answers of kReward, response_length/mean,
+// /max and /min. Of other phases nothing.
 void ReportLengths(data::Phase phase, std::span<const data::EncodedSample> samples, int64_t max_prompt_length,
                    StepMetrics& metrics);
 

@@ -20,6 +20,8 @@ namespace {
 // computes.
 constexpr const char* kFreeKeys[] = {"threads",
                                      "model.path",
+                                     "critic.model.path",
+                                     "reward_model.model.path",
                                      "data.train_files",
                                      "data.val_files",
                                      "data.ptx_files",
@@ -54,13 +56,6 @@ constexpr const char* kFreeKeys[] = {"threads",
                                      "reward.memory_gb",
                                      "rollout.max_num_seqs"};
 
-std::string WeightsChecksum(const model::Decoder& decoder) {
-  model::NamedTensors all = decoder.NamedWeights();
-  const model::NamedTensors adapters = decoder.NamedAdapters();
-  all.insert(all.end(), adapters.begin(), adapters.end());
-  return absl::StrFormat("%016x", model::ChecksumOf(all));
-}
-
 absl::StatusOr<std::string> TemplateChecksum(Env& env, const std::string& folder) {
   text::ContentHasher hasher;
   for (const char* name : {"chat_template.jinja", "chat_template.json"}) {
@@ -78,6 +73,13 @@ std::string ValueIn(const Fingerprint& fingerprint, const std::string& key) {
 }
 
 }  // namespace
+
+std::string WeightsChecksum(const model::Decoder& decoder) {
+  model::NamedTensors all = decoder.NamedWeights();
+  const model::NamedTensors adapters = decoder.NamedAdapters();
+  all.insert(all.end(), adapters.begin(), adapters.end());
+  return absl::StrFormat("%016x", model::ChecksumOf(all));
+}
 
 bool IsFree(const std::string& key) {
   return std::any_of(std::begin(kFreeKeys), std::end(kFreeKeys), [&](const char* free) { return key == free; });

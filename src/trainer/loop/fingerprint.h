@@ -18,13 +18,17 @@
 namespace tdock::trainer {
 
 // The keys of the configuration with their values, and, in angle brackets as no key is, checksums: "<model>" of the
-// weights and shapes that the run begins with, "<tokenizer>" and "<template>" of their files, "<data>" of the samples,
-// how they are encoded, and their order, "<validation>" and "<ptx>" of the other samples. Without the keys that change
-// nothing that is computed, such as `threads`, and those of files whose contents are among the checksums.
+// weights and shapes that the run begins with, "<critic>" and "<reward_model>" of theirs, "<tokenizer>" and
+// "<template>" of their files, "<data>" of the samples, how they are encoded, and their order, "<validation>" and
+// "<ptx>" of the other samples. Without the keys that change nothing that is computed, such as `threads`, and those of
+// files whose contents are among the checksums.
 using Fingerprint = std::map<std::string, std::string>;
 
 // Whether a key changes nothing that is computed, or says where something is whose contents have a checksum.
 bool IsFree(const std::string& key);
+
+// Of weights, adapters among them, and shapes.
+std::string WeightsChecksum(const model::Decoder& decoder);
 
 // `decoder` is as the run begins with it, `order` the loader's LoaderPosition::order. Reads all weights once.
 absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, const RunConfig& config,

@@ -15,6 +15,7 @@
 #include "model/decoder/device.h"
 #include "text/char_tokenizer.h"
 #include "text/shuffled_indexes.h"
+#include "trainer/loop/role_models.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::trainer {
@@ -38,15 +39,18 @@ model::ModelConfig FreshModelConfig(const ModelSection& section, const text::Tok
   return m;
 }
 
-absl::Status LoadModel(const RunConfig& config, Env& env, RunInputs& inputs) {
+absl::Status LoadModel(const RunConfig& config, model::Head head, Env& env, RunInputs& inputs) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
   const model::LoadOptions load = {.dtype = config.model.weight_dtype(),
+                                   .value_head = head == model::Head::kValue,
+                                   .seed = SeedFor(config, SeedPurpose::kModel),
                                    .rope_scaling = config.model.rope_scaling.json()};
   if (config.model.path.empty()) {
     TDOCK_ASSIGN_OR_RETURN(inputs.tokenizer,
                            text::CharTokenizer::Create(config.model.alphabet, config.model.max_position_embeddings));
     inputs.end_tokens = {inputs.tokenizer->eos_id().value()};
     model::ModelConfig fresh = FreshModelConfig(config.model, *inputs.tokenizer);
+    fresh.head = head;
     TDOCK_RETURN_IF_ERROR(Annotate(model::Validate(fresh), "model"));
     if (!load.rope_scaling.empty()) {
       TDOCK_RETURN_IF_ERROR(Annotate(model::OverrideRope(load.rope_scaling, &fresh), "rope_scaling"));
@@ -117,14 +121,17 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
   // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
   // busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
-  config.data.keep_messages = config.external_reward.used();
   const reward::ExternalRewardConfig none;
   TDOCK_ASSIGN_OR_RETURN(
       inputs.reward,
       reward::MakeRunReward(config.reward, ScoresHere(recipe.shape(), config) ? config.external_reward : none,
                             config.data.columns.keep, log));
-  TDOCK_RETURN_IF_ERROR(LoadModel(config, env, inputs));
+  TDOCK_RETURN_IF_ERROR(LoadModel(config, recipe.head(), env, inputs));
   TDOCK_RETURN_IF_ERROR(CheckOptim(recipe.shape().optim, *inputs.decoder));
+  TDOCK_ASSIGN_OR_RETURN(inputs.models, LoadRoles(recipe, config, env, inputs));
+  const bool reads_texts = std::any_of(inputs.models.begin(), inputs.models.end(),
+                                       [](const auto& entry) { return entry.second.own_tokenizer != nullptr; });
+  config.data.keep_messages = config.external_reward.used() || reads_texts;
   config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());
   TDOCK_RETURN_IF_ERROR(CheckLengths(recipe, *inputs.decoder));
   TDOCK_ASSIGN_OR_RETURN(

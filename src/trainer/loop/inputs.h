@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ namespace tdock::trainer {
 struct RunInputs {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<model::Decoder> decoder;
-  std::vector<int32_t> end_tokens;  // end-of-answer tokens; the tokenizer's first
+  std::map<std::string, RoleModel> models;  // of Recipe::models()
+  std::vector<int32_t> end_tokens;          // end-of-answer tokens; the tokenizer's first
   std::unique_ptr<reward::Reward> reward;
   data::RunData data;
   data::RunData ptx;  // of Recipe::ptx_data()

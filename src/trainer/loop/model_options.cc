@@ -41,43 +41,43 @@ absl::Status ModelOptions::Apply(uint64_t lora_seed, model::Decoder& decoder) co
   return Annotate(decoder.AddAdapters(lora, lora_seed), "model.target_modules");
 }
 
-void BindModelOptions(config::Spec& spec, ModelOptions& o) {
+void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOptions& o) {
   using model::Recomputed;
-  spec.Choice("model.compute_dtype", &o.compute_dtype,
+  spec.Choice(prefix + "compute_dtype", &o.compute_dtype,
               {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"float64", at::kDouble}},
               "Precision of activations and matrix products. Norms, softmax and the optimizer stay in float32; "
               "float64, for comparisons, is that of all of them. float16 has a loss scale (optim).");
   spec.Choice(
-      "model.param_dtype", &o.param_dtype, {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}},
+      prefix + "param_dtype", &o.param_dtype, {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}},
       "Dtype of the weights while they are trained. bfloat16 (with model.compute_dtype bfloat16) takes half the "
       "memory: there is no copy in float32, and each step rounds at random, so that small changes count on average. "
       "Adapters and the optimizer stay in float32.");
-  spec.Check({"model.param_dtype", "model.compute_dtype"}, [&o]() -> std::vector<std::string> {
+  spec.Check({prefix + "param_dtype", prefix + "compute_dtype"}, [&o]() -> std::vector<std::string> {
     if (o.param_dtype == at::kFloat || o.param_dtype == o.compute_dtype) return {};
     return {
         "each pass would keep a converted copy of the weights, which takes more memory than weights of float32; set "
         "model.compute_dtype to bfloat16, too"};
   });
   spec.Bool(
-      "model.batch_invariant", &o.batch_invariant,
+      prefix + "batch_invariant", &o.batch_invariant,
       "Compute each token the same, bit for bit, whatever else is in the batch, so that rollout and training agree "
       "on every log-probability. On the CPU in float32 or bfloat16; with other devices and dtypes it has no effect. "
       "false: libtorch multiplies.");
   spec.Choice(
-      "model.recompute", &o.recomputed,
+      prefix + "recompute", &o.recomputed,
       {{"nothing", Recomputed::kNothing},
        {"attention_core", Recomputed::kAttentionCore},
        {"mlp", Recomputed::kMlp},
        {"attention_core_and_mlp", Recomputed::kAttentionCoreAndMlp},
        {"layers", Recomputed::kLayers}},
       "Activation checkpointing: what of each layer is recomputed for the gradients instead of being kept in memory.");
-  spec.Float("model.dropout", &o.dropout,
+  spec.Float(prefix + "dropout", &o.dropout,
              "Share of the embeddings, and of what attention and mlp add to them, that is dropped at random when "
              "gradients "
              "are computed, and never otherwise.")
       .AtLeast(0)
       .LessThan(1);
-  const std::string rope = "model.override_config.rope_scaling.";
+  const std::string rope = prefix + "override_config.rope_scaling.";
   spec.Choice(rope + "type", &o.rope_scaling.type,
               {{"none", std::string()},
                {"default", std::string("default")},
@@ -104,17 +104,18 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
   spec.Float(rope + "beta_slow", &o.rope_scaling.beta_slow,
              "For yarn: rotations below which frequencies are fully interpolated.")
       .MoreThan(0);
-  spec.Int("model.lora_rank", &o.lora_rank, "Rank of low-rank adapters; if set, only they are trained; 0: no adapters.")
+  spec.Int(prefix + "lora_rank", &o.lora_rank,
+           "Rank of low-rank adapters; if set, only they are trained; 0: no adapters.")
       .AtLeast(0)
       .AtMost(1 << 16);
-  spec.Float("model.lora_alpha", &o.lora_alpha, "Adapters are scaled by this divided by their rank.").MoreThan(0);
-  spec.Float("model.lora_dropout", &o.lora_dropout,
+  spec.Float(prefix + "lora_alpha", &o.lora_alpha, "Adapters are scaled by this divided by their rank.").MoreThan(0);
+  spec.Float(prefix + "lora_dropout", &o.lora_dropout,
              "Share of what goes into adapters that is dropped at random when gradients are computed.")
       .AtLeast(0)
       .LessThan(1);
-  spec.String("model.target_modules", &o.target_modules,
+  spec.String(prefix + "target_modules", &o.target_modules,
               "Comma-separated names of the linear layers that get adapters; empty: all but the head.");
-  spec.Choice("model.save_dtype", &o.save_dtype,
+  spec.Choice(prefix + "save_dtype", &o.save_dtype,
               {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}},
               "Dtype of the weights in the checkpoint.");
   spec.Check({rope + "type", rope + "factor"}, [&o]() -> std::vector<std::string> {
@@ -133,7 +134,7 @@ void BindModelOptions(config::Spec& spec, ModelOptions& o) {
   spec.Unused({rope + "attention_factor", rope + "beta_fast", rope + "beta_slow"}, no_ramp,
               "given for a rope scaling that does not have it");
   spec.Unused(
-      {"model.lora_alpha", "model.lora_dropout", "model.target_modules"}, [&o] { return o.lora_rank == 0; },
+      {prefix + "lora_alpha", prefix + "lora_dropout", prefix + "target_modules"}, [&o] { return o.lora_rank == 0; },
       "given without adapters (model.lora_rank = 0)");
 }
 

@@ -44,7 +44,7 @@ struct ModelOptions {
   absl::Status Apply(uint64_t lora_seed, model::Decoder& decoder) const;
 };
 
-// Binds the keys of the section `model`.
-void BindModelOptions(config::Spec& spec, ModelOptions& options);
+// Binds the keys of a section, whose name `prefix` is: "model.".
+void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOptions& options);
 
 }  // namespace tdock::trainer

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 absl::StatusOr<ModelOptions> Read(const std::vector<std::string>& overrides) {
   ModelOptions options;
   config::Spec spec;
-  BindModelOptions(spec, options);
+  BindModelOptions(spec, "model.", options);
   const absl::Status loaded = config::Load(spec, "", "run.yaml", overrides);
   if (!loaded.ok()) return loaded;
   return options;

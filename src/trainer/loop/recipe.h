@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,7 @@
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/sections.h"
 #include "trainer/reward/reward.h"
+#include "trainer/stages/model_scores.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
 #include "trainer/stages/update_stage.h"
@@ -32,7 +34,16 @@
 namespace tdock::trainer {
 
 // The purposes of the seeds derived from the run's: whatever is random follows from the seed and what it is for.
-enum class SeedPurpose : uint64_t { kModel = 1, kData, kRollout, kMiniBatches, kAdapters, kPtx, kRounding };
+enum class SeedPurpose : uint64_t {
+  kModel = 1,
+  kData,
+  kRollout,
+  kMiniBatches,
+  kAdapters,
+  kPtx,
+  kRounding,
+  kRoles,
+};
 
 inline uint64_t SeedFor(const RunConfig& config, SeedPurpose purpose) {
   return DeriveSeed(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(purpose));
@@ -41,10 +52,34 @@ inline uint64_t SeedFor(const RunConfig& config, SeedPurpose purpose) {
 // The longest row that samples are packed into: beyond it, attention costs more than packing saves. See MakeLayout().
 inline int64_t MaxRowTokens(const model::ModelConfig& config) { return std::max<int64_t>(config.hidden_size / 3, 1); }
 
+// A model beside the policy, with a value head.
+struct ModelRole {
+  std::string name;             // "critic": the section of its keys, and of its folder in the run if it is trained
+  const ModelSection* section;  // of the recipe: its path, and of a trained one how it is used
+  bool trained = false;         // otherwise it has a value head already, and computes as the policy does
+  const OptimSection* optim = nullptr;  // of a trained one
+  int64_t micro_batch_size = 0;         // samples in a pass of it
+};
+
+// Such a model as it was loaded.
+struct RoleModel {
+  ModelRole role;
+  Policy policy;
+  // Where it reads other tokens than the policy; a trained one never does.
+  std::unique_ptr<text::Tokenizer> own_tokenizer = nullptr;
+  std::optional<text::ChatTemplate> own_template = {};
+
+  std::optional<OwnTexts> Texts() const {
+    if (own_tokenizer == nullptr) return std::nullopt;
+    return OwnTexts{own_tokenizer.get(), own_template.has_value() ? &*own_template : nullptr};
+  }
+};
+
 // What a recipe makes its stages of. Everything outlives them.
 struct RunParts {
   const text::Tokenizer& tokenizer;
-  Policy& policy;  // with trainable parameters
+  Policy& policy;                            // with trainable parameters
+  std::map<std::string, RoleModel>& models;  // those of Recipe::models(), by their names
   reward::Reward& reward;
   Workers& workers;
   const std::vector<int32_t>& end_tokens;
@@ -88,6 +123,8 @@ struct Plan {
   std::vector<ColumnSpec> columns;
   // The columns that samples are fed as, a row for each: see feed.h.
   std::function<absl::StatusOr<Batch>(std::span<const data::EncodedSample>)> feed;
+  // Whether that makes all rows of each sample's group, one after another, instead of one to be repeated.
+  bool feeds_groups = false;
   // In the order of a step. The last one is what rows are kept for.
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<std::unique_ptr<Evaluation>> evaluations;
@@ -121,10 +158,14 @@ class Recipe {
   virtual data::Phase phase() const = 0;
   // Rows that each sample of the data is fed as, one prompt group.
   virtual int64_t samples_per_prompt() const { return 1; }
+  // Of the policy.
+  virtual model::Head head() const { return model::Head::kTokens; }
   // Of the longest sequence, and the keys that say so.
   virtual int64_t longest_tokens() const = 0;
   virtual std::string longest_keys() const = 0;
   virtual StepShape shape() const = 0;
+  // The models beside the policy.
+  virtual std::vector<ModelRole> models() const { return {}; }
   // A second data set, of answers to learn beside the first; nothing: there is none.
   virtual std::optional<data::DataConfig> ptx_data() const { return std::nullopt; }
 

@@ -85,7 +85,8 @@ absl::Status FindNewest(Env& env, const std::string& run_dir, const std::string&
 // The files that WriteFileAtomically() was writing when the process was killed.
 absl::Status RemoveHalfWritten(Env& env, const std::string& run_dir) {
   std::vector<std::string> folders = {run_dir};
-  for (const char* name : {"checkpoint", "checkpoint/adapter", "checkpoint-ema", "checkpoint-ema/adapter"}) {
+  for (const char* name : {"checkpoint", "checkpoint/adapter", "checkpoint-ema", "checkpoint-ema/adapter",
+                           "checkpoint-critic", "checkpoint-critic/adapter"}) {
     folders.push_back(JoinPath(run_dir, name));
   }
   if (const std::string events = JoinPath(run_dir, "tensorboard"); env.Exists(events)) {

@@ -75,7 +75,7 @@ void BindModel(config::Spec& spec, ModelSection& s) {
       "Folder of a model in the Hugging Face layout to start from; empty: random weights, with the alphabet and "
       "the sizes below, which cannot be combined with it.");
   BindSizes(spec, s);
-  BindModelOptions(spec, s);
+  BindModelOptions(spec, "model.", s);
   spec.Check({"model.path", "model.alphabet"}, [&s]() -> std::vector<std::string> {
     if (!s.path.empty() || !s.alphabet.empty()) return {};
     return {"set model.path to the folder of a model, or model.alphabet for a new one of single characters"};
@@ -102,6 +102,14 @@ void BindModel(config::Spec& spec, ModelSection& s) {
       [&s] { return !s.path.empty(); }, "given together with model.path, whose model has its own");
 }
 
+void BindPairBatches(config::Spec& spec, int64_t& micro_batch_size_per_gpu) {
+  spec.Int("data.micro_batch_size_per_gpu", &micro_batch_size_per_gpu,
+           "Pairs in one forward and backward pass; limits memory and changes results only where something is dropped "
+           "(model.dropout); 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
+      .AtLeast(0)
+      .AtMost(kMaxBatch / 2);
+}
+
 void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
   spec.Int("data.max_response_length", &s.max_response_length,
            "Maximum number of tokens of a generated answer, including its end token.")
@@ -116,6 +124,9 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
     spec.Bool("rollout.leave_last_position", &s.leave_last_position,
               "A prompt and its answer have at most data.max_prompt_length + data.max_response_length - 1 tokens "
               "together, as in some other systems, instead of one more.");
+    spec.Int("rollout.min_response_tokens", &s.min_response_tokens,
+             "Prompts with an answer of fewer tokens, its end token included, are left out of the step; 0: none are.")
+        .AtLeast(0);
     spec.Choice(
         "rollout.quantization", &s.int8_weights, {{"none", false}, {"int8", true}},
         "Weights of rollouts: int8 has numbers of 8 bits, in groups of 32 with a scale each, which are read faster. "
@@ -272,7 +283,9 @@ std::vector<std::string> RewardColumns(const RunConfig& config) {
   return columns;
 }
 
-void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& s) {
+void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& s,
+               const ModelOptions* of) {
+  const ModelOptions& model = of != nullptr ? *of : run.model;
   s.key = prefix;
   spec.Float(prefix + ".lr", &s.lr, "Peak learning rate of AdamW.").MoreThan(0);
   spec.Float(prefix + ".lora_lr", &s.lora_lr, "Peak learning rate of adapters; 0: as lr.").AtLeast(0);
@@ -325,11 +338,10 @@ void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& r
   });
   spec.Unused(
       {prefix + ".loss_scale", prefix + ".min_loss_scale", prefix + ".loss_scale_growth_interval"},
-      [&run] { return run.model.compute_dtype != at::kHalf; },
+      [&model] { return model.compute_dtype != at::kHalf; },
       "given for a loss that is not computed in float16 (model.compute_dtype)");
   spec.Unused(
-      {prefix + ".lora_lr"}, [&run] { return run.model.lora_rank == 0; },
-      "given without adapters (model.lora_rank = 0)");
+      {prefix + ".lora_lr"}, [&model] { return model.lora_rank == 0; }, "given without adapters (model.lora_rank = 0)");
 }
 
 absl::Status CheckOptim(const OptimSection& section, const model::Decoder& decoder) {

@@ -77,11 +77,15 @@ struct RolloutSection {
   int64_t max_num_seqs = 4096;
   int64_t max_response_length = 256;
   bool leave_last_position = false;
+  int64_t min_response_tokens = 0;
   bool int8_weights = false;
 };
 // `samples` adds rollout.n, rollout.temperature, rollout.leave_last_position and rollout.quantization: for recipes that
 // train on what they generate.
 void BindRollout(config::Spec& spec, RolloutSection& section, bool samples);
+
+// data.micro_batch_size_per_gpu, of recipes that learn from pairs of answers.
+void BindPairBatches(config::Spec& spec, int64_t& micro_batch_size_per_gpu);
 
 // trainer.serve, trainer.dock, and what belongs to them: how other processes take part in a run.
 struct DockSection {
@@ -148,7 +152,9 @@ void BindRun(config::Spec& spec, RunConfig& config);
 // The columns of a sample that its reward reads beside those that all have: those that are kept, and kMessages. None
 // where rules alone score.
 std::vector<std::string> RewardColumns(const RunConfig& config);
-void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& section);
+// Of the model with these options; null: the policy.
+void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& section,
+               const ModelOptions* of = nullptr);
 
 // InvalidArgument where a value of the section, which is of a run with this model, means nothing for it.
 absl::Status CheckOptim(const OptimSection& section, const model::Decoder& decoder);

@@ -86,6 +86,7 @@ class PreparedRun final : public TrainingRun {
         stop_rule_(*ParseStopRule(config_.trainer.stop_when)),
         workers_(static_cast<int>(config_.threads), [] { at::init_num_threads(); }),
         policy_{std::move(*inputs_.decoder)},
+        models_(std::move(inputs_.models)),
         partition_(std::move(partition)),
         runner_(partition_->dock(), partition_->name()),
         loader_(*inputs_.data.train, LoaderOptionsFor(config_, context_)),
@@ -100,6 +101,9 @@ class PreparedRun final : public TrainingRun {
     recipe_.Bind(spec);
     TDOCK_ASSIGN_OR_RETURN(
         fingerprint_, FingerprintOf(context_.env, spec, config_, inputs_, policy_.decoder, loader_.position().order));
+    for (const auto& [name, model] : models_) {
+      fingerprint_[absl::StrCat("<", name, ">")] = WeightsChecksum(model.policy.decoder);
+    }
     const auto take_over = [this](PartitionOptions options) {
       return partition_->TakeOver(std::move(options), config_.trainer.run_dir);
     };
@@ -202,10 +206,12 @@ class PreparedRun final : public TrainingRun {
   // Makes the stages, and, with `make_partition`, on the dock what they need.
   absl::Status MakePlan(const std::function<absl::Status(PartitionOptions)>& make_partition) {
     policy_.decoder.SetTrainable(true);
+    for (auto& [name, model] : models_) model.policy.decoder.SetTrainable(model.role.trained);
     if (config_.trainer.ema_decay > 0) average_.emplace(policy_.decoder, config_.trainer.ema_decay);
     TDOCK_ASSIGN_OR_RETURN(plan_,
                            recipe_.MakePlan({.tokenizer = *inputs_.tokenizer,
                                              .policy = policy_,
+                                             .models = models_,
                                              .reward = reward_,
                                              .workers = workers_,
                                              .end_tokens = inputs_.end_tokens,
@@ -359,9 +365,10 @@ class PreparedRun final : public TrainingRun {
     TDOCK_ASSIGN_OR_RETURN(const Batch rows, plan_.feed(batch));
     PutRequest request{.partition = partition_->name()};
     std::vector<int64_t> repeated;
-    for (int64_t i = 0; i < rows.rows(); ++i) {
-      for (int64_t n = 0; n < recipe_.samples_per_prompt(); ++n) {
-        repeated.push_back(i);
+    const int64_t per_group = recipe_.samples_per_prompt();
+    for (size_t sample = 0; sample < batch.size(); ++sample) {
+      for (int64_t n = 0; n < per_group; ++n) {
+        repeated.push_back(plan_.feeds_groups ? static_cast<int64_t>(repeated.size()) : static_cast<int64_t>(sample));
         request.groups.push_back(next_group_);
       }
       ++next_group_;
@@ -571,6 +578,11 @@ class PreparedRun final : public TrainingRun {
                                        *inputs_.tokenizer, config_.model));
       average_->Swap();
     }
+    for (const auto& [name, model] : models_) {
+      if (!model.role.trained) continue;
+      TDOCK_RETURN_IF_ERROR(SaveForUse(context_.env, absl::StrCat(run_->checkpoint_path(), "-", name),
+                                       model.policy.decoder, *inputs_.tokenizer, *model.role.section));
+    }
     // Last: it says that the run has ended.
     TDOCK_RETURN_IF_ERROR(
         SaveForUse(context_.env, run_->checkpoint_path(), policy_.decoder, *inputs_.tokenizer, config_.model));
@@ -615,6 +627,7 @@ class PreparedRun final : public TrainingRun {
   std::unique_ptr<RunDirectory> run_;
   Workers workers_;
   Policy policy_;
+  std::map<std::string, RoleModel> models_;  // beside it
   const std::unique_ptr<RunPartition> partition_;
   StageRunner runner_;
   SampleLoader loader_;

@@ -84,11 +84,14 @@ struct StepSamples {
 class Estimator {
  public:
   Estimator(Recipe& recipe, const RunConfig& config, const RunInputs& inputs,
-            std::span<const data::EncodedSample> samples, const Outline& outline)
+            std::span<const data::EncodedSample> samples, const Outline& outline,
+            const std::map<std::string, Outline>& roles)
       : config_(config),
         shape_(recipe.shape()),
         inputs_(inputs),
         outline_(outline),
+        roles_(roles),
+        phase_(recipe.phase()),
         device_(inputs.decoder->device()),
         threads_(std::max<int64_t>(config.threads, 1)),
         rows_per_sample_(recipe.samples_per_prompt()) {
@@ -110,7 +113,16 @@ class Estimator {
       parts.push_back({"optimizer state", MomentBytes(outline_.decoder.trainable(), shape_.optim.moment_dtype)});
     }
     if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", WideTrainable()});
-    if (device_.is_cpu()) parts.push_back({"process and data", process - weights + kLibraries});
+    int64_t loaded = weights;  // and so a part of the process
+    for (const auto& [name, model] : inputs_.models) {
+      const int64_t of_role = BytesOf(model.policy.decoder.parameters());
+      parts.push_back({absl::StrCat("weights of the ", Spaced(name)), of_role});
+      loaded += of_role;
+      if (!model.role.trained || (model.role.optim->offload && !device_.is_cpu())) continue;
+      parts.push_back({absl::StrCat("optimizer state of the ", Spaced(name)),
+                       MomentBytes(roles_.at(name).decoder.trainable(), model.role.optim->moment_dtype)});
+    }
+    if (device_.is_cpu()) parts.push_back({"process and data", process - loaded + kLibraries});
     return parts;
   }
 
@@ -120,13 +132,23 @@ class Estimator {
     const int64_t steps = config_.trainer.total_training_steps;
     if (!freq.ok() || freq->never() || (freq->steps > 0 && steps > 0 && freq->steps >= steps)) return 0;
     const std::vector<at::Tensor> trained = outline_.decoder.trainable();
-    return BytesOf(trained) + MomentBytes(trained, shape_.optim.moment_dtype) +
-           (config_.trainer.ema_decay > 0 ? WideTrainable() : 0);
+    int64_t bytes = BytesOf(trained) + MomentBytes(trained, shape_.optim.moment_dtype) +
+                    (config_.trainer.ema_decay > 0 ? WideTrainable() : 0);
+    for (const auto& [name, outline] : roles_) {
+      const std::vector<at::Tensor> of_role = outline.decoder.trainable();
+      bytes += BytesOf(of_role) + MomentBytes(of_role, inputs_.models.at(name).role.optim->moment_dtype);
+    }
+    return bytes;
   }
 
-  Phase Training(const char* when, std::span<const Sequence> samples, Entropy entropy) const {
-    ForwardOptions forward = Forward(shape_.micro_batch_size);
-    const Passes passes = MeasurePasses(outline_, samples, forward, device_,
+  Phase Training(const std::string& when, std::span<const Sequence> samples, Entropy entropy) const {
+    return Training(when, samples, entropy, outline_, shape_.micro_batch_size);
+  }
+  Phase Training(const std::string& when, std::span<const Sequence> samples, Entropy entropy, const Outline& outline,
+                 int64_t micro_batch_size) const {
+    ForwardOptions forward = Forward(micro_batch_size);
+    if (phase_ == data::Phase::kReward) forward.together = 2;
+    const Passes passes = MeasurePasses(outline, samples, forward, device_,
                                         {.max_row_tokens = forward.max_row_tokens,
                                          .temperature = forward.temperature,
                                          .entropy = entropy,
@@ -134,9 +156,10 @@ class Estimator {
     const int64_t at_once = std::min(threads_, passes.count);
     // The sum of the gradients is that of the first micro-batch, to which the others are added. Gradients of bfloat16
     // are copied to float32 for it, once nothing else of their pass is held.
-    const bool copied = config_.model.weight_dtype() == at::kBFloat16 && !inputs_.decoder->lora();
-    const int64_t sum = passes.count > (copied ? 1 : at_once) ? WideTrainable() : 0;
-    const int64_t alone = copied ? WideTrainable() - passes.largest.activations - passes.largest.logits : 0;
+    const bool copied = outline.decoder.dtype() == at::kBFloat16 && !outline.decoder.lora();
+    const int64_t wide = WideTrainable(outline);
+    const int64_t sum = passes.count > (copied ? 1 : at_once) ? wide : 0;
+    const int64_t alone = copied ? wide - passes.largest.activations - passes.largest.logits : 0;
     return {.when = when,
             .parts = {{"gradients", std::max(sum + at_once * passes.largest.gradients, alone)},
                       {"activations", at_once * passes.largest.activations},
@@ -199,6 +222,11 @@ class Estimator {
     if (!samples_.ptx.empty()) {
       phases.push_back(Training("training on data.ptx_files", samples_.ptx, Entropy::kNone));
     }
+    for (const auto& [name, outline] : roles_) {
+      phases.push_back(Training(absl::StrCat("training the ", Spaced(name)), samples_.mini_batch, Entropy::kNone,
+                                outline, inputs_.models.at(name).role.micro_batch_size));
+      phases.back().keys = absl::StrCat(name, ".ppo_micro_batch_size_per_gpu, ", name, ".model.recompute");
+    }
     if (shape_.rollout != nullptr) {
       phases.push_back(Scoring("computing log-probabilities", samples_.all));
       int64_t longest = 1;
@@ -225,8 +253,15 @@ class Estimator {
  private:
   int64_t Holes(int64_t in_heap) const { return HolesBeside(in_heap, *inputs_.decoder); }
 
-  int64_t WideTrainable() const {
-    const std::vector<at::Tensor> trained = outline_.decoder.trainable();
+  // "reward model" of "reward_model".
+  static std::string Spaced(std::string name) {
+    std::replace(name.begin(), name.end(), '_', ' ');
+    return name;
+  }
+
+  int64_t WideTrainable() const { return WideTrainable(outline_); }
+  static int64_t WideTrainable(const Outline& outline) {
+    const std::vector<at::Tensor> trained = outline.decoder.trainable();
     return std::accumulate(trained.begin(), trained.end(), int64_t{0},
                            [](int64_t bytes, const at::Tensor& tensor) { return bytes + WideBytesOf(tensor); });
   }
@@ -248,9 +283,12 @@ class Estimator {
     return keys;
   }
 
-  static Sequence WithAnswer(const data::EncodedSample& sample) {
-    const std::span<const int32_t> ids(sample.ids);
-    return {ids.first(PromptLength(sample)), ids.subspan(PromptLength(sample))};
+  static void AddAnswers(const data::EncodedSample& sample, std::vector<Sequence>& samples) {
+    const bool pair = !sample.rejected.empty();
+    const size_t prompt = pair ? PairPromptLength(sample) : PromptLength(sample);
+    const std::span<const int32_t> ids(sample.ids), rejected(sample.rejected);
+    samples.push_back({ids.first(prompt), ids.subspan(prompt)});
+    if (pair) samples.push_back({rejected.first(prompt), rejected.subspan(prompt)});
   }
 
   // Some of the second data set, as many as there are in an optimizer step.
@@ -264,15 +302,15 @@ class Estimator {
       if (!loaded.ok()) continue;
       if (auto* const sample = std::get_if<data::EncodedSample>(&*loaded)) drawn_ptx_.push_back(std::move(*sample));
     }
-    for (const data::EncodedSample& sample : drawn_ptx_) samples_.ptx.push_back(WithAnswer(sample));
+    for (const data::EncodedSample& sample : drawn_ptx_) AddAnswers(sample, samples_.ptx);
   }
 
   void MakeSamples(Rng& rng) {
     DrawPtx(rng);
     if (shape_.rollout == nullptr) {
-      for (const data::EncodedSample* sample : drawn_) samples_.all.push_back(WithAnswer(*sample));
+      for (const data::EncodedSample* sample : drawn_) AddAnswers(*sample, samples_.all);
       samples_.mini_batch = samples_.all;
-      for (const data::EncodedSample& sample : inputs_.validation) samples_.validation.push_back(WithAnswer(sample));
+      for (const data::EncodedSample& sample : inputs_.validation) AddAnswers(sample, samples_.validation);
     } else {
       samples_.answer.assign(static_cast<size_t>(shape_.rollout->max_response_length), 0);
       for (const data::EncodedSample* sample : drawn_) {
@@ -294,6 +332,8 @@ class Estimator {
   const StepShape shape_;
   const RunInputs& inputs_;
   const Outline& outline_;
+  const std::map<std::string, Outline>& roles_;  // of the models beside the policy that are trained
+  const data::Phase phase_;
   const at::Device device_;
   const int64_t threads_;
   const int64_t rows_per_sample_;
@@ -320,8 +360,14 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& i
   const model::Decoder& decoder = *inputs.decoder;
   TDOCK_ASSIGN_OR_RETURN(const Outline outline,
                          OutlineOf(decoder, inputs.tokenizer->vocab_size(), recipe.longest_tokens()));
+  std::map<std::string, Outline> roles;
+  for (const auto& [name, model] : inputs.models) {
+    if (!model.role.trained) continue;
+    TDOCK_ASSIGN_OR_RETURN(Outline of_role, OutlineOf(model.policy.decoder, 0, recipe.longest_tokens()));
+    roles.emplace(name, std::move(of_role));
+  }
   TDOCK_ASSIGN_OR_RETURN(const int64_t resident, ResidentMemory(env));
-  const Estimator estimator(recipe, recipe.config(), inputs, samples, outline);
+  const Estimator estimator(recipe, recipe.config(), inputs, samples, outline, roles);
   const std::vector<Phase> phases = estimator.Phases();
   const Phase& most = *std::max_element(phases.begin(), phases.end(),
                                         [](const Phase& a, const Phase& b) { return a.bytes() < b.bytes(); });

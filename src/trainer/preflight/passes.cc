@@ -89,20 +89,27 @@ PassBytes MeasurePass(const Outline& outline, std::span<const Sequence> samples,
   at::AutoGradMode mode(options.gradients);
   const TensorBytes bytes(outline.fused);
   const Widening widening(outline.widened);
-  Layout layout = MakeLayout(samples, options.max_row_tokens, at::kMeta);
+  const bool of_values = outline.decoder.config().head == model::Head::kValue;
+  Layout layout =
+      MakeLayout(samples, options.max_row_tokens, at::kMeta, of_values ? Scored::kValuesAt : Scored::kLogProbs);
   if (options.gradients) layout.batch.dropout_seed = 0;
   PassBytes result;
   {
     const at::Tensor hidden = outline.decoder.Hidden(layout.batch);
     result.activations = options.gradients ? bytes.live() : bytes.peak();
   }
-  ResponseFigures figures = ScoreResponses(outline.decoder, layout, options.temperature, options.entropy);
+  ResponseFigures figures;
+  if (of_values) {
+    figures.log_probs = ScoreValues(outline.decoder, layout);
+  } else {
+    figures = ScoreResponses(outline.decoder, layout, options.temperature, options.entropy);
+  }
   result.logits = std::max<int64_t>(bytes.peak() - result.activations, 0);
   result.in_heap = bytes.peak_in_heap();
   if (!options.gradients) return result;
   // Objectives add a few numbers for each response token.
   at::Tensor loss = (figures.log_probs * figures.log_probs).sum();
-  if (options.entropy == Entropy::kWithGradients) loss = loss + figures.entropy.sum();
+  if (options.entropy == Entropy::kWithGradients && !of_values) loss = loss + figures.entropy.sum();
   const auto gradients = torch::autograd::grad({loss}, outline.decoder.trainable());
   result.gradients = std::max<int64_t>(bytes.peak() - result.activations - result.logits, 0);
   result.in_heap = bytes.peak_in_heap();
@@ -125,7 +132,7 @@ absl::StatusOr<Outline> OutlineOf(const model::Decoder& decoder, int64_t vocabul
   outline.SetComputeType(decoder.compute_type());
   outline.SetRecomputed(decoder.recomputed());
   outline.SetDropout(decoder.dropout());
-  outline.LimitVocabulary(vocabulary);
+  if (decoder.config().head == model::Head::kTokens) outline.LimitVocabulary(vocabulary);
   outline.FixRopeLength(longest_tokens);
   outline.SetTrainable(true);
   return Outline{std::move(outline), HasFusedAttention(decoder), WidenedBy(decoder)};

@@ -185,7 +185,21 @@ void BindPtx(config::Spec& spec, ActorSection& actor) {
   });
 }
 
-void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
+// Of recipes with a critic.
+void BindGae(config::Spec& spec, AlgorithmSection& algorithm) {
+  spec.Choice("algorithm.adv_estimator", &algorithm.advantage.estimator, {{"gae", AdvantageEstimator::kGae}},
+              "How rewards become advantages: generalized advantage estimation, with the values of the critic.");
+  spec.Float("algorithm.gamma", &algorithm.advantage.gamma, "The discount from token to token.").AtLeast(0).AtMost(1);
+  spec.Float("algorithm.lam", &algorithm.advantage.lambda,
+             "How far advantages look ahead: 0 is one token, 1 the whole answer.")
+      .AtLeast(0)
+      .AtMost(1);
+  spec.Bool("algorithm.norm_adv", &algorithm.advantage.whiten,
+            "Advantages are whitened over the tokens of a step: less their mean, by their standard deviation.");
+}
+
+// Of recipes without.
+void BindGroupAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
   using Estimator = AdvantageEstimator;
   spec.Choice("algorithm.adv_estimator", &algorithm.advantage.estimator,
               {{"grpo", Estimator::kGrpo},
@@ -212,6 +226,17 @@ void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
   spec.Unused(
       {"algorithm.gamma"}, [&] { return algorithm.advantage.estimator != Estimator::kReinforcePlusPlus; },
       "only reinforce_plus_plus discounts");
+}
+
+void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
+  if (algorithm.advantage.estimator == AdvantageEstimator::kGae) {
+    BindGae(spec, algorithm);
+  } else {
+    BindGroupAdvantage(spec, algorithm);
+  }
+  spec.Float("algorithm.clip_score", &algorithm.clip_score,
+             "The score of an answer counts as at most this, and at least minus this; 0: as it is.")
+      .AtLeast(0);
   spec.Bool("algorithm.use_kl_in_reward", &algorithm.use_kl_in_reward,
             "Each token's reward is less by algorithm.kl_ctrl.kl_coef times the KL to the reference model.");
   spec.Choice("algorithm.kl_penalty", &algorithm.kl.estimator, KlNames(),
@@ -266,6 +291,7 @@ void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
 
 AdvantageOptions AlgorithmSection::advantage_options() const {
   AdvantageOptions options = advantage;
+  if (clip_score > 0) options.score_clip = clip_score;
   if (use_kl_in_reward) options.kl = kl;
   if (use_kl_in_reward && kl_control == KlControl::kAdaptive) options.kl_target = kl_target;
   return options;

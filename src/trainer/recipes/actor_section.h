@@ -41,6 +41,7 @@ struct AlgorithmSection {
   RolloutWeights rollout_is = RolloutWeights::kNone;
   double rollout_is_threshold = 2.0;
   BypassMode bypass_mode = BypassMode::kWhereEqual;
+  double clip_score = 0;  // 0: no limit
 
   AdvantageOptions advantage_options() const;
 };

@@ -77,7 +77,7 @@ struct OtherValue {
   const char* value;
 };
 
-constexpr OtherValue kValues[] = {
+constexpr OtherValue kOtherValues[] = {
     {"algorithm.kl_penalty", "kl", "k1"},
     {"algorithm.kl_penalty", "mse", "k2"},
     {"algorithm.kl_penalty", "low_var_kl", "k3"},
@@ -387,7 +387,7 @@ void BindFieldNames(config::Spec& spec) {
   for (const char* optim : {"actor.optim", "critic.optim"}) {
     AddSpread(spec, absl::StrCat(optim, ".betas"), {absl::StrCat(optim, ".beta1"), absl::StrCat(optim, ".beta2")});
   }
-  for (const OtherValue& value : kValues) {
+  for (const OtherValue& value : kOtherValues) {
     if (spec.Find(value.key) != nullptr) spec.AliasValue(value.key, value.other, value.value);
   }
   for (const Foreign& foreign : kIgnored) {

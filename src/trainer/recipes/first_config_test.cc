@@ -61,7 +61,7 @@ TEST_F(FirstConfigTest, WhatCannotBeTrainedIsRefused) {
   const auto refused = [&](const char* recipe, const std::string& model, const std::string& data) {
     return std::string(FirstConfig(Env::Real(), recipe, model, data).status().message());
   };
-  EXPECT_THAT(refused("stf", model(), data()), HasSubstr("there are sft, grpo"));
+  EXPECT_THAT(refused("stf", model(), data()), HasSubstr("there are sft, rm, dpo, ppo, grpo"));
   EXPECT_THAT(refused("sft", "/nonexistent", data()), HasSubstr("/nonexistent"));
   EXPECT_THAT(refused("sft", model(), "/nonexistent.jsonl"), HasSubstr("/nonexistent.jsonl"));
   const std::string prompts = trained_.folder() + "/prompts.jsonl";

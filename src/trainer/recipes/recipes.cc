@@ -21,6 +21,9 @@ namespace {
 
 constexpr RecipeEntry kRecipes[] = {
     {"sft", "supervised fine-tuning on conversations, or on prompts with answers", MakeSftRecipe},
+    {"rm", "a reward model from preferences: prompts with a chosen and a rejected answer", MakeRewardModelRecipe},
+    {"dpo", "direct preference optimization on the same preferences", MakeDpoRecipe},
+    {"ppo", "reinforcement learning with a critic, often towards a reward model", MakePpoRecipe},
     {"grpo", "reinforcement learning on prompts, with rewards by rule", MakeGrpoRecipe},
 };
 
@@ -39,7 +42,7 @@ absl::StatusOr<std::string> RecipeName(const std::string& yaml, const std::strin
     if (entry.key == "recipe") return entry.scalar.text;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": \"recipe\" is missing; write \"recipe: sft\" or \"recipe: grpo\" at its top"));
+      absl::StrCat(path, ": \"recipe\" is missing; write \"recipe: sft\", or another one's name, at its top"));
 }
 
 absl::Status Configure(Recipe& recipe, const std::string& yaml, const std::string& path,

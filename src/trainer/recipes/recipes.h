@@ -39,6 +39,9 @@ absl::StatusOr<std::unique_ptr<Recipe>> LoadRecipe(Env& env, const std::string& 
                                                    const LaterConflicts& later = nullptr);
 
 std::unique_ptr<Recipe> MakeSftRecipe();
+std::unique_ptr<Recipe> MakeRewardModelRecipe();
+std::unique_ptr<Recipe> MakeDpoRecipe();
+std::unique_ptr<Recipe> MakePpoRecipe();
 std::unique_ptr<Recipe> MakeGrpoRecipe();
 
 }  // namespace tdock::trainer

@@ -39,7 +39,8 @@ TEST(Recipes, DefaultsLoadBack) {
     const std::unique_ptr<Recipe> recipe = entry.make();
     config::Spec spec;
     recipe->Bind(spec);
-    const std::vector<std::string> overrides = {"model.alphabet=ab"};
+    std::vector<std::string> overrides = {"model.alphabet=ab"};
+    if (spec.HasSection("critic")) overrides.emplace_back("critic.model.path=model");
     const absl::Status loaded = config::Load(spec, config::Dump(spec), "defaults", overrides);
     EXPECT_TRUE(loaded.ok()) << loaded;
   }
@@ -65,7 +66,7 @@ TEST(Recipes, TheExampleWithAStageInPythonLoads) {
 }
 
 TEST(Recipes, AnUnknownOneNamesThoseThatThereAre) {
-  EXPECT_EQ(MakeRecipe("gpro").status().message(), "there is no recipe \"gpro\"; there are sft, grpo");
+  EXPECT_EQ(MakeRecipe("gpro").status().message(), "there is no recipe \"gpro\"; there are sft, rm, dpo, ppo, grpo");
 }
 
 std::string NotLoaded(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
@@ -76,12 +77,12 @@ std::string NotLoaded(const std::string& yaml, const std::vector<std::string>& o
 }
 
 TEST(Recipes, WithoutANameReportTheRestAsForTheOneThatFitsBest) {
-  const std::string missing = "run.yaml: \"recipe\" is missing; write \"recipe: sft\" or \"recipe: grpo\" at its top";
+  const std::string missing = "run.yaml: \"recipe\" is missing; write \"recipe: sft\", or another one's name, at its top";
   EXPECT_EQ(NotLoaded("model.alphabet: ab\nrollout.n: 4\n"), missing);
   EXPECT_EQ(NotLoaded("model.alphabet: ab\nrollout.n: four\n"),
             missing + "\nas for grpo:\nrun.yaml:2: rollout.n: \"four\" given, expected integer ≥ 1 and ≤ 1048576");
   EXPECT_EQ(NotLoaded("recipe: gpro\nmodel.alphabet: ab\nrollout.n: 0\n"),
-            "there is no recipe \"gpro\"; there are sft, grpo\nas for grpo:\n"
+            "there is no recipe \"gpro\"; there are sft, rm, dpo, ppo, grpo\nas for grpo:\n"
             "run.yaml:3: rollout.n: \"0\" given, expected integer ≥ 1 and ≤ 1048576");
 }
 

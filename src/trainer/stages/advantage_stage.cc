@@ -16,6 +16,10 @@ ConsumerOptions AdvantageConsumer(const AdvantageOptions& options) {
   ConsumerOptions consumer{
       .name = "advantage", .reads = {kRewards, kResponseMask}, .writes = {kAdvantages}, .unit = Unit::kGroup};
   if (options.kl.has_value()) consumer.reads.insert(consumer.reads.end(), {kOldLogProbs, kRefLogProb});
+  if (options.estimator == AdvantageEstimator::kGae) {
+    consumer.reads.emplace_back(kValues);
+    consumer.writes.emplace_back(kReturns);
+  }
   return consumer;
 }
 
@@ -42,6 +46,9 @@ class AdvantageStage final : public Stage {
     StageOutput output;
     TDOCK_RETURN_IF_ERROR(
         output.columns.Add(kAdvantages, RaggedColumn(result.advantages.to(at::kFloat), samples.lengths)));
+    if (options_.estimator == AdvantageEstimator::kGae) {
+      TDOCK_RETURN_IF_ERROR(output.columns.Add(kReturns, RaggedColumn(result.returns.to(at::kFloat), samples.lengths)));
+    }
     return output;
   }
 
@@ -52,17 +59,23 @@ class AdvantageStage final : public Stage {
     algo::Tokens tokens;
     std::vector<int64_t> lengths;
     at::Tensor log_probs, ref_log_probs;  // [N], if there is a KL
+    at::Tensor values;                    // [N], of kGae
   };
 
   absl::StatusOr<Samples> Read(const Rows& rows) const {
     Samples samples;
     TDOCK_ASSIGN_OR_RETURN(const Column rewards, rows.ToColumn(kRewards));
     TDOCK_ASSIGN_OR_RETURN(samples.scores, ValuesOf(rewards));
+    samples.scores = samples.scores.clamp(-options_.score_clip, options_.score_clip);
     samples.groups = at::tensor(std::vector<int64_t>(rows.groups().begin(), rows.groups().end()));
     TDOCK_ASSIGN_OR_RETURN(const Column mask, rows.ToColumn(kResponseMask));
     for (size_t i = 0; i < rows.size(); ++i) samples.lengths.push_back(mask.Length(static_cast<int64_t>(i)));
     TDOCK_ASSIGN_OR_RETURN(const at::Tensor counted, ValuesOf(mask));
     samples.tokens = algo::MakeTokens(counted, samples.lengths);
+    if (options_.estimator == AdvantageEstimator::kGae) {
+      TDOCK_ASSIGN_OR_RETURN(const Column values, rows.ToColumn(kValues));
+      TDOCK_ASSIGN_OR_RETURN(samples.values, ValuesOf(values));
+    }
     if (!options_.kl.has_value()) return samples;
     for (const auto& [name, target] :
          {std::pair(kOldLogProbs, &samples.log_probs), std::pair(kRefLogProb, &samples.ref_log_probs)}) {
@@ -75,13 +88,19 @@ class AdvantageStage final : public Stage {
   // Undefined where only the sum of a sample matters and that is its score: a sample without tokens that count is no
   // error then.
   at::Tensor TokenRewards(const Samples& samples) const {
-    if (!options_.kl.has_value() && options_.estimator != AdvantageEstimator::kReinforcePlusPlus) return {};
+    const bool of_tokens =
+        options_.estimator == AdvantageEstimator::kReinforcePlusPlus || options_.estimator == AdvantageEstimator::kGae;
+    if (!options_.kl.has_value() && !of_tokens) return {};
     return algo::TokenRewards(samples.scores, samples.log_probs, samples.ref_log_probs, samples.tokens, kl_);
   }
 
   algo::TokenAdvantages Advantages(const Samples& samples, const at::Tensor& token_rewards) const {
     if (options_.estimator == AdvantageEstimator::kReinforcePlusPlus) {
       return algo::ReinforcePlusPlusAdvantages(token_rewards, samples.tokens, options_.gamma);
+    }
+    if (options_.estimator == AdvantageEstimator::kGae) {
+      return algo::GaeAdvantages(token_rewards, samples.values, samples.tokens,
+                                 {.gamma = options_.gamma, .lambda = options_.lambda, .whiten = options_.whiten});
     }
     const at::Tensor advantages = OfSamples(
         token_rewards.defined() ? algo::SumBySequence(token_rewards, samples.tokens) : samples.scores, samples);
@@ -108,6 +127,7 @@ class AdvantageStage final : public Stage {
       case AdvantageEstimator::kReinforcePlusPlusBaseline:
         return algo::ReinforcePlusPlusBaselineAdvantages(rewards, samples.groups, samples.tokens);
       case AdvantageEstimator::kReinforcePlusPlus:
+      case AdvantageEstimator::kGae:
         break;
     }
     TORCH_CHECK(false, "the estimator ", static_cast<int>(options_.estimator), " is not one of samples");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -10,7 +11,7 @@
 
 namespace tdock::trainer {
 
-// Those of algo/advantage.h that need neither a critic nor answers of their own.
+// Those of algo/advantage.h.
 enum class AdvantageEstimator {
   kGrpo,
   kPassAtK,
@@ -19,12 +20,16 @@ enum class AdvantageEstimator {
   kGpg,
   kReinforcePlusPlus,
   kReinforcePlusPlusBaseline,
+  kGae,  // with a critic
 };
 
 struct AdvantageOptions {
   AdvantageEstimator estimator = AdvantageEstimator::kGrpo;
-  bool divide_by_deviation = true;  // of kGrpo and kPassAtK
-  double gamma = 1.0;               // of kReinforcePlusPlus
+  bool divide_by_deviation = true;                              // of kGrpo and kPassAtK
+  double gamma = 1.0;                                           // of kReinforcePlusPlus and kGae
+  double lambda = 0.95;                                         // of kGae
+  bool whiten = false;                                          // of kGae: the advantages
+  double score_clip = std::numeric_limits<double>::infinity();  // rewards are clamped to ± this first
   // The KL of the policy that answered to the reference, taken off the rewards (algo::TokenRewards). A target adapts
   // the coefficient after each step; what it has become is lost with the stage.
   std::optional<algo::KlRewardOptions> kl = {};
@@ -32,7 +37,8 @@ struct AdvantageOptions {
 };
 
 // Consumer "advantage", of groups. The samples of a step must come in one call: see algo/advantage.h. Reads rewards and
-// response_mask, with `kl` also old_log_probs and ref_log_prob, and writes advantages, 0 for masked tokens.
+// response_mask, with `kl` also old_log_probs and ref_log_prob, and writes advantages, 0 for masked tokens. With kGae
+// it also reads values and writes returns.
 //
 // Figures under verl's names: critic/rewards, of samples, the sums of what their tokens got; critic/advantages and
 // critic/returns, of tokens that count (where returns are not defined, they are the advantages); with `kl`

@@ -23,7 +23,10 @@ std::map<std::string, ColumnType> Types() {
           {kRewards, ColumnType::Dense(DType::kF32)},
           {kRefLogProb, ColumnType::Ragged(DType::kF32)},
           {kOldLogProbs, ColumnType::Ragged(DType::kF32)},
-          {kAdvantages, ColumnType::Ragged(DType::kF32)}};
+          {kValues, ColumnType::Ragged(DType::kF32)},
+          {kAdvantages, ColumnType::Ragged(DType::kF32)},
+          {kReturns, ColumnType::Ragged(DType::kF32)},
+          {kMargin, ColumnType::Dense(DType::kF32)}};
 }
 
 }  // namespace

@@ -14,9 +14,13 @@
 //   rewards             float32            reward
 //   ref_log_prob        ragged float32[*]  ref            under the reference model
 //   old_log_probs       ragged float32[*]  old_log_prob   under the policy before this step's updates
+//   values              ragged float32[*]  values         the critic's, of what comes before each token
 //   advantages          ragged float32[*]  advantage      of each token
+//   returns             ragged float32[*]  advantage      what the critic should have said; where there is one
+//   margin              float32            the feeder     by which a chosen answer is better
 //
-//   * of recipes that learn from given answers: the feeder
+//   * of recipes that learn from given answers: the feeder. A pair of answers is a group of two rows, the chosen one
+//     first.
 #pragma once
 
 #include <initializer_list>
@@ -40,7 +44,10 @@ inline constexpr char kRolloutLogProbs[] = "rollout_log_probs";
 inline constexpr char kRewards[] = "rewards";
 inline constexpr char kRefLogProb[] = "ref_log_prob";
 inline constexpr char kOldLogProbs[] = "old_log_probs";
+inline constexpr char kValues[] = "values";
 inline constexpr char kAdvantages[] = "advantages";
+inline constexpr char kReturns[] = "returns";
+inline constexpr char kMargin[] = "margin";
 
 // Whether it is one of the above.
 bool IsStageColumn(absl::string_view name);

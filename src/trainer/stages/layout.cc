@@ -37,7 +37,7 @@ struct TokenRows {
   }
 };
 
-// A place in a row that predicts a response token. Where rows begin is known only when all are.
+// A place in a row that predicts a response token, or is its own. Where rows begin is known only when all are.
 struct Place {
   int64_t row, column;
 };
@@ -51,10 +51,10 @@ absl::string_view PromptBytes(const Sequence& sample) {
 // Fills rows with samples, one after another.
 class RowPacker {
  public:
-  explicit RowPacker(int64_t max_row_tokens) : max_row_tokens_(max_row_tokens) {}
+  RowPacker(int64_t max_row_tokens, bool at_tokens) : max_row_tokens_(max_row_tokens), at_tokens_(at_tokens) {}
 
   void Add(const Sequence& sample) {
-    const std::span<const int32_t> fed = sample.response.first(sample.response.size() - 1);
+    const std::span<const int32_t> fed = sample.response.first(sample.response.size() - (at_tokens_ ? 0 : 1));
     const auto [entry, is_new] = open_prompts_.try_emplace(PromptBytes(sample));
     OpenPrompt& open = entry->second;
     if (is_new || rows_.Length(open.row) + Size(fed) > max_row_tokens_) {
@@ -68,7 +68,7 @@ class RowPacker {
       rows_.branches[open.row] = true;
     }
     const auto row = static_cast<int64_t>(open.row);
-    places_.push_back({row, open.last_column});
+    if (!at_tokens_) places_.push_back({row, open.last_column});
     for (int64_t i = 0; i < Size(fed); ++i) places_.push_back({row, rows_.Length(open.row) + i});
     rows_.Add(open.row, fed, Size(sample.prompt), open.prompt, ++open.responses);
   }
@@ -85,6 +85,7 @@ class RowPacker {
   };
 
   const int64_t max_row_tokens_;
+  const bool at_tokens_;  // whether places are those of the tokens themselves
   absl::flat_hash_map<absl::string_view, OpenPrompt> open_prompts_;  // by their tokens
   int64_t prompts_ = 0;
   TokenRows rows_;
@@ -137,8 +138,8 @@ model::TokenBatch ConcatenatedRows(const TokenRows& rows, const at::Device& devi
 
 }  // namespace
 
-Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device) {
-  RowPacker packer(max_row_tokens);
+Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device, Scored scored) {
+  RowPacker packer(max_row_tokens, scored == Scored::kValuesAt);
   std::vector<int64_t> targets;
   for (size_t s = 0; s < samples.size(); ++s) {
     TORCH_CHECK(!samples[s].prompt.empty() && !samples[s].response.empty(), "sample ", s,
@@ -149,24 +150,28 @@ Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, con
   const TokenRows& rows = packer.rows();
   const bool concatenated = VaryInLength(rows);
   Layout layout{.batch = concatenated ? ConcatenatedRows(rows, device) : PaddedRows(rows, device),
-                .predictors = {},
+                .places = {},
                 .targets = at::tensor(targets, at::kLong).to(device)};
   std::vector<int64_t> begins = {0};  // of the rows, among all tokens
   for (size_t row = 0; row < rows.count(); ++row) {
     begins.push_back(begins.back() + (concatenated ? rows.Length(row) : layout.batch.tokens.size(1)));
   }
-  std::vector<int64_t> predictors;
+  std::vector<int64_t> places;
   for (const Place& place : packer.places()) {
-    predictors.push_back(begins[static_cast<size_t>(place.row)] + place.column);
+    places.push_back(begins[static_cast<size_t>(place.row)] + place.column);
   }
-  layout.predictors = at::tensor(predictors, at::kLong).to(device);
+  layout.places = at::tensor(places, at::kLong).to(device);
   return layout;
 }
 
 ResponseFigures ScoreResponses(const model::Decoder& decoder, const Layout& layout, double temperature,
                                Entropy entropy) {
-  const at::Tensor hidden_NC = decoder.Hidden(layout.batch).flatten(0, 1).index_select(0, layout.predictors);
+  const at::Tensor hidden_NC = decoder.Hidden(layout.batch).flatten(0, 1).index_select(0, layout.places);
   return ScoreTokens(decoder.ComputedLogits(hidden_NC), layout.targets, temperature, entropy);
+}
+
+at::Tensor ScoreValues(const model::Decoder& decoder, const Layout& layout) {
+  return decoder.Values(decoder.Hidden(layout.batch).flatten(0, 1).index_select(0, layout.places));
 }
 
 }  // namespace tdock::trainer

@@ -40,19 +40,30 @@ struct Sequence {
   std::span<const int32_t> response;  // at least one token
 };
 
+// What is read of a model's output for each response token.
+enum class Scored {
+  kLogProbs,      // its log-probability
+  kValuesBefore,  // the value of what comes before it, of which a critic is asked
+  kValuesAt,      // the value at the token itself, of which a reward model is asked: the last token is fed, too
+};
+
 struct Layout {
   model::TokenBatch batch;
   // For each response token, sample by sample in the order given: N tokens in all.
-  at::Tensor predictors;  // int64 [N]: the position in the batch, viewed as [B·T], that predicts it
-  at::Tensor targets;     // int64 [N]: the token
+  at::Tensor places;  // int64 [N]: the position in the batch, viewed as [B·T], that predicts it; for kValuesAt its own
+  at::Tensor targets;  // int64 [N]: the token
 };
 
 // A row has at most `max_row_tokens` tokens, but at least one sample. Samples share a prompt wherever they are in the
 // list, as long as its row has room. Tensors are on `device`.
-Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device);
+Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device,
+                  Scored scored = Scored::kLogProbs);
 
 // Of the response tokens under softmax(logits / temperature).
 ResponseFigures ScoreResponses(const model::Decoder& decoder, const Layout& layout, double temperature,
                                Entropy entropy = Entropy::kNone);
+
+// The values at the layout's places, float [N], of a decoder with a value head.
+at::Tensor ScoreValues(const model::Decoder& decoder, const Layout& layout);
 
 }  // namespace tdock::trainer

@@ -72,7 +72,7 @@ TEST(Layout, IsWhatItsHeaderDraws) {
   const Layout layout = MakeLayout(samples, 8, at::kCPU);
   EXPECT_TRUE(at::equal(layout.batch.tokens, at::tensor({5, 6, 7, 1, 2, 4, 8, 10}, at::kLong).unsqueeze(0)));
   EXPECT_TRUE(at::equal(layout.batch.positions, at::tensor({0, 1, 2, 3, 4, 3, 0, 1}, at::kLong).unsqueeze(0)));
-  EXPECT_TRUE(at::equal(layout.predictors, at::tensor({2, 3, 4, 2, 5, 6, 7, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(layout.places, at::tensor({2, 3, 4, 2, 5, 6, 7, 2}, at::kLong)));
   EXPECT_TRUE(at::equal(layout.targets, at::tensor({1, 2, 3, 4, 5, 10, 2, 9}, at::kLong)));
   const at::Tensor visible = at::tensor({1, 0, 0, 0, 0, 0, 0, 0,  //
                                          1, 1, 0, 0, 0, 0, 0, 0,  //

@@ -37,6 +37,12 @@ absl::StatusOr<at::Tensor> TokenColumn(const Rows& rows, std::span<const int64_t
                                        std::span<const Sequence> samples) {
   TDOCK_ASSIGN_OR_RETURN(const Column in_row_order, rows.ToColumn(name));
   TDOCK_ASSIGN_OR_RETURN(const Column column, in_row_order.Select(order));
+  if (column.type().kind == ColumnKind::kDense) {
+    std::vector<int64_t> lengths;
+    for (const Sequence& sample : samples) lengths.push_back(static_cast<int64_t>(sample.response.size()));
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor values, ValuesOf(column));
+    return values.to(at::kFloat).repeat_interleave(at::tensor(lengths, at::kLong));
+  }
   for (size_t i = 0; i < order.size(); ++i) {
     const int64_t length = column.Length(static_cast<int64_t>(i));
     if (length == static_cast<int64_t>(samples[i].response.size())) continue;
@@ -82,9 +88,16 @@ std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const
   const MicroBatchLimits limits = LimitsFor(samples, options, device);
   std::vector<MicroBatch> micro_batches;
   int64_t tokens = 0;  // of the micro-batch so far, prompts included
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const int64_t more = TokensOf(samples[i]);
-    if (micro_batches.empty() || static_cast<int64_t>(micro_batches.back().samples.size()) == limits.samples ||
+  const auto together = static_cast<size_t>(options.together);
+  TORCH_CHECK(together >= 1 && samples.size() % together == 0, samples.size(), " samples are not whole sets of ",
+              together);
+  for (size_t i = 0; i < samples.size(); i += together) {
+    int64_t more = 0, responses = 0;
+    for (const Sequence& sample : samples.subspan(i, together)) {
+      more += TokensOf(sample);
+      responses += static_cast<int64_t>(sample.response.size());
+    }
+    if (micro_batches.empty() || std::cmp_greater(micro_batches.back().samples.size() + together, limits.samples) ||
         tokens >= limits.enough_tokens || tokens + more > limits.tokens) {
       const int64_t first = micro_batches.empty() ? 0 : micro_batches.back().first_token + micro_batches.back().tokens;
       micro_batches.push_back({samples.subspan(i, 0), static_cast<int64_t>(i), first, 0});
@@ -92,23 +105,39 @@ std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const
     }
     MicroBatch& micro = micro_batches.back();
     micro.samples =
-        samples.subspan(static_cast<size_t>(micro.samples.data() - samples.data()), micro.samples.size() + 1);
-    micro.tokens += static_cast<int64_t>(samples[i].response.size());
+        samples.subspan(static_cast<size_t>(micro.samples.data() - samples.data()), micro.samples.size() + together);
+    micro.tokens += responses;
     tokens += more;
   }
   return micro_batches;
 }
 
-at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options) {
+namespace {
+
+// Cuts the samples, scores the layout of each micro-batch on the workers, without gradients, and puts them together.
+at::Tensor ScoreAll(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options,
+                    Scored scored, const std::function<at::Tensor(const Layout&)>& score) {
   const std::vector<MicroBatch> micro_batches = CutMicroBatches(samples, options, decoder.device());
   std::vector<at::Tensor> pieces(micro_batches.size());
   options.workers.Run(static_cast<int>(micro_batches.size()), [&](int piece) {
     at::NoGradGuard no_grad;
     const auto i = static_cast<size_t>(piece);
-    const Layout layout = MakeLayout(micro_batches[i].samples, options.max_row_tokens, decoder.device());
-    pieces[i] = ScoreResponses(decoder, layout, options.temperature).log_probs;
+    pieces[i] = score(MakeLayout(micro_batches[i].samples, options.max_row_tokens, decoder.device(), scored));
   });
   return at::cat(pieces);
+}
+
+}  // namespace
+
+at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options) {
+  return ScoreAll(decoder, samples, options, Scored::kLogProbs,
+                  [&](const Layout& layout) { return ScoreResponses(decoder, layout, options.temperature).log_probs; });
+}
+
+at::Tensor Values(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options,
+                  Scored scored) {
+  return ScoreAll(decoder, samples, options, scored,
+                  [&](const Layout& layout) { return ScoreValues(decoder, layout); });
 }
 
 namespace {

@@ -27,14 +27,16 @@ struct ForwardOptions {
   int64_t micro_batch_size = 0;  // samples in one pass; 0: as many as max_tokens allows
   int64_t max_tokens = 0;  // prompt and response tokens in one pass, if micro_batch_size is 0; 0: see CutMicroBatches
   int64_t max_row_tokens = 64;  // see MakeLayout
+  int64_t together = 1;         // consecutive samples that are never cut apart, such as the 2 of a pair
 };
 
 // The samples of rows with columns `prompt` and `responses`, as views into them: sample i is row order[i].
 absl::StatusOr<std::vector<Sequence>> SequencesOf(const Rows& rows, std::span<const int64_t> order);
 absl::StatusOr<std::vector<Sequence>> SequencesOf(const Rows& rows);  // in the order of the rows
 
-// A ragged column with one number for each response token, as float [N], sample by sample in the same order.
-// InvalidArgument names a row whose length differs from its response's.
+// A ragged column with one number for each response token, as float [N], sample by sample in the same order; that of a
+// dense column is the number of each of its sample's tokens. InvalidArgument names a row whose length differs from its
+// response's.
 absl::StatusOr<at::Tensor> TokenColumn(const Rows& rows, std::span<const int64_t> order, absl::string_view name,
                                        std::span<const Sequence> samples);
 
@@ -56,6 +58,10 @@ std::vector<MicroBatch> CutMicroBatches(std::span<const Sequence> samples, const
 
 // The log-probabilities of all response tokens, float [N], sample by sample, without gradients.
 at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options);
+
+// The values of a decoder with a value head, float [N], likewise.
+at::Tensor Values(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options,
+                  Scored scored);
 
 // Gives each parameter the gradient of Σ loss(i) over the micro-batches i, in float32 at least. `loss` is called on the
 // workers, concurrently for different i, and returns a scalar. Gradients are added up in the order of the

@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::milliseconds kBurst(250);
 constexpr absl::Duration kBetweenRenewals = absl::Minutes(1);
 
-using Scored = std::map<size_t, reward::AnswerScore>;  // by the index of the row
+using ScoredRows = std::map<size_t, reward::AnswerScore>;  // by the index of the row
 
 // Scores on their way from the threads of a reward to that of the stage.
 class ScoreQueue {
@@ -46,7 +46,7 @@ class ScoreQueue {
   }
 
   struct Burst {
-    Scored scored;
+    ScoredRows scored;
     bool last = false;
   };
   // What has come by `kBurst` after the call, or as soon as all have.
@@ -60,7 +60,7 @@ class ScoreQueue {
  private:
   Mutex mu_;
   CondVar changed_;
-  Scored scored_ TDOCK_GUARDED_BY(mu_);
+  ScoredRows scored_ TDOCK_GUARDED_BY(mu_);
   bool finished_ TDOCK_GUARDED_BY(mu_) = false;
   absl::Status problem_ TDOCK_GUARDED_BY(mu_);
 };
@@ -102,7 +102,7 @@ class RewardStage final : public Stage {
         return reward_.ScoreEach(answers, stop, [&](size_t i, auto score) { queue.Add(i, std::move(score)); });
       }));
     });
-    absl::StatusOr<Scored> last = Guarded([&] { return PublishAll(queue, context); });
+    absl::StatusOr<ScoredRows> last = Guarded([&] { return PublishAll(queue, context); });
     if (!last.ok()) queue.Finish(last.status());
     scorer.join();
     TDOCK_RETURN_IF_ERROR(last.status());
@@ -155,7 +155,7 @@ class RewardStage final : public Stage {
   }
 
   // The prompt groups that the stage does not go on with.
-  static absl::StatusOr<std::vector<GroupId>> LeftOut(const Rows& rows, const Scored& scored) {
+  static absl::StatusOr<std::vector<GroupId>> LeftOut(const Rows& rows, const ScoredRows& scored) {
     std::set<GroupId> groups;
     for (const auto& [i, score] : scored) {
       if (!score.left_out) continue;
@@ -170,9 +170,9 @@ class RewardStage final : public Stage {
 
   // Puts the scores as they come, until all have; the last ones are returned, if all is well, with the samples that are
   // left out, and else put.
-  absl::StatusOr<Scored> PublishAll(ScoreQueue& queue, StageContext& context) const {
+  absl::StatusOr<ScoredRows> PublishAll(ScoreQueue& queue, StageContext& context) const {
     absl::Time renewed = absl::Now();
-    Scored left_out;
+    ScoredRows left_out;
     for (;;) {
       ScoreQueue::Burst burst = queue.Take();
       for (auto next = burst.scored.begin(); next != burst.scored.end();) {
@@ -189,7 +189,7 @@ class RewardStage final : public Stage {
         TDOCK_ASSIGN_OR_RETURN(Batch columns, Columns(burst.scored, context.metrics));
         TDOCK_RETURN_IF_ERROR(context.publish(indexes, std::move(columns), kNoWeightsVersion));
       }
-      if (burst.last) return Scored();
+      if (burst.last) return ScoredRows();
       if (context.renew != nullptr && absl::Now() >= renewed + kBetweenRenewals) {
         TDOCK_RETURN_IF_ERROR(context.renew());
         renewed = absl::Now();
@@ -198,7 +198,7 @@ class RewardStage final : public Stage {
   }
 
   // What the stage writes for these rows, of which those that are left out are not put; also reports them.
-  static absl::StatusOr<Batch> Columns(const Scored& scored, StepMetrics& metrics) {
+  static absl::StatusOr<Batch> Columns(const ScoredRows& scored, StepMetrics& metrics) {
     std::vector<float> totals, given;
     for (const auto& [i, score] : scored) {
       totals.push_back(score.left_out ? 0 : score.total);

@@ -36,7 +36,7 @@ class RolloutStage final : public Stage {
     engine_.Update([] {}, policy_.version);
     absl::Time put = absl::Now(), renewed = put;
     const auto after_step = [&](std::span<engine::Answer> ended) -> absl::Status {
-      TDOCK_RETURN_IF_ERROR(responses.Take(ended));
+      TDOCK_RETURN_IF_ERROR(responses.Take(ended, puts_.min_tokens));
       TDOCK_RETURN_IF_ERROR(context.check_stop());
       const absl::Time now = absl::Now();
       if (context.renew != nullptr && now >= renewed + kBetweenLeaseRenewals) {
@@ -52,6 +52,11 @@ class RolloutStage final : public Stage {
     };
     TDOCK_RETURN_IF_ERROR(engine_.AnswerAll(std::move(responses.requests), after_step));
     StageOutput output{.columns = {}, .weights_version = policy_.version};
+    if (puts_.min_tokens > 0) {
+      context.metrics.Sum("rollout/dropped_groups", static_cast<double>(responses.too_short.size()));
+      for (const size_t group : responses.too_short) output.dropped.push_back(responses.groups[group]);
+      responses.ready.insert(responses.ready.end(), responses.too_short.begin(), responses.too_short.end());
+    }
     if (!responses.ready.empty()) {
       TDOCK_ASSIGN_OR_RETURN(output.columns, ColumnsOf(responses, responses.ReadyRows(), context));
     }
@@ -65,21 +70,26 @@ class RolloutStage final : public Stage {
     std::vector<std::vector<size_t>> rows;        // of each request, one for each of its samples
     std::vector<size_t> group_of_row;             // a number
     std::vector<int64_t> missing;                 // of each group: responses that are not there yet
+    std::vector<bool> is_too_short;               // of each group: whether a response is
     std::vector<int64_t> prompt_lengths;          // of each row
     std::vector<bool> reads_prompt;               // of each row: the others of its request share what it read
     std::vector<int64_t> max_new_tokens;          // of each row
     std::vector<engine::Completion> completions;  // of each row
+    std::vector<GroupId> groups;                  // by their numbers
     std::vector<size_t> ready;                    // groups that are there, and not put
+    std::vector<size_t> too_short;                // groups that are there, with an answer that is too short
     size_t put = 0;                               // groups
 
-    bool AllAreReady() const { return ready.size() + put == missing.size(); }
+    bool AllAreReady() const { return ready.size() + too_short.size() + put == missing.size(); }
 
-    absl::Status Take(std::span<engine::Answer> ended) {
+    absl::Status Take(std::span<engine::Answer> ended, int64_t min_tokens) {
       for (engine::Answer& answer : ended) {
         if (!answer.status.ok()) return Annotate(answer.status, absl::StrCat("prompt ", answer.request));
         const size_t row = rows[answer.request][static_cast<size_t>(answer.sample)];
         completions[row] = std::move(answer.completion);
-        if (--missing[group_of_row[row]] == 0) ready.push_back(group_of_row[row]);
+        const size_t group = group_of_row[row];
+        if (std::cmp_less(completions[row].tokens.size(), min_tokens)) is_too_short[group] = true;
+        if (--missing[group] == 0) (is_too_short[group] ? too_short : ready).push_back(group);
       }
       return absl::OkStatus();
     }
@@ -104,7 +114,11 @@ class RolloutStage final : public Stage {
       TDOCK_ASSIGN_OR_RETURN(const std::span<const int32_t> tokens, rows.Get<int32_t>(i, kPrompt));
       const bool same_group = i > 0 && rows.groups()[i] == rows.groups()[i - 1];
       number = same_group ? number + 1 : 0;
-      if (!same_group) responses.missing.push_back(0);
+      if (!same_group) {
+        responses.missing.push_back(0);
+        responses.is_too_short.push_back(false);
+        responses.groups.push_back(rows.groups()[i]);
+      }
       ++responses.missing.back();
       responses.group_of_row.push_back(responses.missing.size() - 1);
       const auto length = static_cast<int64_t>(tokens.size());

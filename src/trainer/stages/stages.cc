@@ -46,7 +46,8 @@ class LogProbStage final : public StageOf {
     context.metrics.Sum(absl::StrCat("perf/flops/", consumer().name), ForwardFlops(policy_.decoder.config(), samples));
     StageOutput output{.columns = {}, .weights_version = policy_.version};
     TDOCK_RETURN_IF_ERROR(output.columns.Add(
-        consumer().writes[0], RaggedColumn(LogProbs(policy_.decoder, samples, forward_), ResponseLengths(samples))));
+        consumer().writes[0],
+        RaggedColumn(LogProbs(policy_.decoder, samples, forward_).to(at::kFloat), ResponseLengths(samples))));
     return output;
   }
 
@@ -55,7 +56,38 @@ class LogProbStage final : public StageOf {
   const ForwardOptions forward_;
 };
 
+class ValueStage final : public StageOf {
+ public:
+  ValueStage(const std::string& name, const std::string& column, const Policy& critic, const ForwardOptions& forward)
+      : StageOf({.name = name, .reads = {kPrompt, kResponses}, .writes = {column}}),
+        critic_(critic),
+        forward_(forward) {}
+
+  bool uses_policy() const override { return !critic_.decoder.trainable().empty(); }
+
+  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
+    context.metrics.Sum(absl::StrCat("perf/flops/", consumer().name), ForwardFlops(critic_.decoder.config(), samples));
+    const at::Tensor values =
+        Values(critic_.decoder, samples, forward_, Scored::kValuesBefore).to(at::kCPU, at::kFloat);
+    const at::Tensor whole = values.contiguous();
+    context.metrics.Distribution("critic/values", {whole.const_data_ptr<float>(), static_cast<size_t>(whole.numel())});
+    StageOutput output;
+    TDOCK_RETURN_IF_ERROR(output.columns.Add(consumer().writes[0], RaggedColumn(whole, ResponseLengths(samples))));
+    return output;
+  }
+
+ private:
+  const Policy& critic_;
+  const ForwardOptions forward_;
+};
+
 }  // namespace
+
+std::unique_ptr<Stage> MakeValueStage(const std::string& name, const std::string& column, const Policy& critic,
+                                      const ForwardOptions& forward) {
+  return std::make_unique<ValueStage>(name, column, critic, forward);
+}
 
 std::unique_ptr<Stage> MakeLogProbStage(const std::string& name, const std::string& column, const Policy& policy,
                                         const ForwardOptions& forward) {

@@ -32,6 +32,8 @@ struct LengthLimits {
 struct RolloutPuts {
   std::vector<std::string> log_probs = {kRolloutLogProbs};  // the columns that the log-probabilities of tokens go into
   absl::Duration interval = absl::Milliseconds(250);        // groups that are there within it are put together
+  // Groups with an answer of fewer tokens, its end token included, are dropped; rollout/dropped_groups counts them.
+  int64_t min_tokens = 0;
 };
 
 // Consumer "rollout", of groups. The random numbers of a response follow from the sampling's seed, its group, its
@@ -48,6 +50,10 @@ std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward, const std::vector
 // Consumer `name`, of groups. Writes the log-probabilities of the response tokens into `column`.
 std::unique_ptr<Stage> MakeLogProbStage(const std::string& name, const std::string& column, const Policy& policy,
                                         const ForwardOptions& forward);
+
+// Consumer `name`, of rows. Writes the values of a critic before each response token into `column`.
+std::unique_ptr<Stage> MakeValueStage(const std::string& name, const std::string& column, const Policy& critic,
+                                      const ForwardOptions& forward);
 
 // A response as text. Special tokens inside it are spelt out, so that nothing after them can pass for an answer.
 absl::StatusOr<std::string> ResponseText(const text::Tokenizer& tokenizer, std::span<const int32_t> response,

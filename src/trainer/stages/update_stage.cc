@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "data/mini_dataset.h"
 #include "model/files/flops.h"
 #include "trainer/stages/columns.h"
 #include "trainer/stages/supervised_objective.h"
@@ -20,24 +21,58 @@
 namespace tdock::trainer {
 namespace {
 
-// The positions of the rows in an order that follows from the seed and what the rows are, not from when they came.
-std::vector<int64_t> ShuffledByIdentity(const Rows& rows, uint64_t seed) {
+// The positions of the rows, by their groups and then their numbers.
+std::vector<int64_t> InOrder(const Rows& rows) {
   std::vector<int64_t> order(rows.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto group = [&](int64_t i) { return rows.groups()[static_cast<size_t>(i)]; };
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return std::pair(group(a), rows.ids()[static_cast<size_t>(a)]) <
-           std::pair(group(b), rows.ids()[static_cast<size_t>(b)]);
-  });
-  std::vector<std::pair<uint64_t, int64_t>> keys;
+  const auto key = [&](int64_t i) {
+    return std::pair(rows.groups()[static_cast<size_t>(i)], rows.ids()[static_cast<size_t>(i)]);
+  };
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return key(a) < key(b); });
+  return order;
+}
+
+// The positions of the rows in an order that follows from the seed and what the rows are, not from when they came.
+// `whole_groups`: those of a group stay next to each other, in their order.
+std::vector<int64_t> ShuffledByIdentity(const Rows& rows, uint64_t seed, bool whole_groups) {
+  const std::vector<int64_t> order = InOrder(rows);
+  const auto group = [&](size_t i) { return rows.groups()[static_cast<size_t>(order[i])]; };
+  std::vector<std::pair<uint64_t, size_t>> keys;
   uint64_t number_in_group = 0;
   for (size_t i = 0; i < order.size(); ++i) {
-    number_in_group = i > 0 && group(order[i]) == group(order[i - 1]) ? number_in_group + 1 : 0;
-    keys.emplace_back(DeriveSeed(DeriveSeed(seed, group(order[i])), number_in_group), order[i]);
+    number_in_group = i > 0 && !whole_groups && group(i) == group(i - 1) ? number_in_group + 1 : 0;
+    keys.emplace_back(DeriveSeed(DeriveSeed(seed, group(i)), number_in_group), i);
   }
   std::sort(keys.begin(), keys.end());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = keys[i].second;
-  return order;
+  std::vector<int64_t> shuffled;
+  for (const auto& [key, i] : keys) shuffled.push_back(order[i]);
+  return shuffled;
+}
+
+using MiniBatches = std::vector<std::vector<int64_t>>;  // the positions of their rows
+
+MiniBatches Cut(const std::vector<int64_t>& order, size_t size) {
+  MiniBatches batches;
+  for (size_t begin = 0; begin < order.size(); begin += size) {
+    const size_t end = std::min(order.size(), begin + size);
+    batches.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(begin),
+                         order.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  return batches;
+}
+
+// See UpdateOptions::generation_groups.
+absl::StatusOr<MiniBatches> GeneratedTogether(const Rows& rows, int64_t groups, int64_t size) {
+  std::map<GroupId, std::vector<int64_t>> generated;
+  for (const int64_t i : InOrder(rows)) {
+    generated[rows.groups()[static_cast<size_t>(i)] / static_cast<GroupId>(groups)].push_back(i);
+  }
+  data::MiniDataset<int64_t> gathered(static_cast<int64_t>(generated.size()), size);
+  for (auto& [number, batch] : generated) {
+    TDOCK_ASSIGN_OR_RETURN(std::optional<MiniBatches> all, gathered.Add(std::move(batch)));
+    if (all) return *std::move(all);
+  }
+  return MiniBatches();
 }
 
 // The columns of a mini-batch, as flat vectors over its response tokens, on the policy's device.
@@ -56,7 +91,9 @@ std::vector<ParameterGroup> GroupsOf(const model::Decoder& decoder, const Update
 class UpdateStage final : public Stage {
  public:
   UpdateStage(Policy& policy, std::shared_ptr<const Objective> objective, const UpdateOptions& options)
-      : consumer_{.name = "actor", .reads = {kPrompt, kResponses, kResponseMask}},
+      : consumer_{.name = options.consumer,
+                  .reads = {kPrompt, kResponses, kResponseMask},
+                  .unit = objective->samples_together() > 1 ? Unit::kGroup : Unit::kRow},
         policy_(policy),
         objective_(std::move(objective)),
         options_(options),
@@ -77,6 +114,8 @@ class UpdateStage final : public Stage {
     state.Set("optimizer", optimizer_);
     if (loss_scale_.has_value()) state.Set("loss_scale", *loss_scale_);
     if (options_.ptx != nullptr) state.Set("ptx", *options_.ptx);
+    if (!options_.saves_weights) return;
+    for (const auto& [name, weight] : NamedTrained()) state.SetTensor(name, weight);
   }
 
   absl::Status Load(const State& state) override {
@@ -85,20 +124,23 @@ class UpdateStage final : public Stage {
     TDOCK_ASSIGN_OR_RETURN(skipped_in_a_row_, state.Integer("skipped_in_a_row"));
     TDOCK_RETURN_IF_ERROR(state.Get("optimizer", optimizer_));
     if (loss_scale_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("loss_scale", *loss_scale_));
+    if (options_.saves_weights) {
+      for (const auto& [name, weight] : NamedTrained()) TDOCK_RETURN_IF_ERROR(state.CopyTensor(name, weight));
+    }
     return options_.ptx != nullptr ? state.Get("ptx", *options_.ptx) : absl::OkStatus();
   }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    if (mini_batches_done_ == 0) TDOCK_RETURN_IF_ERROR(ReportTokens(rows, context.metrics));
+    if (mini_batches_done_ == 0 && !options_.saves_weights) {
+      TDOCK_RETURN_IF_ERROR(ReportTokens(rows, context.metrics));
+    }
+    if (context.step < options_.first_step) return StageOutput();
     // Random choices in a mini-batch follow from the step and its number in the step.
     uint64_t seed = DeriveSeed(options_.seed, static_cast<uint64_t>(context.step));
     int64_t number = 0;
     for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-      const std::vector<int64_t> order = ShuffledByIdentity(
-          rows, epoch == 0 ? options_.seed : DeriveSeed(options_.seed, static_cast<uint64_t>(epoch)));
-      const size_t size = options_.mini_batch_size > 0 ? static_cast<size_t>(options_.mini_batch_size) : order.size();
-      for (size_t begin = 0; begin < order.size(); begin += size) {
-        const std::span<const int64_t> chosen = std::span(order).subspan(begin, std::min(size, order.size() - begin));
+      TDOCK_ASSIGN_OR_RETURN(const MiniBatches batches, BatchesOf(rows, epoch, context.step));
+      for (const std::vector<int64_t>& chosen : batches) {
         ++seed;
         if (++number <= mini_batches_done_) continue;
         if (number > 1) TDOCK_RETURN_IF_ERROR(context.check_stop());
@@ -119,6 +161,28 @@ class UpdateStage final : public Stage {
     ForwardOptions forward;
     std::vector<MicroBatch> micro_batches;
   };
+
+  // The mini-batches of an epoch.
+  absl::StatusOr<MiniBatches> BatchesOf(const Rows& rows, int64_t epoch, int64_t step) const {
+    const auto most = static_cast<int64_t>(rows.size());
+    const int64_t size = options_.mini_batch_size > 0 ? std::min(options_.mini_batch_size, most) : most;
+    const uint64_t seed = epoch == 0 ? options_.seed : DeriveSeed(options_.seed, static_cast<uint64_t>(epoch));
+    if (options_.generation_groups == 0) {
+      return Cut(ShuffledByIdentity(rows, seed, objective_->samples_together() > 1), static_cast<size_t>(size));
+    }
+    TDOCK_ASSIGN_OR_RETURN(MiniBatches batches, GeneratedTogether(rows, options_.generation_groups, size));
+    if (epoch > 0) Rng(DeriveSeed(seed, static_cast<uint64_t>(step))).Shuffle(std::span(batches));
+    return batches;
+  }
+
+  // What changes with a step, where it is a part of the state.
+  std::vector<std::pair<std::string, at::Tensor>> NamedTrained() const {
+    std::vector<std::pair<std::string, at::Tensor>> named;
+    for (const at::Tensor& weight : policy_.decoder.trainable()) {
+      named.emplace_back(absl::StrCat("weights/", named.size()), weight.detach());
+    }
+    return named;
+  }
 
   static absl::Status ReportTokens(const Rows& rows, StepMetrics& metrics) {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
@@ -238,8 +302,8 @@ class UpdateStage final : public Stage {
       const auto tokens = static_cast<int64_t>(sample.prompt.size() + sample.response.size());
       as_deepspeed += model::DeepSpeedChatFlops(config, tokens, recomputed);
     }
-    metrics.Sum("perf/flops/actor", 3 * ForwardFlops(config, samples));
-    metrics.Sum("perf/deepspeed_chat_flops/actor", as_deepspeed);
+    metrics.Sum(absl::StrCat("perf/flops/", consumer_.name), 3 * ForwardFlops(config, samples));
+    metrics.Sum(absl::StrCat("perf/deepspeed_chat_flops/", consumer_.name), as_deepspeed);
   }
 
   absl::Status CountSkipped(double grad_norm) {
@@ -268,7 +332,9 @@ class UpdateStage final : public Stage {
 
   void AddTask(const MiniBatch& batch, const Objective& objective, const ForwardOptions& forward,
                std::vector<Task>& tasks) const {
-    tasks.push_back({batch, objective, forward, CutMicroBatches(batch.samples, forward, policy_.decoder.device())});
+    ForwardOptions cut = forward;
+    cut.together = objective.samples_together();
+    tasks.push_back({batch, objective, forward, CutMicroBatches(batch.samples, cut, policy_.decoder.device())});
   }
 
   // Gives the parameters the gradients of the sum of all tasks' losses.
@@ -287,13 +353,18 @@ class UpdateStage final : public Stage {
   }
 
   at::Tensor Loss(const Task& task, const MicroBatch& micro, uint64_t seed, StepMetrics& metrics) const {
-    Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device());
+    const Scored scored = task.objective.scored();
+    Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device(), scored);
     if (policy_.decoder.drops()) layout.batch.dropout_seed = seed;
-    const ResponseFigures figures =
-        ScoreResponses(policy_.decoder, layout, task.forward.temperature, task.objective.entropy());
     TokenBatch part = PartOf(task.batch.tokens, micro);
-    part.log_probs = figures.log_probs;
-    part.entropy = figures.entropy;
+    if (scored == Scored::kLogProbs) {
+      const ResponseFigures figures =
+          ScoreResponses(policy_.decoder, layout, task.forward.temperature, task.objective.entropy());
+      part.log_probs = figures.log_probs;
+      part.entropy = figures.entropy;
+    } else {
+      part.values = ScoreValues(policy_.decoder, layout);
+    }
     return task.objective.Loss(part, metrics);
   }
 

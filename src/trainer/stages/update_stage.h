@@ -41,6 +41,14 @@ struct UpdateOptions {
   // Where the mean of old − new log-probabilities of a mini-batch (figure actor/ppo_kl) is above this, its gradients
   // are dropped and nothing more is trained on in this step, which NAME/early_stops counts. 0: never.
   double target_kl = 0;
+  std::string consumer = "actor";  // of the stage, and of the metrics perf/flops/CONSUMER
+  // Before this step nothing is trained: rows are completed.
+  int64_t first_step = 1;
+  // Mini-batches as DeepSpeed-Chat's MiniDataset makes them (data/mini_dataset.h): those of so many prompt groups that
+  // were generated together are cut in their order, and each epoch after the first takes all mini-batches of the step
+  // in another order. 0: mini-batches are of any samples of the step, other ones in each epoch.
+  int64_t generation_groups = 0;
+  bool saves_weights = false;  // whether the weights are a part of the stage's state, as those of a critic
   std::string name = "actor";  // of the metrics NAME/grad_norm, NAME/lr (and NAME/lora_lr, NAME/head_lr),
                                // NAME/optimizer_steps, NAME/skipped_steps
   // Gradients that are not finite skip an optimizer step, which NAME/skipped_steps counts. After this many in a row the
@@ -60,9 +68,10 @@ struct UpdateOptions {
   std::function<absl::Status(int64_t)> publish = [](int64_t) { return absl::OkStatus(); };
 };
 
-// Consumer "actor", of rows. One optimizer step per mini-batch of what it takes. Which samples share a mini-batch
-// follows from the seed, their groups and their numbers in the group: single samples, not whole groups, so that a
-// mini-batch has samples of many prompts and its gradient less noise. `policy` must outlive the stage.
+// A consumer of rows, or of groups where the objective's samples belong together. One optimizer step per mini-batch of
+// what it takes. Which samples share a mini-batch follows from the seed, their groups and their numbers in the group:
+// single samples, not whole groups, so that a mini-batch has samples of many prompts and its gradient less noise.
+// `policy` must outlive the stage.
 std::unique_ptr<Stage> MakeUpdateStage(Policy& policy, std::shared_ptr<const Objective> objective,
                                        const UpdateOptions& options);
 

@@ -39,19 +39,30 @@ inline std::string Reversals(bool held_out) {
   return lines;
 }
 
+// Preferences to the same prompts: answers of large digits are better than those of small ones.
+inline std::string DigitPreferences(bool held_out) {
+  std::string lines;
+  for (int i = 0; i < 100; ++i) {
+    if ((i % 5 == 4) != held_out) continue;
+    const int a = (i * 7 + 3) % 5, b = (i / 5) % 5;
+    absl::StrAppend(
+        &lines, absl::StrFormat(R"({"prompt": "%02d>", "chosen": "%d%d", "rejected": "%d%d"})", i, 5 + a, 5 + b, b, a),
+        "\n");
+  }
+  return lines;
+}
+
 // A run in a folder of its own, whose files it makes: train.jsonl, val.jsonl, and run/ for the run.
 class SmallRun {
  public:
   // A tiny model with random weights, unless `overrides` name one; three steps.
   explicit SmallRun(const std::string& recipe, const std::vector<std::string>& overrides = {}) : folder_(NewFolder()) {
-    EXPECT_EQ(WriteFileAtomically(Env::Real(), folder_ + "/train.jsonl", Reversals(false)), absl::OkStatus());
-    EXPECT_EQ(WriteFileAtomically(Env::Real(), folder_ + "/val.jsonl", Reversals(true)), absl::OkStatus());
+    const auto data = recipe == "rm" || recipe == "dpo" ? DigitPreferences : Reversals;
+    EXPECT_EQ(WriteFileAtomically(Env::Real(), folder_ + "/train.jsonl", data(false)), absl::OkStatus());
+    EXPECT_EQ(WriteFileAtomically(Env::Real(), folder_ + "/val.jsonl", data(true)), absl::OkStatus());
     overrides_ = {absl::StrCat("data.train_files=", folder_, "/train.jsonl"),
-                  absl::StrCat("data.val_files=", folder_, "/val.jsonl"),
-                  absl::StrCat("trainer.run_dir=", run_dir()),
-                  "data.max_response_length=5",
-                  "trainer.total_training_steps=3",
-                  "threads=2"};
+                  absl::StrCat("data.val_files=", folder_, "/val.jsonl"), absl::StrCat("trainer.run_dir=", run_dir()),
+                  "trainer.total_training_steps=3", "threads=2"};
     const auto given = [&](absl::string_view key) {
       return std::any_of(overrides.begin(), overrides.end(),
                          [&](const std::string& o) { return absl::StartsWith(o, key); });
@@ -62,9 +73,10 @@ class SmallRun {
         overrides_.push_back(size);
       }
     }
-    if (recipe == "grpo") {
-      for (const char* more : {"data.train_batch_size=8", "data.max_prompt_length=8", "rollout.n=4",
-                               "actor.ppo_mini_batch_size=4", "actor.optim.lr=4e-4"}) {
+    if (recipe == "sft") overrides_.push_back("data.max_response_length=5");
+    if (recipe == "grpo" || recipe == "ppo" || recipe == "dapo") {
+      for (const char* more : {"data.train_batch_size=8", "data.max_prompt_length=8", "data.max_response_length=5",
+                               "rollout.n=4", "actor.ppo_mini_batch_size=4", "actor.optim.lr=4e-4"}) {
         overrides_.push_back(more);
       }
     } else {
@@ -140,5 +152,25 @@ class SmallRun {
   std::mutex log_mu_;
   std::vector<std::string> log_;
 };
+
+// The folder of a model that a run with these has trained.
+inline std::string TrainedModel(const std::string& recipe, const std::vector<std::string>& overrides) {
+  SmallRun run(recipe, overrides);
+  const auto result = run.Train();
+  EXPECT_TRUE(result.ok()) << result.status();
+  return run.run_dir() + "/checkpoint";
+}
+
+// One that has learnt to answer a little, and one that knows which answers are better.
+inline const std::string& AnsweringModel() {
+  static const std::string* const folder =
+      new std::string(TrainedModel("sft", {"trainer.total_training_steps=20", "optim.lr=3e-3"}));
+  return *folder;
+}
+inline const std::string& ScoringModel() {
+  static const std::string* const folder = new std::string(
+      TrainedModel("rm", {"model.path=" + AnsweringModel(), "trainer.total_training_steps=60", "optim.lr=3e-3"}));
+  return *folder;
+}
 
 }  // namespace tdock::trainer

@@ -1,0 +1,180 @@
+#include "trainer/recipes/answers_recipe.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/loop/feed.h"
+#include "trainer/stages/actor_objective.h"
+#include "trainer/stages/advantage_stage.h"
+#include "trainer/stages/columns.h"
+#include "trainer/stages/stages.h"
+#include "trainer/stages/update_stage.h"
+
+namespace tdock::trainer {
+
+void AnswersRecipe::Bind(config::Spec& spec) {
+  BindRun(spec, config_);
+  BindRollout(spec, config_.rollout, /*samples=*/true);
+  BindActor(spec, config_.actor, config_.algorithm, config_, config_.rollout);
+  BindRewardModel(spec, config_.reward_model);
+  spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
+           "Samples in one forward pass of the reference and old log-probabilities; 0: as "
+           "actor.ppo_micro_batch_size_per_gpu's 0.")
+      .AtLeast(0)
+      .AtMost(kMaxBatch);
+  spec.Check({"rollout.quantization", "device", "model.compute_dtype", "model.batch_invariant"},
+             [this]() -> std::vector<std::string> {
+               const at::ScalarType dtype = config_.model.compute_dtype;
+               const bool is_invariant = config_.device == "cpu" && (dtype == at::kFloat || dtype == at::kBFloat16) &&
+                                         config_.model.batch_invariant;
+               if (!config_.rollout.int8_weights || is_invariant) return {};
+               return {
+                   "weights in int8 are for the CPU with model.compute_dtype float32 or bfloat16 and "
+                   "model.batch_invariant: set "
+                   "rollout.quantization to none"};
+             });
+  spec.Check({"data.train_batch_size", "rollout.n"}, [this]() -> std::vector<std::string> {
+    const int64_t samples = config_.data.train_batch_size * config_.rollout.n;
+    if (samples <= kMaxBatch) return {};
+    return {absl::StrCat("a step has ", samples, " samples; at most ", kMaxBatch, " are possible")};
+  });
+}
+
+StepShape AnswersRecipe::shape() const {
+  return {.rollout = &config_.rollout,
+          .validation = &config_.rollout,
+          .frozen_copies = NeedsReference(config_.actor, config_.algorithm) ? 1 : 0,
+          .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
+          .micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu,
+          .scoring_micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
+          .ptx_batch_size = config_.actor.ptx_coef > 0 ? config_.actor.ptx_batch_size : 0,
+          .entropy = ActorObjective()->entropy(),
+          .optim = config_.actor.optim};
+}
+
+std::vector<ModelRole> AnswersRecipe::models() const {
+  if (!config_.reward_model.used()) return {};
+  return {{.name = "reward_model",
+           .section = &config_.reward_model.model,
+           .micro_batch_size = config_.reward_model.micro_batch_size_per_gpu}};
+}
+
+std::optional<data::DataConfig> AnswersRecipe::ptx_data() const {
+  if (config_.actor.ptx_coef == 0) return std::nullopt;
+  data::DataConfig data = config_.data;
+  data.train_files = config_.actor.ptx_files;
+  data.path.clear();
+  data.train_weights.clear();
+  data.val_files.clear();
+  data.val_share = 0;
+  data.phase_shares = "1";
+  data.phase_index = 0;
+  data.name = data::kAutoName;
+  data.format = data::FormatChoice::kByName;
+  data.style = data::StyleChoice::kOfAdapter;
+  data.columns = {};
+  data.max_length = longest_tokens();
+  return data;
+}
+
+absl::StatusOr<Plan> AnswersRecipe::MakePlan(const RunParts& parts) {
+  const bool keeps_messages = config_.data.keep_messages;
+  Plan plan{.columns = ColumnsNamed({kPrompt, kPromptText, kTruth, kSource, kResponses, kResponseMask, kResponseText,
+                                     kFinished, kRolloutLogProbs, kRewards, kOldLogProbs, kAdvantages}),
+            .feed =
+                [this, keeps_messages](std::span<const data::EncodedSample> samples) {
+                  return FeedPrompts(samples, config_.data.columns.keep, keeps_messages);
+                },
+            .stages = MakeStages(parts),
+            .evaluations = {},
+            .shown = {{"accuracy", "val/accuracy"}, {"reward", "critic/score/mean"}, {"kl", "actor/kl_loss"}}};
+  const auto add = [&plan](const std::vector<ColumnSpec>& more) {
+    plan.columns.insert(plan.columns.end(), more.begin(), more.end());
+  };
+  if (NeedsReference(config_.actor, config_.algorithm)) add(ColumnsNamed({kRefLogProb}));
+  if (keeps_messages) add(ColumnsNamed({kMessages}));
+  add(MoreColumns());
+  if (parts.validation.empty()) return plan;
+  RolloutSection exact = config_.rollout;
+  exact.int8_weights = false;  // evaluations are of the policy itself
+  plan.evaluations.push_back(MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward,
+                                                  {.engine = parts.engine(exact),
+                                                   .max_new_tokens = config_.rollout.max_response_length,
+                                                   .recorded = config_.trainer.log_val_generations,
+                                                   .kept = config_.data.columns.keep,
+                                                   .check_stop = parts.check_stop}));
+  return plan;
+}
+
+std::shared_ptr<const Objective> AnswersRecipe::ActorObjective() const {
+  return MakeActorObjective(ObjectiveOptions(config_.actor, config_.algorithm, config_.rollout));
+}
+
+// Whether the rollout's log-probabilities stand for those of the policy before the step.
+bool AnswersRecipe::BypassesOldLogProbs(const model::Decoder& decoder) const {
+  const BypassMode mode = config_.algorithm.bypass_mode;
+  const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights;
+  return mode == BypassMode::kAlways || (mode == BypassMode::kWhereEqual && equal);
+}
+
+void AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stages& stages) const {
+  stages.push_back(
+      MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
+                       {.temperature = config_.rollout.temperature,
+                        .max_new_tokens = config_.rollout.max_response_length,
+                        .seed = SeedFor(config_, SeedPurpose::kRollout)},
+                       {.max_model_len = longest_tokens(), .leaves_last_position = config_.rollout.leave_last_position},
+                       {.log_probs = bypass ? std::vector<std::string>{kRolloutLogProbs, kOldLogProbs}
+                                            : std::vector<std::string>{kRolloutLogProbs},
+                        .min_tokens = config_.rollout.min_response_tokens}));
+}
+
+void AnswersRecipe::AddReward(const RunParts& parts, Stages& stages) {
+  if (!config_.reward_model.used()) {
+    stages.push_back(MakeRewardStage(parts.reward, RewardColumns(config_)));
+    return;
+  }
+  RoleModel& model = parts.models.at("reward_model");
+  scores_ = std::make_unique<ModelScores>(model.policy.decoder,
+                                          parts.forward(1.0, config_.reward_model.micro_batch_size_per_gpu),
+                                          config_.reward_model.score, model.Texts());
+  stages.push_back(MakeModelRewardStage(*scores_));
+}
+
+void AnswersRecipe::AddActor(const RunParts& parts, Stages& stages) const {
+  UpdateOptions update = parts.update(
+      config_.actor.optim, parts.forward(config_.rollout.temperature, config_.actor.ppo_micro_batch_size_per_gpu));
+  update.mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n;
+  update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
+  update.epochs = config_.actor.ppo_epochs;
+  update.target_kl = config_.actor.target_kl;
+  if (parts.ptx != nullptr) {
+    update.ptx_coef = config_.actor.ptx_coef;
+    update.ptx = GivenAnswers(*parts.ptx, {.batch_size = config_.actor.ptx_batch_size,
+                                           .seed = SeedFor(config_, SeedPurpose::kPtx),
+                                           .drop_last = false,
+                                           .workers = static_cast<int>(config_.data.num_workers),
+                                           .skip_bad_records = config_.data.skip_bad_records});
+  }
+  Adapt(update);
+  stages.push_back(MakeUpdateStage(parts.policy, ActorObjective(), update));
+}
+
+AnswersRecipe::Stages AnswersRecipe::MakeStages(const RunParts& parts) {
+  const bool bypass = BypassesOldLogProbs(parts.policy.decoder);
+  Stages stages;
+  AddRollout(parts, bypass, stages);
+  AddReward(parts, stages);
+  if (NeedsReference(config_.actor, config_.algorithm)) {
+    reference_.emplace(Policy{parts.policy.decoder.Clone()});
+    stages.push_back(MakeLogProbStage("ref", kRefLogProb, *reference_, Scoring(parts)));
+  }
+  if (!bypass) stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, parts.policy, Scoring(parts)));
+  AddBeforeAdvantage(parts, stages);
+  stages.push_back(MakeAdvantageStage(config_.algorithm.advantage_options()));
+  AddBeforeActor(parts, stages);
+  AddActor(parts, stages);
+  return stages;
+}
+
+}  // namespace tdock::trainer

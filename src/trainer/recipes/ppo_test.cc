@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "trainer/recipes/testing/small_run.h"
+
+namespace tdock::trainer {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsSupersetOf;
+
+std::vector<std::string> Chain(std::vector<std::string> more = {}) {
+  std::vector<std::string> overrides = {"model.path=" + AnsweringModel(), "critic.model.path=" + ScoringModel(),
+                                        "reward_model.model.path=" + ScoringModel(), "critic.optim.lr=1e-3"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+TEST(Ppo, RaisesTheScoresOfTheRewardModel) {
+  SmallRun run("ppo", Chain({"trainer.total_training_steps=40", "actor.optim.lr=1e-3", "data.train_batch_size=16",
+                             "actor.ppo_mini_batch_size=8", "algorithm.kl_ctrl.kl_coef=0.02"}));
+  const auto result = run.Train();
+  ASSERT_TRUE(result.ok()) << result.status();
+  const std::vector<nlohmann::json> metrics = run.Metrics();
+  double before = 0, after = 0;
+  for (size_t i = 1; i <= 5; ++i) {
+    before += metrics[i]["critic/score/mean"].get<double>() / 5;
+    after += metrics[metrics.size() - i]["critic/score/mean"].get<double>() / 5;
+  }
+  EXPECT_GT(after, before + 0.5);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : metrics[1].items()) keys.push_back(key);
+  EXPECT_THAT(keys, IsSupersetOf({"critic/vf_loss", "critic/vf_clipfrac", "critic/vf_explained_var", "critic/grad_norm",
+                                  "critic/lr", "critic/values/mean", "critic/returns/mean", "critic/advantages/max",
+                                  "actor/pg_loss", "actor/reward_kl_penalty", "actor/grad_norm", "timing_s/critic",
+                                  "timing_s/values", "rollout/dropped_groups"}));
+  EXPECT_EQ(metrics[1]["critic/optimizer_steps"], 2) << "two mini-batches";
+  EXPECT_EQ(metrics[1]["actor/optimizer_steps"], 2);
+  EXPECT_EQ(metrics[1]["actor/fresh_ratio_deviation"], 0) << "of fresh samples";
+  const auto critic = nlohmann::json::parse(run.File("checkpoint-critic/config.json"));
+  EXPECT_EQ(critic["architectures"][0], "LlamaForSequenceClassification");
+}
+
+TEST(Ppo, TrainsOnlyTheCriticWhileItWarmsUp) {
+  SmallRun run("ppo", Chain({"trainer.critic_warmup=2"}));
+  const auto result = run.Train();
+  ASSERT_TRUE(result.ok()) << result.status();
+  const std::vector<nlohmann::json> metrics = run.Metrics();
+  for (int step = 1; step <= 3; ++step) {
+    EXPECT_EQ(metrics[step].contains("actor/grad_norm"), step == 3) << step;
+    EXPECT_TRUE(metrics[step].contains("critic/grad_norm")) << step;
+  }
+}
+
+TEST(Ppo, TakesLoraRecomputationAndALearningRateForEachRole) {
+  SmallRun run("ppo", Chain({"model.lora_rank=4", "critic.model.lora_rank=2", "critic.model.recompute=layers",
+                             "actor.optim.lr=1e-3", "critic.optim.lr=2e-3", "critic.optim.lora_lr=3e-3",
+                             "actor.ppo_epochs=2", "algorithm.generation_batches=2"}));
+  const auto result = run.Train();
+  ASSERT_TRUE(result.ok()) << result.status();
+  const nlohmann::json first = run.Metrics()[1];
+  EXPECT_EQ(first["actor/lr"], 1e-3);
+  EXPECT_EQ(first["critic/lr"], 2e-3);
+  EXPECT_EQ(first["critic/lora_lr"], 3e-3);
+  EXPECT_EQ(first["actor/optimizer_steps"], 4) << "two generation batches, a mini-batch each, twice";
+  EXPECT_TRUE(Env::Real().Exists(run.run_dir() + "/checkpoint-critic/adapter"));
+}
+
+TEST(Ppo, CriticBeginsFromALanguageModelWithAFreshHead) {
+  SmallRun run("ppo", {"model.path=" + AnsweringModel(), "critic.model.path=" + AnsweringModel()});
+  const auto result = run.Train();
+  EXPECT_TRUE(result.ok()) << result.status();  // rewarded by the rules
+}
+
+TEST(Ppo, RefusesModelsThatCannotBeWhatTheyAreToBe) {
+  const auto refusal = [](const std::vector<std::string>& overrides) {
+    return std::string(SmallRun("ppo", overrides).Train().status().message());
+  };
+  EXPECT_THAT(refusal({"model.path=" + AnsweringModel()}), HasSubstr("there is no critic"));
+  EXPECT_THAT(refusal({"model.path=" + AnsweringModel(), "critic.model.path=/nowhere"}),
+              HasSubstr("critic.model.path"));
+  EXPECT_THAT(refusal(Chain({"reward_model.model.path=" + AnsweringModel()})), HasSubstr("it is a language model"));
+  const std::string other = TrainedModel(
+      "rm", {"model.alphabet=zyxwvutsrqponmlkjihgfedcba|_/9876543210><", "model.tie_word_embeddings=false"});
+  EXPECT_THAT(refusal(Chain({"critic.model.path=" + other})), HasSubstr("must read the policy's tokens"));
+  const std::string larger = TrainedModel("rm", {"model.alphabet=0123456789>x"});
+  std::filesystem::remove(larger + "/tokenizer.json");
+  EXPECT_THAT(refusal(Chain({"reward_model.model.path=" + larger})), HasSubstr("no tokenizer of its own"));
+  const std::string shorter = TrainedModel("rm", {"model.max_position_embeddings=12"});
+  EXPECT_THAT(refusal(Chain({"critic.model.path=" + shorter})), HasSubstr("it has only 12 positions"));
+}
+
+TEST(Ppo, AnotherTokenizerReadsTheSameAnswers) {
+  // Learns the same preferences through other numbers of the same characters.
+  const std::string other =
+      TrainedModel("rm", {"model.alphabet=zyxwvutsrqponmlkjihgfedcba|_/9876543210><", "trainer.total_training_steps=80",
+                          "optim.lr=3e-3", "optim.weight_decay=0"});
+  SmallRun run("ppo", Chain({"reward_model.model.path=" + other, "trainer.total_training_steps=40",
+                             "actor.optim.lr=1e-3", "algorithm.kl_ctrl.kl_coef=0.02", "data.train_batch_size=16"}));
+  const auto result = run.Train();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(run.Metrics().back()["critic/score/mean"].get<double>(),
+            run.Metrics()[1]["critic/score/mean"].get<double>());
+}
+
+}  // namespace
+}  // namespace tdock::trainer
