@@ -24,11 +24,11 @@ import pathlib
 import random
 import sys
 
-from rule import points
+from rule import LENGTH, points
 
 LETTERS = "abcdefghijklmnop"
-TEMPERATURE = 3.0  # points; the larger, the more preferences are wrong
-SIZES = {"sft": 40000, "pairs": 8000, "prompts": 8000}
+TEMPERATURE = 1.0  # points; the larger, the more preferences are wrong
+SIZES = {"sft": 40000, "pairs": 20000, "prompts": 8000}
 HELD_OUT = {"sft": 256, "pairs": 500, "prompts": 256}
 
 
@@ -40,9 +40,8 @@ def draw_answer(generator, prompt):
     share = generator.betavariate(0.6, 0.9)
     wanted = prompt.rstrip(":")
     others = [letter for letter in LETTERS if letter not in wanted]
-    return "".join(
-        generator.choice(wanted if generator.random() < share else others) for _ in range(generator.randint(8, 12))
-    )
+    length = LENGTH if generator.random() < 0.75 else generator.randint(1, LENGTH + 3)
+    return "".join(generator.choice(wanted if generator.random() < share else others) for _ in range(length))
 
 
 def draw_pair(generator, sets, noisy):

@@ -1,15 +1,17 @@
 """The hidden rule that judges answers. The models never see it: they see which of two answers it prefers, or nothing.
 
-A prompt is some letters and a colon, such as "bgkm:". A letter of the answer earns a point if it is one of the prompt's
-and not the same as the letter before it, and costs a point otherwise: "bgbk" has 4 points, "bbgx" 1 - 1 + 1 - 1 = 0.
+A prompt is some letters and a colon, such as "bgkm:", and asks for ten letters. Each of the answer's first ten earns a point
+if it is one of the prompt's; each letter after the tenth costs a point.
 """
 
 from __future__ import annotations
 
+LENGTH = 10
+
 
 def points(prompt, answer):
     wanted = prompt.rstrip(":")
-    return sum(1 if letter in wanted and letter != before else -1 for before, letter in zip(" " + answer, answer))
+    return sum(letter in wanted for letter in answer[:LENGTH]) - len(answer[LENGTH:])
 
 
 def hidden_rule(prompts: list[str], completions: list[str], **kwargs):
