@@ -41,15 +41,19 @@ class BaselineStage final : public Stage {
                                               " answers that were to be scored"));
     }
     StageOutput output{.columns = {}, .weights_version = policy_.version};
+    double flops = 0;
     for (size_t q = 0; q < rewards.size(); ++q) {
+      const GreedyAnswer& answer = questions.answers[q];
+      flops += model::ForwardFlops(policy_.decoder.config(), std::ssize(answer.prompt) + std::ssize(answer.response));
       if (std::isnan(rewards[q])) {
         output.dropped.push_back(rows.groups()[questions.first_row[q]]);
         rewards[q] = 0;
         continue;
       }
-      rewards[q] += static_cast<float>(Penalty(questions.answers[q]));
+      rewards[q] += static_cast<float>(Penalty(answer));
       context.metrics.Mean("reward_baseline/mean", rewards[q]);
     }
+    context.metrics.Sum("perf/flops/baseline", flops);
     std::vector<float> of_rows;
     for (const size_t q : questions.of_row) of_rows.push_back(rewards[q]);
     TDOCK_RETURN_IF_ERROR(output.columns.Add(kRewardBaselines, Column::FromValues(of_rows)));
@@ -106,13 +110,7 @@ class BaselineStage final : public Stage {
       }
       return absl::OkStatus();
     };
-    TDOCK_RETURN_IF_ERROR(engine_.AnswerAll(std::move(questions.requests), after_step));
-    double flops = 0;
-    for (const GreedyAnswer& answer : questions.answers) {
-      flops += model::ForwardFlops(policy_.decoder.config(), std::ssize(answer.prompt) + std::ssize(answer.response));
-    }
-    context.metrics.Sum("perf/flops/baseline", flops);
-    return absl::OkStatus();
+    return engine_.AnswerAll(std::move(questions.requests), after_step);
   }
 
   double Penalty(const GreedyAnswer& answer) const {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/testing/fails.h"
@@ -142,16 +143,30 @@ TEST_F(BaselineStageTest, APromptWhoseAnswerHasNoScoreIsLeftOut) {
               testing::Not(absl::OkStatus()));
 }
 
-TEST_F(BaselineStageTest, AStageThatIsStoppedBeginsAgain) {
+TEST_F(BaselineStageTest, AStageThatIsStoppedBeginsAgainAndReportsItsWorkOnce) {
+  bool scored = false;
+  const auto stage = MakeBaselineStage(
+      policy_, *tokenizer_, {.end_tokens = {4, 5, 6}},
+      [&scored](const std::vector<GreedyAnswer>& answers, StageContext&) -> absl::StatusOr<std::vector<float>> {
+        if (!std::exchange(scored, true)) return absl::CancelledError("interrupted");
+        return std::vector<float>(answers.size(), 2.0F);
+      },
+      {.max_new_tokens = kLongest});
+  ASSERT_EQ(runner_.Add(*stage), absl::OkStatus());
+  EXPECT_THAT(runner_.Run(*stage, kGroups, context_).status(),
+              Fails(absl::StatusCode::kCancelled, {"stage 'baseline'", "interrupted"}));
+  EXPECT_FALSE(metrics_.Values().contains("perf/flops/baseline"));
+  EXPECT_EQ(*runner_.Run(*stage, kGroups, context_), 0);
+  EXPECT_GT(metrics_.Values().at("perf/flops/baseline"), 0);
+  EXPECT_THAT(Baselines(), testing::Each(2.0F));
+}
+
+TEST_F(BaselineStageTest, AStageThatIsStoppedWhileItGeneratesEnds) {
   const auto stage = Make();
   context_.check_stop = [] { return absl::CancelledError("interrupted"); };
   EXPECT_THAT(runner_.Run(*stage, kGroups, context_).status(),
               Fails(absl::StatusCode::kCancelled, {"stage 'baseline'", "interrupted"}));
-  context_.check_stop = [] { return absl::OkStatus(); };
-  EXPECT_EQ(*runner_.Run(*stage, kGroups, context_), 0);
-  const std::vector<engine::Completion> greedy = Greedy();
-  EXPECT_EQ(Baselines()[4],
-            static_cast<float>(ResponseText(*tokenizer_, greedy[2].tokens, greedy[2].finished)->size()));
+  EXPECT_TRUE(reward_.asked.empty());
 }
 
 TEST_F(BaselineStageTest, AScoreForEachAnswerIsNeededAndOneThatThrowsNamesTheStage) {
