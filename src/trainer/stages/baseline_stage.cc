@@ -50,7 +50,7 @@ class BaselineStage final : public Stage {
         rewards[q] = 0;
         continue;
       }
-      rewards[q] += static_cast<float>(Penalty(answer));
+      rewards[q] = static_cast<float>(Compared(rewards[q], answer));
       context.metrics.Mean("reward_baseline/mean", rewards[q]);
     }
     context.metrics.Sum("perf/flops/baseline", flops);
@@ -113,8 +113,10 @@ class BaselineStage final : public Stage {
     return engine_.AnswerAll(std::move(questions.requests), after_step);
   }
 
-  double Penalty(const GreedyAnswer& answer) const {
-    return options_.overlong.has_value() ? algo::OverlongPenalty(std::ssize(answer.response), *options_.overlong) : 0;
+  double Compared(double score, const GreedyAnswer& answer) const {
+    const double clamped = std::clamp(score, -options_.score_clip, options_.score_clip);
+    if (!options_.overlong.has_value()) return clamped;
+    return clamped + algo::OverlongPenalty(std::ssize(answer.response), *options_.overlong);
   }
 
   ConsumerOptions consumer_ = {.name = "baseline",

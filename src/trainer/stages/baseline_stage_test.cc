@@ -20,16 +20,21 @@ namespace {
 
 using testing::ElementsAre;
 
-// Scores answers by their lengths; those to one prompt have none.
+// Scores answers by their lengths; that to one prompt has none.
 class LengthReward final : public reward::Reward {
  public:
-  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer> answers) override {
-    reward::Scores scores;
-    for (const reward::Answer& answer : answers) {
-      asked.push_back(answer);
-      scores.totals.push_back(answer.prompt == unscored ? std::nanf("") : static_cast<float>(answer.response.size()));
+  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer>) override {
+    return absl::UnimplementedError("one by one only");
+  }
+  absl::Status ScoreEach(std::span<const reward::Answer> answers, const reward::StopCheck&,
+                         const reward::ScoreSink& sink) override {
+    for (size_t i = 0; i < answers.size(); ++i) {
+      asked.push_back(answers[i]);
+      reward::AnswerScore score{.total = static_cast<float>(answers[i].response.size())};
+      score.left_out = answers[i].prompt == unscored;
+      sink(i, std::move(score));
     }
-    return scores;
+    return absl::OkStatus();
   }
 
   std::vector<reward::Answer> asked;
@@ -132,6 +137,13 @@ TEST_F(BaselineStageTest, APenaltyForLengthIsPartOfTheReward) {
     penalties += penalty;
   }
   EXPECT_LT(penalties, 0) << "an answer of the test is long";
+}
+
+TEST_F(BaselineStageTest, ItIsClampedAsTheScoresThatItIsComparedWith) {
+  const auto stage = Make({.max_new_tokens = kLongest, .score_clip = 0.5});
+  ASSERT_TRUE(runner_.Run(*stage, kGroups, context_).ok());
+  EXPECT_THAT(Baselines(), testing::Each(testing::AnyOf(0.5F, 0.0F)));
+  EXPECT_THAT(Baselines(), testing::Contains(0.5F));
 }
 
 TEST_F(BaselineStageTest, APromptWhoseAnswerHasNoScoreIsLeftOut) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -71,8 +72,10 @@ ScoreGreedy ScoredBy(reward::Reward& reward);
 struct BaselineOptions {
   int64_t max_new_tokens = 0;
   LengthLimits limits = {};
-  std::vector<std::string> more = {};                  // as for MakeRewardStage()
-  std::optional<algo::OverlongOptions> overlong = {};  // as for the advantage stage: the penalty is part of the reward
+  std::vector<std::string> more = {};  // as for MakeRewardStage()
+  // As for the advantage stage: what becomes of the reward before it is compared with.
+  double score_clip = std::numeric_limits<double>::infinity();
+  std::optional<algo::OverlongOptions> overlong = {};
 };
 
 // Consumer "baseline", of groups: what ReMax compares with (Li et al. 2023, arXiv:2310.10505). Answers each prompt once
