@@ -97,7 +97,8 @@ class GatherTest : public testing::Test {
   std::vector<std::pair<GroupId, std::vector<float>>> Trained() {
     std::vector<std::pair<GroupId, std::vector<float>>> groups;
     std::vector<RowId> ids;
-    for (const ListedRow& row : dock_->List({.partition = "train"})->rows) ids.push_back(row.row);
+    const ListResult listed = *dock_->List({.partition = "train"});
+    for (const ListedRow& row : listed.rows) ids.push_back(row.row);
     if (ids.empty()) return groups;
     const Rows rows = *dock_->Fetch({.partition = "train", .rows = ids, .columns = {kPrompt, kResponseMask, kRewards}});
     for (size_t i = 0; i < rows.size(); ++i) {

@@ -422,14 +422,18 @@ class PreparedRun final : public TrainingRun {
   absl::Status Account(StepMetrics& metrics) {
     std::vector<std::string> partitions = {partition_->name()};
     if (gather_.has_value()) partitions.push_back(gather_->partition());
+    int64_t rows = 0, held_bytes = 0;
     for (const std::string& partition : partitions) {
       TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, partition_->dock().GetStatus(partition));
-      metrics.Sum("dock/rows", static_cast<double>(status.rows));
-      metrics.Sum("dock/held_bytes", static_cast<double>(status.held_bytes));
+      rows += status.rows;
+      held_bytes += status.held_bytes;
       for (const NamedConsumerStatus& consumer : status.consumers) {
         metrics.Mean("dock/completed/" + consumer.name, static_cast<double>(consumer.status.completed));
       }
     }
+    // Means, because a step that was stopped while it was validated accounts for itself again.
+    metrics.Mean("dock/rows", static_cast<double>(rows));
+    metrics.Mean("dock/held_bytes", static_cast<double>(held_bytes));
     return absl::OkStatus();
   }
 

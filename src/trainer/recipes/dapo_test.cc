@@ -129,6 +129,28 @@ TEST(Dapo, TheBitsDependNeitherOnThreadsNorOnTheSizeOfRoundsThatLeaveNothingOver
   EXPECT_TRUE(one.File(kTrainedModel) == all.File(kTrainedModel));
 }
 
+TEST(Dapo, IsConfiguredByTheNamesOfVerlAndOfMindSpeed) {
+  const auto values = [](const std::string& yaml) {
+    const std::string path = NewFolder() + "/run.yaml";
+    EXPECT_EQ(WriteFileAtomically(Env::Real(), path, "recipe: dapo\nmodel.alphabet: ab\n" + yaml), absl::OkStatus());
+    const auto recipe = LoadRecipe(Env::Real(), path, {});
+    EXPECT_TRUE(recipe.ok()) << recipe.status();
+    config::Spec spec;
+    (*recipe)->Bind(spec);
+    return config::Values(spec);
+  };
+  const auto own = values(
+      "reward.overlong_buffer: {enable: true, len: 64, penalty_factor: 0.5}\n"
+      "algorithm.filter_groups: {enable: true, metric: score, max_num_gen_batches: 7}\n");
+  EXPECT_EQ(values("reward_model: {overlong_buffer: {enable: true, len: 64, penalty_factor: 0.5}}\n"
+                   "algorithm.filter_groups: {enable: true, metric: acc, max_num_gen_batches: 7}\n"),
+            own);
+  EXPECT_EQ(
+      values("rl_config: {overlong_buffer_enable: true, overlong_buffer: 64, overlong_buffer_penalty_factor: 0.5, "
+             "filter_groups_enable: true, filter_groups_max_batches: 7}\n"),
+      own);
+}
+
 TEST(Dapo, TooManyRoundsEndTheRunSayingWhatWasLeftOut) {
   Liked nothing("none"), everything("0123456789>");
   SmallRun run("dapo", {"algorithm.filter_groups.max_num_gen_batches=3"});
