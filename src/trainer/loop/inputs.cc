@@ -143,10 +143,11 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
   }
   WarnOfReplyEnd(inputs, log);
   for (const std::string& warning : inputs.data.warnings) log(absl::StrCat("warning: ", warning));
-  if (config.data.drop_last && inputs.data.train->size() < config.data.train_batch_size) {
+  if (config.data.drop_last && inputs.data.train->size() < DrawnAtOnce(config)) {
+    const bool gathers = DrawnAtOnce(config) != config.data.train_batch_size;
     return absl::InvalidArgumentError(absl::StrCat("the training data has ", inputs.data.train->size(),
-                                                   " samples, less than a batch of ", config.data.train_batch_size,
-                                                   "; lower data.train_batch_size"));
+                                                   " samples, less than a batch of ", DrawnAtOnce(config),
+                                                   "; lower data.", gathers ? "gen_batch_size" : "train_batch_size"));
   }
   if (inputs.data.validation != nullptr) {
     const int64_t size = inputs.data.validation->size();

@@ -50,7 +50,7 @@ void PhaseMeter::Begin() {
 }
 
 void PhaseMeter::End(const std::string& phase, StepMetrics& metrics) {
-  metrics.Mean(absl::StrCat("timing_s/", phase), absl::ToDoubleSeconds(clock_.Now() - begun_));
+  metrics.Sum(absl::StrCat("timing_s/", phase), absl::ToDoubleSeconds(clock_.Now() - begun_));
   if (device_.is_cpu()) {
     ReportProcess(phase, metrics);
   } else {

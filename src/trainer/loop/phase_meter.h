@@ -27,7 +27,8 @@ class PhaseMeter {
   PhaseMeter& operator=(const PhaseMeter&) = delete;
 
   void Begin() TDOCK_EXCLUDES(mu_);
-  // Of the time since Begin(): timing_s/PHASE, seconds, and in GiB the most memory that was held,
+  // Of the time since Begin(): timing_s/PHASE, seconds, of a phase that comes again their sum, and in GiB the most
+  // memory that was held,
   //   perf/cpu_memory_used_gb/PHASE                                              on the CPU, where /proc tells;
   //   perf/max_memory_allocated_gb/PHASE and perf/max_memory_reserved_gb/PHASE   on a GPU, by libtorch's allocator;
   // and without /PHASE the maximum over the phases that are reported to the same metrics.

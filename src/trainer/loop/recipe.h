@@ -24,6 +24,7 @@
 #include "tdock/batch.h"
 #include "text/tokenizer.h"
 #include "trainer/loop/evaluation.h"
+#include "trainer/loop/gather.h"
 #include "trainer/loop/sections.h"
 #include "trainer/reward/reward.h"
 #include "trainer/stages/model_scores.h"
@@ -127,6 +128,8 @@ struct Plan {
   bool feeds_groups = false;
   // In the order of a step. The last one is what rows are kept for.
   std::vector<std::unique_ptr<Stage>> stages;
+  // What of them is carried out until there are enough groups to train on; nothing: each once, on all that is fed.
+  std::optional<Gathering> gathering = {};
   std::vector<std::unique_ptr<Evaluation>> evaluations;
   // What is shown while it trains: a label, and the metric it stands for.
   std::vector<std::pair<std::string, std::string>> shown;

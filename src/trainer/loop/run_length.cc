@@ -18,6 +18,7 @@ int64_t Epochs(const RunConfig& config) {
 
 data::LoaderOptions LoaderOptionsFor(const RunConfig& config, const RunContext& context) {
   data::LoaderOptions options = data::LoaderOptionsOf(config.data);
+  options.batch_size = DrawnAtOnce(config);
   options.seed = DeriveSeed(SeedFor(config, SeedPurpose::kData), static_cast<uint64_t>(config.data.seed));
   options.epochs = Epochs(config);
   options.report = [&context](const absl::Status& bad) { context.log(absl::StrCat("left out: ", bad.message())); };
@@ -25,9 +26,11 @@ data::LoaderOptions LoaderOptionsFor(const RunConfig& config, const RunContext& 
 }
 
 int64_t TotalSteps(const RunConfig& config, int64_t samples) {
-  const int64_t batch = config.data.train_batch_size;
+  const int64_t batch = DrawnAtOnce(config);
   const int64_t per_epoch = config.data.drop_last ? samples / batch : (samples + batch - 1) / batch;
-  const int64_t by_epochs = per_epoch * Epochs(config);
+  // Of gathering, as if no prompt was left out.
+  const int64_t rounds = (config.data.train_batch_size + batch - 1) / batch;
+  const int64_t by_epochs = (per_epoch * Epochs(config) + rounds - 1) / rounds;
   const int64_t by_steps = config.trainer.total_training_steps;
   if (Epochs(config) == 0) return by_steps;
   return by_steps > 0 ? std::min(by_steps, by_epochs) : by_epochs;

@@ -13,7 +13,7 @@ namespace tdock::trainer {
 // The order of the training data, and how often they are gone through. `context` must outlive the loader.
 data::LoaderOptions LoaderOptionsFor(const RunConfig& config, const RunContext& context);
 
-// Steps of training on `samples` samples. Where the data may leave samples out, a few too many.
+// Steps of training on `samples` samples. Where the data or a filter of groups leave samples out, too many.
 int64_t TotalSteps(const RunConfig& config, int64_t samples);
 
 // Why a run whose data give no further batch ends after `step`: "all 200 steps", "the end of epoch 3".

@@ -43,25 +43,23 @@ absl::StatusOr<std::unique_ptr<RunPartition>> RunPartition::Open(const DockSecti
 }
 
 absl::Status RunPartition::Create(PartitionOptions options) {
-  options.name = name();
+  if (options.name.empty()) options.name = name();
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> existing, dock().ListPartitions());
-  if (std::find(existing.begin(), existing.end(), name()) != existing.end()) {
-    TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock().GetStatus(name()));
+  if (std::find(existing.begin(), existing.end(), options.name) != existing.end()) {
+    TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock().GetStatus(options.name));
     return absl::AlreadyExistsError(absl::StrCat(
-        "trainer.partition: the dock at ", shared_->address(), " has a partition '", name(), "' already, with ",
+        "trainer.partition: the dock at ", shared_->address(), " has a partition '", options.name, "' already, with ",
         status.rows, " rows: of a run that works on it, or of one that was killed. Give this run another name, or, if ",
-        "no run uses that one, ", Removal()));
+        "no run uses that one, ", Removal(options.name)));
   }
-  last_consumer_ = options.retain_for.front();
+  if (options.name == name()) last_consumer_ = options.retain_for.front();
   TDOCK_RETURN_IF_ERROR(dock().CreatePartition(options));
-  created_ = true;
+  created_.push_back(options.name);
   return absl::OkStatus();
 }
 
 absl::Status RunPartition::Import(absl::string_view image) {
-  TDOCK_RETURN_IF_ERROR(Annotate(dock().ImportPartition(image), "the rows of the checkpoint"));
-  created_ = true;
-  return absl::OkStatus();
+  return Annotate(dock().ImportPartition(image), "the rows of the checkpoint");
 }
 
 bool RunPartition::IsOfRun(const std::string& run_dir) const {
@@ -72,15 +70,19 @@ bool RunPartition::IsOfRun(const std::string& run_dir) const {
 absl::Status RunPartition::TakeOver(PartitionOptions options, const std::string& run_dir) {
   if (!outlives_run() || !IsOfRun(run_dir)) return Create(std::move(options));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> existing, dock().ListPartitions());
-  taken_over_ = std::find(existing.begin(), existing.end(), name()) != existing.end();
-  if (!taken_over_) return Create(std::move(options));
+  const bool is_beside = !options.name.empty() && options.name != name();
+  const std::string& wanted = is_beside ? options.name : name();
+  const bool is_left = std::find(existing.begin(), existing.end(), wanted) != existing.end();
+  if (is_left && is_beside) TDOCK_RETURN_IF_ERROR(dock().DropPartition(wanted));
+  if (!is_left || is_beside) return Create(std::move(options));
+  taken_over_ = true;
   options.name = name();
   last_consumer_ = options.retain_for.front();
   if (const absl::Status same = dock().CreatePartition(options); !same.ok()) {
     return absl::Status(same.code(), absl::StrCat("the partition that this run has left on the dock at ",
-                                                  shared_->address(), ": ", same.message(), "; ", Removal()));
+                                                  shared_->address(), ": ", same.message(), "; ", Removal(name())));
   }
-  created_ = true;
+  created_.push_back(name());
   return absl::OkStatus();
 }
 
@@ -93,7 +95,7 @@ absl::Status RunPartition::RollBack(int64_t step, int64_t weights_version) {
   if (!rolled_back.ok()) {
     return absl::Status(rolled_back.code(),
                         absl::StrCat("going back to step ", step, " on the dock at ", shared_->address(), ": ",
-                                     rolled_back.message(), "; ", Removal()));
+                                     rolled_back.message(), "; ", Removal(name())));
   }
   // All that is left is of later steps, which are fed again: their rows may have been half done.
   return dock().Clear({.partition = name(), .everything = true}).status();
@@ -139,8 +141,8 @@ absl::StatusOr<int64_t> RunPartition::Await(const Stage& stage, RowId first_row,
                      .check_stop = [this] { return context_.CheckStop(); }});
 }
 
-std::string RunPartition::Removal() const {
-  return absl::StrCat("remove it: tdock dock drop ", name(), " --yes", ReachedWith());
+std::string RunPartition::Removal(const std::string& partition) const {
+  return absl::StrCat("remove it: tdock dock drop ", partition, " --yes", ReachedWith());
 }
 
 std::string RunPartition::ReachedWith() const {
@@ -169,9 +171,10 @@ absl::Status RunPartition::Announce(const std::string& run_dir, const std::vecto
 void RunPartition::Close() {
   // The run's own result counts: what cannot be tidied up is refused to the next run by name.
   if (!announcement_.empty()) context_.env.Remove(std::exchange(announcement_, "")).IgnoreError();
-  if (!std::exchange(created_, false)) return;
-  dock().Seal(name()).IgnoreError();
-  if (!section_.address.empty()) dock().DropPartition(name()).IgnoreError();
+  for (const std::string& partition : std::exchange(created_, {})) {
+    dock().Seal(partition).IgnoreError();
+    if (!section_.address.empty()) dock().DropPartition(partition).IgnoreError();
+  }
 }
 
 }  // namespace tdock::trainer

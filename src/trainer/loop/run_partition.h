@@ -31,12 +31,13 @@ class RunPartition {
   bool shared() const { return shared_ != nullptr; }
   bool outlives_run() const { return !section_.address.empty(); }
 
-  // Creates it. AlreadyExists if the dock has a partition of that name, saying what would be right.
+  // Creates it, or, under a name of its own in `options`, another one that the run needs beside it. AlreadyExists if
+  // the dock has a partition of that name, saying what would be right.
   absl::Status Create(PartitionOptions options);
   // Creates it as it was when it was exported, on a dock inside this process.
   absl::Status Import(absl::string_view image);
-  // Creates it, or takes over the one that this run, in `run_dir`, has left on the dock when it was killed. Then, once
-  // its stages are registered, RollBack().
+  // The same, or takes over the one that this run, in `run_dir`, has left on the dock when it was killed; another one
+  // begins empty. Then, once the stages are registered, RollBack().
   absl::Status TakeOver(PartitionOptions options, const std::string& run_dir);
   // Leaves on a partition that was taken over what was there after this step, nothing, and the version of the weights.
   absl::Status RollBack(int64_t step, int64_t weights_version);
@@ -62,7 +63,7 @@ class RunPartition {
 
   bool IsOfRun(const std::string& run_dir) const;
   // What to do about a partition that is in the way.
-  std::string Removal() const;
+  std::string Removal(const std::string& partition) const;
   // The options of `tdock dock` that reach the dock.
   std::string ReachedWith() const;
 
@@ -70,7 +71,7 @@ class RunPartition {
   const RunContext context_;
   std::unique_ptr<Dock> own_;
   std::unique_ptr<dock::SharedDock> shared_;
-  bool created_ = false;
+  std::vector<std::string> created_;  // partitions
   bool taken_over_ = false;
   std::string last_consumer_;  // that rows are retained for
   std::string announcement_;   // the file, while it is there

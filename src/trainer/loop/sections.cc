@@ -1,5 +1,6 @@
 #include "trainer/loop/sections.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/config/nearest_values.h"
@@ -274,6 +275,46 @@ void BindRun(config::Spec& spec, RunConfig& c) {
   reward::BindReward(spec, c.reward);
   reward::BindExternalReward(spec, c.external_reward);
   BindTrainer(spec, c.trainer);
+}
+
+void BindFilterGroups(config::Spec& spec, RunConfig& c) {
+  FilterGroupsSection& s = c.filter_groups;
+  spec.Bool("algorithm.filter_groups.enable", &s.enable,
+            "Train only on prompts whose answers have different rewards, and answer more prompts until there are "
+            "data.train_batch_size of them (dynamic sampling).");
+  spec.Choice("algorithm.filter_groups.metric", &s.with_penalty, {{"score", false}, {"reward", true}},
+              "The rewards that are compared: before or after what reward.overlong_buffer takes off.");
+  spec.Int("algorithm.filter_groups.max_num_gen_batches", &s.max_num_gen_batches,
+           "Rounds of data.gen_batch_size prompts in a step before the run ends with an error; 0: no limit.")
+      .AtLeast(0)
+      .AtMost(kMaxBatch);
+  spec.Int("data.gen_batch_size", &s.gen_batch_size,
+           "Prompts that are answered in a round of algorithm.filter_groups; 0: data.train_batch_size.")
+      .AtLeast(0)
+      .AtMost(kMaxBatch);
+  spec.Unused(
+      {"algorithm.filter_groups.metric", "algorithm.filter_groups.max_num_gen_batches", "data.gen_batch_size"},
+      [&s] { return !s.enable; }, "every prompt is trained on (algorithm.filter_groups.enable)");
+  spec.Check(
+      {"algorithm.filter_groups.max_num_gen_batches", "data.gen_batch_size", "data.train_batch_size"},
+      [&c]() -> std::vector<std::string> {
+        const int64_t most = c.filter_groups.max_num_gen_batches * DrawnAtOnce(c);
+        if (!c.filter_groups.enable || most == 0 || most >= c.data.train_batch_size) return {};
+        return {absl::StrCat(c.filter_groups.max_num_gen_batches, " rounds answer ", most, " prompts, less than the ",
+                             c.data.train_batch_size, " of a batch: raise one of the first two")};
+      });
+  spec.Check({"algorithm.filter_groups.enable", "trainer.external_stages"}, [&c]() -> std::vector<std::string> {
+    const std::vector<std::string>& external = c.trainer.dock.external_stages;
+    if (!c.filter_groups.enable || !absl::c_linear_search(external, "reward")) return {};
+    return {
+        "prompts are filtered by their rewards before they are on the partition that other processes know: score them "
+        "in this process, for example with reward.python or reward.program"};
+  });
+}
+
+int64_t DrawnAtOnce(const RunConfig& config) {
+  const FilterGroupsSection& filter = config.filter_groups;
+  return filter.enable && filter.gen_batch_size > 0 ? filter.gen_batch_size : config.data.train_batch_size;
 }
 
 std::vector<std::string> RewardColumns(const RunConfig& config) {

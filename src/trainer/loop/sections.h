@@ -124,6 +124,14 @@ struct TrainerSection {
 };
 void BindTrainer(config::Spec& spec, TrainerSection& section);
 
+// algorithm.filter_groups, and data.gen_batch_size: see gather.h.
+struct FilterGroupsSection {
+  bool enable = false;
+  bool with_penalty = false;  // what scores are compared: those of the reward, or with what is taken off for length
+  int64_t max_num_gen_batches = 10;
+  int64_t gen_batch_size = 0;  // 0: data.train_batch_size
+};
+
 // What a file for verl or MindSpeed-RL says that means nothing to a run here, but is checked with the rest of its
 // numbers (trainer/preflight): the values by their keys. 0, false and empty: not given.
 struct ForeignValues {
@@ -145,9 +153,15 @@ struct RunConfig {
   reward::RewardConfig reward;
   reward::ExternalRewardConfig external_reward;
   TrainerSection trainer;
-  ForeignValues foreign;  // no keys of a run: LoadRecipe() fills it
+  FilterGroupsSection filter_groups;  // of recipes that bind it
+  ForeignValues foreign;              // no keys of a run: LoadRecipe() fills it
 };
 void BindRun(config::Spec& spec, RunConfig& config);
+// Beside BindRun()'s keys, for recipes whose plan can gather.
+void BindFilterGroups(config::Spec& spec, RunConfig& config);
+
+// Samples that are drawn from the data together: a step's, or those of a round of gathering.
+int64_t DrawnAtOnce(const RunConfig& config);
 
 // The columns of a sample that its reward reads beside those that all have: those that are kept, and kMessages. None
 // where rules alone score.

@@ -16,6 +16,7 @@
 #include "trainer/checkpoint/state_files.h"
 #include "trainer/loop/feed.h"
 #include "trainer/loop/fingerprint.h"
+#include "trainer/loop/gather.h"
 #include "trainer/loop/model_files.h"
 #include "trainer/loop/phase_meter.h"
 #include "trainer/loop/run_checkpoints.h"
@@ -49,7 +50,7 @@ struct OpenStep {
   double seconds = 0;     // that the stages have taken
 };
 
-constexpr char kPartition[] = "partition.bin";
+constexpr char kPartition[] = "partition.bin", kSampling[] = "partition-sampling.bin";
 constexpr absl::string_view kFirst = "validation/first/", kLast = "validation/last/", kLogs = "logs/",
                             kFingerprint = "fingerprint/";
 
@@ -119,8 +120,9 @@ class PreparedRun final : public TrainingRun {
     if (partition_->shared() || (between_steps && (changed_ || !context_.env.Exists(rows)))) {
       TDOCK_RETURN_IF_ERROR(MakePlan(take_over));
     } else {
-      TDOCK_RETURN_IF_ERROR(MakePlan([&](const PartitionOptions&) -> absl::Status {
-        TDOCK_ASSIGN_OR_RETURN(const std::string image, context_.env.ReadFile(rows));
+      TDOCK_RETURN_IF_ERROR(MakePlan([&](const PartitionOptions& options) -> absl::Status {
+        const std::string file = options.name.empty() ? rows : JoinPath(start.checkpoint, kSampling);
+        TDOCK_ASSIGN_OR_RETURN(const std::string image, context_.env.ReadFile(file));
         return partition_->Import(image);
       }));
     }
@@ -229,9 +231,15 @@ class PreparedRun final : public TrainingRun {
     TDOCK_RETURN_IF_ERROR(make_partition({.columns = plan_.columns,
                                           .group_size = recipe_.samples_per_prompt(),
                                           .retain_for = {plan_.stages.back()->consumer().name}}));
-    for (const auto& stage : plan_.stages) {
-      const bool last = stage == plan_.stages.back();
-      TDOCK_RETURN_IF_ERROR(runner_.Add(*stage, last && partition_->outlives_run()));
+    if (plan_.gathering.has_value()) {
+      gather_.emplace(*plan_.gathering, partition_->dock(), partition_->name(), plan_.columns,
+                      recipe_.samples_per_prompt(), plan_.stages);
+      TDOCK_RETURN_IF_ERROR(make_partition(gather_->options()));
+      TDOCK_RETURN_IF_ERROR(gather_->Register());
+    }
+    for (size_t i = gather_.has_value() ? plan_.gathering->stages : 0; i < plan_.stages.size(); ++i) {
+      const bool last = i + 1 == plan_.stages.size();
+      TDOCK_RETURN_IF_ERROR(runner_.Add(*plan_.stages[i], last && partition_->outlives_run()));
     }
     return absl::OkStatus();
   }
@@ -248,6 +256,9 @@ class PreparedRun final : public TrainingRun {
 
   absl::Status OnNewWeights(int64_t version) {
     if (average_.has_value()) average_->Update();
+    if (gather_.has_value()) {
+      TDOCK_RETURN_IF_ERROR(partition_->dock().PublishWeights(gather_->partition(), version));
+    }
     return partition_->dock().PublishWeights(partition_->name(), version);
   }
 
@@ -314,21 +325,51 @@ class PreparedRun final : public TrainingRun {
     if (saving_ > absl::ZeroDuration())
       opened->metrics.Mean("timing_s/save_checkpoint", absl::ToDoubleSeconds(saving_));
     saving_ = absl::ZeroDuration();
-    if (step > 0) {
-      const absl::StatusOr<PutResult> fed = Feed(*batch_);
-      if (!fed.ok()) return Annotate(fed.status(), "feeding the samples");
-      opened->first_row = fed->rows.front();
-      fed_ = loader_.position();
-      ReportLengths(recipe_.phase(), *batch_, config_.data.max_prompt_length, opened->metrics);
-      opened->rows = static_cast<int64_t>(batch_->size()) * recipe_.samples_per_prompt();
+    if (step > 0 && !gather_.has_value()) {
+      TDOCK_ASSIGN_OR_RETURN(const PutResult fed, FeedBatch(partition_->name(), opened->metrics));
+      opened->first_row = fed.rows.front();
+      opened->rows = std::ssize(fed.rows);
     }
     open_ = std::move(opened);
+    return absl::OkStatus();
+  }
+
+  // Puts the samples of batch_ into the partition.
+  absl::StatusOr<PutResult> FeedBatch(const std::string& partition, StepMetrics& metrics) {
+    const absl::StatusOr<PutResult> fed = Feed(*batch_, partition);
+    if (!fed.ok()) return Annotate(fed.status(), "feeding the samples");
+    fed_ = loader_.position();
+    ReportLengths(recipe_.phase(), *batch_, config_.data.max_prompt_length, metrics);
+    return fed;
+  }
+
+  // The prompts of a round of gathering.
+  absl::StatusOr<int64_t> FeedRound() {
+    if (!batch_.has_value()) {
+      absl::StatusOr<std::optional<SampleLoader::Batch>> next = loader_.Next();
+      if (!next.ok()) return Annotate(next.status(), "reading the training data");
+      batch_ = *std::move(next);
+    }
+    if (!batch_.has_value()) return 0;
+    TDOCK_ASSIGN_OR_RETURN(const PutResult fed, FeedBatch(gather_->partition(), open_->metrics));
+    batch_.reset();
+    return std::ssize(fed.rows);
+  }
+
+  // Carries out the stages of the plan that come in rounds; the others get what those give.
+  absl::Status GatherRows(StageContext& context) {
+    TDOCK_ASSIGN_OR_RETURN(const Gather::Gathered gathered,
+                           gather_->Run(context, meter_, [this] { return FeedRound(); }));
+    open_->first_row = gathered.first_row;
+    open_->rows = gathered.rows;
+    open_->stage = plan_.gathering->stages;
     return absl::OkStatus();
   }
 
   absl::Status RunStages(int64_t step) {
     StageContext stage_context{step, open_->metrics};
     stage_context.check_stop = [this] { return StopInside(); };
+    if (gather_.has_value() && open_->stage == 0) TDOCK_RETURN_IF_ERROR(GatherRows(stage_context));
     for (; open_->stage < plan_.stages.size(); ++open_->stage) {
       Stage& stage = *plan_.stages[open_->stage];
       if (stage.trains()) before_step_.reset();
@@ -361,9 +402,9 @@ class PreparedRun final : public TrainingRun {
   }
 
   // Puts samples_per_prompt() rows for each sample, a group of their own.
-  absl::StatusOr<PutResult> Feed(const SampleLoader::Batch& batch) {
+  absl::StatusOr<PutResult> Feed(const SampleLoader::Batch& batch, const std::string& partition) {
     TDOCK_ASSIGN_OR_RETURN(const Batch rows, plan_.feed(batch));
-    PutRequest request{.partition = partition_->name()};
+    PutRequest request{.partition = partition};
     std::vector<int64_t> repeated;
     const int64_t per_group = recipe_.samples_per_prompt();
     for (size_t sample = 0; sample < batch.size(); ++sample) {
@@ -379,12 +420,20 @@ class PreparedRun final : public TrainingRun {
 
   // The contents of the dock after the step, and the progress of each stage.
   absl::Status Account(StepMetrics& metrics) {
-    TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, partition_->dock().GetStatus(partition_->name()));
-    metrics.Mean("dock/rows", static_cast<double>(status.rows));
-    metrics.Mean("dock/held_bytes", static_cast<double>(status.held_bytes));
-    for (const NamedConsumerStatus& consumer : status.consumers) {
-      metrics.Mean("dock/completed/" + consumer.name, static_cast<double>(consumer.status.completed));
+    std::vector<std::string> partitions = {partition_->name()};
+    if (gather_.has_value()) partitions.push_back(gather_->partition());
+    int64_t rows = 0, held_bytes = 0;
+    for (const std::string& partition : partitions) {
+      TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, partition_->dock().GetStatus(partition));
+      rows += status.rows;
+      held_bytes += status.held_bytes;
+      for (const NamedConsumerStatus& consumer : status.consumers) {
+        metrics.Mean("dock/completed/" + consumer.name, static_cast<double>(consumer.status.completed));
+      }
     }
+    // Means, because a step that was stopped while it was validated accounts for itself again.
+    metrics.Mean("dock/rows", static_cast<double>(rows));
+    metrics.Mean("dock/held_bytes", static_cast<double>(held_bytes));
     return absl::OkStatus();
   }
 
@@ -445,6 +494,7 @@ class PreparedRun final : public TrainingRun {
       state.SetInteger("step/published", open_->published);
       state.SetNumber("step/seconds", open_->seconds);
       state.Set("step/metrics", open_->metrics);
+      if (gather_.has_value()) state.Set("step/gather", *gather_);
     }
     return state;
   }
@@ -507,6 +557,7 @@ class PreparedRun final : public TrainingRun {
           absl::StrCat("step/published is ", open_->published, ", of ", open_->rows, " rows"));
     }
     TDOCK_ASSIGN_OR_RETURN(open_->seconds, state.Number("step/seconds"));
+    if (gather_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("step/gather", *gather_));
     return state.Get("step/metrics", open_->metrics);
   }
 
@@ -514,11 +565,15 @@ class PreparedRun final : public TrainingRun {
   absl::StatusOr<CheckpointContents> Contents(State state, std::shared_ptr<const model::Decoder> decoder) {
     TDOCK_ASSIGN_OR_RETURN(const LogPosition logs, run_->Position());
     for (const auto& [file, bytes] : logs) state.SetInteger(absl::StrCat(kLogs, file), static_cast<int64_t>(bytes));
-    std::string rows;
+    std::map<std::string, std::string> rows;  // by the names of files
     if (!partition_->shared()) {
-      TDOCK_ASSIGN_OR_RETURN(rows, partition_->dock().ExportPartition(partition_->name()));
+      TDOCK_ASSIGN_OR_RETURN(rows[kPartition], partition_->dock().ExportPartition(partition_->name()));
+      if (gather_.has_value()) {
+        TDOCK_ASSIGN_OR_RETURN(rows[kSampling], partition_->dock().ExportPartition(gather_->partition()));
+      }
     }
-    const uint64_t bytes = static_cast<uint64_t>(state.tensor_bytes()) + BytesToGoOn(*decoder) + rows.size();
+    uint64_t bytes = static_cast<uint64_t>(state.tensor_bytes()) + BytesToGoOn(*decoder);
+    for (const auto& [file, image] : rows) bytes += image.size();
     return CheckpointContents{
         .bytes = bytes,
         .write = [this, state = std::move(state), decoder = std::move(decoder),
@@ -526,7 +581,10 @@ class PreparedRun final : public TrainingRun {
           Env& env = context_.env;
           TDOCK_RETURN_IF_ERROR(SaveToGoOn(env, folder, *decoder, *inputs_.tokenizer, config_.model));
           TDOCK_RETURN_IF_ERROR(WriteState(env, folder, state));
-          return rows.empty() ? absl::OkStatus() : WriteFileAtomically(env, JoinPath(folder, kPartition), rows);
+          for (const auto& [file, image] : rows) {
+            TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, file), image));
+          }
+          return absl::OkStatus();
         }};
   }
   // The run's own, which must not change meanwhile.
@@ -637,6 +695,7 @@ class PreparedRun final : public TrainingRun {
   const int64_t total_steps_;
   std::optional<WeightAverage> average_;
   Plan plan_;  // refers to what is above
+  std::optional<Gather> gather_;
   Fingerprint fingerprint_;
   LogPosition logs_;  // where the logs were in the checkpoint that the run goes on from
   const absl::Time started_;

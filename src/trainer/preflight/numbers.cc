@@ -46,6 +46,7 @@ class NumberReader {
   }
 
   bool IsOn(const char* key) const {
+    if (const std::optional<std::string> own = config::ValueOf(spec_, key)) return *own == "true";
     const auto found = foreign_.flags.find(key);
     return found != foreign_.flags.end() && found->second;
   }
@@ -241,7 +242,7 @@ void AddDispatchSizes(const NumberReader& reader, RunNumbers& numbers) {
     if (dispatch.ranks > 0) numbers.dispatch_sizes.push_back(std::move(dispatch));
   }
   const Setting dynamic = reader.First({"rl_config.dynamic_sampling_dispatch_size"});
-  if (dynamic.value > 0 || reader.IsOn("rl_config.filter_groups_enable")) {
+  if (dynamic.value > 0 || reader.IsOn("algorithm.filter_groups.enable")) {
     numbers.dispatch_sizes.push_back({.name = "dynamic_sampling",
                                       .size = dynamic,
                                       .ranks = reader.First({"trainer.nnodes"}, 1).value,
@@ -252,11 +253,11 @@ void AddDispatchSizes(const NumberReader& reader, RunNumbers& numbers) {
 void AddOptions(const NumberReader& reader, RunNumbers& numbers) {
   numbers.steps = reader.First({"trainer.total_training_steps"});
   numbers.epochs = reader.First({"trainer.total_epochs"});
-  if (reader.IsOn("reward_model.overlong_buffer.enable")) {
-    numbers.overlong_buffer = reader.First({"reward_model.overlong_buffer.len"});
-  } else if (reader.IsOn("rl_config.overlong_buffer_enable")) {
-    numbers.overlong_buffer = reader.First({"rl_config.overlong_buffer"});
+  if (reader.IsOn("reward.overlong_buffer.enable")) {
+    numbers.overlong_buffer = reader.First({"reward.overlong_buffer.len"});
   }
+  numbers.filters_groups = reader.IsOn("algorithm.filter_groups.enable");
+  if (numbers.filters_groups) numbers.most_rounds = reader.First({"algorithm.filter_groups.max_num_gen_batches"});
   numbers.partial_splits = reader.First({"rl_config.partial_rollout_max_split"});
   if (reader.IsOn("rl_config.guarantee_order")) numbers.guarantee_order = "rl_config.guarantee_order";
   const int64_t verifiers = reader.Length("rl_config.verifier_function");

@@ -391,6 +391,10 @@ TEST(Numbers, TheDocumentationShowsMessagesAsTheyAre) {
   const Case refused[] = {
       {kVerl, {"actor.ppo_mini_batch_size=384", "actor.ppo_micro_batch_size_per_gpu=128"}, ""},
       {kVerl, {"reward_model.overlong_buffer.enable=true", "reward_model.overlong_buffer.len=48"}, ""},
+      {kVerl,
+       {"algorithm.filter_groups.enable=true", "algorithm.filter_groups.max_num_gen_batches=2",
+        "data.gen_batch_size=500"},
+       ""},
       {kMindSpeed, {"rl_config.partial_rollout_max_split=2", "rl_config.guarantee_order=true"}, ""},
   };
   for (const Case& c : refused) {
@@ -407,7 +411,7 @@ TEST(Numbers, TheDocumentationShowsMessagesAsTheyAre) {
     EXPECT_THAT(messages, HasSubstr(example));
     ++shown;
   }
-  EXPECT_EQ(shown, 22);
+  EXPECT_EQ(shown, 23);
 }
 
 }  // namespace

@@ -43,6 +43,21 @@ void WarnOfAnswers(const ProbeFigures& probe, int64_t asked, std::vector<std::st
   }
 }
 
+// Whether the share of prompts that are worth training on is enough for the rounds of a step.
+void WarnOfRounds(const ProbeFigures& probe, const RunConfig& config, std::vector<std::string>& warnings) {
+  const FilterGroupsSection& filter = config.filter_groups;
+  if (!filter.enable || filter.max_num_gen_batches == 0 || !probe.scored || probe.prompts == 0) return;
+  const double share = 1 - static_cast<double>(probe.equal_groups) / static_cast<double>(probe.prompts);
+  const double found = share * static_cast<double>(filter.max_num_gen_batches * DrawnAtOnce(config));
+  if (found >= static_cast<double>(config.data.train_batch_size)) return;
+  warnings.push_back(
+      absl::StrCat(Percent(share), " of the prompts have answers with different rewards: ", filter.max_num_gen_batches,
+                   " rounds of ", DrawnAtOnce(config),
+                   " (algorithm.filter_groups.max_num_gen_batches, data.gen_batch_size) will not give ",
+                   config.data.train_batch_size,
+                   " prompts to train on (data.train_batch_size); raise one of the first two, or rollout.n"));
+}
+
 // Starts the programs that score, and asks them about one sample; nothing where there are none.
 absl::StatusOr<std::optional<RewardTrial>> TryReward(const Recipe& recipe, const RunConfig& config,
                                                      const RunInputs& inputs, const DataFigures& data, Clock& clock) {
@@ -89,6 +104,7 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
       TDOCK_ASSIGN_OR_RETURN(report.probe, Probe(recipe, config, inputs, report.data.some, options.probed_prompts,
                                                  clock, options.reading.progress));
       WarnOfAnswers(*report.probe, options.probed_prompts, report.warnings);
+      WarnOfRounds(*report.probe, config, report.warnings);
     }
     return report;
   });

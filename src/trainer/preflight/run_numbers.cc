@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/config/nearest_values.h"
+#include "trainer/preflight/grouped.h"
 
 namespace tdock::trainer {
 namespace {
@@ -147,12 +148,35 @@ class Checker {
 
   void CheckBatch() {
     Derive("real_train_batch_size", samples_, Counted(n_.prompts.value));
-    if (n_.generated_prompts.value > 0 && n_.generated_prompts.value != n_.prompts.value) {
+    if (n_.filters_groups) {
+      CheckRounds();
+    } else if (n_.generated_prompts.value > 0 && n_.generated_prompts.value != n_.prompts.value) {
       Violate(
           {&n_.generated_prompts, &n_.prompts},
           absl::StrCat(n_.generated_prompts.value, " prompts would be answered, and ", n_.prompts.value, " trained on"),
           Suggest(n_.generated_prompts, absl::StrCat(n_.prompts.value)));
     }
+  }
+
+  // Of batches that are generated until enough of their prompts can be trained on.
+  void CheckRounds() {
+    const int64_t generated = n_.generated_prompts.value > 0 ? n_.generated_prompts.value : n_.prompts.value;
+    Derive("generated_batch", generated * n_.samples_per_prompt.value, Counted(generated));
+    const int64_t least = CeilOf(n_.prompts.value, generated);
+    Derive("least_rounds", least, absl::StrCat(n_.prompts.value, " prompts / ", generated, ", if none is left out"));
+    if (n_.most_rounds.value == 0) return;
+    if (n_.most_rounds.value >= least) {
+      Derive("most_rounds", n_.most_rounds.value,
+             absl::StrCat(
+                 "at least ",
+                 Percent(static_cast<double>(n_.prompts.value) / static_cast<double>(n_.most_rounds.value * generated)),
+                 " of the prompts must have answers with different rewards"));
+      return;
+    }
+    Violate({&n_.most_rounds, &n_.generated_prompts, &n_.prompts},
+            absl::StrCat(n_.most_rounds.value, " rounds answer ", n_.most_rounds.value * generated,
+                         " prompts, less than the ", n_.prompts.value, " of a batch"),
+            Suggest(n_.most_rounds, absl::StrCat(least, " or more")));
   }
 
   void CheckMicroForms(const RoleNumbers& role) {

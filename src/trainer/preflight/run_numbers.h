@@ -50,6 +50,8 @@ struct RunNumbers {
   Setting prompts = {.value = 1};  // of a batch
   Setting samples_per_prompt = {.value = 1};
   Setting generated_prompts = {};       // of a batch that is generated; 0: the same
+  bool filters_groups = false;          // batches are generated until there are enough prompts to train on
+  Setting most_rounds = {};             // of them; 0: no limit
   std::vector<RoleNumbers> roles = {};  // the actor first
   bool whole_groups = false;            // a rank has all samples of its prompts, as in MindSpeed-RL
   std::vector<DispatchSize> dispatch_sizes = {};

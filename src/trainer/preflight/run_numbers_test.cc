@@ -289,6 +289,25 @@ TEST(RunNumbers, AsManyPromptsAreAnsweredAsTrainedOn) {
                   "on [data.gen_batch_size = 1024]"));
 }
 
+TEST(RunNumbers, RoundsOfPromptsMustBeAbleToGiveABatch) {
+  RunNumbers numbers = VerlExample();
+  numbers.filters_groups = true;
+  numbers.generated_prompts = {3072, "data.gen_batch_size"};
+  numbers.most_rounds = {2, "algorithm.filter_groups.max_num_gen_batches"};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+  EXPECT_EQ(Derived(numbers, "generated_batch"), "15360: 3072 prompts x 5");
+  EXPECT_EQ(Derived(numbers, "least_rounds"), "1: 1024 prompts / 3072, if none is left out");
+  EXPECT_EQ(Derived(numbers, "most_rounds"),
+            "2: at least 16.7 % of the prompts must have answers with different rewards");
+  numbers.generated_prompts.value = 500;
+  EXPECT_THAT(Violations(numbers),
+              ElementsAre("algorithm.filter_groups.max_num_gen_batches, data.gen_batch_size, data.train_batch_size: 2 "
+                          "rounds answer 1000 prompts, less than the 1024 of a batch "
+                          "[algorithm.filter_groups.max_num_gen_batches = 3 or more]"));
+  numbers.most_rounds = {};
+  EXPECT_THAT(Violations(numbers), IsEmpty());
+}
+
 TEST(RunNumbers, RanksOfMindSpeedHaveWholePrompts) {
   RunNumbers numbers = MindSpeedExample();
   EXPECT_THAT(Violations(numbers), IsEmpty());

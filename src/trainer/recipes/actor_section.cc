@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "core/config/nearest_values.h"
+#include "model/files/config.h"
 
 namespace tdock::trainer {
 namespace {
@@ -24,6 +26,10 @@ const Names& KlNames() {
                                                {"k3", algo::KlEstimator::kK3},
                                                {"k3+", algo::KlEstimator::kK3Plus}};
   return *kNames;
+}
+
+bool IsExternal(const RunConfig& run, const char* stage) {
+  return absl::c_linear_search(run.trainer.dock.external_stages, stage);
 }
 
 void BindBatches(config::Spec& spec, ActorSection& actor, const RunConfig& run, const RolloutSection& rollout) {
@@ -208,7 +214,8 @@ void BindGroupAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
                {"opo", Estimator::kOpo},
                {"gpg", Estimator::kGpg},
                {"reinforce_plus_plus", Estimator::kReinforcePlusPlus},
-               {"reinforce_plus_plus_baseline", Estimator::kReinforcePlusPlusBaseline}},
+               {"reinforce_plus_plus_baseline", Estimator::kReinforcePlusPlusBaseline},
+               {"remax", Estimator::kRemax}},
               "How rewards become advantages. docs/algorithms.md has the formulas.");
   spec.Bool(
       "algorithm.norm_adv_by_std_in_grpo", &algorithm.advantage.divide_by_deviation,
@@ -260,6 +267,35 @@ void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
       "the weight of the KL in the reward is not adaptive");
 }
 
+void BindOverlongBuffer(config::Spec& spec, AlgorithmSection& algorithm, const RunConfig& run,
+                        const RolloutSection& rollout) {
+  spec.Bool("reward.overlong_buffer.enable", &algorithm.overlong_buffer.enable,
+            "Take reward off answers that are nearly too long, whoever scores them (DAPO, equation 13).");
+  spec.Int("reward.overlong_buffer.len", &algorithm.overlong_buffer.len,
+           "The last tokens of data.max_response_length: from none at their first to reward.overlong_buffer."
+           "penalty_factor at their last, evenly.")
+      .AtLeast(0)
+      .AtMost(model::kMaxPositions);
+  spec.Float("reward.overlong_buffer.penalty_factor", &algorithm.overlong_buffer.penalty_factor,
+             "What is taken off the reward of an answer of data.max_response_length tokens.")
+      .MoreThan(0);
+  spec.Unused(
+      {"reward.overlong_buffer.len", "reward.overlong_buffer.penalty_factor"},
+      [&algorithm] { return !algorithm.overlong_buffer.enable; },
+      "there is no penalty (reward.overlong_buffer.enable)");
+  spec.Check({"reward.overlong_buffer.len", "data.max_response_length"}, [&]() -> std::vector<std::string> {
+    const int64_t len = algorithm.overlong_buffer.len;
+    if (!algorithm.overlong_buffer.enable || (len > 0 && len < rollout.max_response_length)) return {};
+    if (len == 0) return {"the tokens over which the penalty grows are not given: set reward.overlong_buffer.len"};
+    return {absl::StrCat("the ", len, " tokens before a response is too long are not less than its ",
+                         rollout.max_response_length)};
+  });
+  spec.Check({"reward.overlong_buffer.enable", "trainer.external_stages"}, [&]() -> std::vector<std::string> {
+    if (!algorithm.overlong_buffer.enable || !IsExternal(run, "advantage")) return {};
+    return {"the penalty is added by the stage advantage, which is left to another process: let that add it"};
+  });
+}
+
 void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
   spec.Choice("algorithm.rollout_correction.bypass_mode", &algorithm.bypass_mode,
               {{"auto", BypassMode::kWhereEqual}, {"true", BypassMode::kAlways}, {"false", BypassMode::kNever}},
@@ -289,9 +325,17 @@ void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
 
 }  // namespace
 
-AdvantageOptions AlgorithmSection::advantage_options() const {
+std::optional<algo::OverlongOptions> AlgorithmSection::overlong_options(const RolloutSection& rollout) const {
+  if (!overlong_buffer.enable) return std::nullopt;
+  return algo::OverlongOptions{.max_length = rollout.max_response_length,
+                               .buffer = overlong_buffer.len,
+                               .factor = overlong_buffer.penalty_factor};
+}
+
+AdvantageOptions AlgorithmSection::advantage_options(const RolloutSection& rollout) const {
   AdvantageOptions options = advantage;
   if (clip_score > 0) options.score_clip = clip_score;
+  options.overlong = overlong_options(rollout);
   if (use_kl_in_reward) options.kl = kl;
   if (use_kl_in_reward && kl_control == KlControl::kAdaptive) options.kl_target = kl_target;
   return options;
@@ -306,10 +350,15 @@ void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algori
   BindOptim(spec, "actor.optim", run, actor.optim);
   BindPtx(spec, actor);
   BindAdvantage(spec, algorithm);
+  BindOverlongBuffer(spec, algorithm, run, rollout);
   BindRolloutCorrection(spec, algorithm);
   spec.Check({"algorithm.use_kl_in_reward", "algorithm.kl_ctrl.kl_coef"}, [&]() -> std::vector<std::string> {
     if (!algorithm.use_kl_in_reward || algorithm.kl.coef > 0) return {};
     return {"a KL without weight changes nothing, and an adaptive weight of 0 stays 0; it must be above 0"};
+  });
+  spec.Check({"algorithm.adv_estimator", "trainer.external_stages"}, [&]() -> std::vector<std::string> {
+    if (!algorithm.needs_baseline() || !IsExternal(run, "reward")) return {};
+    return {"remax also scores answers of its own, which are not among the rows that another process scores"};
   });
   spec.Check({"algorithm.adv_estimator", "rollout.n"}, [&]() -> std::vector<std::string> {
     if (algorithm.advantage.estimator != AdvantageEstimator::kPassAtK || rollout.n > 1) return {};

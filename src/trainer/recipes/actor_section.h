@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,17 @@ struct AlgorithmSection {
   double rollout_is_threshold = 2.0;
   BypassMode bypass_mode = BypassMode::kWhereEqual;
   double clip_score = 0;  // 0: no limit
+  // reward.overlong_buffer, in tokens
+  struct {
+    bool enable = false;
+    int64_t len = 0;
+    double penalty_factor = 1.0;
+  } overlong_buffer;
 
-  AdvantageOptions advantage_options() const;
+  // Whether answers are compared with the likeliest one.
+  bool needs_baseline() const { return advantage.estimator == AdvantageEstimator::kRemax; }
+  std::optional<algo::OverlongOptions> overlong_options(const RolloutSection& rollout) const;
+  AdvantageOptions advantage_options(const RolloutSection& rollout) const;
 };
 
 // The keys of both, and the checks between them. All must outlive the spec.

@@ -83,7 +83,7 @@ TEST(ActorSection, EveryKeyReachesItsOption) {
   ASSERT_TRUE(objective.rollout_weights.has_value());
   EXPECT_EQ(objective.rollout_weights->level, algo::ImportanceLevel::kToken);
   EXPECT_EQ(objective.rollout_weights->cap, 2.3);
-  const AdvantageOptions advantage = algorithm.advantage_options();
+  const AdvantageOptions advantage = algorithm.advantage_options(RolloutSection());
   EXPECT_EQ(advantage.estimator, AdvantageEstimator::kReinforcePlusPlus);
   EXPECT_EQ(advantage.gamma, 0.2);
   ASSERT_TRUE(advantage.kl.has_value() && advantage.kl_target.has_value());

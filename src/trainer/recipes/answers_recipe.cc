@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "trainer/loop/feed.h"
 #include "trainer/stages/actor_objective.h"
@@ -17,6 +18,8 @@ void AnswersRecipe::Bind(config::Spec& spec) {
   BindRollout(spec, config_.rollout, /*samples=*/true);
   BindActor(spec, config_.actor, config_.algorithm, config_, config_.rollout);
   BindRewardModel(spec, config_.reward_model);
+  // A critic says of each answer alone what was to be expected.
+  if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) BindFilterGroups(spec, config_);
   spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
            "Samples in one forward pass of the reference and old log-probabilities; 0: as "
            "actor.ppo_micro_batch_size_per_gpu's 0.")
@@ -92,8 +95,10 @@ absl::StatusOr<Plan> AnswersRecipe::MakePlan(const RunParts& parts) {
     plan.columns.insert(plan.columns.end(), more.begin(), more.end());
   };
   if (NeedsReference(config_.actor, config_.algorithm)) add(ColumnsNamed({kRefLogProb}));
+  if (config_.algorithm.needs_baseline()) add(ColumnsNamed({kRewardBaselines}));
   if (keeps_messages) add(ColumnsNamed({kMessages}));
   add(MoreColumns());
+  if (config_.filter_groups.enable) plan.gathering = WhatIsGathered(plan.stages);
   if (parts.validation.empty()) return plan;
   RolloutSection exact = config_.rollout;
   exact.int8_weights = false;  // evaluations are of the policy itself
@@ -118,15 +123,14 @@ bool AnswersRecipe::BypassesOldLogProbs(const model::Decoder& decoder) const {
 }
 
 void AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stages& stages) const {
-  stages.push_back(
-      MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
-                       {.temperature = config_.rollout.temperature,
-                        .max_new_tokens = config_.rollout.max_response_length,
-                        .seed = SeedFor(config_, SeedPurpose::kRollout)},
-                       {.max_model_len = longest_tokens(), .leaves_last_position = config_.rollout.leave_last_position},
-                       {.log_probs = bypass ? std::vector<std::string>{kRolloutLogProbs, kOldLogProbs}
-                                            : std::vector<std::string>{kRolloutLogProbs},
-                        .min_tokens = config_.rollout.min_response_tokens}));
+  stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
+                                    {.temperature = config_.rollout.temperature,
+                                     .max_new_tokens = config_.rollout.max_response_length,
+                                     .seed = SeedFor(config_, SeedPurpose::kRollout)},
+                                    Limits(),
+                                    {.log_probs = bypass ? std::vector<std::string>{kRolloutLogProbs, kOldLogProbs}
+                                                         : std::vector<std::string>{kRolloutLogProbs},
+                                     .min_tokens = config_.rollout.min_response_tokens}));
 }
 
 void AnswersRecipe::AddReward(const RunParts& parts, Stages& stages) {
@@ -139,6 +143,49 @@ void AnswersRecipe::AddReward(const RunParts& parts, Stages& stages) {
                                           parts.forward(1.0, config_.reward_model.micro_batch_size_per_gpu),
                                           config_.reward_model.score, model.Texts());
   stages.push_back(MakeModelRewardStage(*scores_));
+}
+
+LengthLimits AnswersRecipe::Limits() const {
+  return {.max_model_len = longest_tokens(), .leaves_last_position = config_.rollout.leave_last_position};
+}
+
+void AnswersRecipe::AddBaseline(const RunParts& parts, Stages& stages) const {
+  BaselineOptions options{.max_new_tokens = config_.rollout.max_response_length,
+                          .limits = Limits(),
+                          .more = RewardColumns(config_),
+                          .score_clip = config_.algorithm.advantage_options(config_.rollout).score_clip,
+                          .overlong = config_.algorithm.overlong_options(config_.rollout)};
+  ScoreGreedy score = ScoredBy(parts.reward);
+  if (scores_ != nullptr) {
+    options.more.clear();
+    if (scores_->reads_texts()) options.more.emplace_back(kMessages);
+    score = [this](const std::vector<GreedyAnswer>& answers, StageContext& /*context*/) {
+      std::vector<AnswerToScore> asked;
+      for (const GreedyAnswer& answer : answers) {
+        asked.push_back({.prompt = answer.prompt,
+                         .response = answer.response,
+                         .prompt_text = answer.text.prompt,
+                         .messages = answer.text.messages,
+                         .response_text = answer.text.response,
+                         .finished = answer.text.finished});
+      }
+      return scores_->Score(asked);
+    };
+  }
+  stages.push_back(
+      MakeBaselineStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout), score, std::move(options)));
+}
+
+// The stages up to the rewards.
+Gathering AnswersRecipe::WhatIsGathered(const Stages& stages) const {
+  const auto writes_rewards = [](const std::unique_ptr<Stage>& stage) {
+    return absl::c_linear_search(stage->consumer().writes, kRewards);
+  };
+  Gathering gathering{.stages = static_cast<size_t>(absl::c_find_if(stages, writes_rewards) - stages.begin()) + 1,
+                      .groups = config_.data.train_batch_size,
+                      .max_rounds = config_.filter_groups.max_num_gen_batches};
+  if (config_.filter_groups.with_penalty) gathering.overlong = config_.algorithm.overlong_options(config_.rollout);
+  return gathering;
 }
 
 void AnswersRecipe::AddActor(const RunParts& parts, Stages& stages) const {
@@ -165,13 +212,14 @@ AnswersRecipe::Stages AnswersRecipe::MakeStages(const RunParts& parts) {
   Stages stages;
   AddRollout(parts, bypass, stages);
   AddReward(parts, stages);
+  if (config_.algorithm.needs_baseline()) AddBaseline(parts, stages);
   if (NeedsReference(config_.actor, config_.algorithm)) {
     reference_.emplace(Policy{parts.policy.decoder.Clone()});
     stages.push_back(MakeLogProbStage("ref", kRefLogProb, *reference_, Scoring(parts)));
   }
   if (!bypass) stages.push_back(MakeLogProbStage("old_log_prob", kOldLogProbs, parts.policy, Scoring(parts)));
   AddBeforeAdvantage(parts, stages);
-  stages.push_back(MakeAdvantageStage(config_.algorithm.advantage_options()));
+  stages.push_back(MakeAdvantageStage(config_.algorithm.advantage_options(config_.rollout)));
   AddBeforeActor(parts, stages);
   AddActor(parts, stages);
   return stages;

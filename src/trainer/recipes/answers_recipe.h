@@ -1,10 +1,11 @@
 // What recipes share that learn from rewards for answers of their own:
 //
-//   feeder ─► rollout ─► reward ─► (ref) ─► (old_log_prob) ─► … ─► advantage ─► … ─► actor
+//   feeder ─► rollout ─► reward ─► (baseline) ─► (ref) ─► (old_log_prob) ─► … ─► advantage ─► … ─► actor
 //
 // The reference model and its column are there only where a KL to it is in the loss or in the reward; the policy's
-// log-probabilities before the step are computed only where those of the rollout are others. The reward is that of the
-// run's rules and programs, or of a reward model.
+// log-probabilities before the step are computed only where those of the rollout are others; the baseline is ReMax's.
+// The reward is that of the run's rules and programs, or of a reward model. With algorithm.filter_groups the first two
+// stages come in rounds: see gather.h.
 #pragma once
 
 #include <memory>
@@ -16,6 +17,7 @@
 #include "trainer/recipes/recipes.h"
 #include "trainer/recipes/reward_model_section.h"
 #include "trainer/stages/model_scores.h"
+#include "trainer/stages/stages.h"
 
 namespace tdock::trainer {
 
@@ -66,7 +68,10 @@ class AnswersRecipe : public Recipe {
   bool BypassesOldLogProbs(const model::Decoder& decoder) const;
   void AddRollout(const RunParts& parts, bool bypass, Stages& stages) const;
   void AddReward(const RunParts& parts, Stages& stages);
+  void AddBaseline(const RunParts& parts, Stages& stages) const;
   void AddActor(const RunParts& parts, Stages& stages) const;
+  LengthLimits Limits() const;
+  Gathering WhatIsGathered(const Stages& stages) const;
   Stages MakeStages(const RunParts& parts);
 
   std::optional<Policy> reference_;

@@ -86,9 +86,11 @@ TEST(Recipes, TheReportChartsWhatRunsLogUnderTheNamesThatTheyLog) {
                                               "actor/kl_loss", "actor/entropy", "response_length/mean"}));
   const std::set<std::string> stages = QuotedInPage("const stageOrder = [", "];", "[a-z_]+");
   std::set<std::string> logged;
-  for (const char* recipe : {"grpo", "sft"}) {
-    std::vector<std::string> overrides;
-    if (recipe == std::string("grpo")) overrides.push_back("algorithm.rollout_correction.bypass_mode=false");
+  const std::pair<const char*, std::vector<std::string>> runs[] = {
+      {"grpo", {"algorithm.rollout_correction.bypass_mode=false"}},
+      {"dapo", {"algorithm.adv_estimator=remax", "reward.regex.weight=1", "reward.regex.pattern=^[0-4]"}},
+      {"sft", {}}};
+  for (const auto& [recipe, overrides] : runs) {
     SmallRun run(recipe, overrides);
     ASSERT_TRUE(run.Train().ok());
     for (const json& record : run.Metrics()) {

@@ -43,5 +43,6 @@ std::unique_ptr<Recipe> MakeRewardModelRecipe();
 std::unique_ptr<Recipe> MakeDpoRecipe();
 std::unique_ptr<Recipe> MakePpoRecipe();
 std::unique_ptr<Recipe> MakeGrpoRecipe();
+std::unique_ptr<Recipe> MakeDapoRecipe();
 
 }  // namespace tdock::trainer

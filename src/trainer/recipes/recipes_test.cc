@@ -66,7 +66,8 @@ TEST(Recipes, TheExampleWithAStageInPythonLoads) {
 }
 
 TEST(Recipes, AnUnknownOneNamesThoseThatThereAre) {
-  EXPECT_EQ(MakeRecipe("gpro").status().message(), "there is no recipe \"gpro\"; there are sft, rm, dpo, ppo, grpo");
+  EXPECT_EQ(MakeRecipe("gpro").status().message(),
+            "there is no recipe \"gpro\"; there are sft, rm, dpo, ppo, grpo, dapo");
 }
 
 std::string NotLoaded(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
@@ -77,12 +78,13 @@ std::string NotLoaded(const std::string& yaml, const std::vector<std::string>& o
 }
 
 TEST(Recipes, WithoutANameReportTheRestAsForTheOneThatFitsBest) {
-  const std::string missing = "run.yaml: \"recipe\" is missing; write \"recipe: sft\", or another one's name, at its top";
+  const std::string missing =
+      "run.yaml: \"recipe\" is missing; write \"recipe: sft\", or another one's name, at its top";
   EXPECT_EQ(NotLoaded("model.alphabet: ab\nrollout.n: 4\n"), missing);
   EXPECT_EQ(NotLoaded("model.alphabet: ab\nrollout.n: four\n"),
             missing + "\nas for grpo:\nrun.yaml:2: rollout.n: \"four\" given, expected integer ≥ 1 and ≤ 1048576");
   EXPECT_EQ(NotLoaded("recipe: gpro\nmodel.alphabet: ab\nrollout.n: 0\n"),
-            "there is no recipe \"gpro\"; there are sft, rm, dpo, ppo, grpo\nas for grpo:\n"
+            "there is no recipe \"gpro\"; there are sft, rm, dpo, ppo, grpo, dapo\nas for grpo:\n"
             "run.yaml:3: rollout.n: \"0\" given, expected integer ≥ 1 and ≤ 1048576");
 }
 

@@ -64,6 +64,17 @@ std::vector<std::string> GrpoWithEverything() {
           "trainer.peak_flops=1e12"};
 }
 
+// ReMax, and rounds of which some leave prompts out.
+std::vector<std::string> DapoWithEverything() {
+  return {"data.gen_batch_size=5",           "trainer.total_training_steps=4",
+          "algorithm.adv_estimator=remax",   "algorithm.use_kl_in_reward=true",
+          "algorithm.kl_ctrl.type=adaptive", "reward.regex.weight=1",
+          "reward.regex.pattern=^[0-4]",     "reward.overlong_buffer.enable=true",
+          "reward.overlong_buffer.len=3",    "actor.optim.lr=1e-3",
+          "trainer.ema_decay=0.9",           "trainer.save_freq=2",
+          "trainer.peak_flops=1e12"};
+}
+
 std::string NewestCheckpoint(const SmallRun& run) {
   const CheckpointFolder folder(Env::Real(), run.run_dir() + "/checkpoints");
   const auto places = folder.List();
@@ -138,7 +149,8 @@ TEST_P(Stopped, AnywhereGoesOnBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, Stopped,
-                         testing::Values(Subject{"sft", SftWithEverything}, Subject{"grpo", GrpoWithEverything}),
+                         testing::Values(Subject{"sft", SftWithEverything}, Subject{"grpo", GrpoWithEverything},
+                                         Subject{"dapo", DapoWithEverything}),
                          [](const auto& subject) { return subject.param.recipe; });
 
 TEST(Stopped, SaysWhereItWasSavedAndHowToGoOn) {

@@ -20,6 +20,7 @@ ConsumerOptions AdvantageConsumer(const AdvantageOptions& options) {
     consumer.reads.emplace_back(kValues);
     consumer.writes.emplace_back(kReturns);
   }
+  if (options.estimator == AdvantageEstimator::kRemax) consumer.reads.emplace_back(kRewardBaselines);
   return consumer;
 }
 
@@ -37,7 +38,8 @@ class AdvantageStage final : public Stage {
   }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    TDOCK_ASSIGN_OR_RETURN(const Samples samples, Read(rows));
+    TDOCK_ASSIGN_OR_RETURN(Samples samples, Read(rows));
+    if (options_.overlong.has_value()) PenaliseLength(*options_.overlong, samples, context.metrics);
     const at::Tensor rewards = TokenRewards(samples);
     const algo::TokenAdvantages result = Advantages(samples, rewards);
     ReportAll(samples, rewards, result, context.metrics);
@@ -60,6 +62,7 @@ class AdvantageStage final : public Stage {
     std::vector<int64_t> lengths;
     at::Tensor log_probs, ref_log_probs;  // [N], if there is a KL
     at::Tensor values;                    // [N], of kGae
+    at::Tensor baselines;                 // [S], of kRemax
   };
 
   absl::StatusOr<Samples> Read(const Rows& rows) const {
@@ -76,6 +79,10 @@ class AdvantageStage final : public Stage {
       TDOCK_ASSIGN_OR_RETURN(const Column values, rows.ToColumn(kValues));
       TDOCK_ASSIGN_OR_RETURN(samples.values, ValuesOf(values));
     }
+    if (options_.estimator == AdvantageEstimator::kRemax) {
+      TDOCK_ASSIGN_OR_RETURN(const Column baselines, rows.ToColumn(kRewardBaselines));
+      TDOCK_ASSIGN_OR_RETURN(samples.baselines, ValuesOf(baselines));
+    }
     if (!options_.kl.has_value()) return samples;
     for (const auto& [name, target] :
          {std::pair(kOldLogProbs, &samples.log_probs), std::pair(kRefLogProb, &samples.ref_log_probs)}) {
@@ -85,11 +92,22 @@ class AdvantageStage final : public Stage {
     return samples;
   }
 
+  static void PenaliseLength(const algo::OverlongOptions& options, Samples& samples, StepMetrics& metrics) {
+    std::vector<double> penalties;
+    for (const int64_t length : samples.lengths) {
+      penalties.push_back(algo::OverlongPenalty(length, options));
+      metrics.Mean("overlong/penalty", penalties.back());
+      metrics.Mean("overlong/ratio", penalties.back() < 0 ? 1 : 0);
+    }
+    samples.scores = (samples.scores.to(at::kDouble) + at::tensor(penalties)).to(samples.scores.scalar_type());
+  }
+
   // Undefined where only the sum of a sample matters and that is its score: a sample without tokens that count is no
   // error then.
   at::Tensor TokenRewards(const Samples& samples) const {
-    const bool of_tokens =
-        options_.estimator == AdvantageEstimator::kReinforcePlusPlus || options_.estimator == AdvantageEstimator::kGae;
+    const bool of_tokens = options_.estimator == AdvantageEstimator::kReinforcePlusPlus ||
+                           options_.estimator == AdvantageEstimator::kGae ||
+                           options_.estimator == AdvantageEstimator::kRemax;
     if (!options_.kl.has_value() && !of_tokens) return {};
     return algo::TokenRewards(samples.scores, samples.log_probs, samples.ref_log_probs, samples.tokens, kl_);
   }
@@ -101,6 +119,9 @@ class AdvantageStage final : public Stage {
     if (options_.estimator == AdvantageEstimator::kGae) {
       return algo::GaeAdvantages(token_rewards, samples.values, samples.tokens,
                                  {.gamma = options_.gamma, .lambda = options_.lambda, .whiten = options_.whiten});
+    }
+    if (options_.estimator == AdvantageEstimator::kRemax) {
+      return algo::RemaxAdvantages(token_rewards, samples.baselines, samples.tokens);
     }
     const at::Tensor advantages = OfSamples(
         token_rewards.defined() ? algo::SumBySequence(token_rewards, samples.tokens) : samples.scores, samples);
@@ -128,6 +149,7 @@ class AdvantageStage final : public Stage {
         return algo::ReinforcePlusPlusBaselineAdvantages(rewards, samples.groups, samples.tokens);
       case AdvantageEstimator::kReinforcePlusPlus:
       case AdvantageEstimator::kGae:
+      case AdvantageEstimator::kRemax:
         break;
     }
     TORCH_CHECK(false, "the estimator ", static_cast<int>(options_.estimator), " is not one of samples");

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "trainer/algo/kl.h"
+#include "trainer/algo/overlong.h"
 #include "trainer/stages/stage.h"
 
 namespace tdock::trainer {
@@ -20,7 +21,8 @@ enum class AdvantageEstimator {
   kGpg,
   kReinforcePlusPlus,
   kReinforcePlusPlusBaseline,
-  kGae,  // with a critic
+  kGae,    // with a critic
+  kRemax,  // against the rewards of MakeBaselineStage()
 };
 
 struct AdvantageOptions {
@@ -34,15 +36,19 @@ struct AdvantageOptions {
   // the coefficient after each step; what it has become is lost with the stage.
   std::optional<algo::KlRewardOptions> kl = {};
   std::optional<algo::KlTarget> kl_target = {};
+  // A penalty for long answers, of response_mask.size() tokens, added to the rewards. It is here and not where answers
+  // are scored so that it holds whoever does that: this process, a model, or another process.
+  std::optional<algo::OverlongOptions> overlong = {};
 };
 
 // Consumer "advantage", of groups. The samples of a step must come in one call: see algo/advantage.h. Reads rewards and
-// response_mask, with `kl` also old_log_probs and ref_log_prob, and writes advantages, 0 for masked tokens. With kGae
-// it also reads values and writes returns.
+// response_mask, with `kl` also old_log_probs and ref_log_prob, of kRemax also reward_baselines, and writes advantages,
+// 0 for masked tokens. With kGae it also reads values and writes returns.
 //
 // Figures under verl's names: critic/rewards, of samples, the sums of what their tokens got; critic/advantages and
 // critic/returns, of tokens that count (where returns are not defined, they are the advantages); with `kl`
-// actor/reward_kl_penalty, the mean over samples of that of their tokens, and actor/reward_kl_penalty_coeff.
+// actor/reward_kl_penalty, the mean over samples of that of their tokens, and actor/reward_kl_penalty_coeff. With
+// `overlong` overlong/penalty, the mean over samples, and overlong/ratio, the share that has any.
 std::unique_ptr<Stage> MakeAdvantageStage(const AdvantageOptions& options);
 
 }  // namespace tdock::trainer

@@ -17,6 +17,7 @@ struct Answers {
   std::vector<std::vector<uint8_t>> mask = {{1, 1}, {1, 0, 1}, {1}, {1, 1}};
   std::vector<std::vector<float>> old_log_probs = {{-1, -2}, {-1, -9, -1}, {-2}, {-3, -1}};
   std::vector<std::vector<float>> ref_log_prob = {{-1.5f, -2}, {-1, -1, -1.25f}, {-2}, {-3, -1}};
+  std::vector<float> baselines = {0.5f, 0.5f, 0.25f, 0.25f};
 };
 
 class AdvantageStageTest : public testing::Test {
@@ -25,8 +26,8 @@ class AdvantageStageTest : public testing::Test {
   std::vector<at::Tensor> Run(const AdvantageOptions& options, int times = 1, const Answers& answers = {}) {
     const std::unique_ptr<Dock> dock = MakeLocalDock();
     EXPECT_TRUE(dock->CreatePartition({.name = "train",
-                                       .columns = ColumnsNamed(
-                                           {kPrompt, kRewards, kResponseMask, kOldLogProbs, kRefLogProb, kAdvantages}),
+                                       .columns = ColumnsNamed({kPrompt, kRewards, kRewardBaselines, kResponseMask,
+                                                                kOldLogProbs, kRefLogProb, kAdvantages}),
                                        .group_size = 2})
                     .ok());
     EXPECT_TRUE(dock->RegisterConsumer("train", {.name = "reader", .reads = {kPrompt}}).ok());
@@ -40,6 +41,7 @@ class AdvantageStageTest : public testing::Test {
       const auto add = [&](const char* name, const auto& column) { EXPECT_TRUE(request.batch.Add(name, column).ok()); };
       add(kPrompt, Column::FromRows(std::vector<std::vector<int32_t>>(4, {1})));
       add(kRewards, Column::FromValues(answers.rewards));
+      add(kRewardBaselines, Column::FromValues(answers.baselines));
       add(kResponseMask, Column::FromRows(answers.mask));
       add(kOldLogProbs, Column::FromRows(answers.old_log_probs));
       add(kRefLogProb, Column::FromRows(answers.ref_log_prob));
@@ -80,6 +82,8 @@ TEST_F(AdvantageStageTest, EachEstimatorGivesTokensWhatItsFunctionGives) {
        algo::ReinforcePlusPlusBaselineAdvantages(rewards, groups, tokens)},
       {{.estimator = Estimator::kReinforcePlusPlus, .gamma = 0.5},
        algo::ReinforcePlusPlusAdvantages(token_rewards, tokens, 0.5).advantages},
+      {{.estimator = Estimator::kRemax},
+       algo::RemaxAdvantages(token_rewards, at::tensor(answers.baselines), tokens).advantages},
   };
   for (const auto& [options, expected] : cases) {
     const at::Tensor actual = Run(options).front();
@@ -99,6 +103,30 @@ TEST_F(AdvantageStageTest, AKlInTheRewardIsTakenOffBeforeSamplesAreCompared) {
   EXPECT_NEAR(metrics_[0].at("critic/rewards/min"), -0.05, 1e-6);
   EXPECT_NEAR(metrics_[0].at("actor/reward_kl_penalty"), (0.25 + 0.125) / 4, 1e-6);
   EXPECT_EQ(metrics_[0].at("actor/reward_kl_penalty_coeff"), 0.2);
+}
+
+TEST_F(AdvantageStageTest, RemaxComparesWhatATokenBringsWithTheLikeliestAnswer) {
+  const at::Tensor plain = Run({.estimator = AdvantageEstimator::kRemax}).front();
+  // Rewards of 1, 0, 0.5 and 0.25 against 0.5, 0.5, 0.25 and 0.25; the second answer has a tool's token.
+  const at::Tensor expected = at::tensor({0.5, 0.5, -0.5, 0.0, -0.5, 0.25, 0.0, 0.0}).to(at::kFloat);
+  EXPECT_TRUE(at::allclose(plain, expected)) << plain;
+  // The KL is taken off what a token and those after it bring, and not off the likeliest answer's reward.
+  const at::Tensor with_kl =
+      Run({.estimator = AdvantageEstimator::kRemax, .kl = algo::KlRewardOptions{.coef = 0.2}}).front();
+  EXPECT_NEAR(with_kl[0].item<float>(), 1 - 0.2 * 0.5 - 0.5, 1e-6);
+  EXPECT_NEAR(with_kl[1].item<float>(), 0.5, 1e-6) << "the KL is before it";
+  EXPECT_NEAR(with_kl[4].item<float>(), 0 - 0.2 * 0.25 - 0.5, 1e-6);
+}
+
+TEST_F(AdvantageStageTest, APenaltyForLengthIsAddedToTheRewardWhoeverGaveIt) {
+  const algo::OverlongOptions overlong{.max_length = 3, .buffer = 2, .factor = 0.5};
+  const at::Tensor actual = Run({.estimator = AdvantageEstimator::kRloo, .overlong = overlong}).front();
+  // Answers of 2, 3, 1 and 2 tokens: −0.25, −0.5, 0 and −0.25, so rewards of 0.75, −0.5, 0.5 and 0.
+  EXPECT_NEAR(actual[0].item<float>(), 1.25, 1e-6);
+  EXPECT_NEAR(actual[5].item<float>(), 0.5, 1e-6);
+  EXPECT_NEAR(metrics_[0].at("critic/rewards/min"), -0.5, 1e-6);
+  EXPECT_NEAR(metrics_[0].at("overlong/penalty"), -0.25, 1e-6);
+  EXPECT_NEAR(metrics_[0].at("overlong/ratio"), 0.75, 1e-6);
 }
 
 TEST_F(AdvantageStageTest, AnAdaptiveCoefficientMovesFromStepToStep) {

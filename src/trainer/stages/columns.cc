@@ -21,6 +21,7 @@ std::map<std::string, ColumnType> Types() {
           {kFinished, ColumnType::Dense(DType::kU8)},
           {kRolloutLogProbs, ColumnType::Ragged(DType::kF32)},
           {kRewards, ColumnType::Dense(DType::kF32)},
+          {kRewardBaselines, ColumnType::Dense(DType::kF32)},
           {kRefLogProb, ColumnType::Ragged(DType::kF32)},
           {kOldLogProbs, ColumnType::Ragged(DType::kF32)},
           {kValues, ColumnType::Ragged(DType::kF32)},

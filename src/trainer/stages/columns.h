@@ -11,7 +11,8 @@
 //   response_text       bytes              rollout        without the end token; other special tokens are spelt out
 //   finished            uint8              rollout        the response ended with an end token
 //   rollout_log_probs   ragged float32[*]  rollout        of each token, as it was sampled
-//   rewards             float32            reward
+//   rewards             float32            reward         before any penalty that the advantage stage adds
+//   reward_baselines    float32            baseline       of the likeliest answer to the same prompt
 //   ref_log_prob        ragged float32[*]  ref            under the reference model
 //   old_log_probs       ragged float32[*]  old_log_prob   under the policy before this step's updates
 //   values              ragged float32[*]  values         the critic's, of what comes before each token
@@ -42,6 +43,7 @@ inline constexpr char kResponseText[] = "response_text";
 inline constexpr char kFinished[] = "finished";
 inline constexpr char kRolloutLogProbs[] = "rollout_log_probs";
 inline constexpr char kRewards[] = "rewards";
+inline constexpr char kRewardBaselines[] = "reward_baselines";
 inline constexpr char kRefLogProb[] = "ref_log_prob";
 inline constexpr char kOldLogProbs[] = "old_log_probs";
 inline constexpr char kValues[] = "values";

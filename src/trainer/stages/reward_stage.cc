@@ -133,24 +133,11 @@ class RewardStage final : public Stage {
 
  private:
   absl::StatusOr<reward::Answer> AnswerOf(const Rows& rows, size_t i) const {
-    TDOCK_ASSIGN_OR_RETURN(const absl::string_view prompt, rows.Text(i, kPromptText));
-    TDOCK_ASSIGN_OR_RETURN(const absl::string_view truth, rows.Text(i, kTruth));
-    TDOCK_ASSIGN_OR_RETURN(const absl::string_view source, rows.Text(i, kSource));
+    TDOCK_ASSIGN_OR_RETURN(reward::Answer answer, QuestionOfRow(rows, i, more_));
     TDOCK_ASSIGN_OR_RETURN(const auto finished, rows.Get<uint8_t>(i, kFinished));
     TDOCK_ASSIGN_OR_RETURN(const absl::string_view text, rows.Text(i, kResponseText));
-    reward::Answer answer{.prompt = std::string(prompt),
-                          .response = std::string(text),
-                          .finished = finished[0] != 0,
-                          .truth = std::string(truth),
-                          .source = std::string(source)};
-    for (const std::string& name : more_) {
-      TDOCK_ASSIGN_OR_RETURN(const absl::string_view more, rows.Text(i, name));
-      if (name == kMessages) {
-        answer.messages = std::string(more);
-      } else {
-        answer.columns.emplace_back(name, more);
-      }
-    }
+    answer.response = std::string(text);
+    answer.finished = finished[0] != 0;
     return answer;
   }
 
@@ -217,6 +204,23 @@ class RewardStage final : public Stage {
 };
 
 }  // namespace
+
+absl::StatusOr<reward::Answer> QuestionOfRow(const Rows& rows, size_t row, const std::vector<std::string>& more) {
+  TDOCK_ASSIGN_OR_RETURN(const absl::string_view prompt, rows.Text(row, kPromptText));
+  TDOCK_ASSIGN_OR_RETURN(const absl::string_view truth, rows.Text(row, kTruth));
+  TDOCK_ASSIGN_OR_RETURN(const absl::string_view source, rows.Text(row, kSource));
+  reward::Answer answer{
+      .prompt = std::string(prompt), .response = {}, .truth = std::string(truth), .source = std::string(source)};
+  for (const std::string& name : more) {
+    TDOCK_ASSIGN_OR_RETURN(const absl::string_view text, rows.Text(row, name));
+    if (name == kMessages) {
+      answer.messages = std::string(text);
+    } else {
+      answer.columns.emplace_back(name, text);
+    }
+  }
+  return answer;
+}
 
 std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward, const std::vector<std::string>& more) {
   return std::make_unique<RewardStage>(reward, more);

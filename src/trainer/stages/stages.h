@@ -1,14 +1,20 @@
 // The stages of recipes that learn from answers of their own. columns.h has the columns between them.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
+#include "trainer/algo/overlong.h"
 #include "trainer/reward/reward.h"
 #include "trainer/stages/columns.h"
 #include "trainer/stages/policy.h"
@@ -46,6 +52,38 @@ std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokeni
 // Consumer "reward", of rows. Each answer is given the columns `more` of its row, which are texts, kMessages as its
 // messages. Rows are put as they are scored, those that follow one another shortly together.
 std::unique_ptr<Stage> MakeRewardStage(reward::Reward& reward, const std::vector<std::string>& more = {});
+
+// What a row asks of a reward, its answer without a response: prompt_text, truth, data_source, and the texts `more`, of
+// which kMessages are its messages.
+absl::StatusOr<reward::Answer> QuestionOfRow(const Rows& rows, size_t row, const std::vector<std::string>& more);
+
+// The likeliest answer to a prompt, as text and as tokens.
+struct GreedyAnswer {
+  reward::Answer text;
+  std::vector<int32_t> prompt, response;
+};
+// The rewards of answers, one for each; NaN: it has none, and the run goes on without its prompt. Called by the thread
+// that runs the stage. May throw.
+using ScoreGreedy =
+    std::function<absl::StatusOr<std::vector<float>>(const std::vector<GreedyAnswer>& answers, StageContext& context)>;
+// By a reward, which must outlive the result.
+ScoreGreedy ScoredBy(reward::Reward& reward);
+
+struct BaselineOptions {
+  int64_t max_new_tokens = 0;
+  LengthLimits limits = {};
+  std::vector<std::string> more = {};  // as for MakeRewardStage()
+  // As for the advantage stage: what becomes of the reward before it is compared with.
+  double score_clip = std::numeric_limits<double>::infinity();
+  std::optional<algo::OverlongOptions> overlong = {};
+};
+
+// Consumer "baseline", of groups: what ReMax compares with (Li et al. 2023, arXiv:2310.10505). Answers each prompt once
+// with the likeliest tokens and writes the reward of that answer into reward_baselines of all rows of the prompt. It
+// draws no random numbers, so a stage that is stopped begins again. Figure: reward_baseline/mean, over prompts.
+std::unique_ptr<Stage> MakeBaselineStage(const Policy& policy, const text::Tokenizer& tokenizer,
+                                         const engine::EngineOptions& engine, const ScoreGreedy& score,
+                                         const BaselineOptions& options);
 
 // Consumer `name`, of groups. Writes the log-probabilities of the response tokens into `column`.
 std::unique_ptr<Stage> MakeLogProbStage(const std::string& name, const std::string& column, const Policy& policy,
