@@ -3,6 +3,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/config/nearest_values.h"
 #include "model/decoder/device.h"
 #include "model/files/config.h"
@@ -242,6 +243,24 @@ void BindTrainer(config::Spec& spec, TrainerSection& s) {
     return {std::string(rule.status().message())};
   });
   BindDock(spec, s.dock);
+}
+
+void BindEvaluations(config::Spec& spec, TrainerSection& s, const std::vector<std::string>& names) {
+  spec.Strings("trainer.evaluations", &s.evaluations,
+               absl::StrCat("What validations measure, before training, every trainer.test_freq steps and at the end: ",
+                            "any of ", absl::StrJoin(names, ", "), "."));
+  spec.Check({"trainer.evaluations"}, [&s, names]() -> std::vector<std::string> {
+    std::vector<std::string> wrong;
+    for (const std::string& name : s.evaluations) {
+      if (absl::c_linear_search(names, name)) continue;
+      wrong.push_back(absl::StrCat("\"", name, "\" is not measured here; there are ", absl::StrJoin(names, ", ")));
+    }
+    return wrong;
+  });
+}
+
+bool Evaluates(const TrainerSection& section, absl::string_view name) {
+  return absl::c_linear_search(section.evaluations, name);
 }
 
 void BindRun(config::Spec& spec, RunConfig& c) {

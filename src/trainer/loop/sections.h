@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "core/config/spec.h"
 #include "data/data_config.h"
 #include "model/decoder/decoder.h"
@@ -109,6 +110,7 @@ struct TrainerSection {
   int64_t test_freq = 10;
   bool val_before_train = true;
   int64_t val_max_samples = 1024;
+  std::vector<std::string> evaluations;  // their names: see BindEvaluations()
   int64_t log_val_generations = 16;
   std::string stop_when;
   std::string run_dir;
@@ -131,6 +133,11 @@ struct FilterGroupsSection {
   int64_t max_num_gen_batches = 10;
   int64_t gen_batch_size = 0;  // 0: data.train_batch_size
 };
+
+// trainer.evaluations: some of `names`.
+void BindEvaluations(config::Spec& spec, TrainerSection& section, const std::vector<std::string>& names);
+// Whether one of them is that.
+bool Evaluates(const TrainerSection& section, absl::string_view name);
 
 // What a file for verl or MindSpeed-RL says that means nothing to a run here, but is checked with the rest of its
 // numbers (trainer/preflight): the values by their keys. 0, false and empty: not given.
