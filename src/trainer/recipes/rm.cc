@@ -77,9 +77,8 @@ class RewardModelRecipe final : public Recipe {
               .stages = {},
               .evaluations = {},
               .shown = {{"loss", "train/loss"}, {"accuracy", "val/accuracy"}, {"margin", "val/margin/mean"}}};
-    if (config_.use_margin) {
-      for (const ColumnSpec& column : ColumnsNamed({kMargin})) plan.columns.push_back(column);
-    }
+    if (config_.use_margin) plan.columns.push_back(ColumnsNamed({kMargin}).front());
+    if (columns.pad_with) plan.columns.push_back(ColumnsNamed({kComparedFrom}).front());
     UpdateOptions update = parts.update(config_.optim, forward);
     update.name = "train";
     update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
