@@ -137,6 +137,7 @@ class RolloutStage final : public Stage {
             limits_.MaxNewTokens(sampling_.max_new_tokens, length, policy_.decoder.config().context_length());
         if (!room.ok()) return Annotate(room.status(), absl::StrCat("row ", rows.ids()[i]));
         request.sampling.max_new_tokens = *room;
+        request.sampling.min_new_tokens = std::min(sampling_.min_new_tokens, *room);
         responses.rows.emplace_back();
       }
       responses.rows.back().push_back(i);
