@@ -362,7 +362,8 @@ class UpdateStage final : public Stage {
 
   at::Tensor Loss(const Task& task, const MicroBatch& micro, uint64_t seed, StepMetrics& metrics) const {
     const Scored scored = task.objective.scored();
-    Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device(), scored);
+    Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device(), scored,
+                               task.forward.max_shared_row_tokens);
     if (policy_.decoder.drops()) layout.batch.dropout_seed = seed;
     TokenBatch part = PartOf(task.batch.tokens, micro);
     if (scored == Scored::kLogProbs) {
