@@ -111,7 +111,6 @@ class Trl:
             fail(f"TRL ended with code {self.process.returncode}:", self.log.read())
 
     def __enter__(self):
-        self.step()
         return self
 
     def __exit__(self, *_):
@@ -127,6 +126,7 @@ def fastest_dtype(name, model, options):
     tried = {}
     for dtype in ("float32", "autocast", "bfloat16"):
         with Trl(dtype, model, options) as trl:
+            trl.step()
             tried[dtype] = trl.step()
         print(f"    trl in {dtype}: {tried[dtype]:.2f} s", file=sys.stderr, flush=True)
     return min(tried, key=tried.get), tried
@@ -137,6 +137,7 @@ def measured(name, model, options):
     trl_dtype, tried = fastest_dtype(name, model, options)
     ours, theirs = [], []
     with Trl(trl_dtype, model, options) as trl:
+        trl.step()
         for _ in range(options.runs):
             ours.append(our_step(dtype, model, setting, options))
             theirs.append(trl.step())
