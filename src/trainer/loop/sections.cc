@@ -123,6 +123,19 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
         .AtMost(kMaxBatch);
     spec.Float("rollout.temperature", &s.temperature, "Temperature of sampling and of all log-probabilities.")
         .MoreThan(0);
+    spec.Int("rollout.min_new_tokens", &s.min_new_tokens,
+             "Tokens that each answer has at least before an end token, unless a prompt leaves less room. "
+             "Log-probabilities are those of the policy, which could have ended there. Validations do without.")
+        .AtLeast(0)
+        .AtMost(model::kMaxPositions);
+    spec.Bool("rollout.ignore_eos", &s.ignore_eos,
+              "End tokens do not end an answer: each has data.max_response_length tokens, or as many as there is room "
+              "for. Validations do without.");
+    spec.Check({"rollout.min_new_tokens", "data.max_response_length"}, [&s]() -> std::vector<std::string> {
+      if (s.min_new_tokens <= s.max_response_length) return {};
+      return {absl::StrCat("an answer cannot have at least ", s.min_new_tokens, " tokens and at most ",
+                           s.max_response_length, ": lower the first or raise the second")};
+    });
     spec.Bool("rollout.leave_last_position", &s.leave_last_position,
               "A prompt and its answer have at most data.max_prompt_length + data.max_response_length - 1 tokens "
               "together, as in some other systems, instead of one more.");

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "core/config/spec.h"
 #include "data/data_config.h"
+#include "engine/sampling/sampling_params.h"
 #include "model/decoder/decoder.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/reward/external/external_config.h"
@@ -77,12 +78,23 @@ struct RolloutSection {
   double temperature = 1.0;
   int64_t max_num_seqs = 4096;
   int64_t max_response_length = 256;
+  int64_t min_new_tokens = 0;
+  bool ignore_eos = false;
   bool leave_last_position = false;
   int64_t min_response_tokens = 0;
   bool int8_weights = false;
+
+  // How the answers that are trained on are sampled.
+  engine::SamplingParams sampling(uint64_t seed) const {
+    return {.temperature = temperature,
+            .max_new_tokens = max_response_length,
+            .seed = seed,
+            .min_new_tokens = min_new_tokens,
+            .ignore_eos = ignore_eos};
+  }
 };
-// `samples` adds rollout.n, rollout.temperature, rollout.leave_last_position and rollout.quantization: for recipes that
-// train on what they generate.
+// `samples` adds rollout.n, rollout.temperature, rollout.min_new_tokens, rollout.ignore_eos,
+// rollout.leave_last_position and rollout.quantization: for recipes that train on what they generate.
 void BindRollout(config::Spec& spec, RolloutSection& section, bool samples);
 
 // data.micro_batch_size_per_gpu, of recipes that learn from pairs of answers.

@@ -141,10 +141,7 @@ bool AnswersRecipe::BypassesOldLogProbs(const model::Decoder& decoder) const {
 
 void AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stages& stages) const {
   stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
-                                    {.temperature = config_.rollout.temperature,
-                                     .max_new_tokens = config_.rollout.max_response_length,
-                                     .seed = SeedFor(config_, SeedPurpose::kRollout)},
-                                    Limits(),
+                                    config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout)), Limits(),
                                     {.log_probs = bypass ? std::vector<std::string>{kRolloutLogProbs, kOldLogProbs}
                                                          : std::vector<std::string>{kRolloutLogProbs},
                                      .min_tokens = config_.rollout.min_response_tokens}));
