@@ -75,6 +75,7 @@ nightly-train: build
 	@python3 tests/nightly/memory.py $(tdock)
 	@python3 tests/integration/resume_test.py $(tdock) 50
 	@TDOCK_EVERY_CALL_FAILS=1 build/release/trainer_recipes_test --gtest_brief=1 --gtest_filter='Saving.*'
+	@TDOCK_FAULT_ROUNDS=10 build/release/trainer_recipes_test --gtest_brief=1 --gtest_filter='*Observed*'
 	@TDOCK_TRAINING_MATRIX=full .venv-oracle/bin/python -m pytest --quiet -p no:cacheprovider tests/oracle/test_training.py
 	@TDOCK_TEMPLATE_MATRIX=full .venv-oracle/bin/python -m pytest --quiet -p no:cacheprovider tests/oracle/test_chat_templates.py
 

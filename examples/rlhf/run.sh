@@ -37,7 +37,7 @@ case $method in
     train ppo "ppo$suffix" prompts prompts_validation "$model" \
       critic.model.path="$scorer" reward_model.model.path="$scorer" "$@"
     python3 examples/rlhf/evaluate.py "$tdock" "$folder/prompts_validation.jsonl" "$folder/sft/checkpoint" \
-      "$folder/ppo$suffix/checkpoint" "$seed" | tee "$folder/ppo$suffix/evaluation.json"
+      "$folder/ppo$suffix/checkpoint" "$seed" | tee "$folder/ppo$suffix/points.json"
     ;;
   *)
     echo "examples/rlhf/run.sh: METHOD is rm, ppo or dpo, not $method" >&2

@@ -53,7 +53,12 @@ void PrintValidation(const trainer::RunResult& result) {
     if (const auto first = result.first.find(metric); first != result.first.end()) {
       std::cout << absl::StrFormat("%.3f before, ", first->second);
     }
-    std::cout << absl::StrFormat("%.3f at the end\n", last);
+    std::cout << absl::StrFormat("%.3f at the end", last);
+    const auto saved = result.saved.find(metric);
+    if (saved != result.saved.end() && saved->second != last) {
+      std::cout << absl::StrFormat(", %.3f as it was saved", saved->second);
+    }
+    std::cout << "\n";
   }
 }
 

@@ -82,7 +82,7 @@ struct EngineOptions {
   bool int8_weights = false;
   // Each sequence has its own tensors, nothing is shared: slow, to compare with.
   bool dense_cache = false;
-  Clock* clock = nullptr;  // for deadlines; null: Clock::Real()
+  Clock* clock = nullptr;  // for deadlines and EngineStats::computing; null: Clock::Real()
 };
 
 // How many bytes of keys and values an engine takes at most for `rows` answers at the same time, which are `longest`
@@ -92,10 +92,11 @@ int64_t CacheBytesFor(const EngineOptions& options, const model::Decoder& decode
 // What an engine has done since it was made, and what it holds now.
 struct EngineStats {
   int64_t steps = 0;
-  int64_t computed_tokens = 0;       // that passed through the model
-  int64_t shared_tokens = 0;         // of prompts, that did not have to, because others began alike
-  int64_t preemptions = 0;           // answers that were sent back because the cache was full
-  int64_t running = 0, waiting = 0;  // answers
+  int64_t computed_tokens = 0;                      // that passed through the model
+  int64_t shared_tokens = 0;                        // of prompts, that did not have to, because others began alike
+  int64_t preemptions = 0;                          // answers that were sent back because the cache was full
+  absl::Duration computing = absl::ZeroDuration();  // what passes took, from tokens to the next ones, of its clock
+  int64_t running = 0, waiting = 0;                 // answers
   model::CacheUse cache = {};
   // Places for tokens in pages of answers in progress that no token has yet: what the cache wastes.
   int64_t unused_places = 0;

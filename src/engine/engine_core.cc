@@ -141,12 +141,11 @@ void EngineCore::Abort(RequestId id, std::vector<Answer>& ended) {
 }
 
 void EngineCore::EndLate(std::vector<Answer>& ended) {
-  Clock& clock = options_.clock != nullptr ? *options_.clock : Clock::Real();
   std::vector<OpenRequest*> late;
   std::optional<absl::Time> now;
   for (const auto& [id, request] : requests_) {
     if (request->request.deadline == absl::InfiniteFuture()) continue;
-    if (!now) now = clock.Now();
+    if (!now) now = clock().Now();
     if (request->request.deadline <= *now) late.push_back(request.get());
   }
   std::sort(late.begin(), late.end(), [](const OpenRequest* a, const OpenRequest* b) { return a->id < b->id; });
@@ -218,7 +217,9 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
                       std::vector<TokenNews>& news) {
   EndLate(ended);
   if (requests_.empty()) return;
+  absl::Time begun = clock().Now();
   const model::Decoder& packed = Packed(decoder);  // before the cache, which takes a part of the memory that is free
+  done_.computing += clock().Now() - begun;
   if (scheduler_ == nullptr) {
     MakeCache(decoder);
     for (const auto& [id, request] : requests_) scheduler_->Add(*request->leader());
@@ -226,7 +227,9 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
   std::vector<Piece> pieces = scheduler_->Next();
   if (scheduler_->too_long() != nullptr) EndAll(*scheduler_->too_long()->request, TooLong(*cache_), ended);
   if (pieces.empty()) return;
+  begun = clock().Now();
   std::vector<std::vector<Chosen>> chosen = RunPasses(packed, pieces);
+  done_.computing += clock().Now() - begun;
   ++done_.steps;
   for (const Piece& piece : pieces) {
     done_.computed_tokens += piece.count;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "core/base/clock.h"
 #include "engine/engine.h"
 #include "engine/model_pass.h"
 #include "engine/open_request.h"
@@ -62,6 +63,7 @@ class EngineCore {
   void EndAll(OpenRequest& request, FinishReason reason, std::vector<Answer>& ended);
   void EndAll(OpenRequest& request, const absl::Status& status, std::vector<Answer>& ended);
 
+  Clock& clock() const { return options_.clock != nullptr ? *options_.clock : Clock::Real(); }
   Workers& workers() { return options_.workers != nullptr ? *options_.workers : alone_; }
 
   const EngineOptions& options_;

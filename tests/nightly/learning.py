@@ -9,7 +9,7 @@ learned. The comments of examples/FOLDER/RECIPE.yaml have the bars, a line each:
     # Bar: METRIC >= NUMBER [at step N]
     # Control: METRIC <= NUMBER [with KEY=VALUE…]
 
-A metric is the last one of that name in the run's metrics.jsonl, or one that the example's own evaluation.json has, or
+A metric is the last one of that name in the run's metrics.jsonl, or one that the example's own points.json has, or
 `seconds`: the time of all parts of the example. Every example must take less than ten minutes on two idle cores.
 """
 
@@ -75,8 +75,8 @@ def figures_of(run):
         record = json.loads(line)
         for name, value in record.items():
             figures.setdefault(name, {}).update({record["step"]: value, -1: value})
-    if (run / "evaluation.json").exists():
-        evaluation = json.loads((run / "evaluation.json").read_text())
+    if (run / "points.json").exists():
+        evaluation = json.loads((run / "points.json").read_text())
         figures.update({name: {-1: value} for name, value in evaluation.items()})
     return figures
 

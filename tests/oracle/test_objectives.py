@@ -4,33 +4,15 @@
 samples share are computed once, and the batch is cut into micro-batches; theirs is one padded batch.
 """
 
-import json
 import random
 
 import pytest
 import torch
-from conftest import run_program
-from decoders import SIZES, VOCABULARY, random_model, rope
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from transformers import LlamaConfig, Qwen2Config
+from updates import KINDS, PACKED, moved_model, our_update, samples, saved_model, word_tokenizer
 
 TOLERANCE = 1e-5  # of the loss, and of each gradient relative to its largest element
-KINDS = {
-    f"{name}{'-tied' if tied else ''}": config(
-        **SIZES | {"initializer_range": 0.15}, num_key_value_heads=2, tie_word_embeddings=tied, rope_parameters=rope(1e4),
-        pad_token_id=0,
-    )
-    for name, config in (("llama", LlamaConfig), ("qwen2", Qwen2Config))
-    for tied in (False, True)
-}  # fmt: skip
-PACKED = {"max_tokens": 100, "max_row_tokens": 64}
-
-
-def saved_model(kind, folder):
-    model = random_model(KINDS[kind])
-    model.save_pretrained(folder)
-    return model
 
 
 def adapted(model, folder):
@@ -44,20 +26,6 @@ def adapted(model, folder):
     return model.eval()
 
 
-def samples(groups, per_group, longest=24):
-    """Rows of prompts and responses of many lengths; each prompt has several responses, and some tokens do not count."""
-    rng = random.Random(4)
-    tokens = lambda most: [rng.randrange(1, VOCABULARY) for _ in range(rng.randrange(1, most))]
-    rows = []
-    for group in range(groups):
-        prompt = tokens(20)
-        for _ in range(per_group):
-            response = tokens(longest)
-            mask = [int(rng.random() < 0.8) for _ in response]
-            rows.append({"group": group, "prompt": prompt, "responses": response, "response_mask": mask})
-    return rows
-
-
 def padded(lists, left=False):
     width = max(map(len, lists))
     return torch.tensor([[0] * (width - len(x)) + x if left else x + [0] * (width - len(x)) for x in lists])
@@ -67,10 +35,6 @@ def response_log_probs(model, row):
     ids = torch.tensor([row["prompt"] + row["responses"]])
     log_probs = model(input_ids=ids).logits[0, len(row["prompt"]) - 1 : -1].log_softmax(-1)
     return log_probs.gather(1, torch.tensor(row["responses"])[:, None])[:, 0]
-
-
-def our_update(model, out, batch, *options):
-    return json.loads(run_program("tdock_update", model, out, *options, input=json.dumps(batch).encode()))
 
 
 def check_gradients(model, file):
@@ -91,7 +55,7 @@ def check_gradients(model, file):
 @pytest.mark.parametrize("lora", [False, True], ids=["all", "lora"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sft_has_the_loss_and_gradients_of_transformers(kind, lora, tmp_path):
-    model = saved_model(kind, tmp_path / "model")
+    model = saved_model(KINDS[kind], tmp_path / "model")
     options = []
     if lora:
         model = adapted(model, tmp_path / "adapters")
@@ -117,12 +81,7 @@ def test_sft_has_the_loss_and_gradients_of_transformers(kind, lora, tmp_path):
 def grpo_trainer(tmp_path_factory):
     """Makes TRL's trainer of a model; its import takes seconds."""
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerFast
-    from tokenizers import Tokenizer, models
     from trl import GRPOConfig, GRPOTrainer
-
-    backend = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t0"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="t0", eos_token="t1")
 
     def make(model, reward=None, **options):
         arguments = GRPOConfig(
@@ -132,8 +91,8 @@ def grpo_trainer(tmp_path_factory):
             **options,
         )  # fmt: skip
         trainer = GRPOTrainer(
-            model, reward or (lambda completions, **_: [0.0] * len(completions)), arguments, processing_class=tokenizer,
-            train_dataset=Dataset.from_dict({"prompt": ["t2 t3"] * 8}),
+            model, reward or (lambda completions, **_: [0.0] * len(completions)), arguments, processing_class=word_tokenizer(),
+            train_dataset=Dataset.from_dict({"prompt": ["t02 t03"] * 8}),
         )  # fmt: skip
         trainer.current_gradient_accumulation_steps = 1  # which its training loop sets
         return trainer
@@ -144,13 +103,8 @@ def grpo_trainer(tmp_path_factory):
 @pytest.mark.parametrize("old", ["fresh", "stale"])
 @pytest.mark.parametrize("kind,lora,loss_type", [("llama", False, "dapo"), ("qwen2-tied", True, "bnpo")])
 def test_grpo_has_the_loss_and_gradients_of_trl(kind, lora, loss_type, old, tmp_path, grpo_trainer):
-    model = saved_model(kind, tmp_path / "model")
-    torch.manual_seed(5)
-    reference = random_model(KINDS[kind])
-    with torch.no_grad():
-        for parameter in reference.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
-    reference.save_pretrained(tmp_path / "reference")
+    model = saved_model(KINDS[kind], tmp_path / "model")
+    reference = moved_model(KINDS[kind], tmp_path / "reference")
     options = ["--reference", tmp_path / "reference"]
     if lora:
         model = adapted(model, tmp_path / "adapters")
@@ -196,7 +150,7 @@ def test_grpo_has_the_loss_and_gradients_of_trl(kind, lora, loss_type, old, tmp_
 
 def test_grpo_has_the_advantages_of_trl(tmp_path, grpo_trainer):
     """Those of scale_rewards="group": the deviation has the divisor n - 1, and TRL adds 1e-4 to it where we add 1e-6."""
-    model = saved_model("llama", tmp_path / "model")
+    model = saved_model(KINDS["llama"], tmp_path / "model")
     rows = samples(4, 4)
     for row, reward in zip(rows, [0, 1, 0, 0, 0.5, 0.25, -2, 8, 1, 1, 1, 1, 1000, 1001, 1002, 1002.5]):
         row["reward"] = reward
@@ -209,7 +163,7 @@ def test_grpo_has_the_advantages_of_trl(tmp_path, grpo_trainer):
         model, lambda completions, **_: [float(row["reward"]) for row in rows], max_completion_length=3,
         scale_rewards="group",
     )  # fmt: skip
-    theirs = trainer._generate_and_score_completions([{"prompt": "t2 t3"} for _ in rows])["advantages"]
+    theirs = trainer._generate_and_score_completions([{"prompt": "t02 t03"} for _ in rows])["advantages"]
     rewards = torch.tensor([row["reward"] for row in rows], dtype=torch.float64).view(4, 4)
     deviation = rewards.std(1, correction=1).repeat_interleave(4)
     ours = torch.tensor(ours["advantages"], dtype=torch.float64) * (deviation + 1e-6) / (deviation + 1e-4)

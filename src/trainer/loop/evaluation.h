@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/env.h"
 #include "data/encode.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 #include "trainer/algo/tokens.h"
+#include "trainer/loop/model_options.h"
 #include "trainer/reward/reward.h"
 #include "trainer/run_log/run_directory.h"
+#include "trainer/stages/model_scores.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/step_metrics.h"
 
@@ -40,7 +44,7 @@ std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<c
 using ScorePairs = std::function<at::Tensor(std::span<const Sequence> answers, const algo::Tokens& tokens)>;
 
 // Of pairs of answers: val/accuracy, the share of pairs whose chosen answer gets more, equal ones count half;
-// val/margin/mean, between both, /max and /min; val/chosen/mean and val/rejected/mean; val/loss, the mean of
+// val/margin/mean, between both, /max and /min; val/chosen/mean and val/rejected/mean; val/pair_loss, the mean of
 // −log σ(margin); val/accuracy/SOURCE and val/margin/SOURCE.
 std::unique_ptr<Evaluation> MakePairEvaluation(std::span<const data::EncodedSample> samples, ScorePairs score);
 
@@ -59,5 +63,22 @@ struct AnswerEvaluationOptions {
 std::unique_ptr<Evaluation> MakeAnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
                                                  const text::Tokenizer& tokenizer, reward::Reward& reward,
                                                  const AnswerEvaluationOptions& options);
+
+// Answers each prompt with the most likely tokens of the policy and of `reference`, the policy before training, and has
+// both scored by a reward model: val/win_rate, the share of prompts at which the policy's answer scores more, equal
+// scores count half; val/score/mean, the policy's scores, /max and /min; val/reference_score/mean; where the samples
+// are from several data sets, val/win_rate/SOURCE and val/score/SOURCE. The reference answers once. What it is given
+// must outlive it.
+std::unique_ptr<Evaluation> MakeWinRateEvaluation(const Policy& policy, const Policy& reference,
+                                                  std::span<const data::EncodedSample> samples,
+                                                  const text::Tokenizer& tokenizer, const ModelScores& scores,
+                                                  const AnswerEvaluationOptions& options);
+
+// What an evaluation says of a model that is loaded from `folder`, for use, instead of the policy, which is back in its
+// place afterwards. With the same weights that is `known`, what it has said of the policy. Errors of
+// model::LoadCheckpoint(). May throw.
+absl::StatusOr<Metrics> EvaluateFolder(Env& env, const std::string& folder, const ModelOptions& options,
+                                       std::span<const std::unique_ptr<Evaluation>> evaluations, const Metrics& known,
+                                       Policy& policy);
 
 }  // namespace tdock::trainer

@@ -83,6 +83,13 @@ class LoadedAnswers final : public AnswerSource {
   data::Loader<data::EncodedSample> loader_;
 };
 
+// The tokens that both answers of a pair begin with, those of the prompt among them.
+size_t SharedLength(const data::EncodedSample& sample) {
+  const auto differ =
+      std::mismatch(sample.ids.begin(), sample.ids.end(), sample.rejected.begin(), sample.rejected.end());
+  return static_cast<size_t>(differ.first - sample.ids.begin());
+}
+
 }  // namespace
 
 absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples) {
@@ -102,18 +109,15 @@ absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples) 
 }
 
 size_t PairPromptLength(const data::EncodedSample& sample, bool up_to_difference) {
-  const auto differ =
-      std::mismatch(sample.ids.begin(), sample.ids.end(), sample.rejected.begin(), sample.rejected.end());
-  const auto shared = static_cast<size_t>(differ.first - sample.ids.begin());
   // An answer may be the beginning of the other one.
-  const size_t most = std::min({shared, sample.ids.size() - 1, sample.rejected.size() - 1});
+  const size_t most = std::min({SharedLength(sample), sample.ids.size() - 1, sample.rejected.size() - 1});
   return std::max<size_t>(up_to_difference ? most : std::min(most, PromptLength(sample)), 1);
 }
 
 absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, const PairColumns& columns) {
   std::vector<std::vector<int32_t>> prompts, responses;
   std::vector<std::vector<uint8_t>> masks;
-  std::vector<float> margins;
+  std::vector<float> margins, compared_from;
   for (const data::EncodedSample& sample : samples) {
     if (std::min(sample.ids.size(), sample.rejected.size()) < 2) {
       return absl::InvalidArgumentError("a pair has an answer without a token behind its prompt");
@@ -130,6 +134,9 @@ absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, co
       responses.back().resize(longest, *columns.pad_with);
       masks.back().resize(longest, 0);
     }
+    if (columns.pad_with) {
+      compared_from.insert(compared_from.end(), 2, static_cast<float>(SharedLength(sample) - prompt));
+    }
     if (!columns.margin) continue;
     if (!sample.label) return absl::InvalidArgumentError("a pair has no margin: its label is missing");
     margins.insert(margins.end(), 2, static_cast<float>(*sample.label));
@@ -139,6 +146,7 @@ absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, co
   TDOCK_RETURN_IF_ERROR(batch.Add(kResponses, Column::FromRows(responses)));
   TDOCK_RETURN_IF_ERROR(batch.Add(kResponseMask, Column::FromRows(masks)));
   if (columns.margin) TDOCK_RETURN_IF_ERROR(batch.Add(kMargin, Column::FromValues(margins)));
+  if (columns.pad_with) TDOCK_RETURN_IF_ERROR(batch.Add(kComparedFrom, Column::FromValues(compared_from)));
   return batch;
 }
 

@@ -34,7 +34,8 @@ absl::StatusOr<Batch> FeedAnswers(std::span<const data::EncodedSample> samples);
 struct PairColumns {
   bool margin = false;  // the samples' labels, of each row. InvalidArgument names a pair without one
   // Pads the shorter answer of a pair to the length of the other, with this token, which the mask does not count, and
-  // lets answers begin where they first differ.
+  // lets answers begin where they first differ, or with the last token of one that the other begins with. kComparedFrom
+  // says where they differ.
   std::optional<int32_t> pad_with = {};
 };
 // Pairs of answers to learn from: two rows for each sample, the chosen answer first, with prompt, responses,

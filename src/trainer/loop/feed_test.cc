@@ -52,8 +52,16 @@ TEST(Feed, ReportsLengthsOfPromptsAndOfGivenAnswers) {
                                                     {"prompt_length/min", 1},    {"response_length/mean", 2.0},
                                                     {"response_length/max", 2},  {"response_length/min", 2}};
   EXPECT_EQ(answers.Values(), of_answers);
-  ReportLengths(data::Phase::kReward, samples, 4, pairs);
-  EXPECT_TRUE(pairs.Values().empty());
+  const std::vector<data::EncodedSample> preferences = {
+      {.ids = {5, 6, 7, 8}, .loss_mask = {0, 0, 1, 1}, .rejected = {5, 6, 9}, .rejected_mask = {0, 0, 1}}};
+  ReportLengths(data::Phase::kReward, preferences, 4, pairs);
+  const std::map<std::string, double> of_pairs = {{"prompt_length/mean", 2},  {"prompt_length/max", 2},
+                                                  {"prompt_length/min", 2},   {"response_length/mean", 1.5},
+                                                  {"response_length/max", 2}, {"response_length/min", 1}};
+  EXPECT_EQ(pairs.Values(), of_pairs);
+  StepMetrics nothing;
+  ReportLengths(data::Phase::kUnsupervised, samples, 4, nothing);
+  EXPECT_TRUE(nothing.Values().empty());
 }
 
 }  // namespace

@@ -53,6 +53,13 @@ inline uint64_t SeedFor(const RunConfig& config, SeedPurpose purpose) {
 // The longest row that samples are packed into: beyond it, attention costs more than packing saves. See MakeLayout().
 inline int64_t MaxRowTokens(const model::ModelConfig& config) { return std::max<int64_t>(config.hidden_size / 3, 1); }
 
+// The same of a row whose samples share a prompt. In batch-invariant mode attention passes over what no token near by
+// sees, so that a longer row costs no more than its mask.
+inline int64_t MaxSharedRowTokens(const model::Decoder& decoder) {
+  constexpr int64_t kMost = 1024;
+  return decoder.batch_invariant() ? std::min(2 * decoder.config().hidden_size, kMost) : 0;
+}
+
 // A model beside the policy, with a value head.
 struct ModelRole {
   std::string name;             // "critic": the section of its keys, and of its folder in the run if it is trained
@@ -97,7 +104,8 @@ struct RunParts {
     return {.workers = workers,
             .temperature = temperature,
             .micro_batch_size = micro_batch_size,
-            .max_row_tokens = max_row_tokens};
+            .max_row_tokens = max_row_tokens,
+            .max_shared_row_tokens = MaxSharedRowTokens(policy.decoder)};
   }
   // What `optim` says, for an update stage of the policy.
   UpdateOptions update(const OptimSection& optim, const ForwardOptions& forward) const {

@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "dock/shared/shared_dock.h"
+#include "tdock/local_dock.h"
 #include "trainer/run_log/progress.h"
 
 namespace tdock::trainer {
@@ -33,6 +34,10 @@ struct RunContext {
   // What may have changed since the run was saved that it goes on from: see CheckFingerprint().
   std::vector<std::string> allow_changed = {};
 
+  // For runs whose dock is theirs alone.
+  std::function<std::unique_ptr<Dock>(Clock&)> make_dock = [](Clock& of_run) {
+    return MakeLocalDock({.clock = &of_run});
+  };
   // For runs that share their dock with other processes.
   OpenSharedDock open_shared_dock = dock::OpenSharedDock;
 

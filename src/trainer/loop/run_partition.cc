@@ -7,7 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
-#include "tdock/local_dock.h"
 #include "trainer/stages/external_stage.h"
 
 namespace tdock::trainer {
@@ -27,7 +26,7 @@ absl::StatusOr<std::unique_ptr<RunPartition>> RunPartition::Open(const DockSecti
                                                                  const RunContext& context) {
   std::unique_ptr<RunPartition> partition(new RunPartition(section, context));
   if (!section.shared()) {
-    partition->own_ = MakeLocalDock({.clock = &context.clock});
+    partition->own_ = context.make_dock(context.clock);
     return partition;
   }
   auto opened = context.open_shared_dock({.serve = section.serve,

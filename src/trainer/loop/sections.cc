@@ -3,6 +3,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/config/nearest_values.h"
 #include "model/decoder/device.h"
 #include "model/files/config.h"
@@ -122,6 +123,19 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
         .AtMost(kMaxBatch);
     spec.Float("rollout.temperature", &s.temperature, "Temperature of sampling and of all log-probabilities.")
         .MoreThan(0);
+    spec.Int("rollout.min_new_tokens", &s.min_new_tokens,
+             "Tokens that each answer has at least before an end token, unless a prompt leaves less room. "
+             "Log-probabilities are those of the policy, which could have ended there. Validations do without.")
+        .AtLeast(0)
+        .AtMost(model::kMaxPositions);
+    spec.Bool("rollout.ignore_eos", &s.ignore_eos,
+              "End tokens do not end an answer: each has data.max_response_length tokens, or as many as there is room "
+              "for. Validations do without.");
+    spec.Check({"rollout.min_new_tokens", "data.max_response_length"}, [&s]() -> std::vector<std::string> {
+      if (s.min_new_tokens <= s.max_response_length) return {};
+      return {absl::StrCat("an answer cannot have at least ", s.min_new_tokens, " tokens and at most ",
+                           s.max_response_length, ": lower the first or raise the second")};
+    });
     spec.Bool("rollout.leave_last_position", &s.leave_last_position,
               "A prompt and its answer have at most data.max_prompt_length + data.max_response_length - 1 tokens "
               "together, as in some other systems, instead of one more.");
@@ -242,6 +256,24 @@ void BindTrainer(config::Spec& spec, TrainerSection& s) {
     return {std::string(rule.status().message())};
   });
   BindDock(spec, s.dock);
+}
+
+void BindEvaluations(config::Spec& spec, TrainerSection& s, const std::vector<std::string>& names) {
+  spec.Strings("trainer.evaluations", &s.evaluations,
+               absl::StrCat("What validations measure, before training, every trainer.test_freq steps and at the end: ",
+                            "any of ", absl::StrJoin(names, ", "), "."));
+  spec.Check({"trainer.evaluations"}, [&s, names]() -> std::vector<std::string> {
+    std::vector<std::string> wrong;
+    for (const std::string& name : s.evaluations) {
+      if (absl::c_linear_search(names, name)) continue;
+      wrong.push_back(absl::StrCat("\"", name, "\" is not measured here; there are ", absl::StrJoin(names, ", ")));
+    }
+    return wrong;
+  });
+}
+
+bool Evaluates(const TrainerSection& section, absl::string_view name) {
+  return absl::c_linear_search(section.evaluations, name);
 }
 
 void BindRun(config::Spec& spec, RunConfig& c) {

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "core/config/spec.h"
 #include "data/data_config.h"
+#include "engine/sampling/sampling_params.h"
 #include "model/decoder/decoder.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/reward/external/external_config.h"
@@ -76,12 +78,23 @@ struct RolloutSection {
   double temperature = 1.0;
   int64_t max_num_seqs = 4096;
   int64_t max_response_length = 256;
+  int64_t min_new_tokens = 0;
+  bool ignore_eos = false;
   bool leave_last_position = false;
   int64_t min_response_tokens = 0;
   bool int8_weights = false;
+
+  // How the answers that are trained on are sampled.
+  engine::SamplingParams sampling(uint64_t seed) const {
+    return {.temperature = temperature,
+            .max_new_tokens = max_response_length,
+            .seed = seed,
+            .min_new_tokens = min_new_tokens,
+            .ignore_eos = ignore_eos};
+  }
 };
-// `samples` adds rollout.n, rollout.temperature, rollout.leave_last_position and rollout.quantization: for recipes that
-// train on what they generate.
+// `samples` adds rollout.n, rollout.temperature, rollout.min_new_tokens, rollout.ignore_eos,
+// rollout.leave_last_position and rollout.quantization: for recipes that train on what they generate.
 void BindRollout(config::Spec& spec, RolloutSection& section, bool samples);
 
 // data.micro_batch_size_per_gpu, of recipes that learn from pairs of answers.
@@ -109,6 +122,7 @@ struct TrainerSection {
   int64_t test_freq = 10;
   bool val_before_train = true;
   int64_t val_max_samples = 1024;
+  std::vector<std::string> evaluations;  // their names: see BindEvaluations()
   int64_t log_val_generations = 16;
   std::string stop_when;
   std::string run_dir;
@@ -131,6 +145,11 @@ struct FilterGroupsSection {
   int64_t max_num_gen_batches = 10;
   int64_t gen_batch_size = 0;  // 0: data.train_batch_size
 };
+
+// trainer.evaluations: some of `names`.
+void BindEvaluations(config::Spec& spec, TrainerSection& section, const std::vector<std::string>& names);
+// Whether one of them is that.
+bool Evaluates(const TrainerSection& section, absl::string_view name);
 
 // What a file for verl or MindSpeed-RL says that means nothing to a run here, but is checked with the rest of its
 // numbers (trainer/preflight): the values by their keys. 0, false and empty: not given.

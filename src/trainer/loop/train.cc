@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "data/loader.h"
+#include "nlohmann/json.hpp"
 #include "trainer/checkpoint/state_files.h"
 #include "trainer/loop/feed.h"
 #include "trainer/loop/fingerprint.h"
@@ -644,7 +645,23 @@ class PreparedRun final : public TrainingRun {
     // Last: it says that the run has ended.
     TDOCK_RETURN_IF_ERROR(
         SaveForUse(context_.env, run_->checkpoint_path(), policy_.decoder, *inputs_.tokenizer, config_.model));
+    // The model is there, whatever comes of that.
+    if (const absl::Status evaluated = Guarded([&] { return EvaluateSaved(); }); !evaluated.ok()) {
+      context_.log(absl::StrCat("warning: evaluating ", run_->checkpoint_path(), ": ", evaluated.message()));
+    }
     return run_->Sync();
+  }
+
+  // What the evaluations say before and after training, and of the folder that is left for use.
+  absl::Status EvaluateSaved() {
+    if (result_.last.empty()) return absl::OkStatus();
+    TDOCK_ASSIGN_OR_RETURN(result_.saved, EvaluateFolder(context_.env, run_->checkpoint_path(), config_.model,
+                                                         plan_.evaluations, result_.last, policy_));
+    nlohmann::ordered_json figures;
+    figures["before"] = result_.first;
+    figures["after"] = result_.last;
+    figures["saved"] = result_.saved;
+    return WriteFileAtomically(context_.env, JoinPath(run_->path(), "evaluation.json"), figures.dump(2) + "\n");
   }
 
   // Saves a run that was told to stop where it is, and says how to go on: Cancelled, if all went well.

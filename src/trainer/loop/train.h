@@ -23,6 +23,7 @@ struct RunResult {
   std::string ended;  // why: "all 200 steps", "the end of epoch 3", "val/accuracy >= 0.3"
   // Of the validation before the first step and after the last; empty where there was none.
   Metrics first, last;
+  Metrics saved;  // the same of the folder that is left for use, loaded again
 };
 
 // A run that was prepared successfully, and has its folder.

@@ -150,6 +150,7 @@ class Estimator {
     if (phase_ == data::Phase::kReward) forward.together = 2;
     const Passes passes = MeasurePasses(outline, samples, forward, device_,
                                         {.max_row_tokens = forward.max_row_tokens,
+                                         .max_shared_row_tokens = forward.max_shared_row_tokens,
                                          .temperature = forward.temperature,
                                          .entropy = entropy,
                                          .gradients = true});
@@ -170,9 +171,11 @@ class Estimator {
 
   Phase Scoring(const char* when, std::span<const Sequence> samples) const {
     ForwardOptions forward = Forward(shape_.scoring_micro_batch_size);
-    const Passes passes = MeasurePasses(
-        outline_, samples, forward, device_,
-        {.max_row_tokens = forward.max_row_tokens, .temperature = forward.temperature, .gradients = false});
+    const Passes passes = MeasurePasses(outline_, samples, forward, device_,
+                                        {.max_row_tokens = forward.max_row_tokens,
+                                         .max_shared_row_tokens = forward.max_shared_row_tokens,
+                                         .temperature = forward.temperature,
+                                         .gradients = false});
     const int64_t at_once = std::min(threads_, passes.count);
     return {
         .when = when,
@@ -269,7 +272,8 @@ class Estimator {
     return {.workers = nobody_,
             .temperature = shape_.rollout != nullptr ? shape_.rollout->temperature : 1.0,
             .micro_batch_size = micro_batch_size,
-            .max_row_tokens = MaxRowTokens(inputs_.decoder->config())};
+            .max_row_tokens = MaxRowTokens(inputs_.decoder->config()),
+            .max_shared_row_tokens = MaxSharedRowTokens(*inputs_.decoder)};
   }
 
   std::string KeysOfPasses() const {

@@ -90,8 +90,8 @@ PassBytes MeasurePass(const Outline& outline, std::span<const Sequence> samples,
   const TensorBytes bytes(outline.fused);
   const Widening widening(outline.widened);
   const bool of_values = outline.decoder.config().head == model::Head::kValue;
-  Layout layout =
-      MakeLayout(samples, options.max_row_tokens, at::kMeta, of_values ? Scored::kValuesAt : Scored::kLogProbs);
+  Layout layout = MakeLayout(samples, options.max_row_tokens, at::kMeta,
+                             of_values ? Scored::kValuesAt : Scored::kLogProbs, options.max_shared_row_tokens);
   if (options.gradients) layout.batch.dropout_seed = 0;
   PassBytes result;
   {

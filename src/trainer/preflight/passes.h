@@ -36,7 +36,7 @@ struct Outline {
 absl::StatusOr<Outline> OutlineOf(const model::Decoder& decoder, int64_t vocabulary, int64_t longest_tokens);
 
 struct PassOptions {
-  int64_t max_row_tokens = 64;
+  int64_t max_row_tokens = 64, max_shared_row_tokens = 0;
   double temperature = 1;
   Entropy entropy = Entropy::kNone;
   bool gradients = true;

@@ -26,12 +26,13 @@ void WarnOfLosses(const DataFigures& data, std::vector<std::string>& warnings) {
   }
 }
 
-void WarnOfAnswers(const ProbeFigures& probe, int64_t asked, std::vector<std::string>& warnings) {
+void WarnOfAnswers(const ProbeFigures& probe, const RolloutSection& rollout, int64_t asked,
+                   std::vector<std::string>& warnings) {
   if (probe.prompts < asked) {
     warnings.push_back(absl::StrCat("--probe asks for ", asked, " prompts; of those that were read, only ",
                                     probe.prompts, " can be used"));
   }
-  if (2 * probe.clipped > probe.answers) {
+  if (2 * probe.clipped > probe.answers && !rollout.ignore_eos) {
     warnings.push_back(
         "most answers end at the length limit; raise data.max_response_length, or start from a model that "
         "ends its answers");
@@ -103,7 +104,7 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
     if (options.probed_prompts > 0) {
       TDOCK_ASSIGN_OR_RETURN(report.probe, Probe(recipe, config, inputs, report.data.some, options.probed_prompts,
                                                  clock, options.reading.progress));
-      WarnOfAnswers(*report.probe, options.probed_prompts, report.warnings);
+      WarnOfAnswers(*report.probe, *recipe.shape().rollout, options.probed_prompts, report.warnings);
       WarnOfRounds(*report.probe, config, report.warnings);
     }
     return report;

@@ -25,9 +25,7 @@ class Prober {
       : rollout_(*shape.rollout),
         kept_(config.data.columns.keep),
         inputs_(inputs),
-        sampling_{.temperature = rollout_.temperature,
-                  .max_new_tokens = rollout_.max_response_length,
-                  .seed = SeedFor(config, SeedPurpose::kRollout)},
+        sampling_(rollout_.sampling(SeedFor(config, SeedPurpose::kRollout))),
         workers_(static_cast<int>(config.threads), [] { at::init_num_threads(); }),
         engine_(*inputs.decoder,
                 {.end_tokens = inputs.end_tokens, .max_rows = rollout_.max_num_seqs, .workers = &workers_}) {

@@ -18,6 +18,11 @@ void AnswersRecipe::Bind(config::Spec& spec) {
   BindRollout(spec, config_.rollout, /*samples=*/true);
   BindActor(spec, config_.actor, config_.algorithm, config_, config_.rollout);
   BindRewardModel(spec, config_.reward_model);
+  BindEvaluations(spec, config_.trainer, {"reward", "win_rate"});
+  spec.Check({"trainer.evaluations", "reward_model.model.path"}, [this]() -> std::vector<std::string> {
+    if (!Evaluates(config_.trainer, "win_rate") || config_.reward_model.used()) return {};
+    return {"a reward model says which answers win: name its folder, or remove win_rate"};
+  });
   // A critic says of each answer alone what was to be expected.
   if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) BindFilterGroups(spec, config_);
   spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
@@ -46,7 +51,8 @@ void AnswersRecipe::Bind(config::Spec& spec) {
 StepShape AnswersRecipe::shape() const {
   return {.rollout = &config_.rollout,
           .validation = &config_.rollout,
-          .frozen_copies = NeedsReference(config_.actor, config_.algorithm) ? 1 : 0,
+          .frozen_copies =
+              NeedsReference(config_.actor, config_.algorithm) || Evaluates(config_.trainer, "win_rate") ? 1 : 0,
           .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
           .micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu,
           .scoring_micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
@@ -99,16 +105,27 @@ absl::StatusOr<Plan> AnswersRecipe::MakePlan(const RunParts& parts) {
   if (keeps_messages) add(ColumnsNamed({kMessages}));
   add(MoreColumns());
   if (config_.filter_groups.enable) plan.gathering = WhatIsGathered(plan.stages);
-  if (parts.validation.empty()) return plan;
+  if (!parts.validation.empty()) AddEvaluations(parts, plan);
+  return plan;
+}
+
+void AnswersRecipe::AddEvaluations(const RunParts& parts, Plan& plan) {
   RolloutSection exact = config_.rollout;
   exact.int8_weights = false;  // evaluations are of the policy itself
-  plan.evaluations.push_back(MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward,
-                                                  {.engine = parts.engine(exact),
-                                                   .max_new_tokens = config_.rollout.max_response_length,
-                                                   .recorded = config_.trainer.log_val_generations,
-                                                   .kept = config_.data.columns.keep,
-                                                   .check_stop = parts.check_stop}));
-  return plan;
+  const AnswerEvaluationOptions options{.engine = parts.engine(exact),
+                                        .max_new_tokens = config_.rollout.max_response_length,
+                                        .recorded = config_.trainer.log_val_generations,
+                                        .kept = config_.data.columns.keep,
+                                        .check_stop = parts.check_stop};
+  if (Evaluates(config_.trainer, "reward")) {
+    plan.evaluations.push_back(
+        MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward, options));
+  }
+  if (Evaluates(config_.trainer, "win_rate")) {
+    if (!reference_) reference_.emplace(Policy{parts.policy.decoder.Clone()});
+    plan.evaluations.push_back(
+        MakeWinRateEvaluation(parts.policy, *reference_, parts.validation, parts.tokenizer, *scores_, options));
+  }
 }
 
 std::shared_ptr<const Objective> AnswersRecipe::ActorObjective() const {
@@ -124,10 +141,7 @@ bool AnswersRecipe::BypassesOldLogProbs(const model::Decoder& decoder) const {
 
 void AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stages& stages) const {
   stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
-                                    {.temperature = config_.rollout.temperature,
-                                     .max_new_tokens = config_.rollout.max_response_length,
-                                     .seed = SeedFor(config_, SeedPurpose::kRollout)},
-                                    Limits(),
+                                    config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout)), Limits(),
                                     {.log_probs = bypass ? std::vector<std::string>{kRolloutLogProbs, kOldLogProbs}
                                                          : std::vector<std::string>{kRolloutLogProbs},
                                      .min_tokens = config_.rollout.min_response_tokens}));

@@ -48,7 +48,10 @@ class AnswersRecipe : public Recipe {
     RewardModelSection reward_model;
   };
 
-  explicit AnswersRecipe(const char* name) { config_.recipe = name; }
+  explicit AnswersRecipe(const char* name) {
+    config_.recipe = name;
+    config_.trainer.evaluations = {"reward"};
+  }
 
   // What a recipe has beside the rest: columns, and stages before the advantages and before the actor.
   virtual std::vector<ColumnSpec> MoreColumns() const { return {}; }
@@ -68,6 +71,7 @@ class AnswersRecipe : public Recipe {
   bool BypassesOldLogProbs(const model::Decoder& decoder) const;
   void AddRollout(const RunParts& parts, bool bypass, Stages& stages) const;
   void AddReward(const RunParts& parts, Stages& stages);
+  void AddEvaluations(const RunParts& parts, Plan& plan);
   void AddBaseline(const RunParts& parts, Stages& stages) const;
   void AddActor(const RunParts& parts, Stages& stages) const;
   LengthLimits Limits() const;

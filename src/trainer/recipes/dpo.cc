@@ -28,6 +28,7 @@ class DpoRecipe final : public Recipe {
   DpoRecipe() {
     config_.recipe = "dpo";
     config_.data.train_batch_size = 32;
+    config_.trainer.evaluations = {"pairs"};
     config_.optim.lr = 1e-6;
   }
 
@@ -37,6 +38,7 @@ class DpoRecipe final : public Recipe {
     BindRun(spec, config_);
     BindOptim(spec, "optim", config_, config_.optim);
     BindPairBatches(spec, config_.micro_batch_size_per_gpu);
+    BindEvaluations(spec, config_.trainer, {"pairs", "perplexity"});
     spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.log_prob_micro_batch_size_per_gpu,
              "Answers in one forward pass of the reference; 0: as data.micro_batch_size_per_gpu's 0.")
         .AtLeast(0)
@@ -87,6 +89,11 @@ class DpoRecipe final : public Recipe {
     update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
     plan.stages.push_back(MakeUpdateStage(parts.policy, MakeDpoObjective(config_.dpo), update));
     if (parts.validation.empty()) return plan;
+    // Of the chosen answers.
+    if (Evaluates(config_.trainer, "perplexity")) {
+      plan.evaluations.push_back(MakeLossEvaluation(parts.policy, parts.validation, scoring));
+    }
+    if (!Evaluates(config_.trainer, "pairs")) return plan;
     plan.evaluations.push_back(MakePairEvaluation(
         parts.validation,
         [this, &policy = parts.policy, scoring](std::span<const Sequence> answers, const algo::Tokens& tokens) {

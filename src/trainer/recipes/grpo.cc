@@ -1,6 +1,6 @@
 // GRPO and its relatives: reinforcement learning with advantages relative to the other answers to the same prompt.
 //
-//   feeder ─► rollout ─► reward ─► (ref) ─► (old_log_prob) ─► advantage ─► actor
+//   feeder ─► rollout ─► reward ─► (baseline) ─► (ref) ─► (old_log_prob) ─► advantage ─► actor
 #include <memory>
 
 #include "trainer/recipes/answers_recipe.h"

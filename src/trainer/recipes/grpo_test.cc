@@ -179,6 +179,31 @@ TEST(Grpo, RolloutsInInt8AreMeasuredAgainstTraining) {
   }
 }
 
+TEST(Grpo, AnswersAreAsLongAsTheRolloutAsksFor) {
+  // Shortest and longest answer of all steps.
+  const auto lengths = [](const std::vector<std::string>& overrides) {
+    SmallRun run("grpo", overrides);
+    EXPECT_EQ(run.Train().status(), absl::OkStatus());
+    std::pair<double, double> found(100, 0);
+    for (const json& record : run.Metrics()) {
+      if (record["step"] == 0) continue;
+      found.first = std::min(found.first, record["response_length/min"].get<double>());
+      found.second = std::max(found.second, record["response_length/max"].get<double>());
+      EXPECT_EQ(record["actor/fresh_ratio_deviation"].get<double>(), 0) << "step " << record["step"];
+    }
+    return found;
+  };
+  EXPECT_EQ(lengths({}), std::pair(1.0, 5.0));
+  EXPECT_EQ(lengths({"rollout.min_new_tokens=2"}), std::pair(3.0, 5.0)) << "two tokens and an end token";
+  EXPECT_EQ(lengths({"rollout.min_new_tokens=5"}), std::pair(5.0, 5.0));
+  EXPECT_EQ(lengths({"rollout.ignore_eos=true"}), std::pair(5.0, 5.0));
+  // The prompts fill data.max_prompt_length, and the last position stays free.
+  EXPECT_EQ(lengths({"rollout.min_new_tokens=5", "rollout.leave_last_position=true", "data.max_prompt_length=3"}),
+            std::pair(4.0, 4.0));
+  EXPECT_THAT(SmallRun("grpo", {"rollout.min_new_tokens=6"}).Train().status().message(),
+              HasSubstr("an answer cannot have at least 6 tokens and at most 5"));
+}
+
 TEST(Grpo, DropoutChangesTheUpdatesAloneAndRepeats) {
   SmallRun plain("grpo"), dropping("grpo", {"model.dropout=0.3"}), again("grpo", {"model.dropout=0.3", "threads=3"});
   for (SmallRun* run : {&plain, &dropping, &again}) ASSERT_TRUE(run->Train().ok());

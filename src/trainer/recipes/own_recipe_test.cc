@@ -80,9 +80,7 @@ class BestOfN final : public Recipe {
               .shown = {}};
     plan.columns.push_back({kChosen, ColumnType::Ragged(DType::kF32)});
     plan.stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(rollout_),
-                                           {.temperature = rollout_.temperature,
-                                            .max_new_tokens = rollout_.max_response_length,
-                                            .seed = SeedFor(config_, SeedPurpose::kRollout)}));
+                                           rollout_.sampling(SeedFor(config_, SeedPurpose::kRollout))));
     plan.stages.push_back(MakeRewardStage(parts.reward));
     plan.stages.push_back(std::make_unique<ChooseStage>());
     plan.stages.push_back(

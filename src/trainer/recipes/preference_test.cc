@@ -21,7 +21,7 @@ TEST(RewardModel, LearnsWhichAnswersAreBetter) {
     EXPECT_GT(result->last.at("val/margin/mean"), 1) << loss;
     EXPECT_NEAR(result->last.at("val/chosen/mean") - result->last.at("val/rejected/mean"),
                 result->last.at("val/margin/mean"), 1e-5);
-    EXPECT_LT(result->last.at("val/loss"), 0.4) << loss;
+    EXPECT_LT(result->last.at("val/pair_loss"), 0.4) << loss;
     const nlohmann::json config = nlohmann::json::parse(run.File("checkpoint/config.json"));
     EXPECT_EQ(config["architectures"][0], "LlamaForSequenceClassification");
   }
@@ -34,7 +34,7 @@ TEST(RewardModel, GoesOnFromARewardModelAndFromScratch) {
   SmallRun second("rm", {"model.path=" + first.run_dir() + "/checkpoint", "trainer.total_training_steps=1"});
   const auto more = second.Train();
   ASSERT_TRUE(more.ok()) << more.status();
-  EXPECT_NEAR(more->first.at("val/loss"), result->last.at("val/loss"), 1e-5);
+  EXPECT_NEAR(more->first.at("val/pair_loss"), result->last.at("val/pair_loss"), 1e-5);
 }
 
 TEST(RewardModel, KeepsTheMarginThatPairsAskFor) {
@@ -81,7 +81,7 @@ TEST(Dpo, PrefersWhatWasChosen) {
     const auto result = run.Train();
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_DOUBLE_EQ(result->first.at("val/accuracy"), 0.5) << "policy and reference are the same";
-    EXPECT_DOUBLE_EQ(result->first.at("val/loss"), std::log(2.0));
+    EXPECT_DOUBLE_EQ(result->first.at("val/pair_loss"), std::log(2.0));
     EXPECT_GE(result->last.at("val/accuracy"), 0.9) << loss;
     const nlohmann::json first = run.Metrics()[1];
     EXPECT_NEAR(first["train/accuracy"].get<double>(), 0.5, 1e-9) << loss;

@@ -75,6 +75,34 @@ std::vector<std::string> DapoWithEverything() {
           "trainer.peak_flops=1e12"};
 }
 
+std::vector<std::string> DpoWithEverything() {
+  return {"model.path=" + AnsweringModel(), "model.lora_rank=4",   "trainer.ema_decay=0.9",  "optim.lr=1e-2",
+          "trainer.total_training_steps=7", "trainer.save_freq=2", "trainer.peak_flops=1e12"};
+}
+
+std::vector<std::string> RmWithEverything() {
+  return {"model.path=" + AnsweringModel(), "loss.type=every_token", "model.dropout=0.1",      "optim.lr=1e-2",
+          "trainer.total_training_steps=7", "trainer.save_freq=2",   "trainer.peak_flops=1e12"};
+}
+
+std::vector<std::string> PpoWithEverything() {
+  return {"model.path=" + AnsweringModel(),
+          "critic.model.path=" + ScoringModel(),
+          "reward_model.model.path=" + ScoringModel(),
+          "trainer.evaluations=[reward,win_rate]",
+          "critic.model.dropout=0.1",
+          "critic.optim.lr=1e-2",
+          "actor.ppo_epochs=2",
+          "actor.optim.lr=1e-2",
+          "algorithm.generation_batches=2",
+          "algorithm.kl_ctrl.type=adaptive",
+          "trainer.ema_decay=0.9",
+          "trainer.critic_warmup=1",
+          "trainer.total_training_steps=4",
+          "trainer.save_freq=2",
+          "trainer.peak_flops=1e12"};
+}
+
 std::string NewestCheckpoint(const SmallRun& run) {
   const CheckpointFolder folder(Env::Real(), run.run_dir() + "/checkpoints");
   const auto places = folder.List();
@@ -98,8 +126,10 @@ void ExpectSame(const SmallRun& run, const SmallRun& whole) {
   const bool saving_failed = std::any_of(run.log().begin(), run.log().end(), [&failure](const std::string& line) {
     return absl::StartsWith(line, failure);
   });
-  for (const std::string& file : {std::string("checkpoint/model.safetensors"),
-                                  std::string("checkpoint-ema/model.safetensors"), last + "/state.safetensors"}) {
+  for (const std::string& file :
+       {std::string("checkpoint/model.safetensors"), std::string("checkpoint-ema/model.safetensors"),
+        std::string("checkpoint-critic/model.safetensors"), last + "/state.safetensors"}) {
+    if (!Env::Real().Exists(whole.run_dir() + "/" + file)) continue;
     // The last checkpoint need not have been written, if the log says so. Other lines may follow: a notice of the stop
     // comes from a thread of its own.
     if (!Env::Real().Exists(run.run_dir() + "/" + file) && saving_failed) continue;
@@ -150,7 +180,8 @@ TEST_P(Stopped, AnywhereGoesOnBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, Stopped,
                          testing::Values(Subject{"sft", SftWithEverything}, Subject{"grpo", GrpoWithEverything},
-                                         Subject{"dapo", DapoWithEverything}),
+                                         Subject{"dapo", DapoWithEverything}, Subject{"rm", RmWithEverything},
+                                         Subject{"dpo", DpoWithEverything}, Subject{"ppo", PpoWithEverything}),
                          [](const auto& subject) { return subject.param.recipe; });
 
 TEST(Stopped, SaysWhereItWasSavedAndHowToGoOn) {

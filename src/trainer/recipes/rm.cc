@@ -29,6 +29,7 @@ class RewardModelRecipe final : public Recipe {
   RewardModelRecipe() {
     config_.recipe = "rm";
     config_.data.train_batch_size = 32;
+    config_.trainer.evaluations = {"pairs"};
   }
 
   RunConfig& config() override { return config_; }
@@ -37,6 +38,7 @@ class RewardModelRecipe final : public Recipe {
     BindRun(spec, config_);
     BindOptim(spec, "optim", config_, config_.optim);
     BindPairBatches(spec, config_.micro_batch_size_per_gpu);
+    BindEvaluations(spec, config_.trainer, {"pairs"});
     spec.Choice(
         "loss.type", &config_.loss,
         {{"last_token", LossType::kLastToken}, {"mean", LossType::kMean}, {"every_token", LossType::kEveryToken}},
@@ -75,14 +77,13 @@ class RewardModelRecipe final : public Recipe {
               .stages = {},
               .evaluations = {},
               .shown = {{"loss", "train/loss"}, {"accuracy", "val/accuracy"}, {"margin", "val/margin/mean"}}};
-    if (config_.use_margin) {
-      for (const ColumnSpec& column : ColumnsNamed({kMargin})) plan.columns.push_back(column);
-    }
+    if (config_.use_margin) plan.columns.push_back(ColumnsNamed({kMargin}).front());
+    if (columns.pad_with) plan.columns.push_back(ColumnsNamed({kComparedFrom}).front());
     UpdateOptions update = parts.update(config_.optim, forward);
     update.name = "train";
     update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
     plan.stages.push_back(MakeUpdateStage(parts.policy, MakeRewardObjective(objective()), update));
-    if (parts.validation.empty()) return plan;
+    if (parts.validation.empty() || !Evaluates(config_.trainer, "pairs")) return plan;
     plan.evaluations.push_back(
         MakePairEvaluation(parts.validation, [&policy = parts.policy, forward, score = objective().score](
                                                  std::span<const Sequence> answers, const algo::Tokens& tokens) {

@@ -16,7 +16,6 @@ struct SftConfig : RunConfig {
   OptimSection optim;
   RolloutSection rollout;
   int64_t micro_batch_size_per_gpu = 0;
-  bool val_generate = false;
 };
 
 class SftRecipe final : public Recipe {
@@ -24,6 +23,7 @@ class SftRecipe final : public Recipe {
   SftRecipe() {
     config_.recipe = "sft";
     config_.data.train_batch_size = 32;
+    config_.trainer.evaluations = {"perplexity"};
   }
 
   RunConfig& config() override { return config_; }
@@ -37,15 +37,14 @@ class SftRecipe final : public Recipe {
              "dropped (model.dropout); 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
         .AtLeast(0)
         .AtMost(kMaxBatch);
-    spec.Bool("trainer.val_generate", &config_.val_generate,
-              "Validation also asks for the last reply of each sample and scores it by the rewards.");
+    BindEvaluations(spec, config_.trainer, {"perplexity", "reward"});
   }
 
   data::Phase phase() const override { return data::Phase::kSft; }
   int64_t longest_tokens() const override { return config_.data.max_length; }
   std::string longest_keys() const override { return "data.max_length"; }
   StepShape shape() const override {
-    return {.validation = config_.val_generate ? &config_.rollout : nullptr,
+    return {.validation = Evaluates(config_.trainer, "reward") ? &config_.rollout : nullptr,
             .micro_batch_size = config_.micro_batch_size_per_gpu,
             .scoring_micro_batch_size = config_.micro_batch_size_per_gpu,
             .optim = config_.optim};
@@ -63,8 +62,10 @@ class SftRecipe final : public Recipe {
     update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
     plan.stages.push_back(MakeUpdateStage(parts.policy, MakeSupervisedObjective(), update));
     if (parts.validation.empty()) return plan;
-    plan.evaluations.push_back(MakeLossEvaluation(parts.policy, parts.validation, forward));
-    if (config_.val_generate) {
+    if (Evaluates(config_.trainer, "perplexity")) {
+      plan.evaluations.push_back(MakeLossEvaluation(parts.policy, parts.validation, forward));
+    }
+    if (Evaluates(config_.trainer, "reward")) {
       plan.evaluations.push_back(MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward,
                                                       {.engine = parts.engine(config_.rollout),
                                                        .max_new_tokens = config_.rollout.max_response_length,

@@ -46,11 +46,11 @@ TEST(Sft, EndsOnceItsRuleIsMet) {
   EXPECT_EQ(result->ended, "val/loss <= 2.2");
   EXPECT_LT(result->steps, 100);
   EXPECT_LE(result->last.at("val/loss"), 2.2);
-  EXPECT_EQ(result->last.count("val/accuracy"), 0u) << "answers only where trainer.val_generate says so";
+  EXPECT_EQ(result->last.count("val/accuracy"), 0u) << "answers only where trainer.evaluations has the reward";
 }
 
 TEST(Sft, ValidatesOnAnswersOfItsOwnWhereAsked) {
-  SmallRun run("sft", {"trainer.val_generate=true", "trainer.log_val_generations=2"});
+  SmallRun run("sft", {"trainer.evaluations=[perplexity,reward]", "trainer.log_val_generations=2"});
   const auto result = run.Train();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->last.count("val/accuracy"), 1u);

@@ -27,7 +27,8 @@ std::map<std::string, ColumnType> Types() {
           {kValues, ColumnType::Ragged(DType::kF32)},
           {kAdvantages, ColumnType::Ragged(DType::kF32)},
           {kReturns, ColumnType::Ragged(DType::kF32)},
-          {kMargin, ColumnType::Dense(DType::kF32)}};
+          {kMargin, ColumnType::Dense(DType::kF32)},
+          {kComparedFrom, ColumnType::Dense(DType::kF32)}};
 }
 
 }  // namespace

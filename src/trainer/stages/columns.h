@@ -19,6 +19,7 @@
 //   advantages          ragged float32[*]  advantage      of each token
 //   returns             ragged float32[*]  advantage      what the critic should have said; where there is one
 //   margin              float32            the feeder     by which a chosen answer is better
+//   compared_from       float32            the feeder     the token of a response from which a pair is compared
 //
 //   * of recipes that learn from given answers: the feeder. A pair of answers is a group of two rows, the chosen one
 //     first.
@@ -50,6 +51,7 @@ inline constexpr char kValues[] = "values";
 inline constexpr char kAdvantages[] = "advantages";
 inline constexpr char kReturns[] = "returns";
 inline constexpr char kMargin[] = "margin";
+inline constexpr char kComparedFrom[] = "compared_from";
 
 // Whether it is one of the above.
 bool IsStageColumn(absl::string_view name);

@@ -51,13 +51,16 @@ absl::string_view PromptBytes(const Sequence& sample) {
 // Fills rows with samples, one after another.
 class RowPacker {
  public:
-  RowPacker(int64_t max_row_tokens, bool at_tokens) : max_row_tokens_(max_row_tokens), at_tokens_(at_tokens) {}
+  RowPacker(int64_t max_row_tokens, int64_t max_shared_row_tokens, bool at_tokens)
+      : max_row_tokens_(max_row_tokens),
+        max_shared_row_tokens_(std::max(max_row_tokens, max_shared_row_tokens)),
+        at_tokens_(at_tokens) {}
 
   void Add(const Sequence& sample) {
     const std::span<const int32_t> fed = sample.response.first(sample.response.size() - (at_tokens_ ? 0 : 1));
     const auto [entry, is_new] = open_prompts_.try_emplace(PromptBytes(sample));
     OpenPrompt& open = entry->second;
-    if (is_new || rows_.Length(open.row) + Size(fed) > max_row_tokens_) {
+    if (is_new || rows_.Length(open.row) + Size(fed) > max_shared_row_tokens_) {
       const int64_t needed = Size(sample.prompt) + Size(fed);
       if (rows_.count() == 0 || rows_.Length(rows_.count() - 1) + needed > max_row_tokens_) rows_.Begin();
       const size_t row = rows_.count() - 1;
@@ -84,7 +87,7 @@ class RowPacker {
     int64_t responses = 0;    // so far
   };
 
-  const int64_t max_row_tokens_;
+  const int64_t max_row_tokens_, max_shared_row_tokens_;
   const bool at_tokens_;  // whether places are those of the tokens themselves
   absl::flat_hash_map<absl::string_view, OpenPrompt> open_prompts_;  // by their tokens
   int64_t prompts_ = 0;
@@ -138,8 +141,9 @@ model::TokenBatch ConcatenatedRows(const TokenRows& rows, const at::Device& devi
 
 }  // namespace
 
-Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device, Scored scored) {
-  RowPacker packer(max_row_tokens, scored == Scored::kValuesAt);
+Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device, Scored scored,
+                  int64_t max_shared_row_tokens) {
+  RowPacker packer(max_row_tokens, max_shared_row_tokens, scored == Scored::kValuesAt);
   std::vector<int64_t> targets;
   for (size_t s = 0; s < samples.size(); ++s) {
     TORCH_CHECK(!samples[s].prompt.empty() && !samples[s].response.empty(), "sample ", s,

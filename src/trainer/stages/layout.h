@@ -55,9 +55,9 @@ struct Layout {
 };
 
 // A row has at most `max_row_tokens` tokens, but at least one sample. Samples share a prompt wherever they are in the
-// list, as long as its row has room. Tensors are on `device`.
+// list, as long as its row has room: up to `max_shared_row_tokens`, if that is more. Tensors are on `device`.
 Layout MakeLayout(std::span<const Sequence> samples, int64_t max_row_tokens, const at::Device& device,
-                  Scored scored = Scored::kLogProbs);
+                  Scored scored = Scored::kLogProbs, int64_t max_shared_row_tokens = 0);
 
 // Of the response tokens under softmax(logits / temperature).
 ResponseFigures ScoreResponses(const model::Decoder& decoder, const Layout& layout, double temperature,

@@ -87,6 +87,21 @@ TEST(Layout, IsWhatItsHeaderDraws) {
   EXPECT_TRUE(at::equal(layout.batch.visible[0][0].to(at::kLong), visible));
 }
 
+TEST(Layout, RowsOfOnePromptMayBeLonger) {
+  const std::vector<int32_t> prompt = {5, 6, 7}, other = {8, 9}, response = {1, 2, 3};
+  const std::vector<Sequence> samples(4, {prompt, response});
+  const auto rows = [](const std::vector<Sequence>& given, int64_t most, int64_t most_shared) {
+    return MakeLayout(given, most, at::kCPU, Scored::kLogProbs, most_shared).batch.tokens;
+  };
+  EXPECT_TRUE(at::equal(rows(samples, 5, 0), at::tensor({5, 6, 7, 1, 2}, at::kLong).expand({4, 5})));
+  EXPECT_TRUE(at::equal(rows(samples, 5, 11), at::tensor({5, 6, 7, 1, 2, 1, 2, 1, 2, 1, 2}, at::kLong).unsqueeze(0)));
+  // The last response finds no room, and begins a row, which has none for another prompt.
+  EXPECT_TRUE(
+      at::equal(rows(samples, 5, 10).squeeze(), at::tensor({5, 6, 7, 1, 2, 1, 2, 1, 2, 5, 6, 7, 1, 2}, at::kLong)));
+  const std::vector<Sequence> two = {{prompt, response}, {other, response}, {prompt, response}};
+  EXPECT_TRUE(at::equal(rows(two, 8, 9).squeeze(), at::tensor({5, 6, 7, 1, 2, 1, 2, 8, 9, 1, 2}, at::kLong)));
+}
+
 class LayoutTest : public testing::TestWithParam<at::Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, LayoutTest, testing::ValuesIn(model::TestDevices()), model::DeviceName);
 

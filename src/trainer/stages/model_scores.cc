@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "text/conversation.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/model_time.h"
 
 namespace tdock::trainer {
 namespace {
@@ -36,7 +37,12 @@ class ModelRewardStage final : public Stage {
       TDOCK_ASSIGN_OR_RETURN(const auto finished, rows.Get<uint8_t>(i, kFinished));
       answer.finished = finished[0] != 0;
     }
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<float> scores, scores_.Score(answers));
+    absl::StatusOr<std::vector<float>> given;
+    {
+      const ModelTime timed(consumer_.name, context.metrics);
+      given = scores_.Score(answers);
+    }
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<float> scores, std::move(given));
     context.metrics.Distribution("critic/score", scores);
     StageOutput output;
     TDOCK_RETURN_IF_ERROR(output.columns.Add(kRewards, Column::FromValues(scores)));

@@ -122,7 +122,8 @@ at::Tensor ScoreAll(const model::Decoder& decoder, std::span<const Sequence> sam
   options.workers.Run(static_cast<int>(micro_batches.size()), [&](int piece) {
     at::NoGradGuard no_grad;
     const auto i = static_cast<size_t>(piece);
-    pieces[i] = score(MakeLayout(micro_batches[i].samples, options.max_row_tokens, decoder.device(), scored));
+    pieces[i] = score(MakeLayout(micro_batches[i].samples, options.max_row_tokens, decoder.device(), scored,
+                                 options.max_shared_row_tokens));
   });
   return at::cat(pieces);
 }

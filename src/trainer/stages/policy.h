@@ -26,8 +26,8 @@ struct ForwardOptions {
   double temperature = 1.0;      // that of the rollout
   int64_t micro_batch_size = 0;  // samples in one pass; 0: as many as max_tokens allows
   int64_t max_tokens = 0;  // prompt and response tokens in one pass, if micro_batch_size is 0; 0: see CutMicroBatches
-  int64_t max_row_tokens = 64;  // see MakeLayout
-  int64_t together = 1;         // consecutive samples that are never cut apart, such as the 2 of a pair
+  int64_t max_row_tokens = 64, max_shared_row_tokens = 0;  // see MakeLayout
+  int64_t together = 1;  // consecutive samples that are never cut apart, such as the 2 of a pair
 };
 
 // The samples of rows with columns `prompt` and `responses`, as views into them: sample i is row order[i].

@@ -341,18 +341,21 @@ TEST(LogProbs, OfABatchInvariantDecoderAreTheSameBitsForAnyCut) {
     Fixture fixture(at::kCPU, type);
     fixture.decoder.SetBatchInvariant(true);
     Workers workers(2);
-    const auto log_probs = [&](int64_t micro_batch_size, int64_t max_row_tokens) {
+    const auto log_probs = [&](int64_t micro_batch_size, int64_t max_row_tokens, int64_t max_shared_row_tokens) {
       return LogProbs(fixture.decoder, fixture.samples,
                       {.workers = workers,
                        .temperature = 0.7,
                        .micro_batch_size = micro_batch_size,
-                       .max_row_tokens = max_row_tokens});
+                       .max_row_tokens = max_row_tokens,
+                       .max_shared_row_tokens = max_shared_row_tokens});
     };
-    const at::Tensor alone = log_probs(1, 1);
+    const at::Tensor alone = log_probs(1, 1, 0);
     for (const int64_t micro_batch_size : {1, 2, 5, 13}) {
       for (const int64_t max_row_tokens : {1, 10, 24, 1000}) {
-        EXPECT_TRUE(log_probs(micro_batch_size, max_row_tokens).equal(alone))
-            << micro_batch_size << " samples, rows of " << max_row_tokens << ", " << type;
+        for (const int64_t shared : {0, 24, 1000}) {
+          EXPECT_TRUE(log_probs(micro_batch_size, max_row_tokens, shared).equal(alone))
+              << micro_batch_size << " samples, rows of " << max_row_tokens << " or " << shared << ", " << type;
+        }
       }
     }
   }

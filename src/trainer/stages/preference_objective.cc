@@ -64,6 +64,7 @@ class RewardObjective final : public PairObjective {
   explicit RewardObjective(const RewardObjectiveOptions& options) : options_(options) {}
 
   std::vector<std::string> columns() const override {
+    if (options_.loss == RewardObjectiveOptions::Loss::kEveryToken) return {kComparedFrom};
     return options_.margins ? std::vector<std::string>{kMargin} : std::vector<std::string>{};
   }
   Scored scored() const override { return Scored::kValuesAt; }
@@ -95,14 +96,17 @@ class RewardObjective final : public PairObjective {
     const at::Tensor lengths =
         at::bincount(batch.tokens.sequence, {}, batch.tokens.sequences).to(at::kCPU, at::kLong).contiguous();
     const int64_t* const length = lengths.const_data_ptr<int64_t>();
+    const at::Tensor& from = batch.columns.at(kComparedFrom).values;
     std::vector<at::Tensor> per_pair;
     int64_t begin = 0;
     for (int64_t s = 0; s < batch.tokens.sequences; s += 2) {
       TORCH_CHECK(length[s] == length[s + 1], "the answers of pair ", s / 2, " are padded to ", length[s], " and ",
                   length[s + 1], " tokens");
       // Padding to the longer answer, so that the span ends behind it.
-      const algo::RewardPair pair{
-          .chosen_length = length[s], .rejected_length = length[s], .begin = 0, .end = length[s]};
+      const algo::RewardPair pair{.chosen_length = length[s],
+                                  .rejected_length = length[s],
+                                  .begin = static_cast<int64_t>(from[begin].item<float>()),
+                                  .end = length[s]};
       per_pair.push_back(algo::PairLoss(batch.values.narrow(0, begin, length[s]),
                                         batch.values.narrow(0, begin + length[s], length[s]), pair));
       begin += 2 * length[s];

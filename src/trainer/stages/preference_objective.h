@@ -32,9 +32,8 @@ at::Tensor AnswerScores(const at::Tensor& values, const algo::Tokens& tokens, An
 struct RewardObjectiveOptions {
   enum class Loss {
     kBradleyTerry,  // algo::BradleyTerryLoss() of the scores
-    // DeepSpeed-Chat's algo::PairLoss(): of the values of all tokens from the first that differs. The answers of a pair
-    // must be padded to the same length with tokens that the mask does not count, and begin with their first
-    // difference.
+    // DeepSpeed-Chat's algo::PairLoss(): of the values of all tokens from kComparedFrom on. The answers of a pair must
+    // be padded to the same length with tokens that the mask does not count.
     kEveryToken,
   };
   Loss loss = Loss::kBradleyTerry;

@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "model/files/flops.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/model_time.h"
 #include "trainer/stages/stages.h"
 
 namespace tdock::trainer {
@@ -50,7 +51,10 @@ class RolloutStage final : public Stage {
       put = now;
       return PutReady(responses, context);
     };
-    TDOCK_RETURN_IF_ERROR(engine_.AnswerAll(std::move(responses.requests), after_step));
+    const absl::Duration before = engine_.stats().computing;
+    const absl::Status answered = engine_.AnswerAll(std::move(responses.requests), after_step);
+    ModelTime::Add(consumer_.name, engine_.stats().computing - before, context.metrics);
+    TDOCK_RETURN_IF_ERROR(answered);
     StageOutput output{.columns = {}, .weights_version = policy_.version};
     if (puts_.min_tokens > 0) {
       context.metrics.Sum("rollout/dropped_groups", static_cast<double>(responses.too_short.size()));
@@ -137,6 +141,7 @@ class RolloutStage final : public Stage {
             limits_.MaxNewTokens(sampling_.max_new_tokens, length, policy_.decoder.config().context_length());
         if (!room.ok()) return Annotate(room.status(), absl::StrCat("row ", rows.ids()[i]));
         request.sampling.max_new_tokens = *room;
+        request.sampling.min_new_tokens = std::min(sampling_.min_new_tokens, *room);
         responses.rows.emplace_back();
       }
       responses.rows.back().push_back(i);

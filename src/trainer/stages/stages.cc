@@ -12,6 +12,7 @@
 #include "model/files/flops.h"
 #include "model/tensor_torch/convert.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/model_time.h"
 
 namespace tdock::trainer {
 namespace {
@@ -45,9 +46,12 @@ class LogProbStage final : public StageOf {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
     context.metrics.Sum(absl::StrCat("perf/flops/", consumer().name), ForwardFlops(policy_.decoder.config(), samples));
     StageOutput output{.columns = {}, .weights_version = policy_.version};
-    TDOCK_RETURN_IF_ERROR(output.columns.Add(
-        consumer().writes[0],
-        RaggedColumn(LogProbs(policy_.decoder, samples, forward_).to(at::kFloat), ResponseLengths(samples))));
+    at::Tensor log_probs;
+    {
+      const ModelTime timed(consumer().name, context.metrics);
+      log_probs = LogProbs(policy_.decoder, samples, forward_).to(at::kFloat);
+    }
+    TDOCK_RETURN_IF_ERROR(output.columns.Add(consumer().writes[0], RaggedColumn(log_probs, ResponseLengths(samples))));
     return output;
   }
 
@@ -68,8 +72,11 @@ class ValueStage final : public StageOf {
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
     context.metrics.Sum(absl::StrCat("perf/flops/", consumer().name), ForwardFlops(critic_.decoder.config(), samples));
-    const at::Tensor values =
-        Values(critic_.decoder, samples, forward_, Scored::kValuesBefore).to(at::kCPU, at::kFloat);
+    at::Tensor values;
+    {
+      const ModelTime timed(consumer().name, context.metrics);
+      values = Values(critic_.decoder, samples, forward_, Scored::kValuesBefore).to(at::kCPU, at::kFloat);
+    }
     const at::Tensor whole = values.contiguous();
     context.metrics.Distribution("critic/values", {whole.const_data_ptr<float>(), static_cast<size_t>(whole.numel())});
     StageOutput output;

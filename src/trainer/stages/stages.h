@@ -44,7 +44,7 @@ struct RolloutPuts {
 
 // Consumer "rollout", of groups. The random numbers of a response follow from the sampling's seed, its group, its
 // number in the group and how often the group was sent back. Groups are put as soon as all of their responses are
-// there.
+// there. A prompt that leaves less room than the sampling's min_new_tokens is answered with as many tokens as fit.
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
                                         const engine::EngineOptions& engine, const engine::SamplingParams& sampling,
                                         const LengthLimits& limits = {}, const RolloutPuts& puts = {});

@@ -16,6 +16,7 @@
 #include "data/mini_dataset.h"
 #include "model/files/flops.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/model_time.h"
 #include "trainer/stages/supervised_objective.h"
 
 namespace tdock::trainer {
@@ -240,7 +241,10 @@ class UpdateStage final : public Stage {
       ReportWork(given.samples, context.metrics);
     }
     StepMetrics together;
-    Gradients(tasks, seed, together);
+    {
+      const ModelTime timed(consumer_.name, context.metrics);
+      Gradients(tasks, seed, together);
+    }
     context.metrics.Add(together);
     ReportWork(batch.samples, context.metrics);
     if (options_.target_kl > 0) {
@@ -271,7 +275,11 @@ class UpdateStage final : public Stage {
   absl::Status Apply(StageContext& context) {
     const double scale = loss_scale_.has_value() ? loss_scale_->value() : 1.0;
     const double schedule = options_.schedule.Factor(context.step - 1);
-    const double grad_norm = optimizer_.Step(options_.lr * schedule, scale);
+    double grad_norm = 0;
+    {
+      const ModelTime timed(consumer_.name, context.metrics);
+      grad_norm = optimizer_.Step(options_.lr * schedule, scale);
+    }
     const bool finite = std::isfinite(grad_norm);
     // With a scale that can be halved, that may have been the reason.
     const bool overflowed = !finite && loss_scale_.has_value() && loss_scale_->BackOff();
@@ -354,7 +362,8 @@ class UpdateStage final : public Stage {
 
   at::Tensor Loss(const Task& task, const MicroBatch& micro, uint64_t seed, StepMetrics& metrics) const {
     const Scored scored = task.objective.scored();
-    Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device(), scored);
+    Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device(), scored,
+                               task.forward.max_shared_row_tokens);
     if (policy_.decoder.drops()) layout.batch.dropout_seed = seed;
     TokenBatch part = PartOf(task.batch.tokens, micro);
     if (scored == Scored::kLogProbs) {

@@ -36,6 +36,13 @@ class FixedAnswers final : public AnswerSource {
   const std::vector<GivenAnswer> answers_;
 };
 
+// Without what was measured of time.
+std::map<std::string, double> FiguresOf(const StepMetrics& metrics) {
+  std::map<std::string, double> figures = metrics.Values();
+  std::erase_if(figures, [](const auto& figure) { return figure.first.starts_with("timing_"); });
+  return figures;
+}
+
 class UpdateStageTest : public testing::TestWithParam<at::Device> {
  protected:
   struct Result {
@@ -81,7 +88,7 @@ class UpdateStageTest : public testing::TestWithParam<at::Device> {
       StageContext context{1, metrics};
       status = runner.Run(*stage, 3, context).status();
     }
-    return {policy.decoder.parameters(), metrics.Values(), policy.version, status};
+    return {policy.decoder.parameters(), FiguresOf(metrics), policy.version, status};
   }
 
   // The same of a model that is less sure of its next tokens, with this precision.
@@ -413,7 +420,7 @@ TEST_P(UpdateStageTest, GoesOnAmongTheMiniBatchesOfAStep) {
     ASSERT_EQ(state.Get("metrics", resumed_metrics), absl::OkStatus());
     ASSERT_EQ(run(*second, resumed_metrics, 0), absl::OkStatus());
     EXPECT_EQ(resumed.version, 6);
-    EXPECT_EQ(resumed_metrics.Values(), whole_metrics.Values());
+    EXPECT_EQ(FiguresOf(resumed_metrics), FiguresOf(whole_metrics));
     for (size_t i = 0; i < whole.decoder.parameters().size(); ++i) {
       EXPECT_TRUE(at::equal(resumed.decoder.parameters()[i], whole.decoder.parameters()[i])) << "parameter " << i;
     }

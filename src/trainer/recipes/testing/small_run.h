@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -103,16 +104,21 @@ class SmallRun {
     std::atomic<bool>* save = nullptr;
     std::vector<std::string> allow_changed = {};
     std::vector<std::string> overrides = {};
+    // In place of the recipe; and of a dock that is the run's alone. Null: those that there are.
+    std::function<std::unique_ptr<Recipe>(std::unique_ptr<Recipe>)> wrap = nullptr;
+    std::function<std::unique_ptr<Dock>(Clock&)> make_dock = nullptr;
   };
   absl::StatusOr<RunResult> Train(const Outside& outside) {
     std::vector<std::string> overrides = overrides_;
     overrides.insert(overrides.end(), outside.overrides.begin(), outside.overrides.end());
-    TDOCK_ASSIGN_OR_RETURN(const auto recipe, LoadRecipe(Env::Real(), config_path(), overrides));
+    TDOCK_ASSIGN_OR_RETURN(auto recipe, LoadRecipe(Env::Real(), config_path(), overrides));
+    if (outside.wrap != nullptr) recipe = outside.wrap(std::move(recipe));
     Progress progress({.write = [](absl::string_view) {}, .columns = [] { return 0; }}, outside.clock);
     RunContext context{outside.env, outside.clock, progress, outside.stop};
     context.save = outside.save;
     context.allow_changed = outside.allow_changed;
     context.open_shared_dock = outside.open_shared_dock;
+    if (outside.make_dock != nullptr) context.make_dock = outside.make_dock;
     context.log = [this](const std::string& line) {
       const std::lock_guard lock(log_mu_);
       log_.push_back(line);

@@ -1,0 +1,192 @@
+// For tests: who watches the dock of a run, and counts what it was trained on.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tdock/dock.h"
+#include "trainer/stages/columns.h"
+
+namespace tdock::trainer {
+
+// A dock that calls `look` after each call that may have changed rows, and `forget` before it loses a partition.
+class WatchedDock final : public Dock {
+ public:
+  WatchedDock(std::unique_ptr<Dock> dock, std::function<void(Dock&)> look, std::function<void()> forget)
+      : dock_(std::move(dock)), look_(std::move(look)), forget_(std::move(forget)) {}
+  ~WatchedDock() override { forget_(); }
+  WatchedDock(const WatchedDock&) = delete;
+  WatchedDock& operator=(const WatchedDock&) = delete;
+
+  absl::StatusOr<PutResult> Put(const PutRequest& request) override { return Looked(dock_->Put(request)); }
+  absl::StatusOr<Taken> Take(const TakeRequest& request) override { return Looked(dock_->Take(request)); }
+  absl::Status Complete(const LeaseRequest& request) override { return Looked(dock_->Complete(request)); }
+  absl::Status Release(const LeaseRequest& request) override { return Looked(dock_->Release(request)); }
+  absl::Status Drop(const LeaseRequest& request) override { return Looked(dock_->Drop(request)); }
+  absl::Status Requeue(const RequeueRequest& request) override { return Looked(dock_->Requeue(request)); }
+  absl::Status Commit(const StepRequest& request) override { return Looked(dock_->Commit(request)); }
+  absl::Status Rollback(const StepRequest& request) override { return Looked(dock_->Rollback(request)); }
+  absl::StatusOr<int64_t> Clear(const ClearRequest& request) override { return Looked(dock_->Clear(request)); }
+  absl::Status ImportPartition(absl::string_view image) override { return Looked(dock_->ImportPartition(image)); }
+  absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) override {
+    return Looked(dock_->DropConsumer(partition, consumer));
+  }
+  absl::Status DropPartition(absl::string_view partition) override {
+    forget_();
+    return dock_->DropPartition(partition);
+  }
+
+  absl::StatusOr<Rows> Fetch(const FetchRequest& request) override { return dock_->Fetch(request); }
+  absl::Status CreatePartition(const PartitionOptions& options) override { return dock_->CreatePartition(options); }
+  absl::StatusOr<std::string> ExportPartition(absl::string_view partition) override {
+    return dock_->ExportPartition(partition);
+  }
+  absl::StatusOr<std::vector<std::string>> ListPartitions() override { return dock_->ListPartitions(); }
+  absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) override {
+    return dock_->RegisterConsumer(partition, options);
+  }
+  absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease) override {
+    return dock_->Renew(partition, lease);
+  }
+  absl::Status PublishWeights(absl::string_view partition, int64_t version) override {
+    return dock_->PublishWeights(partition, version);
+  }
+  absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition, std::span<const std::string> keys) override {
+    return dock_->FindRows(partition, keys);
+  }
+  absl::StatusOr<ListResult> List(const ListRequest& request) override { return dock_->List(request); }
+  absl::Status Seal(absl::string_view partition) override { return dock_->Seal(partition); }
+  absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition) override {
+    return dock_->GetStatus(partition);
+  }
+  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) override {
+    return dock_->GetConsumerStatus(partition, consumer);
+  }
+  absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) override {
+    return dock_->GetRowStatus(partition, row);
+  }
+  absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) override {
+    return dock_->Explain(partition, consumer);
+  }
+
+ private:
+  template <class T>
+  T Looked(T result) {
+    look_(*dock_);
+    return result;
+  }
+
+  const std::unique_ptr<Dock> dock_;
+  const std::function<void(Dock&)> look_;
+  const std::function<void()> forget_;
+};
+
+// Counts what became of each sample, from nothing but what the dock shows: which rows there are, and their states for
+// the consumer that trains. A row that is gone after that consumer had it was trained on; any other that is gone, and
+// whose group is not on another partition, was dropped. Where a run goes on from a checkpoint, groups appear on the
+// dock for a second time: what had come of them, and of all later ones that were trained on, belongs to a history that
+// was given up. Used by one thread at a time.
+class Observer {
+ public:
+  explicit Observer(std::string trains = "actor") : trains_(std::move(trains)) {}
+
+  struct Sample {
+    std::vector<int32_t> prompt;
+    int64_t trained = 0, dropped = 0;  // rows
+    bool operator==(const Sample&) const = default;
+  };
+  // Each a prompt group, in the order in which they were fed.
+  const std::map<GroupId, Sample>& samples() const { return samples_; }
+  // How many samples had been trained on in histories that were given up.
+  int64_t given_up() const { return given_up_; }
+
+  std::unique_ptr<Dock> Watch(std::unique_ptr<Dock> dock) {
+    return std::make_unique<WatchedDock>(
+        std::move(dock), [this](Dock& changed) { Look(changed); }, [this] { rows_.clear(); });
+  }
+
+ private:
+  struct Seen {
+    GroupId group;
+    bool trained_on;  // the consumer that trains has it, or is done with it
+  };
+  using SeenRows = std::map<std::pair<std::string, RowId>, Seen>;  // of each partition
+
+  void Look(Dock& dock) {
+    SeenRows now;
+    const auto partitions = dock.ListPartitions();
+    ASSERT_TRUE(partitions.ok()) << partitions.status();
+    std::set<GroupId> present, appeared;
+    for (const std::string& partition : *partitions) {
+      for (const ListedRow& row : RowsOf(dock, partition)) {
+        present.insert(row.group);
+        now[{partition, row.row}] = {row.group, IsTrainedOn(dock, partition, row.row)};
+        if (!rows_.contains({partition, row.row})) NoteNew(dock, partition, row, appeared);
+      }
+    }
+    for (const auto& [row, seen] : rows_) {
+      if (now.contains(row)) continue;
+      Sample& sample = samples_.at(seen.group);
+      if (seen.trained_on) {
+        ++sample.trained;
+      } else if (!present.contains(seen.group)) {
+        ++sample.dropped;
+      }
+    }
+    rows_ = std::move(now);
+  }
+
+  static std::vector<ListedRow> RowsOf(Dock& dock, const std::string& partition) {
+    std::vector<ListedRow> rows;
+    for (ListRequest request{.partition = partition};;) {
+      const auto page = dock.List(request);
+      EXPECT_TRUE(page.ok()) << page.status();
+      if (!page.ok()) return rows;
+      rows.insert(rows.end(), page->rows.begin(), page->rows.end());
+      if (!page->next) return rows;
+      request.from = *page->next;
+    }
+  }
+
+  bool IsTrainedOn(Dock& dock, const std::string& partition, RowId row) const {
+    const auto status = dock.GetRowStatus(partition, row);
+    EXPECT_TRUE(status.ok()) << status.status();
+    if (!status.ok()) return false;
+    return std::any_of(status->consumers.begin(), status->consumers.end(), [&](const RowConsumerStatus& consumer) {
+      return consumer.consumer == trains_ &&
+             (consumer.state == DeliveryState::kLeased || consumer.state == DeliveryState::kDone);
+    });
+  }
+
+  // A row that was not there before.
+  void NoteNew(Dock& dock, const std::string& partition, const ListedRow& row, std::set<GroupId>& appeared) {
+    const auto cells = dock.Fetch({.partition = partition, .rows = {row.row}, .columns = {kPrompt}});
+    ASSERT_TRUE(cells.ok()) << cells.status();
+    const auto tokens = cells->Get<int32_t>(0, kPrompt);
+    ASSERT_TRUE(tokens.ok()) << tokens.status();
+    const std::vector<int32_t> prompt(tokens->begin(), tokens->end());
+    if (appeared.insert(row.group).second) {
+      // What was dropped whole before a checkpoint in the middle of a step is not on the dock again.
+      given_up_ += static_cast<int64_t>(std::erase_if(
+          samples_, [&](const auto& entry) { return entry.first >= row.group && entry.second.trained > 0; }));
+      samples_[row.group] = {.prompt = prompt};
+    }
+    EXPECT_EQ(samples_[row.group].prompt, prompt) << "rows of a group have the same prompt";
+  }
+
+  const std::string trains_;
+  SeenRows rows_;  // as they were when it last looked
+  std::map<GroupId, Sample> samples_;
+  int64_t given_up_ = 0;
+};
+
+}  // namespace tdock::trainer
