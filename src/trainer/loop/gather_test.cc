@@ -80,10 +80,10 @@ class GatherTest : public testing::Test {
     return gather.Run(context, meter_, [&]() -> absl::StatusOr<int64_t> {
       PutRequest request{.partition = gather.partition()};
       std::vector<std::vector<int32_t>> fed;
-      for (int i = 0; i < 3 && next_ <= prompts; ++i, ++next_) {
+      for (int i = 0; i < 3 && next_ <= prompts; ++i, ++next_, ++group_) {
         for (int sample = 0; sample < 2; ++sample) {
           fed.push_back({next_});
-          request.groups.push_back(static_cast<GroupId>(next_));
+          request.groups.push_back(group_);
         }
       }
       if (fed.empty()) return 0;
@@ -117,6 +117,7 @@ class GatherTest : public testing::Test {
   PhaseMeter meter_{Clock::Real(), Env::Real(), at::kCPU};
   std::unique_ptr<StepMetrics> metrics_ = std::make_unique<StepMetrics>();  // of the step
   int32_t next_ = 1;                                                        // prompt
+  GroupId group_ = 1;  // its group, of the same number where it comes for the first time
 };
 
 TEST_F(GatherTest, CopiesGroupsWhoseRewardsDifferWithAllThatTheyHaveUntilThereAreEnough) {
