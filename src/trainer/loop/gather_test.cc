@@ -165,6 +165,14 @@ TEST_F(GatherTest, RewardsAreComparedWithAPenaltyForLengthWhereThatIsAsked) {
   EXPECT_THAT(groups, ElementsAre(2, 3, 4, 5));
 }
 
+TEST_F(GatherTest, RewardsAreComparedAsTheyAreClampedLater) {
+  const auto gather = Make({.stages = 2, .groups = 4, .score_clip = 1});
+  ASSERT_TRUE(Run(*gather).ok());
+  std::vector<GroupId> groups;
+  for (const auto& [group, rewards] : Trained()) groups.push_back(group);
+  EXPECT_THAT(groups, ElementsAre(1, 3, 6)) << "5 has 2 and 1";
+}
+
 TEST_F(GatherTest, TooManyRoundsAreAnError) {
   const auto gather = Make({.stages = 2, .groups = 4, .max_rounds = 1});
   EXPECT_THAT(Run(*gather).status(),
