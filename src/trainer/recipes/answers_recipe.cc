@@ -197,7 +197,8 @@ Gathering AnswersRecipe::WhatIsGathered(const Stages& stages) const {
   };
   Gathering gathering{.stages = static_cast<size_t>(absl::c_find_if(stages, writes_rewards) - stages.begin()) + 1,
                       .groups = config_.data.train_batch_size,
-                      .max_rounds = config_.filter_groups.max_num_gen_batches};
+                      .max_rounds = config_.filter_groups.max_num_gen_batches,
+                      .score_clip = config_.algorithm.advantage_options(config_.rollout).score_clip};
   if (config_.filter_groups.with_penalty) gathering.overlong = config_.algorithm.overlong_options(config_.rollout);
   return gathering;
 }
