@@ -3,8 +3,8 @@
 
 usage: examples/rlhf/make_data.py FOLDER [SEED]
 
-Prompts are four different letters and a colon. Answers have 8 to 12 letters, of which a share is from the prompt's letters; the
-share differs from answer to answer, so that the hidden rule (rule.py) gives them anything from few points to many.
+Prompts are four different letters and a colon. Most answers have ten letters, some fewer or more. A share of the letters is
+from the prompt's; it differs from answer to answer, so that the hidden rule (rule.py) gives anything from 0 points to 10.
 
     sft.jsonl, sft_validation.jsonl      prompts with such an answer
     pairs.jsonl                          two answers to a prompt, of which one was preferred
@@ -12,9 +12,9 @@ share differs from answer to answer, so that the hidden rule (rule.py) gives the
     pairs_validation.jsonl               held-out pairs, in which the better answer is always the preferred one
     prompts.jsonl, prompts_validation.jsonl
 
-Preferences are drawn as Bradley and Terry's model has it: the first answer is preferred with the probability
-σ((its points − the other's) / 3), so that about one in six of pairs.jsonl is the wrong way round. What is held out has sets of
-letters that no other file has.
+Preferences are drawn as in Bradley and Terry's model: the first answer is preferred with the probability
+σ(its points − the other's), so that one in twelve of pairs.jsonl is the wrong way round. What is held out has sets of letters
+that no other file has.
 """
 
 import itertools
@@ -27,7 +27,6 @@ import sys
 from rule import LENGTH, points
 
 LETTERS = "abcdefghijklmnop"
-TEMPERATURE = 1.0  # points; the larger, the more preferences are wrong
 SIZES = {"sft": 40000, "pairs": 20000, "prompts": 8000}
 HELD_OUT = {"sft": 256, "pairs": 500, "prompts": 256}
 
@@ -51,7 +50,7 @@ def draw_pair(generator, sets, noisy):
     while ahead == 0:
         answers = [draw_answer(generator, prompt) for _ in range(2)]
         ahead = points(prompt, answers[0]) - points(prompt, answers[1])
-    first = generator.random() < 1 / (1 + math.exp(-ahead / TEMPERATURE)) if noisy else ahead > 0
+    first = generator.random() < 1 / (1 + math.exp(-ahead)) if noisy else ahead > 0
     return prompt, answers, first
 
 
