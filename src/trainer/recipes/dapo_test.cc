@@ -271,11 +271,13 @@ TEST(Grpo, RemaxAsksTheRewardModelWhereThereIsOne) {
   SmallRun run("dapo", {"model.path=" + AnsweringModel(), "reward_model.model.path=" + ScoringModel(),
                         "algorithm.adv_estimator=remax", "algorithm.clip_score=0.5"});
   ASSERT_EQ(run.Train().status(), absl::OkStatus());
+  double largest = 0;
   for (const json& step : Steps(run)) {
     EXPECT_EQ(step["sampling/kept"], 8.0);
-    EXPECT_LE(std::abs(step["reward_baseline/mean"].get<double>()), 0.5);
-    EXPECT_NE(step["reward_baseline/mean"], 0.0);
+    largest = std::max(largest, std::abs(step["reward_baseline/mean"].get<double>()));
   }
+  EXPECT_GT(largest, 0);
+  EXPECT_LE(largest, 0.5);
 }
 
 // A dock of this test's that a run is given as one that others have, too.
