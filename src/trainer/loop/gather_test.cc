@@ -117,7 +117,7 @@ class GatherTest : public testing::Test {
   PhaseMeter meter_{Clock::Real(), Env::Real(), at::kCPU};
   std::unique_ptr<StepMetrics> metrics_ = std::make_unique<StepMetrics>();  // of the step
   int32_t next_ = 1;                                                        // prompt
-  GroupId first_group_ = 0;  // before that of the first prompt
+  GroupId first_group_ = 0;                                                 // before that of the first prompt
   GroupId group_ = 1;  // its group, of the same number where it comes for the first time
 };
 

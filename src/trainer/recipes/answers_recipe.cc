@@ -23,6 +23,11 @@ void AnswersRecipe::Bind(config::Spec& spec) {
     if (!Evaluates(config_.trainer, "win_rate") || config_.reward_model.used()) return {};
     return {"a reward model says which answers win: name its folder, or remove win_rate"};
   });
+  spec.Check({"reward_model.model.path", "trainer.external_stages"}, [this]() -> std::vector<std::string> {
+    if (!config_.reward_model.used() || !absl::c_linear_search(config_.trainer.dock.external_stages, "reward"))
+      return {};
+    return {"either a reward model or another process gives the rewards: remove one of them"};
+  });
   // A critic says of each answer alone what was to be expected.
   if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) BindFilterGroups(spec, config_);
   spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
