@@ -84,6 +84,13 @@ bool NeedsTemplate(const Adapter& adapter, Phase phase) {
   return columns.ok() && std::find(columns->begin(), columns->end(), adapter.conversation) != columns->end();
 }
 
+absl::StatusOr<std::vector<int32_t>> TokensBeforeText(const text::Tokenizer& tokenizer) {
+  TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> before, tokenizer.Encode("", {.add_special_tokens = true}));
+  if (before.empty() || before[0] != tokenizer.bos_id()) before.clear();
+  CutTo(before, 1);
+  return before;
+}
+
 absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phase phase,
                                                     const text::Tokenizer& tokenizer,
                                                     std::optional<text::ChatTemplate> chat_template,
@@ -104,9 +111,7 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phas
   made.chat_template_ = chat_template;
   made.rules_ = rules;
   // Of what is put around an empty text, only what begins one.
-  TDOCK_ASSIGN_OR_RETURN(made.before_text_, tokenizer.Encode("", {.add_special_tokens = true}));
-  if (made.before_text_.empty() || made.before_text_[0] != tokenizer.bos_id()) made.before_text_.clear();
-  CutTo(made.before_text_, 1);
+  TDOCK_ASSIGN_OR_RETURN(made.before_text_, TokensBeforeText(tokenizer));
   return made;
 }
 

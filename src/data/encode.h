@@ -66,6 +66,9 @@ using OrSkip = std::variant<T, Skip>;
 // Whether the samples hold turns, which need a template.
 bool NeedsTemplate(const Adapter& adapter, Phase phase);
 
+// What the tokenizer puts before a text: the token that texts begin with, where it has one.
+absl::StatusOr<std::vector<int32_t>> TokensBeforeText(const text::Tokenizer& tokenizer);
+
 // Thread-safe. The tokenizer must outlive it.
 class SampleEncoder {
  public:

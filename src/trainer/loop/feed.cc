@@ -5,7 +5,9 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/stages/columns.h"
 
 namespace tdock::trainer {
@@ -138,7 +140,11 @@ absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, co
       compared_from.insert(compared_from.end(), 2, static_cast<float>(SharedLength(sample) - prompt));
     }
     if (!columns.margin) continue;
-    if (!sample.label) return absl::InvalidArgumentError("a pair has no margin: its label is missing");
+    if (!sample.label) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a pair has no margin, which loss.use_margin asks for: name the column with it in data.columns.label; its ",
+          "prompt is \"", EscapeForMessage(sample.prompt_text.substr(0, 80)), "\""));
+    }
     margins.insert(margins.end(), 2, static_cast<float>(*sample.label));
   }
   Batch batch;

@@ -44,6 +44,7 @@ constexpr const char* kFreeKeys[] = {"threads",
                                      "trainer.dock_tls_key",
                                      "trainer.external_timeout",
                                      "model.save_dtype",
+                                     "critic.model.save_dtype",
                                      "data.num_workers",
                                      "data.cache",
                                      "reward.python",
@@ -100,6 +101,18 @@ absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, co
     TDOCK_ASSIGN_OR_RETURN(fingerprint["<template>"], TemplateChecksum(env, config.model.path));
   }
   return fingerprint;
+}
+
+absl::Status AddRoles(Env& env, const std::map<std::string, RoleModel>& models, Fingerprint& fingerprint) {
+  for (const auto& [name, model] : models) {
+    fingerprint[absl::StrCat("<", name, ">")] = WeightsChecksum(model.policy.decoder);
+    if (model.own_tokenizer == nullptr) continue;
+    TDOCK_ASSIGN_OR_RETURN(const text::ContentHash tokenizer, data::TokenizerContent(env, model.role.section->path));
+    fingerprint[absl::StrCat("<", name, " tokenizer>")] = text::Hex(tokenizer);
+    TDOCK_ASSIGN_OR_RETURN(fingerprint[absl::StrCat("<", name, " template>")],
+                           TemplateChecksum(env, model.role.section->path));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> Changes(const Fingerprint& saved, const Fingerprint& now) {

@@ -30,6 +30,9 @@ bool IsFree(const std::string& key);
 // Of weights, adapters among them, and shapes.
 std::string WeightsChecksum(const model::Decoder& decoder);
 
+// Adds what the models beside the policy are: their weights, and where a model has them its own tokenizer and template.
+absl::Status AddRoles(Env& env, const std::map<std::string, RoleModel>& models, Fingerprint& fingerprint);
+
 // `decoder` is as the run begins with it, `order` the loader's LoaderPosition::order. Reads all weights once.
 absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, const RunConfig& config,
                                           const RunInputs& inputs, const model::Decoder& decoder,

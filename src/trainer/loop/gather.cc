@@ -87,9 +87,10 @@ class GroupFilter final : public Stage {
 
   absl::StatusOr<double> RewardOf(const Rows& rows, size_t row) const {
     TDOCK_ASSIGN_OR_RETURN(const std::span<const float> reward, rows.Get<float>(row, kRewards));
-    if (!gathering_.overlong.has_value()) return reward[0];
+    const double score = std::clamp<double>(reward[0], -gathering_.score_clip, gathering_.score_clip);
+    if (!gathering_.overlong.has_value()) return score;
     TDOCK_ASSIGN_OR_RETURN(const std::span<const uint8_t> mask, rows.Get<uint8_t>(row, kResponseMask));
-    return reward[0] + algo::OverlongPenalty(std::ssize(mask), *gathering_.overlong);
+    return score + algo::OverlongPenalty(std::ssize(mask), *gathering_.overlong);
   }
 
   // Whether the group is worth training on; a single answer always is.

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,7 +36,9 @@ struct Gathering {
   size_t stages = 0;       // the first of the plan's; they write rewards and response_mask
   int64_t groups = 0;      // that a step trains on
   int64_t max_rounds = 0;  // of a step; 0: no limit
-  // Rewards are compared with this penalty, which a later stage adds to them; nothing: as they are.
+  // What a later stage makes of rewards before it compares them, and what is compared here, too: clamped to ±
+  // score_clip, and with this penalty; nothing: without one.
+  double score_clip = std::numeric_limits<double>::infinity();
   std::optional<algo::OverlongOptions> overlong = {};
 };
 

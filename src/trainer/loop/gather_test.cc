@@ -80,10 +80,10 @@ class GatherTest : public testing::Test {
     return gather.Run(context, meter_, [&]() -> absl::StatusOr<int64_t> {
       PutRequest request{.partition = gather.partition()};
       std::vector<std::vector<int32_t>> fed;
-      for (int i = 0; i < 3 && next_ <= prompts; ++i, ++next_) {
+      for (int i = 0; i < 3 && next_ <= prompts; ++i, ++next_, ++group_) {
         for (int sample = 0; sample < 2; ++sample) {
           fed.push_back({next_});
-          request.groups.push_back(static_cast<GroupId>(next_));
+          request.groups.push_back(group_);
         }
       }
       if (fed.empty()) return 0;
@@ -117,6 +117,8 @@ class GatherTest : public testing::Test {
   PhaseMeter meter_{Clock::Real(), Env::Real(), at::kCPU};
   std::unique_ptr<StepMetrics> metrics_ = std::make_unique<StepMetrics>();  // of the step
   int32_t next_ = 1;                                                        // prompt
+  GroupId first_group_ = 0;                                                 // before that of the first prompt
+  GroupId group_ = 1;  // its group, of the same number where it comes for the first time
 };
 
 TEST_F(GatherTest, CopiesGroupsWhoseRewardsDifferWithAllThatTheyHaveUntilThereAreEnough) {
@@ -136,6 +138,7 @@ TEST_F(GatherTest, CopiesGroupsWhoseRewardsDifferWithAllThatTheyHaveUntilThereAr
   EXPECT_EQ(dock_->GetStatus("train-sampling")->rows, 0);
   // A later step counts anew.
   next_ = 1;
+  first_group_ = 100;
   metrics_ = std::make_unique<StepMetrics>();
   const auto next = Run(*gather);
   ASSERT_TRUE(next.ok()) << next.status();
@@ -162,6 +165,14 @@ TEST_F(GatherTest, RewardsAreComparedWithAPenaltyForLengthWhereThatIsAsked) {
   std::vector<GroupId> groups;
   for (const auto& [group, rewards] : Trained()) groups.push_back(group);
   EXPECT_THAT(groups, ElementsAre(2, 3, 4, 5));
+}
+
+TEST_F(GatherTest, RewardsAreComparedAsTheyAreClampedLater) {
+  const auto gather = Make({.stages = 2, .groups = 4, .score_clip = 1});
+  ASSERT_TRUE(Run(*gather).ok());
+  std::vector<GroupId> groups;
+  for (const auto& [group, rewards] : Trained()) groups.push_back(group);
+  EXPECT_THAT(groups, ElementsAre(1, 3, 6)) << "5 has 2 and 1";
 }
 
 TEST_F(GatherTest, TooManyRoundsAreAnError) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "model/files/config.h"
@@ -52,11 +53,11 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
       "Dtype of the weights while they are trained. bfloat16 (with model.compute_dtype bfloat16) takes half the "
       "memory: there is no copy in float32, and each step rounds at random, so that small changes count on average. "
       "Adapters and the optimizer stay in float32.");
-  spec.Check({prefix + "param_dtype", prefix + "compute_dtype"}, [&o]() -> std::vector<std::string> {
+  spec.Check({prefix + "param_dtype", prefix + "compute_dtype"}, [&o, prefix]() -> std::vector<std::string> {
     if (o.param_dtype == at::kFloat || o.param_dtype == o.compute_dtype) return {};
-    return {
-        "each pass would keep a converted copy of the weights, which takes more memory than weights of float32; set "
-        "model.compute_dtype to bfloat16, too"};
+    return {absl::StrCat(
+        "each pass would keep a converted copy of the weights, which takes more memory than weights of float32; set ",
+        prefix, "compute_dtype to bfloat16, too")};
   });
   spec.Bool(
       prefix + "batch_invariant", &o.batch_invariant,
@@ -135,7 +136,7 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
               "given for a rope scaling that does not have it");
   spec.Unused(
       {prefix + "lora_alpha", prefix + "lora_dropout", prefix + "target_modules"}, [&o] { return o.lora_rank == 0; },
-      "given without adapters (model.lora_rank = 0)");
+      absl::StrCat("given without adapters (", prefix, "lora_rank = 0)"));
 }
 
 }  // namespace tdock::trainer

@@ -40,8 +40,16 @@ absl::Status FindTokens(Env& env, const RunConfig& config, const RunInputs& inpu
   }
   if (!own.ok()) return own.status();
   const std::optional<std::string> difference = Difference(policy, **own);
-  if (!difference) return absl::OkStatus();
-  if (model.role.trained) {
+  data::DataConfig of_model = config.data;
+  of_model.chat_template.clear();
+  absl::StatusOr<text::ChatTemplate> own_template = data::ResolveTemplate(env, of_model, folder);
+  if (!own_template.ok() && !absl::IsNotFound(own_template.status())) return own_template.status();
+  if (!difference) {
+    if (model.role.trained || !own_template.ok()) return absl::OkStatus();
+    const absl::StatusOr<text::ChatTemplate> policys = data::ResolveTemplate(env, config.data, config.model.path);
+    // Without a template, the policy's prompts are no turns.
+    if (!policys.ok() || policys->Description() == own_template->Description()) return absl::OkStatus();
+  } else if (model.role.trained) {
     return absl::InvalidArgumentError(absl::StrCat("it must read the policy's tokens, but has others (", *difference,
                                                    "): give a model with the policy's tokenizer"));
   }
@@ -50,14 +58,7 @@ absl::Status FindTokens(Env& env, const RunConfig& config, const RunInputs& inpu
                                                    model.policy.decoder.config().vocab_size));
   }
   model.own_tokenizer = *std::move(own);
-  data::DataConfig of_model = config.data;
-  of_model.chat_template.clear();
-  absl::StatusOr<text::ChatTemplate> own_template = data::ResolveTemplate(env, of_model, folder);
-  if (own_template.ok()) {
-    model.own_template = *std::move(own_template);
-  } else if (!absl::IsNotFound(own_template.status())) {
-    return own_template.status();
-  }
+  if (own_template.ok()) model.own_template = *std::move(own_template);
   return absl::OkStatus();
 }
 
@@ -65,10 +66,12 @@ absl::StatusOr<RoleModel> LoadRole(const Recipe& recipe, const RunConfig& config
                                    const RunInputs& inputs) {
   const uint64_t seed = DeriveSeed(SeedFor(config, SeedPurpose::kRoles), role.trained ? 1 : 0);
   const ModelOptions& options = role.trained ? *role.section : static_cast<const ModelOptions&>(config.model);
-  TDOCK_ASSIGN_OR_RETURN(
-      model::Decoder decoder,
-      model::LoadCheckpoint(env, role.section->path, inputs.decoder->device(),
-                            {.dtype = options.weight_dtype(), .value_head = role.trained, .seed = seed}));
+  TDOCK_ASSIGN_OR_RETURN(model::Decoder decoder,
+                         model::LoadCheckpoint(env, role.section->path, inputs.decoder->device(),
+                                               {.dtype = options.weight_dtype(),
+                                                .value_head = role.trained,
+                                                .seed = seed,
+                                                .rope_scaling = role.trained ? options.rope_scaling.json() : ""}));
   if (role.trained) {
     TDOCK_RETURN_IF_ERROR(options.Apply(seed, decoder));
   } else if (decoder.config().head != model::Head::kValue) {

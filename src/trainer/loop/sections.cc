@@ -142,6 +142,10 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
     spec.Int("rollout.min_response_tokens", &s.min_response_tokens,
              "Prompts with an answer of fewer tokens, its end token included, are left out of the step; 0: none are.")
         .AtLeast(0);
+    spec.Check({"rollout.min_response_tokens", "data.max_response_length"}, [&s]() -> std::vector<std::string> {
+      if (s.min_response_tokens <= s.max_response_length) return {};
+      return {"no answer can be that long, so that every prompt would be left out"};
+    });
     spec.Choice(
         "rollout.quantization", &s.int8_weights, {{"none", false}, {"int8", true}},
         "Weights of rollouts: int8 has numbers of 8 bits, in groups of 32 with a scale each, which are read faster. "

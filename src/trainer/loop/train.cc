@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "data/loader.h"
 #include "nlohmann/json.hpp"
@@ -68,6 +69,12 @@ absl::StatusOr<Metrics> NumbersUnder(const State& state, absl::string_view prefi
   return numbers;
 }
 
+std::vector<std::string> NamesOf(const Metrics& metrics) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : metrics) names.push_back(name);
+  return names;
+}
+
 Fingerprint FingerprintIn(const State& state) {
   Fingerprint fingerprint;
   for (const auto& [name, text] : state.texts()) {
@@ -103,9 +110,7 @@ class PreparedRun final : public TrainingRun {
     recipe_.Bind(spec);
     TDOCK_ASSIGN_OR_RETURN(
         fingerprint_, FingerprintOf(context_.env, spec, config_, inputs_, policy_.decoder, loader_.position().order));
-    for (const auto& [name, model] : models_) {
-      fingerprint_[absl::StrCat("<", name, ">")] = WeightsChecksum(model.policy.decoder);
-    }
+    TDOCK_RETURN_IF_ERROR(AddRoles(context_.env, models_, fingerprint_));
     const auto take_over = [this](PartitionOptions options) {
       return partition_->TakeOver(std::move(options), config_.trainer.run_dir);
     };
@@ -466,6 +471,12 @@ class PreparedRun final : public TrainingRun {
     validated_ = metrics.Values();
     result_.last = validated_;
     if (step == 0) result_.first = result_.last;
+    if (stop_rule_.has_value() && step == 0 && absl::StartsWith(stop_rule_->metric, "val/") &&
+        !result_.last.contains(stop_rule_->metric)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "trainer.stop_when waits for ", stop_rule_->metric, ", which these validations do not measure; they measure ",
+          absl::StrJoin(NamesOf(result_.last), ", "), " (trainer.evaluations)"));
+    }
     if (stop_rule_.has_value() && stop_rule_->IsMet(result_.last)) result_.ended = config_.trainer.stop_when;
     gathered.Add(metrics);
     meter_.End("testing", gathered);

@@ -172,6 +172,7 @@ RoleNumbers NumberReader::Critic(const RoleNumbers& actor) const {
                         "critic_config.context_parallel_size"},
                        1);
   role.mini_batch = First({"critic.ppo_mini_batch_size"});
+  if (role.mini_batch.value == 0) role.mini_batch = actor.mini_batch;
   role.micro_batch = First({"critic.ppo_micro_batch_size_per_gpu"});
   role.all_micro = First({"critic.ppo_micro_batch_size"});
   role.dynamic = IsOn("critic.use_dynamic_bsz");

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "trainer/preflight/numbers.h"
 #include "trainer/preflight/passes.h"
@@ -178,6 +180,23 @@ TEST_F(PreflightTest, TheProbeMayAnswerMoreThanABatch) {
   EXPECT_EQ(all->probe->prompts, 80);
   EXPECT_THAT(all->warnings,
               testing::Contains("--probe asks for 100 prompts; of those that were read, only 80 can be used"));
+}
+
+TEST_F(PreflightTest, TheProbeTellsWhetherTheRoundsOfAStepWouldGiveEnoughPrompts) {
+  const auto warns = [&](const std::string& rounds, const std::string& pattern) {
+    const auto report =
+        Look("grpo", Reversals(false),
+             {"algorithm.filter_groups.enable=true", "data.gen_batch_size=4", "reward.regex.weight=1",
+              "reward.regex.pattern=" + pattern, "algorithm.filter_groups.max_num_gen_batches=" + rounds},
+             {.probed_prompts = 12});
+    EXPECT_TRUE(report.ok()) << report.status();
+    return std::ranges::any_of(report->warnings, [&](const std::string& warning) {
+      return absl::StrContains(warning, rounds + " rounds of 4 (algorithm.filter_groups.max_num_gen_batches");
+    });
+  };
+  EXPECT_TRUE(warns("3", "^never")) << "no prompt has answers with different rewards";
+  EXPECT_FALSE(warns("0", "^never")) << "there is no limit";
+  EXPECT_FALSE(warns("100", "^[0-4]"));
 }
 
 TEST_F(PreflightTest, TheProbeDoesNotScoreWhereAnotherProcessDoes) {

@@ -78,14 +78,16 @@ absl::StatusOr<std::string> SamplesText(const DataFigures& data, const text::Tok
 
 std::string MemoryText(const MemoryEstimate& memory) {
   std::string text = absl::StrCat("\nmemory at its peak, while ", memory.when, " (", memory.where, ")\n");
+  int width = 18;
+  for (const MemoryPart& part : memory.parts) width = std::max(width, static_cast<int>(part.name.size()));
   for (const MemoryPart& part : memory.parts) {
     if (part.bytes == 0) continue;
-    absl::StrAppendFormat(&text, "  %-18s %10s\n", part.name, Mebibytes(part.bytes));
+    absl::StrAppendFormat(&text, "  %-*s %10s\n", width, part.name, Mebibytes(part.bytes));
   }
-  absl::StrAppendFormat(&text, "  %-18s %10s", "together", Mebibytes(memory.peak));
+  absl::StrAppendFormat(&text, "  %-*s %10s", width, "together", Mebibytes(memory.peak));
   if (memory.available) absl::StrAppend(&text, " of ", Mebibytes(*memory.available), " available");
   if (memory.while_saving > 0) {
-    absl::StrAppendFormat(&text, "\n  %-18s %10s more while a checkpoint is written", "",
+    absl::StrAppendFormat(&text, "\n  %-*s %10s more while a checkpoint is written", width, "",
                           Mebibytes(memory.while_saving));
   }
   return text + "\n";

@@ -23,6 +23,11 @@ void AnswersRecipe::Bind(config::Spec& spec) {
     if (!Evaluates(config_.trainer, "win_rate") || config_.reward_model.used()) return {};
     return {"a reward model says which answers win: name its folder, or remove win_rate"};
   });
+  spec.Check({"reward_model.model.path", "trainer.external_stages"}, [this]() -> std::vector<std::string> {
+    if (!config_.reward_model.used() || !absl::c_linear_search(config_.trainer.dock.external_stages, "reward"))
+      return {};
+    return {"either a reward model or another process gives the rewards: remove one of them"};
+  });
   // A critic says of each answer alone what was to be expected.
   if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) BindFilterGroups(spec, config_);
   spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
@@ -197,7 +202,8 @@ Gathering AnswersRecipe::WhatIsGathered(const Stages& stages) const {
   };
   Gathering gathering{.stages = static_cast<size_t>(absl::c_find_if(stages, writes_rewards) - stages.begin()) + 1,
                       .groups = config_.data.train_batch_size,
-                      .max_rounds = config_.filter_groups.max_num_gen_batches};
+                      .max_rounds = config_.filter_groups.max_num_gen_batches,
+                      .score_clip = config_.algorithm.advantage_options(config_.rollout).score_clip};
   if (config_.filter_groups.with_penalty) gathering.overlong = config_.algorithm.overlong_options(config_.rollout);
   return gathering;
 }

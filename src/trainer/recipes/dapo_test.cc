@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -264,6 +265,19 @@ TEST(Grpo, RemaxComparesWithTheLikeliestAnswer) {
   EXPECT_EQ(Steps(same)[0]["reward_baseline/mean"], 1.0);
   EXPECT_EQ(Steps(same)[0]["critic/advantages/max"], 0.0);
   EXPECT_EQ(Steps(same)[0]["critic/advantages/min"], 0.0);
+}
+
+TEST(Grpo, RemaxAsksTheRewardModelWhereThereIsOne) {
+  SmallRun run("dapo", {"model.path=" + AnsweringModel(), "reward_model.model.path=" + ScoringModel(),
+                        "algorithm.adv_estimator=remax", "algorithm.clip_score=0.5"});
+  ASSERT_EQ(run.Train().status(), absl::OkStatus());
+  double largest = 0;
+  for (const json& step : Steps(run)) {
+    EXPECT_EQ(step["sampling/kept"], 8.0);
+    largest = std::max(largest, std::abs(step["reward_baseline/mean"].get<double>()));
+  }
+  EXPECT_GT(largest, 0);
+  EXPECT_LE(largest, 0.5);
 }
 
 // A dock of this test's that a run is given as one that others have, too.

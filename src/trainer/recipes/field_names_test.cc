@@ -247,6 +247,7 @@ const std::vector<std::string>& VerlsOwn() {
       "data.prompt_key",
       "critic",
       "reward_model",
+      "reward_model.enable",
       "custom_reward_function",
       "algorithm.gamma",
       "algorithm.kl_ctrl",

@@ -54,7 +54,8 @@ absl::StatusOr<Found> LookAt(Env& env, const data::DataConfig& config, data::Pha
     if (!loaded.ok()) return loaded.status();
     const auto* const sample = std::get_if<data::EncodedSample>(&*loaded);
     if (sample == nullptr) continue;
-    found.longest = std::max(found.longest, static_cast<int64_t>(sample->ids.size()));
+    found.longest =
+        std::max(found.longest, static_cast<int64_t>(std::max(sample->ids.size(), sample->rejected.size())));
     found.has_truth = found.has_truth || !sample->truth.empty();
   }
   return found;
@@ -76,12 +77,37 @@ std::string SftLengths(const Found& found, int64_t positions) {
                       found.longest, ", and the model takes ", positions, "\n");
 }
 
-std::string GrpoLengths(const Found& found, int64_t positions) {
+std::string PromptLengths(const Found& found, int64_t positions) {
   const int64_t prompt = std::min(RoundedUp(found.longest, 8), positions - 1);
   const int64_t response = std::min<int64_t>(512, positions - prompt);
   return absl::StrCat("  max_prompt_length: ", prompt, "  # tokens; the longest that was read has ", found.longest,
                       "\n", "  max_response_length: ", response, "  # together they must fit the model's ", positions,
                       " positions\n");
+}
+
+// What a recipe is told beside the model and the data.
+std::string Settings(absl::string_view recipe, const std::string& model, int64_t batch) {
+  if (recipe == "dpo") {
+    return "\ndpo:\n  beta: 0.1  # how strongly the model is held to what it was\n\noptim:\n  lr: 1.0e-6\n";
+  }
+  if (recipe == "sft" || recipe == "rm") return "\noptim:\n  lr: 1.0e-5\n  lr_scheduler_type: cosine\n";
+  std::string settings;
+  if (recipe == "ppo") {
+    absl::StrAppend(
+        &settings, "\ncritic:\n  model:\n    path: ", Quoted(model),
+        "  # better: a reward model, from which the critic begins\n  optim:\n    lr: 1.0e-5\n\n",
+        "# A reward model's scores instead of rules:\n# reward_model:\n#   model:\n#     path: a folder that "
+        "the recipe rm has left\n");
+  } else {
+    absl::StrAppend(&settings, "\nrollout:\n  n: 8  # answers to each prompt\n  temperature: 1.0\n");
+  }
+  absl::StrAppend(
+      &settings, "\nactor:\n  ppo_mini_batch_size: ", batch, "  # prompts of one optimizer step\n",
+      recipe == "grpo" ? "  kl_loss_coef: 0.001\n" : "", "  optim:\n    lr: 1.0e-6\n\n",
+      "# Rules that score answers: exact, number, math, regex, format, length. Without any, the data source of "
+      "a sample\n# chooses one, and otherwise the answer must be exactly the right one.\n# reward:\n#   "
+      "math:\n#     weight: 1\n");
+  return settings;
 }
 
 }  // namespace
@@ -99,8 +125,8 @@ absl::StatusOr<std::string> FirstConfig(Env& env, absl::string_view recipe, cons
     return absl::InvalidArgumentError(absl::StrCat(data, " (", found.form, "): none of the first ", kMostRead,
                                                    " records yields a sample of at most ", positions, " tokens"));
   }
-  const bool grpo = recipe == "grpo";
-  if (grpo && !found.has_truth) {
+  const bool answers = made->phase() == data::Phase::kPrompt;
+  if (answers && !found.has_truth) {
     return absl::InvalidArgumentError(absl::StrCat(
         data, " (", found.form,
         ") has no right answers for rewards to compare with; name their column with data.columns.truth in a "
@@ -108,10 +134,9 @@ absl::StatusOr<std::string> FirstConfig(Env& env, absl::string_view recipe, cons
   }
   const int64_t held_out = found.samples >= 20 ? std::min<int64_t>(found.samples / 20, 256) : 0;
   const int64_t training = found.samples - held_out;
-  const int64_t batch = std::clamp<int64_t>(training / 4, 1, grpo ? 64 : 32);
+  const int64_t batch = std::clamp<int64_t>(training / 4, 1, answers ? 64 : 32);
 
-  std::string yaml = absl::StrCat("# ", grpo ? "Reinforcement learning from rewards" : "Supervised fine-tuning",
-                                  ". `tdock train --keys ", recipe, "` explains every key.\nrecipe: ", recipe,
+  std::string yaml = absl::StrCat("# `tdock train --keys ", recipe, "` explains every key.\nrecipe: ", recipe,
                                   "\n\nmodel:\n  path: ", Quoted(model), "\n\ndata:\n  # Recognised as ", found.form,
                                   ".\n  train_files: ", Quoted(data), "\n");
   if (held_out > 0) {
@@ -121,19 +146,9 @@ absl::StatusOr<std::string> FirstConfig(Env& env, absl::string_view recipe, cons
   if (!found.chat_template.empty()) {
     absl::StrAppend(&yaml, "  template: ", found.chat_template, "  # the model names none that is known\n");
   }
-  absl::StrAppend(&yaml, "  train_batch_size: ", batch, grpo ? "  # prompts in a step\n" : "  # samples in a step\n",
-                  grpo ? GrpoLengths(found, positions) : SftLengths(found, positions));
-  if (grpo) {
-    absl::StrAppend(
-        &yaml,
-        "\nrollout:\n  n: 8  # answers to each prompt\n  temperature: 1.0\n\nactor:\n  ppo_mini_batch_size: ", batch,
-        "  # prompts of one optimizer step\n  kl_loss_coef: 0.001\n  optim:\n    lr: 1.0e-6\n\n",
-        "# Rules that score answers: exact, number, math, regex, format, length. Without any, the data source of a "
-        "sample\n# chooses one, and otherwise the answer must be exactly the right one.\n# reward:\n#   math:\n#     "
-        "weight: 1\n");
-  } else {
-    absl::StrAppend(&yaml, "\noptim:\n  lr: 1.0e-5\n  lr_scheduler_type: cosine\n");
-  }
+  absl::StrAppend(&yaml, "  train_batch_size: ", batch, answers ? "  # prompts in a step\n" : "  # samples in a step\n",
+                  answers ? PromptLengths(found, positions) : SftLengths(found, positions));
+  yaml += Settings(recipe, model, batch);
   absl::StrAppend(&yaml, "\ntrainer:\n  total_epochs: 1\n  test_freq: 20  # steps from one validation to the next\n");
   return yaml;
 }

@@ -33,7 +33,7 @@ class FirstConfigTest : public testing::Test {
 };
 
 TEST_F(FirstConfigTest, RunsAsItIs) {
-  for (const char* recipe : {"sft", "grpo"}) {
+  for (const char* recipe : {"sft", "ppo", "grpo"}) {
     const auto yaml = FirstConfig(Env::Real(), recipe, model(), data());
     ASSERT_TRUE(yaml.ok()) << yaml.status();
     EXPECT_THAT(*yaml, HasSubstr("Recognised as prompt_answer"));
@@ -42,6 +42,18 @@ TEST_F(FirstConfigTest, RunsAsItIs) {
     ASSERT_TRUE(result.ok()) << result.status() << "\n" << *yaml;
     EXPECT_EQ(result->steps, 2);
     EXPECT_FALSE(result->last.empty());
+  }
+}
+
+TEST_F(FirstConfigTest, RunsOnPreferences) {
+  const std::string pairs = trained_.folder() + "/pairs.jsonl";
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), pairs, DigitPreferences(false)).ok());
+  for (const char* recipe : {"rm", "dpo"}) {
+    const auto yaml = FirstConfig(Env::Real(), recipe, model(), pairs);
+    ASSERT_TRUE(yaml.ok()) << yaml.status();
+    const auto result = TrainWith(*yaml);
+    ASSERT_TRUE(result.ok()) << result.status() << "\n" << *yaml;
+    EXPECT_TRUE(result->last.contains("val/accuracy"));
   }
 }
 

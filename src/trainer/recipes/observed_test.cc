@@ -150,12 +150,18 @@ TEST_P(Observed, EachSampleIsTrainedOnOnceInEachEpochWhateverFails) {
         << "the same samples give other weights, round " << round;
     for (const auto& [what, times] : faults.happened()) happened[what] += times;
   }
-  for (const char* what : {"error before", "exception before", "stop before", "error inside", "stop inside",
-                           "error after", "exception after", "stop after", "requeue after"}) {
-    if (absl::StartsWith(what, "requeue") && !GetParam().requeues) continue;
-    if (absl::StrContains(what, "inside") && !GetParam().inside) continue;
+  // One round has faults of every kind of place, many have all kinds of faults there.
+  std::vector<std::string> wanted = {" before ", " after "};
+  if (GetParam().inside) wanted.emplace_back(" inside ");
+  if (long_rounds != nullptr) {
+    wanted.insert(wanted.end(),
+                  {"error before", "exception before", "stop before", "error after", "exception after", "stop after"});
+    if (GetParam().requeues) wanted.emplace_back("requeue after");
+    if (GetParam().inside) wanted.insert(wanted.end(), {"error inside", "stop inside"});
+  }
+  for (const std::string& what : wanted) {
     EXPECT_TRUE(std::any_of(happened.begin(), happened.end(),
-                            [&](const auto& entry) { return absl::StartsWith(entry.first, what); }))
+                            [&](const auto& entry) { return absl::StrContains(entry.first, what); }))
         << what << " is not among " << testing::PrintToString(happened);
   }
 }

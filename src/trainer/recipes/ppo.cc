@@ -91,6 +91,7 @@ class PpoRecipe final : public AnswersRecipe {
 
   void Adapt(UpdateOptions& actor) const override {
     actor.first_step = critic_.warmup + 1;
+    actor.schedule.total_steps -= critic_.warmup;
     actor.generation_groups = GenerationGroups();
   }
 

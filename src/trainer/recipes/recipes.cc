@@ -25,7 +25,7 @@ constexpr RecipeEntry kRecipes[] = {
     {"dpo", "direct preference optimization on the same preferences", MakeDpoRecipe},
     {"ppo", "reinforcement learning with a critic, often towards a reward model", MakePpoRecipe},
     {"grpo", "reinforcement learning on prompts, with rewards by rule", MakeGrpoRecipe},
-    {"dapo", "the same, on prompts whose answers have different rewards", MakeDapoRecipe},
+    {"dapo", "reinforcement learning on prompts whose answers have different rewards", MakeDapoRecipe},
 };
 
 // What the key `recipe` says: the last of the overrides counts, as everywhere. An error has one sentence, or none if

@@ -76,6 +76,25 @@ TEST(Sft, SavesTheAverageOfItsWeightsAsAModelOfItsOwn) {
   EXPECT_GT(average, result->last.at("val/loss") + 0.01);
 }
 
+TEST(Sft, MeasuresWhatItHasSaved) {
+  const auto saved = [](const std::vector<std::string>& overrides) {
+    SmallRun run("sft", overrides);
+    const auto result = run.Train();
+    EXPECT_TRUE(result.ok()) << result.status();
+    const auto evaluation = nlohmann::json::parse(run.File("evaluation.json"));
+    EXPECT_EQ(evaluation["before"]["val/loss"], result->first.at("val/loss"));
+    EXPECT_EQ(evaluation["after"]["val/loss"], result->last.at("val/loss"));
+    return std::pair(evaluation["after"]["val/loss"].get<double>(), evaluation["saved"]["val/loss"].get<double>());
+  };
+  const auto [exact, same] = saved({});
+  EXPECT_EQ(exact, same);
+  const auto [wide, rounded] = saved({"model.save_dtype=bfloat16"});
+  EXPECT_NE(wide, rounded);
+  EXPECT_NEAR(wide, rounded, 0.05);
+  const auto [adapted, merged] = saved({"model.path=" + AnsweringModel(), "model.lora_rank=4", "optim.lr=1e-2"});
+  EXPECT_NEAR(adapted, merged, 1e-4);
+}
+
 TEST(Sft, InFloat64TrainsAsInFloat32ToItsLastDigits) {
   const auto losses = [](const std::string& type) {
     SmallRun run("sft", {"model.compute_dtype=" + type, "trainer.total_training_steps=5", "optim.lr=1e-3"});

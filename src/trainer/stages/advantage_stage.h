@@ -33,7 +33,7 @@ struct AdvantageOptions {
   bool whiten = false;                                          // of kGae: the advantages
   double score_clip = std::numeric_limits<double>::infinity();  // rewards are clamped to ± this first
   // The KL of the policy that answered to the reference, taken off the rewards (algo::TokenRewards). A target adapts
-  // the coefficient after each step; what it has become is lost with the stage.
+  // the coefficient after each step, which is the stage's state.
   std::optional<algo::KlRewardOptions> kl = {};
   std::optional<algo::KlTarget> kl_target = {};
   // A penalty for long answers, of response_mask.size() tokens, added to the rewards. It is here and not where answers

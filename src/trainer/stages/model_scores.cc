@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "data/encode.h"
 #include "nlohmann/json.hpp"
 #include "text/conversation.h"
 #include "trainer/stages/columns.h"
@@ -60,11 +61,16 @@ namespace {
 
 // The turns of AnswerToScore::messages.
 absl::StatusOr<std::vector<text::Turn>> TurnsIn(absl::string_view messages) {
-  const auto parsed = nlohmann::json::parse(messages, nullptr, /*allow_exceptions=*/false);
+  auto parsed = nlohmann::json::parse(messages, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_array()) return absl::InvalidArgumentError("the turns of its prompt are no JSON list");
   std::vector<text::Turn> turns;
-  for (const auto& message : parsed.is_array() ? parsed : nlohmann::json::array()) {
+  for (nlohmann::json& message : parsed) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
+        (message.contains("content") && !message["content"].is_string())) {
+      return absl::InvalidArgumentError("a turn of its prompt is no object with a role and a content");
+    }
     text::Turn& turn = turns.emplace_back();
-    const std::string role = message.value("role", "");
+    const auto role = message["role"].get<std::string>();
     bool known = false;
     for (const text::Role each : {text::Role::kSystem, text::Role::kUser, text::Role::kAssistant,
                                   text::Role::kDeveloper, text::Role::kTool, text::Role::kFunction}) {
@@ -73,7 +79,11 @@ absl::StatusOr<std::vector<text::Turn>> TurnsIn(absl::string_view messages) {
       known = true;
     }
     if (!known) return absl::InvalidArgumentError(absl::StrCat("a turn of its prompt has the role \"", role, "\""));
-    turn.content = message.value("content", "");
+    turn.has_content = message.contains("content");
+    if (turn.has_content) turn.content = message["content"].get<std::string>();
+    message.erase("role");
+    message.erase("content");
+    if (!message.empty()) turn.fields = message.dump();
   }
   return turns;
 }
@@ -85,10 +95,12 @@ absl::StatusOr<std::pair<std::vector<int32_t>, std::vector<int32_t>>> ModelScore
     const AnswerToScore& answer) const {
   const text::Tokenizer& tokenizer = *texts_->tokenizer;
   if (answer.messages.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
+    TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, data::TokensBeforeText(tokenizer));
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> said,
                            tokenizer.Encode(answer.prompt_text, {.spelled = text::SpelledSpecial::kAsText}));
     TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> response,
-                           text::EncodeReply(tokenizer, answer.prompt_text, prompt, answer.response_text));
+                           text::EncodeReply(tokenizer, answer.prompt_text, said, answer.response_text));
+    prompt.insert(prompt.end(), said.begin(), said.end());
     if (answer.finished && tokenizer.eos_id()) response.push_back(*tokenizer.eos_id());
     if (prompt.empty() || response.empty()) return absl::InvalidArgumentError("its prompt or the answer has no token");
     return std::pair(std::move(prompt), std::move(response));

@@ -18,8 +18,9 @@
 
 namespace tdock::trainer {
 
-// How a reward model reads answers that were generated with another tokenizer: as texts, put together by its own
-// template where the prompt is a list of turns.
+// How a reward model reads answers where it has another tokenizer or template than the policy: as texts, put together
+// by its own template where the prompt is a list of turns. Tools and documents of a prompt are not among its turns, and
+// not rendered.
 struct OwnTexts {
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;  // null: it has none, and takes only prompts that are plain text
@@ -27,7 +28,7 @@ struct OwnTexts {
 
 // An answer to score, of which a model that reads the policy's tokens uses the first two.
 struct AnswerToScore {
-  std::span<const int32_t> prompt, response;
+  std::span<const int32_t> prompt = {}, response = {};
   absl::string_view prompt_text = {}, messages = {}, response_text = {};  // as reward::Answer has them
   bool finished = true;
 };

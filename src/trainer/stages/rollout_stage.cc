@@ -59,6 +59,12 @@ class RolloutStage final : public Stage {
     if (puts_.min_tokens > 0) {
       context.metrics.Sum("rollout/dropped_groups", static_cast<double>(responses.too_short.size()));
       for (const size_t group : responses.too_short) output.dropped.push_back(responses.groups[group]);
+      if (context.published == 0 && responses.too_short.size() == responses.groups.size() &&
+          !responses.groups.empty()) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "each of the ", responses.groups.size(), " prompts has an answer of fewer than ", puts_.min_tokens,
+            " tokens (rollout.min_response_tokens), so that none is left: has the policy stopped answering?"));
+      }
       responses.ready.insert(responses.ready.end(), responses.too_short.begin(), responses.too_short.end());
     }
     if (!responses.ready.empty()) {

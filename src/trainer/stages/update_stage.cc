@@ -64,12 +64,17 @@ MiniBatches Cut(const std::vector<int64_t>& order, size_t size) {
 
 // See UpdateOptions::generation_groups.
 absl::StatusOr<MiniBatches> GeneratedTogether(const Rows& rows, int64_t groups, int64_t size) {
-  std::map<GroupId, std::vector<int64_t>> generated;
+  std::map<int64_t, std::vector<int64_t>> generated;  // by the number of the batch
+  int64_t number = -1;                                // of the group
+  GroupId last = kNoGroup;
   for (const int64_t i : InOrder(rows)) {
-    generated[rows.groups()[static_cast<size_t>(i)] / static_cast<GroupId>(groups)].push_back(i);
+    const GroupId group = rows.groups()[static_cast<size_t>(i)];
+    if (number < 0 || group != last) ++number;
+    last = group;
+    generated[number / groups].push_back(i);
   }
   data::MiniDataset<int64_t> gathered(static_cast<int64_t>(generated.size()), size);
-  for (auto& [number, batch] : generated) {
+  for (auto& [of_batch, batch] : generated) {
     TDOCK_ASSIGN_OR_RETURN(std::optional<MiniBatches> all, gathered.Add(std::move(batch)));
     if (all) return *std::move(all);
   }
@@ -274,7 +279,7 @@ class UpdateStage final : public Stage {
   // Takes the optimizer's step with the gradients that there are.
   absl::Status Apply(StageContext& context) {
     const double scale = loss_scale_.has_value() ? loss_scale_->value() : 1.0;
-    const double schedule = options_.schedule.Factor(context.step - 1);
+    const double schedule = options_.schedule.Factor(context.step - options_.first_step);
     double grad_norm = 0;
     {
       const ModelTime timed(consumer_.name, context.metrics);

@@ -34,7 +34,7 @@ struct UpdateOptions {
   double lr = 1e-6;
   double lora_lr = 0;           // of adapters; 0: as lr
   double head_lr = 0;           // of a value head, or of a token head that is not the embedding; 0: as lr
-  LrSchedule schedule;          // in steps of the recipe
+  LrSchedule schedule;          // in steps of the recipe from the first that trains
   int64_t mini_batch_size = 0;  // samples of one optimizer step; 0: all that are taken
   uint64_t seed = 0;   // of which samples share a mini-batch, and of what is dropped: see Decoder::SetDropout()
   int64_t epochs = 1;  // how often each sample is trained on, in other mini-batches each time
@@ -44,11 +44,14 @@ struct UpdateOptions {
   std::string consumer = "actor";  // of the stage, and of the metrics perf/flops/CONSUMER
   // Before this step nothing is trained: rows are completed.
   int64_t first_step = 1;
-  // Mini-batches as DeepSpeed-Chat's MiniDataset makes them (data/mini_dataset.h): those of so many prompt groups that
-  // were generated together are cut in their order, and each epoch after the first takes all mini-batches of the step
-  // in another order. 0: mini-batches are of any samples of the step, other ones in each epoch.
+  // Mini-batches as DeepSpeed-Chat's MiniDataset makes them (data/mini_dataset.h): so many prompt groups after the
+  // other of those that the stage is given are cut in their order, and each epoch after the first takes all
+  // mini-batches of the step in another order. 0: mini-batches are of any samples of the step, other ones in each
+  // epoch.
   int64_t generation_groups = 0;
-  bool saves_weights = false;  // whether the weights are a part of the stage's state, as those of a critic
+  // Of a model beside the policy, as a critic: its weights are a part of the stage's state, and the tokens of a step,
+  // perf/total_num_tokens, are the policy's to count.
+  bool saves_weights = false;
   std::string name = "actor";  // of the metrics NAME/grad_norm, NAME/lr (and NAME/lora_lr, NAME/head_lr),
                                // NAME/optimizer_steps, NAME/skipped_steps
   // Gradients that are not finite skip an optimizer step, which NAME/skipped_steps counts. After this many in a row the
