@@ -90,7 +90,7 @@ class WatchedRun {
  private:
   static std::vector<std::string> With(std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"trainer.total_training_steps=0", absl::StrCat("trainer.total_epochs=", kEpochs),
-                                       "trainer.save_freq=1", "trainer.test_freq=0", "trainer.val_before_train=false"});
+                                       "trainer.save_freq=2", "trainer.test_freq=0", "trainer.val_before_train=false"});
     return overrides;
   }
 
