@@ -1,6 +1,8 @@
 // DPO: the policy learns from preferences, pairs of answers to the same prompt, without rewards or answers of its own.
 //
 //   feeder ─► ref ─► actor          rows in groups of two: the chosen answer and the rejected one
+#include <ATen/ATen.h>
+
 #include <memory>
 #include <optional>
 #include <string>
