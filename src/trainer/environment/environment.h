@@ -1,0 +1,104 @@
+// Environments: what a model talks with while it answers, such as a calculator, a game or a simulated user.
+//
+//            Reset(seed, row) ──► observation      the first turns, and the tools that there are
+//       ┌──► Step(message)    ──► observation      what the environment says next, rewards, whether it is over
+//       └── the model answers ◄──┘
+//
+// An episode is one such conversation: that of one row. An agent turns this round: it asks for the model's tokens as
+// often as it likes, and ends with the tokens that are to be trained on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "text/chat_template.h"
+
+namespace tdock::environment {
+
+// The caller's name for an episode, never used twice.
+using EpisodeId = uint64_t;
+
+// What an episode begins with.
+struct EpisodeRow {
+  std::string prompt;                     // as text
+  std::vector<text::Turn> messages = {};  // the same as turns; empty: it is no conversation
+  std::vector<int32_t> prompt_ids = {};   // the same as tokens
+  std::string truth = {};
+  std::string source = {};                          // the data set that the row is from
+  std::map<std::string, std::string> columns = {};  // those of data.keep
+};
+
+// Numbers by name: what a step was worth. Over an episode they are added up.
+using Rewards = std::vector<std::pair<std::string, double>>;
+void AddRewards(const Rewards& more, Rewards& sum);
+
+struct Observation {
+  std::vector<text::Turn> messages = {};  // turns of the user, the system or tools; empty: nothing is said
+  Rewards rewards = {};
+  bool done = false;       // the episode is over
+  bool truncated = false;  // it is over before its end
+};
+
+// What an agent asks for: one more completion.
+struct GenerateRequest {
+  int64_t request = 0;  // its number in the episode, to answer it by
+  std::vector<int32_t> prompt_ids;
+  int64_t max_tokens = 0;  // 0: as many as there is room for
+};
+struct Generated {
+  std::vector<int32_t> token_ids;
+  std::vector<float> log_probs;
+  std::string stop_reason;  // "length", "end_token", "stop"
+  int64_t weights_version = 0;
+};
+
+// How an agent's episode ends.
+struct AgentOutput {
+  std::vector<int32_t> prompt_ids, response_ids;
+  std::vector<uint8_t> response_mask;  // of each of response_ids: 1 where the model said it
+  Rewards rewards = {};
+};
+
+struct Event {
+  EpisodeId episode = 0;
+  // An error is of this episode alone, after all tries, which is then over.
+  absl::StatusOr<std::variant<Observation, GenerateRequest, AgentOutput>> what;
+};
+
+// Used by one thread at a time. Calls do not wait for the environment, except Start() and Wait().
+class Environment {
+ public:
+  virtual ~Environment() = default;
+
+  virtual const std::string& name() const = 0;
+
+  struct Description {
+    std::string tools = {};  // JSON schemas of functions, as a list, for chat templates; empty: there are none
+    bool is_agent = false;
+  };
+  // Starts what is needed. An error says why no episode can be played.
+  virtual absl::StatusOr<Description> Start() = 0;
+
+  // Begins an episode, whose first event is an observation, or with an agent any other. Episodes with the same seed and
+  // row begin alike.
+  virtual void Reset(EpisodeId episode, uint64_t seed, const EpisodeRow& row) = 0;
+  // What the model said: a turn of the assistant, with "tool_calls" in its fields where it called tools.
+  virtual void Step(EpisodeId episode, const text::Turn& message) = 0;
+  // Answers an agent's request.
+  virtual void Answer(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) = 0;
+  // Gives the episode up, if it is not over: no more events of it come.
+  virtual void End(EpisodeId episode) = 0;
+
+  // The events that have come, at least one unless the deadline passes first, or the environment as a whole has failed:
+  // then its error. Every episode gets its next event within the environment's own time limits.
+  virtual absl::StatusOr<std::vector<Event>> Wait(absl::Time deadline) = 0;
+};
+
+}  // namespace tdock::environment
