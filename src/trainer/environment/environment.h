@@ -72,7 +72,9 @@ struct Event {
   absl::StatusOr<std::variant<Observation, GenerateRequest, AgentOutput>> what;
 };
 
-// Used by one thread at a time. Calls do not wait for the environment, except Start() and Wait().
+// Used by one thread at a time. Calls do not wait for the environment, except Start() and Wait(). An episode is over
+// with an observation that is done or truncated, an agent's output, an error or End(); further calls with it do
+// nothing.
 class Environment {
  public:
   virtual ~Environment() = default;

@@ -15,8 +15,9 @@ enum class ToolFormat {
 };
 
 // What the model said as a turn of the assistant. Its calls are the list "tool_calls" of its fields, as chat templates
-// expect them, numbered "call_0", "call_1", …; its content is the text around them without white space at its ends.
-// InvalidArgument for calls that cannot be understood, in words that are meant for the model.
+// expect them, with the ids "call_0", "call_1", …; its content is then the text around them, without white space at its
+// ends, and without a call all that was said. InvalidArgument for calls that cannot be understood, in words that are
+// meant for the model.
 absl::StatusOr<text::Turn> ParseToolCalls(ToolFormat format, absl::string_view said);
 
 }  // namespace tdock::environment
