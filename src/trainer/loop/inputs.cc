@@ -131,7 +131,7 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
   TDOCK_ASSIGN_OR_RETURN(inputs.models, LoadRoles(recipe, config, env, inputs));
   const bool reads_texts = std::any_of(inputs.models.begin(), inputs.models.end(),
                                        [](const auto& entry) { return entry.second.own_tokenizer != nullptr; });
-  config.data.keep_messages = config.external_reward.used() || reads_texts;
+  config.data.keep_messages = config.external_reward.used() || config.environment.used() || reads_texts;
   config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());
   TDOCK_RETURN_IF_ERROR(CheckLengths(recipe, *inputs.decoder));
   TDOCK_ASSIGN_OR_RETURN(
@@ -140,6 +140,14 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
     TDOCK_ASSIGN_OR_RETURN(inputs.ptx,
                            data::OpenRunData(env, *ptx, data::Phase::kSft, *inputs.tokenizer, config.model.path, log));
     if (inputs.ptx.train->size() == 0) return absl::InvalidArgumentError("data.ptx_files have no sample");
+  }
+  if (config.environment.used() && config.environment.format == environment::TurnFormat::kChat) {
+    absl::StatusOr<text::ChatTemplate> found = data::ResolveTemplate(env, config.data, config.model.path);
+    if (found.ok()) {
+      inputs.chat_template = *std::move(found);
+    } else if (!absl::IsNotFound(found.status())) {
+      return found.status();
+    }
   }
   WarnOfReplyEnd(inputs, log);
   for (const std::string& warning : inputs.data.warnings) log(absl::StrCat("warning: ", warning));
