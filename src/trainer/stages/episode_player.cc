@@ -23,7 +23,7 @@ using environment::EpisodeId;
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
 
 // An episode that is played.
-struct Play {
+struct OpenEpisode {
   EpisodeId id = 0;  // of this try; 0: it is over
   std::optional<Transcript> transcript = {};
   int64_t replies = 0;                                       // of this try
@@ -52,7 +52,7 @@ class EpisodePlayer::Impl {
     starts_ = starts;
     on_end_ = &on_end;
     waited_ = absl::ZeroDuration();
-    plays_ = std::vector<Play>(starts.size());
+    plays_ = std::vector<OpenEpisode>(starts.size());
     const absl::Status status = Guarded([&] { return PlayAll(between_steps); });
     const absl::Status given_up = Guarded([&] { return GiveUpOpen(); });
     TDOCK_RETURN_IF_ERROR(status);
@@ -116,7 +116,7 @@ class EpisodePlayer::Impl {
   }
 
   void Begin(size_t number) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     play.id = ++last_id_;
     play.replies = 0;
     play.transcript.reset();
@@ -128,7 +128,7 @@ class EpisodePlayer::Impl {
   // ---- What the environment says.
 
   absl::Status On(size_t number, environment::Observation& said) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     const bool first = !play.transcript.has_value();
     if (first) {
       play.transcript.emplace(options_.rules);
@@ -149,7 +149,7 @@ class EpisodePlayer::Impl {
 
   // The model answers what is said, where there is room for that.
   absl::Status GoOn(size_t number, const std::vector<text::Turn>& said) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     absl::StatusOr<Transcript::Next> next = play.transcript->Render(said);
     if (!next.ok()) return Refuse(number, next.status());
     const int64_t more = std::ssize(next->ids);
@@ -171,7 +171,7 @@ class EpisodePlayer::Impl {
   }
 
   absl::Status Ask(size_t number) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     std::vector<int32_t> tokens = play.transcript->tokens();
     const absl::StatusOr<int64_t> room = Room(play.transcript->response_tokens(), std::ssize(tokens));
     if (!room.ok()) {
@@ -204,7 +204,7 @@ class EpisodePlayer::Impl {
     if (found == by_request_.end()) return absl::OkStatus();  // of an episode that was given up
     const Place place = found->second;
     by_request_.erase(found);
-    Play& play = plays_[place.number];
+    OpenEpisode& play = plays_[place.number];
     play.requests.erase(answer.request);
     if (!answer.status.ok()) return Annotate(answer.status, absl::StrCat("episode ", place.number));
     play.generated += std::ssize(answer.completion.tokens);
@@ -216,7 +216,7 @@ class EpisodePlayer::Impl {
   }
 
   absl::Status OnReply(size_t number, const engine::Completion& completion) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     ++play.replies;
     TDOCK_ASSIGN_OR_RETURN(const std::string said, ReplyText(*options_.rules.tokenizer, completion));
     const text::Turn as_it_is{.role = text::Role::kAssistant, .content = said};
@@ -238,7 +238,7 @@ class EpisodePlayer::Impl {
   // ---- Agents.
 
   absl::Status On(size_t number, environment::GenerateRequest& asked) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     if (play.generations.contains(asked.request)) {
       return Refuse(number, absl::InvalidArgumentError(absl::StrCat("it asks twice under the number ", asked.request)));
     }
@@ -259,7 +259,7 @@ class EpisodePlayer::Impl {
     return absl::OkStatus();
   }
 
-  void TellAgent(Play& play, int64_t request, engine::Completion completion) {
+  void TellAgent(OpenEpisode& play, int64_t request, engine::Completion completion) {
     environment_.Answer(play.id, request,
                         environment::Generated{.token_ids = completion.tokens,
                                                .log_probs = completion.log_probs,
@@ -270,7 +270,7 @@ class EpisodePlayer::Impl {
   }
 
   absl::Status On(size_t number, environment::AgentOutput& output) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     absl::Status fits = absl::OkStatus();
     const int64_t length = std::ssize(output.response_ids);
     if (length > options_.max_response_length) {
@@ -298,7 +298,7 @@ class EpisodePlayer::Impl {
 
   // Its environment has an error, and is done with this try.
   absl::Status Fail(size_t number, const absl::Status& why) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     ++play.failed_tries;
     by_id_.erase(play.id);
     Abandon(play);
@@ -331,7 +331,7 @@ class EpisodePlayer::Impl {
     return Leave(number, std::move(episode));
   }
 
-  static Episode SoFar(const Play& play) {
+  static Episode SoFar(const OpenEpisode& play) {
     Episode episode;
     if (!play.transcript.has_value()) return episode;
     const Transcript& transcript = *play.transcript;
@@ -347,7 +347,7 @@ class EpisodePlayer::Impl {
   }
 
   absl::Status Leave(size_t number, Episode episode) {
-    Play& play = plays_[number];
+    OpenEpisode& play = plays_[number];
     by_id_.erase(play.id);
     Abandon(play);
     play.id = 0;
@@ -364,7 +364,7 @@ class EpisodePlayer::Impl {
   }
 
   // Its requests are not waited for any more.
-  void Abandon(Play& play) {
+  void Abandon(OpenEpisode& play) {
     for (const auto& [request, ignored] : play.requests) {
       by_request_.erase(request);
       engine_.Abort(request).IgnoreError();  // it may have ended in this very step
@@ -374,7 +374,7 @@ class EpisodePlayer::Impl {
 
   // What an error has left.
   absl::Status GiveUpOpen() {
-    for (Play& play : plays_) {
+    for (OpenEpisode& play : plays_) {
       if (play.id == 0) continue;
       environment_.End(play.id);
       Abandon(play);
@@ -397,7 +397,7 @@ class EpisodePlayer::Impl {
   // Of the call of Run() that is under way.
   std::span<const EpisodeStart> starts_;
   const OnEnd* on_end_ = nullptr;
-  std::vector<Play> plays_;
+  std::vector<OpenEpisode> plays_;
   std::map<EpisodeId, size_t> by_id_;
   std::map<engine::RequestId, Place> by_request_;
   size_t over_ = 0;

@@ -32,7 +32,7 @@ struct Groups {
   std::vector<size_t> dropped;                  // groups that are left out
 
   bool AreOver() const {
-    return std::all_of(open.begin(), open.end(), [](int64_t episodes) { return episodes == 0; });
+    return std::all_of(open.begin(), open.end(), [](int64_t left) { return left == 0; });
   }
   // The smallest version of the weights in a group.
   int64_t VersionOf(size_t group) const {
@@ -125,18 +125,22 @@ class TurnsStage final : public Stage {
   }
 
   absl::StatusOr<environment::EpisodeRow> RowOf(const Rows& rows, size_t i) const {
+    const auto text = [&](const std::string& name) -> absl::StatusOr<std::string> {
+      TDOCK_ASSIGN_OR_RETURN(const absl::string_view cell, rows.Text(i, name));
+      return std::string(cell);
+    };
     environment::EpisodeRow row;
     TDOCK_ASSIGN_OR_RETURN(const std::span<const int32_t> ids, rows.Get<int32_t>(i, kInitialPrompt));
     row.prompt_ids.assign(ids.begin(), ids.end());
-    TDOCK_ASSIGN_OR_RETURN(row.prompt, rows.Text(i, kPromptText));
-    TDOCK_ASSIGN_OR_RETURN(row.truth, rows.Text(i, kTruth));
-    TDOCK_ASSIGN_OR_RETURN(row.source, rows.Text(i, kSource));
+    TDOCK_ASSIGN_OR_RETURN(row.prompt, text(kPromptText));
+    TDOCK_ASSIGN_OR_RETURN(row.truth, text(kTruth));
+    TDOCK_ASSIGN_OR_RETURN(row.source, text(kSource));
     TDOCK_ASSIGN_OR_RETURN(const absl::string_view messages, rows.Text(i, kMessages));
     if (!messages.empty()) {
       TDOCK_ASSIGN_OR_RETURN(row.messages, TurnsOfMessages(messages));
     }
     for (const std::string& name : options_.kept) {
-      TDOCK_ASSIGN_OR_RETURN(row.columns[name], rows.Text(i, name));
+      TDOCK_ASSIGN_OR_RETURN(row.columns[name], text(name));
     }
     return row;
   }
@@ -224,7 +228,7 @@ class TurnsStage final : public Stage {
       finished.push_back(episode.finished ? 1 : 0);
       rewards.push_back(static_cast<float>(episode.reward));
     }
-    Report(groups, rows, context.metrics);
+    ReportRows(groups, rows, context.metrics);
     Batch columns;
     TDOCK_RETURN_IF_ERROR(columns.Add(kPrompt, Column::FromRows(prompts)));
     TDOCK_RETURN_IF_ERROR(columns.Add(kResponses, Column::FromRows(responses)));
@@ -240,7 +244,7 @@ class TurnsStage final : public Stage {
   }
 
   // Tokens that are read again for a later turn are no work that an ideal engine would do, and do not count.
-  void Report(const Groups& groups, const std::vector<size_t>& rows, StepMetrics& metrics) const {
+  void ReportRows(const Groups& groups, const std::vector<size_t>& rows, StepMetrics& metrics) const {
     const model::ModelConfig& config = policy_.decoder.config();
     std::vector<float> lengths, scores;
     double flops = 0;
