@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kDeepestMessage = 32;
-constexpr size_t kMostName = 100, kMostError = 2000, kMostTools = 1000;
+constexpr size_t kMostError = 2000, kMostTools = 1000;
 
 std::string Text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -232,9 +232,6 @@ absl::StatusOr<Hello> ParseHello(absl::string_view line) {
     return Wrong(Member(json, "protocol"), "version of the protocol", absl::StrCat(kProtocolVersion));
   }
   Hello hello;
-  if (const Json& name = Member(json, "name"); name.is_string()) {
-    hello.name = EscapeForMessage(name.get<std::string>(), kMostName);
-  }
   if (const Json& kind = Member(json, "kind"); !kind.is_null()) {
     if (kind != "environment" && kind != "agent") return Wrong(kind, "\"kind\"", R"("environment" or "agent")");
     hello.what.is_agent = kind == "agent";

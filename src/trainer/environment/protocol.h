@@ -46,7 +46,6 @@ std::string EndLine(EpisodeId episode);
 
 // What a program says it is.
 struct Hello {
-  std::string name;  // empty: it gives none
   Environment::Description what;
   int64_t episodes = 1;  // that it plays at the same time
 };
