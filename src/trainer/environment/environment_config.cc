@@ -107,6 +107,8 @@ void BindEpisodes(config::Spec& spec, EnvironmentConfig& c) {
       "How the model calls tools: as `<tool_call>{\"name\": …, \"arguments\": {…}}</tool_call>`, or not at all.");
   spec.Choice("environment.on_bad_call", &c.on_bad_call, {{"tell", OnBadCall::kTell}, {"end", OnBadCall::kEnd}},
               "What becomes of a call of a tool that cannot be understood: the model is told, or the episode ends.");
+  spec.Strings("environment.stop", &c.stop,
+               "Texts that end an answer of the model, beside its end tokens; they are part of it. Empty: none.");
 }
 
 absl::StatusOr<std::unique_ptr<Environment>> MakeHttp(const EnvironmentConfig& c, const EnvironmentSetup& setup) {

@@ -311,8 +311,8 @@ class EpisodeEvaluation final : public Evaluation {
       TDOCK_ASSIGN_OR_RETURN(start.row, EpisodeRowOf(*questions_.asked[i], options_.kept));
     }
     engine_.Update([] {}, 0);  // the weights may be others than those of the last call
-    std::vector<Episode> episodes(starts.size());
-    TDOCK_RETURN_IF_ERROR(player_.Play(starts, options_.check_stop, [&](size_t i, Episode episode) {
+    std::vector<PlayedEpisode> episodes(starts.size());
+    TDOCK_RETURN_IF_ERROR(player_.Play(starts, options_.check_stop, [&](size_t i, PlayedEpisode episode) {
       episodes[i] = std::move(episode);
       return on_error_ == environment::OnError::kStop ? episodes[i].status : absl::OkStatus();
     }));
@@ -334,7 +334,7 @@ class EpisodeEvaluation final : public Evaluation {
   }
 
  private:
-  absl::Status Note(size_t i, const Episode& episode, StepMetrics& metrics, std::vector<Answer>& answers) const {
+  absl::Status Note(size_t i, const PlayedEpisode& episode, StepMetrics& metrics, std::vector<Answer>& answers) const {
     const bool correct = episode.reward >= 1;
     metrics.Mean("val/reward/mean", episode.reward);
     metrics.Mean("val/accuracy", correct ? 1 : 0);
@@ -345,8 +345,7 @@ class EpisodeEvaluation final : public Evaluation {
       metrics.Mean(absl::StrCat("val/accuracy/", questions_.sources[i]), correct ? 1 : 0);
     }
     if (std::cmp_greater_equal(i, options_.recorded)) return absl::OkStatus();
-    TDOCK_ASSIGN_OR_RETURN(const std::string said,
-                           tokenizer_.Decode(episode.response, text::SpecialTokens::kKeep));
+    TDOCK_ASSIGN_OR_RETURN(const std::string said, tokenizer_.Decode(episode.response, text::SpecialTokens::kKeep));
     answers.push_back({.prompt = questions_.asked[i]->prompt_text,
                        .response = said,
                        .truth = questions_.asked[i]->truth,

@@ -118,6 +118,7 @@ void WarnOfReplyEnd(const RunInputs& inputs, const data::DataLog& log) {
 absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& log) {
   RunConfig& config = recipe.config();
   RunInputs inputs;
+  inputs.log = log;
   // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
   // busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));

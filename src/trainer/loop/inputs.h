@@ -28,6 +28,7 @@ struct RunInputs {
   data::RunData data;
   data::RunData ptx;  // of Recipe::ptx_data()
   std::vector<data::EncodedSample> validation;
+  data::DataLog log;  // that of LoadRunInputs()
 };
 
 // Whether this process scores answers: those of the rollout, unless another process does, or of a validation.

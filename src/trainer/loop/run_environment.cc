@@ -42,10 +42,9 @@ absl::StatusOr<std::unique_ptr<environment::Environment>> MakeRunEnvironment(
                                                            .log = log});
 }
 
-EpisodeOptions EpisodesOf(const RunConfig& config, const RolloutSection& rollout,
-                                          const LengthLimits& limits, const text::Tokenizer& tokenizer,
-                                          const text::ChatTemplate* chat_template,
-                                          const engine::SamplingParams& sampling) {
+EpisodeOptions EpisodesOf(const RunConfig& config, const RolloutSection& rollout, const LengthLimits& limits,
+                          const text::Tokenizer& tokenizer, const text::ChatTemplate* chat_template,
+                          const engine::SamplingParams& sampling) {
   const environment::EnvironmentConfig& c = config.environment;
   EpisodeOptions options{.rules = {.format = c.format,
                                    .tool_format = c.tool_format,

@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<environment::Environment>> MakeRunEnvironment(
     const RunConfig& config, const RolloutSection& rollout, const std::function<void(const std::string&)>& log);
 
 // `chat_template` is null where the model has none.
-EpisodeOptions EpisodesOf(const RunConfig& config, const RolloutSection& rollout,
-                          const LengthLimits& limits, const text::Tokenizer& tokenizer,
-                          const text::ChatTemplate* chat_template, const engine::SamplingParams& sampling);
+EpisodeOptions EpisodesOf(const RunConfig& config, const RolloutSection& rollout, const LengthLimits& limits,
+                          const text::Tokenizer& tokenizer, const text::ChatTemplate* chat_template,
+                          const engine::SamplingParams& sampling);
 
 }  // namespace tdock::trainer

@@ -18,8 +18,8 @@ const engine::Completion* CompletionBehind(std::span<const int32_t> before, std:
   for (const auto& [number, generation] : generations) {
     if (!std::equal(before.begin(), before.end(), generation.prompt.begin(), generation.prompt.end())) continue;
     const std::vector<int32_t>& said = generation.completion.tokens;
-    const auto same = static_cast<size_t>(
-        std::mismatch(tokens.begin(), tokens.end(), said.begin(), said.end()).first - tokens.begin());
+    const auto same = static_cast<size_t>(std::mismatch(tokens.begin(), tokens.end(), said.begin(), said.end()).first -
+                                          tokens.begin());
     if (same <= longest) continue;
     longest = same;
     best = &generation.completion;

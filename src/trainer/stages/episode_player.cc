@@ -22,20 +22,11 @@ using environment::EpisodeId;
 // How long the player waits for the environment before it looks whether it must stop.
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
 
-// An episode that is played.
-struct OpenEpisode {
-  EpisodeId id = 0;  // of this try; 0: it is over
-  std::optional<Transcript> transcript = {};
-  int64_t replies = 0;                                       // of this try
-  std::map<engine::RequestId, int64_t> requests = {};        // open, and their numbers among the agent's
-  std::map<int64_t, AgentGeneration> generations = {};       // of an agent, by those numbers
-  int64_t bad_calls = 0, failed_tries = 0, generated = 0;
-};
-
 int64_t SmallestVersion(const std::vector<TranscriptTurn>& turns) {
   std::optional<int64_t> smallest;
   for (const TranscriptTurn& turn : turns) {
-    for (const engine::WeightsSpan& span : turn.weights) smallest = std::min(smallest.value_or(span.version), span.version);
+    for (const engine::WeightsSpan& span : turn.weights)
+      smallest = std::min(smallest.value_or(span.version), span.version);
   }
   return smallest.value_or(0);
 }
@@ -62,8 +53,18 @@ class EpisodePlayer::Impl {
   absl::Duration waited() const { return waited_; }
 
  private:
+  // An episode that is played.
+  struct OpenEpisode {
+    EpisodeId id = 0;  // of this try; 0: it is over
+    std::optional<Transcript> transcript = {};
+    int64_t replies = 0;                                  // of this try
+    std::map<engine::RequestId, int64_t> requests = {};   // open, and their numbers among the agent's
+    std::map<int64_t, AgentGeneration> generations = {};  // of an agent, by those numbers
+    int64_t bad_calls = 0, failed_tries = 0, generated = 0;
+  };
+
   struct Place {
-    size_t number;  // of the episode
+    size_t number;                   // of the episode
     std::optional<int64_t> request;  // of its agent
   };
 
@@ -73,12 +74,7 @@ class EpisodePlayer::Impl {
       if (!description.ok()) {
         return Annotate(description.status(), absl::StrCat("the environment ", environment_.name()));
       }
-      if (options_.rules.format == environment::TurnFormat::kChat && options_.rules.chat_template == nullptr &&
-          !description->is_agent) {
-        return absl::InvalidArgumentError(
-            "environment.format=chat renders turns by a chat template, and the model has none: name one in "
-            "data.template, or set environment.format to text");
-      }
+      TDOCK_RETURN_IF_ERROR(CheckRules(options_.rules, description->is_agent));
       options_.rules.tools = std::move(description->tools);
       started_ = true;
     }
@@ -132,8 +128,7 @@ class EpisodePlayer::Impl {
     const bool first = !play.transcript.has_value();
     if (first) {
       play.transcript.emplace(options_.rules);
-      TDOCK_RETURN_IF_ERROR(
-          Annotate(play.transcript->Begin(starts_[number].row), absl::StrCat("episode ", number)));
+      TDOCK_RETURN_IF_ERROR(Annotate(play.transcript->Begin(starts_[number].row), absl::StrCat("episode ", number)));
     }
     play.transcript->AddRewards(said.rewards);
     const bool over = said.done || said.truncated;
@@ -164,8 +159,8 @@ class EpisodePlayer::Impl {
   absl::StatusOr<int64_t> Room(int64_t used, int64_t before) const {
     const int64_t left = options_.max_response_length - used;
     if (left < 1) {
-      return absl::InvalidArgumentError(absl::StrCat("its ", options_.max_response_length,
-                                                     " tokens (data.max_response_length) are used up"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("its ", options_.max_response_length, " tokens (data.max_response_length) are used up"));
     }
     return options_.limits.MaxNewTokens(left, before, decoder_.config().context_length());
   }
@@ -283,7 +278,7 @@ class EpisodePlayer::Impl {
     absl::StatusOr<AgentTokens> tokens = fits;
     if (fits.ok()) tokens = TokensOf(output, play.generations, *options_.rules.tokenizer);
     if (!tokens.ok()) return Refuse(number, tokens.status());
-    Episode episode;
+    PlayedEpisode episode;
     episode.prompt = std::move(output.prompt_ids);
     episode.response = std::move(output.response_ids);
     episode.mask = std::move(output.response_mask);
@@ -306,7 +301,7 @@ class EpisodePlayer::Impl {
       Begin(number);
       return absl::OkStatus();
     }
-    Episode episode = SoFar(play);
+    PlayedEpisode episode = SoFar(play);
     episode.status = Annotate(why, absl::StrCat("the environment ", environment_.name(), ", after ", play.failed_tries,
                                                 play.failed_tries == 1 ? " try" : " tries"));
     return Leave(number, std::move(episode));
@@ -325,14 +320,14 @@ class EpisodePlayer::Impl {
   }
 
   absl::Status Finish(size_t number, bool truncated) {
-    Episode episode = SoFar(plays_[number]);
+    PlayedEpisode episode = SoFar(plays_[number]);
     episode.finished = !truncated;
     episode.truncated = truncated;
     return Leave(number, std::move(episode));
   }
 
-  static Episode SoFar(const OpenEpisode& play) {
-    Episode episode;
+  static PlayedEpisode SoFar(const OpenEpisode& play) {
+    PlayedEpisode episode;
     if (!play.transcript.has_value()) return episode;
     const Transcript& transcript = *play.transcript;
     episode.prompt = transcript.prompt();
@@ -346,7 +341,7 @@ class EpisodePlayer::Impl {
     return episode;
   }
 
-  absl::Status Leave(size_t number, Episode episode) {
+  absl::Status Leave(size_t number, PlayedEpisode episode) {
     OpenEpisode& play = plays_[number];
     by_id_.erase(play.id);
     Abandon(play);

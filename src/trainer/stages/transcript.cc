@@ -44,6 +44,15 @@ absl::StatusOr<std::string> ReplyText(const text::Tokenizer& tokenizer, const en
   return tokenizer.Decode(said, text::SpecialTokens::kKeep);
 }
 
+absl::Status CheckRules(const TurnRules& rules, bool is_agent) {
+  if (is_agent || rules.format == environment::TurnFormat::kText || rules.chat_template != nullptr) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "environment.format=chat renders turns by a chat template, and the model has none: name one in data.template, or "
+      "set environment.format to text");
+}
+
 absl::Status Transcript::Begin(const environment::EpisodeRow& row) {
   prompt_ = row.prompt_ids;
   if (rules_->format == environment::TurnFormat::kText) {
@@ -117,7 +126,7 @@ absl::StatusOr<std::vector<text::Turn>> Transcript::Shortened(const std::vector<
 absl::StatusOr<Transcript::Next> Transcript::Render(const std::vector<text::Turn>& said) const {
   TDOCK_ASSIGN_OR_RETURN(std::vector<text::Turn> shortened, Shortened(said));
   return rules_->format == environment::TurnFormat::kChat ? RenderChat(std::move(shortened))
-                                                         : RenderText(std::move(shortened));
+                                                          : RenderText(std::move(shortened));
 }
 
 absl::StatusOr<Transcript::Next> Transcript::RenderText(std::vector<text::Turn> said) const {
@@ -208,7 +217,9 @@ std::vector<int32_t> Transcript::tokens() const {
 std::string TraceOf(const std::vector<TranscriptTurn>& turns) {
   auto trace = nlohmann::ordered_json::array();
   for (const TranscriptTurn& turn : turns) {
-    nlohmann::ordered_json entry = {{"by", turn.by_model ? "model" : turn.is_fork ? "template" : "environment"},
+    nlohmann::ordered_json entry = {{"by", turn.by_model  ? "model"
+                                           : turn.is_fork ? "template"
+                                                          : "environment"},
                                     {"ids", turn.ids},
                                     {"mask", turn.by_model ? 1 : 0},
                                     {"text", turn.text}};

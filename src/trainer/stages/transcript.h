@@ -37,16 +37,19 @@ struct TurnRules {
   int64_t max_observation_tokens = 1024;              // of each turn of the environment; longer ones are cut
 };
 
+// InvalidArgument if they lack what they need: kChat needs a template, unless an agent renders its turns itself.
+absl::Status CheckRules(const TurnRules& rules, bool is_agent);
+
 // A turn as it is recorded.
 struct TranscriptTurn {
   bool by_model = false;
   // It is the conversation so far as the template renders it anew: the tokens before it are not in the row.
   bool is_fork = false;
   std::vector<int32_t> ids = {};
-  std::vector<float> log_probs = {};                   // of the model's
-  std::vector<engine::WeightsSpan> weights = {};       // of the model's
-  std::string text = {};                               // as it was said
-  environment::Rewards rewards = {};                   // that it was worth
+  std::vector<float> log_probs = {};              // of the model's
+  std::vector<engine::WeightsSpan> weights = {};  // of the model's
+  std::string text = {};                          // as it was said
+  environment::Rewards rewards = {};              // that it was worth
 };
 
 // What a template renders as it was said stays one sequence of tokens. Where it does not, as where it drops the
@@ -69,10 +72,10 @@ class Transcript {
 
   // What is said next, up to where the model answers again.
   struct Next {
-    bool fork = false;              // then `ids` are the whole prompt
+    bool fork = false;  // then `ids` are the whole prompt
     std::vector<int32_t> ids = {};
     std::string text = {};
-    std::string rendered = {};      // the whole conversation; of kChat
+    std::string rendered = {};  // the whole conversation; of kChat
     std::vector<text::Turn> said = {};
   };
   // Behind a reply. The errors of AddFirst().

@@ -22,14 +22,14 @@ constexpr absl::Duration kBetweenTurnRenewals = absl::Minutes(1);
 
 // The groups of a call, and the episodes that are over.
 struct Groups {
-  std::vector<EpisodeStart> starts;             // of each row
-  std::vector<size_t> group_of_row;             // a number
-  std::vector<GroupId> ids;                     // by the groups' numbers
-  std::vector<int64_t> open;                    // of each group: episodes that are not over
-  std::vector<bool> failed;                     // of each group: an episode of it has failed, and it is left out
-  std::vector<Episode> episodes;                // of each row
-  std::vector<size_t> ready;                    // groups that are there, and not put
-  std::vector<size_t> dropped;                  // groups that are left out
+  std::vector<EpisodeStart> starts;     // of each row
+  std::vector<size_t> group_of_row;     // a number
+  std::vector<GroupId> ids;             // by the groups' numbers
+  std::vector<int64_t> open;            // of each group: episodes that are not over
+  std::vector<bool> failed;             // of each group: an episode of it has failed, and it is left out
+  std::vector<PlayedEpisode> episodes;  // of each row
+  std::vector<size_t> ready;            // groups that are there, and not put
+  std::vector<size_t> dropped;          // groups that are left out
 
   bool AreOver() const {
     return std::all_of(open.begin(), open.end(), [](int64_t left) { return left == 0; });
@@ -89,7 +89,7 @@ class TurnsStage final : public Stage {
       put = now;
       return PutReady(groups, /*all_versions=*/true, context);
     };
-    const auto on_end = [&](size_t row, Episode episode) { return Take(row, std::move(episode), groups); };
+    const auto on_end = [&](size_t row, PlayedEpisode episode) { return Take(row, std::move(episode), groups); };
     const absl::Duration before = engine_.stats().computing;
     const absl::Status played = player_.Play(groups.starts, between_steps, on_end);
     ModelTime::Add(consumer_.name, engine_.stats().computing - before, context.metrics);
@@ -145,11 +145,12 @@ class TurnsStage final : public Stage {
     return row;
   }
 
-  absl::Status Take(size_t row, Episode episode, Groups& groups) const {
+  absl::Status Take(size_t row, PlayedEpisode episode, Groups& groups) const {
     const size_t group = groups.group_of_row[row];
     if (!episode.status.ok()) {
       if (options_.on_error == environment::OnError::kStop) {
-        return Annotate(episode.status, absl::StrCat("prompt group ", groups.ids[group], " (environment.on_error=stop)"));
+        return Annotate(episode.status,
+                        absl::StrCat("prompt group ", groups.ids[group], " (environment.on_error=stop)"));
       }
       if (options_.on_error == environment::OnError::kDrop) groups.failed[group] = true;
       SetZero(groups.starts[row], episode);
@@ -160,7 +161,7 @@ class TurnsStage final : public Stage {
   }
 
   // What a failed episode is worth, and the row of one that has no reply.
-  void SetZero(const EpisodeStart& start, Episode& episode) const {
+  void SetZero(const EpisodeStart& start, PlayedEpisode& episode) const {
     episode.reward = 0;
     episode.rewards.clear();
     if (!episode.response.empty()) return;
@@ -194,9 +195,10 @@ class TurnsStage final : public Stage {
       context.metrics.Sum("rollout/dropped_groups", static_cast<double>(groups.dropped.size()));
     }
     if (context.published == 0 && !groups.ids.empty() && groups.dropped.size() == groups.ids.size()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "each of the ", groups.ids.size(), " prompts has an episode that failed (environment.on_error=drop), so that ",
-          "none is left; the last one: ", groups.episodes.back().status.message()));
+      return absl::FailedPreconditionError(
+          absl::StrCat("each of the ", groups.ids.size(),
+                       " prompts has an episode that failed (environment.on_error=drop), so that ",
+                       "none is left; the last one: ", groups.episodes.back().status.message()));
     }
     if (context.publish != nullptr) TDOCK_RETURN_IF_ERROR(PutReady(groups, /*all_versions=*/false, context));
     if (!groups.ready.empty()) output.weights_version = groups.VersionOf(groups.ready.front());
@@ -217,13 +219,13 @@ class TurnsStage final : public Stage {
     std::vector<uint8_t> finished;
     std::vector<float> rewards;
     for (const size_t row : rows) {
-      const Episode& episode = groups.episodes[row];
+      const PlayedEpisode& episode = groups.episodes[row];
       prompts.push_back(episode.prompt);
       responses.push_back(episode.response);
       masks.push_back(episode.mask);
       log_probs.push_back(episode.log_probs);
-      TDOCK_ASSIGN_OR_RETURN(texts.emplace_back(), options_.episodes.rules.tokenizer->Decode(
-                                                       episode.response, text::SpecialTokens::kKeep));
+      TDOCK_ASSIGN_OR_RETURN(texts.emplace_back(),
+                             options_.episodes.rules.tokenizer->Decode(episode.response, text::SpecialTokens::kKeep));
       traces.push_back(TraceOf(episode.turns));
       finished.push_back(episode.finished ? 1 : 0);
       rewards.push_back(static_cast<float>(episode.reward));
@@ -250,7 +252,7 @@ class TurnsStage final : public Stage {
     double flops = 0;
     int64_t generated = 0;
     for (const size_t row : rows) {
-      const Episode& episode = groups.episodes[row];
+      const PlayedEpisode& episode = groups.episodes[row];
       NoteEpisode(episode, metrics);
       lengths.push_back(static_cast<float>(episode.response.size()));
       if (!groups.failed[groups.group_of_row[row]]) scores.push_back(static_cast<float>(episode.reward));
@@ -280,7 +282,7 @@ class TurnsStage final : public Stage {
 
 }  // namespace
 
-void NoteEpisode(const Episode& episode, StepMetrics& metrics) {
+void NoteEpisode(const PlayedEpisode& episode, StepMetrics& metrics) {
   for (const auto& [name, value] : episode.rewards) metrics.Spread(absl::StrCat("reward/", name), value);
   metrics.Mean("episode/turns", static_cast<double>(episode.replies));
   metrics.Mean("episode/truncated", episode.truncated ? 1 : 0);

@@ -20,9 +20,9 @@ namespace tdock::trainer {
 struct TurnsOptions {
   EpisodeOptions episodes = {};
   environment::OnError on_error = environment::OnError::kStop;
-  uint64_t environment_seed = 0;        // what the seeds of the environment follow from
-  std::vector<std::string> kept = {};   // columns of texts that the environment is given
-  RolloutPuts puts = {};                // min_tokens must be 0
+  uint64_t environment_seed = 0;       // what the seeds of the environment follow from
+  std::vector<std::string> kept = {};  // columns of texts that the environment is given
+  RolloutPuts puts = {};               // min_tokens must be 0
 };
 
 // Consumer "rollout", of groups. Reads initial_prompt, prompt_text, truth, data_source, prompt_messages and `kept`;
@@ -42,6 +42,6 @@ std::unique_ptr<Stage> MakeTurnsStage(const Policy& policy, const engine::Engine
                                       const TurnsOptions& options);
 
 // Notes rewards by name, and how the episode went.
-void NoteEpisode(const Episode& episode, StepMetrics& metrics);
+void NoteEpisode(const PlayedEpisode& episode, StepMetrics& metrics);
 
 }  // namespace tdock::trainer

@@ -210,10 +210,10 @@ TEST_F(TurnsStageTest, TheOrderOfAnswersAndTriesThatFailChangeNoBit) {
     if (script.attempt == 0 && script.messages.size() == 2) return absl::UnavailableError("not now");
     return ThreeTurns(script);
   };
-  const Played other = Play(std::make_unique<ScriptedEnvironment>(
-                                flaky, ScriptedEnvironment::Options{.delay = [](int64_t said) { return said * 7 % 5; },
-                                                                    .last_first = true}),
-                            retrying, /*max_rows=*/2);
+  const Played other = Play(
+      std::make_unique<ScriptedEnvironment>(
+          flaky, ScriptedEnvironment::Options{.delay = [](int64_t said) { return said * 7 % 5; }, .last_first = true}),
+      retrying, /*max_rows=*/2);
   ASSERT_EQ(other.status, absl::OkStatus());
   EXPECT_TRUE(other.rows == in_order.rows);
   EXPECT_GT(other.metrics.at("episode/failed_tries"), 0);
@@ -297,8 +297,8 @@ TEST_F(TurnsStageTest, ALongObservationIsCutAndSaysSo) {
   Transcript transcript(rules);
   environment::EpisodeRow row{.prompt = "a", .prompt_ids = {0}};
   ASSERT_EQ(transcript.Begin(row), absl::OkStatus());
-  const auto next = transcript.Render({{.role = text::Role::kUser, .content = "abc"},
-                                       {.role = text::Role::kUser, .content = "defgh"}});
+  const auto next = transcript.Render(
+      {{.role = text::Role::kUser, .content = "abc"}, {.role = text::Role::kUser, .content = "defgh"}});
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->text, "abcd\n[cut: 4 more tokens]");
 }
@@ -326,8 +326,8 @@ TEST_F(TurnsStageTest, StoppedItGivesUpWhatIsOpenAndKeepsWhatWasPut) {
 // Asks twice, and puts "a" between both answers.
 What Agent(const Script& script) {
   const auto& given = script.generated;
-  GenerateRequest ask{.request = static_cast<int64_t>(given.size()), .prompt_ids = script.row.prompt_ids,
-                      .max_tokens = 3};
+  GenerateRequest ask{
+      .request = static_cast<int64_t>(given.size()), .prompt_ids = script.row.prompt_ids, .max_tokens = 3};
   AgentOutput output;
   output.prompt_ids = script.row.prompt_ids;
   output.rewards = {{"reward", 2}};
@@ -355,7 +355,8 @@ TEST_F(TurnsStageTest, AnAgentsTokensHaveTheLogProbsThatTheyWereSampledWith) {
   }
   const auto forges = [](const Script& asked) -> What {
     What what = Agent(asked);
-    if (auto* const output = std::get_if<AgentOutput>(&*what)) output->response_mask.assign(output->response_ids.size(), 1);
+    if (auto* const output = std::get_if<AgentOutput>(&*what))
+      output->response_mask.assign(output->response_ids.size(), 1);
     return what;
   };
   EXPECT_THAT(Play(forges, Options(), script).status,

@@ -18,8 +18,8 @@ namespace tdock::trainer {
 
 class ScriptedEnvironment final : public environment::Environment {
  public:
-  using What = absl::StatusOr<std::variant<environment::Observation, environment::GenerateRequest,
-                                           environment::AgentOutput>>;
+  using What =
+      absl::StatusOr<std::variant<environment::Observation, environment::GenerateRequest, environment::AgentOutput>>;
   // An episode: what it began with, and what has come since: the model's messages, or what an agent was given.
   struct Script {
     uint64_t seed = 0;
@@ -82,8 +82,8 @@ class ScriptedEnvironment final : public environment::Environment {
 
  private:
   void Say(environment::EpisodeId episode) {
-    coming_.emplace_back(options_.delay(said_++), environment::Event{.episode = episode,
-                                                                     .what = says_(scripts_.at(episode))});
+    coming_.emplace_back(options_.delay(said_++),
+                         environment::Event{.episode = episode, .what = says_(scripts_.at(episode))});
   }
 
   const std::string name_ = "script";
