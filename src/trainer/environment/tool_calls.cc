@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/json_text.h"
@@ -63,8 +64,7 @@ absl::StatusOr<text::Turn> ParseToolCalls(ToolFormat format, absl::string_view s
     rest.remove_prefix(end + kEnd.size());
   }
   absl::StrAppend(&around, rest);
-  if (around.find(kEnd) != std::string::npos)
-    return NotUnderstood(absl::StrCat("there is ", kEnd, " without ", kBegin));
+  if (absl::StrContains(around, kEnd)) return NotUnderstood(absl::StrCat("there is ", kEnd, " without ", kBegin));
   if (calls.empty()) return turn;
   turn.content = std::string(absl::StripAsciiWhitespace(around));
   turn.has_content = !turn.content.empty();
