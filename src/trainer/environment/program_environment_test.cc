@@ -48,6 +48,7 @@ def play(message):
     if message["type"] == "step":
         said = message["message"]["content"]
         observe(message, "you said " + said, done=said == "stop", rewards={"length": len(said)})
+def tell(what): print(str(what).replace("'", ""), file=sys.stderr)
 def serve():
     while True: play(read())
 def once(name):
@@ -56,10 +57,9 @@ def once(name):
     return True
 )";
 
-text::Turn Says(const std::string& text) { return {.role = text::Role::kAssistant, .content = text}; }
-
 class ProgramEnvironmentTest : public testing::Test {
  protected:
+  static text::Turn Says(const std::string& text) { return {.role = text::Role::kAssistant, .content = text}; }
   ProgramEnvironmentTest() {
     std::string path = testing::TempDir() + "/program_environment_XXXXXX";
     folder_ = ::mkdtemp(path.data());
@@ -146,7 +146,7 @@ class ProgramEnvironmentTest : public testing::Test {
 TEST_F(ProgramEnvironmentTest, PlaysAnEpisode) {
   Start(
       Program("hello(tools=[{'type': 'function', 'function': {'name': 'look'}}])\n"
-              "print(greeting, file=sys.stderr)\nserve()"));
+              "tell(greeting)\nserve()"));
   EXPECT_EQ(description_.tools, R"([{"function":{"name":"look"},"type":"function"}])");
   EXPECT_FALSE(description_.is_agent);
   Reset(7);
@@ -162,8 +162,8 @@ TEST_F(ProgramEnvironmentTest, PlaysAnEpisode) {
   environment_->Step(7, Says("on"));  // it is over
   Reset(8);
   EXPECT_EQ(Said(NextOf(8)), "p8 of seed 108");
-  EXPECT_THAT(Log(), Contains(AllOf(HasSubstr("environment test: "), HasSubstr("'columns': ['level']"),
-                                    HasSubstr("'model': '/models/small'"))));
+  EXPECT_THAT(Log(), Contains(AllOf(HasSubstr("environment test: "), HasSubstr("columns: [level]"),
+                                    HasSubstr("model: /models/small"))));
 }
 
 TEST_F(ProgramEnvironmentTest, TheRowAndTheMessageArriveWhole) {
@@ -358,7 +358,7 @@ ids = run["row"]["prompt_ids"]
 for request in (0, 1):
     say(type="generate", episode=run["episode"], request=request, prompt_ids=ids + [request], max_tokens=4)
 answers = sorted((read() for request in (0, 1)), key=lambda answer: answer["request"])
-print(run["sampling"], answers, file=sys.stderr)
+tell([run["sampling"], answers])
 say(type="output", episode=run["episode"], prompt_ids=ids, response_ids=answers[0]["token_ids"] + [9],
     response_mask=[1, 1, 0], rewards={"reward": 0.5})
 read()
@@ -387,8 +387,8 @@ read()
   EXPECT_EQ(output.response_mask, (std::vector<uint8_t>{1, 1, 0}));
   EXPECT_THAT(output.rewards, ElementsAre(Pair("reward", 0.5)));
   environment_.reset();
-  EXPECT_THAT(Log(), Contains(AllOf(HasSubstr("'max_tokens': 64, 'temperature': 0.5"), HasSubstr("no room"),
-                                    HasSubstr("'weights_version': 3"))));
+  EXPECT_THAT(Log(), Contains(AllOf(HasSubstr("max_tokens: 64, temperature: 0.5"), HasSubstr("no room"),
+                                    HasSubstr("weights_version: 3"))));
 }
 
 TEST_F(ProgramEnvironmentTest, AnAgentIsHeldToWhatItWasGiven) {
