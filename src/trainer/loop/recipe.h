@@ -31,6 +31,7 @@
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
 #include "trainer/stages/update_stage.h"
+#include "trainer/stages/weight_feed.h"
 
 namespace tdock::trainer {
 
@@ -97,6 +98,8 @@ struct RunParts {
   int64_t max_row_tokens;                        // of MaxRowTokens()
   uint64_t rounding_seed;                        // of AdamWOptions
   std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
+  // Where answers are sampled while the policy trains: the weights for that; null: it does not train meanwhile.
+  const WeightFeed* served = nullptr;
   // For what takes long between the stages. Thread-safe.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 
