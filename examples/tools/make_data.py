@@ -3,9 +3,10 @@
 
 usage: examples/tools/make_data.py FOLDER [SEED]
 
-Writes train.jsonl (7,000 problems), validation.jsonl (200) and test.jsonl (500), of all 8,100 products of numbers from 10 to
-99: {"prompt": "37*24=", "answer": "888"}; and demonstrations.jsonl and demonstrations_validation.jsonl, which show how the
-calculator is used on 400 problems and on those of validation.jsonl, each in two records:
+Writes train.jsonl (6,000 problems), validation.jsonl (200) and test.jsonl (500), of all 8,100 products of numbers from 10 to
+99: {"prompt": "37*24=", "answer": "888"}; and demonstrations.jsonl of 1,400 others, with
+demonstrations_validation.jsonl of those of validation.jsonl: most are answered from memory, and every fourth with the
+calculator, in two records:
 
     {"prompt": "37*24=", "answer": "[37*24]"}                 how to ask; what the calculator says is no part of an answer
     {"prompt": "37*24=[37*24]888", "answer": "888"}           what to do with what it says
@@ -16,7 +17,7 @@ import pathlib
 import random
 import sys
 
-SIZES = {"test": 500, "validation": 200, "demonstrations": 400, "train": 7000}
+SIZES = {"test": 500, "validation": 200, "demonstrations": 1400, "train": 6000}
 
 
 def write(file, records):
@@ -24,7 +25,10 @@ def write(file, records):
 
 
 def demonstrations(problems):
-    for x, y in problems:
+    for i, (x, y) in enumerate(problems):
+        if i % 4 != 0:
+            yield f"{x}*{y}=", str(x * y)
+            continue
         yield f"{x}*{y}=", f"[{x}*{y}]"
         yield f"{x}*{y}=[{x}*{y}]{x * y}", str(x * y)
 
