@@ -525,7 +525,7 @@ def _content(value: Any, what: str, of_tool: bool = False) -> str:
                 raise _Told(f"{what} a part that is no text: {_shown(part)}")
         return "".join(part["text"] for part in value)
     if not of_tool and not isinstance(value, str):
-        raise _Told(f"{what} {_shown(value)} ({type(value).__name__}), and not None or a text")
+        raise _Told(f"{what} {_shown(value)} ({type(value).__name__}), which is no text")
     return str(value)
 
 
@@ -886,17 +886,16 @@ class _Channel:
 
     def read(self) -> Record | None:
         """The next message, or None at the end."""
-        parts = [self._unread]
-        size = len(self._unread)
-        while b"\n" not in parts[-1]:
-            if size > _LONGEST_LINE:
-                raise BadEnvironment(f"a line of more than {_LONGEST_LINE >> 20} MiB arrived")
+        parts, size = [self._unread], len(self._unread)
+        while b"\n" not in parts[-1] and size <= _LONGEST_LINE:
             part = os.read(self._input, 1 << 20)  # unbuffered: no lock is held while nothing comes
             if not part:
                 return None
             parts.append(part)
             size += len(part)
         line, _, self._unread = b"".join(parts).partition(b"\n")
+        if len(line) > _LONGEST_LINE:
+            raise BadEnvironment(f"a line of more than {_LONGEST_LINE >> 20} MiB arrived")
         try:
             message = json.loads(line)
         except ValueError as error:
