@@ -1,10 +1,7 @@
-"""Environment programs that are made from Python classes, as real processes that get the protocol's lines."""
+"""Environment programs that are made from Python classes."""
 
 from __future__ import annotations
 
-import json
-import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -12,83 +9,9 @@ import sys
 import pytest
 
 from conftest import LONG
-from line_programs import LineProgram
+from environment_programs import AS_TEXT, CALCULATOR, ENVIRONMENTS, Program, program, refused, user
 
-ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
-ENVIRONMENTS = ROOT / "python/transfer_dock/environments.py"
-AS_TEXT = [sys.executable, "-c", ENVIRONMENTS.read_text()]  # as tdock starts it
-
-
-class Program(LineProgram):
-    """An environment program that has said hello."""
-
-    def __init__(self, *command: object, columns: list[str] = [], model: str = "", **others) -> None:
-        super().__init__(*command, hello={"columns": columns, "model": model}, **others)
-
-    def reset(self, episode: int, seed: int = 0, **row: object) -> None:
-        self.send({"type": "reset", "episode": episode, "seed": seed, "row": whole(**row)})
-
-    def step(self, episode: int, content: str = "", *calls: tuple[str, object], **others: object) -> None:
-        message: dict = {"role": "assistant", "content": content}
-        if calls:
-            message["tool_calls"] = tool_calls(*calls)
-        self.send({"type": "step", "episode": episode, "message": message} | others)
-
-    def run(self, episode: int, seed: int = 0, sampling: dict = {}, **row: object) -> None:
-        sampling = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 16} | sampling
-        self.send({"type": "run", "episode": episode, "seed": seed, "sampling": sampling, "row": whole(**row)})
-
-    def generated(self, asked: dict, *ids: int, **others: object) -> None:
-        answer = {"token_ids": ids, "log_probs": [-1.5] * len(ids), "stop_reason": "end_token", "weights_version": 3}
-        self.send({"type": "generated", "episode": asked["episode"], "request": asked["request"]} | answer | others)
-
-    def hear(self) -> dict:
-        """An observation without what is not said in it."""
-        heard = self.read()
-        assert heard.pop("type") == "observation"
-        return {key: value for key, value in heard.items() if value is not False and value not in ([], {})}
-
-
-def whole(**row: object) -> dict:
-    text = {"prompt": "6*7?", "messages": [], "prompt_ids": [1, 2], "truth": "", "source": "sums", "columns": {}}
-    return text | row
-
-
-def tool_calls(*calls: tuple[str, object]) -> list[dict]:
-    return [
-        {"id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for i, (name, arguments) in enumerate(calls)
-    ]
-
-
-def user(text: str) -> list[dict]:
-    return [{"role": "user", "content": text}]
-
-
-@pytest.fixture
-def program(tmp_path: pathlib.Path):
-    """Starts the class of a file of this text."""
-    started: list[Program] = []
-
-    def start(text: str, name: str = "Env", **others) -> Program:
-        (tmp_path / "mine.py").write_text(text)
-        started.append(Program(*AS_TEXT, f"mine.py:{name}", cwd=tmp_path, **others))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.__exit__()
-
-
-def refused(tmp_path: pathlib.Path, text: str, name: str = "Env", more: str = "") -> str:
-    (tmp_path / "mine.py").write_text(text)
-    hello = '{"type":"hello","protocol":1,"columns":["extra"]}\n'
-    done = subprocess.run(
-        [*AS_TEXT, f"mine.py:{name}"], cwd=tmp_path, input=hello + more, capture_output=True, text=True, timeout=LONG
-    )
-    assert done.returncode == 2 and done.stderr.startswith("error: "), done.stderr
-    return done.stderr
-
+__all__ = ["program"]
 
 # ---- our own form ----
 
@@ -130,7 +53,8 @@ def test_an_environment_of_our_own_gets_a_seed_a_row_and_messages(program):
     [
         ("'text'", {"messages": user("text")}),
         ("None", {}),
-        ("{'role': 'tool', 'name': 't', 'content': 'x'}", {"messages": [{"role": "tool", "name": "t", "content": "x"}]}),
+        ("{'role': 'tool', 'name': 't', 'content': 'x'}",
+         {"messages": [{"role": "tool", "name": "t", "content": "x"}]}),
         ("[{'role': 'user', 'content': [{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}]}]",
          {"messages": user("ab")}),
         ("{'messages': 'text', 'rewards': 2, 'done': 1}",
@@ -203,55 +127,6 @@ class Env:
 
 # ---- TRL ----
 
-CALCULATOR = '''
-import asyncio
-class Calculator:
-    def __init__(self):
-        print("made")
-        self.made_in, self.played = __import__("threading").get_ident(), 0
-    def reset(self, answer: int, level=0, seed=None, **kwargs) -> str | None:
-        assert self.made_in == __import__("threading").get_ident()
-        self.answer, self.results, self.played = answer, [], self.played + 1
-        self.told = (level, seed, sorted(kwargs), kwargs["prompt"], kwargs["tags"])
-        return " Use the tools." if kwargs["tags"] else None
-    def multiply(self, a: int, b: int) -> int:
-        """Multiplies two numbers.
-
-        Args:
-            a: The first.
-            b: The second.
-
-        Returns:
-            Their product.
-        """
-        self.results.append(a * b)
-        return a * b
-    async def divide(self, a: float, b: float = 2.0):
-        """Divides.
-
-        Args:
-            a: What is divided.
-            b: By what.
-        """
-        await asyncio.sleep(0.01)
-        return a / b
-    def parts(self) -> list:
-        """Tells."""
-        return [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
-    def seen(self) -> str:
-        """Tells."""
-        return str(self.told)
-    def leave(self): 
-        """Leaves."""
-        raise SystemExit(3)
-    def _private(self): ...
-    @property
-    def broken(self): raise ValueError
-    def get_reward(self) -> float:
-        return float(self.answer in self.results)
-'''
-
-
 def test_the_methods_of_an_environment_of_trl_are_tools(program):
     env = program(CALCULATOR, "Calculator", columns=["level", "tags"])
     assert [tool["function"]["name"] for tool in env.hello["tools"]] == [
@@ -284,13 +159,14 @@ def test_the_methods_of_an_environment_of_trl_are_tools(program):
     told = env.end()
     assert told.count("made\n") == 1
     assert told.count("note: the model is told that the tool 'divide' raised ZeroDivisionError: division by zero "
-                      "(mine.py:31, in divide: return a / b)") == 1  # fmt: skip
+                      "(mine.py:32, in divide: return a / b)") == 1  # fmt: skip
 
 
 def test_the_truth_of_a_row_is_what_the_annotation_says(program):
     env = program(CALCULATOR, "Calculator", columns=["tags"])
     env.reset(1, truth="x", columns={"tags": ""})
-    assert env.hear()["error"] == "environment 'Calculator', reset: the truth is no int, as its annotation says, but 'x'"
+    told = "environment 'Calculator', reset: the truth is no int, as its annotation says, but 'x'"
+    assert env.hear()["error"] == told
     env.reset(2, truth="42", columns={"tags": ""})
     assert env.hear() == {"episode": 2}
     env.step(2, "41")
@@ -331,352 +207,6 @@ class Env:
     )  # fmt: skip
     env.reset(5)
     assert env.hear()["messages"][0]["content"] == "3 1"
-
-
-def package(environment: str, path: str) -> pathlib.Path:
-    found = list(ROOT.glob(f"{environment}/lib/python3*/site-packages/{path}"))
-    assert found, f"there is no {path} in {environment}, which `scripts/setup.sh oracle` makes"
-    return found[0]
-
-
-SCHEMAS = '''
-import enum, typing
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = 3
-def one(a: str, b: int | None, c: float = 1.0, d: bool = False, e: list[str] = [], f: dict[str, int] = {}) -> dict:
-    """Does one thing.
-
-    And then more
-    of it.
-
-    Args:
-        a: First
-            over two lines: it goes on
-        b: Second (choices: [1, 2])
-
-        c:
-            Third.
-        d: Fourth.
-        e: Fifth: of texts.
-        f: Sixth.
-
-    Returns:
-        What it has
-        done.
-
-    Raises:
-        ValueError: never.
-    """
-def two(a: typing.Literal["x", 3], b: typing.Optional[list[int]] = None, c: int | str | None = None,
-        d: Color = Color.RED, e: tuple[int, str] = (), f: typing.Union[list[int], str] = "", g: typing.Any = None,
-        h: typing.List[typing.Dict[str, float]] = (), i: list | tuple = (), j: dict = {}) -> "Color":
-    """
-    Does another.
-    Args:
-        a: A (Choices: ["x ", "y"])
-        b: B.
-        c: C.
-        d: D.
-        e: E.
-        f: F.
-        g: G.
-        h: H.
-        i: I.
-        j: J.
-    """
-def three() -> object:
-    """Without arguments"""
-def four(
-    x: int,
-    self: int = 1,
-) -> None:
-    """Names it like a method.
-
-    Args:
-      x: With
-       another indentation.
-      self: This one.
-    Returns: nothing
-    """
-async def five(text: typing.Optional[str]) -> typing.Union[int, None]:
-    """Args: in a sentence.
-
-    Args:
-        text: The text.
-
-    Returns:
-        The number, or
-        none.
-    """
-FUNCTIONS = [one, two, three, four, five]
-'''
-
-
-# The trainer's own code, with a model that says what it is told to.
-OTHERS = '''
-import asyncio, json, sys, threading, types
-sys.path.insert(0, ".")
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
-from transformers.utils import get_json_schema
-from trl.trainer import grpo_trainer
-from mine import Calculator as Environment
-from functions import FUNCTIONS
-
-class Enough(Exception): ...
-def generate(prompts): raise Enough(prompts)
-row, said = json.loads(sys.argv[1])
-environment = Environment()
-loop = asyncio.new_event_loop()
-threading.Thread(target=loop.run_forever, daemon=True).start()
-trainer = types.SimpleNamespace(
-    accelerator=types.SimpleNamespace(device="cpu"), environment_factories={None: Environment}, _multi_environment=False,
-    model=types.SimpleNamespace(training=True, config=types.SimpleNamespace(max_position_embeddings=1 << 20)),
-    _environment_pool={None: [environment]}, _env_tools={None: []}, _standalone_tools=[], tools=["of the environment"],
-    _generate=generate, max_tool_calling_iterations=9, max_completion_length=1 << 20, use_vllm=False, _is_vlm=False,
-    _get_tool_suffix_ids=lambda messages: [0], _tokenizer=None, async_loop=loop,
-    _generate_single_turn=lambda ids, *_, **__: ([[1]] * len(ids), None),
-)
-try:
-    grpo_trainer.GRPOTrainer._generate_and_score_completions(trainer, [row])
-except Enough as enough:
-    (prompt,) = enough.args[0]
-grpo_trainer.parse_response = lambda *_, **__: said.pop(0)
-first = said.pop(0)
-_, (messages,), *_ = grpo_trainer.GRPOTrainer._tool_call_loop(
-    trainer, [list(prompt)], [[1]], [[1]], [[first]], None, None, None)
-tools = trainer._sync_tool_dicts[0] | trainer._async_tool_dicts[0]
-conversation = [prompt, messages, environment.get_reward(), [get_json_schema(tool) for _, tool in sorted(tools.items())]]
-
-# A tokenizer of characters.
-letters = {letter: i for i, letter in enumerate(["<pad>", "<end>"] + [chr(code) for code in range(32, 127)])}
-made = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocab=letters, merges=[], unk_token="<pad>")),
-                               eos_token="<end>", pad_token="<pad>")
-made.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}<end>{% endfor %}assistant: "
-made.save_pretrained("model")
-tokens = [made.apply_chat_template(row["prompt"]).input_ids, made.encode("ok")]
-
-print("\\n" + json.dumps({"conversation": conversation, "schemas": [get_json_schema(one) for one in FUNCTIONS],
-                        "tokens": tokens}))
-'''
-
-ROW = {"prompt": user("6*7?"), "answer": 42, "level": "3", "tags": ["a"]}
-SAID = [
-    {"role": "assistant", "content": "", "tool_calls": tool_calls(*calls)}
-    for calls in (
-        [("divide", {"a": 3}), ("multiply", {"a": 6, "b": 7}), ("divide", {"a": 1, "b": 0}), ("gone", {})],
-        [("multiply", {"a": 1}), ("multiply", "text"), ("leave", {}), ("parts", {})],
-    )
-] + [{"role": "assistant", "content": "42"}]
-OF_TRL = CALCULATOR.replace("SystemExit", "ValueError")  # at which its trainer would end
-
-
-@pytest.fixture(scope="module")
-def others(tmp_path_factory) -> dict:
-    """What TRL and transformers make of all this, in one process, since they take long to import; `folder` has a model."""
-    folder = tmp_path_factory.mktemp("others")
-    (folder / "mine.py").write_text(OF_TRL)
-    (folder / "functions.py").write_text(SCHEMAS)
-    told = subprocess.run(
-        [ROOT / ".venv-oracle/bin/python", "-c", OTHERS, json.dumps([ROW, SAID])], cwd=folder, capture_output=True,
-        text=True, timeout=LONG, env=os.environ | {"PYTHONPATH": ""},
-    )  # fmt: skip
-    assert told.returncode == 0, told.stderr
-    return json.loads(told.stdout.splitlines()[-1]) | {"folder": folder}
-
-
-def test_the_trainer_of_trl_has_the_same_conversation(program, others):
-    prompt, messages, reward, schemas = others["conversation"]
-    columns = {"level": "3", "tags": '["a"]'}
-    ours = program(OF_TRL, "Calculator", columns=list(columns))
-    assert ours.hello["tools"] == schemas
-    ours.reset(0, truth="42", columns=columns, messages=ROW["prompt"])
-    (addition,) = ours.hear()["messages"]
-    assert addition.pop("continues") and prompt == user("6*7?" + addition["content"])
-    for message in SAID:
-        assert messages.pop(0) == message
-        ours.send({"type": "step", "episode": 0, "message": message})
-        heard = ours.hear()
-        for turn in heard.get("messages", []):
-            of_trl = messages.pop(0)
-            if isinstance(of_trl["content"], list):  # which the template puts together
-                of_trl["content"] = "".join(part["text"] for part in of_trl["content"])
-            assert turn == of_trl
-    assert heard == {"episode": 0, "rewards": {"Calculator": 1.0}, "done": True} and (reward, messages) == (1.0, [])
-
-
-def test_the_schemas_of_tools_are_those_of_transformers(program, others):
-    env = program(SCHEMAS + "class Env:\n    tools = FUNCTIONS\n    def reset(self, seed, row): ...\n    step = reset\n")
-    for ours, theirs in zip(env.hello["tools"], others["schemas"], strict=True):
-        assert ours == theirs
-
-
-# ---- verl ----
-
-AGENT = """
-import asyncio, dataclasses
-class Agent:
-    async def run(self, sampling_params, **kwargs):
-        print("gets", sampling_params, kwargs)
-        prompt = [1, 2, 3]
-        first, second = await asyncio.gather(
-            self.server_manager.generate(request_id="a", prompt_ids=prompt, sampling_params=sampling_params),
-            self.server_manager.generate("b", prompt_ids=[4], sampling_params=sampling_params | {"max_tokens": 5}))
-        print("has", first, second)
-        return {"prompt_ids": prompt, "response_ids": first.token_ids + [9] + second.token_ids,
-                "response_mask": [1] * len(first.token_ids) + [0] + [1] * len(second.token_ids),
-                "reward_score": 0.5, "num_turns": 2, "metrics": {}}
-"""
-
-
-def test_an_agent_asks_for_completions_and_returns_what_is_trained_on(program):
-    agent = program(AGENT, "Agent", columns=["extra_info", "level"])
-    assert (agent.hello["kind"], agent.hello["tools"]) == ("agent", [])
-    agent.run(4, truth="42", columns={"extra_info": '{"index": 3}', "level": "2"})
-    asked = [agent.read(), agent.read()]
-    assert asked == [
-        {"type": "generate", "episode": 4, "request": 0, "prompt_ids": [1, 2, 3]},
-        {"type": "generate", "episode": 4, "request": 1, "prompt_ids": [4], "max_tokens": 5},
-    ]
-    agent.generated(asked[1], 8, stop_reason="length")
-    agent.generated(asked[0], 6, 7)
-    assert agent.read() == {
-        "type": "output", "episode": 4, "prompt_ids": [1, 2, 3], "response_ids": [6, 7, 9, 8],
-        "response_mask": [1, 1, 0, 1], "rewards": {"reward": 0.5},
-    }  # fmt: skip
-    gets, has, *rest = agent.end().splitlines()
-    assert rest == []
-    sampling, _, fields = gets.removeprefix("gets ").partition("} ")
-    assert eval(sampling + "}") == {
-        "temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True
-    }  # fmt: skip
-    assert eval(fields) == {
-        "raw_prompt": user("6*7?"), "raw_prompt_ids": [1, 2], "data_source": "sums", "extra_info": {"index": 3},
-        "reward_model": {"style": "rule", "ground_truth": "42"}, "index": 3, "level": "2", "tools_kwargs": {},
-        "interaction_kwargs": {},
-    }  # fmt: skip
-    assert "token_ids=[6, 7], log_probs=[-1.5, -1.5], stop_reason='completed'" in has
-    assert "stop_reason='length'" in has and "'global_steps': 3" in has
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("return {'prompt_ids': [1], 'response_ids': [2]}", "without 'response_mask'"),
-        ("return {'prompt_ids': [1], 'response_ids': [2, 3], 'response_mask': [1]}",
-         "a response_mask of 1 values for 2 response_ids; it has a 0 or 1 for each"),
-        ("return {'prompt_ids': 'a', 'response_ids': [], 'response_mask': []}", "prompt_ids is not a list of token ids: 'a'"),
-        ("return []", "run returned a list of 0 outputs; here an episode has one"),
-        ("return 1 / 0", "agent 'Agent': ZeroDivisionError: division by zero (mine.py:4, in run: return 1 / 0)"),
-        ("raise asyncio.CancelledError", "agent 'Agent': it was cancelled by its own code"),
-        ("await self.server_manager.generate(prompt_ids=[1], sampling_params={'temperature': 0})",
-         "sampling_params has temperature=0, and the run 1.0, which log-probs are of: change it there"),
-        ("await self.server_manager.generate(prompt_ids=[1], sampling_params={'stop': ['x']})", "sampling_params has stop="),
-        ("await self.server_manager.generate(prompt_ids=[1], image_data=['x'])", "image_data: only texts are generated"),
-        ("self.server", "'Agent' has no 'server', nor is it given to agents: trainer_config, server_manager,"),
-        ("self.config.critic", "agents' configuration has no 'critic' here; it has: actor_rollout_ref, data"),
-        ("self.tokenizer", "the tokenizer of an agent is loaded with transformers, which"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_an_agent_is_told_of_its_episode(program, body, told):
-    agent = program(f"import asyncio\nclass Agent:\n    async def run(self, sampling_params):\n        {body}\n", "Agent")
-    for episode in (1, 2):
-        agent.run(episode)
-        heard = agent.hear()
-        assert heard["episode"] == episode and told in heard["error"], heard
-
-
-def test_agents_are_made_with_what_their_constructor_takes(program):
-    agent = program("""
-import functools
-class Base:
-    def __init__(self, trainer_config, server_manager, **kwargs):
-        self.config, self.server = trainer_config.config, server_manager
-        assert {"dataset_cls", "data_config", "processor", "hf_model_type"} <= kwargs.keys() - {"tokenizer"}
-class Agent:
-    def __init__(self, server_manager, length, *, tools=None): self.server, self.length = server_manager, length
-    async def run(self, sampling_params, raw_prompt, level=0, seed=None):
-        try: await self.server.generate(prompt_ids=[seed, level], sampling_params=sampling_params)
-        except RuntimeError as error: assert str(error) == "no completion was generated: too long"
-        return Output(raw_prompt)
-class Output:
-    def __init__(self, raw): self.prompt_ids, self.response_ids, self.response_mask = [len(raw)], (5,), [True]
-partial = functools.partial(Agent, length=3)
-""", "partial", columns=["level"])  # fmt: skip
-    assert agent.hello["name"] == "partial"
-    agent.run(1, seed=11, messages=user("a") + user("b"), columns={"level": "0"})
-    heard = agent.read()
-    assert "prompt_ids is not a list of token ids: [11, '0']" in heard["error"]
-    agent.run(2, seed=11, messages=user("a") + user("b"))
-    asked = agent.read()
-    assert asked["prompt_ids"] == [11, 0]
-    agent.send({"type": "generated", "episode": 2, "request": 0, "error": "too long"})
-    assert agent.read() == {
-        "type": "output", "episode": 2, "prompt_ids": [2], "response_ids": [5], "response_mask": [1], "rewards": {}
-    }  # fmt: skip
-    agent.end()
-
-
-VERLS = """
-from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
-from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-@register("two_turns")
-class TwoTurns(SingleTurnAgentLoop):
-    async def run(self, sampling_params, **kwargs):
-        if kwargs["data_source"] == "single": return await super().run(sampling_params, **kwargs)
-        ids = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
-        prompt, mask = list(ids), []
-        for turn in range(2):
-            if turn:
-                ids, mask = ids + self.tokenizer.encode("ok"), mask + [0, 0]
-            out = await self.server_manager.generate(request_id="x", prompt_ids=ids, sampling_params=sampling_params)
-            ids, mask = ids + out.token_ids, mask + [1] * len(out.token_ids)
-        length = self.rollout_config.response_length
-        return AgentLoopOutput(prompt_ids=prompt, response_ids=ids[len(prompt):][:length], response_mask=mask[:length],
-                               metrics={}, num_turns=3, reward_score=0.25)
-"""
-
-
-def test_the_agent_loops_of_verl_run_as_they_are(tmp_path, others):
-    # verl's own code, with what it needs from the environments of other tests; two packages that this part of it has no use
-    # for are not installed.
-    libraries = tmp_path / "libraries"
-    libraries.mkdir()
-    (libraries / "verl").symlink_to(package(".venv-templates", "verl"))
-    (libraries / "orjson.py").touch()
-    (libraries / "codetiming.py").write_text("""
-import contextlib
-class Timer(contextlib.nullcontext):
-    last = 0.0
-    def __init__(self, **kwargs): super().__init__(self)
-""")
-    oracle = package(".venv-oracle", "transformers").parent
-    prompt, ok = others["tokens"]
-    model = others["folder"] / "model"
-    (model / "config.json").write_text('{"model_type": "gpt2"}')
-    (tmp_path / "mine.py").write_text(VERLS)
-    start = {"cwd": tmp_path, "model": str(model), "env": {"PYTHONPATH": f"{libraries}:{oracle}"}}
-    with Program(*AS_TEXT, "mine.py:TwoTurns", **start) as agent:
-        agent.run(1, messages=user("6*7?"))
-        asked = agent.read()
-        assert asked == {"type": "generate", "episode": 1, "request": 0, "prompt_ids": prompt}
-        agent.generated(asked, 20, 21)
-        asked = agent.read()
-        assert asked["prompt_ids"] == [*prompt, 20, 21, *ok]
-        agent.generated(asked, *range(30, 50))
-        assert agent.read() == {
-            "type": "output", "episode": 1, "prompt_ids": prompt, "response_ids": [20, 21, *ok, *range(30, 42)],
-            "response_mask": [1, 1, 0, 0, *[1] * 12], "rewards": {"reward": 0.25},
-        }  # fmt: skip
-        agent.run(2, messages=user("6*7?"), source="single")
-        asked = agent.read()
-        assert asked["prompt_ids"] == prompt
-        agent.generated(asked, 20, 1)
-        assert agent.read() == {
-            "type": "output", "episode": 2, "prompt_ids": prompt, "response_ids": [20, 1], "response_mask": [1, 1],
-            "rewards": {},
-        }  # fmt: skip
 
 
 # ---- several episodes, their ends, and the program's ----
