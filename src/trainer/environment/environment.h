@@ -22,7 +22,7 @@
 
 namespace tdock::environment {
 
-// The caller's name for an episode, never used twice.
+// The caller's name for an episode, never used twice: one that is tried again is another episode.
 using EpisodeId = uint64_t;
 
 // What an episode begins with.
@@ -68,11 +68,17 @@ struct AgentOutput {
 
 struct Event {
   EpisodeId episode = 0;
-  // An error is of this episode alone, after all tries, which is then over.
+  // An error is of this episode alone.
   absl::StatusOr<std::variant<Observation, GenerateRequest, AgentOutput>> what;
 };
 
-// Used by one thread at a time. Calls do not wait for the environment, except Start() and Wait().
+// Whether it is the last one of its episode, which is then over: an error, an observation that is done or truncated, an
+// agent's output.
+bool IsLast(const Event& event);
+
+// Used by one thread at a time. Calls do not wait for the environment, except Start() and Wait(). An episode is over
+// with an observation that is done or truncated, an agent's output, an error or End(); further calls with it do
+// nothing.
 class Environment {
  public:
   virtual ~Environment() = default;

@@ -22,6 +22,7 @@
 #include "data/source.h"
 #include "engine/engine.h"
 #include "tdock/batch.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/gather.h"
@@ -44,6 +45,7 @@ enum class SeedPurpose : uint64_t {
   kPtx,
   kRounding,
   kRoles,
+  kEnvironment,
 };
 
 inline uint64_t SeedFor(const RunConfig& config, SeedPurpose purpose) {
@@ -92,11 +94,13 @@ struct RunParts {
   Workers& workers;
   const std::vector<int32_t>& end_tokens;
   std::span<const data::EncodedSample> validation;
+  const text::ChatTemplate* chat_template;       // see RunInputs; null: there is none
   const data::Source<data::EncodedSample>* ptx;  // the samples of Recipe::ptx_data(); null: none
   int64_t total_steps;                           // for schedules
   int64_t max_row_tokens;                        // of MaxRowTokens()
   uint64_t rounding_seed;                        // of AdamWOptions
   std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
+  std::function<void(const std::string&)> log;   // lines of other programs. Thread-safe
   // For what takes long between the stages. Thread-safe.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 
