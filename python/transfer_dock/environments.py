@@ -77,6 +77,7 @@ class Observation:
     messages: a text of the user, a turn {"role": …, "content": …}, a list of turns, or None for nothing.
     rewards: numbers by name, or one; over an episode they are added up.
     done: the episode is over; truncated: it is over before its end.
+    continues: of reset(): the text is the end of the prompt's last message, and no turn of its own.
     error: this try of the episode has failed, and why.
     """
 
@@ -84,6 +85,7 @@ class Observation:
     rewards: Any = None
     done: bool = False
     truncated: bool = False
+    continues: bool = False
     error: str | None = None
 
 
@@ -367,6 +369,7 @@ class _Form:
 
     name: str
     tools: list[Record]
+    concludes: bool  # it is asked what an episode was worth that a limit ended
     instances: list[_Instance]  # that play no episode
 
     def bind(self, columns: Sequence[str]) -> None:
@@ -375,26 +378,33 @@ class _Form:
     async def reset(self, instance: _Instance, seed: int, row: _Row) -> Record:
         raise NotImplementedError
 
-    async def step(self, instance: _Instance, message: Record, final: bool) -> Record:
+    async def step(self, instance: _Instance, message: Record) -> Record:
+        raise NotImplementedError
+
+    async def conclude(self, instance: _Instance) -> Record:
         raise NotImplementedError
 
 
 class _Own(_Form):
-    """reset(seed, row) and step(message)."""
+    """reset(seed, row) and step(message), and conclude() if it likes."""
 
     def __init__(self, name: str, instance: _Instance) -> None:
         self.name, self.instances = name, [instance]
         environment = instance.object()
         if not callable(getattr(environment, "step", None)):
             raise BadEnvironment(f"environment '{name}' has reset(seed, row), but no step(message)")
+        self.concludes = callable(getattr(environment, "conclude", None))
         tools = getattr(environment, "tools", None) or []
         self.tools = [one if isinstance(one, dict) else _schema(one) for one in tools]
 
     async def reset(self, instance: _Instance, seed: int, row: _Row) -> Record:
         return _observation(await instance.call((await instance.made()).reset, seed, row.whole))
 
-    async def step(self, instance: _Instance, message: Record, final: bool) -> Record:
+    async def step(self, instance: _Instance, message: Record) -> Record:
         return _observation(await instance.call((await instance.made()).step, message))
+
+    async def conclude(self, instance: _Instance) -> Record:
+        return _observation(await instance.call((await instance.made()).conclude))
 
 
 class _Trl(_Form):
@@ -406,7 +416,7 @@ class _Trl(_Form):
         self._type = type(environment)
         methods = [one for one, _ in inspect.getmembers(self._type, inspect.isfunction)]
         self._tools = [one for one in methods if one not in ("reset", "get_reward") and not one.startswith("_")]
-        self._rewards = "get_reward" in methods
+        self.concludes = "get_reward" in methods
         self.tools = [_schema(getattr(environment, one)) for one in self._tools]
         self._parameters = list(inspect.signature(environment.reset).parameters.values())
         self._columns: set[str] = set()
@@ -448,16 +458,19 @@ class _Trl(_Form):
         if said is None:
             return _observation({})
         text = _content(said, "reset returned")
-        return _observation({"observation": {"role": "user", "content": text, "continues": True}})
+        return _observation({"observation": text, "continues": True})
 
-    async def step(self, instance: _Instance, message: Record, final: bool) -> Record:
+    async def conclude(self, instance: _Instance) -> Record:
+        rewards = {}
+        if self.concludes and (reward := await instance.call((await instance.made()).get_reward)) is not None:
+            rewards = {self._type.__name__: reward}
+        return _observation({"rewards": rewards, "done": True})
+
+    async def step(self, instance: _Instance, message: Record) -> Record:
         environment = await instance.made()
         calls = message.get("tool_calls")
-        if not calls or final:
-            rewards = {}
-            if self._rewards and (reward := await instance.call(environment.get_reward)) is not None:
-                rewards = {self._type.__name__: reward}
-            return _observation({"rewards": rewards, "done": True})
+        if not calls:
+            return await self.conclude(instance)
         if not isinstance(calls, list):
             raise BadEnvironment(f"the tool calls of a message are no list: {_shown(calls)}")
         results = await self._answer(instance, environment, calls)
@@ -532,7 +545,7 @@ def _content(value: Any, what: str, of_tool: bool = False) -> str:
 # ---- what environments return ----
 
 _ROLES = ("user", "system", "developer", "tool", "function")
-_FIELDS = ("observation", "messages", "rewards", "done", "truncated", "error")
+_FIELDS = ("observation", "messages", "rewards", "done", "truncated", "continues", "error")
 
 
 def _observation(value: Any) -> Record:
@@ -556,6 +569,7 @@ def _observation(value: Any) -> Record:
         "rewards": _rewards(value.get("rewards")),
         "done": bool(value.get("done", False)),
         "truncated": bool(value.get("truncated", False)),
+        "continues": bool(value.get("continues", False)),
     }
 
 
@@ -924,7 +938,7 @@ def _line(message: Record) -> bytes:
 @dataclass(eq=False)
 class _Episode:
     number: int
-    inbox: asyncio.Queue[Record] = field(default_factory=asyncio.Queue)  # messages of the model
+    inbox: asyncio.Queue[Record] = field(default_factory=asyncio.Queue)  # steps
     answers: dict[int, asyncio.Future[Record]] = field(default_factory=dict)  # that an agent waits for, by request
     requests: int = 0
     task: asyncio.Task[None] | None = None
@@ -972,7 +986,8 @@ class _Program:
         try:
             kind, number = message.get("type"), message.get("episode")
             begins = "run" if isinstance(self._served, _Agents) else "reset"
-            if not isinstance(number, int) or kind not in (begins, "end", "generated" if begins == "run" else "step"):
+            known = ("run", "generated", "end") if begins == "run" else ("reset", "step", "conclude", "end")
+            if not isinstance(number, int) or kind not in known:
                 raise BadEnvironment(f"a message of an episode was to come, not {_shown(message)}")
             episode = self._episodes.get(number)
             if kind == begins:
@@ -985,7 +1000,7 @@ class _Program:
                 answer = episode.answers.pop(message.get("request", -1), None) if episode is not None else None
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-            elif episode is None or not isinstance(message.get("message"), dict):
+            elif episode is None or (kind == "step" and not isinstance(message.get("message"), dict)):
                 raise BadEnvironment(f"episode {number} is not under way, or waits for another message: {message}")
             else:
                 episode.inbox.put_nowait(message)
@@ -1039,8 +1054,11 @@ class _Program:
                 if over:
                     return
                 message = await episode.inbox.get()
-                doing, reusable = ", step", False
-                record = await form.step(instance, message["message"], bool(message.get("final")))
+                doing, reusable = f", {message['type']}", False
+                if message["type"] == "step":
+                    record = await form.step(instance, message["message"])
+                else:
+                    record = await form.conclude(instance) | {"done": True}
         except BadEnvironment as error:
             self._end(error)
         except (Exception, SystemExit) as error:
@@ -1120,6 +1138,7 @@ def _serve(environment: Any, name: str | None, episodes: int, channel: _Channel)
     channel.write(_line({
         "type": "hello", "protocol": _PROTOCOL, "name": served.name, "tools": served.tools,
         "kind": "agent" if isinstance(served, _Agents) else "environment",
+        "concludes": not isinstance(served, _Agents) and served.concludes,
         "episodes": int(getattr(environment, "concurrent_episodes", episodes)),
     }))  # fmt: skip
     asyncio.run(_Program(served, environment, channel).play())

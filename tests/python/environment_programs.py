@@ -26,11 +26,11 @@ class Program(LineProgram):
     def reset(self, episode: int, seed: int = 0, **row: object) -> None:
         self.send({"type": "reset", "episode": episode, "seed": seed, "row": whole(**row)})
 
-    def step(self, episode: int, content: str = "", *calls: tuple[str, object], **others: object) -> None:
+    def step(self, episode: int, content: str = "", *calls: tuple[str, object]) -> None:
         message: dict = {"role": "assistant", "content": content}
         if calls:
             message["tool_calls"] = tool_calls(*calls)
-        self.send({"type": "step", "episode": episode, "message": message} | others)
+        self.send({"type": "step", "episode": episode, "message": message})
 
     def run(self, episode: int, seed: int = 0, sampling: dict = {}, **row: object) -> None:
         sampling = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 16} | sampling

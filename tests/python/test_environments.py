@@ -31,7 +31,8 @@ class Env:
 def test_an_environment_of_our_own_gets_a_seed_a_row_and_messages(program):
     guess = program(GUESS, columns=["tries"])
     assert guess.hello == {
-        "type": "hello", "protocol": 1, "name": "Env", "kind": "environment", "tools": [], "episodes": 64
+        "type": "hello", "protocol": 1, "name": "Env", "kind": "environment", "tools": [], "episodes": 64,
+        "concludes": False,
     }  # fmt: skip
     guess.reset(7, seed=5, columns={"tries": "2"})
     assert guess.hear() == {"episode": 7, "messages": user("Guess! 6*7?")}
@@ -39,7 +40,8 @@ def test_an_environment_of_our_own_gets_a_seed_a_row_and_messages(program):
     assert guess.hear() == {"episode": 7, "messages": user("No."), "rewards": {"won": 0.0}}
     guess.step(7, "5")
     assert guess.read() == {
-        "type": "observation", "episode": 7, "messages": [], "rewards": {"won": 1.0}, "done": True, "truncated": False
+        "type": "observation", "episode": 7, "messages": [], "rewards": {"won": 1.0}, "done": True, "truncated": False,
+        "continues": False,
     }  # fmt: skip
     guess.reset(8, seed=5, columns={"tries": "1"})
     guess.hear()
@@ -134,7 +136,7 @@ def test_the_methods_of_an_environment_of_trl_are_tools(program):
     ]  # fmt: skip
     columns = {"level": "3", "tags": '["a"]'}
     env.reset(1, seed=9, truth="42", columns=columns, messages=user("6*7?"))
-    assert env.hear() == {"episode": 1, "messages": [{"role": "user", "content": " Use the tools.", "continues": True}]}
+    assert env.hear() == {"episode": 1, "messages": user(" Use the tools."), "continues": True}
     env.step(1, "", ("divide", {"a": 3}), ("multiply", {"a": 6, "b": 7}), ("divide", {"a": 1, "b": 0}), ("parts", None),
              ("divide", "no"), ("remove", {}), ("multiply", {"a": 6}), ("_private", {}), ("leave", {}))  # fmt: skip
     assert [(turn["role"], turn["name"], turn["content"]) for turn in env.hear()["messages"]] == [
@@ -177,8 +179,21 @@ def test_an_episode_whose_end_is_not_the_models_has_its_reward_as_well(program):
     env = program(CALCULATOR, "Calculator", columns=["tags"])
     env.reset(2, truth="42", columns={"tags": ""})
     env.hear()
-    env.step(2, "", ("multiply", {"a": 6, "b": 7}), final=True)  # there is no room for its result
-    assert env.hear() == {"episode": 2, "rewards": {"Calculator": 0.0}, "done": True}
+    env.step(2, "", ("multiply", {"a": 6, "b": 7}))
+    env.hear()
+    env.send({"type": "conclude", "episode": 2})
+    assert env.hear() == {"episode": 2, "rewards": {"Calculator": 1.0}, "done": True}
+    own = program("""
+class Env:
+    def reset(self, seed, row): ...
+    def step(self, message): ...
+    def conclude(self): return {"rewards": {"half": 0.5}}
+""")
+    assert own.hello["concludes"]
+    own.reset(1)
+    own.hear()
+    own.send({"type": "conclude", "episode": 1})
+    assert own.hear() == {"episode": 1, "rewards": {"half": 0.5}, "done": True}
 
 
 def test_instances_are_made_once_and_reset_often_unless_they_failed(program):

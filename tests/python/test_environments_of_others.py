@@ -177,8 +177,8 @@ def test_the_trainer_of_trl_has_the_same_conversation(program, others):
     ours = program(OF_TRL, "Calculator", columns=list(columns))
     assert ours.hello["tools"] == schemas
     ours.reset(0, truth="42", columns=columns, messages=ROW["prompt"])
-    (addition,) = ours.hear()["messages"]
-    assert addition.pop("continues") and prompt == user("6*7?" + addition["content"])
+    heard = ours.hear()
+    assert heard["continues"] and prompt == user("6*7?" + heard["messages"][0]["content"])
     for message in SAID:
         assert messages.pop(0) == message
         ours.send({"type": "step", "episode": 0, "message": message})
