@@ -36,14 +36,14 @@ enum class OnBadCall {
 
 struct EnvironmentConfig {
   // At most one of them is given.
-  std::string program;   // a command line
-  std::string function;  // FILE.py:NAME or MODULE:NAME
-  std::string url;
-  std::string name;  // of one that is built in
+  std::string program = {};   // a command line
+  std::string function = {};  // FILE.py:NAME or MODULE:NAME
+  std::string url = {};
+  std::string name = {};  // of one that is built in
 
   std::string python = "python3";
-  std::string url_token_env;
-  std::string url_ca_file;
+  std::string url_token_env = {};
+  std::string url_ca_file = {};
   bool url_verify = true;
   int64_t processes = 1;
   double timeout = 30;  // seconds

@@ -241,13 +241,7 @@ class EpisodePlayer::Impl {
     if (play.generations.contains(asked.request)) {
       return Refuse(number, absl::InvalidArgumentError(absl::StrCat("it asks twice under the number ", asked.request)));
     }
-    absl::StatusOr<int64_t> room = Room(0, std::ssize(asked.prompt_ids));
-    absl::StatusOr<engine::RequestId> request = room.status();
-    if (room.ok()) {
-      if (asked.max_tokens > 0) *room = std::min(*room, asked.max_tokens);
-      const uint64_t identity = DeriveSeed(starts_[number].identity, static_cast<uint64_t>(asked.request));
-      request = engine_.Add(RequestFor(asked.prompt_ids, identity, *room));
-    }
+    const absl::StatusOr<engine::RequestId> request = AddForAgent(starts_[number], asked);
     if (!request.ok()) {
       environment_.Answer(play.id, asked.request, request.status());
       return absl::OkStatus();
@@ -256,6 +250,13 @@ class EpisodePlayer::Impl {
     play.requests[*request] = asked.request;
     by_request_[*request] = {number, asked.request};
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<engine::RequestId> AddForAgent(const EpisodeStart& start, const environment::GenerateRequest& asked) {
+    TDOCK_ASSIGN_OR_RETURN(int64_t room, Room(0, std::ssize(asked.prompt_ids)));
+    if (asked.max_tokens > 0) room = std::min(room, asked.max_tokens);
+    return engine_.Add(
+        RequestFor(asked.prompt_ids, DeriveSeed(start.identity, static_cast<uint64_t>(asked.request)), room));
   }
 
   void TellAgent(OpenEpisode& play, int64_t request, engine::Completion completion) {
@@ -270,17 +271,7 @@ class EpisodePlayer::Impl {
 
   absl::Status On(size_t number, environment::AgentOutput& output) {
     OpenEpisode& play = plays_[number];
-    absl::Status fits = absl::OkStatus();
-    const int64_t length = std::ssize(output.response_ids);
-    if (length > options_.max_response_length) {
-      fits = absl::InvalidArgumentError(absl::StrCat("its response has ", length, " tokens; at most ",
-                                                     options_.max_response_length,
-                                                     " are allowed (data.max_response_length)"));
-    } else if (!output.prompt_ids.empty() && length > 0) {
-      fits = Room(length - 1, std::ssize(output.prompt_ids) + length - 1).status();
-    }
-    absl::StatusOr<AgentTokens> tokens = fits;
-    if (fits.ok()) tokens = TokensOf(output, play.generations, *options_.rules.tokenizer);
+    absl::StatusOr<AgentTokens> tokens = CheckedTokens(output, play.generations);
     if (!tokens.ok()) return Refuse(number, tokens.status());
     PlayedEpisode episode;
     episode.prompt = std::move(output.prompt_ids);
@@ -291,6 +282,19 @@ class EpisodePlayer::Impl {
     episode.rewards = std::move(output.rewards);
     episode.finished = tokens->finished;
     return Leave(number, std::move(episode));
+  }
+
+  absl::StatusOr<AgentTokens> CheckedTokens(const environment::AgentOutput& output,
+                                            const std::map<int64_t, AgentGeneration>& generations) const {
+    const int64_t length = std::ssize(output.response_ids);
+    if (length > options_.max_response_length) {
+      return absl::InvalidArgumentError(absl::StrCat("its response has ", length, " tokens; at most ",
+                                                     options_.max_response_length,
+                                                     " are allowed (data.max_response_length)"));
+    }
+    // Its last token must have been asked for.
+    if (length > 0) TDOCK_RETURN_IF_ERROR(Room(length - 1, std::ssize(output.prompt_ids) + length - 1).status());
+    return TokensOf(output, generations, *options_.rules.tokenizer);
   }
 
   // ---- How an episode ends.

@@ -83,8 +83,7 @@ TEST_F(TranscriptTest, WhatIsSaidIsWhatTheTemplateAddsUpToTheNextAnswer) {
   EXPECT_FALSE(next->fork);
   EXPECT_EQ(Text(next->ids), "\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n");
   transcript.Add(*next);
-  EXPECT_EQ(transcript.tokens(),
-            Asking(form, {question_, {.role = Role::kAssistant, .content = "Two."}, more}));
+  EXPECT_EQ(transcript.tokens(), Asking(form, {question_, {.role = Role::kAssistant, .content = "Two."}, more}));
   EXPECT_EQ(transcript.mask().front(), 1);
   EXPECT_EQ(transcript.mask().back(), 0);
 }
@@ -104,7 +103,12 @@ TEST_F(TranscriptTest, WhatContinuesThePromptIsTheEndOfItsLastTurn) {
 }
 
 TEST_F(TranscriptTest, AReplyStaysAsItWasSampledWhereTheTemplateWritesTheSameOtherwise) {
-  const text::ChatTemplate form = *text::ChatTemplate::Named("qwen");
+  const text::ChatTemplate form = *text::ChatTemplate::Parse(
+      "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+      "{% if m.tool_calls %}{% for call in m.tool_calls %}\n<tool_call>\n{{ call.function | tojson }}\n</tool_call>"
+      "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
   const TurnRules rules = Rules(form, kTools);
   Transcript transcript(rules);
   ASSERT_EQ(transcript.Begin(Row(form)), absl::OkStatus());
