@@ -763,7 +763,7 @@ class _Agents:
             return self.factory(**given)
         # A class that is made without arguments has these as attributes.
         attributes: dict[str, Callable[[], Any]] = {
-            **parts,
+            **{name: parts[name] for name in ("server_manager", "tokenizer", "processor")},
             "config": functools.partial(_config, self._model, sampling),
             "rollout_config": lambda: _config(self._model, sampling).actor_rollout_ref.rollout,
             "data_config": lambda: _config(self._model, sampling).data,
@@ -786,7 +786,7 @@ class _Agents:
 
 
 def _with_attributes(kind: Any, attributes: Mapping[str, Callable[[], Any]]) -> Any:
-    """An instance that has attributes, made when they are first looked at, where its class does not set them."""
+    """An instance with these attributes, where its class sets none, made when they are first looked at."""
 
     class Agent(kind):  # type: ignore[misc]
         def __getattr__(self, name: str) -> Any:
@@ -1093,7 +1093,7 @@ def _is_agent(kind: Any) -> bool:
 
 def _prepare(target: Any, name: str | None) -> _Form | _Agents:
     kind = target.func if isinstance(target, functools.partial) else target
-    name = name or str(getattr(kind, "__name__", type(kind).__name__))
+    given, name = name, name or str(getattr(kind, "__name__", type(kind).__name__))
     if isinstance(target, Mapping):
         raise BadEnvironment(f"'{name}' is a dict of environments; a run has one: name that")
     if not callable(target):
@@ -1117,6 +1117,8 @@ def _prepare(target: Any, name: str | None) -> _Form | _Agents:
             f"step(message), or async run(sampling_params, **kwargs) as agent loops of verl; it has: {_names(there)}"
             + (f"; {_meant(near, there)}" if near else "")
         )
+    if not isinstance(kind, type):
+        name = given or type(environment).__name__  # of what a factory makes
     own = {"seed", "row"} <= inspect.signature(environment.reset).parameters.keys()
     return _Own(name, instance) if own else _Trl(name, instance)
 

@@ -294,10 +294,10 @@ from transfer_dock import environments
 print("printed before")
 class Env:
     def reset(self): print("printed"); return "x"
-environments.serve(lambda: Env(), name="mine", episodes=5)
+environments.serve(lambda: Env(), episodes=5)
 """)
     with Program("env", "-u", "PYTHONUNBUFFERED", sys.executable, tmp_path / "own.py") as own:
-        assert (own.hello["name"], own.hello["episodes"]) == ("mine", 5)
+        assert (own.hello["name"], own.hello["episodes"]) == ("Env", 5)
         own.reset(0)
         assert own.hear()["messages"][0]["content"] == "x"
         assert own.end() == "printed before\nprinted\n"

@@ -263,7 +263,7 @@ def test_an_agent_asks_for_completions_and_returns_what_is_trained_on(program):
          "sampling_params has stop="),
         ("await self.server_manager.generate(prompt_ids=[1], image_data=['x'])",
          "image_data: only texts are generated"),
-        ("self.server", "'Agent' has no 'server', nor is it given to agents: trainer_config, server_manager,"),
+        ("self.server", "'Agent' has no 'server', nor is it given to agents: server_manager, tokenizer, processor,"),
         ("self.config.critic", "agents' configuration has no 'critic' here; it has: actor_rollout_ref, data"),
         ("self.tokenizer", "the tokenizer of an agent is loaded with transformers, which"),
     ],

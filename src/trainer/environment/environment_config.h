@@ -58,7 +58,7 @@ struct EnvironmentConfig {
   TurnFormat format = TurnFormat::kChat;
   ToolFormat tool_format = ToolFormat::kHermes;
   OnBadCall on_bad_call = OnBadCall::kTell;
-  std::vector<std::string> stop;  // texts that end a turn of the model, beside its end tokens
+  std::vector<std::string> stop = {};  // texts that end a turn of the model, beside its end tokens
 
   // Whether answers have several turns, or are an agent's.
   bool used() const { return !program.empty() || !function.empty() || !url.empty() || !name.empty(); }
