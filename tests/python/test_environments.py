@@ -90,8 +90,9 @@ def test_an_environment_of_our_own_gets_a_seed_a_row_and_messages(program):
     ],
 )  # fmt: skip
 def test_what_an_environment_may_return(program, returned, heard):
+    imported = "from transfer_dock.environments import Observation" if "Observation" in returned else ""
     env = program(f"""
-from transfer_dock.environments import Observation
+{imported}
 class Env:
     async def reset(self, seed, row): return {returned}
     def step(self, message): ...
