@@ -77,6 +77,7 @@ tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/rewa
             trainer/reward/external/code_driver.h reward::kCodeDriver)
 tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/python/transfer_dock/rewards.py
             trainer/reward/external/rewards_module.h reward::kRewardsModule)
+tdock_module(trainer/executor USES dock/local)
 tdock_module(trainer/environment USES trainer/reward/external LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_embed(tdock_trainer_environment ${PROJECT_SOURCE_DIR}/python/transfer_dock/environments.py
             trainer/environment/environments_module.h environment::kEnvironmentsModule)
@@ -93,7 +94,7 @@ if(TARGET tdock_trainer_run_log)
 endif()
 tdock_module(trainer/checkpoint TORCH USES model/decoder)
 tdock_module(trainer/stages TORCH USES dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint)
-tdock_module(trainer/loop TORCH USES trainer/stages trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/loop TORCH USES trainer/stages trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/recipes TORCH USES trainer/loop LONG_TESTS Learning.*)
 tdock_module(trainer/preflight TORCH USES trainer/recipes)
 

@@ -109,8 +109,8 @@ class Environment {
   // Gives the episode up, if it is not over: no more events of it come.
   virtual void End(EpisodeId episode) = 0;
 
-  // The events that have come, at least one unless the deadline passes first, or the environment as a whole has failed:
-  // then its error. Every episode gets its next event within the environment's own time limits.
+  // The events that have come, at least one. DeadlineExceeded if the deadline passes first; other errors where the
+  // environment as a whole has failed. Every episode gets its next event within the environment's own time limits.
   virtual absl::StatusOr<std::vector<Event>> Wait(absl::Time deadline) = 0;
 };
 

@@ -160,8 +160,8 @@ void BindEnvironment(config::Spec& spec, EnvironmentConfig& c) {
       {"environment.python", "environment.url_token_env", "environment.url_ca_file", "environment.url_verify",
        "environment.processes", "environment.timeout", "environment.start_timeout", "environment.max_restarts",
        "environment.memory_gb", "environment.retries", "environment.on_error", "environment.max_turns",
-       "environment.max_observation_tokens", "environment.format", "environment.tool_format",
-       "environment.on_bad_call"},
+       "environment.max_observation_tokens", "environment.format", "environment.tool_format", "environment.on_bad_call",
+       "environment.stop"},
       [&c] { return !c.used(); },
       "there is no environment; set environment.program, environment.function, environment.url or environment.name");
 }

@@ -77,6 +77,7 @@ class EpisodePlayer::Impl {
       }
       TDOCK_RETURN_IF_ERROR(CheckRules(options_.rules, description->is_agent));
       options_.rules.tools = std::move(description->tools);
+      is_agent_ = description->is_agent;
       concludes_ = description->concludes;
       started_ = true;
     }
@@ -93,13 +94,15 @@ class EpisodePlayer::Impl {
   }
 
   absl::Status HearEnvironment() {
-    if (by_id_.empty()) return absl::OkStatus();
+    // An agent may ask at any time; otherwise either the model or the environment has the word.
+    if (by_id_.empty() || (!is_agent_ && by_id_.size() == by_request_.size())) return absl::OkStatus();
     const bool idle = !engine_.HasWork();
     const absl::Time begun = absl::Now();
     absl::StatusOr<std::vector<environment::Event>> events =
         environment_.Wait(idle ? begun + kPatience : absl::InfinitePast());
-    if (!events.ok()) return Annotate(events.status(), absl::StrCat("the environment ", environment_.name()));
     if (idle) waited_ += absl::Now() - begun;
+    if (absl::IsDeadlineExceeded(events.status())) return absl::OkStatus();
+    if (!events.ok()) return Annotate(events.status(), absl::StrCat("the environment ", environment_.name()));
     for (environment::Event& event : *events) {
       const auto found = by_id_.find(event.episode);
       if (found == by_id_.end()) continue;  // it was given up meanwhile
@@ -398,8 +401,7 @@ class EpisodePlayer::Impl {
   engine::Engine& engine_;
   environment::Environment& environment_;
   EpisodeOptions options_;
-  bool started_ = false;
-  bool concludes_ = false;
+  bool started_ = false, is_agent_ = false, concludes_ = false;
   EpisodeId last_id_ = 0;
   absl::Duration waited_;
 

@@ -15,17 +15,8 @@ constexpr environment::EpisodeId kTrial = 1;
 
 // Its first event.
 absl::StatusOr<environment::Event> FirstEvent(environment::Environment& environment, absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
-  for (;;) {
-    TDOCK_ASSIGN_OR_RETURN(std::vector<environment::Event> events, environment.Wait(deadline));
-    for (environment::Event& event : events) {
-      if (event.episode == kTrial) return std::move(event);
-    }
-    if (absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("nothing came of an episode within ", absl::FormatDuration(patience)));
-    }
-  }
+  TDOCK_ASSIGN_OR_RETURN(std::vector<environment::Event> events, environment.Wait(absl::Now() + patience));
+  return std::move(events.front());  // there is no other episode
 }
 
 absl::Status NoteFirst(const environment::Observation& said, const EpisodeStart& start, const EpisodeOptions& options,

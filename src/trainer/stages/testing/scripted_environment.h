@@ -79,6 +79,7 @@ class ScriptedEnvironment final : public environment::Environment {
         event = coming_.erase(event);
       }
     }
+    if (come.empty()) return absl::DeadlineExceededError("nothing has come");
     if (options_.last_first) std::reverse(come.begin(), come.end());
     return come;
   }

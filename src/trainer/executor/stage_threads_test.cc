@@ -1,0 +1,300 @@
+#include "trainer/executor/stage_threads.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+#include "tdock/local_dock.h"
+
+namespace tdock::trainer {
+namespace {
+
+constexpr char kPartition[] = "train";
+constexpr int64_t kGroupSize = 4;
+
+// A chain of stages over columns c0 → c1 → c2 → c3, the last of which completes. Each adds 1 to what it reads.
+class StageThreadsTest : public testing::Test {
+ protected:
+  static std::string Column(int number) { return absl::StrCat("c", number); }
+  static std::string Name(int number) { return absl::StrCat("stage", number); }
+
+  void SetUp() override {
+    PartitionOptions options{.name = kPartition, .group_size = kGroupSize, .retain_for = {Name(3)}};
+    for (int i = 0; i < 4; ++i) options.columns.push_back({Column(i), ColumnType::Dense(DType::kI32)});
+    ASSERT_EQ(dock_->CreatePartition(options), absl::OkStatus());
+    for (int i = 0; i < 4; ++i) {
+      ConsumerOptions consumer{.name = Name(i), .reads = {Column(i)}, .unit = UnitOf(i)};
+      if (i < 3) consumer.writes = {Column(i + 1)};
+      ASSERT_EQ(dock_->RegisterConsumer(kPartition, consumer), absl::OkStatus());
+    }
+  }
+  static Unit UnitOf(int number) { return number % 2 == 0 ? Unit::kGroup : Unit::kRow; }
+
+  void Feed(int64_t groups) {
+    PutRequest put{.partition = kPartition};
+    std::vector<int32_t> values;
+    for (int64_t i = 0; i < groups * kGroupSize; ++i) {
+      put.groups.push_back(static_cast<GroupId>(next_group_ + i / kGroupSize));
+      values.push_back(static_cast<int32_t>(i));
+    }
+    next_group_ += groups;
+    ASSERT_EQ(put.batch.Add(Column(0), tdock::Column::FromValues(values)), absl::OkStatus());
+    ASSERT_TRUE(dock_->Put(put).ok());
+  }
+
+  absl::Status Pass(int number, const Taken& taken) {
+    {
+      const std::lock_guard lock(mu_);
+      takes_[number].emplace_back(taken.rows.ids().begin(), taken.rows.ids().end());
+    }
+    if (number == 3) {
+      TDOCK_RETURN_IF_ERROR(dock_->Complete({.partition = kPartition, .lease = taken.lease}));
+      const std::lock_guard lock(mu_);
+      for (size_t i = 0; i < taken.rows.size(); ++i) {
+        ++completed_[taken.rows.ids()[i]];
+        sum_ += (*taken.rows.Get<int32_t>(i, Column(3)))[0];
+      }
+      return absl::OkStatus();
+    }
+    std::vector<int32_t> values;
+    for (size_t i = 0; i < taken.rows.size(); ++i) {
+      values.push_back((*taken.rows.Get<int32_t>(i, Column(number)))[0] + 1);
+    }
+    PutRequest put{
+        .partition = kPartition, .rows = {taken.rows.ids().begin(), taken.rows.ids().end()}, .lease = taken.lease};
+    TDOCK_RETURN_IF_ERROR(put.batch.Add(Column(number + 1), tdock::Column::FromValues(values)));
+    return dock_->Put(put).status();
+  }
+
+  std::vector<StageTask> Tasks() {
+    std::vector<StageTask> tasks;
+    for (int i = 0; i < 4; ++i) {
+      tasks.push_back({.name = Name(i),
+                       .group_size = UnitOf(i) == Unit::kGroup ? kGroupSize : 1,
+                       .run = [this, i](const Taken& taken, const StageSigns&) { return Pass(i, taken); }});
+    }
+    return tasks;
+  }
+
+  StageThreads::Options UntilDone() {
+    StageThreads::Options options{.clock = Clock::Real(), .timeline = timeline_, .until_done = true};
+    options.log = [this](const std::string& line) {
+      const std::lock_guard lock(mu_);
+      log_.push_back(line);
+    };
+    return options;
+  }
+
+  const std::unique_ptr<Dock> dock_ = MakeLocalDock({});
+  Timeline timeline_{Clock::Real()};
+  int64_t next_group_ = 0;
+  std::mutex mu_;
+  std::map<int, std::vector<std::vector<RowId>>> takes_;
+  std::map<RowId, int> completed_;
+  int64_t sum_ = 0;
+  std::vector<std::string> log_;
+};
+
+TEST_F(StageThreadsTest, EveryRowPassesThroughEveryStageOnce) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    completed_.clear();
+    sum_ = 0;
+    Feed(16);
+    std::vector<StageTask> tasks = Tasks();
+    for (StageTask& task : tasks) {
+      task.most_units = 1 + static_cast<int64_t>(random() % 8);
+      task.in_order = random() % 4 == 0;
+      const auto pause = absl::Microseconds(random() % 300);
+      task.run = [run = task.run, pause](const Taken& taken, const StageSigns& signs) {
+        absl::SleepFor(pause);
+        signs.progress();
+        TDOCK_RETURN_IF_ERROR(signs.check_stop());
+        return run(taken, signs);
+      };
+    }
+    StageThreads threads(*dock_, kPartition, std::move(tasks), UntilDone());
+    ASSERT_EQ(threads.Join(), absl::OkStatus()) << "seed " << seed;
+    EXPECT_EQ(completed_.size(), 16 * kGroupSize);
+    EXPECT_THAT(completed_, testing::Each(testing::Pair(testing::_, 1)));
+    EXPECT_EQ(sum_, 64 * 63 / 2 + 3 * 64);
+    EXPECT_EQ(dock_->GetStatus(kPartition)->rows, 0);
+  }
+}
+
+TEST_F(StageThreadsTest, WhatIsTakenInOrderDoesNotDependOnTiming) {
+  for (int round = 0; round < 5; ++round) {
+    Feed(6);
+    std::vector<StageTask> tasks = Tasks();
+    tasks[0].most_units = 1;
+    tasks[1].most_units = 3;
+    tasks[2].in_order = tasks[3].in_order = true;
+    tasks[2].most_units = 4;
+    StageThreads threads(*dock_, kPartition, std::move(tasks), UntilDone());
+    ASSERT_EQ(threads.Join(), absl::OkStatus());
+    ASSERT_EQ(takes_[2].size(), 2);
+    EXPECT_EQ(takes_[2][0].size(), 4 * kGroupSize);
+    EXPECT_EQ(takes_[2][1].size(), 2 * kGroupSize);
+    ASSERT_EQ(takes_[3].size(), 1);
+    EXPECT_TRUE(std::is_sorted(takes_[3][0].begin(), takes_[3][0].end()));
+    takes_.clear();
+  }
+}
+
+TEST_F(StageThreadsTest, AStageThatFailsEndsTheOthersAndGivesItsRowsBack) {
+  Feed(4);
+  std::vector<StageTask> tasks = Tasks();
+  tasks[1].in_order = true;
+  tasks[1].run = [](const Taken&, const StageSigns&) { return absl::UnavailableError("no scorer"); };
+  StageThreads threads(*dock_, kPartition, std::move(tasks), UntilDone());
+  const absl::Status status = threads.Join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "stage 'stage1', 16 rows between 0 and 15: no scorer");
+  EXPECT_EQ(dock_->GetConsumerStatus(kPartition, Name(1))->ready, 16);
+}
+
+TEST_F(StageThreadsTest, AStageMayBeTriedAgainOnTheSameRows) {
+  Feed(4);
+  std::vector<StageTask> tasks = Tasks();
+  std::atomic<int> calls = 0;
+  tasks[1].restartable = true;
+  tasks[1].run = [&, run = tasks[1].run](const Taken& taken, const StageSigns& signs) {
+    return ++calls % 3 != 0 ? absl::UnavailableError("no scorer") : run(taken, signs);
+  };
+  StageThreads threads(*dock_, kPartition, std::move(tasks), UntilDone());
+  EXPECT_EQ(threads.Join(), absl::OkStatus());
+  EXPECT_EQ(completed_.size(), 16);
+  EXPECT_THAT(log_, testing::Contains(testing::AllOf(testing::HasSubstr("stage 'stage1', "),
+                                                     testing::HasSubstr("no scorer; it is tried again (1 of 3"))));
+}
+
+TEST_F(StageThreadsTest, ButNotForEver) {
+  Feed(1);
+  std::vector<StageTask> tasks = Tasks();
+  tasks[0].restartable = true;
+  tasks[0].run = [](const Taken&, const StageSigns&) { return absl::UnavailableError("no scorer"); };
+  StageThreads threads(*dock_, kPartition, std::move(tasks), UntilDone());
+  EXPECT_EQ(threads.Join().message(), "stage 'stage0', 4 rows between 0 and 3: no scorer");
+  EXPECT_EQ(log_.size(), 3);
+}
+
+TEST_F(StageThreadsTest, DroppedRowsAreNotWaitedFor) {
+  Feed(4);
+  std::vector<StageTask> tasks = Tasks();
+  tasks[0].most_units = 1;
+  std::atomic<int> groups = 0;
+  tasks[0].run = [&, run = tasks[0].run](const Taken& taken, const StageSigns& signs) {
+    if (groups++ < 3) return run(taken, signs);
+    absl::SleepFor(absl::Milliseconds(150));  // the others wait for it
+    return dock_->Drop({.partition = kPartition, .lease = taken.lease});
+  };
+  StageThreads threads(*dock_, kPartition, std::move(tasks), UntilDone());
+  EXPECT_EQ(threads.Join(), absl::OkStatus());
+  EXPECT_EQ(completed_.size(), 12);
+}
+
+TEST_F(StageThreadsTest, AStageThatHangsIsToldWithItsRows) {
+  Feed(2);
+  std::vector<StageTask> tasks = Tasks();
+  std::atomic<bool> hangs = true;
+  tasks[2].run = [&](const Taken&, const StageSigns&) {
+    while (hangs) absl::SleepFor(absl::Milliseconds(1));
+    return absl::CancelledError("let go");
+  };
+  StageThreads::Options options = UntilDone();
+  options.patience = absl::Milliseconds(300);
+  options.grace = absl::Milliseconds(100);
+  absl::Status given_up;
+  options.give_up = [&](const absl::Status& status) {
+    given_up = status;
+    hangs = false;
+  };
+  StageThreads threads(*dock_, kPartition, std::move(tasks), options);
+  const absl::Status status = threads.Join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()),
+              testing::MatchesRegex("stage 'stage2', [48] rows between 0 and [37]: no sign of progress for 0.. s"));
+  EXPECT_EQ(given_up, status);
+}
+
+TEST_F(StageThreadsTest, RowsThatCannotComeAreSaid) {
+  Feed(2);
+  std::vector<StageTask> tasks = Tasks();
+  tasks.erase(tasks.begin() + 1);
+  StageThreads::Options options = UntilDone();
+  options.patience = absl::Milliseconds(300);
+  StageThreads threads(*dock_, kPartition, std::move(tasks), options);
+  const absl::Status status = threads.Join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(testing::HasSubstr("no stage has had anything to do for 0.3 s"),
+                             testing::HasSubstr("stage0: has ended"), testing::HasSubstr("stage2: has waited"),
+                             testing::HasSubstr("c2")));
+}
+
+TEST_F(StageThreadsTest, StopEndsThoseThatWaitAndTellsThoseThatWork) {
+  Feed(2);
+  std::vector<StageTask> tasks = Tasks();
+  std::atomic<bool> working = false;
+  tasks[1].run = [&](const Taken&, const StageSigns& signs) {
+    working = true;
+    while (signs.check_stop().ok()) absl::SleepFor(absl::Milliseconds(1));
+    return signs.check_stop();
+  };
+  StageThreads::Options options = UntilDone();
+  options.until_done = false;
+  StageThreads threads(*dock_, kPartition, std::move(tasks), options);
+  while (!working) absl::SleepFor(absl::Milliseconds(1));
+  threads.Stop();
+  EXPECT_EQ(threads.Join(), absl::OkStatus());
+  EXPECT_EQ(dock_->GetConsumerStatus(kPartition, Name(1))->leased, 0);
+}
+
+TEST_F(StageThreadsTest, ARunThatMustEndEndsThem) {
+  Feed(2);
+  std::atomic<bool> stop = false;
+  StageThreads::Options options = UntilDone();
+  options.until_done = false;
+  options.check_stop = [&] { return stop ? absl::CancelledError("interrupted") : absl::OkStatus(); };
+  StageThreads threads(*dock_, kPartition, Tasks(), options);
+  absl::SleepFor(absl::Milliseconds(10));
+  EXPECT_EQ(threads.status(), absl::OkStatus());
+  stop = true;
+  EXPECT_EQ(threads.Join(), absl::CancelledError("interrupted"));
+}
+
+TEST_F(StageThreadsTest, ASealedPartitionEndsThem) {
+  Feed(3);
+  ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
+  StageThreads::Options options = UntilDone();
+  options.until_done = false;
+  StageThreads threads(*dock_, kPartition, Tasks(), options);
+  EXPECT_EQ(threads.Join(), absl::OkStatus());
+  EXPECT_EQ(completed_.size(), 12);
+}
+
+TEST_F(StageThreadsTest, TheLeaseOfAStageThatWorksIsKept) {
+  ASSERT_EQ(dock_->RegisterConsumer(kPartition,
+                                    {.name = "slow", .reads = {Column(0)}, .lease_duration = absl::Milliseconds(300)}),
+            absl::OkStatus());
+  Feed(1);
+  StageThreads::Options options = UntilDone();
+  std::vector<StageTask> tasks = {{.name = "slow", .run = [&](const Taken& taken, const StageSigns&) {
+                                     absl::SleepFor(absl::Milliseconds(900));
+                                     return dock_->Complete({.partition = kPartition, .lease = taken.lease});
+                                   }}};
+  StageThreads threads(*dock_, kPartition, std::move(tasks), options);
+  EXPECT_EQ(threads.Join(), absl::OkStatus());
+  EXPECT_EQ(dock_->GetConsumerStatus(kPartition, "slow")->expired, 0);
+  EXPECT_GE(timeline_.Take().times.at("slow").working, 0.9);
+}
+
+}  // namespace
+}  // namespace tdock::trainer
