@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 
 import pytest
@@ -30,33 +31,28 @@ def test_the_example_asks_a_second_time(folder):
     assert any(metrics["reward/digits/std"] > 0 for metrics in steps)
 
 
-TEXT = '''
+COUNTS = '''
 class Env:
-    """The model says something; its reward is how long that is, and half where a limit cut it."""
-    def reset(self, answer: int, level, seed, **kwargs):
+    def reset(self, answer: int, level: int, seed, **kwargs):
         assert kwargs["prompt"] == f"{answer:02}"[::-1] + ">" and level == answer, (kwargs, level)
-        print("seed", kwargs["prompt"], seed)
+        with open("FOLDER/seeds", "a") as file: print(kwargs["prompt"], seed, file=file)
         return "0>"
     def get_reward(self): return 0.5
 '''
 
 
-def test_what_reset_returns_is_the_end_of_the_prompt_and_samples_share_their_seed(folder):
+def test_samples_of_a_prompt_share_a_seed_and_a_cut_episode_has_its_reward(folder):
     rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     lines = [json.dumps(row | {"level": int(row["answer"])}) for row in rows]
     (folder / "train.jsonl").write_text("\n".join(lines))
-    (folder / "mine.py").write_text(TEXT.replace("level,", "level: int,"))
-    steps, messages = trained(
+    (folder / "mine.py").write_text(COUNTS.replace("FOLDER", str(folder)))
+    steps, _ = trained(
         folder, "run", f"environment.function={folder}/mine.py:Env", "data.keep=[level]", "data.max_response_length=3"
     )  # fmt: skip
     assert all(metrics["reward/Env/mean"] == 0.5 for metrics in steps)
-    assert any(0 < metrics["episode/truncated"] < 1 for metrics in steps)  # both have their reward
-    seeds = [line.split("seed ")[1].split() for line in messages.splitlines() if "seed " in line]
-    of_prompt: dict[str, list[str]] = {}
-    for prompt, seed in seeds:
-        of_prompt.setdefault(prompt, []).append(seed)
-    assert max(len(of_one) for of_one in of_prompt.values()) >= 4
-    assert all(len(set(of_one)) <= 1 + len(of_one) // 4 for of_one in of_prompt.values())
+    assert any(0 < metrics["episode/truncated"] < 1 for metrics in steps)
+    trial, *seeds = (tuple(line.split()) for line in (folder / "seeds").read_text().splitlines())
+    assert len(seeds) == 3 * 32 and all(count == 4 for count in collections.Counter(seeds).values()), seeds
 
 
 AGENT = '''
