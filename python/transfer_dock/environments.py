@@ -444,10 +444,14 @@ class _Trl(_Form):
             )
         arguments: Record = {}
         for parameter in self._parameters:
-            if parameter.name in given and parameter.kind is not parameter.VAR_KEYWORD:
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                continue
+            # Any other default is an option of the environment, whatever its name.
+            named = parameter.name in ("prompt", *self._columns) or parameter.default in (parameter.empty, None)
+            if parameter.name in given and named:
                 arguments[parameter.name] = given[parameter.name](parameter)
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters):
-            rest = {"prompt", *_TRUTHS, *self._columns} - arguments.keys()
+            rest = {"prompt", *_TRUTHS, *self._columns} - {parameter.name for parameter in self._parameters}
             plain = inspect.Parameter
             arguments |= {name: given[name](plain(name, plain.KEYWORD_ONLY)) for name in sorted(rest)}
         return arguments

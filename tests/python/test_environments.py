@@ -197,6 +197,17 @@ class Env:
     assert own.hear() == {"episode": 1, "rewards": {"half": 0.5}, "done": True}
 
 
+def test_a_default_is_an_option_of_the_environment_unless_there_is_such_a_column(program):
+    env = program("""
+class Env:
+    def reset(self, level=1, target=10, label=None, seed=3, tags: list = (), **kwargs):
+        return str([level, target, label, seed, tags, sorted(kwargs)])
+""", columns=["level", "tags"])  # fmt: skip
+    env.reset(1, seed=7, truth="42", columns={"level": "5", "tags": '["a"]'})
+    rest = ["answer", "ground_truth", "prompt", "reference_answer", "solution", "truth"]
+    assert eval(env.hear()["messages"][0]["content"]) == ["5", 10, "42", 3, ["a"], rest]
+
+
 def test_instances_are_made_once_and_reset_often_unless_they_failed(program):
     env = program("""
 class Env:
