@@ -24,6 +24,8 @@ void Workers::Run(int pieces, const std::function<void(int)>& body) {
   }
   {
     MutexLock lock(mu_);
+    const uint64_t turn = calls_++;
+    while (served_ != turn) changed_.Wait(mu_);
     body_ = &body;
     pieces_ = pieces;
     ++generation_;
@@ -36,6 +38,8 @@ void Workers::Run(int pieces, const std::function<void(int)>& body) {
     MutexLock lock(mu_);
     while (running_ > 0) changed_.Wait(mu_);
     failure = std::exchange(failure_, nullptr);
+    ++served_;
+    changed_.NotifyAll();
   }
   if (failure) std::rethrow_exception(failure);
 }

@@ -1,6 +1,7 @@
 // A few threads that divide numbered pieces of work.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <thread>
@@ -10,7 +11,8 @@
 
 namespace tdock {
 
-// Run() may be called by one thread at a time, and not from inside a piece of work.
+// Thread-safe: threads that call Run() at the same time have their turns, in the order of their calls. It must not be
+// called from inside a piece of work.
 class Workers {
  public:
   // The caller of Run() is one of the `threads` ≥ 1. Each of the others calls `at_start` first, if it is given.
@@ -36,6 +38,8 @@ class Workers {
   CondVar changed_;
   const std::function<void(int)>* body_ TDOCK_GUARDED_BY(mu_) = nullptr;
   int pieces_ TDOCK_GUARDED_BY(mu_) = 0;
+  uint64_t calls_ TDOCK_GUARDED_BY(mu_) = 0;   // of Run()
+  uint64_t served_ TDOCK_GUARDED_BY(mu_) = 0;  // of them, those that have returned
   int generation_ TDOCK_GUARDED_BY(mu_) = 0;  // counts the calls of Run()
   int running_ TDOCK_GUARDED_BY(mu_) = 0;     // threads that have not ended their share
   bool stopping_ TDOCK_GUARDED_BY(mu_) = false;

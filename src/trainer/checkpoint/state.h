@@ -43,6 +43,7 @@ class State {
   const std::map<std::string, std::string>& texts() const { return texts_; }
   const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
   int64_t tensor_bytes() const;
+  bool empty() const { return texts_.empty() && tensors_.empty(); }
 
  private:
   std::map<std::string, std::string> texts_;

@@ -166,6 +166,22 @@ TEST_F(ProgramEnvironmentTest, PlaysAnEpisode) {
                                     HasSubstr("model: /models/small"))));
 }
 
+TEST_F(ProgramEnvironmentTest, AnEpisodeThatALimitEndsIsAskedForItsRewards) {
+  Start(Program(R"(
+hello(concludes=True)
+observe(read(), "go", continues=True)
+message = read()
+say(type="observation", episode=message["episode"], rewards={message["type"]: 0.5})
+)"));
+  EXPECT_TRUE(description_.concludes);
+  Reset(1);
+  EXPECT_TRUE(Observed(NextOf(1)).continues);
+  environment_->Conclude(1);
+  const Observation last = Observed(NextOf(1));
+  EXPECT_FALSE(last.continues);
+  EXPECT_THAT(last.rewards, ElementsAre(Pair("conclude", 0.5)));
+}
+
 TEST_F(ProgramEnvironmentTest, TheRowAndTheMessageArriveWhole) {
   Start(
       Program("hello()\nr = read()\nobserve(r, json.dumps(r['row']))\ns = read()\n"

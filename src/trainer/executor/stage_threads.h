@@ -43,7 +43,7 @@ struct StageTask {
   bool restartable = false;
   // Puts, completes, drops or gives back everything that was taken; after an error, all of that is given back. The time
   // of its thread is its own. Must not throw.
-  std::function<absl::Status(const Taken& taken, const StageSigns& signs)> run;
+  std::function<absl::Status(const Taken& taken, const StageSigns& signs)> run = {};
 };
 
 class StageThreads {

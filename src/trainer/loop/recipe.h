@@ -32,6 +32,7 @@
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
 #include "trainer/stages/update_stage.h"
+#include "trainer/stages/weight_feed.h"
 
 namespace tdock::trainer {
 
@@ -101,6 +102,8 @@ struct RunParts {
   uint64_t rounding_seed;                        // of AdamWOptions
   std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
   std::function<void(const std::string&)> log;   // lines of other programs. Thread-safe
+  // Where answers are sampled while the policy trains: the weights for that; null: it does not train meanwhile.
+  const WeightFeed* served = nullptr;
   // For what takes long between the stages. Thread-safe.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 

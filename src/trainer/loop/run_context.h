@@ -41,6 +41,9 @@ struct RunContext {
   // For runs that share their dock with other processes.
   OpenSharedDock open_shared_dock = dock::OpenSharedDock;
 
+  // Called where a stage does not end although it must: see StageThreads::Options.
+  std::function<void(const absl::Status&)> give_up = [](const absl::Status&) {};
+
   // When the run must end; set by PrepareRun().
   absl::Time stop_at = absl::InfiniteFuture();
 

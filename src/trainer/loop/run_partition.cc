@@ -137,7 +137,10 @@ absl::StatusOr<int64_t> RunPartition::Await(const Stage& stage, RowId first_row,
                     {.clock = context_.clock,
                      .timeout = absl::Seconds(section_.external_timeout),
                      .first_row = first_row,
-                     .check_stop = [this] { return context_.CheckStop(); }});
+                     .check_stop = [this, &context]() -> absl::Status {
+                       TDOCK_RETURN_IF_ERROR(context.check_stop());
+                       return context_.CheckStop();
+                     }});
 }
 
 std::string RunPartition::Removal(const std::string& partition) const {

@@ -184,6 +184,30 @@ void BindDock(config::Spec& spec, DockSection& s) {
   CheckDock(spec, s);
 }
 
+namespace {
+
+void BindExecutor(config::Spec& spec, ExecutorSection& s) {
+  using Kind = ExecutorSection::Kind;
+  spec.Choice(
+      "trainer.executor", &s.kind,
+      {{"auto", Kind::kAuto}, {"sequential", Kind::kSequential}, {"concurrent", Kind::kConcurrent}},
+      "How the stages of a step are carried out: one after another, or at the same time, each on a thread of its "
+      "own, with the same result; auto: one after another unless async_training.steps_ahead is set.");
+  spec.Float(
+          "trainer.stage_timeout", &s.stage_timeout,
+          "Seconds after which a stage that shows no progress, or a step for which no stage has anything to do, ends "
+          "the run with an error. For stages that are carried out at the same time.")
+      .MoreThan(0);
+  spec.Int("trainer.stage_retries", &s.stage_retries,
+           "How often a stage that has no state is tried again on the same rows after an error, in a row, before the "
+           "run "
+           "ends. For stages that are carried out at the same time.")
+      .AtLeast(0)
+      .AtMost(1000);
+}
+
+}  // namespace
+
 void BindTrainer(config::Spec& spec, TrainerSection& s) {
   spec.Int("trainer.total_epochs", &s.total_epochs,
            "How often to go through the training data; 0: as often as total_training_steps asks for, or else once.")
@@ -259,7 +283,50 @@ void BindTrainer(config::Spec& spec, TrainerSection& s) {
     if (rule.ok()) return {};
     return {std::string(rule.status().message())};
   });
+  BindExecutor(spec, s.executor);
   BindDock(spec, s.dock);
+}
+
+void BindAsync(config::Spec& spec, RunConfig& c, const std::function<int64_t()>& versions_per_step) {
+  AsyncSection& s = c.async;
+  spec.Int("async_training.steps_ahead", &s.steps_ahead,
+           "Batches of prompts that are answered while earlier ones are trained on. 0: training is synchronous; 1: one "
+           "step off. What is answered ahead is in checkpoints.")
+      .AtLeast(0)
+      .AtMost(64);
+  spec.Int("async_training.max_version_lag", &s.max_version_lag,
+           "By how many optimizer steps the weights that answered may be older than those that are trained; -1: no "
+           "limit but that of steps_ahead.")
+      .AtLeast(-1);
+  spec.Choice("async_training.stale", &s.stale, {{"send_back", Stale::kSendBack}, {"drop", Stale::kDrop}},
+              "What becomes of prompt groups that are older: they are answered anew, or left out.");
+  spec.Choice("async_training.weights", &s.weights,
+              {{"in_flight", AsyncSection::Weights::kInFlight}, {"wait", AsyncSection::Weights::kWait}},
+              "Which answers new weights go into: in_flight, from the next token of all on; wait, those that are begun "
+              "after them.");
+  spec.Unused(
+      {"async_training.max_version_lag", "async_training.stale", "async_training.weights"},
+      [&s] { return s.steps_ahead == 0; }, "training is synchronous (async_training.steps_ahead)");
+  spec.Unused(
+      {"async_training.stale"}, [&s] { return s.max_version_lag < 0; },
+      "nothing is too old without async_training.max_version_lag");
+  spec.Check({"async_training.max_version_lag", "async_training.steps_ahead"},
+             [&s, versions_per_step]() -> std::vector<std::string> {
+               const int64_t least = versions_per_step();
+               if (s.steps_ahead == 0 || s.max_version_lag < 0 || s.max_version_lag >= least) return {};
+               return {absl::StrCat("while a step is answered, the one before it takes ", least,
+                                    " optimizer steps, so "
+                                    "that every answer would be too old: at least ",
+                                    least, " is possible")};
+             });
+  spec.Check({"async_training.steps_ahead", "trainer.serve", "trainer.dock"}, [&c]() -> std::vector<std::string> {
+    if (c.async.steps_ahead == 0 || !c.trainer.dock.shared()) return {};
+    return {"what is answered ahead is saved with the run, and so must be on a dock of its own: remove one of them"};
+  });
+  spec.Check({"async_training.steps_ahead", "trainer.executor"}, [&c]() -> std::vector<std::string> {
+    if (c.async.steps_ahead == 0 || RunsTogether(c)) return {};
+    return {"nothing is answered while it trains if stages run one after another: set trainer.executor to auto"};
+  });
 }
 
 void BindEvaluations(config::Spec& spec, TrainerSection& s, const std::vector<std::string>& names) {

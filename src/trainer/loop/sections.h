@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "data/data_config.h"
 #include "engine/sampling/sampling_params.h"
 #include "model/decoder/decoder.h"
+#include "tdock/options.h"
 #include "trainer/environment/environment_config.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/reward/external/external_config.h"
@@ -115,6 +117,23 @@ struct DockSection {
 };
 void BindDock(config::Spec& spec, DockSection& section);
 
+// trainer.executor, and what belongs to it: how stages are carried out.
+struct ExecutorSection {
+  enum class Kind { kAuto, kSequential, kConcurrent };
+  Kind kind = Kind::kAuto;
+  double stage_timeout = 1800;  // seconds without a sign of progress
+  int64_t stage_retries = 3;    // of a stage that fails, in a row
+};
+
+// async_training
+struct AsyncSection {
+  enum class Weights { kInFlight, kWait };
+  int64_t steps_ahead = 0;
+  int64_t max_version_lag = -1;  // -1: no limit
+  Stale stale = Stale::kSendBack;
+  Weights weights = Weights::kInFlight;
+};
+
 // trainer
 struct TrainerSection {
   int64_t total_epochs = 0;
@@ -135,6 +154,7 @@ struct TrainerSection {
   std::string resume_from_path;
   double max_minutes = 0;
   double peak_flops = 0;
+  ExecutorSection executor;
   DockSection dock;
 };
 void BindTrainer(config::Spec& spec, TrainerSection& section);
@@ -175,11 +195,23 @@ struct RunConfig {
   environment::EnvironmentConfig environment;  // of recipes that bind it
   TrainerSection trainer;
   FilterGroupsSection filter_groups;  // of recipes that bind it
+  AsyncSection async;                 // likewise
   ForeignValues foreign;              // no keys of a run: LoadRecipe() fills it
 };
 void BindRun(config::Spec& spec, RunConfig& config);
 // Beside BindRun()'s keys, for recipes whose plan can gather.
 void BindFilterGroups(config::Spec& spec, RunConfig& config);
+
+// Beside BindRun()'s keys, for recipes that answer prompts: the section `async_training`.
+// `versions_per_step`: optimizer steps, of which each makes a version of the weights.
+void BindAsync(config::Spec& spec, RunConfig& config, const std::function<int64_t()>& versions_per_step);
+// Whether the stages of a step are carried out at the same time.
+inline bool RunsTogether(const RunConfig& config) {
+  if (config.trainer.executor.kind != ExecutorSection::Kind::kAuto) {
+    return config.trainer.executor.kind == ExecutorSection::Kind::kConcurrent;
+  }
+  return config.async.steps_ahead > 0;
+}
 
 // Samples that are drawn from the data together: a step's, or those of a round of gathering.
 int64_t DrawnAtOnce(const RunConfig& config);

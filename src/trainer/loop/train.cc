@@ -13,10 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
-#include "data/loader.h"
 #include "nlohmann/json.hpp"
 #include "trainer/checkpoint/state_files.h"
+#include "trainer/loop/executors.h"
 #include "trainer/loop/feed.h"
+#include "trainer/loop/feeder.h"
 #include "trainer/loop/fingerprint.h"
 #include "trainer/loop/gather.h"
 #include "trainer/loop/model_files.h"
@@ -28,13 +29,12 @@
 #include "trainer/loop/speed.h"
 #include "trainer/loop/stop_notice.h"
 #include "trainer/loop/stop_rule.h"
+#include "trainer/loop/streaming.h"
 #include "trainer/stages/guard.h"
 #include "trainer/stages/weight_average.h"
 
 namespace tdock::trainer {
 namespace {
-
-using SampleLoader = data::Loader<data::EncodedSample>;
 
 std::string Grouped(int64_t number) {
   std::string digits = absl::StrCat(number);
@@ -45,13 +45,11 @@ std::string Grouped(int64_t number) {
 // The step that is being carried out.
 struct OpenStep {
   StepMetrics metrics;
-  size_t stage = 0;  // the next one
-  RowId first_row = 0;
-  int64_t rows = 0;       // that it gets
-  int64_t published = 0;  // of them, those that the stage has put already
-  double seconds = 0;     // that the stages have taken
+  size_t stage = 0;    // the first of those that it has not had, or had a part of
+  double seconds = 0;  // that the stages have taken
 };
 
+constexpr char kAhead[] = "loop/ahead";
 constexpr char kPartition[] = "partition.bin", kSampling[] = "partition-sampling.bin";
 constexpr absl::string_view kFirst = "validation/first/", kLast = "validation/last/", kLogs = "logs/",
                             kFingerprint = "fingerprint/";
@@ -98,9 +96,9 @@ class PreparedRun final : public TrainingRun {
         models_(std::move(inputs_.models)),
         partition_(std::move(partition)),
         runner_(partition_->dock(), partition_->name()),
-        loader_(*inputs_.data.train, LoaderOptionsFor(config_, context_)),
-        fed_(loader_.position()),
+        feeder_(*inputs_.data.train, LoaderOptionsFor(config_, context_)),
         meter_(context_.clock, context_.env, policy_.decoder.device()),
+        timeline_(context_.clock),
         total_steps_(TotalSteps(config_, inputs_.data.train->size())),
         started_(context_.clock.Now()) {}
 
@@ -108,8 +106,8 @@ class PreparedRun final : public TrainingRun {
   absl::Status Begin(const RunStart& start) {
     config::Spec spec;
     recipe_.Bind(spec);
-    TDOCK_ASSIGN_OR_RETURN(
-        fingerprint_, FingerprintOf(context_.env, spec, config_, inputs_, policy_.decoder, loader_.position().order));
+    TDOCK_ASSIGN_OR_RETURN(fingerprint_,
+                           FingerprintOf(context_.env, spec, config_, inputs_, policy_.decoder, feeder_.order()));
     TDOCK_RETURN_IF_ERROR(AddRoles(context_.env, models_, fingerprint_));
     const auto take_over = [this](PartitionOptions options) {
       return partition_->TakeOver(std::move(options), config_.trainer.run_dir);
@@ -120,9 +118,16 @@ class PreparedRun final : public TrainingRun {
     }
     TDOCK_ASSIGN_OR_RETURN(const State state, ReadState(context_.env, start.checkpoint));
     TDOCK_RETURN_IF_ERROR(CheckChanges(FingerprintIn(state), start));
-    // After a whole step there are no rows, and other options may be right.
+    // After a whole step there are no rows but those that were answered ahead, and without them other options may be
+    // right.
     const std::string rows = JoinPath(start.checkpoint, kPartition);
-    const bool between_steps = start.manifest.place.part == 0;
+    const int64_t ahead = state.texts().contains(kAhead) ? *state.Integer(kAhead) : 0;
+    if (ahead > 0 && !Streams()) {
+      return absl::FailedPreconditionError(absl::StrCat(start.checkpoint, " has ", ahead,
+                                                        " samples that were answered ahead of the step that trains on ",
+                                                        "them: go on with async_training.steps_ahead of at least 1"));
+    }
+    const bool between_steps = start.manifest.place.part == 0 && ahead == 0;
     if (partition_->shared() || (between_steps && (changed_ || !context_.env.Exists(rows)))) {
       TDOCK_RETURN_IF_ERROR(MakePlan(take_over));
     } else {
@@ -174,6 +179,7 @@ class PreparedRun final : public TrainingRun {
     {
       const StopNotice notice(context_, [this] { return WouldBeLost(); });
       status = Guarded([&] { return TrainAndSave(); });
+      if (streaming_.has_value()) streaming_->Stop().IgnoreError();  // whose errors RunSteps() has returned
       if (absl::IsCancelled(status) && !context_.CheckStop().ok()) status = Guarded([&] { return SaveStopped(); });
       checkpoints_->Finish();
     }
@@ -231,8 +237,15 @@ class PreparedRun final : public TrainingRun {
                                              .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
                                              .publish = [this](int64_t version) { return OnNewWeights(version); },
                                              .log = context_.log,
+                                             .served = Streams() ? &served_ : nullptr,
                                              .check_stop = [this] { return StopInside(); }}));
     TDOCK_RETURN_IF_ERROR(partition_->CheckExternal(plan_.stages));
+    feeder_.SetOptions({.samples_per_prompt = recipe_.samples_per_prompt(),
+                        .makes_groups = plan_.feeds_groups,
+                        .columns = plan_.feed,
+                        .report = [this](Feeder::Samples samples, StepMetrics& metrics) {
+                          ReportLengths(recipe_.phase(), samples, config_.data.max_prompt_length, metrics);
+                        }});
     if (recipe_.phase() == data::Phase::kPrompt) {
       for (const std::string& kept : config_.data.columns.keep) plan_.columns.push_back({kept, ColumnType::Bytes()});
     }
@@ -249,8 +262,19 @@ class PreparedRun final : public TrainingRun {
       const bool last = i + 1 == plan_.stages.size();
       TDOCK_RETURN_IF_ERROR(runner_.Add(*plan_.stages[i], last && partition_->outlives_run()));
     }
+    stage_run_.emplace(StageRun{.partition = *partition_,
+                                .runner = runner_,
+                                .stages = plan_.stages,
+                                .group_size = recipe_.samples_per_prompt(),
+                                .section = config_.trainer.executor,
+                                .meter = meter_,
+                                .timeline = timeline_,
+                                .context = context_});
     return absl::OkStatus();
   }
+
+  // Whether prompts are answered ahead of the step that trains on them.
+  bool Streams() const { return config_.async.steps_ahead > 0; }
 
   absl::Status TrainAndSave() {
     config::Spec spec;
@@ -270,7 +294,21 @@ class PreparedRun final : public TrainingRun {
     return partition_->dock().PublishWeights(partition_->name(), version);
   }
 
+  // The rows that are answered ahead, from those that there are.
+  void BeginStreaming() {
+    const int64_t groups = config_.data.train_batch_size;
+    const int64_t most = config_.trainer.total_training_steps;
+    streaming_.emplace(*stage_run_, feeder_,
+                       Streaming::Options{.step_groups = groups,
+                                          .batch_groups = DrawnAtOnce(config_),
+                                          .most_groups = (1 + config_.async.steps_ahead) * groups,
+                                          .limited = most > 0,
+                                          .steps = most - result_.steps,
+                                          .on_threads = RunsTogether(config_)});
+  }
+
   absl::Status RunSteps() {
+    if (Streams()) BeginStreaming();
     context_.progress.Begin(config_.recipe, total_steps_, result_.steps);
     peak_flops_ = config_.trainer.peak_flops > 0 ? config_.trainer.peak_flops
                                                  : MeasurePeakFlops(workers_, policy_.decoder.compute_type(),
@@ -278,7 +316,7 @@ class PreparedRun final : public TrainingRun {
     // A batch ahead, so that the last step is known as such.
     if (open_ == nullptr && result_.ended.empty()) {
       TDOCK_RETURN_IF_ERROR(Annotate(NextBatch(result_.steps), "reading the training data"));
-      if (begun_ && !batch_.has_value()) result_.ended = EndingAfter(config_, result_.steps);
+      if (begun_ && !more_) result_.ended = EndingAfter(config_, result_.steps);
     }
     for (int64_t step = begun_ ? result_.steps + 1 : 0; result_.ended.empty(); ++step) {
       TDOCK_RETURN_IF_ERROR(Annotate(context_.CheckStop(), absl::StrCat("before step ", step)));
@@ -286,6 +324,7 @@ class PreparedRun final : public TrainingRun {
       TDOCK_RETURN_IF_ERROR(Annotate(status, absl::StrCat("step ", step)));
       TDOCK_RETURN_IF_ERROR(Annotate(Guarded([&] { return SaveIfDue(); }), absl::StrCat("after step ", step)));
     }
+    if (streaming_.has_value()) TDOCK_RETURN_IF_ERROR(streaming_->Stop());
     context_.progress.End(result_.ended);
     return absl::OkStatus();
   }
@@ -302,7 +341,7 @@ class PreparedRun final : public TrainingRun {
       TDOCK_RETURN_IF_ERROR(run);
       read = NextBatch(step);
     }
-    if (read.ok() && !batch_.has_value()) result_.ended = EndingAfter(config_, step);
+    if (read.ok() && !more_) result_.ended = EndingAfter(config_, step);
     // This step is done, whatever the next one needs.
     if (const absl::Status concluded = Conclude(step, open_->metrics); !concluded.ok()) {
       result_.ended.clear();  // not yet, for who goes on
@@ -315,12 +354,12 @@ class PreparedRun final : public TrainingRun {
     return Annotate(read, "reading the training data of the next step");
   }
 
-  // The batch of the step after this one; nothing after the last.
+  // Reads the batch of the step after this one, and notes whether there is one.
   absl::Status NextBatch(int64_t step) {
     const int64_t most = config_.trainer.total_training_steps;
-    batch_.reset();
+    more_ = false;
     if (most > 0 && step >= most) return absl::OkStatus();
-    TDOCK_ASSIGN_OR_RETURN(batch_, loader_.Next());
+    TDOCK_ASSIGN_OR_RETURN(more_, streaming_.has_value() ? streaming_->HasMore() : feeder_.ReadAhead());
     return absl::OkStatus();
   }
 
@@ -328,48 +367,31 @@ class PreparedRun final : public TrainingRun {
   absl::Status OpenNext(int64_t step) {
     // No copies are needed: it is used only while nothing has been trained in the step.
     if (partition_->shared() && step > 0) before_step_ = CollectState();
+    has_trained_ = false;
     auto opened = std::make_unique<OpenStep>();
     opened->metrics.Mean("training/global_step", static_cast<double>(step));
     if (saving_ > absl::ZeroDuration())
       opened->metrics.Mean("timing_s/save_checkpoint", absl::ToDoubleSeconds(saving_));
     saving_ = absl::ZeroDuration();
-    if (step > 0 && !gather_.has_value()) {
-      TDOCK_ASSIGN_OR_RETURN(const PutResult fed, FeedBatch(partition_->name(), opened->metrics));
-      opened->first_row = fed.rows.front();
-      opened->rows = std::ssize(fed.rows);
+    if (step > 0 && !gather_.has_value() && !streaming_.has_value()) {
+      TDOCK_RETURN_IF_ERROR(feeder_.Feed(partition_->dock(), partition_->name(), opened->metrics).status());
     }
     open_ = std::move(opened);
     return absl::OkStatus();
   }
 
-  // Puts the samples of batch_ into the partition.
-  absl::StatusOr<PutResult> FeedBatch(const std::string& partition, StepMetrics& metrics) {
-    const absl::StatusOr<PutResult> fed = Feed(*batch_, partition);
-    if (!fed.ok()) return Annotate(fed.status(), "feeding the samples");
-    fed_ = loader_.position();
-    ReportLengths(recipe_.phase(), *batch_, config_.data.max_prompt_length, metrics);
-    return fed;
-  }
-
   // The prompts of a round of gathering.
   absl::StatusOr<int64_t> FeedRound() {
-    if (!batch_.has_value()) {
-      absl::StatusOr<std::optional<SampleLoader::Batch>> next = loader_.Next();
-      if (!next.ok()) return Annotate(next.status(), "reading the training data");
-      batch_ = *std::move(next);
-    }
-    if (!batch_.has_value()) return 0;
-    TDOCK_ASSIGN_OR_RETURN(const PutResult fed, FeedBatch(gather_->partition(), open_->metrics));
-    batch_.reset();
+    const absl::StatusOr<bool> more = feeder_.ReadAhead();
+    if (!more.ok()) return Annotate(more.status(), "reading the training data");
+    if (!*more) return 0;
+    TDOCK_ASSIGN_OR_RETURN(const PutResult fed, feeder_.Feed(partition_->dock(), gather_->partition(), open_->metrics));
     return std::ssize(fed.rows);
   }
 
   // Carries out the stages of the plan that come in rounds; the others get what those give.
   absl::Status GatherRows(StageContext& context) {
-    TDOCK_ASSIGN_OR_RETURN(const Gather::Gathered gathered,
-                           gather_->Run(context, meter_, [this] { return FeedRound(); }));
-    open_->first_row = gathered.first_row;
-    open_->rows = gathered.rows;
+    TDOCK_RETURN_IF_ERROR(gather_->Run(context, meter_, [this] { return FeedRound(); }).status());
     open_->stage = plan_.gathering->stages;
     return absl::OkStatus();
   }
@@ -377,54 +399,48 @@ class PreparedRun final : public TrainingRun {
   absl::Status RunStages(int64_t step) {
     StageContext stage_context{step, open_->metrics};
     stage_context.check_stop = [this] { return StopInside(); };
-    if (gather_.has_value() && open_->stage == 0) TDOCK_RETURN_IF_ERROR(GatherRows(stage_context));
-    for (; open_->stage < plan_.stages.size(); ++open_->stage) {
-      Stage& stage = *plan_.stages[open_->stage];
-      if (stage.trains()) before_step_.reset();
-      if (CanSaveHere()) TDOCK_RETURN_IF_ERROR(context_.CheckStop());
-      meter_.Begin();
-      TDOCK_ASSIGN_OR_RETURN(open_->rows, RunStage(stage, open_->rows, stage_context));
-      meter_.End(stage.consumer().name, open_->metrics);
+    const BeginStage begin = [this](Stage& stage) {
+      if (stage.trains()) has_trained_ = true;
+      return StopInside();
+    };
+    if (streaming_.has_value()) {
+      TDOCK_RETURN_IF_ERROR(RunStreamed(stage_context));
+    } else {
+      if (gather_.has_value() && open_->stage == 0) TDOCK_RETURN_IF_ERROR(GatherRows(stage_context));
+      TDOCK_RETURN_IF_ERROR(RunsTogether(config_) ? RunTogether(*stage_run_, open_->stage, stage_context, begin)
+                                                  : RunInTurn(*stage_run_, open_->stage, stage_context, begin));
     }
-    const data::LoaderCounts& counts = fed_.counts;
-    open_->metrics.Mean("training/epoch", static_cast<double>(fed_.drawn / inputs_.data.train->size()));
-    open_->metrics.Mean("data/overlong", static_cast<double>(counts.overlong));
-    open_->metrics.Mean("data/truncated", static_cast<double>(counts.truncated));
-    open_->metrics.Mean("data/incomplete", static_cast<double>(counts.incomplete + counts.bad));
+    open_->stage = plan_.stages.size();
+    const data::LoaderPosition fed = Fed();
+    open_->metrics.Mean("training/epoch", static_cast<double>(fed.drawn / inputs_.data.train->size()));
+    open_->metrics.Mean("data/overlong", static_cast<double>(fed.counts.overlong));
+    open_->metrics.Mean("data/truncated", static_cast<double>(fed.counts.truncated));
+    open_->metrics.Mean("data/incomplete", static_cast<double>(fed.counts.incomplete + fed.counts.bad));
     return Account(open_->metrics);
+  }
+
+  data::LoaderPosition Fed() {
+    data::LoaderPosition fed;
+    const auto read = [&] {
+      fed = feeder_.position();
+      return absl::OkStatus();
+    };
+    (streaming_.has_value() ? streaming_->WhileNotFeeding(read) : read()).IgnoreError();
+    return fed;
+  }
+
+  absl::Status RunStreamed(StageContext& context) {
+    if (!streaming_->started()) {
+      served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
+      streaming_->Start();
+    }
+    TDOCK_RETURN_IF_ERROR(streaming_->RunStep(context));
+    served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
+    return absl::OkStatus();
   }
 
   // For what takes long. What a dock of others holds is not saved: what has changed the weights is finished.
   absl::Status StopInside() const { return CanSaveHere() ? context_.CheckStop() : absl::OkStatus(); }
-
-  // Of the rows, those that it leaves to the next stages.
-  absl::StatusOr<int64_t> RunStage(Stage& stage, int64_t rows, StageContext& context) {
-    if (rows > 0 && partition_->IsExternal(stage)) return partition_->Await(stage, open_->first_row, context);
-    const int64_t left = rows - open_->published;
-    const int64_t units = stage.consumer().unit == Unit::kGroup ? left / recipe_.samples_per_prompt() : left;
-    context.published = open_->published;
-    const absl::StatusOr<int64_t> dropped = runner_.Run(stage, units, context);
-    open_->published = dropped.ok() ? 0 : context.published;
-    TDOCK_RETURN_IF_ERROR(dropped.status());
-    return rows - *dropped;
-  }
-
-  // Puts samples_per_prompt() rows for each sample, a group of their own.
-  absl::StatusOr<PutResult> Feed(const SampleLoader::Batch& batch, const std::string& partition) {
-    TDOCK_ASSIGN_OR_RETURN(const Batch rows, plan_.feed(batch));
-    PutRequest request{.partition = partition};
-    std::vector<int64_t> repeated;
-    const int64_t per_group = recipe_.samples_per_prompt();
-    for (size_t sample = 0; sample < batch.size(); ++sample) {
-      for (int64_t n = 0; n < per_group; ++n) {
-        repeated.push_back(plan_.feeds_groups ? static_cast<int64_t>(repeated.size()) : static_cast<int64_t>(sample));
-        request.groups.push_back(next_group_);
-      }
-      ++next_group_;
-    }
-    TDOCK_ASSIGN_OR_RETURN(request.batch, rows.SelectRows(repeated));
-    return partition_->dock().Put(request);
-  }
 
   // The contents of the dock after the step, and the progress of each stage.
   absl::Status Account(StepMetrics& metrics) {
@@ -487,16 +503,19 @@ class PreparedRun final : public TrainingRun {
 
   // Whether a checkpoint of this moment could be gone on from. Rows on a dock of others are not in it: a step that they
   // take part in is carried out again, from the state before it, unless it has trained.
-  bool CanSaveHere() const { return !partition_->shared() || open_ == nullptr || before_step_.has_value(); }
+  bool CanSaveHere() const { return !partition_->shared() || open_ == nullptr || !has_trained_; }
 
   // Everything to go on from, in memory that it shares with the run.
   State CollectState() const {
     State state;
     state.SetInteger("loop/steps", result_.steps);
     state.SetText("loop/ended", result_.ended);
-    state.SetInteger("loop/next_group", next_group_);
     state.SetNumber("loop/seconds", absl::ToDoubleSeconds(earlier_ + (context_.clock.Now() - started_)));
-    state.SetText("loop/data", fed_.ToText());
+    state.Set("loop", feeder_);
+    if (Streams()) {
+      const auto status = partition_->dock().GetStatus(partition_->name());
+      state.SetInteger(kAhead, status.ok() ? status->rows : 0);
+    }
     SetNumbers(state, kFirst, result_.first);
     SetNumbers(state, kLast, result_.last);
     for (const auto& [key, value] : fingerprint_) state.SetText(absl::StrCat(kFingerprint, key), value);
@@ -504,8 +523,6 @@ class PreparedRun final : public TrainingRun {
     if (average_.has_value()) state.Set("average", *average_);
     if (open_ != nullptr) {
       state.SetInteger("step/stage", static_cast<int64_t>(open_->stage));
-      state.SetInteger("step/rows", open_->rows);
-      state.SetInteger("step/published", open_->published);
       state.SetNumber("step/seconds", open_->seconds);
       state.Set("step/metrics", open_->metrics);
       if (gather_.has_value()) state.Set("step/gather", *gather_);
@@ -524,12 +541,12 @@ class PreparedRun final : public TrainingRun {
     if (!changed_ && !branches_) {
       TDOCK_ASSIGN_OR_RETURN(result_.ended, state.Text("loop/ended"));
     }
-    TDOCK_ASSIGN_OR_RETURN(next_group_, state.Integer("loop/next_group"));
+    TDOCK_RETURN_IF_ERROR(state.Get("loop", feeder_));
+    if (feeder_.begun_anew()) context_.log("the data has changed: the run goes on with its beginning");  // as allowed
     TDOCK_ASSIGN_OR_RETURN(const double seconds, state.Number("loop/seconds"));
     earlier_ = absl::Seconds(seconds);
     TDOCK_ASSIGN_OR_RETURN(result_.first, NumbersUnder(state, kFirst));
     TDOCK_ASSIGN_OR_RETURN(result_.last, NumbersUnder(state, kLast));
-    TDOCK_RETURN_IF_ERROR(RestoreData(state));
     begun_ = true;
     parts_ = start.manifest.place.part;
     if (parts_ > 0) TDOCK_RETURN_IF_ERROR(RestoreStep(state));
@@ -543,18 +560,6 @@ class PreparedRun final : public TrainingRun {
     return partition_->shared() ? partition_->RollBack(result_.steps, policy_.version) : absl::OkStatus();
   }
 
-  absl::Status RestoreData(const State& state) {
-    TDOCK_ASSIGN_OR_RETURN(const std::string text, state.Text("loop/data"));
-    TDOCK_ASSIGN_OR_RETURN(const data::LoaderPosition position, data::LoaderPosition::FromText(text));
-    if (position.order != loader_.position().order) {  // which was allowed
-      context_.log("the data has changed: the run goes on with its beginning");
-      return absl::OkStatus();
-    }
-    TDOCK_RETURN_IF_ERROR(loader_.Resume(position));
-    fed_ = position;
-    return absl::OkStatus();
-  }
-
   absl::Status RestoreStep(const State& state) {
     open_ = std::make_unique<OpenStep>();
     TDOCK_ASSIGN_OR_RETURN(const int64_t stage, state.Integer("step/stage"));
@@ -562,14 +567,6 @@ class PreparedRun final : public TrainingRun {
       return absl::InvalidArgumentError(absl::StrCat("step/stage is ", stage, ", of ", plan_.stages.size(), " stages"));
     }
     open_->stage = static_cast<size_t>(stage);
-    TDOCK_ASSIGN_OR_RETURN(open_->rows, state.Integer("step/rows"));
-    if (state.texts().contains("step/published")) {  // a checkpoint of an earlier version has none
-      TDOCK_ASSIGN_OR_RETURN(open_->published, state.Integer("step/published"));
-    }
-    if (open_->published < 0 || open_->published > open_->rows) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("step/published is ", open_->published, ", of ", open_->rows, " rows"));
-    }
     TDOCK_ASSIGN_OR_RETURN(open_->seconds, state.Number("step/seconds"));
     if (gather_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("step/gather", *gather_));
     return state.Get("step/metrics", open_->metrics);
@@ -604,9 +601,25 @@ class PreparedRun final : public TrainingRun {
   // The run's own, which must not change meanwhile.
   std::shared_ptr<const model::Decoder> OwnDecoder() const { return {std::shared_ptr<void>(), &policy_.decoder}; }
 
+  // Of this moment, between two stages that train.
+  absl::StatusOr<CheckpointContents> ContentsNow(bool copies) {
+    absl::StatusOr<CheckpointContents> contents = absl::InternalError("nothing was collected");
+    const auto collect = [&] {
+      if (copies) {
+        auto decoder = std::make_shared<const model::Decoder>(policy_.decoder.Snapshot());
+        contents = Contents(CollectState().Snapshot(), std::move(decoder));
+      } else {
+        contents = Contents(CollectState(), OwnDecoder());
+      }
+      return contents.status();
+    };
+    TDOCK_RETURN_IF_ERROR(streaming_.has_value() ? streaming_->WhileNotFeeding(collect) : collect());
+    return contents;
+  }
+
   // What the run goes on from, with what has changed, or in the folder of a branch.
   absl::Status SaveBeginning() {
-    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(CollectState(), OwnDecoder()));
+    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(/*copies=*/false));
     return checkpoints_->WriteNow({result_.steps, parts_}, {}, std::move(contents), /*again=*/true);
   }
 
@@ -624,10 +637,7 @@ class PreparedRun final : public TrainingRun {
     }
     if (!due) return absl::OkStatus();
     const CheckpointPlace place{result_.steps, 0};
-    absl::StatusOr<CheckpointContents> contents = Guarded([&] {
-      auto decoder = std::make_shared<const model::Decoder>(policy_.decoder.Snapshot());
-      return Contents(CollectState().Snapshot(), std::move(decoder));
-    });
+    absl::StatusOr<CheckpointContents> contents = Guarded([&] { return ContentsNow(/*copies=*/true); });
     if (contents.ok()) {
       checkpoints_->Write(place, validated_, *std::move(contents));
     } else {
@@ -639,7 +649,7 @@ class PreparedRun final : public TrainingRun {
 
   absl::Status SaveAtEnd() {
     if (!ParseSaveFreq(config_.trainer.save_freq)->never()) {
-      TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(CollectState(), OwnDecoder()));
+      TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(/*copies=*/false));
       const absl::Status saved = checkpoints_->WriteNow({result_.steps, 0}, validated_, std::move(contents));
       // The model is what counts now.
       if (!saved.ok()) context_.log(absl::StrCat("warning: ", saved.message()));
@@ -718,9 +728,10 @@ class PreparedRun final : public TrainingRun {
   std::map<std::string, RoleModel> models_;  // beside it
   const std::unique_ptr<RunPartition> partition_;
   StageRunner runner_;
-  SampleLoader loader_;
-  data::LoaderPosition fed_;  // after the batch that was fed last
+  Feeder feeder_;
   PhaseMeter meter_;
+  Timeline timeline_;
+  WeightFeed served_;
   double peak_flops_ = 0;  // per second; 0: unknown
   const int64_t total_steps_;
   std::optional<WeightAverage> average_;
@@ -736,14 +747,16 @@ class PreparedRun final : public TrainingRun {
   bool begun_ = false;  // whether step 0 is done
   std::atomic<int64_t> step_ = 0;
   RunResult result_;
-  Metrics validated_;                         // of the last step
-  std::optional<SampleLoader::Batch> batch_;  // of the next step
-  GroupId next_group_ = 0;
+  Metrics validated_;  // of the last step
+  bool more_ = false;  // whether there is a next step
   std::unique_ptr<OpenStep> open_;
-  int64_t parts_ = 0;                 // how often the run was stopped in this step
-  std::optional<State> before_step_;  // see CanSaveHere()
-  absl::Duration saving_;             // that the steps have waited for since the last one
+  int64_t parts_ = 0;                      // how often the run was stopped in this step
+  std::optional<State> before_step_;       // see CanSaveHere()
+  std::atomic<bool> has_trained_ = false;  // a stage of the open step, or has begun to
+  absl::Duration saving_;                  // that the steps have waited for since the last one
   std::optional<RunCheckpoints> checkpoints_;
+  std::optional<StageRun> stage_run_;
+  std::optional<Streaming> streaming_;  // last: its threads use what is above
 };
 
 }  // namespace

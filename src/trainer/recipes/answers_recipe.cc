@@ -40,6 +40,16 @@ void AnswersRecipe::Bind(config::Spec& spec) {
   });
   // A critic says of each answer alone what was to be expected.
   if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) BindFilterGroups(spec, config_);
+  BindAsync(spec, config_, [this] {
+    const int64_t mini = std::max<int64_t>(config_.actor.ppo_mini_batch_size, 1);
+    return (config_.data.train_batch_size + mini - 1) / mini * config_.actor.ppo_epochs;
+  });
+  if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) {
+    spec.Check({"async_training.steps_ahead", "algorithm.filter_groups.enable"}, [this]() -> std::vector<std::string> {
+      if (config_.async.steps_ahead == 0 || !config_.filter_groups.enable) return {};
+      return {"rounds of sampling belong to one step: remove one of them"};
+    });
+  }
   spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
            "Samples in one forward pass of the reference and old log-probabilities; 0: as "
            "actor.ppo_micro_batch_size_per_gpu's 0.")
@@ -165,15 +175,19 @@ std::shared_ptr<const Objective> AnswersRecipe::ActorObjective() const {
   return MakeActorObjective(ObjectiveOptions(config_.actor, config_.algorithm, config_.rollout));
 }
 
-// Whether the rollout's log-probabilities stand for those of the policy before the step.
+// Whether the rollout's log-probabilities stand for those of the policy before the step. What was sampled ahead of it
+// is of older weights, and stands for them only if that is asked for.
 bool AnswersRecipe::BypassesOldLogProbs(const model::Decoder& decoder) const {
   const BypassMode mode = config_.algorithm.bypass_mode;
-  const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights;
+  const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights && config_.async.steps_ahead == 0;
   return mode == BypassMode::kAlways || (mode == BypassMode::kWhereEqual && equal);
 }
 
 absl::Status AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stages& stages) const {
-  RolloutPuts puts{.log_probs = {kRolloutLogProbs}, .min_tokens = config_.rollout.min_response_tokens};
+  RolloutPuts puts{.log_probs = {kRolloutLogProbs},
+                   .weights = parts.served,
+                   .in_flight = config_.async.weights == AsyncSection::Weights::kInFlight,
+                   .min_tokens = config_.rollout.min_response_tokens};
   if (bypass) puts.log_probs.emplace_back(kOldLogProbs);
   if (config_.environment.used()) return AddTurns(parts, puts, stages);
   stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),

@@ -37,6 +37,15 @@ class AdvantageStage final : public Stage {
     return absl::OkStatus();
   }
 
+  Together together() const override {
+    const bool of_step = options_.kl_target.has_value() || options_.whiten ||
+                         options_.estimator == AdvantageEstimator::kReinforcePlusPlus ||
+                         options_.estimator == AdvantageEstimator::kReinforcePlusPlusBaseline ||
+                         options_.estimator == AdvantageEstimator::kGpg;
+    // Sums over groups and sequences, whose order libtorch may choose by how many there are.
+    return of_step ? Together::kResult : Together::kLastBits;
+  }
+
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(Samples samples, Read(rows));
     if (options_.overlong.has_value()) PenaliseLength(*options_.overlong, samples, context.metrics);

@@ -31,6 +31,7 @@ class BaselineStage final : public Stage {
 
   const ConsumerOptions& consumer() const override { return consumer_; }
   bool uses_policy() const override { return true; }
+  Together together() const override { return TogetherIn(policy_.decoder); }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(Questions questions, Ask(rows));

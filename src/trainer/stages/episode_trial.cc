@@ -15,24 +15,15 @@ constexpr environment::EpisodeId kTrial = 1;
 
 // Its first event.
 absl::StatusOr<environment::Event> FirstEvent(environment::Environment& environment, absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
-  for (;;) {
-    TDOCK_ASSIGN_OR_RETURN(std::vector<environment::Event> events, environment.Wait(deadline));
-    for (environment::Event& event : events) {
-      if (event.episode == kTrial) return std::move(event);
-    }
-    if (absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("nothing came of an episode within ", absl::FormatDuration(patience)));
-    }
-  }
+  TDOCK_ASSIGN_OR_RETURN(std::vector<environment::Event> events, environment.Wait(absl::Now() + patience));
+  return std::move(events.front());  // there is no other episode
 }
 
 absl::Status NoteFirst(const environment::Observation& said, const EpisodeStart& start, const EpisodeOptions& options,
                        int64_t positions, EpisodeTrial& trial) {
   Transcript transcript(options.rules);
   TDOCK_RETURN_IF_ERROR(transcript.Begin(start.row));
-  TDOCK_RETURN_IF_ERROR(transcript.AddFirst(said.messages));
+  TDOCK_RETURN_IF_ERROR(transcript.AddFirst(said));
   trial.prompt_tokens = std::ssize(transcript.prompt());
   for (const text::Turn& turn : said.messages) absl::StrAppend(&trial.said, turn.content);
   return Annotate(options.limits.MaxNewTokens(options.max_response_length, trial.prompt_tokens, positions).status(),

@@ -24,6 +24,7 @@ class ModelRewardStage final : public Stage {
   }
 
   const ConsumerOptions& consumer() const override { return consumer_; }
+  Together together() const override { return TogetherIn(scores_.decoder()); }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     std::vector<AnswerToScore> answers(rows.size());

@@ -41,6 +41,7 @@ class ModelScores {
               const std::optional<OwnTexts>& texts)
       : decoder_(decoder), forward_(forward), score_(score), texts_(texts) {}
 
+  const model::Decoder& decoder() const { return decoder_; }
   // Whether it reads texts instead of the policy's tokens.
   bool reads_texts() const { return texts_.has_value(); }
 

@@ -86,8 +86,9 @@ class RewardStage final : public Stage {
 
   const ConsumerOptions& consumer() const override { return consumer_; }
 
+  Together together() const override { return Together::kNothing; }
+
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    const bool whole_step = context.published == 0;
     std::vector<reward::Answer> answers;
     for (size_t i = 0; i < rows.size(); ++i) {
       TDOCK_ASSIGN_OR_RETURN(answers.emplace_back(), AnswerOf(rows, i));
@@ -110,7 +111,7 @@ class RewardStage final : public Stage {
     StageOutput output;
     TDOCK_ASSIGN_OR_RETURN(output.dropped, LeftOut(rows, *last));
     const std::set<GroupId> groups(rows.groups().begin(), rows.groups().end());
-    if (whole_step && output.dropped.size() == groups.size()) {
+    if (context.whole_step && output.dropped.size() == groups.size()) {
       return absl::FailedPreconditionError(absl::StrCat("each of the ", groups.size(),
                                                         " prompts has a sample without a "
                                                         "score (reward.on_error=drop), so that none is left"));

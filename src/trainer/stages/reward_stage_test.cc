@@ -157,7 +157,7 @@ TEST_F(RewardStageTest, AfterAStopThePromptIsLeftOutWithTheRowsThatWereScoredBef
   EXPECT_FALSE(runner_.Run(*stage, 4, context).ok());
   FailingReward fails(/*failing=*/{3});
   const auto rest = MakeRewardStage(fails);
-  StageContext later{.step = 1, .metrics = metrics_, .published = 3};
+  StageContext later{.step = 1, .metrics = metrics_, .published = 3, .whole_step = false};
   EXPECT_EQ(*runner_.Run(*rest, 1, later), 2);
 }
 

@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,18 +30,25 @@ class RolloutStage final : public Stage {
         limits_(limits),
         puts_(std::move(puts)) {
     consumer_.writes.insert(consumer_.writes.end(), puts_.log_probs.begin(), puts_.log_probs.end());
+    if (!partial()) return;
+    consumer_.unit = Unit::kRow;
+    consumer_.reads_optional = {kResponses, puts_.log_probs.front()};
   }
 
   const ConsumerOptions& consumer() const override { return consumer_; }
   bool uses_policy() const override { return true; }
+  Together together() const override { return TogetherIn(policy_.decoder); }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(Responses responses, Ask(rows));
-    engine_.Update([] {}, policy_.version);
+    if (puts_.weights == nullptr) engine_.Update([] {}, policy_.version);
+    ServeNewest();
     absl::Time put = absl::Now(), renewed = put;
     const auto after_step = [&](std::span<engine::Answer> ended) -> absl::Status {
       TDOCK_RETURN_IF_ERROR(responses.Take(ended, puts_.min_tokens));
       TDOCK_RETURN_IF_ERROR(context.check_stop());
+      context.progress();
+      if (puts_.in_flight) ServeNewest();
       const absl::Time now = absl::Now();
       if (context.renew != nullptr && now >= renewed + kBetweenLeaseRenewals) {
         TDOCK_RETURN_IF_ERROR(context.renew());
@@ -55,12 +65,13 @@ class RolloutStage final : public Stage {
     const absl::Status answered = engine_.AnswerAll(std::move(responses.requests), after_step);
     ModelTime::Add(consumer_.name, engine_.stats().computing - before, context.metrics);
     TDOCK_RETURN_IF_ERROR(answered);
+    if (partial()) TDOCK_RETURN_IF_ERROR(PutBack(responses, context));
+    if (puts_.weights != nullptr && !responses.ready.empty()) TDOCK_RETURN_IF_ERROR(PutReady(responses, context));
     StageOutput output{.columns = {}, .weights_version = policy_.version};
     if (puts_.min_tokens > 0) {
       context.metrics.Sum("rollout/dropped_groups", static_cast<double>(responses.too_short.size()));
       for (const size_t group : responses.too_short) output.dropped.push_back(responses.groups[group]);
-      if (context.published == 0 && responses.too_short.size() == responses.groups.size() &&
-          !responses.groups.empty()) {
+      if (context.whole_step && responses.too_short.size() == responses.groups.size() && !responses.groups.empty()) {
         return absl::FailedPreconditionError(absl::StrCat(
             "each of the ", responses.groups.size(), " prompts has an answer of fewer than ", puts_.min_tokens,
             " tokens (rollout.min_response_tokens), so that none is left: has the policy stopped answering?"));
@@ -74,6 +85,17 @@ class RolloutStage final : public Stage {
   }
 
  private:
+  bool partial() const { return puts_.token_budget > 0; }
+
+  void ServeNewest() {
+    if (puts_.weights == nullptr) return;
+    WeightFeed::Weights newest = puts_.weights->Newest();
+    if (newest.version == served_ && serves_.get() == newest.decoder.get()) return;
+    engine_.Serve(newest.decoder, newest.version);
+    serves_ = std::move(newest.decoder);
+    served_ = newest.version;
+  }
+
   // The rows that are asked for, and what has come.
   struct Responses {
     std::vector<engine::Request> requests;
@@ -88,9 +110,22 @@ class RolloutStage final : public Stage {
     std::vector<GroupId> groups;                  // by their numbers
     std::vector<size_t> ready;                    // groups that are there, and not put
     std::vector<size_t> too_short;                // groups that are there, with an answer that is too short
+    std::vector<size_t> unfinished;               // rows whose answers are to be gone on with
+    std::vector<size_t> so_far;                   // of each row: the tokens that it had before
     size_t put = 0;                               // groups
 
-    bool AllAreReady() const { return ready.size() + too_short.size() + put == missing.size(); }
+    bool AllAreReady() const { return ready.size() + too_short.size() + unfinished.size() + put == missing.size(); }
+
+    // The oldest weights that made the tokens which a row has got now.
+    int64_t VersionOf(size_t row) const {
+      int64_t version = completions[row].weights.empty() ? 0 : completions[row].weights.back().version;
+      size_t end = 0;
+      for (const engine::WeightsSpan& span : completions[row].weights) {
+        end += static_cast<size_t>(span.tokens);
+        if (end > so_far[row]) version = std::min(version, span.version);
+      }
+      return version;
+    }
 
     absl::Status Take(std::span<engine::Answer> ended, int64_t min_tokens) {
       for (engine::Answer& answer : ended) {
@@ -98,6 +133,10 @@ class RolloutStage final : public Stage {
         const size_t row = rows[answer.request][static_cast<size_t>(answer.sample)];
         completions[row] = std::move(answer.completion);
         const size_t group = group_of_row[row];
+        if (completions[row].finish_reason == engine::FinishReason::kBudget) {
+          unfinished.push_back(row);
+          continue;
+        }
         if (std::cmp_less(completions[row].tokens.size(), min_tokens)) is_too_short[group] = true;
         if (--missing[group] == 0) (is_too_short[group] ? too_short : ready).push_back(group);
       }
@@ -122,7 +161,8 @@ class RolloutStage final : public Stage {
     uint64_t number = 0;  // in the group
     for (size_t i = 0; i < rows.size(); ++i) {
       TDOCK_ASSIGN_OR_RETURN(const std::span<const int32_t> tokens, rows.Get<int32_t>(i, kPrompt));
-      const bool same_group = i > 0 && rows.groups()[i] == rows.groups()[i - 1];
+      // Of partial rollouts, each row is by itself.
+      const bool same_group = !partial() && i > 0 && rows.groups()[i] == rows.groups()[i - 1];
       number = same_group ? number + 1 : 0;
       if (!same_group) {
         responses.missing.push_back(0);
@@ -138,7 +178,8 @@ class RolloutStage final : public Stage {
       if (same_prompt) {
         ++responses.requests.back().prompt.samples;
       } else {
-        const uint64_t group = DeriveSeed(rows.groups()[i], rows.epoch(i));
+        uint64_t group = DeriveSeed(rows.groups()[i], rows.epoch(i));
+        if (partial()) group = DeriveSeed(group, rows.ids()[i]);
         engine::Request& request = responses.requests.emplace_back();
         request.prompt = {
             .tokens = {tokens.begin(), tokens.end()}, .samples = 1, .identity = DeriveSeed(group, number)};
@@ -149,7 +190,10 @@ class RolloutStage final : public Stage {
         request.sampling.max_new_tokens = *room;
         request.sampling.min_new_tokens = std::min(sampling_.min_new_tokens, *room);
         responses.rows.emplace_back();
+        if (partial()) TDOCK_RETURN_IF_ERROR(GoOn(rows, i, request));
       }
+      responses.so_far.push_back(
+          responses.requests.back().so_far.empty() ? 0 : responses.requests.back().so_far.front().tokens.size());
       responses.rows.back().push_back(i);
       responses.prompt_lengths.push_back(length);
       responses.reads_prompt.push_back(!same_prompt);
@@ -158,12 +202,73 @@ class RolloutStage final : public Stage {
     return responses;
   }
 
+  // Adds what the row has already.
+  absl::Status GoOn(const Rows& rows, size_t row, engine::Request& request) const {
+    request.token_budget = puts_.token_budget;
+    TDOCK_ASSIGN_OR_RETURN(const size_t column, rows.FindColumn(kResponses));
+    if (!rows.Has(row, column)) return absl::OkStatus();
+    engine::Completion& so_far = request.so_far.emplace_back();
+    TDOCK_ASSIGN_OR_RETURN(const std::span<const int32_t> tokens, rows.Get<int32_t>(row, kResponses));
+    TDOCK_ASSIGN_OR_RETURN(const std::span<const float> log_probs, rows.Get<float>(row, puts_.log_probs.front()));
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<Piece> pieces, rows.Pieces(row, kResponses));
+    so_far.tokens.assign(tokens.begin(), tokens.end());
+    so_far.log_probs.assign(log_probs.begin(), log_probs.end());
+    so_far.finish_reason = engine::FinishReason::kBudget;
+    int64_t begin = 0;
+    for (const Piece& piece : pieces) {
+      so_far.weights.push_back({piece.weights_version, piece.end - begin});
+      begin = piece.end;
+    }
+    return absl::OkStatus();
+  }
+
+  // What is there, those of the same weights together, and those of one group by the oldest of them.
   absl::Status PutReady(Responses& responses, StageContext& context) const {
-    const std::vector<size_t> rows = responses.ReadyRows();
-    TDOCK_ASSIGN_OR_RETURN(Batch columns, ColumnsOf(responses, rows, context));
-    TDOCK_RETURN_IF_ERROR(context.publish(rows, std::move(columns), policy_.version));
-    responses.put += responses.ready.size();
-    responses.ready.clear();
+    std::map<int64_t, std::vector<size_t>> groups;  // by their versions
+    for (const size_t group : std::exchange(responses.ready, {}))
+      groups[VersionOfGroup(responses, group)].push_back(group);
+    for (auto& [version, of_version] : groups) {
+      responses.ready = std::move(of_version);
+      const std::vector<size_t> rows = responses.ReadyRows();
+      TDOCK_ASSIGN_OR_RETURN(Batch columns, ColumnsOf(responses, rows, context));
+      TDOCK_RETURN_IF_ERROR(context.publish(rows, std::move(columns), version));
+      responses.put += responses.ready.size();
+      responses.ready.clear();
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t VersionOfGroup(const Responses& responses, size_t group) const {
+    if (puts_.weights == nullptr && !partial()) return policy_.version;
+    int64_t version = std::numeric_limits<int64_t>::max();
+    for (size_t row = 0; row < responses.group_of_row.size(); ++row) {
+      if (responses.group_of_row[row] == group) version = std::min(version, responses.VersionOf(row));
+    }
+    return version;
+  }
+
+  // The answers that are not at their end.
+  absl::Status PutBack(const Responses& responses, StageContext& context) const {
+    std::map<int64_t, std::vector<size_t>> rows;  // by their versions
+    for (const size_t row : responses.unfinished) rows[responses.VersionOf(row)].push_back(row);
+    for (auto& [version, of_version] : rows) {
+      std::sort(of_version.begin(), of_version.end());
+      std::vector<std::vector<int32_t>> tokens;
+      std::vector<std::vector<float>> log_probs;
+      for (const size_t row : of_version) {
+        tokens.push_back(responses.completions[row].tokens);
+        log_probs.push_back(responses.completions[row].log_probs);
+      }
+      Batch columns;
+      TDOCK_RETURN_IF_ERROR(columns.Add(kResponses, Column::FromRows(tokens)));
+      TDOCK_RETURN_IF_ERROR(columns.Add(puts_.log_probs.front(), Column::FromRows(log_probs)));
+      TDOCK_RETURN_IF_ERROR(context.put_back(of_version, std::move(columns), version));
+    }
+    ReportWork(responses, responses.unfinished, context.metrics);
+    const auto continued =
+        std::count_if(responses.so_far.begin(), responses.so_far.end(), [](size_t n) { return n > 0; });
+    context.metrics.Sum("rollout/unfinished", static_cast<double>(responses.unfinished.size()));
+    context.metrics.Sum("rollout/continued", static_cast<double>(continued));
     return absl::OkStatus();
   }
 
@@ -208,10 +313,10 @@ class RolloutStage final : public Stage {
     int64_t generated = 0;
     for (const size_t row : rows) {
       const int64_t length = responses.prompt_lengths[row];
-      const auto more = static_cast<int64_t>(responses.completions[row].tokens.size());
+      const auto all = static_cast<int64_t>(responses.completions[row].tokens.size());
       const double once = model::ForwardFlops(config, length);
-      flops += model::ForwardFlops(config, length + more) - once + (responses.reads_prompt[row] ? once : 0);
-      generated += more;
+      flops += model::ForwardFlops(config, length + all) - once + (responses.reads_prompt[row] ? once : 0);
+      generated += all - static_cast<int64_t>(responses.so_far[row]);
     }
     metrics.Sum("perf/flops/rollout", flops);
     metrics.Sum("perf/num_generated_tokens", static_cast<double>(generated));
@@ -227,6 +332,8 @@ class RolloutStage final : public Stage {
   const engine::SamplingParams sampling_;
   const LengthLimits limits_;
   const RolloutPuts puts_;
+  std::shared_ptr<const model::Decoder> serves_;  // of `puts_.weights`
+  int64_t served_ = 0;                            // their version
 };
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST_F(RolloutStageTest, WhatWasPutStaysWhenItIsStoppedAndTheRestIsTheSameLater)
   const int64_t left = kGroups - context.published / 3;
   EXPECT_GT(left, 0);
   EXPECT_EQ(Written(), context.published);
-  StageContext later{.step = 1, .metrics = metrics_, .published = context.published};
+  StageContext later{.step = 1, .metrics = metrics_, .published = context.published, .whole_step = false};
   EXPECT_EQ(*runner_.Run(*stage, left, later), 0);
   EXPECT_EQ(Responses(*dock_), expected);
 }

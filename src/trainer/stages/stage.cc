@@ -107,12 +107,17 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOnce(Stage& stage, int64_t un
     taken = absl::FailedPreconditionError(taken.status().message());
   }
   if (!taken.ok()) return Annotate(taken.status(), absl::StrCat("stage '", name, "'"));
-  absl::StatusOr<Round> round = Guarded([&] { return RunOn(stage, *taken, context); });
-  context.publish = nullptr;
-  context.renew = nullptr;
+  const absl::StatusOr<Round> round = RunTaken(stage, *taken, context);
   if (round.ok()) return round;
   dock_.Release({.partition = partition_, .lease = taken->lease}).IgnoreError();  // the stage's error counts
   return Annotate(round.status(), absl::StrCat("stage '", name, "', ", RowRange(taken->rows)));
+}
+
+absl::StatusOr<StageRunner::Round> StageRunner::RunTaken(Stage& stage, const Taken& taken, StageContext& context) {
+  absl::StatusOr<Round> round = Guarded([&] { return RunOn(stage, taken, context); });
+  context.publish = context.put_back = nullptr;
+  context.renew = nullptr;
+  return round;
 }
 
 namespace {
@@ -128,28 +133,39 @@ bool AreWholeGroups(const Rows& rows, std::span<const size_t> indexes) {
 }  // namespace
 
 void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context) {
-  context.renew = [this, &taken] { return dock_.Renew(partition_, taken.lease).status(); };
+  context.renew = [this, &taken, &context]() -> absl::Status {
+    context.progress();
+    return dock_.Renew(partition_, taken.lease).status();
+  };
   context.publish = [&](std::span<const size_t> indexes, Batch columns, int64_t weights_version) -> absl::Status {
-    TDOCK_CHECK(stage.consumer().unit == Unit::kRow || AreWholeGroups(taken.rows, indexes),
-                "a stage of groups puts whole groups early");
-    std::vector<RowId> rows;
-    for (const size_t i : indexes) {
-      TDOCK_CHECK(i < early.size() && !early[i], "a row is put once");
-      rows.push_back(taken.rows.ids()[i]);
-    }
-    TDOCK_RETURN_IF_ERROR(CheckFinite(columns, rows));
-    TDOCK_RETURN_IF_ERROR(dock_
-                              .Put({.partition = partition_,
-                                    .batch = std::move(columns),
-                                    .rows = rows,
-                                    .lease = taken.lease,
-                                    .step = StepOf(stage, context),
-                                    .weights_version = weights_version})
-                              .status());
-    for (const size_t i : indexes) early[i] = true;
-    context.published += static_cast<int64_t>(rows.size());
+    TDOCK_RETURN_IF_ERROR(PutEarly(
+        stage, taken, indexes,
+        {.batch = std::move(columns), .step = StepOf(stage, context), .weights_version = weights_version}, early));
+    context.progress();
+    context.published += static_cast<int64_t>(indexes.size());
     return absl::OkStatus();
   };
+  context.put_back = [&](std::span<const size_t> indexes, Batch columns, int64_t weights_version) -> absl::Status {
+    context.progress();
+    return PutEarly(stage, taken, indexes,
+                    {.batch = std::move(columns), .partial = true, .weights_version = weights_version}, early);
+  };
+}
+
+absl::Status StageRunner::PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes,
+                                   PutRequest put, std::vector<bool>& early) {
+  TDOCK_CHECK(stage.consumer().unit == Unit::kRow || AreWholeGroups(taken.rows, indexes),
+              "a stage of groups puts whole groups early");
+  for (const size_t i : indexes) {
+    TDOCK_CHECK(i < early.size() && !early[i], "a row is put once");
+    put.rows.push_back(taken.rows.ids()[i]);
+  }
+  TDOCK_RETURN_IF_ERROR(CheckFinite(put.batch, put.rows));
+  put.partition = partition_;
+  put.lease = taken.lease;
+  TDOCK_RETURN_IF_ERROR(dock_.Put(put).status());
+  for (const size_t i : indexes) early[i] = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<RowId>> StageRunner::OthersOf(const std::vector<GroupId>& groups,

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "model/decoder/decoder.h"
 #include "tdock/dock.h"
 #include "trainer/checkpoint/state.h"
 #include "trainer/stages/step_metrics.h"
@@ -34,6 +35,8 @@ struct StageContext {
   StepMetrics& metrics;
   // Cancelled once the run must end.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
+  // Called when the stage shows that it is getting on.
+  std::function<void()> progress = [] {};
 
   // Set by the runner; by the thread of Run() only. Puts the columns of some of the rows, by their indexes, before the
   // stage is through, with the version of the weights that made them; for a stage of groups all rows of a group
@@ -41,11 +44,28 @@ struct StageContext {
   // others.
   std::function<absl::Status(std::span<const size_t> indexes, Batch columns, int64_t weights_version)> publish =
       nullptr;
+  // Likewise, but they are not complete: the rows are given back, older by one, for the stage to go on with.
+  std::function<absl::Status(std::span<const size_t> indexes, Batch columns, int64_t weights_version)> put_back =
+      nullptr;
   // For those that take minutes: keeps the lease on the rows.
   std::function<absl::Status()> renew = nullptr;
-  // The rows that the stage has put early in this step.
+  // The rows that the stage has put early.
   int64_t published = 0;
+  // Whether it is given all rows of the step at once.
+  bool whole_step = true;
 };
+
+// What the rows that a stage is given together mean for what it writes for one of them.
+enum class Together {
+  kNothing,   // it is the same, bit for bit, whichever others there are
+  kLastBits,  // sums may be rounded otherwise
+  kResult,    // it depends on them: the stage needs all rows of a step
+};
+
+// Of passes of a decoder.
+inline Together TogetherIn(const model::Decoder& decoder) {
+  return decoder.batch_invariant() ? Together::kNothing : Together::kLastBits;
+}
 
 // What a stage must know of its earlier steps is its state; by default there is nothing. Used by one thread at a time.
 class Stage : public Stateful {
@@ -62,6 +82,7 @@ class Stage : public Stateful {
 
   // Whether it needs the weights that this process trains, so that no other process can carry it out.
   virtual bool uses_policy() const { return false; }
+  virtual Together together() const { return Together::kResult; }
   // Whether it changes weights.
   virtual bool trains() const { return false; }
   // Adds to the metrics what follows from the columns that it writes: for those that another process put.
@@ -69,7 +90,7 @@ class Stage : public Stateful {
 };
 
 // Runs stages on one partition of a dock. Errors name the stage and the rows that it was working on, whose lease is
-// then given back. Not thread-safe.
+// then given back. Once all stages are added, several threads may run one each.
 class StageRunner {
  public:
   // Both must outlive the runner.
@@ -96,16 +117,24 @@ class StageRunner {
     return Run(stage, units, context, Options());
   }
 
- private:
   // What one take came to.
   struct Round {
     int64_t dropped_rows = 0;
-    int64_t requeued_units = 0;
+    int64_t requeued_units = 0;  // which are ready again
   };
+  // Runs the stage on what was taken for it. After an error, which does not name the stage, the rows that it has not
+  // put are still leased.
+  absl::StatusOr<Round> RunTaken(Stage& stage, const Taken& taken, StageContext& context);
+
+  const std::string& partition() const { return partition_; }
+
+ private:
   absl::StatusOr<Round> RunOnce(Stage& stage, int64_t units, StageContext& context, absl::Time deadline);
   // The rows of these groups that are not among `rows`.
   absl::StatusOr<std::vector<RowId>> OthersOf(const std::vector<GroupId>& groups, const std::vector<RowId>& rows);
   absl::StatusOr<Round> RunOn(Stage& stage, const Taken& taken, StageContext& context);
+  absl::Status PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes, PutRequest put,
+                        std::vector<bool>& early);
   // Gives the context what puts rows of `taken` early, and notes them in `early`.
   void LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context);
 

@@ -41,6 +41,7 @@ class LogProbStage final : public StageOf {
 
   // A reference model stays as it was loaded.
   bool uses_policy() const override { return !policy_.decoder.trainable().empty(); }
+  Together together() const override { return TogetherIn(policy_.decoder); }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
@@ -68,6 +69,7 @@ class ValueStage final : public StageOf {
         forward_(forward) {}
 
   bool uses_policy() const override { return !critic_.decoder.trainable().empty(); }
+  Together together() const override { return TogetherIn(critic_.decoder); }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));

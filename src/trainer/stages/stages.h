@@ -19,6 +19,7 @@
 #include "trainer/stages/columns.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
+#include "trainer/stages/weight_feed.h"
 
 namespace tdock::trainer {
 
@@ -38,6 +39,14 @@ struct LengthLimits {
 struct RolloutPuts {
   std::vector<std::string> log_probs = {kRolloutLogProbs};  // the columns that the log-probabilities of tokens go into
   absl::Duration interval = absl::Milliseconds(250);        // groups that are there within it are put together
+  // Where the policy trains meanwhile: the weights to answer with; null: those of the policy. Newer ones are used from
+  // the next answers on, or if `in_flight`, from the next token on. Must outlive the stage.
+  const WeightFeed* weights = nullptr;
+  bool in_flight = false;
+  // Partial rollouts: the consumer is of rows then, and an answer that has got so many more tokens and is not at its
+  // end is put back as it is, to be gone on with when it is taken again, the oldest first. 0: answers are not
+  // interrupted.
+  int64_t token_budget = 0;
   // Groups with an answer of fewer tokens, its end token included, are dropped; rollout/dropped_groups counts them.
   int64_t min_tokens = 0;
 };
@@ -45,6 +54,9 @@ struct RolloutPuts {
 // Consumer "rollout", of groups. The random numbers of a response follow from the sampling's seed, its group, its
 // number in the group and how often the group was sent back. Groups are put as soon as all of their responses are
 // there. A prompt that leaves less room than the sampling's min_new_tokens is answered with as many tokens as fit.
+//
+// Figures of partial rollouts: rollout/unfinished, answers that were put back, and rollout/continued, those that were
+// gone on with.
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
                                         const engine::EngineOptions& engine, const engine::SamplingParams& sampling,
                                         const LengthLimits& limits = {}, const RolloutPuts& puts = {});

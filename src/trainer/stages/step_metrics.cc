@@ -85,6 +85,15 @@ void StepMetrics::AddFigures(const Figures& more) {
   for (const auto& [name, value] : more.least) NoteMin(figures_.least, name, value);
 }
 
+void StepMetrics::MoveTo(StepMetrics& other) {
+  Figures moved;
+  {
+    const MutexLock lock(mu_);
+    moved = std::exchange(figures_, {});
+  }
+  other.AddFigures(moved);
+}
+
 std::map<std::string, double> StepMetrics::Values() const {
   const Figures figures = Copy();
   std::map<std::string, double> values = figures.sums;

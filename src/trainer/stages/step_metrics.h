@@ -28,6 +28,9 @@ class StepMetrics final : public Stateful {
   // Everything that `other` holds, which must not be this.
   void Add(const StepMetrics& other) TDOCK_EXCLUDES(mu_);
 
+  // The same, and leaves nothing here.
+  void MoveTo(StepMetrics& other) TDOCK_EXCLUDES(mu_);
+
   std::map<std::string, double> Values() const TDOCK_EXCLUDES(mu_);
 
   void Save(State& state) const override TDOCK_EXCLUDES(mu_);

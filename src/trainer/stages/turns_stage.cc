@@ -14,6 +14,7 @@
 #include "trainer/stages/columns.h"
 #include "trainer/stages/messages.h"
 #include "trainer/stages/model_time.h"
+#include "trainer/stages/weight_feed.h"
 
 namespace tdock::trainer {
 namespace {
@@ -70,13 +71,16 @@ class TurnsStage final : public Stage {
 
   const ConsumerOptions& consumer() const override { return consumer_; }
   bool uses_policy() const override { return true; }
+  Together together() const override { return TogetherIn(policy_.decoder); }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(Groups groups, Begin(rows));
-    engine_.Update([] {}, policy_.version);
+    if (options_.puts.weights == nullptr) engine_.Update([] {}, policy_.version);
+    ServeNewest();
     absl::Time put = absl::Now(), renewed = put;
     const auto between_steps = [&]() -> absl::Status {
       TDOCK_RETURN_IF_ERROR(context.check_stop());
+      if (options_.puts.in_flight) ServeNewest();
       const absl::Time now = absl::Now();
       if (context.renew != nullptr && now >= renewed + kBetweenTurnRenewals) {
         TDOCK_RETURN_IF_ERROR(context.renew());
@@ -89,7 +93,10 @@ class TurnsStage final : public Stage {
       put = now;
       return PutReady(groups, /*all_versions=*/true, context);
     };
-    const auto on_end = [&](size_t row, PlayedEpisode episode) { return Take(row, std::move(episode), groups); };
+    const auto on_end = [&](size_t row, PlayedEpisode episode) {
+      context.progress();
+      return Take(row, std::move(episode), groups);
+    };
     const absl::Duration before = engine_.stats().computing;
     const absl::Status played = player_.Play(groups.starts, between_steps, on_end);
     ModelTime::Add(consumer_.name, engine_.stats().computing - before, context.metrics);
@@ -99,6 +106,15 @@ class TurnsStage final : public Stage {
   }
 
  private:
+  void ServeNewest() {
+    if (options_.puts.weights == nullptr) return;
+    WeightFeed::Weights newest = options_.puts.weights->Newest();
+    if (newest.version == served_ && serves_.get() == newest.decoder.get()) return;
+    engine_.Serve(newest.decoder, newest.version);
+    serves_ = std::move(newest.decoder);
+    served_ = newest.version;
+  }
+
   absl::StatusOr<Groups> Begin(const Rows& rows) const {
     Groups groups;
     uint64_t number = 0;  // in the group
@@ -194,13 +210,15 @@ class TurnsStage final : public Stage {
     if (options_.on_error == environment::OnError::kDrop) {
       context.metrics.Sum("rollout/dropped_groups", static_cast<double>(groups.dropped.size()));
     }
-    if (context.published == 0 && !groups.ids.empty() && groups.dropped.size() == groups.ids.size()) {
+    if (context.whole_step && !groups.ids.empty() && groups.dropped.size() == groups.ids.size()) {
       return absl::FailedPreconditionError(
           absl::StrCat("each of the ", groups.ids.size(),
                        " prompts has an episode that failed (environment.on_error=drop), so that ",
                        "none is left; the last one: ", groups.episodes.back().status.message()));
     }
-    if (context.publish != nullptr) TDOCK_RETURN_IF_ERROR(PutReady(groups, /*all_versions=*/false, context));
+    if (context.publish != nullptr) {
+      TDOCK_RETURN_IF_ERROR(PutReady(groups, /*all_versions=*/options_.puts.weights != nullptr, context));
+    }
     if (!groups.ready.empty()) output.weights_version = groups.VersionOf(groups.ready.front());
     // What is dropped has a row each, too, which is not put.
     groups.ready.insert(groups.ready.end(), groups.dropped.begin(), groups.dropped.end());
@@ -277,6 +295,8 @@ class TurnsStage final : public Stage {
   engine::Engine engine_;
   const TurnsOptions options_;
   EpisodePlayer player_;
+  std::shared_ptr<const model::Decoder> serves_;  // of WeightFeed
+  int64_t served_ = 0;                            // their version
   const int32_t filler_;
 };
 

@@ -90,6 +90,7 @@ class FaultyStage final : public Stage {
 
   const ConsumerOptions& consumer() const override { return stage_->consumer(); }
   bool uses_policy() const override { return stage_->uses_policy(); }
+  Together together() const override { return stage_->together(); }
   bool trains() const override { return stage_->trains(); }
   absl::Status Report(const Rows& written, StepMetrics& metrics) const override {
     return stage_->Report(written, metrics);

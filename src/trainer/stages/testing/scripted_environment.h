@@ -28,6 +28,7 @@ class ScriptedEnvironment final : public environment::Environment {
     std::vector<std::string> messages = {};
     std::vector<text::Turn> turns = {};
     std::vector<environment::Generated> generated = {};
+    bool concluded = false;
   };
   struct Options {
     Description description = {};
@@ -54,6 +55,10 @@ class ScriptedEnvironment final : public environment::Environment {
     scripts_.at(episode).turns.push_back(message);
     Say(episode);
   }
+  void Conclude(environment::EpisodeId episode) override {
+    scripts_.at(episode).concluded = true;
+    Say(episode);
+  }
   void Answer(environment::EpisodeId episode, int64_t /*request*/,
               const absl::StatusOr<environment::Generated>& generated) override {
     if (generated.ok()) scripts_.at(episode).generated.push_back(*generated);
@@ -74,6 +79,7 @@ class ScriptedEnvironment final : public environment::Environment {
         event = coming_.erase(event);
       }
     }
+    if (come.empty()) return absl::DeadlineExceededError("nothing has come");
     if (options_.last_first) std::reverse(come.begin(), come.end());
     return come;
   }
