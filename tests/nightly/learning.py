@@ -4,7 +4,7 @@
 usage: tests/nightly/learning.py TDOCK [--only FOLDER/RECIPE]… [--seeds 0,1,2]
 
 An example is one command, examples/FOLDER/run.sh RECIPE, and its control the same on permuted data, from which nothing can be
-learned. The comments of examples/FOLDER/RECIPE.yaml have the bars, a line each:
+learned, or without the tool that it needs. The comments of examples/FOLDER/RECIPE.yaml have the bars, a line each:
 
     # Bar: METRIC >= NUMBER [at step N]
     # Control: METRIC <= NUMBER [with KEY=VALUE…]
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-EXAMPLES = ["arithmetic/grpo", "arithmetic/rloo", "arithmetic/dapo", "rlhf/rm", "rlhf/ppo", "rlhf/dpo"]
+EXAMPLES = ["arithmetic/grpo", "arithmetic/rloo", "arithmetic/dapo", "rlhf/rm", "rlhf/ppo", "rlhf/dpo", "tools/grpo"]
 LONGEST_SECONDS = 600
 BAR = re.compile(r"# (Bar|Control): (\S+) (>=|<=) ([\d.]+)(?: at step (\d+))?(?: with (.+))?")
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent

@@ -196,6 +196,11 @@ SupervisedProcess::~SupervisedProcess() {
 
 void SupervisedProcess::CloseInput() { CloseDescriptor(input_); }
 
+std::array<pollfd, 3> SupervisedProcess::Watched(bool has_input) const {
+  return {pollfd{.fd = has_input ? input_ : -1, .events = POLLOUT, .revents = 0},
+          pollfd{.fd = output_, .events = POLLIN, .revents = 0}, pollfd{.fd = errors_, .events = POLLIN, .revents = 0}};
+}
+
 absl::StatusOr<SupervisedProcess::Moved> SupervisedProcess::Move(absl::string_view input, absl::Time deadline) {
   Moved moved;
   for (;;) {
@@ -203,10 +208,7 @@ absl::StatusOr<SupervisedProcess::Moved> SupervisedProcess::Move(absl::string_vi
     if (output_ < 0 && errors_ < 0 && !writes) {
       return absl::OutOfRangeError(absl::StrCat("'", program_, "' has closed its output"));
     }
-    // Descriptors below 0 are left out.
-    std::array<pollfd, 3> watched = {pollfd{.fd = writes ? input_ : -1, .events = POLLOUT, .revents = 0},
-                                     pollfd{.fd = output_, .events = POLLIN, .revents = 0},
-                                     pollfd{.fd = errors_, .events = POLLIN, .revents = 0}};
+    std::array<pollfd, 3> watched = Watched(writes);
     const int ready = poll(watched.data(), watched.size(), MillisecondsUntil(deadline));
     if (ready < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "poll");
     if (ready > 0 && watched[0].revents != 0) {

@@ -1,8 +1,10 @@
 // Another program with pipes to its standard streams, which never outlives its owner.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -72,6 +74,9 @@ class SupervisedProcess {
   // Waits until the program accepts some of `input` or has written something. DeadlineExceeded; OutOfRange once both of
   // its outputs are closed and it accepts nothing.
   absl::StatusOr<Moved> Move(absl::string_view input, absl::Time deadline);
+  // What poll() must watch to wait for several processes: Move() has something to do once one of these is ready.
+  // `has_input`: it will be given some. Descriptors below 0 are to be ignored, as poll() does.
+  std::array<pollfd, 3> Watched(bool has_input) const;
 
   // Whether the program may still read its standard input, or write to its standard output.
   bool input_open() const { return input_ >= 0; }

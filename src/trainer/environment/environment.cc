@@ -15,4 +15,10 @@ void AddRewards(const Rewards& more, Rewards& sum) {
   }
 }
 
+bool IsLast(const Event& event) {
+  if (!event.what.ok() || std::holds_alternative<AgentOutput>(*event.what)) return true;
+  const auto* observation = std::get_if<Observation>(&*event.what);
+  return observation != nullptr && (observation->done || observation->truncated);
+}
+
 }  // namespace tdock::environment

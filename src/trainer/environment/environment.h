@@ -22,7 +22,7 @@
 
 namespace tdock::environment {
 
-// The caller's name for an episode, never used twice.
+// The caller's name for an episode, never used twice: one that is tried again is another episode.
 using EpisodeId = uint64_t;
 
 // What an episode begins with.
@@ -44,6 +44,8 @@ struct Observation {
   Rewards rewards = {};
   bool done = false;       // the episode is over
   bool truncated = false;  // it is over before its end
+  // Of the first one: the text of its first message is no turn of its own, but the end of the row's last one.
+  bool continues = false;
 };
 
 // What an agent asks for: one more completion.
@@ -68,11 +70,17 @@ struct AgentOutput {
 
 struct Event {
   EpisodeId episode = 0;
-  // An error is of this episode alone, after all tries, which is then over.
+  // An error is of this episode alone.
   absl::StatusOr<std::variant<Observation, GenerateRequest, AgentOutput>> what;
 };
 
-// Used by one thread at a time. Calls do not wait for the environment, except Start() and Wait().
+// Whether it is the last one of its episode, which is then over: an error, an observation that is done or truncated, an
+// agent's output.
+bool IsLast(const Event& event);
+
+// Used by one thread at a time. Calls do not wait for the environment, except Start() and Wait(). An episode is over
+// with an observation that is done or truncated, an agent's output, an error or End(); further calls with it do
+// nothing.
 class Environment {
  public:
   virtual ~Environment() = default;
@@ -82,6 +90,8 @@ class Environment {
   struct Description {
     std::string tools = {};  // JSON schemas of functions, as a list, for chat templates; empty: there are none
     bool is_agent = false;
+    // An episode that a limit ends is asked what it was worth: Conclude().
+    bool concludes = false;
   };
   // Starts what is needed. An error says why no episode can be played.
   virtual absl::StatusOr<Description> Start() = 0;
@@ -93,11 +103,14 @@ class Environment {
   virtual void Step(EpisodeId episode, const text::Turn& message) = 0;
   // Answers an agent's request.
   virtual void Answer(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) = 0;
+  // In place of Step(), and only where Description::concludes: the model says no more. The next observation is the last
+  // one, whose rewards count and whose messages do not.
+  virtual void Conclude(EpisodeId /*episode*/) {}
   // Gives the episode up, if it is not over: no more events of it come.
   virtual void End(EpisodeId episode) = 0;
 
-  // The events that have come, at least one unless the deadline passes first, or the environment as a whole has failed:
-  // then its error. Every episode gets its next event within the environment's own time limits.
+  // The events that have come, at least one. DeadlineExceeded if the deadline passes first; other errors where the
+  // environment as a whole has failed. Every episode gets its next event within the environment's own time limits.
   virtual absl::StatusOr<std::vector<Event>> Wait(absl::Time deadline) = 0;
 };
 

@@ -287,6 +287,83 @@ class AnswerEvaluation final : public Evaluation {
   const PromptsToAnswer questions_;
 };
 
+class EpisodeEvaluation final : public Evaluation {
+ public:
+  EpisodeEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
+                    std::unique_ptr<environment::Environment> environment, const EpisodeOptions& episodes,
+                    environment::OnError on_error, const AnswerEvaluationOptions& options)
+      : environment_(std::move(environment)),
+        engine_(policy.decoder, options.engine),
+        tokenizer_(*episodes.rules.tokenizer),
+        player_(policy.decoder, engine_, *environment_, episodes),
+        on_error_(on_error),
+        options_(options),
+        questions_(samples) {}
+
+  absl::Status Run(StepMetrics& metrics, std::vector<Answer>& answers) override {
+    const FreedMemory returned;
+    if (questions_.prompts.empty()) {
+      return absl::InvalidArgumentError("no sample of the validation data has a prompt that could be answered");
+    }
+    std::vector<EpisodeStart> starts;
+    for (size_t i = 0; i < questions_.prompts.size(); ++i) {
+      EpisodeStart& start = starts.emplace_back(EpisodeStart{.seed = i, .identity = i});
+      TDOCK_ASSIGN_OR_RETURN(start.row, EpisodeRowOf(*questions_.asked[i], options_.kept));
+    }
+    engine_.Update([] {}, 0);  // the weights may be others than those of the last call
+    std::vector<PlayedEpisode> episodes(starts.size());
+    TDOCK_RETURN_IF_ERROR(player_.Play(starts, options_.check_stop, [&](size_t i, PlayedEpisode episode) {
+      episodes[i] = std::move(episode);
+      return on_error_ == environment::OnError::kStop ? episodes[i].status : absl::OkStatus();
+    }));
+    int64_t left_out = 0;
+    for (size_t i = 0; i < episodes.size(); ++i) {
+      if (!episodes[i].status.ok()) episodes[i].reward = 0;
+      if (!episodes[i].status.ok() && on_error_ == environment::OnError::kDrop) {
+        ++left_out;
+      } else {
+        TDOCK_RETURN_IF_ERROR(Note(i, episodes[i], metrics, answers));
+      }
+    }
+    if (std::cmp_equal(left_out, episodes.size())) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "every episode of the validation failed (environment.on_error=drop): ", episodes[0].status.message()));
+    }
+    if (left_out > 0) metrics.Mean("val/left_out", static_cast<double>(left_out));
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Note(size_t i, const PlayedEpisode& episode, StepMetrics& metrics, std::vector<Answer>& answers) const {
+    const bool correct = episode.reward >= 1;
+    metrics.Mean("val/reward/mean", episode.reward);
+    metrics.Mean("val/accuracy", correct ? 1 : 0);
+    metrics.Mean("val/response_length/mean", static_cast<double>(episode.response.size()));
+    metrics.Mean("val/turns/mean", static_cast<double>(episode.replies));
+    if (!questions_.sources[i].empty()) {
+      metrics.Mean(absl::StrCat("val/reward/", questions_.sources[i]), episode.reward);
+      metrics.Mean(absl::StrCat("val/accuracy/", questions_.sources[i]), correct ? 1 : 0);
+    }
+    if (std::cmp_greater_equal(i, options_.recorded)) return absl::OkStatus();
+    TDOCK_ASSIGN_OR_RETURN(const std::string said, tokenizer_.Decode(episode.response, text::SpecialTokens::kKeep));
+    answers.push_back({.prompt = questions_.asked[i]->prompt_text,
+                       .response = said,
+                       .truth = questions_.asked[i]->truth,
+                       .reward = episode.reward,
+                       .correct = correct,
+                       .message = std::string(episode.status.message())});
+    return absl::OkStatus();
+  }
+
+  const std::unique_ptr<environment::Environment> environment_;
+  engine::Engine engine_;
+  const text::Tokenizer& tokenizer_;
+  EpisodePlayer player_;
+  const environment::OnError on_error_;
+  const AnswerEvaluationOptions options_;
+  const PromptsToAnswer questions_;
+};
+
 }  // namespace
 
 std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
@@ -302,6 +379,13 @@ std::unique_ptr<Evaluation> MakeAnswerEvaluation(const Policy& policy, std::span
                                                  const text::Tokenizer& tokenizer, reward::Reward& reward,
                                                  const AnswerEvaluationOptions& options) {
   return std::make_unique<AnswerEvaluation>(policy, samples, tokenizer, reward, options);
+}
+
+std::unique_ptr<Evaluation> MakeEpisodeEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
+                                                  std::unique_ptr<environment::Environment> environment,
+                                                  const EpisodeOptions& episodes, environment::OnError on_error,
+                                                  const AnswerEvaluationOptions& options) {
+  return std::make_unique<EpisodeEvaluation>(policy, samples, std::move(environment), episodes, on_error, options);
 }
 
 std::unique_ptr<Evaluation> MakeWinRateEvaluation(const Policy& policy, const Policy& reference,

@@ -14,9 +14,12 @@
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 #include "trainer/algo/tokens.h"
+#include "trainer/environment/environment.h"
+#include "trainer/environment/environment_config.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/reward/reward.h"
 #include "trainer/run_log/run_directory.h"
+#include "trainer/stages/episode_player.h"
 #include "trainer/stages/model_scores.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/step_metrics.h"
@@ -63,6 +66,14 @@ struct AnswerEvaluationOptions {
 std::unique_ptr<Evaluation> MakeAnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
                                                  const text::Tokenizer& tokenizer, reward::Reward& reward,
                                                  const AnswerEvaluationOptions& options);
+
+// The same of episodes with an environment, whose rewards are added up; val/turns/mean in addition. `episodes` are
+// played with the most likely tokens; those that fail are left out, count as 0 or end the evaluation, as `on_error`
+// says.
+std::unique_ptr<Evaluation> MakeEpisodeEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
+                                                  std::unique_ptr<environment::Environment> environment,
+                                                  const EpisodeOptions& episodes, environment::OnError on_error,
+                                                  const AnswerEvaluationOptions& options);
 
 // Answers each prompt with the most likely tokens of the policy and of `reference`, the policy before training, and has
 // both scored by a reward model: val/win_rate, the share of prompts at which the policy's answer scores more, equal

@@ -9,6 +9,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/messages.h"
 
 namespace tdock::trainer {
 
@@ -25,7 +26,7 @@ reward::Answer QuestionOf(const data::EncodedSample& sample, const std::vector<s
 }
 
 absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, const std::vector<std::string>& kept,
-                                  bool messages) {
+                                  bool messages, const char* prompt) {
   std::vector<std::vector<int32_t>> prompts;
   std::vector<std::string> texts, truths, sources, turns;
   std::vector<std::vector<std::string>> more(kept.size());
@@ -38,13 +39,25 @@ absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, 
     for (size_t k = 0; k < kept.size(); ++k) more[k].push_back(k < sample.kept.size() ? sample.kept[k] : "");
   }
   Batch batch;
-  TDOCK_RETURN_IF_ERROR(batch.Add(kPrompt, Column::FromRows(prompts)));
+  TDOCK_RETURN_IF_ERROR(batch.Add(prompt, Column::FromRows(prompts)));
   TDOCK_RETURN_IF_ERROR(batch.Add(kPromptText, Column::FromStrings(texts)));
   TDOCK_RETURN_IF_ERROR(batch.Add(kTruth, Column::FromStrings(truths)));
   TDOCK_RETURN_IF_ERROR(batch.Add(kSource, Column::FromStrings(sources)));
   if (messages) TDOCK_RETURN_IF_ERROR(batch.Add(kMessages, Column::FromStrings(turns)));
   for (size_t k = 0; k < kept.size(); ++k) TDOCK_RETURN_IF_ERROR(batch.Add(kept[k], Column::FromStrings(more[k])));
   return batch;
+}
+
+absl::StatusOr<environment::EpisodeRow> EpisodeRowOf(const data::EncodedSample& sample,
+                                                     const std::vector<std::string>& kept) {
+  environment::EpisodeRow row{
+      .prompt = sample.prompt_text, .prompt_ids = sample.ids, .truth = sample.truth, .source = sample.source};
+  if (!sample.loss_mask.empty()) row.prompt_ids.resize(static_cast<size_t>(sample.prompt_tokens));
+  if (!sample.messages.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(row.messages, TurnsOfMessages(sample.messages));
+  }
+  for (size_t k = 0; k < kept.size(); ++k) row.columns[kept[k]] = k < sample.kept.size() ? sample.kept[k] : "";
+  return row;
 }
 
 size_t PromptLength(const data::EncodedSample& sample) {

@@ -13,19 +13,25 @@
 #include "data/loader.h"
 #include "data/source.h"
 #include "tdock/batch.h"
+#include "trainer/environment/environment.h"
 #include "trainer/reward/reward.h"
+#include "trainer/stages/columns.h"
 #include "trainer/stages/step_metrics.h"
 #include "trainer/stages/update_stage.h"
 
 namespace tdock::trainer {
 
 // Prompts to answer: prompt, prompt_text, truth, data_source, and `kept`: the names of the samples' further texts; with
-// `messages`, also prompt_messages.
+// `messages`, also prompt_messages. `prompt` is the column of the prompt.
 absl::StatusOr<Batch> FeedPrompts(std::span<const data::EncodedSample> samples, const std::vector<std::string>& kept,
-                                  bool messages = false);
+                                  bool messages = false, const char* prompt = kPrompt);
 
 // A question to a reward, whose columns have the names `kept`; without the response.
 reward::Answer QuestionOf(const data::EncodedSample& sample, const std::vector<std::string>& kept);
+
+// What an episode begins with, whose columns have the names `kept`. InvalidArgument if its messages cannot be read.
+absl::StatusOr<environment::EpisodeRow> EpisodeRowOf(const data::EncodedSample& sample,
+                                                     const std::vector<std::string>& kept);
 
 // Answers to learn from: prompt, responses and response_mask. The prompt is what comes before the first token that the
 // loss counts, at least the first token, which nothing predicts.

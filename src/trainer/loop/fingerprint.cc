@@ -58,6 +58,13 @@ constexpr const char* kFreeKeys[] = {"threads",
                                      "reward.retries",
                                      "reward.max_restarts",
                                      "reward.memory_gb",
+                                     "environment.python",
+                                     "environment.processes",
+                                     "environment.timeout",
+                                     "environment.start_timeout",
+                                     "environment.retries",
+                                     "environment.max_restarts",
+                                     "environment.memory_gb",
                                      "rollout.max_num_seqs"};
 
 absl::StatusOr<std::string> TemplateChecksum(Env& env, const std::string& folder) {

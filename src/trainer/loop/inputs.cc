@@ -118,6 +118,7 @@ void WarnOfReplyEnd(const RunInputs& inputs, const data::DataLog& log) {
 absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& log) {
   RunConfig& config = recipe.config();
   RunInputs inputs;
+  inputs.log = log;
   // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
   // busy machine a barrier waits for a thread that is not running.
   at::set_num_threads(static_cast<int>(config.intra_op_threads));
@@ -131,7 +132,7 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
   TDOCK_ASSIGN_OR_RETURN(inputs.models, LoadRoles(recipe, config, env, inputs));
   const bool reads_texts = std::any_of(inputs.models.begin(), inputs.models.end(),
                                        [](const auto& entry) { return entry.second.own_tokenizer != nullptr; });
-  config.data.keep_messages = config.external_reward.used() || reads_texts;
+  config.data.keep_messages = config.external_reward.used() || config.environment.used() || reads_texts;
   config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());
   TDOCK_RETURN_IF_ERROR(CheckLengths(recipe, *inputs.decoder));
   TDOCK_ASSIGN_OR_RETURN(
@@ -140,6 +141,14 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
     TDOCK_ASSIGN_OR_RETURN(inputs.ptx,
                            data::OpenRunData(env, *ptx, data::Phase::kSft, *inputs.tokenizer, config.model.path, log));
     if (inputs.ptx.train->size() == 0) return absl::InvalidArgumentError("data.ptx_files have no sample");
+  }
+  if (config.environment.used() && config.environment.format == environment::TurnFormat::kChat) {
+    absl::StatusOr<text::ChatTemplate> found = data::ResolveTemplate(env, config.data, config.model.path);
+    if (found.ok()) {
+      inputs.chat_template = *std::move(found);
+    } else if (!absl::IsNotFound(found.status())) {
+      return found.status();
+    }
   }
   WarnOfReplyEnd(inputs, log);
   for (const std::string& warning : inputs.data.warnings) log(absl::StrCat("warning: ", warning));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "core/base/env.h"
 #include "data/run_data.h"
 #include "model/decoder/decoder.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "trainer/loop/recipe.h"
 
@@ -22,9 +24,11 @@ struct RunInputs {
   std::map<std::string, RoleModel> models;  // of Recipe::models()
   std::vector<int32_t> end_tokens;          // end-of-answer tokens; the tokenizer's first
   std::unique_ptr<reward::Reward> reward;
+  std::optional<text::ChatTemplate> chat_template;  // for an environment, where the model has one
   data::RunData data;
   data::RunData ptx;  // of Recipe::ptx_data()
   std::vector<data::EncodedSample> validation;
+  data::DataLog log;  // that of LoadRunInputs()
 };
 
 // Whether this process scores answers: those of the rollout, unless another process does, or of a validation.

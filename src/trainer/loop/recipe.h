@@ -22,6 +22,7 @@
 #include "data/source.h"
 #include "engine/engine.h"
 #include "tdock/batch.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/gather.h"
@@ -45,6 +46,7 @@ enum class SeedPurpose : uint64_t {
   kPtx,
   kRounding,
   kRoles,
+  kEnvironment,
 };
 
 inline uint64_t SeedFor(const RunConfig& config, SeedPurpose purpose) {
@@ -93,11 +95,13 @@ struct RunParts {
   Workers& workers;
   const std::vector<int32_t>& end_tokens;
   std::span<const data::EncodedSample> validation;
+  const text::ChatTemplate* chat_template;       // see RunInputs; null: there is none
   const data::Source<data::EncodedSample>* ptx;  // the samples of Recipe::ptx_data(); null: none
   int64_t total_steps;                           // for schedules
   int64_t max_row_tokens;                        // of MaxRowTokens()
   uint64_t rounding_seed;                        // of AdamWOptions
   std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
+  std::function<void(const std::string&)> log;   // lines of other programs. Thread-safe
   // Where answers are sampled while the policy trains: the weights for that; null: it does not train meanwhile.
   const WeightFeed* served = nullptr;
   // For what takes long between the stages. Thread-safe.

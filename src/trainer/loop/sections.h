@@ -14,6 +14,7 @@
 #include "engine/sampling/sampling_params.h"
 #include "model/decoder/decoder.h"
 #include "tdock/options.h"
+#include "trainer/environment/environment_config.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/reward/external/external_config.h"
 #include "trainer/reward/reward_config.h"
@@ -191,6 +192,7 @@ struct RunConfig {
   data::DataConfig data;
   reward::RewardConfig reward;
   reward::ExternalRewardConfig external_reward;
+  environment::EnvironmentConfig environment;  // of recipes that bind it
   TrainerSection trainer;
   FilterGroupsSection filter_groups;  // of recipes that bind it
   AsyncSection async;                 // likewise

@@ -230,11 +230,13 @@ class PreparedRun final : public TrainingRun {
                                              .workers = workers_,
                                              .end_tokens = inputs_.end_tokens,
                                              .validation = inputs_.validation,
+                                             .chat_template = inputs_.chat_template ? &*inputs_.chat_template : nullptr,
                                              .ptx = inputs_.ptx.train.get(),
                                              .total_steps = total_steps_,
                                              .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
                                              .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
                                              .publish = [this](int64_t version) { return OnNewWeights(version); },
+                                             .log = context_.log,
                                              .served = Streams() ? &served_ : nullptr,
                                              .check_stop = [this] { return StopInside(); }}));
     TDOCK_RETURN_IF_ERROR(partition_->CheckExternal(plan_.stages));

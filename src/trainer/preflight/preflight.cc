@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "trainer/loop/feed.h"
+#include "trainer/loop/run_environment.h"
 #include "trainer/preflight/grouped.h"
 #include "trainer/stages/guard.h"
 
@@ -81,6 +82,30 @@ absl::StatusOr<std::optional<RewardTrial>> TryReward(const Recipe& recipe, const
   return trial;
 }
 
+// Starts the environment and an episode of the first prompt; nothing where there is none.
+absl::StatusOr<std::optional<EnvironmentTrial>> TryEnvironment(const Recipe& recipe, const RunConfig& config,
+                                                               const RunInputs& inputs, const DataFigures& data,
+                                                               Clock& clock) {
+  if (!config.environment.used() || data.some.empty()) return std::nullopt;
+  const RolloutSection& rollout = *recipe.shape().rollout;
+  TDOCK_ASSIGN_OR_RETURN(const auto environment, MakeRunEnvironment(config, rollout, inputs.log));
+  const text::ChatTemplate* chat_template = inputs.chat_template ? &*inputs.chat_template : nullptr;
+  const EpisodeOptions options = EpisodesOf(
+      config, rollout, {.max_model_len = recipe.longest_tokens(), .leaves_last_position = rollout.leave_last_position},
+      *inputs.tokenizer, chat_template, {});
+  EpisodeStart start;
+  TDOCK_ASSIGN_OR_RETURN(start.row, EpisodeRowOf(data.some.front(), config.data.columns.keep));
+  const absl::Time begun = clock.Now();
+  absl::StatusOr<EpisodeTrial> episode =
+      TryEpisode(*environment, options, start, inputs.decoder->config().context_length(),
+                 absl::Seconds(config.environment.start_timeout + config.environment.timeout));
+  if (!episode.ok()) {
+    return Annotate(episode.status(),
+                    absl::StrCat("trying the environment ", environment->name(), " with the prompt of a sample"));
+  }
+  return EnvironmentTrial{.seconds = absl::ToDoubleSeconds(clock.Now() - begun), .episode = *std::move(episode)};
+}
+
 }  // namespace
 
 absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& inputs, NumberReport numbers, Env& env,
@@ -93,7 +118,8 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
                            .memory = {},
                            .warnings = inputs.data.warnings,
                            .probe = {},
-                           .reward = {}};
+                           .reward = {},
+                           .environment = {}};
     ReadingLimits reading = options.reading;
     reading.kept = std::max(reading.kept, options.probed_prompts);
     TDOCK_ASSIGN_OR_RETURN(report.data, ReadFigures(recipe, config, inputs, clock, reading));
@@ -101,6 +127,7 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
     TDOCK_ASSIGN_OR_RETURN(report.memory, EstimateMemory(recipe, inputs, report.data.some, env));
     if (!report.memory.warning.empty()) report.warnings.push_back(report.memory.warning);
     TDOCK_ASSIGN_OR_RETURN(report.reward, TryReward(recipe, config, inputs, report.data, clock));
+    TDOCK_ASSIGN_OR_RETURN(report.environment, TryEnvironment(recipe, config, inputs, report.data, clock));
     if (options.probed_prompts > 0) {
       TDOCK_ASSIGN_OR_RETURN(report.probe, Probe(recipe, config, inputs, report.data.some, options.probed_prompts,
                                                  clock, options.reading.progress));

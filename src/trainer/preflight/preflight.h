@@ -16,6 +16,7 @@
 #include "trainer/preflight/findings.h"
 #include "trainer/preflight/memory.h"
 #include "trainer/preflight/probe.h"
+#include "trainer/stages/episode_trial.h"
 
 namespace tdock::trainer {
 
@@ -26,13 +27,20 @@ struct RewardTrial {
   std::string message = {};                                          // what they say of it
 };
 
+// The first of an episode with the first prompt.
+struct EnvironmentTrial {
+  double seconds = 0;  // with the start
+  EpisodeTrial episode = {};
+};
+
 struct PreflightReport {
   NumberReport numbers;
   DataFigures data;
   MemoryEstimate memory;
   std::vector<std::string> warnings;  // a sentence each
   std::optional<ProbeFigures> probe;
-  std::optional<RewardTrial> reward;  // where other programs score
+  std::optional<RewardTrial> reward;            // where other programs score
+  std::optional<EnvironmentTrial> environment;  // where the model talks with one
 };
 
 struct PreflightOptions {

@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/rng.h"
 #include "core/base/status.h"
 #include "trainer/loop/feed.h"
+#include "trainer/loop/run_environment.h"
+#include "trainer/stages/episode_player.h"
 #include "trainer/stages/stages.h"
 
 namespace tdock::trainer {
@@ -27,12 +33,26 @@ class Prober {
         inputs_(inputs),
         sampling_(rollout_.sampling(SeedFor(config, SeedPurpose::kRollout))),
         workers_(static_cast<int>(config.threads), [] { at::init_num_threads(); }),
-        engine_(*inputs.decoder,
-                {.end_tokens = inputs.end_tokens, .max_rows = rollout_.max_num_seqs, .workers = &workers_}) {
+        engine_(*inputs.decoder, {.end_tokens = inputs.end_tokens,
+                                  .max_rows = rollout_.max_num_seqs,
+                                  .workers = &workers_,
+                                  .tokenizer = inputs.tokenizer.get()}) {
     figures_.scored = !absl::c_linear_search(config.trainer.dock.external_stages, "reward");
   }
 
+  // Where the recipe has an environment: before the first call of Add().
+  absl::Status PlayEpisodes(const Recipe& recipe, const RunConfig& config) {
+    TDOCK_ASSIGN_OR_RETURN(environment_, MakeRunEnvironment(config, rollout_, inputs_.log));
+    const LengthLimits limits{.max_model_len = recipe.longest_tokens(),
+                              .leaves_last_position = rollout_.leave_last_position};
+    player_.emplace(*inputs_.decoder, engine_, *environment_,
+                    EpisodesOf(config, rollout_, limits, *inputs_.tokenizer,
+                               inputs_.chat_template ? &*inputs_.chat_template : nullptr, sampling_));
+    return absl::OkStatus();
+  }
+
   absl::Status Add(std::span<const data::EncodedSample> samples, Clock& clock) {
+    if (player_.has_value()) return AddEpisodes(samples, clock);
     std::vector<engine::Prompt> prompts;
     for (const data::EncodedSample& sample : samples) {
       prompts.push_back({.tokens = sample.ids,
@@ -71,6 +91,44 @@ class Prober {
   }
 
  private:
+  // Rewards by name are what rules are elsewhere.
+  absl::Status AddEpisodes(std::span<const data::EncodedSample> samples, Clock& clock) {
+    std::vector<EpisodeStart> starts;
+    std::vector<reward::Answer> answers;
+    for (const data::EncodedSample& sample : samples) {
+      TDOCK_ASSIGN_OR_RETURN(const environment::EpisodeRow row, EpisodeRowOf(sample, kept_));
+      const auto prompt = static_cast<uint64_t>(figures_.prompts) + starts.size();
+      for (int64_t n = 0; n < rollout_.n; ++n) {
+        starts.push_back({.row = row, .seed = prompt, .identity = DeriveSeed(prompt, static_cast<uint64_t>(n))});
+        answers.push_back(QuestionOf(sample, kept_));
+      }
+    }
+    reward::Scores scores;
+    scores.totals.assign(starts.size(), 0);
+    const absl::Time begun = clock.Now();
+    const auto on_end = [&](size_t i, PlayedEpisode episode) -> absl::Status {
+      if (!episode.status.ok()) return episode.status;
+      scores.totals[i] = static_cast<float>(episode.reward);
+      for (const auto& [name, value] : episode.rewards) {
+        by_rule_[name].first += value;
+        by_rule_[name].second += 1;
+      }
+      TDOCK_ASSIGN_OR_RETURN(answers[i].response,
+                             inputs_.tokenizer->Decode(episode.response, text::SpecialTokens::kKeep));
+      figures_.clipped += episode.truncated ? 1 : 0;
+      figures_.tokens += episode.generated;
+      return absl::OkStatus();
+    };
+    const absl::Status played = player_->Play(
+        starts, [] { return absl::OkStatus(); }, on_end);
+    if (!played.ok()) return played;
+    figures_.seconds += absl::ToDoubleSeconds(clock.Now() - begun);
+    NoteScores(answers, scores);
+    figures_.answers += std::ssize(answers);
+    figures_.prompts += std::ssize(samples);
+    return absl::OkStatus();
+  }
+
   void Show(const reward::Answer& answer) {
     figures_.prompt = answer.prompt;
     figures_.answer = answer.response;
@@ -112,6 +170,8 @@ class Prober {
   const engine::SamplingParams sampling_;
   Workers workers_;
   engine::Engine engine_;
+  std::unique_ptr<environment::Environment> environment_;
+  std::optional<EpisodePlayer> player_;
   ProbeFigures figures_;
   bool any_scored_ = false;
   std::map<std::string, std::pair<double, double>> by_rule_;  // sum and number
@@ -130,6 +190,7 @@ absl::StatusOr<ProbeFigures> Probe(const Recipe& recipe, const RunConfig& config
                                    Progress* progress) {
   const auto count = std::min(static_cast<size_t>(prompts), samples.size());
   Prober prober(recipe.shape(), config, inputs);
+  if (config.environment.used()) TDOCK_RETURN_IF_ERROR(prober.PlayEpisodes(recipe, config));
   if (progress != nullptr) progress->Begin("answering prompts", static_cast<int64_t>(count));
   for (size_t begin = 0; begin < count; begin += kAtOnce) {
     const size_t end = std::min(begin + kAtOnce, count);

@@ -102,6 +102,16 @@ std::string TrialText(const RewardTrial& trial) {
   return text;
 }
 
+std::string TrialText(const EnvironmentTrial& trial) {
+  const EpisodeTrial& episode = trial.episode;
+  std::string text = absl::StrFormat("\nenvironment %s: %s begun with the prompt of a sample in %.1f s\n", episode.name,
+                                     episode.is_agent ? "an agent" : "an episode", trial.seconds);
+  absl::StrAppendFormat(&text, "  %-28s  %s tokens%s\n", "first prompt", Grouped(episode.prompt_tokens),
+                        episode.has_tools ? ", the tools among them" : "");
+  if (!episode.said.empty()) absl::StrAppend(&text, "  it says: ", RenderText(episode.said, 800), "\n");
+  return text;
+}
+
 std::string ProbeText(const ProbeFigures& probe) {
   std::string text =
       absl::StrCat("\nprobe: ", probe.answers, " answers to ", probe.prompts, " prompts, ",
@@ -151,6 +161,7 @@ absl::StatusOr<std::string> ReportText(const PreflightReport& report, const text
   TDOCK_ASSIGN_OR_RETURN(const std::string samples, SamplesText(report.data, tokenizer, rollout, terminal, shown));
   std::string text = absl::StrCat(DataText(report.data), samples, MemoryText(report.memory));
   if (report.reward) text += TrialText(*report.reward);
+  if (report.environment) text += TrialText(*report.environment);
   if (report.probe) text += ProbeText(*report.probe);
   if (!report.warnings.empty()) text += "\n";
   for (const std::string& warning : report.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");

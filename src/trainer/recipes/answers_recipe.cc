@@ -4,11 +4,14 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "trainer/loop/feed.h"
+#include "trainer/loop/run_environment.h"
 #include "trainer/stages/actor_objective.h"
 #include "trainer/stages/advantage_stage.h"
 #include "trainer/stages/columns.h"
 #include "trainer/stages/stages.h"
+#include "trainer/stages/turns_stage.h"
 #include "trainer/stages/update_stage.h"
 
 namespace tdock::trainer {
@@ -18,6 +21,13 @@ void AnswersRecipe::Bind(config::Spec& spec) {
   BindRollout(spec, config_.rollout, /*samples=*/true);
   BindActor(spec, config_.actor, config_.algorithm, config_, config_.rollout);
   BindRewardModel(spec, config_.reward_model);
+  BindRunEnvironment(spec, config_, config_.rollout);
+  spec.Check({"reward_model.model.path", "algorithm.adv_estimator"}, [this]() -> std::vector<std::string> {
+    if (!config_.environment.used()) return {};
+    if (config_.reward_model.used()) return {"the environment gives the rewards of its episodes: remove one of both"};
+    if (!config_.algorithm.needs_baseline()) return {};
+    return {"remax compares with one answer, and an environment's episodes have several turns: choose grpo or rloo"};
+  });
   BindEvaluations(spec, config_.trainer, {"reward", "win_rate"});
   spec.Check({"trainer.evaluations", "reward_model.model.path"}, [this]() -> std::vector<std::string> {
     if (!Evaluates(config_.trainer, "win_rate") || config_.reward_model.used()) return {};
@@ -102,14 +112,16 @@ std::optional<data::DataConfig> AnswersRecipe::ptx_data() const {
 }
 
 absl::StatusOr<Plan> AnswersRecipe::MakePlan(const RunParts& parts) {
-  const bool keeps_messages = config_.data.keep_messages;
+  const bool keeps_messages = config_.data.keep_messages, plays = config_.environment.used();
+  TDOCK_ASSIGN_OR_RETURN(Stages stages, MakeStages(parts));
   Plan plan{.columns = ColumnsNamed({kPrompt, kPromptText, kTruth, kSource, kResponses, kResponseMask, kResponseText,
                                      kFinished, kRolloutLogProbs, kRewards, kOldLogProbs, kAdvantages}),
             .feed =
-                [this, keeps_messages](std::span<const data::EncodedSample> samples) {
-                  return FeedPrompts(samples, config_.data.columns.keep, keeps_messages);
+                [this, keeps_messages, plays](std::span<const data::EncodedSample> samples) {
+                  return FeedPrompts(samples, config_.data.columns.keep, keeps_messages,
+                                     plays ? kInitialPrompt : kPrompt);
                 },
-            .stages = MakeStages(parts),
+            .stages = std::move(stages),
             .evaluations = {},
             .shown = {{"accuracy", "val/accuracy"}, {"reward", "critic/score/mean"}, {"kl", "actor/kl_loss"}}};
   const auto add = [&plan](const std::vector<ColumnSpec>& more) {
@@ -118,13 +130,14 @@ absl::StatusOr<Plan> AnswersRecipe::MakePlan(const RunParts& parts) {
   if (NeedsReference(config_.actor, config_.algorithm)) add(ColumnsNamed({kRefLogProb}));
   if (config_.algorithm.needs_baseline()) add(ColumnsNamed({kRewardBaselines}));
   if (keeps_messages) add(ColumnsNamed({kMessages}));
+  if (plays) add(ColumnsNamed({kInitialPrompt, kTrace}));
   add(MoreColumns());
   if (config_.filter_groups.enable) plan.gathering = WhatIsGathered(plan.stages);
-  if (!parts.validation.empty()) AddEvaluations(parts, plan);
+  if (!parts.validation.empty()) TDOCK_RETURN_IF_ERROR(AddEvaluations(parts, plan));
   return plan;
 }
 
-void AnswersRecipe::AddEvaluations(const RunParts& parts, Plan& plan) {
+absl::Status AnswersRecipe::AddEvaluations(const RunParts& parts, Plan& plan) {
   RolloutSection exact = config_.rollout;
   exact.int8_weights = false;  // evaluations are of the policy itself
   const AnswerEvaluationOptions options{.engine = parts.engine(exact),
@@ -132,7 +145,9 @@ void AnswersRecipe::AddEvaluations(const RunParts& parts, Plan& plan) {
                                         .recorded = config_.trainer.log_val_generations,
                                         .kept = config_.data.columns.keep,
                                         .check_stop = parts.check_stop};
-  if (Evaluates(config_.trainer, "reward")) {
+  if (Evaluates(config_.trainer, "reward") && config_.environment.used()) {
+    TDOCK_RETURN_IF_ERROR(AddEpisodeEvaluation(parts, options, plan));
+  } else if (Evaluates(config_.trainer, "reward")) {
     plan.evaluations.push_back(
         MakeAnswerEvaluation(parts.policy, parts.validation, parts.tokenizer, parts.reward, options));
   }
@@ -141,6 +156,19 @@ void AnswersRecipe::AddEvaluations(const RunParts& parts, Plan& plan) {
     plan.evaluations.push_back(
         MakeWinRateEvaluation(parts.policy, *reference_, parts.validation, parts.tokenizer, *scores_, options));
   }
+  return absl::OkStatus();
+}
+
+absl::Status AnswersRecipe::AddEpisodeEvaluation(const RunParts& parts, const AnswerEvaluationOptions& options,
+                                                 Plan& plan) const {
+  TDOCK_ASSIGN_OR_RETURN(auto environment, MakeRunEnvironment(config_, config_.rollout, parts.log));
+  AnswerEvaluationOptions with_texts = options;
+  with_texts.engine.tokenizer = &parts.tokenizer;
+  plan.evaluations.push_back(MakeEpisodeEvaluation(
+      parts.policy, parts.validation, std::move(environment),
+      EpisodesOf(config_, config_.rollout, Limits(), parts.tokenizer, parts.chat_template, {.temperature = 0}),
+      config_.environment.on_error, with_texts));
+  return absl::OkStatus();
 }
 
 std::shared_ptr<const Objective> AnswersRecipe::ActorObjective() const {
@@ -155,17 +183,35 @@ bool AnswersRecipe::BypassesOldLogProbs(const model::Decoder& decoder) const {
   return mode == BypassMode::kAlways || (mode == BypassMode::kWhereEqual && equal);
 }
 
-void AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stages& stages) const {
+absl::Status AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stages& stages) const {
+  RolloutPuts puts{.log_probs = {kRolloutLogProbs},
+                   .weights = parts.served,
+                   .in_flight = config_.async.weights == AsyncSection::Weights::kInFlight,
+                   .min_tokens = config_.rollout.min_response_tokens};
+  if (bypass) puts.log_probs.emplace_back(kOldLogProbs);
+  if (config_.environment.used()) return AddTurns(parts, puts, stages);
   stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
-                                    config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout)), Limits(),
-                                    {.log_probs = bypass ? std::vector<std::string>{kRolloutLogProbs, kOldLogProbs}
-                                                         : std::vector<std::string>{kRolloutLogProbs},
-                                     .weights = parts.served,
-                                     .in_flight = config_.async.weights == AsyncSection::Weights::kInFlight,
-                                     .min_tokens = config_.rollout.min_response_tokens}));
+                                    config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout)), Limits(), puts));
+  return absl::OkStatus();
+}
+
+absl::Status AnswersRecipe::AddTurns(const RunParts& parts, const RolloutPuts& puts, Stages& stages) const {
+  TDOCK_ASSIGN_OR_RETURN(auto environment, MakeRunEnvironment(config_, config_.rollout, parts.log));
+  engine::EngineOptions engine = parts.engine(config_.rollout);
+  engine.tokenizer = &parts.tokenizer;
+  stages.push_back(
+      MakeTurnsStage(parts.policy, engine, std::move(environment),
+                     {.episodes = EpisodesOf(config_, config_.rollout, Limits(), parts.tokenizer, parts.chat_template,
+                                             config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout))),
+                      .on_error = config_.environment.on_error,
+                      .environment_seed = SeedFor(config_, SeedPurpose::kEnvironment),
+                      .kept = config_.data.columns.keep,
+                      .puts = puts}));
+  return absl::OkStatus();
 }
 
 void AnswersRecipe::AddReward(const RunParts& parts, Stages& stages) {
+  if (config_.environment.used()) return;  // the rollout has them
   if (!config_.reward_model.used()) {
     stages.push_back(MakeRewardStage(parts.reward, RewardColumns(config_)));
     return;
@@ -240,10 +286,10 @@ void AnswersRecipe::AddActor(const RunParts& parts, Stages& stages) const {
   stages.push_back(MakeUpdateStage(parts.policy, ActorObjective(), update));
 }
 
-AnswersRecipe::Stages AnswersRecipe::MakeStages(const RunParts& parts) {
+absl::StatusOr<AnswersRecipe::Stages> AnswersRecipe::MakeStages(const RunParts& parts) {
   const bool bypass = BypassesOldLogProbs(parts.policy.decoder);
   Stages stages;
-  AddRollout(parts, bypass, stages);
+  TDOCK_RETURN_IF_ERROR(AddRollout(parts, bypass, stages));
   AddReward(parts, stages);
   if (config_.algorithm.needs_baseline()) AddBaseline(parts, stages);
   if (NeedsReference(config_.actor, config_.algorithm)) {

@@ -6,6 +6,8 @@
 // log-probabilities before the step are computed only where those of the rollout are others; the baseline is ReMax's.
 // The reward is that of the run's rules and programs, or of a reward model. With algorithm.filter_groups the first two
 // stages come in rounds: see gather.h.
+//
+// With an environment, the rollout plays episodes and gives their rewards, and there is no stage for those.
 #pragma once
 
 #include <memory>
@@ -69,14 +71,16 @@ class AnswersRecipe : public Recipe {
  private:
   std::shared_ptr<const Objective> ActorObjective() const;
   bool BypassesOldLogProbs(const model::Decoder& decoder) const;
-  void AddRollout(const RunParts& parts, bool bypass, Stages& stages) const;
+  absl::Status AddRollout(const RunParts& parts, bool bypass, Stages& stages) const;
+  absl::Status AddTurns(const RunParts& parts, const RolloutPuts& puts, Stages& stages) const;
   void AddReward(const RunParts& parts, Stages& stages);
-  void AddEvaluations(const RunParts& parts, Plan& plan);
+  absl::Status AddEvaluations(const RunParts& parts, Plan& plan);
+  absl::Status AddEpisodeEvaluation(const RunParts& parts, const AnswerEvaluationOptions& options, Plan& plan) const;
   void AddBaseline(const RunParts& parts, Stages& stages) const;
   void AddActor(const RunParts& parts, Stages& stages) const;
   LengthLimits Limits() const;
   Gathering WhatIsGathered(const Stages& stages) const;
-  Stages MakeStages(const RunParts& parts);
+  absl::StatusOr<Stages> MakeStages(const RunParts& parts);
 
   std::optional<Policy> reference_;
   std::unique_ptr<ModelScores> scores_;  // of the reward model, where there is one

@@ -1,4 +1,4 @@
-// Numbers in answers: read from text, and compared exactly. Internal to this module.
+// Numbers in answers: read from text, and compared exactly.
 #pragma once
 
 #include <cstddef>

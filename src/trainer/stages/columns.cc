@@ -11,6 +11,7 @@ namespace {
 
 std::map<std::string, ColumnType> Types() {
   return {{kPrompt, ColumnType::Ragged(DType::kI32)},
+          {kInitialPrompt, ColumnType::Ragged(DType::kI32)},
           {kPromptText, ColumnType::Bytes()},
           {kMessages, ColumnType::Bytes()},
           {kTruth, ColumnType::Bytes()},
@@ -20,6 +21,7 @@ std::map<std::string, ColumnType> Types() {
           {kResponseText, ColumnType::Bytes()},
           {kFinished, ColumnType::Dense(DType::kU8)},
           {kRolloutLogProbs, ColumnType::Ragged(DType::kF32)},
+          {kTrace, ColumnType::Bytes()},
           {kRewards, ColumnType::Dense(DType::kF32)},
           {kRewardBaselines, ColumnType::Dense(DType::kF32)},
           {kRefLogProb, ColumnType::Ragged(DType::kF32)},

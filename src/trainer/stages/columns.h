@@ -1,7 +1,8 @@
 // The columns that stages read and write, one row a sample.
 //
 //   column              type               written by     meaning
-//   prompt              ragged int32[*]    the feeder     tokens
+//   prompt              ragged int32[*]    the feeder**   tokens
+//   initial_prompt      ragged int32[*]    the feeder     with an environment: as the data has it, for the first turn
 //   prompt_text         bytes              the feeder
 //   truth               bytes              the feeder     the right answer
 //   prompt_messages     bytes              the feeder     its turns as JSON, only where a program scores; may be empty
@@ -11,7 +12,8 @@
 //   response_text       bytes              rollout        without the end token; other special tokens are spelt out
 //   finished            uint8              rollout        the response ended with an end token
 //   rollout_log_probs   ragged float32[*]  rollout        of each token, as it was sampled
-//   rewards             float32            reward         before any penalty that the advantage stage adds
+//   trace               bytes              rollout        with an environment: the turns as JSON, see transcript.h
+//   rewards             float32            reward**       before any penalty that the advantage stage adds
 //   reward_baselines    float32            baseline       of the likeliest answer to the same prompt
 //   ref_log_prob        ragged float32[*]  ref            under the reference model
 //   old_log_probs       ragged float32[*]  old_log_prob   under the policy before this step's updates
@@ -21,6 +23,7 @@
 //   margin              float32            the feeder     by which a chosen answer is better
 //   compared_from       float32            the feeder     the token of a response from which a pair is compared
 //
+//   ** with an environment: rollout, which writes the prompt as the model was asked, and the environment's rewards.
 //   * of recipes that learn from given answers: the feeder. A pair of answers is a group of two rows, the chosen one
 //     first.
 #pragma once
@@ -34,6 +37,7 @@
 namespace tdock::trainer {
 
 inline constexpr char kPrompt[] = "prompt";
+inline constexpr char kInitialPrompt[] = "initial_prompt";
 inline constexpr char kPromptText[] = "prompt_text";
 inline constexpr char kMessages[] = "prompt_messages";
 inline constexpr char kTruth[] = "truth";
@@ -43,6 +47,7 @@ inline constexpr char kResponseMask[] = "response_mask";
 inline constexpr char kResponseText[] = "response_text";
 inline constexpr char kFinished[] = "finished";
 inline constexpr char kRolloutLogProbs[] = "rollout_log_probs";
+inline constexpr char kTrace[] = "trace";
 inline constexpr char kRewards[] = "rewards";
 inline constexpr char kRewardBaselines[] = "reward_baselines";
 inline constexpr char kRefLogProb[] = "ref_log_prob";

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "data/encode.h"
-#include "nlohmann/json.hpp"
 #include "text/conversation.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/messages.h"
 #include "trainer/stages/model_time.h"
 
 namespace tdock::trainer {
@@ -58,39 +58,6 @@ class ModelRewardStage final : public Stage {
 
 }  // namespace
 
-namespace {
-
-// The turns of AnswerToScore::messages.
-absl::StatusOr<std::vector<text::Turn>> TurnsIn(absl::string_view messages) {
-  auto parsed = nlohmann::json::parse(messages, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_array()) return absl::InvalidArgumentError("the turns of its prompt are no JSON list");
-  std::vector<text::Turn> turns;
-  for (nlohmann::json& message : parsed) {
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
-        (message.contains("content") && !message["content"].is_string())) {
-      return absl::InvalidArgumentError("a turn of its prompt is no object with a role and a content");
-    }
-    text::Turn& turn = turns.emplace_back();
-    const auto role = message["role"].get<std::string>();
-    bool known = false;
-    for (const text::Role each : {text::Role::kSystem, text::Role::kUser, text::Role::kAssistant,
-                                  text::Role::kDeveloper, text::Role::kTool, text::Role::kFunction}) {
-      if (role != text::RoleName(each)) continue;
-      turn.role = each;
-      known = true;
-    }
-    if (!known) return absl::InvalidArgumentError(absl::StrCat("a turn of its prompt has the role \"", role, "\""));
-    turn.has_content = message.contains("content");
-    if (turn.has_content) turn.content = message["content"].get<std::string>();
-    message.erase("role");
-    message.erase("content");
-    if (!message.empty()) turn.fields = message.dump();
-  }
-  return turns;
-}
-
-}  // namespace
-
 // A prompt and its answer as the model was trained with them.
 absl::StatusOr<std::pair<std::vector<int32_t>, std::vector<int32_t>>> ModelScores::Encode(
     const AnswerToScore& answer) const {
@@ -111,7 +78,7 @@ absl::StatusOr<std::pair<std::vector<int32_t>, std::vector<int32_t>>> ModelScore
         "its prompt is a list of turns, and the reward model has a tokenizer of its own but no chat template; add "
         "chat_template.jinja to its folder");
   }
-  TDOCK_ASSIGN_OR_RETURN(std::vector<text::Turn> turns, TurnsIn(answer.messages));
+  TDOCK_ASSIGN_OR_RETURN(std::vector<text::Turn> turns, TurnsOfMessages(answer.messages));
   turns.push_back({.role = text::Role::kAssistant, .content = std::string(answer.response_text)});
   TDOCK_ASSIGN_OR_RETURN(const text::EncodedConversation encoded,
                          text::EncodeConversation(*texts_->chat_template, tokenizer, turns));

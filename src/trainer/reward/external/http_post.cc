@@ -1,15 +1,30 @@
 #include "trainer/reward/external/http_post.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 
 namespace tdock::reward {
 namespace {
+
+constexpr size_t kShownBody = 200;
+
+absl::StatusOr<std::string> TokenOf(const HttpServerOptions& options) {
+  if (options.token_env.empty()) return std::string();
+  const char* token = std::getenv(options.token_env.c_str());
+  const std::string text = token == nullptr ? "" : token;
+  if (!text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isgraph)) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat(options.key, "_token_env names the environment variable ", Quoted(options.token_env), ", which ",
+                   text.empty() ? "is not set" : "has more than printable ASCII characters"));
+}
 
 // httplib's protocol without its sockets.
 class Exchange final : public httplib::ClientImpl {
@@ -39,6 +54,35 @@ std::optional<absl::Duration> RetryAfter(const httplib::Response& response) {
 }
 
 }  // namespace
+
+absl::StatusOr<HttpServer> MakeHttpServer(const HttpServerOptions& options) {
+  HttpServer server;
+  TDOCK_ASSIGN_OR_RETURN(server.url, ParseHttpUrl(options.url));
+  TDOCK_ASSIGN_OR_RETURN(server.token, TokenOf(options));
+  if (server.url.tls) {
+    TDOCK_ASSIGN_OR_RETURN(server.tls, MakeTlsContext(options.ca_file, options.verify));
+  }
+  return server;
+}
+
+bool IsOverload(int code) { return code == 429 || code == 502 || code == 503 || code == 504; }
+
+absl::Status CodeError(const HttpReply& reply, absl::string_view key) {
+  if (reply.code >= 300 && reply.code < 400) {
+    return absl::FailedPreconditionError(absl::StrCat("answered with the redirect ", reply.code, " to ",
+                                                      Quoted(reply.location.substr(0, reply.location.find('?'))),
+                                                      "; no redirect is followed: give the place itself as ", key));
+  }
+  const std::string what =
+      absl::StrCat("answered with code ", reply.code, ": ", EscapeForMessage(reply.body, kShownBody));
+  if (!IsOverload(reply.code) && reply.code >= 400 && reply.code < 500) return absl::FailedPreconditionError(what);
+  return absl::UnavailableError(what);
+}
+
+absl::Status OfServer(const HttpServer& server, const absl::Status& status) {
+  const std::string text = absl::StrCat(server.url.shown, ": ", status.message());
+  return {status.code(), server.token.empty() ? text : absl::StrReplaceAll(text, {{server.token, "(token)"}})};
+}
 
 absl::StatusOr<HttpReply> PostJson(const HttpServer& server, const std::string& json, const Patience& patience) {
   const Patience connecting{.clock = patience.clock,

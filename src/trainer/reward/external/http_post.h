@@ -1,4 +1,4 @@
-// One request to an HTTP server, and its answer.
+// HTTP servers that are asked for something, and one request to them with its answer.
 #pragma once
 
 #include <optional>
@@ -23,6 +23,16 @@ struct HttpServer {
   absl::Duration connect_within = absl::Seconds(10);
 };
 
+struct HttpServerOptions {
+  std::string url;
+  std::string token_env = {};  // the environment variable that has the bearer token; empty: none is sent
+  std::string ca_file = {};    // certificates (PEM) that are trusted; empty: the system's
+  bool verify = true;          // check the server's certificate
+  std::string key;             // of the configuration that has the URL, for messages: "reward.url"
+};
+// InvalidArgument for a URL that is not valid, a token that is not there, or a file without certificates.
+absl::StatusOr<HttpServer> MakeHttpServer(const HttpServerOptions& options);
+
 struct HttpReply {
   int code = 0;
   std::string body;                         // at most kMostAnswerBytes
@@ -35,5 +45,13 @@ struct HttpReply {
 // check, FailedPrecondition for a certificate that is not accepted, ResourceExhausted for an answer that is too long,
 // InvalidArgument for what is not HTTP.
 absl::StatusOr<HttpReply> PostJson(const HttpServer& server, const std::string& json, const Patience& patience);
+
+// Whether an answer's code asks for another try later: 429, 502, 503, 504.
+bool IsOverload(int code);
+// The error of an answer whose code is not 200: FailedPrecondition for what a repetition does not change (other codes
+// from 300 to 499), else Unavailable. `key` as in HttpServerOptions.
+absl::Status CodeError(const HttpReply& reply, absl::string_view key);
+// The same error, naming the server first, without the token.
+absl::Status OfServer(const HttpServer& server, const absl::Status& status);
 
 }  // namespace tdock::reward

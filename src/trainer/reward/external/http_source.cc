@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "core/base/json_text.h"
 #include "core/base/mutex.h"
 #include "core/base/retry.h"
@@ -21,7 +18,6 @@ namespace tdock::reward {
 namespace {
 
 constexpr absl::Duration kMostWait = absl::Seconds(30);  // that a server may ask for
-constexpr size_t kShownBody = 200;
 constexpr int kDeepestAnswer = 16;
 
 // What came of a request.
@@ -32,8 +28,6 @@ struct Outcome {
   bool one_by_one = false;            // it may be the fault of one of them
   absl::Duration wait = absl::ZeroDuration();
 };
-
-bool IsOverload(int code) { return code == 429 || code == 502 || code == 503 || code == 504; }
 
 class HttpSource final : public ScoreSource {
  public:
@@ -124,10 +118,7 @@ class HttpSource final : public ScoreSource {
     const absl::StatusOr<HttpReply> reply = PostJson(server_, text, patience);
     const double seconds = absl::ToDoubleSeconds(options_.clock.Now() - begun);
     Outcome outcome = reply.ok() ? Judge(*reply, indexes, seconds, sink) : NoReply(reply.status());
-    if (!outcome.status.ok()) {
-      outcome.status = absl::Status(outcome.status.code(),
-                                    Redacted(absl::StrCat(server_.url.shown, ": ", outcome.status.message())));
-    }
+    if (!outcome.status.ok()) outcome.status = OfServer(server_, outcome.status);
     return outcome;
   }
 
@@ -142,25 +133,14 @@ class HttpSource final : public ScoreSource {
   static Outcome Judge(const HttpReply& reply, const std::vector<size_t>& indexes, double seconds,
                        const SourceSink& sink) {
     if (reply.code == 200) return Take(reply.body, indexes, seconds, sink);
-    if (reply.code >= 300 && reply.code < 400) {
-      return {.status = absl::FailedPreconditionError(
-                  absl::StrCat("answered with the redirect ", reply.code, " to ",
-                               Quoted(reply.location.substr(0, reply.location.find('?'))),
-                               "; no redirect is followed: give the place itself as reward.url"))};
-    }
-    const std::string what =
-        absl::StrCat("answered with code ", reply.code, ": ", EscapeForMessage(reply.body, kShownBody));
-    if (IsOverload(reply.code)) {
-      return {.status = absl::UnavailableError(what),
-              .unscored = {},
-              .repeat = true,
-              .wait = reply.wait.value_or(absl::ZeroDuration())};
-    }
-    const bool refused = reply.code >= 400 && reply.code < 500;
-    return {.status = refused ? absl::FailedPreconditionError(what) : absl::UnavailableError(what),
+    const absl::Status error = CodeError(reply, "reward.url");
+    const bool overload = IsOverload(reply.code);
+    const bool refused = absl::IsFailedPrecondition(error);
+    return {.status = error,
             .unscored = {},
             .repeat = !refused,
-            .one_by_one = !refused};
+            .one_by_one = !refused && !overload,
+            .wait = overload ? reply.wait.value_or(absl::ZeroDuration()) : absl::ZeroDuration()};
   }
 
   // Passes on the scores of an answer.
@@ -210,34 +190,19 @@ class HttpSource final : public ScoreSource {
     return absl::OkStatus();
   }
 
-  std::string Redacted(const std::string& text) const {
-    return server_.token.empty() ? text : absl::StrReplaceAll(text, {{server_.token, "(token)"}});
-  }
-
   const HttpOptions options_;
   const HttpServer server_;
   std::atomic<uint64_t> seed_ = 0;
 };
 
-absl::StatusOr<std::string> TokenOf(const std::string& variable) {
-  if (variable.empty()) return std::string();
-  const char* token = std::getenv(variable.c_str());
-  const std::string text = token == nullptr ? "" : token;
-  if (!text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isgraph)) return text;
-  return absl::InvalidArgumentError(
-      absl::StrCat("reward.url_token_env names the environment variable ", Quoted(variable), ", which ",
-                   text.empty() ? "is not set" : "has more than printable ASCII characters"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ScoreSource>> MakeHttpSource(const HttpOptions& options) {
-  HttpServer server;
-  TDOCK_ASSIGN_OR_RETURN(server.url, ParseHttpUrl(options.url));
-  TDOCK_ASSIGN_OR_RETURN(server.token, TokenOf(options.token_env));
-  if (server.url.tls) {
-    TDOCK_ASSIGN_OR_RETURN(server.tls, MakeTlsContext(options.ca_file, options.verify));
-  }
+  TDOCK_ASSIGN_OR_RETURN(HttpServer server, MakeHttpServer({.url = options.url,
+                                                            .token_env = options.token_env,
+                                                            .ca_file = options.ca_file,
+                                                            .verify = options.verify,
+                                                            .key = "reward.url"}));
   return std::make_unique<HttpSource>(options, std::move(server));
 }
 

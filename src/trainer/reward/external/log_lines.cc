@@ -42,14 +42,14 @@ void LogLines::AddLine(absl::Time now) {
     in_window_ = 0;
   }
   if (in_window_++ < kMostLines) {
-    sink_(absl::StrCat("reward ", name_, ": ", text));
+    sink_(absl::StrCat(who_, ": ", text));
   } else {
     ++left_out_;
   }
 }
 
 void LogLines::TellLeftOut() {
-  if (left_out_ > 0) sink_(absl::StrCat("reward ", name_, ": (", std::exchange(left_out_, 0), " more lines left out)"));
+  if (left_out_ > 0) sink_(absl::StrCat(who_, ": (", std::exchange(left_out_, 0), " more lines left out)"));
 }
 
 void LogLines::Finish() {

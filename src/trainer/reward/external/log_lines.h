@@ -14,11 +14,11 @@ namespace tdock::reward {
 // Gets one line, without its end. Must be thread-safe.
 using LogSink = std::function<void(const std::string& line)>;
 
-// Passes on at most 20 lines in 10 s, each cut after 500 bytes, as `reward NAME: …`, and says how many it left out. Not
+// Passes on at most 20 lines in 10 s, each cut after 500 bytes, as `WHO: …`, and says how many it left out. Not
 // thread-safe.
 class LogLines {
  public:
-  LogLines(std::string name, LogSink sink) : name_(std::move(name)), sink_(std::move(sink)) {}
+  LogLines(std::string who, LogSink sink) : who_(std::move(who)), sink_(std::move(sink)) {}
   // Passes on a line without an end.
   ~LogLines() { Finish(); }
   LogLines(const LogLines&) = delete;
@@ -34,7 +34,7 @@ class LogLines {
   void AddLine(absl::Time now);
   void TellLeftOut();
 
-  const std::string name_;
+  const std::string who_;
   const LogSink sink_;
   std::string line_;
   bool cut_ = false;  // the line was longer

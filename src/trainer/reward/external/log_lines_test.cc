@@ -13,7 +13,7 @@ using testing::SizeIs;
 
 TEST(LogLines, PassesLinesOnAsTheyEnd) {
   std::vector<std::string> lines;
-  LogLines log("judge", [&](const std::string& line) { lines.push_back(line); });
+  LogLines log("reward judge", [&](const std::string& line) { lines.push_back(line); });
   log.Add("one\ntw", absl::UnixEpoch());
   EXPECT_THAT(lines, ElementsAre("reward judge: one"));
   log.Add("o\n\n\x1b[1m\n", absl::UnixEpoch());
@@ -26,7 +26,7 @@ TEST(LogLines, PassesLinesOnAsTheyEnd) {
 
 TEST(LogLines, LeavesOutWhatIsTooMuchAndSaysSo) {
   std::vector<std::string> lines;
-  LogLines log("judge", [&](const std::string& line) { lines.push_back(line); });
+  LogLines log("reward judge", [&](const std::string& line) { lines.push_back(line); });
   for (int i = 0; i < 30; ++i) log.Add("x\n", absl::UnixEpoch());
   EXPECT_THAT(lines, SizeIs(20));
   log.Add(std::string(10000, 'y') + "\n", absl::UnixEpoch() + absl::Seconds(10));

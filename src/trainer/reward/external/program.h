@@ -2,19 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "core/base/supervised_process.h"
+#include "trainer/reward/external/line_process.h"
 #include "trainer/reward/external/log_lines.h"
 #include "trainer/reward/external/score_source.h"
 
@@ -40,10 +38,7 @@ class RewardProgram {
   // Starts it, and exchanges hellos. Errors say what it did instead, and its last words on standard error.
   static absl::StatusOr<std::unique_ptr<RewardProgram>> Start(const ProgramOptions& options,
                                                               const StopCheck& check_stop);
-  // Closes its input, and kills it if it does not end within 2 s.
-  ~RewardProgram();
-
-  // Asks it not to read more. The destructor then waits less if several are asked first.
+  // See LineProcess.
   void CloseInput() { process_->CloseInput(); }
 
   // Asks for the scores of these answers, and passes them on as they come. DeadlineExceeded if none comes for
@@ -53,19 +48,14 @@ class RewardProgram {
                      const SourceSink& sink);
 
  private:
-  explicit RewardProgram(const ProgramOptions& options) : options_(options), stderr_(options.name, options.log) {}
+  RewardProgram(const ProgramOptions& options, std::unique_ptr<LineProcess> process)
+      : options_(options), process_(std::move(process)) {}
 
-  // The next line that it writes, while `input_` is written to it. DeadlineExceeded at the deadline.
+  // The next line that it writes. DeadlineExceeded at the deadline.
   absl::StatusOr<std::string> ReadLine(absl::Time deadline, const StopCheck& check_stop);
-  // `status` with how the process has ended and its last words, once it is dead.
-  absl::Status Died(const absl::Status& status);
 
   const ProgramOptions& options_;
-  LogLines stderr_;
-  std::unique_ptr<SupervisedProcess> process_;
-  std::string input_;    // what it has not yet accepted
-  std::string read_;     // behind the last whole line
-  size_t searched_ = 0;  // bytes of it without the end of a line
+  const std::unique_ptr<LineProcess> process_;
   int64_t batch_ = 0;
 };
 

@@ -23,7 +23,6 @@
 namespace tdock::reward {
 
 inline constexpr int kProtocolVersion = 1;
-inline constexpr size_t kMostLineBytes = 16 << 20;
 
 // Lines, with their ends. Invalid UTF-8 is replaced.
 std::string HelloLine(const std::vector<std::string>& columns);

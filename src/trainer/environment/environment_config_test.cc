@@ -1,0 +1,98 @@
+#include "trainer/environment/environment_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace tdock::environment {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class EnvironmentConfigTest : public testing::Test {
+ protected:
+  static std::string LoadMessage(absl::string_view yaml) {
+    EnvironmentConfig config;
+    config::Spec spec;
+    BindEnvironment(spec, config);
+    return std::string(config::Load(spec, yaml, "grpo.yaml", {}).message());
+  }
+};
+
+TEST_F(EnvironmentConfigTest, SourcesAreChecked) {
+  EXPECT_EQ(LoadMessage(""), "");
+  EXPECT_EQ(LoadMessage("environment: {name: calculator, format: text, max_turns: 4}"), "");
+  EXPECT_EQ(LoadMessage("environment: {function: 'games.py:Maze', python: python3.11, memory_gb: 0}"), "");
+  EXPECT_EQ(LoadMessage("environment: {url: 'https://games/', url_token_env: TOKEN, max_restarts: 3}"), "");
+  EXPECT_EQ(LoadMessage("environment: {program: ./maze --hard, on_error: drop, tool_format: none}"), "");
+  EXPECT_THAT(LoadMessage("environment: {program: ./maze, name: calculator}"), HasSubstr("a run has one environment"));
+  EXPECT_THAT(LoadMessage("environment: {program: \"./maze 'x\"}"), HasSubstr("without its end"));
+  EXPECT_THAT(LoadMessage("environment: {function: games.py}"), HasSubstr("FILE.py:NAME or MODULE:NAME"));
+  EXPECT_THAT(LoadMessage("environment: {url: 'games.example'}"), HasSubstr("http"));
+  EXPECT_THAT(LoadMessage("environment: {name: abacus}"), HasSubstr("there is calculator"));
+  EXPECT_THAT(LoadMessage("environment: {name: calculator, max_turns: 0, format: html}"),
+              AllOf(HasSubstr("environment.max_turns"), HasSubstr("environment.format")));
+}
+
+TEST_F(EnvironmentConfigTest, KeysThatMeanNothingAreRefused) {
+  EXPECT_THAT(LoadMessage("environment: {max_turns: 3}"), HasSubstr("there is no environment; set"));
+  EXPECT_THAT(LoadMessage("environment: {name: calculator, retries: 3}"), HasSubstr("does not fail"));
+  EXPECT_THAT(LoadMessage("environment: {program: ./maze, python: python3}"), HasSubstr("no environment.function"));
+  EXPECT_THAT(LoadMessage("environment: {program: ./maze, url_verify: false}"), HasSubstr("no environment.url"));
+  EXPECT_THAT(LoadMessage("environment: {url: 'http://games/', memory_gb: 1}"), HasSubstr("no environment.program"));
+  EXPECT_THAT(LoadMessage("environment: {program: ./maze, tool_format: none, on_bad_call: end}"),
+              HasSubstr("no tool is called"));
+}
+
+TEST_F(EnvironmentConfigTest, MakesWhatIsConfigured) {
+  EXPECT_EQ(*MakeEnvironment({}, {}), nullptr);
+  EXPECT_EQ((*MakeEnvironment({.name = "calculator"}, {}))->name(), "calculator");
+  EXPECT_EQ((*MakeEnvironment({.url = "http://games:80/maze?key=1"}, {}))->name(), "games/maze");
+  EXPECT_EQ((*MakeEnvironment({.program = "'/opt/my maze' --hard"}, {}))->name(), "/opt/my maze");
+  EXPECT_EQ((*MakeEnvironment({.function = "games.py:Maze"}, {}))->name(), "games.py:Maze");
+  EXPECT_THAT(MakeEnvironment({.url = "http://games/", .url_token_env = "NO_SUCH_VARIABLE"}, {}).status().message(),
+              AllOf(HasSubstr("environment.url_token_env"), HasSubstr("is not set")));
+  std::vector<std::string> log;
+  ::setenv("ENVIRONMENT_CONFIG_TEST_TOKEN", "x", 1);
+  EXPECT_TRUE(MakeEnvironment({.url = "http://games/", .url_token_env = "ENVIRONMENT_CONFIG_TEST_TOKEN"},
+                              {.log = [&](const std::string& line) { log.push_back(line); }})
+                  .ok());
+  EXPECT_THAT(log, testing::ElementsAre(HasSubstr("use https")));
+}
+
+TEST_F(EnvironmentConfigTest, APythonClassNeedsNothingInstalled) {
+  std::string folder = testing::TempDir() + "/environment_config_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/games.py") << "class Echo:\n"
+                                         "    def reset(self, seed, row):\n"
+                                         "        return {'messages': [{'role': 'user', 'content': row['prompt']}]}\n"
+                                         "    def step(self, message):\n"
+                                         "        return {'rewards': {'said': 1.5}, 'done': True}\n";
+  EnvironmentConfig config{.function = folder + "/games.py:Echo"};
+  auto environment = *MakeEnvironment(config, {});
+  const auto started = environment->Start();
+  ASSERT_TRUE(started.ok()) << started.status();
+  environment->Reset(1, 2, {.prompt = "hello"});
+  auto events = environment->Wait(absl::Now() + absl::Seconds(30));
+  ASSERT_TRUE(events.ok() && events->at(0).what.ok()) << events.status() << events->at(0).what.status();
+  EXPECT_EQ(std::get<Observation>(*events->at(0).what).messages.at(0).content, "hello");
+  environment->Step(1, {.role = text::Role::kAssistant, .content = "x"});
+  events = environment->Wait(absl::Now() + absl::Seconds(30));
+  ASSERT_TRUE(events.ok() && events->at(0).what.ok()) << events.status();
+  EXPECT_TRUE(std::get<Observation>(*events->at(0).what).done);
+  config.function = folder + "/games.py:Ecko";
+  EXPECT_THAT((*MakeEnvironment(config, {}))->Start().status().message(),
+              AllOf(HasSubstr("did not start"), HasSubstr("Echo")));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tdock::environment

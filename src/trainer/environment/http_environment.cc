@@ -1,0 +1,246 @@
+#include "trainer/environment/http_environment.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/mutex.h"
+#include "core/base/retry.h"
+#include "core/base/status.h"
+#include "trainer/environment/protocol.h"
+#include "trainer/reward/external/http_post.h"
+#include "trainer/reward/external/http_source.h"
+#include "trainer/reward/external/patience.h"
+
+namespace tdock::environment {
+namespace {
+
+constexpr absl::Duration kMostWait = absl::Seconds(30);   // that a server may ask for
+constexpr absl::Duration kMostForEnd = absl::Seconds(5);  // for an answer that is not used
+constexpr BackoffPolicy kBackoff = {.initial = absl::Milliseconds(100), .max = absl::Milliseconds(500)};
+constexpr int kRunBits = 21, kEpisodeBits = 32;  // of a number, which JavaScript reads exactly up to 53 bits
+
+// The numbers of this run's episodes begin here.
+uint64_t FirstNumber() {
+  std::random_device source;
+  return static_cast<uint64_t>(source() & ((1U << kRunBits) - 1)) << kEpisodeBits;
+}
+
+class HttpEnvironment final : public Environment {
+ public:
+  HttpEnvironment(HttpEnvironmentOptions options, std::string name, reward::HttpServer server)
+      : options_(std::move(options)), name_(std::move(name)), server_(std::move(server)) {}
+
+  ~HttpEnvironment() override {
+    {
+      MutexLock lock(mu_);
+      closing_ = true;
+      work_.NotifyAll();
+    }
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  const std::string& name() const override { return name_; }
+
+  absl::StatusOr<Description> Start() override {
+    if (!description_) {
+      absl::StatusOr<Hello> hello = SayHello();
+      if (!hello.ok()) return Annotate(hello.status(), "the environment's server did not start");
+      description_ = std::move(hello->what);
+      for (int64_t i = 0; i < options_.connections; ++i) threads_.emplace_back([this] { Work(); });
+    }
+    return *description_;
+  }
+
+  void Reset(EpisodeId episode, uint64_t seed, const EpisodeRow& row) override {
+    TDOCK_CHECK(description_.has_value(), "Start() comes before the first Reset()");
+    const uint64_t number = next_number_++;
+    MutexLock lock(mu_);
+    numbers_[episode] = number;
+    Add({.episode = episode, .number = number, .kind = Job::Kind::kReset, .line = ResetLine(number, seed, row)});
+  }
+
+  void Step(EpisodeId episode, const text::Turn& message) override {
+    MutexLock lock(mu_);
+    const auto found = numbers_.find(episode);
+    if (found == numbers_.end()) return;
+    const uint64_t number = found->second;
+    Add({.episode = episode, .number = number, .kind = Job::Kind::kStep, .line = StepLine(number, message)});
+  }
+
+  void Conclude(EpisodeId episode) override {
+    MutexLock lock(mu_);
+    const auto found = numbers_.find(episode);
+    if (found == numbers_.end()) return;
+    const uint64_t number = found->second;
+    Add({.episode = episode, .number = number, .kind = Job::Kind::kStep, .line = ConcludeLine(number)});
+  }
+
+  void Answer(EpisodeId, int64_t, const absl::StatusOr<Generated>&) override {}  // it asks for nothing
+
+  void End(EpisodeId episode) override {
+    MutexLock lock(mu_);
+    std::erase_if(jobs_, [&](const Job& job) { return job.episode == episode && job.kind != Job::Kind::kEnd; });
+    std::erase_if(events_, [&](const Event& event) { return event.episode == episode; });
+    Forget(episode);
+  }
+
+  absl::StatusOr<std::vector<Event>> Wait(absl::Time deadline) override {
+    MutexLock lock(mu_);
+    for (;;) {
+      if (!events_.empty()) return std::exchange(events_, {});
+      TDOCK_RETURN_IF_ERROR(failed_);
+      if (options_.clock.Now() >= deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("the environment ", name_, " said nothing in time of its ", numbers_.size(), " episodes"));
+      }
+      options_.clock.Wait(happened_, mu_, deadline);
+    }
+  }
+
+ private:
+  // Something to be posted.
+  struct Job {
+    enum class Kind { kReset, kStep, kEnd };
+    EpisodeId episode = 0;
+    uint64_t number = 0;  // the server's name for it
+    Kind kind = Kind::kEnd;
+    std::string line = {};
+  };
+
+  void Add(Job job) TDOCK_REQUIRES(mu_) {
+    jobs_.push_back(std::move(job));
+    work_.NotifyOne();
+  }
+  // The episode is over.
+  void Forget(EpisodeId episode) TDOCK_REQUIRES(mu_) {
+    const auto found = numbers_.find(episode);
+    if (found == numbers_.end()) return;
+    const uint64_t number = found->second;
+    numbers_.erase(found);
+    Add({.episode = episode, .number = number, .line = EndLine(number)});
+  }
+
+  absl::StatusOr<Hello> SayHello() {
+    TDOCK_ASSIGN_OR_RETURN(const std::string body,
+                           Ask(HelloLine(options_.setup), options_.start_timeout, /*repeatable=*/true));
+    absl::StatusOr<Hello> hello = ParseHello(body);
+    if (!hello.ok()) return reward::OfServer(server_, hello.status());
+    if (!hello->what.is_agent) return hello;
+    return reward::OfServer(
+        server_, absl::InvalidArgumentError("it is an agent, which only programs are; use environment.program"));
+  }
+
+  void Work() TDOCK_EXCLUDES(mu_) {
+    for (;;) {
+      Job job;
+      {
+        MutexLock lock(mu_);
+        while (jobs_.empty() && !closing_) work_.Wait(mu_);
+        if (closing_) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      if (job.kind == Job::Kind::kEnd) {
+        Ask(job.line, std::min(options_.timeout, kMostForEnd), /*repeatable=*/false).IgnoreError();
+        continue;
+      }
+      absl::StatusOr<Event> event = Play(job);
+      MutexLock lock(mu_);
+      Note(job, std::move(event));
+    }
+  }
+
+  // An error of the server is none that it says itself.
+  absl::StatusOr<Event> Play(const Job& job) {
+    TDOCK_ASSIGN_OR_RETURN(const std::string body, Ask(job.line, options_.timeout, job.kind == Job::Kind::kReset));
+    absl::StatusOr<Event> event = ParseEvent(body, /*is_agent=*/false);
+    if (event.ok() && event->episode != job.number) {
+      event = absl::InvalidArgumentError(
+          absl::StrCat("it spoke of episode ", event->episode, " where ", job.number, " was asked for"));
+    }
+    if (!event.ok()) return reward::OfServer(server_, event.status());
+    event->episode = job.episode;
+    return event;
+  }
+
+  void Note(const Job& job, absl::StatusOr<Event> event) TDOCK_REQUIRES(mu_) {
+    if (const auto found = numbers_.find(job.episode); found == numbers_.end() || found->second != job.number) return;
+    if (event.ok()) {
+      failures_ = 0;
+    } else if (++failures_ > options_.max_failures && failed_.ok()) {
+      failed_ = Annotate(event.status(), absl::StrCat("the environment's server failed ", failures_,
+                                                      " times in a row without an event (environment.max_restarts); "
+                                                      "the last time"));
+    }
+    events_.push_back(event.ok() ? *std::move(event) : Event{.episode = job.episode, .what = event.status()});
+    if (IsLast(events_.back())) Forget(job.episode);
+    happened_.NotifyAll();
+  }
+
+  // The body of the server's answer.
+  absl::StatusOr<std::string> Ask(const std::string& line, absl::Duration timeout, bool repeatable) {
+    const reward::Patience patience{
+        .clock = options_.clock, .deadline = options_.clock.Now() + timeout, .check_stop = [this]() -> absl::Status {
+          if (!closing_) return absl::OkStatus();
+          return absl::CancelledError("the environment is no longer used");
+        }};
+    std::string body;
+    bool again = false;
+    absl::Time not_before = absl::InfinitePast();
+    const absl::Status status = Retry(
+        options_.clock, patience.deadline, Backoff(kBackoff, ++seed_),
+        [&](const absl::Status&) { return again && !closing_; },
+        [&]() -> absl::Status {
+          TDOCK_RETURN_IF_ERROR(patience.SleepUntil(not_before, "the server to be ready"));
+          absl::StatusOr<reward::HttpReply> reply = reward::PostJson(server_, line, patience);
+          again = repeatable && absl::IsUnavailable(reply.status());
+          TDOCK_RETURN_IF_ERROR(reply.status());
+          if (reply->code == 200) {
+            body = std::move(reply->body);
+            return absl::OkStatus();
+          }
+          again = reply->code == 429 || reply->code == 503 || (repeatable && reward::IsOverload(reply->code));
+          not_before = options_.clock.Now() + std::min(reply->wait.value_or(absl::ZeroDuration()), kMostWait);
+          return reward::CodeError(*reply, "environment.url");
+        });
+    if (!status.ok()) return reward::OfServer(server_, status);
+    return body;
+  }
+
+  const HttpEnvironmentOptions options_;
+  const std::string name_;
+  const reward::HttpServer server_;
+  std::optional<Description> description_;
+  uint64_t next_number_ = FirstNumber();
+  std::atomic<uint64_t> seed_ = 0;
+  std::atomic<bool> closing_ = false;
+  Mutex mu_;
+  CondVar work_, happened_;
+  std::deque<Job> jobs_ TDOCK_GUARDED_BY(mu_);
+  absl::flat_hash_map<EpisodeId, uint64_t> numbers_ TDOCK_GUARDED_BY(mu_);  // of the episodes that are not over
+  std::vector<Event> events_ TDOCK_GUARDED_BY(mu_);                         // that Wait() has not returned yet
+  int64_t failures_ TDOCK_GUARDED_BY(mu_) = 0;                              // in a row
+  absl::Status failed_ TDOCK_GUARDED_BY(mu_);
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Environment>> MakeHttpEnvironment(const HttpEnvironmentOptions& options) {
+  TDOCK_ASSIGN_OR_RETURN(std::string name, reward::HttpSourceName(options.url));
+  TDOCK_ASSIGN_OR_RETURN(reward::HttpServer server, reward::MakeHttpServer({.url = options.url,
+                                                                            .token_env = options.token_env,
+                                                                            .ca_file = options.ca_file,
+                                                                            .verify = options.verify,
+                                                                            .key = "environment.url"}));
+  return std::make_unique<HttpEnvironment>(options, std::move(name), std::move(server));
+}
+
+}  // namespace tdock::environment
