@@ -496,14 +496,14 @@ class PreparedRun final : public TrainingRun {
   // What the stages did since the last step, and how long each was idle.
   absl::Status LogTimeline(int64_t step, StepMetrics& metrics) {
     const Timeline::Taken taken = timeline_.Take();
-    const bool together = RunsTogether(config_);
-    for (const auto& [stage, times] : taken.times) {
-      if (!together || stage == kStepLane) continue;
-      metrics.Mean("timing_s/wait/" + stage, times.waiting);
-      const double both = times.waiting + times.working;
-      if (both > 0) metrics.Mean("perf/idle_share/" + stage, times.waiting / both);
-      // Of a stage that no step waits for, and of one that others overlap.
-      if (!metrics.Values().contains("timing_s/" + stage)) metrics.Mean("timing_s/" + stage, times.working);
+    for (const auto& stage : plan_.stages) {
+      const std::string& name = stage->consumer().name;
+      const auto found = taken.times.find(name);
+      if (found == taken.times.end() || found->second.waiting == 0) continue;  // it has no thread of its own
+      const auto& [working, waiting] = found->second;
+      metrics.Mean("perf/waited_s/" + name, waiting);
+      metrics.Mean("perf/idle_share/" + name, waiting / (waiting + working));
+      metrics.Mean("timing_s/" + name, working);
     }
     const auto seconds = [this](absl::Time time) { return absl::ToDoubleSeconds(earlier_ + (time - started_)); };
     std::vector<TimelineSpan> spans;

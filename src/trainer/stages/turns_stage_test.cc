@@ -288,6 +288,7 @@ TEST_F(TurnsStageTest, LimitsOfTurnsAndTokensEndAnEpisodeAsTruncated) {
   ExpectTeacherForced(short_ones.rows);
 }
 
+<<<<<<< HEAD
 TEST_F(TurnsStageTest, AnEnvironmentThatConcludesIsAskedWhatACutEpisodeWasWorth) {
   const auto endless = [](const Script& script) -> What {
     if (script.concluded) return Observation{.rewards = {{"cut", 0.25}}};
@@ -311,6 +312,24 @@ TEST_F(TurnsStageTest, AnEnvironmentThatConcludesIsAskedWhatACutEpisodeWasWorth)
       EXPECT_EQ(played.metrics.at("episode/truncated"), 1);
     }
   }
+=======
+TEST_F(TurnsStageTest, SpecialTokensThatTheModelSaysDisturbNothing) {
+  const TurnRules rules{.format = environment::TurnFormat::kText,
+                        .tool_format = environment::ToolFormat::kNone,
+                        .tokenizer = tokenizer_.get()};
+  Transcript transcript(rules);
+  ASSERT_EQ(transcript.Begin({.prompt = "a", .prompt_ids = {0}}), absl::OkStatus());
+  ASSERT_EQ(transcript.AddFirst({}), absl::OkStatus());
+  engine::Completion completion;
+  completion.tokens = {1, 8, 2, 9};  // b <pad> c <eos>
+  completion.log_probs = {-1, -1, -1, -1};
+  completion.finish_reason = engine::FinishReason::kEndToken;
+  transcript.AddReply(completion, {.role = text::Role::kAssistant, .content = *ReplyText(*tokenizer_, completion)});
+  EXPECT_EQ(transcript.turns()[0].text, "b<pad>c");
+  const auto next = transcript.Render({{.role = text::Role::kUser, .content = "hg"}});
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_THAT(next->ids, ElementsAre(7, 6));
+>>>>>>> env-turns
 }
 
 TEST_F(TurnsStageTest, ALongObservationIsCutAndSaysSo) {
