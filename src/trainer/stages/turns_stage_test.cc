@@ -288,7 +288,6 @@ TEST_F(TurnsStageTest, LimitsOfTurnsAndTokensEndAnEpisodeAsTruncated) {
   ExpectTeacherForced(short_ones.rows);
 }
 
-<<<<<<< HEAD
 TEST_F(TurnsStageTest, AnEnvironmentThatConcludesIsAskedWhatACutEpisodeWasWorth) {
   const auto endless = [](const Script& script) -> What {
     if (script.concluded) return Observation{.rewards = {{"cut", 0.25}}};
@@ -312,7 +311,8 @@ TEST_F(TurnsStageTest, AnEnvironmentThatConcludesIsAskedWhatACutEpisodeWasWorth)
       EXPECT_EQ(played.metrics.at("episode/truncated"), 1);
     }
   }
-=======
+}
+
 TEST_F(TurnsStageTest, SpecialTokensThatTheModelSaysDisturbNothing) {
   const TurnRules rules{.format = environment::TurnFormat::kText,
                         .tool_format = environment::ToolFormat::kNone,
@@ -329,7 +329,6 @@ TEST_F(TurnsStageTest, SpecialTokensThatTheModelSaysDisturbNothing) {
   const auto next = transcript.Render({{.role = text::Role::kUser, .content = "hg"}});
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_THAT(next->ids, ElementsAre(7, 6));
->>>>>>> env-turns
 }
 
 TEST_F(TurnsStageTest, ALongObservationIsCutAndSaysSo) {
