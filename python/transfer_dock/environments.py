@@ -77,6 +77,7 @@ class Observation:
     messages: a text of the user, a turn {"role": …, "content": …}, a list of turns, or None for nothing.
     rewards: numbers by name, or one; over an episode they are added up.
     done: the episode is over; truncated: it is over before its end.
+    continues: of reset(): the text is the end of the prompt's last message, and no turn of its own.
     error: this try of the episode has failed, and why.
     """
 
@@ -84,6 +85,7 @@ class Observation:
     rewards: Any = None
     done: bool = False
     truncated: bool = False
+    continues: bool = False
     error: str | None = None
 
 
@@ -367,6 +369,7 @@ class _Form:
 
     name: str
     tools: list[Record]
+    concludes: bool  # it is asked what an episode was worth that a limit ended
     instances: list[_Instance]  # that play no episode
 
     def bind(self, columns: Sequence[str]) -> None:
@@ -375,26 +378,33 @@ class _Form:
     async def reset(self, instance: _Instance, seed: int, row: _Row) -> Record:
         raise NotImplementedError
 
-    async def step(self, instance: _Instance, message: Record, final: bool) -> Record:
+    async def step(self, instance: _Instance, message: Record) -> Record:
+        raise NotImplementedError
+
+    async def conclude(self, instance: _Instance) -> Record:
         raise NotImplementedError
 
 
 class _Own(_Form):
-    """reset(seed, row) and step(message)."""
+    """reset(seed, row) and step(message), and conclude() if it likes."""
 
     def __init__(self, name: str, instance: _Instance) -> None:
         self.name, self.instances = name, [instance]
         environment = instance.object()
         if not callable(getattr(environment, "step", None)):
             raise BadEnvironment(f"environment '{name}' has reset(seed, row), but no step(message)")
+        self.concludes = callable(getattr(environment, "conclude", None))
         tools = getattr(environment, "tools", None) or []
         self.tools = [one if isinstance(one, dict) else _schema(one) for one in tools]
 
     async def reset(self, instance: _Instance, seed: int, row: _Row) -> Record:
         return _observation(await instance.call((await instance.made()).reset, seed, row.whole))
 
-    async def step(self, instance: _Instance, message: Record, final: bool) -> Record:
+    async def step(self, instance: _Instance, message: Record) -> Record:
         return _observation(await instance.call((await instance.made()).step, message))
+
+    async def conclude(self, instance: _Instance) -> Record:
+        return _observation(await instance.call((await instance.made()).conclude))
 
 
 class _Trl(_Form):
@@ -406,7 +416,7 @@ class _Trl(_Form):
         self._type = type(environment)
         methods = [one for one, _ in inspect.getmembers(self._type, inspect.isfunction)]
         self._tools = [one for one in methods if one not in ("reset", "get_reward") and not one.startswith("_")]
-        self._rewards = "get_reward" in methods
+        self.concludes = "get_reward" in methods
         self.tools = [_schema(getattr(environment, one)) for one in self._tools]
         self._parameters = list(inspect.signature(environment.reset).parameters.values())
         self._columns: set[str] = set()
@@ -434,10 +444,14 @@ class _Trl(_Form):
             )
         arguments: Record = {}
         for parameter in self._parameters:
-            if parameter.name in given and parameter.kind is not parameter.VAR_KEYWORD:
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                continue
+            # Any other default is an option of the environment, whatever its name.
+            named = parameter.name in ("prompt", *self._columns) or parameter.default in (parameter.empty, None)
+            if parameter.name in given and named:
                 arguments[parameter.name] = given[parameter.name](parameter)
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters):
-            rest = {"prompt", *_TRUTHS, *self._columns} - arguments.keys()
+            rest = {"prompt", *_TRUTHS, *self._columns} - {parameter.name for parameter in self._parameters}
             plain = inspect.Parameter
             arguments |= {name: given[name](plain(name, plain.KEYWORD_ONLY)) for name in sorted(rest)}
         return arguments
@@ -448,16 +462,19 @@ class _Trl(_Form):
         if said is None:
             return _observation({})
         text = _content(said, "reset returned")
-        return _observation({"observation": {"role": "user", "content": text, "continues": True}})
+        return _observation({"observation": text, "continues": True})
 
-    async def step(self, instance: _Instance, message: Record, final: bool) -> Record:
+    async def conclude(self, instance: _Instance) -> Record:
+        rewards = {}
+        if self.concludes and (reward := await instance.call((await instance.made()).get_reward)) is not None:
+            rewards = {self._type.__name__: reward}
+        return _observation({"rewards": rewards, "done": True})
+
+    async def step(self, instance: _Instance, message: Record) -> Record:
         environment = await instance.made()
         calls = message.get("tool_calls")
-        if not calls or final:
-            rewards = {}
-            if self._rewards and (reward := await instance.call(environment.get_reward)) is not None:
-                rewards = {self._type.__name__: reward}
-            return _observation({"rewards": rewards, "done": True})
+        if not calls:
+            return await self.conclude(instance)
         if not isinstance(calls, list):
             raise BadEnvironment(f"the tool calls of a message are no list: {_shown(calls)}")
         results = await self._answer(instance, environment, calls)
@@ -525,14 +542,14 @@ def _content(value: Any, what: str, of_tool: bool = False) -> str:
                 raise _Told(f"{what} a part that is no text: {_shown(part)}")
         return "".join(part["text"] for part in value)
     if not of_tool and not isinstance(value, str):
-        raise _Told(f"{what} {_shown(value)} ({type(value).__name__}), and not None or a text")
+        raise _Told(f"{what} {_shown(value)} ({type(value).__name__}), which is no text")
     return str(value)
 
 
 # ---- what environments return ----
 
 _ROLES = ("user", "system", "developer", "tool", "function")
-_FIELDS = ("observation", "messages", "rewards", "done", "truncated", "error")
+_FIELDS = ("observation", "messages", "rewards", "done", "truncated", "continues", "error")
 
 
 def _observation(value: Any) -> Record:
@@ -556,6 +573,7 @@ def _observation(value: Any) -> Record:
         "rewards": _rewards(value.get("rewards")),
         "done": bool(value.get("done", False)),
         "truncated": bool(value.get("truncated", False)),
+        "continues": bool(value.get("continues", False)),
     }
 
 
@@ -749,7 +767,7 @@ class _Agents:
             return self.factory(**given)
         # A class that is made without arguments has these as attributes.
         attributes: dict[str, Callable[[], Any]] = {
-            **parts,
+            **{name: parts[name] for name in ("server_manager", "tokenizer", "processor")},
             "config": functools.partial(_config, self._model, sampling),
             "rollout_config": lambda: _config(self._model, sampling).actor_rollout_ref.rollout,
             "data_config": lambda: _config(self._model, sampling).data,
@@ -772,7 +790,7 @@ class _Agents:
 
 
 def _with_attributes(kind: Any, attributes: Mapping[str, Callable[[], Any]]) -> Any:
-    """An instance that has attributes, made when they are first looked at, where its class does not set them."""
+    """An instance with these attributes, where its class sets none, made when they are first looked at."""
 
     class Agent(kind):  # type: ignore[misc]
         def __getattr__(self, name: str) -> Any:
@@ -886,17 +904,16 @@ class _Channel:
 
     def read(self) -> Record | None:
         """The next message, or None at the end."""
-        parts = [self._unread]
-        size = len(self._unread)
-        while b"\n" not in parts[-1]:
-            if size > _LONGEST_LINE:
-                raise BadEnvironment(f"a line of more than {_LONGEST_LINE >> 20} MiB arrived")
+        parts, size = [self._unread], len(self._unread)
+        while b"\n" not in parts[-1] and size <= _LONGEST_LINE:
             part = os.read(self._input, 1 << 20)  # unbuffered: no lock is held while nothing comes
             if not part:
                 return None
             parts.append(part)
             size += len(part)
         line, _, self._unread = b"".join(parts).partition(b"\n")
+        if len(line) > _LONGEST_LINE:
+            raise BadEnvironment(f"a line of more than {_LONGEST_LINE >> 20} MiB arrived")
         try:
             message = json.loads(line)
         except ValueError as error:
@@ -925,7 +942,7 @@ def _line(message: Record) -> bytes:
 @dataclass(eq=False)
 class _Episode:
     number: int
-    inbox: asyncio.Queue[Record] = field(default_factory=asyncio.Queue)  # messages of the model
+    inbox: asyncio.Queue[Record] = field(default_factory=asyncio.Queue)  # steps
     answers: dict[int, asyncio.Future[Record]] = field(default_factory=dict)  # that an agent waits for, by request
     requests: int = 0
     task: asyncio.Task[None] | None = None
@@ -973,7 +990,8 @@ class _Program:
         try:
             kind, number = message.get("type"), message.get("episode")
             begins = "run" if isinstance(self._served, _Agents) else "reset"
-            if not isinstance(number, int) or kind not in (begins, "end", "generated" if begins == "run" else "step"):
+            known = ("run", "generated", "end") if begins == "run" else ("reset", "step", "conclude", "end")
+            if not isinstance(number, int) or kind not in known:
                 raise BadEnvironment(f"a message of an episode was to come, not {_shown(message)}")
             episode = self._episodes.get(number)
             if kind == begins:
@@ -986,7 +1004,7 @@ class _Program:
                 answer = episode.answers.pop(message.get("request", -1), None) if episode is not None else None
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-            elif episode is None or not isinstance(message.get("message"), dict):
+            elif episode is None or (kind == "step" and not isinstance(message.get("message"), dict)):
                 raise BadEnvironment(f"episode {number} is not under way, or waits for another message: {message}")
             else:
                 episode.inbox.put_nowait(message)
@@ -1040,8 +1058,11 @@ class _Program:
                 if over:
                     return
                 message = await episode.inbox.get()
-                doing, reusable = ", step", False
-                record = await form.step(instance, message["message"], bool(message.get("final")))
+                doing, reusable = f", {message['type']}", False
+                if message["type"] == "step":
+                    record = await form.step(instance, message["message"])
+                else:
+                    record = await form.conclude(instance) | {"done": True}
         except BadEnvironment as error:
             self._end(error)
         except (Exception, SystemExit) as error:
@@ -1076,7 +1097,7 @@ def _is_agent(kind: Any) -> bool:
 
 def _prepare(target: Any, name: str | None) -> _Form | _Agents:
     kind = target.func if isinstance(target, functools.partial) else target
-    name = name or str(getattr(kind, "__name__", type(kind).__name__))
+    given, name = name, name or str(getattr(kind, "__name__", type(kind).__name__))
     if isinstance(target, Mapping):
         raise BadEnvironment(f"'{name}' is a dict of environments; a run has one: name that")
     if not callable(target):
@@ -1100,6 +1121,8 @@ def _prepare(target: Any, name: str | None) -> _Form | _Agents:
             f"step(message), or async run(sampling_params, **kwargs) as agent loops of verl; it has: {_names(there)}"
             + (f"; {_meant(near, there)}" if near else "")
         )
+    if not isinstance(kind, type):
+        name = given or type(environment).__name__  # of what a factory makes
     own = {"seed", "row"} <= inspect.signature(environment.reset).parameters.keys()
     return _Own(name, instance) if own else _Trl(name, instance)
 
@@ -1121,6 +1144,7 @@ def _serve(environment: Any, name: str | None, episodes: int, channel: _Channel)
     channel.write(_line({
         "type": "hello", "protocol": _PROTOCOL, "name": served.name, "tools": served.tools,
         "kind": "agent" if isinstance(served, _Agents) else "environment",
+        "concludes": not isinstance(served, _Agents) and served.concludes,
         "episodes": int(getattr(environment, "concurrent_episodes", episodes)),
     }))  # fmt: skip
     asyncio.run(_Program(served, environment, channel).play())

@@ -5,53 +5,26 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from conftest import LONG
+from line_programs import LineProgram
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 REWARDS = ROOT / "python/transfer_dock/rewards.py"
 AS_TEXT = [sys.executable, "-c", REWARDS.read_text()]  # as tdock starts it
 
 
-class Program:
+class Program(LineProgram):
     """A reward program that has said hello."""
 
     def __init__(self, *command: object, columns: list[str] = [], cwd: pathlib.Path | None = None) -> None:
-        self.process = subprocess.Popen(
-            command, cwd=cwd, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        super().__init__(*command, hello={"columns": columns}, cwd=cwd)
         self.batch = 6
-        self._unread = b""
-        self.send({"type": "hello", "protocol": 1, "columns": columns})
-        self.hello = self.read()
-
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def send(self, message: object) -> None:
-        # As tdock's own lines: their keys are sorted.
-        self.process.stdin.write(json.dumps(message, sort_keys=True, separators=(",", ":")).encode() + b"\n")
-
-    def read(self) -> dict:
-        until = time.monotonic() + LONG
-        while b"\n" not in self._unread:
-            assert select.select([self.process.stdout], [], [], until - time.monotonic())[0], "no line in time"
-            read = os.read(self.process.stdout.fileno(), 1 << 16)
-            assert read, self.process.stderr.read().decode()
-            self._unread += read
-        line, _, self._unread = self._unread.partition(b"\n")
-        return json.loads(line)
 
     def ask(self, *samples: dict) -> None:
         self.batch += 1
@@ -68,12 +41,6 @@ class Program:
                 assert answer["sample"] not in answers
                 answers[answer.pop("sample")] = answer
         return [answers[sample["sample"]] for sample in samples]
-
-    def end(self) -> str:
-        """What it wrote to its standard error, if it ends well and has said nothing more."""
-        output, errors = self.process.communicate(timeout=LONG)
-        assert (self.process.returncode, output + self._unread) == (0, b""), errors.decode()
-        return errors.decode()
 
 
 def sample(number: int, completion: str, truth: str = "", **others: object) -> dict:

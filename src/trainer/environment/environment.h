@@ -44,6 +44,8 @@ struct Observation {
   Rewards rewards = {};
   bool done = false;       // the episode is over
   bool truncated = false;  // it is over before its end
+  // Of the first one: the text of its first message is no turn of its own, but the end of the row's last one.
+  bool continues = false;
 };
 
 // What an agent asks for: one more completion.
@@ -88,6 +90,8 @@ class Environment {
   struct Description {
     std::string tools = {};  // JSON schemas of functions, as a list, for chat templates; empty: there are none
     bool is_agent = false;
+    // An episode that a limit ends is asked what it was worth: Conclude().
+    bool concludes = false;
   };
   // Starts what is needed. An error says why no episode can be played.
   virtual absl::StatusOr<Description> Start() = 0;
@@ -99,6 +103,9 @@ class Environment {
   virtual void Step(EpisodeId episode, const text::Turn& message) = 0;
   // Answers an agent's request.
   virtual void Answer(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) = 0;
+  // In place of Step(), and only where Description::concludes: the model says no more. The next observation is the last
+  // one, whose rewards count and whose messages do not.
+  virtual void Conclude(EpisodeId /*episode*/) {}
   // Gives the episode up, if it is not over: no more events of it come.
   virtual void End(EpisodeId episode) = 0;
 

@@ -74,6 +74,14 @@ class HttpEnvironment final : public Environment {
     Add({.episode = episode, .number = number, .kind = Job::Kind::kStep, .line = StepLine(number, message)});
   }
 
+  void Conclude(EpisodeId episode) override {
+    MutexLock lock(mu_);
+    const auto found = numbers_.find(episode);
+    if (found == numbers_.end()) return;
+    const uint64_t number = found->second;
+    Add({.episode = episode, .number = number, .kind = Job::Kind::kStep, .line = ConcludeLine(number)});
+  }
+
   void Answer(EpisodeId, int64_t, const absl::StatusOr<Generated>&) override {}  // it asks for nothing
 
   void End(EpisodeId episode) override {

@@ -62,6 +62,11 @@ class ProgramEnvironment final : public Environment {
     Refuse(episode, "the message", line);
   }
 
+  void Conclude(EpisodeId episode) override {
+    const auto found = players_.find(episode);
+    if (found != players_.end()) found->second->Step(episode, ConcludeLine(episode));
+  }
+
   void Answer(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) override {
     const auto found = players_.find(episode);
     if (found != players_.end()) found->second->Answer(episode, request, GeneratedLine(episode, request, generated));

@@ -23,7 +23,6 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
 
@@ -164,6 +163,22 @@ TEST_F(ProgramEnvironmentTest, PlaysAnEpisode) {
   EXPECT_EQ(Said(NextOf(8)), "p8 of seed 108");
   EXPECT_THAT(Log(), Contains(AllOf(HasSubstr("environment test: "), HasSubstr("columns: [level]"),
                                     HasSubstr("model: /models/small"))));
+}
+
+TEST_F(ProgramEnvironmentTest, AnEpisodeThatALimitEndsIsAskedForItsRewards) {
+  Start(Program(R"(
+hello(concludes=True)
+observe(read(), "go", continues=True)
+message = read()
+say(type="observation", episode=message["episode"], rewards={message["type"]: 0.5})
+)"));
+  EXPECT_TRUE(description_.concludes);
+  Reset(1);
+  EXPECT_TRUE(Observed(NextOf(1)).continues);
+  environment_->Conclude(1);
+  const Observation last = Observed(NextOf(1));
+  EXPECT_FALSE(last.continues);
+  EXPECT_THAT(last.rewards, ElementsAre(Pair("conclude", 0.5)));
 }
 
 TEST_F(ProgramEnvironmentTest, TheRowAndTheMessageArriveWhole) {

@@ -137,6 +137,7 @@ absl::StatusOr<Observation> ParseObservation(const Json& json) {
   TDOCK_ASSIGN_OR_RETURN(observation.rewards, ParseRewards(Member(json, "rewards")));
   TDOCK_ASSIGN_OR_RETURN(observation.done, Flag(Member(json, "done"), "\"done\""));
   TDOCK_ASSIGN_OR_RETURN(observation.truncated, Flag(Member(json, "truncated"), "\"truncated\""));
+  TDOCK_ASSIGN_OR_RETURN(observation.continues, Flag(Member(json, "continues"), "\"continues\""));
   return observation;
 }
 
@@ -217,6 +218,8 @@ std::string GeneratedLine(EpisodeId episode, int64_t request, const absl::Status
   return Text(json);
 }
 
+std::string ConcludeLine(EpisodeId episode) { return Text({{"type", "conclude"}, {"episode", episode}}); }
+
 std::string EndLine(EpisodeId episode) { return Text({{"type", "end"}, {"episode", episode}}); }
 
 absl::StatusOr<Hello> ParseHello(absl::string_view line) {
@@ -248,6 +251,7 @@ absl::StatusOr<Hello> ParseHello(absl::string_view line) {
     }
     hello.what.tools = Text(tools);
   }
+  TDOCK_ASSIGN_OR_RETURN(hello.what.concludes, Flag(Member(json, "concludes"), "\"concludes\""));
   if (const Json& episodes = Member(json, "episodes"); !episodes.is_null()) {
     TDOCK_ASSIGN_OR_RETURN(const uint64_t most, Whole(episodes, "\"episodes\"", kMostEpisodes));
     if (most == 0) return Wrong(episodes, "\"episodes\"", "at least 1");

@@ -2,11 +2,14 @@
 // describes version 1 for those who write environments.
 //
 //   host     {"type":"hello","protocol":1,"columns":["extra_info"],"model":"/path/of/the/model"}
-//   program  {"type":"hello","protocol":1,"name":"calculator","kind":"environment","tools":[…],"episodes":8}
+//   program  {"type":"hello","protocol":1,"name":"calculator","kind":"environment","tools":[…],"episodes":8,
+//             "concludes":false}
 //   host     {"type":"reset","episode":7,"seed":123,"row":{"prompt":"…","messages":[…],"prompt_ids":[…],…}}
 //   program  {"type":"observation","episode":7,"messages":[{"role":"user","content":"…"}],"rewards":{"correct":0.0},
-//             "done":false,"truncated":false}                        or "error":"…" in place of all but the episode
+//             "done":false,"truncated":false,"continues":false}      or "error":"…" in place of all but the episode
 //   host     {"type":"step","episode":7,"message":{"role":"assistant","content":"…","tool_calls":[…]}}
+//   host     {"type":"conclude","episode":7}        in place of a step, where the hello has "concludes":true: the model
+//            says no more, and one more observation with its rewards is due
 //   host     {"type":"end","episode":7}
 //
 // and with "kind":"agent"
@@ -42,6 +45,7 @@ std::string ResetLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row);
 std::string RunLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row, const EnvironmentSetup& setup);
 std::string StepLine(EpisodeId episode, const text::Turn& message);
 std::string GeneratedLine(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated);
+std::string ConcludeLine(EpisodeId episode);
 std::string EndLine(EpisodeId episode);
 
 // What a program says it is.

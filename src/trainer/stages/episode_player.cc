@@ -58,6 +58,7 @@ class EpisodePlayer::Impl {
     EpisodeId id = 0;  // of this try; 0: it is over
     std::optional<Transcript> transcript = {};
     int64_t replies = 0;                                  // of this try
+    bool concluding = false;                              // it has reached a limit, and its last rewards are due
     std::map<engine::RequestId, int64_t> requests = {};   // open, and their numbers among the agent's
     std::map<int64_t, AgentGeneration> generations = {};  // of an agent, by those numbers
     int64_t bad_calls = 0, failed_tries = 0, generated = 0;
@@ -77,6 +78,7 @@ class EpisodePlayer::Impl {
       TDOCK_RETURN_IF_ERROR(CheckRules(options_.rules, description->is_agent));
       options_.rules.tools = std::move(description->tools);
       is_agent_ = description->is_agent;
+      concludes_ = description->concludes;
       started_ = true;
     }
     over_ = 0;
@@ -118,6 +120,7 @@ class EpisodePlayer::Impl {
     OpenEpisode& play = plays_[number];
     play.id = ++last_id_;
     play.replies = 0;
+    play.concluding = false;
     play.transcript.reset();
     play.generations.clear();
     by_id_[play.id] = number;
@@ -137,9 +140,10 @@ class EpisodePlayer::Impl {
     const bool over = said.done || said.truncated;
     if (first) {
       if (over) return Refuse(number, absl::InvalidArgumentError("it is over before the model has said anything"));
-      const absl::Status added = play.transcript->AddFirst(said.messages);
+      const absl::Status added = play.transcript->AddFirst(said);
       return added.ok() ? Ask(number) : Refuse(number, added);
     }
+    if (play.concluding) return Finish(number, /*truncated=*/true);
     if (over) return Finish(number, /*truncated=*/said.truncated);
     if (play.replies >= options_.max_turns) return Stop(number);
     return GoOn(number, said.messages);
@@ -322,6 +326,11 @@ class EpisodePlayer::Impl {
 
   // Ends it before its end.
   absl::Status Stop(size_t number) {
+    if (concludes_) {
+      plays_[number].concluding = true;
+      environment_.Conclude(plays_[number].id);
+      return absl::OkStatus();
+    }
     environment_.End(plays_[number].id);
     return Finish(number, /*truncated=*/true);
   }
@@ -392,7 +401,7 @@ class EpisodePlayer::Impl {
   engine::Engine& engine_;
   environment::Environment& environment_;
   EpisodeOptions options_;
-  bool started_ = false, is_agent_ = false;
+  bool started_ = false, is_agent_ = false, concludes_ = false;
   EpisodeId last_id_ = 0;
   absl::Duration waited_;
 

@@ -23,7 +23,7 @@ absl::Status NoteFirst(const environment::Observation& said, const EpisodeStart&
                        int64_t positions, EpisodeTrial& trial) {
   Transcript transcript(options.rules);
   TDOCK_RETURN_IF_ERROR(transcript.Begin(start.row));
-  TDOCK_RETURN_IF_ERROR(transcript.AddFirst(said.messages));
+  TDOCK_RETURN_IF_ERROR(transcript.AddFirst(said));
   trial.prompt_tokens = std::ssize(transcript.prompt());
   for (const text::Turn& turn : said.messages) absl::StrAppend(&trial.said, turn.content);
   return Annotate(options.limits.MaxNewTokens(options.max_response_length, trial.prompt_tokens, positions).status(),

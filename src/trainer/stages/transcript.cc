@@ -77,14 +77,24 @@ absl::Status Transcript::Begin(const environment::EpisodeRow& row) {
   return absl::OkStatus();
 }
 
-absl::Status Transcript::AddFirst(const std::vector<text::Turn>& said) {
-  TDOCK_ASSIGN_OR_RETURN(std::vector<text::Turn> shortened, Shortened(said));
+absl::Status Transcript::AddFirst(const environment::Observation& first) {
+  TDOCK_ASSIGN_OR_RETURN(std::vector<text::Turn> shortened, Shortened(first.messages));
   if (rules_->format == environment::TurnFormat::kText) {
     TDOCK_ASSIGN_OR_RETURN(const Next next, RenderText(std::move(shortened)));
     prompt_.insert(prompt_.end(), next.ids.begin(), next.ids.end());
     return absl::OkStatus();
   }
-  if (said.empty() && rules_->tools.empty()) return absl::OkStatus();
+  if (shortened.empty() && rules_->tools.empty()) return absl::OkStatus();
+  if (first.continues && !shortened.empty()) {
+    text::Turn& last = conversation_.back();
+    if (last.role != shortened.front().role) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("what it says first continues a turn of the ", text::RoleName(shortened.front().role),
+                       ", and the prompt ends with one of the ", text::RoleName(last.role)));
+    }
+    last.content += shortened.front().content;
+    shortened.erase(shortened.begin());
+  }
   TDOCK_ASSIGN_OR_RETURN(Next next, RenderChat(std::move(shortened)));
   prompt_ = std::move(next.ids);
   rendered_ = std::move(next.rendered);

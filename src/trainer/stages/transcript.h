@@ -66,7 +66,7 @@ class Transcript {
   absl::Status Begin(const environment::EpisodeRow& row);
   // Then with the tools, and what the environment says before the first answer. InvalidArgument for what the template
   // refuses and the tokenizer cannot express.
-  absl::Status AddFirst(const std::vector<text::Turn>& said);
+  absl::Status AddFirst(const environment::Observation& first);
 
   // What the model said, which is `message` to the environment.
   void AddReply(const engine::Completion& completion, const text::Turn& message);

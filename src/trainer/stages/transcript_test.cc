@@ -88,6 +88,20 @@ TEST_F(TranscriptTest, WhatIsSaidIsWhatTheTemplateAddsUpToTheNextAnswer) {
   EXPECT_EQ(transcript.mask().back(), 0);
 }
 
+TEST_F(TranscriptTest, WhatContinuesThePromptIsTheEndOfItsLastTurn) {
+  const text::ChatTemplate form = *text::ChatTemplate::Named("chatml");
+  const TurnRules rules = Rules(form);
+  const text::Turn more{.role = Role::kUser, .content = " Think."}, hint{.role = Role::kUser, .content = "Hint."};
+  Transcript transcript(rules);
+  ASSERT_EQ(transcript.Begin(Row(form)), absl::OkStatus());
+  ASSERT_EQ(transcript.AddFirst({.messages = {more, hint}, .continues = true}), absl::OkStatus());
+  EXPECT_EQ(transcript.prompt(), Asking(form, {{.role = Role::kUser, .content = "1+1? Think."}, hint}));
+  Transcript of_a_tool(rules);
+  ASSERT_EQ(of_a_tool.Begin(Row(form)), absl::OkStatus());
+  EXPECT_THAT(of_a_tool.AddFirst({.messages = {{.role = Role::kTool, .content = "2"}}, .continues = true}),
+              Fails(absl::StatusCode::kInvalidArgument, {"continues a turn of the tool", "ends with one of the user"}));
+}
+
 TEST_F(TranscriptTest, AReplyStaysAsItWasSampledWhereTheTemplateWritesTheSameOtherwise) {
   const text::ChatTemplate form = *text::ChatTemplate::Parse(
       "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"

@@ -288,6 +288,31 @@ TEST_F(TurnsStageTest, LimitsOfTurnsAndTokensEndAnEpisodeAsTruncated) {
   ExpectTeacherForced(short_ones.rows);
 }
 
+TEST_F(TurnsStageTest, AnEnvironmentThatConcludesIsAskedWhatACutEpisodeWasWorth) {
+  const auto endless = [](const Script& script) -> What {
+    if (script.concluded) return Observation{.rewards = {{"cut", 0.25}}};
+    return Observation{.messages = {{.role = text::Role::kUser, .content = "hg"}}};
+  };
+  for (const bool concludes : {true, false}) {
+    for (const int64_t max_turns : {2, 100}) {
+      TurnsOptions options = Options();
+      options.episodes.max_turns = max_turns;
+      options.episodes.max_response_length = 9;
+      const Played played = Play(std::make_unique<ScriptedEnvironment>(
+                                     endless, ScriptedEnvironment::Options{.description = {.concludes = concludes}}),
+                                 options);
+      ASSERT_EQ(played.status, absl::OkStatus());
+      ASSERT_EQ(std::ssize(played.rows), kTurnRows);
+      for (const Written& row : played.rows) {
+        EXPECT_EQ(row.reward, concludes ? 0.25F : 0.0F);
+        EXPECT_FALSE(row.finished);
+        EXPECT_EQ(row.mask.back(), 1) << "nothing is appended that nobody answers";
+      }
+      EXPECT_EQ(played.metrics.at("episode/truncated"), 1);
+    }
+  }
+}
+
 TEST_F(TurnsStageTest, SpecialTokensThatTheModelSaysDisturbNothing) {
   const TurnRules rules{.format = environment::TurnFormat::kText,
                         .tool_format = environment::ToolFormat::kNone,

@@ -28,6 +28,7 @@ class ScriptedEnvironment final : public environment::Environment {
     std::vector<std::string> messages = {};
     std::vector<text::Turn> turns = {};
     std::vector<environment::Generated> generated = {};
+    bool concluded = false;
   };
   struct Options {
     Description description = {};
@@ -52,6 +53,10 @@ class ScriptedEnvironment final : public environment::Environment {
   void Step(environment::EpisodeId episode, const text::Turn& message) override {
     scripts_.at(episode).messages.push_back(message.content);
     scripts_.at(episode).turns.push_back(message);
+    Say(episode);
+  }
+  void Conclude(environment::EpisodeId episode) override {
+    scripts_.at(episode).concluded = true;
     Say(episode);
   }
   void Answer(environment::EpisodeId episode, int64_t /*request*/,
