@@ -3,8 +3,8 @@
 
 usage: examples/tools/make_data.py FOLDER [SEED]
 
-Writes train.jsonl (6,000 problems), validation.jsonl (200) and test.jsonl (500), of all 8,100 products of numbers from 10 to
-99: {"prompt": "37*24=", "answer": "888"}; and demonstrations.jsonl of 1,400 others, with
+Writes train.jsonl (4,400 problems), validation.jsonl (200) and test.jsonl (500), of all 8,100 products of numbers from 10 to
+99: {"prompt": "37*24=", "answer": "888"}; and demonstrations.jsonl of 3,000 others, with
 demonstrations_validation.jsonl of those of validation.jsonl: most are answered from memory, and every fourth with the
 calculator, in two records:
 
@@ -17,7 +17,7 @@ import pathlib
 import random
 import sys
 
-SIZES = {"test": 500, "validation": 200, "demonstrations": 1400, "train": 6000}
+SIZES = {"test": 500, "validation": 200, "demonstrations": 3000, "train": 4400}
 
 
 def write(file, records):
