@@ -32,8 +32,8 @@ class Tools(unittest.TestCase):
         )  # fmt: skip
         cls.arguments = [
             GRPO, f"model.path={cls.folder}/sft/checkpoint", f"data.train_files={cls.folder}/train.jsonl",
-            f"data.val_files={cls.folder}/test.jsonl", "data.train_batch_size=16", "trainer.total_training_steps=2",
-            "trainer.val_max_samples=32",
+            f"data.val_files={cls.folder}/test.jsonl", "data.train_batch_size=16", "actor.ppo_mini_batch_size=16",
+            "trainer.total_training_steps=2", "trainer.val_max_samples=32",
         ]  # fmt: skip
 
     def test_a_preflight_begins_an_episode_and_a_probe_plays_some(self):
