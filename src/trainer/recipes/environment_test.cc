@@ -108,8 +108,13 @@ TEST(EnvironmentRun, StoppedWhileTheEnvironmentIsSilentItGoesOnToTheSameWeights)
 }
 
 TEST(EnvironmentRun, OtherRecipesPlayEpisodesToo) {
-  for (const char* recipe : {"ppo", "dapo"}) {
-    TalkingRun talking("pass", {"trainer.total_training_steps=2"}, recipe);
+  const std::string model = "model.path=" + AnsweringModel(), critic = "critic.model.path=" + AnsweringModel();
+  for (const auto& [recipe, more] :
+       {std::pair("ppo", std::vector<std::string>{critic, "rollout.min_response_tokens=0"}),
+        std::pair("dapo", std::vector<std::string>{})}) {
+    std::vector<std::string> overrides = {model, "trainer.total_training_steps=2"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    TalkingRun talking("pass", overrides, recipe);
     const auto trained = talking.run().Train();
     ASSERT_TRUE(trained.ok()) << recipe << ": " << trained.status();
     EXPECT_GT(talking.run().Metrics().back()["episode/turns"], 0);
@@ -118,7 +123,7 @@ TEST(EnvironmentRun, OtherRecipesPlayEpisodesToo) {
 
 TEST(EnvironmentRun, AnEpisodeThatFailsEndsTheRunByName) {
   TalkingRun failing("if turn == 1: say(type='observation', episode=episode, error='out of cards'); continue",
-                     {"environment.retries=1"});
+                     {"environment.retries=1", "trainer.val_before_train=false"});
   EXPECT_THAT(failing.run().Train().status().message(),
               testing::AllOf(HasSubstr("stage 'rollout'"), HasSubstr("prompt group"), HasSubstr("after 2 tries"),
                              HasSubstr("out of cards")));

@@ -56,8 +56,7 @@ absl::Status CheckRules(const TurnRules& rules, bool is_agent) {
 absl::Status Transcript::Begin(const environment::EpisodeRow& row) {
   prompt_ = row.prompt_ids;
   if (rules_->format == environment::TurnFormat::kText) {
-    reply_ = row.prompt;
-    reply_ids_ = row.prompt_ids;
+    SetTail(row.prompt_ids);
     return absl::OkStatus();
   }
   if (row.messages.empty()) {
@@ -108,16 +107,22 @@ void Transcript::AddReply(const engine::Completion& completion, const text::Turn
   mask_.resize(response_.size(), 1);
   log_probs_.insert(log_probs_.end(), completion.log_probs.begin(), completion.log_probs.end());
   conversation_.push_back(message);
-  reply_ids_ = completion.tokens;
   reply_has_end_ = completion.finish_reason == engine::FinishReason::kEndToken;
-  if (reply_has_end_) reply_ids_.pop_back();
   // What the engine sampled can be decoded.
-  reply_ = rules_->tokenizer->Decode(reply_ids_, text::SpecialTokens::kKeep).value_or("");
+  reply_ = ReplyText(*rules_->tokenizer, completion).value_or("");
+  SetTail(completion.tokens);
   turns_.push_back({.by_model = true,
                     .ids = completion.tokens,
                     .log_probs = completion.log_probs,
                     .weights = completion.weights,
                     .text = reply_});
+}
+
+void Transcript::SetTail(std::span<const int32_t> ids) {
+  size_t begin = ids.size();
+  while (begin > 0 && !rules_->tokenizer->IsSpecial(ids[begin - 1])) --begin;
+  tail_ids_.assign(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
+  tail_ = rules_->tokenizer->Decode(tail_ids_).value_or("");
 }
 
 absl::StatusOr<std::vector<text::Turn>> Transcript::Shortened(const std::vector<text::Turn>& said) const {
@@ -142,7 +147,7 @@ absl::StatusOr<Transcript::Next> Transcript::Render(const std::vector<text::Turn
 absl::StatusOr<Transcript::Next> Transcript::RenderText(std::vector<text::Turn> said) const {
   Next next{.text = TextOfTurns(said)};
   if (!next.text.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(next.ids, text::EncodeReply(*rules_->tokenizer, reply_, reply_ids_, next.text));
+    TDOCK_ASSIGN_OR_RETURN(next.ids, text::EncodeReply(*rules_->tokenizer, tail_, tail_ids_, next.text));
   }
   next.said = std::move(said);
   return next;

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,7 @@ class Transcript {
   absl::StatusOr<Next> RenderChat(std::vector<text::Turn> said) const;
   absl::StatusOr<Next> RenderText(std::vector<text::Turn> said) const;
   bool SaysTheSame(absl::string_view rendered) const;
+  void SetTail(std::span<const int32_t> ids);
 
   const TurnRules* rules_;
   std::vector<text::Turn> conversation_;  // of kChat
@@ -113,10 +115,12 @@ class Transcript {
   std::vector<float> log_probs_;
   std::vector<TranscriptTurn> turns_;
   environment::Rewards first_rewards_;
-  // The last reply: as text, the tokens of that, and whether an end token of the model ended it.
+  // The last reply as text, and whether an end token of the model ended it.
   std::string reply_;
-  std::vector<int32_t> reply_ids_;
   bool reply_has_end_ = false;
+  // Of kText: what stands before what is said next, from the last special token on, and its tokens.
+  std::string tail_;
+  std::vector<int32_t> tail_ids_;
   int64_t left_behind_ = 0, forks_ = 0;
 };
 

@@ -185,7 +185,7 @@ class TurnsStage final : public Stage {
     episode.response = {filler_};
     episode.mask = {0};
     episode.log_probs = {0};
-    episode.weights_version = policy_.version;
+    episode.weights_version = options_.puts.weights != nullptr ? served_ : policy_.version;
   }
 
   // Puts the groups that are there, those with the same version of the weights together; without `all_versions` all but

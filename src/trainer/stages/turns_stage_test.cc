@@ -313,6 +313,24 @@ TEST_F(TurnsStageTest, AnEnvironmentThatConcludesIsAskedWhatACutEpisodeWasWorth)
   }
 }
 
+TEST_F(TurnsStageTest, SpecialTokensThatTheModelSaysDisturbNothing) {
+  const TurnRules rules{.format = environment::TurnFormat::kText,
+                        .tool_format = environment::ToolFormat::kNone,
+                        .tokenizer = tokenizer_.get()};
+  Transcript transcript(rules);
+  ASSERT_EQ(transcript.Begin({.prompt = "a", .prompt_ids = {0}}), absl::OkStatus());
+  ASSERT_EQ(transcript.AddFirst({}), absl::OkStatus());
+  engine::Completion completion;
+  completion.tokens = {1, 8, 2, 9};  // b <pad> c <eos>
+  completion.log_probs = {-1, -1, -1, -1};
+  completion.finish_reason = engine::FinishReason::kEndToken;
+  transcript.AddReply(completion, {.role = text::Role::kAssistant, .content = *ReplyText(*tokenizer_, completion)});
+  EXPECT_EQ(transcript.turns()[0].text, "b<pad>c");
+  const auto next = transcript.Render({{.role = text::Role::kUser, .content = "hg"}});
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_THAT(next->ids, ElementsAre(7, 6));
+}
+
 TEST_F(TurnsStageTest, ALongObservationIsCutAndSaysSo) {
   const auto tokenizer = *text::CharTokenizer::Create("abcdefgh\n[]: umotrkns0123456789");
   TurnRules rules{.format = environment::TurnFormat::kText,
