@@ -144,6 +144,7 @@ absl::Status EnvironmentProcess::CheckDue() {
 
 std::vector<EpisodeId> EnvironmentProcess::episodes() const {
   std::vector<EpisodeId> ids;
+  ids.reserve(playing_.size());
   for (const auto& [episode, playing] : playing_) ids.push_back(episode);
   return ids;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/callback.h"
 #include "core/base/status.h"
 
 namespace tdock::trainer {
@@ -76,7 +77,7 @@ void StageThreads::Stop() {
     stopping_ = true;
     changed_.NotifyAll();
   }
-  stop_.request_stop();
+  RequestStop(stop_);
 }
 
 absl::Status StageThreads::status() const {

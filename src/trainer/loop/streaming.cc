@@ -120,7 +120,6 @@ absl::StatusOr<bool> Streaming::PumpOnce(StageContext& context) {
 absl::StatusOr<std::optional<Taken>> Streaming::NextStep(StageContext& context) {
   Dock& dock = run_.partition.dock();
   const std::string& consumer = run_.stages[streamed_]->consumer().name;
-  const int64_t unit = run_.stages[streamed_]->consumer().unit == Unit::kGroup ? 1 : run_.group_size;
   const absl::Time begun = run_.context.clock.Now();
   for (;;) {
     TDOCK_RETURN_IF_ERROR(context.check_stop());
@@ -132,8 +131,8 @@ absl::StatusOr<std::optional<Taken>> Streaming::NextStep(StageContext& context) 
     const absl::Time now = run_.context.clock.Now();
     absl::StatusOr<Taken> taken = dock.Take({.partition = run_.partition.name(),
                                              .consumer = consumer,
-                                             .min = options_.step_groups * unit,
-                                             .max = options_.step_groups * unit,
+                                             .min = options_.step_groups,
+                                             .max = options_.step_groups,
                                              .deadline = options_.on_threads ? now + kSlice : absl::InfinitePast()});
     if (taken.ok()) return std::optional<Taken>(*std::move(taken));
     if (absl::IsOutOfRange(taken.status())) return std::optional<Taken>();
@@ -150,13 +149,14 @@ absl::StatusOr<std::optional<Taken>> Streaming::NextStep(StageContext& context) 
 }
 
 absl::Status Streaming::RunStep(StageContext& context) {
-  run_.timeline.Wait("step");
+  run_.timeline.Wait(kStepLane);
   absl::StatusOr<std::optional<Taken>> next = NextStep(context);
-  run_.timeline.End("step");
+  run_.timeline.End(kStepLane);
   for (const auto& of_stage : metrics_) of_stage->MoveTo(context.metrics);
   fed_metrics_.MoveTo(context.metrics);
   TDOCK_RETURN_IF_ERROR(next.status());
   if (!next->has_value()) return absl::OkStatus();
+  ReportStaleness((*next)->rows, context.metrics);
   // What it trains on is not interrupted: other rows would be ready when it goes on.
   StageContext training{context.step, context.metrics};
   const absl::Status trained = TrainOn(**next, training);
@@ -164,6 +164,22 @@ absl::Status Streaming::RunStep(StageContext& context) {
   if (trained.ok()) steps_left_ = std::max<int64_t>(steps_left_ - 1, 0);
   changed_.NotifyAll();
   return trained;
+}
+
+// How many versions older than the newest weights those are that made the rows.
+void Streaming::ReportStaleness(const Rows& rows, StepMetrics& metrics) const {
+  const absl::StatusOr<PartitionStatus> status = run_.partition.dock().GetStatus(run_.partition.name());
+  if (!status.ok() || status->weights_version == kNoWeightsVersion) return;
+  std::vector<float> lags;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    int64_t oldest = status->weights_version;
+    for (size_t column = 0; column < rows.columns().size(); ++column) {
+      const int64_t version = rows.cell(row, column).weights_version;
+      if (version != kNoWeightsVersion) oldest = std::min(oldest, version);
+    }
+    lags.push_back(static_cast<float>(status->weights_version - oldest));
+  }
+  metrics.Distribution("async/staleness", lags);
 }
 
 absl::Status Streaming::TrainOn(const Taken& taken, StageContext& context) {

@@ -27,6 +27,9 @@
 
 namespace tdock::trainer {
 
+// The name in the timeline of the run's own thread, which waits for what a step trains on.
+inline constexpr char kStepLane[] = "step";
+
 // How many stages of a plan, from the first on, do not wait for a step: those that neither need the weights that are
 // trained, but for the first, nor the other rows of a step, and have no state.
 size_t StreamedStages(std::span<const std::unique_ptr<Stage>> stages);
@@ -49,9 +52,9 @@ class Streaming {
   void Start();
   bool started() const { return started_; }
 
-  // The stages of a step, on the next groups; fewer at the end of the data, perhaps none. Figures of the stages before
-  // it are of what they did since the last step. Cancelled by context.check_stop while it waits, but not once it
-  // trains.
+  // The stages of a step, on the next groups, of which the dock has been told that the first stage takes whole groups;
+  // fewer at the end of the data, perhaps none. Figures of the stages before it are of what they did since the last
+  // step. Cancelled by context.check_stop while it waits, but not once it trains.
   //
   // DeadlineExceeded if nothing comes for trainer.stage_timeout, with what each stage does and what the dock says.
   absl::Status RunStep(StageContext& context);
@@ -74,6 +77,7 @@ class Streaming {
   absl::StatusOr<bool> PumpOnce(StageContext& context);
   absl::StatusOr<std::optional<Taken>> NextStep(StageContext& context);
   absl::Status TrainOn(const Taken& taken, StageContext& context);
+  void ReportStaleness(const Rows& rows, StepMetrics& metrics) const;
   absl::Status FeederStatus() TDOCK_EXCLUDES(mu_);
   absl::Status CheckThreads() TDOCK_EXCLUDES(mu_);
 

@@ -260,7 +260,11 @@ class PreparedRun final : public TrainingRun {
     }
     for (size_t i = gather_.has_value() ? plan_.gathering->stages : 0; i < plan_.stages.size(); ++i) {
       const bool last = i + 1 == plan_.stages.size();
-      TDOCK_RETURN_IF_ERROR(runner_.Add(*plan_.stages[i], last && partition_->outlives_run()));
+      const bool begins_step = Streams() && i == StreamedStages(plan_.stages);
+      TDOCK_RETURN_IF_ERROR(
+          runner_.Add(*plan_.stages[i], last && partition_->outlives_run(), [&](ConsumerOptions& consumer) {
+            if (begins_step) BeginStep(consumer);
+          }));
     }
     stage_run_.emplace(StageRun{.partition = *partition_,
                                 .runner = runner_,
@@ -271,6 +275,13 @@ class PreparedRun final : public TrainingRun {
                                 .timeline = timeline_,
                                 .context = context_});
     return absl::OkStatus();
+  }
+
+  // How the first stage of a step takes what was answered ahead.
+  void BeginStep(ConsumerOptions& consumer) const {
+    consumer.unit = Unit::kGroup;
+    if (config_.async.max_version_lag >= 0) consumer.max_version_lag = config_.async.max_version_lag;
+    consumer.stale = config_.async.stale;
   }
 
   // Whether prompts are answered ahead of the step that trains on them.
@@ -471,6 +482,7 @@ class PreparedRun final : public TrainingRun {
       TDOCK_RETURN_IF_ERROR(Annotate(Validate(step, gathered), "validating"));
     }
     if (step > 0) gathered.Mean("timing_s/step", open_->seconds);
+    TDOCK_RETURN_IF_ERROR(LogTimeline(step, gathered));
     Metrics metrics = gathered.Values();
     AddSpeed(peak_flops_, metrics);
     Progress::Figures figures;
@@ -481,8 +493,29 @@ class PreparedRun final : public TrainingRun {
     return run_->LogMetrics(config_.recipe, step, metrics);
   }
 
+  // What the stages did since the last step, and how long each was idle.
+  absl::Status LogTimeline(int64_t step, StepMetrics& metrics) {
+    const Timeline::Taken taken = timeline_.Take();
+    for (const auto& stage : plan_.stages) {
+      const std::string& name = stage->consumer().name;
+      const auto found = taken.times.find(name);
+      if (found == taken.times.end() || found->second.waiting == 0) continue;  // it has no thread of its own
+      const auto& [working, waiting] = found->second;
+      metrics.Mean("perf/waited_s/" + name, waiting);
+      metrics.Mean("perf/idle_share/" + name, waiting / (waiting + working));
+      metrics.Mean("timing_s/" + name, working);
+    }
+    const auto seconds = [this](absl::Time time) { return absl::ToDoubleSeconds(earlier_ + (time - started_)); };
+    std::vector<TimelineSpan> spans;
+    for (const StageSpan& span : taken.spans) {
+      spans.push_back({span.stage, span.works, seconds(span.begin), seconds(span.end), span.rows});
+    }
+    return run_->LogTimeline(config_.recipe, step, spans);
+  }
+
   absl::Status Validate(int64_t step, StepMetrics& gathered) {
     meter_.Begin();
+    timeline_.Work("validation", 0);
     StepMetrics metrics;
     std::vector<Answer> answers;
     for (const auto& evaluation : plan_.evaluations) TDOCK_RETURN_IF_ERROR(evaluation->Run(metrics, answers));
@@ -497,6 +530,7 @@ class PreparedRun final : public TrainingRun {
     }
     if (stop_rule_.has_value() && stop_rule_->IsMet(result_.last)) result_.ended = config_.trainer.stop_when;
     gathered.Add(metrics);
+    timeline_.End("validation");
     meter_.End("testing", gathered);
     return run_->LogSamples(config_.recipe, step, answers);
   }

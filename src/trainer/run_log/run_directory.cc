@@ -24,6 +24,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr absl::string_view kMetricsFile = "metrics.jsonl";
 constexpr absl::string_view kSamplesFile = "samples.jsonl";
+constexpr absl::string_view kTimelineFile = "timeline.jsonl";
 constexpr absl::string_view kEventsFolder = "tensorboard";
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr int kMostAttempts = 1000;
@@ -80,7 +81,7 @@ absl::StatusOr<std::string> NextRunPath(Env& env, const std::string& root, absl:
 // The logs that a run has, relative to it.
 absl::StatusOr<std::vector<std::string>> LogFiles(Env& env, const std::string& run) {
   std::vector<std::string> files;
-  for (const absl::string_view name : {kMetricsFile, kSamplesFile}) {
+  for (const absl::string_view name : {kMetricsFile, kSamplesFile, kTimelineFile}) {
     if (env.Exists(JoinPath(run, name))) files.emplace_back(name);
   }
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> phases, env.List(JoinPath(run, kEventsFolder)));
@@ -173,7 +174,8 @@ RunDirectory::RunDirectory(Env& env, Clock& clock, std::string path)
       path_(std::move(path)),
       started_(clock.Now()),
       metrics_(env, JoinPath(path_, kMetricsFile)),
-      samples_(env, JoinPath(path_, kSamplesFile)) {}
+      samples_(env, JoinPath(path_, kSamplesFile)),
+      timeline_(env, JoinPath(path_, kTimelineFile)) {}
 
 absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(Env& env, Clock& clock, const std::string& path) {
   const auto taken = [&](absl::string_view by) {
@@ -209,7 +211,8 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(Env& env, Clock
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, LogFiles(env, path));
   TDOCK_RETURN_IF_ERROR(CheckPosition(env, path, files, position));
   auto run = std::unique_ptr<RunDirectory>(new RunDirectory(env, clock, path));
-  for (auto& [name, file] : {std::pair(kMetricsFile, &run->metrics_), std::pair(kSamplesFile, &run->samples_)}) {
+  for (auto& [name, file] : {std::pair(kMetricsFile, &run->metrics_), std::pair(kSamplesFile, &run->samples_),
+                             std::pair(kTimelineFile, &run->timeline_)}) {
     const auto kept = position.find(std::string(name));
     if (kept == position.end()) continue;
     TDOCK_ASSIGN_OR_RETURN(const std::optional<int64_t> step, LastStep(env, file->path(), kept->second));
@@ -263,6 +266,22 @@ absl::Status RunDirectory::LogSamples(absl::string_view phase, int64_t step, std
   return samples_.Append(phase, step, lines);
 }
 
+absl::Status RunDirectory::LogTimeline(absl::string_view phase, int64_t step, std::span<const TimelineSpan> spans) {
+  TDOCK_RETURN_IF_ERROR(CheckPhase(phase));
+  if (spans.empty()) return absl::OkStatus();
+  std::string lines;
+  for (const TimelineSpan& span : spans) {
+    lines += Line({{"phase", std::string(phase)},
+                   {"step", step},
+                   {"stage", span.stage},
+                   {"what", span.works ? "work" : "wait"},
+                   {"begin", span.begin},
+                   {"end", span.end},
+                   {"rows", span.rows}});
+  }
+  return timeline_.Append(phase, step, lines);
+}
+
 absl::Status RunDirectory::WriteReport(const ReportHead& head) {
   TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadIfThere("config.yaml"));
   TDOCK_ASSIGN_OR_RETURN(const std::string metrics, ReadIfThere(kMetricsFile));
@@ -278,6 +297,7 @@ absl::Status RunDirectory::WriteReport(const ReportHead& head) {
 absl::Status RunDirectory::Sync() {
   absl::Status status = metrics_.Sync();
   status.Update(samples_.Sync());
+  status.Update(timeline_.Sync());
   for (const auto& [phase, events] : events_) status.Update(events->Sync());
   return status;
 }

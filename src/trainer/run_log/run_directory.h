@@ -4,6 +4,9 @@
 //   metrics.jsonl                      one line per step: {"phase": "grpo", "step": 3, "actor/entropy": 1.25, …}
 //   samples.jsonl                      one line per answer: {"phase", "step", "prompt", "response", "truth", "reward",
 //                                      "correct"}
+//   timeline.jsonl                     one line per span of a stage: {"phase", "step", "stage", "what": "work" or
+//   "wait",
+//                                      "begin", "end", "rows"}, times in seconds since the run began
 //   tensorboard/<phase>/events.out.…   the same metrics for TensorBoard, which shows each phase as a run of its own;
 //                                      after each resume another file
 //   checkpoint/                        the model, in the Hugging Face layout (written by the caller)
@@ -12,8 +15,9 @@
 //
 // Lines are JSON objects in UTF-8 that end with a newline. Numbers are written so that they read back exactly;
 // non-finite ones are null. Invalid UTF-8 appears as U+FFFD. A last line without a newline is left from a failed write:
-// readers must skip it. Steps increase from line to line, over all phases; only the answers of one step share a number.
-// When a run is resumed, Open() replaces logs by shorter ones: a program that follows them must open them again.
+// readers must skip it. Steps increase from line to line, over all phases; only the answers and the spans of one step
+// share a number. When a run is resumed, Open() replaces logs by shorter ones: a program that follows them must open
+// them again.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +48,14 @@ struct Answer {
   double reward = 0;
   bool correct = false;
   std::string message = {};  // what the rewards say of it
+};
+
+// A stage worked on rows, or waited for some: seconds since the run began.
+struct TimelineSpan {
+  std::string stage = {};
+  bool works = false;
+  double begin = 0, end = 0;
+  int64_t rows = 0;
 };
 
 // How far the logs of a run have been written: the bytes of each file, by its path relative to the run.
@@ -84,6 +96,7 @@ class RunDirectory {
   // its phase was, and whichever process wrote it. "phase" and "step" cannot be names of metrics.
   absl::Status LogMetrics(absl::string_view phase, int64_t step, const Metrics& metrics);
   absl::Status LogSamples(absl::string_view phase, int64_t step, std::span<const Answer> answers);
+  absl::Status LogTimeline(absl::string_view phase, int64_t step, std::span<const TimelineSpan> spans);
 
   // Replaces report.html by one that shows the current contents of the folder, and metrics.csv by what metrics.jsonl
   // has now.
@@ -122,6 +135,7 @@ class RunDirectory {
   const absl::Time started_;
   LineFile metrics_;
   LineFile samples_;
+  LineFile timeline_;
   std::map<std::string, std::unique_ptr<TensorBoardWriter>> events_;
 };
 

@@ -62,7 +62,7 @@ class RolloutStage final : public Stage {
       return PutReady(responses, context);
     };
     const absl::Duration before = engine_.stats().computing;
-    const absl::Status answered = engine_.AnswerAll(std::move(responses.requests), after_step);
+    const absl::Status answered = AnswerAll(std::move(responses.requests), after_step);
     ModelTime::Add(consumer_.name, engine_.stats().computing - before, context.metrics);
     TDOCK_RETURN_IF_ERROR(answered);
     if (partial()) TDOCK_RETURN_IF_ERROR(PutBack(responses, context));
@@ -94,6 +94,30 @@ class RolloutStage final : public Stage {
     engine_.Serve(newest.decoder, newest.version);
     serves_ = std::move(newest.decoder);
     served_ = newest.version;
+  }
+
+  // As Engine::AnswerAll(), during which no other weights can be served.
+  absl::Status AnswerAll(std::vector<engine::Request> requests, const engine::Engine::AfterStep& after_step) {
+    if (puts_.weights == nullptr) return engine_.AnswerAll(std::move(requests), after_step);
+    std::map<engine::RequestId, engine::RequestId> numbers;  // in `requests`
+    absl::Status status;
+    for (size_t i = 0; i < requests.size() && status.ok(); ++i) {
+      const absl::StatusOr<engine::RequestId> added = engine_.Add(std::move(requests[i]));
+      if (added.ok()) {
+        numbers[*added] = i;
+      } else {
+        status = Annotate(added.status(), absl::StrCat("prompt ", i));
+      }
+    }
+    while (status.ok() && engine_.HasWork()) {
+      std::vector<engine::Answer> ended = engine_.Step();
+      for (engine::Answer& answer : ended) answer.request = numbers.at(answer.request);
+      status = after_step(std::span(ended));
+    }
+    if (status.ok()) return status;
+    for (const auto& [id, number] : numbers) engine_.Abort(id).IgnoreError();  // it may have ended
+    while (engine_.HasWork()) engine_.Step();
+    return status;
   }
 
   // The rows that are asked for, and what has come.

@@ -74,8 +74,10 @@ absl::Status KeepRows(const Sorted& sorted, size_t given, Batch& columns) {
 
 }  // namespace
 
-absl::Status StageRunner::Add(const Stage& stage, bool checkpointed) {
+absl::Status StageRunner::Add(const Stage& stage, bool checkpointed,
+                              const std::function<void(ConsumerOptions&)>& change) {
   ConsumerOptions consumer = stage.consumer();
+  change(consumer);
   if (checkpointed) {
     consumer.checkpointed = true;
     checkpointed_.insert(consumer.name);

@@ -97,7 +97,10 @@ class StageRunner {
   StageRunner(Dock& dock, std::string partition) : dock_(dock), partition_(std::move(partition)) {}
 
   // Registers the stage as a consumer, or as a checkpointed one, which then completes rows under the numbers of steps.
-  absl::Status Add(const Stage& stage, bool checkpointed = false);
+  // `change` changes the options of the consumer.
+  absl::Status Add(
+      const Stage& stage, bool checkpointed = false,
+      const std::function<void(ConsumerOptions&)>& change = [](ConsumerOptions&) {});
 
   struct Options {
     // Until when to wait for the units; in the past where a program runs its stages in sequence, and units that are
