@@ -304,9 +304,16 @@ void BindAsync(config::Spec& spec, RunConfig& c, const std::function<int64_t()>&
               {{"in_flight", AsyncSection::Weights::kInFlight}, {"wait", AsyncSection::Weights::kWait}},
               "Which answers new weights go into: in_flight, from the next token of all on; wait, those that are begun "
               "after them.");
+  spec.Int("rollout.partial_rollout_max_split", &s.partial_rollout_max_split,
+           "Partial rollouts: an answer gets at most this share, 1 of so many, of data.max_response_length at a time; "
+           "those that are not at their end then are put back, and gone on with by the next weights, the oldest first, "
+           "while steps train on what is complete. There are two batches of prompts at least then. 1: answers are not "
+           "interrupted.")
+      .AtLeast(1)
+      .AtMost(64);
   spec.Unused(
       {"async_training.max_version_lag", "async_training.stale", "async_training.weights"},
-      [&s] { return s.steps_ahead == 0; }, "training is synchronous (async_training.steps_ahead)");
+      [&c] { return !Streams(c); }, "training is synchronous (async_training.steps_ahead)");
   spec.Unused(
       {"async_training.stale"}, [&s] { return s.max_version_lag < 0; },
       "nothing is too old without async_training.max_version_lag");
@@ -319,10 +326,13 @@ void BindAsync(config::Spec& spec, RunConfig& c, const std::function<int64_t()>&
                                     "that every answer would be too old: at least ",
                                     least, " is possible")};
              });
-  spec.Check({"async_training.steps_ahead", "trainer.serve", "trainer.dock"}, [&c]() -> std::vector<std::string> {
-    if (c.async.steps_ahead == 0 || !c.trainer.dock.shared()) return {};
-    return {"what is answered ahead is saved with the run, and so must be on a dock of its own: remove one of them"};
-  });
+  spec.Check({"async_training.steps_ahead", "rollout.partial_rollout_max_split", "trainer.serve", "trainer.dock"},
+             [&c]() -> std::vector<std::string> {
+               if (!Streams(c) || !c.trainer.dock.shared()) return {};
+               return {
+                   "what is answered ahead of a step is saved with the run, and so must be on a dock of its own: "
+                   "remove one of them"};
+             });
   spec.Check({"async_training.steps_ahead", "trainer.executor"}, [&c]() -> std::vector<std::string> {
     if (c.async.steps_ahead == 0 || RunsTogether(c)) return {};
     return {"nothing is answered while it trains if stages run one after another: set trainer.executor to auto"};

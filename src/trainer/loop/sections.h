@@ -132,6 +132,7 @@ struct AsyncSection {
   int64_t max_version_lag = -1;  // -1: no limit
   Stale stale = Stale::kSendBack;
   Weights weights = Weights::kInFlight;
+  int64_t partial_rollout_max_split = 1;  // rollout.partial_rollout_max_split
 };
 
 // trainer
@@ -202,9 +203,14 @@ void BindRun(config::Spec& spec, RunConfig& config);
 // Beside BindRun()'s keys, for recipes whose plan can gather.
 void BindFilterGroups(config::Spec& spec, RunConfig& config);
 
-// Beside BindRun()'s keys, for recipes that answer prompts: the section `async_training`.
+// Beside BindRun()'s keys, for recipes that answer prompts: the section `async_training`, and
+// rollout.partial_rollout_max_split.
 // `versions_per_step`: optimizer steps, of which each makes a version of the weights.
 void BindAsync(config::Spec& spec, RunConfig& config, const std::function<int64_t()>& versions_per_step);
+// Whether steps take what is ready of the prompts on the dock, of which there are then more than a step has.
+inline bool Streams(const RunConfig& config) {
+  return config.async.steps_ahead > 0 || config.async.partial_rollout_max_split > 1;
+}
 // Whether the stages of a step are carried out at the same time.
 inline bool RunsTogether(const RunConfig& config) {
   if (config.trainer.executor.kind != ExecutorSection::Kind::kAuto) {

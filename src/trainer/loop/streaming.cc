@@ -1,6 +1,7 @@
 #include "trainer/loop/streaming.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,20 @@ size_t StreamedStages(std::span<const std::unique_ptr<Stage>> stages) {
     if (needs_weights || stage.together() == Together::kResult || !state.empty()) break;
   }
   return streamed;
+}
+
+void AddNeedsOfStep(std::span<const std::unique_ptr<Stage>> stages, std::vector<std::string>& reads) {
+  const size_t streamed = StreamedStages(stages);
+  std::set<std::string> written;
+  for (const auto& stage : stages.first(streamed)) {
+    written.insert(stage->consumer().writes.begin(), stage->consumer().writes.end());
+  }
+  for (const auto& stage : stages.subspan(streamed)) {
+    for (const std::string& column : stage->consumer().reads) {
+      const bool is_there = std::find(reads.begin(), reads.end(), column) != reads.end();
+      if (written.contains(column) && !is_there) reads.push_back(column);
+    }
+  }
 }
 
 Streaming::Streaming(const StageRun& run, Feeder& feeder, const Options& options)
@@ -101,7 +116,7 @@ absl::StatusOr<bool> Streaming::PumpOnce(StageContext& context) {
   for (const StageTask& task : pumped_) {
     TDOCK_RETURN_IF_ERROR(context.check_stop());
     Dock& dock = run_.partition.dock();
-    const int64_t most = task.most_units > 0 ? task.most_units : options_.most_groups * run_.group_size;
+    const int64_t most = options_.most_groups * run_.group_size;
     absl::StatusOr<Taken> taken =
         dock.Take({.partition = run_.partition.name(), .consumer = task.name, .min = 1, .max = most});
     if (absl::IsDeadlineExceeded(taken.status()) || absl::IsOutOfRange(taken.status())) continue;
@@ -111,6 +126,7 @@ absl::StatusOr<bool> Streaming::PumpOnce(StageContext& context) {
     const absl::Status status = task.run(*taken, {.check_stop = context.check_stop, .progress = [] {}});
     run_.timeline.End(task.name);
     if (status.ok()) continue;
+    // The rows are ready again; what counts is the stage's error.
     dock.Release({.partition = run_.partition.name(), .lease = taken->lease}).IgnoreError();
     return Annotate(status, absl::StrCat("stage '", task.name, "'"));
   }
@@ -124,10 +140,6 @@ absl::StatusOr<std::optional<Taken>> Streaming::NextStep(StageContext& context) 
   for (;;) {
     TDOCK_RETURN_IF_ERROR(context.check_stop());
     TDOCK_RETURN_IF_ERROR(CheckThreads());
-    bool pumped = false;
-    if (!options_.on_threads) {
-      TDOCK_ASSIGN_OR_RETURN(pumped, PumpOnce(context));
-    }
     const absl::Time now = run_.context.clock.Now();
     absl::StatusOr<Taken> taken = dock.Take({.partition = run_.partition.name(),
                                              .consumer = consumer,
@@ -138,8 +150,12 @@ absl::StatusOr<std::optional<Taken>> Streaming::NextStep(StageContext& context) 
     if (absl::IsOutOfRange(taken.status())) return std::optional<Taken>();
     if (!absl::IsDeadlineExceeded(taken.status())) return taken.status();
     const absl::Duration patience = absl::Seconds(run_.section.stage_timeout);
-    const bool stands_still = options_.on_threads ? threads_->idle() >= patience && now - begun >= patience : !pumped;
-    if (!stands_still) continue;
+    if (options_.on_threads) {
+      if (threads_->idle() < patience || now < begun + patience) continue;
+    } else {
+      TDOCK_ASSIGN_OR_RETURN(const bool pumped, PumpOnce(context));
+      if (pumped) continue;
+    }
     return absl::DeadlineExceededError(
         absl::StrCat("the step waits for ", options_.step_groups, " groups for stage '", consumer,
                      "', and no stage has had anything to do",

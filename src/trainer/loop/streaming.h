@@ -34,6 +34,9 @@ inline constexpr char kStepLane[] = "step";
 // trained, but for the first, nor the other rows of a step, and have no state.
 size_t StreamedStages(std::span<const std::unique_ptr<Stage>> stages);
 
+// Adds to `reads`, those of the first of the other stages, what stages after it read that the streamed ones write.
+void AddNeedsOfStep(std::span<const std::unique_ptr<Stage>> stages, std::vector<std::string>& reads);
+
 class Streaming {
  public:
   struct Options {

@@ -123,9 +123,9 @@ class PreparedRun final : public TrainingRun {
     const std::string rows = JoinPath(start.checkpoint, kPartition);
     const int64_t ahead = state.texts().contains(kAhead) ? *state.Integer(kAhead) : 0;
     if (ahead > 0 && !Streams()) {
-      return absl::FailedPreconditionError(absl::StrCat(start.checkpoint, " has ", ahead,
-                                                        " samples that were answered ahead of the step that trains on ",
-                                                        "them: go on with async_training.steps_ahead of at least 1"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          start.checkpoint, " has ", ahead, " samples that were answered ahead of the step that trains on ",
+          "them: go on with async_training.steps_ahead or rollout.partial_rollout_max_split as it was"));
     }
     const bool between_steps = start.manifest.place.part == 0 && ahead == 0;
     if (partition_->shared() || (between_steps && (changed_ || !context_.env.Exists(rows)))) {
@@ -237,7 +237,7 @@ class PreparedRun final : public TrainingRun {
                                              .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
                                              .publish = [this](int64_t version) { return OnNewWeights(version); },
                                              .log = context_.log,
-                                             .served = Streams() ? &served_ : nullptr,
+                                             .served = Streams() && RunsTogether(config_) ? &served_ : nullptr,
                                              .check_stop = [this] { return StopInside(); }}));
     TDOCK_RETURN_IF_ERROR(partition_->CheckExternal(plan_.stages));
     feeder_.SetOptions({.samples_per_prompt = recipe_.samples_per_prompt(),
@@ -277,15 +277,16 @@ class PreparedRun final : public TrainingRun {
     return absl::OkStatus();
   }
 
-  // How the first stage of a step takes what was answered ahead.
+  // How the first stage of a step takes what was answered ahead: once all that the step needs of it is there.
   void BeginStep(ConsumerOptions& consumer) const {
+    AddNeedsOfStep(plan_.stages, consumer.reads);
     consumer.unit = Unit::kGroup;
     if (config_.async.max_version_lag >= 0) consumer.max_version_lag = config_.async.max_version_lag;
     consumer.stale = config_.async.stale;
   }
 
   // Whether prompts are answered ahead of the step that trains on them.
-  bool Streams() const { return config_.async.steps_ahead > 0; }
+  bool Streams() const { return trainer::Streams(config_); }
 
   absl::Status TrainAndSave() {
     config::Spec spec;
@@ -312,7 +313,7 @@ class PreparedRun final : public TrainingRun {
     streaming_.emplace(*stage_run_, feeder_,
                        Streaming::Options{.step_groups = groups,
                                           .batch_groups = DrawnAtOnce(config_),
-                                          .most_groups = (1 + config_.async.steps_ahead) * groups,
+                                          .most_groups = (1 + std::max<int64_t>(config_.async.steps_ahead, 1)) * groups,
                                           .limited = most > 0,
                                           .steps = most - result_.steps,
                                           .on_threads = RunsTogether(config_)});
@@ -441,12 +442,16 @@ class PreparedRun final : public TrainingRun {
   }
 
   absl::Status RunStreamed(StageContext& context) {
-    if (!streaming_->started()) {
+    const auto publish = [this] {
+      if (!RunsTogether(config_)) return;  // answers are sampled with the policy itself
       served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
+    };
+    if (!streaming_->started()) {
+      publish();
       streaming_->Start();
     }
     TDOCK_RETURN_IF_ERROR(streaming_->RunStep(context));
-    served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
+    publish();
     return absl::OkStatus();
   }
 

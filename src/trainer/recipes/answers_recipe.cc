@@ -45,11 +45,20 @@ void AnswersRecipe::Bind(config::Spec& spec) {
     return (config_.data.train_batch_size + mini - 1) / mini * config_.actor.ppo_epochs;
   });
   if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) {
-    spec.Check({"async_training.steps_ahead", "algorithm.filter_groups.enable"}, [this]() -> std::vector<std::string> {
-      if (config_.async.steps_ahead == 0 || !config_.filter_groups.enable) return {};
-      return {"rounds of sampling belong to one step: remove one of them"};
-    });
+    spec.Check({"algorithm.filter_groups.enable", "async_training.steps_ahead", "rollout.partial_rollout_max_split"},
+               [this]() -> std::vector<std::string> {
+                 if (!Streams(config_) || !config_.filter_groups.enable) return {};
+                 return {"rounds of sampling belong to one step: remove one of them"};
+               });
   }
+  spec.Check({"rollout.partial_rollout_max_split", "data.max_response_length"}, [this]() -> std::vector<std::string> {
+    if (config_.async.partial_rollout_max_split <= config_.rollout.max_response_length) return {};
+    return {"an answer cannot be split into more parts than it may have tokens"};
+  });
+  spec.Check({"rollout.partial_rollout_max_split", "environment.max_turns"}, [this]() -> std::vector<std::string> {
+    if (config_.async.partial_rollout_max_split == 1 || !config_.environment.used()) return {};
+    return {"the answers of an environment's episodes are not interrupted: remove the first"};
+  });
   spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
            "Samples in one forward pass of the reference and old log-probabilities; 0: as "
            "actor.ppo_micro_batch_size_per_gpu's 0.")
@@ -179,14 +188,21 @@ std::shared_ptr<const Objective> AnswersRecipe::ActorObjective() const {
 // is of older weights, and stands for them only if that is asked for.
 bool AnswersRecipe::BypassesOldLogProbs(const model::Decoder& decoder) const {
   const BypassMode mode = config_.algorithm.bypass_mode;
-  const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights && config_.async.steps_ahead == 0;
+  const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights && !Streams(config_);
   return mode == BypassMode::kAlways || (mode == BypassMode::kWhereEqual && equal);
+}
+
+// Of partial rollouts, what an answer gets at a time; 0: all.
+int64_t AnswersRecipe::TokenBudget() const {
+  const int64_t split = config_.async.partial_rollout_max_split;
+  return split > 1 ? (config_.rollout.max_response_length + split - 1) / split : 0;
 }
 
 absl::Status AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stages& stages) const {
   RolloutPuts puts{.log_probs = {kRolloutLogProbs},
                    .weights = parts.served,
                    .in_flight = config_.async.weights == AsyncSection::Weights::kInFlight,
+                   .token_budget = TokenBudget(),
                    .min_tokens = config_.rollout.min_response_tokens};
   if (bypass) puts.log_probs.emplace_back(kOldLogProbs);
   if (config_.environment.used()) return AddTurns(parts, puts, stages);

@@ -79,6 +79,7 @@ class AnswersRecipe : public Recipe {
   void AddBaseline(const RunParts& parts, Stages& stages) const;
   void AddActor(const RunParts& parts, Stages& stages) const;
   LengthLimits Limits() const;
+  int64_t TokenBudget() const;
   Gathering WhatIsGathered(const Stages& stages) const;
   absl::StatusOr<Stages> MakeStages(const RunParts& parts);
 

@@ -18,38 +18,77 @@ namespace {
 constexpr int64_t kEpochs = 2;
 
 struct WatchedRecipe {
-  std::string name;  // of the recipe
+  std::string label;  // of the test
+  std::string name;   // of the recipe
   std::vector<std::string> (*overrides)();
   int64_t rows_per_prompt;
   int calls_per_fault;  // of a stage
   bool requeues;        // it has stages that can be asked for a group again
   bool inside;          // it has stages that fail half-way
   bool drops = false;   // it leaves out some answers
+  bool exact = true;    // the same samples give the same weights
 };
 
 const std::vector<WatchedRecipe>& WatchedRecipes() {
   static const auto* const recipes = new std::vector<WatchedRecipe>{
-      {"sft", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 1, 3, false, false},
-      {"rm", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 2, 3, false, false},
-      {"dpo", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 2, 4, true, false},
-      {"grpo",
+      {"sft", "sft", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 1, 3, false, false},
+      {"rm", "rm", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 2, 3, false, false},
+      {"dpo", "dpo", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 2, 4, true, false},
+      {"grpo", "grpo",
        [] {
          return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false", "actor.ppo_epochs=2"};
        },
        4, 6, true, true},
-      {"dapo",
+      {"dapo", "dapo",
        [] {
          return std::vector<std::string>{"data.gen_batch_size=8", "data.train_batch_size=6",
                                          "actor.ppo_mini_batch_size=3"};
        },
        4, 8, true, true, true},
-      {"ppo",
+      {"ppo", "ppo",
        [] {
          return std::vector<std::string>{"model.path=" + AnsweringModel(), "critic.model.path=" + ScoringModel(),
                                          "reward_model.model.path=" + ScoringModel(), "actor.ppo_epochs=2",
                                          "actor.optim.lr=1e-5"};  // keeps it answering
        },
-       4, 8, true, true, true}};
+       4, 8, true, true, true},
+      {"grpo_at_the_same_time", "grpo",
+       [] {
+         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false", "actor.ppo_epochs=2",
+                                         "trainer.executor=concurrent"};
+       },
+       4, 12, true, true},
+      {"dapo_at_the_same_time", "dapo",
+       [] {
+         return std::vector<std::string>{"data.gen_batch_size=8", "data.train_batch_size=6",
+                                         "actor.ppo_mini_batch_size=3", "trainer.executor=concurrent"};
+       },
+       4, 12, true, true, true},
+      {"grpo_ahead", "grpo",
+       [] {
+         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
+                                         "async_training.steps_ahead=1"};
+       },
+       4, 12, true, true, false, false},
+      {"grpo_far_ahead_without_waiting", "grpo",
+       [] {
+         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=true",
+                                         "async_training.steps_ahead=3", "async_training.weights=wait",
+                                         "async_training.max_version_lag=2"};
+       },
+       4, 12, true, true, false, false},
+      {"grpo_partial", "grpo",
+       [] {
+         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
+                                         "rollout.partial_rollout_max_split=3"};
+       },
+       4, 12, true, true, false, false},
+      {"grpo_partial_ahead", "grpo",
+       [] {
+         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
+                                         "rollout.partial_rollout_max_split=3", "async_training.steps_ahead=1"};
+       },
+       4, 12, true, true, false, false}};
   return *recipes;
 }
 
@@ -149,9 +188,10 @@ TEST_P(Observed, EachSampleIsTrainedOnOnceInEachEpochWhateverFails) {
     EXPECT_THAT(Mistakes(run, GetParam()), testing::IsEmpty()) << "round " << round;
     EXPECT_EQ(run.observer().samples(), whole.observer().samples()) << "round " << round;
     given_up += run.observer().given_up();
+    for (const auto& [what, times] : faults.happened()) happened[what] += times;
+    if (!GetParam().exact) continue;
     EXPECT_TRUE(run.run().File("checkpoint/model.safetensors") == whole.run().File("checkpoint/model.safetensors"))
         << "the same samples give other weights, round " << round;
-    for (const auto& [what, times] : faults.happened()) happened[what] += times;
   }
   // One round has faults of every kind of place, many have all kinds of faults there.
   std::vector<std::string> wanted = {" before ", " after "};
@@ -194,7 +234,7 @@ TEST_P(Observed, ASampleInPlaceOfAnotherIsNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, Observed, testing::ValuesIn(WatchedRecipes()),
-                         [](const auto& watched) { return watched.param.name; });
+                         [](const auto& watched) { return watched.param.label; });
 
 }  // namespace
 }  // namespace tdock::trainer

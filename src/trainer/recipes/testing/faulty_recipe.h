@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <set>
 #include <span>
@@ -20,7 +21,7 @@
 
 namespace tdock::trainer {
 
-// Decides what goes wrong; by the thread of the run only, but for stop().
+// Decides what goes wrong. Thread-safe, but for happened(), which is read after the run.
 class Faults {
  public:
   enum class Place { kNowhere, kBefore, kInside, kAfter };
@@ -34,7 +35,8 @@ class Faults {
   Faults(uint32_t seed, int every) : random_(seed), every_(every) {}
 
   Fault Next() {
-    if (every_ == 0 || Below(every_) != 0) return {};
+    const std::lock_guard lock(mu_);
+    if (every_ == 0 || BelowLocked(every_) != 0) return {};
     if (next_.empty()) {  // each comes once before any comes twice
       for (const Place place : {Place::kBefore, Place::kInside, Place::kAfter}) {
         for (const Kind kind : {Kind::kError, Kind::kException, Kind::kStop, Kind::kRequeue})
@@ -44,10 +46,13 @@ class Faults {
     }
     const Fault fault = next_.back();
     next_.pop_back();
-    calls_left_ = Below(4);
+    calls_left_ = BelowLocked(4);
     return fault;
   }
-  int Below(int limit) { return std::uniform_int_distribution(0, limit - 1)(random_); }
+  int Below(int limit) {
+    const std::lock_guard lock(mu_);
+    return BelowLocked(limit);
+  }
   // Whether an inside fault is due, which is asked at each place where the stage can notice one.
   bool DueInside() { return calls_left_-- == 0; }
   bool WasDue() const { return calls_left_ < 0; }
@@ -56,6 +61,7 @@ class Faults {
   absl::Status Happen(const Fault& fault, const std::string& stage) {
     static constexpr const char* kPlaces[] = {"nowhere", "before", "inside", "after"};
     const std::string name = absl::StrCat(kPlaces[static_cast<int>(fault.place)], " ", stage);
+    const std::lock_guard lock(mu_);
     if (fault.kind == Kind::kStop) {
       ++happened_["stop " + name];
       stop_ = true;
@@ -67,19 +73,28 @@ class Faults {
     if (throws) throw std::runtime_error(message);
     return absl::UnavailableError(message);
   }
-  void CountRequeue(const std::string& stage) { ++happened_["requeue after " + stage]; }
+  void CountRequeue(const std::string& stage) {
+    const std::lock_guard lock(mu_);
+    ++happened_["requeue after " + stage];
+  }
   // For another stage.
-  void PutBack(const Fault& fault) { next_.insert(next_.begin(), fault); }
+  void PutBack(const Fault& fault) {
+    const std::lock_guard lock(mu_);
+    next_.insert(next_.begin(), fault);
+  }
 
   // How often what happened: "error before rollout".
   const std::map<std::string, int>& happened() const { return happened_; }
   std::atomic<bool>& stop() { return stop_; }
 
  private:
+  int BelowLocked(int limit) { return std::uniform_int_distribution(0, limit - 1)(random_); }
+
+  std::mutex mu_;
   std::mt19937 random_;
   const int every_;
   std::vector<Fault> next_;
-  int calls_left_ = 0;
+  std::atomic<int> calls_left_ = 0;
   std::atomic<bool> stop_ = false;
   std::map<std::string, int> happened_;
 };

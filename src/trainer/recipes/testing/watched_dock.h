@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -93,8 +94,8 @@ class WatchedDock final : public Dock {
 // Counts what became of each sample, from nothing but what the dock shows: which rows there are, and their states for
 // the consumer that trains. A row that is gone after that consumer had it was trained on; any other that is gone, and
 // whose group is not on another partition, was dropped. Where a run goes on from a checkpoint, groups appear on the
-// dock for a second time: what had come of them, and of all later ones that were trained on, belongs to a history that
-// was given up. Used by one thread at a time.
+// dock for a second time: what had come of them belongs to a history that was given up. The docks may be used by
+// several threads; what it has counted is read after them.
 class Observer {
  public:
   explicit Observer(std::string trains = "actor") : trains_(std::move(trains)) {}
@@ -111,7 +112,11 @@ class Observer {
 
   std::unique_ptr<Dock> Watch(std::unique_ptr<Dock> dock) {
     return std::make_unique<WatchedDock>(
-        std::move(dock), [this](Dock& changed) { Look(changed); }, [this] { rows_.clear(); });
+        std::move(dock), [this](Dock& changed) { Look(changed); },
+        [this] {
+          const std::lock_guard lock(mu_);
+          rows_.clear();
+        });
   }
 
  private:
@@ -122,6 +127,7 @@ class Observer {
   using SeenRows = std::map<std::pair<std::string, RowId>, Seen>;  // of each partition
 
   void Look(Dock& dock) {
+    const std::lock_guard lock(mu_);
     SeenRows now;
     const auto partitions = dock.ListPartitions();
     ASSERT_TRUE(partitions.ok()) << partitions.status();
@@ -175,15 +181,14 @@ class Observer {
     ASSERT_TRUE(tokens.ok()) << tokens.status();
     const std::vector<int32_t> prompt(tokens->begin(), tokens->end());
     if (appeared.insert(row.group).second) {
-      // What was dropped whole before a checkpoint in the middle of a step is not on the dock again.
-      given_up_ += static_cast<int64_t>(std::erase_if(
-          samples_, [&](const auto& entry) { return entry.first >= row.group && entry.second.trained > 0; }));
+      if (samples_.contains(row.group) && samples_[row.group].trained > 0) ++given_up_;
       samples_[row.group] = {.prompt = prompt};
     }
     EXPECT_EQ(samples_[row.group].prompt, prompt) << "rows of a group have the same prompt";
   }
 
   const std::string trains_;
+  std::mutex mu_;
   SeenRows rows_;  // as they were when it last looked
   std::map<GroupId, Sample> samples_;
   int64_t given_up_ = 0;

@@ -1,0 +1,164 @@
+// The stages of a step in turn and at the same time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "trainer/recipes/testing/small_run.h"
+
+namespace tdock::trainer {
+namespace {
+
+struct Case {
+  const char* label;
+  const char* recipe;
+  std::vector<std::string> (*overrides)();
+};
+
+class Executors : public testing::TestWithParam<Case> {};
+
+TEST_P(Executors, GiveTheSameWeightsToTheBit) {
+  const auto train = [](const char* executor, int threads) {
+    std::vector<std::string> overrides = GetParam().overrides();
+    overrides.insert(overrides.end(), {absl::StrCat("trainer.executor=", executor), absl::StrCat("threads=", threads),
+                                       "trainer.test_freq=0", "trainer.save_freq=never"});
+    SmallRun run(GetParam().recipe, overrides);
+    const auto result = run.Train();
+    EXPECT_TRUE(result.ok()) << result.status();
+    return run.File("checkpoint/model.safetensors");
+  };
+  const std::string in_turn = train("sequential", 2);
+  EXPECT_TRUE(train("concurrent", 2) == in_turn);
+  EXPECT_TRUE(train("concurrent", 1) == in_turn);
+  EXPECT_TRUE(train("concurrent", 3) == in_turn);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Recipes, Executors,
+    testing::Values(Case{"sft", "sft", [] { return std::vector<std::string>(); }},
+                    Case{"dpo", "dpo", [] { return std::vector<std::string>(); }},
+                    Case{"grpo", "grpo",
+                         [] {
+                           return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
+                                                           "actor.ppo_epochs=2", "trainer.total_training_steps=6"};
+                         }},
+                    Case{"grpo_that_is_not_batch_invariant", "grpo",
+                         [] {
+                           return std::vector<std::string>{"model.batch_invariant=false", "actor.kl_loss_coef=0.1"};
+                         }},
+                    Case{"dapo", "dapo",
+                         [] { return std::vector<std::string>{"algorithm.filter_groups.enable=false"}; }},
+                    Case{"ppo", "ppo",
+                         [] {
+                           return std::vector<std::string>{
+                               "model.path=" + AnsweringModel(), "critic.model.path=" + ScoringModel(),
+                               "reward_model.model.path=" + ScoringModel(), "actor.optim.lr=1e-5"};
+                         }}),
+    [](const auto& a_case) { return a_case.param.label; });
+
+// Likes nothing, and takes its time.
+class SlowReward final : public reward::Reward {
+ public:
+  explicit SlowReward(absl::Duration pause) : pause_(pause) {}
+  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer> answers) override {
+    absl::SleepFor(pause_);
+    reward::Scores scores;
+    scores.totals.assign(answers.size(), 0.5F);
+    return scores;
+  }
+
+ private:
+  const absl::Duration pause_;
+};
+
+TEST(Asynchronous, SaysHowOldTheWeightsWereAndWhoWaited) {
+  SmallRun run("grpo", {"async_training.steps_ahead=1", "trainer.total_training_steps=8", "trainer.test_freq=0",
+                        "algorithm.rollout_correction.rollout_is=token"});
+  SlowReward reward(absl::Milliseconds(30));
+  SmallRun::Outside outside;
+  outside.reward = &reward;
+  const auto result = run.Train(outside);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps, 8);
+  const std::vector<nlohmann::json> metrics = run.Metrics();
+  const nlohmann::json& last = metrics.back();
+  // What is trained was answered during the step before it, of two optimizer steps, or after it.
+  EXPECT_LE(last.at("async/staleness/max").get<double>(), 2);
+  double oldest = 0;
+  for (const nlohmann::json& step : metrics) oldest = std::max(oldest, step.value("async/staleness/max", 0.0));
+  EXPECT_EQ(oldest, 2);
+  for (const char* name : {"perf/idle_share/rollout", "perf/idle_share/reward", "rollout_corr/kl",
+                           "rollout_corr/rollout_is_mean", "timing_s/rollout", "perf/waited_s/rollout"}) {
+    EXPECT_TRUE(last.contains(name)) << name;
+  }
+  EXPECT_EQ(last.at("dock/completed/actor"), 8 * 8 * 4);
+  EXPECT_THAT(run.File("timeline.jsonl"), testing::HasSubstr(R"("stage":"reward","what":"work")"));
+}
+
+TEST(Asynchronous, WhatCannotBeIsRefusedWithTheBound) {
+  const auto refused = [](const std::vector<std::string>& overrides) {
+    SmallRun run("grpo", overrides);
+    const auto result = run.Train();
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
+    return std::string(result.status().message());
+  };
+  EXPECT_THAT(refused({"async_training.steps_ahead=1", "async_training.max_version_lag=1"}),
+              testing::AllOf(testing::HasSubstr("takes 2 optimizer steps"), testing::HasSubstr("at least 2")));
+  EXPECT_THAT(refused({"async_training.steps_ahead=1", "trainer.executor=sequential"}),
+              testing::HasSubstr("trainer.executor to auto"));
+  EXPECT_THAT(refused({"async_training.steps_ahead=1", "trainer.serve=unix"}),
+              testing::HasSubstr("on a dock of its own"));
+  EXPECT_THAT(refused({"rollout.partial_rollout_max_split=6"}), testing::HasSubstr("more parts than"));
+  EXPECT_THAT(refused({"async_training.max_version_lag=8"}), testing::HasSubstr("training is synchronous"));
+}
+
+TEST(Asynchronous, RowsThatWereAnsweredAheadAreNotLeftBehind) {
+  SmallRun run("grpo", {"async_training.steps_ahead=1", "trainer.total_training_steps=6", "trainer.save_freq=1"});
+  std::atomic<bool> stop = false;
+  SlowReward reward(absl::Milliseconds(5));
+  SmallRun::Outside outside;
+  outside.reward = &reward;
+  outside.stop = &stop;
+  stop = true;
+  EXPECT_TRUE(absl::IsCancelled(run.Train(outside).status()));
+  stop = false;
+  outside.overrides = {"trainer.max_minutes=0.01"};
+  const auto stopped = run.Train(outside);
+  if (stopped.ok()) GTEST_SKIP() << "it was faster than it may be";
+  ASSERT_TRUE(absl::IsCancelled(stopped.status())) << stopped.status();
+  outside.overrides = {"async_training.steps_ahead=0"};
+  outside.allow_changed = {"async_training.steps_ahead"};
+  EXPECT_THAT(std::string(run.Train(outside).status().message()), testing::HasSubstr("answered ahead of the step"));
+}
+
+TEST(PartialRollout, AnswersAreGoneOnWithByTheNextWeights) {
+  SmallRun run("grpo", {"rollout.partial_rollout_max_split=3", "trainer.total_training_steps=8", "trainer.test_freq=0",
+                        "algorithm.rollout_correction.bypass_mode=false"});
+  const auto result = run.Train();
+  ASSERT_TRUE(result.ok()) << result.status();
+  double unfinished = 0, continued = 0, oldest = 0;
+  for (const nlohmann::json& step : run.Metrics()) {
+    unfinished += step.value("rollout/unfinished", 0.0);
+    continued += step.value("rollout/continued", 0.0);
+    oldest = std::max(oldest, step.value("async/staleness/max", 0.0));
+    EXPECT_LE(step.value("response_length/max", 0.0), 5);
+  }
+  EXPECT_GT(unfinished, 0);
+  EXPECT_GT(continued, 0);
+  EXPECT_GT(oldest, 0) << "no answer was interrupted by a step";
+}
+
+TEST(PartialRollout, InTurnTheSameRunGivesTheSameWeights) {
+  const auto train = [] {
+    SmallRun run("grpo", {"rollout.partial_rollout_max_split=2", "trainer.test_freq=0"});
+    const auto result = run.Train();
+    EXPECT_TRUE(result.ok()) << result.status();
+    return run.File("checkpoint/model.safetensors");
+  };
+  EXPECT_TRUE(train() == train());
+}
+
+}  // namespace
+}  // namespace tdock::trainer
