@@ -53,6 +53,7 @@ Streaming::~Streaming() { Stop().IgnoreError(); }
 
 void Streaming::Start() {
   started_ = true;
+  options_.serve_weights();
   std::vector<StageTask> tasks;
   for (size_t i = 0; i < streamed_; ++i) {
     metrics_.push_back(std::make_unique<StepMetrics>());
@@ -69,7 +70,7 @@ void Streaming::Start() {
 
 absl::StatusOr<bool> Streaming::FeedOnce() {
   const MutexLock lock(mu_);
-  if (exhausted_ || stopping_) return false;
+  if (exhausted_ || stopping_ || training_) return false;
   TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, run_.partition.dock().GetStatus(run_.partition.name()));
   const int64_t groups = status.rows / run_.group_size;
   if (groups + options_.batch_groups > options_.most_groups) return false;
@@ -175,11 +176,18 @@ absl::Status Streaming::RunStep(StageContext& context) {
   ReportStaleness((*next)->rows, context.metrics);
   // What it trains on is not interrupted: other rows would be ready when it goes on.
   StageContext training{context.step, context.metrics};
-  const absl::Status trained = TrainOn(**next, training);
+  SetTraining(true);
+  TDOCK_RETURN_IF_ERROR(TrainOn(**next, training));
+  options_.serve_weights();
+  SetTraining(false);
+  return absl::OkStatus();
+}
+
+void Streaming::SetTraining(bool training) {
   const MutexLock lock(mu_);
-  if (trained.ok()) steps_left_ = std::max<int64_t>(steps_left_ - 1, 0);
+  training_ = training;
+  if (!training) steps_left_ = std::max<int64_t>(steps_left_ - 1, 0);
   changed_.NotifyAll();
-  return trained;
 }
 
 // How many versions older than the newest weights those are that made the rows.

@@ -46,12 +46,15 @@ class Streaming {
     bool limited = false;
     int64_t steps = 0;       // that are to come, if limited: no more is fed than they need
     bool on_threads = true;  // otherwise everything is done by RunStep()
+    // Gives the first stage the newest weights: called before anything is answered, and after each step before anything
+    // is fed in its place. May throw.
+    std::function<void()> serve_weights = [] {};
   };
   // What `run` and `feeder` refer to must outlive this.
   Streaming(const StageRun& run, Feeder& feeder, const Options& options);
   ~Streaming();
 
-  // Begins to feed and to answer.
+  // Begins to feed and to answer. May throw.
   void Start();
   bool started() const { return started_; }
 
@@ -80,6 +83,8 @@ class Streaming {
   absl::StatusOr<bool> PumpOnce(StageContext& context);
   absl::StatusOr<std::optional<Taken>> NextStep(StageContext& context);
   absl::Status TrainOn(const Taken& taken, StageContext& context);
+  // Of a step that is not over after an error, which ends the run.
+  void SetTraining(bool training) TDOCK_EXCLUDES(mu_);
   void ReportStaleness(const Rows& rows, StepMetrics& metrics) const;
   absl::Status FeederStatus() TDOCK_EXCLUDES(mu_);
   absl::Status CheckThreads() TDOCK_EXCLUDES(mu_);
@@ -99,6 +104,7 @@ class Streaming {
   CondVar changed_;
   int64_t steps_left_ TDOCK_GUARDED_BY(mu_) = 0;
   bool exhausted_ TDOCK_GUARDED_BY(mu_) = false;
+  bool training_ TDOCK_GUARDED_BY(mu_) = false;  // a step: what is fed in its place is answered by the weights after it
   bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
   absl::Status failed_ TDOCK_GUARDED_BY(mu_);
 };

@@ -249,9 +249,8 @@ class PreparedRun final : public TrainingRun {
     if (recipe_.phase() == data::Phase::kPrompt) {
       for (const std::string& kept : config_.data.columns.keep) plan_.columns.push_back({kept, ColumnType::Bytes()});
     }
-    TDOCK_RETURN_IF_ERROR(make_partition({.columns = plan_.columns,
-                                          .group_size = recipe_.samples_per_prompt(),
-                                          .retain_for = {plan_.stages.back()->consumer().name}}));
+    TDOCK_RETURN_IF_ERROR(make_partition(
+        {.columns = plan_.columns, .group_size = recipe_.samples_per_prompt(), .retain_for = RetainedFor()}));
     if (plan_.gathering.has_value()) {
       gather_.emplace(*plan_.gathering, partition_->dock(), partition_->name(), plan_.columns,
                       recipe_.samples_per_prompt(), plan_.stages);
@@ -275,6 +274,15 @@ class PreparedRun final : public TrainingRun {
                                 .timeline = timeline_,
                                 .context = context_});
     return absl::OkStatus();
+  }
+
+  // Rows stay until every stage is done with them; first the last one, which says what was trained on.
+  std::vector<std::string> RetainedFor() const {
+    std::vector<std::string> names;
+    for (size_t i = plan_.stages.size(); i-- > (plan_.gathering.has_value() ? plan_.gathering->stages : 0);) {
+      names.push_back(plan_.stages[i]->consumer().name);
+    }
+    return names;
   }
 
   // How the first stage of a step takes what was answered ahead: once all that the step needs of it is there.
@@ -316,7 +324,8 @@ class PreparedRun final : public TrainingRun {
                                           .most_groups = (1 + std::max<int64_t>(config_.async.steps_ahead, 1)) * groups,
                                           .limited = most > 0,
                                           .steps = most - result_.steps,
-                                          .on_threads = RunsTogether(config_)});
+                                          .on_threads = RunsTogether(config_),
+                                          .serve_weights = [this] { ServeWeights(); }});
   }
 
   absl::Status RunSteps() {
@@ -442,17 +451,14 @@ class PreparedRun final : public TrainingRun {
   }
 
   absl::Status RunStreamed(StageContext& context) {
-    const auto publish = [this] {
-      if (!RunsTogether(config_)) return;  // answers are sampled with the policy itself
-      served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
-    };
-    if (!streaming_->started()) {
-      publish();
-      streaming_->Start();
-    }
-    TDOCK_RETURN_IF_ERROR(streaming_->RunStep(context));
-    publish();
-    return absl::OkStatus();
+    if (!streaming_->started()) streaming_->Start();
+    return streaming_->RunStep(context);
+  }
+
+  // Gives the rollout the weights as they are.
+  void ServeWeights() {
+    if (!RunsTogether(config_)) return;  // answers are sampled with the policy itself
+    served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
   }
 
   // For what takes long. What a dock of others holds is not saved: what has changed the weights is finished.

@@ -46,7 +46,8 @@ class LogProbStage final : public StageOf {
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Sequence> samples, SequencesOf(rows));
     context.metrics.Sum(absl::StrCat("perf/flops/", consumer().name), ForwardFlops(policy_.decoder.config(), samples));
-    StageOutput output{.columns = {}, .weights_version = policy_.version};
+    // The versions of the weights that are trained say nothing of a reference model.
+    StageOutput output{.columns = {}, .weights_version = uses_policy() ? policy_.version : kNoWeightsVersion};
     at::Tensor log_probs;
     {
       const ModelTime timed(consumer().name, context.metrics);
