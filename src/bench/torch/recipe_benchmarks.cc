@@ -34,7 +34,7 @@ struct Size {
   int64_t prompts, samples, response_tokens, steps;
   int64_t hidden, layers;
 };
-constexpr Size kFull = {.prompts = 16, .samples = 8, .response_tokens = 48, .steps = 8, .hidden = 192, .layers = 4};
+constexpr Size kFull = {.prompts = 16, .samples = 8, .response_tokens = 48, .steps = 8, .hidden = 128, .layers = 4};
 constexpr Size kQuick = {.prompts = 4, .samples = 2, .response_tokens = 8, .steps = 3, .hidden = 32, .layers = 2};
 
 // The share of even digits in an answer, which takes as long as another program would that judges one after another.
