@@ -80,6 +80,22 @@ class Bench(unittest.TestCase):
         self.assertGreater(entry["peak_rss_gib"], 0.2)  # the weights alone
         self.assertLess(entry["peak_rss_gib"], 6)
 
+    def test_runs_in_turn_at_the_same_time_and_asynchronous_are_measured(self):
+        result = run("recipe", "--quick", "--runs", "1", "--threads", "2", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        results = {entry["name"]: entry for entry in json.loads(self.file.read_text())["results"]}
+        rows = ("recipe/sync", "recipe/sync/executor=concurrent", "recipe/async")
+        self.assertEqual(set(results), {f"{row}/stage={stage}" for row in rows for stage in ("none", "sleeps")})
+        for name, entry in results.items():
+            self.assertEqual(entry.get("of"), None if name.startswith("recipe/sync/stage=") else "recipe/sync", name)
+            for stage in ("rollout", "reward", "actor"):
+                self.assertTrue(0 <= entry[f"idle_{stage}"] <= 1, entry)
+            self.assertEqual(entry["slept_share"] > 0, name.endswith("sleeps"), entry)
+        for stage in ("none", "sleeps"):
+            self.assertNotIn("staleness", results[f"recipe/sync/stage={stage}"])
+            entry = results[f"recipe/async/stage={stage}"]
+            self.assertTrue(0 <= entry["staleness"] <= entry["staleness_max"] <= 2, entry)
+
     def test_tokenizers_and_data_sets_are_measured(self):
         result = run("text", "--quick", "--runs", "1", "--json", str(self.file))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -107,14 +123,14 @@ class Bench(unittest.TestCase):
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
         groups = {"dock", "service", "text", "kernels", "generate", "prefill", "forward", "train_step", "sft_step", "lora_step", "dpo_loss",
-                  "load"}
+                  "load", "recipe"}
         self.assertEqual({name.split("/")[0] for name in names}, groups)
         self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
         for arguments, message in [
             (["dok"], "the groups are dock, service, text, kernels, generate, prefill, forward, train_step, sft_step, "
-                      "lora_step, dpo_loss, load"),
+                      "lora_step, dpo_loss, load, recipe"),
             (["--filter", "zzz"], "zzz"),
             (["--runs", "0"], "--runs"),
             (["generate/arithmetic", "--device", "abacus"], "abacus"),

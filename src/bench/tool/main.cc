@@ -58,7 +58,7 @@ std::vector<Benchmark> AllBenchmarks(bool quick) {
   std::vector<Benchmark> all = DockBenchmarks(quick);
   for (std::vector<Benchmark> group :
        {ServiceBenchmarks(quick), TextBenchmarks(quick), KernelBenchmarks(), GenerateBenchmarks(), ForwardBenchmarks(),
-        TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks()}) {
+        TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks(), RecipeBenchmarks()}) {
     std::move(group.begin(), group.end(), std::back_inserter(all));
   }
   AddDatasetBenchmarks(all, quick);

@@ -1,5 +1,5 @@
-// The groups `kernels`, `generate`, `prefill`, `forward`, `train_step`, `sft_step`, `dpo_loss`, `lora_step` and `load`:
-// models, and the kernels that they are computed with.
+// The groups `kernels`, `generate`, `prefill`, `forward`, `train_step`, `sft_step`, `dpo_loss`, `lora_step`, `load` and
+// `recipe`: models, the kernels that they are computed with, and runs that train them.
 #pragma once
 
 #include <string>
@@ -30,6 +30,10 @@ std::vector<Benchmark> DpoBenchmarks();
 
 // Bytes of a checkpoint that are loaded in a second.
 std::vector<Benchmark> LoadBenchmarks();
+
+// Samples that a run of GRPO goes through in a second: its stages at the same time, and asynchronous, beside its stages
+// in turn; also with a reward that sleeps half of a step.
+std::vector<Benchmark> RecipeBenchmarks();
 
 std::string LibtorchVersion();
 

@@ -28,16 +28,23 @@ size_t StreamedStages(std::span<const std::unique_ptr<Stage>> stages) {
   return streamed;
 }
 
-void AddNeedsOfStep(std::span<const std::unique_ptr<Stage>> stages, std::vector<std::string>& reads) {
+void AddNeedsOfStep(std::span<const std::unique_ptr<Stage>> stages, size_t number, std::vector<std::string>& reads) {
   const size_t streamed = StreamedStages(stages);
+  const auto add = [&reads](const std::string& column) {
+    if (std::find(reads.begin(), reads.end(), column) == reads.end()) reads.push_back(column);
+  };
+  if (number < streamed) return;
+  if (number > streamed) {
+    for (const std::string& column : stages[streamed]->consumer().writes) add(column);
+    return;
+  }
   std::set<std::string> written;
   for (const auto& stage : stages.first(streamed)) {
     written.insert(stage->consumer().writes.begin(), stage->consumer().writes.end());
   }
   for (const auto& stage : stages.subspan(streamed)) {
     for (const std::string& column : stage->consumer().reads) {
-      const bool is_there = std::find(reads.begin(), reads.end(), column) != reads.end();
-      if (written.contains(column) && !is_there) reads.push_back(column);
+      if (written.contains(column)) add(column);
     }
   }
 }

@@ -34,8 +34,10 @@ inline constexpr char kStepLane[] = "step";
 // trained, but for the first, nor the other rows of a step, and have no state.
 size_t StreamedStages(std::span<const std::unique_ptr<Stage>> stages);
 
-// Adds to `reads`, those of the first of the other stages, what stages after it read that the streamed ones write.
-void AddNeedsOfStep(std::span<const std::unique_ptr<Stage>> stages, std::vector<std::string>& reads);
+// Adds to `reads`, those of the stage with this number, what makes all stages of a step get the same rows: for the
+// first after the streamed ones, what stages after it read that the streamed ones write; for those after it, what it
+// writes, because rows may have become ready since it took its own. For the streamed ones, nothing.
+void AddNeedsOfStep(std::span<const std::unique_ptr<Stage>> stages, size_t number, std::vector<std::string>& reads);
 
 class Streaming {
  public:

@@ -262,6 +262,7 @@ class PreparedRun final : public TrainingRun {
       const bool begins_step = Streams() && i == StreamedStages(plan_.stages);
       TDOCK_RETURN_IF_ERROR(
           runner_.Add(*plan_.stages[i], last && partition_->outlives_run(), [&](ConsumerOptions& consumer) {
+            if (Streams()) AddNeedsOfStep(plan_.stages, i, consumer.reads);
             if (begins_step) BeginStep(consumer);
           }));
     }
@@ -285,9 +286,8 @@ class PreparedRun final : public TrainingRun {
     return names;
   }
 
-  // How the first stage of a step takes what was answered ahead: once all that the step needs of it is there.
+  // How the first stage of a step takes what was answered ahead.
   void BeginStep(ConsumerOptions& consumer) const {
-    AddNeedsOfStep(plan_.stages, consumer.reads);
     consumer.unit = Unit::kGroup;
     if (config_.async.max_version_lag >= 0) consumer.max_version_lag = config_.async.max_version_lag;
     consumer.stale = config_.async.stale;
