@@ -85,7 +85,7 @@ tdock_module(trainer/algo TORCH)
 tdock_module(trainer/run_log USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
   foreach(text report.html=kReportTemplate comparison.html=kComparisonTemplate page_style.css=kPageStyle
-               charts.js=kChartsScript)
+               charts.js=kChartsScript timeline.js=kTimelineScript)
     string(REPLACE "=" ";" text ${text})
     list(POP_FRONT text file)
     tdock_embed(tdock_trainer_run_log ${PROJECT_SOURCE_DIR}/src/trainer/run_log/${file}
