@@ -4,6 +4,13 @@
 const spansOf = (timeline, count) =>
   timeline.spans.filter(([, step]) => step >= timeline.steps.length - count);
 
+// The stages of a step have the colours that they have among the times of steps, whatever else has a lane.
+function laneColour(timeline, index) {
+  const last = ['validation', 'step'], rank = name => last.indexOf(name) + 1;
+  const order = [...timeline.lanes].sort((a, b) => rank(a) - rank(b));
+  return colour(order.indexOf(timeline.lanes[index]));
+}
+
 // Seconds that are shown, [begin, end].
 function timeRange(spans) {
   return [Math.min(...spans.map(span => span[3])), Math.max(...spans.map(span => span[4]))];
@@ -54,7 +61,7 @@ function drawTimeline(svg, timeline, spans) {
     const k = row.get(index), inset = works ? 0 : lane.height * .36;
     const bar = add(svg, 'rect', {
       x: x(from).toFixed(2), width: Math.max(x(to) - x(from), works ? .8 : .3).toFixed(2), y: y(k) + inset,
-      height: lane.height - 2 * inset, fill: works ? colour(index) : 'var(--rest)', rx: x(to) - x(from) > 8 ? 2 : 0});
+      height: lane.height - 2 * inset, fill: works ? laneColour(timeline, index) : 'var(--rest)', rx: x(to) - x(from) > 8 ? 2 : 0});
     const what = works ? `works${rows ? ` on ${counted(rows, 'row')}` : ''}` : 'waits';
     add(bar, 'title', {}, `${timeline.lanes[index]} ${what} for ${duration(to - from)}, from ` +
       `${clockText(from, .01)} on, step ${timeline.steps[step][0]}`);
@@ -82,7 +89,7 @@ function addStageTable(parent, timeline, spans) {
     const rows = sum(own, span => span[5]), cell = text => add(row, 'td', {class: 'number'}, text);
     const share = part => `${(100 * part / seconds).toFixed(100 * part / seconds < 10 ? 1 : 0)} %`;
     const title = add(row, 'td', {class: 'name'});
-    add(title, 'i', {class: 'swatch', style: `background: ${colour(i)}`});
+    add(title, 'i', {class: 'swatch', style: `background: ${laneColour(timeline, i)}`});
     title.append(name);
     cell(share(working));
     cell(waiting ? share(waiting) : '–');
