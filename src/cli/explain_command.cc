@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
+#include "cli/printable.h"
 #include "core/base/env.h"
 #include "core/base/file_lock.h"
 #include "core/base/status.h"
@@ -43,7 +44,7 @@ absl::Status Explain(const std::string& run, bool json) {
   const absl::StatusOr<std::string> answer =
       trainer::AskRun(run, json ? trainer::ExplainForm::kJson : trainer::ExplainForm::kText, kPatience);
   if (!answer.ok()) return Silence(run, answer.status());
-  std::cout << *answer;
+  std::cout << (json ? *answer : Printable(*answer));
   return absl::OkStatus();
 }
 

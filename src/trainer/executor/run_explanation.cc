@@ -3,7 +3,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/base/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::trainer {
@@ -12,22 +11,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Does = StageExplanation::Does;
 
-constexpr size_t kMostDockBytes = 20'000;
-
-std::string Seconds(absl::Duration duration) { return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(duration)); }
+std::string SecondsText(absl::Duration duration) { return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(duration)); }
 
 std::string DoesText(const StageExplanation& stage) {
   if (stage.external && stage.does == Does::kNothing) return "another process carries it out";
   if (stage.does == Does::kNothing) return "does nothing now";
-  if (stage.does == Does::kWaits) return absl::StrCat("has waited for rows for ", Seconds(stage.since));
+  if (stage.does == Does::kWaits) return absl::StrCat("has waited for rows for ", SecondsText(stage.since));
   std::string text = "has worked";
   if (!stage.which.empty()) {
     absl::StrAppend(&text, " on ", stage.which);
   } else if (stage.rows > 0) {
     absl::StrAppend(&text, " on ", stage.rows, stage.rows == 1 ? " row" : " rows");
   }
-  return absl::StrCat(text, " for ", Seconds(stage.since), ", with the last sign of progress ", Seconds(stage.progress),
-                      " ago");
+  return absl::StrCat(text, " for ", SecondsText(stage.since), ", with the last sign of progress ",
+                      SecondsText(stage.progress), " ago");
 }
 
 Json NumberOrNull(const std::optional<double>& number) { return number.has_value() ? Json(*number) : Json(); }
@@ -37,7 +34,7 @@ Json NumberOrNull(const std::optional<double>& number) { return number.has_value
 std::string ToText(const RunExplanation& run) {
   std::string text = absl::StrCat(absl::AsciiStrToUpper(run.recipe), ", step ", run.step);
   if (run.steps > 0) absl::StrAppend(&text, " of ", run.steps);
-  absl::StrAppend(&text, ": ", run.phase, ", for ", Seconds(run.since), "\n");
+  absl::StrAppend(&text, ": ", run.phase, ", for ", SecondsText(run.since), "\n");
   if (run.tokens_per_second.has_value()) {
     absl::StrAppend(&text, absl::StrFormat("the last step: %.0f tokens/s", *run.tokens_per_second));
     if (run.staleness_mean.has_value()) {
@@ -49,10 +46,9 @@ std::string ToText(const RunExplanation& run) {
   }
   absl::StrAppend(&text, run.rows, run.rows == 1 ? " row" : " rows", " on the dock, which ",
                   run.shared ? "other processes share" : "is the run's own", "\n");
-  if (!run.dock_error.empty())
-    absl::StrAppend(&text, "the dock: ", EscapeForMessage(run.dock_error, kMostDockBytes), "\n");
+  if (!run.dock_error.empty()) absl::StrAppend(&text, "the dock: ", run.dock_error, "\n");
   for (const StageExplanation& stage : run.stages) {
-    absl::StrAppend(&text, "\n", EscapeForMessage(stage.name, 1000), ": ", DoesText(stage), "\n");
+    absl::StrAppend(&text, "\n", stage.name, ": ", DoesText(stage), "\n");
     if (stage.counts.has_value()) {
       const ConsumerStatus& counts = *stage.counts;
       absl::StrAppend(&text, "    rows: ", counts.waiting, " waiting, ", counts.ready, " ready, ", counts.leased,
@@ -60,7 +56,7 @@ std::string ToText(const RunExplanation& run) {
       if (counts.quarantined > 0) absl::StrAppend(&text, ", ", counts.quarantined, " quarantined");
       absl::StrAppend(&text, "\n");
     }
-    if (!stage.dock.empty()) absl::StrAppend(&text, "    ", EscapeForMessage(stage.dock, kMostDockBytes), "\n");
+    if (!stage.dock.empty()) absl::StrAppend(&text, "    ", stage.dock, "\n");
   }
   return text;
 }

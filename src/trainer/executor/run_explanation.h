@@ -40,8 +40,8 @@ struct RunExplanation {
   std::vector<StageExplanation> stages = {};
 };
 
-// A line for the run, then each stage with what it does and, below it, its rows and what it waits for. Control
-// characters are escaped.
+// A line for the run, then each stage with what it does and, below it, its rows and what it waits for. What
+// the dock says is in it as it is.
 std::string ToText(const RunExplanation& explanation);
 
 // {"recipe", "step", "steps", "phase", "phase_seconds", "tokens_per_second": number or null, "staleness": {"mean",
