@@ -57,6 +57,7 @@ struct Spans {
 
 Spans ReadSpans(absl::string_view lines) {
   Spans read;
+  int64_t no_spans = 0;
   read.unreadable = ForEachRecord(lines, [&](const Json& record) {
     Span span{.step = record["step"].get<int64_t>(),
               .stage = TextOf(record, "stage"),
@@ -68,16 +69,17 @@ Spans ReadSpans(absl::string_view lines) {
     if (std::isfinite(span.begin) && span.end >= span.begin && std::isfinite(span.end)) {
       read.spans.push_back(std::move(span));
     } else {
-      ++read.unreadable;
+      ++no_spans;
     }
   });
+  read.unreadable += no_spans;
   return read;
 }
 
 size_t IndexOf(std::vector<std::string>& lanes, const std::string& stage) {
-  const auto found = std::find(lanes.begin(), lanes.end(), stage);
-  if (found == lanes.end()) lanes.push_back(stage);
-  return static_cast<size_t>(found - lanes.begin());
+  const auto index = static_cast<size_t>(std::find(lanes.begin(), lanes.end(), stage) - lanes.begin());
+  if (index == lanes.size()) lanes.push_back(stage);
+  return index;
 }
 
 double Milliseconds(double seconds) { return std::round(1000 * seconds) / 1000; }
@@ -104,7 +106,7 @@ TimelineLog ReadTimeline(absl::string_view timeline_jsonl) {
   for (const Span& span : spans) {
     const size_t lane = IndexOf(lanes, span.stage);
     if (lane >= kMostLanes) continue;
-    if (steps.empty() || steps.back()[0] != span.step) steps.push_back({span.step, span.end});
+    if (steps.empty() || steps.back()[0] != span.step) steps.push_back({span.step, Milliseconds(span.end)});
     Json& end = steps.back()[1];
     end = std::max(end.get<double>(), Milliseconds(span.end));
     all.push_back(
