@@ -15,18 +15,18 @@ import unittest
 LIMIT = 120
 tdock = None
 
-# Scores by length; from the batch on that it is told, it hangs.
+# Scores some answers, as many as it is told, and then hangs.
 PROGRAM = """
 import json, sys, time
-hangs_at, batches = int(sys.argv[1]), 0
+most, scored = int(sys.argv[1]), 0
 for line in sys.stdin:
     message = json.loads(line)
     if message["type"] == "hello":
-        answer = {"type": "hello", "protocol": 1, "name": "length"}
+        answer = {"type": "hello", "protocol": 1, "name": "odd"}
     else:
-        if batches == hangs_at:
+        if scored >= most:
             time.sleep(1000)
-        batches += 1
+        scored += len(message["samples"])
         scores = [{"sample": s["sample"], "score": s["sample"] % 2} for s in message["samples"]]
         answer = {"type": "scores", "batch": message["batch"], "scores": scores}
     print(json.dumps(answer), flush=True)
@@ -44,20 +44,20 @@ class Explain(unittest.TestCase):
         (cls.folder / "program.py").write_text(PROGRAM)
         (cls.folder / "grpo.yaml").write_text("recipe: grpo\n")
 
-    def arguments(self, run, hangs_at, *more):
+    def arguments(self, run, scored, *more):
         return [
             tdock, "train", self.folder / "grpo.yaml", "--run-dir", run, f"data.train_files={self.folder}/train.jsonl",
             f"data.val_files={self.folder}/train.jsonl", "threads=1", "trainer.peak_flops=1e12",
             "trainer.val_before_train=false", "trainer.test_freq=0", "model.alphabet=0123456789>",
             "model.hidden_size=32", "model.num_hidden_layers=1", "data.train_batch_size=8", "data.max_prompt_length=4",
             "data.max_response_length=4", "rollout.n=2", "actor.ppo_mini_batch_size=8", "reward.exact.weight=0",
-            f'reward.program=["{sys.executable} {self.folder}/program.py {hangs_at}"]', "reward.batch_size=16",
+            f'reward.program=["{sys.executable} {self.folder}/program.py {scored}"]', "reward.batch_size=16",
             "reward.timeout=600", "trainer.total_training_steps=4", *more,
         ]  # fmt: skip
 
     def start(self, run, *more):
         process = subprocess.Popen(
-            self.arguments(run, 1, *more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            self.arguments(run, 16, *more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -100,7 +100,7 @@ class Explain(unittest.TestCase):
         killed = self.explain(run)
         self.assertEqual(killed.returncode, 1, killed.stderr)
         self.assertIn("it has failed or was killed", killed.stderr)
-        process = self.start(run, "trainer.executor=concurrent", "trainer.save_freq=never")
+        process = self.start(run, "trainer.executor=concurrent")
         self.wait_until_it_hangs(process, run)  # the socket that was left is replaced
 
     def test_stages_that_are_carried_out_in_turn(self):
@@ -120,7 +120,7 @@ class Explain(unittest.TestCase):
 
     def test_a_run_that_has_ended(self):
         run = self.folder / "ended"
-        done = subprocess.run(self.arguments(run, -1), capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(self.arguments(run, 1000), capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertFalse((run / "explain.socket").exists())
         told = self.explain(run)
