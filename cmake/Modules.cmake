@@ -77,7 +77,7 @@ tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/rewa
             trainer/reward/external/code_driver.h reward::kCodeDriver)
 tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/python/transfer_dock/rewards.py
             trainer/reward/external/rewards_module.h reward::kRewardsModule)
-tdock_module(trainer/executor USES dock/local)
+tdock_module(trainer/executor USES dock/local LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/environment USES trainer/reward/external LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_embed(tdock_trainer_environment ${PROJECT_SOURCE_DIR}/python/transfer_dock/environments.py
             trainer/environment/environments_module.h environment::kEnvironmentsModule)
@@ -85,7 +85,7 @@ tdock_module(trainer/algo TORCH)
 tdock_module(trainer/run_log USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
   foreach(text report.html=kReportTemplate comparison.html=kComparisonTemplate page_style.css=kPageStyle
-               charts.js=kChartsScript)
+               charts.js=kChartsScript timeline.js=kTimelineScript)
     string(REPLACE "=" ";" text ${text})
     list(POP_FRONT text file)
     tdock_embed(tdock_trainer_run_log ${PROJECT_SOURCE_DIR}/src/trainer/run_log/${file}

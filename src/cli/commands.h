@@ -16,6 +16,7 @@ Command AddGenerate(CLI::App& app);
 Command AddChat(CLI::App& app);
 Command AddTokenize(CLI::App& app);
 Command AddRuns(CLI::App& app);
+Command AddExplain(CLI::App& app);
 
 // Subcommands that are executables of their own: tdock-NAME, in the folder of `tdock` or in ../libexec.
 void DescribeOtherExecutables(CLI::App& app);

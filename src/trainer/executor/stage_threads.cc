@@ -232,13 +232,14 @@ absl::Status StageThreads::Work(Stage& stage, const Taken& taken) {
     stage.lasts = taken.expires - begun;
     stage.begun = stage.progress = stage.renewed = begun;
   }
-  options_.timeline.Work(stage.task.name, std::ssize(taken.rows.ids()));
+  options_.timeline.Work(stage.task.name, std::ssize(taken.rows.ids()), RowRange(taken.rows));
   StageSigns signs;
   signs.check_stop = [this]() -> absl::Status {
     TDOCK_RETURN_IF_ERROR(options_.check_stop());
     return stopping() ? absl::CancelledError("the other stages are ending") : absl::OkStatus();
   };
   signs.progress = [this, &stage] {
+    options_.timeline.Progress(stage.task.name);
     const absl::Time now = options_.clock.Now();
     const MutexLock lock(mu_);
     stage.progress = now;

@@ -38,11 +38,19 @@ void PutTogether(std::vector<StageSpan>& spans, size_t most) {
 
 }  // namespace
 
-void Timeline::Begin(const std::string& stage, bool works, int64_t rows) {
+void Timeline::Begin(const std::string& stage, bool works, int64_t rows, std::string which) {
   const absl::Time now = clock_.Now();
   const MutexLock lock(mu_);
   Close(stage, now);
   open_[stage] = {.stage = stage, .works = works, .begin = now, .end = now, .rows = rows};
+  doing_[stage] = {.works = works, .rows = rows, .which = std::move(which), .since = now, .progress = now};
+}
+
+void Timeline::Progress(const std::string& stage) {
+  const absl::Time now = clock_.Now();
+  const MutexLock lock(mu_);
+  const auto found = doing_.find(stage);
+  if (found != doing_.end()) found->second.progress = now;
 }
 
 void Timeline::End(const std::string& stage) {
@@ -50,6 +58,7 @@ void Timeline::End(const std::string& stage) {
   const MutexLock lock(mu_);
   Close(stage, now);
   open_.erase(stage);
+  doing_.erase(stage);
 }
 
 void Timeline::Close(const std::string& stage, absl::Time now) {
@@ -84,12 +93,9 @@ Timeline::Taken Timeline::Take(size_t most_spans) {
   return taken;
 }
 
-std::map<std::string, StageSpan> Timeline::Now() const {
-  const absl::Time now = clock_.Now();
+std::map<std::string, Timeline::Doing> Timeline::Now() const {
   const MutexLock lock(mu_);
-  std::map<std::string, StageSpan> open = open_;
-  for (auto& [stage, span] : open) span.end = now;
-  return open;
+  return doing_;
 }
 
 }  // namespace tdock::trainer

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -28,8 +29,13 @@ class Timeline {
   explicit Timeline(Clock& clock) : clock_(clock) {}
 
   // The stage begins to work, or to wait; which ends what it did before.
-  void Work(const std::string& stage, int64_t rows) TDOCK_EXCLUDES(mu_) { Begin(stage, true, rows); }
-  void Wait(const std::string& stage) TDOCK_EXCLUDES(mu_) { Begin(stage, false, 0); }
+  // `which` says for people which rows they are.
+  void Work(const std::string& stage, int64_t rows, std::string which = "") TDOCK_EXCLUDES(mu_) {
+    Begin(stage, true, rows, std::move(which));
+  }
+  void Wait(const std::string& stage) TDOCK_EXCLUDES(mu_) { Begin(stage, false, 0, ""); }
+  // It works on, and gets on.
+  void Progress(const std::string& stage) TDOCK_EXCLUDES(mu_);
   // It is between two of them, or through.
   void End(const std::string& stage) TDOCK_EXCLUDES(mu_);
 
@@ -46,16 +52,24 @@ class Timeline {
   // What was not yet taken.
   Taken Take(size_t most_spans = 50) TDOCK_EXCLUDES(mu_);
 
-  // What each stage does now.
-  std::map<std::string, StageSpan> Now() const TDOCK_EXCLUDES(mu_);
+  // What a stage does, whether some of it was taken or not.
+  struct Doing {
+    bool works = false;
+    int64_t rows = 0;
+    std::string which = {};
+    absl::Time since = {};
+    absl::Time progress = {};  // the last sign of it
+  };
+  std::map<std::string, Doing> Now() const TDOCK_EXCLUDES(mu_);
 
  private:
-  void Begin(const std::string& stage, bool works, int64_t rows) TDOCK_EXCLUDES(mu_);
+  void Begin(const std::string& stage, bool works, int64_t rows, std::string which) TDOCK_EXCLUDES(mu_);
   void Close(const std::string& stage, absl::Time now) TDOCK_REQUIRES(mu_);
 
   Clock& clock_;
   mutable Mutex mu_;
-  std::map<std::string, StageSpan> open_ TDOCK_GUARDED_BY(mu_);
+  std::map<std::string, StageSpan> open_ TDOCK_GUARDED_BY(mu_);  // the part that was not taken
+  std::map<std::string, Doing> doing_ TDOCK_GUARDED_BY(mu_);     // of the same stages
   std::map<std::string, std::vector<StageSpan>> ended_ TDOCK_GUARDED_BY(mu_);
 };
 

@@ -82,6 +82,7 @@ absl::Status RunInTurn(const StageRun& run, size_t first, StageContext& context,
     context.published = 0;
     run.meter.Begin();
     run.timeline.Work(name, open);
+    context.progress = [&timeline = run.timeline, name] { timeline.Progress(name); };
     const absl::StatusOr<int64_t> dropped = run.runner.Run(stage, open / UnitRows(run, stage), context);
     run.timeline.End(name);
     TDOCK_RETURN_IF_ERROR(dropped.status());

@@ -15,6 +15,8 @@
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 #include "trainer/checkpoint/state_files.h"
+#include "trainer/executor/explain_socket.h"
+#include "trainer/executor/run_moment.h"
 #include "trainer/loop/executors.h"
 #include "trainer/loop/feed.h"
 #include "trainer/loop/feeder.h"
@@ -99,6 +101,7 @@ class PreparedRun final : public TrainingRun {
         feeder_(*inputs_.data.train, LoaderOptionsFor(config_, context_)),
         meter_(context_.clock, context_.env, policy_.decoder.device()),
         timeline_(context_.clock),
+        moment_(context_.clock),
         total_steps_(TotalSteps(config_, inputs_.data.train->size())),
         started_(context_.clock.Now()) {}
 
@@ -178,6 +181,7 @@ class PreparedRun final : public TrainingRun {
     absl::Status status;
     {
       const StopNotice notice(context_, [this] { return WouldBeLost(); });
+      const std::unique_ptr<RunExplainer> explainer = StartExplainer();
       status = Guarded([&] { return TrainAndSave(); });
       if (streaming_.has_value()) streaming_->Stop().IgnoreError();  // whose errors RunSteps() has returned
       if (absl::IsCancelled(status) && !context_.CheckStop().ok()) status = Guarded([&] { return SaveStopped(); });
@@ -377,6 +381,7 @@ class PreparedRun final : public TrainingRun {
 
   // Reads the batch of the step after this one, and notes whether there is one.
   absl::Status NextBatch(int64_t step) {
+    moment_.Enter(step, "reading the training data of the next");
     const int64_t most = config_.trainer.total_training_steps;
     more_ = false;
     if (most > 0 && step >= most) return absl::OkStatus();
@@ -418,6 +423,7 @@ class PreparedRun final : public TrainingRun {
   }
 
   absl::Status RunStages(int64_t step) {
+    moment_.Enter(step, "carrying out its stages");
     StageContext stage_context{step, open_->metrics};
     stage_context.check_stop = [this] { return StopInside(); };
     const BeginStage begin = [this](Stage& stage) {
@@ -496,12 +502,36 @@ class PreparedRun final : public TrainingRun {
     TDOCK_RETURN_IF_ERROR(LogTimeline(step, gathered));
     Metrics metrics = gathered.Values();
     AddSpeed(peak_flops_, metrics);
+    moment_.NoteStep(metrics);
     Progress::Figures figures;
     for (const auto& [label, metric] : plan_.shown) {
       if (const auto found = metrics.find(metric); found != metrics.end()) figures.emplace_back(label, found->second);
     }
     context_.progress.Update(step, figures);
     return run_->LogMetrics(config_.recipe, step, metrics);
+  }
+
+  // Answers `tdock explain` while it lives; null, with a warning, where the folder cannot have a socket.
+  std::unique_ptr<RunExplainer> StartExplainer() {
+    std::vector<ExplainedStage> stages;
+    for (size_t i = 0; i < plan_.stages.size(); ++i) {
+      const bool gathers = gather_.has_value() && i < plan_.gathering->stages;
+      stages.push_back({.name = plan_.stages[i]->consumer().name,
+                        .partition = gathers ? gather_->partition() : partition_->name(),
+                        .external = partition_->IsExternal(*plan_.stages[i])});
+    }
+    auto explain = [this, stages = std::move(stages), recipe = config_.recipe, shared = partition_->shared(),
+                    &dock = partition_->dock()](ExplainForm form) {
+      RunExplanation run = ExplainRun(moment_, timeline_, dock, stages, context_.clock);
+      run.recipe = recipe;
+      run.steps = total_steps_;
+      run.shared = shared;
+      return form == ExplainForm::kJson ? ToJson(run) : ToText(run);
+    };
+    absl::StatusOr<std::unique_ptr<RunExplainer>> explainer = RunExplainer::Start(run_->path(), std::move(explain));
+    if (explainer.ok()) return *std::move(explainer);
+    context_.log(absl::StrCat("warning: tdock explain cannot ask this run: ", explainer.status().message()));
+    return nullptr;
   }
 
   // What the stages did since the last step, and how long each was idle.
@@ -525,6 +555,7 @@ class PreparedRun final : public TrainingRun {
   }
 
   absl::Status Validate(int64_t step, StepMetrics& gathered) {
+    moment_.Enter(step, "validating");
     meter_.Begin();
     timeline_.Work("validation", 0);
     StepMetrics metrics;
@@ -681,6 +712,7 @@ class PreparedRun final : public TrainingRun {
       TDOCK_RETURN_IF_ERROR(partition_->Commit(result_.steps));
     }
     if (!due) return absl::OkStatus();
+    moment_.Enter(result_.steps, "saving a checkpoint");
     const CheckpointPlace place{result_.steps, 0};
     absl::StatusOr<CheckpointContents> contents = Guarded([&] { return ContentsNow(/*copies=*/true); });
     if (contents.ok()) {
@@ -693,6 +725,7 @@ class PreparedRun final : public TrainingRun {
   }
 
   absl::Status SaveAtEnd() {
+    moment_.Enter(result_.steps, "saving the model");
     if (!ParseSaveFreq(config_.trainer.save_freq)->never()) {
       TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(/*copies=*/false));
       const absl::Status saved = checkpoints_->WriteNow({result_.steps, 0}, validated_, std::move(contents));
@@ -776,6 +809,7 @@ class PreparedRun final : public TrainingRun {
   Feeder feeder_;
   PhaseMeter meter_;
   Timeline timeline_;
+  RunMoment moment_;
   WeightFeed served_;
   double peak_flops_ = 0;  // per second; 0: unknown
   const int64_t total_steps_;

@@ -1,7 +1,7 @@
 // ---- Elements and numbers ----
 
 function add(parent, name, attributes = {}, text) {
-  const svg = ['svg', 'g', 'path', 'line', 'circle', 'text', 'rect'].includes(name);
+  const svg = ['svg', 'g', 'path', 'line', 'circle', 'text', 'rect', 'title'].includes(name);
   const element = svg ? document.createElementNS('http://www.w3.org/2000/svg', name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   if (text !== undefined) element.textContent = text;

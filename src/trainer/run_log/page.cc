@@ -10,8 +10,9 @@ std::string FilledPage(absl::string_view page_template, const LogRecord& data) {
   std::string text = data.dump(-1, ' ', false, LogRecord::error_handler_t::replace);
   // Inside a script element only "<" can end the element or open a comment; in JSON it stands in strings alone.
   text = absl::StrReplaceAll(text, {{"<", "\\u003c"}});
-  return absl::StrReplaceAll(page_template,
-                             {{"{{style}}", kPageStyle}, {"{{charts}}", kChartsScript}, {"{{run}}", text}});
+  return absl::StrReplaceAll(
+      page_template,
+      {{"{{style}}", kPageStyle}, {"{{charts}}", kChartsScript}, {"{{timeline}}", kTimelineScript}, {"{{run}}", text}});
 }
 
 }  // namespace tdock::trainer

@@ -9,6 +9,7 @@
 #include "trainer/run_log/metrics_log.h"
 #include "trainer/run_log/page.h"
 #include "trainer/run_log/report_template.h"
+#include "trainer/run_log/timeline_log.h"
 
 namespace tdock::trainer {
 namespace {
@@ -78,6 +79,7 @@ SamplesLog ReadSamples(absl::string_view samples_jsonl) {
 std::string RenderReport(const ReportHead& head, const ReportSource& source) {
   const MetricsLog metrics = ReadMetrics(source.metrics_jsonl);
   const SamplesLog samples = ReadSamples(source.samples_jsonl);
+  TimelineLog timeline = ReadTimeline(source.timeline_jsonl);
   Json phases = Json::array(), facts = Json::array();
   for (const PhaseMetrics& phase : metrics.phases) phases.push_back(PhaseData(phase));
   for (const auto& [name, value] : head.facts) facts.push_back(Json::array({name, value}));
@@ -87,7 +89,8 @@ std::string RenderReport(const ReportHead& head, const ReportSource& source) {
                      {"seconds", absl::ToDoubleSeconds(source.elapsed)},
                      {"phases", phases},
                      {"samples", samples.groups},
-                     {"unreadable", metrics.unreadable + samples.unreadable},
+                     {"timeline", std::move(timeline.data)},
+                     {"unreadable", metrics.unreadable + samples.unreadable + timeline.unreadable},
                      {"config", std::string(source.config_yaml)}};
   return FilledPage(kReportTemplate, data);
 }

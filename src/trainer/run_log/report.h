@@ -26,11 +26,13 @@ struct ReportSource {
   absl::string_view config_yaml = {};
   absl::string_view metrics_jsonl = {};
   absl::string_view samples_jsonl = {};
+  absl::string_view timeline_jsonl = {};
   absl::Duration elapsed = {};
 };
 
 // Text is untrusted: it reaches the page as data, never as markup. Lines that are not records are skipped, and their
-// number is shown. Series of more than 1,000 points are shown as means of equal intervals, with their range.
+// number is shown. Series of more than 1,000 points are shown as means of equal intervals, with their range. Of the
+// timeline the last 2,000 spans are shown at most.
 std::string RenderReport(const ReportHead& head, const ReportSource& source);
 
 }  // namespace tdock::trainer

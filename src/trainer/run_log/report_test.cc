@@ -30,7 +30,8 @@ TEST(Report, ThePartsOfPagesAreEmbeddedByteForByte) {
   const std::pair<const char*, absl::string_view> parts[] = {{"report.html", kReportTemplate},
                                                              {"comparison.html", kComparisonTemplate},
                                                              {"page_style.css", kPageStyle},
-                                                             {"charts.js", kChartsScript}};
+                                                             {"charts.js", kChartsScript},
+                                                             {"timeline.js", kTimelineScript}};
   for (const auto& [name, text] : parts) {
     const auto file = Env::Real().ReadFile(absl::StrCat("src/trainer/run_log/", name));
     ASSERT_TRUE(file.ok()) << file.status();
@@ -51,6 +52,7 @@ TEST(Report, AnEmptyRunHasAPage) {
   const Json data = DataOf(ReportSource{});
   EXPECT_TRUE(data["phases"].empty());
   EXPECT_TRUE(data["samples"].empty());
+  EXPECT_TRUE(data["timeline"]["spans"].empty());
 }
 
 TEST(Report, CollectsSeriesByPhaseAndName) {
@@ -127,6 +129,43 @@ TEST(Report, ShowsAFewAnswersOfAFewSteps) {
   EXPECT_EQ(samples.front()[0]["step"], 0);
   EXPECT_EQ(samples.back()[0]["step"], 200);
   for (const Json& group : samples) EXPECT_EQ(group.size(), 12u);
+}
+
+std::string SpanLine(int64_t step, const std::string& stage, const std::string& what, double begin, double end,
+                     int64_t rows = 0) {
+  return Json{{"phase", "grpo"}, {"step", step}, {"stage", stage}, {"what", what},
+              {"begin", begin},  {"end", end},   {"rows", rows}}
+             .dump() +
+         "\n";
+}
+
+TEST(Report, TheTimelineHasALaneForEachStageAndTheEndsOfSteps) {
+  const Json data =
+      DataOf({.timeline_jsonl = SpanLine(1, "rollout", "work", 0, 2, 8) + SpanLine(1, "actor", "wait", 0.5, 1.25) +
+                                SpanLine(2, "actor", "work", 2, 3.0004, 4)});
+  EXPECT_EQ(data["timeline"], Json::parse(R"({"lanes":["rollout","actor"],"steps":[[1,2.0],[2,3.0]],
+                            "spans":[[0,0,1,0.0,2.0,8],[1,0,0,0.5,1.25,0],[1,1,1,2.0,3.0,4]],"left_out":false})"))
+      << data["timeline"].dump();
+}
+
+TEST(Report, ALongTimelineIsShownFromTheFirstWholeStepOfItsLastSpans) {
+  std::string lines = SpanLine(0, "validation", "work", 0, 1) + SpanLine(1, "feeder", "work", 0, 1);
+  for (int step = 1; step <= 1000; ++step) {
+    for (const char* stage : {"rollout", "reward", "actor"}) lines += SpanLine(step, stage, "work", step, step + 1, 2);
+  }
+  const Json timeline = DataOf({.timeline_jsonl = lines})["timeline"];
+  EXPECT_EQ(timeline["left_out"], true);
+  EXPECT_EQ(timeline["spans"].size(), 1998u);
+  EXPECT_EQ(timeline["steps"].front()[0], 335);
+  EXPECT_EQ(timeline["steps"].back(), Json::parse("[1000,1001.0]"));
+  EXPECT_EQ(timeline["lanes"], Json::parse(R"(["rollout","reward","actor"])")) << "as the stages first appeared";
+}
+
+TEST(Report, SpansThatCannotBeReadAreCounted) {
+  const Json data = DataOf({.timeline_jsonl = SpanLine(1, "a", "work", 0, 1, -7) + SpanLine(1, "a", "work", 2, 1) +
+                                              "{\"step\":1}\nnonsense\n" + "{\"step\":1,\"stage\":\"a\",\"be"});
+  EXPECT_EQ(data["timeline"]["spans"], Json::parse("[[0,0,1,0.0,1.0,0]]"));
+  EXPECT_EQ(data["unreadable"], 3);
 }
 
 TEST(Report, ShortensLongTextBetweenCharacters) {

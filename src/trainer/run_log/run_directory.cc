@@ -286,9 +286,11 @@ absl::Status RunDirectory::WriteReport(const ReportHead& head) {
   TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadIfThere("config.yaml"));
   TDOCK_ASSIGN_OR_RETURN(const std::string metrics, ReadIfThere(kMetricsFile));
   TDOCK_ASSIGN_OR_RETURN(const std::string samples, ReadIfThere(kSamplesFile));
+  TDOCK_ASSIGN_OR_RETURN(const std::string timeline, ReadIfThere(kTimelineFile));
   const ReportSource source = {.config_yaml = config,
                                .metrics_jsonl = metrics,
                                .samples_jsonl = samples,
+                               .timeline_jsonl = timeline,
                                .elapsed = head.earlier + (clock_.Now() - started_)};
   TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env_, JoinPath(path_, "report.html"), RenderReport(head, source)));
   return WriteFileAtomically(env_, JoinPath(path_, "metrics.csv"), MetricsCsv(metrics));

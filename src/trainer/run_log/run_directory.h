@@ -12,6 +12,7 @@
 //   checkpoint/                        the model, in the Hugging Face layout (written by the caller)
 //   metrics.csv                        the metrics as a table, and
 //   report.html                        everything above as one page, both as of the last WriteReport()
+//   explain.socket                     while the run lasts, where it can be asked what it does (made by the caller)
 //
 // Lines are JSON objects in UTF-8 that end with a newline. Numbers are written so that they read back exactly;
 // non-finite ones are null. Invalid UTF-8 appears as U+FFFD. A last line without a newline is left from a failed write:
