@@ -39,6 +39,11 @@ int64_t UnitRows(const StageRun& run, const Stage& stage) {
   return stage.consumer().unit == Unit::kGroup ? run.group_size : 1;
 }
 
+// 0: all.
+int64_t UnitsAtATime(const StageRun& run, const Stage& stage) {
+  return run.section.dispatch_size(stage.consumer().name) / UnitRows(run, stage);
+}
+
 // The part of a thread for a stage that another process carries out: waits for its input, and then for it.
 absl::Status Follow(const StageRun& run, const Stage& stage, StageContext& context) {
   const std::string& name = stage.consumer().name;
@@ -59,6 +64,22 @@ absl::StatusOr<int64_t> OpenRows(const StageRun& run, const Stage& stage) {
                          run.partition.dock().GetConsumerStatus(run.partition.name(), stage.consumer().name));
   return status.waiting + status.ready + status.leased;
 }
+
+namespace {
+
+// The stage on `open` rows, as many at a time as it may take.
+absl::Status RunInPieces(const StageRun& run, Stage& stage, int64_t open, StageContext& context) {
+  const int64_t rows_of_unit = UnitRows(run, stage), most = UnitsAtATime(run, stage);
+  if (most > 0 && open / rows_of_unit > most) context.whole_step = false;
+  while (open > 0) {
+    const int64_t units = open / rows_of_unit;
+    TDOCK_RETURN_IF_ERROR(run.runner.Run(stage, most > 0 ? std::min(most, units) : units, context).status());
+    TDOCK_ASSIGN_OR_RETURN(open, OpenRows(run, stage));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status RunInTurn(const StageRun& run, size_t first, StageContext& context, const BeginStage& begin) {
   TDOCK_ASSIGN_OR_RETURN(const int64_t rows, RowsIn(run));
@@ -83,9 +104,9 @@ absl::Status RunInTurn(const StageRun& run, size_t first, StageContext& context,
     run.meter.Begin();
     run.timeline.Work(name, open);
     context.progress = [&timeline = run.timeline, name] { timeline.Progress(name); };
-    const absl::StatusOr<int64_t> dropped = run.runner.Run(stage, open / UnitRows(run, stage), context);
+    const absl::Status status = RunInPieces(run, stage, open, context);
     run.timeline.End(name);
-    TDOCK_RETURN_IF_ERROR(dropped.status());
+    TDOCK_RETURN_IF_ERROR(status);
     run.meter.End(name, context.metrics);
   }
   return absl::OkStatus();
@@ -97,7 +118,8 @@ StageTask TaskOf(const StageRun& run, const StageOnThread& on_thread) {
   stage.Save(state);
   StageTask task{.name = stage.consumer().name,
                  .group_size = UnitRows(run, stage),
-                 .in_order = on_thread.in_order,
+                 .most_units = UnitsAtATime(run, stage),
+                 .in_order = on_thread.in_order || run.section.guarantee_order,
                  // What has a state may have changed it.
                  .restartable = !stage.trains() && state.empty()};
   task.run = [&run, &stage, on_thread, requeued = 0](const Taken& taken, const StageSigns& signs) mutable {
@@ -105,7 +127,7 @@ StageTask TaskOf(const StageRun& run, const StageOnThread& on_thread) {
       StageContext context{on_thread.step, *on_thread.metrics};
       context.check_stop = signs.check_stop;
       context.progress = signs.progress;
-      context.whole_step = on_thread.in_order;
+      context.whole_step = on_thread.in_order && UnitsAtATime(run, stage) == 0;
       TDOCK_RETURN_IF_ERROR(on_thread.begin(stage));
       TDOCK_ASSIGN_OR_RETURN(const StageRunner::Round round, run.runner.RunTaken(stage, taken, context));
       requeued = round.requeued_units > 0 ? requeued + 1 : 0;

@@ -317,6 +317,27 @@ void BindAsync(config::Spec& spec, RunConfig& c, const std::function<int64_t()>&
   spec.Unused(
       {"async_training.stale"}, [&s] { return s.max_version_lag < 0; },
       "nothing is too old without async_training.max_version_lag");
+  for (auto& [stage, size] : c.trainer.executor.dispatch_sizes) {
+    spec.Int("trainer.dispatch_size." + stage, &size,
+             absl::StrCat("The most samples that the stage ", stage, " takes at a time; 0: all that are ready."))
+        .AtLeast(0)
+        .AtMost(kMaxBatch);
+  }
+  spec.Bool("trainer.guarantee_order", &c.trainer.executor.guarantee_order,
+            "Each stage of a step waits until all that it reads is there, and takes it in the order of the samples.");
+  spec.Bool(
+      "trainer.balance_batch", &c.trainer.executor.balance_batch,
+      "What a stage takes at a time, of trainer.dispatch_size, are answers whose lengths add up to nearly the same "
+      "each time.");
+  spec.Check({"trainer.balance_batch", "trainer.guarantee_order"}, [&c]() -> std::vector<std::string> {
+    if (!c.trainer.executor.balance_batch || !c.trainer.executor.guarantee_order) return {};
+    return {"samples that are chosen by their lengths are in no order: remove one of them"};
+  });
+  spec.Check({"trainer.guarantee_order", "async_training.steps_ahead", "rollout.partial_rollout_max_split"},
+             [&c]() -> std::vector<std::string> {
+               if (!c.trainer.executor.guarantee_order || !Streams(c)) return {};
+               return {"a step takes what is ready first: remove the first, or the others"};
+             });
   spec.Check({"async_training.max_version_lag", "async_training.steps_ahead"},
              [&s, versions_per_step]() -> std::vector<std::string> {
                const int64_t least = versions_per_step();

@@ -123,6 +123,16 @@ struct ExecutorSection {
   Kind kind = Kind::kAuto;
   double stage_timeout = 1800;  // seconds without a sign of progress
   int64_t stage_retries = 3;    // of a stage that fails, in a row
+  // trainer.dispatch_size: the most samples that a stage takes at a time, by the names of stages; 0: all.
+  std::map<std::string, int64_t> dispatch_sizes = {{"rollout", 0}, {"reward", 0},       {"baseline", 0},
+                                                   {"ref", 0},     {"old_log_prob", 0}, {"values", 0}};
+  bool guarantee_order = false;
+  bool balance_batch = false;
+
+  int64_t dispatch_size(const std::string& stage) const {
+    const auto found = dispatch_sizes.find(stage);
+    return found == dispatch_sizes.end() ? 0 : found->second;
+  }
 };
 
 // async_training

@@ -32,6 +32,7 @@
 #include "trainer/loop/stop_notice.h"
 #include "trainer/loop/stop_rule.h"
 #include "trainer/loop/streaming.h"
+#include "trainer/stages/columns.h"
 #include "trainer/stages/guard.h"
 #include "trainer/stages/weight_average.h"
 
@@ -268,6 +269,7 @@ class PreparedRun final : public TrainingRun {
           runner_.Add(*plan_.stages[i], last && partition_->outlives_run(), [&](ConsumerOptions& consumer) {
             if (Streams()) AddNeedsOfStep(plan_.stages, i, consumer.reads);
             if (begins_step) BeginStep(consumer);
+            if (config_.trainer.executor.balance_batch) BalanceLengths(*plan_.stages[i], consumer);
           }));
     }
     stage_run_.emplace(StageRun{.partition = *partition_,
@@ -295,6 +297,15 @@ class PreparedRun final : public TrainingRun {
     consumer.unit = Unit::kGroup;
     if (config_.async.max_version_lag >= 0) consumer.max_version_lag = config_.async.max_version_lag;
     consumer.stale = config_.async.stale;
+  }
+
+  // Of a stage that reads answers, and for which it does not matter which of them it is given together.
+  static void BalanceLengths(const Stage& stage, ConsumerOptions& consumer) {
+    const std::vector<std::string>& reads = consumer.reads;
+    if (stage.together() == Together::kResult || std::find(reads.begin(), reads.end(), kResponses) == reads.end())
+      return;
+    consumer.sampler = Sampler::kLengthBalanced;
+    consumer.length_column = kResponses;
   }
 
   // Whether prompts are answered ahead of the step that trains on them.

@@ -59,6 +59,13 @@ void AnswersRecipe::Bind(config::Spec& spec) {
     if (config_.async.partial_rollout_max_split == 1 || !config_.environment.used()) return {};
     return {"the answers of an environment's episodes are not interrupted: remove the first"};
   });
+  for (const char* stage : {"rollout", "baseline", "ref", "old_log_prob"}) {
+    spec.Check({absl::StrCat("trainer.dispatch_size.", stage), "rollout.n"},
+               [this, stage]() -> std::vector<std::string> {
+                 if (config_.trainer.executor.dispatch_size(stage) % config_.rollout.n == 0) return {};
+                 return {"this stage takes all samples of a prompt together: a multiple of rollout.n is right"};
+               });
+  }
   spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
            "Samples in one forward pass of the reference and old log-probabilities; 0: as "
            "actor.ppo_micro_batch_size_per_gpu's 0.")

@@ -37,25 +37,38 @@ TEST_P(Executors, GiveTheSameWeightsToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Recipes, Executors,
-    testing::Values(Case{"sft", "sft", [] { return std::vector<std::string>(); }},
-                    Case{"dpo", "dpo", [] { return std::vector<std::string>(); }},
-                    Case{"grpo", "grpo",
-                         [] {
-                           return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
-                                                           "actor.ppo_epochs=2", "trainer.total_training_steps=6"};
-                         }},
-                    Case{"grpo_that_is_not_batch_invariant", "grpo",
-                         [] {
-                           return std::vector<std::string>{"model.batch_invariant=false", "actor.kl_loss_coef=0.1"};
-                         }},
-                    Case{"dapo", "dapo",
-                         [] { return std::vector<std::string>{"algorithm.filter_groups.enable=false"}; }},
-                    Case{"ppo", "ppo",
-                         [] {
-                           return std::vector<std::string>{
-                               "model.path=" + AnsweringModel(), "critic.model.path=" + ScoringModel(),
-                               "reward_model.model.path=" + ScoringModel(), "actor.optim.lr=1e-5"};
-                         }}),
+    testing::Values(
+        Case{"sft", "sft", [] { return std::vector<std::string>(); }},
+        Case{"dpo", "dpo", [] { return std::vector<std::string>(); }},
+        Case{"grpo", "grpo",
+             [] {
+               return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false", "actor.ppo_epochs=2",
+                                               "trainer.total_training_steps=6"};
+             }},
+        Case{"grpo_that_is_not_batch_invariant", "grpo",
+             [] {
+               return std::vector<std::string>{"model.batch_invariant=false", "actor.kl_loss_coef=0.1"};
+             }},
+        Case{"grpo_in_pieces", "grpo",
+             [] {
+               return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
+                                               "trainer.dispatch_size.ref=12",
+                                               "trainer.dispatch_size.reward=5",
+                                               "trainer.dispatch_size.old_log_prob=8",
+                                               "trainer.dispatch_size.rollout=16",
+                                               "trainer.balance_batch=true"};
+             }},
+        Case{"grpo_in_order", "grpo",
+             [] {
+               return std::vector<std::string>{"model.batch_invariant=false", "trainer.dispatch_size.ref=12",
+                                               "trainer.guarantee_order=true", "actor.kl_loss_coef=0.1"};
+             }},
+        Case{"dapo", "dapo", [] { return std::vector<std::string>{"algorithm.filter_groups.enable=false"}; }},
+        Case{"ppo", "ppo",
+             [] {
+               return std::vector<std::string>{"model.path=" + AnsweringModel(), "critic.model.path=" + ScoringModel(),
+                                               "reward_model.model.path=" + ScoringModel(), "actor.optim.lr=1e-5"};
+             }}),
     [](const auto& a_case) { return a_case.param.label; });
 
 // Likes nothing, and takes its time.
@@ -111,6 +124,9 @@ TEST(Asynchronous, WhatCannotBeIsRefusedWithTheBound) {
   EXPECT_THAT(refused({"async_training.steps_ahead=1", "trainer.serve=unix"}),
               testing::HasSubstr("on a dock of its own"));
   EXPECT_THAT(refused({"rollout.partial_rollout_max_split=6"}), testing::HasSubstr("more parts than"));
+  EXPECT_THAT(refused({"trainer.dispatch_size.ref=6"}), testing::HasSubstr("a multiple of rollout.n"));
+  EXPECT_THAT(refused({"trainer.guarantee_order=true", "async_training.steps_ahead=1"}),
+              testing::HasSubstr("what is ready first"));
   EXPECT_THAT(refused({"async_training.max_version_lag=8"}), testing::HasSubstr("training is synchronous"));
 }
 

@@ -32,10 +32,10 @@ TEST(Grpo, LeavesACompleteRunDirectory) {
   const auto result = run.Train();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->ended, "all 3 steps");
-  EXPECT_THAT(
-      *Env::Real().List(run.run_dir()),
-      testing::UnorderedElementsAre("checkpoint", "checkpoints", "config.yaml", "evaluation.json", "lock",
-                                    "metrics.csv", "metrics.jsonl", "report.html", "samples.jsonl", "tensorboard", "timeline.jsonl"));
+  EXPECT_THAT(*Env::Real().List(run.run_dir()),
+              testing::UnorderedElementsAre("checkpoint", "checkpoints", "config.yaml", "evaluation.json", "lock",
+                                            "metrics.csv", "metrics.jsonl", "report.html", "samples.jsonl",
+                                            "tensorboard", "timeline.jsonl"));
   EXPECT_THAT(*Env::Real().List(run.run_dir() + "/checkpoint"),
               testing::UnorderedElementsAre("config.json", "generation_config.json", "model.safetensors",
                                             "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"));
