@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Patterns that go on for a given length, as JSON lines: answers of 1 to 28 characters, most of them short.
+"""From one letter to another in strides, round the alphabet, as JSON lines: answers of 1 to 26 letters, most of them short.
 
 usage: examples/lengths/make_data.py FOLDER [SEED]
 
-The prompt is "ab05=" and the answer "ababa": the two letters in turn, five characters long. Of the problems with answers of up
-to 7 characters all are used, of the others one in eight. Writes test.jsonl (400 problems), validation.jsonl (200) and
-train.jsonl (the rest), each problem in one file; and train_permuted.jsonl, where each training problem has the answer of
-another one, so that there is nothing to learn.
+The prompt is "t3c=" and the answer "twzc": every third letter from t on, where a follows z, up to c. Strides are 1, 3, 5, 7 and
+9, with which every letter is reached. Of the problems with answers of up to 7 letters all are used, of the others one in
+eight. Writes test.jsonl (300 problems), validation.jsonl (150) and train.jsonl (the rest), each problem in one file; and
+train_permuted.jsonl, where each training problem has the answer of another one, so that there is nothing to learn.
 """
 
 import json
@@ -14,34 +14,36 @@ import pathlib
 import random
 import sys
 
-LETTERS = "abcdefghijklmnop"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+STRIDES = (1, 3, 5, 7, 9)
 SHORT = 7
-LONGEST = 28
 SHARE_OF_LONG = 1 / 8
-SIZES = {"test": 400, "validation": 200}
+SIZES = {"test": 300, "validation": 150}
 
 
-def answer(problem):
-    pattern, length = problem
-    return (pattern * LONGEST)[:length]
+def problem(first, stride, length):
+    """A prompt and its answer."""
+    answer = "".join(LETTERS[(first + i * stride) % len(LETTERS)] for i in range(length))
+    return {"prompt": f"{answer[0]}{stride}{answer[-1]}=", "answer": answer}
 
 
 def problems(generator):
-    """All that are used, shuffled: pairs of a pattern and a length."""
-    patterns = [x + y for x in LETTERS for y in LETTERS]
-    chosen = [(pattern, length) for pattern in patterns for length in range(1, SHORT + 1)]
-    long = [(pattern, length) for pattern in patterns for length in range(SHORT + 1, LONGEST + 1)]
+    """All that are used, shuffled."""
+    every = [
+        problem(first, stride, length)
+        for first in range(len(LETTERS))
+        for stride in STRIDES
+        for length in range(1, len(LETTERS) + 1)
+    ]
+    long = [problem for problem in every if len(problem["answer"]) > SHORT]
+    chosen = [problem for problem in every if len(problem["answer"]) <= SHORT]
     chosen += generator.sample(long, round(len(long) * SHARE_OF_LONG))
     generator.shuffle(chosen)
     return chosen
 
 
-def write(file, problems, answers):
-    lines = [
-        json.dumps({"prompt": f"{pattern}{length:02}=", "answer": text})
-        for (pattern, length), text in zip(problems, answers)
-    ]
-    file.write_text("\n".join(lines) + "\n")
+def write(file, problems):
+    file.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
 
 
 def main():
@@ -52,12 +54,12 @@ def main():
     generator = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     rest = problems(generator)
     for name, size in SIZES.items():
-        write(folder / f"{name}.jsonl", rest[:size], map(answer, rest[:size]))
+        write(folder / f"{name}.jsonl", rest[:size])
         rest = rest[size:]
-    answers = [answer(problem) for problem in rest]
-    write(folder / "train.jsonl", rest, answers)
+    write(folder / "train.jsonl", rest)
+    answers = [problem["answer"] for problem in rest]
     generator.shuffle(answers)
-    write(folder / "train_permuted.jsonl", rest, answers)
+    write(folder / "train_permuted.jsonl", [{**problem, "answer": text} for problem, text in zip(rest, answers)])
 
 
 if __name__ == "__main__":
