@@ -161,7 +161,13 @@ absl::Status StageThreads::Loop(Stage& stage) {
   options_.timeline.Wait(stage.task.name);
   while (!stopping()) {
     absl::StatusOr<std::optional<Taken>> next = Next(stage);
-    if (absl::IsOutOfRange(next.status()) || absl::IsCancelled(next.status())) return absl::OkStatus();
+    if (absl::IsCancelled(next.status())) return absl::OkStatus();
+    if (absl::IsOutOfRange(next.status())) {
+      if (options_.until_done || options_.until_sealed) return absl::OkStatus();
+      const MutexLock lock(mu_);
+      if (!stopping_) options_.clock.Wait(changed_, mu_, options_.clock.Now() + kSlice);
+      continue;
+    }
     if (!next.ok()) return Annotate(next.status(), absl::StrCat("stage '", stage.task.name, "'"));
     if (!next->has_value()) continue;
     const absl::Status worked = Work(stage, **next);

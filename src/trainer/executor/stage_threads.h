@@ -51,9 +51,10 @@ class StageThreads {
   struct Options {
     Clock& clock;
     Timeline& timeline;
-    // Until every row of the partition is done for each of them; otherwise until Stop(), or until no more rows can
-    // come.
+    // Until every row of the partition is done for each of them; otherwise until Stop(), or with `until_sealed` until
+    // no more rows can come. Rows that are too old for another consumer, and are sent back, do come again.
     bool until_done = false;
+    bool until_sealed = false;
     std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
     // How long a stage may work without a sign of progress, and all of them wait for rows together.
     absl::Duration patience = absl::Minutes(30);

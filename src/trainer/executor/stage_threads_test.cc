@@ -275,6 +275,7 @@ TEST_F(StageThreadsTest, ASealedPartitionEndsThem) {
   ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
   StageThreads::Options options = UntilDone();
   options.until_done = false;
+  options.until_sealed = true;
   StageThreads threads(*dock_, kPartition, Tasks(), options);
   EXPECT_EQ(threads.Join(), absl::OkStatus());
   EXPECT_EQ(completed_.size(), 12);

@@ -57,38 +57,38 @@ const std::vector<WatchedRecipe>& WatchedRecipes() {
          return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false", "actor.ppo_epochs=2",
                                          "trainer.executor=concurrent"};
        },
-       4, 12, true, true},
+       4, 6, true, false},
       {"dapo_at_the_same_time", "dapo",
        [] {
          return std::vector<std::string>{"data.gen_batch_size=8", "data.train_batch_size=6",
                                          "actor.ppo_mini_batch_size=3", "trainer.executor=concurrent"};
        },
-       4, 12, true, true, true},
+       4, 6, true, false, true},
       {"grpo_ahead", "grpo",
        [] {
          return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
                                          "async_training.steps_ahead=1"};
        },
-       4, 12, true, true, false, false},
+       4, 6, true, false, false, false},
       {"grpo_far_ahead_without_waiting", "grpo",
        [] {
          return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=true",
                                          "async_training.steps_ahead=3", "async_training.weights=wait",
                                          "async_training.max_version_lag=2"};
        },
-       4, 12, true, true, false, false},
+       4, 6, true, false, false, false},
       {"grpo_partial", "grpo",
        [] {
          return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
                                          "rollout.partial_rollout_max_split=3"};
        },
-       4, 12, true, true, false, false},
+       4, 6, true, false, false, false},
       {"grpo_partial_ahead", "grpo",
        [] {
          return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
                                          "rollout.partial_rollout_max_split=3", "async_training.steps_ahead=1"};
        },
-       4, 12, true, true, false, false}};
+       4, 6, true, false, false, false}};
   return *recipes;
 }
 

@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,20 +29,39 @@ class WatchedDock final : public Dock {
   WatchedDock(const WatchedDock&) = delete;
   WatchedDock& operator=(const WatchedDock&) = delete;
 
-  absl::StatusOr<PutResult> Put(const PutRequest& request) override { return Looked(dock_->Put(request)); }
-  absl::StatusOr<Taken> Take(const TakeRequest& request) override { return Looked(dock_->Take(request)); }
-  absl::Status Complete(const LeaseRequest& request) override { return Looked(dock_->Complete(request)); }
-  absl::Status Release(const LeaseRequest& request) override { return Looked(dock_->Release(request)); }
-  absl::Status Drop(const LeaseRequest& request) override { return Looked(dock_->Drop(request)); }
-  absl::Status Requeue(const RequeueRequest& request) override { return Looked(dock_->Requeue(request)); }
-  absl::Status Commit(const StepRequest& request) override { return Looked(dock_->Commit(request)); }
-  absl::Status Rollback(const StepRequest& request) override { return Looked(dock_->Rollback(request)); }
-  absl::StatusOr<int64_t> Clear(const ClearRequest& request) override { return Looked(dock_->Clear(request)); }
-  absl::Status ImportPartition(absl::string_view image) override { return Looked(dock_->ImportPartition(image)); }
+  absl::StatusOr<PutResult> Put(const PutRequest& request) override {
+    return Looked([&] { return dock_->Put(request); });
+  }
+  absl::StatusOr<Taken> Take(const TakeRequest& request) override { return TakeAndLook(request); }
+  absl::Status Complete(const LeaseRequest& request) override {
+    return Looked([&] { return dock_->Complete(request); });
+  }
+  absl::Status Release(const LeaseRequest& request) override {
+    return Looked([&] { return dock_->Release(request); });
+  }
+  absl::Status Drop(const LeaseRequest& request) override {
+    return Looked([&] { return dock_->Drop(request); });
+  }
+  absl::Status Requeue(const RequeueRequest& request) override {
+    return Looked([&] { return dock_->Requeue(request); });
+  }
+  absl::Status Commit(const StepRequest& request) override {
+    return Looked([&] { return dock_->Commit(request); });
+  }
+  absl::Status Rollback(const StepRequest& request) override {
+    return Looked([&] { return dock_->Rollback(request); });
+  }
+  absl::StatusOr<int64_t> Clear(const ClearRequest& request) override {
+    return Looked([&] { return dock_->Clear(request); });
+  }
+  absl::Status ImportPartition(absl::string_view image) override {
+    return Looked([&] { return dock_->ImportPartition(image); });
+  }
   absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) override {
-    return Looked(dock_->DropConsumer(partition, consumer));
+    return Looked([&] { return dock_->DropConsumer(partition, consumer); });
   }
   absl::Status DropPartition(absl::string_view partition) override {
+    const std::lock_guard lock(mu_);
     forget_();
     return dock_->DropPartition(partition);
   }
@@ -80,12 +100,22 @@ class WatchedDock final : public Dock {
   }
 
  private:
-  template <class T>
-  T Looked(T result) {
+  // Rows that go are seen while they are still there: no other call comes between.
+  template <class Call>
+  std::invoke_result_t<Call> Looked(const Call& call) {
+    const std::lock_guard lock(mu_);
+    std::invoke_result_t<Call> result = call();
     look_(*dock_);
     return result;
   }
+  // Waits without the lock.
+  absl::StatusOr<Taken> TakeAndLook(const TakeRequest& request) {
+    absl::StatusOr<Taken> taken = dock_->Take(request);
+    if (!taken.ok()) return taken;
+    return Looked([&] { return std::move(taken); });
+  }
 
+  std::mutex mu_;
   const std::unique_ptr<Dock> dock_;
   const std::function<void(Dock&)> look_;
   const std::function<void()> forget_;
@@ -112,11 +142,7 @@ class Observer {
 
   std::unique_ptr<Dock> Watch(std::unique_ptr<Dock> dock) {
     return std::make_unique<WatchedDock>(
-        std::move(dock), [this](Dock& changed) { Look(changed); },
-        [this] {
-          const std::lock_guard lock(mu_);
-          rows_.clear();
-        });
+        std::move(dock), [this](Dock& changed) { Look(changed); }, [this] { rows_.clear(); });
   }
 
  private:
@@ -127,7 +153,6 @@ class Observer {
   using SeenRows = std::map<std::pair<std::string, RowId>, Seen>;  // of each partition
 
   void Look(Dock& dock) {
-    const std::lock_guard lock(mu_);
     SeenRows now;
     const auto partitions = dock.ListPartitions();
     ASSERT_TRUE(partitions.ok()) << partitions.status();
@@ -188,7 +213,6 @@ class Observer {
   }
 
   const std::string trains_;
-  std::mutex mu_;
   SeenRows rows_;  // as they were when it last looked
   std::map<GroupId, Sample> samples_;
   int64_t given_up_ = 0;
