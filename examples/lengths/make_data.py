@@ -3,7 +3,7 @@
 
 usage: examples/lengths/make_data.py FOLDER [SEED]
 
-The prompt is "ab05=" and the answer "ababa". Lengths are 1 to 8, 12, 16, 20, 24 and 28; three quarters of the problems have a
+The prompt is "ab05=" and the answer "ababa". Lengths are 1 to 8, 12, 20 and 28; three quarters of the problems have a
 length of at most 8. Writes test.jsonl (400 problems), validation.jsonl (200) and train.jsonl (the rest), each problem in one
 file; and train_permuted.jsonl, where each training problem has the answer of another one, so that there is nothing to learn.
 """
@@ -15,7 +15,7 @@ import sys
 
 LETTERS = "abcdefghijklmnop"
 SHORT = range(1, 9)
-LONG = range(12, 29, 4)
+LONG = (12, 20, 28)
 SIZES = {"test": 400, "validation": 200}
 
 
