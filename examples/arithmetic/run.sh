@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two-digit addition from nothing: data, supervised fine-tuning, then reinforcement by the recipe of RECIPE.yaml.
 # usage: examples/arithmetic/run.sh RECIPE [FOLDER [SEED [permuted] [KEY=VALUE…]]]
-# RECIPE is grpo, rloo or dapo. With `permuted` each problem has the answer of another one, and nothing is learned.
+# RECIPE is grpo, rloo, dapo or async. With `permuted` each problem has the answer of another one, and nothing is learned.
 # What FOLDER has already of the first two parts is kept. TDOCK in the environment is the program to train with.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

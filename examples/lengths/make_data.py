@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""From one letter to another in strides, round the alphabet, as JSON lines: answers of 1 to 26 letters, most of them short.
+"""Two letters in turn, up to a length, as JSON lines: answers of 1 to 28 letters, most of them short.
 
 usage: examples/lengths/make_data.py FOLDER [SEED]
 
-The prompt is "t3c=" and the answer "twzc": every third letter from t on, where a follows z, up to c. Strides are 1, 3, 5, 7 and
-9, with which every letter is reached. Of the problems with answers of up to 7 letters all are used, of the others one in
-eight. Writes test.jsonl (300 problems), validation.jsonl (150) and train.jsonl (the rest), each problem in one file; and
-train_permuted.jsonl, where each training problem has the answer of another one, so that there is nothing to learn.
+The prompt is "ab05=" and the answer "ababa". Lengths are 1 to 8, 12, 20 and 28; three quarters of the problems have a
+length of at most 8. Writes test.jsonl (400 problems), validation.jsonl (200) and train.jsonl (the rest), each problem in one
+file; and train_permuted.jsonl, where each training problem has the answer of another one, so that there is nothing to learn.
 """
 
 import json
@@ -14,32 +13,19 @@ import pathlib
 import random
 import sys
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-STRIDES = (1, 3, 5, 7, 9)
-SHORT = 7
-SHARE_OF_LONG = 1 / 8
-SIZES = {"test": 300, "validation": 150}
-
-
-def problem(first, stride, length):
-    """A prompt and its answer."""
-    answer = "".join(LETTERS[(first + i * stride) % len(LETTERS)] for i in range(length))
-    return {"prompt": f"{answer[0]}{stride}{answer[-1]}=", "answer": answer}
+LETTERS = "abcdefghijklmnop"
+SHORT = range(1, 9)
+LONG = (12, 20, 28)
+SIZES = {"test": 400, "validation": 200}
 
 
 def problems(generator):
-    """All that are used, shuffled."""
-    every = [
-        problem(first, stride, length)
-        for first in range(len(LETTERS))
-        for stride in STRIDES
-        for length in range(1, len(LETTERS) + 1)
-    ]
-    long = [problem for problem in every if len(problem["answer"]) > SHORT]
-    chosen = [problem for problem in every if len(problem["answer"]) <= SHORT]
-    chosen += generator.sample(long, round(len(long) * SHARE_OF_LONG))
+    """Prompts with their answers, shuffled: all short ones, and a third as many long ones."""
+    pairs = [x + y for x in LETTERS for y in LETTERS]
+    chosen = [(pair, length) for pair in pairs for length in SHORT]
+    chosen += generator.sample([(pair, length) for pair in pairs for length in LONG], len(chosen) // 3)
     generator.shuffle(chosen)
-    return chosen
+    return [{"prompt": f"{pair}{length:02}=", "answer": (pair * length)[:length]} for pair, length in chosen]
 
 
 def write(file, problems):

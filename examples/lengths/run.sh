@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From one letter to another, from nothing: data, supervised fine-tuning, then reinforcement by the recipe of RECIPE.yaml.
+# Two letters in turn, from nothing: data, supervised fine-tuning, then reinforcement by the recipe of RECIPE.yaml.
 # usage: examples/lengths/run.sh RECIPE [FOLDER [SEED [permuted] [KEY=VALUE…]]]
 # RECIPE is partial. With `permuted` each problem has the answer of another one, and nothing is learned.
 # What FOLDER has already of the first two parts is kept. TDOCK in the environment is the program to train with.

@@ -25,7 +25,10 @@ import sys
 import tempfile
 import time
 
-EXAMPLES = ["arithmetic/grpo", "arithmetic/rloo", "arithmetic/dapo", "rlhf/rm", "rlhf/ppo", "rlhf/dpo", "tools/grpo"]
+EXAMPLES = [
+    "arithmetic/grpo", "arithmetic/rloo", "arithmetic/dapo", "arithmetic/async", "lengths/partial",
+    "rlhf/rm", "rlhf/ppo", "rlhf/dpo", "tools/grpo",
+]  # fmt: skip
 LONGEST_SECONDS = 600
 BAR = re.compile(r"# (Bar|Control): (\S+) (>=|<=) ([\d.]+)(?: at step (\d+))?(?: with (.+))?")
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
