@@ -40,8 +40,8 @@ class Workers {
   int pieces_ TDOCK_GUARDED_BY(mu_) = 0;
   uint64_t calls_ TDOCK_GUARDED_BY(mu_) = 0;   // of Run()
   uint64_t served_ TDOCK_GUARDED_BY(mu_) = 0;  // of them, those that have returned
-  int generation_ TDOCK_GUARDED_BY(mu_) = 0;  // counts the calls of Run()
-  int running_ TDOCK_GUARDED_BY(mu_) = 0;     // threads that have not ended their share
+  int generation_ TDOCK_GUARDED_BY(mu_) = 0;   // counts the calls of Run()
+  int running_ TDOCK_GUARDED_BY(mu_) = 0;      // threads that have not ended their share
   bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
   std::exception_ptr failure_ TDOCK_GUARDED_BY(mu_);
   int failed_piece_ TDOCK_GUARDED_BY(mu_) = 0;
