@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -90,6 +91,11 @@ absl::Status Train(const TrainArguments& arguments) {
   TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
   trainer::Progress progress(trainer::ProgressOutput::StandardError(), Clock::Real());
   trainer::RunContext context{Env::Real(), Clock::Real(), progress, &stop, log, &save, arguments.allow_changed};
+  context.give_up = [](const absl::Status& status) {
+    std::cerr << "tdock train: " << status.message() << "\nIt does not end although it must, and so the process does, "
+              << "without a report. The run goes on from its last checkpoint." << std::endl;
+    std::_Exit(1);
+  };
   const auto run = trainer::PrepareRun(**recipe, *std::move(inputs), std::move(context));
   TDOCK_RETURN_IF_ERROR(Refused(run.status()));
   const absl::StatusOr<trainer::RunResult> result = (*run)->Train();
