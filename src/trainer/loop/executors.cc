@@ -147,7 +147,8 @@ StageThreads::Options ThreadOptions(const StageRun& run, std::function<absl::Sta
           .most_restarts = static_cast<int>(run.section.stage_retries),
           .log = run.context.log,
           .at_start = [] { at::init_num_threads(); },
-          .give_up = run.context.give_up};
+          .give_up = run.context.give_up,
+          .grace = std::min(absl::Seconds(run.section.stage_timeout), absl::Seconds(30))};
 }
 
 absl::Status RunTogether(const StageRun& run, size_t first, StageContext& context, const BeginStage& begin) {

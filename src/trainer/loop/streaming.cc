@@ -213,6 +213,14 @@ void Streaming::ReportStaleness(const Rows& rows, StepMetrics& metrics) const {
   metrics.Distribution("async/staleness", lags);
 }
 
+// The first stage of a step on as many groups as it has given back, the oldest that are ready.
+absl::Status Streaming::RunAgain(Stage& stage, int64_t groups, StageContext& context, int64_t& rows) {
+  context.whole_step = false;
+  const absl::StatusOr<int64_t> dropped = run_.runner.Run(stage, groups, context);
+  if (dropped.ok()) rows -= *dropped;
+  return dropped.status();
+}
+
 absl::Status Streaming::TrainOn(const Taken& taken, StageContext& context) {
   int64_t rows = std::ssize(taken.rows.ids());
   for (size_t i = streamed_; i < run_.stages.size() && rows > 0; ++i) {
@@ -221,6 +229,7 @@ absl::Status Streaming::TrainOn(const Taken& taken, StageContext& context) {
     run_.meter.Begin();
     run_.timeline.Work(name, rows);
     context.whole_step = true;
+    const int64_t unit = stage.consumer().unit == Unit::kGroup ? run_.group_size : 1;
     absl::Status status;
     if (i == streamed_) {
       const absl::StatusOr<StageRunner::Round> round = run_.runner.RunTaken(stage, taken, context);
@@ -230,9 +239,9 @@ absl::Status Streaming::TrainOn(const Taken& taken, StageContext& context) {
         status = Annotate(status, absl::StrCat("stage '", name, "'"));
       } else {
         rows -= round->dropped_rows;
+        status = RunAgain(stage, round->requeued_units * unit / run_.group_size, context, rows);
       }
     } else {
-      const int64_t unit = stage.consumer().unit == Unit::kGroup ? run_.group_size : 1;
       const absl::StatusOr<int64_t> dropped = run_.runner.Run(stage, rows / unit, context);
       status = dropped.status();
       if (status.ok()) rows -= *dropped;

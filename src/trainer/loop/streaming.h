@@ -87,6 +87,7 @@ class Streaming {
   absl::Status TrainOn(const Taken& taken, StageContext& context);
   // Of a step that is not over after an error, which ends the run.
   void SetTraining(bool training) TDOCK_EXCLUDES(mu_);
+  absl::Status RunAgain(Stage& stage, int64_t groups, StageContext& context, int64_t& rows);
   void ReportStaleness(const Rows& rows, StepMetrics& metrics) const;
   absl::Status FeederStatus() TDOCK_EXCLUDES(mu_);
   absl::Status CheckThreads() TDOCK_EXCLUDES(mu_);

@@ -110,6 +110,44 @@ TEST(Asynchronous, SaysHowOldTheWeightsWereAndWhoWaited) {
   EXPECT_THAT(run.File("timeline.jsonl"), testing::HasSubstr(R"("stage":"reward","what":"work")"));
 }
 
+// Does not come back before it is let go, whatever it is told.
+class HungReward final : public reward::Reward {
+ public:
+  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer> answers) override {
+    while (hangs_) absl::SleepFor(absl::Milliseconds(1));
+    reward::Scores scores;
+    scores.totals.assign(answers.size(), 0.5F);
+    return scores;
+  }
+  void LetGo() { hangs_ = false; }
+
+ private:
+  std::atomic<bool> hangs_ = true;
+};
+
+TEST(AStageThatHangs, EndsTheRunWithItsNameAndItsRowsAndTheRunGoesOn) {
+  for (const char* mode : {"trainer.executor=concurrent", "async_training.steps_ahead=1"}) {
+    SmallRun run("grpo", {mode, "trainer.stage_timeout=0.5", "trainer.val_before_train=false", "trainer.test_freq=0",
+                          "trainer.save_freq=1"});
+    HungReward reward;
+    absl::Status given_up;
+    SmallRun::Outside outside;
+    outside.reward = &reward;
+    outside.give_up = [&](const absl::Status& status) {
+      given_up = status;
+      reward.LetGo();
+    };
+    const auto result = run.Train(outside);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded) << mode << ": " << result.status();
+    EXPECT_THAT(std::string(result.status().message()),
+                testing::AllOf(testing::HasSubstr("stage 'reward', "), testing::HasSubstr("rows between"),
+                               testing::HasSubstr("no sign of progress")));
+    EXPECT_EQ(given_up.code(), absl::StatusCode::kDeadlineExceeded);
+    const auto gone_on = run.Train(outside);
+    EXPECT_TRUE(gone_on.ok()) << gone_on.status();
+  }
+}
+
 TEST(Asynchronous, WhatCannotBeIsRefusedWithTheBound) {
   const auto refused = [](const std::vector<std::string>& overrides) {
     SmallRun run("grpo", overrides);

@@ -89,6 +89,7 @@ TEST(Recipes, TheReportChartsWhatRunsLogUnderTheNamesThatTheyLog) {
   std::set<std::string> logged;
   const std::pair<const char*, std::vector<std::string>> runs[] = {
       {"grpo", {"algorithm.rollout_correction.bypass_mode=false"}},
+      {"grpo", {"async_training.steps_ahead=1", "algorithm.rollout_correction.rollout_is=token"}},
       {"dapo", {"algorithm.adv_estimator=remax", "reward.regex.weight=1", "reward.regex.pattern=^[0-4]"}},
       {"sft", {}}};
   for (const auto& [recipe, overrides] : runs) {

@@ -107,6 +107,7 @@ class SmallRun {
     // In place of the recipe; and of a dock that is the run's alone. Null: those that there are.
     std::function<std::unique_ptr<Recipe>(std::unique_ptr<Recipe>)> wrap = nullptr;
     std::function<std::unique_ptr<Dock>(Clock&)> make_dock = nullptr;
+    std::function<void(const absl::Status&)> give_up = nullptr;
   };
   absl::StatusOr<RunResult> Train(const Outside& outside) {
     std::vector<std::string> overrides = overrides_;
@@ -119,6 +120,7 @@ class SmallRun {
     context.allow_changed = outside.allow_changed;
     context.open_shared_dock = outside.open_shared_dock;
     if (outside.make_dock != nullptr) context.make_dock = outside.make_dock;
+    if (outside.give_up != nullptr) context.give_up = outside.give_up;
     context.log = [this](const std::string& line) {
       const std::lock_guard lock(log_mu_);
       log_.push_back(line);
