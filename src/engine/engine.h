@@ -71,7 +71,7 @@ struct EngineOptions {
   Workers* workers = nullptr;                  // divide the work of a step; null: the calling thread does everything
   const text::Tokenizer* tokenizer = nullptr;  // reads answers for SamplingParams::stop, which need one
   // Of keys and values, never exceeded: answers that do not fit wait, or are sent back and computed again later.
-  // 0: what max_rows answers need, at most half of the memory that is free.
+  // 0: what max_rows answers need, at most half of the memory that is free, or 64 MiB.
   int64_t cache_bytes = 0;
   // The most tokens of a step; prompts are read in pieces that fit. At least 1.
   int64_t max_step_tokens = 2048;

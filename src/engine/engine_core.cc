@@ -21,6 +21,9 @@
 namespace tdock::engine {
 namespace {
 
+// What systems say is free can be next to nothing for a moment.
+constexpr int64_t kLeastCacheBytes = int64_t{64} << 20;
+
 // Of the CPU what this process may still take, of a GPU what its memory has free.
 int64_t FreeBytes(const at::Device& device) {
   if (!device.is_cpu()) {
@@ -71,7 +74,8 @@ void Stamp(Completion& completion, int64_t version) {
 
 int64_t CacheBytesFor(const EngineOptions& options, const model::Decoder& decoder, int64_t rows, int64_t longest) {
   const int64_t needed = std::min(rows, options.max_rows) * PagesFor(longest);
-  const int64_t budget = options.cache_bytes > 0 ? options.cache_bytes : FreeBytes(decoder.device()) / 2;
+  const int64_t budget =
+      options.cache_bytes > 0 ? options.cache_bytes : std::max(FreeBytes(decoder.device()) / 2, kLeastCacheBytes);
   return std::max<int64_t>(std::min(needed, budget / PageBytes(decoder)), 1) * PageBytes(decoder);
 }
 
