@@ -150,6 +150,7 @@ class UpdateStage final : public Stage {
         ++seed;
         if (++number <= mini_batches_done_) continue;
         if (number > 1) TDOCK_RETURN_IF_ERROR(context.check_stop());
+        context.progress();
         TDOCK_ASSIGN_OR_RETURN(const bool goes_on, Step(rows, chosen, seed, context));
         mini_batches_done_ = goes_on ? number : 0;
         if (!goes_on) return StageOutput();
