@@ -4,37 +4,31 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
-#include "trainer/checkpoint/state_files.h"
 #include "trainer/executor/explain_socket.h"
 #include "trainer/executor/run_moment.h"
-#include "trainer/loop/executors.h"
-#include "trainer/loop/feed.h"
-#include "trainer/loop/feeder.h"
+#include "trainer/loop/evaluation.h"
 #include "trainer/loop/fingerprint.h"
-#include "trainer/loop/gather.h"
 #include "trainer/loop/model_files.h"
 #include "trainer/loop/phase_meter.h"
 #include "trainer/loop/run_checkpoints.h"
 #include "trainer/loop/run_length.h"
+#include "trainer/loop/run_models.h"
 #include "trainer/loop/run_partition.h"
+#include "trainer/loop/run_stages.h"
 #include "trainer/loop/run_start.h"
+#include "trainer/loop/run_validation.h"
+#include "trainer/loop/saved_run.h"
 #include "trainer/loop/speed.h"
 #include "trainer/loop/stop_notice.h"
-#include "trainer/loop/stop_rule.h"
-#include "trainer/loop/streaming.h"
-#include "trainer/stages/columns.h"
 #include "trainer/stages/guard.h"
-#include "trainer/stages/weight_average.h"
 
 namespace tdock::trainer {
 namespace {
@@ -48,41 +42,8 @@ std::string Grouped(int64_t number) {
 // The step that is being carried out.
 struct OpenStep {
   StepMetrics metrics;
-  size_t stage = 0;    // the first of those that it has not had, or had a part of
   double seconds = 0;  // that the stages have taken
 };
-
-constexpr char kAhead[] = "loop/ahead";
-constexpr char kPartition[] = "partition.bin", kSampling[] = "partition-sampling.bin";
-constexpr absl::string_view kFirst = "validation/first/", kLast = "validation/last/", kLogs = "logs/",
-                            kFingerprint = "fingerprint/";
-
-void SetNumbers(State& state, absl::string_view prefix, const Metrics& numbers) {
-  for (const auto& [name, value] : numbers) state.SetNumber(absl::StrCat(prefix, name), value);
-}
-
-absl::StatusOr<Metrics> NumbersUnder(const State& state, absl::string_view prefix) {
-  Metrics numbers;
-  for (const auto& [name, text] : state.texts()) {
-    if (!absl::StartsWith(name, prefix)) continue;
-    TDOCK_ASSIGN_OR_RETURN(numbers[name.substr(prefix.size())], state.Number(name));
-  }
-  return numbers;
-}
-
-std::vector<std::string> NamesOf(const Metrics& metrics) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : metrics) names.push_back(name);
-  return names;
-}
-
-Fingerprint FingerprintIn(const State& state) {
-  Fingerprint fingerprint;
-  for (const auto& [name, text] : state.texts()) {
-    if (absl::StartsWith(name, kFingerprint)) fingerprint[name.substr(kFingerprint.size())] = text;
-  }
-  return fingerprint;
-}
 
 class PreparedRun final : public TrainingRun {
  public:
@@ -92,56 +53,36 @@ class PreparedRun final : public TrainingRun {
         config_(recipe.config()),
         context_(std::move(context)),
         inputs_(std::move(inputs)),
-        reward_(reward != nullptr ? *reward : *inputs_.reward),
-        stop_rule_(*ParseStopRule(config_.trainer.stop_when)),
         workers_(static_cast<int>(config_.threads), [] { at::init_num_threads(); }),
-        policy_{std::move(*inputs_.decoder)},
-        models_(std::move(inputs_.models)),
+        models_{.policy = {std::move(*inputs_.decoder)}, .others = std::move(inputs_.models)},
         partition_(std::move(partition)),
-        runner_(partition_->dock(), partition_->name()),
-        feeder_(*inputs_.data.train, LoaderOptionsFor(config_, context_)),
-        meter_(context_.clock, context_.env, policy_.decoder.device()),
+        meter_(context_.clock, context_.env, models_.policy.decoder.device()),
         timeline_(context_.clock),
         moment_(context_.clock),
         total_steps_(TotalSteps(config_, inputs_.data.train->size())),
-        started_(context_.clock.Now()) {}
+        started_(context_.clock.Now()),
+        validation_(config_.trainer, meter_, timeline_),
+        stages_({.recipe = recipe_,
+                 .context = context_,
+                 .inputs = inputs_,
+                 .reward = reward != nullptr ? *reward : *inputs_.reward,
+                 .workers = workers_,
+                 .models = models_,
+                 .partition = *partition_,
+                 .meter = meter_,
+                 .timeline = timeline_,
+                 .total_steps = total_steps_}) {}
 
   // Makes everything as it is when the run begins, or as it was when the checkpoint was saved. Writes no file.
   absl::Status Begin(const RunStart& start) {
     config::Spec spec;
     recipe_.Bind(spec);
-    TDOCK_ASSIGN_OR_RETURN(fingerprint_,
-                           FingerprintOf(context_.env, spec, config_, inputs_, policy_.decoder, feeder_.order()));
-    TDOCK_RETURN_IF_ERROR(AddRoles(context_.env, models_, fingerprint_));
-    const auto take_over = [this](PartitionOptions options) {
-      return partition_->TakeOver(std::move(options), config_.trainer.run_dir);
-    };
-    if (start.checkpoint.empty()) {
-      TDOCK_RETURN_IF_ERROR(MakePlan(take_over));
-      return partition_->RollBack(0, 0);
-    }
-    TDOCK_ASSIGN_OR_RETURN(const State state, ReadState(context_.env, start.checkpoint));
-    TDOCK_RETURN_IF_ERROR(CheckChanges(FingerprintIn(state), start));
-    // After a whole step there are no rows but those that were answered ahead, and without them other options may be
-    // right.
-    const std::string rows = JoinPath(start.checkpoint, kPartition);
-    const int64_t ahead = state.texts().contains(kAhead) ? *state.Integer(kAhead) : 0;
-    if (ahead > 0 && !Streams()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          start.checkpoint, " has ", ahead, " samples that were answered ahead of the step that trains on ",
-          "them: go on with async_training.steps_ahead or rollout.partial_rollout_max_split as it was"));
-    }
-    const bool between_steps = start.manifest.place.part == 0 && ahead == 0;
-    if (partition_->shared() || (between_steps && (changed_ || !context_.env.Exists(rows)))) {
-      TDOCK_RETURN_IF_ERROR(MakePlan(take_over));
-    } else {
-      TDOCK_RETURN_IF_ERROR(MakePlan([&](const PartitionOptions& options) -> absl::Status {
-        const std::string file = options.name.empty() ? rows : JoinPath(start.checkpoint, kSampling);
-        TDOCK_ASSIGN_OR_RETURN(const std::string image, context_.env.ReadFile(file));
-        return partition_->Import(image);
-      }));
-    }
-    return Annotate(Restore(state, start), start.checkpoint);
+    TDOCK_ASSIGN_OR_RETURN(fingerprint_, FingerprintOf(context_.env, spec, config_, inputs_, models_.policy.decoder,
+                                                       stages_.data_order()));
+    TDOCK_RETURN_IF_ERROR(AddRoles(context_.env, models_.others, fingerprint_));
+    if (!start.checkpoint.empty()) return GoOnFrom(start);
+    TDOCK_RETURN_IF_ERROR(stages_.Make([this](const PartitionOptions& options) { return TakeOver(options); }));
+    return partition_->RollBack(0, 0);
   }
 
   // Also makes what is in the folder as it was then.
@@ -174,7 +115,7 @@ class PreparedRun final : public TrainingRun {
   absl::StatusOr<RunResult> Train() override {
     ReportHead head{.title = absl::StrCat(absl::AsciiStrToUpper(config_.recipe), ": ", run_->path()),
                     .facts = {{"seed", absl::StrCat(config_.seed)},
-                              {"parameters", Grouped(policy_.decoder.parameter_count())},
+                              {"parameters", Grouped(models_.policy.decoder.parameter_count())},
                               {"device", absl::StrCat(config_.device, ", ", workers_.threads(), " threads")}},
                     .problem = "",
                     .earlier = earlier_};
@@ -184,7 +125,7 @@ class PreparedRun final : public TrainingRun {
       const StopNotice notice(context_, [this] { return WouldBeLost(); });
       const std::unique_ptr<RunExplainer> explainer = StartExplainer();
       status = Guarded([&] { return TrainAndSave(); });
-      if (streaming_.has_value()) streaming_->Stop().IgnoreError();  // whose errors RunSteps() has returned
+      stages_.Stop().IgnoreError();  // whose errors RunSteps() has returned
       if (absl::IsCancelled(status) && !context_.CheckStop().ok()) status = Guarded([&] { return SaveStopped(); });
       checkpoints_->Finish();
     }
@@ -193,162 +134,96 @@ class PreparedRun final : public TrainingRun {
     const absl::Status reported = Guarded([&] { return run_->WriteReport(head); });
     TDOCK_RETURN_IF_ERROR(status);
     TDOCK_RETURN_IF_ERROR(reported);
+    result_.first = validation_.first();
+    result_.last = validation_.last();
     return result_;
   }
 
  private:
-  // Of what the run is made of, since `saved`.
-  absl::Status CheckChanges(const Fingerprint& saved, const RunStart& start) {
-    TDOCK_RETURN_IF_ERROR(CheckFingerprint(saved, fingerprint_, context_.allow_changed));
-    const std::vector<std::string> changes = Changes(saved, fingerprint_);
-    changed_ = !changes.empty();
-    branches_ = start.of_another_run;
-    if (start.manifest.place.part == 0) return absl::OkStatus();
-    const std::string inside =
-        absl::StrCat(start.checkpoint, " is in the middle of a step, which can be finished only ");
-    if (partition_->shared()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          inside, "with a dock of the run's own, because its rows are in it: go on without trainer.serve and ",
-          "trainer.dock until a step is saved as a whole"));
-    }
-    for (const std::string& name : changes) {
-      // The samples of the step are on the dock.
-      if (name == "data" || name == "validation" || name == "ptx") continue;
-      if (absl::StrContains(name, "optim.") || absl::StartsWith(name, "trainer.")) continue;
-      return absl::FailedPreconditionError(absl::StrCat(inside, "as it was begun, but ", name,
-                                                        " has changed: go on without that until a step is saved as a ",
-                                                        "whole, for example with trainer.save_freq=1"));
-    }
-    return absl::OkStatus();
+  absl::Status TakeOver(const PartitionOptions& options) {
+    return partition_->TakeOver(options, config_.trainer.run_dir);
   }
 
-  // Makes the stages, and, with `make_partition`, on the dock what they need.
-  absl::Status MakePlan(const std::function<absl::Status(PartitionOptions)>& make_partition) {
-    policy_.decoder.SetTrainable(true);
-    for (auto& [name, model] : models_) model.policy.decoder.SetTrainable(model.role.trained);
-    if (config_.trainer.ema_decay > 0) average_.emplace(policy_.decoder, config_.trainer.ema_decay);
-    TDOCK_ASSIGN_OR_RETURN(plan_,
-                           recipe_.MakePlan({.tokenizer = *inputs_.tokenizer,
-                                             .policy = policy_,
-                                             .models = models_,
-                                             .reward = reward_,
-                                             .workers = workers_,
-                                             .end_tokens = inputs_.end_tokens,
-                                             .validation = inputs_.validation,
-                                             .chat_template = inputs_.chat_template ? &*inputs_.chat_template : nullptr,
-                                             .ptx = inputs_.ptx.train.get(),
-                                             .total_steps = total_steps_,
-                                             .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
-                                             .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
-                                             .publish = [this](int64_t version) { return OnNewWeights(version); },
-                                             .log = context_.log,
-                                             .served = Streams() && RunsTogether(config_) ? &served_ : nullptr,
-                                             .check_stop = [this] { return StopInside(); }}));
-    TDOCK_RETURN_IF_ERROR(partition_->CheckExternal(plan_.stages));
-    feeder_.SetOptions({.samples_per_prompt = recipe_.samples_per_prompt(),
-                        .makes_groups = plan_.feeds_groups,
-                        .columns = plan_.feed,
-                        .report = [this](Feeder::Samples samples, StepMetrics& metrics) {
-                          ReportLengths(recipe_.phase(), samples, config_.data.max_prompt_length, metrics);
-                        }});
-    if (recipe_.phase() == data::Phase::kPrompt) {
-      for (const std::string& kept : config_.data.columns.keep) plan_.columns.push_back({kept, ColumnType::Bytes()});
+  absl::Status GoOnFrom(const RunStart& start) {
+    TDOCK_ASSIGN_OR_RETURN(SavedRun saved, SavedRun::Read(context_.env, start));
+    TDOCK_RETURN_IF_ERROR(saved.Compare(fingerprint_, context_.allow_changed, partition_->shared()));
+    TDOCK_ASSIGN_OR_RETURN(const int64_t ahead, RunStages::AheadIn(saved.state()));
+    if (ahead > 0 && !Streams(config_)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(saved.folder(), " has ", ahead, " samples that were answered ahead of the step that trains on ",
+                       "them: go on with async_training.steps_ahead or rollout.partial_rollout_max_split as it was"));
     }
-    TDOCK_RETURN_IF_ERROR(make_partition(
-        {.columns = plan_.columns, .group_size = recipe_.samples_per_prompt(), .retain_for = RetainedFor()}));
-    if (plan_.gathering.has_value()) {
-      gather_.emplace(*plan_.gathering, partition_->dock(), partition_->name(), plan_.columns,
-                      recipe_.samples_per_prompt(), plan_.stages);
-      TDOCK_RETURN_IF_ERROR(make_partition(gather_->options()));
-      TDOCK_RETURN_IF_ERROR(gather_->Register());
-    }
-    for (size_t i = gather_.has_value() ? plan_.gathering->stages : 0; i < plan_.stages.size(); ++i) {
-      const bool last = i + 1 == plan_.stages.size();
-      const bool begins_step = Streams() && i == StreamedStages(plan_.stages);
-      TDOCK_RETURN_IF_ERROR(
-          runner_.Add(*plan_.stages[i], last && partition_->outlives_run(), [&](ConsumerOptions& consumer) {
-            if (Streams()) AddNeedsOfStep(plan_.stages, i, consumer.reads);
-            if (begins_step) BeginStep(consumer);
-            if (config_.trainer.executor.balance_batch) BalanceLengths(*plan_.stages[i], consumer);
-          }));
-    }
-    stage_run_.emplace(StageRun{.partition = *partition_,
-                                .runner = runner_,
-                                .stages = plan_.stages,
-                                .group_size = recipe_.samples_per_prompt(),
-                                .section = config_.trainer.executor,
-                                .meter = meter_,
-                                .timeline = timeline_,
-                                .context = context_});
-    return absl::OkStatus();
+    // After a whole step there are no rows but those that were answered ahead, and without them other options may be
+    // right.
+    const bool between_steps = saved.part() == 0 && ahead == 0;
+    const bool makes_anew = partition_->shared() || (between_steps && (saved.changed() || !saved.HasRows()));
+    TDOCK_RETURN_IF_ERROR(stages_.Make([&](const PartitionOptions& options) {
+      return makes_anew ? TakeOver(options) : saved.ImportRows(options, *partition_);
+    }));
+    return Annotate(Restore(saved), saved.folder());
   }
 
-  // Rows stay until every stage is done with them; first the last one, which says what was trained on.
-  std::vector<std::string> RetainedFor() const {
-    std::vector<std::string> names;
-    for (size_t i = plan_.stages.size(); i-- > (plan_.gathering.has_value() ? plan_.gathering->stages : 0);) {
-      names.push_back(plan_.stages[i]->consumer().name);
+  absl::Status Restore(const SavedRun& saved) {
+    const State& state = saved.state();
+    TDOCK_RETURN_IF_ERROR(LoadToGoOn(context_.env, saved.folder(), models_.policy.decoder));
+    TDOCK_RETURN_IF_ERROR(stages_.Load(state));
+    if (stages_.has_begun_data_anew()) {  // as allowed
+      context_.log("the data has changed: the run goes on with its beginning");
     }
-    return names;
+    if (models_.average.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("average", *models_.average));
+    TDOCK_RETURN_IF_ERROR(state.Get("validation", validation_));
+    TDOCK_ASSIGN_OR_RETURN(result_.steps, state.Integer("loop/steps"));
+    differs_ = saved.differs();
+    // What differs may have more steps to do.
+    if (!differs_) {
+      TDOCK_ASSIGN_OR_RETURN(result_.ended, state.Text("loop/ended"));
+    }
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, state.Number("loop/seconds"));
+    earlier_ = absl::Seconds(seconds);
+    begun_ = true;
+    parts_ = saved.part();
+    if (parts_ > 0) {
+      open_ = std::make_unique<OpenStep>();
+      TDOCK_ASSIGN_OR_RETURN(open_->seconds, state.Number("step/seconds"));
+      TDOCK_RETURN_IF_ERROR(state.Get("step/metrics", open_->metrics));
+    }
+    TDOCK_ASSIGN_OR_RETURN(logs_, saved.Logs());
+    return partition_->shared() ? partition_->RollBack(result_.steps, models_.policy.version) : absl::OkStatus();
   }
 
-  // How the first stage of a step takes what was answered ahead.
-  void BeginStep(ConsumerOptions& consumer) const {
-    consumer.unit = Unit::kGroup;
-    if (config_.async.max_version_lag >= 0) consumer.max_version_lag = config_.async.max_version_lag;
-    consumer.stale = config_.async.stale;
+  // Everything to go on from, in memory that it shares with the run.
+  State CollectState() const {
+    State state;
+    state.SetInteger("loop/steps", result_.steps);
+    state.SetText("loop/ended", result_.ended);
+    state.SetNumber("loop/seconds", absl::ToDoubleSeconds(earlier_ + (context_.clock.Now() - started_)));
+    stages_.Save(state);
+    state.Set("validation", validation_);
+    if (models_.average.has_value()) state.Set("average", *models_.average);
+    if (open_ != nullptr) {
+      state.SetNumber("step/seconds", open_->seconds);
+      state.Set("step/metrics", open_->metrics);
+    }
+    return state;
   }
-
-  // Of a stage that reads answers, and for which it does not matter which of them it is given together.
-  static void BalanceLengths(const Stage& stage, ConsumerOptions& consumer) {
-    const std::vector<std::string>& reads = consumer.reads;
-    if (stage.together() == Together::kResult || std::find(reads.begin(), reads.end(), kResponses) == reads.end())
-      return;
-    consumer.sampler = Sampler::kLengthBalanced;
-    consumer.length_column = kResponses;
-  }
-
-  // Whether prompts are answered ahead of the step that trains on them.
-  bool Streams() const { return trainer::Streams(config_); }
 
   absl::Status TrainAndSave() {
     config::Spec spec;
     recipe_.Bind(spec);
     TDOCK_RETURN_IF_ERROR(Annotate(run_->WriteConfig(config::Dump(spec)), "writing the configuration"));
-    TDOCK_RETURN_IF_ERROR(partition_->Announce(run_->path(), plan_.stages));
-    if (changed_ || branches_) TDOCK_RETURN_IF_ERROR(SaveBeginning());
+    TDOCK_RETURN_IF_ERROR(partition_->Announce(run_->path(), stages_.plan().stages));
+    if (differs_) TDOCK_RETURN_IF_ERROR(SaveBeginning());
     TDOCK_RETURN_IF_ERROR(Annotate(RunSteps(), config_.recipe));
     return Annotate(Guarded([&] { return SaveAtEnd(); }), "saving the checkpoint");
   }
 
-  absl::Status OnNewWeights(int64_t version) {
-    if (average_.has_value()) average_->Update();
-    if (gather_.has_value()) {
-      TDOCK_RETURN_IF_ERROR(partition_->dock().PublishWeights(gather_->partition(), version));
-    }
-    return partition_->dock().PublishWeights(partition_->name(), version);
-  }
-
-  // The rows that are answered ahead, from those that there are.
-  void BeginStreaming() {
-    const int64_t groups = config_.data.train_batch_size;
-    const int64_t most = config_.trainer.total_training_steps;
-    streaming_.emplace(*stage_run_, feeder_,
-                       Streaming::Options{.step_groups = groups,
-                                          .batch_groups = DrawnAtOnce(config_),
-                                          .most_groups = (1 + std::max<int64_t>(config_.async.steps_ahead, 1)) * groups,
-                                          .limited = most > 0,
-                                          .steps = most - result_.steps,
-                                          .on_threads = RunsTogether(config_),
-                                          .serve_weights = [this] { ServeWeights(); }});
-  }
-
   absl::Status RunSteps() {
-    if (Streams()) BeginStreaming();
+    stages_.Begin(result_.steps);
     context_.progress.Begin(config_.recipe, total_steps_, result_.steps);
-    peak_flops_ = config_.trainer.peak_flops > 0 ? config_.trainer.peak_flops
-                                                 : MeasurePeakFlops(workers_, policy_.decoder.compute_type(),
-                                                                    policy_.decoder.device(), context_.clock);
+    const model::Decoder& decoder = models_.policy.decoder;
+    peak_flops_ = config_.trainer.peak_flops > 0
+                      ? config_.trainer.peak_flops
+                      : MeasurePeakFlops(workers_, decoder.compute_type(), decoder.device(), context_.clock);
     // A batch ahead, so that the last step is known as such.
     if (open_ == nullptr && result_.ended.empty()) {
       TDOCK_RETURN_IF_ERROR(Annotate(NextBatch(result_.steps), "reading the training data"));
@@ -360,7 +235,7 @@ class PreparedRun final : public TrainingRun {
       TDOCK_RETURN_IF_ERROR(Annotate(status, absl::StrCat("step ", step)));
       TDOCK_RETURN_IF_ERROR(Annotate(Guarded([&] { return SaveIfDue(); }), absl::StrCat("after step ", step)));
     }
-    if (streaming_.has_value()) TDOCK_RETURN_IF_ERROR(streaming_->Stop());
+    TDOCK_RETURN_IF_ERROR(stages_.Stop());
     context_.progress.End(result_.ended);
     return absl::OkStatus();
   }
@@ -371,8 +246,9 @@ class PreparedRun final : public TrainingRun {
     if (open_ == nullptr) TDOCK_RETURN_IF_ERROR(OpenNext(step));
     absl::Status read;
     if (step > 0) {
+      moment_.Enter(step, "carrying out its stages");
       const absl::Time begun = context_.clock.Now();
-      const absl::Status run = RunStages(step);
+      const absl::Status run = stages_.RunStep(step, open_->metrics);
       open_->seconds += absl::ToDoubleSeconds(context_.clock.Now() - begun);
       TDOCK_RETURN_IF_ERROR(run);
       read = NextBatch(step);
@@ -384,6 +260,7 @@ class PreparedRun final : public TrainingRun {
       return concluded;
     }
     open_.reset();
+    stages_.CloseStep();
     parts_ = 0;
     result_.steps = step;
     begun_ = true;
@@ -396,7 +273,7 @@ class PreparedRun final : public TrainingRun {
     const int64_t most = config_.trainer.total_training_steps;
     more_ = false;
     if (most > 0 && step >= most) return absl::OkStatus();
-    TDOCK_ASSIGN_OR_RETURN(more_, streaming_.has_value() ? streaming_->HasMore() : feeder_.ReadAhead());
+    TDOCK_ASSIGN_OR_RETURN(more_, stages_.HasMore());
     return absl::OkStatus();
   }
 
@@ -404,109 +281,21 @@ class PreparedRun final : public TrainingRun {
   absl::Status OpenNext(int64_t step) {
     // No copies are needed: it is used only while nothing has been trained in the step.
     if (partition_->shared() && step > 0) before_step_ = CollectState();
-    has_trained_ = false;
     auto opened = std::make_unique<OpenStep>();
     opened->metrics.Mean("training/global_step", static_cast<double>(step));
     if (saving_ > absl::ZeroDuration())
       opened->metrics.Mean("timing_s/save_checkpoint", absl::ToDoubleSeconds(saving_));
     saving_ = absl::ZeroDuration();
-    if (step > 0 && !gather_.has_value() && !streaming_.has_value()) {
-      TDOCK_RETURN_IF_ERROR(feeder_.Feed(partition_->dock(), partition_->name(), opened->metrics).status());
-    }
+    TDOCK_RETURN_IF_ERROR(stages_.OpenStep(step, opened->metrics));
     open_ = std::move(opened);
-    return absl::OkStatus();
-  }
-
-  // The prompts of a round of gathering.
-  absl::StatusOr<int64_t> FeedRound() {
-    const absl::StatusOr<bool> more = feeder_.ReadAhead();
-    if (!more.ok()) return Annotate(more.status(), "reading the training data");
-    if (!*more) return 0;
-    TDOCK_ASSIGN_OR_RETURN(const PutResult fed, feeder_.Feed(partition_->dock(), gather_->partition(), open_->metrics));
-    return std::ssize(fed.rows);
-  }
-
-  // Carries out the stages of the plan that come in rounds; the others get what those give.
-  absl::Status GatherRows(StageContext& context) {
-    TDOCK_RETURN_IF_ERROR(gather_->Run(context, meter_, [this] { return FeedRound(); }).status());
-    open_->stage = plan_.gathering->stages;
-    return absl::OkStatus();
-  }
-
-  absl::Status RunStages(int64_t step) {
-    moment_.Enter(step, "carrying out its stages");
-    StageContext stage_context{step, open_->metrics};
-    stage_context.check_stop = [this] { return StopInside(); };
-    const BeginStage begin = [this](Stage& stage) {
-      if (stage.trains()) has_trained_ = true;
-      return StopInside();
-    };
-    if (streaming_.has_value()) {
-      TDOCK_RETURN_IF_ERROR(RunStreamed(stage_context));
-    } else {
-      if (gather_.has_value() && open_->stage == 0) TDOCK_RETURN_IF_ERROR(GatherRows(stage_context));
-      TDOCK_RETURN_IF_ERROR(RunsTogether(config_) ? RunTogether(*stage_run_, open_->stage, stage_context, begin)
-                                                  : RunInTurn(*stage_run_, open_->stage, stage_context, begin));
-    }
-    open_->stage = plan_.stages.size();
-    const data::LoaderPosition fed = Fed();
-    open_->metrics.Mean("training/epoch", static_cast<double>(fed.drawn / inputs_.data.train->size()));
-    open_->metrics.Mean("data/overlong", static_cast<double>(fed.counts.overlong));
-    open_->metrics.Mean("data/truncated", static_cast<double>(fed.counts.truncated));
-    open_->metrics.Mean("data/incomplete", static_cast<double>(fed.counts.incomplete + fed.counts.bad));
-    return Account(open_->metrics);
-  }
-
-  data::LoaderPosition Fed() {
-    data::LoaderPosition fed;
-    const auto read = [&] {
-      fed = feeder_.position();
-      return absl::OkStatus();
-    };
-    (streaming_.has_value() ? streaming_->WhileNotFeeding(read) : read()).IgnoreError();
-    return fed;
-  }
-
-  absl::Status RunStreamed(StageContext& context) {
-    if (!streaming_->started()) streaming_->Start();
-    return streaming_->RunStep(context);
-  }
-
-  // Gives the rollout the weights as they are.
-  void ServeWeights() {
-    if (!RunsTogether(config_)) return;  // answers are sampled with the policy itself
-    served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
-  }
-
-  // For what takes long. What a dock of others holds is not saved: what has changed the weights is finished.
-  absl::Status StopInside() const { return CanSaveHere() ? context_.CheckStop() : absl::OkStatus(); }
-
-  // The contents of the dock after the step, and the progress of each stage.
-  absl::Status Account(StepMetrics& metrics) {
-    std::vector<std::string> partitions = {partition_->name()};
-    if (gather_.has_value()) partitions.push_back(gather_->partition());
-    int64_t rows = 0, held_bytes = 0;
-    for (const std::string& partition : partitions) {
-      TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, partition_->dock().GetStatus(partition));
-      rows += status.rows;
-      held_bytes += status.held_bytes;
-      for (const NamedConsumerStatus& consumer : status.consumers) {
-        metrics.Mean("dock/completed/" + consumer.name, static_cast<double>(consumer.status.completed));
-      }
-    }
-    // Means, because a step that was stopped while it was validated accounts for itself again.
-    metrics.Mean("dock/rows", static_cast<double>(rows));
-    metrics.Mean("dock/held_bytes", static_cast<double>(held_bytes));
     return absl::OkStatus();
   }
 
   // Validates where that is due, ends the run if its rule is met, and reports the step.
   absl::Status Conclude(int64_t step, StepMetrics& gathered) {
-    const int64_t every = config_.trainer.test_freq;
-    const bool due = step == 0 ? config_.trainer.val_before_train : every > 0 && step % every == 0;
     validated_.clear();
-    if (!plan_.evaluations.empty() && (due || !result_.ended.empty())) {
-      if (CanSaveHere()) TDOCK_RETURN_IF_ERROR(context_.CheckStop());
+    if (!stages_.plan().evaluations.empty() && (validation_.IsDueAfter(step) || !result_.ended.empty())) {
+      if (stages_.CanBeSaved()) TDOCK_RETURN_IF_ERROR(context_.CheckStop());
       TDOCK_RETURN_IF_ERROR(Annotate(Validate(step, gathered), "validating"));
     }
     if (step > 0) gathered.Mean("timing_s/step", open_->seconds);
@@ -515,23 +304,25 @@ class PreparedRun final : public TrainingRun {
     AddSpeed(peak_flops_, metrics);
     moment_.NoteStep(metrics);
     Progress::Figures figures;
-    for (const auto& [label, metric] : plan_.shown) {
+    for (const auto& [label, metric] : stages_.plan().shown) {
       if (const auto found = metrics.find(metric); found != metrics.end()) figures.emplace_back(label, found->second);
     }
     context_.progress.Update(step, figures);
     return run_->LogMetrics(config_.recipe, step, metrics);
   }
 
+  absl::Status Validate(int64_t step, StepMetrics& gathered) {
+    moment_.Enter(step, "validating");
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<Answer> answers,
+                           validation_.Run(step, stages_.plan().evaluations, gathered));
+    validated_ = validation_.last();
+    if (validation_.MeetsStopRule()) result_.ended = config_.trainer.stop_when;
+    return run_->LogSamples(config_.recipe, step, answers);
+  }
+
   // Answers `tdock explain` while it lives; null, with a warning, where the folder cannot have a socket.
   std::unique_ptr<RunExplainer> StartExplainer() {
-    std::vector<ExplainedStage> stages;
-    for (size_t i = 0; i < plan_.stages.size(); ++i) {
-      const bool gathers = gather_.has_value() && i < plan_.gathering->stages;
-      stages.push_back({.name = plan_.stages[i]->consumer().name,
-                        .partition = gathers ? gather_->partition() : partition_->name(),
-                        .external = partition_->IsExternal(*plan_.stages[i])});
-    }
-    auto explain = [this, stages = std::move(stages), recipe = config_.recipe, shared = partition_->shared(),
+    auto explain = [this, stages = stages_.Explained(), recipe = config_.recipe, shared = partition_->shared(),
                     &dock = partition_->dock()](ExplainForm form) {
       RunExplanation run = ExplainRun(moment_, timeline_, dock, stages, context_.clock);
       run.recipe = recipe;
@@ -548,7 +339,7 @@ class PreparedRun final : public TrainingRun {
   // What the stages did since the last step, and how long each was idle.
   absl::Status LogTimeline(int64_t step, StepMetrics& metrics) {
     const Timeline::Taken taken = timeline_.Take();
-    for (const auto& stage : plan_.stages) {
+    for (const auto& stage : stages_.plan().stages) {
       const std::string& name = stage->consumer().name;
       const auto found = taken.times.find(name);
       if (found == taken.times.end() || found->second.waiting == 0) continue;  // it has no thread of its own
@@ -565,142 +356,36 @@ class PreparedRun final : public TrainingRun {
     return run_->LogTimeline(config_.recipe, step, spans);
   }
 
-  absl::Status Validate(int64_t step, StepMetrics& gathered) {
-    moment_.Enter(step, "validating");
-    meter_.Begin();
-    timeline_.Work("validation", 0);
-    StepMetrics metrics;
-    std::vector<Answer> answers;
-    for (const auto& evaluation : plan_.evaluations) TDOCK_RETURN_IF_ERROR(evaluation->Run(metrics, answers));
-    validated_ = metrics.Values();
-    result_.last = validated_;
-    if (step == 0) result_.first = result_.last;
-    if (stop_rule_.has_value() && step == 0 && absl::StartsWith(stop_rule_->metric, "val/") &&
-        !result_.last.contains(stop_rule_->metric)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "trainer.stop_when waits for ", stop_rule_->metric, ", which these validations do not measure; they measure ",
-          absl::StrJoin(NamesOf(result_.last), ", "), " (trainer.evaluations)"));
-    }
-    if (stop_rule_.has_value() && stop_rule_->IsMet(result_.last)) result_.ended = config_.trainer.stop_when;
-    gathered.Add(metrics);
-    timeline_.End("validation");
-    meter_.End("testing", gathered);
-    return run_->LogSamples(config_.recipe, step, answers);
-  }
-
-  // Whether a checkpoint of this moment could be gone on from. Rows on a dock of others are not in it: a step that they
-  // take part in is carried out again, from the state before it, unless it has trained.
-  bool CanSaveHere() const { return !partition_->shared() || open_ == nullptr || !has_trained_; }
-
-  // Everything to go on from, in memory that it shares with the run.
-  State CollectState() const {
-    State state;
-    state.SetInteger("loop/steps", result_.steps);
-    state.SetText("loop/ended", result_.ended);
-    state.SetNumber("loop/seconds", absl::ToDoubleSeconds(earlier_ + (context_.clock.Now() - started_)));
-    state.Set("loop", feeder_);
-    if (Streams()) {
-      const auto status = partition_->dock().GetStatus(partition_->name());
-      state.SetInteger(kAhead, status.ok() ? status->rows : 0);
-    }
-    SetNumbers(state, kFirst, result_.first);
-    SetNumbers(state, kLast, result_.last);
-    for (const auto& [key, value] : fingerprint_) state.SetText(absl::StrCat(kFingerprint, key), value);
-    for (const auto& stage : plan_.stages) state.Set(absl::StrCat("stages/", stage->consumer().name), *stage);
-    if (average_.has_value()) state.Set("average", *average_);
-    if (open_ != nullptr) {
-      state.SetInteger("step/stage", static_cast<int64_t>(open_->stage));
-      state.SetNumber("step/seconds", open_->seconds);
-      state.Set("step/metrics", open_->metrics);
-      if (gather_.has_value()) state.Set("step/gather", *gather_);
-    }
-    return state;
-  }
-
-  absl::Status Restore(const State& state, const RunStart& start) {
-    TDOCK_RETURN_IF_ERROR(LoadToGoOn(context_.env, start.checkpoint, policy_.decoder));
-    for (const auto& stage : plan_.stages) {
-      TDOCK_RETURN_IF_ERROR(state.Get(absl::StrCat("stages/", stage->consumer().name), *stage));
-    }
-    if (average_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("average", *average_));
-    TDOCK_ASSIGN_OR_RETURN(result_.steps, state.Integer("loop/steps"));
-    // A branch, or a run that has changed, may have more steps to do.
-    if (!changed_ && !branches_) {
-      TDOCK_ASSIGN_OR_RETURN(result_.ended, state.Text("loop/ended"));
-    }
-    TDOCK_RETURN_IF_ERROR(state.Get("loop", feeder_));
-    if (feeder_.begun_anew()) context_.log("the data has changed: the run goes on with its beginning");  // as allowed
-    TDOCK_ASSIGN_OR_RETURN(const double seconds, state.Number("loop/seconds"));
-    earlier_ = absl::Seconds(seconds);
-    TDOCK_ASSIGN_OR_RETURN(result_.first, NumbersUnder(state, kFirst));
-    TDOCK_ASSIGN_OR_RETURN(result_.last, NumbersUnder(state, kLast));
-    begun_ = true;
-    parts_ = start.manifest.place.part;
-    if (parts_ > 0) TDOCK_RETURN_IF_ERROR(RestoreStep(state));
-    if (!start.of_another_run) {
-      for (const auto& [name, text] : state.texts()) {
-        if (!absl::StartsWith(name, kLogs)) continue;
-        TDOCK_ASSIGN_OR_RETURN(const int64_t bytes, state.Integer(name));
-        logs_[name.substr(kLogs.size())] = static_cast<uint64_t>(std::max<int64_t>(bytes, 0));
-      }
-    }
-    return partition_->shared() ? partition_->RollBack(result_.steps, policy_.version) : absl::OkStatus();
-  }
-
-  absl::Status RestoreStep(const State& state) {
-    open_ = std::make_unique<OpenStep>();
-    TDOCK_ASSIGN_OR_RETURN(const int64_t stage, state.Integer("step/stage"));
-    if (stage < 0 || std::cmp_greater(stage, plan_.stages.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("step/stage is ", stage, ", of ", plan_.stages.size(), " stages"));
-    }
-    open_->stage = static_cast<size_t>(stage);
-    TDOCK_ASSIGN_OR_RETURN(open_->seconds, state.Number("step/seconds"));
-    if (gather_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("step/gather", *gather_));
-    return state.Get("step/metrics", open_->metrics);
-  }
-
-  // What a checkpoint of `state` holds beside it: `decoder`, the rows, and where the logs are.
-  absl::StatusOr<CheckpointContents> Contents(State state, std::shared_ptr<const model::Decoder> decoder) {
+  // What a checkpoint of `state` holds, with the logs and the dock as they are.
+  absl::StatusOr<CheckpointContents> Contents(State state, std::shared_ptr<const model::Decoder> policy) {
     TDOCK_ASSIGN_OR_RETURN(const LogPosition logs, run_->Position());
-    for (const auto& [file, bytes] : logs) state.SetInteger(absl::StrCat(kLogs, file), static_cast<int64_t>(bytes));
-    std::map<std::string, std::string> rows;  // by the names of files
-    if (!partition_->shared()) {
-      TDOCK_ASSIGN_OR_RETURN(rows[kPartition], partition_->dock().ExportPartition(partition_->name()));
-      if (gather_.has_value()) {
-        TDOCK_ASSIGN_OR_RETURN(rows[kSampling], partition_->dock().ExportPartition(gather_->partition()));
-      }
-    }
-    uint64_t bytes = static_cast<uint64_t>(state.tensor_bytes()) + BytesToGoOn(*decoder);
-    for (const auto& [file, image] : rows) bytes += image.size();
-    return CheckpointContents{
-        .bytes = bytes,
-        .write = [this, state = std::move(state), decoder = std::move(decoder),
-                  rows = std::move(rows)](const std::string& folder) -> absl::Status {
-          Env& env = context_.env;
-          TDOCK_RETURN_IF_ERROR(SaveToGoOn(env, folder, *decoder, *inputs_.tokenizer, config_.model));
-          TDOCK_RETURN_IF_ERROR(WriteState(env, folder, state));
-          for (const auto& [file, image] : rows) {
-            TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, file), image));
-          }
-          return absl::OkStatus();
-        }};
+    return ContentsOf({.env = context_.env,
+                       .state = std::move(state),
+                       .fingerprint = fingerprint_,
+                       .logs = logs,
+                       .policy = std::move(policy),
+                       .tokenizer = *inputs_.tokenizer,
+                       .model = config_.model,
+                       .partition = *partition_,
+                       .rounds = stages_.rounds()});
   }
   // The run's own, which must not change meanwhile.
-  std::shared_ptr<const model::Decoder> OwnDecoder() const { return {std::shared_ptr<void>(), &policy_.decoder}; }
+  std::shared_ptr<const model::Decoder> OwnDecoder() const {
+    return {std::shared_ptr<void>(), &models_.policy.decoder};
+  }
 
   // Of this moment, between two stages that train.
   absl::StatusOr<CheckpointContents> ContentsNow(bool copies) {
     absl::StatusOr<CheckpointContents> contents = absl::InternalError("nothing was collected");
-    const auto collect = [&] {
+    TDOCK_RETURN_IF_ERROR(stages_.WhileNotFeeding([&] {
       if (copies) {
-        auto decoder = std::make_shared<const model::Decoder>(policy_.decoder.Snapshot());
+        auto decoder = std::make_shared<const model::Decoder>(models_.policy.decoder.Snapshot());
         contents = Contents(CollectState().Snapshot(), std::move(decoder));
       } else {
         contents = Contents(CollectState(), OwnDecoder());
       }
       return contents.status();
-    };
-    TDOCK_RETURN_IF_ERROR(streaming_.has_value() ? streaming_->WhileNotFeeding(collect) : collect());
+    }));
     return contents;
   }
 
@@ -743,20 +428,7 @@ class PreparedRun final : public TrainingRun {
       // The model is what counts now.
       if (!saved.ok()) context_.log(absl::StrCat("warning: ", saved.message()));
     }
-    if (average_.has_value()) {
-      average_->Swap();
-      TDOCK_RETURN_IF_ERROR(SaveForUse(context_.env, run_->checkpoint_path() + "-ema", policy_.decoder,
-                                       *inputs_.tokenizer, config_.model));
-      average_->Swap();
-    }
-    for (const auto& [name, model] : models_) {
-      if (!model.role.trained) continue;
-      TDOCK_RETURN_IF_ERROR(SaveForUse(context_.env, absl::StrCat(run_->checkpoint_path(), "-", name),
-                                       model.policy.decoder, *inputs_.tokenizer, *model.role.section));
-    }
-    // Last: it says that the run has ended.
-    TDOCK_RETURN_IF_ERROR(
-        SaveForUse(context_.env, run_->checkpoint_path(), policy_.decoder, *inputs_.tokenizer, config_.model));
+    TDOCK_RETURN_IF_ERROR(models_.SaveForUse(context_.env, run_->checkpoint_path(), *inputs_.tokenizer, config_.model));
     // The model is there, whatever comes of that.
     if (const absl::Status evaluated = Guarded([&] { return EvaluateSaved(); }); !evaluated.ok()) {
       context_.log(absl::StrCat("warning: evaluating ", run_->checkpoint_path(), ": ", evaluated.message()));
@@ -766,12 +438,13 @@ class PreparedRun final : public TrainingRun {
 
   // What the evaluations say before and after training, and of the folder that is left for use.
   absl::Status EvaluateSaved() {
-    if (result_.last.empty()) return absl::OkStatus();
-    TDOCK_ASSIGN_OR_RETURN(result_.saved, EvaluateFolder(context_.env, run_->checkpoint_path(), config_.model,
-                                                         plan_.evaluations, result_.last, policy_));
+    if (validation_.last().empty()) return absl::OkStatus();
+    TDOCK_ASSIGN_OR_RETURN(
+        result_.saved, EvaluateFolder(context_.env, run_->checkpoint_path(), config_.model, stages_.plan().evaluations,
+                                      validation_.last(), models_.policy));
     nlohmann::ordered_json figures;
-    figures["before"] = result_.first;
-    figures["after"] = result_.last;
+    figures["before"] = validation_.first();
+    figures["after"] = validation_.last();
     figures["saved"] = result_.saved;
     return WriteFileAtomically(context_.env, JoinPath(run_->path(), "evaluation.json"), figures.dump(2) + "\n");
   }
@@ -781,14 +454,15 @@ class PreparedRun final : public TrainingRun {
     const std::string why(context_.CheckStop().message());
     if (!begun_) return absl::CancelledError(absl::StrCat(why, " before the first step"));
     CheckpointPlace place{result_.steps, 0};
-    if (!CanSaveHere())
+    if (!stages_.CanBeSaved()) {
       return absl::CancelledError(absl::StrCat(why, " in step ", place.step + 1, ". ", WouldBeLost()));
+    }
     const bool inside = open_ != nullptr && !partition_->shared();
     if (inside) place.part = parts_ + 1;
     State state = open_ != nullptr && !inside ? *std::exchange(before_step_, std::nullopt) : CollectState();
     TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(std::move(state), OwnDecoder()));
     const absl::Status saved =
-        checkpoints_->WriteNow(place, open_ == nullptr ? validated_ : Metrics(), std::move(contents));
+        checkpoints_->WriteNow(place, open_ != nullptr ? Metrics() : validated_, std::move(contents));
     if (!saved.ok()) return Annotate(saved, absl::StrCat(why, "; ", WouldBeLost()));
     return absl::CancelledError(absl::StrCat(why, " after ", ToText(place), ", and saved in ",
                                              checkpoints_->PathOf(place), ". To go on: ", HowToGoOn()));
@@ -808,31 +482,23 @@ class PreparedRun final : public TrainingRun {
   RunConfig& config_;
   const RunContext context_;
   RunInputs inputs_;
-  reward::Reward& reward_;
-  const std::optional<StopRule> stop_rule_;
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<RunDirectory> run_;
   Workers workers_;
-  Policy policy_;
-  std::map<std::string, RoleModel> models_;  // beside it
+  RunModels models_;
   const std::unique_ptr<RunPartition> partition_;
-  StageRunner runner_;
-  Feeder feeder_;
   PhaseMeter meter_;
   Timeline timeline_;
   RunMoment moment_;
-  WeightFeed served_;
   double peak_flops_ = 0;  // per second; 0: unknown
   const int64_t total_steps_;
-  std::optional<WeightAverage> average_;
-  Plan plan_;  // refers to what is above
-  std::optional<Gather> gather_;
   Fingerprint fingerprint_;
-  LogPosition logs_;  // where the logs were in the checkpoint that the run goes on from
   const absl::Time started_;
-  absl::Duration earlier_;  // that the run had taken by then
 
-  bool changed_ = false, branches_ = false;  // since, or from, the checkpoint that the run goes on from
+  // Of the checkpoint that the run goes on from.
+  bool differs_ = false;    // whether it is of another run, or anything has changed since
+  LogPosition logs_;        // where the logs were
+  absl::Duration earlier_;  // that the run had taken
 
   bool begun_ = false;  // whether step 0 is done
   std::atomic<int64_t> step_ = 0;
@@ -840,13 +506,12 @@ class PreparedRun final : public TrainingRun {
   Metrics validated_;  // of the last step
   bool more_ = false;  // whether there is a next step
   std::unique_ptr<OpenStep> open_;
-  int64_t parts_ = 0;                      // how often the run was stopped in this step
-  std::optional<State> before_step_;       // see CanSaveHere()
-  std::atomic<bool> has_trained_ = false;  // a stage of the open step, or has begun to
-  absl::Duration saving_;                  // that the steps have waited for since the last one
+  int64_t parts_ = 0;                 // how often the run was stopped in this step
+  std::optional<State> before_step_;  // see RunStages::CanBeSaved()
+  absl::Duration saving_;             // that the steps have waited for since the last one
   std::optional<RunCheckpoints> checkpoints_;
-  std::optional<StageRun> stage_run_;
-  std::optional<Streaming> streaming_;  // last: its threads use what is above
+  RunValidation validation_;
+  RunStages stages_;  // last: its threads use what is above
 };
 
 }  // namespace
