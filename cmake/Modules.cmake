@@ -17,6 +17,9 @@ tdock_proto(tdock_health ${PROJECT_SOURCE_DIR}/proto/health.proto)
 tdock_module(core/rpc NO_TSAN USES core/tensor PRIVATE_LINKS tdock_health gRPC::grpc++ absl::synchronization OpenSSL::SSL
              OpenSSL::Crypto nghttp2)
 
+# ---- Runs of several processes.
+tdock_module(runtime/launch USES core/base)
+
 # ---- The dock.
 tdock_module(dock/table USES core/tensor LINKS absl::flat_hash_map absl::flat_hash_set absl::btree)
 tdock_module(dock/store USES dock/table)
