@@ -42,6 +42,9 @@ if(TDOCK_TORCH)  # only trainers use them
 endif()
 tdock_python_module(python USES dock/service/remote dock/compat/mindspeed)
 
+# ---- Runs of many processes, without libtorch.
+tdock_module(runtime/mesh USES core/tensor)
+
 # ---- Text and data.
 tdock_module(text/jinja USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PRIVATE_LINKS PkgConfig::utf8proc)
