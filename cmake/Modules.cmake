@@ -44,6 +44,7 @@ tdock_python_module(python USES dock/service/remote dock/compat/mindspeed)
 
 # ---- Runs of many processes, without libtorch.
 tdock_module(runtime/mesh USES core/tensor)
+tdock_module(runtime/dispatch USES runtime/mesh)
 
 # ---- Text and data.
 tdock_module(text/jinja USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
