@@ -1,0 +1,384 @@
+#include "runtime/dispatch/worker_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/mutex.h"
+#include "core/base/testing/fake_clock.h"
+#include "runtime/dispatch/in_process_workers.h"
+#include "runtime/dispatch/method_table.h"
+
+namespace tdock::runtime {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr Method<MetaBatch(MetaBatch)> kDouble{"double", Mode::kDpComputeProto};
+constexpr Method<RowsRef(RowsRef)> kMark{"mark", Mode::kDpComputeProto};
+constexpr Method<PerRank<double>(MetaBatch)> kMean{"mean", Dispatch(Mode::kDpComputeMetric, true)};
+constexpr Method<PerRank<std::string>()> kWho{"who", Mode::kOneToAll};
+constexpr Method<std::string()> kWhoLeads{"who", Mode::kOneToAll, Execute::kRankZero};
+constexpr Method<void(PerRank<int64_t>)> kSeedEach{"seed", Mode::kDpCompute};
+
+MetaBatch Floats(const std::vector<float>& values) {
+  Batch batch;
+  EXPECT_TRUE(batch.Add("x", Column::FromValues(values)).ok());
+  return MetaBatch(std::move(batch));
+}
+
+std::vector<float> Xs(const MetaBatch& batch) {
+  const auto values = batch.columns().Values<float>("x");
+  return {values->begin(), values->end()};
+}
+
+// ---- Links whose answers the test gives.
+
+class HeldLink : public WorkerLink {
+ public:
+  struct Invocation {
+    std::string method = {};
+    std::vector<Value> arguments = {};
+    absl::Time deadline = {};
+    std::function<void(absl::StatusOr<Value>)> done = {};
+  };
+
+  explicit HeldLink(int64_t rank) : rank_(rank) {}
+  std::string Describe() const override { return absl::StrCat("rank ", rank_, " (held)"); }
+  void Invoke(std::string method, std::vector<Value> arguments, absl::Time deadline,
+              std::function<void(absl::StatusOr<Value>)> done) override {
+    invoked.push_back({std::move(method), std::move(arguments), deadline, std::move(done)});
+  }
+
+  std::vector<Invocation> invoked;
+
+ private:
+  const int64_t rank_;
+};
+
+class HeldGroup : public testing::Test {
+ protected:
+  HeldGroup() {
+    std::vector<std::shared_ptr<WorkerLink>> workers;
+    for (int64_t rank = 0; rank < 4; ++rank) {
+      links_.push_back(std::make_shared<HeldLink>(rank));
+      workers.push_back(links_.back());
+    }
+    group_ = std::make_unique<WorkerGroup>(
+        *WorkerGroup::Of(workers, {.role = "rollout", .timeout = absl::Seconds(30), .fetch = {}, .clock = &clock_}));
+  }
+
+  void Answer(size_t rank, absl::StatusOr<Value> value) {
+    ASSERT_FALSE(links_[rank]->invoked.empty());
+    const HeldLink::Invocation invocation = links_[rank]->invoked.front();
+    links_[rank]->invoked.erase(links_[rank]->invoked.begin());
+    invocation.done(std::move(value));
+  }
+
+  FakeClock clock_;
+  std::vector<std::shared_ptr<HeldLink>> links_;
+  std::unique_ptr<WorkerGroup> group_;
+};
+
+TEST_F(HeldGroup, EndsWhenAllHaveAnsweredInAnyOrder) {
+  const Future<std::vector<std::string>> who = group_->Start(kWho);
+  EXPECT_EQ(links_[2]->invoked[0].deadline, clock_.Now() + absl::Seconds(30));
+  for (const size_t rank : {3u, 1u, 0u}) Answer(rank, absl::StrCat("r", rank));
+  EXPECT_FALSE(who.ready());
+  Answer(2, "r2");
+  ASSERT_TRUE(who.ready());
+  EXPECT_THAT(*who.Get(), ElementsAre("r0", "r1", "r2", "r3"));
+}
+
+TEST_F(HeldGroup, FailsWithTheFirstErrorAfterAllHaveAnswered) {
+  const Future<std::vector<std::string>> who = group_->Start(kWho);
+  Answer(2, absl::ResourceExhaustedError("out of memory"));
+  Answer(0, absl::UnavailableError("a peer went away"));
+  Answer(1, "r1");
+  EXPECT_FALSE(who.ready());
+  Answer(3, "r3");
+  EXPECT_EQ(who.Get().status(),
+            absl::ResourceExhaustedError("method 'who' of 'rollout' failed on rank 2 (held): out of memory"));
+}
+
+TEST_F(HeldGroup, GivesUpWhoHasNotAnsweredByTheDeadline) {
+  const Future<std::vector<std::string>> who = group_->Start(kWho);
+  Answer(1, "r1");
+  clock_.Advance(absl::Seconds(30));
+  ASSERT_TRUE(who.ready());
+  EXPECT_EQ(who.Get().status(),
+            absl::DeadlineExceededError("method 'who' of 'rollout': no answer within 30s from rank 0 (held), rank 2 "
+                                        "(held), rank 3 (held)"));
+  Answer(0, "late");
+  EXPECT_FALSE(who.Get().ok());
+}
+
+TEST_F(HeldGroup, AnErrorBeforeTheDeadlineIsTheResult) {
+  const Future<std::vector<std::string>> who = group_->Start(kWho);
+  Answer(1, absl::AbortedError("no"));
+  clock_.Advance(absl::Seconds(30));
+  EXPECT_EQ(who.Get().status(),
+            absl::AbortedError("method 'who' of 'rollout' failed on rank 1 (held): no (and no answer within 30s from "
+                               "rank 0 (held), rank 2 (held), rank 3 (held))"));
+}
+
+TEST_F(HeldGroup, CancelsTheAlarmOfACallThatHasEnded) {
+  const Future<std::vector<std::string>> who = group_->Start(kWho);
+  clock_.AwaitWaiters(1);
+  for (size_t rank = 0; rank < 4; ++rank) Answer(rank, "r");
+  const std::weak_ptr<HeldLink> link = links_[0];
+  links_.clear();
+  group_.reset();
+  EXPECT_TRUE(link.expired());
+  EXPECT_TRUE(who.Get().ok());
+}
+
+TEST_F(HeldGroup, RankZeroAloneRuns) {
+  const Future<std::string> who = group_->Start(kWhoLeads);
+  EXPECT_TRUE(links_[1]->invoked.empty());
+  Answer(0, "r0");
+  EXPECT_EQ(*who.Get(), "r0");
+}
+
+TEST_F(HeldGroup, ACallThatCannotBeDividedReachesNobody) {
+  const absl::StatusOr<MetaBatch> result = group_->Call(kDouble, Floats({1, 2, 3}));
+  EXPECT_THAT(result.status().message(), HasSubstr("method 'double' (DP_COMPUTE_PROTO): argument 0: 3 rows"));
+  EXPECT_THAT(group_->WithTimeout(absl::ZeroDuration()).Call(kWho).status().message(),
+              HasSubstr("timeout of calls is 0; it must be positive and finite"));
+  EXPECT_TRUE(links_[0]->invoked.empty());
+}
+
+TEST_F(HeldGroup, AFutureIsPassedOnWithoutBeingFetched) {
+  const RowsRef rows{.partition = "train", .rows = {0, 1, 2, 3}, .columns = {"x"}};
+  const Future<RowsRef> marked = group_->Start(kMark, rows);
+  const Future<MetaBatch> doubled = group_->Start(kDouble, marked);
+  EXPECT_EQ(links_[0]->invoked.size(), 1u);  // the second call waits for the first
+  for (size_t rank = 0; rank < 4; ++rank) {
+    Answer(rank, RowsRef{.partition = "train", .rows = {rank + 10}, .columns = {"y"}});
+  }
+  for (size_t rank = 0; rank < 4; ++rank) {
+    ASSERT_EQ(links_[rank]->invoked.size(), 1u);
+    EXPECT_EQ(links_[rank]->invoked[0].arguments[0],
+              Value(RowsRef{.partition = "train", .rows = {rank + 10}, .columns = {"y"}}));
+    Answer(rank, Floats({static_cast<float>(rank)}));
+  }
+  EXPECT_THAT(Xs(*doubled.Get()), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(HeldGroup, ACallFailsWithTheFutureThatItNeeds) {
+  const Future<RowsRef> marked = group_->Start(kMark, RowsRef{.partition = "train", .rows = {0, 1, 2, 3}});
+  const Future<MetaBatch> doubled = group_->Start(kDouble, marked);
+  for (size_t rank = 0; rank < 4; ++rank) Answer(rank, absl::AbortedError("no"));
+  EXPECT_EQ(doubled.Get().status(),
+            absl::AbortedError("method 'double' has not begun, for its argument 0: method 'mark' of 'rollout' failed "
+                               "on rank 0 (held): no"));
+  EXPECT_TRUE(links_[0]->invoked.empty());
+}
+
+TEST_F(HeldGroup, ItsTimeBeginsWhenItsArgumentsAreThere) {
+  const Future<RowsRef> marked = group_->Start(kMark, RowsRef{.partition = "train", .rows = {0, 1, 2, 3}});
+  const Future<MetaBatch> doubled = group_->WithTimeout(absl::Seconds(5)).Start(kDouble, marked);
+  clock_.Advance(absl::Seconds(20));
+  for (size_t rank = 0; rank < 4; ++rank) Answer(rank, RowsRef{.partition = "train", .rows = {rank}});
+  EXPECT_EQ(links_[0]->invoked.at(0).deadline, clock_.Now() + absl::Seconds(5));
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_THAT(doubled.Get().status().message(), HasSubstr("no answer within 5s"));
+}
+
+TEST_F(HeldGroup, SubgroupsHaveRanksOfTheirOwn) {
+  const WorkerGroup odd = *group_->Subgroup(std::vector<int64_t>{3, 1});
+  EXPECT_EQ(odd.ranks(), 2);
+  const Future<void> seeded = odd.Start(kSeedEach, std::vector<int64_t>{30, 10});
+  EXPECT_TRUE(links_[0]->invoked.empty() && links_[2]->invoked.empty());
+  EXPECT_EQ(links_[3]->invoked.at(0).arguments, std::vector<Value>{30});
+  EXPECT_EQ(links_[1]->invoked.at(0).arguments, std::vector<Value>{10});
+  Answer(3, Value());
+  Answer(1, absl::AbortedError("no"));
+  EXPECT_THAT(seeded.Get().message(), HasSubstr("rank 1 (held)"));
+  EXPECT_EQ(group_->Subgroup(std::vector<int64_t>{4}).status().message(), "rank 4 of group 'rollout', which has 4");
+  EXPECT_THAT(group_->Subgroup(std::vector<int64_t>{1, 1}).status().message(), HasSubstr("named twice"));
+  EXPECT_FALSE(group_->Subgroup(std::vector<int64_t>()).ok());
+}
+
+TEST_F(HeldGroup, SpawnedGroupsCallTheMethodsOfTheirRole) {
+  const auto groups = *group_->Spawn(std::vector<std::string>{"actor", "rollout"});
+  const Future<std::vector<std::string>> who = groups.at("actor").Start(kWho);
+  EXPECT_EQ(links_[0]->invoked.at(0).method, "actor/who");
+  for (size_t rank = 0; rank < 4; ++rank) Answer(rank, absl::AbortedError("no"));
+  EXPECT_THAT(who.Get().status().message(), HasSubstr("method 'who' of 'actor' failed on rank 0"));
+  EXPECT_THAT(group_->Spawn(std::vector<std::string>{"a", "a"}).status().message(), HasSubstr("'a' is named twice"));
+}
+
+TEST_F(HeldGroup, RunWaitsAsTheMethodSays) {
+  constexpr Method<std::string()> kLater{"later", Mode::kOneToAll, Execute::kRankZero, /*blocking=*/false};
+  EXPECT_FALSE(group_->Run(kLater).ready());
+  std::thread answers([this] {
+    clock_.AwaitWaiters(3);  // the alarms of two calls, and the waiting thread
+    Answer(0, "later");
+    Answer(0, "now");
+  });
+  EXPECT_EQ(*group_->Run(kWhoLeads).Get(), "now");
+  answers.join();
+}
+
+TEST_F(HeldGroup, AFutureCanBeWaitedForAWhile) {
+  const Future<std::string> who = group_->Start(kWhoLeads);
+  EXPECT_EQ(who.Get(clock_.Now()).status().code(), absl::StatusCode::kDeadlineExceeded);
+  Answer(0, "r0");
+  EXPECT_EQ(*who.Get(clock_.Now()), "r0");
+}
+
+TEST(WorkerGroup, RefusesWhatDoesNotFit) {
+  const auto link = std::make_shared<HeldLink>(0);
+  EXPECT_EQ(WorkerGroup::Of({}, {.role = "ref"}).status().message(), "worker group 'ref': it has no workers");
+  EXPECT_THAT(WorkerGroup::Of({link}, {.meshes = {{"actor", *Mesh::Of(2, {{"dp", 2}})}}}).status().message(),
+              HasSubstr("mesh 'actor' (dp 2) has 2 ranks; the group has 1"));
+  EXPECT_THAT(WorkerGroup::Of({link}, {.timeout = absl::InfiniteDuration()}).status().message(),
+              HasSubstr("must be positive and finite"));
+}
+
+// ---- Workers that are threads.
+
+MethodTable TableOf(int64_t rank, RowFetcher fetch = {}) {
+  MethodTable table(std::move(fetch));
+  absl::Status status = table.Serve(kDouble, [](const MetaBatch& batch) {
+    std::vector<float> doubled = Xs(batch);
+    for (float& x : doubled) x *= 2;
+    return Floats(doubled);
+  });
+  status.Update(table.Serve(kMean, [](const MetaBatch& batch) -> absl::StatusOr<double> {
+    const MetaBatch real = *RealRows(batch);
+    double sum = 0;
+    for (const float x : Xs(real)) sum += x;
+    return sum / static_cast<double>(real.rows());
+  }));
+  status.Update(table.Serve(kWho, [rank] { return absl::StrCat("r", rank); }));
+  EXPECT_TRUE(status.ok()) << status;
+  return table;
+}
+
+std::vector<MethodTable> Tables(int64_t ranks, const RowFetcher& fetch = {}) {
+  std::vector<MethodTable> tables;
+  for (int64_t rank = 0; rank < ranks; ++rank) tables.push_back(TableOf(rank, fetch));
+  return tables;
+}
+
+TEST(InProcessWorkers, RunTypedCalls) {
+  const InProcessWorkers workers("toy", Tables(4));
+  const WorkerGroup group = *WorkerGroup::Of(workers.links(), {.role = "toy"});
+  EXPECT_THAT(Xs(*group.Call(kDouble, Floats({1, 2, 3, 4, 5, 6, 7, 8}))), ElementsAre(2, 4, 6, 8, 10, 12, 14, 16));
+  EXPECT_THAT(*group.Call(kMean, Floats({1, 3, 5, 7, 9, 2})), ElementsAre(2, 6, 5.5));  // 8 rows for 4 ranks
+  EXPECT_THAT(*group.Call(kWho), ElementsAre("r0", "r1", "r2", "r3"));
+  EXPECT_EQ(*group.Call(kWhoLeads), "r0");
+  EXPECT_THAT(Xs(*group.Call(kDouble, group.Start(kDouble, Floats({1, 2, 3, 4})))), ElementsAre(4, 8, 12, 16));
+}
+
+TEST(InProcessWorkers, FetchOnlyTheirRows) {
+  Mutex mu;
+  std::multiset<std::vector<uint64_t>> fetched;
+  const RowFetcher fetch = [&](const RowsRef& ref, absl::Time) -> absl::StatusOr<MetaBatch> {
+    MutexLock lock(mu);
+    fetched.insert(ref.rows);
+    return Floats(std::vector<float>(ref.rows.begin(), ref.rows.end()));
+  };
+  const InProcessWorkers workers("toy", Tables(2, fetch));
+  const WorkerGroup group = *WorkerGroup::Of(workers.links(), {.role = "toy"});
+  const RowsRef rows{.partition = "train", .rows = {5, 6, 7, 8}, .columns = {"x"}};
+  EXPECT_THAT(Xs(*group.Call(kDouble, rows)), ElementsAre(10, 12, 14, 16));
+  EXPECT_THAT(fetched, testing::UnorderedElementsAre(std::vector<uint64_t>{5, 6}, std::vector<uint64_t>{7, 8}));
+}
+
+TEST(InProcessWorkers, TheControllerFetchesWhatItReads) {
+  MethodTable table;
+  ASSERT_TRUE(
+      table.Serve(kDouble, [](const MetaBatch&) { return RowsRef{.partition = "out", .rows = {3}, .columns = {"x"}}; })
+          .ok());
+  const InProcessWorkers workers("toy", {table});
+  const RowFetcher fetch = [](const RowsRef& ref, absl::Time) -> absl::StatusOr<MetaBatch> {
+    return Floats(std::vector<float>(ref.rows.begin(), ref.rows.end()));
+  };
+  const WorkerGroup with = *WorkerGroup::Of(workers.links(), {.role = "toy", .fetch = fetch});
+  EXPECT_THAT(Xs(*with.Call(kDouble, Floats({1}))), ElementsAre(3));
+  const WorkerGroup without = *WorkerGroup::Of(workers.links(), {.role = "toy"});
+  EXPECT_THAT(without.Call(kDouble, Floats({1})).status().message(), HasSubstr("no dock was given"));
+}
+
+TEST(InProcessWorkers, ServeManyThreadsAtOnce) {
+  const InProcessWorkers workers("toy", Tables(4));
+  const WorkerGroup group = *WorkerGroup::Of(workers.links(), {.role = "toy"});
+  constexpr int kThreads = 4, kCalls = 50;
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      const float base = static_cast<float>(thread * 100);
+      for (int call = 0; call < kCalls; ++call) {
+        const Future<MetaBatch> once = group.Start(kDouble, Floats({base, base + 1, base + 2, base + 3}));
+        const absl::StatusOr<MetaBatch> twice = group.Call(kDouble, once);
+        if (twice.ok() && Xs(*twice) == std::vector<float>{4 * base, 4 * base + 4, 4 * base + 8, 4 * base + 12})
+          ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, kThreads * kCalls);
+}
+
+TEST(InProcessWorkers, CallsThatWaitWhenTheyEndAreCancelled) {
+  std::latch running(1), go_on(1);
+  MethodTable table;
+  ASSERT_TRUE(table
+                  .Serve(kWho,
+                         [&]() -> std::string {
+                           running.count_down();
+                           go_on.wait();
+                           return "done";
+                         })
+                  .ok());
+  auto workers = std::make_unique<InProcessWorkers>("toy", std::vector<MethodTable>{table});
+  const WorkerGroup group = *WorkerGroup::Of(workers->links(), {.role = "toy"});
+  const auto first = group.Start(kWho), second = group.Start(kWho);
+  running.wait();
+  std::thread ending([&] { workers.reset(); });
+  while (group.Start(kWho).Get(absl::Now()).status().code() != absl::StatusCode::kCancelled) std::this_thread::yield();
+  EXPECT_FALSE(second.ready());
+  go_on.count_down();
+  ending.join();
+  EXPECT_THAT(*first.Get(), ElementsAre("done"));
+  EXPECT_EQ(second.Get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(group.Call(kWho).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(InProcessWorkers, DoNotBeginACallWhoseTimeIsOver) {
+  FakeClock clock;
+  std::latch running(1), go_on(1);
+  std::atomic<int> calls = 0;
+  MethodTable table;
+  ASSERT_TRUE(table
+                  .Serve(kWho,
+                         [&]() -> std::string {
+                           if (++calls == 1) running.count_down();
+                           go_on.wait();
+                           return "done";
+                         })
+                  .ok());
+  const InProcessWorkers workers("toy", {table}, clock);
+  const WorkerGroup group = *WorkerGroup::Of(workers.links(), {.role = "toy", .fetch = {}, .clock = &clock});
+  const auto first = group.Start(kWho);
+  const auto second = group.WithTimeout(absl::Seconds(1)).Start(kWho);
+  running.wait();
+  clock.Advance(absl::Seconds(1));
+  EXPECT_EQ(second.Get().status().code(), absl::StatusCode::kDeadlineExceeded);
+  go_on.count_down();
+  EXPECT_THAT(*first.Get(), ElementsAre("done"));
+  EXPECT_THAT(*group.Call(kWho), ElementsAre("done"));
+  EXPECT_EQ(calls, 2);
+}
+
+}  // namespace
+}  // namespace tdock::runtime
