@@ -109,6 +109,7 @@ std::vector<std::string> OpenCall::Missing() const {
 
 void OpenCall::Expire() {
   absl::Status error;
+  std::vector<std::optional<Value>> given_up;  // freed without the lock
   {
     MutexLock lock(mu_);
     if (std::exchange(ended_, true)) return;
@@ -118,6 +119,7 @@ void OpenCall::Expire() {
                 ? absl::DeadlineExceededError(absl::StrCat(what_, ": no answer within ", within, " from ", missing))
                 : absl::Status(first_error_.code(), absl::StrCat(first_error_.message(), " (and no answer within ",
                                                                  within, " from ", missing, ")"));
+    given_up.swap(answers_);
   }
   result_.Set(error);
 }

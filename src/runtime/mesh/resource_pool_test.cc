@@ -1,0 +1,70 @@
+#include "runtime/mesh/resource_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tdock::runtime {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string PoolsError(std::vector<int64_t> nodes, std::vector<ResourcePool> pools,
+                       std::map<std::string, std::string> roles = {}) {
+  return std::string(ResourcePools::Of(std::move(nodes), std::move(pools), std::move(roles)).status().message());
+}
+
+TEST(ResourcePools, OnePoolOfAllProcessesIsTheDefault) {
+  const ResourcePools pools = *ResourcePools::Global(8, 2, std::vector<std::string>{"rollout", "actor"});
+  EXPECT_EQ(pools.world_size(), 16);
+  EXPECT_EQ((ResourcePool{"train", {8, 8}}.world_size()), 16);
+  EXPECT_EQ(*pools.PoolOf("actor"), "global_pool");
+  EXPECT_EQ(*pools.RanksOfRole("actor"), *pools.RanksOfRole("rollout"));
+  EXPECT_THAT(pools.RolesOf("global_pool"), ElementsAre("actor", "rollout"));
+  EXPECT_EQ(*pools.PlaceOf(11), (ProcessPlace{"global_pool", 1, 3}));
+}
+
+TEST(ResourcePools, SharedNodesAreDividedInTheOrderOfPools) {
+  const ResourcePools pools = *ResourcePools::Of({4, 4}, {{"train", {2, 2}}, {"rollout", {2, 1}}},
+                                                 {{"actor", "train"}, {"ref", "train"}, {"rollout", "rollout"}});
+  EXPECT_THAT(*pools.RanksOfPool("train"), ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(*pools.RanksOfRole("rollout"), ElementsAre(2, 3, 6));
+  for (const int64_t rank : {0, 1, 2, 3, 4, 5, 6}) EXPECT_EQ(*pools.RankAt(*pools.PlaceOf(rank)), rank);
+  EXPECT_EQ(*pools.PlaceOf(6), (ProcessPlace{"rollout", 1, 0}));
+  EXPECT_EQ(pools.PlaceOf(7).status().message(), "global rank 7, on node 1, is in no pool");
+  EXPECT_EQ(pools.PlaceOf(8).status().message(), "global rank 8 of 8");
+  EXPECT_EQ(pools.RankAt({"rollout", 1, 1}).status().message(), "pool 'rollout' has no process 1 on node 1");
+  EXPECT_THAT(pools.RanksOfRole("critic").status().message(),
+              HasSubstr("no role 'critic'; there are 'actor', 'ref', 'rollout'"));
+}
+
+TEST(ResourcePools, APartTakesTheNodeThatItFillsBest) {
+  const ResourcePools pools = *ResourcePools::Of({8, 4}, {{"small", {4}}, {"large", {8}}}, {});
+  EXPECT_THAT(*pools.RanksOfPool("small"), ElementsAre(8, 9, 10, 11));
+  EXPECT_THAT(*pools.RanksOfPool("large"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST(ResourcePools, SaysEveryShortageAtOnce) {
+  EXPECT_EQ(
+      PoolsError({4, 4}, {{"train", {8}}, {"judge", {4, 4, 4}}, {"small", {2}}},
+                 {{"rollout", "train"}, {"ref", "train"}, {"reward", "judge"}, {"critic", "small"}}),
+      "roles 'ref', 'rollout' ask for pool 'train' [8]: available 4 is less than desired 8 on node 0 of the pool\n"
+      "role 'reward' asks for pool 'judge' [4, 4, 4]: available 2 is less than desired 3 nodes");
+  EXPECT_EQ(PoolsError({4}, {{"a", {3}}, {"b", {2}}}),
+            "pool 'b' [2]: available 1 is less than desired 2 on node 0 of the pool");
+}
+
+TEST(ResourcePools, SaysEveryMistakeAtOnce) {
+  EXPECT_EQ(PoolsError({0}, {{"a", {}}, {"b", {-1}}, {"c", {1}}, {"c", {1}}, {"", {1}}}, {{"actor", "train"}}),
+            "the cluster has a node of 0 processes; there must be at least one\n"
+            "pool 'a' [] has no nodes\n"
+            "pool 'b' [-1] has a node of -1 processes; there must be at least one\n"
+            "pool 'c' is given twice\n"
+            "a pool has no name\n"
+            "role 'actor' asks for pool 'train', which does not exist; there are 'a', 'b', 'c'");
+  EXPECT_THAT(ResourcePools::Global(8, 0, {}).status().message(), HasSubstr("from 1 to 1048576 nodes, not 0"));
+  EXPECT_FALSE(ResourcePools::Global(int64_t{1} << 62, 4, {}).ok());
+}
+
+}  // namespace
+}  // namespace tdock::runtime
