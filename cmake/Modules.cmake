@@ -42,9 +42,17 @@ if(TDOCK_TORCH)  # only trainers use them
 endif()
 tdock_python_module(python USES dock/service/remote dock/compat/mindspeed)
 
-# ---- Runs of many processes, without libtorch.
+# ---- Several processes.
 tdock_module(runtime/mesh USES core/tensor)
 tdock_module(runtime/dispatch USES runtime/mesh)
+if(TDOCK_TORCH)  # only trainers use them
+  tdock_module(runtime/processes USES runtime/dispatch PRIVATE_LINKS ${CMAKE_DL_LIBS})
+  tdock_module(runtime/control NO_TSAN USES runtime/processes core/rpc)
+  tdock_plugin(runtime/control/service USES runtime/control)
+  target_compile_definitions(tdock_runtime_processes PRIVATE
+                             TDOCK_RUNTIME_SERVICE="$<TARGET_FILE_NAME:tdock_runtime_control_service>")
+endif()
+tdock_module(runtime/rendezvous TORCH USES runtime/launch)
 
 # ---- Text and data.
 tdock_module(text/jinja USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json

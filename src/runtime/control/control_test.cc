@@ -1,0 +1,320 @@
+// Controllers and workers over real connections, each with threads of its own in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+#include "core/rpc/stream_client.h"
+#include "runtime/control/messages.h"
+#include "runtime/control/rpc_controller.h"
+#include "tdock/column.h"
+
+namespace tdock::runtime {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr Method<PerRank<int64_t>(PerRank<int64_t>)> kDouble{"double", Mode::kDpCompute};
+constexpr Method<MetaBatch(MetaBatch)> kEcho{"echo", Mode::kDpComputeProto};
+constexpr Method<PerRank<int64_t>(int64_t)> kWait{"wait", Mode::kOneToAll};
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+MetaBatch Numbers(int64_t rows, int64_t per_row = 1) {
+  std::vector<int64_t> values(static_cast<size_t>(rows * per_row));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i);
+  Batch batch;
+  EXPECT_TRUE(batch.Add("number", Column::FromValues<int64_t>(values, {per_row})).ok());
+  return MetaBatch(batch, {{"step", 7}});
+}
+
+// A worker with a thread.
+class TestWorker {
+ public:
+  explicit TestWorker(WorkerOptions options) {
+    TDOCK_CHECK(table_.Serve(kDouble, [](int64_t x) { return 2 * x; }).ok(), "");
+    TDOCK_CHECK(table_.Serve(kEcho, [](MetaBatch batch) { return batch; }).ok(), "");
+    TDOCK_CHECK(table_
+                    .Serve(kWait,
+                           [this](int64_t) -> absl::StatusOr<int64_t> {
+                             waits_ = true;
+                             while (!let_go_ && session_->status().ok()) absl::SleepFor(absl::Milliseconds(1));
+                             return let_go_ ? absl::StatusOr<int64_t>(1) : session_->status();
+                           })
+                    .ok(),
+                "");
+    auto joined = JoinRpcController(options);
+    TDOCK_CHECK(joined.ok(), joined.status().ToString());
+    session_ = *std::move(joined);
+    thread_ = std::thread([this] {
+      welcome_ = session_->AwaitWelcome(Soon());
+      end_ = welcome_.ok() ? session_->Serve(table_) : welcome_.status();
+    });
+  }
+  ~TestWorker() {
+    let_go_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  // How its session has ended.
+  absl::Status End() {
+    thread_.join();
+    return end_;
+  }
+  WorkerSession& session() { return *session_; }
+  void Leave() {
+    session_.reset();
+    thread_.join();
+  }
+  bool waits() const { return waits_; }
+  void LetGo() { let_go_ = true; }
+  const absl::StatusOr<Value>& welcome() const { return welcome_; }
+
+ private:
+  MethodTable table_;
+  std::unique_ptr<WorkerSession> session_;
+  std::atomic<bool> let_go_ = false, waits_ = false;
+  absl::StatusOr<Value> welcome_ = absl::UnknownError("none");
+  absl::Status end_;
+  std::thread thread_;
+};
+
+class Control : public testing::Test {
+ protected:
+  ~Control() override {
+    if (controller_ != nullptr) controller_->End(absl::OkStatus());
+  }
+  // A controller, and workers that have joined and serve.
+  void Begin(int workers, ControllerOptions options = {}) {
+    options.world_size = workers + 1;
+    options.token = "secret";
+    auto opened = OpenRpcController(options);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    controller_ = *std::move(opened);
+    for (int rank = 1; rank <= workers; ++rank) workers_.push_back(Join(rank));
+    ASSERT_TRUE(controller_->AwaitWorkers(Soon()).ok());
+    ASSERT_TRUE(controller_->Welcome(Value("hello")).ok());
+    const absl::Status serving = controller_->AwaitServing(Soon());
+    ASSERT_TRUE(serving.ok()) << serving;
+  }
+  WorkerOptions OptionsOf(int rank) const {
+    return {.controller = controller_->address(),
+            .token = "secret",
+            .rank = rank,
+            .world_size = world_size_,
+            .name = "ref"};
+  }
+  std::unique_ptr<TestWorker> Join(int rank) {
+    WorkerOptions options = OptionsOf(rank);
+    return std::make_unique<TestWorker>(std::move(options));
+  }
+  WorkerGroup Group() {
+    std::vector<std::shared_ptr<WorkerLink>> links;
+    for (size_t i = 0; i < workers_.size(); ++i) links.push_back(controller_->worker(static_cast<int>(i) + 1));
+    return *WorkerGroup::Of(std::move(links), {.role = "ref"});
+  }
+
+  int world_size_ = 3;
+  std::unique_ptr<Controller> controller_;
+  std::vector<std::unique_ptr<TestWorker>> workers_;
+};
+
+TEST_F(Control, CallsAreDividedOverProcessesAndTheirResultsPutTogether) {
+  Begin(2);
+  EXPECT_EQ(*Group().Call(kDouble, std::vector<int64_t>{3, 4}), (std::vector<int64_t>{6, 8}));
+  const MetaBatch batch = Numbers(10);
+  EXPECT_EQ(*Group().Call(kEcho, batch), batch);
+}
+
+TEST_F(Control, BatchesOfManyMessagesArrive) {
+  Begin(2);
+  const MetaBatch large = Numbers(64, 1 << 16);  // 32 MiB
+  EXPECT_EQ(*Group().Call(kEcho, large), large);
+}
+
+TEST_F(Control, AWelcomeIsForAllAndTheEndIsOk) {
+  Begin(2);
+  controller_->End(absl::OkStatus());
+  for (const auto& worker : workers_) {
+    EXPECT_TRUE(worker->End().ok());
+    EXPECT_EQ(*worker->welcome(), Value("hello"));
+  }
+}
+
+TEST_F(Control, AnErrorOfTheRunIsThatOfEveryWorker) {
+  Begin(2);
+  controller_->End(absl::DataLossError("the model is not what it was"));
+  for (const auto& worker : workers_) EXPECT_EQ(worker->End(), absl::DataLossError("the model is not what it was"));
+}
+
+TEST_F(Control, CallsOfAWorkerThatGoesFailAtOnceWithItsLastLines) {
+  Begin(2);
+  workers_[0]->session().Notify("log", "loading the model");
+  workers_[0]->session().Notify("log", "the disk is full");
+  const Future<std::vector<int64_t>> future = Group().Start(kWait, int64_t{0});
+  while (!workers_[0]->waits()) absl::SleepFor(absl::Milliseconds(1));
+  // As if it was killed: its connection is gone without a word.
+  workers_[0]->LetGo();
+  workers_[1]->LetGo();
+  EXPECT_TRUE(future.Get().ok());
+  workers_[0]->Leave();
+  const auto result = Group().Call(kDouble, std::vector<int64_t>{3, 4});
+  EXPECT_TRUE(absl::IsUnavailable(result.status())) << result.status();
+  EXPECT_THAT(std::string(result.status().message()),
+              AllOf(HasSubstr("rank 1 (ref) is gone"), HasSubstr("the disk is full"), HasSubstr("double")));
+  EXPECT_FALSE(controller_->status().ok());
+}
+
+TEST_F(Control, DifferentMethodsRunAtTheSameTime) {
+  Begin(2);
+  const Future<std::vector<int64_t>> waiting = Group().Start(kWait, int64_t{0});
+  EXPECT_EQ(*Group().Call(kDouble, std::vector<int64_t>{1, 2}), (std::vector<int64_t>{2, 4}));
+  for (const auto& worker : workers_) worker->LetGo();
+  EXPECT_TRUE(waiting.Get().ok());
+}
+
+TEST_F(Control, ACallEndsAtItsDeadlineAndItsLateResultIsIgnored) {
+  Begin(2);
+  const auto result = Group().WithTimeout(absl::Milliseconds(100)).Call(kWait, int64_t{0});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(result.status())) << result.status();
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("rank 1 (ref)"));
+  for (const auto& worker : workers_) worker->LetGo();
+  EXPECT_EQ(*Group().Call(kDouble, std::vector<int64_t>{1, 2}), (std::vector<int64_t>{2, 4}));
+}
+
+TEST_F(Control, RanksThatDisagreeAreRefusedWithOneErrorForAll) {
+  world_size_ = 3;
+  controller_ =
+      *OpenRpcController({.token = "secret", .world_size = 3, .setup = {{"actor.lr", "1e-6"}, {"seed", "1"}}});
+  WorkerOptions same = OptionsOf(1), other = OptionsOf(2);
+  same.setup = {{"actor.lr", "1e-6"}, {"seed", "1"}};
+  other.setup = {{"actor.lr", "1e-5"}, {"seed", "1"}};
+  TestWorker first(same), second(other);
+  const absl::Status refused = controller_->AwaitWorkers(Soon());
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("rank 2 (ref)"), HasSubstr("actor.lr is 1e-6 on rank 0 and 1e-5 there")));
+  EXPECT_EQ(first.End(), refused);
+  EXPECT_EQ(second.End(), refused);
+}
+
+TEST_F(Control, AnotherSizeOfTheWorldAndARankThatIsTakenAreRefused) {
+  controller_ = *OpenRpcController({.token = "secret", .world_size = 3});
+  WorkerOptions options = OptionsOf(1);
+  options.world_size = 4;
+  TestWorker wrong(options);
+  const absl::Status refused = controller_->AwaitWorkers(Soon());
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("WORLD_SIZE=4"), HasSubstr("WORLD_SIZE=3")));
+  EXPECT_EQ(wrong.End(), refused);
+
+  controller_ = *OpenRpcController({.token = "secret", .world_size = 3});
+  TestWorker first(OptionsOf(1)), again(OptionsOf(1));
+  const absl::Status twice = controller_->AwaitWorkers(Soon());
+  EXPECT_TRUE(absl::IsAlreadyExists(twice)) << twice;
+}
+
+TEST_F(Control, RanksThatDoNotComeAreNamed) {
+  controller_ = *OpenRpcController({.token = "secret", .world_size = 4});
+  world_size_ = 4;
+  TestWorker second(OptionsOf(2));
+  const absl::Status missing = controller_->AwaitWorkers(absl::Now() + absl::Milliseconds(200));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(missing)) << missing;
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("have not joined in time: 1, 3"));
+  EXPECT_EQ(second.End(), missing);
+}
+
+TEST_F(Control, AWorkerWithoutTheTokenDoesNotJoin) {
+  controller_ = *OpenRpcController({.token = "secret", .world_size = 2});
+  WorkerOptions options = OptionsOf(1);
+  options.world_size = 2;
+  options.token = "guess";
+  auto joined = JoinRpcController(options);
+  ASSERT_TRUE(joined.ok());  // the refusal comes with the first answer
+  EXPECT_FALSE((*joined)->AwaitWelcome(Soon()).ok());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(controller_->AwaitWorkers(absl::Now() + absl::Milliseconds(100))));
+}
+
+TEST_F(Control, AWorkerThatSaysNothingForLongIsGone) {
+  controller_ = *OpenRpcController({.token = "secret", .world_size = 2, .silence = absl::Milliseconds(200)});
+  // Speaks the protocol, but shows no sign of life after its hello.
+  const auto client = *rpc::StreamClient::Connect({.target = controller_->address(), .token = "secret"});
+  const auto stream = client->Open(
+      kJoinMethod, [](rpc::Pieces) {}, [](const absl::Status&) {});
+  const auto hello =
+      ToMessages(MessageOf("hello", {{"protocol", kWorkersProtocol}, {"rank", 1}, {"world_size", 2}, {"name", "ref"}}));
+  for (const rpc::Message& message : *hello) stream->Send(message);
+  ASSERT_TRUE(controller_->AwaitWorkers(Soon()).ok());
+  absl::Notification done;
+  absl::Status status;
+  controller_->worker(1)->Invoke("double", {Value(1)}, absl::InfiniteFuture(), [&](const absl::StatusOr<Value>& value) {
+    status = value.status();
+    done.Notify();
+  });
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 (ref) has given no sign of life"));
+}
+
+TEST_F(Control, AWorkerLeavesAControllerThatIsGone) {
+  world_size_ = 2;
+  Begin(1);
+  controller_.reset();
+  EXPECT_TRUE(workers_[0]->End().ok());  // it was told that the run is over
+}
+
+TEST(Values, ComeBackAsTheyWere) {
+  const RowsRef rows{
+      .partition = "train", .rows = {1, 2, ~uint64_t{0}}, .columns = {"a"}, .meta = {{"x", 1}}, .real_rows = 2};
+  const Value value = Value::Object{{"nothing", Value()},
+                                    {"flag", true},
+                                    {"integer", int64_t{-1}},
+                                    {"number", 0.1},
+                                    {"text", "a\0b"},
+                                    {"list", Value::List{1, Value::List{}, Value::Object{}}},
+                                    {"object", Value::Object{{"batch", Numbers(3)}}},
+                                    {"rows", rows},
+                                    {"another batch", Numbers(2)}};
+  Parcel parcel = MessageOf("test");
+  SetValue("value", value, parcel);
+  ParcelReader reader;
+  std::optional<Parcel> read;
+  const auto messages = ToMessages(parcel);
+  for (const rpc::Message& message : *messages) {
+    std::vector<std::span<const std::byte>> pieces;
+    for (const Buffer& buffer : message) pieces.push_back(buffer.bytes());
+    read = *reader.Feed(pieces);
+  }
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(*ValueIn(*read, "value"), value);
+}
+
+TEST(Parcels, AreRefusedWhereverOneBitIsWrong) {
+  Parcel parcel = MessageOf("test", {{"number", 1}});
+  SetValue("value", Value(Numbers(3)), parcel);
+  std::string bytes;
+  const auto messages = ToMessages(parcel);
+  for (const rpc::Message& message : *messages) {
+    for (const Buffer& buffer : message) {
+      bytes.append(reinterpret_cast<const char*>(buffer.data()), buffer.size());
+    }
+  }
+  int refused = 0;
+  for (size_t bit = 0; bit < bytes.size() * 8; bit += 3) {
+    std::string damaged = bytes;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+    ParcelReader reader;
+    const std::span<const std::byte> piece = std::as_bytes(std::span(damaged));
+    const auto read = reader.Feed({&piece, 1});
+    if (!read.ok() || !read->has_value()) ++refused;  // or more is awaited
+  }
+  EXPECT_GT(refused, static_cast<int>(bytes.size() * 8 / 3 * 9 / 10));  // but the header's zeros mean nothing
+}
+
+}  // namespace
+}  // namespace tdock::runtime

@@ -1,0 +1,326 @@
+#include "runtime/control/rpc_controller.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+#include "core/rpc/stream_server.h"
+#include "runtime/control/messages.h"
+#include "runtime/control/worker_link.h"
+
+namespace tdock::runtime {
+namespace {
+
+// The first few keys on which two sides disagree, with both values.
+std::string Differences(const Setup& ours, const Setup& theirs) {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> lines;
+  const auto value = [](const Setup& setup, const std::string& key) {
+    const auto found = setup.find(key);
+    return found == setup.end() ? std::string("not set") : found->second;
+  };
+  Setup all = ours;
+  all.insert(theirs.begin(), theirs.end());
+  size_t more = 0;
+  for (const auto& [key, ignored] : all) {
+    if (value(ours, key) == value(theirs, key)) continue;
+    if (lines.size() < kMost) {
+      lines.push_back(absl::StrCat(key, " is ", value(ours, key), " on rank 0 and ", value(theirs, key), " there"));
+    } else {
+      ++more;
+    }
+  }
+  return absl::StrCat(absl::StrJoin(lines, "; "), more > 0 ? absl::StrCat("; and ", more, " more") : "");
+}
+
+absl::StatusOr<RpcWorkerLink::Identity> IdentityIn(const Parcel& hello) {
+  if (hello.Text(kWhat) != "hello" || hello.Integer("protocol") != kWorkersProtocol) {
+    return absl::InvalidArgumentError(absl::StrCat("a worker must say hello first, of protocol ", kWorkersProtocol,
+                                                   ": use the same release on all ranks"));
+  }
+  RpcWorkerLink::Identity identity{.name = hello.Text("name"),
+                                   .host = hello.Text("host"),
+                                   .pid = hello.Integer("pid"),
+                                   .world_size = hello.Integer("world_size")};
+  identity.rank = static_cast<int>(std::clamp<int64_t>(hello.Integer("rank"), -1, 1 << 20));
+  const auto setup = hello.facts.find("setup");
+  if (const Meta* const keys = setup == hello.facts.end() ? nullptr : setup->second.As<Meta>()) {
+    for (const auto& [key, value] : *keys) {
+      if (const std::string* const text = value.As<std::string>()) identity.setup[key] = *text;
+    }
+  }
+  return identity;
+}
+
+class RpcController;
+
+// The connection of a worker.
+class JoinHandler final : public rpc::CallHandler {
+ public:
+  JoinHandler(RpcController& controller, std::shared_ptr<rpc::CallSink> sink)
+      : controller_(controller), sink_(std::move(sink)) {}
+
+  void OnMessage(rpc::Pieces message) override;
+  void OnHalfClose() override { sink_->Finish(absl::OkStatus()); }
+  void OnGone() override;
+
+ private:
+  absl::Status Read(rpc::Pieces message);
+
+  RpcController& controller_;
+  const std::shared_ptr<rpc::CallSink> sink_;
+  ParcelReader reader_;
+  std::shared_ptr<RpcWorkerLink> worker_;
+};
+
+class RpcController final : public Controller {
+ public:
+  explicit RpcController(const ControllerOptions& options)
+      : options_(options), workers_(static_cast<size_t>(std::max(options.world_size, 1))) {}
+  ~RpcController() override {
+    End(absl::OkStatus());
+    if (server_ != nullptr) server_->Shutdown(absl::Now() + absl::Seconds(1));
+    {
+      const MutexLock lock(mu_);
+      ending_ = true;
+      changed_.NotifyAll();
+    }
+    if (watching_.joinable()) watching_.join();
+  }
+
+  absl::Status Start() {
+    TDOCK_ASSIGN_OR_RETURN(
+        server_, rpc::StreamServer::Start(
+                     {.listen = options_.listen, .token = options_.token},
+                     [this](absl::string_view method, auto sink) -> absl::StatusOr<std::shared_ptr<rpc::CallHandler>> {
+                       if (method != kJoinMethod) {
+                         return absl::UnimplementedError(absl::StrCat("there is no method ", method));
+                       }
+                       return std::make_shared<JoinHandler>(*this, sink);
+                     }));
+    const std::string& listen = options_.listen;
+    address_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", server_->port());
+    watching_ = std::thread([this] { Watch(); });
+    return absl::OkStatus();
+  }
+
+  std::string address() const override { return address_; }
+
+  absl::Status AwaitWorkers(absl::Time deadline) override {
+    const absl::Status status = AwaitAll(deadline, "have not joined", [](const RpcWorkerLink*) { return true; });
+    if (!status.ok()) End(status);
+    return status;
+  }
+  absl::Status Welcome(const Value& welcome) override {
+    Parcel parcel = MessageOf("welcome");
+    SetValue("value", welcome, parcel);
+    for (const auto& worker : Workers()) worker->Send(parcel);
+    return status();
+  }
+  absl::Status AwaitServing(absl::Time deadline) override {
+    for (;;) {
+      std::vector<std::string> missing;
+      for (const auto& worker : Workers()) {
+        TDOCK_RETURN_IF_ERROR(worker->status());
+        if (worker->serving() == RpcWorkerLink::Serving::kNo) return Annotate(worker->why_not(), worker->Describe());
+        if (worker->serving() == RpcWorkerLink::Serving::kNotYet) missing.push_back(worker->Describe());
+      }
+      if (missing.empty()) return absl::OkStatus();
+      if (absl::Now() >= deadline) {
+        return absl::DeadlineExceededError(absl::StrCat(absl::StrJoin(missing, ", "), " did not become ready in time"));
+      }
+      MutexLock lock(mu_);
+      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+    }
+  }
+
+  std::shared_ptr<WorkerLink> worker(int rank) override {
+    const MutexLock lock(mu_);
+    TDOCK_CHECK(rank > 0 && std::cmp_less(rank, workers_.size()) && workers_[static_cast<size_t>(rank)] != nullptr,
+                "a worker that has joined");
+    return workers_[static_cast<size_t>(rank)];
+  }
+  std::string name(int rank) const override {
+    const MutexLock lock(mu_);
+    const auto& worker = workers_[static_cast<size_t>(rank)];
+    return worker == nullptr ? std::string() : worker->identity().name;
+  }
+  absl::Status status() const override {
+    for (const auto& worker : Workers()) TDOCK_RETURN_IF_ERROR(worker->status());
+    return absl::OkStatus();
+  }
+
+  void End(const absl::Status& why) override {
+    {
+      const MutexLock lock(mu_);
+      if (over_) return;
+      over_ = true;
+      refusal_ = why;
+    }
+    for (const auto& worker : Workers()) worker->End(why);
+  }
+
+  // For its connections.
+  absl::StatusOr<std::shared_ptr<RpcWorkerLink>> Join(const Parcel& hello, std::shared_ptr<rpc::CallSink> sink) {
+    TDOCK_ASSIGN_OR_RETURN(RpcWorkerLink::Identity identity, IdentityIn(hello));
+    const int rank = identity.rank;
+    auto worker = std::make_shared<RpcWorkerLink>(std::move(identity), std::move(sink));
+    absl::Status refusal;
+    {
+      const MutexLock lock(mu_);
+      if (!over_) refusal_ = WhyNot(*worker);
+      refusal = refusal_.ok() && over_ ? absl::UnavailableError("the run is over") : refusal_;
+      if (refusal.ok()) workers_[static_cast<size_t>(rank)] = worker;
+      changed_.NotifyAll();
+    }
+    if (!refusal.ok()) worker->End(refusal);
+    return worker;
+  }
+  void Changed() {
+    const MutexLock lock(mu_);
+    changed_.NotifyAll();
+  }
+  const ControllerOptions& options() const { return options_; }
+
+ private:
+  static constexpr std::chrono::milliseconds kTick{50};
+
+  // The workers that there are.
+  std::vector<std::shared_ptr<RpcWorkerLink>> Workers() const {
+    const MutexLock lock(mu_);
+    std::vector<std::shared_ptr<RpcWorkerLink>> there;
+    for (const auto& worker : workers_) {
+      if (worker != nullptr) there.push_back(worker);
+    }
+    return there;
+  }
+
+  absl::Status WhyNot(const RpcWorkerLink& worker) const TDOCK_REQUIRES(mu_) {
+    const RpcWorkerLink::Identity& identity = worker.identity();
+    const std::string who = absl::StrCat(worker.Describe(), " on ", identity.host, ", process ", identity.pid, ",");
+    if (identity.world_size != options_.world_size) {
+      return absl::FailedPreconditionError(absl::StrCat(who, " has WORLD_SIZE=", identity.world_size,
+                                                        " and rank 0 has WORLD_SIZE=", options_.world_size,
+                                                        ": all ranks need the same"));
+    }
+    if (identity.rank < 1 || identity.rank >= options_.world_size) {
+      return absl::FailedPreconditionError(absl::StrCat(who, " has a rank that is not between 1 and ",
+                                                        options_.world_size - 1, ", as those of workers are"));
+    }
+    if (identity.setup != options_.setup) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(who, " was configured otherwise: ", Differences(options_.setup, identity.setup),
+                       ". Start all ranks with the same configuration"));
+    }
+    const auto& other = workers_[static_cast<size_t>(identity.rank)];
+    if (other == nullptr) return absl::OkStatus();
+    return absl::AlreadyExistsError(absl::StrCat(who, " says to be a rank that process ", other->identity().pid, " on ",
+                                                 other->identity().host, " has: each rank is one process"));
+  }
+
+  template <class Ready>
+  absl::Status AwaitAll(absl::Time deadline, absl::string_view what, const Ready& ready) TDOCK_EXCLUDES(mu_) {
+    for (;;) {
+      std::vector<int> missing;
+      {
+        const MutexLock lock(mu_);
+        TDOCK_RETURN_IF_ERROR(refusal_);
+        for (size_t rank = 1; rank < workers_.size(); ++rank) {
+          if (workers_[rank] == nullptr || !ready(workers_[rank].get())) missing.push_back(static_cast<int>(rank));
+        }
+      }
+      TDOCK_RETURN_IF_ERROR(status());
+      if (missing.empty()) return absl::OkStatus();
+      if (absl::Now() >= deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("of ", options_.world_size, " ranks, these ", what, " in time: ", absl::StrJoin(missing, ", "),
+                         ". Look at their output, and whether they can reach ", address_));
+      }
+      MutexLock lock(mu_);
+      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+    }
+  }
+
+  // Sends signs of life, and notices workers that give none, and calls that take too long.
+  void Watch() {
+    const absl::Duration beat = options_.silence / 4;
+    absl::Time next_beat = absl::InfinitePast();
+    for (;;) {
+      {
+        MutexLock lock(mu_);
+        if (ending_) return;
+        changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+        if (ending_) return;
+      }
+      const absl::Time now = absl::Now();
+      const bool beats = now >= next_beat;
+      if (beats) next_beat = now + beat;
+      for (const auto& worker : Workers()) {
+        worker->Expire(now);
+        if (beats) worker->Send(MessageOf("beat"));
+        const absl::Duration silent = worker->watch().silent();
+        if (silent < options_.silence) continue;
+        worker->Lose(absl::UnavailableError(
+            absl::StrCat("has given no sign of life for ", absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))),
+                         ": it was stopped, or its machine hangs or is gone (process ", worker->identity().pid, " on ",
+                         worker->identity().host, ")")));
+      }
+    }
+  }
+
+  const ControllerOptions options_;
+  std::unique_ptr<rpc::StreamServer> server_;
+  std::string address_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::vector<std::shared_ptr<RpcWorkerLink>> workers_ TDOCK_GUARDED_BY(mu_);  // by rank; none of rank 0
+  absl::Status refusal_ TDOCK_GUARDED_BY(mu_);                                 // of all that join
+  bool over_ TDOCK_GUARDED_BY(mu_) = false;
+  bool ending_ TDOCK_GUARDED_BY(mu_) = false;
+  std::thread watching_;
+};
+
+absl::Status JoinHandler::Read(rpc::Pieces message) {
+  if (rpc::SizeOf(message) >= 64 << 10) rpc::HandWaitingOver();
+  TDOCK_ASSIGN_OR_RETURN(const std::optional<Parcel> parcel, reader_.Feed(message));
+  if (worker_ != nullptr) worker_->watch().Heard();
+  if (!parcel.has_value()) return absl::OkStatus();
+  if (worker_ == nullptr) {
+    TDOCK_ASSIGN_OR_RETURN(worker_, controller_.Join(*parcel, sink_));
+    return absl::OkStatus();
+  }
+  TDOCK_RETURN_IF_ERROR(worker_->OnParcel(*parcel, controller_.options().on_notice));
+  controller_.Changed();
+  return absl::OkStatus();
+}
+
+void JoinHandler::OnMessage(rpc::Pieces message) {
+  const absl::Status status = Read(message);
+  if (status.ok()) return;
+  if (worker_ != nullptr) worker_->Lose(Annotate(status, "sent what cannot be read"));
+  sink_->Finish(status);
+}
+
+void JoinHandler::OnGone() {
+  if (worker_ == nullptr) return;
+  worker_->Lose(absl::UnavailableError(absl::StrCat("is gone: process ", worker_->identity().pid, " on ",
+                                                    worker_->identity().host,
+                                                    " has ended or was killed, or its connection was lost")));
+  controller_.Changed();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Controller>> OpenRpcController(const ControllerOptions& options) {
+  auto controller = std::make_unique<RpcController>(options);
+  TDOCK_RETURN_IF_ERROR(controller->Start());
+  return controller;
+}
+
+}  // namespace tdock::runtime

@@ -1,0 +1,280 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/status.h"
+#include "core/rpc/stream_client.h"
+#include "runtime/control/messages.h"
+#include "runtime/control/peer_watch.h"
+#include "runtime/control/rpc_controller.h"
+#include "runtime/dispatch/method_table.h"
+
+namespace tdock::runtime {
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? std::string(name) : std::string("an unknown host");
+}
+
+class RpcWorkerSession final : public WorkerSession {
+ public:
+  explicit RpcWorkerSession(const WorkerOptions& options) : options_(options) {}
+  // Waits for Serve() to return.
+  ~RpcWorkerSession() override {
+    {
+      const MutexLock lock(mu_);
+      if (end_ == std::nullopt) end_ = absl::CancelledError("the worker leaves");
+      leaving_ = true;
+      changed_.NotifyAll();
+    }
+    {
+      MutexLock lock(mu_);
+      while (serving_) changed_.Wait(mu_);
+    }
+    stream_.reset();
+    if (beating_.joinable()) beating_.join();
+    for (auto& [method, lane] : lanes_) {
+      if (lane.thread.joinable()) lane.thread.join();
+    }
+  }
+
+  absl::Status Start() {
+    TDOCK_ASSIGN_OR_RETURN(client_, rpc::StreamClient::Connect({.target = options_.controller,
+                                                                .token = options_.token,
+                                                                .connect_timeout = options_.connect_timeout}));
+    watch_.Heard();
+    stream_ = client_->Open(
+        kJoinMethod, [this](rpc::Pieces message) { OnMessage(message); },
+        [this](const absl::Status& status) { OnEnd(status); });
+    Meta setup;
+    for (const auto& [key, value] : options_.setup) setup.emplace(key, value);
+    Send(MessageOf("hello", {{"protocol", kWorkersProtocol},
+                             {"rank", options_.rank},
+                             {"world_size", options_.world_size},
+                             {"name", options_.name},
+                             {"host", HostName()},
+                             {"pid", int64_t{::getpid()}},
+                             {"setup", std::move(setup)}}));
+    beating_ = std::thread([this] { Beat(); });
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Value> AwaitWelcome(absl::Time deadline) override {
+    MutexLock lock(mu_);
+    while (!welcome_.has_value() && !end_.has_value()) {
+      if (absl::Now() >= deadline) {
+        return absl::DeadlineExceededError(absl::StrCat("the controller at ", options_.controller,
+                                                        " has not begun the run in time: it waits for other ranks, or ",
+                                                        "is still reading its data"));
+      }
+      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+    }
+    if (!welcome_.has_value()) {
+      return end_->ok() ? absl::UnavailableError("the run has ended before it began") : *end_;
+    }
+    return *welcome_;
+  }
+
+  absl::Status Serve(const MethodTable& methods) override {
+    {
+      const MutexLock lock(mu_);
+      methods_ = &methods;
+      serving_ = true;
+    }
+    Send(MessageOf("serving"));
+    MutexLock lock(mu_);
+    while (!end_.has_value()) changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+    // Calls that are being carried out use the methods.
+    for (auto& [method, lane] : lanes_) lane.calls.clear();
+    while (running_ > 0) changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+    methods_ = nullptr;
+    serving_ = false;
+    changed_.NotifyAll();
+    return *end_;
+  }
+  absl::Status Fail(const absl::Status& why, absl::Time deadline) override {
+    Parcel failed = MessageOf("failed");
+    SetStatus(why, failed.facts);
+    Send(failed);
+    MutexLock lock(mu_);
+    while (!end_.has_value()) {
+      if (absl::Now() >= deadline) return absl::DeadlineExceededError("the controller does not end the run");
+      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+    }
+    return *end_;
+  }
+  void Notify(absl::string_view kind, absl::string_view text) override {
+    Send(MessageOf("notice", {{"kind", std::string(kind)}, {"text", std::string(text)}}));
+  }
+  absl::Status status() const override {
+    const MutexLock lock(mu_);
+    if (!end_.has_value()) return absl::OkStatus();
+    return end_->ok() ? absl::CancelledError("the run is over") : *end_;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kTick{50};
+
+  struct Call {
+    int64_t id = 0;
+    Value::List arguments = {};
+    absl::Time deadline = absl::InfiniteFuture();
+  };
+  // The calls of a method, which are carried out in order.
+  struct Lane {
+    std::deque<Call> calls;
+    std::thread thread;
+  };
+
+  void Send(const Parcel& parcel) {
+    const auto messages = ToMessages(parcel);
+    if (!messages.ok()) return;
+    const MutexLock lock(sending_);
+    for (const rpc::Message& message : *messages) stream_->Send(message);
+  }
+
+  void End(const absl::Status& status) {
+    const MutexLock lock(mu_);
+    if (end_ == std::nullopt) end_ = status;
+    changed_.NotifyAll();
+  }
+  void OnEnd(const absl::Status& status) {
+    End(absl::UnavailableError(absl::StrCat("the controller at ", options_.controller, " is gone",
+                                            status.ok() ? "" : absl::StrCat(": ", status.message()))));
+  }
+
+  void OnMessage(rpc::Pieces message) {
+    watch_.Heard();
+    absl::Status status;
+    absl::StatusOr<std::optional<Parcel>> parcel = reader_.Feed(message);
+    if (!parcel.ok()) {
+      status = parcel.status();
+    } else if (parcel->has_value()) {
+      status = OnParcel(**parcel);
+    }
+    if (!status.ok()) End(Annotate(status, "what the controller sent cannot be read"));
+  }
+
+  absl::Status OnParcel(const Parcel& parcel) {
+    const std::string what = parcel.Text(kWhat);
+    if (what == "beat") return absl::OkStatus();
+    if (what == "end") {
+      End(StatusIn(parcel));
+      return absl::OkStatus();
+    }
+    if (what == "welcome") {
+      TDOCK_ASSIGN_OR_RETURN(Value welcome, ValueIn(parcel, "value"));
+      const MutexLock lock(mu_);
+      welcome_ = std::move(welcome);
+      changed_.NotifyAll();
+      return absl::OkStatus();
+    }
+    if (what != "call") return absl::InvalidArgumentError(absl::StrCat("a message '", what, "'"));
+    TDOCK_ASSIGN_OR_RETURN(const Value arguments, ValueIn(parcel, "arguments"));
+    TDOCK_ASSIGN_OR_RETURN(Value::List list, arguments.Get<Value::List>());
+    const std::string method = parcel.Text("method");
+    const MutexLock lock(mu_);
+    Lane& lane = lanes_[method];
+    const int64_t within_ms = parcel.Integer("within_ms");  // 0: no limit
+    lane.calls.push_back({parcel.Integer("id"), std::move(list),
+                          within_ms > 0 ? absl::Now() + absl::Milliseconds(within_ms) : absl::InfiniteFuture()});
+    if (!lane.thread.joinable()) lane.thread = std::thread([this, method, &lane] { Work(method, lane); });
+    changed_.NotifyAll();
+    return absl::OkStatus();
+  }
+
+  // The thread of a method.
+  void Work(const std::string& method, Lane& lane) {
+    for (;;) {
+      Call call;
+      const MethodTable* methods = nullptr;
+      {
+        MutexLock lock(mu_);
+        // The first call may come before Serve().
+        while (!leaving_ && (lane.calls.empty() || methods_ == nullptr || end_.has_value())) changed_.Wait(mu_);
+        if (leaving_) return;
+        call = std::move(lane.calls.front());
+        lane.calls.pop_front();
+        methods = methods_;
+        ++running_;
+      }
+      Answer(call.id, methods->Call(method, std::move(call.arguments), call.deadline));
+      const MutexLock lock(mu_);
+      --running_;
+      changed_.NotifyAll();
+    }
+  }
+
+  void Answer(int64_t id, const absl::StatusOr<Value>& value) {
+    Parcel result = MessageOf("result", {{"id", id}});
+    SetStatus(value.status(), result.facts);
+    if (value.ok()) SetValue("value", *value, result);
+    if (const auto messages = ToMessages(result); !messages.ok()) {  // such as a value that is too large
+      result = MessageOf("result", {{"id", id}});
+      SetStatus(messages.status(), result.facts);
+    }
+    Send(result);
+  }
+
+  void Beat() {
+    absl::Time next = absl::InfinitePast();
+    for (;;) {
+      {
+        MutexLock lock(mu_);
+        if (end_.has_value()) return;
+        changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+        if (end_.has_value()) return;
+      }
+      if (watch_.silent() >= options_.silence) {
+        return End(absl::UnavailableError(absl::StrCat("the controller at ", options_.controller,
+                                                       " has given no sign of life for ",
+                                                       absl::FormatDuration(options_.silence))));
+      }
+      if (absl::Now() < next) continue;
+      next = absl::Now() + options_.silence / 4;
+      Send(MessageOf("beat"));
+    }
+  }
+
+  const WorkerOptions options_;
+  std::unique_ptr<rpc::StreamClient> client_;
+  PeerWatch watch_;
+  ParcelReader reader_;
+  Mutex sending_;  // orders the parts of messages
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::optional<Value> welcome_ TDOCK_GUARDED_BY(mu_);
+  std::optional<absl::Status> end_ TDOCK_GUARDED_BY(mu_);
+  bool leaving_ TDOCK_GUARDED_BY(mu_) = false;
+  const MethodTable* methods_ TDOCK_GUARDED_BY(mu_) = nullptr;
+  bool serving_ TDOCK_GUARDED_BY(mu_) = false;
+  int running_ TDOCK_GUARDED_BY(mu_) = 0;  // calls
+  std::map<std::string, Lane> lanes_;      // grows under mu_
+  std::thread beating_;
+  std::unique_ptr<rpc::ClientStream> stream_;  // its callbacks use what is above
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerSession>> JoinRpcController(const WorkerOptions& options) {
+  auto session = std::make_unique<RpcWorkerSession>(options);
+  absl::Status started = session->Start();
+  if (!started.ok()) {
+    return Annotate(started,
+                    absl::StrCat("rank ", options.rank, " cannot join the controller at ", options.controller));
+  }
+  return session;
+}
+
+}  // namespace tdock::runtime

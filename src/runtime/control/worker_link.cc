@@ -1,0 +1,155 @@
+#include "runtime/control/worker_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+#include "runtime/control/messages.h"
+
+namespace tdock::runtime {
+namespace {
+
+constexpr size_t kLastLines = 20;
+
+}  // namespace
+
+std::string RpcWorkerLink::Describe() const {
+  return identity_.name.empty() ? absl::StrCat("rank ", identity_.rank)
+                                : absl::StrCat("rank ", identity_.rank, " (", identity_.name, ")");
+}
+
+std::string RpcWorkerLink::LastLines() const {
+  return lines_.empty() ? std::string() : absl::StrCat(". Its last lines:\n  ", absl::StrJoin(lines_, "\n  "));
+}
+
+void RpcWorkerLink::Send(const Parcel& parcel) {
+  const auto messages = ToMessages(parcel);
+  if (!messages.ok()) return;  // only calls carry what may be too large: see Invoke()
+  const MutexLock lock(sending_);
+  for (const rpc::Message& message : *messages) sink_->Send(message);
+}
+
+void RpcWorkerLink::Invoke(std::string method, std::vector<Value> arguments, absl::Time deadline,
+                           std::function<void(absl::StatusOr<Value>)> done) {
+  int64_t id = 0;
+  absl::Status gone;
+  {
+    const MutexLock lock(mu_);
+    id = next_call_++;
+    gone = gone_;
+  }
+  if (!gone.ok()) return done(Annotate(gone, method));
+  const int64_t within_ms =
+      deadline == absl::InfiniteFuture() ? 0 : std::max<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()), 1);
+  Parcel call = MessageOf("call", {{"id", id}, {"method", method}, {"within_ms", within_ms}});
+  SetValue("arguments", Value(std::move(arguments)), call);
+  const auto messages = ToMessages(call);
+  if (!messages.ok()) return done(Annotate(messages.status(), method));
+  {
+    const MutexLock lock(mu_);
+    gone = gone_;
+    if (gone.ok()) calls_[id] = {method, deadline, std::move(done)};
+  }
+  if (!gone.ok()) return done(Annotate(gone, method));
+  const MutexLock lock(sending_);
+  for (const rpc::Message& message : *messages) sink_->Send(message);
+}
+
+absl::Status RpcWorkerLink::OnParcel(const Parcel& parcel, const std::function<void(const Notice&)>& on_notice) {
+  const std::string what = parcel.Text(kWhat);
+  if (what == "beat") return absl::OkStatus();
+  if (what == "notice") {
+    const Notice notice{identity_.rank, parcel.Text("kind"), parcel.Text("text")};
+    if (notice.kind == "log") {
+      const MutexLock lock(mu_);
+      lines_.push_back(notice.text);
+      if (lines_.size() > kLastLines) lines_.pop_front();
+    }
+    on_notice(notice);
+    return absl::OkStatus();
+  }
+  if (what == "serving" || what == "failed") {
+    const MutexLock lock(mu_);
+    serving_ = what == "serving" ? Serving::kYes : Serving::kNo;
+    why_not_ = StatusIn(parcel);
+    return absl::OkStatus();
+  }
+  if (what != "result") return absl::InvalidArgumentError(absl::StrCat("a worker sent a message '", what, "'"));
+  PendingCall call;
+  {
+    const MutexLock lock(mu_);
+    const auto found = calls_.find(parcel.Integer("id"));
+    if (found == calls_.end()) return absl::OkStatus();  // its deadline was over
+    call = std::move(found->second);
+    calls_.erase(found);
+  }
+  const absl::Status status = StatusIn(parcel);
+  call.done(status.ok() ? ValueIn(parcel, "value") : absl::StatusOr<Value>(status));
+  return absl::OkStatus();
+}
+
+absl::Status RpcWorkerLink::status() const {
+  const MutexLock lock(mu_);
+  return over_ ? absl::OkStatus() : gone_;
+}
+
+RpcWorkerLink::Serving RpcWorkerLink::serving() const {
+  const MutexLock lock(mu_);
+  return serving_;
+}
+
+absl::Status RpcWorkerLink::why_not() const {
+  const MutexLock lock(mu_);
+  return why_not_;
+}
+
+void RpcWorkerLink::Lose(const absl::Status& why) {
+  std::map<int64_t, PendingCall> calls;
+  absl::Status gone;
+  {
+    const MutexLock lock(mu_);
+    if (!gone_.ok()) return;
+    gone = gone_ = absl::Status(why.code(), absl::StrCat(Describe(), " ", why.message(), LastLines()));
+    calls.swap(calls_);
+  }
+  for (auto& [id, call] : calls) call.done(Annotate(gone, call.method));
+}
+
+void RpcWorkerLink::End(const absl::Status& why) {
+  {
+    const MutexLock lock(mu_);
+    if (over_) return;
+    over_ = true;
+  }
+  Parcel end = MessageOf("end");
+  SetStatus(why, end.facts);
+  Send(end);
+  sink_->Finish(absl::OkStatus());
+  Lose(why.ok() ? absl::CancelledError("was sent home: the run is over") : why);
+}
+
+absl::Time RpcWorkerLink::Expire(absl::Time now) {
+  std::vector<PendingCall> late;
+  absl::Time next = absl::InfiniteFuture();
+  {
+    const MutexLock lock(mu_);
+    for (auto at = calls_.begin(); at != calls_.end();) {
+      if (at->second.deadline <= now) {
+        late.push_back(std::move(at->second));
+        at = calls_.erase(at);
+      } else {
+        next = std::min(next, at->second.deadline);
+        ++at;
+      }
+    }
+  }
+  for (PendingCall& call : late) {
+    call.done(absl::DeadlineExceededError(absl::StrCat(Describe(), " has not finished ", call.method, " in time")));
+  }
+  return next;
+}
+
+}  // namespace tdock::runtime

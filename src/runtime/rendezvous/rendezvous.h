@@ -1,0 +1,31 @@
+// How the processes of a run find each other: a store of texts at MASTER_ADDR:MASTER_PORT, which is c10d's TCPStore, as
+// for programs in PyTorch. Rank 0 serves it, unless an agent that started the ranks, such as torchrun's, does.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "runtime/launch/rank_environment.h"
+
+namespace tdock::runtime {
+
+// Whoever reaches the address can read and write it: it is for networks that only the run's machines share.
+// Thread-safe.
+class Rendezvous {
+ public:
+  // Unavailable if the port is taken, or, for the others, if rank 0 is not there in time. The store ends with the
+  // object of the process that serves it.
+  static absl::StatusOr<std::unique_ptr<Rendezvous>> Open(const RankEnvironment& environment, absl::Duration timeout);
+  virtual ~Rendezvous() = default;
+
+  // Of this start of the ranks: what an earlier one has published under the same key is not found.
+  virtual absl::Status Publish(absl::string_view key, absl::string_view value) = 0;
+  // Waits until it is there. DeadlineExceeded names the key.
+  virtual absl::StatusOr<std::string> Await(absl::string_view key, absl::Duration timeout) = 0;
+};
+
+}  // namespace tdock::runtime
