@@ -23,7 +23,8 @@ struct SharedDockOptions {
   std::string serve = {};
   // The address of a dock that is served elsewhere.
   std::string connect = {};
-  // Paths; empty for none: those of DockServerOptions or ConnectOptions.
+  // Those of DockServerOptions or ConnectOptions: a text, and paths; empty for none.
+  std::string token = {};
   std::string token_file = {};
   std::string tls_ca = {};
   std::string tls_cert = {};

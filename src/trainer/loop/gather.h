@@ -56,6 +56,8 @@ class Gather final : public Stateful {
   // The partition of the rounds, which is empty between two of them.
   const std::string& partition() const { return options_.name; }
   const PartitionOptions& options() const { return options_; }
+  // See StageRunner.
+  void SetRemote(RemoteStages* remote) { runner_.SetRemote(remote); }
   // Registers the stages there, once it exists.
   absl::Status Register();
 

@@ -115,40 +115,15 @@ void WarnOfReplyEnd(const RunInputs& inputs, const data::DataLog& log) {
                    *end, " to \"eos_token_id\" in generation_config.json"));
 }
 
-absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& log) {
+// What the run trains on and validates with.
+absl::Status LoadData(Recipe& recipe, Env& env, const data::DataLog& log, RunInputs& inputs) {
   RunConfig& config = recipe.config();
-  RunInputs inputs;
-  inputs.log = log;
-  // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
-  // busy machine a barrier waits for a thread that is not running.
-  at::set_num_threads(static_cast<int>(config.intra_op_threads));
-  const reward::ExternalRewardConfig none;
-  TDOCK_ASSIGN_OR_RETURN(
-      inputs.reward,
-      reward::MakeRunReward(config.reward, ScoresHere(recipe.shape(), config) ? config.external_reward : none,
-                            config.data.columns.keep, log));
-  TDOCK_RETURN_IF_ERROR(LoadModel(config, recipe.head(), env, inputs));
-  TDOCK_RETURN_IF_ERROR(CheckOptim(recipe.shape().optim, *inputs.decoder));
-  TDOCK_ASSIGN_OR_RETURN(inputs.models, LoadRoles(recipe, config, env, inputs));
-  const bool reads_texts = std::any_of(inputs.models.begin(), inputs.models.end(),
-                                       [](const auto& entry) { return entry.second.own_tokenizer != nullptr; });
-  config.data.keep_messages = config.external_reward.used() || config.environment.used() || reads_texts;
-  config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());
-  TDOCK_RETURN_IF_ERROR(CheckLengths(recipe, *inputs.decoder));
   TDOCK_ASSIGN_OR_RETURN(
       inputs.data, data::OpenRunData(env, config.data, recipe.phase(), *inputs.tokenizer, config.model.path, log));
   if (const std::optional<data::DataConfig> ptx = recipe.ptx_data()) {
     TDOCK_ASSIGN_OR_RETURN(inputs.ptx,
                            data::OpenRunData(env, *ptx, data::Phase::kSft, *inputs.tokenizer, config.model.path, log));
     if (inputs.ptx.train->size() == 0) return absl::InvalidArgumentError("data.ptx_files have no sample");
-  }
-  if (config.environment.used() && config.environment.format == environment::TurnFormat::kChat) {
-    absl::StatusOr<text::ChatTemplate> found = data::ResolveTemplate(env, config.data, config.model.path);
-    if (found.ok()) {
-      inputs.chat_template = *std::move(found);
-    } else if (!absl::IsNotFound(found.status())) {
-      return found.status();
-    }
   }
   WarnOfReplyEnd(inputs, log);
   for (const std::string& warning : inputs.data.warnings) log(absl::StrCat("warning: ", warning));
@@ -158,18 +133,48 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
                                                    " samples, less than a batch of ", DrawnAtOnce(config),
                                                    "; lower data.", gathers ? "gen_batch_size" : "train_batch_size"));
   }
-  if (inputs.data.validation != nullptr) {
-    const int64_t size = inputs.data.validation->size();
-    const std::vector<int64_t> chosen = Chosen(size, config.trainer.val_max_samples, config.data.seed);
-    if (static_cast<int64_t>(chosen.size()) < size) {
-      log(absl::StrCat("validating with ", chosen.size(), " of ", size, " samples (trainer.val_max_samples)"));
-    }
-    TDOCK_ASSIGN_OR_RETURN(inputs.validation,
-                           LoadChosen(*inputs.data.validation, chosen, config.data.skip_bad_records, log));
-    if (inputs.validation.empty()) {
-      return absl::FailedPreconditionError("no record of the validation data yields a sample");
+  if (inputs.data.validation == nullptr) return absl::OkStatus();
+  const int64_t size = inputs.data.validation->size();
+  const std::vector<int64_t> chosen = Chosen(size, config.trainer.val_max_samples, config.data.seed);
+  if (static_cast<int64_t>(chosen.size()) < size) {
+    log(absl::StrCat("validating with ", chosen.size(), " of ", size, " samples (trainer.val_max_samples)"));
+  }
+  TDOCK_ASSIGN_OR_RETURN(inputs.validation,
+                         LoadChosen(*inputs.data.validation, chosen, config.data.skip_bad_records, log));
+  if (inputs.validation.empty()) {
+    return absl::FailedPreconditionError("no record of the validation data yields a sample");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& log, const InputParts& parts) {
+  RunConfig& config = recipe.config();
+  RunInputs inputs;
+  inputs.log = log;
+  // Threads divide samples, not operations: those of a small model are too short to be worth a barrier each, and on a
+  // busy machine a barrier waits for a thread that is not running.
+  at::set_num_threads(static_cast<int>(config.intra_op_threads));
+  const reward::ExternalRewardConfig none;
+  const bool scores = parts.reward && ScoresHere(recipe.shape(), config);
+  TDOCK_ASSIGN_OR_RETURN(inputs.reward, reward::MakeRunReward(config.reward, scores ? config.external_reward : none,
+                                                              config.data.columns.keep, log));
+  TDOCK_RETURN_IF_ERROR(LoadModel(config, recipe.head(), env, inputs));
+  TDOCK_RETURN_IF_ERROR(CheckOptim(recipe.shape().optim, *inputs.decoder));
+  TDOCK_ASSIGN_OR_RETURN(inputs.models, LoadRoles(recipe, config, env, inputs));
+  const bool reads_texts = std::any_of(inputs.models.begin(), inputs.models.end(),
+                                       [](const auto& entry) { return entry.second.own_tokenizer != nullptr; });
+  config.data.keep_messages = config.external_reward.used() || config.environment.used() || reads_texts;
+  config.threads = model::WorkerThreads(config.threads, inputs.decoder->device());
+  TDOCK_RETURN_IF_ERROR(CheckLengths(recipe, *inputs.decoder));
+  if (config.environment.used() && config.environment.format == environment::TurnFormat::kChat) {
+    absl::StatusOr<text::ChatTemplate> found = data::ResolveTemplate(env, config.data, config.model.path);
+    if (found.ok()) {
+      inputs.chat_template = *std::move(found);
+    } else if (!absl::IsNotFound(found.status())) {
+      return found.status();
     }
   }
+  if (parts.data) TDOCK_RETURN_IF_ERROR(LoadData(recipe, env, log, inputs));
   return inputs;
 }
 
@@ -180,8 +185,8 @@ bool ScoresHere(const StepShape& shape, const RunConfig& config) {
   return (shape.rollout != nullptr && !elsewhere) || shape.validation != nullptr;
 }
 
-absl::StatusOr<RunInputs> LoadRunInputs(Recipe& recipe, Env& env, const data::DataLog& log) {
-  return Guarded([&] { return Load(recipe, env, log); });
+absl::StatusOr<RunInputs> LoadRunInputs(Recipe& recipe, Env& env, const data::DataLog& log, const InputParts& parts) {
+  return Guarded([&] { return Load(recipe, env, log, parts); });
 }
 
 }  // namespace tdock::trainer

@@ -34,9 +34,16 @@ struct RunInputs {
 // Whether this process scores answers: those of the rollout, unless another process does, or of a validation.
 bool ScoresHere(const StepShape& shape, const RunConfig& config);
 
+// What a process needs of them that carries out some stages of a run: the models, always, and
+struct InputParts {
+  bool data = true;    // what the run trains on, and validates with
+  bool reward = true;  // the programs that score answers, where the configuration names some
+};
+
 // Sets the recipe's `threads` where that is 0, and the threads of operations. InvalidArgument if the device, the model,
 // the data or the lengths are unusable; other codes if a file cannot be read. `log` gets lines about the data. Does not
 // throw.
-absl::StatusOr<RunInputs> LoadRunInputs(Recipe& recipe, Env& env, const data::DataLog& log);
+absl::StatusOr<RunInputs> LoadRunInputs(Recipe& recipe, Env& env, const data::DataLog& log,
+                                        const InputParts& parts = {});
 
 }  // namespace tdock::trainer

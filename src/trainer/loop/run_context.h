@@ -15,6 +15,7 @@
 #include "dock/shared/shared_dock.h"
 #include "tdock/local_dock.h"
 #include "trainer/run_log/progress.h"
+#include "trainer/stages/remote_stages.h"
 
 namespace tdock::trainer {
 
@@ -38,6 +39,10 @@ struct RunContext {
   std::function<std::unique_ptr<Dock>(Clock&)> make_dock = [](Clock& of_run) {
     return MakeLocalDock({.clock = &of_run});
   };
+  // The dock of a run of several processes, instead; null: make_dock makes it.
+  Dock* run_dock = nullptr;
+  // Stages that other processes of the run carry out; null: none.
+  RemoteStages* remote = nullptr;
   // For runs that share their dock with other processes.
   OpenSharedDock open_shared_dock = dock::OpenSharedDock;
 

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<RunPartition>> RunPartition::Open(const DockSecti
                                                                  const RunContext& context) {
   std::unique_ptr<RunPartition> partition(new RunPartition(section, context));
   if (!section.shared()) {
-    partition->own_ = context.make_dock(context.clock);
+    if (context.run_dock == nullptr) partition->own_ = context.make_dock(context.clock);
     return partition;
   }
   auto opened = context.open_shared_dock({.serve = section.serve,

@@ -24,7 +24,7 @@ class RunPartition {
   RunPartition(const RunPartition&) = delete;
   RunPartition& operator=(const RunPartition&) = delete;
 
-  Dock& dock() { return shared_ ? shared_->dock() : *own_; }
+  Dock& dock() { return shared_ ? shared_->dock() : context_.run_dock != nullptr ? *context_.run_dock : *own_; }
   const std::string& name() const { return section_.partition; }
 
   // Whether other processes have the dock, too; and whether it is there when this process is killed.

@@ -70,6 +70,7 @@ absl::Status RunStages::Make(const std::function<absl::Status(const PartitionOpt
     TDOCK_RETURN_IF_ERROR(gather_->Register());
   }
   TDOCK_RETURN_IF_ERROR(RegisterStages());
+  TDOCK_RETURN_IF_ERROR(AttachRemote());
   stage_run_.emplace(StageRun{.partition = parts_.partition,
                               .runner = runner_,
                               .stages = plan_.stages,
@@ -88,6 +89,14 @@ void RunStages::SetFeeder() {
                       .report = [this](Feeder::Samples samples, StepMetrics& metrics) {
                         ReportLengths(parts_.recipe.phase(), samples, config_.data.max_prompt_length, metrics);
                       }});
+}
+
+absl::Status RunStages::AttachRemote() {
+  RemoteStages* const remote = parts_.context.remote;
+  if (remote == nullptr) return absl::OkStatus();
+  runner_.SetRemote(remote);
+  if (gather_.has_value()) gather_->SetRemote(remote);
+  return remote->Attach(plan_.stages, parts_.models.policy, streams_ && RunsTogether(config_));
 }
 
 absl::Status RunStages::RegisterStages() {
@@ -139,10 +148,14 @@ absl::Status RunStages::OnNewWeights(int64_t version) {
 }
 
 // Gives the rollout the weights as they are.
-void RunStages::ServeWeights() {
-  if (!RunsTogether(config_)) return;  // answers are sampled with the policy itself
+absl::Status RunStages::ServeWeights() {
+  if (!RunsTogether(config_)) return absl::OkStatus();  // answers are sampled with the policy itself
   const Policy& policy = parts_.models.policy;
+  if (parts_.context.remote != nullptr) {
+    TDOCK_RETURN_IF_ERROR(parts_.context.remote->Serve(policy.decoder, policy.version));
+  }
   served_.Publish(std::make_shared<const model::Decoder>(policy.decoder.Snapshot()), policy.version);
+  return absl::OkStatus();
 }
 
 void RunStages::Begin(int64_t steps) {
@@ -156,7 +169,7 @@ void RunStages::Begin(int64_t steps) {
                                         .limited = most > 0,
                                         .steps = most - steps,
                                         .on_threads = RunsTogether(config_),
-                                        .serve_weights = [this] { ServeWeights(); }});
+                                        .serve_weights = [this] { return ServeWeights(); }});
 }
 
 absl::StatusOr<bool> RunStages::HasMore() {
@@ -189,7 +202,7 @@ absl::Status RunStages::RunStep(int64_t step, StepMetrics& metrics) {
     return CheckStop();
   };
   if (streaming_.has_value()) {
-    if (!streaming_->started()) streaming_->Start();
+    if (!streaming_->started()) TDOCK_RETURN_IF_ERROR(streaming_->Start());
     TDOCK_RETURN_IF_ERROR(streaming_->RunStep(context));
   } else {
     if (gather_.has_value() && next_ == 0) TDOCK_RETURN_IF_ERROR(GatherRows(context));

@@ -98,12 +98,14 @@ class RunStages final : public Stateful {
  private:
   RunParts PartsOfPlan();
   void SetFeeder();
+  // Leaves to other processes what they carry out.
+  absl::Status AttachRemote();
   // Registers the stages that do not come in rounds as consumers.
   absl::Status RegisterStages();
   std::vector<std::string> RetainedFor() const;
   void BeginStep(ConsumerOptions& consumer) const;
   absl::Status OnNewWeights(int64_t version);
-  void ServeWeights();
+  absl::Status ServeWeights();
   absl::Status GatherRows(StageContext& context);
   absl::StatusOr<int64_t> FeedRound(StepMetrics& metrics);
   void ReportData(StepMetrics& metrics);

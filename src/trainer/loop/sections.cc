@@ -409,6 +409,7 @@ void BindRun(config::Spec& spec, RunConfig& c) {
   reward::BindReward(spec, c.reward);
   reward::BindExternalReward(spec, c.external_reward);
   BindTrainer(spec, c.trainer);
+  BindResources(spec, c.resources);
 }
 
 void BindFilterGroups(config::Spec& spec, RunConfig& c) {

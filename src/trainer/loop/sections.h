@@ -135,6 +135,19 @@ struct ExecutorSection {
   }
 };
 
+// resources: of runs of several processes.
+struct ResourcesSection {
+  // The processes of each machine that are a pool: "train=1", "rollout=2+2". Empty: all of them, as "global_pool".
+  std::vector<std::string> pools;
+  // The pool that has a role: "rollout=rollout". A role that is not named is of the first pool.
+  std::vector<std::string> roles;
+  double join_timeout = 300;    // seconds
+  double silence_timeout = 30;  // seconds
+};
+void BindResources(config::Spec& spec, ResourcesSection& section);
+// The names that may have a pool.
+const std::vector<std::string>& RolesOfProcesses();
+
 // async_training
 struct AsyncSection {
   enum class Weights { kInFlight, kWait };
@@ -207,7 +220,8 @@ struct RunConfig {
   TrainerSection trainer;
   FilterGroupsSection filter_groups;  // of recipes that bind it
   AsyncSection async;                 // likewise
-  ForeignValues foreign;              // no keys of a run: LoadRecipe() fills it
+  ResourcesSection resources;
+  ForeignValues foreign;  // no keys of a run: LoadRecipe() fills it
 };
 void BindRun(config::Spec& spec, RunConfig& config);
 // Beside BindRun()'s keys, for recipes whose plan can gather.

@@ -58,9 +58,9 @@ Streaming::Streaming(const StageRun& run, Feeder& feeder, const Options& options
 
 Streaming::~Streaming() { Stop().IgnoreError(); }
 
-void Streaming::Start() {
+absl::Status Streaming::Start() {
+  TDOCK_RETURN_IF_ERROR(options_.serve_weights());
   started_ = true;
-  options_.serve_weights();
   std::vector<StageTask> tasks;
   for (size_t i = 0; i < streamed_; ++i) {
     metrics_.push_back(std::make_unique<StepMetrics>());
@@ -68,11 +68,12 @@ void Streaming::Start() {
   }
   if (!options_.on_threads) {
     pumped_ = std::move(tasks);
-    return;
+    return absl::OkStatus();
   }
   threads_ = std::make_unique<StageThreads>(run_.partition.dock(), run_.partition.name(), std::move(tasks),
                                             ThreadOptions(run_, [] { return absl::OkStatus(); }));
   feeding_ = std::thread([this] { Feed(); });
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Streaming::FeedOnce() {
@@ -185,7 +186,7 @@ absl::Status Streaming::RunStep(StageContext& context) {
   StageContext training{context.step, context.metrics};
   SetTraining(true);
   TDOCK_RETURN_IF_ERROR(TrainOn(**next, training));
-  options_.serve_weights();
+  TDOCK_RETURN_IF_ERROR(options_.serve_weights());
   SetTraining(false);
   return absl::OkStatus();
 }

@@ -50,14 +50,14 @@ class Streaming {
     bool on_threads = true;  // otherwise everything is done by RunStep()
     // Gives the first stage the newest weights: called before anything is answered, and after each step before anything
     // is fed in its place. May throw.
-    std::function<void()> serve_weights = [] {};
+    std::function<absl::Status()> serve_weights = [] { return absl::OkStatus(); };
   };
   // What `run` and `feeder` refer to must outlive this.
   Streaming(const StageRun& run, Feeder& feeder, const Options& options);
   ~Streaming();
 
   // Begins to feed and to answer. May throw.
-  void Start();
+  absl::Status Start();
   bool started() const { return started_; }
 
   // The stages of a step, on the next groups, of which the dock has been told that the first stage takes whole groups;

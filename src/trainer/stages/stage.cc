@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "trainer/stages/finite.h"
 #include "trainer/stages/guard.h"
+#include "trainer/stages/remote_stages.h"
 
 namespace tdock::trainer {
 namespace {
@@ -116,7 +117,10 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOnce(Stage& stage, int64_t un
 }
 
 absl::StatusOr<StageRunner::Round> StageRunner::RunTaken(Stage& stage, const Taken& taken, StageContext& context) {
-  absl::StatusOr<Round> round = Guarded([&] { return RunOn(stage, taken, context); });
+  absl::StatusOr<Round> round = Guarded([&] {
+    const bool elsewhere = remote_ != nullptr && remote_->Carries(stage);
+    return elsewhere ? remote_->Run(stage, partition_, taken, context) : RunOn(stage, taken, context);
+  });
   context.publish = context.put_back = nullptr;
   context.renew = nullptr;
   return round;

@@ -89,12 +89,18 @@ class Stage : public Stateful {
   virtual absl::Status Report(const Rows& /*written*/, StepMetrics& /*metrics*/) const { return absl::OkStatus(); }
 };
 
+class RemoteStages;
+
 // Runs stages on one partition of a dock. Errors name the stage and the rows that it was working on, whose lease is
 // then given back. Once all stages are added, several threads may run one each.
 class StageRunner {
  public:
   // Both must outlive the runner.
   StageRunner(Dock& dock, std::string partition) : dock_(dock), partition_(std::move(partition)) {}
+
+  // Stages that it carries are carried out by other processes, on the rows that this one takes for them. Before any
+  // stage is run; it must outlive the runner.
+  void SetRemote(RemoteStages* remote) { remote_ = remote; }
 
   // Registers the stage as a consumer, or as a checkpointed one, which then completes rows under the numbers of steps.
   // `change` changes the options of the consumer.
@@ -149,6 +155,7 @@ class StageRunner {
   Dock& dock_;
   const std::string partition_;
   std::set<std::string> checkpointed_;
+  RemoteStages* remote_ = nullptr;
 };
 
 }  // namespace tdock::trainer

@@ -59,6 +59,7 @@ void AllowManyDescriptors() {
 absl::StatusOr<std::unique_ptr<SharedDock>> Serve(const SharedDockOptions& options) {
   AllowManyDescriptors();
   DockServerOptions server{
+      .token = options.token,
       .token_file = options.token_file,
       .tls_certificate = options.tls_cert,
       .tls_key = options.tls_key,
@@ -79,6 +80,7 @@ absl::StatusOr<std::unique_ptr<SharedDock>> Serve(const SharedDockOptions& optio
 
 absl::StatusOr<std::unique_ptr<SharedDock>> Connect(const SharedDockOptions& options) {
   TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<Dock> dock, ConnectDock({.address = options.connect,
+                                                                  .token = options.token,
                                                                   .token_file = options.token_file,
                                                                   .tls_ca = options.tls_ca,
                                                                   .tls_certificate = options.tls_cert,
