@@ -17,6 +17,8 @@
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/config/spec.h"
+#include "runtime/launch/rank_environment.h"
+#include "trainer/distributed/run_ranks.h"
 #include "trainer/loop/inputs.h"
 #include "trainer/loop/train.h"
 #include "trainer/preflight/numbers.h"
@@ -75,31 +77,56 @@ absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inpu
   return absl::OkStatus();
 }
 
+// Reads, checks and trains; with `ranks`, together with the other processes of the run.
+absl::StatusOr<trainer::RunResult> TrainHere(trainer::Recipe& recipe, trainer::RunContext context,
+                                             trainer::RunRanks* ranks) {
+  trainer::NumberReport numbers = trainer::CheckNumbers(recipe);
+  auto inputs = trainer::LoadRunInputs(recipe, Env::Real(), context.log);
+  TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
+  const absl::Status checked = CheckBefore(recipe, *inputs, std::move(numbers), *context.stop);
+  TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
+  if (ranks != nullptr) ranks->AddTo(context);
+  const auto run = trainer::PrepareRun(recipe, *std::move(inputs), std::move(context));
+  TDOCK_RETURN_IF_ERROR(Refused(run.status()));
+  const absl::Status ready = ranks == nullptr ? absl::OkStatus() : ranks->AwaitReady();
+  TDOCK_RETURN_IF_ERROR(Failed(ready));
+  absl::StatusOr<trainer::RunResult> result = (*run)->Train();
+  if (!result.ok()) return Failed(result.status());
+  return result;
+}
+
+// One of several processes. What ends it is the end of all of them.
+absl::StatusOr<trainer::RunResult> TrainTogether(trainer::Recipe& recipe, const trainer::RunContext& context,
+                                                 const runtime::RankEnvironment& environment) {
+  const auto ranks = trainer::RunRanks::Open(recipe, environment, context);
+  TDOCK_RETURN_IF_ERROR(Refused(ranks.status()));
+  absl::StatusOr<trainer::RunResult> result = TrainHere(recipe, context, ranks->get());
+  (*ranks)->End(result.status());
+  return result;
+}
+
 absl::Status Train(const TrainArguments& arguments) {
   if (arguments.keys) return PrintKeys(arguments.run.config_path);
+  const auto environment = runtime::RankEnvironment::Read(::getenv);
+  TDOCK_RETURN_IF_ERROR(Refused(environment.status()));
   const auto recipe = arguments.run.Load();
   TDOCK_RETURN_IF_ERROR(Refused(recipe.status()));
-  trainer::NumberReport numbers = trainer::CheckNumbers(**recipe);
 
-  const std::atomic<bool>& stop = InterruptFlag();
-  std::atomic<bool>& save = SaveFlag();
   const std::string begin = ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";  // of a line that may have the progress
   const auto log = [begin](const std::string& line) { std::cerr << absl::StrCat(begin, line, "\n"); };
-  auto inputs = trainer::LoadRunInputs(**recipe, Env::Real(), log);
-  TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
-  const absl::Status checked = CheckBefore(**recipe, *inputs, std::move(numbers), stop);
-  TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
   trainer::Progress progress(trainer::ProgressOutput::StandardError(), Clock::Real());
-  trainer::RunContext context{Env::Real(), Clock::Real(), progress, &stop, log, &save, arguments.allow_changed};
+  trainer::RunContext context{Env::Real(), Clock::Real(),          progress, &InterruptFlag(), log,
+                              &SaveFlag(), arguments.allow_changed};
   context.give_up = [](const absl::Status& status) {
     std::cerr << "tdock train: " << status.message() << "\nIt does not end although it must, and so the process does, "
               << "without a report. The run goes on from its last checkpoint." << std::endl;
     std::_Exit(1);
   };
-  const auto run = trainer::PrepareRun(**recipe, *std::move(inputs), std::move(context));
-  TDOCK_RETURN_IF_ERROR(Refused(run.status()));
-  const absl::StatusOr<trainer::RunResult> result = (*run)->Train();
-  TDOCK_RETURN_IF_ERROR(Failed(result.status()));
+  const bool together = environment->has_value() && (*environment)->world_size > 1;
+  if (together && (*environment)->rank > 0) return Failed(trainer::ServeRun(**recipe, **environment, context));
+  const absl::StatusOr<trainer::RunResult> result =
+      together ? TrainTogether(**recipe, context, **environment) : TrainHere(**recipe, std::move(context), nullptr);
+  TDOCK_RETURN_IF_ERROR(result.status());
   PrintValidation(*result);
   std::cout << "run directory      " << result->run_dir << "\n"
             << "report             " << result->run_dir << "/report.html\n"

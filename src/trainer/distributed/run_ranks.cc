@@ -1,0 +1,188 @@
+#include "trainer/distributed/run_ranks.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+#include "core/config/spec.h"
+#include "trainer/distributed/placement.h"
+#include "trainer/distributed/run_worker.h"
+#include "trainer/loop/inputs.h"
+#include "trainer/stages/guard.h"
+
+namespace tdock::trainer {
+namespace {
+
+using runtime::RankEnvironment;
+using runtime::Rendezvous;
+using runtime::Value;
+
+absl::Duration JoinTime(const RunConfig& config) { return absl::Seconds(config.resources.join_timeout); }
+absl::Duration Silence(const RunConfig& config) { return absl::Seconds(config.resources.silence_timeout); }
+
+bool IsLoopback(absl::string_view host) { return host == "localhost" || host == "::1" || host.substr(0, 4) == "127."; }
+
+std::string NewToken() {
+  std::string bytes(32, '\0');
+  TDOCK_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()), "random numbers");
+  return absl::BytesToHexString(bytes);
+}
+
+// "host:port" of what listens everywhere, for those on other machines.
+std::string Reached(const std::string& address, const std::string& host) {
+  return absl::StrCat(host, address.substr(address.rfind(':')));
+}
+
+// What all ranks must agree on: all keys but those of this process alone.
+runtime::Setup SetupOf(Recipe& recipe) {
+  config::Spec spec;
+  recipe.Bind(spec);
+  runtime::Setup setup = config::Values(spec);
+  for (const char* key : {"threads", "device", "trainer.run_dir"}) setup.erase(key);
+  return setup;
+}
+
+std::string NameOfRank(int rank, const RanksOfRoles& roles) {
+  std::vector<std::string> names;
+  for (const auto& [role, ranks] : roles) {
+    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) names.push_back(role);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+// One text of the rendezvous: where the controller and the dock are, and the token that both ask for.
+struct MeetingPoint {
+  std::string controller, dock, token;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunRanks>> RunRanks::Open(Recipe& recipe, const RankEnvironment& environment,
+                                                         const RunContext& context) {
+  std::unique_ptr<RunRanks> ranks(new RunRanks(recipe, environment, context));
+  absl::Status status = ranks->Start();
+  if (status.ok()) return ranks;
+  ranks->End(status);
+  return status;
+}
+
+absl::Status RunRanks::Start() {
+  const RunConfig& config = recipe_.config();
+  TDOCK_ASSIGN_OR_RETURN(rendezvous_, Rendezvous::Open(environment_, JoinTime(config)));
+  const bool here = IsLoopback(environment_.master_addr);
+  const std::string listen = here ? "127.0.0.1:0" : "0.0.0.0:0", token = NewToken();
+  TDOCK_ASSIGN_OR_RETURN(controller_, runtime::OpenController(
+                                          {.listen = listen,
+                                           .token = token,
+                                           .world_size = environment_.world_size,
+                                           .setup = SetupOf(recipe_),
+                                           .silence = Silence(config),
+                                           .on_notice = [this](const runtime::Notice& notice) {
+                                             if (notice.kind == "log") {
+                                               const std::string name = controller_->name(notice.rank);
+                                               context_.log(absl::StrCat("[rank ", notice.rank, name.empty() ? "" : " ",
+                                                                         name, "] ", notice.text));
+                                             } else if (stages_ != nullptr) {
+                                               stages_->OnNotice(notice);
+                                             }
+                                           }}));
+  const bool one_machine = environment_.local_world_size == environment_.world_size;
+  TDOCK_ASSIGN_OR_RETURN(dock_, dock::OpenSharedDock({.serve = one_machine ? "unix" : listen,
+                                                      .token = one_machine ? "" : token,
+                                                      .clock = &context_.clock}));
+  const absl::StatusOr<RanksOfRoles> roles = Place(config.resources, environment_);
+  stages_ = std::make_unique<StageGroups>(
+      StageGroups::Options{.controller = *controller_,
+                           .dock = dock_->dock(),
+                           .env = context_.env,
+                           .roles = roles.ok() ? *roles : RanksOfRoles(),
+                           .patience = absl::Seconds(config.trainer.executor.stage_timeout)});
+  const auto address = [&](const std::string& at) { return here ? at : Reached(at, environment_.master_addr); };
+  TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("controller", address(controller_->address())));
+  TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("token", token));
+  TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("dock", one_machine ? dock_->address() : address(dock_->address())));
+  // All of them find it out for themselves, once they have agreed on the configuration.
+  TDOCK_RETURN_IF_ERROR(Meet());
+  return roles.status();
+}
+
+absl::Status RunRanks::Meet() {
+  context_.log(
+      absl::StrCat("rank 0 of ", environment_.world_size, ": waiting for the others at ", controller_->address()));
+  TDOCK_RETURN_IF_ERROR(controller_->AwaitWorkers(absl::Now() + JoinTime(recipe_.config())));
+  return controller_->Welcome(Value(true));
+}
+
+RunRanks::~RunRanks() { End(absl::CancelledError("rank 0 has ended without a word")); }
+
+void RunRanks::AddTo(RunContext& context) {
+  context.run_dock = &dock_->dock();
+  context.remote = stages_.get();
+}
+
+absl::Status RunRanks::AwaitReady() { return controller_->AwaitServing(absl::Now() + JoinTime(recipe_.config())); }
+
+void RunRanks::End(const absl::Status& status) {
+  if (controller_ != nullptr) controller_->End(status);
+}
+
+absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const RunContext& context) {
+  const RunConfig& config = recipe.config();
+  TDOCK_ASSIGN_OR_RETURN(const auto rendezvous, Rendezvous::Open(environment, JoinTime(config)));
+  MeetingPoint meeting;
+  TDOCK_ASSIGN_OR_RETURN(meeting.controller, rendezvous->Await("controller", JoinTime(config)));
+  TDOCK_ASSIGN_OR_RETURN(meeting.token, rendezvous->Await("token", JoinTime(config)));
+  TDOCK_ASSIGN_OR_RETURN(meeting.dock, rendezvous->Await("dock", JoinTime(config)));
+  const absl::StatusOr<RanksOfRoles> roles = Place(config.resources, environment);
+  TDOCK_ASSIGN_OR_RETURN(
+      const auto session,
+      runtime::JoinController({.controller = meeting.controller,
+                               .token = meeting.token,
+                               .rank = environment.rank,
+                               .world_size = environment.world_size,
+                               .name = roles.ok() ? NameOfRank(environment.rank, *roles) : std::string(),
+                               .setup = SetupOf(recipe),
+                               .connect_timeout = JoinTime(config),
+                               .silence = Silence(config)}));
+  TDOCK_RETURN_IF_ERROR(session->AwaitWelcome(absl::Now() + 2 * JoinTime(config)).status());
+  TDOCK_RETURN_IF_ERROR(roles.status());
+  const auto log = [&](const std::string& line) {
+    context.log(line);
+    session->Notify("log", line);
+  };
+  std::unique_ptr<dock::SharedDock> dock;
+  std::unique_ptr<RunWorker> worker;
+  const absl::Status prepared = Guarded([&]() -> absl::Status {
+    const bool one_machine = meeting.dock.substr(0, 5) == "unix:";
+    TDOCK_ASSIGN_OR_RETURN(
+        dock, dock::OpenSharedDock(
+                  {.connect = meeting.dock, .token = one_machine ? "" : meeting.token, .clock = &context.clock}));
+    const auto reward = roles->find("reward");
+    const bool scores = reward != roles->end() && std::find(reward->second.begin(), reward->second.end(),
+                                                            environment.rank) != reward->second.end();
+    TDOCK_ASSIGN_OR_RETURN(RunInputs inputs,
+                           LoadRunInputs(recipe, context.env, log, {.data = false, .reward = scores}));
+    worker = std::make_unique<RunWorker>(recipe, std::move(inputs),
+                                         RunWorker::Options{.env = context.env,
+                                                            .dock = dock->dock(),
+                                                            .session = *session,
+                                                            .rank = environment.rank,
+                                                            .roles = *roles,
+                                                            .log = log});
+    return worker->Prepare();
+  });
+  if (prepared.ok()) return worker->Serve();
+  // The controller's word counts, which gives the same error to all ranks.
+  const absl::Status ended = session->Fail(prepared, absl::Now() + JoinTime(config));
+  return ended.ok() || absl::IsDeadlineExceeded(ended) ? prepared : ended;
+}
+
+}  // namespace tdock::trainer

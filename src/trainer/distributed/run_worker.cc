@@ -1,0 +1,127 @@
+#include "trainer/distributed/run_worker.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+#include "runtime/dispatch/method_table.h"
+#include "trainer/stages/guard.h"
+
+namespace tdock::trainer {
+namespace {
+
+using runtime::Value;
+
+constexpr absl::Duration kReceivingTime = absl::Minutes(10);
+constexpr int64_t kBetweenSignsNs = 200'000'000;
+
+}  // namespace
+
+RunWorker::RunWorker(Recipe& recipe, RunInputs inputs, const Options& options)
+    : recipe_(recipe),
+      config_(recipe.config()),
+      inputs_(std::move(inputs)),
+      options_(options),
+      workers_(static_cast<int>(config_.threads), [] { at::init_num_threads(); }),
+      policy_{std::move(*inputs_.decoder)},
+      models_(std::move(inputs_.models)),
+      serves_(Streams(config_) && RunsTogether(config_)),
+      receiver_(options.dock, absl::StrCat("rank-", options.rank)) {}
+
+absl::Status RunWorker::Prepare() {
+  policy_.decoder.SetTrainable(true);
+  TDOCK_ASSIGN_OR_RETURN(plan_,
+                         recipe_.MakePlan({.tokenizer = *inputs_.tokenizer,
+                                           .policy = policy_,
+                                           .models = models_,
+                                           .reward = *inputs_.reward,
+                                           .workers = workers_,
+                                           .end_tokens = inputs_.end_tokens,
+                                           .validation = {},
+                                           .chat_template = inputs_.chat_template ? &*inputs_.chat_template : nullptr,
+                                           .ptx = nullptr,
+                                           .total_steps = 0,
+                                           .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
+                                           .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
+                                           .publish = [](int64_t) { return absl::OkStatus(); },
+                                           .log = options_.log,
+                                           .served = serves_ ? &served_ : nullptr,
+                                           .check_stop = [this] { return options_.session.status(); }}));
+  // Those of other ranks are gone with what they hold.
+  std::erase_if(plan_.stages, [this](const std::unique_ptr<Stage>& stage) {
+    const std::vector<int> ranks = RanksOf(*stage, options_.roles);
+    return std::find(ranks.begin(), ranks.end(), options_.rank) == ranks.end();
+  });
+  if (serves_) {
+    arriving_ = std::make_unique<model::Decoder>(policy_.decoder.Clone());
+    arriving_->SetTrainable(true);  // what is trained is what arrives
+  }
+  std::vector<std::string> names;
+  for (const auto& stage : plan_.stages) names.push_back(stage->consumer().name);
+  options_.log(names.empty() ? "carries out no stage: with these roles, the run needs fewer processes"
+                             : absl::StrCat("carries out ", absl::StrJoin(names, ", ")));
+  stages_ = std::make_unique<ServedStages>(
+      plan_.stages, ServedStages::Options{.dock = options_.dock,
+                                          .env = options_.env,
+                                          .check_stop = [this] { return options_.session.status(); },
+                                          .progress = [this](const std::string& stage) { ShowProgress(stage); }});
+  return absl::OkStatus();
+}
+
+void RunWorker::ShowProgress(const std::string& stage) {
+  const int64_t now = absl::GetCurrentTimeNanos();
+  int64_t last = last_progress_ns_;
+  if (now - last < kBetweenSignsNs || !last_progress_ns_.compare_exchange_strong(last, now)) return;
+  options_.session.Notify("progress", stage);
+}
+
+absl::Status RunWorker::UpdateWeights(int64_t version) {
+  model::Decoder& into = arriving_ != nullptr ? *arriving_ : policy_.decoder;
+  // What is sampled with meanwhile is another copy, or nothing is.
+  whole_ = arriving_ != nullptr;
+  const absl::StatusOr<WeightsSent> received = receiver_.Receive(into, version, absl::Now() + kReceivingTime);
+  TDOCK_RETURN_IF_ERROR(received.status());
+  policy_.version = version;
+  if (serves_) served_.Publish(std::make_shared<const model::Decoder>(into.Clone()), version);
+  whole_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status RunWorker::AddMethods(runtime::MethodTable& methods) {
+  const auto run = [this](const Value& call) -> absl::StatusOr<Value> {
+    return Guarded([&]() -> absl::StatusOr<Value> {
+      TDOCK_ASSIGN_OR_RETURN(const StageShare share, ShareIn(call));
+      if (!whole_) return absl::FailedPreconditionError("the weights of this process are torn: their update failed");
+      TDOCK_ASSIGN_OR_RETURN(const ShareResult result, stages_->Run(share));
+      return ToValue(result);
+    });
+  };
+  for (const auto& stage : plan_.stages) {
+    TDOCK_RETURN_IF_ERROR(methods.Serve(*MethodOf(stage->consumer().name), run));
+  }
+  const auto update = [this](const Value& version) -> absl::StatusOr<Value> {
+    const absl::StatusOr<int64_t> number = version.Get<int64_t>();
+    if (!number.ok()) return number.status();
+    const absl::Status updated = Guarded([&] { return UpdateWeights(*number); });
+    return updated.ok() ? absl::StatusOr<Value>(Value()) : updated;
+  };
+  TDOCK_RETURN_IF_ERROR(methods.Serve(kUpdateWeights, update));
+  return methods.Serve(kInterrupt, [this](const Value& argument) -> absl::StatusOr<Value> {
+    TDOCK_ASSIGN_OR_RETURN(const std::string stage, argument.Get<std::string>());
+    stages_->Interrupt(stage);
+    return Value();
+  });
+}
+
+absl::Status RunWorker::Serve() {
+  runtime::MethodTable methods;
+  TDOCK_RETURN_IF_ERROR(AddMethods(methods));
+  return options_.session.Serve(methods);
+}
+
+}  // namespace tdock::trainer

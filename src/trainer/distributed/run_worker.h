@@ -1,0 +1,65 @@
+// A process of a run that carries out some of its stages, for the one with the run.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/env.h"
+#include "core/base/workers.h"
+#include "runtime/processes/processes.h"
+#include "tdock/dock.h"
+#include "trainer/distributed/served_stages.h"
+#include "trainer/distributed/stage_groups.h"
+#include "trainer/distributed/weight_transfer.h"
+#include "trainer/loop/inputs.h"
+#include "trainer/loop/recipe.h"
+
+namespace tdock::trainer {
+
+class RunWorker {
+ public:
+  struct Options {
+    Env& env;
+    Dock& dock;  // of the run
+    runtime::WorkerSession& session;
+    int rank = 1;
+    RanksOfRoles roles = {};
+    std::function<void(const std::string&)> log = [](const std::string&) {};
+  };
+  // Everything outlives it; the recipe's plan is made of the inputs.
+  RunWorker(Recipe& recipe, RunInputs inputs, const Options& options);
+
+  // Makes the stages, and keeps those of this rank. May throw.
+  absl::Status Prepare();
+  // Serves until the controller ends the session.
+  absl::Status Serve();
+
+ private:
+  absl::Status UpdateWeights(int64_t version);
+  absl::Status AddMethods(runtime::MethodTable& methods);
+  void ShowProgress(const std::string& stage);
+
+  Recipe& recipe_;
+  const RunConfig& config_;
+  RunInputs inputs_;
+  const Options options_;
+  Workers workers_;
+  Policy policy_;
+  std::map<std::string, RoleModel> models_;
+  const bool serves_;  // answers are sampled with what was received, while more may come
+  WeightFeed served_;
+  std::unique_ptr<model::Decoder> arriving_;  // where that is received
+  std::atomic<bool> whole_ = true;            // whether they are not
+  Plan plan_;                                 // refers to what is above
+  std::unique_ptr<ServedStages> stages_;
+  WeightReceiver receiver_;
+  std::atomic<int64_t> last_progress_ns_ = 0;
+};
+
+}  // namespace tdock::trainer

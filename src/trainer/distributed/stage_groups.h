@@ -1,0 +1,92 @@
+// The stages of a run that its other processes carry out, as its controller sees them: which ranks have which, and the
+// calls to them. Each call names rows, which the rank fetches from the dock, and whose columns it puts there: no bytes
+// of samples go through the controller.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/env.h"
+#include "core/base/mutex.h"
+#include "runtime/processes/processes.h"
+#include "tdock/dock.h"
+#include "trainer/distributed/served_stages.h"
+#include "trainer/distributed/stage_call.h"
+#include "trainer/distributed/weight_transfer.h"
+#include "trainer/stages/remote_stages.h"
+
+namespace tdock::trainer {
+
+// The ranks that carry out a role, by its name; a role that is not named is one of rank 0.
+using RanksOfRoles = std::map<std::string, std::vector<int>>;
+
+// The ranks that carry out a stage, ascending. One that trains, and one that no other process can carry out, is of rank
+// 0 alone; one whose results depend on which rows it is given together is of the first rank of its role.
+std::vector<int> RanksOf(const Stage& stage, const RanksOfRoles& roles);
+
+// A call of a method at one rank, for profiles.
+struct RankSpan {
+  int rank = 0;
+  std::string method;
+  int64_t began_ns = 0, ended_ns = 0;
+  int64_t memory_before = 0, memory_after = 0;
+};
+
+class StageGroups final : public RemoteStages {
+ public:
+  struct Options {
+    runtime::Controller& controller;
+    Dock& dock;
+    Env& env;
+    RanksOfRoles roles = {};
+    // How long a rank may give no sign that it gets on.
+    absl::Duration patience = absl::Minutes(30);
+    std::function<void(const RankSpan&)> on_span = [](const RankSpan&) {};
+  };
+  explicit StageGroups(const Options& options) : options_(options) {}
+
+  absl::Status Attach(std::span<const std::unique_ptr<Stage>> stages, const Policy& policy, bool serves) override;
+  bool Carries(const Stage& stage) const override;
+  absl::StatusOr<StageRunner::Round> Run(Stage& stage, const std::string& partition, const Taken& taken,
+                                         StageContext& context) override;
+  absl::Status Serve(const model::Decoder& decoder, int64_t version) override;
+
+  // A worker's notice: passes on that a stage gets on.
+  void OnNotice(const runtime::Notice& notice) TDOCK_EXCLUDES(mu_);
+
+ private:
+  struct Call;
+
+  absl::Status SendWeights(const model::Decoder& decoder, int64_t version, const std::vector<int>& ranks,
+                           const std::function<absl::Status()>& check) TDOCK_EXCLUDES(sending_);
+  std::vector<StageShare> Shares(const Stage& stage, const std::string& partition, const Taken& taken,
+                                 const StageContext& context) const;
+  absl::Status AwaitShares(Call& call, const std::string& partition, const Taken& taken, StageContext& context);
+  absl::StatusOr<StageRunner::Round> Gather(Call& call, StageContext& context);
+
+  const Options options_;
+  std::map<std::string, std::vector<int>> ranks_;  // by stage
+  const Policy* policy_ = nullptr;
+  bool serves_ = false;
+  std::unique_ptr<ServedStages> own_;  // of this process
+  std::unique_ptr<WeightSender> sender_;
+  std::vector<int> receivers_;
+
+  Mutex sending_;
+  int64_t sent_version_ TDOCK_GUARDED_BY(sending_) = -1;  // that all receivers have
+  bool has_sent_ TDOCK_GUARDED_BY(sending_) = false;
+
+  Mutex mu_;
+  std::map<std::string, absl::Time> progress_ TDOCK_GUARDED_BY(mu_);  // by stage
+};
+
+}  // namespace tdock::trainer
