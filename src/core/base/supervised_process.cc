@@ -166,6 +166,7 @@ absl::StatusOr<std::unique_ptr<SupervisedProcess>> SupervisedProcess::Start(cons
                             .environment = options.environment ? environment.data() : environ,
                             .folder = options.folder.empty() ? nullptr : options.folder.c_str(),
                             .limits = options.limits,
+                            .core_dumps = options.core_dumps,
                             .standard = {input.reads, output.writes, errors.writes},
                             .descriptors = options.descriptors,
                             .control = control.reads,
@@ -255,8 +256,24 @@ void SupervisedProcess::Reap() {
   end_ = got == sizeof(report) ? report.end : ProcessEnd{.how = ProcessEnd::How::kSignaled, .code = SIGKILL};
 }
 
-void SupervisedProcess::Kill() {
+void SupervisedProcess::Signal(int signal) {
+  if (end_ || control_ < 0) return;
+  const char byte = static_cast<char>(signal);
+  WriteSome(control_, {&byte, 1});
+  Resume();
+}
+
+void SupervisedProcess::Resume() {
+  if (!end_) kill(supervisor_, SIGCONT);
+}
+
+void SupervisedProcess::StartKill() {
   CloseDescriptor(control_);
+  Resume();
+}
+
+void SupervisedProcess::Kill() {
+  StartKill();
   if (!end_ && !Wait(absl::Now() + absl::Seconds(10)).ok()) {
     kill(supervisor_, SIGKILL);
     Reap();

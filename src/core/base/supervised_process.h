@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,7 @@ struct ProcessOptions {
   ProcessLimits limits = {};
   // Further descriptors: one of this process, and its number there, from 3 to 63.
   std::vector<std::pair<int, int>> descriptors = {};
+  bool core_dumps = false;  // where false, it leaves none, whatever the limits of this process are
 };
 
 // How a program ended.
@@ -56,8 +58,9 @@ struct ProcessEnd {
 
 // The program has a process group of its own below a supervising process, which kills it and all of its descendants,
 // also those that left its group or session, when the program ends, when Kill() is called, and when this process ends,
-// however it does. (They survive only if someone kills the supervising process itself.) Not
-// thread-safe, but not tied to a thread either. The program inherits no descriptor but those that it is given.
+// however it does, also if someone has stopped the supervising process or the program. If someone kills the supervising
+// process itself, the program dies, but not its descendants: see KillAdopted(). Not thread-safe, but not tied to a
+// thread either. The program inherits no descriptor but those that it is given.
 class SupervisedProcess {
  public:
   // Errors name the program: NotFound if it does not exist, PermissionDenied if it cannot be executed.
@@ -84,13 +87,24 @@ class SupervisedProcess {
   // The program finds the end of its standard input.
   void CloseInput();
 
+  // Sends a signal to the program's process group, and lets it go on if it was stopped, so that it can handle it. Does
+  // nothing once the program has ended.
+  void Signal(int signal);
+
+  // For poll(): ready once Wait() would not wait.
+  pollfd WatchedEnd() const { return {.fd = end_ ? -1 : report_, .events = POLLIN, .revents = 0}; }
+  // Lets the supervising process go on if someone has stopped it, because Wait() would wait for it. Signal() and Kill()
+  // do so, too.
+  void Resume();
   // Waits until it has ended and nothing of it is left. DeadlineExceeded.
   absl::StatusOr<ProcessEnd> Wait(absl::Time deadline);
   // Kills the program and all of its descendants, and waits until they are gone; but only 10 s for one that the kernel
   // does not let die.
   void Kill();
+  // The same without waiting: Wait() does.
+  void StartKill();
 
-  // Of the supervising process; for tests.
+  // Of the supervising process, a child of this one.
   pid_t supervisor() const { return supervisor_; }
 
  private:
@@ -104,5 +118,11 @@ class SupervisedProcess {
   std::optional<ProcessEnd> end_;
   std::string program_;
 };
+
+// For a process that has set PR_SET_CHILD_SUBREAPER, and thereby adopts what supervising processes leave that someone
+// kills: kills all of its descendants but those `kept` and what is below them. Returns whether some were found: only
+// once there were none are they gone.
+bool KillAdopted(std::span<const pid_t> kept);
+std::vector<pid_t> DescendantsOfThisProcess();
 
 }  // namespace tdock

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -201,6 +202,75 @@ TEST(SupervisedProcess, HasLimitsOfItsOwn) {
       StartShell("ulimit -t; ulimit -v; ulimit -f; ulimit -n; ulimit -c",
                  {.address_space_bytes = 1 << 30, .cpu_seconds = 7, .file_bytes = 1024, .open_files = 9});
   EXPECT_EQ(Talk(*process).out, "7\n1048576\n2\n9\n0\n");
+}
+
+TEST(SupervisedProcess, PassesSignalsToItsGroup) {
+  const auto process =
+      StartShell("trap 'echo caught; exit 6' USR1; trap '' TERM; echo $$; while :; do sleep 0.01; done");
+  const pid_t pid = ReadPid(*process);
+  process->Signal(SIGTERM);  // ignored
+  process->Signal(SIGUSR1);
+  EXPECT_EQ(Talk(*process).out, "caught\n");
+  EXPECT_EQ(process->Wait(Soon())->ToString(), "exited with code 6");
+  EXPECT_FALSE(IsAlive(pid));
+  process->Signal(SIGUSR1);  // to nobody
+}
+
+TEST(SupervisedProcess, AStoppedProgramGoesOnToHandleASignal) {
+  const auto process = StartShell("echo $$; exec sleep 1000");
+  const pid_t pid = ReadPid(*process);
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->Wait(Soon())->ToString(), "was killed by signal 15 (Terminated)");
+}
+
+TEST(SupervisedProcess, AStoppedSupervisingProcessGoesOnToKill) {
+  const auto process = StartShell("echo $$; exec sleep 1000");
+  const pid_t pid = ReadPid(*process);
+  ASSERT_EQ(kill(process->supervisor(), SIGSTOP), 0);
+  process->StartKill();
+  EXPECT_EQ(process->Wait(Soon())->ToString(), "was killed by signal 9 (Killed)");
+  EXPECT_FALSE(IsAlive(pid));
+}
+
+TEST(SupervisedProcess, AStoppedSupervisingProcessStillSeesThatItsParentEnds) {
+  std::array<int, 2> ends;
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    const auto process = StartShell("sleep 1000 & echo $!; wait");
+    const pid_t pid = ReadPid(*process);
+    kill(process->supervisor(), SIGSTOP);
+    if (write(ends[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
+    kill(getpid(), SIGKILL);
+  }
+  ASSERT_GT(parent, 0);
+  pid_t pid = 0;
+  ASSERT_EQ(read(ends[0], &pid, sizeof(pid)), static_cast<ssize_t>(sizeof(pid)));
+  ASSERT_EQ(waitpid(parent, nullptr, 0), parent);
+  EXPECT_TRUE(Disappears(pid));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(SupervisedProcess, WhatAKilledSupervisingProcessLeavesCanBeKilled) {
+  const pid_t self = fork();  // which may adopt orphans without harm
+  if (self == 0) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    const auto other = StartShell("echo $$; exec sleep 1000");
+    const pid_t kept = ReadPid(*other);
+    const auto process = StartShell("setsid sleep 1000 & echo $!; wait");
+    const pid_t orphan = ReadPid(*process);
+    kill(process->supervisor(), SIGKILL);
+    const bool ended = process->Wait(Soon()).ok();
+    const std::array<pid_t, 1> supervisors = {other->supervisor()};
+    const absl::Time until = Soon();
+    while (KillAdopted(supervisors) && absl::Now() < until) usleep(1000);
+    _exit(ended && !IsAlive(orphan) && IsAlive(kept) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(self, &status, 0), self);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(SupervisedProcess, HoldsNoMemoryOfThisProcess) {

@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -81,7 +83,7 @@ bool PlaceDescriptors(const SupervisorTask& task) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const rlimit no_core{};
-  setrlimit(RLIMIT_CORE, &no_core);
+  if (!task.core_dumps) setrlimit(RLIMIT_CORE, &no_core);
   SetLimit(RLIMIT_AS, limits.address_space_bytes);
   SetLimit(RLIMIT_CPU, limits.cpu_seconds);
   SetLimit(RLIMIT_FSIZE, limits.file_bytes);
@@ -143,10 +145,10 @@ std::optional<int64_t> TakeNumber(absl::string_view& text, int base = 10) {
   return number;
 }
 
-// The processes below one.
+// The processes below one, but not `without` and what is below them.
 class ProcessTree {
  public:
-  explicit ProcessTree(pid_t root) {
+  explicit ProcessTree(pid_t root, std::span<const pid_t> without = {}) : without_(without) {
     pids_[size_++] = root;
     for (size_t next = 0; next < size_; ++next) AddChildrenOf(pids_[next]);
   }
@@ -175,11 +177,14 @@ class ProcessTree {
     absl::string_view left =
         ProcPath().Text("/proc/").Number(pid).Text("/task/").Number(task).Text("/children").Read(text);
     while (const std::optional<int64_t> child = TakeNumber(left)) {
+      const auto found = static_cast<pid_t>(*child);
+      if (std::find(without_.begin(), without_.end(), found) != without_.end()) continue;
       if (size_ == std::size(pids_)) return;
-      pids_[size_++] = static_cast<pid_t>(*child);
+      pids_[size_++] = found;
     }
   }
 
+  const std::span<const pid_t> without_;
   pid_t pids_[4096];
   size_t size_ = 0;
 };
@@ -304,7 +309,12 @@ void KillAll(pid_t program, std::optional<ProcessEnd>& end) {
     std::array<pollfd, 2> watched = {pollfd{.fd = control, .events = POLLIN, .revents = 0},
                                      pollfd{.fd = signals, .events = POLLIN, .revents = 0}};
     poll(watched.data(), watched.size(), memory_limit > 0 || signals < 0 ? kMemoryPeriodMs : -1);
-    if (watched[0].revents != 0) break;
+    if (watched[0].revents != 0) {
+      char signal = 0;
+      if (read(control, &signal, 1) != 1) break;
+      kill(-program, signal);
+      kill(-program, SIGCONT);
+    }
     signalfd_siginfo info;
     while (read(signals, &info, sizeof(info)) > 0) {
     }
@@ -320,10 +330,25 @@ void KillAll(pid_t program, std::optional<ProcessEnd>& end) {
 
 }  // namespace
 
+bool KillAdopted(std::span<const pid_t> kept) {
+  const ProcessTree tree(getpid(), kept);
+  for (const pid_t pid : tree.pids()) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, WNOHANG);  // fails for one that is not a child, or not yet
+  }
+  return !tree.pids().empty();
+}
+
+std::vector<pid_t> DescendantsOfThisProcess() {
+  const ProcessTree tree(getpid());
+  return {tree.pids().begin(), tree.pids().end()};
+}
+
 void Supervise(const SupervisorTask& task) {
   setsid();  // what a terminal sends to its programs is for this process's parent
   prctl(PR_SET_NAME, "tdock-supervise");
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_PDEATHSIG, SIGCONT);  // if someone has stopped this process, it still sees that its parent has ended
   const pid_t self = getpid();
   const pid_t program = _Fork();
   if (program == 0) RunProgram(task, self);

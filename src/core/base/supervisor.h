@@ -20,9 +20,10 @@ struct SupervisorTask {
   char* const* environment;
   const char* folder;  // or null
   ProcessLimits limits;
+  bool core_dumps;
   std::array<int, 3> standard;  // its standard streams
   std::span<const std::pair<int, int>> descriptors;
-  int control;  // the end of this pipe means: kill everything
+  int control;  // a byte from this pipe is a signal for the program; its end means: kill everything
   int report;   // gets one SupervisorReport
 };
 
