@@ -154,7 +154,7 @@ absl::StatusOr<std::unique_ptr<SupervisedProcess>> SupervisedProcess::Start(cons
   TDOCK_RETURN_IF_ERROR(CheckProc());
   TDOCK_ASSIGN_OR_RETURN(const std::string program, FindProgram(options.arguments[0]));
   const std::vector<char*> arguments = Pointers(options.arguments);
-  const std::vector<char*> environment = Pointers(options.environment.value_or(std::vector<std::string>()));
+  const std::vector<char*> environment = options.environment ? Pointers(*options.environment) : std::vector<char*>();
   TDOCK_ASSIGN_OR_RETURN(PipeEnds input, MakePipe());
   TDOCK_ASSIGN_OR_RETURN(PipeEnds output, MakePipe());
   TDOCK_ASSIGN_OR_RETURN(PipeEnds errors, MakePipe());

@@ -126,6 +126,18 @@ TEST(SupervisedProcess, HasItsOwnEnvironmentFolderAndDescriptorsAndNoOther) {
   close(ends[1]);
 }
 
+TEST(SupervisedProcess, HasAllVariablesOfALargeEnvironment) {
+  std::vector<std::string> variables = {"PATH=/usr/bin:/bin"};
+  std::string expected = "PATH=/usr/bin:/bin\n";
+  for (int i = 0; i < 100; ++i) {
+    variables.push_back(absl::StrCat("V", i, "=", std::string(static_cast<size_t>(i), 'x')));
+    absl::StrAppend(&expected, variables.back(), "\n");
+  }
+  const auto process = SupervisedProcess::Start({.arguments = {"env"}, .environment = variables});
+  ASSERT_TRUE(process.ok());
+  EXPECT_EQ(Talk(**process).out, expected);
+}
+
 TEST(SupervisedProcess, WaitsOnlyUntilTheDeadline) {
   const auto process = StartShell("exec sleep 1000");
   EXPECT_THAT(process->Move("", absl::Now() + absl::Milliseconds(5)).status(),
