@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -21,6 +23,15 @@ namespace {
 
 absl::Status As(absl::StatusCode code, const absl::Status& status) {
   return status.ok() || absl::IsCancelled(status) ? status : absl::Status(code, status.message());
+}
+
+// In the payload of EndedWith().
+constexpr char kExitCode[] = "tdock.exit_code";
+
+int ExitCodeOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kExitCode);
+  int code = 0;
+  return payload && absl::SimpleAtoi(std::string(*payload), &code) ? code : ExitCode(status);
 }
 
 // Output is buffered: a full disk or a closed pipe is noticed only when it is flushed.
@@ -102,6 +113,12 @@ absl::Status Refused(const absl::Status& status) { return As(absl::StatusCode::k
 
 absl::Status Failed(const absl::Status& status) { return As(absl::StatusCode::kInternal, status); }
 
+absl::Status EndedWith(int exit_code, absl::string_view message) {
+  absl::Status status = absl::InternalError(message);
+  status.SetPayload(kExitCode, absl::Cord(absl::StrCat(exit_code)));
+  return status;
+}
+
 int ParseAndRun(CLI::App& app, int argc, char** argv, const Command& run) {
   // Exceeding the size limit for files is then an error of the write, which is reported.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -119,7 +136,7 @@ int ParseAndRun(CLI::App& app, int argc, char** argv, const Command& run) {
   if (status.ok()) return ExitOnceWritten(app, 0);
   PrintName(app);
   std::cerr << ": " << status.message() << "\n";
-  return ExitCode(status);
+  return ExitCodeOf(status);
 }
 
 }  // namespace tdock::command

@@ -88,5 +88,13 @@ TEST(ParseAndRun, RunsWhatCanBeParsed) {
   EXPECT_EQ(outcome.said, "");
 }
 
+TEST(ParseAndRun, EndsWithTheCodeOfAnotherProgram) {
+  CLI::App app("A program.", "program");
+  std::vector<char*> argv = {const_cast<char*>("program")};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ParseAndRun(app, 1, argv.data(), [] { return EndedWith(137, "the other was killed"); }), 137);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "program: the other was killed\n");
+}
+
 }  // namespace
 }  // namespace tdock::command
