@@ -202,6 +202,16 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::CreateNext(Env& env,
   }
 }
 
+absl::StatusOr<std::string> RunDirectory::ReserveNext(Env& env, const std::string& root, absl::string_view name) {
+  for (int attempt = 0;; ++attempt) {
+    TDOCK_ASSIGN_OR_RETURN(std::string path, NextRunPath(env, root, name));
+    TDOCK_RETURN_IF_ERROR(env.CreateFolders(root));
+    const absl::Status made = env.CreateNewFolder(path);
+    if (made.ok()) return path;
+    if (!absl::IsAlreadyExists(made) || attempt == kMostAttempts) return made;
+  }
+}
+
 absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(Env& env, Clock& clock, const std::string& path,
                                                                  const LogPosition& position) {
   if (!env.Exists(JoinPath(path, kEventsFolder))) {

@@ -73,6 +73,9 @@ class RunDirectory {
   // The same for `root`/`name`-001, or the number after the highest that `root` holds. `root` need not exist.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> CreateNext(Env& env, Clock& clock, const std::string& root,
                                                                   absl::string_view name);
+  // Creates only the empty folder that CreateNext() would have taken, for a run that another process begins with its
+  // path. It is one that no other call has got.
+  static absl::StatusOr<std::string> ReserveNext(Env& env, const std::string& root, absl::string_view name);
 
   // Goes on with a run whose logs were at `position`, which Position() gave to the process before: what they hold
   // beyond it is removed, so that the steps after it can be logged again; a log that is not in it is emptied, but

@@ -110,6 +110,17 @@ TEST_F(RunDirectoryTest, NumbersRunsAfterTheHighestThatIsThere) {
   EXPECT_EQ(RunDirectory::CreateNext(env, clock_, runs, "a/b").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(RunDirectoryTest, ReservesAFolderThatARunCanTake) {
+  Env& env = Env::Real();
+  const std::string runs = root_ + "/runs";
+  const auto first = RunDirectory::ReserveNext(env, runs, "add"), second = RunDirectory::ReserveNext(env, runs, "add");
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  EXPECT_EQ(*first, runs + "/add-001");
+  EXPECT_EQ(*second, runs + "/add-002");
+  EXPECT_TRUE(RunDirectory::Create(env, clock_, *first).ok());
+  EXPECT_EQ((*RunDirectory::CreateNext(env, clock_, runs, "add"))->path(), runs + "/add-003");
+}
+
 TEST_F(RunDirectoryTest, WritesOneLineForEachStep) {
   auto directory = Create(Env::Real());
   ASSERT_TRUE(directory->LogMetrics("sft", 1, {{"train/loss", 2.5}}).ok());
