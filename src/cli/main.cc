@@ -1,4 +1,5 @@
 #include <iostream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
     std::cerr << "tdock " << argv[1] << ": " << status.message() << "\n";
     return tdock::ExitCode(status);
   }
+  std::vector<std::string> program = tdock::cli::TakeProgram(argc, argv);
   CLI::App app("Transfer Dock: post-training for large language models.", "tdock");
   app.require_subcommand(1);
   app.set_version_flag("--version", TDOCK_VERSION);
@@ -22,6 +24,8 @@ int main(int argc, char** argv) {
     tdock::cli::Command command = add(app);
     commands.emplace_back(app.get_subcommands(nullptr).back(), std::move(command));
   }
+  tdock::cli::Command launch = tdock::cli::AddLaunch(app, std::move(program));
+  commands.emplace_back(app.get_subcommands(nullptr).back(), std::move(launch));
   tdock::cli::DescribeOtherExecutables(app);
   const int code = tdock::command::ParseAndRun(app, argc, argv, [&] {
     for (const auto& [subcommand, command] : commands) {

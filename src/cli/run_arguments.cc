@@ -21,7 +21,7 @@ void RunArguments::AddTo(CLI::App& command, const std::string& what) {
       "Skip keys that are unknown or mean nothing here, such as verl's about several machines, with a note");
 }
 
-absl::StatusOr<std::unique_ptr<trainer::Recipe>> RunArguments::Load() const {
+std::vector<std::string> RunArguments::Given() const {
   std::vector<std::string> given = overrides;
   const std::pair<const char*, const Shortcut*> shortcuts[] = {{"seed", &seed},
                                                                {"trainer.run_dir", &run_dir},
@@ -32,8 +32,12 @@ absl::StatusOr<std::unique_ptr<trainer::Recipe>> RunArguments::Load() const {
     if (shortcut->option != nullptr && shortcut->option->count() > 0)
       given.push_back(absl::StrCat(key, "=", shortcut->value));
   }
+  return given;
+}
+
+absl::StatusOr<std::unique_ptr<trainer::Recipe>> RunArguments::Load() const {
   const auto note = [](const std::string& line) { std::cerr << "note: " << line << "\n"; };
-  return trainer::LoadRecipeWithNumbers(Env::Real(), config_path, given, {.lenient = lenient, .note = note});
+  return trainer::LoadRecipeWithNumbers(Env::Real(), config_path, Given(), {.lenient = lenient, .note = note});
 }
 
 }  // namespace tdock::cli

@@ -25,6 +25,8 @@ struct RunArguments {
   // Adds all but --serve. `what` is said of the first one: "YAML file with the configuration". `this` must outlive the
   // command.
   void AddTo(CLI::App& command, const std::string& what);
+  // As key=value: the overrides, and the options that stand for one.
+  std::vector<std::string> Given() const;
   // The recipe that they configure; what was skipped goes to standard error. The errors of
   // trainer::LoadRecipeWithNumbers().
   absl::StatusOr<std::unique_ptr<trainer::Recipe>> Load() const;
