@@ -220,14 +220,14 @@ void AddDispatchSizes(const NumberReader& reader, RunNumbers& numbers) {
     bool needs_role;  // it exists only where the role does
   };
   constexpr Stage kStages[] = {
-      {"actor_rollout", "rl_config.actor_rollout_dispatch_size", "rollout", false, true},
-      {"actor_logprob", "rl_config.actor_logprob_dispatch_size", "actor", false, true},
+      {"actor_rollout", "trainer.dispatch_size.rollout", "rollout", false, true},
+      {"actor_logprob", "trainer.dispatch_size.old_log_prob", "actor", false, true},
       {"actor_update", "rl_config.actor_update_dispatch_size", "actor", false, true},
-      {"ref", "rl_config.ref_dispatch_size", "ref", false, true},
-      {"reward", "rl_config.reward_dispatch_size", "reward", true, false},
+      {"ref", "trainer.dispatch_size.ref", "ref", false, true},
+      {"reward", "trainer.dispatch_size.reward", "reward", true, false},
       {"adv", "rl_config.adv_dispatch_size", nullptr, true, false},
       {"kl", "rl_config.kl_dispatch_size", "critic", true, true},
-      {"critic_value", "rl_config.critic_value_dispatch_size", "critic", false, true},
+      {"critic_value", "trainer.dispatch_size.values", "critic", false, true},
       {"critic_update", "rl_config.critic_update_dispatch_size", "critic", false, true},
   };
   for (const Stage& stage : kStages) {
@@ -259,8 +259,6 @@ void AddOptions(const NumberReader& reader, RunNumbers& numbers) {
   }
   numbers.filters_groups = reader.IsOn("algorithm.filter_groups.enable");
   if (numbers.filters_groups) numbers.most_rounds = reader.First({"algorithm.filter_groups.max_num_gen_batches"});
-  numbers.partial_splits = reader.First({"rl_config.partial_rollout_max_split"});
-  if (reader.IsOn("rl_config.guarantee_order")) numbers.guarantee_order = "rl_config.guarantee_order";
   const int64_t verifiers = reader.Length("rl_config.verifier_function");
   const int64_t weights = reader.Length("rl_config.verifier_weight");
   if (verifiers + weights > 0) {  // each has one by default

@@ -118,6 +118,19 @@ TEST(Numbers, OfMindSpeedsFileFollowToo) {
   EXPECT_EQ(DerivedFrom(**recipe, "max_model_len"), "64: generate_config.max_model_len");
 }
 
+TEST(Numbers, OfMindSpeedsStagesAreThoseOfTheRun) {
+  const auto recipe = Loaded(kMindSpeed, {"rl_config.actor_rollout_dispatch_size=640",
+                                          "rl_config.ref_dispatch_size=320", "rl_config.partial_rollout_max_split=3"});
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  EXPECT_THAT(Violated(**recipe), IsEmpty());
+  EXPECT_EQ(DerivedFrom(**recipe, "actor_rollout_dispatch_size"), "640: trainer.dispatch_size.rollout");
+  EXPECT_EQ(DerivedFrom(**recipe, "ref_dispatch_size"), "320: trainer.dispatch_size.ref");
+  const RunConfig& config = (*recipe)->config();
+  EXPECT_EQ(config.trainer.executor.dispatch_size("rollout"), 640);
+  EXPECT_EQ(config.trainer.executor.dispatch_size("ref"), 320);
+  EXPECT_EQ(config.async.partial_rollout_max_split, 3);
+}
+
 TEST(Numbers, OfACriticAndAModelOfRewardsAreThoseOfTheirDevices) {
   const auto recipe =
       Loaded(kMindSpeed, {"rl_config.critic_resource.num_npus=4", "rl_config.reward_resource.num_npus=6",
@@ -182,7 +195,7 @@ std::vector<Case> Cases() {
        "rl_config.verifier_function, rl_config.verifier_weight: there are 2 verifiers and 1"},
       {kMindSpeed,
        {"rl_config.ref_dispatch_size=300"},
-       "rl_config.ref_dispatch_size, data.train_batch_size, rollout.n: 300 samples at a time do not divide"},
+       "trainer.dispatch_size.ref, data.train_batch_size, rollout.n: 300 samples at a time do not divide"},
       {kMindSpeed,
        {"rl_config.actor_update_dispatch_size=20"},
        "rl_config.actor_update_dispatch_size, actor.ppo_mini_batch_size: 20 at a time are less"},
@@ -213,7 +226,7 @@ std::vector<Case> Cases() {
        "actor"},
       {kMindSpeed,
        {"rl_config.ref_dispatch_size=1280"},
-       "rl_config.ref_dispatch_size, data.train_batch_size, rollout.n: 1280 samples at a time are more"},
+       "trainer.dispatch_size.ref, data.train_batch_size, rollout.n: 1280 samples at a time are more"},
   };
 }
 

@@ -390,11 +390,6 @@ class Checker {
                   ? Suggest(n_.overlong_buffer, absl::StrCat(n_.response_length.value - 1, " or less"))
                   : "");
     }
-    if (n_.partial_splits.value > 1 && !n_.guarantee_order.empty()) {
-      const Setting order{.key = n_.guarantee_order};
-      Violate({&n_.partial_splits, &order}, "responses that are generated in several pieces have no fixed order",
-              absl::StrCat(Suggest(n_.partial_splits, "1"), ", or ", n_.guarantee_order, " = false"));
-    }
     if (n_.verifiers.value != n_.verifier_weights.value) {
       Violate({&n_.verifiers, &n_.verifier_weights},
               absl::StrCat("there are ", n_.verifiers.value, " verifiers and ", n_.verifier_weights.value,

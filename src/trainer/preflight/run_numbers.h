@@ -62,10 +62,8 @@ struct RunNumbers {
   Setting sequence_length = {};                      // of the trainer; 0: not given
   int64_t heads = 0, layers = 0, positions = 0;      // of the model; 0: not known
 
-  Setting steps = {}, epochs = {};   // 0: not given
-  Setting overlong_buffer = {};      // tokens; 0: not used
-  Setting partial_splits = {};       // pieces that a response is generated in
-  std::string guarantee_order = {};  // its key, if it is on
+  Setting steps = {}, epochs = {};  // 0: not given
+  Setting overlong_buffer = {};     // tokens; 0: not used
   Setting verifiers = {}, verifier_weights = {};
   bool has_clip = false;
   double clip_low = 0, clip_high = 0;

@@ -415,21 +415,6 @@ TEST(RunNumbers, AnOverlongBufferIsShorterThanAResponse) {
                   "is too long are not less than its 1024 [reward_model.overlong_buffer.len = 1023 or less]"));
 }
 
-TEST(RunNumbers, PartialRolloutHasNoFixedOrder) {
-  RunNumbers numbers = MindSpeedExample();
-  numbers.guarantee_order = "rl_config.guarantee_order";
-  numbers.partial_splits = {1, "rl_config.partial_rollout_max_split"};
-  EXPECT_THAT(Violations(numbers), IsEmpty());
-  numbers.partial_splits.value = 2;
-  EXPECT_THAT(
-      Violations(numbers),
-      ElementsAre("rl_config.partial_rollout_max_split, rl_config.guarantee_order: responses that are generated in "
-                  "several pieces have no fixed order [rl_config.partial_rollout_max_split = 1, or "
-                  "rl_config.guarantee_order = false]"));
-  numbers.guarantee_order = "";
-  EXPECT_THAT(Violations(numbers), IsEmpty());
-}
-
 TEST(RunNumbers, EachVerifierHasAWeight) {
   RunNumbers numbers = MindSpeedExample();
   numbers.verifiers = {2, "rl_config.verifier_function"};

@@ -76,6 +76,14 @@ constexpr OtherName kMindSpeedKeys[] = {
     {"rl_config.clip_ratio_high", "actor.clip_ratio_high"},
     {"rl_config.epochs", "actor.ppo_epochs"},
     {"rl_config.entropy_coeff", "actor.entropy_coeff"},
+    {"rl_config.partial_rollout_max_split", "rollout.partial_rollout_max_split"},
+    {"rl_config.guarantee_order", "trainer.guarantee_order"},
+    {"rl_config.use_dp_batch_balance", "trainer.balance_batch"},
+    {"rl_config.actor_rollout_dispatch_size", "trainer.dispatch_size.rollout"},
+    {"rl_config.actor_logprob_dispatch_size", "trainer.dispatch_size.old_log_prob"},
+    {"rl_config.ref_dispatch_size", "trainer.dispatch_size.ref"},
+    {"rl_config.reward_dispatch_size", "trainer.dispatch_size.reward"},
+    {"rl_config.critic_value_dispatch_size", "trainer.dispatch_size.values"},
     {"generate_config.max_num_seqs", "rollout.max_num_seqs"},
     {"generate_config.sampling_config.max_tokens", "data.max_response_length"},
     {"generate_config.sampling_config.temperature", "rollout.temperature"},
@@ -129,6 +137,7 @@ constexpr char kPacked[] = "samples are packed into rows, which does not change 
 constexpr char kOneAdamW[] = "the optimizer is AdamW";
 constexpr char kOneKernel[] = "each operation has one implementation";
 constexpr char kNoChoice[] = "this recipe does not let you choose it";
+constexpr char kWholeBatch[] = "the stages of this recipe take all samples of a step";
 constexpr char kMegatron[] = "it is about how Megatron trains";
 
 // Keys about how, where and with what a program runs.
@@ -268,7 +277,7 @@ constexpr Foreign kIgnored[] = {
     {"trainer.project_name", kNoLoggers},
     {"trainer.experiment_name", kNoLoggers},
     {"trainer.logger", kNoLoggers},
-    {"trainer.balance_batch", kOneProcess},
+    {"trainer.balance_batch", kWholeBatch},
     {"trainer.rollout_data_dir", kNoLoggers},
     {"trainer.validation_data_dir", kNoLoggers},
     {"trainer.default_hdfs_dir", kNoLoggers},
@@ -328,6 +337,8 @@ constexpr Foreign kIgnored[] = {
     {"critic_config", kMegatron},
     {"rl_config", kOneProcess},
     {"rl_config.rule_reward", "the reward is set by the keys of reward"},
+    {"rl_config.guarantee_order", kWholeBatch},
+    {"rl_config.use_dp_batch_balance", kWholeBatch},
     {"rl_config.verifier_function", "the reward is set by the keys of reward"},
     {"rl_config.verifier_weight", "the reward is set by the keys of reward"},
     {"rl_config.use_tensorboard", kNoLoggers},

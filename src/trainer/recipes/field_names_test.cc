@@ -413,6 +413,54 @@ generate_config:
   EXPECT_EQ(c.temperature, 0.8);
 }
 
+TEST(FieldNames, WhatMindSpeedsStagesTakeIsWhatOursTake) {
+  int64_t split = 1, rollout = 0, log_probs = 0, ref = 0, reward = 0, values = 0;
+  bool in_order = false, balanced = false;
+  config::Spec spec;
+  spec.Int("rollout.partial_rollout_max_split", &split, "");
+  spec.Int("trainer.dispatch_size.rollout", &rollout, "");
+  spec.Int("trainer.dispatch_size.old_log_prob", &log_probs, "");
+  spec.Int("trainer.dispatch_size.ref", &ref, "");
+  spec.Int("trainer.dispatch_size.reward", &reward, "");
+  spec.Int("trainer.dispatch_size.values", &values, "");
+  spec.Bool("trainer.guarantee_order", &in_order, "");
+  spec.Bool("trainer.balance_batch", &balanced, "");
+  BindFieldNames(spec);
+  EXPECT_EQ(config::Load(spec, R"(
+rl_config:
+  partial_rollout_max_split: 4
+  guarantee_order: true
+  use_dp_batch_balance: true
+  actor_rollout_dispatch_size: 64
+  actor_logprob_dispatch_size: 32
+  ref_dispatch_size: 16
+  reward_dispatch_size: 8
+  critic_value_dispatch_size: null
+)",
+                         "mindspeed.yaml", {}, {}),
+            absl::OkStatus());
+  EXPECT_EQ(split, 4);
+  EXPECT_TRUE(in_order);
+  EXPECT_TRUE(balanced);
+  EXPECT_EQ(rollout, 64);
+  EXPECT_EQ(log_probs, 32);
+  EXPECT_EQ(ref, 16);
+  EXPECT_EQ(reward, 8);
+  EXPECT_EQ(values, 0) << "null leaves the default";
+}
+
+TEST(FieldNames, TheBatchOfVerlIsBalancedWhereStagesTakeAPartOfIt) {
+  bool balanced = false;
+  config::Spec spec;
+  spec.Bool("trainer.balance_batch", &balanced, "");
+  BindFieldNames(spec);
+  EXPECT_EQ(config::Load(spec, "trainer: {balance_batch: True}", "verl.yaml", {}, {}), absl::OkStatus());
+  EXPECT_TRUE(balanced);
+
+  const LoadedKeys without = LoadKeys("trainer: {balance_batch: True}", /*lenient=*/true);
+  EXPECT_THAT(without.notes, ElementsAre(HasSubstr("the stages of this recipe take all samples of a step")));
+}
+
 TEST(FieldNames, OfKeysThatARecipeDoesNotHaveAreLeftOut) {
   int64_t n = 1;
   config::Spec spec;

@@ -42,15 +42,9 @@ constexpr const char* kBatches[] = {
     "rollout.log_prob_micro_batch_size",
     "rollout.log_prob_micro_batch_size_per_gpu",
     "rl_config.actor_forward_micro_batch_size",
-    "rl_config.partial_rollout_max_split",
-    "rl_config.actor_rollout_dispatch_size",
-    "rl_config.actor_logprob_dispatch_size",
     "rl_config.actor_update_dispatch_size",
-    "rl_config.ref_dispatch_size",
-    "rl_config.reward_dispatch_size",
     "rl_config.adv_dispatch_size",
     "rl_config.kl_dispatch_size",
-    "rl_config.critic_value_dispatch_size",
     "rl_config.critic_update_dispatch_size",
     "rl_config.dynamic_sampling_dispatch_size",
 };
@@ -79,7 +73,6 @@ constexpr const char* kFlags[] = {
     "reward_model.overlong_buffer.enable",
     "rl_config.overlong_buffer_enable",
     "rl_config.filter_groups_enable",
-    "rl_config.guarantee_order",
 };
 
 constexpr const char* kLists[] = {"rl_config.verifier_function", "rl_config.verifier_weight"};
