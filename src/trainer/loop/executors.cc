@@ -124,15 +124,21 @@ StageTask TaskOf(const StageRun& run, const StageOnThread& on_thread) {
                  .restartable = !stage.trains() && state.empty()};
   task.run = [&run, &stage, on_thread, requeued = 0](const Taken& taken, const StageSigns& signs) mutable {
     return Guarded([&]() -> absl::Status {
-      StageContext context{on_thread.step, *on_thread.metrics};
+      // Of this try: what it says of rows that it has not put when it fails, the next try says again.
+      StepMetrics figures;
+      StageContext context{on_thread.step, figures};
       context.check_stop = signs.check_stop;
       context.progress = signs.progress;
       context.whole_step = on_thread.in_order && UnitsAtATime(run, stage) == 0;
+      context.on_put = [&] { figures.MoveTo(*on_thread.metrics); };
       TDOCK_RETURN_IF_ERROR(on_thread.begin(stage));
-      TDOCK_ASSIGN_OR_RETURN(const StageRunner::Round round, run.runner.RunTaken(stage, taken, context));
-      requeued = round.requeued_units > 0 ? requeued + 1 : 0;
+      const absl::StatusOr<StageRunner::Round> round = run.runner.RunTaken(stage, taken, context);
+      // One that is interrupted goes on where it was.
+      if (round.ok() || absl::IsCancelled(round.status())) figures.MoveTo(*on_thread.metrics);
+      TDOCK_RETURN_IF_ERROR(round.status());
+      requeued = round->requeued_units > 0 ? requeued + 1 : 0;
       if (requeued <= kMostRequeues) return absl::OkStatus();
-      return absl::InternalError(absl::StrCat("gave back ", round.requeued_units, " of its units ", requeued,
+      return absl::InternalError(absl::StrCat("gave back ", round->requeued_units, " of its units ", requeued,
                                               " times in a row; it may do so ", kMostRequeues, " times"));
     });
   };

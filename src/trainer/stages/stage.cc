@@ -148,13 +148,17 @@ void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector
         stage, taken, indexes,
         {.batch = std::move(columns), .step = StepOf(stage, context), .weights_version = weights_version}, early));
     context.progress();
+    context.on_put();
     context.published += static_cast<int64_t>(indexes.size());
     return absl::OkStatus();
   };
   context.put_back = [&](std::span<const size_t> indexes, Batch columns, int64_t weights_version) -> absl::Status {
+    TDOCK_RETURN_IF_ERROR(PutEarly(stage, taken, indexes,
+                                   {.batch = std::move(columns), .partial = true, .weights_version = weights_version},
+                                   early));
     context.progress();
-    return PutEarly(stage, taken, indexes,
-                    {.batch = std::move(columns), .partial = true, .weights_version = weights_version}, early);
+    context.on_put();
+    return absl::OkStatus();
   };
 }
 

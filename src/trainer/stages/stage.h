@@ -49,6 +49,8 @@ struct StageContext {
       nullptr;
   // For those that take minutes: keeps the lease on the rows.
   std::function<absl::Status()> renew = nullptr;
+  // Called by the runner after each of the two: what the metrics say by then is of rows that stay as they are.
+  std::function<void()> on_put = [] {};
   // The rows that the stage has put early.
   int64_t published = 0;
   // Whether it is given all rows of the step at once.
