@@ -149,7 +149,7 @@ absl::StatusOr<WorkerGroup> WorkerGroup::Of(std::vector<std::shared_ptr<WorkerLi
   if (status.ok()) status = CheckTimeout(options.timeout);
   if (!status.ok()) return Annotate(status, absl::StrCat("worker group '", options.role, "'"));
   return WorkerGroup(std::make_shared<const Workers>(std::move(workers)),
-                     std::make_shared<const WorkerGroupOptions>(std::move(options)), "");
+                     std::make_shared<const WorkerGroupOptions>(std::move(options)));
 }
 
 void WorkerGroup::Await(const FutureValue& future) {
@@ -232,7 +232,9 @@ void WorkerGroup::Begin(const MethodSpec& method, const std::vector<Value>& argu
   const size_t taking_part = call->arguments().size();
   const auto open = std::make_shared<OpenCall>(absl::StrCat("method '", method.name, "' of '", role(), "'"),
                                                *std::move(call), options_->timeout, *options_->clock, result);
-  open->Begin(MethodTable::NameOf(prefix_, method.name), std::span(*workers_).first(taking_part));
+  order_->Run([open, name = MethodTable::NameOf(prefix_, method.name), workers = workers_, taking_part] {
+    open->Begin(name, std::span(*workers).first(taking_part));
+  });
 }
 
 FutureValue WorkerGroup::StartAny(const MethodSpec& method, std::vector<Argument> arguments) const {
@@ -240,9 +242,11 @@ FutureValue WorkerGroup::StartAny(const MethodSpec& method, std::vector<Argument
 }
 
 WorkerGroup WorkerGroup::WithTimeout(absl::Duration timeout) const {
-  auto options = std::make_shared<WorkerGroupOptions>(*options_);
-  options->timeout = timeout;
-  return WorkerGroup(workers_, std::move(options), prefix_);
+  WorkerGroupOptions options = *options_;
+  options.timeout = timeout;
+  WorkerGroup group = *this;
+  group.options_ = std::make_shared<const WorkerGroupOptions>(std::move(options));
+  return group;
 }
 
 absl::StatusOr<WorkerGroup> WorkerGroup::Subgroup(std::span<const int64_t> ranks,
@@ -262,6 +266,7 @@ absl::StatusOr<WorkerGroup> WorkerGroup::Subgroup(std::span<const int64_t> ranks
   WorkerGroupOptions options = *options_;
   options.meshes = std::move(meshes);
   TDOCK_ASSIGN_OR_RETURN(WorkerGroup group, Of(std::move(workers), std::move(options)));
+  group.order_ = order_;
   group.prefix_ = prefix_;
   return group;
 }
@@ -270,9 +275,12 @@ absl::StatusOr<std::map<std::string, WorkerGroup>> WorkerGroup::Spawn(std::span<
   std::map<std::string, WorkerGroup> groups;
   for (const std::string& role : roles) {
     if (role.empty()) return absl::InvalidArgumentError("a role has no name; give it one, such as 'actor'");
-    auto options = std::make_shared<WorkerGroupOptions>(*options_);
-    options->role = role;
-    if (!groups.emplace(role, WorkerGroup(workers_, std::move(options), role)).second) {
+    WorkerGroupOptions options = *options_;
+    options.role = role;
+    WorkerGroup group = *this;
+    group.options_ = std::make_shared<const WorkerGroupOptions>(std::move(options));
+    group.prefix_ = role;
+    if (!groups.emplace(role, std::move(group)).second) {
       return absl::InvalidArgumentError(absl::StrCat("role '", role, "' is named twice"));
     }
   }

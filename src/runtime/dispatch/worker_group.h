@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "runtime/dispatch/call_order.h"
 #include "runtime/dispatch/dispatch.h"
 #include "runtime/dispatch/future.h"
 #include "runtime/dispatch/method.h"
@@ -77,6 +78,9 @@ concept ArgumentFor = kPasses<std::decay_t<A>, P> || (!std::is_void_v<typename F
 // with the error that came first; it names the method, the role and the worker. DeadlineExceeded names the workers
 // that have not answered; what they answer later is ignored.
 //
+// All workers get calls in the same order, also those of several threads, and of groups that were made from one another
+// (Spawn, Subgroup): the order of Start(), except that a call with a future begins when that is ready.
+//
 // A cheap value: copies are the same group. Thread-safe. The clock must outlive it and its futures.
 class WorkerGroup {
  public:
@@ -133,9 +137,8 @@ class WorkerGroup {
   class WaitingCall;
   using Workers = std::vector<std::shared_ptr<WorkerLink>>;
 
-  WorkerGroup(std::shared_ptr<const Workers> workers, std::shared_ptr<const WorkerGroupOptions> options,
-              std::string prefix)
-      : workers_(std::move(workers)), options_(std::move(options)), prefix_(std::move(prefix)) {}
+  WorkerGroup(std::shared_ptr<const Workers> workers, std::shared_ptr<const WorkerGroupOptions> options)
+      : workers_(std::move(workers)), options_(std::move(options)), order_(std::make_shared<CallOrder>()) {}
 
   template <class P, class A>
   static Argument ToArgument(A&& given) {
@@ -156,7 +159,8 @@ class WorkerGroup {
 
   std::shared_ptr<const Workers> workers_;
   std::shared_ptr<const WorkerGroupOptions> options_;
-  std::string prefix_;  // the role, of a group that was spawned
+  std::shared_ptr<CallOrder> order_;
+  std::string prefix_ = {};  // the role, of a group that was spawned
 };
 
 }  // namespace tdock::runtime

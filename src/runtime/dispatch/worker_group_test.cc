@@ -53,9 +53,12 @@ class HeldLink : public WorkerLink {
   void Invoke(std::string method, std::vector<Value> arguments, absl::Time deadline,
               std::function<void(absl::StatusOr<Value>)> done) override {
     invoked.push_back({std::move(method), std::move(arguments), deadline, std::move(done)});
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
   }
 
   std::vector<Invocation> invoked;
+  // Called by the next Invoke().
+  std::function<void()> meanwhile;
 
  private:
   const int64_t rank_;
@@ -212,6 +215,23 @@ TEST_F(HeldGroup, SpawnedGroupsCallTheMethodsOfTheirRole) {
   for (size_t rank = 0; rank < 4; ++rank) Answer(rank, absl::AbortedError("no"));
   EXPECT_THAT(who.Get().status().message(), HasSubstr("method 'who' of 'actor' failed on rank 0"));
   EXPECT_THAT(group_->Spawn(std::vector<std::string>{"a", "a"}).status().message(), HasSubstr("'a' is named twice"));
+}
+
+TEST_F(HeldGroup, AllWorkersGetCallsInTheSameOrder) {
+  const WorkerGroup actor = group_->Spawn(std::vector<std::string>{"actor"})->at("actor");
+  const WorkerGroup part = *group_->Subgroup(std::vector<int64_t>{3, 2});
+  // What another thread begins while this call has reached rank 0 only.
+  links_[0]->meanwhile = [&] {
+    actor.Start(kSeedEach, std::vector<int64_t>{0, 1, 2, 3});
+    part.Start(kWho);
+  };
+  group_->Start(kWho);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    std::vector<std::string> methods;
+    for (const HeldLink::Invocation& invocation : links_[rank]->invoked) methods.push_back(invocation.method);
+    EXPECT_EQ(methods, rank < 2 ? (std::vector<std::string>{"who", "actor/seed"})
+                                : (std::vector<std::string>{"who", "actor/seed", "who"}));
+  }
 }
 
 TEST_F(HeldGroup, RunWaitsAsTheMethodSays) {
