@@ -88,6 +88,9 @@ TEST(Method, FitsItsMode) {
   EXPECT_FALSE(ResultFits<double>(false));
   EXPECT_TRUE(ResultFits<PerRank<double>>(false));
   EXPECT_TRUE(ResultFits<void>(true) && ResultFits<void>(false));
+  EXPECT_EQ(kScore.spec().dispatch.mode, Mode::kDpComputeProto);
+  EXPECT_EQ(kScore.spec().execute, Execute::kAll);
+  EXPECT_TRUE(kScore.spec().blocking);
   EXPECT_EQ(kStep.spec().execute, Execute::kRankZero);
   EXPECT_FALSE(kStep.spec().blocking);
 }
