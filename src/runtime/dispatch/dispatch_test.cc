@@ -283,14 +283,14 @@ TEST(Dispatch, RowsOfADockAreCutAndConcatenatedByNumber) {
 constexpr Dispatch kPadded{Mode::kDpComputeProto, true};
 
 TEST(Padding, RepeatsRowsMarksThemAndTakesThemOutAgain) {
-  const MetaBatch batch = Numbered(5), before = batch;
+  const MetaBatch batch = Numbered(5);
   const DividedCall call = Divided(kPadded, {batch}, kFour);
   EXPECT_EQ(GivenRows(call), (Lists{{0, 1}, {2, 3}, {4, 0}, {1, 2}}));
   EXPECT_THAT(Weights(Given(call)[0]), ElementsAre(1, 1));
   EXPECT_THAT(Weights(Given(call)[2]), ElementsAre(1, 0));
   EXPECT_THAT(Weights(Given(call)[3]), ElementsAre(0, 0));
-  EXPECT_EQ(batch, before);
-  EXPECT_EQ(*call.Collect(Given(call))->As<MetaBatch>(), before);
+  EXPECT_EQ(batch, Numbered(5));
+  EXPECT_EQ(*call.Collect(Given(call))->As<MetaBatch>(), batch);
 }
 
 TEST(Padding, LeavesRowsThatDivideAsTheyAre) {

@@ -77,7 +77,7 @@ class InProcessWorkers::Worker : public WorkerLink {
   bool ending_ TDOCK_GUARDED_BY(mu_) = false;
 };
 
-InProcessWorkers::InProcessWorkers(std::string role, std::vector<MethodTable> tables, Clock& clock) {
+InProcessWorkers::InProcessWorkers(absl::string_view role, std::vector<MethodTable> tables, Clock& clock) {
   for (MethodTable& table : tables) {
     workers_.push_back(
         std::make_shared<Worker>(absl::StrCat("rank ", workers_.size(), " (", role, ")"), std::move(table), clock));

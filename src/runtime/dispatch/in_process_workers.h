@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "runtime/dispatch/method_table.h"
 #include "runtime/dispatch/worker_group.h"
 #include "tdock/clock.h"
@@ -19,7 +20,7 @@ namespace tdock::runtime {
 class InProcessWorkers {
  public:
   // `role` is for errors. The clock must outlive this.
-  InProcessWorkers(std::string role, std::vector<MethodTable> tables, Clock& clock = Clock::Real());
+  InProcessWorkers(absl::string_view role, std::vector<MethodTable> tables, Clock& clock = Clock::Real());
   // Waits for the calls that run; those that have not begun, and later ones, are answered with Cancelled. Must not be
   // called by a worker.
   ~InProcessWorkers();

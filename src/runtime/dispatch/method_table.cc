@@ -8,10 +8,12 @@
 namespace tdock::runtime {
 
 absl::Status MethodTable::ServeAny(std::string name, Handler handler) {
-  const auto [entry, added] = handlers_.try_emplace(std::move(name), std::move(handler));
-  if (added) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat("method '", entry->first, "' is served already; serve it once, or for another role"));
+  if (handlers_.contains(name)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("method '", name, "' is served already; serve it once, or for another role"));
+  }
+  handlers_[std::move(name)] = std::move(handler);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Value> MethodTable::Call(absl::string_view name, std::vector<Value> arguments,
@@ -19,6 +21,7 @@ absl::StatusOr<Value> MethodTable::Call(absl::string_view name, std::vector<Valu
   const auto entry = handlers_.find(name);
   if (entry == handlers_.end()) {
     std::vector<std::string> names;
+    names.reserve(handlers_.size());
     for (const auto& [known, handler] : handlers_) names.push_back(known);
     const std::optional<std::string> nearest = NearestKey(name, names);
     return absl::NotFoundError(absl::StrCat("this worker does not serve method '", name, "'",

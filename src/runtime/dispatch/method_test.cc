@@ -172,7 +172,7 @@ TEST_F(MethodTableTest, FetchesRowsWhereABatchIsNeeded) {
 TEST_F(MethodTableTest, RefusesAResultThatIsTooDeep) {
   ASSERT_TRUE(table_
                   .ServeAny("deep",
-                            [](std::vector<Value>, absl::Time) -> absl::StatusOr<Value> {
+                            [](const std::vector<Value>&, absl::Time) -> absl::StatusOr<Value> {
                               Value deep;
                               for (int i = 0; i < Value::kMaxDepth; ++i) deep = Value::List{deep};
                               return deep;

@@ -54,6 +54,7 @@ absl::StatusOr<std::vector<Value>> PadAndChunkBatch(const MetaBatch& batch, int6
 
 absl::StatusOr<Value> ConcatBatches(const std::vector<Value>& parts) {
   std::vector<MetaBatch> batches;
+  batches.reserve(parts.size());
   for (const Value& part : parts) batches.push_back(*part.As<MetaBatch>());
   TDOCK_ASSIGN_OR_RETURN(MetaBatch joined, MetaBatch::Concat(batches));
   return Value(std::move(joined));

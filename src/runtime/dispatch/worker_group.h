@@ -144,9 +144,7 @@ class WorkerGroup {
   static Argument ToArgument(A&& given) {
     if constexpr (!std::is_void_v<typename signature::FutureOf<std::decay_t<A>>::type>) {
       return given.value();
-    } else if constexpr (std::same_as<std::decay_t<A>, RowsRef>) {
-      return Value(std::forward<A>(given));
-    } else if constexpr (std::same_as<std::decay_t<A>, Value>) {
+    } else if constexpr (std::same_as<std::decay_t<A>, RowsRef> || std::same_as<std::decay_t<A>, Value>) {
       return Value(std::forward<A>(given));
     } else {
       return ValueOf<P>::To(static_cast<P>(std::forward<A>(given)));

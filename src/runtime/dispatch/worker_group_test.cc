@@ -334,6 +334,7 @@ TEST(InProcessWorkers, ServeManyThreadsAtOnce) {
   constexpr int kThreads = 4, kCalls = 50;
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&, thread] {
       const float base = static_cast<float>(thread * 100);

@@ -117,8 +117,9 @@ int64_t ResourcePool::world_size() const {
   return std::accumulate(processes_per_node.begin(), processes_per_node.end(), int64_t{0});
 }
 
-absl::StatusOr<ResourcePools> ResourcePools::Of(std::vector<int64_t> nodes, std::vector<ResourcePool> pools,
-                                                std::map<std::string, std::string> pool_of_role) {
+absl::StatusOr<ResourcePools> ResourcePools::Of(const std::vector<int64_t>& nodes,
+                                                const std::vector<ResourcePool>& pools,
+                                                const std::map<std::string, std::string>& pool_of_role) {
   std::vector<std::string> mistakes = Mistakes(nodes, pools, pool_of_role);
   if (!mistakes.empty()) return AllOf(mistakes);
   ResourcePools made;
@@ -159,13 +160,14 @@ absl::StatusOr<ResourcePools> ResourcePools::Global(int64_t processes_per_node, 
   const std::vector<int64_t> all(static_cast<size_t>(nodes), processes_per_node);
   PoolOfRole pool_of_role;
   for (const std::string& role : roles) pool_of_role[role] = kGlobalPool;
-  return Of(all, {{kGlobalPool, all}}, std::move(pool_of_role));
+  return Of(all, {{kGlobalPool, all}}, pool_of_role);
 }
 
 absl::StatusOr<std::vector<int64_t>> ResourcePools::RanksOfPool(absl::string_view pool) const {
   const auto ranks = ranks_.find(pool);
   if (ranks != ranks_.end()) return ranks->second;
   std::vector<std::string> names;
+  names.reserve(ranks_.size());
   for (const auto& [name, unused] : ranks_) names.push_back(name);
   return absl::NotFoundError(absl::StrCat("there is no pool '", pool, "'; there are ", Quoted(names)));
 }
@@ -179,6 +181,7 @@ absl::StatusOr<std::string> ResourcePools::PoolOf(absl::string_view role) const 
   const auto pool = pool_of_role_.find(role);
   if (pool != pool_of_role_.end()) return pool->second;
   std::vector<std::string> roles;
+  roles.reserve(pool_of_role_.size());
   for (const auto& [name, unused] : pool_of_role_) roles.push_back(name);
   return absl::NotFoundError(absl::StrCat("there is no role '", role, "'; there are ", Quoted(roles)));
 }

@@ -46,8 +46,8 @@ class ResourcePools {
  public:
   // `nodes`: how many processes each node has. InvalidArgument, which lists every pool that is short of processes with
   // its roles, and every other mistake: numbers that are not positive, names twice, roles of unknown pools.
-  static absl::StatusOr<ResourcePools> Of(std::vector<int64_t> nodes, std::vector<ResourcePool> pools,
-                                          std::map<std::string, std::string> pool_of_role);
+  static absl::StatusOr<ResourcePools> Of(const std::vector<int64_t>& nodes, const std::vector<ResourcePool>& pools,
+                                          const std::map<std::string, std::string>& pool_of_role);
   // The default: one pool, "global_pool", of all processes, for every role.
   static absl::StatusOr<ResourcePools> Global(int64_t processes_per_node, int64_t nodes,
                                               std::span<const std::string> roles);

@@ -9,9 +9,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string PoolsError(std::vector<int64_t> nodes, std::vector<ResourcePool> pools,
-                       std::map<std::string, std::string> roles = {}) {
-  return std::string(ResourcePools::Of(std::move(nodes), std::move(pools), std::move(roles)).status().message());
+std::string PoolsError(const std::vector<int64_t>& nodes, const std::vector<ResourcePool>& pools,
+                       const std::map<std::string, std::string>& roles = {}) {
+  return std::string(ResourcePools::Of(nodes, pools, roles).status().message());
 }
 
 TEST(ResourcePools, OnePoolOfAllProcessesIsTheDefault) {
