@@ -23,8 +23,10 @@ namespace tdock::trainer {
 
 struct WeightTransferOptions {
   std::string partition = "weights";
-  int64_t piece_bytes = int64_t{8} << 20;
-  int64_t most_pieces = 8;  // that are under way at a time
+  // Small enough that a core's own cache has a piece when its checksum is known and it is copied.
+  int64_t piece_bytes = int64_t{1} << 20;
+  // How many may wait for a receiver. As many more, which it has taken, are being written.
+  int64_t most_pieces = 8;
 };
 
 // What a transfer came to.
@@ -44,7 +46,8 @@ class WeightSender {
   absl::Status Open();
   // Sends what is trained of the decoder, or all where nothing is, as `version`. Waits until everything was put, while
   // the receivers receive it: with a bound on what is under way, they must do so at the same time. DeadlineExceeded
-  // names receivers that have not taken their pieces in time; `check` is asked between pieces, and its error ends it.
+  // names receivers that have not taken their pieces in time; `check` is asked between pieces and several times a
+  // second while it waits, and its error ends it.
   absl::StatusOr<WeightsSent> Send(
       const model::Decoder& decoder, int64_t version, absl::Time deadline,
       const std::function<absl::Status()>& check = [] { return absl::OkStatus(); });
@@ -70,6 +73,9 @@ class WeightReceiver {
   absl::StatusOr<WeightsSent> Receive(model::Decoder& decoder, int64_t version, absl::Time deadline);
 
  private:
+  class Progress;
+  static absl::StatusOr<WeightsSent> Ended(const Progress& progress, int64_t version, uint64_t sent_checksum);
+
   Dock& dock_;
   const std::string name_;
   const WeightTransferOptions options_;
