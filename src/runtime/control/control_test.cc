@@ -208,10 +208,11 @@ TEST_F(Control, AnotherSizeOfTheWorldAndARankThatIsTakenAreRefused) {
   controller_ = *OpenRpcController({.token = "secret", .world_size = 3});
   WorkerOptions options = OptionsOf(1);
   options.world_size = 4;
-  TestWorker wrong(options);
+  TestWorker wrong(options), right(OptionsOf(2));
   const absl::Status refused = controller_->AwaitWorkers(Soon());
   EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("WORLD_SIZE=4"), HasSubstr("WORLD_SIZE=3")));
   EXPECT_EQ(wrong.End(), refused);
+  EXPECT_EQ(right.End(), refused);
 
   controller_ = *OpenRpcController({.token = "secret", .world_size = 3});
   TestWorker first(OptionsOf(1)), again(OptionsOf(1));

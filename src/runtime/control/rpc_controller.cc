@@ -113,7 +113,7 @@ class RpcController final : public Controller {
   std::string address() const override { return address_; }
 
   absl::Status AwaitWorkers(absl::Time deadline) override {
-    const absl::Status status = AwaitAll(deadline, "have not joined", [](const RpcWorkerLink*) { return true; });
+    absl::Status status = AwaitJoined(deadline);
     if (!status.ok()) End(status);
     return status;
   }
@@ -174,7 +174,8 @@ class RpcController final : public Controller {
     absl::Status refusal;
     {
       const MutexLock lock(mu_);
-      if (!over_) refusal_ = WhyNot(*worker);
+      ++joined_;
+      if (!over_ && refusal_.ok()) refusal_ = WhyNot(*worker);
       refusal = refusal_.ok() && over_ ? absl::UnavailableError("the run is over") : refusal_;
       if (refusal.ok()) workers_[static_cast<size_t>(rank)] = worker;
       changed_.NotifyAll();
@@ -190,6 +191,8 @@ class RpcController final : public Controller {
 
  private:
   static constexpr std::chrono::milliseconds kTick{50};
+  // How long those that have not joined are waited for once one was refused.
+  static constexpr absl::Duration kRefusingTime = absl::Seconds(30);
 
   // The workers that there are.
   std::vector<std::shared_ptr<RpcWorkerLink>> Workers() const {
@@ -224,23 +227,29 @@ class RpcController final : public Controller {
                                                  other->identity().host, " has: each rank is one process"));
   }
 
-  template <class Ready>
-  absl::Status AwaitAll(absl::Time deadline, absl::string_view what, const Ready& ready) TDOCK_EXCLUDES(mu_) {
+  absl::Status AwaitJoined(absl::Time deadline) TDOCK_EXCLUDES(mu_) {
     for (;;) {
       std::vector<int> missing;
       {
-        const MutexLock lock(mu_);
-        TDOCK_RETURN_IF_ERROR(refusal_);
+        MutexLock lock(mu_);
         for (size_t rank = 1; rank < workers_.size(); ++rank) {
-          if (workers_[rank] == nullptr || !ready(workers_[rank].get())) missing.push_back(static_cast<int>(rank));
+          if (workers_[rank] == nullptr) missing.push_back(static_cast<int>(rank));
+        }
+        if (!refusal_.ok()) {
+          // Those that are still to come are to end with the same error.
+          deadline = std::min(deadline, absl::Now() + kRefusingTime);
+          while (joined_ + 1 < options_.world_size && absl::Now() < deadline) {
+            changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+          }
+          return refusal_;
         }
       }
       TDOCK_RETURN_IF_ERROR(status());
       if (missing.empty()) return absl::OkStatus();
       if (absl::Now() >= deadline) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("of ", options_.world_size, " ranks, these ", what, " in time: ", absl::StrJoin(missing, ", "),
-                         ". Look at their output, and whether they can reach ", address_));
+        return absl::DeadlineExceededError(absl::StrCat(
+            "of ", options_.world_size, " ranks, these have not joined in time: ", absl::StrJoin(missing, ", "),
+            ". Look at their output, and whether they can reach ", address_));
       }
       MutexLock lock(mu_);
       changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
@@ -281,6 +290,7 @@ class RpcController final : public Controller {
   CondVar changed_;
   std::vector<std::shared_ptr<RpcWorkerLink>> workers_ TDOCK_GUARDED_BY(mu_);  // by rank; none of rank 0
   absl::Status refusal_ TDOCK_GUARDED_BY(mu_);                                 // of all that join
+  int joined_ TDOCK_GUARDED_BY(mu_) = 0;                                       // also those that were refused
   bool over_ TDOCK_GUARDED_BY(mu_) = false;
   bool ending_ TDOCK_GUARDED_BY(mu_) = false;
   std::thread watching_;

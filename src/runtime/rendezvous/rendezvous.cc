@@ -2,14 +2,19 @@
 
 #include <chrono>
 #include <exception>
+#include <future>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "c10/util/Logging.h"
 #include "torch/csrc/distributed/c10d/TCPStore.hpp"
 
 namespace tdock::runtime {
 namespace {
+
+using Store = c10::intrusive_ptr<c10d::TCPStore>;
 
 std::string FirstLine(absl::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
@@ -19,7 +24,7 @@ std::chrono::milliseconds Milliseconds(absl::Duration duration) {
 
 class TcpRendezvous final : public Rendezvous {
  public:
-  TcpRendezvous(c10::intrusive_ptr<c10d::TCPStore> store, int restart_count)
+  TcpRendezvous(Store store, int restart_count)
       : store_(std::move(store)), prefix_(absl::StrCat("tdock/", restart_count, "/")) {}
 
   absl::Status Publish(absl::string_view key, absl::string_view value) override {
@@ -44,9 +49,25 @@ class TcpRendezvous final : public Rendezvous {
   }
 
  private:
-  const c10::intrusive_ptr<c10d::TCPStore> store_;
+  const Store store_;
   const std::string prefix_;
 };
+
+// c10d's own timeout does not hold where something else accepts the connection and says nothing. What still waits then
+// is left to wait.
+absl::StatusOr<Store> Connect(const std::string& host, const c10d::TCPStoreOptions& options, absl::Duration timeout) {
+  std::promise<absl::StatusOr<Store>> promise;
+  std::future<absl::StatusOr<Store>> connected = promise.get_future();
+  std::thread([host, options, promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
+    } catch (const std::exception& error) {
+      promise.set_value(absl::UnavailableError(FirstLine(error.what())));
+    }
+  }).detach();
+  if (connected.wait_for(Milliseconds(timeout)) == std::future_status::ready) return connected.get();
+  return absl::UnavailableError("what listens there does not answer as rank 0 would");
+}
 
 }  // namespace
 
@@ -59,18 +80,16 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const RankEnvironme
   options.isServer = serves;
   options.waitWorkers = false;
   options.timeout = Milliseconds(timeout);
-  options.useLibUV = false;  // what serves a few keys need not scale
-  try {
-    return std::make_unique<TcpRendezvous>(c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options),
-                                           environment.restart_count);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(serves ? absl::StrCat("rank 0 cannot listen at port ", environment.master_port,
-                                                        " (MASTER_PORT): ", FirstLine(error.what()),
-                                                        ". Give all ranks another MASTER_PORT")
-                                         : absl::StrCat("rank ", environment.rank, " does not reach rank 0 at ",
-                                                        address, " (MASTER_ADDR and MASTER_PORT) within ",
-                                                        absl::FormatDuration(timeout), ": ", FirstLine(error.what())));
-  }
+  options.useLibUV = false;                  // what serves a few keys need not scale
+  FLAGS_caffe2_log_level = c10::GLOG_FATAL;  // what it logs, with its stack, it also throws
+  absl::StatusOr<Store> store = Connect(environment.master_addr, options, timeout);
+  if (store.ok()) return std::make_unique<TcpRendezvous>(*std::move(store), environment.restart_count);
+  return absl::UnavailableError(serves ? absl::StrCat("rank 0 cannot listen at port ", environment.master_port,
+                                                      " (MASTER_PORT): ", store.status().message(),
+                                                      ". Give all ranks another MASTER_PORT")
+                                       : absl::StrCat("rank ", environment.rank, " does not reach rank 0 at ", address,
+                                                      " (MASTER_ADDR and MASTER_PORT) within ",
+                                                      absl::FormatDuration(timeout), ": ", store.status().message()));
 }
 
 }  // namespace tdock::runtime
