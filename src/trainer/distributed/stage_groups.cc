@@ -255,12 +255,14 @@ absl::StatusOr<StageRunner::Round> StageGroups::Gather(Call& call, StageContext&
     State figures;
     for (const auto& [name, text] : result.metrics) figures.SetText(name, text);
     TDOCK_RETURN_IF_ERROR(context.metrics.Load(figures));
-    options_.on_span({.rank = part.rank,
+    const MutexLock spans(mu_);
+    spans_.push_back({.rank = part.rank,
                       .method = std::string(call.method.spec().name),
                       .began_ns = result.began_ns,
                       .ended_ns = result.ended_ns,
                       .memory_before = result.memory_before,
-                      .memory_after = result.memory_after});
+                      .memory_after = result.memory_after,
+                      .rows = std::ssize(part.share.rows)});
   }
   return round;
 }
@@ -319,6 +321,11 @@ absl::Status StageGroups::SendWeights(const model::Decoder& decoder, int64_t ver
   has_sent_ = true;
   sent_version_ = version;
   return absl::OkStatus();
+}
+
+std::vector<RankSpan> StageGroups::TakeSpans() {
+  const MutexLock lock(mu_);
+  return std::exchange(spans_, {});
 }
 
 void StageGroups::OnNotice(const runtime::Notice& notice) {

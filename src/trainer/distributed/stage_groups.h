@@ -33,14 +33,6 @@ using RanksOfRoles = std::map<std::string, std::vector<int>>;
 // 0 alone; one whose results depend on which rows it is given together is of the first rank of its role.
 std::vector<int> RanksOf(const Stage& stage, const RanksOfRoles& roles);
 
-// A call of a method at one rank, for profiles.
-struct RankSpan {
-  int rank = 0;
-  std::string method;
-  int64_t began_ns = 0, ended_ns = 0;
-  int64_t memory_before = 0, memory_after = 0;
-};
-
 class StageGroups final : public RemoteStages {
  public:
   struct Options {
@@ -50,7 +42,6 @@ class StageGroups final : public RemoteStages {
     RanksOfRoles roles = {};
     // How long a rank may give no sign that it gets on.
     absl::Duration patience = absl::Minutes(30);
-    std::function<void(const RankSpan&)> on_span = [](const RankSpan&) {};
   };
   explicit StageGroups(const Options& options) : options_(options) {}
 
@@ -59,6 +50,7 @@ class StageGroups final : public RemoteStages {
   absl::StatusOr<StageRunner::Round> Run(Stage& stage, const std::string& partition, const Taken& taken,
                                          StageContext& context) override;
   absl::Status Serve(const model::Decoder& decoder, int64_t version) override;
+  std::vector<RankSpan> TakeSpans() override TDOCK_EXCLUDES(mu_);
 
   // A worker's notice: passes on that a stage gets on.
   void OnNotice(const runtime::Notice& notice) TDOCK_EXCLUDES(mu_);
@@ -71,7 +63,7 @@ class StageGroups final : public RemoteStages {
   std::vector<StageShare> Shares(const Stage& stage, const std::string& partition, const Taken& taken,
                                  const StageContext& context) const;
   absl::Status AwaitShares(Call& call, const std::string& partition, const Taken& taken, StageContext& context);
-  absl::StatusOr<StageRunner::Round> Gather(Call& call, StageContext& context);
+  absl::StatusOr<StageRunner::Round> Gather(Call& call, StageContext& context) TDOCK_EXCLUDES(mu_);
 
   const Options options_;
   std::map<std::string, std::vector<int>> ranks_;  // by stage
@@ -87,6 +79,7 @@ class StageGroups final : public RemoteStages {
 
   Mutex mu_;
   std::map<std::string, absl::Time> progress_ TDOCK_GUARDED_BY(mu_);  // by stage
+  std::vector<RankSpan> spans_ TDOCK_GUARDED_BY(mu_);
 };
 
 }  // namespace tdock::trainer

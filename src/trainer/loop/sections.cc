@@ -2,6 +2,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/config/nearest_values.h"
@@ -260,6 +261,18 @@ void BindTrainer(config::Spec& spec, TrainerSection& s) {
           "Minutes after which the run is saved and ends as if it was interrupted, before a scheduler kills it; 0: no "
           "limit.")
       .AtLeast(0);
+  spec.Strings(
+      "trainer.profile_steps", &s.profile_steps,
+      "Steps, such as [2, 3], of which RUN/profile/step_N.json says what each process did and how much memory it "
+      "had, as a trace for Perfetto.");
+  spec.Check({"trainer.profile_steps"}, [&s]() -> std::vector<std::string> {
+    for (const std::string& step : s.profile_steps) {
+      if (int64_t number = 0; !absl::SimpleAtoi(step, &number) || number < 1) {
+        return {absl::StrCat("'", step, "' is not the number of a step, which are counted from 1")};
+      }
+    }
+    return {};
+  });
   spec.Float(
           "trainer.peak_flops", &s.peak_flops,
           "Floating-point operations per second that perf/mfu is a share of: those of all devices of the run, such as "

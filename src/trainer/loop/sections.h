@@ -178,6 +178,7 @@ struct TrainerSection {
   std::string resume_from_path;
   double max_minutes = 0;
   double peak_flops = 0;
+  std::vector<std::string> profile_steps;  // numbers
   ExecutorSection executor;
   DockSection dock;
 };

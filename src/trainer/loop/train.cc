@@ -28,6 +28,7 @@
 #include "trainer/loop/saved_run.h"
 #include "trainer/loop/speed.h"
 #include "trainer/loop/stop_notice.h"
+#include "trainer/run_log/trace.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::trainer {
@@ -353,7 +354,34 @@ class PreparedRun final : public TrainingRun {
     for (const StageSpan& span : taken.spans) {
       spans.push_back({span.stage, span.works, seconds(span.begin), seconds(span.end), span.rows});
     }
-    return run_->LogTimeline(config_.recipe, step, spans);
+    TDOCK_RETURN_IF_ERROR(run_->LogTimeline(config_.recipe, step, spans));
+    return Profile(step, taken, metrics);
+  }
+
+  // What the other processes did, too; and the trace of the step, where that is asked for.
+  absl::Status Profile(int64_t step, const Timeline::Taken& taken, StepMetrics& metrics) {
+    std::vector<TraceSpan> trace;
+    for (const StageSpan& span : taken.spans) {
+      if (!span.works) continue;
+      trace.push_back({.lane = span.stage,
+                       .name = span.stage,
+                       .began_ns = absl::ToUnixNanos(span.begin),
+                       .ended_ns = absl::ToUnixNanos(span.end),
+                       .rows = span.rows});
+    }
+    if (context_.remote != nullptr) {
+      for (const RankSpan& span : context_.remote->TakeSpans()) {
+        metrics.Max(absl::StrCat("perf/cpu_memory_used_gb/rank_", span.rank, "/", span.method),
+                    static_cast<double>(span.memory_after) / (1 << 30));
+        trace.push_back({span.rank, span.method, span.method, span.began_ns, span.ended_ns, span.rows,
+                         span.memory_before, span.memory_after});
+      }
+    }
+    const std::vector<std::string>& steps = config_.trainer.profile_steps;
+    if (std::find(steps.begin(), steps.end(), absl::StrCat(step)) == steps.end()) return absl::OkStatus();
+    const std::string folder = JoinPath(run_->path(), "profile");
+    TDOCK_RETURN_IF_ERROR(context_.env.CreateFolders(folder));
+    return WriteFileAtomically(context_.env, JoinPath(folder, absl::StrCat("step_", step, ".json")), ToTrace(trace));
   }
 
   // What a checkpoint of `state` holds, with the logs and the dock as they are.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,6 +14,15 @@
 #include "trainer/stages/stage.h"
 
 namespace tdock::trainer {
+
+// A call of a worker method at one rank.
+struct RankSpan {
+  int rank = 0;
+  std::string method = {};
+  int64_t began_ns = 0, ended_ns = 0;           // since the epoch
+  int64_t memory_before = 0, memory_after = 0;  // bytes of the process that are resident
+  int64_t rows = 0;
+};
 
 // Run() is thread-safe for different stages.
 class RemoteStages {
@@ -31,6 +41,8 @@ class RemoteStages {
                                                  StageContext& context) = 0;
   // From now on answers are sampled with these weights, which do not change meanwhile.
   virtual absl::Status Serve(const model::Decoder& decoder, int64_t version) = 0;
+  // The calls that have ended since it was last asked.
+  virtual std::vector<RankSpan> TakeSpans() = 0;
 };
 
 }  // namespace tdock::trainer
