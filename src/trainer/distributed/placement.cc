@@ -53,7 +53,8 @@ absl::Status CheckAllUsed(const ResourcePools& pools, const std::string& asked) 
 
 }  // namespace
 
-absl::StatusOr<RanksOfRoles> Place(const ResourcesSection& resources, const runtime::RankEnvironment& environment) {
+absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankEnvironment& environment) {
+  const ResourcesSection& resources = config.resources;
   const int64_t of_machine = std::max(environment.local_world_size, 1);
   const int64_t machines = std::max<int64_t>(environment.world_size / of_machine, 1);
   const std::string asked = absl::StrJoin(resources.pools, ", ");
@@ -82,6 +83,12 @@ absl::StatusOr<RanksOfRoles> Place(const ResourcesSection& resources, const runt
     if (roles[trains].front() == 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "resources.roles: ", trains, " trains, in the process of rank 0: give it the pool with that rank"));
+  }
+  if (config.async.partial_rollout_max_split > 1 && roles["rollout"] != std::vector<int>{0}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rollout.partial_rollout_max_split=", config.async.partial_rollout_max_split,
+                     ": only rank 0 can go on ", "with answers that are on the dock in part: give the role rollout ",
+                     "a pool of that rank alone (resources.pools, resources.roles)"));
   }
   return roles;
 }

@@ -8,9 +8,9 @@
 
 namespace tdock::trainer {
 
-// The ranks of each role of `resources`. InvalidArgument names a pool, with what it asks for and what there is, if the
-// pools together do not have as many processes as there are ranks, on each machine; and if rank 0, which trains, is not
-// of the pool of `actor`.
-absl::StatusOr<RanksOfRoles> Place(const ResourcesSection& resources, const runtime::RankEnvironment& environment);
+// The ranks of each role, as the section `resources` says. InvalidArgument names the pools that are short of processes,
+// with what they ask for and what there is, and processes without a pool; roles that train and do not have rank 0; and
+// partial rollouts, which only rank 0 can go on with, on other ranks.
+absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankEnvironment& environment);
 
 }  // namespace tdock::trainer

@@ -98,7 +98,7 @@ absl::Status RunRanks::Start() {
   TDOCK_ASSIGN_OR_RETURN(dock_, dock::OpenSharedDock({.serve = one_machine ? "unix" : listen,
                                                       .token = one_machine ? "" : token,
                                                       .clock = &context_.clock}));
-  const absl::StatusOr<RanksOfRoles> roles = Place(config.resources, environment_);
+  const absl::StatusOr<RanksOfRoles> roles = Place(config, environment_);
   stages_ = std::make_unique<StageGroups>(
       StageGroups::Options{.controller = *controller_,
                            .dock = dock_->dock(),
@@ -141,7 +141,7 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
   TDOCK_ASSIGN_OR_RETURN(meeting.controller, rendezvous->Await("controller", JoinTime(config)));
   TDOCK_ASSIGN_OR_RETURN(meeting.token, rendezvous->Await("token", JoinTime(config)));
   TDOCK_ASSIGN_OR_RETURN(meeting.dock, rendezvous->Await("dock", JoinTime(config)));
-  const absl::StatusOr<RanksOfRoles> roles = Place(config.resources, environment);
+  const absl::StatusOr<RanksOfRoles> roles = Place(config, environment);
   TDOCK_ASSIGN_OR_RETURN(
       const auto session,
       runtime::JoinController({.controller = meeting.controller,
