@@ -4,7 +4,7 @@ jobs := $(shell nproc)
 tdock := build/release/tdock
 run_dir := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test build configure wheel lint sanitizers fuzz nightly nightly-dock nightly-train timings clean
+.PHONY: help demo test build configure wheel lint sanitizers fuzz nightly nightly-dock nightly-train nightly-runtime timings clean
 
 help:
 	@echo "make demo           install what is missing, build, train a model on addition, ask it a question"
@@ -14,7 +14,7 @@ help:
 	@echo "make lint           the static checks: format, container file, thread-safety analysis, clang-tidy"
 	@echo "make sanitizers     the tests of the modules without libtorch under asan+ubsan and tsan"
 	@echo "make fuzz           the fuzzers of the decoders, for a minute together"
-	@echo "make nightly        the long proofs; make nightly-dock, nightly-train: those of one area"
+	@echo "make nightly        the long proofs; make nightly-dock, nightly-train, nightly-runtime: those of one area"
 	@echo "make timings        what compiling costs, by target and by source, without a compiler cache"
 	@echo "make clean          remove build/ (the Python environments stay)"
 
@@ -63,7 +63,7 @@ fuzz:
 	@cmake --build --preset asan -j $(jobs) --target fuzzers
 	@scripts/fuzz.sh
 
-nightly: nightly-dock nightly-train
+nightly: nightly-dock nightly-train nightly-runtime
 
 nightly-dock: build
 	@build/release/dock_local_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
@@ -78,6 +78,10 @@ nightly-train: build
 	@TDOCK_FAULT_ROUNDS=10 build/release/trainer_recipes_test --gtest_brief=1 --gtest_filter='*Observed*'
 	@TDOCK_TRAINING_MATRIX=full .venv-oracle/bin/python -m pytest --quiet -p no:cacheprovider tests/oracle/test_training.py
 	@TDOCK_TEMPLATE_MATRIX=full .venv-oracle/bin/python -m pytest --quiet -p no:cacheprovider tests/oracle/test_chat_templates.py
+
+# Twenty of each kind of process are killed, and stopped, at random moments of a run.
+nightly-runtime: build
+	@python3 tests/integration/ranks_test.py $(tdock) 20
 
 timings:
 	@scripts/setup.sh oracle

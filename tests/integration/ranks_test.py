@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Runs of several processes, with real ones that are killed and stopped: tests/integration/ranks_test.py TDOCK [KILLS]
+
+With KILLS, so many of each kind of process are killed and stopped at random moments, in place of one each.
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+tdock = None
+kills = 1
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MARK = "TDOCK_RANKS_TEST"
+SMALL = [
+    "data.train_batch_size=16", "trainer.total_training_steps=4", "trainer.test_freq=0", "trainer.val_max_samples=16",
+    "trainer.save_freq=1",
+]  # fmt: skip
+APART = ["resources.pools=[train=1, rollout=1, ref=1]", "resources.roles=[rollout=rollout, ref=ref]"]
+# Of each recipe: the file, the data, and what makes it small.
+RECIPES = {
+    "sft": ("rlhf/sft", "sft", []),
+    "rm": ("rlhf/rm", "pairs", []),
+    "dpo": ("rlhf/dpo", "pairs", []),
+    "grpo": ("arithmetic/grpo", "prompts", ["rollout.n=4", "actor.ppo_mini_batch_size=4", "actor.use_kl_loss=true",
+                                            "actor.kl_loss_coef=0.1",
+                                            "algorithm.rollout_correction.bypass_mode=false"]),
+    "dapo": ("arithmetic/dapo", "prompts", ["rollout.n=4", "actor.ppo_mini_batch_size=4", "data.gen_batch_size=16",
+                                            "reward.function=[examples/rlhf/rule.py:hidden_rule]"]),
+    "ppo": ("rlhf/ppo", "prompts", ["actor.ppo_mini_batch_size=4"]),
+}  # fmt: skip
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Ranks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory()
+        cls.base = pathlib.Path(cls.shared.name)
+        subprocess.run(["python3", "examples/rlhf/make_data.py", cls.base, "1"], cwd=ROOT, check=True)
+        small = ["model.hidden_size=32", "model.num_hidden_layers=2"]
+        for name, data, more in (("sft", "sft", small), ("rm", "pairs", [f"model.path={cls.base}/sft/checkpoint"])):
+            subprocess.run(
+                [tdock, "train", f"examples/rlhf/{name}.yaml", "--run-dir", cls.base / name, *SMALL, *more,
+                 f"data.train_files={cls.base}/{data}.jsonl", f"data.val_files={cls.base}/{data}_validation.jsonl"],
+                cwd=ROOT, check=True, capture_output=True, timeout=120,
+            )  # fmt: skip
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.cleanup()
+
+    def setUp(self):
+        parent = tempfile.TemporaryDirectory()
+        self.addCleanup(parent.cleanup)
+        self.folder = pathlib.Path(parent.name)
+        self.mark = uuid.uuid4().hex
+        self.environment = os.environ | {MARK: self.mark}
+
+    def arguments(self, recipe, run, *overrides):
+        file, data, small = RECIPES[recipe]
+        more = [] if recipe == "sft" else [f"model.path={self.base}/sft/checkpoint"]
+        if recipe == "ppo":
+            more += [f"critic.model.path={self.base}/rm/checkpoint", f"reward_model.model.path={self.base}/rm/checkpoint"]
+        return [
+            f"examples/{file}.yaml", "--run-dir", str(self.folder / run), f"data.train_files={self.base}/{data}.jsonl",
+            f"data.val_files={self.base}/{data}_validation.jsonl", *SMALL, *more, *small, *overrides,
+        ]  # fmt: skip
+
+    def train(self, recipe, run, *overrides):
+        done = subprocess.run([tdock, "train", *self.arguments(recipe, run, *overrides)], cwd=ROOT, capture_output=True,
+                              text=True, timeout=120)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.weights(run)
+
+    def launch(self, recipe, run, *overrides, nproc=3, options=()):
+        launched = subprocess.Popen(
+            [tdock, "launch", "--nproc", str(nproc), *options, *self.arguments(recipe, run, *overrides)], cwd=ROOT,
+            env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.addCleanup(launched.stdout.close)
+        self.addCleanup(launched.kill)
+        return launched
+
+    def weights(self, run):
+        return (self.folder / run / "checkpoint/model.safetensors").read_bytes()
+
+    def finish(self, launched, within=120):
+        output, _ = launched.communicate(timeout=within)
+        self.assertEqual(self.processes(), {}, f"these processes are left:\n{output}")
+        return output
+
+    def processes(self):
+        """Of this test: process -> its rank; the launcher and those that supervise have none."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except (OSError, ValueError):
+                continue
+            if f"{MARK}={self.mark}".encode() not in variables or state == "Z":
+                continue
+            rank = next((v[5:].decode() for v in variables if v.startswith(b"RANK=")), None)
+            found[int(entry.name)] = rank if b"train" in command else None
+        return found
+
+    def process_of(self, rank, launched):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            for process, found in self.processes().items():
+                if found == str(rank):
+                    return process
+            self.assertIsNone(launched.poll(), launched.stdout.read() if launched.poll() is not None else "")
+            time.sleep(0.02)
+        raise AssertionError(f"there is no process of rank {rank}")
+
+    def await_step(self, run, step, launched):
+        metrics = self.folder / run / "metrics.jsonl"
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if metrics.exists() and any(json.loads(line)["step"] >= step for line in metrics.read_text().splitlines()):
+                return
+            self.assertIsNone(launched.poll(), launched.stdout.read() if launched.poll() is not None else "")
+            time.sleep(0.01)
+        raise AssertionError(f"step {step} was not reached in 60 s")
+
+    def test_roles_in_processes_of_their_own_give_the_weights_of_one_process(self):
+        alone = self.train("grpo", "alone")
+        for run, overrides, nproc in (("apart", APART, 3), ("together", [], 2),
+                                      ("at_once", [*APART, "trainer.executor=concurrent"], 3)):  # fmt: skip
+            launched = self.launch("grpo", run, *overrides, nproc=nproc)
+            output = self.finish(launched)
+            self.assertEqual(launched.returncode, 0, output)
+            self.assertEqual(self.weights(run), alone, run)
+        self.assertRegex(output, r"rank 1 rollout\] carries out rollout")
+
+    def test_every_recipe_runs_as_several_processes(self):
+        for recipe in RECIPES:
+            alone = self.train(recipe, f"{recipe}_alone", "trainer.total_training_steps=2")
+            launched = self.launch(recipe, recipe, "trainer.total_training_steps=2", nproc=2)
+            output = self.finish(launched)
+            self.assertEqual(launched.returncode, 0, output)
+            self.assertEqual(self.weights(recipe), alone, recipe)
+
+    def test_prompts_are_answered_ahead_by_another_process(self):
+        launched = self.launch("grpo", "ahead", *APART, "async_training.steps_ahead=1",
+                               "trainer.total_training_steps=6")  # fmt: skip
+        output = self.finish(launched)
+        self.assertEqual(launched.returncode, 0, output)
+        steps = [json.loads(line) for line in (self.folder / "ahead/metrics.jsonl").read_text().splitlines()]
+        self.assertGreater(max(step.get("async/staleness/max", 0) for step in steps), 0)
+        self.assertEqual(steps[-1]["dock/completed/actor"], 6 * 16 * 4)
+
+    def test_a_process_that_is_killed_or_stopped_ends_the_run_with_its_name(self):
+        moments = random.Random(1)
+        for rank in (0, 1, 2):
+            for sign in (signal.SIGKILL, signal.SIGSTOP):
+                for number in range(kills):
+                    run = f"{sign.name}_{rank}_{number}"
+                    launched = self.launch("grpo", run, *APART, "resources.silence_timeout=2",
+                                           "trainer.total_training_steps=100000")  # fmt: skip
+                    process = self.process_of(rank, launched)
+                    if number > 0:
+                        time.sleep(moments.uniform(0, 4))
+                    else:
+                        self.await_step(run, 2, launched)
+                    os.kill(process, sign)
+                    begun = time.monotonic()
+                    output = self.finish(launched, within=60)
+                    self.assertNotEqual(launched.returncode, 0, output)
+                    self.assertLess(time.monotonic() - begun, 30, output)
+                    self.assertIn(f"rank {rank}", output)
+
+    def test_nothing_is_left_when_the_launcher_is_killed(self):
+        launched = self.launch("grpo", "orphans", *APART, "trainer.total_training_steps=100000")
+        self.await_step("orphans", 1, launched)
+        launched.kill()
+        launched.wait()
+        end = time.monotonic() + 20
+        while self.processes() and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual(self.processes(), {})
+
+    def test_a_run_that_is_started_again_goes_on_and_loses_nothing(self):
+        steps = "trainer.total_training_steps=12"
+        alone = self.train("grpo", "alone", steps)
+        for rank in (0, 1):
+            run = f"again_{rank}"
+            launched = self.launch("grpo", run, *APART, steps, "resources.silence_timeout=2",
+                                   options=["--restarts", "3"])  # fmt: skip
+            process = self.process_of(rank, launched)
+            self.await_step(run, 3, launched)
+            os.kill(process, signal.SIGKILL)
+            output = self.finish(launched)
+            self.assertEqual(launched.returncode, 0, output)
+            self.assertIn("going on from", output)
+            self.assertEqual(self.weights(run), alone)
+
+    def test_an_interrupted_run_saves_and_ends_everywhere(self):
+        launched = self.launch("grpo", "stopped", *APART, "trainer.total_training_steps=100000")
+        self.await_step("stopped", 1, launched)
+        launched.send_signal(signal.SIGINT)
+        output = self.finish(launched)
+        self.assertIn("and saved in", output)
+        self.assertNotEqual(launched.returncode, 0)
+
+    def ranks_by_hand(self, *overrides_of_ranks, **variables):
+        """Starts `tdock train` for each, and returns their codes and outputs."""
+        port = variables.pop("MASTER_PORT", str(free_port()))
+        started = []
+        for rank, overrides in enumerate(overrides_of_ranks):
+            environment = self.environment | {
+                "RANK": str(rank), "WORLD_SIZE": str(len(overrides_of_ranks)), "LOCAL_RANK": str(rank),
+                "LOCAL_WORLD_SIZE": str(len(overrides_of_ranks)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            }  # fmt: skip
+            environment = {name: value for name, value in (environment | variables).items() if value is not None}
+            started.append(subprocess.Popen(
+                [tdock, "train", *self.arguments("grpo", "by_hand", "resources.join_timeout=10", *overrides)], cwd=ROOT,
+                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))  # fmt: skip
+        ended = [process.communicate(timeout=60) for process in started]
+        for process in started:
+            self.assertEqual(process.returncode, 2 if process.returncode == 2 else 1)
+        self.assertEqual(self.processes(), {})
+        return [error for _, error in ended]
+
+    def assert_same_error(self, errors, *parts):
+        said = [error[error.index("tdock train: ") :] for error in errors]
+        self.assertEqual(len(set(said)), 1, errors)
+        for part in parts:
+            self.assertIn(part, said[0])
+
+    def test_ranks_that_disagree_end_with_one_error(self):
+        errors = self.ranks_by_hand(["seed=1"], ["seed=1"], ["seed=2"])
+        self.assert_same_error(errors, "rank 2", "seed is 1 on rank 0 and 2 there")
+
+    def test_pools_that_do_not_fit_the_processes_end_all_of_them(self):
+        pools = ["resources.pools=[train=1, rollout=4]", "resources.roles=[rollout=rollout]"]
+        errors = self.ranks_by_hand(pools, pools)
+        self.assert_same_error(errors, "rollout", "resources.pools")
+
+    def test_a_missing_address_and_a_port_that_is_taken_are_said(self):
+        for error in self.ranks_by_hand([], [], MASTER_ADDR=None):
+            self.assertIn("MASTER_ADDR is missing", error)
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            errors = self.ranks_by_hand([], [], MASTER_PORT=str(taken.getsockname()[1]))
+        self.assertIn("MASTER_PORT", errors[0])
+
+
+if __name__ == "__main__":
+    tdock = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    if len(sys.argv) > 1 and sys.argv[1].isdigit():
+        kills = int(sys.argv.pop(1))
+    unittest.main()
