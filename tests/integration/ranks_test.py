@@ -263,6 +263,60 @@ class Ranks(unittest.TestCase):
             errors = self.ranks_by_hand([], [], MASTER_PORT=str(taken.getsockname()[1]))
         self.assertIn("MASTER_PORT", errors[0])
 
+    def small_example(self, run):
+        """What makes examples/cluster/grpo.yaml small."""
+        arguments = self.arguments("grpo", run)
+        return ["trainer.run_dir=" + arguments[2], *arguments[3:], "actor.ppo_mini_batch_size=4"]
+
+    def test_the_examples_run_under_torchrun_and_slurm(self):
+        for name, script, expected in (
+            ("torchrun", "torchrun.sh", "train=1, rollout=1, ref=1"), ("slurm", "slurm.sbatch", "train=1, ref=1, rollout=2"),
+        ):  # fmt: skip
+            tools = self.folder / f"{name}_tools"
+            tools.mkdir()
+            for tool, text in FAKE_SLURM.items():
+                (tools / tool).write_text(text)
+                (tools / tool).chmod(0o755)
+            path = f"{tools}:{ROOT}/.venv/bin:{os.environ['PATH']}"
+            done = subprocess.run(
+                ["bash", f"examples/cluster/{script}", *self.small_example(name)], cwd=ROOT, capture_output=True,
+                text=True, timeout=120, env=self.environment | {"PATH": path, "TDOCK": tdock,
+                                                               "SLURM_JOB_NODELIST": "localhost"},
+            )  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("carries out rollout", done.stderr)
+            config = (self.folder / name / "config.yaml").read_text()
+            self.assertIn(expected.split(",")[0], config)
+            self.assertTrue((self.folder / name / "checkpoint/model.safetensors").exists())
+            self.assertEqual(self.processes(), {})
+
+    def test_the_example_for_kubernetes_says_what_a_rank_needs(self):
+        text = (ROOT / "examples/cluster/kubernetes.yaml").read_text()
+        for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            self.assertIn(f"name: {variable}", text)
+        self.assertIn('WORLD_SIZE, value: "3"', text)
+        self.assertEqual(text.count("parallelism: 3") + text.count("completions: 3"), 2)
+
+
+# Two nodes of two tasks each, on this machine.
+FAKE_SLURM = {
+    "scontrol": "#!/bin/sh\necho 127.0.0.1\n",
+    "srun": """#!/usr/bin/env python3
+import os, socket, subprocess, sys
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = str(free.getsockname()[1])
+command = [word for word in sys.argv[1:] if not word.startswith("--kill")]
+started = []
+for task in range(4):
+    variables = {"SLURM_STEP_ID": "0", "SLURM_PROCID": str(task), "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4",
+                 "SLURM_LOCALID": str(task % 2), "SLURM_NODEID": str(task // 2), "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+                 "MASTER_PORT": port}
+    started.append(subprocess.Popen(command, env=os.environ | variables))
+sys.exit(max(process.wait() for process in started))
+""",
+}
+
 
 if __name__ == "__main__":
     tdock = str(pathlib.Path(sys.argv.pop(1)).resolve())

@@ -26,7 +26,7 @@ std::vector<std::string> CheckResources(const ResourcesSection& s) {
     bool counts = !pool.first.empty() && !pool.second.empty();
     for (const absl::string_view count : absl::StrSplit(pool.second, '+')) {
       int processes = 0;
-      counts = counts && absl::SimpleAtoi(count, &processes) && processes >= 0 && processes <= 1 << 16;
+      counts = counts && absl::SimpleAtoi(count, &processes) && processes >= 1 && processes <= 1 << 16;
     }
     if (!counts) {
       problems.push_back(absl::StrCat("'", item, "' is not a pool and its processes on each machine, such as train=1 ",
