@@ -175,10 +175,7 @@ absl::Status StageThreads::Loop(Stage& stage) {
       stage.failures = 0;
       continue;
     }
-    // The rows are ready again, whoever gets them next; what counts is the stage's error.
-    dock_.Release({.partition = partition_, .lease = (*next)->lease}).IgnoreError();
-    const absl::Status error =
-        Annotate(worked, absl::StrCat("stage '", stage.task.name, "', ", RowRange((*next)->rows)));
+    const absl::Status error = Annotate(worked, absl::StrCat("stage '", stage.task.name, "', ", RowsOf(stage)));
     if (stopping() && absl::IsCancelled(worked)) return absl::OkStatus();
     if (!MayGoOn(stage, error)) return error;
   }
@@ -228,17 +225,37 @@ absl::StatusOr<std::optional<Taken>> StageThreads::Next(const Stage& stage) {
   return std::optional<Taken>(*std::move(taken));
 }
 
-absl::Status StageThreads::Work(Stage& stage, const Taken& taken) {
-  const absl::Time begun = options_.clock.Now();
+void StageThreads::Begin(Stage& stage, const Taken& taken) {
+  const std::string rows = RowRange(taken.rows);
+  const absl::Time now = options_.clock.Now();
   {
     const MutexLock lock(mu_);
+    if (!stage.works) stage.begun = now;
+    stage.rows = stage.works ? absl::StrCat(rows, " and those before") : rows;
     stage.works = true;
-    stage.rows = RowRange(taken.rows);
-    stage.lease = taken.lease;
-    stage.lasts = taken.expires - begun;
-    stage.begun = stage.progress = stage.renewed = begun;
+    stage.leases.push_back({taken.lease, taken.expires - now, now});
+    stage.progress = now;
   }
-  options_.timeline.Work(stage.task.name, std::ssize(taken.rows.ids()), RowRange(taken.rows));
+  options_.timeline.Work(stage.task.name, std::ssize(taken.rows.ids()), rows);
+}
+
+std::string StageThreads::RowsOf(const Stage& stage) const {
+  const MutexLock lock(mu_);
+  return stage.rows;
+}
+
+absl::StatusOr<std::optional<Taken>> StageThreads::More(Stage& stage) {
+  if (stopping()) return std::nullopt;
+  absl::StatusOr<Taken> taken =
+      dock_.Take({.partition = partition_, .consumer = stage.task.name, .min = 1, .max = kMostUnits});
+  if (absl::IsDeadlineExceeded(taken.status()) || absl::IsOutOfRange(taken.status())) return std::nullopt;
+  TDOCK_RETURN_IF_ERROR(taken.status());
+  Begin(stage, *taken);
+  return std::optional<Taken>(*std::move(taken));
+}
+
+absl::Status StageThreads::Work(Stage& stage, const Taken& taken) {
+  Begin(stage, taken);
   StageSigns signs;
   signs.check_stop = [this]() -> absl::Status {
     TDOCK_RETURN_IF_ERROR(options_.check_stop());
@@ -250,12 +267,21 @@ absl::Status StageThreads::Work(Stage& stage, const Taken& taken) {
     const MutexLock lock(mu_);
     stage.progress = now;
   };
+  if (stage.task.takes_more) signs.more = [this, &stage] { return More(stage); };
   const absl::Status status = stage.task.run(taken, signs);
   options_.timeline.Wait(stage.task.name);
-  const MutexLock lock(mu_);
-  stage.works = false;
-  stage.lease = kNoLease;
-  stage.begun = last_work_ = options_.clock.Now();
+  std::vector<Lease> leases;
+  {
+    const MutexLock lock(mu_);
+    stage.works = false;
+    leases = std::exchange(stage.leases, {});
+    stage.begun = last_work_ = options_.clock.Now();
+  }
+  // What it has left is ready again, whoever gets it next; what counts is the stage's error.
+  for (const Lease& lease : leases) {
+    if (status.ok() && lease.id == taken.lease) continue;
+    dock_.Release({.partition = partition_, .lease = lease.id}).IgnoreError();
+  }
   return status;
 }
 
@@ -279,17 +305,23 @@ void StageThreads::Watch() {
 
 // Until it has failed: then its rows go to whoever asks for them, if it does not give them back itself.
 void StageThreads::Renew(absl::Time now) {
-  std::vector<LeaseId> leases;
+  std::vector<std::pair<Stage*, LeaseId>> due;
   {
     const MutexLock lock(mu_);
     for (const auto& stage : stages_) {
-      if (!stage->works || stage->lease == kNoLease || now < stage->renewed + stage->lasts / 3) continue;
-      stage->renewed = now;
-      leases.push_back(stage->lease);
+      for (Lease& lease : stage->leases) {
+        if (lease.id == kNoLease || now < lease.renewed + lease.lasts / 3) continue;
+        lease.renewed = now;
+        due.emplace_back(stage.get(), lease.id);
+      }
     }
   }
-  // It may be over by now, because the stage is through.
-  for (const LeaseId lease : leases) dock_.Renew(partition_, lease).IgnoreError();
+  for (const auto& [stage, id] : due) {
+    if (dock_.Renew(partition_, id).ok()) continue;
+    // It is over, because all of its rows are put.
+    const MutexLock lock(mu_);
+    std::erase_if(stage->leases, [&](const Lease& lease) { return lease.id == id; });
+  }
 }
 
 absl::Status StageThreads::LookForHangs(absl::Time now) {

@@ -26,10 +26,12 @@
 
 namespace tdock::trainer {
 
-// What a stage that works tells those who watch it. Thread-safe.
+// What a stage that works and those who watch it tell each other. Thread-safe, but for `more`.
 struct StageSigns {
   std::function<absl::Status()> check_stop;  // Cancelled, or another error, once it must end
   std::function<void()> progress;            // it is getting on
+  // Of a task that takes more: further units that are ready, without waiting; nothing: there are none now.
+  std::function<absl::StatusOr<std::optional<Taken>>()> more = nullptr;
 };
 
 struct StageTask {
@@ -39,10 +41,12 @@ struct StageTask {
   // Takes only once everything that it has not had is ready, in the order of the rows: what it takes together then does
   // not depend on timing.
   bool in_order = false;
+  // While it works, it may take more: see StageSigns.
+  bool takes_more = false;
   // After an error, it is called again on the same rows.
   bool restartable = false;
-  // Puts, completes, drops or gives back everything that was taken; after an error, all of that is given back. The time
-  // of its thread is its own. Must not throw.
+  // Puts, completes, drops or gives back everything that was taken; after an error, all of that is given back, and what
+  // it has taken meanwhile and left in any case. The time of its thread is its own. Must not throw.
   std::function<absl::Status(const Taken& taken, const StageSigns& signs)> run = {};
 };
 
@@ -87,19 +91,22 @@ class StageThreads {
   std::string Describe() const TDOCK_EXCLUDES(mu_);
 
  private:
+  struct Lease {
+    LeaseId id = kNoLease;
+    absl::Duration lasts = {};
+    absl::Time renewed = {};
+  };
   struct Stage {
     StageTask task;
     std::thread thread = {};
     // Guarded by mu_.
     bool ended = false;
     bool works = false;
-    std::string rows = {};      // that it works on
-    LeaseId lease = kNoLease;   // of them
-    absl::Duration lasts = {};  // the lease
-    absl::Time begun = {};      // working, or waiting
-    absl::Time progress = {};   // its last sign of it
-    absl::Time renewed = {};
-    int failures = 0;  // in a row
+    std::string rows = {};           // that it works on
+    std::vector<Lease> leases = {};  // of them
+    absl::Time begun = {};           // working, or waiting
+    absl::Time progress = {};        // its last sign of it
+    int failures = 0;                // in a row
   };
 
   void Serve(Stage& stage) TDOCK_EXCLUDES(mu_);
@@ -108,6 +115,10 @@ class StageThreads {
   // What to work on next; nothing: there is none now.
   absl::StatusOr<std::optional<Taken>> Next(const Stage& stage) TDOCK_EXCLUDES(mu_);
   absl::Status Work(Stage& stage, const Taken& taken) TDOCK_EXCLUDES(mu_);
+  // Notes what it works on from now on, too.
+  void Begin(Stage& stage, const Taken& taken) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<std::optional<Taken>> More(Stage& stage) TDOCK_EXCLUDES(mu_);
+  std::string RowsOf(const Stage& stage) const TDOCK_EXCLUDES(mu_);
   // Whether it was an error that the stage may go on after.
   bool MayGoOn(Stage& stage, const absl::Status& error) TDOCK_EXCLUDES(mu_);
   void Watch() TDOCK_EXCLUDES(mu_);

@@ -102,6 +102,33 @@ class StageThreadsTest : public testing::Test {
   std::vector<std::string> log_;
 };
 
+TEST_F(StageThreadsTest, WhatATaskHasTakenMeanwhileAndLeftIsReadyAgain) {
+  for (const bool fails : {true, false}) {
+    completed_.clear();
+    log_.clear();
+    Feed(1);
+    std::vector<StageTask> tasks = Tasks();
+    tasks[0].takes_more = tasks[0].restartable = true;
+    tasks[0].run = [&, tries = 0](const Taken& taken, const StageSigns& signs) mutable -> absl::Status {
+      if (++tries > 1) return Pass(0, taken);
+      Feed(2);
+      TDOCK_ASSIGN_OR_RETURN(const std::optional<Taken> more, signs.more());
+      EXPECT_EQ(more->rows.size(), 2 * kGroupSize);
+      TDOCK_ASSIGN_OR_RETURN(const std::optional<Taken> none, signs.more());
+      EXPECT_FALSE(none.has_value());
+      return fails ? absl::UnavailableError("not yet") : Pass(0, taken);
+    };
+    StageThreads threads(*dock_, kPartition, std::move(tasks), UntilDone());
+    EXPECT_EQ(threads.Join(), absl::OkStatus());
+    EXPECT_EQ(completed_.size(), 3 * kGroupSize);
+    for (const auto& [row, times] : completed_) EXPECT_EQ(times, 1) << "row " << row;
+    ASSERT_EQ(log_.size(), fails ? 1 : 0);
+    if (fails) {
+      EXPECT_THAT(log_[0], testing::HasSubstr("8 rows between 4 and 11 and those before: not yet"));
+    }
+  }
+}
+
 TEST_F(StageThreadsTest, EveryRowPassesThroughEveryStageOnce) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);

@@ -120,6 +120,7 @@ StageTask TaskOf(const StageRun& run, const StageOnThread& on_thread) {
                  .group_size = UnitRows(run, stage),
                  .most_units = UnitsAtATime(run, stage),
                  .in_order = on_thread.in_order || run.section.guarantee_order,
+                 .takes_more = on_thread.takes_more && UnitsAtATime(run, stage) == 0,
                  // What has a state may have changed it.
                  .restartable = !stage.trains() && state.empty()};
   task.run = [&run, &stage, on_thread, requeued = 0](const Taken& taken, const StageSigns& signs) mutable {
@@ -132,7 +133,7 @@ StageTask TaskOf(const StageRun& run, const StageOnThread& on_thread) {
       context.whole_step = on_thread.in_order && UnitsAtATime(run, stage) == 0;
       context.on_put = [&] { figures.MoveTo(*on_thread.metrics); };
       TDOCK_RETURN_IF_ERROR(on_thread.begin(stage));
-      const absl::StatusOr<StageRunner::Round> round = run.runner.RunTaken(stage, taken, context);
+      const absl::StatusOr<StageRunner::Round> round = run.runner.RunTaken(stage, taken, context, signs.more);
       // One that is interrupted goes on where it was.
       if (round.ok() || absl::IsCancelled(round.status())) figures.MoveTo(*on_thread.metrics);
       TDOCK_RETURN_IF_ERROR(round.status());

@@ -51,6 +51,7 @@ struct StageOnThread {
   int64_t step = 0;  // see StageContext
   StepMetrics* metrics = nullptr;
   bool in_order = false;
+  bool takes_more = false;  // see StageTask
   BeginStage begin = [](Stage&) { return absl::OkStatus(); };
 };
 StageTask TaskOf(const StageRun& run, const StageOnThread& on_thread);

@@ -64,7 +64,8 @@ absl::Status Streaming::Start() {
   std::vector<StageTask> tasks;
   for (size_t i = 0; i < streamed_; ++i) {
     metrics_.push_back(std::make_unique<StepMetrics>());
-    tasks.push_back(TaskOf(run_, {.stage = run_.stages[i].get(), .metrics = metrics_.back().get()}));
+    tasks.push_back(
+        TaskOf(run_, {.stage = run_.stages[i].get(), .metrics = metrics_.back().get(), .takes_more = true}));
   }
   if (!options_.on_threads) {
     pumped_ = std::move(tasks);

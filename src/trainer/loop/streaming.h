@@ -5,6 +5,8 @@
 //            └──────▲────────────────────────────────────────────────┘  └────────────────────┬────────────────────┘
 //                   └───────────────────────── weights, after each step ─────────────────────┘
 //
+// The stages on threads may take more while they work, which the rollout does as answers end.
+//
 // A step takes the groups that are ready, as many as it trains on, in the order of their ages and then of their rows.
 // There are never more prompts on the dock than those of `steps_ahead` steps beside the one that trains, which bounds
 // how old the weights can be that answered them; what is older than the consumer of the first stage of a step allows,

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <list>
 #include <map>
 #include <memory>
 #include <utility>
@@ -20,109 +21,8 @@ namespace {
 constexpr absl::Duration kBetweenLeaseRenewals = absl::Minutes(1);
 
 class RolloutStage final : public Stage {
- public:
-  RolloutStage(const Policy& policy, const text::Tokenizer& tokenizer, const engine::EngineOptions& engine,
-               const engine::SamplingParams& sampling, const LengthLimits& limits, RolloutPuts puts)
-      : policy_(policy),
-        tokenizer_(tokenizer),
-        engine_(policy.decoder, engine),
-        sampling_(sampling),
-        limits_(limits),
-        puts_(std::move(puts)) {
-    consumer_.writes.insert(consumer_.writes.end(), puts_.log_probs.begin(), puts_.log_probs.end());
-    if (!partial()) return;
-    consumer_.unit = Unit::kRow;
-    consumer_.reads_optional = {kResponses, puts_.log_probs.front()};
-  }
-
-  const ConsumerOptions& consumer() const override { return consumer_; }
-  bool uses_policy() const override { return true; }
-  Together together() const override { return TogetherIn(policy_.decoder); }
-
-  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    TDOCK_ASSIGN_OR_RETURN(Responses responses, Ask(rows));
-    if (puts_.weights == nullptr) engine_.Update([] {}, policy_.version);
-    ServeNewest();
-    absl::Time put = absl::Now(), renewed = put;
-    const auto after_step = [&](std::span<engine::Answer> ended) -> absl::Status {
-      TDOCK_RETURN_IF_ERROR(responses.Take(ended, puts_.min_tokens));
-      TDOCK_RETURN_IF_ERROR(context.check_stop());
-      context.progress();
-      if (puts_.in_flight) ServeNewest();
-      const absl::Time now = absl::Now();
-      if (context.renew != nullptr && now >= renewed + kBetweenLeaseRenewals) {
-        TDOCK_RETURN_IF_ERROR(context.renew());
-        renewed = now;
-      }
-      if (context.publish == nullptr || responses.ready.empty() || responses.AllAreReady() ||
-          now < put + puts_.interval) {
-        return absl::OkStatus();
-      }
-      put = now;
-      return PutReady(responses, context);
-    };
-    const absl::Duration before = engine_.stats().computing;
-    const absl::Status answered = AnswerAll(std::move(responses.requests), after_step);
-    ModelTime::Add(consumer_.name, engine_.stats().computing - before, context.metrics);
-    TDOCK_RETURN_IF_ERROR(answered);
-    if (partial()) TDOCK_RETURN_IF_ERROR(PutBack(responses, context));
-    if (puts_.weights != nullptr && !responses.ready.empty()) TDOCK_RETURN_IF_ERROR(PutReady(responses, context));
-    StageOutput output{.columns = {}, .weights_version = policy_.version};
-    if (puts_.min_tokens > 0) {
-      context.metrics.Sum("rollout/dropped_groups", static_cast<double>(responses.too_short.size()));
-      for (const size_t group : responses.too_short) output.dropped.push_back(responses.groups[group]);
-      if (context.whole_step && responses.too_short.size() == responses.groups.size() && !responses.groups.empty()) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "each of the ", responses.groups.size(), " prompts has an answer of fewer than ", puts_.min_tokens,
-            " tokens (rollout.min_response_tokens), so that none is left: has the policy stopped answering?"));
-      }
-      responses.ready.insert(responses.ready.end(), responses.too_short.begin(), responses.too_short.end());
-    }
-    if (!responses.ready.empty()) {
-      TDOCK_ASSIGN_OR_RETURN(output.columns, ColumnsOf(responses, responses.ReadyRows(), context));
-    }
-    return output;
-  }
-
- private:
-  bool partial() const { return puts_.token_budget > 0; }
-
-  void ServeNewest() {
-    if (puts_.weights == nullptr) return;
-    WeightFeed::Weights newest = puts_.weights->Newest();
-    if (newest.version == served_ && serves_.get() == newest.decoder.get()) return;
-    engine_.Serve(newest.decoder, newest.version);
-    serves_ = std::move(newest.decoder);
-    served_ = newest.version;
-  }
-
-  // As Engine::AnswerAll(), during which no other weights can be served.
-  absl::Status AnswerAll(std::vector<engine::Request> requests, const engine::Engine::AfterStep& after_step) {
-    if (puts_.weights == nullptr) return engine_.AnswerAll(std::move(requests), after_step);
-    std::map<engine::RequestId, engine::RequestId> numbers;  // in `requests`
-    absl::Status status;
-    for (size_t i = 0; i < requests.size() && status.ok(); ++i) {
-      const absl::StatusOr<engine::RequestId> added = engine_.Add(std::move(requests[i]));
-      if (added.ok()) {
-        numbers[*added] = i;
-      } else {
-        status = Annotate(added.status(), absl::StrCat("prompt ", i));
-      }
-    }
-    while (status.ok() && engine_.HasWork()) {
-      std::vector<engine::Answer> ended = engine_.Step();
-      for (engine::Answer& answer : ended) answer.request = numbers.at(answer.request);
-      status = after_step(std::span(ended));
-    }
-    if (status.ok()) return status;
-    for (const auto& [id, number] : numbers) engine_.Abort(id).IgnoreError();  // it may have ended
-    while (engine_.HasWork()) engine_.Step();
-    return status;
-  }
-
   // The rows that are asked for, and what has come.
   struct Responses {
-    std::vector<engine::Request> requests;
     std::vector<std::vector<size_t>> rows;        // of each request, one for each of its samples
     std::vector<size_t> group_of_row;             // a number
     std::vector<int64_t> missing;                 // of each group: responses that are not there yet
@@ -136,7 +36,7 @@ class RolloutStage final : public Stage {
     std::vector<size_t> too_short;                // groups that are there, with an answer that is too short
     std::vector<size_t> unfinished;               // rows whose answers are to be gone on with
     std::vector<size_t> so_far;                   // of each row: the tokens that it had before
-    size_t put = 0;                               // groups
+    size_t put = 0;                               // groups that are put, put back or dropped
 
     bool AllAreReady() const { return ready.size() + too_short.size() + unfinished.size() + put == missing.size(); }
 
@@ -151,36 +51,187 @@ class RolloutStage final : public Stage {
       return version;
     }
 
-    absl::Status Take(std::span<engine::Answer> ended, int64_t min_tokens) {
-      for (engine::Answer& answer : ended) {
-        if (!answer.status.ok()) return Annotate(answer.status, absl::StrCat("prompt ", answer.request));
-        const size_t row = rows[answer.request][static_cast<size_t>(answer.sample)];
-        completions[row] = std::move(answer.completion);
-        const size_t group = group_of_row[row];
-        if (completions[row].finish_reason == engine::FinishReason::kBudget) {
-          unfinished.push_back(row);
-          continue;
-        }
-        if (std::cmp_less(completions[row].tokens.size(), min_tokens)) is_too_short[group] = true;
-        if (--missing[group] == 0) (is_too_short[group] ? too_short : ready).push_back(group);
+    // An answer to the request with this number.
+    absl::Status Take(size_t request, engine::Answer& answer, int64_t min_tokens) {
+      if (!answer.status.ok()) return Annotate(answer.status, absl::StrCat("prompt ", request));
+      const size_t row = rows[request][static_cast<size_t>(answer.sample)];
+      completions[row] = std::move(answer.completion);
+      if (completions[row].finish_reason == engine::FinishReason::kBudget) {
+        unfinished.push_back(row);
+        return absl::OkStatus();
       }
+      const size_t group = group_of_row[row];
+      if (std::cmp_less(completions[row].tokens.size(), min_tokens)) is_too_short[group] = true;
+      if (--missing[group] == 0) (is_too_short[group] ? too_short : ready).push_back(group);
       return absl::OkStatus();
     }
 
-    std::vector<size_t> ReadyRows() const {
-      std::vector<bool> is_ready(missing.size(), false);
-      for (const size_t group : ready) is_ready[group] = true;
+    std::vector<size_t> RowsOf(const std::vector<size_t>& some) const {
+      std::vector<bool> is_one(missing.size(), false);
+      for (const size_t group : some) is_one[group] = true;
       std::vector<size_t> found;
       for (size_t row = 0; row < group_of_row.size(); ++row) {
-        if (is_ready[group_of_row[row]]) found.push_back(row);
+        if (is_one[group_of_row[row]]) found.push_back(row);
       }
       return found;
     }
   };
 
-  // Rows of a group with the same prompt are samples of one request.
-  absl::StatusOr<Responses> Ask(const Rows& rows) const {
+  // Rows that were taken together.
+  struct Portion {
+    Responses responses = {};
+    StageContext* context = nullptr;                 // to put them with
+    std::unique_ptr<FurtherRows> further = nullptr;  // whose context that is; null: the one of Run()
+    std::vector<engine::RequestId> requests = {};
+
+    bool IsOver() const { return responses.put == responses.missing.size(); }
+  };
+  // What is answered at the same time.
+  struct Served {
+    struct Asked {
+      Portion* portion = nullptr;
+      size_t request = 0;  // its number there
+    };
+    std::list<Portion> portions = {};
+    std::map<engine::RequestId, Asked> asked = {};
+  };
+
+ public:
+  RolloutStage(const Policy& policy, const text::Tokenizer& tokenizer, const engine::EngineOptions& engine,
+               const engine::SamplingParams& sampling, const LengthLimits& limits, RolloutPuts puts)
+      : policy_(policy),
+        tokenizer_(tokenizer),
+        engine_(policy.decoder, engine),
+        max_rows_(engine.max_rows),
+        sampling_(sampling),
+        limits_(limits),
+        puts_(std::move(puts)) {
+    consumer_.writes.insert(consumer_.writes.end(), puts_.log_probs.begin(), puts_.log_probs.end());
+    if (!partial()) return;
+    consumer_.unit = Unit::kRow;
+    consumer_.reads_optional = {kResponses, puts_.log_probs.front()};
+  }
+
+  const ConsumerOptions& consumer() const override { return consumer_; }
+  bool uses_policy() const override { return true; }
+  Together together() const override { return TogetherIn(policy_.decoder); }
+
+  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
+    return puts_.weights == nullptr ? RunOnPolicy(rows, context) : RunServed(rows, context);
+  }
+
+ private:
+  bool partial() const { return puts_.token_budget > 0; }
+
+  // With the policy itself, which does not train meanwhile.
+  absl::StatusOr<StageOutput> RunOnPolicy(const Rows& rows, StageContext& context) {
     Responses responses;
+    TDOCK_ASSIGN_OR_RETURN(std::vector<engine::Request> requests, Ask(rows, responses));
+    engine_.Update([] {}, policy_.version);
+    absl::Time put = absl::Now(), renewed = put;
+    const auto after_step = [&](std::span<engine::Answer> ended) -> absl::Status {
+      for (engine::Answer& answer : ended) {
+        TDOCK_RETURN_IF_ERROR(responses.Take(answer.request, answer, puts_.min_tokens));
+      }
+      TDOCK_RETURN_IF_ERROR(context.check_stop());
+      context.progress();
+      const absl::Time now = absl::Now();
+      if (context.renew != nullptr && now >= renewed + kBetweenLeaseRenewals) {
+        TDOCK_RETURN_IF_ERROR(context.renew());
+        renewed = now;
+      }
+      if (context.publish == nullptr || responses.ready.empty() || responses.AllAreReady() ||
+          now < put + puts_.interval) {
+        return absl::OkStatus();
+      }
+      put = now;
+      return PutReady(responses, context);
+    };
+    const absl::Duration before = engine_.stats().computing;
+    const absl::Status answered = engine_.AnswerAll(std::move(requests), after_step);
+    ModelTime::Add(consumer_.name, engine_.stats().computing - before, context.metrics);
+    TDOCK_RETURN_IF_ERROR(answered);
+    if (partial()) TDOCK_RETURN_IF_ERROR(PutBack(responses, context));
+    return OutputOf(responses, context);
+  }
+
+  // What is not put yet.
+  absl::StatusOr<StageOutput> OutputOf(Responses& responses, StageContext& context) const {
+    StageOutput output{.columns = {}, .weights_version = policy_.version};
+    if (puts_.min_tokens > 0) {
+      context.metrics.Sum("rollout/dropped_groups", static_cast<double>(responses.too_short.size()));
+      for (const size_t group : responses.too_short) output.dropped.push_back(responses.groups[group]);
+      if (context.whole_step && responses.too_short.size() == responses.groups.size() && !responses.groups.empty()) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "each of the ", responses.groups.size(), " prompts has an answer of fewer than ", puts_.min_tokens,
+            " tokens (rollout.min_response_tokens), so that none is left: has the policy stopped answering?"));
+      }
+      responses.ready.insert(responses.ready.end(), responses.too_short.begin(), responses.too_short.end());
+    }
+    if (!responses.ready.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(output.columns, ColumnsOf(responses, responses.RowsOf(responses.ready), context));
+    }
+    return output;
+  }
+
+  // With the weights of `puts_.weights`; as answers end, further rows are taken in their place, so that the engine has
+  // always as much to do as there is. Everything is put before the end. Those who hand out more keep the leases.
+  absl::StatusOr<StageOutput> RunServed(const Rows& rows, StageContext& context) {
+    ServeNewest();
+    Served served;
+    absl::Time put = absl::Now(), looked = put;
+    absl::Duration computed = engine_.stats().computing;
+    const auto put_all = [&] {
+      const absl::Duration computing = engine_.stats().computing;
+      ModelTime::Add(consumer_.name, computing - std::exchange(computed, computing), context.metrics);
+      return PutAll(served);
+    };
+    absl::Status status = AskServed(rows, &context, nullptr, served);
+    while (status.ok() && engine_.HasWork()) {
+      status = TakeServed(engine_.Step(), served);
+      if (status.ok()) status = context.check_stop();
+      context.progress();
+      if (puts_.in_flight) ServeNewest();
+      const absl::Time now = absl::Now();
+      if (status.ok() && now >= put + puts_.interval) {
+        put = now;
+        status = put_all();
+      }
+      if (status.ok() && now >= looked + puts_.between_takes && MayTakeMore(context)) {
+        looked = now;
+        status = TakeMore(context, served);
+      }
+    }
+    if (status.ok()) status = put_all();
+    if (status.ok()) return StageOutput();
+    for (const auto& [id, asked] : served.asked) engine_.Abort(id).IgnoreError();  // it may have ended
+    while (engine_.HasWork()) engine_.Step();
+    return status;
+  }
+
+  bool ServesNewest() const {
+    const WeightFeed::Weights newest = puts_.weights->Newest();
+    return newest.version == served_ && serves_.get() == newest.decoder.get();
+  }
+
+  // Answers that wait for their end with the weights that they were begun with do not let newer ones in.
+  bool MayTakeMore(const StageContext& context) const {
+    if (context.more == nullptr || (!puts_.in_flight && !ServesNewest())) return false;
+    const engine::EngineStats stats = engine_.stats();
+    return stats.running + stats.waiting < max_rows_;
+  }
+
+  void ServeNewest() {
+    if (ServesNewest()) return;
+    WeightFeed::Weights newest = puts_.weights->Newest();
+    engine_.Serve(newest.decoder, newest.version);
+    serves_ = std::move(newest.decoder);
+    served_ = newest.version;
+  }
+
+  // Rows of a group with the same prompt are samples of one request.
+  absl::StatusOr<std::vector<engine::Request>> Ask(const Rows& rows, Responses& responses) const {
+    std::vector<engine::Request> requests;
     responses.completions.resize(rows.size());
     uint64_t number = 0;  // in the group
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -197,14 +248,14 @@ class RolloutStage final : public Stage {
       responses.group_of_row.push_back(responses.missing.size() - 1);
       const auto length = static_cast<int64_t>(tokens.size());
       const bool same_prompt =
-          same_group && std::equal(tokens.begin(), tokens.end(), responses.requests.back().prompt.tokens.begin(),
-                                   responses.requests.back().prompt.tokens.end());
+          same_group && std::equal(tokens.begin(), tokens.end(), requests.back().prompt.tokens.begin(),
+                                   requests.back().prompt.tokens.end());
       if (same_prompt) {
-        ++responses.requests.back().prompt.samples;
+        ++requests.back().prompt.samples;
       } else {
         uint64_t group = DeriveSeed(rows.groups()[i], rows.epoch(i));
         if (partial()) group = DeriveSeed(group, rows.ids()[i]);
-        engine::Request& request = responses.requests.emplace_back();
+        engine::Request& request = requests.emplace_back();
         request.prompt = {
             .tokens = {tokens.begin(), tokens.end()}, .samples = 1, .identity = DeriveSeed(group, number)};
         request.sampling = sampling_;
@@ -216,14 +267,13 @@ class RolloutStage final : public Stage {
         responses.rows.emplace_back();
         if (partial()) TDOCK_RETURN_IF_ERROR(GoOn(rows, i, request));
       }
-      responses.so_far.push_back(
-          responses.requests.back().so_far.empty() ? 0 : responses.requests.back().so_far.front().tokens.size());
+      responses.so_far.push_back(requests.back().so_far.empty() ? 0 : requests.back().so_far.front().tokens.size());
       responses.rows.back().push_back(i);
       responses.prompt_lengths.push_back(length);
       responses.reads_prompt.push_back(!same_prompt);
-      responses.max_new_tokens.push_back(responses.requests.back().sampling.max_new_tokens);
+      responses.max_new_tokens.push_back(requests.back().sampling.max_new_tokens);
     }
-    return responses;
+    return requests;
   }
 
   // Adds what the row has already.
@@ -246,18 +296,47 @@ class RolloutStage final : public Stage {
     return absl::OkStatus();
   }
 
+  // Adds a portion, of what was taken further or of the rows of Run(), and asks the engine.
+  absl::Status AskServed(const Rows& rows, StageContext* context, std::unique_ptr<FurtherRows> further,
+                         Served& served) {
+    Portion& portion = served.portions.emplace_back();
+    portion.context = context;
+    portion.further = std::move(further);
+    TDOCK_ASSIGN_OR_RETURN(std::vector<engine::Request> requests, Ask(rows, portion.responses));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const absl::StatusOr<engine::RequestId> id = engine_.Add(std::move(requests[i]));
+      if (!id.ok()) return Annotate(id.status(), absl::StrCat("prompt ", i));
+      portion.requests.push_back(*id);
+      served.asked[*id] = {&portion, i};
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeServed(std::vector<engine::Answer> ended, Served& served) const {
+    for (engine::Answer& answer : ended) {
+      const Served::Asked& asked = served.asked.at(answer.request);
+      TDOCK_RETURN_IF_ERROR(asked.portion->responses.Take(asked.request, answer, puts_.min_tokens));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeMore(const StageContext& context, Served& served) {
+    TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<FurtherRows> further, context.more());
+    if (further == nullptr) return absl::OkStatus();
+    FurtherRows& rows = *further;
+    return AskServed(rows.taken.rows, &rows.context, std::move(further), served);
+  }
+
   // What is there, those of the same weights together, and those of one group by the oldest of them.
   absl::Status PutReady(Responses& responses, StageContext& context) const {
     std::map<int64_t, std::vector<size_t>> groups;  // by their versions
     for (const size_t group : std::exchange(responses.ready, {}))
       groups[VersionOfGroup(responses, group)].push_back(group);
-    for (auto& [version, of_version] : groups) {
-      responses.ready = std::move(of_version);
-      const std::vector<size_t> rows = responses.ReadyRows();
+    for (const auto& [version, of_version] : groups) {
+      const std::vector<size_t> rows = responses.RowsOf(of_version);
       TDOCK_ASSIGN_OR_RETURN(Batch columns, ColumnsOf(responses, rows, context));
       TDOCK_RETURN_IF_ERROR(context.publish(rows, std::move(columns), version));
-      responses.put += responses.ready.size();
-      responses.ready.clear();
+      responses.put += of_version.size();
     }
     return absl::OkStatus();
   }
@@ -271,10 +350,36 @@ class RolloutStage final : public Stage {
     return version;
   }
 
+  // What is there, but nothing of a portion before all of those that were taken before it: answers that came later and
+  // are shorter would be trained on first, and the longer ones with weights that are older still.
+  absl::Status PutAll(Served& served) const {
+    while (!served.portions.empty()) {
+      Portion& oldest = served.portions.front();
+      StageContext& context = *oldest.context;
+      if (!oldest.responses.ready.empty()) TDOCK_RETURN_IF_ERROR(PutReady(oldest.responses, context));
+      if (partial()) TDOCK_RETURN_IF_ERROR(PutBack(oldest.responses, context));
+      if (puts_.min_tokens > 0) TDOCK_RETURN_IF_ERROR(DropShort(oldest.responses, context));
+      if (!oldest.IsOver()) break;
+      for (const engine::RequestId id : oldest.requests) served.asked.erase(id);
+      served.portions.pop_front();
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status DropShort(Responses& responses, StageContext& context) {
+    const std::vector<size_t> groups = std::exchange(responses.too_short, {});
+    context.metrics.Sum("rollout/dropped_groups", static_cast<double>(groups.size()));
+    if (groups.empty()) return absl::OkStatus();
+    responses.put += groups.size();
+    return context.drop(responses.RowsOf(groups));
+  }
+
   // The answers that are not at their end.
-  absl::Status PutBack(const Responses& responses, StageContext& context) const {
+  absl::Status PutBack(Responses& responses, StageContext& context) const {
     std::map<int64_t, std::vector<size_t>> rows;  // by their versions
     for (const size_t row : responses.unfinished) rows[responses.VersionOf(row)].push_back(row);
+    ReportWork(responses, responses.unfinished, context.metrics);
+    context.metrics.Sum("rollout/unfinished", static_cast<double>(responses.unfinished.size()));
     for (auto& [version, of_version] : rows) {
       std::sort(of_version.begin(), of_version.end());
       std::vector<std::vector<int32_t>> tokens;
@@ -288,11 +393,7 @@ class RolloutStage final : public Stage {
       TDOCK_RETURN_IF_ERROR(columns.Add(puts_.log_probs.front(), Column::FromRows(log_probs)));
       TDOCK_RETURN_IF_ERROR(context.put_back(of_version, std::move(columns), version));
     }
-    ReportWork(responses, responses.unfinished, context.metrics);
-    const auto continued =
-        std::count_if(responses.so_far.begin(), responses.so_far.end(), [](size_t n) { return n > 0; });
-    context.metrics.Sum("rollout/unfinished", static_cast<double>(responses.unfinished.size()));
-    context.metrics.Sum("rollout/continued", static_cast<double>(continued));
+    responses.put += std::exchange(responses.unfinished, {}).size();
     return absl::OkStatus();
   }
 
@@ -342,6 +443,11 @@ class RolloutStage final : public Stage {
       flops += model::ForwardFlops(config, length + all) - once + (responses.reads_prompt[row] ? once : 0);
       generated += all - static_cast<int64_t>(responses.so_far[row]);
     }
+    if (partial()) {
+      const auto continued =
+          std::count_if(rows.begin(), rows.end(), [&](size_t row) { return responses.so_far[row] > 0; });
+      metrics.Sum("rollout/continued", static_cast<double>(continued));
+    }
     metrics.Sum("perf/flops/rollout", flops);
     metrics.Sum("perf/num_generated_tokens", static_cast<double>(generated));
   }
@@ -353,6 +459,7 @@ class RolloutStage final : public Stage {
   const Policy& policy_;
   const text::Tokenizer& tokenizer_;
   engine::Engine engine_;
+  const int64_t max_rows_;
   const engine::SamplingParams sampling_;
   const LengthLimits limits_;
   const RolloutPuts puts_;

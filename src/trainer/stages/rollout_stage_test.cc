@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -122,6 +124,75 @@ TEST_F(RolloutStageTest, WhatWasPutStaysWhenItIsStoppedAndTheRestIsTheSameLater)
   StageContext later{.step = 1, .metrics = metrics_, .published = context.published, .whole_step = false};
   EXPECT_EQ(*runner_.Run(*stage, left, later), 0);
   EXPECT_EQ(Responses(*dock_), expected);
+}
+
+// A run of the stage with weights that are served, which takes the first group, and then one whenever it asks.
+class ServedRolloutTest : public RolloutStageTest {
+ protected:
+  absl::Status Run(bool in_flight, const std::function<void()>& before_more) {
+    engine::EngineOptions options;
+    options.max_rows = 4;  // one group, and the first answer of the next
+    options.end_tokens = {4, 5, 6};
+    const auto stage =
+        MakeRolloutStage(policy_, *tokenizer_, options, {.temperature = 1.3, .max_new_tokens = 9, .seed = 8}, {},
+                         {.interval = absl::ZeroDuration(),
+                          .weights = &feed_,
+                          .in_flight = in_flight,
+                          .between_takes = absl::ZeroDuration()});
+    StageRunner runner(*dock_, "train");
+    EXPECT_EQ(runner.Add(*stage), absl::OkStatus());
+    StageContext context{.step = 1, .metrics = metrics_, .whole_step = false};
+    const auto take = [&]() -> absl::StatusOr<std::optional<Taken>> {
+      auto taken = dock_->Take({.partition = "train", .consumer = "rollout", .min = 1, .max = 1});
+      if (absl::IsDeadlineExceeded(taken.status())) return std::nullopt;
+      if (!taken.ok()) return taken.status();
+      ++taken_;
+      return std::optional<Taken>(*std::move(taken));
+    };
+    const auto first = take();
+    EXPECT_TRUE(first.ok() && first->has_value());
+    return runner
+        .RunTaken(*stage, **first, context,
+                  [&] {
+                    before_more();
+                    return take();
+                  })
+        .status();
+  }
+
+  void Serve(int64_t version) { feed_.Publish({std::shared_ptr<void>(), &policy_.decoder}, version); }
+
+  WeightFeed feed_;
+  StepMetrics metrics_;
+  int64_t taken_ = 0;
+};
+
+TEST_F(ServedRolloutTest, TakesMoreWhileItAnswersAndWritesTheSame) {
+  Serve(5);
+  ASSERT_EQ(Run(/*in_flight=*/true, [] {}), absl::OkStatus());
+  EXPECT_EQ(taken_, kGroups);
+  StepMetrics metrics;
+  EXPECT_EQ(Responses(*dock_), AllAtOnce(metrics));
+  for (const char* figure : {"perf/num_generated_tokens", "response_length/mean", "response_length/max"}) {
+    EXPECT_EQ(metrics_.Values().at(figure), metrics.Values().at(figure)) << figure;
+  }
+}
+
+TEST_F(ServedRolloutTest, WhatWaitsForItsEndLetsNothingInOnceThereAreNewerWeights) {
+  Serve(5);
+  ASSERT_EQ(Run(/*in_flight=*/false, [this] { Serve(6); }), absl::OkStatus());
+  EXPECT_EQ(taken_, 2);
+  const auto rows = dock_->Fetch({.partition = "train", .rows = {0, 3}, .columns = {kResponses}});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(rows->cell(0, 0).weights_version, 5);
+  EXPECT_EQ(rows->cell(1, 0).weights_version, 5);
+}
+
+TEST_F(ServedRolloutTest, AnErrorWhileItTakesMoreEndsItWithNothingLeftInTheEngine) {
+  Serve(5);
+  const absl::Status status =
+      Run(/*in_flight=*/true, [this] { ASSERT_EQ(dock_->DropPartition("train"), absl::OkStatus()); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
 }
 
 TEST_F(RolloutStageTest, AnAnswerEndsWhereThePromptLeavesNoMoreRoom) {

@@ -116,13 +116,16 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOnce(Stage& stage, int64_t un
   return Annotate(round.status(), absl::StrCat("stage '", name, "', ", RowRange(taken->rows)));
 }
 
-absl::StatusOr<StageRunner::Round> StageRunner::RunTaken(Stage& stage, const Taken& taken, StageContext& context) {
+absl::StatusOr<StageRunner::Round> StageRunner::RunTaken(Stage& stage, const Taken& taken, StageContext& context,
+                                                         const TakeMore& take_more) {
   absl::StatusOr<Round> round = Guarded([&] {
     const bool elsewhere = remote_ != nullptr && remote_->Carries(stage);
-    return elsewhere ? remote_->Run(stage, partition_, taken, context) : RunOn(stage, taken, context);
+    return elsewhere ? remote_->Run(stage, partition_, taken, context) : RunOn(stage, taken, context, take_more);
   });
   context.publish = context.put_back = nullptr;
+  context.drop = nullptr;
   context.renew = nullptr;
+  context.more = nullptr;
   return round;
 }
 
@@ -134,6 +137,19 @@ bool AreWholeGroups(const Rows& rows, std::span<const size_t> indexes) {
   for (const size_t i : indexes) ++counts[rows.groups()[i]];
   return std::all_of(counts.begin(), counts.end(),
                      [&](const auto& entry) { return entry.second == rows_of(entry.first); });
+}
+
+// The ids of those rows of a take, none of which is through yet.
+std::vector<RowId> RowsAt(const Stage& stage, const Rows& rows, std::span<const size_t> indexes,
+                          const std::vector<bool>& early) {
+  TDOCK_CHECK(stage.consumer().unit == Unit::kRow || AreWholeGroups(rows, indexes),
+              "a stage of groups puts whole groups early");
+  std::vector<RowId> ids;
+  for (const size_t i : indexes) {
+    TDOCK_CHECK(i < early.size() && !early[i], "a row is put once");
+    ids.push_back(rows.ids()[i]);
+  }
+  return ids;
 }
 
 }  // namespace
@@ -160,20 +176,29 @@ void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector
     context.on_put();
     return absl::OkStatus();
   };
+  context.drop = [&](std::span<const size_t> indexes) -> absl::Status {
+    TDOCK_RETURN_IF_ERROR(DropEarly(stage, taken, indexes, early));
+    context.progress();
+    context.on_put();
+    return absl::OkStatus();
+  };
 }
 
 absl::Status StageRunner::PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes,
                                    PutRequest put, std::vector<bool>& early) {
-  TDOCK_CHECK(stage.consumer().unit == Unit::kRow || AreWholeGroups(taken.rows, indexes),
-              "a stage of groups puts whole groups early");
-  for (const size_t i : indexes) {
-    TDOCK_CHECK(i < early.size() && !early[i], "a row is put once");
-    put.rows.push_back(taken.rows.ids()[i]);
-  }
+  put.rows = RowsAt(stage, taken.rows, indexes, early);
   TDOCK_RETURN_IF_ERROR(CheckFinite(put.batch, put.rows));
   put.partition = partition_;
   put.lease = taken.lease;
   TDOCK_RETURN_IF_ERROR(dock_.Put(put).status());
+  for (const size_t i : indexes) early[i] = true;
+  return absl::OkStatus();
+}
+
+absl::Status StageRunner::DropEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes,
+                                    std::vector<bool>& early) {
+  const std::vector<RowId> rows = RowsAt(stage, taken.rows, indexes, early);
+  TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .lease = taken.lease, .rows = rows}));
   for (const size_t i : indexes) early[i] = true;
   return absl::OkStatus();
 }
@@ -194,8 +219,18 @@ absl::StatusOr<std::vector<RowId>> StageRunner::OthersOf(const std::vector<Group
   }
 }
 
-absl::StatusOr<StageRunner::Round> StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& context) {
+absl::StatusOr<StageRunner::Round> StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& context,
+                                                      const TakeMore& take_more) {
   std::vector<bool> early(taken.rows.size());
+  if (take_more != nullptr) {
+    context.more = [&, of_stage = context]() -> absl::StatusOr<std::unique_ptr<FurtherRows>> {
+      TDOCK_ASSIGN_OR_RETURN(std::optional<Taken> further, take_more());
+      if (!further.has_value()) return nullptr;
+      auto rows = std::make_unique<FurtherRows>(*std::move(further), of_stage);
+      LetPublish(stage, rows->taken, rows->early, rows->context);
+      return rows;
+    };
+  }
   LetPublish(stage, taken, early, context);
   TDOCK_ASSIGN_OR_RETURN(StageOutput output, stage.Run(taken.rows, context));
   TDOCK_ASSIGN_OR_RETURN(const Sorted sorted, Sort(taken.rows, early, output));

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +33,8 @@ struct StageOutput {
   std::vector<GroupId> requeued = {};
 };
 
+struct FurtherRows;
+
 struct StageContext {
   int64_t step;
   StepMetrics& metrics;
@@ -47,14 +52,32 @@ struct StageContext {
   // Likewise, but they are not complete: the rows are given back, older by one, for the stage to go on with.
   std::function<absl::Status(std::span<const size_t> indexes, Batch columns, int64_t weights_version)> put_back =
       nullptr;
+  // Likewise, but no stage goes on with them: for a stage of groups all rows of a group together.
+  std::function<absl::Status(std::span<const size_t> indexes)> drop = nullptr;
   // For those that take minutes: keeps the lease on the rows.
   std::function<absl::Status()> renew = nullptr;
-  // Called by the runner after each of the two: what the metrics say by then is of rows that stay as they are.
+  // Set by the runner where the stage may take rows while it works on others: all that are ready now; null: none are.
+  std::function<absl::StatusOr<std::unique_ptr<FurtherRows>>()> more = nullptr;
+  // Called by the runner after what is put, put back or dropped early: what the metrics say by then is of rows that
+  // stay as they are.
   std::function<void()> on_put = [] {};
   // The rows that the stage has put early.
   int64_t published = 0;
   // Whether it is given all rows of the step at once.
   bool whole_step = true;
+};
+
+// Rows that a stage has taken while it worked on others. It puts, puts back or drops all of them through their own
+// context; its output is of the others alone. What it has not put when it is through is ready again.
+struct FurtherRows {
+  FurtherRows(Taken rows_taken, const StageContext& of_stage)
+      : taken(std::move(rows_taken)), context(of_stage), early(taken.rows.size()) {}
+  FurtherRows(const FurtherRows&) = delete;
+  FurtherRows& operator=(const FurtherRows&) = delete;
+
+  const Taken taken;
+  StageContext context;
+  std::vector<bool> early;  // of each row: the runner's
 };
 
 // What the rows that a stage is given together mean for what it writes for one of them.
@@ -133,9 +156,13 @@ class StageRunner {
     int64_t dropped_rows = 0;
     int64_t requeued_units = 0;  // which are ready again
   };
-  // Runs the stage on what was taken for it. After an error, which does not name the stage, the rows that it has not
-  // put are still leased.
-  absl::StatusOr<Round> RunTaken(Stage& stage, const Taken& taken, StageContext& context);
+  // Takes what is ready for the stage; nothing: nothing is.
+  using TakeMore = std::function<absl::StatusOr<std::optional<Taken>>()>;
+  // Runs the stage on what was taken for it, and, with `take_more`, on what is ready while it works, if it asks for
+  // that. After an error, which does not name the stage, the rows that it has not put are still leased; so are those
+  // that it has taken meanwhile and left.
+  absl::StatusOr<Round> RunTaken(Stage& stage, const Taken& taken, StageContext& context,
+                                 const TakeMore& take_more = nullptr);
 
   const std::string& partition() const { return partition_; }
 
@@ -143,9 +170,11 @@ class StageRunner {
   absl::StatusOr<Round> RunOnce(Stage& stage, int64_t units, StageContext& context, absl::Time deadline);
   // The rows of these groups that are not among `rows`.
   absl::StatusOr<std::vector<RowId>> OthersOf(const std::vector<GroupId>& groups, const std::vector<RowId>& rows);
-  absl::StatusOr<Round> RunOn(Stage& stage, const Taken& taken, StageContext& context);
+  absl::StatusOr<Round> RunOn(Stage& stage, const Taken& taken, StageContext& context, const TakeMore& take_more);
   absl::Status PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes, PutRequest put,
                         std::vector<bool>& early);
+  absl::Status DropEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes,
+                         std::vector<bool>& early);
   // Gives the context what puts rows of `taken` early, and notes them in `early`.
   void LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context);
 

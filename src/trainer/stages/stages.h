@@ -43,6 +43,9 @@ struct RolloutPuts {
   // the next answers on, or if `in_flight`, from the next token on. Must outlive the stage.
   const WeightFeed* weights = nullptr;
   bool in_flight = false;
+  // With those, how often the stage looks whether it can take more while it answers, where it may: see
+  // StageContext::more. Without `in_flight` it takes no more once there are newer weights.
+  absl::Duration between_takes = absl::Milliseconds(10);
   // Partial rollouts: the consumer is of rows then, and an answer that has got so many more tokens and is not at its
   // end is put back as it is, to be gone on with when it is taken again, the oldest first. 0: answers are not
   // interrupted.
