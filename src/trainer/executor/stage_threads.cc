@@ -15,16 +15,21 @@ constexpr absl::Duration kSlice = absl::Milliseconds(100);
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(50);
 constexpr int64_t kMostUnits = int64_t{1} << 20;
 
-std::string RowRange(const Rows& rows) {
-  const auto [first, last] = std::minmax_element(rows.ids().begin(), rows.ids().end());
-  return absl::StrCat(rows.size(), " rows between ", *first, " and ", *last);
-}
-
 std::string Seconds(absl::Duration duration) {
   return absl::StrCat(absl::ToInt64Milliseconds(duration) / 100 / 10.0, " s");
 }
 
 }  // namespace
+
+std::string RowRange(const Rows& rows) {
+  const auto [first, last] = std::minmax_element(rows.ids().begin(), rows.ids().end());
+  return absl::StrCat(rows.size(), " rows between ", *first, " and ", *last);
+}
+
+absl::Status NoProgress(absl::string_view stage, absl::string_view rows, absl::Duration since) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("stage '", stage, "', ", rows, ": no sign of progress for ", Seconds(since)));
+}
 
 StageThreads::StageThreads(Dock& dock, std::string partition, std::vector<StageTask> tasks, Options options)
     : dock_(dock), partition_(std::move(partition)), options_(std::move(options)), last_work_(options_.clock.Now()) {
@@ -294,9 +299,10 @@ void StageThreads::Watch() {
     }
     if (!stopping()) {
       if (const absl::Status stop = options_.check_stop(); !stop.ok()) Fail(stop);
-      if (const absl::Status hang = LookForHangs(now); !hang.ok()) Fail(hang);
       Renew(now);
     }
+    // One that hangs does not end when it is asked to, either.
+    if (const absl::Status hang = LookForHangs(now); !hang.ok()) Fail(hang);
     const MutexLock lock(mu_);
     if (closing_) return;
     options_.clock.Wait(changed_, mu_, options_.clock.Now() + kBetweenLooks);
@@ -325,19 +331,16 @@ void StageThreads::Renew(absl::Time now) {
 }
 
 absl::Status StageThreads::LookForHangs(absl::Time now) {
-  std::string who;
-  bool all_wait = false;
   {
     const MutexLock lock(mu_);
+    if (!status_.ok()) return absl::OkStatus();  // they end because of it
     for (const auto& stage : stages_) {
       if (!stage->works || now < stage->progress + options_.patience) continue;
-      who = absl::StrCat("stage '", stage->task.name, "', ", stage->rows, ": no sign of progress for ",
-                         Seconds(now - stage->progress));
+      return NoProgress(stage->task.name, stage->rows, now - stage->progress);
     }
-    all_wait = options_.until_done && !AllEnded() && IdleAt(now) >= options_.patience;
+    const bool all_wait = options_.until_done && !AllEnded() && IdleAt(now) >= options_.patience;
+    if (!all_wait) return absl::OkStatus();
   }
-  if (!who.empty()) return absl::DeadlineExceededError(who);
-  if (!all_wait) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("no stage has had anything to do for ", Seconds(options_.patience), ":\n", Describe()));
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
@@ -25,6 +26,11 @@
 #include "trainer/executor/timeline.h"
 
 namespace tdock::trainer {
+
+// "32 rows between 0 and 31".
+std::string RowRange(const Rows& rows);
+// The error of a stage that hangs.
+absl::Status NoProgress(absl::string_view stage, absl::string_view rows, absl::Duration since);
 
 // What a stage that works and those who watch it tell each other. Thread-safe, but for `more`.
 struct StageSigns {

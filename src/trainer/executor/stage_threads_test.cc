@@ -251,6 +251,26 @@ TEST_F(StageThreadsTest, AStageThatHangsIsToldWithItsRows) {
   EXPECT_EQ(given_up, status);
 }
 
+TEST_F(StageThreadsTest, AStageThatHangsIsNotWaitedForWhenTheyAreToEnd) {
+  Feed(2);
+  std::vector<StageTask> tasks = Tasks();
+  std::atomic<bool> working = false, hangs = true;
+  tasks[1].run = [&](const Taken&, const StageSigns&) {
+    working = true;
+    while (hangs) absl::SleepFor(absl::Milliseconds(1));
+    return absl::CancelledError("let go");
+  };
+  StageThreads::Options options = UntilDone();
+  options.until_done = false;
+  options.patience = options.grace = absl::Milliseconds(100);
+  options.give_up = [&](const absl::Status&) { hangs = false; };
+  StageThreads threads(*dock_, kPartition, std::move(tasks), options);
+  while (!working) absl::SleepFor(absl::Milliseconds(1));
+  threads.Stop();
+  EXPECT_THAT(std::string(threads.Join().message()), testing::HasSubstr("stage 'stage1', "));
+  EXPECT_FALSE(hangs);
+}
+
 TEST_F(StageThreadsTest, RowsThatCannotComeAreSaid) {
   Feed(2);
   std::vector<StageTask> tasks = Tasks();

@@ -155,7 +155,11 @@ StageThreads::Options ThreadOptions(const StageRun& run, std::function<absl::Sta
           .log = run.context.log,
           .at_start = [] { at::init_num_threads(); },
           .give_up = run.context.give_up,
-          .grace = std::min(absl::Seconds(run.section.stage_timeout), absl::Seconds(30))};
+          .grace = GraceOf(run.section)};
+}
+
+absl::Duration GraceOf(const ExecutorSection& section) {
+  return std::min(absl::Seconds(section.stage_timeout), absl::Seconds(30));
 }
 
 absl::Status RunTogether(const StageRun& run, size_t first, StageContext& context, const BeginStage& begin) {

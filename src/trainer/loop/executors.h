@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "trainer/executor/stage_threads.h"
+#include "trainer/executor/stage_watch.h"
 #include "trainer/executor/timeline.h"
 #include "trainer/loop/phase_meter.h"
 #include "trainer/loop/run_partition.h"
@@ -33,6 +34,7 @@ struct StageRun {
   const ExecutorSection& section;
   PhaseMeter& meter;
   Timeline& timeline;
+  StageWatch& watch;  // of those that have no thread of their own, where others have
   const RunContext& context;
 };
 
@@ -57,6 +59,9 @@ struct StageOnThread {
 StageTask TaskOf(const StageRun& run, const StageOnThread& on_thread);
 // What all of them run with.
 StageThreads::Options ThreadOptions(const StageRun& run, std::function<absl::Status()> check_stop);
+
+// How long a stage that hangs is waited for after that was noticed.
+absl::Duration GraceOf(const ExecutorSection& section);
 
 // Rows that a stage has not had.
 absl::StatusOr<int64_t> OpenRows(const StageRun& run, const Stage& stage);

@@ -173,7 +173,8 @@ absl::Status Gather::Register() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Gather::Gathered> Gather::Run(StageContext& context, PhaseMeter& meter, const FeedRound& feed) {
+absl::StatusOr<Gather::Gathered> Gather::Run(StageContext& context, PhaseMeter& meter, StageWatch& watch,
+                                             const FeedRound& feed) {
   if (rounds_ == 0) filter_->BeginStep();
   while (is_open_ || filter_->kept() < gathering_.groups) {
     if (!is_open_) {
@@ -184,7 +185,7 @@ absl::StatusOr<Gather::Gathered> Gather::Run(StageContext& context, PhaseMeter& 
       is_open_ = true;
       ++rounds_;
     }
-    TDOCK_RETURN_IF_ERROR(RunRound(context, meter));
+    TDOCK_RETURN_IF_ERROR(RunRound(context, meter, watch));
   }
   const auto report = [&context](const char* name, int64_t count) {
     context.metrics.Sum(name, static_cast<double>(count));
@@ -199,7 +200,7 @@ absl::StatusOr<Gather::Gathered> Gather::Run(StageContext& context, PhaseMeter& 
   return Gathered{filter_->first_row(), filter_->copied()};
 }
 
-absl::Status Gather::RunRound(StageContext& context, PhaseMeter& meter) {
+absl::Status Gather::RunRound(StageContext& context, PhaseMeter& meter, StageWatch& watch) {
   for (; stage_ < stages_.size(); ++stage_) {
     Stage& stage = *stages_[stage_];
     TDOCK_RETURN_IF_ERROR(context.check_stop());
@@ -207,7 +208,8 @@ absl::Status Gather::RunRound(StageContext& context, PhaseMeter& meter) {
     const int64_t units = stage.consumer().unit == Unit::kGroup ? left / group_size_ : left;
     context.published = published_;
     meter.Begin();
-    const absl::StatusOr<int64_t> dropped = runner_.Run(stage, units, context);
+    const absl::StatusOr<int64_t> dropped = watch.Run(stage.consumer().name, absl::StrCat(left, " rows"),
+                                                      [&] { return runner_.Run(stage, units, context); });
     published_ = dropped.ok() ? 0 : context.published;
     if (!dropped.ok()) return Annotate(dropped.status(), absl::StrCat("round ", rounds_, " of sampling"));
     meter.End(stage.consumer().name, context.metrics);

@@ -26,6 +26,7 @@
 #include "tdock/dock.h"
 #include "trainer/algo/overlong.h"
 #include "trainer/checkpoint/state.h"
+#include "trainer/executor/stage_watch.h"
 #include "trainer/loop/phase_meter.h"
 #include "trainer/stages/stage.h"
 
@@ -67,19 +68,20 @@ class Gather final : public Stateful {
     RowId first_row = 0;  // of the run's partition; 0 without rows
     int64_t rows = 0;     // fewer than asked for at the end of the data, perhaps none
   };
-  // The rounds of the step. Cancelled by context.check_stop, it goes on where it was when it is next called.
+  // The rounds of the step, whose stages `watch` watches. Cancelled by context.check_stop, it goes on where it was when
+  // it is next called.
   // FailedPrecondition if more than Gathering::max_rounds would be needed, saying how many groups were left out.
   //
   // Figures: sampling/rounds; sampling/groups, that were answered; sampling/kept, those that the step trains on;
   // sampling/surplus, those beyond; sampling/equal_share, of the answered ones those whose rewards are equal. Those of
   // stages are of all that was answered.
-  absl::StatusOr<Gathered> Run(StageContext& context, PhaseMeter& meter, const FeedRound& feed);
+  absl::StatusOr<Gathered> Run(StageContext& context, PhaseMeter& meter, StageWatch& watch, const FeedRound& feed);
 
   void Save(State& state) const override;
   absl::Status Load(const State& state) override;
 
  private:
-  absl::Status RunRound(StageContext& context, PhaseMeter& meter);
+  absl::Status RunRound(StageContext& context, PhaseMeter& meter, StageWatch& watch);
   absl::Status TooManyRounds() const;
 
   const Gathering gathering_;

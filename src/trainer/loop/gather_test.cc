@@ -77,7 +77,7 @@ class GatherTest : public testing::Test {
 
   absl::StatusOr<Gather::Gathered> Run(Gather& gather, int32_t prompts = 6) {
     StageContext context{.step = 1, .metrics = *metrics_};
-    return gather.Run(context, meter_, [&]() -> absl::StatusOr<int64_t> {
+    return gather.Run(context, meter_, watch_, [&]() -> absl::StatusOr<int64_t> {
       PutRequest request{.partition = gather.partition()};
       std::vector<std::vector<int32_t>> fed;
       for (int i = 0; i < 3 && next_ <= prompts; ++i, ++next_, ++group_) {
@@ -115,6 +115,7 @@ class GatherTest : public testing::Test {
   const std::unique_ptr<Dock> dock_ = MakeLocalDock();
   std::vector<std::unique_ptr<Stage>> stages_;
   PhaseMeter meter_{Clock::Real(), Env::Real(), at::kCPU};
+  StageWatch watch_{{.clock = Clock::Real()}};
   std::unique_ptr<StepMetrics> metrics_ = std::make_unique<StepMetrics>();  // of the step
   int32_t next_ = 1;                                                        // prompt
   GroupId first_group_ = 0;                                                 // before that of the first prompt

@@ -29,7 +29,12 @@ RunStages::RunStages(const Parts& parts)
       config_(parts.recipe.config()),
       streams_(Streams(config_)),
       runner_(parts.partition.dock(), parts.partition.name()),
-      feeder_(*parts.inputs.data.train, LoaderOptionsFor(config_, parts.context)) {}
+      feeder_(*parts.inputs.data.train, LoaderOptionsFor(config_, parts.context)),
+      watch_({.clock = parts.context.clock,
+              .patience = RunsTogether(config_) ? absl::Seconds(config_.trainer.executor.stage_timeout)
+                                                : absl::InfiniteDuration(),
+              .give_up = parts.context.give_up,
+              .grace = GraceOf(config_.trainer.executor)}) {}
 
 RunParts RunStages::PartsOfPlan() {
   const RunInputs& inputs = parts_.inputs;
@@ -78,6 +83,7 @@ absl::Status RunStages::Make(const std::function<absl::Status(const PartitionOpt
                               .section = config_.trainer.executor,
                               .meter = parts_.meter,
                               .timeline = parts_.timeline,
+                              .watch = watch_,
                               .context = parts_.context});
   return absl::OkStatus();
 }
@@ -217,7 +223,8 @@ absl::Status RunStages::RunStep(int64_t step, StepMetrics& metrics) {
 // Carries out the stages of the plan that come in rounds; the others get what those give.
 absl::Status RunStages::GatherRows(StageContext& context) {
   const auto feed = [&] { return FeedRound(context.metrics); };
-  TDOCK_RETURN_IF_ERROR(gather_->Run(context, parts_.meter, feed).status());
+  context.progress = [this] { watch_.Progress(); };
+  TDOCK_RETURN_IF_ERROR(gather_->Run(context, parts_.meter, watch_, feed).status());
   next_ = plan_.gathering->stages;
   return absl::OkStatus();
 }

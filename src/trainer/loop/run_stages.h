@@ -20,6 +20,7 @@
 #include "data/loader.h"
 #include "trainer/checkpoint/state.h"
 #include "trainer/executor/run_moment.h"
+#include "trainer/executor/stage_watch.h"
 #include "trainer/executor/timeline.h"
 #include "trainer/loop/executors.h"
 #include "trainer/loop/feeder.h"
@@ -118,6 +119,7 @@ class RunStages final : public Stateful {
   StageRunner runner_;
   Feeder feeder_;
   WeightFeed served_;
+  StageWatch watch_;
   Plan plan_;  // refers to what is above
   std::optional<Gather> gather_;
   std::optional<StageRun> stage_run_;

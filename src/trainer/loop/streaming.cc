@@ -225,34 +225,39 @@ absl::Status Streaming::RunAgain(Stage& stage, int64_t groups, StageContext& con
 
 absl::Status Streaming::TrainOn(const Taken& taken, StageContext& context) {
   int64_t rows = std::ssize(taken.rows.ids());
+  const std::string which = RowRange(taken.rows);
   for (size_t i = streamed_; i < run_.stages.size() && rows > 0; ++i) {
-    Stage& stage = *run_.stages[i];
-    const std::string& name = stage.consumer().name;
+    const std::string& name = run_.stages[i]->consumer().name;
+    context.progress = [this, &name] {
+      run_.timeline.Progress(name);
+      run_.watch.Progress();
+    };
     run_.meter.Begin();
     run_.timeline.Work(name, rows);
-    context.whole_step = true;
-    const int64_t unit = stage.consumer().unit == Unit::kGroup ? run_.group_size : 1;
-    absl::Status status;
-    if (i == streamed_) {
-      const absl::StatusOr<StageRunner::Round> round = run_.runner.RunTaken(stage, taken, context);
-      status = round.status();
-      if (!status.ok()) {
-        run_.partition.dock().Release({.partition = run_.partition.name(), .lease = taken.lease}).IgnoreError();
-        status = Annotate(status, absl::StrCat("stage '", name, "'"));
-      } else {
-        rows -= round->dropped_rows;
-        status = RunAgain(stage, round->requeued_units * unit / run_.group_size, context, rows);
-      }
-    } else {
-      const absl::StatusOr<int64_t> dropped = run_.runner.Run(stage, rows / unit, context);
-      status = dropped.status();
-      if (status.ok()) rows -= *dropped;
-    }
+    const absl::Status status = run_.watch.Run(name, which, [&] { return RunOne(i, taken, context, rows); });
     run_.timeline.End(name);
     TDOCK_RETURN_IF_ERROR(status);
     run_.meter.End(name, context.metrics);
   }
   return absl::OkStatus();
+}
+
+absl::Status Streaming::RunOne(size_t number, const Taken& taken, StageContext& context, int64_t& rows) {
+  Stage& stage = *run_.stages[number];
+  context.whole_step = true;
+  const int64_t unit = stage.consumer().unit == Unit::kGroup ? run_.group_size : 1;
+  if (number > streamed_) {
+    const absl::StatusOr<int64_t> dropped = run_.runner.Run(stage, rows / unit, context);
+    if (dropped.ok()) rows -= *dropped;
+    return dropped.status();
+  }
+  const absl::StatusOr<StageRunner::Round> round = run_.runner.RunTaken(stage, taken, context);
+  if (!round.ok()) {
+    run_.partition.dock().Release({.partition = run_.partition.name(), .lease = taken.lease}).IgnoreError();
+    return Annotate(round.status(), absl::StrCat("stage '", stage.consumer().name, "'"));
+  }
+  rows -= round->dropped_rows;
+  return RunAgain(stage, round->requeued_units * unit / run_.group_size, context, rows);
 }
 
 absl::StatusOr<bool> Streaming::HasMore() {

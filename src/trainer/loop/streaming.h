@@ -66,7 +66,8 @@ class Streaming {
   // fewer at the end of the data, perhaps none. Figures of the stages before it are of what they did since the last
   // step. Cancelled by context.check_stop while it waits, but not once it trains.
   //
-  // DeadlineExceeded if nothing comes for trainer.stage_timeout, with what each stage does and what the dock says.
+  // DeadlineExceeded if nothing comes for trainer.stage_timeout, with what each stage does and what the dock says; or
+  // if a stage shows no sign of progress for as long, with its name and its rows.
   absl::Status RunStep(StageContext& context);
   // Whether there is, or may come, anything for another step.
   absl::StatusOr<bool> HasMore();
@@ -87,6 +88,8 @@ class Streaming {
   absl::StatusOr<bool> PumpOnce(StageContext& context);
   absl::StatusOr<std::optional<Taken>> NextStep(StageContext& context);
   absl::Status TrainOn(const Taken& taken, StageContext& context);
+  // One of its stages, on `rows` rows, from which it subtracts those that are dropped.
+  absl::Status RunOne(size_t number, const Taken& taken, StageContext& context, int64_t& rows);
   // Of a step that is not over after an error, which ends the run.
   void SetTraining(bool training) TDOCK_EXCLUDES(mu_);
   absl::Status RunAgain(Stage& stage, int64_t groups, StageContext& context, int64_t& rows);
