@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "absl/time/clock.h"
 #include "core/base/testing/fails.h"
 #include "trainer/recipes/testing/small_run.h"
+#include "trainer/recipes/testing/talking_program.h"
 
 namespace tdock::trainer {
 namespace {
@@ -16,44 +19,14 @@ using testing::HasSubstr;
 
 constexpr char kWeights[] = "checkpoint/model.safetensors";
 
-// Two turns: the environment says "7" after the first answer. F in `before`, which is done before each answer to a
-// message `m`, is a folder, and `turn` the number of the model's turns.
+// `before` and F in it are those of TalkingProgram().
 class TalkingRun {
  public:
-  explicit TalkingRun(const std::string& before = "pass", std::vector<std::string> overrides = {},
-                      const std::string& recipe = "grpo") {
-    folder_ = NewFolder();
-    const std::string path = folder_ + "/talk.py";
-    EXPECT_EQ(WriteFileAtomically(Env::Real(), path,
-                                  absl::StrCat(R"(
-import json, os, sys, time
-F = ')",
-                                               folder_, R"(/'
-def say(**message): print(json.dumps(message), flush=True)
-json.loads(sys.stdin.readline())
-say(type="hello", protocol=1, name="talk", kind="environment", episodes=4)
-turns = {}
-for line in sys.stdin:
-    m = json.loads(line)
-    episode, turn = m["episode"], turns.pop(m["episode"], 0)
-    if m["type"] == "end": continue
-    )",
-                                               before, R"(
-    if m["type"] == "reset":
-        say(type="observation", episode=episode, messages=[], done=False)
-    else:
-        said = m["message"]["content"]
-        seven = [{"role": "user", "content": "7"}] if turn == 0 else []
-        rewards = {"odd": sum(c in "13579" for c in said) / 4, "turn": 0.5}
-        say(type="observation", episode=episode, messages=seven, rewards=rewards, done=turn == 1)
-        turns[episode] = turn + 1
-)")),
-              absl::OkStatus());
-    for (const char* key : {"environment.format=text", "environment.tool_format=none", "environment.max_turns=3",
-                            "data.max_response_length=9"}) {
-      overrides.insert(overrides.begin(), key);
-    }
-    overrides.push_back("environment.program=python3 -S " + path);
+  explicit TalkingRun(const std::string& before = "pass", const std::vector<std::string>& more = {},
+                      const std::string& recipe = "grpo")
+      : folder_(NewFolder()) {
+    std::vector<std::string> overrides = TalkingProgram(folder_, before);
+    overrides.insert(overrides.end(), more.begin(), more.end());
     run_.emplace(recipe, overrides);
   }
 
@@ -61,7 +34,7 @@ for line in sys.stdin:
   const std::string& folder() const { return folder_; }
 
  private:
-  std::string folder_;
+  const std::string folder_;
   std::optional<SmallRun> run_;
 };
 
@@ -107,6 +80,28 @@ TEST(EnvironmentRun, StoppedWhileTheEnvironmentIsSilentItGoesOnToTheSameWeights)
   EXPECT_TRUE(slow.run().File(kWeights) == whole.run().File(kWeights));
 }
 
+TEST(EnvironmentRun, EpisodesArePlayedWhileEarlierOnesAreTrainedOn) {
+  for (const std::vector<std::string>& ahead :
+       {std::vector<std::string>{"async_training.steps_ahead=1"},
+        {"async_training.steps_ahead=3", "async_training.max_version_lag=2", "async_training.weights=wait"}}) {
+    std::vector<std::string> overrides = {"algorithm.rollout_correction.bypass_mode=false", "trainer.test_freq=0",
+                                          "trainer.total_training_steps=8"};
+    overrides.insert(overrides.end(), ahead.begin(), ahead.end());
+    TalkingRun talking("pass", overrides);
+    const auto trained = talking.run().Train();
+    ASSERT_TRUE(trained.ok()) << ahead[0] << ": " << trained.status();
+    const std::vector<nlohmann::json> metrics = talking.run().Metrics();
+    double oldest = 0, turns = 0;
+    for (const nlohmann::json& step : metrics) {
+      oldest = std::max(oldest, step.value("async/staleness/max", 0.0));
+      turns = std::max(turns, step.value("episode/turns", 0.0));  // of those that were played since the last step
+    }
+    EXPECT_EQ(oldest, 2) << ahead[0] << ": versions of the step before, and no more";
+    EXPECT_GT(turns, 1);
+    EXPECT_EQ(metrics.back()["dock/completed/actor"], 8 * 8 * 4);
+  }
+}
+
 TEST(EnvironmentRun, OtherRecipesPlayEpisodesToo) {
   const std::string model = "model.path=" + AnsweringModel(), critic = "critic.model.path=" + AnsweringModel();
   for (const auto& [recipe, more] :
@@ -139,6 +134,8 @@ TEST(EnvironmentRun, WhatCannotBeTogetherIsRefused) {
   EXPECT_THAT(refused({"rollout.min_response_tokens=2"}), HasSubstr("set it to 0"));
   EXPECT_THAT(refused({"environment.max_turns=6"}), HasSubstr("lower environment.max_turns to 5"));
   EXPECT_THAT(refused({"environment.format=chat"}), HasSubstr("environment.format"));
+  EXPECT_THAT(refused({"rollout.partial_rollout_max_split=3", "async_training.steps_ahead=1"}),
+              HasSubstr("the answers of an environment's episodes are not interrupted"));
 }
 
 }  // namespace

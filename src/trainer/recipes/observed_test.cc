@@ -7,157 +7,20 @@
 #include <map>
 
 #include "absl/strings/match.h"
-#include "tdock/local_dock.h"
-#include "trainer/recipes/testing/faulty_recipe.h"
-#include "trainer/recipes/testing/small_run.h"
-#include "trainer/recipes/testing/watched_dock.h"
+#include "trainer/recipes/testing/watched_run.h"
 
 namespace tdock::trainer {
 namespace {
 
-constexpr int64_t kEpochs = 2;
-
-struct WatchedRecipe {
-  std::string label;  // of the test
-  std::string name;   // of the recipe
-  std::vector<std::string> (*overrides)();
-  int64_t rows_per_prompt;
-  int calls_per_fault;  // of a stage
-  bool requeues;        // it has stages that can be asked for a group again
-  bool inside;          // it has stages that fail half-way
-  bool drops = false;   // it leaves out some answers
-  bool exact = true;    // the same samples give the same weights
-};
-
-const std::vector<WatchedRecipe>& WatchedRecipes() {
-  static const auto* const recipes = new std::vector<WatchedRecipe>{
-      {"sft", "sft", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 1, 3, false, false},
-      {"rm", "rm", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 2, 3, false, false},
-      {"dpo", "dpo", [] { return std::vector<std::string>{"data.train_batch_size=5"}; }, 2, 4, true, false},
-      {"grpo", "grpo",
-       [] {
-         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false", "actor.ppo_epochs=2"};
-       },
-       4, 6, true, true},
-      {"dapo", "dapo",
-       [] {
-         return std::vector<std::string>{"data.gen_batch_size=8", "data.train_batch_size=6",
-                                         "actor.ppo_mini_batch_size=3"};
-       },
-       4, 8, true, true, true},
-      {"ppo", "ppo",
-       [] {
-         return std::vector<std::string>{"model.path=" + AnsweringModel(), "critic.model.path=" + ScoringModel(),
-                                         "reward_model.model.path=" + ScoringModel(), "actor.ppo_epochs=2",
-                                         "actor.optim.lr=1e-5"};  // keeps it answering
-       },
-       4, 8, true, true, true},
-      {"grpo_at_the_same_time", "grpo",
-       [] {
-         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false", "actor.ppo_epochs=2",
-                                         "trainer.executor=concurrent"};
-       },
-       4, 6, true, false},
-      {"dapo_at_the_same_time", "dapo",
-       [] {
-         return std::vector<std::string>{"data.gen_batch_size=8", "data.train_batch_size=6",
-                                         "actor.ppo_mini_batch_size=3", "trainer.executor=concurrent"};
-       },
-       4, 6, true, false, true},
-      {"grpo_ahead", "grpo",
-       [] {
-         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
-                                         "async_training.steps_ahead=1"};
-       },
-       4, 6, true, false, false, false},
-      {"grpo_far_ahead_without_waiting", "grpo",
-       [] {
-         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=true",
-                                         "async_training.steps_ahead=3", "async_training.weights=wait",
-                                         "async_training.max_version_lag=2"};
-       },
-       4, 6, true, false, false, false},
-      {"grpo_partial", "grpo",
-       [] {
-         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
-                                         "rollout.partial_rollout_max_split=3"};
-       },
-       4, 6, true, false, false, false},
-      {"grpo_partial_ahead", "grpo",
-       [] {
-         return std::vector<std::string>{"algorithm.rollout_correction.bypass_mode=false",
-                                         "rollout.partial_rollout_max_split=3", "async_training.steps_ahead=1"};
-       },
-       4, 6, true, false, false, false}};
-  return *recipes;
-}
-
-// Likes answers that begin with a small digit.
-class SmallFirst final : public reward::Reward {
- public:
-  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer> answers) override {
-    reward::Scores scores;
-    for (const reward::Answer& answer : answers) {
-      scores.totals.push_back(!answer.response.empty() && answer.response[0] < '5' ? 1.0F : 0.0F);
-    }
-    return scores;
-  }
-};
-
-// A run of two epochs that is watched.
-class WatchedRun {
- public:
-  explicit WatchedRun(const WatchedRecipe& watched) : run_(watched.name, With(watched.overrides())) {}
-
-  template <class Wrapper = FaultyRecipe>
-  absl::StatusOr<RunResult> Train(Faults& faults) {
-    SmallRun::Outside outside;
-    outside.stop = &faults.stop();
-    outside.reward = &reward_;
-    outside.wrap = [&](std::unique_ptr<Recipe> recipe) { return std::make_unique<Wrapper>(std::move(recipe), faults); };
-    outside.make_dock = [this](Clock& clock) { return observer_.Watch(MakeLocalDock({.clock = &clock})); };
-    faults.stop() = false;
-    return run_.Train(outside);
-  }
-  const SmallRun& run() const { return run_; }
-  int64_t prompts() const {
-    const std::string lines = *Env::Real().ReadFile(run_.folder() + "/train.jsonl");
-    return std::count(lines.begin(), lines.end(), '\n');
-  }
-  const Observer& observer() const { return observer_; }
-
- private:
-  static std::vector<std::string> With(std::vector<std::string> overrides) {
-    overrides.insert(overrides.end(), {"trainer.total_training_steps=0", absl::StrCat("trainer.total_epochs=", kEpochs),
-                                       "trainer.save_freq=2", "trainer.test_freq=0", "trainer.val_before_train=false"});
-    return overrides;
-  }
-
-  SmallRun run_;
-  SmallFirst reward_;
-  Observer observer_;
-};
-
-// What is wrong with what was trained on: prompts that were not all trained on once in each epoch.
-std::vector<std::string> Mistakes(const WatchedRun& run, const WatchedRecipe& recipe) {
-  std::vector<std::string> mistakes;
-  std::map<std::vector<int32_t>, int64_t> in_epoch;
-  const int64_t prompts = run.prompts();
-  int64_t number = 0;
-  for (const auto& [group, sample] : run.observer().samples()) {
-    if (sample.trained + sample.dropped != recipe.rows_per_prompt || (sample.dropped > 0 && !recipe.drops)) {
-      mistakes.push_back(absl::StrCat("of group ", group, " ", sample.trained, " rows were trained on and ",
-                                      sample.dropped, " dropped, of ", recipe.rows_per_prompt));
-    }
-    if (++in_epoch[sample.prompt] > 1) mistakes.push_back(absl::StrCat("group ", group, " repeats a prompt"));
-    if (++number % prompts != 0) continue;
-    if (static_cast<int64_t>(in_epoch.size()) != prompts) {
-      mistakes.push_back(absl::StrCat(prompts - static_cast<int64_t>(in_epoch.size()), " prompts were lost"));
-    }
-    in_epoch.clear();
-  }
-  if (number != prompts * kEpochs) mistakes.push_back(absl::StrCat("there were ", number, " groups"));
-  return mistakes;
+// Whether a run may end like this after what has gone wrong in it.
+bool IsOfFault(const absl::Status& status, const Faults& faults) {
+  if (status.ok()) return faults.hung().empty();
+  if (absl::IsCancelled(status) || absl::StrContains(status.message(), "the test fails it")) return true;
+  return absl::IsDeadlineExceeded(status) && absl::StrContains(status.message(), " rows") &&
+         absl::StrContains(status.message(), "no sign of progress") &&
+         std::any_of(faults.hung().begin(), faults.hung().end(), [&](const std::string& stage) {
+           return absl::StrContains(status.message(), absl::StrCat("stage '", stage, "', "));
+         });
 }
 
 class Observed : public testing::TestWithParam<WatchedRecipe> {};
@@ -177,13 +40,12 @@ TEST_P(Observed, EachSampleIsTrainedOnOnceInEachEpochWhateverFails) {
   int64_t given_up = 0;
   for (int round = 0; round < rounds; ++round) {
     WatchedRun run(GetParam());
-    Faults faults(static_cast<uint32_t>(round), GetParam().calls_per_fault);
+    Faults faults(static_cast<uint32_t>(round), GetParam().calls_per_fault, GetParam().hangs);
     absl::StatusOr<RunResult> result = absl::UnknownError("not begun");
     for (int attempt = 0; !result.ok(); ++attempt) {
       ASSERT_LT(attempt, 1000);
       result = run.Train(faults);
-      if (result.ok() || absl::IsCancelled(result.status())) continue;
-      ASSERT_THAT(std::string(result.status().message()), testing::HasSubstr("the test fails it"));
+      ASSERT_TRUE(IsOfFault(result.status(), faults)) << result.status();
     }
     EXPECT_THAT(Mistakes(run, GetParam()), testing::IsEmpty()) << "round " << round;
     EXPECT_EQ(run.observer().samples(), whole.observer().samples()) << "round " << round;
@@ -195,6 +57,7 @@ TEST_P(Observed, EachSampleIsTrainedOnOnceInEachEpochWhateverFails) {
   }
   // One round has faults of every kind of place, many have all kinds of faults there.
   std::vector<std::string> wanted = {" before ", " after "};
+  if (GetParam().hangs) wanted.emplace_back("hang ");
   if (GetParam().inside) wanted.emplace_back(" inside ");
   if (long_rounds != nullptr) {
     EXPECT_GT(given_up, 0);
@@ -202,6 +65,7 @@ TEST_P(Observed, EachSampleIsTrainedOnOnceInEachEpochWhateverFails) {
                   {"error before", "exception before", "stop before", "error after", "exception after", "stop after"});
     if (GetParam().requeues) wanted.emplace_back("requeue after");
     if (GetParam().inside) wanted.insert(wanted.end(), {"error inside", "stop inside"});
+    if (GetParam().hangs) wanted.insert(wanted.end(), {"hang before", "hang after"});
   }
   for (const std::string& what : wanted) {
     EXPECT_TRUE(std::any_of(happened.begin(), happened.end(),
@@ -209,21 +73,6 @@ TEST_P(Observed, EachSampleIsTrainedOnOnceInEachEpochWhateverFails) {
         << what << " is not among " << testing::PrintToString(happened);
   }
 }
-
-// Feeds the first prompt of each step in place of the second.
-class Confused final : public FaultyRecipe {
- public:
-  using FaultyRecipe::FaultyRecipe;
-  absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
-    TDOCK_ASSIGN_OR_RETURN(Plan plan, FaultyRecipe::MakePlan(parts));
-    plan.feed = [feed = plan.feed](std::span<const data::EncodedSample> samples) {
-      std::vector<data::EncodedSample> confused(samples.begin(), samples.end());
-      confused[1] = confused[0];
-      return feed(confused);
-    };
-    return plan;
-  }
-};
 
 TEST_P(Observed, ASampleInPlaceOfAnotherIsNoticed) {
   WatchedRun run(GetParam());
@@ -233,7 +82,24 @@ TEST_P(Observed, ASampleInPlaceOfAnotherIsNoticed) {
               testing::IsSupersetOf({testing::HasSubstr("group 1 repeats a prompt"), testing::HasSubstr("were lost")}));
 }
 
+// In the threads of stages and in the run's own.
+using ObservedHangs = Observed;
+
+TEST_P(ObservedHangs, EndTheRunWhicheverStageItIs) {
+  for (const char* stage : {"rollout", "advantage", "actor"}) {
+    WatchedRun run(GetParam());
+    Faults faults(0, 0);
+    faults.HangIn(stage);
+    const absl::Status status = run.Train(faults).status();
+    EXPECT_THAT(faults.hung(), testing::ElementsAre(stage));
+    EXPECT_TRUE(!status.ok() && IsOfFault(status, faults)) << stage << ": " << status;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Runs, Observed, testing::ValuesIn(WatchedRecipes()),
+                         [](const auto& watched) { return watched.param.label; });
+INSTANTIATE_TEST_SUITE_P(Runs, ObservedHangs,
+                         testing::ValuesIn(WatchedRecipesThat([](const WatchedRecipe& w) { return w.hangs; })),
                          [](const auto& watched) { return watched.param.label; });
 
 }  // namespace

@@ -1,6 +1,8 @@
 // For tests: a recipe whose stages fail at random.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -18,31 +20,43 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "trainer/loop/recipe.h"
+#include "trainer/recipes/testing/hang_clock.h"
 
 namespace tdock::trainer {
 
-// Decides what goes wrong. Thread-safe, but for happened(), which is read after the run.
+// Decides what goes wrong. Thread-safe, but for happened() and hung(), which are read after the run.
 class Faults {
  public:
   enum class Place { kNowhere, kBefore, kInside, kAfter };
-  enum class Kind { kError, kException, kStop, kRequeue };
+  enum class Kind { kError, kException, kStop, kRequeue, kHang };
   struct Fault {
     Place place = Place::kNowhere;
     Kind kind = Kind::kError;
   };
 
-  // One in `every` calls of a stage goes wrong; 0: none.
-  Faults(uint32_t seed, int every) : random_(seed), every_(every) {}
+  // One in `every` calls of a stage goes wrong; 0: none. With `hangs`, the first of them does not come back.
+  Faults(uint32_t seed, int every, bool hangs = false) : random_(seed), every_(every), hangs_(hangs) {}
 
-  Fault Next() {
+  // The first call of this stage does not come back, either.
+  void HangIn(const std::string& stage) { hangs_in_ = stage; }
+
+  // Of a call of this stage.
+  Fault Next(const std::string& stage) {
     const std::lock_guard lock(mu_);
+    if (stage == hangs_in_) {
+      hangs_in_.clear();
+      return {Place::kBefore, Kind::kHang};
+    }
     if (every_ == 0 || BelowLocked(every_) != 0) return {};
     if (next_.empty()) {  // each comes once before any comes twice
       for (const Place place : {Place::kBefore, Place::kInside, Place::kAfter}) {
         for (const Kind kind : {Kind::kError, Kind::kException, Kind::kStop, Kind::kRequeue})
           next_.push_back({place, kind});
+        if (hangs_) next_.push_back({place, Kind::kHang});
       }
       std::shuffle(next_.begin(), next_.end(), random_);
+      const auto hang = std::find_if(next_.begin(), next_.end(), [](const Fault& f) { return f.kind == Kind::kHang; });
+      if (hang != next_.end()) std::swap(*hang, next_.back());
     }
     const Fault fault = next_.back();
     next_.pop_back();
@@ -57,10 +71,19 @@ class Faults {
   bool DueInside() { return calls_left_-- == 0; }
   bool WasDue() const { return calls_left_ < 0; }
 
-  // Fails, or asks the run to stop, which is no error yet.
+  // Fails, or asks the run to stop, or hangs until the run is given up; those are no errors yet.
   absl::Status Happen(const Fault& fault, const std::string& stage) {
     static constexpr const char* kPlaces[] = {"nowhere", "before", "inside", "after"};
     const std::string name = absl::StrCat(kPlaces[static_cast<int>(fault.place)], " ", stage);
+    if (fault.kind == Kind::kHang) {
+      {
+        const std::lock_guard lock(mu_);
+        ++happened_["hang " + name];
+        hung_.insert(stage);
+      }
+      EXPECT_TRUE(clock_->Hang()) << stage << " hangs, and is not given up";
+      return absl::OkStatus();
+    }
     const std::lock_guard lock(mu_);
     if (fault.kind == Kind::kStop) {
       ++happened_["stop " + name];
@@ -86,6 +109,14 @@ class Faults {
   // How often what happened: "error before rollout".
   const std::map<std::string, int>& happened() const { return happened_; }
   std::atomic<bool>& stop() { return stop_; }
+  // Of a run by this clock, which lets go of stages that hang once the run is given up.
+  void BeginRun(HangClock& clock) {
+    clock_ = &clock;
+    stop_ = false;
+    hung_.clear();
+  }
+  // The stages that have hung since then.
+  const std::set<std::string>& hung() const { return hung_; }
 
  private:
   int BelowLocked(int limit) { return std::uniform_int_distribution(0, limit - 1)(random_); }
@@ -93,10 +124,14 @@ class Faults {
   std::mutex mu_;
   std::mt19937 random_;
   const int every_;
+  const bool hangs_;
   std::vector<Fault> next_;
   std::atomic<int> calls_left_ = 0;
   std::atomic<bool> stop_ = false;
   std::map<std::string, int> happened_;
+  HangClock* clock_ = nullptr;
+  std::set<std::string> hung_;
+  std::string hangs_in_;
 };
 
 class FaultyStage final : public Stage {
@@ -114,8 +149,8 @@ class FaultyStage final : public Stage {
   absl::Status Load(const State& state) override { return stage_->Load(state); }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    const Faults::Fault fault = faults_.Next();
     const std::string& name = consumer().name;
+    const Faults::Fault fault = faults_.Next(name);
     if (fault.place == Faults::Place::kBefore) TDOCK_RETURN_IF_ERROR(faults_.Happen(fault, name));
     const auto check_stop = context.check_stop;
     const auto publish = context.publish;

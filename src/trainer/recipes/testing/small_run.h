@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -89,6 +90,14 @@ class SmallRun {
     EXPECT_EQ(WriteFileAtomically(Env::Real(), config_path(), absl::StrCat("recipe: ", recipe, "\n")),
               absl::OkStatus());
   }
+
+  // One that another process has made.
+  struct Made {
+    std::string folder;
+    std::vector<std::string> overrides;
+  };
+  explicit SmallRun(Made made) : folder_(std::move(made.folder)), overrides_(std::move(made.overrides)) {}
+  Made made() const { return {folder_, overrides_}; }
 
   const std::string& folder() const { return folder_; }
   std::string config_path() const { return folder_ + "/run.yaml"; }

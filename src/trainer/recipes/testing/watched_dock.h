@@ -1,7 +1,9 @@
 // For tests: who watches the dock of a run, and counts what it was trained on.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
@@ -15,6 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/base/env.h"
 #include "tdock/dock.h"
 #include "trainer/stages/columns.h"
 
@@ -23,9 +30,16 @@ namespace tdock::trainer {
 // A dock that calls `look` after each call that may have changed rows, and `forget` before it loses a partition.
 class WatchedDock final : public Dock {
  public:
-  WatchedDock(std::unique_ptr<Dock> dock, std::function<void(Dock&)> look, std::function<void()> forget)
-      : dock_(std::move(dock)), look_(std::move(look)), forget_(std::move(forget)) {}
-  ~WatchedDock() override { forget_(); }
+  // Of such a call.
+  enum class Moment { kBefore, kDone, kSeen };
+  struct Watcher {
+    std::function<void(Dock&)> look;
+    std::function<void()> forget;
+    std::function<void(Moment)> during = [](Moment) {};
+    std::function<void()> taken = [] {};  // by the thread that has got rows
+  };
+  WatchedDock(std::unique_ptr<Dock> dock, Watcher watcher) : dock_(std::move(dock)), watcher_(std::move(watcher)) {}
+  ~WatchedDock() override { watcher_.forget(); }
   WatchedDock(const WatchedDock&) = delete;
   WatchedDock& operator=(const WatchedDock&) = delete;
 
@@ -62,13 +76,15 @@ class WatchedDock final : public Dock {
   }
   absl::Status DropPartition(absl::string_view partition) override {
     const std::lock_guard lock(mu_);
-    forget_();
+    watcher_.forget();
     return dock_->DropPartition(partition);
   }
 
   absl::StatusOr<Rows> Fetch(const FetchRequest& request) override { return dock_->Fetch(request); }
   absl::Status CreatePartition(const PartitionOptions& options) override { return dock_->CreatePartition(options); }
+  // What was done before it has been seen.
   absl::StatusOr<std::string> ExportPartition(absl::string_view partition) override {
+    const std::lock_guard lock(mu_);
     return dock_->ExportPartition(partition);
   }
   absl::StatusOr<std::vector<std::string>> ListPartitions() override { return dock_->ListPartitions(); }
@@ -104,21 +120,24 @@ class WatchedDock final : public Dock {
   template <class Call>
   std::invoke_result_t<Call> Looked(const Call& call) {
     const std::lock_guard lock(mu_);
+    watcher_.during(Moment::kBefore);
     std::invoke_result_t<Call> result = call();
-    look_(*dock_);
+    watcher_.during(Moment::kDone);
+    watcher_.look(*dock_);
+    watcher_.during(Moment::kSeen);
     return result;
   }
   // Waits without the lock.
   absl::StatusOr<Taken> TakeAndLook(const TakeRequest& request) {
     absl::StatusOr<Taken> taken = dock_->Take(request);
     if (!taken.ok()) return taken;
+    watcher_.taken();
     return Looked([&] { return std::move(taken); });
   }
 
   std::mutex mu_;
   const std::unique_ptr<Dock> dock_;
-  const std::function<void(Dock&)> look_;
-  const std::function<void()> forget_;
+  const Watcher watcher_;
 };
 
 // Counts what became of each sample, from nothing but what the dock shows: which rows there are, and their states for
@@ -128,7 +147,23 @@ class WatchedDock final : public Dock {
 // several threads; what it has counted is read after them.
 class Observer {
  public:
-  explicit Observer(std::string trains = "actor") : trains_(std::move(trains)) {}
+  struct Options {
+    std::string trains = "actor";
+    std::string prompt = kPrompt;  // the column
+    // A file that gets what was seen before the call returns that did it, and begins with what it holds: so it goes on
+    // where another process was killed. Empty: none.
+    std::string record = {};
+    std::function<void(WatchedDock::Moment)> during = [](WatchedDock::Moment) {};  // a call
+    std::function<void()> taken = [] {};                                           // by the thread that has got rows
+  };
+  explicit Observer(Options options) : options_(std::move(options)) {
+    if (!options_.record.empty()) OpenRecord();
+  }
+  ~Observer() {
+    if (record_ >= 0) ::close(record_);
+  }
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
 
   struct Sample {
     std::vector<int32_t> prompt;
@@ -141,8 +176,11 @@ class Observer {
   int64_t given_up() const { return given_up_; }
 
   std::unique_ptr<Dock> Watch(std::unique_ptr<Dock> dock) {
-    return std::make_unique<WatchedDock>(
-        std::move(dock), [this](Dock& changed) { Look(changed); }, [this] { rows_.clear(); });
+    return std::make_unique<WatchedDock>(std::move(dock),
+                                         WatchedDock::Watcher{.look = [this](Dock& changed) { Look(changed); },
+                                                              .forget = [this] { rows_.clear(); },
+                                                              .during = options_.during,
+                                                              .taken = options_.taken});
   }
 
  private:
@@ -166,14 +204,50 @@ class Observer {
     }
     for (const auto& [row, seen] : rows_) {
       if (now.contains(row)) continue;
-      Sample& sample = samples_.at(seen.group);
       if (seen.trained_on) {
-        ++sample.trained;
+        Note({"trained", absl::StrCat(seen.group)});
       } else if (!present.contains(seen.group)) {
-        ++sample.dropped;
+        Note({"dropped", absl::StrCat(seen.group)});
       }
     }
     rows_ = std::move(now);
+    WriteNotes();
+  }
+
+  // Counts what is in a line of the record: "new", a group and the tokens of its prompt; "trained" or "dropped" and the
+  // group of a row.
+  void Note(const std::vector<std::string>& words) {
+    GroupId group = 0;
+    ASSERT_TRUE(words.size() >= 2 && absl::SimpleAtoi(words[1], &group)) << absl::StrJoin(words, " ");
+    Sample& sample = samples_[group];
+    if (words[0] == "new") {
+      if (sample.trained > 0) ++given_up_;
+      sample = {};
+      for (const std::string& token : std::span(words).subspan(2)) sample.prompt.push_back(std::stoi(token));
+    } else {
+      ASSERT_FALSE(sample.prompt.empty()) << "group " << group << " was never seen on a dock";
+      ++(words[0] == "trained" ? sample.trained : sample.dropped);
+    }
+    if (record_ >= 0) absl::StrAppend(&notes_, absl::StrJoin(words, " "), "\n");
+  }
+
+  // In one write: a process that is killed has written all or nothing, but for a last line that is not whole.
+  void WriteNotes() {
+    if (record_ < 0 || notes_.empty()) return;
+    EXPECT_EQ(::write(record_, notes_.data(), notes_.size()), std::ssize(notes_)) << options_.record;
+    notes_.clear();
+  }
+
+  void OpenRecord() {
+    std::string lines;
+    if (Env::Real().Exists(options_.record)) lines = *Env::Real().ReadFile(options_.record);
+    lines.resize(lines.find_last_of('\n') + 1);  // of a call that has not returned
+    for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
+      Note(absl::StrSplit(line, ' '));
+    }
+    record_ = ::open(options_.record.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    ASSERT_GE(record_, 0) << options_.record;
+    ASSERT_EQ(::ftruncate(record_, std::ssize(lines)), 0);
   }
 
   static std::vector<ListedRow> RowsOf(Dock& dock, const std::string& partition) {
@@ -193,27 +267,30 @@ class Observer {
     EXPECT_TRUE(status.ok()) << status.status();
     if (!status.ok()) return false;
     return std::any_of(status->consumers.begin(), status->consumers.end(), [&](const RowConsumerStatus& consumer) {
-      return consumer.consumer == trains_ &&
+      return consumer.consumer == options_.trains &&
              (consumer.state == DeliveryState::kLeased || consumer.state == DeliveryState::kDone);
     });
   }
 
   // A row that was not there before.
   void NoteNew(Dock& dock, const std::string& partition, const ListedRow& row, std::set<GroupId>& appeared) {
-    const auto cells = dock.Fetch({.partition = partition, .rows = {row.row}, .columns = {kPrompt}});
+    const auto cells = dock.Fetch({.partition = partition, .rows = {row.row}, .columns = {options_.prompt}});
     ASSERT_TRUE(cells.ok()) << cells.status();
-    const auto tokens = cells->Get<int32_t>(0, kPrompt);
+    const auto tokens = cells->Get<int32_t>(0, options_.prompt);
     ASSERT_TRUE(tokens.ok()) << tokens.status();
     const std::vector<int32_t> prompt(tokens->begin(), tokens->end());
     if (appeared.insert(row.group).second) {
-      if (samples_.contains(row.group) && samples_[row.group].trained > 0) ++given_up_;
-      samples_[row.group] = {.prompt = prompt};
+      std::vector<std::string> words = {"new", absl::StrCat(row.group)};
+      for (const int32_t token : prompt) words.push_back(absl::StrCat(token));
+      Note(words);
     }
     EXPECT_EQ(samples_[row.group].prompt, prompt) << "rows of a group have the same prompt";
   }
 
-  const std::string trains_;
-  SeenRows rows_;  // as they were when it last looked
+  const Options options_;
+  int record_ = -1;
+  std::string notes_;  // that are not written yet
+  SeenRows rows_;      // as they were when it last looked
   std::map<GroupId, Sample> samples_;
   int64_t given_up_ = 0;
 };
