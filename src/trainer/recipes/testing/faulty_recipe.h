@@ -81,7 +81,7 @@ class Faults {
         ++happened_["hang " + name];
         hung_.insert(stage);
       }
-      EXPECT_TRUE(clock_->Hang()) << stage << " hangs, and is not given up";
+      EXPECT_TRUE(clock_->Hang()) << name << ": it hangs, and is not given up";
       return absl::OkStatus();
     }
     const std::lock_guard lock(mu_);
@@ -112,6 +112,7 @@ class Faults {
   // Of a run by this clock, which lets go of stages that hang once the run is given up.
   void BeginRun(HangClock& clock) {
     clock_ = &clock;
+    clock.Begin();
     stop_ = false;
     hung_.clear();
   }

@@ -58,20 +58,24 @@ class HangClock final : public Clock {
   bool Hang() {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     std::unique_lock lock(working_->mu);
-    const int before = times_let_go_;
     ++hanging_;
-    while (times_let_go_ == before && std::chrono::steady_clock::now() < limit) {
+    while (!let_go_ && std::chrono::steady_clock::now() < limit) {
       if (working_->threads.size() == hanging_) skipped_ += absl::Seconds(kPatience) / 4;
-      let_go_.wait_for(lock, std::chrono::milliseconds(1));
+      changed_.wait_for(lock, std::chrono::milliseconds(1));
     }
     --hanging_;
-    return times_let_go_ != before;
+    return let_go_;
   }
-  // All that hang.
+  // The run was given up, which ends the process of a real one: from now on nothing hangs.
   void LetGo() {
     const std::lock_guard lock(working_->mu);
-    ++times_let_go_;
-    let_go_.notify_all();
+    let_go_ = true;
+    changed_.notify_all();
+  }
+  // Of the next run.
+  void Begin() {
+    const std::lock_guard lock(working_->mu);
+    let_go_ = false;
   }
 
  private:
@@ -90,8 +94,8 @@ class HangClock final : public Clock {
   // Guarded by working_->mu.
   absl::Duration skipped_ = absl::ZeroDuration();
   size_t hanging_ = 0;
-  int times_let_go_ = 0;
-  std::condition_variable let_go_;
+  bool let_go_ = false;
+  std::condition_variable changed_;
 };
 
 }  // namespace tdock::trainer
