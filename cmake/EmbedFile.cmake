@@ -17,3 +17,24 @@ const absl::string_view tdock::@TDOCK_EMBED_SYMBOL@ = R"TDOCK_EMBED(@TDOCK_EMBED
   set_source_files_properties(${generated} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_sources(${target} PRIVATE ${generated})
 endfunction()
+
+# tdock_embed_program(TARGET MAIN HEADER SYMBOL MODULE…)
+#
+# The same for a Python program of several files in python/transfer_dock, as one text for `python -c`: MAIN, and before
+# it the modules that it imports, in an order in which they can be imported.
+function(tdock_embed_program target main header symbol)
+  set(folder ${PROJECT_SOURCE_DIR}/python/transfer_dock)
+  file(READ ${folder}/_text_program.py program)
+  foreach(module ${ARGN} ${main})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${module}.py)
+    file(READ ${folder}/${module}.py text)
+    if(module STREQUAL main)
+      string(APPEND program "run(r'''${text}''')\n")
+    else()
+      string(APPEND program "add('${module}', r'''${text}''')\n")
+    endif()
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/_text_program.py)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/embedded/${main}_program.py @ONLY CONTENT "@program@")
+  tdock_embed(${target} ${CMAKE_BINARY_DIR}/embedded/${main}_program.py ${header} ${symbol})
+endfunction()

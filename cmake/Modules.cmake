@@ -90,12 +90,13 @@ tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_m
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)
 tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/reward/external/code_driver.py
             trainer/reward/external/code_driver.h reward::kCodeDriver)
-tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/python/transfer_dock/rewards.py
-            trainer/reward/external/rewards_module.h reward::kRewardsModule)
+tdock_embed_program(tdock_trainer_reward_external rewards
+                    trainer/reward/external/rewards_module.h reward::kRewardsModule _program)
 tdock_module(trainer/executor USES dock/local LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/environment USES trainer/reward/external LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
-tdock_embed(tdock_trainer_environment ${PROJECT_SOURCE_DIR}/python/transfer_dock/environments.py
-            trainer/environment/environments_module.h environment::kEnvironmentsModule)
+tdock_embed_program(tdock_trainer_environment environments
+                    trainer/environment/environments_module.h environment::kEnvironmentsModule
+                    _program _tool_schemas _episodes _agent_loops)
 tdock_module(trainer/algo TORCH)
 tdock_module(trainer/run_log USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)

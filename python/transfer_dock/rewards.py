@@ -13,52 +13,64 @@ A function is written as TRL's or verl's are, and recognised by its parameters (
     def compute_score(data_source, solution_str, ground_truth, extra_info):   # verl: one sample, one score
     def compute_scores(data_sources, solution_strs, ground_truths, extra_infos):   # verl, in batches
 
-This file needs nothing but Python 3.10, so that any environment can run it: `python rewards.py my_rewards.py:accuracy`.
+This file and _program.py beside it need nothing but Python 3.10, so that any environment can run them:
+`python rewards.py my_rewards.py:accuracy`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import decimal
-import difflib
-import importlib
-import importlib.util
 import inspect
-import json
 import math
 import numbers
 import os
 import re
 import sys
-import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, BinaryIO, Union
+from typing import Any, Union
+
+if not __package__:  # run as a script: what it needs is beside it
+    _programs = sys.modules["tdock_programs"] = ModuleType("tdock_programs")
+    _programs.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+    __package__ = "tdock_programs"
+
+from ._program import (
+    LONGEST_ERROR,
+    PROTOCOL,
+    TRUTHS,
+    Channel,
+    ProgramError,
+    Record,
+    Told,
+    as_element,
+    cut,
+    find,
+    from_json,
+    leave_own_folder,
+    line_of,
+    names,
+    shown,
+    where,
+)
 
 __all__ = ["RewardError", "RewardFunction", "serve"]
 
 # A function, an object that is called like one, or several by name, whose scores are added.
 RewardFunction = Union[Callable[..., Any], Mapping[str, Callable[..., Any]]]
 
-_PROTOCOL = 1
-_LONGEST_LINE = 16 << 20  # bytes
+_WHAT = "a reward program"
 _ANSWERS_PER_LINE = 256
-_LONGEST_MESSAGE = 2000  # characters, of one sample
 _MOST_PARTS = 64  # of one sample
-_SHOWN = 80  # characters of a value in an error
 
 
-class RewardError(Exception):
+class RewardError(ProgramError):
     """A function cannot serve as a reward, or what started this program does not follow the protocol."""
 
 
-class _BadScore(ValueError):
-    """What a function returned is no score; the text says all of it."""
-
-
-_Record = dict[str, Any]  # the answer for one sample, as it is sent
-_Emit = Callable[[list[_Record]], None]
+_Emit = Callable[[list[Record]], None]
 
 
 def serve(function: RewardFunction, *, name: str | None = None) -> None:
@@ -68,9 +80,11 @@ def serve(function: RewardFunction, *, name: str | None = None) -> None:
     goes to the standard error. Raises RewardError if the function has parameters that it cannot be given, or what
     arrives is not the protocol.
     """
-    channel = _Channel()
+    channel = Channel(_WHAT)
     try:
         _serve(function, name, channel)
+    except ProgramError as error:
+        raise RewardError(str(error)) from None
     except BrokenPipeError:
         pass  # nobody is left to read the scores
     except KeyboardInterrupt:
@@ -94,32 +108,22 @@ class _Sample:
     @staticmethod
     def read(sample: Any) -> _Sample:
         if not isinstance(sample, dict) or not isinstance(sample.get("sample"), int):
-            raise RewardError(f"a sample without its number: {_shown(sample)}")
+            raise RewardError(f"a sample without its number: {shown(sample)}")
         texts = {key: sample.get(key, "") for key in ("prompt", "completion", "truth", "source")}
         columns = sample.get("columns") or {}
         for key, text in [*texts.items(), *columns.items()]:
             if not isinstance(text, str):
-                raise RewardError(f"sample {sample['sample']}: '{key}' is not a text: {_shown(text)}")
+                raise RewardError(f"sample {sample['sample']}: '{key}' is not a text: {shown(text)}")
         messages = sample.get("messages") or None
         if messages is not None and not isinstance(messages, list):
-            raise RewardError(f"sample {sample['sample']}: 'messages' is not a list: {_shown(messages)}")
+            raise RewardError(f"sample {sample['sample']}: 'messages' is not a list: {shown(messages)}")
         finished = bool(sample.get("finished", True))
         return _Sample(sample["sample"], finished=finished, messages=messages, columns=columns, **texts)
 
 
-def _from_json(text: str) -> Any:
-    """The list or object that a text is, or the text."""
-    if text[:1] in ("[", "{"):
-        try:
-            return json.loads(text)
-        except ValueError:
-            pass
-    return text
-
-
 def _truth_from_json(text: str) -> Any:
     """Objects and lists of texts are read; other lists stay texts, since [0, 1] may be a mathematical answer."""
-    value = _from_json(text)
+    value = from_json(text)
     if isinstance(value, list) and not (value and all(isinstance(one, str) for one in value)):
         return text
     return value
@@ -138,30 +142,17 @@ def _element(annotation: str) -> str:
     return match[1] if match else ""
 
 
-def _as(element: str, text: str, what: str) -> Any:
-    if element == "str":
-        return text
-    if text == "":
-        return None
-    try:
-        if element == "bool":
-            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
-        return float(text) if element == "float" else int(text)
-    except (KeyError, ValueError):
-        raise _BadScore(f"{what} is no {element}, as its annotation says, but {_shown(text)}") from None
-
-
 def _column(name: str, annotation: str) -> _Read:
     """Columns arrive as texts; the annotation says what a number was."""
     element = _element(annotation)
     if element:
-        return lambda sample: _as(element, sample.columns.get(name, ""), f"column '{name}'")
-    return lambda sample: _from_json(sample.columns.get(name, ""))
+        return lambda sample: as_element(element, sample.columns.get(name, ""), f"column '{name}'")
+    return lambda sample: from_json(sample.columns.get(name, ""))
 
 
 def _truth_as(annotation: str) -> _Read:
     element = _element(annotation)
-    return (lambda sample: _as(element, sample.truth, "the truth")) if element else _truth
+    return (lambda sample: as_element(element, sample.truth, "the truth")) if element else _truth
 
 
 def _truth(sample: _Sample) -> Any:
@@ -176,7 +167,7 @@ def _as_turn(sample: _Sample) -> list[dict[str, str]]:
 
 
 def _extra_info(sample: _Sample) -> Any:
-    info = _from_json(sample.columns.get("extra_info", "")) or {}
+    info = from_json(sample.columns.get("extra_info", "")) or {}
     if isinstance(info, dict):  # what verl adds to it
         info.setdefault("num_turns", None)
         info.setdefault("rollout_reward_scores", {})
@@ -189,10 +180,6 @@ def _source(sample: _Sample) -> str:
 
 def _completion(sample: _Sample) -> str:
     return sample.completion
-
-
-# Names that reward functions give the truth.
-_TRUTHS = ("truth", "ground_truth", "solution", "answer", "label", "target", "reference_answer")
 
 
 @dataclass(frozen=True)
@@ -211,7 +198,7 @@ def _plural(reads: Mapping[str, _Read]) -> dict[str, _Read]:
 
 
 _RESPONSES = ("solution_str", "predict_str", "model_output", "response", "completion")
-_OTHERS: dict[str, _Read] = {name: _truth for name in _TRUTHS} | {
+_OTHERS: dict[str, _Read] = {name: _truth for name in TRUTHS} | {
     "data_source": _source, "source": _source, "finished": lambda sample: sample.finished,
 }  # fmt: skip
 _VERL: dict[str, _Read] = {
@@ -321,14 +308,14 @@ class _Function:
         rest = dict(self.style.passed)
         if self.style.name == "TRL":
             kept = {name: _column(name, "") for name in columns if name not in ("prompt", "completion")}
-            rest = dict.fromkeys(_TRUTHS, _truth) | kept | rest
+            rest = dict.fromkeys(TRUTHS, _truth) | kept | rest
             self.logs = list(_LOGS)
         elif set(_RESPONSES) & self.reads.keys():
             rest.pop("solution_str", None)  # it has the response under another name
         self.reads |= {name: read for name, read in rest.items() if name not in named}
 
     def _why_missing(self, name: str, columns: Sequence[str]) -> str:
-        why = _MISSING.get(name, f"no column of that name is kept; name it in data.keep (kept: {_names(columns)})")
+        why = _MISSING.get(name, f"no column of that name is kept; name it in data.keep (kept: {names(columns)})")
         return f"reward function '{self.name}' needs '{name}': {why}"
 
     def score(self, samples: Sequence[_Sample], emit: _Emit) -> None:
@@ -372,7 +359,7 @@ class _Function:
             return
         emit(records)
 
-    def _call(self, samples: Sequence[_Sample]) -> list[_Record]:
+    def _call(self, samples: Sequence[_Sample]) -> list[Record]:
         logs = _Logs(len(samples))
         arguments = {name: [read(sample) for sample in samples] for name, read in self.reads.items()}
         value = self.function(**arguments, **{name: getattr(logs, name) for name in self.logs})
@@ -381,10 +368,10 @@ class _Function:
         if hasattr(value, "tolist"):  # an array or tensor
             value = value.tolist()
         if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-            raise _BadScore(f"it returned {_shown(value)}, and not a list of scores")
+            raise Told(f"it returned {shown(value)}, and not a list of scores")
         scores = list(value)
         if len(scores) != len(samples):
-            raise _BadScore(f"it returned {len(scores)} scores for {_counted(len(samples), 'sample')}")
+            raise Told(f"it returned {len(scores)} scores for {_counted(len(samples), 'sample')}")
         records = []
         for index, (sample, score) in enumerate(zip(samples, scores)):
             try:
@@ -393,11 +380,11 @@ class _Function:
                 records.append(self._failure(sample, error))
         return records
 
-    def _record(self, sample: _Sample, value: Any, logs: _Logs, index: int) -> _Record:
+    def _record(self, sample: _Sample, value: Any, logs: _Logs, index: int) -> Record:
         parts, messages = dict(logs.parts), list(logs.messages[index])
         if isinstance(value, Mapping):
             if "score" not in value:
-                raise _BadScore(f"it returned a dict without 'score', with {_names(value)}")
+                raise Told(f"it returned a dict without 'score', with {names(value)}")
             for name, part in value.items():
                 if name != "score":
                     _add_part(str(name), part, parts, messages)
@@ -408,22 +395,22 @@ class _Function:
             score = None
         else:
             score = _number(value)
-        record: _Record = {"sample": sample.number, "score": score}
+        record: Record = {"sample": sample.number, "score": score}
         if parts:
             record["parts"] = dict(list(parts.items())[:_MOST_PARTS])
         if len(parts) > _MOST_PARTS:
             messages.append(f"{len(parts) - _MOST_PARTS} parts more than {_MOST_PARTS} were left out")
         if messages:
-            record["message"] = _cut("; ".join(messages), _LONGEST_MESSAGE)
+            record["message"] = cut("; ".join(messages), LONGEST_ERROR)
         return record
 
-    def _failure(self, sample: _Sample, error: BaseException) -> _Record:
-        if isinstance(error, _BadScore):
+    def _failure(self, sample: _Sample, error: BaseException) -> Record:
+        if isinstance(error, Told):
             what = str(error)
         else:
-            what = f"{type(error).__name__}: {error}" + _where(error, self.function)
+            what = f"{type(error).__name__}: {error}" + where(error, _file_of(self.function))
         text = f"reward function '{self.name}', sample {sample.number}: {what}"
-        return {"sample": sample.number, "error": _cut(text, _LONGEST_MESSAGE)}
+        return {"sample": sample.number, "error": cut(text, LONGEST_ERROR)}
 
 
 @dataclass
@@ -438,25 +425,25 @@ class _Several:
             function.bind(columns)
 
     def score(self, samples: Sequence[_Sample], emit: _Emit) -> None:
-        answered: list[dict[int, _Record]] = []
+        answered: list[dict[int, Record]] = []
         for function in self.functions:
-            records: list[_Record] = []
+            records: list[Record] = []
             function.score(samples, records.extend)
             answered.append({record["sample"]: record for record in records})
         emit([self._sum(sample.number, [records[sample.number] for records in answered]) for sample in samples])
 
-    def _sum(self, sample: int, records: list[_Record]) -> _Record:
+    def _sum(self, sample: int, records: list[Record]) -> Record:
         errors = [record["error"] for record in records if "error" in record]
         if errors:
-            return {"sample": sample, "error": _cut("; ".join(errors), _LONGEST_MESSAGE)}
+            return {"sample": sample, "error": cut("; ".join(errors), LONGEST_ERROR)}
         parts: dict[str, float] = {}
         for function, record in zip(self.functions, records):
             if record["score"] is not None:
                 parts[function.name] = record["score"]
-        summed: _Record = {"sample": sample, "score": sum(parts.values()) if parts else None, "parts": parts}
+        summed: Record = {"sample": sample, "score": sum(parts.values()) if parts else None, "parts": parts}
         messages = [record["message"] for record in records if "message" in record]
         if messages:
-            summed["message"] = _cut("; ".join(messages), _LONGEST_MESSAGE)
+            summed["message"] = cut("; ".join(messages), LONGEST_ERROR)
         return summed
 
 
@@ -478,13 +465,13 @@ def _prepare_one(function: Any, name: str | None, loop: _Loop) -> _Function:
             raise RewardError(f"'{name}' is a class that cannot be made without arguments ({error}): name an "
                               "instance of it") from None  # fmt: skip
     if not callable(function):
-        raise RewardError(f"'{name}' is {_shown(function)}, which cannot be called")
+        raise RewardError(f"'{name}' is {shown(function)}, which cannot be called")
     parameters = _parameters(name, function)
-    names = {parameter.name for parameter in parameters}
+    known = {parameter.name for parameter in parameters}
     if any(p.kind is p.POSITIONAL_ONLY and p.default is p.empty for p in parameters):
         raise RewardError(f"reward function '{name}{inspect.signature(function)}' has parameters without a keyword")
     for style in _STYLES:
-        if style.recognised & names:
+        if style.recognised & known:
             return _Function(name, function, style, loop)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return _Function(name, function, _STYLES[-1], loop)
@@ -520,15 +507,15 @@ def _number(value: Any) -> float:
         try:
             number = number.item()
         except (ValueError, RuntimeError):
-            raise _BadScore(f"a score is one number, not {_shown(value)}") from None
+            raise Told(f"a score is one number, not {shown(value)}") from None
     if not isinstance(number, (numbers.Real, decimal.Decimal)):
-        raise _BadScore(f"a score is a number, not {_shown(value)} ({type(value).__name__})")
+        raise Told(f"a score is a number, not {shown(value)} ({type(value).__name__})")
     try:
         score = float(number)
     except OverflowError:
         score = math.inf
     if not math.isfinite(score):
-        raise _BadScore(f"a score is a finite number, not {_shown(value)}")
+        raise Told(f"a score is a finite number, not {shown(value)}")
     return score
 
 
@@ -536,47 +523,18 @@ def _add_part(name: str, value: Any, parts: dict[str, float], messages: list[str
     """Numbers are parts; other entries of a dict are told in the message."""
     try:
         parts[name] = _number(value)
-    except _BadScore:
-        messages.append(f"{name}: {value if isinstance(value, str) else _shown(value)}")
-
-
-# ---- texts ----
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _shown(value: Any) -> str:
-    try:
-        return _cut(" ".join(repr(value).split()), _SHOWN)
-    except Exception as error:
-        return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
-
-
-def _names(names: Iterable[Any]) -> str:
-    listed = [str(name) for name in names]
-    return _cut(", ".join(listed), 500) if listed else "none"
+    except Told:
+        messages.append(f"{name}: {value if isinstance(value, str) else shown(value)}")
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _where(error: BaseException, function: Callable[..., Any] | None = None, file: str | None = None) -> str:
-    """The last line of the user's file that an error came through, or else the line that raised it."""
-    if function is not None:
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        code = code or getattr(getattr(type(function), "__call__", None), "__code__", None)
-        file = code.co_filename if code else None
-    own = _where.__code__.co_filename
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != own or own == file]
-    if not frames:
-        return ""
-    frame = next((one for one in reversed(frames) if one.filename == file), frames[-1])
-    line = f": {frame.line}" if frame.line else ""
-    place = "" if frame.name == "<module>" else f", in {frame.name}"
-    return f" ({os.path.basename(frame.filename)}:{frame.lineno}{place}{line})"
+def _file_of(function: Callable[..., Any]) -> str | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    code = code or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    return code.co_filename if code else None
 
 
 # ---- coroutines ----
@@ -611,73 +569,30 @@ async def _all(waiting: Sequence[Coroutine[Any, Any, None]]) -> None:
 # ---- the protocol ----
 
 
-class _Channel:
-    """The standard input and output, which are taken away from everything else in this process and its children."""
-
-    def __init__(self) -> None:
-        self._input: BinaryIO = os.fdopen(os.dup(0), "rb")
-        self._output = os.dup(1)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        os.dup2(2, 1)
-        if sys.stdout is not None:
-            sys.stdout.flush()  # what was printed before
-        sys.stdout = sys.stderr
-        if self._input.isatty():
-            print("this is a reward program: `tdock train` talks to it over its standard input", file=sys.stderr)
-
-    def read(self) -> dict[str, Any] | None:
-        """The next message, or None at the end."""
-        line = self._input.readline(_LONGEST_LINE + 1)
-        if not line:
-            return None
-        if len(line) > _LONGEST_LINE:
-            raise RewardError(f"a line of more than {_LONGEST_LINE >> 20} MiB arrived")
-        try:
-            message = json.loads(line)
-        except ValueError as error:
-            raise RewardError(f"what arrived is not JSON: {error}: {_shown(line)}") from None
-        if not isinstance(message, dict):
-            raise RewardError(f"what arrived is not an object: {_shown(message)}")
-        return message
-
-    def write(self, message: Mapping[str, Any]) -> None:
-        text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        left = memoryview(text.encode("utf-8", "replace") + b"\n")  # UTF-8 has no halves of surrogate pairs
-        while left:
-            left = left[os.write(self._output, left) :]
-
-
-def _serve(function: RewardFunction, name: str | None, channel: _Channel) -> None:
+def _serve(function: RewardFunction, name: str | None, channel: Channel) -> None:
     loop = _Loop()
     try:
         prepared = _prepare(function, name, loop)
-        hello = channel.read()
+        hello = channel.read_hello()
         if hello is None:
             return
-        if hello.get("type") != "hello" or hello.get("protocol") != _PROTOCOL:
-            raise RewardError(f"a hello of protocol {_PROTOCOL} was to come first, not {_shown(hello)}")
-        columns = hello.get("columns") or []
-        if not isinstance(columns, list) or not all(isinstance(one, str) for one in columns):
-            raise RewardError(f"the hello's columns are not a list of names: {_shown(columns)}")
-        prepared.bind(columns)
-        channel.write({"type": "hello", "protocol": _PROTOCOL, "name": prepared.name})
+        prepared.bind(hello["columns"])
+        channel.write(line_of({"type": "hello", "protocol": PROTOCOL, "name": prepared.name}))
         while (message := channel.read()) is not None:
             _score(prepared, message, channel)
     finally:
         loop.close()
 
 
-def _score(prepared: _Function | _Several, message: Mapping[str, Any], channel: _Channel) -> None:
+def _score(prepared: _Function | _Several, message: Mapping[str, Any], channel: Channel) -> None:
     batch, samples = message.get("batch"), message.get("samples")
     if message.get("type") != "score" or not isinstance(batch, int) or not isinstance(samples, list):
-        raise RewardError(f"a message with samples to score was to come, not {_shown(message)}")
+        raise RewardError(f"a message with samples to score was to come, not {shown(message)}")
 
-    def emit(records: list[_Record]) -> None:
+    def emit(records: list[Record]) -> None:
         for begin in range(0, len(records), _ANSWERS_PER_LINE):
             scores = records[begin : begin + _ANSWERS_PER_LINE]
-            channel.write({"type": "scores", "batch": batch, "scores": scores})
+            channel.write(line_of({"type": "scores", "batch": batch, "scores": scores}))
 
     if samples:
         prepared.score([_Sample.read(sample) for sample in samples], emit)
@@ -686,64 +601,16 @@ def _score(prepared: _Function | _Several, message: Mapping[str, Any], channel: 
 # ---- the command line ----
 
 
-def _module(where: str) -> ModuleType:
-    """A file, or a module that is installed."""
-    try:
-        if not where.endswith(".py"):
-            return importlib.import_module(where)
-        return _load(os.path.abspath(where), where)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, RewardError):
-            raise
-        file = os.path.abspath(where) if where.endswith(".py") else None
-        what = f"{type(error).__name__}: {error}" + _where(error, file=file)
-        raise RewardError(f"{where} cannot be imported: {what}") from None
-
-
-def _load(path: str, shown: str) -> ModuleType:
-    if not os.path.isfile(path):
-        raise RewardError(f"there is no file {shown}" + ("" if path == shown else f" ({path})"))
-    folder, name = os.path.dirname(path), os.path.basename(path)[:-3]
-    # As when a script is run: its neighbours can be imported, and processes that it starts find it by its name.
-    sys.path.insert(0, folder)
-    if name in sys.modules or name in sys.stdlib_module_names or not name.isidentifier():
-        name = "reward_file_" + re.sub(r"\W", "_", name)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise RewardError(f"{shown} cannot be read as a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _find(which: str) -> tuple[RewardFunction, str]:
-    where, colon, name = which.rpartition(":")
-    if not colon or not where or not name:
-        raise RewardError(f"'{which}' is not FILE.py:NAME or MODULE:NAME, a file and the name of a function in it")
-    module = _module(where)
-    try:
-        function: RewardFunction = getattr(module, name)
-    except AttributeError:
-        there = [one for one in vars(module) if not one.startswith("_") and callable(getattr(module, one))]
-        near = difflib.get_close_matches(name, there, 3)
-        told = f"did you mean {' or '.join(near)}?" if near else f"there are: {_names(there)}"
-        raise RewardError(f"{where} has no '{name}'; {told}") from None
-    return function, name
-
-
 def _main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m transfer_dock.rewards FILE.py:NAME", file=sys.stderr)
         return 2
-    # Run as a script, the files of its folder would hide packages such as `datasets`.
-    if sys.path and os.path.isfile(os.path.join(sys.path[0], "rewards.py")) and os.path.isfile(sys.argv[0]):
-        del sys.path[0]
-    channel = _Channel()  # first of all, since the file may print while it is imported
+    leave_own_folder()
+    channel = Channel(_WHAT)  # first of all, since the file may print while it is imported
     try:
-        function, name = _find(arguments[0])
+        function, name = find(arguments[0], "a function")
         _serve(function, name, channel)
-    except RewardError as error:
+    except ProgramError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:

@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from conftest import LONG
-from line_programs import LineProgram
+from line_programs import LineProgram, as_text
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 ENVIRONMENTS = ROOT / "python/transfer_dock/environments.py"
-AS_TEXT = [sys.executable, "-c", ENVIRONMENTS.read_text()]  # as tdock starts it
+AS_TEXT = [sys.executable, "-c", as_text("environments")]  # as tdock starts it
 
 
 class Program(LineProgram):

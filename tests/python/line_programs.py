@@ -5,11 +5,30 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import select
 import subprocess
 import time
 
 from conftest import LONG
+
+PACKAGE = pathlib.Path(os.environ["TDOCK_SOURCE"]) / "python/transfer_dock"
+
+
+def as_text(name: str) -> str:
+    """A module of the package as the one text that tdock starts."""
+    modules: list[str] = []
+
+    def add(module: str) -> None:
+        for imported in re.findall(r"^from \.(\w+) import", (PACKAGE / f"{module}.py").read_text(), re.MULTILINE):
+            if imported not in modules:
+                add(imported)
+        modules.append(module)
+
+    add(name)
+    texts = {module: f"r'''{(PACKAGE / f'{module}.py').read_text()}'''" for module in modules}
+    calls = [f"add({module!r}, {texts[module]})" for module in modules[:-1]] + [f"run({texts[name]})"]
+    return (PACKAGE / "_text_program.py").read_text() + "\n".join(calls)
 
 
 class LineProgram:

@@ -30,9 +30,12 @@ def imported(path: pathlib.Path) -> set[str]:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.module is not None and node.level == 0, f"{path} has a relative import"
-            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            found.update(one if one in MODULES else node.module for one in submodules)
+            # What programs are made of is imported under another name as well, and so from beside it.
+            relative = node.level == 1 and path.parent.name == "transfer_dock"
+            assert node.module is not None and (node.level == 0 or relative), f"{path} has a relative import"
+            module = f"transfer_dock.{node.module}" if relative else node.module
+            submodules = {f"{module}.{alias.name}" for alias in node.names}
+            found.update(one if one in MODULES else module for one in submodules)
     return found & MODULES.keys()
 
 

@@ -12,11 +12,11 @@ import sys
 import pytest
 
 from conftest import LONG
-from line_programs import LineProgram
+from line_programs import LineProgram, as_text
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 REWARDS = ROOT / "python/transfer_dock/rewards.py"
-AS_TEXT = [sys.executable, "-c", REWARDS.read_text()]  # as tdock starts it
+AS_TEXT = [sys.executable, "-c", as_text("rewards")]  # as tdock starts it
 
 
 class Program(LineProgram):
@@ -353,7 +353,7 @@ def test_a_module_that_is_installed_may_be_named(tmp_path):
 
 
 def test_it_needs_no_package_and_fits_into_an_argument(tmp_path):
-    assert REWARDS.stat().st_size < 100_000
+    assert len(AS_TEXT[-1].encode()) < 100_000
     (tmp_path / "mine.py").write_text("def f(completions): return [1]")
     bare = [sys.executable, "-I", "-S", *AS_TEXT[1:]]
     with Program(*bare, tmp_path / "mine.py:f") as program:

@@ -1,4 +1,4 @@
-// python/transfer_dock/environments.py, which makes an environment program of a Python class.
+// python/transfer_dock/environments.py and what it imports, an environment program, as a text for `python -c`.
 #pragma once
 
 #include "absl/strings/string_view.h"

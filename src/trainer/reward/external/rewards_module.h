@@ -1,4 +1,4 @@
-// python/transfer_dock/rewards.py, which makes a reward program of a Python function.
+// python/transfer_dock/rewards.py and what it imports, a reward program, as a text for `python -c`.
 #pragma once
 
 #include "absl/strings/string_view.h"
