@@ -323,6 +323,8 @@ class RolloutStage final : public Stage {
   absl::Status TakeMore(const StageContext& context, Served& served) {
     TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<FurtherRows> further, context.more());
     if (further == nullptr) return absl::OkStatus();
+    // Prompts are fed once there are new weights, which may be newer than those that were looked for before this.
+    if (puts_.in_flight) ServeNewest();
     FurtherRows& rows = *further;
     return AskServed(rows.taken.rows, &rows.context, std::move(further), served);
   }
