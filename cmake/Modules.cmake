@@ -53,6 +53,8 @@ if(TDOCK_TORCH)  # only trainers use them
                              TDOCK_RUNTIME_SERVICE="$<TARGET_FILE_NAME:tdock_runtime_control_service>")
 endif()
 tdock_module(runtime/rendezvous TORCH USES runtime/launch)
+tdock_module(runtime/collective USES core/tensor)
+tdock_module(runtime/collective/gloo TORCH USES runtime/collective runtime/rendezvous)
 
 # ---- Text and data.
 tdock_module(text/jinja USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json

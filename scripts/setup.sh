@@ -102,7 +102,7 @@ build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-d
                 libxxhash-dev libsimdjson-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
                 libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev libpcre2-dev libsentencepiece-dev
                 libutf8proc-dev libnghttp2-dev libgtest-dev libgmock-dev python3-dev
-                libseccomp-dev bubblewrap)
+                libseccomp-dev bubblewrap libgloo-dev)
 lint_packages=(git clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev shellcheck)
 
 python=

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "c10/util/Logging.h"
+#include "torch/csrc/distributed/c10d/PrefixStore.hpp"
 #include "torch/csrc/distributed/c10d/TCPStore.hpp"
 
 namespace tdock::runtime {
@@ -45,6 +46,14 @@ class TcpRendezvous final : public Rendezvous {
     } catch (const std::exception& error) {
       return absl::DeadlineExceededError(absl::StrCat("rank 0 has not said '", key, "' within ",
                                                       absl::FormatDuration(timeout), ": ", FirstLine(error.what())));
+    }
+  }
+
+  absl::StatusOr<c10::intrusive_ptr<c10d::Store>> NewStore() override {
+    try {
+      return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::PrefixStore>(prefix_, store_->clone()));
+    } catch (const std::exception& error) {
+      return absl::UnavailableError(absl::StrCat("connecting to rank 0 once more: ", FirstLine(error.what())));
     }
   }
 

@@ -2,6 +2,8 @@
 // for programs in PyTorch. Rank 0 serves it, unless an agent that started the ranks, such as torchrun's, does.
 #pragma once
 
+#include <c10/util/intrusive_ptr.h>
+
 #include <memory>
 #include <string>
 
@@ -10,6 +12,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "runtime/launch/rank_environment.h"
+
+namespace c10d {
+class Store;
+}
 
 namespace tdock::runtime {
 
@@ -26,6 +32,10 @@ class Rendezvous {
   virtual absl::Status Publish(absl::string_view key, absl::string_view value) = 0;
   // Waits until it is there. DeadlineExceeded names the key.
   virtual absl::StatusOr<std::string> Await(absl::string_view key, absl::Duration timeout) = 0;
+
+  // The store itself, for the process groups of c10d: with a connection of its own, because what waits holds it, and
+  // the keys of this start only. Unavailable if rank 0 is gone.
+  virtual absl::StatusOr<c10::intrusive_ptr<c10d::Store>> NewStore() = 0;
 };
 
 }  // namespace tdock::runtime
