@@ -55,6 +55,7 @@ endif()
 tdock_module(runtime/rendezvous TORCH USES runtime/launch)
 tdock_module(runtime/collective USES core/tensor)
 tdock_module(runtime/collective/gloo TORCH USES runtime/collective runtime/rendezvous)
+tdock_module(runtime/replica USES runtime/collective dock/local)
 
 # ---- Text and data.
 tdock_module(text/jinja USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
