@@ -114,7 +114,11 @@ endif()
 tdock_module(trainer/checkpoint TORCH USES model/decoder)
 tdock_module(trainer/stages TORCH USES dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint)
 tdock_module(trainer/loop TORCH USES trainer/stages trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
-tdock_module(trainer/distributed TORCH USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous)
+tdock_module(trainer/distributed TORCH USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous
+             runtime/replica runtime/collective/gloo)
+if(TARGET trainer_distributed_test)
+  add_dependencies(trainer_distributed_test tdock_dock_shared_service)
+endif()
 tdock_module(trainer/recipes TORCH USES trainer/loop LONG_TESTS Learning.*)
 tdock_module(trainer/preflight TORCH USES trainer/recipes)
 

@@ -19,11 +19,10 @@ std::string RowRange(const Rows& rows) {
   return absl::StrCat(rows.size(), " rows between ", *first, " and ", *last);
 }
 
-// The rows of a take by what becomes of them.
+// What becomes of the rows of a take; and of those that are kept, their places in the output.
 struct Sorted {
-  std::vector<RowId> kept, dropped, requeued;
+  StageRunner::Computed rows;
   std::vector<int64_t> kept_indexes;
-  size_t requeued_groups = 0;
 };
 
 absl::StatusOr<Sorted> Sort(const Rows& rows, const std::vector<bool>& early, const StageOutput& output) {
@@ -39,7 +38,7 @@ absl::StatusOr<Sorted> Sort(const Rows& rows, const std::vector<bool>& early, co
   }
   for (const GroupId group : dropped) requeued.erase(group);
   Sorted sorted;
-  sorted.requeued_groups = requeued.size();
+  sorted.rows.requeued_groups = requeued.size();
   int64_t index = 0;  // in the output
   for (size_t i = 0; i < rows.size(); ++i) {
     const GroupId group = rows.groups()[i];
@@ -50,11 +49,11 @@ absl::StatusOr<Sorted> Sort(const Rows& rows, const std::vector<bool>& early, co
       continue;
     }
     if (dropped.contains(group)) {
-      sorted.dropped.push_back(rows.ids()[i]);
+      sorted.rows.dropped.push_back(rows.ids()[i]);
     } else if (requeued.contains(group)) {
-      sorted.requeued.push_back(rows.ids()[i]);
+      sorted.rows.requeued.push_back(rows.ids()[i]);
     } else {
-      sorted.kept.push_back(rows.ids()[i]);
+      sorted.rows.kept.push_back(rows.ids()[i]);
       sorted.kept_indexes.push_back(index);
     }
     ++index;
@@ -67,10 +66,10 @@ absl::Status KeepRows(const Sorted& sorted, size_t given, Batch& columns) {
   if (columns.rows() != static_cast<int64_t>(given)) {
     return absl::InternalError(absl::StrCat("gave ", columns.rows(), " rows for the ", given, " that it took"));
   }
-  if (sorted.kept.size() < given) {
+  if (sorted.rows.kept.size() < given) {
     TDOCK_ASSIGN_OR_RETURN(columns, columns.SelectRows(sorted.kept_indexes));
   }
-  return CheckFinite(columns, sorted.kept);
+  return CheckFinite(columns, sorted.rows.kept);
 }
 
 }  // namespace
@@ -118,15 +117,21 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOnce(Stage& stage, int64_t un
 
 absl::StatusOr<StageRunner::Round> StageRunner::RunTaken(Stage& stage, const Taken& taken, StageContext& context,
                                                          const TakeMore& take_more) {
-  absl::StatusOr<Round> round = Guarded([&] {
-    const bool elsewhere = remote_ != nullptr && remote_->Carries(stage);
-    return elsewhere ? remote_->Run(stage, partition_, taken, context) : RunOn(stage, taken, context, take_more);
-  });
+  if (remote_ != nullptr && remote_->Carries(stage)) {
+    return Guarded([&] { return remote_->Run(stage, partition_, taken, context); });
+  }
+  TDOCK_ASSIGN_OR_RETURN(Computed computed, Compute(stage, taken, context, /*puts=*/true, take_more));
+  return Guarded([&] { return Settle(stage, taken, std::move(computed), context); });
+}
+
+absl::StatusOr<StageRunner::Computed> StageRunner::Compute(Stage& stage, const Taken& taken, StageContext& context,
+                                                           bool puts, const TakeMore& take_more) {
+  absl::StatusOr<Computed> computed = Guarded([&] { return RunStage(stage, taken, context, puts, take_more); });
   context.publish = context.put_back = nullptr;
   context.drop = nullptr;
   context.renew = nullptr;
   context.more = nullptr;
-  return round;
+  return computed;
 }
 
 namespace {
@@ -154,30 +159,34 @@ std::vector<RowId> RowsAt(const Stage& stage, const Rows& rows, std::span<const 
 
 }  // namespace
 
-void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context) {
-  context.renew = [this, &taken, &context]() -> absl::Status {
+void StageRunner::LetPublish(const Stage& stage, const Taken& taken, bool puts, std::vector<bool>& early,
+                             StageContext& context) {
+  context.renew = [this, &taken, &context, puts]() -> absl::Status {
     context.progress();
+    if (!puts) return absl::OkStatus();
     return dock_.Renew(partition_, taken.lease).status();
   };
-  context.publish = [&](std::span<const size_t> indexes, Batch columns, int64_t weights_version) -> absl::Status {
-    TDOCK_RETURN_IF_ERROR(PutEarly(
-        stage, taken, indexes,
-        {.batch = std::move(columns), .step = StepOf(stage, context), .weights_version = weights_version}, early));
+  context.publish = [&, puts](std::span<const size_t> indexes, Batch columns, int64_t weights_version) -> absl::Status {
+    TDOCK_RETURN_IF_ERROR(
+        PutEarly(stage, taken, indexes,
+                 {.batch = std::move(columns), .step = StepOf(stage, context), .weights_version = weights_version},
+                 puts, early));
     context.progress();
     context.on_put();
     context.published += static_cast<int64_t>(indexes.size());
     return absl::OkStatus();
   };
-  context.put_back = [&](std::span<const size_t> indexes, Batch columns, int64_t weights_version) -> absl::Status {
+  context.put_back = [&, puts](std::span<const size_t> indexes, Batch columns,
+                               int64_t weights_version) -> absl::Status {
     TDOCK_RETURN_IF_ERROR(PutEarly(stage, taken, indexes,
                                    {.batch = std::move(columns), .partial = true, .weights_version = weights_version},
-                                   early));
+                                   puts, early));
     context.progress();
     context.on_put();
     return absl::OkStatus();
   };
-  context.drop = [&](std::span<const size_t> indexes) -> absl::Status {
-    TDOCK_RETURN_IF_ERROR(DropEarly(stage, taken, indexes, early));
+  context.drop = [&, puts](std::span<const size_t> indexes) -> absl::Status {
+    TDOCK_RETURN_IF_ERROR(DropEarly(stage, taken, indexes, puts, early));
     context.progress();
     context.on_put();
     return absl::OkStatus();
@@ -185,20 +194,20 @@ void StageRunner::LetPublish(const Stage& stage, const Taken& taken, std::vector
 }
 
 absl::Status StageRunner::PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes,
-                                   PutRequest put, std::vector<bool>& early) {
+                                   PutRequest put, bool puts, std::vector<bool>& early) {
   put.rows = RowsAt(stage, taken.rows, indexes, early);
   TDOCK_RETURN_IF_ERROR(CheckFinite(put.batch, put.rows));
   put.partition = partition_;
   put.lease = taken.lease;
-  TDOCK_RETURN_IF_ERROR(dock_.Put(put).status());
+  if (puts) TDOCK_RETURN_IF_ERROR(dock_.Put(put).status());
   for (const size_t i : indexes) early[i] = true;
   return absl::OkStatus();
 }
 
-absl::Status StageRunner::DropEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes,
+absl::Status StageRunner::DropEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes, bool puts,
                                     std::vector<bool>& early) {
   const std::vector<RowId> rows = RowsAt(stage, taken.rows, indexes, early);
-  TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .lease = taken.lease, .rows = rows}));
+  if (puts) TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .lease = taken.lease, .rows = rows}));
   for (const size_t i : indexes) early[i] = true;
   return absl::OkStatus();
 }
@@ -219,51 +228,59 @@ absl::StatusOr<std::vector<RowId>> StageRunner::OthersOf(const std::vector<Group
   }
 }
 
-absl::StatusOr<StageRunner::Round> StageRunner::RunOn(Stage& stage, const Taken& taken, StageContext& context,
-                                                      const TakeMore& take_more) {
+absl::StatusOr<StageRunner::Computed> StageRunner::RunStage(Stage& stage, const Taken& taken, StageContext& context,
+                                                            bool puts, const TakeMore& take_more) {
   std::vector<bool> early(taken.rows.size());
   if (take_more != nullptr) {
-    context.more = [&, of_stage = context]() -> absl::StatusOr<std::unique_ptr<FurtherRows>> {
+    context.more = [&, puts, of_stage = context]() -> absl::StatusOr<std::unique_ptr<FurtherRows>> {
       TDOCK_ASSIGN_OR_RETURN(std::optional<Taken> further, take_more());
       if (!further.has_value()) return nullptr;
       auto rows = std::make_unique<FurtherRows>(*std::move(further), of_stage);
-      LetPublish(stage, rows->taken, rows->early, rows->context);
+      LetPublish(stage, rows->taken, puts, rows->early, rows->context);
       return rows;
     };
   }
-  LetPublish(stage, taken, early, context);
+  LetPublish(stage, taken, puts, early, context);
   TDOCK_ASSIGN_OR_RETURN(StageOutput output, stage.Run(taken.rows, context));
-  TDOCK_ASSIGN_OR_RETURN(const Sorted sorted, Sort(taken.rows, early, output));
-  const bool writes = !stage.consumer().writes.empty(), of_groups = stage.consumer().unit == Unit::kGroup;
+  TDOCK_ASSIGN_OR_RETURN(Sorted sorted, Sort(taken.rows, early, output));
   const size_t given = taken.rows.size() - static_cast<size_t>(std::count(early.begin(), early.end(), true));
-  if (writes && given > 0) TDOCK_RETURN_IF_ERROR(KeepRows(sorted, given, output.columns));
-  if (!sorted.dropped.empty()) {
-    TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .lease = taken.lease, .rows = sorted.dropped}));
+  if (!stage.consumer().writes.empty() && given > 0) {
+    TDOCK_RETURN_IF_ERROR(KeepRows(sorted, given, output.columns));
+  }
+  sorted.rows.output = std::move(output);
+  return std::move(sorted.rows);
+}
+
+absl::StatusOr<StageRunner::Round> StageRunner::Settle(const Stage& stage, const Taken& taken, Computed computed,
+                                                       const StageContext& context) {
+  const bool of_groups = stage.consumer().unit == Unit::kGroup;
+  if (!computed.dropped.empty()) {
+    TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .lease = taken.lease, .rows = computed.dropped}));
   }
   std::vector<RowId> others;
-  if (!of_groups && !output.dropped.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(others, OthersOf(output.dropped, sorted.dropped));
+  if (!of_groups && !computed.output.dropped.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(others, OthersOf(computed.output.dropped, computed.dropped));
     if (!others.empty()) TDOCK_RETURN_IF_ERROR(dock_.Drop({.partition = partition_, .rows = others}));
   }
-  if (!sorted.requeued.empty()) {
-    TDOCK_RETURN_IF_ERROR(dock_.Release({.partition = partition_, .lease = taken.lease, .rows = sorted.requeued}));
+  if (!computed.requeued.empty()) {
+    TDOCK_RETURN_IF_ERROR(dock_.Release({.partition = partition_, .lease = taken.lease, .rows = computed.requeued}));
   }
-  const Round round{.dropped_rows = static_cast<int64_t>(sorted.dropped.size() + others.size()),
-                    .requeued_units = of_groups ? static_cast<int64_t>(sorted.requeued_groups)
-                                                : static_cast<int64_t>(sorted.requeued.size())};
-  if (sorted.kept.empty()) return round;
-  if (!writes) {
+  const Round round{.dropped_rows = static_cast<int64_t>(computed.dropped.size() + others.size()),
+                    .requeued_units = of_groups ? static_cast<int64_t>(computed.requeued_groups)
+                                                : static_cast<int64_t>(computed.requeued.size())};
+  if (computed.kept.empty()) return round;
+  if (stage.consumer().writes.empty()) {
     TDOCK_RETURN_IF_ERROR(
         dock_.Complete({.partition = partition_, .lease = taken.lease, .step = StepOf(stage, context)}));
     return round;
   }
   TDOCK_RETURN_IF_ERROR(dock_
                             .Put({.partition = partition_,
-                                  .batch = std::move(output.columns),
-                                  .rows = sorted.kept,
+                                  .batch = std::move(computed.output.columns),
+                                  .rows = std::move(computed.kept),
                                   .lease = taken.lease,
                                   .step = StepOf(stage, context),
-                                  .weights_version = output.weights_version})
+                                  .weights_version = computed.output.weights_version})
                             .status());
   return round;
 }

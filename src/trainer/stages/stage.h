@@ -164,19 +164,34 @@ class StageRunner {
   absl::StatusOr<Round> RunTaken(Stage& stage, const Taken& taken, StageContext& context,
                                  const TakeMore& take_more = nullptr);
 
+  // The two halves of RunTaken(), for a stage that several processes compute together, each on all of the rows, and of
+  // which one has their results: between the two they learn whether all of them could.
+  struct Computed {
+    StageOutput output = {};  // with the columns of the rows that are kept
+    std::vector<RowId> kept = {}, dropped = {}, requeued = {};
+    size_t requeued_groups = 0;
+  };
+  // Runs the stage and checks what it wrote. Only where `puts` is what it publishes early put. Errors are those of
+  // RunTaken(); it does not throw.
+  absl::StatusOr<Computed> Compute(Stage& stage, const Taken& taken, StageContext& context, bool puts,
+                                   const TakeMore& take_more = nullptr);
+  // Puts it, and completes, drops or gives back the rows. May throw std::bad_alloc.
+  absl::StatusOr<Round> Settle(const Stage& stage, const Taken& taken, Computed computed, const StageContext& context);
+
   const std::string& partition() const { return partition_; }
 
  private:
   absl::StatusOr<Round> RunOnce(Stage& stage, int64_t units, StageContext& context, absl::Time deadline);
   // The rows of these groups that are not among `rows`.
   absl::StatusOr<std::vector<RowId>> OthersOf(const std::vector<GroupId>& groups, const std::vector<RowId>& rows);
-  absl::StatusOr<Round> RunOn(Stage& stage, const Taken& taken, StageContext& context, const TakeMore& take_more);
+  absl::StatusOr<Computed> RunStage(Stage& stage, const Taken& taken, StageContext& context, bool puts,
+                                    const TakeMore& take_more);
   absl::Status PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes, PutRequest put,
-                        std::vector<bool>& early);
-  absl::Status DropEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes,
+                        bool puts, std::vector<bool>& early);
+  absl::Status DropEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes, bool puts,
                          std::vector<bool>& early);
-  // Gives the context what puts rows of `taken` early, and notes them in `early`.
-  void LetPublish(const Stage& stage, const Taken& taken, std::vector<bool>& early, StageContext& context);
+  // Gives the context what puts rows of `taken` early, where this process `puts`, and notes them in `early`.
+  void LetPublish(const Stage& stage, const Taken& taken, bool puts, std::vector<bool>& early, StageContext& context);
 
   // The step under which the stage completes rows.
   int64_t StepOf(const Stage& stage, const StageContext& context) const {
