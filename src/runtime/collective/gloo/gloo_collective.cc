@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <exception>
 #include <future>
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
