@@ -40,18 +40,18 @@ if(TDOCK_TORCH)  # only trainers use them
   tdock_plugin(dock/shared/service USES dock/shared dock/service/remote)
   target_compile_definitions(tdock_dock_shared PRIVATE TDOCK_DOCK_SERVICE="$<TARGET_FILE_NAME:tdock_dock_shared_service>")
 endif()
-tdock_python_module(python USES dock/service/remote dock/compat/mindspeed)
 
 # ---- Several processes.
 tdock_module(runtime/mesh USES core/tensor)
 tdock_module(runtime/dispatch USES runtime/mesh)
-if(TDOCK_TORCH)  # only trainers use them
-  tdock_module(runtime/processes USES runtime/dispatch PRIVATE_LINKS ${CMAKE_DL_LIBS})
-  tdock_module(runtime/control NO_TSAN USES runtime/processes core/rpc)
-  tdock_plugin(runtime/control/service USES runtime/control)
-  target_compile_definitions(tdock_runtime_processes PRIVATE
-                             TDOCK_RUNTIME_SERVICE="$<TARGET_FILE_NAME:tdock_runtime_control_service>")
-endif()
+tdock_module(runtime/processes USES runtime/dispatch PRIVATE_LINKS ${CMAKE_DL_LIBS})
+tdock_module(runtime/control NO_TSAN USES runtime/processes core/rpc)
+tdock_plugin(runtime/control/service USES runtime/control)
+target_compile_definitions(tdock_runtime_processes PRIVATE
+                           TDOCK_RUNTIME_SERVICE="$<TARGET_FILE_NAME:tdock_runtime_control_service>")
+
+# ---- The Python package.
+tdock_python_module(python USES dock/service/remote dock/compat/mindspeed runtime/control)
 tdock_module(runtime/rendezvous TORCH USES runtime/launch)
 tdock_module(runtime/collective USES core/tensor)
 tdock_module(runtime/collective/gloo TORCH USES runtime/collective runtime/rendezvous)

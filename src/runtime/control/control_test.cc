@@ -179,6 +179,29 @@ TEST_F(Control, DifferentMethodsRunAtTheSameTime) {
   EXPECT_TRUE(waiting.Get().ok());
 }
 
+TEST_F(Control, AControllerThatIsNoRankHasWorkersFromRankZeroOnWhichMayKeepTheOrderOfCalls) {
+  controller_ = *OpenRpcController({.token = "secret", .world_size = 2, .is_rank_zero = false});
+  world_size_ = 2;
+  std::vector<std::shared_ptr<WorkerLink>> links;
+  for (const int rank : {0, 1}) {
+    WorkerOptions options = OptionsOf(rank);
+    options.in_order = true;
+    workers_.push_back(std::make_unique<TestWorker>(std::move(options)));
+  }
+  ASSERT_TRUE(controller_->AwaitWorkers(Soon()).ok());
+  ASSERT_TRUE(controller_->Welcome(Value("hello")).ok());
+  ASSERT_TRUE(controller_->AwaitServing(Soon()).ok());
+  for (const int rank : {0, 1}) links.push_back(controller_->worker(rank));
+  const WorkerGroup group = *WorkerGroup::Of(std::move(links), {.role = "ref"});
+  const Future<std::vector<int64_t>> waiting = group.Start(kWait, int64_t{0});
+  const Future<std::vector<int64_t>> doubled = group.Start(kDouble, std::vector<int64_t>{1, 2});
+  while (!workers_[0]->waits() || !workers_[1]->waits()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_FALSE(doubled.ready());
+  for (const auto& worker : workers_) worker->LetGo();
+  EXPECT_TRUE(waiting.Get().ok());
+  EXPECT_EQ(*doubled.Get(), (std::vector<int64_t>{2, 4}));
+}
+
 TEST_F(Control, ACallEndsAtItsDeadlineAndItsLateResultIsIgnored) {
   Begin(2);
   const auto result = Group().WithTimeout(absl::Milliseconds(100)).Call(kWait, int64_t{0});

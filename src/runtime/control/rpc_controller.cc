@@ -125,6 +125,10 @@ class RpcController final : public Controller {
   }
   absl::Status AwaitServing(absl::Time deadline) override {
     for (;;) {
+      {
+        const MutexLock lock(mu_);
+        if (over_) return refusal_.ok() ? absl::UnavailableError("the run is over") : refusal_;
+      }
       std::vector<std::string> missing;
       for (const auto& worker : Workers()) {
         TDOCK_RETURN_IF_ERROR(worker->status());
@@ -142,8 +146,9 @@ class RpcController final : public Controller {
 
   std::shared_ptr<WorkerLink> worker(int rank) override {
     const MutexLock lock(mu_);
-    TDOCK_CHECK(rank > 0 && std::cmp_less(rank, workers_.size()) && workers_[static_cast<size_t>(rank)] != nullptr,
-                "a worker that has joined");
+    TDOCK_CHECK(
+        rank >= FirstRank() && std::cmp_less(rank, workers_.size()) && workers_[static_cast<size_t>(rank)] != nullptr,
+        "a worker that has joined");
     return workers_[static_cast<size_t>(rank)];
   }
   std::string name(int rank) const override {
@@ -194,6 +199,7 @@ class RpcController final : public Controller {
   // How long those that have not joined are waited for once one was refused.
   static constexpr absl::Duration kRefusingTime = absl::Seconds(30);
 
+  int FirstRank() const { return options_.is_rank_zero ? 1 : 0; }
   // The workers that there are.
   std::vector<std::shared_ptr<RpcWorkerLink>> Workers() const {
     const MutexLock lock(mu_);
@@ -212,8 +218,8 @@ class RpcController final : public Controller {
                                                         " and rank 0 has WORLD_SIZE=", options_.world_size,
                                                         ": all ranks need the same"));
     }
-    if (identity.rank < 1 || identity.rank >= options_.world_size) {
-      return absl::FailedPreconditionError(absl::StrCat(who, " has a rank that is not between 1 and ",
+    if (identity.rank < FirstRank() || identity.rank >= options_.world_size) {
+      return absl::FailedPreconditionError(absl::StrCat(who, " has a rank that is not between ", FirstRank(), " and ",
                                                         options_.world_size - 1, ", as those of workers are"));
     }
     if (identity.setup != options_.setup) {
@@ -232,13 +238,13 @@ class RpcController final : public Controller {
       std::vector<int> missing;
       {
         MutexLock lock(mu_);
-        for (size_t rank = 1; rank < workers_.size(); ++rank) {
+        for (auto rank = static_cast<size_t>(FirstRank()); rank < workers_.size(); ++rank) {
           if (workers_[rank] == nullptr) missing.push_back(static_cast<int>(rank));
         }
         if (!refusal_.ok()) {
-          // Those that are still to come are to end with the same error.
+          // Those that are still to come are to end with the same error, unless it is known that they will not come.
           deadline = std::min(deadline, absl::Now() + kRefusingTime);
-          while (joined_ + 1 < options_.world_size && absl::Now() < deadline) {
+          while (!over_ && joined_ + FirstRank() < options_.world_size && absl::Now() < deadline) {
             changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
           }
           return refusal_;
@@ -288,7 +294,7 @@ class RpcController final : public Controller {
   std::string address_;
   mutable Mutex mu_;
   CondVar changed_;
-  std::vector<std::shared_ptr<RpcWorkerLink>> workers_ TDOCK_GUARDED_BY(mu_);  // by rank; none of rank 0
+  std::vector<std::shared_ptr<RpcWorkerLink>> workers_ TDOCK_GUARDED_BY(mu_);  // by rank; none for the controller
   absl::Status refusal_ TDOCK_GUARDED_BY(mu_);                                 // of all that join
   int joined_ TDOCK_GUARDED_BY(mu_) = 0;                                       // also those that were refused
   bool over_ TDOCK_GUARDED_BY(mu_) = false;

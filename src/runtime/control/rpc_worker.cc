@@ -128,10 +128,11 @@ class RpcWorkerSession final : public WorkerSession {
 
   struct Call {
     int64_t id = 0;
+    std::string method = {};
     Value::List arguments = {};
     absl::Time deadline = absl::InfiniteFuture();
   };
-  // The calls of a method, which are carried out in order.
+  // The calls of a method, or of all, which are carried out in order.
   struct Lane {
     std::deque<Call> calls;
     std::thread thread;
@@ -185,17 +186,17 @@ class RpcWorkerSession final : public WorkerSession {
     TDOCK_ASSIGN_OR_RETURN(Value::List list, arguments.Get<Value::List>());
     const std::string method = parcel.Text("method");
     const MutexLock lock(mu_);
-    Lane& lane = lanes_[method];
+    Lane& lane = lanes_[options_.in_order ? std::string() : method];
     const int64_t within_ms = parcel.Integer("within_ms");  // 0: no limit
-    lane.calls.push_back({parcel.Integer("id"), std::move(list),
+    lane.calls.push_back({parcel.Integer("id"), method, std::move(list),
                           within_ms > 0 ? absl::Now() + absl::Milliseconds(within_ms) : absl::InfiniteFuture()});
-    if (!lane.thread.joinable()) lane.thread = std::thread([this, method, &lane] { Work(method, lane); });
+    if (!lane.thread.joinable()) lane.thread = std::thread([this, &lane] { Work(lane); });
     changed_.NotifyAll();
     return absl::OkStatus();
   }
 
-  // The thread of a method.
-  void Work(const std::string& method, Lane& lane) {
+  // The thread of a lane.
+  void Work(Lane& lane) {
     for (;;) {
       Call call;
       const MethodTable* methods = nullptr;
@@ -209,7 +210,7 @@ class RpcWorkerSession final : public WorkerSession {
         methods = methods_;
         ++running_;
       }
-      Answer(call.id, methods->Call(method, std::move(call.arguments), call.deadline));
+      Answer(call.id, methods->Call(call.method, std::move(call.arguments), call.deadline));
       const MutexLock lock(mu_);
       --running_;
       changed_.NotifyAll();

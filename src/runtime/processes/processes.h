@@ -43,7 +43,9 @@ struct ControllerOptions {
   std::string listen = "127.0.0.1:0";
   // That workers must present; empty: none, which is refused beyond the loopback interface.
   std::string token = {};
-  int world_size = 1;  // with the controller
+  int world_size = 1;  // with the controller, if it is a rank
+  // Whether the controller is rank 0 itself. Otherwise all ranks, from 0 on, are workers.
+  bool is_rank_zero = true;
   Setup setup = {};
   // How long a worker may give no sign of life.
   absl::Duration silence = absl::Seconds(30);
@@ -68,8 +70,8 @@ class Controller {
   // Waits until each of them serves its methods. An error of a worker that cannot is returned; DeadlineExceeded.
   virtual absl::Status AwaitServing(absl::Time deadline) = 0;
 
-  // 1 ≤ rank < world_size; after AwaitWorkers(). Calls fail with Unavailable once the worker is gone: the error says
-  // how that was noticed, and its last log lines.
+  // 1 ≤ rank < world_size, or 0 ≤ rank if the controller is no rank; after AwaitWorkers(). Calls fail with Unavailable
+  // once the worker is gone: the error says how that was noticed, and its last log lines.
   virtual std::shared_ptr<WorkerLink> worker(int rank) = 0;
   // What the worker with this rank calls itself, such as "ref".
   virtual std::string name(int rank) const = 0;
@@ -89,6 +91,8 @@ struct WorkerOptions {
   Setup setup = {};
   absl::Duration connect_timeout = absl::Seconds(60);
   absl::Duration silence = absl::Seconds(30);  // of the controller
+  // Whether all calls are carried out one after another, in the order in which the controller began them.
+  bool in_order = false;
 };
 
 // Thread-safe.
@@ -99,7 +103,8 @@ class WorkerSession {
   // Waits for Controller::Welcome(). The error that the controller has refused all with; Unavailable if it is gone.
   virtual absl::StatusOr<Value> AwaitWelcome(absl::Time deadline) = 0;
   // Serves until the controller ends the session, or is gone: OK, the status that it ended it with, or Unavailable.
-  // Calls of one method are carried out one after another, of different ones at the same time.
+  // Calls of one method are carried out one after another, of different ones at the same time, unless
+  // WorkerOptions::in_order.
   virtual absl::Status Serve(const MethodTable& methods) = 0;
   // Instead: this worker cannot. Then waits for the end of the session: its status, or DeadlineExceeded.
   virtual absl::Status Fail(const absl::Status& why, absl::Time deadline) = 0;
