@@ -1,4 +1,5 @@
-"""The extension. The package's classes wrap Dock, DockServer and ServerProcess; Rows, Column and Cancel are public."""
+"""The extension. The package's classes wrap Dock, DockServer and ServerProcess; Rows, Column and Cancel are public.
+What the controller of workers uses follows behind them; of it, Batch and RowsRef are public."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -332,6 +333,153 @@ class MultimodalDock:
     def get_columns(self, consumer: str, /) -> list[str]: ...
     def clear(self) -> None: ...
 
+class Batch:
+    """Rows of named columns, and meta about all of them. Immutable, with memory of its own.
+
+    Batch({"tokens": [[1, 2], [3]], "reward": array}, {"step": 7}): columns as those of a put (docs/python.md); meta are
+    bool, int, float, str, and lists and dicts of these. len(): the number of rows. batch["reward"]: a Column.
+    batch[2:4]: some rows. Errors name the column, the row or the key.
+    """
+
+    columns: list[str]
+    meta: dict[str, Any]
+
+    def __init__(self, columns: Mapping[str, Any] | None = None, meta: Mapping[str, Any] | None = None) -> None: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, key: str) -> Column: ...
+    @overload
+    def __getitem__(self, key: slice) -> Batch: ...
+    def __contains__(self, name: str) -> bool: ...
+    def rows(self) -> Rows:
+        """All columns, as a dock would give them, with the row numbers 0, 1, …"""
+
+    def numpy(self) -> dict[str, Any]:
+        """Copies of all columns: dense ones as arrays, ragged ones as lists of arrays, str and bytes as lists."""
+
+    def torch(self) -> dict[str, Any]:
+        """The same with tensors."""
+
+    def select(self, names: Sequence[str], /) -> Batch:
+        """These columns, in this order."""
+
+    def rename(self, names: Mapping[str, str], /) -> Batch:
+        """Each column from the first name to the second, all at once."""
+
+    def select_rows(self, rows: Sequence[int], /) -> Batch:
+        """These rows in this order, repeats allowed."""
+
+    def union(self, other: Batch, /) -> Batch:
+        """The columns and the meta of both; what both have must be equal."""
+
+    def repeat(self, times: int, interleave: bool = True) -> Batch:
+        """Every row so often: AABB, or ABAB without ``interleave``."""
+
+    def chunk(self, count: int, /) -> list[Batch]:
+        """As many parts, of as many rows each."""
+
+    def real_rows(self) -> Batch:
+        """Without the rows that were added as padding: whose weight in the column "row_weights" is 0."""
+
+    @staticmethod
+    def concat(batches: Sequence[Batch], /) -> Batch:
+        """All rows of one batch after another. The values of the meta key "metrics" become lists."""
+
+class RowsRef:
+    """Rows of a dock by their ids, with columns and meta: cut by rows like a batch, and fetched by whoever needs them.
+
+    real_rows: so many of the first rows are real, if the call was padded; otherwise all.
+    """
+
+    partition: str
+    rows: NDArray[uint64]
+    columns: list[str]
+    meta: dict[str, Any]
+    real_rows: int
+
+    def __init__(self, partition: str, rows: Any, columns: Sequence[str], meta: Mapping[str, Any] | None = None) -> None: ...
+    def __len__(self) -> int: ...
+    def _fetched(self, columns: Batch, /) -> Batch: ...
+
+class Future:
+    def __init__(self) -> None: ...
+    def ready(self) -> bool: ...
+    def get(self, timeout: float | None) -> Any: ...
+    def set(self, result: Any) -> None: ...
+    def fail(self, code: int, text: str, /) -> None: ...
+
+class WorkerGroup:
+    ranks: int
+    role: str
+
+    def start(
+        self, method: str, mode: str, mesh: str, pad: bool, rank_zero: bool, arguments: Sequence[Any], /
+    ) -> Future: ...
+    def start_split(self, method: str, mode: str, by_rank: Sequence[Sequence[Any]], /) -> Future: ...
+    def with_timeout(self, seconds: float, /) -> WorkerGroup: ...
+    def subgroup(self, ranks: Sequence[int], meshes: _Meshes, /) -> WorkerGroup: ...
+    def spawn(self, roles: Sequence[str], /) -> dict[str, WorkerGroup]: ...
+
+class Controller:
+    address: str
+
+    def __init__(
+        self,
+        listen: str,
+        token: str,
+        world_size: int,
+        is_rank_zero: bool,
+        setup: Mapping[str, str],
+        silence: float,
+        /,
+    ) -> None: ...
+    def await_workers(self, timeout: float | None) -> None: ...
+    def welcome(self, value: Any) -> None: ...
+    def await_serving(self, timeout: float | None) -> None: ...
+    def name(self, rank: int, /) -> str: ...
+    def check(self) -> None: ...
+    def group(self, ranks: Sequence[int], role: str, meshes: _Meshes, timeout: float, /) -> WorkerGroup: ...
+    def end(self, code: int, text: str, /) -> None: ...
+    def close(self) -> None: ...
+
+class Calls:
+    def __init__(self) -> None: ...
+    def next(self) -> tuple[int, str, list[Any], float] | None: ...
+    def answer(self, call: int, result: Any) -> None: ...
+    def refuse(self, call: int, code: int, text: str, /) -> None: ...
+    def await_close(self) -> None: ...
+    def close(self, why: str, /) -> None: ...
+    @staticmethod
+    def group(workers: Sequence[Calls], role: str, meshes: _Meshes, timeout: float, /) -> WorkerGroup: ...
+
+class Session:
+    calls: Calls
+
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        rank: int,
+        world_size: int,
+        name: str,
+        setup: Mapping[str, str],
+        connect_timeout: float,
+        silence: float,
+        /,
+    ) -> None: ...
+    def await_welcome(self, timeout: float | None) -> Any: ...
+    def serve(self, names: Sequence[str], /) -> None: ...
+    def fail(self, code: int, text: str, timeout: float) -> None: ...
+    def notify(self, kind: str, text: str, /) -> None: ...
+    def check_end(self) -> None: ...
+    def close(self) -> None: ...
+
+_Meshes = Mapping[str, Sequence[tuple[str, int]]]
+
+def place_pools(
+    nodes: Sequence[int], pools: Sequence[tuple[str, Sequence[int]]], pool_of_role: Mapping[str, str], /
+) -> dict[str, list[tuple[int, int, int]]]: ...
+def die_with(parent: int, /) -> None: ...
 def _before_fork() -> None: ...
 def _after_fork_in_parent() -> None: ...
 def _after_fork_in_child() -> None: ...

@@ -120,3 +120,8 @@ _BY_CODE: dict[int, type[DockError]] = {
 def from_code(code: int, text: str) -> DockError:
     """The exception for a status code: called by the extension."""
     return _BY_CODE.get(code, InternalError)(text)
+
+
+def code_of(error: DockError) -> int:
+    """The status code of an exception: the inverse."""
+    return next((code for code, kind in _BY_CODE.items() if isinstance(error, kind)), 13)

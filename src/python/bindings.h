@@ -8,5 +8,7 @@ namespace tdock::python {
 void BindDock(nanobind::module_& module);
 void BindServers(nanobind::module_& module);
 void BindMindSpeed(nanobind::module_& module);
+void BindBatches(nanobind::module_& module);
+void BindController(nanobind::module_& module);
 
 }  // namespace tdock::python

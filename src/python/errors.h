@@ -21,4 +21,11 @@ T ValueOrRaise(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
+// The same where OutOfRange is about numbers that the caller gave: EndOfData would say that a dock has no more rows.
+template <class T>
+T MadeOrRaise(absl::StatusOr<T> made) {
+  if (absl::IsOutOfRange(made.status())) Raise(absl::InvalidArgumentError(made.status().message()));
+  return ValueOrRaise(std::move(made));
+}
+
 }  // namespace tdock::python

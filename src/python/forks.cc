@@ -23,7 +23,7 @@ constexpr absl::Duration kPrepareWithin = absl::Seconds(2);
 struct Forks {
   OfThisProcess<ForkGuard> guard;
   std::set<std::string> addresses;
-  std::vector<std::weak_ptr<DockServer>> servers;  // over TCP
+  std::vector<std::weak_ptr<const void>> servers;  // over TCP, and others that cannot pause gRPC
   // The generation in which this process has connected over TCP itself.
   uint64_t rpc_generation = ~uint64_t{0};
 };
@@ -53,7 +53,7 @@ void BeginChild() {
   CloseInheritedSockets(TheForks().addresses);
   TheForks().addresses.clear();
   // Their counts are the parent's.
-  new std::vector<std::weak_ptr<DockServer>>(std::move(TheForks().servers));
+  new std::vector<std::weak_ptr<const void>>(std::move(TheForks().servers));
   TheForks().servers.clear();
 }
 
@@ -74,6 +74,8 @@ void RememberServer(const std::shared_ptr<DockServer>& server) {
   RememberAddress(server->tcp_address());
   if (!server->tcp_address().empty()) TheForks().servers.push_back(server);
 }
+
+void RememberRpc(std::weak_ptr<const void> user) { TheForks().servers.push_back(std::move(user)); }
 
 absl::Status CheckMayConnect(const std::string& address) {
   Forks& forks = TheForks();

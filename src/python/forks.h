@@ -21,6 +21,9 @@ void RememberAddress(const std::string& address);
 // Records a server in this process: as long as one serves TCP, its children cannot use gRPC.
 void RememberServer(const std::shared_ptr<DockServer>& server);
 
+// Records what keeps gRPC in use in this process until it is gone, such as a controller of workers.
+void RememberRpc(std::weak_ptr<const void> user);
+
 // FailedPrecondition for an address that this process must not connect to, because it was forked while gRPC was in use.
 absl::Status CheckMayConnect(const std::string& address);
 

@@ -12,4 +12,6 @@ NB_MODULE(_native, module) {
   tdock::python::BindServers(module);
   tdock::python::BindForks(module);
   tdock::python::BindMindSpeed(module);
+  tdock::python::BindBatches(module);
+  tdock::python::BindController(module);
 }
