@@ -34,6 +34,17 @@ def test_the_guide_does_what_it_says() -> None:
     assert run(coroutines) == "[3. 2.]\n"
 
 
+def test_the_guide_of_controllers_does_what_it_says(tmp_path: pathlib.Path) -> None:
+    (program,) = programs("docs/python-controller.md")
+    file = tmp_path / "program.py"  # workers import it
+    file.write_text(program)
+    told = subprocess.run([sys.executable, file], check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout
+    assert told.splitlines() == [
+        "['rank 0 of 2', 'rank 1 of 2']",
+        "[4.5 4.  0.  0.5] {'metrics': {'longest': [9, 1]}}",
+    ]
+
+
 def test_the_readme_does_what_it_says() -> None:
     (program,) = programs("README.md")
     assert run(program) == "['37+85=', '12+30='] [1. 0.]\n"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import transfer_dock as td
-from transfer_dock import _native
+from transfer_dock import _native, controller
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 PACKAGE = pathlib.Path(os.environ["TDOCK_BUILD"]) / "python"
@@ -69,7 +69,11 @@ def test_users_get_types(tmp_path: pathlib.Path) -> None:
 
 def test_the_stubs_name_what_the_extension_has() -> None:
     stubs = (ROOT / "python/transfer_dock/_native.pyi").read_text()
-    for kind in (td.Column, td.Rows, td.Cancel, _native.Dock, _native.DockServer, _native.ServerProcess):
+    controller_kinds = (
+        *(_native.Batch, _native.RowsRef, _native.Future, _native.WorkerGroup),
+        *(_native.Controller, _native.Calls, _native.Session),
+    )
+    for kind in (td.Column, td.Rows, td.Cancel, _native.Dock, _native.DockServer, _native.ServerProcess, *controller_kinds):
         own = stubs[stubs.index(f"\nclass {kind.__name__}:") + 1 :]
         own = own[: own.find("\nclass ") if "\nclass " in own else len(own)]
         there = {
@@ -83,8 +87,11 @@ def test_the_stubs_name_what_the_extension_has() -> None:
 
 def test_everything_that_is_public_is_documented() -> None:
     kinds = (td.DockError, td.Dock, td.DockServer, td.Partition, td.Server, td.Taken)
-    for name in td.__all__:
-        thing = getattr(td, name)
+    kinds += (controller.WorkerGroup, controller.Controller, controller.Future, controller.ResourcePoolManager)
+    for name, thing in [
+        *((name, getattr(td, name)) for name in td.__all__),
+        *((name, getattr(controller, name)) for name in controller.__all__),
+    ]:
         if inspect.isclass(thing) and issubclass(thing, kinds):
             assert inspect.getdoc(thing), name
             for member, function in inspect.getmembers(thing, inspect.isfunction):
