@@ -292,6 +292,17 @@ TEST_F(Control, AWorkerLeavesAControllerThatIsGone) {
   EXPECT_TRUE(workers_[0]->End().ok());  // it was told that the run is over
 }
 
+TEST_F(Control, AWorkerMayLeaveWhileItGivesASignOfLife) {
+  for (int round = 0; round < 100; ++round) {
+    const auto controller = *OpenRpcController({.token = "secret", .world_size = 2});
+    const auto session =
+        *JoinRpcController({.controller = controller->address(), .token = "secret", .rank = 1, .world_size = 2});
+    ASSERT_TRUE(controller->AwaitWorkers(Soon()).ok());
+    ASSERT_TRUE(controller->Welcome(Value("hello")).ok());  // its first sign of life follows
+    ASSERT_TRUE(session->AwaitWelcome(Soon()).ok());
+  }
+}
+
 TEST(Values, ComeBackAsTheyWere) {
   const RowsRef rows{
       .partition = "train", .rows = {1, 2, ~uint64_t{0}}, .columns = {"a"}, .meta = {{"x", 1}}, .real_rows = 2};

@@ -42,11 +42,12 @@ class RpcWorkerSession final : public WorkerSession {
       MutexLock lock(mu_);
       while (serving_) changed_.Wait(mu_);
     }
-    stream_.reset();
+    // These threads send over the stream. There will be no other: calls that still come are not taken.
     if (beating_.joinable()) beating_.join();
     for (auto& [method, lane] : lanes_) {
       if (lane.thread.joinable()) lane.thread.join();
     }
+    stream_.reset();
   }
 
   absl::Status Start() {
@@ -186,6 +187,7 @@ class RpcWorkerSession final : public WorkerSession {
     TDOCK_ASSIGN_OR_RETURN(Value::List list, arguments.Get<Value::List>());
     const std::string method = parcel.Text("method");
     const MutexLock lock(mu_);
+    if (leaving_) return absl::OkStatus();
     Lane& lane = lanes_[options_.in_order ? std::string() : method];
     const int64_t within_ms = parcel.Integer("within_ms");  // 0: no limit
     lane.calls.push_back({parcel.Integer("id"), method, std::move(list),
