@@ -312,7 +312,8 @@ absl::Status JoinHandler::Read(rpc::Pieces message) {
     return absl::OkStatus();
   }
   TDOCK_RETURN_IF_ERROR(worker_->OnParcel(*parcel, controller_.options().on_notice));
-  controller_.Changed();
+  // Nothing here waits for results.
+  if (parcel->Text(kWhat) != "result") controller_.Changed();
   return absl::OkStatus();
 }
 

@@ -37,6 +37,7 @@ class RpcWorkerSession final : public WorkerSession {
       if (end_ == std::nullopt) end_ = absl::CancelledError("the worker leaves");
       leaving_ = true;
       changed_.NotifyAll();
+      for (auto& [method, lane] : lanes_) lane.changed.NotifyAll();
     }
     {
       MutexLock lock(mu_);
@@ -92,6 +93,7 @@ class RpcWorkerSession final : public WorkerSession {
       const MutexLock lock(mu_);
       methods_ = &methods;
       serving_ = true;
+      for (auto& [method, lane] : lanes_) lane.changed.NotifyAll();
     }
     Send(MessageOf("serving"));
     MutexLock lock(mu_);
@@ -133,9 +135,11 @@ class RpcWorkerSession final : public WorkerSession {
     Value::List arguments = {};
     absl::Time deadline = absl::InfiniteFuture();
   };
-  // The calls of a method, or of all, which are carried out in order.
+  // The calls of a method, or of all, which are carried out in order. A call wakes its thread and no other: that is much
+  // of what a short one costs.
   struct Lane {
     std::deque<Call> calls;
+    CondVar changed;
     std::thread thread;
   };
 
@@ -193,7 +197,7 @@ class RpcWorkerSession final : public WorkerSession {
     lane.calls.push_back({parcel.Integer("id"), method, std::move(list),
                           within_ms > 0 ? absl::Now() + absl::Milliseconds(within_ms) : absl::InfiniteFuture()});
     if (!lane.thread.joinable()) lane.thread = std::thread([this, &lane] { Work(lane); });
-    changed_.NotifyAll();
+    lane.changed.NotifyAll();
     return absl::OkStatus();
   }
 
@@ -205,7 +209,7 @@ class RpcWorkerSession final : public WorkerSession {
       {
         MutexLock lock(mu_);
         // The first call may come before Serve().
-        while (!leaving_ && (lane.calls.empty() || methods_ == nullptr || end_.has_value())) changed_.Wait(mu_);
+        while (!leaving_ && (lane.calls.empty() || methods_ == nullptr || end_.has_value())) lane.changed.Wait(mu_);
         if (leaving_) return;
         call = std::move(lane.calls.front());
         lane.calls.pop_front();
@@ -215,7 +219,7 @@ class RpcWorkerSession final : public WorkerSession {
       Answer(call.id, methods->Call(call.method, std::move(call.arguments), call.deadline));
       const MutexLock lock(mu_);
       --running_;
-      changed_.NotifyAll();
+      if (end_.has_value()) changed_.NotifyAll();
     }
   }
 
