@@ -165,7 +165,12 @@ class Running {
 class StreamClientImpl final : public StreamClient {
  public:
   StreamClientImpl(const StreamClientOptions& options, std::string target, std::shared_ptr<grpc::Channel> channel)
-      : options_(options), target_(std::move(target)), channel_(std::move(channel)), stub_(channel_) {}
+      : options_(options), target_(std::move(target)), channel_(std::move(channel)), stub_(channel_) {
+    if (options_.prompt_streams) events_->BeginPrompt();
+  }
+  ~StreamClientImpl() override {
+    if (options_.prompt_streams) events_->EndPrompt();
+  }
 
   absl::Status AwaitConnection() {
     const absl::Time deadline = Clock::Real().Now() + options_.connect_timeout;

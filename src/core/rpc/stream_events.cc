@@ -50,17 +50,28 @@ void StreamEvents::Expect() {
   expected_.NotifyAll();
 }
 
+void StreamEvents::BeginPrompt() {
+  MutexLock lock(mu_);
+  ++prompt_;
+  expected_.NotifyAll();
+}
+
+void StreamEvents::EndPrompt() {
+  MutexLock lock(mu_);
+  --prompt_;
+}
+
 void StreamEvents::Run() {
   for (bool handled = false;;) {
     steady_clock::duration awake;
     {
       MutexLock lock(mu_);
-      awake = awake_until_ - steady_clock::now();
+      awake = prompt_ > 0 ? kAwake : awake_until_ - steady_clock::now();
     }
     if (!HandleFor(awake, &handled)) return;
     MutexLock lock(mu_);
     const Time next = steady_clock::now() + (handled ? kBusy : kQuiet);
-    while (!stopping_ && steady_clock::now() < next && awake_until_ <= steady_clock::now()) {
+    while (!stopping_ && prompt_ == 0 && steady_clock::now() < next && awake_until_ <= steady_clock::now()) {
       expected_.WaitUntil(mu_, next);
     }
   }

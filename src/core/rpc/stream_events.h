@@ -11,7 +11,8 @@
 
 namespace tdock::rpc {
 
-// A thread that polls its queue now and then, and sleeps on it only while an event is expected: gRPC lets a thread that
+// A thread that polls its queue now and then, and sleeps on it only while an event is expected, or while some client
+// wants its messages at once: gRPC lets a thread that
 // sleeps on a queue serve all connections and forward events to others, so that each of their calls would wake two
 // threads. Thread-safe.
 class StreamEvents {
@@ -27,6 +28,9 @@ class StreamEvents {
 
   // An event is expected soon: a stream begins or ends.
   void Expect() TDOCK_EXCLUDES(mu_);
+  // Between the two, an event is expected at any time. May be nested.
+  void BeginPrompt() TDOCK_EXCLUDES(mu_);
+  void EndPrompt() TDOCK_EXCLUDES(mu_);
 
  private:
   using Time = std::chrono::steady_clock::time_point;
@@ -40,6 +44,7 @@ class StreamEvents {
   CondVar expected_;
   bool stopping_ TDOCK_GUARDED_BY(mu_) = false;
   Time awake_until_ TDOCK_GUARDED_BY(mu_);
+  int prompt_ TDOCK_GUARDED_BY(mu_) = 0;
   std::thread thread_;
 };
 

@@ -54,6 +54,7 @@ class RpcWorkerSession final : public WorkerSession {
   absl::Status Start() {
     TDOCK_ASSIGN_OR_RETURN(client_, rpc::StreamClient::Connect({.target = options_.controller,
                                                                 .token = options_.token,
+                                                                .prompt_streams = true,
                                                                 .connect_timeout = options_.connect_timeout}));
     watch_.Heard();
     stream_ = client_->Open(
