@@ -129,5 +129,7 @@ tdock_module(bench/dock USES bench/harness dock/local)
 tdock_module(bench/service NO_TSAN USES bench/dock dock/service/remote)
 tdock_module(bench/text USES bench/harness data LINKS simdjson)
 tdock_module(bench/torch TORCH USES bench/harness trainer/recipes kernels)
-tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/service bench/text core/command)
+# bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
+tdock_module(bench/runtime NO_TSAN TORCH USES bench/service trainer/distributed)
+tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/service bench/text bench/runtime core/command)
 tdock_module(cli TORCH USES trainer/preflight trainer/distributed runtime/launch core/command)

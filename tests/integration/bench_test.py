@@ -1,18 +1,41 @@
 #!/usr/bin/env python3
 """What `tdock bench` prints and writes: tests/integration/bench_test.py TDOCK"""
 
+import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+import uuid
 
 tdock = None
 
 
 def run(*arguments):
     return subprocess.run([tdock, "bench", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def until(condition, what):
+    end = time.monotonic() + 50
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"waited 50 s for {what}")
+        time.sleep(0.01)
+
+
+def processes_with(mark):
+    """Those with this in their environment."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark.encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+    return found
 
 
 class Bench(unittest.TestCase):
@@ -120,17 +143,45 @@ class Bench(unittest.TestCase):
         self.assertGreater(results["service/dense/shm/get"]["us_per_cell"], 0)
         self.assertGreaterEqual(results["service/rtt/unix"]["p99"], results["service/rtt/unix"]["median"])
 
+    def test_runs_of_several_processes_are_measured_and_leave_none_behind(self):
+        result = run("runtime", "--quick", "--runs", "1", "--threads", "2", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        results = {entry["name"]: entry for entry in json.loads(self.file.read_text())["results"]}
+        self.assertEqual(set(results), {"runtime/call", "runtime/weights", "runtime/grpo_step", "runtime/grpo_step/roles=apart"})
+        call = results["runtime/call"]
+        self.assertEqual((call["unit"], call["of"]), ("ms", "a bare echo of one process"))
+        for key in ("p99_ms", "mib1_ms", "mib1_memcpys", "mib16_ms", "mib16_memcpys"):
+            self.assertGreater(call[key], 0, key)
+        weights = results["runtime/weights"]
+        self.assertEqual((weights["unit"], weights["of"]), ("GB/s", "memcpy"))
+        for name in ("runtime/grpo_step", "runtime/grpo_step/roles=apart"):
+            step = results[name]
+            self.assertLess(step["median"], 100)
+            self.assertAlmostEqual(step["outside_s"] / step["step_s"], step["median"] / 100)
+
+    def test_the_workers_of_a_benchmark_end_with_it_when_it_is_killed(self):
+        mark = f"TDOCK_BENCH_TEST={uuid.uuid4().hex}"
+        name, value = mark.split("=")
+        process = subprocess.Popen([tdock, "bench", "runtime/call", "--quick", "--runs", "1000"], env=os.environ | {name: value},
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        try:
+            until(lambda: len(processes_with(mark)) == 10, "8 workers, and the echo")
+        finally:
+            process.kill()
+            process.wait()
+        until(lambda: not processes_with(mark), "the end of the workers")
+
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
         groups = {"dock", "service", "text", "kernels", "generate", "prefill", "forward", "train_step", "sft_step", "lora_step", "dpo_loss",
-                  "load", "recipe"}
+                  "load", "recipe", "runtime"}
         self.assertEqual({name.split("/")[0] for name in names}, groups)
         self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
         for arguments, message in [
             (["dok"], "the groups are dock, service, text, kernels, generate, prefill, forward, train_step, sft_step, "
-                      "lora_step, dpo_loss, load, recipe"),
+                      "lora_step, dpo_loss, load, recipe, runtime"),
             (["--filter", "zzz"], "zzz"),
             (["--runs", "0"], "--runs"),
             (["generate/arithmetic", "--device", "abacus"], "abacus"),

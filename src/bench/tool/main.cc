@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "bench/dock/dock_benchmarks.h"
 #include "bench/harness/suite.h"
+#include "bench/runtime/runtime_benchmarks.h"
+#include "bench/runtime/workers.h"
 #include "bench/service/service_benchmarks.h"
 #include "bench/text/dataset_benchmarks.h"
 #include "bench/text/text_benchmarks.h"
@@ -30,6 +32,7 @@ struct BenchArguments {
   bool quick = false;
   std::string device = "cpu";
   std::string peer;
+  std::vector<std::string> worker;  // not empty: what this process does for another one that runs benchmarks
 };
 
 // One line on standard error that says what is going on: redrawn on a terminal, else written for each benchmark.
@@ -58,7 +61,8 @@ std::vector<Benchmark> AllBenchmarks(bool quick) {
   std::vector<Benchmark> all = DockBenchmarks(quick);
   for (std::vector<Benchmark> group :
        {ServiceBenchmarks(quick), TextBenchmarks(quick), KernelBenchmarks(), GenerateBenchmarks(), ForwardBenchmarks(),
-        TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks(), RecipeBenchmarks()}) {
+        TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks(), RecipeBenchmarks(),
+        RuntimeBenchmarks()}) {
     std::move(group.begin(), group.end(), std::back_inserter(all));
   }
   AddDatasetBenchmarks(all, quick);
@@ -67,6 +71,7 @@ std::vector<Benchmark> AllBenchmarks(bool quick) {
 
 absl::Status Bench(const BenchArguments& arguments) {
   rpc::KeepFreedMemory();
+  if (!arguments.worker.empty()) return RunWorker(arguments.worker, arguments.quick);
   const int cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
   const Settings settings = {.clock = Clock::Real(),
                              .runs = arguments.runs,
@@ -95,6 +100,7 @@ void AddOptions(CLI::App& app, BenchArguments& arguments) {
   app.add_option("--threads", arguments.threads, "For models; 0: all cores")->check(CLI::Range(0, 1024));
   app.add_flag("--quick", arguments.quick, "Small sizes, to check that everything works");
   app.add_option("--device", arguments.device, "For models: cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--worker", arguments.worker)->group("");  // not in --help
   app.add_option("--peer", arguments.peer, "Program to compare with, instead of the references (bench/peers)");
 }
 

@@ -24,9 +24,9 @@ namespace tdock::trainer {
 struct WeightTransferOptions {
   std::string partition = "weights";
   // Small enough that a core's own cache has a piece when its checksum is known and it is copied.
-  int64_t piece_bytes = int64_t{1} << 20;
+  int64_t piece_bytes = int64_t{512} << 10;
   // How many may wait for a receiver. As many more, which it has taken, are being written.
-  int64_t most_pieces = 8;
+  int64_t most_pieces = 16;
 };
 
 // What a transfer came to.

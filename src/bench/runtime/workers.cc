@@ -1,0 +1,115 @@
+#include "bench/runtime/workers.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+#include "core/rpc/stream_server.h"
+#include "dock/shared/shared_dock.h"
+#include "runtime/dispatch/method_table.h"
+#include "runtime/processes/processes.h"
+#include "trainer/distributed/weight_transfer.h"
+
+namespace tdock::bench {
+namespace {
+
+// Much longer than any benchmark: a worker that is not needed any more is killed.
+constexpr absl::Duration kLongTime = absl::Hours(1);
+
+void Say(const std::string& line) { std::cout << line << std::endl; }
+
+// Until this process is killed.
+absl::Status ServeForEver() {
+  for (;;) ::pause();
+}
+
+class EchoHandler final : public rpc::CallHandler {
+ public:
+  explicit EchoHandler(std::shared_ptr<rpc::CallSink> sink) : sink_(std::move(sink)) {}
+  void OnMessage(rpc::Pieces message) override {
+    rpc::Message answer;
+    for (const std::span<const std::byte> piece : message) answer.push_back(Buffer::CopyOf(piece));
+    sink_->Send(std::move(answer));
+  }
+  void OnHalfClose() override { sink_->Finish(absl::OkStatus()); }
+  void OnGone() override {}
+
+ private:
+  const std::shared_ptr<rpc::CallSink> sink_;
+};
+
+absl::Status Echo() {
+  TDOCK_ASSIGN_OR_RETURN(const auto server, rpc::StreamServer::Start({}, [](absl::string_view, auto sink) {
+                           return std::make_shared<EchoHandler>(std::move(sink));
+                         }));
+  Say(absl::StrCat("127.0.0.1:", server->port()));
+  return ServeForEver();
+}
+
+absl::Status ServeCalls(const std::string& controller, int rank) {
+  TDOCK_ASSIGN_OR_RETURN(
+      const auto session,
+      runtime::JoinController({.controller = controller, .rank = rank, .world_size = kCallWorkers + 1}));
+  TDOCK_RETURN_IF_ERROR(session->AwaitWelcome(absl::Now() + kLongTime).status());
+  runtime::MethodTable methods;
+  TDOCK_RETURN_IF_ERROR(methods.Serve(kEchoAll, [](MetaBatch batch) { return batch; }));
+  TDOCK_RETURN_IF_ERROR(methods.Serve(kEchoRows, [](MetaBatch batch) { return batch; }));
+  return session->Serve(methods);
+}
+
+absl::Status ReceiveWeights(const std::string& address, bool quick) {
+  model::Decoder decoder = TransferredModel(quick, 2);
+  TDOCK_ASSIGN_OR_RETURN(const auto dock, dock::OpenSharedDock({.connect = address}));
+  trainer::WeightReceiver receiver(dock->dock(), kReceiver);
+  Say("ready");
+  for (int64_t version = 1;; ++version) {
+    TDOCK_ASSIGN_OR_RETURN(const trainer::WeightsSent received,
+                           receiver.Receive(decoder, version, absl::Now() + kLongTime));
+    Say(absl::StrCat(received.checksum));
+  }
+}
+
+}  // namespace
+
+model::Decoder TransferredModel(bool quick, uint64_t seed) {
+  model::ModelConfig config;
+  config.vocab_size = quick ? 512 : 27'648;
+  config.hidden_size = quick ? 128 : 768;
+  config.intermediate_size = quick ? 384 : 2304;
+  config.num_layers = quick ? 4 : 12;
+  config.num_heads = quick ? 4 : 12;
+  config.num_kv_heads = 4;
+  config.head_dim = quick ? 32 : 64;
+  config.max_positions = 1024;
+  model::Decoder decoder = model::Decoder::Random(config, seed, at::kCPU);
+  decoder.SetTrainable(true);
+  return decoder;
+}
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> StartWorker(std::vector<std::string> arguments, bool quick) {
+  std::vector<std::string> command = {FolderOfThisProgram() + "/tdock-bench"};
+  if (quick) command.push_back("--quick");
+  command.push_back("--worker");
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return ChildProcess::Start(command);
+}
+
+absl::Status RunWorker(const std::vector<std::string>& arguments, bool quick) {
+  const std::string& kind = arguments.front();
+  int rank = 0;
+  if (kind == "echo" && arguments.size() == 1) return Echo();
+  if (kind == "call" && arguments.size() == 3 && absl::SimpleAtoi(arguments[2], &rank)) {
+    return ServeCalls(arguments[1], rank);
+  }
+  if (kind == "weights" && arguments.size() == 2) return ReceiveWeights(arguments[1], quick);
+  return absl::InvalidArgumentError(absl::StrCat("--worker ", absl::StrJoin(arguments, " "),
+                                                 ": expected echo, call ADDRESS RANK or weights ADDRESS"));
+}
+
+}  // namespace tdock::bench
