@@ -86,6 +86,7 @@ class StageOnAThread : public testing::Test {
   StageRunner runner_{partition_->dock(), partition_->name()};
   PhaseMeter meter_{Clock::Real(), Env::Real(), at::kCPU};
   Timeline timeline_{Clock::Real()};
+  StageWatch watch_{{.clock = Clock::Real()}};
   const std::vector<std::unique_ptr<Stage>> stages_ = [] {
     std::vector<std::unique_ptr<Stage>> stages;
     stages.push_back(std::make_unique<Doubling>());
@@ -98,6 +99,7 @@ class StageOnAThread : public testing::Test {
                       .section = section_,
                       .meter = meter_,
                       .timeline = timeline_,
+                      .watch = watch_,
                       .context = context_};
 };
 
