@@ -36,7 +36,7 @@ RECIPES = {
                                             "algorithm.rollout_correction.bypass_mode=false"]),
     "dapo": ("arithmetic/dapo", "prompts", ["rollout.n=4", "actor.ppo_mini_batch_size=4", "data.gen_batch_size=16",
                                             "reward.function=[examples/rlhf/rule.py:hidden_rule]"]),
-    "ppo": ("rlhf/ppo", "prompts", ["actor.ppo_mini_batch_size=4"]),
+    "ppo": ("rlhf/ppo", "prompts", ["actor.ppo_mini_batch_size=4", "trainer.critic_warmup=0"]),
 }  # fmt: skip
 
 
@@ -152,8 +152,9 @@ class Ranks(unittest.TestCase):
 
     def test_every_recipe_runs_as_several_processes(self):
         for recipe in RECIPES:
-            alone = self.train(recipe, f"{recipe}_alone", "trainer.total_training_steps=2")
-            launched = self.launch(recipe, recipe, "trainer.total_training_steps=2", nproc=2)
+            steps = "trainer.total_training_steps=3"  # what trains in one shows in the next
+            alone = self.train(recipe, f"{recipe}_alone", steps)
+            launched = self.launch(recipe, recipe, steps, nproc=2)
             output = self.finish(launched)
             self.assertEqual(launched.returncode, 0, output)
             self.assertEqual(self.weights(recipe), alone, recipe)
@@ -166,6 +167,17 @@ class Ranks(unittest.TestCase):
         steps = [json.loads(line) for line in (self.folder / "ahead/metrics.jsonl").read_text().splitlines()]
         self.assertGreater(max(step.get("async/staleness/max", 0) for step in steps), 0)
         self.assertEqual(steps[-1]["dock/completed/actor"], 6 * 16 * 4)
+
+    def test_log_probs_of_other_processes_are_of_the_newest_weights(self):
+        launched = self.launch("grpo", "newest", "async_training.steps_ahead=1", "trainer.total_training_steps=6",
+                               "actor.ppo_mini_batch_size=16", "actor.optim.lr=0.01", nproc=2)  # fmt: skip
+        output = self.finish(launched)
+        self.assertEqual(launched.returncode, 0, output)
+        steps = [json.loads(line) for line in (self.folder / "newest/metrics.jsonl").read_text().splitlines()]
+        trained = [step for step in steps if "actor/ppo_kl" in step]
+        self.assertGreater(max(step["actor/grad_norm"] for step in trained), 0)
+        # One optimizer step in each: the policy is compared with itself.
+        self.assertEqual([step["actor/ppo_kl"] for step in trained], [0.0] * 6)
 
     def test_a_process_that_is_killed_or_stopped_ends_the_run_with_its_name(self):
         moments = random.Random(1)
@@ -198,7 +210,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual(self.processes(), {})
 
     def test_a_run_that_is_started_again_goes_on_and_loses_nothing(self):
-        steps = "trainer.total_training_steps=12"
+        steps = "trainer.total_training_steps=80"
         alone = self.train("grpo", "alone", steps)
         for rank in (0, 1):
             run = f"again_{rank}"

@@ -1,14 +1,23 @@
 #include "runtime/rendezvous/rendezvous.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <future>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "c10/util/Logging.h"
+#include "core/base/status.h"
 #include "torch/csrc/distributed/c10d/PrefixStore.hpp"
 #include "torch/csrc/distributed/c10d/TCPStore.hpp"
 
@@ -16,6 +25,28 @@ namespace tdock::runtime {
 namespace {
 
 using Store = c10::intrusive_ptr<c10d::TCPStore>;
+
+bool IsLoopback(absl::string_view host) { return host == "localhost" || absl::StartsWith(host, "127."); }
+
+// By itself the store listens on all interfaces. It closes the descriptor.
+absl::StatusOr<int> ListenOnLoopback(int port) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool listens = listener >= 0 &&
+                       ::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+                       ::listen(listener, SOMAXCONN) == 0;
+  if (listens) return listener;
+  const int error = errno;
+  if (listener >= 0) ::close(listener);
+  return absl::UnavailableError(absl::StrCat("rank 0 cannot listen at port ", port,
+                                             " (MASTER_PORT): ", std::generic_category().message(error),
+                                             ". Give all ranks another MASTER_PORT"));
+}
 
 std::string FirstLine(absl::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
@@ -89,6 +120,9 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const RankEnvironme
   options.isServer = serves;
   options.waitWorkers = false;
   options.timeout = Milliseconds(timeout);
+  if (serves && IsLoopback(environment.master_addr)) {
+    TDOCK_ASSIGN_OR_RETURN(options.masterListenFd, ListenOnLoopback(environment.master_port));
+  }
   options.useLibUV = false;                  // what serves a few keys need not scale
   FLAGS_caffe2_log_level = c10::GLOG_FATAL;  // what it logs, with its stack, it also throws
   absl::StatusOr<Store> store = Connect(environment.master_addr, options, timeout);

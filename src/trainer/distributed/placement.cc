@@ -55,6 +55,15 @@ absl::Status CheckAllUsed(const ResourcePools& pools, const std::string& asked) 
 
 absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankEnvironment& environment) {
   const ResourcesSection& resources = config.resources;
+  if (config.trainer.dock.shared()) {
+    return absl::InvalidArgumentError(
+        "trainer.serve and trainer.dock are for runs of one process: the ranks of this one share a dock of its own");
+  }
+  if (environment.world_size % std::max(environment.local_world_size, 1) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("WORLD_SIZE=", environment.world_size, " is no multiple of ",
+                                                   "LOCAL_WORLD_SIZE=", environment.local_world_size,
+                                                   ": start as many processes on each machine"));
+  }
   const int64_t of_machine = std::max(environment.local_world_size, 1);
   const int64_t machines = std::max<int64_t>(environment.world_size / of_machine, 1);
   const std::string asked = absl::StrJoin(resources.pools, ", ");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -42,11 +43,12 @@ std::string Reached(const std::string& address, const std::string& host) {
 }
 
 // What all ranks must agree on: all keys but those of this process alone.
-runtime::Setup SetupOf(Recipe& recipe) {
+runtime::Setup SetupOf(Recipe& recipe, const RankEnvironment& environment) {
   config::Spec spec;
   recipe.Bind(spec);
   runtime::Setup setup = config::Values(spec);
   for (const char* key : {"threads", "device", "trainer.run_dir"}) setup.erase(key);
+  setup["LOCAL_WORLD_SIZE"] = absl::StrCat(environment.local_world_size);
   return setup;
 }
 
@@ -78,12 +80,14 @@ absl::Status RunRanks::Start() {
   const RunConfig& config = recipe_.config();
   TDOCK_ASSIGN_OR_RETURN(rendezvous_, Rendezvous::Open(environment_, JoinTime(config)));
   const bool here = IsLoopback(environment_.master_addr);
-  const std::string listen = here ? "127.0.0.1:0" : "0.0.0.0:0", token = NewToken();
+  const bool ipv6 = absl::StrContains(environment_.master_addr, ':');
+  const std::string listen = here ? "127.0.0.1:0" : ipv6 ? "[::]:0" : "0.0.0.0:0", token = NewToken();
+  const std::string host = ipv6 ? absl::StrCat("[", environment_.master_addr, "]") : environment_.master_addr;
   TDOCK_ASSIGN_OR_RETURN(controller_, runtime::OpenController(
                                           {.listen = listen,
                                            .token = token,
                                            .world_size = environment_.world_size,
-                                           .setup = SetupOf(recipe_),
+                                           .setup = SetupOf(recipe_, environment_),
                                            .silence = Silence(config),
                                            .on_notice = [this](const runtime::Notice& notice) {
                                              if (notice.kind == "log") {
@@ -104,8 +108,9 @@ absl::Status RunRanks::Start() {
                            .dock = dock_->dock(),
                            .env = context_.env,
                            .roles = roles.ok() ? *roles : RanksOfRoles(),
-                           .patience = absl::Seconds(config.trainer.executor.stage_timeout)});
-  const auto address = [&](const std::string& at) { return here ? at : Reached(at, environment_.master_addr); };
+                           .patience = RunsTogether(config) ? absl::Seconds(config.trainer.executor.stage_timeout)
+                                                            : absl::InfiniteDuration()});
+  const auto address = [&](const std::string& at) { return here ? at : Reached(at, host); };
   TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("controller", address(controller_->address())));
   TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("token", token));
   TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("dock", one_machine ? dock_->address() : address(dock_->address())));
@@ -118,6 +123,8 @@ absl::Status RunRanks::Meet() {
   context_.log(
       absl::StrCat("rank 0 of ", environment_.world_size, ": waiting for the others at ", controller_->address()));
   TDOCK_RETURN_IF_ERROR(controller_->AwaitWorkers(absl::Now() + JoinTime(recipe_.config())));
+  // Nobody needs it any more, and whoever reaches the store can read it.
+  TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("token", ""));
   return controller_->Welcome(Value(true));
 }
 
@@ -149,7 +156,7 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
                                .rank = environment.rank,
                                .world_size = environment.world_size,
                                .name = roles.ok() ? NameOfRank(environment.rank, *roles) : std::string(),
-                               .setup = SetupOf(recipe),
+                               .setup = SetupOf(recipe, environment),
                                .connect_timeout = JoinTime(config),
                                .silence = Silence(config)}));
   TDOCK_RETURN_IF_ERROR(session->AwaitWelcome(absl::Now() + 2 * JoinTime(config)).status());

@@ -54,8 +54,8 @@ class RunRanks {
   const RunContext context_;
   std::unique_ptr<runtime::Rendezvous> rendezvous_;
   std::unique_ptr<dock::SharedDock> dock_;
-  std::unique_ptr<runtime::Controller> controller_;
   std::unique_ptr<StageGroups> stages_;
+  std::unique_ptr<runtime::Controller> controller_;  // its notices go to the stages
 };
 
 // Any other rank: joins, serves its stages, and returns when the run is over: OK, or why it failed.

@@ -18,7 +18,7 @@ namespace {
 using runtime::Value;
 
 constexpr absl::Duration kReceivingTime = absl::Minutes(10);
-constexpr int64_t kBetweenSignsNs = 200'000'000;
+constexpr absl::Duration kBetweenSigns = absl::Milliseconds(200);
 
 }  // namespace
 
@@ -57,37 +57,33 @@ absl::Status RunWorker::Prepare() {
     const std::vector<int> ranks = RanksOf(*stage, options_.roles);
     return std::find(ranks.begin(), ranks.end(), options_.rank) == ranks.end();
   });
-  if (serves_) {
-    arriving_ = std::make_unique<model::Decoder>(policy_.decoder.Clone());
-    arriving_->SetTrainable(true);  // what is trained is what arrives
-  }
   std::vector<std::string> names;
   for (const auto& stage : plan_.stages) names.push_back(stage->consumer().name);
   options_.log(names.empty() ? "carries out no stage: with these roles, the run needs fewer processes"
                              : absl::StrCat("carries out ", absl::StrJoin(names, ", ")));
-  stages_ = std::make_unique<ServedStages>(
-      plan_.stages, ServedStages::Options{.dock = options_.dock,
-                                          .env = options_.env,
-                                          .check_stop = [this] { return options_.session.status(); },
-                                          .progress = [this](const std::string& stage) { ShowProgress(stage); }});
+  stages_ = std::make_unique<ServedStages>(plan_.stages, options_.dock, options_.env);
   return absl::OkStatus();
 }
 
 void RunWorker::ShowProgress(const std::string& stage) {
-  const int64_t now = absl::GetCurrentTimeNanos();
-  int64_t last = last_progress_ns_;
-  if (now - last < kBetweenSignsNs || !last_progress_ns_.compare_exchange_strong(last, now)) return;
+  const absl::Time now = absl::Now();
+  {
+    const MutexLock lock(mu_);
+    absl::Time& shown = shown_.try_emplace(stage, absl::InfinitePast()).first->second;
+    if (now < shown + kBetweenSigns) return;
+    shown = now;
+  }
   options_.session.Notify("progress", stage);
 }
 
 absl::Status RunWorker::UpdateWeights(int64_t version) {
-  model::Decoder& into = arriving_ != nullptr ? *arriving_ : policy_.decoder;
-  // What is sampled with meanwhile is another copy, or nothing is.
-  whole_ = arriving_ != nullptr;
-  const absl::StatusOr<WeightsSent> received = receiver_.Receive(into, version, absl::Now() + kReceivingTime);
+  whole_ = false;
+  const absl::StatusOr<WeightsSent> received = receiver_.Receive(policy_.decoder, version, absl::Now() + kReceivingTime,
+                                                                 [this] { return options_.session.status(); });
   TDOCK_RETURN_IF_ERROR(received.status());
   policy_.version = version;
-  if (serves_) served_.Publish(std::make_shared<const model::Decoder>(into.Clone()), version);
+  // What is sampled with while the next version arrives.
+  if (serves_) served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Clone()), version);
   whole_ = true;
   return absl::OkStatus();
 }
@@ -96,8 +92,13 @@ absl::Status RunWorker::AddMethods(runtime::MethodTable& methods) {
   const auto run = [this](const Value& call) -> absl::StatusOr<Value> {
     return Guarded([&]() -> absl::StatusOr<Value> {
       TDOCK_ASSIGN_OR_RETURN(const StageShare share, ShareIn(call));
-      if (!whole_) return absl::FailedPreconditionError("the weights of this process are torn: their update failed");
-      TDOCK_ASSIGN_OR_RETURN(const ShareResult result, stages_->Run(share));
+      const bool has_copy = serves_ && share.stage == "rollout";
+      if (!whole_ && !has_copy) {
+        return absl::FailedPreconditionError("the weights of this process are torn: their update failed");
+      }
+      const ServedStages::Signs signs{.check_stop = [this] { return options_.session.status(); },
+                                      .progress = [this, &share] { ShowProgress(share.stage); }};
+      TDOCK_ASSIGN_OR_RETURN(const ShareResult result, stages_->Run(share, signs));
       return ToValue(result);
     });
   };

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/env.h"
+#include "core/base/mutex.h"
 #include "core/base/workers.h"
 #include "runtime/processes/processes.h"
 #include "tdock/dock.h"
@@ -43,7 +44,7 @@ class RunWorker {
  private:
   absl::Status UpdateWeights(int64_t version);
   absl::Status AddMethods(runtime::MethodTable& methods);
-  void ShowProgress(const std::string& stage);
+  void ShowProgress(const std::string& stage) TDOCK_EXCLUDES(mu_);
 
   Recipe& recipe_;
   const RunConfig& config_;
@@ -54,12 +55,12 @@ class RunWorker {
   std::map<std::string, RoleModel> models_;
   const bool serves_;  // answers are sampled with what was received, while more may come
   WeightFeed served_;
-  std::unique_ptr<model::Decoder> arriving_;  // where that is received
-  std::atomic<bool> whole_ = true;            // whether they are not
-  Plan plan_;                                 // refers to what is above
+  std::atomic<bool> whole_ = true;  // the weights of the policy: not while some arrive, or after that failed
+  Plan plan_;                       // refers to what is above
   std::unique_ptr<ServedStages> stages_;
   WeightReceiver receiver_;
-  std::atomic<int64_t> last_progress_ns_ = 0;
+  Mutex mu_;
+  std::map<std::string, absl::Time> shown_ TDOCK_GUARDED_BY(mu_);  // the last sign of progress, by stage
 };
 
 }  // namespace tdock::trainer

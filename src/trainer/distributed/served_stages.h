@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/env.h"
-#include "core/base/mutex.h"
 #include "tdock/dock.h"
 #include "trainer/distributed/stage_call.h"
 #include "trainer/distributed/weight_transfer.h"
@@ -25,22 +24,19 @@ namespace tdock::trainer {
 // Thread-safe, for one call of a stage at a time.
 class ServedStages {
  public:
-  struct Options {
-    Dock& dock;
-    Env& env;
-    // Cancelled, or another error, once everything must end.
-    std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
-    // Called with a stage's name when it shows that it is getting on.
-    std::function<void(const std::string&)> progress = [](const std::string&) {};
+  // What a call tells those who wait for it, and they it.
+  struct Signs {
+    std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };  // its error ends the call
+    std::function<void()> progress = [] {};                                      // it is getting on
   };
-  // Both outlive it. `stages` are those of the run's plan.
-  ServedStages(std::span<const std::unique_ptr<Stage>> stages, const Options& options);
+  // All outlive it. `stages` are those of the run's plan.
+  ServedStages(std::span<const std::unique_ptr<Stage>> stages, Dock& dock, Env& env);
 
   // Carries out the stage on the rows of the share, and puts what it writes under the controller's lease. NotFound if
   // this process does not have the stage; otherwise errors are the stage's and the dock's. May not throw.
-  absl::StatusOr<ShareResult> Run(const StageShare& share);
+  absl::StatusOr<ShareResult> Run(const StageShare& share, const Signs& signs);
   // What the stage is doing ends with Cancelled, when it next looks.
-  void Interrupt(const std::string& stage) TDOCK_EXCLUDES(mu_);
+  void Interrupt(const std::string& stage);
 
  private:
   struct Served {
@@ -49,9 +45,9 @@ class ServedStages {
   };
   absl::StatusOr<Rows> RowsOf(const Stage& stage, const StageShare& share);
 
-  const Options options_;
+  Dock& dock_;
+  Env& env_;
   std::map<std::string, std::unique_ptr<Served>> stages_;
-  Mutex mu_;
 };
 
 }  // namespace tdock::trainer

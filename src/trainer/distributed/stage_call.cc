@@ -17,12 +17,12 @@ struct StageKind {
   const StageMethod* method;
 };
 
-constexpr std::array<StageKind, 6> kStages = {{{"rollout", "rollout", &kGenerateSequences},
+// Values are of the critic, which trains in the process of rank 0 and whose weights do not travel.
+constexpr std::array<StageKind, 5> kStages = {{{"rollout", "rollout", &kGenerateSequences},
                                                {"baseline", "rollout", &kComputeBaseline},
                                                {"reward", "reward", &kComputeRmScore},
                                                {"ref", "ref", &kComputeRefLogProb},
-                                               {"old_log_prob", "actor", &kComputeLogProb},
-                                               {"values", "critic", &kComputeValues}}};
+                                               {"old_log_prob", "actor", &kComputeLogProb}}};
 
 const StageKind* Find(absl::string_view stage) {
   for (const StageKind& kind : kStages) {

@@ -19,7 +19,6 @@ using StageMethod = runtime::Method<runtime::PerRank<runtime::Value>(runtime::Pe
 inline constexpr StageMethod kGenerateSequences{"generate_sequences", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kComputeLogProb{"compute_log_prob", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kComputeRefLogProb{"compute_ref_log_prob", runtime::Mode::kDpCompute};
-inline constexpr StageMethod kComputeValues{"compute_values", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kComputeRmScore{"compute_rm_score", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kComputeBaseline{"compute_baseline", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kUpdateWeights{"update_weights", runtime::Mode::kDpCompute};

@@ -21,32 +21,36 @@ using runtime::Value;
 constexpr std::chrono::milliseconds kSlice{20};
 // A lease is kept as long as a call takes.
 constexpr absl::Duration kRenewEvery = absl::Minutes(1);
+constexpr absl::Duration kInterruptEvery = absl::Seconds(1);
 // For what every rank does at once.
 constexpr absl::Duration kSendingTime = absl::Minutes(10);
 
 std::string ReceiverName(int rank) { return absl::StrCat("rank-", rank); }
 
-// The first of the rows of each unit, and how many rows it has: a group, whose rows are adjacent, or a row.
-std::vector<std::pair<size_t, size_t>> UnitsOf(const Stage& stage, const Rows& rows) {
-  std::vector<std::pair<size_t, size_t>> units;
-  const bool of_groups = stage.consumer().unit == Unit::kGroup;
+// The rows that one rank must have together: those of a prompt group, also for a stage of rows, because it may drop the
+// whole group for one of them.
+std::vector<std::vector<size_t>> UnitsOf(const Rows& rows) {
+  std::vector<std::vector<size_t>> units;
+  std::map<GroupId, size_t> unit_of_group;
   for (size_t row = 0; row < rows.size(); ++row) {
-    const bool goes_on = of_groups && row > 0 && rows.groups()[row] == rows.groups()[row - 1];
-    if (goes_on) {
-      ++units.back().second;
-    } else {
-      units.emplace_back(row, 1);
+    const GroupId group = rows.groups()[row];
+    if (group == kNoGroup) {
+      units.push_back({row});
+      continue;
     }
+    const auto [unit, is_new] = unit_of_group.try_emplace(group, units.size());
+    if (is_new) units.emplace_back();
+    units[unit->second].push_back(row);
   }
   return units;
 }
 
 // Tokens of a unit, as far as they are known.
-int64_t LengthOf(const Rows& rows, size_t begin, size_t count) {
+int64_t LengthOf(const Rows& rows, const std::vector<size_t>& unit) {
   int64_t tokens = 0;
   for (const char* column : {kPrompt, kResponses}) {
     if (!rows.FindColumn(column).ok()) continue;
-    for (size_t row = begin; row < begin + count; ++row) {
+    for (const size_t row : unit) {
       const auto cell = rows.Get<int32_t>(row, column);
       if (cell.ok()) tokens += std::ssize(*cell);
     }
@@ -87,6 +91,12 @@ struct StageGroups::Call {
   };
   explicit Call(const StageMethod& of) : method(of) {}
 
+  bool Failed() TDOCK_EXCLUDES(mu) {
+    const MutexLock lock(mu);
+    return std::any_of(parts.begin(), parts.end(),
+                       [](const Part& part) { return part.result.has_value() && !part.result->ok(); });
+  }
+
   const StageMethod& method;
   std::vector<Part> parts;
   Mutex mu;
@@ -97,7 +107,7 @@ struct StageGroups::Call {
 absl::Status StageGroups::Attach(std::span<const std::unique_ptr<Stage>> stages, const Policy& policy, bool serves) {
   policy_ = &policy;
   serves_ = serves;
-  own_ = std::make_unique<ServedStages>(stages, ServedStages::Options{.dock = options_.dock, .env = options_.env});
+  own_ = std::make_unique<ServedStages>(stages, options_.dock, options_.env);
   std::set<int> receivers;
   for (const std::unique_ptr<Stage>& stage : stages) {
     std::vector<int> ranks = RanksOf(*stage, options_.roles);
@@ -119,9 +129,9 @@ bool StageGroups::Carries(const Stage& stage) const { return ranks_.contains(sta
 std::vector<StageShare> StageGroups::Shares(const Stage& stage, const std::string& partition, const Taken& taken,
                                             const StageContext& context) const {
   const std::vector<int>& ranks = ranks_.at(stage.consumer().name);
-  const auto units = UnitsOf(stage, taken.rows);
+  const auto units = UnitsOf(taken.rows);
   std::vector<int64_t> lengths;
-  for (const auto& [begin, count] : units) lengths.push_back(LengthOf(taken.rows, begin, count));
+  for (const std::vector<size_t>& unit : units) lengths.push_back(LengthOf(taken.rows, unit));
   std::vector<StageShare> shares(ranks.size(), {.stage = stage.consumer().name,
                                                 .partition = partition,
                                                 .lease = taken.lease,
@@ -132,9 +142,7 @@ std::vector<StageShare> StageGroups::Shares(const Stage& stage, const std::strin
     // In the order of the rows, which that of a step's sums follows.
     std::sort(plan[i].begin(), plan[i].end());
     for (const int64_t unit : plan[i]) {
-      const auto [begin, count] = units[static_cast<size_t>(unit)];
-      const auto ids = taken.rows.ids().subspan(begin, count);
-      shares[i].rows.insert(shares[i].rows.end(), ids.begin(), ids.end());
+      for (const size_t row : units[static_cast<size_t>(unit)]) shares[i].rows.push_back(taken.rows.ids()[row]);
     }
   }
   return shares;
@@ -144,6 +152,7 @@ absl::StatusOr<StageRunner::Round> StageGroups::Run(Stage& stage, const std::str
                                                     StageContext& context) {
   const std::string& name = stage.consumer().name;
   const std::vector<int>& ranks = ranks_.at(name);
+  TDOCK_RETURN_IF_ERROR(options_.controller.status());  // of a rank that is gone
   if (stage.uses_policy() && !serves_) {
     TDOCK_RETURN_IF_ERROR(SendWeights(policy_->decoder, policy_->version, receivers_, context.check_stop));
   }
@@ -181,7 +190,15 @@ absl::StatusOr<StageRunner::Round> StageGroups::Run(Stage& stage, const std::str
                         answer(i, value.ok() ? ResultIn(*value) : absl::StatusOr<ShareResult>(value.status()));
                       });
   }
-  if (own.has_value()) answer(*own, Guarded([&] { return own_->Run(call->parts[*own].share); }));
+  if (own.has_value()) {
+    const ServedStages::Signs signs{.check_stop = [&]() -> absl::Status {
+                                      TDOCK_RETURN_IF_ERROR(context.check_stop());
+                                      return call->Failed() ? absl::CancelledError("another rank has failed")
+                                                            : absl::OkStatus();
+                                    },
+                                    .progress = context.progress};
+    answer(*own, Guarded([&] { return own_->Run(call->parts[*own].share, signs); }));
+  }
   TDOCK_RETURN_IF_ERROR(AwaitShares(*call, partition, taken, context));
   return Gather(*call, context);
 }
@@ -190,7 +207,7 @@ absl::Status StageGroups::AwaitShares(Call& call, const std::string& partition, 
                                       StageContext& context) {
   absl::Time next_renewal = absl::Now() + kRenewEvery;
   absl::Time progress = absl::InfinitePast();
-  bool told = false;
+  absl::Time next_interrupt = absl::InfinitePast();
   for (;;) {
     {
       MutexLock lock(call.mu);
@@ -209,15 +226,13 @@ absl::Status StageGroups::AwaitShares(Call& call, const std::string& partition, 
     progress = last;
     if (now >= next_renewal) {
       next_renewal = now + kRenewEvery;
-      TDOCK_RETURN_IF_ERROR(options_.dock.Renew(partition, taken.lease).status());
+      // Over once all rows are put; what else it may be, the calls tell.
+      options_.dock.Renew(partition, taken.lease).status().IgnoreError();
     }
-    if (!told && !context.check_stop().ok()) {
-      told = true;
-      for (const Call::Part& part : call.parts) {
-        if (part.link == nullptr) continue;
-        part.link->Invoke(std::string(kInterrupt.spec().name), {Value(stage)}, absl::InfiniteFuture(),
-                          [](const absl::StatusOr<Value>&) {});
-      }
+    // Again from time to time: it may have come before the call.
+    if (now >= next_interrupt && (call.Failed() || !context.check_stop().ok())) {
+      next_interrupt = now + kInterruptEvery;
+      Interrupt(call);
     }
     if (now - last < options_.patience) continue;
     std::string ranks;
@@ -230,6 +245,14 @@ absl::Status StageGroups::AwaitShares(Call& call, const std::string& partition, 
     return absl::DeadlineExceededError(absl::StrCat(ranks, " has shown no progress in ", call.method.spec().name,
                                                     " for ", absl::FormatDuration(options_.patience),
                                                     " (trainer.stage_timeout)"));
+  }
+}
+
+void StageGroups::Interrupt(Call& call) {
+  for (const Call::Part& part : call.parts) {
+    if (part.link == nullptr) continue;
+    part.link->Invoke(std::string(kInterrupt.spec().name), {Value(part.share.stage)}, absl::InfiniteFuture(),
+                      [](const absl::StatusOr<Value>&) {});
   }
 }
 
@@ -246,8 +269,8 @@ absl::StatusOr<StageRunner::Round> StageGroups::Gather(Call& call, StageContext&
                  ? status
                  : Annotate(status, absl::StrCat(part.link->Describe(), ", ", call.method.spec().name));
   }
-  TDOCK_RETURN_IF_ERROR(failed);
   for (const Call::Part& part : call.parts) {
+    if (!part.result->ok()) continue;  // the rows of the others are put, whatever comes of its own
     const ShareResult& result = **part.result;
     round.dropped_rows += result.round.dropped_rows;
     round.requeued_units += result.round.requeued_units;
@@ -264,7 +287,9 @@ absl::StatusOr<StageRunner::Round> StageGroups::Gather(Call& call, StageContext&
                       .memory_after = result.memory_after,
                       .rows = std::ssize(part.share.rows)});
   }
-  return round;
+  if (failed.ok()) return round;
+  context.on_put();
+  return failed;
 }
 
 absl::Status StageGroups::Serve(const model::Decoder& decoder, int64_t version) {

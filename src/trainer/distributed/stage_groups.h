@@ -63,6 +63,7 @@ class StageGroups final : public RemoteStages {
   std::vector<StageShare> Shares(const Stage& stage, const std::string& partition, const Taken& taken,
                                  const StageContext& context) const;
   absl::Status AwaitShares(Call& call, const std::string& partition, const Taken& taken, StageContext& context);
+  static void Interrupt(Call& call);
   absl::StatusOr<StageRunner::Round> Gather(Call& call, StageContext& context) TDOCK_EXCLUDES(mu_);
 
   const Options options_;

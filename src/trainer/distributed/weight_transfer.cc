@@ -28,6 +28,8 @@ using PlaceOfPiece = std::array<int64_t, kPlaces>;
 
 // How often a sender that waits for room looks whether it must end.
 constexpr absl::Duration kBetweenChecks = absl::Milliseconds(50);
+// The same of a receiver that waits for pieces, by a call to another process.
+constexpr absl::Duration kTakeAtMost = absl::Seconds(1);
 // What a core's own cache holds beside the place it is written to: read from memory once, for the checksum and the
 // copy.
 constexpr size_t kBlockBytes = size_t{128} << 10;
@@ -155,15 +157,24 @@ class WeightReceiver::Progress {
   int64_t before_ = 0;
 };
 
-absl::StatusOr<WeightsSent> WeightReceiver::Receive(model::Decoder& decoder, int64_t version, absl::Time deadline) {
+absl::StatusOr<Taken> WeightReceiver::TakePieces(absl::Time deadline, const std::function<absl::Status()>& check) {
+  for (;;) {
+    TDOCK_RETURN_IF_ERROR(check());
+    absl::StatusOr<Taken> taken = dock_.Take({.partition = options_.partition,
+                                              .consumer = name_,
+                                              .min = 1,
+                                              .max = options_.most_pieces,
+                                              .deadline = std::min(deadline, absl::Now() + kTakeAtMost)});
+    if (!absl::IsDeadlineExceeded(taken.status()) || absl::Now() >= deadline) return taken;
+  }
+}
+
+absl::StatusOr<WeightsSent> WeightReceiver::Receive(model::Decoder& decoder, int64_t version, absl::Time deadline,
+                                                    const std::function<absl::Status()>& check) {
   Progress progress(TensorsOf(decoder));
   for (int64_t number = 0;;) {
     // All that are there: to ask takes as long as to write one of them.
-    TDOCK_ASSIGN_OR_RETURN(const Taken taken, dock_.Take({.partition = options_.partition,
-                                                          .consumer = name_,
-                                                          .min = 1,
-                                                          .max = options_.most_pieces,
-                                                          .deadline = deadline}));
+    TDOCK_ASSIGN_OR_RETURN(const Taken taken, TakePieces(deadline, check));
     for (size_t row = 0; row < taken.rows.size(); ++row, ++number) {
       TDOCK_ASSIGN_OR_RETURN(const std::span<const int64_t> place, taken.rows.Get<int64_t>(row, kPlace));
       TDOCK_ASSIGN_OR_RETURN(const absl::string_view text, taken.rows.Text(row, kBytes));

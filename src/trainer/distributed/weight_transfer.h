@@ -70,9 +70,13 @@ class WeightReceiver {
 
   // Writes a version that is being sent into a decoder of the same shape. After an error the decoder's weights are
   // torn. DataLoss if the checksum differs; InvalidArgument for pieces of another version or another model.
-  absl::StatusOr<WeightsSent> Receive(model::Decoder& decoder, int64_t version, absl::Time deadline);
+  // `check` is asked while it waits, and its error ends it.
+  absl::StatusOr<WeightsSent> Receive(
+      model::Decoder& decoder, int64_t version, absl::Time deadline,
+      const std::function<absl::Status()>& check = [] { return absl::OkStatus(); });
 
  private:
+  absl::StatusOr<Taken> TakePieces(absl::Time deadline, const std::function<absl::Status()>& check);
   class Progress;
   static absl::StatusOr<WeightsSent> Ended(const Progress& progress, int64_t version, uint64_t sent_checksum);
 

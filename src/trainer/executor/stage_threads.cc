@@ -323,7 +323,9 @@ void StageThreads::Renew(absl::Time now) {
     }
   }
   for (const auto& [stage, id] : due) {
-    if (dock_.Renew(partition_, id).ok()) continue;
+    const absl::Status renewed = dock_.Renew(partition_, id).status();
+    // A dock that does not answer may do so when it is next asked.
+    if (!absl::IsNotFound(renewed) && !absl::IsFailedPrecondition(renewed)) continue;
     // It is over, because all of its rows are put.
     const MutexLock lock(mu_);
     std::erase_if(stage->leases, [&](const Lease& lease) { return lease.id == id; });

@@ -165,6 +165,7 @@ absl::Status RunStages::ServeWeights() {
 }
 
 void RunStages::Begin(int64_t steps) {
+  const bool is_trained = is_open_ && next_ == plan_.stages.size();  // the open step, of what is to be carried out
   if (!streams_) return;
   const int64_t groups = config_.data.train_batch_size;
   const int64_t most = config_.trainer.total_training_steps;
@@ -173,7 +174,7 @@ void RunStages::Begin(int64_t steps) {
                                         .batch_groups = DrawnAtOnce(config_),
                                         .most_groups = (1 + std::max<int64_t>(config_.async.steps_ahead, 1)) * groups,
                                         .limited = most > 0,
-                                        .steps = most - steps,
+                                        .steps = most - steps - (is_trained ? 1 : 0),
                                         .on_threads = RunsTogether(config_),
                                         .serve_weights = [this] { return ServeWeights(); }});
 }
@@ -207,7 +208,9 @@ absl::Status RunStages::RunStep(int64_t step, StepMetrics& metrics) {
     if (stage.trains()) has_trained_ = true;
     return CheckStop();
   };
-  if (streaming_.has_value()) {
+  if (next_ == plan_.stages.size()) {
+    // A step that was stopped after it had trained, before it was over.
+  } else if (streaming_.has_value()) {
     if (!streaming_->started()) TDOCK_RETURN_IF_ERROR(streaming_->Start());
     TDOCK_RETURN_IF_ERROR(streaming_->RunStep(context));
   } else {

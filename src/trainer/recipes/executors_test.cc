@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "trainer/recipes/testing/faulty_recipe.h"
 #include "trainer/recipes/testing/small_run.h"
 
 namespace tdock::trainer {
@@ -108,6 +109,67 @@ TEST(Asynchronous, SaysHowOldTheWeightsWereAndWhoWaited) {
   }
   EXPECT_EQ(last.at("dock/completed/actor"), 8 * 8 * 4);
   EXPECT_THAT(run.File("timeline.jsonl"), testing::HasSubstr(R"("stage":"reward","what":"work")"));
+}
+
+// Asks the run to stop once a stage has trained in a step.
+class StopsAfter final : public Stage {
+ public:
+  StopsAfter(std::unique_ptr<Stage> stage, int64_t step, std::atomic<bool>& stop)
+      : stage_(std::move(stage)), step_(step), stop_(stop) {}
+  const ConsumerOptions& consumer() const override { return stage_->consumer(); }
+  bool uses_policy() const override { return stage_->uses_policy(); }
+  Together together() const override { return stage_->together(); }
+  bool trains() const override { return stage_->trains(); }
+  void Save(State& state) const override { stage_->Save(state); }
+  absl::Status Load(const State& state) override { return stage_->Load(state); }
+  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
+    auto output = stage_->Run(rows, context);
+    if (trains() && context.step == step_) stop_ = true;
+    return output;
+  }
+
+ private:
+  const std::unique_ptr<Stage> stage_;
+  const int64_t step_;
+  std::atomic<bool>& stop_;
+};
+
+class StoppedRecipe final : public FaultyRecipe {
+ public:
+  StoppedRecipe(std::unique_ptr<Recipe> recipe, Faults& faults, int64_t step, std::atomic<bool>& stop)
+      : FaultyRecipe(std::move(recipe), faults), step_(step), stop_(stop) {}
+  absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
+    auto plan = FaultyRecipe::MakePlan(parts);
+    if (!plan.ok()) return plan;
+    for (auto& stage : plan->stages) stage = std::make_unique<StopsAfter>(std::move(stage), step_, stop_);
+    return plan;
+  }
+
+ private:
+  const int64_t step_;
+  std::atomic<bool>& stop_;
+};
+
+TEST(Asynchronous, AStepThatIsStoppedAfterItHasTrainedTrainsOnce) {
+  for (const int64_t step : {2, 4}) {  // in the middle, and the last
+    SmallRun run("grpo", {"async_training.steps_ahead=1", "trainer.total_training_steps=4", "trainer.test_freq=1"});
+    std::atomic<bool> stop = false;
+    Faults none(0, 0);
+    SmallRun::Outside outside;
+    outside.stop = &stop;
+    outside.wrap = [&](std::unique_ptr<Recipe> recipe) {
+      return std::make_unique<StoppedRecipe>(std::move(recipe), none, step, stop);
+    };
+    ASSERT_TRUE(absl::IsCancelled(run.Train(outside).status()));
+    stop = false;
+    outside.wrap = nullptr;
+    const auto result = run.Train(outside);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->steps, 4);
+    const std::vector<nlohmann::json> metrics = run.Metrics();
+    EXPECT_EQ(metrics.back().at("dock/completed/actor"), 4 * 8 * 4);
+    EXPECT_EQ(metrics.back().at("actor/optimizer_steps"), metrics[metrics.size() - 2].at("actor/optimizer_steps"));
+  }
 }
 
 // Does not come back before it is let go, whatever it is told.

@@ -122,6 +122,9 @@ class RolloutStage final : public Stage {
 
  private:
   bool partial() const { return puts_.token_budget > 0; }
+  // Whether groups with a short answer are dropped by the stage's output alone: those of partial rollouts have rows
+  // that it was not given, and that the runner finds.
+  bool DropsAtEnd() const { return partial() && puts_.min_tokens > 0; }
 
   // With the policy itself, which does not train meanwhile.
   absl::StatusOr<StageOutput> RunOnPolicy(const Rows& rows, StageContext& context) {
@@ -203,7 +206,8 @@ class RolloutStage final : public Stage {
       }
     }
     if (status.ok()) status = put_all();
-    if (status.ok()) return StageOutput();
+    if (status.ok())
+      return served.portions.empty() ? StageOutput() : OutputOf(served.portions.front().responses, context);
     for (const auto& [id, asked] : served.asked) engine_.Abort(id).IgnoreError();  // it may have ended
     while (engine_.HasWork()) engine_.Step();
     return status;
@@ -216,7 +220,7 @@ class RolloutStage final : public Stage {
 
   // Answers that wait for their end with the weights that they were begun with do not let newer ones in.
   bool MayTakeMore(const StageContext& context) const {
-    if (context.more == nullptr || (!puts_.in_flight && !ServesNewest())) return false;
+    if (context.more == nullptr || DropsAtEnd() || (!puts_.in_flight && !ServesNewest())) return false;
     const engine::EngineStats stats = engine_.stats();
     return stats.running + stats.waiting < max_rows_;
   }
@@ -323,8 +327,10 @@ class RolloutStage final : public Stage {
   absl::Status TakeMore(const StageContext& context, Served& served) {
     TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<FurtherRows> further, context.more());
     if (further == nullptr) return absl::OkStatus();
-    // Prompts are fed once there are new weights, which may be newer than those that were looked for before this.
+    // Prompts are fed once there are new weights, which may be newer than those that were looked for before this. They
+    // are given back unanswered where the others must end with the old ones.
     if (puts_.in_flight) ServeNewest();
+    if (!ServesNewest()) return absl::OkStatus();
     FurtherRows& rows = *further;
     return AskServed(rows.taken.rows, &rows.context, std::move(further), served);
   }
@@ -360,7 +366,7 @@ class RolloutStage final : public Stage {
       StageContext& context = *oldest.context;
       if (!oldest.responses.ready.empty()) TDOCK_RETURN_IF_ERROR(PutReady(oldest.responses, context));
       if (partial()) TDOCK_RETURN_IF_ERROR(PutBack(oldest.responses, context));
-      if (puts_.min_tokens > 0) TDOCK_RETURN_IF_ERROR(DropShort(oldest.responses, context));
+      if (puts_.min_tokens > 0 && !DropsAtEnd()) TDOCK_RETURN_IF_ERROR(DropShort(oldest.responses, context));
       if (!oldest.IsOver()) break;
       for (const engine::RequestId id : oldest.requests) served.asked.erase(id);
       served.portions.pop_front();

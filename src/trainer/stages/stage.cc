@@ -1,10 +1,13 @@
 #include "trainer/stages/stage.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "trainer/stages/finite.h"
 #include "trainer/stages/guard.h"
@@ -18,6 +21,40 @@ std::string RowRange(const Rows& rows) {
   const auto [first, last] = std::minmax_element(rows.ids().begin(), rows.ids().end());
   return absl::StrCat(rows.size(), " rows between ", *first, " and ", *last);
 }
+
+// Keeps a lease while a stage works, however long it takes, with a thread that mostly waits.
+class LeaseKeeper {
+ public:
+  LeaseKeeper(Dock& dock, const std::string& partition, LeaseId lease, absl::Duration every) {
+    if (lease == kNoLease || every == absl::InfiniteDuration()) return;
+    keeping_ = std::thread([this, &dock, &partition, lease, every] {
+      const MutexLock lock(mu_);
+      for (auto next = std::chrono::steady_clock::now();;) {
+        next += absl::ToChronoNanoseconds(every);
+        while (!over_ && std::chrono::steady_clock::now() < next) changed_.WaitUntil(mu_, next);
+        if (over_) return;
+        // What is over by then is refused when it is put.
+        dock.Renew(partition, lease).status().IgnoreError();
+      }
+    });
+  }
+  ~LeaseKeeper() {
+    {
+      const MutexLock lock(mu_);
+      over_ = true;
+      changed_.NotifyAll();
+    }
+    if (keeping_.joinable()) keeping_.join();
+  }
+  LeaseKeeper(const LeaseKeeper&) = delete;
+  LeaseKeeper& operator=(const LeaseKeeper&) = delete;
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool over_ TDOCK_GUARDED_BY(mu_) = false;
+  std::thread keeping_;
+};
 
 // What becomes of the rows of a take; and of those that are kept, their places in the output.
 struct Sorted {
@@ -126,7 +163,10 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunTaken(Stage& stage, const Tak
 
 absl::StatusOr<StageRunner::Computed> StageRunner::Compute(Stage& stage, const Taken& taken, StageContext& context,
                                                            bool puts, const TakeMore& take_more) {
-  absl::StatusOr<Computed> computed = Guarded([&] { return RunStage(stage, taken, context, puts, take_more); });
+  absl::StatusOr<Computed> computed = Guarded([&] {
+    const LeaseKeeper keeper(dock_, partition_, puts ? taken.lease : kNoLease, stage.consumer().lease_duration / 3);
+    return RunStage(stage, taken, context, puts, take_more);
+  });
   context.publish = context.put_back = nullptr;
   context.drop = nullptr;
   context.renew = nullptr;
