@@ -136,8 +136,8 @@ class RpcWorkerSession final : public WorkerSession {
     Value::List arguments = {};
     absl::Time deadline = absl::InfiniteFuture();
   };
-  // The calls of a method, or of all, which are carried out in order. A call wakes its thread and no other: that is much
-  // of what a short one costs.
+  // The calls of a method, or of all, which are carried out in order. A call wakes its thread and no other: that is
+  // much of what a short one costs.
   struct Lane {
     std::deque<Call> calls;
     CondVar changed;
