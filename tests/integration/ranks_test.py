@@ -185,7 +185,7 @@ class Ranks(unittest.TestCase):
             for sign in (signal.SIGKILL, signal.SIGSTOP):
                 for number in range(kills):
                     run = f"{sign.name}_{rank}_{number}"
-                    launched = self.launch("grpo", run, *APART, "resources.silence_timeout=2",
+                    launched = self.launch("grpo", run, *APART, "resources.silence_timeout=2", "resources.join_timeout=10",
                                            "trainer.total_training_steps=100000")  # fmt: skip
                     process = self.process_of(rank, launched)
                     if number > 0:
