@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "core/rpc/testing/http2.h"
 
 namespace tdock::rpc {
