@@ -3,12 +3,9 @@
 #include "absl/strings/str_cat.h"
 
 #ifdef TDOCK_PARQUET
-#include <dlfcn.h>
-
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
+#include "core/base/beside_program.h"
 #include "core/base/status.h"
 #endif
 
@@ -18,21 +15,9 @@ namespace tdock::data {
 
 namespace {
 
-// What it needs is looked for in its own libraries first. Where a sanitizer is, it must find that one's malloc instead.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kScope = RTLD_LOCAL;
-#else
-constexpr int kScope = RTLD_LOCAL | RTLD_DEEPBIND;
-#endif
-
 absl::StatusOr<OpenParquetFunction*> LoadReader() {
-  std::error_code error;
-  const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).replace_filename(TDOCK_PARQUET);
-  void* const library = ::dlopen(path.c_str(), RTLD_NOW | kScope);
-  void* const function = library == nullptr ? nullptr : ::dlsym(library, kOpenParquet);
-  if (function == nullptr) {
-    return absl::NotFoundError(absl::StrCat("the reader of Parquet files cannot be loaded: ", ::dlerror()));
-  }
+  TDOCK_ASSIGN_OR_RETURN(void* const function,
+                         LoadBesideProgram(TDOCK_PARQUET, kOpenParquet, "the reader of Parquet files"));
   return reinterpret_cast<OpenParquetFunction*>(function);
 }
 
