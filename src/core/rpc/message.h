@@ -29,6 +29,10 @@ inline int64_t SizeOf(Pieces pieces) {
   return size;
 }
 
+// Bytes as messages of the size that gRPC handles best, which share the buffers' memory; one empty message if there are
+// none.
+std::vector<Message> CutMessages(std::span<const Buffer> pieces);
+
 // The largest message that a stream accepts unless its options say otherwise. Larger data is sent as several messages.
 inline constexpr int64_t kMaxMessageBytes = 8 << 20;
 

@@ -15,8 +15,6 @@ namespace {
 
 constexpr size_t kAlignment = EncodedFrame::kAlignment;
 constexpr size_t kFixedBytes = 16;  // the length of the parcel and the number of frames
-// The size of a message: the one that gRPC handles best.
-constexpr size_t kMessageBytes = 1 << 20;
 
 size_t RoundUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -37,24 +35,6 @@ size_t AddFrame(EncodedFrame frame, std::vector<Buffer>& pieces) {
     if (rest > 0) pieces.push_back(Buffer::Wrap(kZeros.data(), rest, nullptr));
   }
   return size;
-}
-
-std::vector<rpc::Message> Cut(const std::vector<Buffer>& pieces) {
-  std::vector<rpc::Message> messages(1);
-  size_t room = kMessageBytes;
-  for (const Buffer& piece : pieces) {
-    for (size_t at = 0; at < piece.size();) {
-      if (room == 0) {
-        messages.emplace_back();
-        room = kMessageBytes;
-      }
-      const size_t step = std::min(piece.size() - at, room);
-      messages.back().push_back(piece.Slice(at, step));
-      at += step;
-      room -= step;
-    }
-  }
-  return messages;
 }
 
 template <class T>
@@ -104,7 +84,7 @@ absl::StatusOr<std::vector<rpc::Message>> ToMessages(const Parcel& parcel, const
   std::memcpy(header.data() + sizeof(total), &count, sizeof(count));
   std::memcpy(header.data() + kFixedBytes, lengths.data(), lengths.size() * sizeof(uint64_t));
   pieces.front() = OwnText(std::move(header));
-  return Cut(pieces);
+  return rpc::CutMessages(pieces);
 }
 
 absl::StatusOr<std::optional<Parcel>> ParcelReader::Feed(rpc::Pieces message) {

@@ -11,8 +11,6 @@ namespace tdock::service {
 namespace {
 
 constexpr size_t kLengthBytes = sizeof(uint32_t);
-// The size of a message: the one that gRPC handles best.
-constexpr size_t kMessageBytes = 1 << 20;
 
 Buffer Own(std::string text) {
   auto owner = std::make_shared<const std::string>(std::move(text));
@@ -42,21 +40,7 @@ absl::StatusOr<std::vector<rpc::Message>> ToMessages(std::string control, const 
       }
     }
   }
-  std::vector<rpc::Message> messages(1);
-  size_t room = kMessageBytes;
-  for (const Buffer& piece : pieces) {
-    for (size_t at = 0; at < piece.size();) {
-      if (room == 0) {
-        messages.emplace_back();
-        room = kMessageBytes;
-      }
-      const size_t step = std::min(piece.size() - at, room);
-      messages.back().push_back(piece.Slice(at, step));
-      at += step;
-      room -= step;
-    }
-  }
-  return messages;
+  return rpc::CutMessages(pieces);
 }
 
 absl::Status EnvelopeReader::Feed(rpc::Pieces message) {
