@@ -6,6 +6,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "absl/time/clock.h"
 #include "tdock/local_dock.h"
 
 namespace tdock::trainer {
@@ -15,8 +16,9 @@ namespace {
 class FunctionStage final : public Stage {
  public:
   using Function = std::function<absl::StatusOr<std::vector<float>>(const Rows&)>;
-  FunctionStage(std::string name, Function function)
-      : consumer_{.name = std::move(name), .reads = {"x"}, .writes = {"y"}}, function_(std::move(function)) {}
+  FunctionStage(std::string name, Function function, absl::Duration lease = absl::Minutes(10))
+      : consumer_{.name = std::move(name), .reads = {"x"}, .writes = {"y"}, .lease_duration = lease},
+        function_(std::move(function)) {}
 
   const ConsumerOptions& consumer() const override { return consumer_; }
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext&) override {
@@ -64,6 +66,19 @@ TEST_F(StageRunnerTest, PutsWhatTheStageWritesWithItsVersion) {
   EXPECT_EQ(rows->Get<float>(0, "y")->front(), 6.0f);
   EXPECT_EQ(*rows->WeightsVersion(0, "y"), 7);
   EXPECT_EQ(dock_->GetConsumerStatus("train", "doubles")->done, 4);
+}
+
+TEST_F(StageRunnerTest, AStageMayTakeLongerThanItsLease) {
+  constexpr absl::Duration kLease = absl::Milliseconds(300);
+  FunctionStage slow(
+      "slow",
+      [](const Rows& rows) {
+        const absl::Time end = absl::Now() + 2 * kLease;
+        while (absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+        return std::vector<float>(rows.size());
+      },
+      kLease);
+  EXPECT_EQ(Run(slow, 4), absl::OkStatus());
 }
 
 TEST_F(StageRunnerTest, AnExceptionNamesTheStageAndItsRowsAndGivesThemBack) {
