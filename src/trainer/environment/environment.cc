@@ -21,4 +21,9 @@ bool IsLast(const Event& event) {
   return observation != nullptr && (observation->done || observation->truncated);
 }
 
+void Truncate(Event& event) {
+  if (IsLast(event)) return;
+  if (auto* observation = std::get_if<Observation>(&*event.what)) observation->truncated = true;
+}
+
 }  // namespace tdock::environment

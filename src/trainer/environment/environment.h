@@ -77,6 +77,8 @@ struct Event {
 // Whether it is the last one of its episode, which is then over: an error, an observation that is done or truncated, an
 // agent's output.
 bool IsLast(const Event& event);
+// Makes it the last one of its episode, which a limit ends: the answer to Environment::Conclude().
+void Truncate(Event& event);
 
 // Used by one thread at a time. Calls do not wait for the environment, except Start() and Wait(). An episode is over
 // with an observation that is done or truncated, an agent's output, an error or End(); further calls with it do
@@ -104,7 +106,7 @@ class Environment {
   // Answers an agent's request.
   virtual void Answer(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) = 0;
   // In place of Step(), and only where Description::concludes: the model says no more. The next observation is the last
-  // one, whose rewards count and whose messages do not.
+  // one, and truncated; its rewards count and its messages do not.
   virtual void Conclude(EpisodeId /*episode*/) {}
   // Gives the episode up, if it is not over: no more events of it come.
   virtual void End(EpisodeId episode) = 0;

@@ -50,6 +50,11 @@ void EnvironmentProcess::Step(EpisodeId episode, absl::string_view line) {
   Send(line);
 }
 
+void EnvironmentProcess::Conclude(EpisodeId episode, absl::string_view line) {
+  playing_.at(episode).concluding = true;
+  Step(episode, line);
+}
+
 void EnvironmentProcess::Answer(EpisodeId episode, int64_t request, absl::string_view line) {
   Playing& playing = playing_.at(episode);
   if (playing.requests.erase(request) == 0) return;
@@ -94,6 +99,7 @@ absl::Status EnvironmentProcess::TakeLine(absl::string_view line, std::vector<Ev
     return absl::InvalidArgumentError(absl::StrCat("it spoke of episode ", event.episode, ", which it does not play"));
   }
   TDOCK_RETURN_IF_ERROR(Note(event, found->second));
+  if (found->second.concluding) Truncate(event);
   if (IsLast(event)) End(event.episode);
   events.push_back(std::move(event));
   return absl::OkStatus();

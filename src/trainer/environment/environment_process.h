@@ -40,6 +40,8 @@ class EnvironmentProcess {
   void Begin(EpisodeId episode, absl::string_view line);
   // Only for episodes that it plays.
   void Step(EpisodeId episode, absl::string_view line);
+  // Its next observation is the last one.
+  void Conclude(EpisodeId episode, absl::string_view line);
   // Does nothing for a request that is not open.
   void Answer(EpisodeId episode, int64_t request, absl::string_view line);
   void End(EpisodeId episode);
@@ -67,6 +69,7 @@ class EnvironmentProcess {
   struct Playing {
     Due due;                     // its next event; InfiniteFuture while it waits for the host
     std::set<int64_t> requests;  // of an agent, that are open
+    bool concluding = false;
   };
 
   EnvironmentProcess(const ProgramEnvironmentOptions& options, std::unique_ptr<reward::LineProcess> process);

@@ -79,7 +79,7 @@ class HttpEnvironment final : public Environment {
     const auto found = numbers_.find(episode);
     if (found == numbers_.end()) return;
     const uint64_t number = found->second;
-    Add({.episode = episode, .number = number, .kind = Job::Kind::kStep, .line = ConcludeLine(number)});
+    Add({.episode = episode, .number = number, .kind = Job::Kind::kConclude, .line = ConcludeLine(number)});
   }
 
   void Answer(EpisodeId, int64_t, const absl::StatusOr<Generated>&) override {}  // it asks for nothing
@@ -107,7 +107,7 @@ class HttpEnvironment final : public Environment {
  private:
   // Something to be posted.
   struct Job {
-    enum class Kind { kReset, kStep, kEnd };
+    enum class Kind { kReset, kStep, kConclude, kEnd };
     EpisodeId episode = 0;
     uint64_t number = 0;  // the server's name for it
     Kind kind = Kind::kEnd;
@@ -180,6 +180,7 @@ class HttpEnvironment final : public Environment {
                                                       "the last time"));
     }
     events_.push_back(event.ok() ? *std::move(event) : Event{.episode = job.episode, .what = event.status()});
+    if (job.kind == Job::Kind::kConclude) Truncate(events_.back());
     if (IsLast(events_.back())) Forget(job.episode);
     happened_.NotifyAll();
   }

@@ -191,6 +191,18 @@ TEST_F(HttpEnvironmentTest, PlaysEpisodesAtTheSameTime) {
   EXPECT_EQ(Said(Next(1).at(1)), "you said on");
 }
 
+TEST_F(HttpEnvironmentTest, AnEpisodeIsOverWithTheAnswerToItsConclusion) {
+  GameServer server(
+      [&](const Json& asked) { return asked["type"] == "conclude" ? Observe(asked, "at last") : Play(asked); });
+  Start(Options(server));
+  Reset(1);
+  Next(1);
+  environment_->Conclude(1);
+  EXPECT_TRUE(std::get<Observation>(*Next(1).at(1).what).truncated);
+  environment_->Step(1, Says("on"));
+  EXPECT_THAT(environment_->Wait(absl::Now() + absl::Milliseconds(200)).status(), Fails(StatusCode::kDeadlineExceeded));
+}
+
 TEST_F(HttpEnvironmentTest, RunsHaveNumbersOfTheirOwnForEpisodes) {
   GameServer server(Play);
   std::set<uint64_t> numbers;

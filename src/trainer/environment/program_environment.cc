@@ -64,7 +64,7 @@ class ProgramEnvironment final : public Environment {
 
   void Conclude(EpisodeId episode) override {
     const auto found = players_.find(episode);
-    if (found != players_.end()) found->second->Step(episode, ConcludeLine(episode));
+    if (found != players_.end()) found->second->Conclude(episode, ConcludeLine(episode));
   }
 
   void Answer(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) override {

@@ -177,8 +177,10 @@ say(type="observation", episode=message["episode"], rewards={message["type"]: 0.
   EXPECT_TRUE(Observed(NextOf(1)).continues);
   environment_->Conclude(1);
   const Observation last = Observed(NextOf(1));
-  EXPECT_FALSE(last.continues);
+  EXPECT_TRUE(last.truncated);
   EXPECT_THAT(last.rewards, ElementsAre(Pair("conclude", 0.5)));
+  // The program ends, and this episode is over.
+  EXPECT_THAT(environment_->Wait(absl::Now() + absl::Milliseconds(200)).status(), Fails(StatusCode::kDeadlineExceeded));
 }
 
 TEST_F(ProgramEnvironmentTest, TheRowAndTheMessageArriveWhole) {
