@@ -54,7 +54,8 @@ target_compile_definitions(tdock_runtime_processes PRIVATE
 tdock_python_module(python USES dock/service/remote dock/compat/mindspeed runtime/control)
 tdock_module(runtime/rendezvous TORCH USES runtime/launch)
 tdock_module(runtime/collective USES core/tensor)
-tdock_module(runtime/collective/gloo TORCH USES runtime/collective runtime/rendezvous)
+tdock_module(runtime/collective/tensor TORCH USES runtime/collective)
+tdock_module(runtime/collective/gloo TORCH USES runtime/collective/tensor runtime/rendezvous)
 tdock_module(runtime/replica USES runtime/collective dock/local)
 
 # ---- Text and data.
@@ -112,7 +113,7 @@ if(TARGET tdock_trainer_run_log)
   endforeach()
 endif()
 tdock_module(trainer/checkpoint TORCH USES model/decoder)
-tdock_module(trainer/stages TORCH USES dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint)
+tdock_module(trainer/stages TORCH USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint)
 tdock_module(trainer/loop TORCH USES trainer/stages trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/distributed TORCH USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous
              runtime/replica runtime/collective/gloo)
