@@ -54,7 +54,8 @@ class DpoGradients {
     const trainer::ForwardOptions forward = {.workers = *workers_,
                                              .max_row_tokens = trainer::MaxRowTokens(decoder_.config())};
     const std::vector<Pairs> parts = CutPairs(forward);
-    trainer::Backward(decoder_, *workers_, parts.size(), [&](size_t i) { return Loss(parts[i], forward); });
+    trainer::Backward(decoder_, *workers_, parts.size(),
+                      [&](const model::Decoder& pass, size_t i) { return Loss(pass, parts[i], forward); });
     AwaitDevice(decoder_.parameters().front().grad());
     for (const at::Tensor& parameter : decoder_.parameters()) at::Tensor(parameter).mutable_grad() = at::Tensor();
     return absl::OkStatus();
@@ -76,11 +77,11 @@ class DpoGradients {
     return pairs;
   }
 
-  at::Tensor Loss(const Pairs& pairs, const trainer::ForwardOptions& forward) const {
+  at::Tensor Loss(const model::Decoder& pass, const Pairs& pairs, const trainer::ForwardOptions& forward) const {
     const auto samples =
         std::span(samples_).subspan(static_cast<size_t>(2 * pairs.begin), static_cast<size_t>(2 * pairs.count));
     const trainer::Layout layout = trainer::MakeLayout(samples, forward.max_row_tokens, decoder_.device());
-    const at::Tensor log_probs = trainer::ScoreResponses(decoder_, layout, forward.temperature).log_probs;
+    const at::Tensor log_probs = trainer::ScoreResponses(pass, layout, forward.temperature).log_probs;
     std::vector<int64_t> lengths;
     for (const trainer::Sequence& sample : samples) lengths.push_back(static_cast<int64_t>(sample.response.size()));
     const algo::Tokens tokens = algo::MakeTokens(at::ones_like(log_probs), lengths);

@@ -160,10 +160,10 @@ class LlamaStep {
     const trainer::ForwardOptions forward = {.workers = *workers_, .max_row_tokens = length_};
     const std::vector<trainer::MicroBatch> micro_batches =
         trainer::CutMicroBatches(samples_, forward, decoder_.device());
-    trainer::Backward(decoder_, *workers_, micro_batches.size(), [&](size_t i) {
+    trainer::Backward(decoder_, *workers_, micro_batches.size(), [&](const model::Decoder& pass, size_t i) {
       const trainer::Layout layout =
           trainer::MakeLayout(micro_batches[i].samples, forward.max_row_tokens, decoder_.device());
-      return -trainer::ScoreResponses(decoder_, layout, forward.temperature).log_probs.sum() /
+      return -trainer::ScoreResponses(pass, layout, forward.temperature).log_probs.sum() /
              static_cast<double>(kRows * length_);
     });
     const double norm = optimizer_->Step(1e-6);

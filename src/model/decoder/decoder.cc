@@ -11,6 +11,7 @@
 
 #include "core/base/rng.h"
 #include "model/decoder/recompute.h"
+#include "model/decoder/watched_pass.h"
 #include "model/decoder/weight_names.h"
 
 namespace tdock::model {
@@ -268,6 +269,49 @@ std::vector<at::Tensor> Decoder::trainable(ParameterKind kind) const {
   return trained;
 }
 
+std::vector<at::Tensor> Decoder::ParametersOf(size_t unit) const {
+  if (unit < layers_.size()) return ParametersOf(layers_[unit]);
+  return Defined({embedding_, positions_, project_in_.weight, norm_.weight, norm_.bias, project_out_.weight, head_});
+}
+
+std::vector<at::Tensor> Decoder::TrainedOf(size_t unit) const {
+  std::vector<at::Tensor> trained = ParametersOf(unit);
+  std::erase_if(trained, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });
+  return trained;
+}
+
+std::vector<at::Tensor*> Decoder::WeightsOf(Layer& layer) {
+  std::vector<at::Tensor*> weights;
+  for (Linear Layer::*const linear : kLinears) {
+    weights.insert(weights.end(), {&(layer.*linear).weight, &(layer.*linear).bias});
+    for (Adapter& adapter : (layer.*linear).adapters) weights.insert(weights.end(), {&adapter.a, &adapter.b});
+  }
+  for (Norm* const norm : {&layer.attention_norm, &layer.q_norm, &layer.k_norm, &layer.mlp_norm}) {
+    weights.insert(weights.end(), {&norm->weight, &norm->bias});
+  }
+  return weights;
+}
+
+// Puts others in the place of those that are trained.
+void Decoder::Watch(std::vector<at::Tensor*> weights, size_t unit) const {
+  std::erase_if(weights, [](const at::Tensor* weight) { return !weight->defined() || !weight->requires_grad(); });
+  std::vector<at::Tensor> trained;
+  trained.reserve(weights.size());
+  for (const at::Tensor* const weight : weights) trained.push_back(*weight);
+  const std::vector<at::Tensor> watched = WatchedWeights(trained, unit, *watch_);
+  for (size_t i = 0; i < weights.size(); ++i) *weights[i] = watched[i];
+}
+
+Decoder Decoder::Watched(PassWatch& watch) const {
+  Decoder pass = *this;
+  pass.watch_ = &watch;
+  pass.Watch({&pass.embedding_, &pass.positions_, &pass.project_in_.weight, &pass.norm_.weight, &pass.norm_.bias,
+              &pass.project_out_.weight, &pass.head_},
+             layers_.size());
+  pass.CollectParameters();
+  return pass;
+}
+
 NamedTensors Decoder::NamedWeights() const { return WeightNames(*this).All(); }
 
 void Decoder::AddRotation(const TokenBatch& batch, Pass* pass) const {
@@ -293,7 +337,7 @@ void Decoder::AddRotation(const TokenBatch& batch, Pass* pass) const {
   pass->sin = for_both_halves(angles.sin());
 }
 
-std::shared_ptr<const Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, bool cached) const {
+std::shared_ptr<Decoder::Pass> Decoder::Prepare(const TokenBatch& batch, bool cached) const {
   const auto shared = std::make_shared<Pass>();
   Pass& pass = *shared;
   TORCH_CHECK(batch.lengths.empty() || (!cached && !batch.visible.defined() && batch.tokens.size(0) == 1),
@@ -464,15 +508,26 @@ at::Tensor Decoder::Embed(const TokenBatch& batch) const {
 at::Tensor Decoder::Hidden(const TokenBatch& batch, CachePass* cache) const {
   // Gradients cannot flow through a cache: later tokens would see values without a history.
   at::AutoGradMode with_gradients(cache == nullptr && at::GradMode::is_enabled());
-  const std::shared_ptr<const Pass> pass = Prepare(batch, cache != nullptr);
+  const std::shared_ptr<Pass> pass = Prepare(batch, cache != nullptr);
+  pass->watched.reserve(watch_ == nullptr ? 0 : layers_.size());  // they stay where they are
   at::Tensor x_BTC = Drop(Embed(batch), DropoutAt(0, *pass));
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
+    if (watch_ != nullptr) {
+      watch_->BeforeUse(i);
+      // Here, because later nodes of the graph come first in the backward pass: then those of the layer's weights come
+      // behind all others of the layer, and before those of the layers below.
+      pass->watched.push_back(layers_[i]);
+      Watch(WeightsOf(pass->watched.back()), i);
+    }
+    const Layer& layer = watch_ == nullptr ? layers_[i] : pass->watched.back();
     const auto run = [this, &layer, pass, cache, window = config_.window(i)](const at::Tensor& x) {
       return RunLayer(layer, x, pass, window, cache);
     };
     x_BTC = recomputed_ == Recomputed::kLayers && cache == nullptr ? Recompute(run, x_BTC, ParametersOf(layer))
                                                                    : run(x_BTC);
+    if (watch_ == nullptr) continue;
+    watch_->AfterUse(i);
+    x_BTC = WatchedOutput(x_BTC, i, *watch_);
   }
   if (config_.final_norm) x_BTC = norm_(x_BTC);
   return project_out_.weight.defined() ? project_out_(x_BTC) : x_BTC;

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "model/decoder/kv_cache.h"
 #include "model/decoder/layers.h"
+#include "model/decoder/pass_watch.h"
 #include "model/decoder/token_batch.h"
 #include "model/files/adapter_config.h"
 #include "model/files/config.h"
@@ -145,6 +146,15 @@ class Decoder {
   std::vector<at::Tensor> trainable() const;
   std::vector<at::Tensor> trainable(ParameterKind kind) const;
 
+  // Layers, and one more: see PassWatch.
+  size_t units() const { return layers_.size() + 1; }
+  // All parameters of a unit, and those of them that are trained, in the order of parameters().
+  std::vector<at::Tensor> ParametersOf(size_t unit) const;
+  std::vector<at::Tensor> TrainedOf(size_t unit) const;
+  // A decoder for one pass, with the same weights: it tells `watch` how far the pass has got, and gives it the
+  // gradients, which the parameters do not get. This decoder and `watch` must outlive it, and it the gradients.
+  Decoder Watched(PassWatch& watch) const;
+
   // Every weight under its Hugging Face name: views that share memory with the parameters, in the order of the layers.
   // A tied head is not listed, and adapters are not in it.
   NamedTensors NamedWeights() const;
@@ -176,6 +186,7 @@ class Decoder {
     std::map<int64_t, std::vector<at::Tensor>> visible;
     std::vector<int64_t> lengths;
     std::optional<uint64_t> dropout_seed;
+    std::vector<Layer> watched;  // layers with the weights that a PassWatch is told of
   };
 
   Decoder(const ModelConfig& config, const at::Device& device, at::ScalarType dtype);
@@ -183,7 +194,7 @@ class Decoder {
   void CollectParameters();
   Norm MakeNorm(int64_t size, const at::TensorOptions& options) const;
   void AddRotation(const TokenBatch& batch, Pass* pass) const;
-  std::shared_ptr<const Pass> Prepare(const TokenBatch& batch, bool cached) const;
+  std::shared_ptr<Pass> Prepare(const TokenBatch& batch, bool cached) const;
   at::Tensor Embed(const TokenBatch& batch) const;
   at::Tensor Mix(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, const Pass& pass,
                  int64_t window) const;
@@ -203,6 +214,8 @@ class Decoder {
   at::Tensor RunLayer(const Layer& layer, const at::Tensor& x_BTC, const std::shared_ptr<const Pass>& pass,
                       int64_t window, CachePass* cache) const;
   static std::vector<at::Tensor> ParametersOf(const Layer& layer);
+  static std::vector<at::Tensor*> WeightsOf(Layer& layer);  // which may be undefined
+  void Watch(std::vector<at::Tensor*> weights, size_t unit) const;
   absl::StatusOr<std::vector<LinearPart>> PartsToAdapt(const LoraConfig& config) const;
   std::vector<const Adapter*> Adapters() const;
 
@@ -223,6 +236,7 @@ class Decoder {
   std::shared_ptr<const PackedLinear> packed_head_;
   std::optional<LoraConfig> lora_;
   std::vector<at::Tensor> parameters_;
+  PassWatch* watch_ = nullptr;  // of the pass that this decoder is for
 
   friend class WeightNames;
 };

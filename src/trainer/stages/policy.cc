@@ -5,13 +5,14 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "model/decoder/pass_watch.h"
 #include "model/files/flops.h"
 #include "model/tensor_torch/convert.h"
 
@@ -143,67 +144,56 @@ at::Tensor Values(const model::Decoder& decoder, std::span<const Sequence> sampl
 
 namespace {
 
-// Adds up tensors of several threads in the order of their numbers, from 0.
-class OrderedSum {
+// Of one of several passes.
+class SummedPass final : public model::PassWatch {
  public:
-  // Waits until all lower numbers were added.
-  void Add(size_t number, std::vector<at::Tensor> more) TDOCK_EXCLUDES(mu_) {
-    {
-      MutexLock lock(mu_);
-      while (next_ != number && !failed_) changed_.Wait(mu_);
-      if (failed_) return;
-    }
-    // Nobody else's turn, so without the lock. In half precision a large sum would lose what is added to it.
-    if (sum_.empty()) {
-      for (at::Tensor& tensor : more) {
-        sum_.push_back(tensor.to(at::promoteTypes(tensor.scalar_type(), at::kFloat)));
-        tensor.reset();
-      }
-    } else {
-      at::_foreach_add_(sum_, more);
-    }
-    MutexLock lock(mu_);
-    ++next_;
-    changed_.NotifyAll();
+  SummedPass(GradientSum& sum, size_t pass) : sum_(sum), pass_(pass) {}
+  void TakeGradients(size_t unit, std::vector<at::Tensor> gradients) override {
+    ++taken_;
+    sum_.Add(unit, pass_, std::move(gradients));
   }
-  // Ends all waits: one number will not come.
-  void Fail() TDOCK_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    failed_ = true;
-    changed_.NotifyAll();
-  }
-  const std::vector<at::Tensor>& sum() const { return sum_; }
+  size_t taken() const { return taken_; }  // units
 
  private:
-  Mutex mu_;
-  CondVar changed_;
-  size_t next_ TDOCK_GUARDED_BY(mu_) = 0;
-  bool failed_ TDOCK_GUARDED_BY(mu_) = false;
-  std::vector<at::Tensor> sum_;  // of the thread whose turn it is
+  GradientSum& sum_;
+  const size_t pass_;
+  std::atomic<size_t> taken_ = 0;
 };
 
 }  // namespace
 
-void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches,
-              const std::function<at::Tensor(size_t)>& loss) {
-  const std::vector<at::Tensor> parameters = decoder.trainable();
-  OrderedSum sum;
+void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches, const PassLoss& loss,
+              const GradientSum::Done& done) {
+  std::vector<size_t> units;
+  for (size_t unit = 0; unit < decoder.units(); ++unit) {
+    if (!decoder.TrainedOf(unit).empty()) units.push_back(unit);
+  }
+  GradientSum sum(units, micro_batches, done);
+  const auto threads = static_cast<size_t>(workers.threads());
   // A thread's pieces come in ascending order, so the lowest of those in progress never waits.
   workers.Run(static_cast<int>(micro_batches), [&](int piece) {
+    const auto pass = static_cast<size_t>(piece);
+    if (!sum.Await(pass < threads ? 0 : pass - threads)) return;
     try {
-      std::vector<at::Tensor> gradients;
-      {
-        at::AutoGradMode with_gradients(true);
-        gradients = torch::autograd::grad({loss(static_cast<size_t>(piece))}, parameters);
-      }
-      at::NoGradGuard no_grad;
-      sum.Add(static_cast<size_t>(piece), std::move(gradients));
+      SummedPass watch(sum, pass);
+      const model::Decoder watched = decoder.Watched(watch);
+      at::AutoGradMode with_gradients(true);
+      torch::autograd::backward({loss(watched, pass)});
+      // Others would wait for them.
+      TORCH_CHECK(watch.taken() == units.size(), "the loss has gradients for ", watch.taken(), " of ", units.size(),
+                  " layers (the weights outside of them count as one)");
     } catch (...) {
       sum.Fail();
       throw;
     }
   });
-  for (size_t i = 0; i < sum.sum().size(); ++i) at::Tensor(parameters[i]).mutable_grad() = sum.sum()[i];
+}
+
+void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches, const PassLoss& loss) {
+  Backward(decoder, workers, micro_batches, loss, [&](size_t unit, std::vector<at::Tensor> sums) {
+    std::vector<at::Tensor> trained = decoder.TrainedOf(unit);
+    for (size_t i = 0; i < trained.size(); ++i) trained[i].mutable_grad() = std::move(sums[i]);
+  });
 }
 
 }  // namespace tdock::trainer

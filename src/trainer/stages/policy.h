@@ -11,6 +11,7 @@
 #include "core/base/workers.h"
 #include "model/decoder/decoder.h"
 #include "tdock/rows.h"
+#include "trainer/stages/gradient_sum.h"
 #include "trainer/stages/layout.h"
 
 namespace tdock::trainer {
@@ -63,10 +64,16 @@ at::Tensor LogProbs(const model::Decoder& decoder, std::span<const Sequence> sam
 at::Tensor Values(const model::Decoder& decoder, std::span<const Sequence> samples, const ForwardOptions& options,
                   Scored scored);
 
-// Gives each parameter the gradient of Σ loss(i) over the micro-batches i, in float32 at least. `loss` is called on the
-// workers, concurrently for different i, and returns a scalar. Gradients are added up in the order of the
-// micro-batches, whatever the number of workers.
-void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches,
-              const std::function<at::Tensor(size_t)>& loss);
+// The loss of micro-batch i, a scalar, computed with `pass`, which is the decoder for this pass alone
+// (Decoder::Watched()). Called on the workers, concurrently for different i.
+using PassLoss = std::function<at::Tensor(const model::Decoder& pass, size_t i)>;
+
+// Gives each trained parameter the gradient of Σ loss(i) over the micro-batches i, in float32 at least. Gradients are
+// added up in the order of the micro-batches, whatever the number of workers.
+void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches, const PassLoss& loss);
+// The same, but `done` gets those of each unit (Decoder::TrainedOf()) as soon as they are complete, and the parameters
+// none.
+void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batches, const PassLoss& loss,
+              const GradientSum::Done& done);
 
 }  // namespace tdock::trainer

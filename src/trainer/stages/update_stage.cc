@@ -359,26 +359,26 @@ class UpdateStage final : public Stage {
       for (const MicroBatch& micro : task.micro_batches) passes.emplace_back(&task, &micro);
     }
     std::vector<StepMetrics> metrics(passes.size());
-    Backward(policy_.decoder, options_.forward.workers, passes.size(), [&](size_t i) {
-      const at::Tensor loss = Loss(*passes[i].first, *passes[i].second, DeriveSeed(seed, i), metrics[i]);
+    Backward(policy_.decoder, options_.forward.workers, passes.size(), [&](const model::Decoder& pass, size_t i) {
+      const at::Tensor loss = Loss(pass, *passes[i].first, *passes[i].second, DeriveSeed(seed, i), metrics[i]);
       return loss_scale_.has_value() ? loss * loss_scale_->value() : loss;
     });
     for (const StepMetrics& of_pass : metrics) figures.Add(of_pass);
   }
 
-  at::Tensor Loss(const Task& task, const MicroBatch& micro, uint64_t seed, StepMetrics& metrics) const {
+  at::Tensor Loss(const model::Decoder& pass, const Task& task, const MicroBatch& micro, uint64_t seed,
+                  StepMetrics& metrics) const {
     const Scored scored = task.objective.scored();
     Layout layout = MakeLayout(micro.samples, task.forward.max_row_tokens, policy_.decoder.device(), scored,
                                task.forward.max_shared_row_tokens);
     if (policy_.decoder.drops()) layout.batch.dropout_seed = seed;
     TokenBatch part = PartOf(task.batch.tokens, micro);
     if (scored == Scored::kLogProbs) {
-      const ResponseFigures figures =
-          ScoreResponses(policy_.decoder, layout, task.forward.temperature, task.objective.entropy());
+      const ResponseFigures figures = ScoreResponses(pass, layout, task.forward.temperature, task.objective.entropy());
       part.log_probs = figures.log_probs;
       part.entropy = figures.entropy;
     } else {
-      part.values = ScoreValues(policy_.decoder, layout);
+      part.values = ScoreValues(pass, layout);
     }
     return task.objective.Loss(part, metrics);
   }
