@@ -3,13 +3,17 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/base/status.h"
 
 namespace tdock::trainer {
@@ -28,6 +32,35 @@ std::map<std::string, T> Under(const std::map<std::string, T>& all, const std::s
   return found;
 }
 
+// "NAME[BEGIN/TOTAL]": some of the numbers of NAME.
+std::string PartName(absl::string_view name, int64_t begin, int64_t total) {
+  return absl::StrCat(name, "[", begin, "/", total, "]");
+}
+
+struct SavedPart {
+  int64_t begin = 0;
+  at::Tensor numbers = {};  // flat
+
+  int64_t end() const { return begin + numbers.numel(); }
+};
+
+// `place` is what follows the name: "[BEGIN/TOTAL]".
+absl::StatusOr<SavedPart> PartAt(absl::string_view place, int64_t total, const at::Tensor& tensor) {
+  const std::pair<absl::string_view, absl::string_view> numbers =
+      absl::StrSplit(place.substr(1, place.size() - 2), absl::MaxSplits('/', 1));
+  SavedPart part{.numbers = tensor.reshape({-1})};
+  int64_t of = 0;
+  if (!absl::EndsWith(place, "]") || !absl::SimpleAtoi(numbers.first, &part.begin) ||
+      !absl::SimpleAtoi(numbers.second, &of)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", place, "' is no place of a part"));
+  }
+  if (of != total || part.begin < 0 || part.begin > total || part.numbers.numel() > total - part.begin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("part ", place, " has ", part.numbers.numel(), " numbers, which are none of ", total));
+  }
+  return part;
+}
+
 }  // namespace
 
 void State::SetText(const std::string& name, std::string value) {
@@ -41,6 +74,10 @@ void State::SetNumber(const std::string& name, double value) { SetText(name, abs
 
 void State::SetTensor(const std::string& name, const at::Tensor& tensor) {
   TDOCK_CHECK(tensors_.emplace(name, tensor.detach()).second, name);
+}
+
+void State::SetPart(const std::string& name, int64_t begin, int64_t total, const at::Tensor& tensor) {
+  SetTensor(PartName(name, begin, total), tensor);
 }
 
 void State::Set(const std::string& prefix, const Stateful& object) {
@@ -82,6 +119,51 @@ absl::Status State::CopyTensor(const std::string& name, const at::Tensor& into) 
   }
   at::NoGradGuard no_grad;
   into.detach().copy_(tensor);
+  return absl::OkStatus();
+}
+
+absl::Status State::CopyPart(const std::string& name, int64_t begin, int64_t total, const at::Tensor& into) const {
+  std::vector<SavedPart> parts;
+  if (const auto whole = tensors_.find(name); whole != tensors_.end()) {
+    if (whole->second.numel() != total) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " has ", whole->second.numel(), " numbers, not ", total));
+    }
+    parts.push_back({.numbers = whole->second.reshape({-1})});
+  }
+  const std::string start = name + "[";
+  for (auto it = tensors_.lower_bound(start); it != tensors_.end() && it->first.starts_with(start); ++it) {
+    absl::StatusOr<SavedPart> part = PartAt(absl::string_view(it->first).substr(name.size()), total, it->second);
+    if (!part.ok()) return Annotate(part.status(), name);
+    parts.push_back(*std::move(part));
+  }
+  if (parts.empty()) return Missing(name);
+  std::sort(parts.begin(), parts.end(), [](const SavedPart& a, const SavedPart& b) { return a.begin < b.begin; });
+
+  at::NoGradGuard no_grad;
+  const at::Tensor flat = into.detach().view({-1});
+  const int64_t end = begin + flat.numel();
+  int64_t next = begin;  // the first that is not copied
+  for (const SavedPart& part : parts) {
+    if (part.end() <= next || part.begin >= end) continue;
+    if (part.begin > next || (part.begin < next && next > begin)) break;
+    if (part.numbers.scalar_type() != flat.scalar_type()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " is ", c10::toString(part.numbers.scalar_type()), ", not ",
+                                                     c10::toString(flat.scalar_type())));
+    }
+    const int64_t count = std::min(part.end(), end) - next;
+    flat.narrow(0, next - begin, count).copy_(part.numbers.narrow(0, next - part.begin, count));
+    next += count;
+  }
+  if (next == end) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ": numbers ", next, " to ", end - 1, " of ", total,
+                                                 " are in no part, or in two that overlap"));
+}
+
+absl::Status State::Merge(const State& other) {
+  for (const auto& [name, tensor] : other.tensors_) {
+    if (tensors_.emplace(name, tensor).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, " is there twice"));
+  }
   return absl::OkStatus();
 }
 

@@ -24,6 +24,9 @@ class State {
   void SetText(const std::string& name, std::string value);
   // Shares memory with `tensor`: see Snapshot().
   void SetTensor(const std::string& name, const at::Tensor& tensor);
+  // Some of the numbers of a tensor of `total`, flat, from `begin`: the others are of other states, which are put
+  // together (Merge()).
+  void SetPart(const std::string& name, int64_t begin, int64_t total, const at::Tensor& tensor);
   // What the object saves, under `prefix`/.
   void Set(const std::string& prefix, const Stateful& object);
 
@@ -33,8 +36,14 @@ class State {
   absl::StatusOr<std::string> Text(const std::string& name) const;
   // Copies into a tensor of the same shape and dtype.
   absl::Status CopyTensor(const std::string& name, const at::Tensor& into) const;
+  // Copies numbers of a tensor of `total`, from `begin`, into `into` of the same dtype and any shape: from a tensor of
+  // that name, or from parts of it, however they are cut.
+  absl::Status CopyPart(const std::string& name, int64_t begin, int64_t total, const at::Tensor& into) const;
   // Loads what Set() saved.
   absl::Status Get(const std::string& prefix, Stateful& object) const;
+
+  // Takes the tensors of `other`. InvalidArgument names one that both have.
+  absl::Status Merge(const State& other);
 
   // With copies of the tensors, on the CPU.
   State Snapshot() const;

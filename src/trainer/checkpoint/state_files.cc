@@ -1,8 +1,13 @@
 #include "trainer/checkpoint/state_files.h"
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "model/decoder/weights.h"
@@ -11,22 +16,22 @@
 namespace tdock::trainer {
 namespace {
 
-constexpr char kTexts[] = "state.json";
-constexpr char kTensors[] = "state.safetensors";
+constexpr char kState[] = "state";  // of a process that is alone, or of rank 0
+constexpr absl::string_view kRankState = "state-rank-", kTexts = ".json", kTensors = ".safetensors";
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
-}  // namespace
+std::string RankState(int64_t rank, int64_t ranks) { return absl::StrCat(kRankState, rank, "-of-", ranks); }
 
-absl::Status WriteState(Env& env, const std::string& folder, const State& state) {
+// As files of this name.
+absl::Status WriteAs(Env& env, const std::string& folder, absl::string_view name, const State& state) {
   const model::NamedTensors tensors(state.tensors().begin(), state.tensors().end());
-  TDOCK_RETURN_IF_ERROR(model::WriteTensors(env, JoinPath(folder, kTensors), tensors));
+  TDOCK_RETURN_IF_ERROR(model::WriteTensors(env, JoinPath(folder, absl::StrCat(name, kTensors)), tensors));
   nlohmann::ordered_json texts = nlohmann::ordered_json::object();
-  for (const auto& [name, text] : state.texts()) texts[name] = text;
-  return WriteFileAtomically(env, JoinPath(folder, kTexts), texts.dump(1) + "\n");
+  for (const auto& [key, text] : state.texts()) texts[key] = text;
+  return WriteFileAtomically(env, JoinPath(folder, absl::StrCat(name, kTexts)), texts.dump(1) + "\n");
 }
 
-absl::StatusOr<State> ReadStateTexts(Env& env, const std::string& folder) {
-  const std::string path = JoinPath(folder, kTexts);
+absl::StatusOr<State> ReadTexts(Env& env, const std::string& path) {
   TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env, path, kMaxTextBytes));
   const absl::StatusOr<nlohmann::json> parsed = ParseJsonObject(text, /*max_depth=*/1);
   if (!parsed.ok()) return Annotate(parsed.status(), path);
@@ -40,14 +45,79 @@ absl::StatusOr<State> ReadStateTexts(Env& env, const std::string& folder) {
   return state;
 }
 
-absl::StatusOr<State> ReadState(Env& env, const std::string& folder) {
-  TDOCK_ASSIGN_OR_RETURN(State state, ReadStateTexts(env, folder));
-  const std::string path = JoinPath(folder, kTensors);
+absl::StatusOr<State> ReadAs(Env& env, const std::string& folder, absl::string_view file_name) {
+  TDOCK_ASSIGN_OR_RETURN(State state, ReadTexts(env, JoinPath(folder, absl::StrCat(file_name, kTexts))));
+  const std::string path = JoinPath(folder, absl::StrCat(file_name, kTensors));
   TDOCK_ASSIGN_OR_RETURN(const model::SafetensorsFile file, model::SafetensorsFile::Open(env, path));
   for (const std::string& name : file.names()) {
     absl::StatusOr<at::Tensor> tensor = model::ReadTensor(file, name);
     if (!tensor.ok()) return Annotate(tensor.status(), path);
     state.SetTensor(name, *tensor);
+  }
+  return state;
+}
+
+// How many ranks have written the folder. What they are called says so: "state-rank-1-of-4.json".
+absl::StatusOr<int64_t> RanksIn(Env& env, const std::string& folder) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, env.List(folder));
+  int64_t ranks = 1;
+  std::string first;
+  for (const std::string& file : files) {
+    absl::string_view name = file;
+    if (!absl::ConsumePrefix(&name, kRankState) || !absl::ConsumeSuffix(&name, kTexts)) continue;
+    const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(name, absl::MaxSplits("-of-", 1));
+    int64_t rank = 0, of = 0;
+    if (!absl::SimpleAtoi(numbers.first, &rank) || !absl::SimpleAtoi(numbers.second, &of) || rank < 1 || rank >= of) {
+      return absl::InvalidArgumentError(absl::StrCat(JoinPath(folder, file), " is of no rank"));
+    }
+    if (!first.empty() && of != ranks) {
+      return absl::InvalidArgumentError(absl::StrCat(folder, " has parts of different saves: ", first, " and ", file));
+    }
+    ranks = of;
+    first = file;
+  }
+  return ranks;
+}
+
+absl::Status CheckSameTexts(const State& first, const State& other, const std::string& file) {
+  for (const auto& [name, text] : other.texts()) {
+    const auto found = first.texts().find(name);
+    if (found == first.texts().end() || found->second == text) continue;
+    return absl::InvalidArgumentError(absl::StrCat(file, " is of another moment than that of rank 0: '", name, "' is ",
+                                                   text, ", not ", found->second));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WriteState(Env& env, const std::string& folder, const State& state) {
+  return WriteAs(env, folder, kState, state);
+}
+
+absl::Status WriteRankState(Env& env, const std::string& folder, int rank, int ranks, const State& state) {
+  TDOCK_CHECK(rank >= 1 && rank < ranks, "rank 0 has the rest");
+  return WriteAs(env, folder, RankState(rank, ranks), state);
+}
+
+absl::StatusOr<State> ReadStateTexts(Env& env, const std::string& folder) {
+  return ReadTexts(env, JoinPath(folder, absl::StrCat(kState, kTexts)));
+}
+
+absl::StatusOr<State> ReadState(Env& env, const std::string& folder) {
+  TDOCK_ASSIGN_OR_RETURN(State state, ReadAs(env, folder, kState));
+  TDOCK_ASSIGN_OR_RETURN(const int64_t ranks, RanksIn(env, folder));
+  for (int64_t rank = 1; rank < ranks; ++rank) {
+    const std::string file = JoinPath(folder, RankState(rank, ranks));
+    const absl::StatusOr<State> part = ReadAs(env, folder, RankState(rank, ranks));
+    if (absl::IsNotFound(part.status())) {
+      return absl::InvalidArgumentError(absl::StrCat(folder, " was written by ", ranks, " ranks, and lacks what rank ",
+                                                     rank, " wrote: ", part.status().message()));
+    }
+    TDOCK_RETURN_IF_ERROR(part.status());
+    TDOCK_RETURN_IF_ERROR(CheckSameTexts(state, *part, file));
+    const absl::Status merged = state.Merge(*part);
+    if (!merged.ok()) return Annotate(merged, file);
   }
   return state;
 }

@@ -1,4 +1,5 @@
-// A State in a folder: its texts in state.json, its tensors in state.safetensors.
+// A State in a folder: its texts in state.json, its tensors in state.safetensors. Where several ranks have parts of it,
+// those of rank R of N, from 1 on, are in state-rank-R-of-N.json and .safetensors; rank 0 has the rest.
 #pragma once
 
 #include <string>
@@ -12,8 +13,12 @@ namespace tdock::trainer {
 
 absl::Status WriteState(Env& env, const std::string& folder, const State& state);
 
-// InvalidArgument, naming the file, for anything that WriteState() does not write. Tensors are views of the mapped
-// file, which they keep alive.
+// The part of a rank, 1 to ranks - 1.
+absl::Status WriteRankState(Env& env, const std::string& folder, int rank, int ranks, const State& state);
+
+// With the tensors of all ranks. InvalidArgument, naming the file, for anything that WriteState() does not write, for a
+// rank that is missing, and for one that has another text than rank 0 under the same name, as it has after another
+// step. Tensors are views of the mapped files, which they keep alive.
 absl::StatusOr<State> ReadState(Env& env, const std::string& folder);
 
 // The texts alone.

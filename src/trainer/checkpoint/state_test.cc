@@ -5,6 +5,8 @@
 
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/base/testing/fails.h"
@@ -92,6 +94,97 @@ TEST(State, ASnapshotDoesNotChangeWithTheTensors) {
   EXPECT_TRUE(at::equal(snapshot.tensors().at("weights"), at::zeros({4})));
   EXPECT_TRUE(at::equal(state.tensors().at("weights"), at::ones({4})));
   EXPECT_EQ(snapshot.tensor_bytes(), 16);
+}
+
+TEST(State, PartsArePutTogetherHoweverTheyAreCut) {
+  const at::Tensor all = at::arange(10, at::kFloat);
+  State state;
+  state.SetPart("x", 8, 10, all.narrow(0, 8, 2));
+  state.SetPart("x", 0, 10, all.narrow(0, 0, 3));
+  state.SetPart("x", 3, 10, all.narrow(0, 3, 5));
+  state.SetTensor("whole", all.view({2, 5}));
+  for (const char* name : {"x", "whole"}) {
+    for (int64_t begin = 0; begin < 10; ++begin) {
+      for (int64_t size = 0; begin + size <= 10; ++size) {
+        const at::Tensor into = at::zeros({size});
+        ASSERT_EQ(state.CopyPart(name, begin, 10, into), absl::OkStatus()) << begin << " " << size;
+        EXPECT_TRUE(at::equal(into, all.narrow(0, begin, size)));
+      }
+    }
+  }
+  const at::Tensor matrix = at::zeros({5, 2});
+  ASSERT_EQ(state.CopyPart("x", 0, 10, matrix), absl::OkStatus());
+  EXPECT_TRUE(at::equal(matrix.view({-1}), all));
+}
+
+TEST(State, PartsThatDoNotFitAreRefused) {
+  const auto error_of = [](const std::vector<std::pair<std::string, int64_t>>& parts) {
+    State state;
+    for (const auto& [name, size] : parts) state.SetTensor(name, at::zeros({size}));
+    return state.CopyPart("x", 0, 10, at::zeros({10}));
+  };
+  const auto refused = [](const std::string& why) { return Fails(absl::StatusCode::kInvalidArgument, {"x", why}); };
+  EXPECT_THAT(error_of({}), refused("missing"));
+  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[5/10]", 5}}), refused("4 to 9"));
+  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[3/10]", 7}}), refused("overlap"));
+  EXPECT_THAT(error_of({{"x", 9}}), refused("9 numbers, not 10"));
+  for (const char* name : {"x[0/11]", "x[-1/10]", "x[1/10]", "x[9223372036854775807/10]", "x[0/10", "x[]", "x[0]",
+                           "x[a/10]", "x[99999999999999999999/10]"}) {
+    EXPECT_THAT(error_of({{name, 10}}), refused(std::string(name).substr(1))) << name;
+  }
+  State doubles;
+  doubles.SetPart("x", 0, 10, at::zeros({10}, at::kDouble));
+  EXPECT_THAT(doubles.CopyPart("x", 0, 10, at::zeros({10})), refused("Double"));
+}
+
+class RankFilesTest : public testing::Test {
+ protected:
+  RankFilesTest() : folder_(JoinPath(testing::TempDir(), "rank_files")) {
+    EXPECT_TRUE(Env::Real().RemoveAll(folder_).ok());
+    EXPECT_TRUE(Env::Real().CreateFolders(folder_).ok());
+    State first = PartOf(0);
+    first.SetText("only", "of rank 0");
+    EXPECT_TRUE(WriteState(Env::Real(), folder_, first).ok());
+  }
+  static State PartOf(int rank, int64_t step = 7) {
+    State state;
+    state.SetInteger("step", step);
+    state.SetPart("x", 2 * rank, 6, at::full({2}, rank, at::kFloat));
+    return state;
+  }
+  void Write(int rank, int ranks, const State& state) {
+    ASSERT_EQ(WriteRankState(Env::Real(), folder_, rank, ranks, state), absl::OkStatus());
+  }
+  absl::Status Error() { return ReadState(Env::Real(), folder_).status(); }
+
+  const std::string folder_;
+};
+
+TEST_F(RankFilesTest, AreReadTogether) {
+  Write(1, 3, PartOf(1));
+  Write(2, 3, PartOf(2));
+  const absl::StatusOr<State> state = ReadState(Env::Real(), folder_);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(*state->Text("only"), "of rank 0");
+  const at::Tensor all = at::zeros({6});
+  ASSERT_EQ(state->CopyPart("x", 0, 6, all), absl::OkStatus());
+  EXPECT_TRUE(at::equal(all, at::tensor({0.0F, 0.0F, 1.0F, 1.0F, 2.0F, 2.0F})));
+}
+
+TEST_F(RankFilesTest, OneThatIsMissingIsNamed) {
+  Write(2, 3, PartOf(2));
+  EXPECT_THAT(Error(), Fails(absl::StatusCode::kInvalidArgument, {"3 ranks", "rank 1", "state-rank-1-of-3"}));
+}
+
+TEST_F(RankFilesTest, OneOfAnotherMomentIsRefused) {
+  Write(1, 2, PartOf(1, /*step=*/8));
+  EXPECT_THAT(Error(), Fails(absl::StatusCode::kInvalidArgument, {"state-rank-1-of-2", "'step' is 8, not 7"}));
+}
+
+TEST_F(RankFilesTest, ThoseOfDifferentSavesAreRefused) {
+  Write(1, 2, PartOf(1));
+  Write(2, 3, PartOf(2));
+  EXPECT_THAT(Error(), Fails(absl::StatusCode::kInvalidArgument, {"different saves"}));
 }
 
 TEST(StateFiles, RefuseWhatIsNotAState) {

@@ -20,7 +20,7 @@ constexpr int64_t kLeastInBytes = 4096;
 constexpr int64_t kStretch = int64_t{1} << 20;
 
 // What a parameter is stepped in.
-at::ScalarType WideType(const at::Tensor& parameter) { return at::promoteTypes(parameter.scalar_type(), at::kFloat); }
+at::ScalarType WideType(const at::Tensor& weights) { return at::promoteTypes(weights.scalar_type(), at::kFloat); }
 
 }  // namespace
 
@@ -39,15 +39,24 @@ double LrSchedule::Factor(int64_t step) const {
   return 1.0;
 }
 
-AdamW::AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options) : options_(options) {
-  for (const ParameterGroup& given : groups) {
-    Group matrices{.rates = {given.lr_factor, options.weight_decay}}, vectors{.rates = {given.lr_factor, 0.0}};
-    for (const at::Tensor& parameter : given.parameters) {
-      Add(parameter, parameter.dim() >= 2 ? matrices : vectors);
+std::vector<ParameterPart> WholeParts(const std::vector<ParameterGroup>& groups) {
+  std::vector<ParameterPart> parts;
+  for (const ParameterGroup& group : groups) {
+    for (const at::Tensor& parameter : group.parameters) {
+      parts.push_back({.weights = parameter,
+                       .position = parts.size(),
+                       .total = parameter.numel(),
+                       .decays = parameter.dim() >= 2,
+                       .lr_factor = group.lr_factor});
     }
-    for (Group& group : {std::ref(matrices), std::ref(vectors)}) {
-      if (!group.parameters.empty()) groups_.push_back(std::move(group));
-    }
+  }
+  return parts;
+}
+
+AdamW::AdamW(std::vector<ParameterPart> parts, const AdamWOptions& options)
+    : options_(options), parts_(std::move(parts)) {
+  for (const ParameterPart& part : parts_) {
+    if (part.weights.numel() > 0) Add(part);
   }
 }
 
@@ -78,86 +87,131 @@ std::vector<std::pair<const char*, at::Tensor>> AdamW::Moment::Tensors() const {
   return {{"/codes", bytes_->codes()}, {"/scales", bytes_->scales()}};
 }
 
-void AdamW::Add(const at::Tensor& parameter, Group& group) {
-  const size_t position = parameters_.size();
-  parameters_.push_back(parameter);
-  const MomentType type = parameter.numel() < kLeastInBytes ? MomentType::kFloat32 : options_.moments;
-  if (options_.offload || type == MomentType::kInt8 || parameter.scalar_type() != WideType(parameter)) {
-    const at::Tensor own = parameter.detach();
+void AdamW::Add(const ParameterPart& part) {
+  const MomentType type = part.total < kLeastInBytes ? MomentType::kFloat32 : options_.moments;
+  const Rates rates{part.lr_factor, part.decays ? options_.weight_decay : 0.0};
+  if (options_.offload || type == MomentType::kInt8 || part.weights.scalar_type() != WideType(part.weights)) {
+    const at::Tensor own = part.weights.detach();
     const at::Tensor weights =
         options_.offload ? own.to(at::kCPU, WideType(own), /*non_blocking=*/false, /*copy=*/true) : own;
-    alone_.push_back({.position = position,
-                      .parameter = parameter,
+    alone_.push_back({.part = &part,
                       .weights = weights,
-                      .rates = group.rates,
+                      .rates = rates,
                       .first = Moment(weights, type, BlockBytes::Range::kSigned),
                       .second = Moment(weights, type, BlockBytes::Range::kNotNegative)});
     return;
   }
-  group.positions.push_back(position);
-  group.parameters.push_back(parameter);
-  group.first_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
-  group.second_moments.push_back(at::zeros_like(parameter, at::TensorOptions().requires_grad(false)));
-  group.step_counts.push_back(at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false)));
+  Group& group = GroupOf(rates);
+  group.parts.push_back(&part);
+  group.weights.push_back(part.weights);
+  group.first_moments.push_back(at::zeros_like(part.weights, at::TensorOptions().requires_grad(false)));
+  group.second_moments.push_back(at::zeros_like(part.weights, at::TensorOptions().requires_grad(false)));
+  group.step_counts.push_back(at::zeros({}, part.weights.options().dtype(at::kFloat).requires_grad(false)));
+}
+
+AdamW::Group& AdamW::GroupOf(const Rates& rates) {
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& group) {
+    return group.rates.lr_factor == rates.lr_factor && group.rates.weight_decay == rates.weight_decay;
+  });
+  if (found != groups_.end()) return *found;
+  groups_.push_back({.rates = rates});
+  return groups_.back();
 }
 
 double AdamW::Step(double lr, double loss_scale) {
+  const double norm = std::sqrt(SquaredNorm(loss_scale));
+  StepWithNorm(norm, lr, loss_scale);
+  return norm;
+}
+
+double AdamW::SquaredNorm(double loss_scale) const {
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : parameters_) {
-    TORCH_CHECK(parameter.grad().defined(), "a step without gradients");
-    gradients.push_back(parameter.grad());
-  }
-  const double norm = at::stack(at::_foreach_norm(gradients, 2)).to(at::kDouble).norm().item<double>() / loss_scale;
+  const std::vector<at::Tensor> gradients = Gradients();
+  if (gradients.empty()) return 0;
+  const at::Tensor norms = at::stack(at::_foreach_norm(gradients, 2)).to(at::kDouble);
+  return norms.square().sum().item<double>() / (loss_scale * loss_scale);
+}
+
+void AdamW::StepWithNorm(double norm, double lr, double loss_scale) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients = Gradients();
   if (std::isfinite(norm)) {
     ++steps_;
     const double clipped = options_.clip_grad > 0 && norm > options_.clip_grad ? options_.clip_grad / norm : 1.0;
-    if (clipped != loss_scale) at::_foreach_mul_(gradients, clipped / loss_scale);
+    if (clipped != loss_scale && !gradients.empty()) at::_foreach_mul_(gradients, clipped / loss_scale);
     for (Group& group : groups_) {
       std::vector<at::Tensor> group_gradients;
-      for (const at::Tensor& parameter : group.parameters) group_gradients.push_back(parameter.grad());
+      for (const at::Tensor& weights : group.weights) group_gradients.push_back(weights.grad());
       at::_foreach_add_(group.step_counts, 1);
-      at::_fused_adamw_(group.parameters, group_gradients, group.first_moments, group.second_moments, {},
+      at::_fused_adamw_(group.weights, group_gradients, group.first_moments, group.second_moments, {},
                         group.step_counts, lr * group.rates.lr_factor, options_.beta1, options_.beta2,
                         group.rates.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
     }
     const uint64_t seed = DeriveSeed(options_.seed, static_cast<uint64_t>(steps_));
-    for (size_t i = 0; i < alone_.size(); ++i) StepAlone(alone_[i], lr, Rng(DeriveSeed(seed, i)));
+    for (Alone& alone : alone_) {
+      const uint64_t of_parameter = DeriveSeed(seed, alone.part->position);
+      StepAlone(alone, lr, Rng(DeriveSeed(of_parameter, static_cast<uint64_t>(alone.part->begin))));
+    }
   }
-  for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
-  return norm;
+  DropGradients();
 }
 
-std::vector<std::pair<std::string, at::Tensor>> AdamW::Tensors() const {
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
+void AdamW::DropGradients() {
+  for (const ParameterPart& part : parts_) at::Tensor(part.weights).mutable_grad() = at::Tensor();
+}
+
+std::vector<at::Tensor> AdamW::Gradients() const {
+  std::vector<at::Tensor> gradients;
+  for (const ParameterPart& part : parts_) {
+    if (part.weights.numel() == 0) continue;
+    TORCH_CHECK(part.weights.grad().defined(), "a step without gradients");
+    gradients.push_back(part.weights.grad());
+  }
+  return gradients;
+}
+
+std::vector<AdamW::Stored> AdamW::Tensors() const {
+  std::vector<Stored> stored;
   for (const Group& group : groups_) {
-    for (size_t i = 0; i < group.positions.size(); ++i) {
-      tensors.emplace_back(absl::StrCat("first/", group.positions[i]), group.first_moments[i].view({-1}));
-      tensors.emplace_back(absl::StrCat("second/", group.positions[i]), group.second_moments[i].view({-1}));
+    for (size_t i = 0; i < group.parts.size(); ++i) {
+      const ParameterPart* const part = group.parts[i];
+      stored.push_back({absl::StrCat("first/", part->position), part, 1, group.first_moments[i].view({-1})});
+      stored.push_back({absl::StrCat("second/", part->position), part, 1, group.second_moments[i].view({-1})});
     }
   }
   for (const Alone& alone : alone_) {
     const auto add = [&](const char* name, const Moment& moment) {
-      for (const auto& [part, tensor] : moment.Tensors()) {
-        tensors.emplace_back(absl::StrCat(name, alone.position, part), tensor);
+      for (const auto& [kind, tensor] : moment.Tensors()) {
+        const int64_t per = kind == absl::string_view("/scales") ? BlockBytes::kBlock : 1;
+        stored.push_back({absl::StrCat(name, alone.part->position, kind), alone.part, per, tensor});
       }
     };
     add("first/", alone.first);
     add("second/", alone.second);
-    if (options_.offload) tensors.emplace_back(absl::StrCat("weights/", alone.position), alone.weights);
+    if (options_.offload) {
+      stored.push_back({absl::StrCat("weights/", alone.part->position), alone.part, 1, alone.weights});
+    }
   }
-  return tensors;
+  return stored;
 }
 
 void AdamW::Save(State& state) const {
   state.SetInteger("steps", steps_);
-  for (const auto& [name, tensor] : Tensors()) state.SetTensor(name, tensor);
+  for (const Stored& stored : Tensors()) {
+    if (stored.part->is_whole()) {
+      state.SetTensor(stored.name, stored.tensor);
+    } else {
+      state.SetPart(stored.name, stored.begin(), stored.total(), stored.tensor);
+    }
+  }
 }
 
 absl::Status AdamW::Load(const State& state) {
   at::NoGradGuard no_grad;
   TDOCK_ASSIGN_OR_RETURN(steps_, state.Integer("steps"));
-  for (const auto& [name, tensor] : Tensors()) TDOCK_RETURN_IF_ERROR(state.CopyTensor(name, tensor));
+  for (const Stored& stored : Tensors()) {
+    TDOCK_RETURN_IF_ERROR(state.CopyPart(stored.name, stored.begin(), stored.total(), stored.tensor));
+  }
   for (Group& group : groups_) {
     for (at::Tensor& count : group.step_counts) count.fill_(steps_);
   }
@@ -166,7 +220,7 @@ absl::Status AdamW::Load(const State& state) {
 
 void AdamW::StepAlone(Alone& alone, double lr, Rng rng) {
   const at::Tensor all = alone.weights.view({-1});
-  const at::Tensor gradient = alone.parameter.grad().reshape({-1});
+  const at::Tensor gradient = alone.part->weights.grad().reshape({-1});
   const at::ScalarType type = WideType(all);  // the kernel takes everything in one
   // The kernel takes the number of this step.
   const at::Tensor count = at::full({}, steps_, all.options().dtype(at::kFloat));
@@ -183,7 +237,7 @@ void AdamW::StepAlone(Alone& alone, double lr, Rng rng) {
     alone.first.Store(begin, first, rng);
     alone.second.Store(begin, second, rng);
   }
-  if (options_.offload) alone.parameter.copy_(alone.weights);
+  if (options_.offload) at::Tensor(alone.part->weights).copy_(alone.weights);
 }
 
 }  // namespace tdock::trainer

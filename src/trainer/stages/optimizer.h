@@ -57,6 +57,19 @@ struct ParameterGroup {
   double lr_factor = 1.0;  // the learning rate of a step is multiplied by it
 };
 
+// What a step changes of a parameter: all of it, or some of its numbers.
+struct ParameterPart {
+  at::Tensor weights;      // the parameter, or a flat view of a part of it; a step takes its grad()
+  size_t position = 0;     // of the parameter among all
+  int64_t begin = 0;       // the place of the first number in the parameter
+  int64_t total = 0;       // numbers of the parameter
+  bool decays = true;      // whether weight decay applies
+  double lr_factor = 1.0;  // as that of a ParameterGroup
+  bool is_whole() const { return weights.numel() == total; }
+};
+// All parameters as a whole, in their order. Matrices decay.
+std::vector<ParameterPart> WholeParts(const std::vector<ParameterGroup>& groups);
+
 // Decoupled weight decay (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"). Moments are float32 at
 // least. Weights of bfloat16 have no copy in float32, unless there is one on the CPU: a step is taken in float32, and
 // the result is rounded at random (rounding.h), so that small steps count on average. Not thread-safe.
@@ -64,7 +77,8 @@ class AdamW final : public Stateful {
  public:
   // The parameters are those of a decoder; they are changed in place, and by nothing else where there is a copy of them
   // (AdamWOptions::offload). float32, float64 or bfloat16.
-  AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options);
+  AdamW(std::vector<ParameterPart> parts, const AdamWOptions& options);
+  AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options) : AdamW(WholeParts(groups), options) {}
   AdamW(const std::vector<at::Tensor>& parameters, const AdamWOptions& options)
       : AdamW(std::vector<ParameterGroup>{{parameters}}, options) {}
 
@@ -73,7 +87,13 @@ class AdamW final : public Stateful {
   // nothing but the gradients has changed.
   double Step(double lr, double loss_scale = 1.0);
 
-  // By the position of a parameter among those given.
+  // The two halves of a step, for ranks that have different parts: the sum of the squares of the parts' gradients, of
+  // the loss; and the rest, with the square root of the sum over all ranks.
+  double SquaredNorm(double loss_scale = 1.0) const;
+  void StepWithNorm(double norm, double lr, double loss_scale = 1.0);
+  void DropGradients();
+
+  // By the position of a parameter among all, and its place there: what ranks have saved, any number of ranks can load.
   void Save(State& state) const override;
   absl::Status Load(const State& state) override;
 
@@ -83,11 +103,11 @@ class AdamW final : public Stateful {
     double lr_factor, weight_decay;
   };
 
-  // Parameters that share rates, as the fused kernel takes them.
+  // Parts that share rates, as the fused kernel takes them.
   struct Group {
     Rates rates;
-    std::vector<size_t> positions = {};  // among all parameters
-    std::vector<at::Tensor> parameters = {}, first_moments = {}, second_moments = {}, step_counts = {};
+    std::vector<const ParameterPart*> parts = {};
+    std::vector<at::Tensor> weights = {}, first_moments = {}, second_moments = {}, step_counts = {};
   };
 
   // A moment of a parameter, flat, as it is stored.
@@ -108,22 +128,32 @@ class AdamW final : public Stateful {
     at::Tensor wide_;  // where there are no bytes
   };
 
-  // A parameter that is stepped by itself, part after part: it or its moments are not stored as the kernel takes them.
+  // A part that is stepped by itself, stretch after stretch: it or its moments are not stored as the kernel takes them.
   struct Alone {
-    size_t position;  // among all parameters
-    at::Tensor parameter;
-    at::Tensor weights;  // the parameter, or its copy on the CPU
+    const ParameterPart* part;
+    at::Tensor weights;  // the part, or its copy on the CPU
     Rates rates;
     Moment first, second;
   };
 
-  void Add(const at::Tensor& parameter, Group& group);
+  void Add(const ParameterPart& part);
+  Group& GroupOf(const Rates& rates);
   void StepAlone(Alone& alone, double lr, Rng rng);
-  // Everything that changes with a step, by name, but for the parameters.
-  std::vector<std::pair<std::string, at::Tensor>> Tensors() const;
+  // Everything that changes with a step, but for the parameters: a number, or so many, for each of a part.
+  struct Stored {
+    std::string name;
+    const ParameterPart* part;
+    int64_t per = 1;  // numbers of the part for each that is stored
+    at::Tensor tensor;
+
+    int64_t begin() const { return part->begin / per; }
+    int64_t total() const { return (part->total + per - 1) / per; }
+  };
+  std::vector<at::Tensor> Gradients() const;  // of parts that are not empty
+  std::vector<Stored> Tensors() const;
 
   const AdamWOptions options_;
-  std::vector<at::Tensor> parameters_;
+  const std::vector<ParameterPart> parts_;
   std::vector<Group> groups_;
   std::vector<Alone> alone_;
   int64_t steps_ = 0;

@@ -1,16 +1,19 @@
 #include "trainer/stages/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
+#include "trainer/stages/shard.h"
 
 namespace tdock::trainer {
 namespace {
@@ -334,6 +337,79 @@ TEST_P(AdamWTest, GoesOnFromItsState) {
         }
         AdamW fewer({resumed[1]}, adamw);
         EXPECT_FALSE(saved.Get("optimizer", fewer).ok());
+      }
+    }
+  }
+}
+
+// The parts of each of some ranks, as they would have them.
+std::vector<ParameterPart> PartsOfRank(const std::vector<at::Tensor>& parameters, int rank, int ranks) {
+  std::vector<ParameterPart> parts = WholeParts({{parameters}});
+  for (ParameterPart& part : parts) {
+    const Shard shard = ShardOf(part.total, rank, ranks);
+    part.begin = shard.begin;
+    part.weights = part.weights.detach().view({-1}).narrow(0, shard.begin, shard.size);
+  }
+  return parts;
+}
+
+TEST(AdamW, RanksWithPartsStepAsOneWithAllAndGoOnInAnyNumber) {
+  for (const MomentType moments : {MomentType::kFloat32, MomentType::kInt8}) {
+    for (const bool offload : {false, true}) {
+      const AdamWOptions options{.weight_decay = 0.1, .clip_grad = 1, .moments = moments, .offload = offload};
+      const auto make = [] {
+        at::Generator generator = at::detail::createCPUGenerator(4);
+        return std::vector<at::Tensor>{at::randn({90, 60}, generator), at::randn({300}, generator),
+                                       at::randn({7}, generator)};
+      };
+      const auto gradients = [](int step) {
+        at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(100 + step));
+        return std::vector<at::Tensor>{at::randn({90, 60}, generator), at::randn({300}, generator),
+                                       at::randn({7}, generator)};
+      };
+      const std::vector<at::Tensor> alone = make(), divided = make();
+      AdamW one(std::vector<ParameterGroup>{{alone}}, options);
+      State saved;
+      int step = 0;
+      for (const int ranks : {1, 3, 4, 2}) {
+        std::vector<std::vector<ParameterPart>> parts;
+        std::vector<std::unique_ptr<AdamW>> optimizers;
+        for (int rank = 0; rank < ranks; ++rank) {
+          parts.push_back(PartsOfRank(divided, rank, ranks));
+          optimizers.push_back(std::make_unique<AdamW>(parts.back(), options));
+          if (step > 0) {
+            ASSERT_EQ(optimizers.back()->Load(saved), absl::OkStatus());
+          }
+        }
+        for (int i = 0; i < 2; ++i, ++step) {
+          const std::vector<at::Tensor> given = gradients(step);
+          for (size_t p = 0; p < alone.size(); ++p) at::Tensor(alone[p]).mutable_grad() = given[p].clone();
+          double squares = 0;
+          for (int rank = 0; rank < ranks; ++rank) {
+            for (ParameterPart& part : parts[static_cast<size_t>(rank)]) {
+              part.weights.mutable_grad() =
+                  given[part.position].view({-1}).narrow(0, part.begin, part.weights.numel()).clone();
+            }
+            squares += optimizers[static_cast<size_t>(rank)]->SquaredNorm();
+          }
+          const double norm = one.Step(0.01);
+          EXPECT_NEAR(std::sqrt(squares), norm, 1e-5 * norm);
+          for (const auto& optimizer : optimizers) optimizer->StepWithNorm(norm, 0.01);
+        }
+        saved = State();
+        for (const auto& optimizer : optimizers) {
+          State of_rank;
+          optimizer->Save(of_rank);
+          if (saved.empty()) saved.SetInteger("steps", *of_rank.Integer("steps"));
+          ASSERT_EQ(saved.Merge(of_rank.Snapshot()), absl::OkStatus());
+        }
+        for (size_t p = 0; p < alone.size(); ++p) {
+          if (moments == MomentType::kFloat32) {
+            EXPECT_TRUE(at::equal(alone[p], divided[p])) << ranks << " ranks, parameter " << p;
+          } else {  // second moments are rounded at random, each part by itself
+            EXPECT_LT((alone[p] - divided[p]).abs().max().item<double>(), 0.01) << ranks << " ranks";
+          }
+        }
       }
     }
   }
