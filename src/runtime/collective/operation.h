@@ -10,7 +10,15 @@
 namespace tdock::runtime {
 
 struct Operation {
-  enum class Kind { kBroadcast, kAllReduceMax, kBarrier };
+  enum class Kind {
+    kBroadcast,
+    kAllReduceMax,
+    kBarrier,
+    kAllReduceSum,
+    kReduceScatterSum,
+    kAllGather,
+    kAllGatherBytes
+  };
   Kind kind = Kind::kBarrier;
   int root = 0;  // of a broadcast
 
@@ -25,6 +33,14 @@ inline std::string ToString(const Operation& operation) {
       return "a maximum of all ranks";
     case Operation::Kind::kBarrier:
       return "a barrier";
+    case Operation::Kind::kAllReduceSum:
+      return "a sum at all ranks";
+    case Operation::Kind::kReduceScatterSum:
+      return "a sum in parts";
+    case Operation::Kind::kAllGather:
+      return "a gathering of tensors";
+    case Operation::Kind::kAllGatherBytes:
+      return "a gathering of bytes";
   }
   return "";
 }

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "runtime/collective/collective.h"
+#include "runtime/collective/tensor/tensor_collective.h"
 #include "runtime/rendezvous/rendezvous.h"
 
 namespace tdock::runtime {
@@ -28,6 +28,8 @@ struct GlooOptions {
 //
 // What the group's errors say of missing ranks is what the process that serves the rendezvous knows; if it is gone,
 // they say that instead.
-absl::StatusOr<std::unique_ptr<Collective>> OpenGlooCollective(const GlooOptions& options, absl::Time deadline);
+//
+// Tensors on a GPU go through the memory of the host.
+absl::StatusOr<std::unique_ptr<TensorCollective>> OpenGlooCollective(const GlooOptions& options, absl::Time deadline);
 
 }  // namespace tdock::runtime

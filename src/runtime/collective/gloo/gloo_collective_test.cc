@@ -35,12 +35,12 @@ class GlooCollectiveTest : public testing::Test {
     rendezvous_ = *std::move(opened);
   }
 
-  absl::StatusOr<std::unique_ptr<Collective>> Open(int rank, int size, absl::Time deadline) {
+  absl::StatusOr<std::unique_ptr<TensorCollective>> Open(int rank, int size, absl::Time deadline) {
     return OpenGlooCollective(
         {.rendezvous = *rendezvous_, .name = "replica 1", .rank = rank, .size = size, .host = "127.0.0.1"}, deadline);
   }
 
-  void OnRanks(int size, const std::function<void(std::unique_ptr<Collective>)>& body) {
+  void OnRanks(int size, const std::function<void(std::unique_ptr<TensorCollective>)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
@@ -56,7 +56,7 @@ class GlooCollectiveTest : public testing::Test {
 };
 
 TEST_F(GlooCollectiveTest, DoesWhatAGroupDoes) {
-  OnRanks(3, [](std::unique_ptr<Collective> rank) {
+  OnRanks(3, [](std::unique_ptr<TensorCollective> rank) {
     const absl::Time deadline = In(absl::Seconds(60));
     for (int root = 0; root < rank->size(); ++root) {
       for (const size_t size : {size_t{0}, size_t{5}, size_t{3} << 20}) {
@@ -72,7 +72,7 @@ TEST_F(GlooCollectiveTest, DoesWhatAGroupDoes) {
 }
 
 TEST_F(GlooCollectiveTest, AGroupOfOneNeedsNobody) {
-  OnRanks(1, [](std::unique_ptr<Collective> rank) {
+  OnRanks(1, [](std::unique_ptr<TensorCollective> rank) {
     EXPECT_EQ(GlooText(*rank->Broadcast(GlooBytes("a"), 0, In(absl::Seconds(60)))), "a");
     EXPECT_EQ(*rank->AllReduceMax(-7, In(absl::Seconds(60))), -7);
     EXPECT_EQ(rank->Barrier(In(absl::Seconds(60))), absl::OkStatus());
@@ -87,7 +87,7 @@ TEST_F(GlooCollectiveTest, NamesTheRanksThatAreNotThereWhenItIsOpened) {
 // Rank 2 does not come until the others have given up; then it cannot go on either.
 TEST_F(GlooCollectiveTest, NamesTheRankThatDoesNotComeInTimeAndEnds) {
   std::atomic<int> ended = 0;
-  OnRanks(3, [&](std::unique_ptr<Collective> rank) {
+  OnRanks(3, [&](std::unique_ptr<TensorCollective> rank) {
     if (rank->rank() == 2) {
       while (ended < 2) std::this_thread::yield();
       EXPECT_FALSE(rank->AllReduceMax(1, In(absl::Milliseconds(300))).ok());
@@ -102,7 +102,7 @@ TEST_F(GlooCollectiveTest, NamesTheRankThatDoesNotComeInTimeAndEnds) {
 }
 
 TEST_F(GlooCollectiveTest, NamesTheRankThatHasLeft) {
-  OnRanks(2, [&](std::unique_ptr<Collective> rank) {
+  OnRanks(2, [&](std::unique_ptr<TensorCollective> rank) {
     ASSERT_EQ(rank->Barrier(In(absl::Seconds(60))), absl::OkStatus());
     if (rank->rank() == 1) return;
     EXPECT_THAT(rank->Broadcast({}, 1, In(absl::Seconds(60))).status(),

@@ -1,0 +1,267 @@
+#include "runtime/collective/gloo/c10d_collective.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+
+namespace tdock::runtime {
+namespace {
+
+constexpr std::chrono::seconds kPatienceWithStore(5);
+
+std::string FirstLineOf(const std::exception& error) {
+  const absl::string_view text = error.what();
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+// The ranks do different things.
+struct Disagreement : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+std::string KeyOf(int rank) { return absl::StrCat("operation of rank ", rank); }
+
+// What each rank has come to, as it is in the store: how many operations, and the last of them.
+struct Progress {
+  int64_t operations = 0;
+  std::string what = {};
+};
+
+Progress ReadProgress(c10d::Store& store, int rank) {
+  const std::string key = KeyOf(rank);
+  if (!store.check({key})) return {};
+  const std::vector<uint8_t> bytes = store.get(key);
+  const std::string text(bytes.begin(), bytes.end());
+  const size_t space = text.find(' ');
+  Progress progress;
+  if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &progress.operations)) return {};
+  progress.what = text.substr(space + 1);
+  return progress;
+}
+
+// The store's answers have no deadline of their own, so a thread waits for them, which is left alone if the process
+// that serves the store has stopped.
+absl::StatusOr<std::vector<Progress>> ReadProgressOfAll(const c10::intrusive_ptr<c10d::Store>& store, int size) {
+  std::packaged_task<absl::StatusOr<std::vector<Progress>>()> asking(
+      [store, size]() -> absl::StatusOr<std::vector<Progress>> {
+        std::vector<Progress> ranks;
+        try {
+          for (int rank = 0; rank < size; ++rank) ranks.push_back(ReadProgress(*store, rank));
+        } catch (const std::exception& error) {
+          return absl::UnavailableError(FirstLineOf(error));
+        }
+        return ranks;
+      });
+  std::future<absl::StatusOr<std::vector<Progress>>> answer = asking.get_future();
+  std::thread(std::move(asking)).detach();
+  if (answer.wait_for(kPatienceWithStore) == std::future_status::ready) return answer.get();
+  return absl::DeadlineExceededError("the process that serves the rendezvous does not answer");
+}
+
+at::Tensor AsBytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
+
+at::Tensor BytesOf(const Buffer& bytes) {  // only to be read
+  return at::from_blob(const_cast<std::byte*>(bytes.data()), {static_cast<int64_t>(bytes.size())}, at::kByte);
+}
+
+}  // namespace
+
+std::chrono::milliseconds TimeUntil(absl::Time deadline) {
+  const absl::Duration left = std::min(deadline - Clock::Real().Now(), absl::Hours(24 * 30));
+  // Rounded up, so that what takes that long ends after the deadline.
+  return std::chrono::milliseconds(std::max<int64_t>(absl::ToInt64Milliseconds(left) + 1, 1));
+}
+
+absl::Status C10dCollective::Connect(absl::FunctionRef<Connection()> make, absl::Time deadline) {
+  return Do("the group's connections", deadline, [&] { connection_ = make(); });
+}
+
+absl::StatusOr<Buffer> C10dCollective::Broadcast(Buffer bytes, int root, absl::Time deadline) {
+  TDOCK_CHECK(root >= 0 && root < size(), "a group has its root");
+  TDOCK_RETURN_IF_ERROR(Do(ToString({Operation::Kind::kBroadcast, root}), deadline, [&] {
+    at::Tensor length = Here(at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong));
+    Send(length, root, deadline);
+    if (rank() != root) bytes = Buffer::Allocate(static_cast<size_t>(length.item<int64_t>()));
+    if (bytes.size() == 0) return;
+    const at::Tensor payload = BytesOf(bytes), here = Here(payload);
+    Send(here, root, deadline);
+    if (rank() != root && !here.is_same(payload)) payload.copy_(here);
+  }));
+  return bytes;
+}
+
+absl::StatusOr<int64_t> C10dCollective::AllReduceMax(int64_t value, absl::Time deadline) {
+  const at::Tensor tensor = Here(at::full({1}, value, at::kLong));
+  TDOCK_RETURN_IF_ERROR(
+      Do(ToString({Operation::Kind::kAllReduceMax}), deadline, [&] { Reduce(tensor, c10d::ReduceOp::MAX, deadline); }));
+  return tensor.item<int64_t>();
+}
+
+absl::Status C10dCollective::Barrier(absl::Time deadline) {
+  return Do(ToString({Operation::Kind::kBarrier}), deadline, [&] {
+    c10d::BarrierOptions options;
+    options.timeout = TimeUntil(deadline);
+    connection_.backend->barrier(options)->wait();
+  });
+}
+
+absl::Status C10dCollective::AllReduceSum(const at::Tensor& tensor, absl::Time deadline) {
+  return DoAlike(Operation::Kind::kAllReduceSum, tensor, deadline, [&] {
+    const at::Tensor here = Here(tensor);
+    Reduce(here, c10d::ReduceOp::SUM, deadline);
+    if (!here.is_same(tensor)) tensor.copy_(here);
+  });
+}
+
+// c10d's own reduce-scatter over Gloo is an all-reduce of a copy. This sends each part only to where it is needed, and
+// the sum is in the order of the ranks.
+absl::Status C10dCollective::ReduceScatterSum(const at::Tensor& parts, const at::Tensor& own, absl::Time deadline) {
+  TDOCK_CHECK(own.is_contiguous() && parts.numel() == size() * own.numel() && parts.dtype() == own.dtype(),
+              "a rank's part is one of size() equal parts");
+  return DoAlike(Operation::Kind::kReduceScatterSum, parts, deadline, [&] {
+    at::Tensor sent = Here(parts).view({size(), -1});
+    at::Tensor received = at::empty_like(sent);
+    std::vector<int64_t> equal_parts;
+    c10d::AllToAllOptions options;
+    options.timeout = TimeUntil(deadline);
+    connection_.backend->alltoall_base(received, sent, equal_parts, equal_parts, options)->wait();
+    for (int rank = 1; rank < size(); ++rank) received[0].add_(received[rank]);
+    own.copy_(received[0].view(own.sizes()));
+  });
+}
+
+absl::Status C10dCollective::AllGather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline) {
+  TDOCK_CHECK(parts.is_contiguous() && parts.numel() == size() * own.numel() && parts.dtype() == own.dtype(),
+              "a rank's part is one of size() equal parts");
+  return DoAlike(Operation::Kind::kAllGather, own, deadline, [&] {
+    const at::Tensor here = Here(parts);
+    Gather(AsBytes(Here(own)), AsBytes(here), deadline);
+    if (!here.is_same(parts)) parts.copy_(here);
+  });
+}
+
+absl::StatusOr<std::vector<Buffer>> C10dCollective::AllGatherBytes(Buffer bytes, absl::Time deadline) {
+  std::vector<Buffer> gathered;
+  TDOCK_RETURN_IF_ERROR(Do(ToString({Operation::Kind::kAllGatherBytes}), deadline, [&] {
+    const auto own_length = static_cast<int64_t>(bytes.size());
+    at::Tensor lengths = Here(at::empty({size()}, at::kLong));
+    Gather(Here(at::full({1}, own_length, at::kLong)), lengths, deadline);
+    lengths = lengths.cpu();
+    const auto longest = lengths.max().item<int64_t>();
+    at::Tensor all = at::empty({size(), longest}, at::kByte);
+    if (longest > 0) {
+      at::Tensor padded = at::zeros({longest}, at::kByte);
+      padded.narrow(0, 0, own_length).copy_(BytesOf(bytes));
+      const at::Tensor here = Here(all);
+      Gather(Here(padded), here.view({-1}), deadline);
+      all = here.cpu();
+    }
+    for (int rank = 0; rank < size(); ++rank) {
+      const auto* begin = reinterpret_cast<const std::byte*>(all.const_data_ptr<uint8_t>()) + rank * longest;
+      gathered.push_back(Buffer::CopyOf({begin, static_cast<size_t>(lengths[rank].item<int64_t>())}));
+    }
+  }));
+  return gathered;
+}
+
+void C10dCollective::Leave() {
+  if (!left_.exchange(true) && connection_.disconnect) connection_.disconnect();
+}
+
+void C10dCollective::Send(const at::Tensor& tensor, int root, absl::Time deadline) {
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  options.timeout = TimeUntil(deadline);
+  connection_.backend->broadcast(tensors, options)->wait();
+}
+
+void C10dCollective::Reduce(const at::Tensor& tensor, const c10d::ReduceOp& operation, absl::Time deadline) {
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation;
+  options.timeout = TimeUntil(deadline);
+  connection_.backend->allreduce(tensors, options)->wait();
+}
+
+void C10dCollective::Gather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline) {
+  at::Tensor from = own, to = parts;
+  c10d::AllgatherOptions options;
+  options.timeout = TimeUntil(deadline);
+  connection_.backend->_allgather_base(to, from, options)->wait();
+}
+
+absl::Status C10dCollective::DoAlike(Operation::Kind kind, const at::Tensor& tensor, absl::Time deadline,
+                                     absl::FunctionRef<void()> body) {
+  TDOCK_CHECK(tensor.is_contiguous(), "tensors of a group are contiguous");
+  TDOCK_CHECK(kind == Operation::Kind::kAllGather || tensor.dtype() == at::kFloat || tensor.dtype() == at::kDouble,
+              "sums are in float32 or float64");
+  const std::string what =
+      absl::StrCat(ToString({kind}), " (", tensor.numel(), " of ", c10::toString(tensor.scalar_type()), ")");
+  return Do(what, deadline, [&] {
+    if (size() == 1 && kind == Operation::Kind::kAllReduceSum) return;
+    // Gloo ends the process where a message is longer than what was to be received.
+    const int64_t sign =
+        (tensor.numel() << 12) | (static_cast<int64_t>(kind) << 8) | static_cast<int64_t>(tensor.scalar_type());
+    const at::Tensor signs = Here(at::tensor({sign, -sign}, at::kLong));
+    Reduce(signs, c10d::ReduceOp::MAX, deadline);
+    const at::Tensor limits = signs.cpu();
+    if (limits[0].item<int64_t>() != -limits[1].item<int64_t>()) throw Disagreement("the ranks' tensors differ");
+    if (tensor.numel() > 0) body();
+  });
+}
+
+// Tells the others that this rank has come to its next operation, and does it.
+absl::Status C10dCollective::Do(const std::string& what, absl::Time deadline, absl::FunctionRef<void()> body) {
+  if (!ended_.ok()) return ended_;
+  const at::NoGradGuard no_grad;
+  ++operations_;
+  try {
+    if (left_) throw std::runtime_error("this rank has left the group");
+    if (size() > 1) {
+      const std::string progress = absl::StrCat(operations_, " ", what);
+      group_.store->set(KeyOf(rank()), std::vector<uint8_t>(progress.begin(), progress.end()));
+    }
+    body();
+  } catch (const std::exception& error) {
+    ended_ = Explain(what, FirstLineOf(error), Clock::Real().Now() >= deadline);
+  }
+  return ended_;
+}
+
+absl::Status C10dCollective::Explain(const std::string& what, const std::string& cause, bool late) const {
+  const std::string group = absl::StrCat("group '", group_.name, "': ");
+  if (left_)
+    return absl::UnavailableError(absl::StrCat(group, "this rank, ", rank(), ", left before ", what, " was over"));
+  const absl::StatusOr<std::vector<Progress>> ranks = ReadProgressOfAll(group_.store, size());
+  const auto code = late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kUnavailable;
+  if (!ranks.ok()) {
+    return {code, absl::StrCat(group, what, ": ", cause, "; who is missing is not known: ", ranks.status().message())};
+  }
+  std::vector<int> missing;
+  for (int other = 0; other < size(); ++other) {
+    const Progress& progress = (*ranks)[static_cast<size_t>(other)];
+    if (other != rank() && progress.operations < operations_) missing.push_back(other);
+    if (progress.operations == operations_ && progress.what != what) {
+      return absl::InternalError(absl::StrCat(group, "rank ", rank(), " does ", what, ", and ",
+                                              RanksText({other}, size()), " ", progress.what, ", as operation ",
+                                              operations_, "; all must do the same"));
+    }
+  }
+  if (missing.empty()) return {code, absl::StrCat(group, "all ranks came to ", what, ", which failed: ", cause)};
+  return {code, absl::StrCat(group, RanksText(missing, size()), late ? " did not come in time to " : " left before ",
+                             what, ": ", cause)};
+}
+
+}  // namespace tdock::runtime
