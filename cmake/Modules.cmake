@@ -117,7 +117,8 @@ if(TARGET tdock_trainer_run_log)
   endforeach()
 endif()
 tdock_module(trainer/checkpoint TORCH USES model/decoder)
-tdock_module(trainer/stages TORCH USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint)
+tdock_module(trainer/stages TORCH USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint
+             TEST_USES runtime/collective/gloo/testing)
 tdock_module(trainer/loop TORCH USES trainer/stages trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/distributed TORCH USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous
              runtime/replica runtime/collective/gloo)

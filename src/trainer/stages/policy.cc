@@ -69,14 +69,18 @@ int64_t TokensOf(const Sequence& sample) { return static_cast<int64_t>(sample.pr
 MicroBatchLimits LimitsFor(std::span<const Sequence> samples, const ForwardOptions& options, const at::Device& device) {
   if (options.micro_batch_size > 0) return {.samples = options.micro_batch_size};
   const int64_t most = options.max_tokens > 0 ? options.max_tokens : device.is_cpu() ? 1024 : 16384;
-  int64_t total = 0;
-  for (const Sequence& sample : samples) total += TokensOf(sample);
+  const int64_t total = TokensOf(samples);
   const auto needed = static_cast<uint64_t>((total + most - 1) / most);
   const auto count = static_cast<int64_t>(std::bit_ceil(std::max<uint64_t>(needed, 1)));
   return {.tokens = most, .enough_tokens = (total + count - 1) / count};
 }
 
 }  // namespace
+
+int64_t TokensOf(std::span<const Sequence> samples) {
+  return std::accumulate(samples.begin(), samples.end(), int64_t{0},
+                         [](int64_t tokens, const Sequence& sample) { return tokens + TokensOf(sample); });
+}
 
 double ForwardFlops(const model::ModelConfig& config, std::span<const Sequence> samples) {
   return std::accumulate(samples.begin(), samples.end(), 0.0, [&](double flops, const Sequence& sample) {

@@ -41,6 +41,9 @@ absl::StatusOr<std::vector<Sequence>> SequencesOf(const Rows& rows);  // in the 
 absl::StatusOr<at::Tensor> TokenColumn(const Rows& rows, std::span<const int64_t> order, absl::string_view name,
                                        std::span<const Sequence> samples);
 
+// Of prompts and responses.
+int64_t TokensOf(std::span<const Sequence> samples);
+
 // Of a forward pass over each of them with its own prompt: see model/files/flops.h.
 double ForwardFlops(const model::ModelConfig& config, std::span<const Sequence> samples);
 

@@ -110,6 +110,11 @@ class Stage : public Stateful {
   virtual Together together() const { return Together::kResult; }
   // Whether it changes weights.
   virtual bool trains() const { return false; }
+  // Of a stage that trains with other ranks: whether this one has only a part of the state.
+  virtual bool has_shards() const { return false; }
+  // Of such a stage: from now on this rank has the weights whole, until the stage is next run. All of its ranks call
+  // it, and it waits for them.
+  virtual absl::Status GatherWeights() { return absl::OkStatus(); }
   // Adds to the metrics what follows from the columns that it writes: for those that another process put.
   virtual absl::Status Report(const Rows& /*written*/, StepMetrics& /*metrics*/) const { return absl::OkStatus(); }
 };

@@ -10,12 +10,14 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "data/mini_dataset.h"
 #include "model/files/flops.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/data_parallel.h"
 #include "trainer/stages/model_time.h"
 #include "trainer/stages/supervised_objective.h"
 
@@ -104,7 +106,9 @@ class UpdateStage final : public Stage {
         objective_(std::move(objective)),
         options_(options),
         ptx_objective_(MakeSupervisedObjective(options.name + "/ptx_", options.ptx_coef)),
-        optimizer_(GroupsOf(policy.decoder, options), options.optimizer) {
+        parallel_(options.ranks.group == nullptr ? nullptr
+                                                 : std::make_unique<DataParallel>(policy.decoder, options.ranks)),
+        optimizer_(PartsOf(GroupsOf(policy.decoder, options)), options.optimizer) {
     if (policy.decoder.compute_type() == at::kHalf) loss_scale_.emplace(options.loss_scale);
     for (const std::string& column : objective_->columns()) consumer_.reads.push_back(column);
   }
@@ -112,6 +116,8 @@ class UpdateStage final : public Stage {
   const ConsumerOptions& consumer() const override { return consumer_; }
   bool uses_policy() const override { return true; }
   bool trains() const override { return true; }
+  bool has_shards() const override { return parallel_ != nullptr && parallel_->has_shards(); }
+  absl::Status GatherWeights() override { return parallel_ == nullptr ? absl::OkStatus() : parallel_->GatherWeights(); }
 
   void Save(State& state) const override {
     state.SetInteger("policy_version", policy_.version);
@@ -120,8 +126,13 @@ class UpdateStage final : public Stage {
     state.Set("optimizer", optimizer_);
     if (loss_scale_.has_value()) state.Set("loss_scale", *loss_scale_);
     if (options_.ptx != nullptr) state.Set("ptx", *options_.ptx);
-    if (!options_.saves_weights) return;
-    for (const auto& [name, weight] : NamedTrained()) state.SetTensor(name, weight);
+    if (splits_weights()) {
+      for (const ParameterPart& part : PartsOf({{policy_.decoder.trainable()}})) {
+        if (part.weights.numel() > 0) state.SetPart(WeightName(part.position), part.begin, part.total, part.weights);
+      }
+    } else if (options_.saves_weights && IsFirst()) {
+      for (const auto& [name, weight] : NamedTrained()) state.SetTensor(name, weight);
+    }
   }
 
   absl::Status Load(const State& state) override {
@@ -130,13 +141,39 @@ class UpdateStage final : public Stage {
     TDOCK_ASSIGN_OR_RETURN(skipped_in_a_row_, state.Integer("skipped_in_a_row"));
     TDOCK_RETURN_IF_ERROR(state.Get("optimizer", optimizer_));
     if (loss_scale_.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("loss_scale", *loss_scale_));
-    if (options_.saves_weights) {
-      for (const auto& [name, weight] : NamedTrained()) TDOCK_RETURN_IF_ERROR(state.CopyTensor(name, weight));
+    // Ranks that had a part of the weights each have saved them here, whatever these are.
+    if (options_.saves_weights || HasWeights(state)) {
+      for (const auto& [name, weight] : NamedTrained()) {
+        TDOCK_RETURN_IF_ERROR(state.CopyPart(name, 0, weight.numel(), weight));
+      }
     }
     return options_.ptx != nullptr ? state.Get("ptx", *options_.ptx) : absl::OkStatus();
   }
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
+    if (parallel_ == nullptr) return Train(rows, context);
+    parallel_->ReleaseWeights();
+    try {
+      absl::StatusOr<StageOutput> output = Train(rows, context);
+      // All ranks have agreed on an interruption; the others wait for one that has failed.
+      if (!output.ok() && !absl::IsCancelled(output.status())) parallel_->Leave();
+      return output;
+    } catch (...) {
+      parallel_->Leave();
+      throw;
+    }
+  }
+
+ private:
+  // What is passed through the policy, and towards what.
+  struct Task {
+    const MiniBatch& batch;
+    const Objective& objective;
+    ForwardOptions forward;
+    std::vector<MicroBatch> micro_batches;
+  };
+
+  absl::StatusOr<StageOutput> Train(const Rows& rows, StageContext& context) {
     if (mini_batches_done_ == 0 && !options_.saves_weights) {
       TDOCK_RETURN_IF_ERROR(ReportTokens(rows, context.metrics));
     }
@@ -149,7 +186,7 @@ class UpdateStage final : public Stage {
       for (const std::vector<int64_t>& chosen : batches) {
         ++seed;
         if (++number <= mini_batches_done_) continue;
-        if (number > 1) TDOCK_RETURN_IF_ERROR(context.check_stop());
+        if (number > 1) TDOCK_RETURN_IF_ERROR(CheckStop(context));
         context.progress();
         TDOCK_ASSIGN_OR_RETURN(const bool goes_on, Step(rows, chosen, seed, context));
         mini_batches_done_ = goes_on ? number : 0;
@@ -160,14 +197,14 @@ class UpdateStage final : public Stage {
     return StageOutput();
   }
 
- private:
-  // What is passed through the policy, and towards what.
-  struct Task {
-    const MiniBatch& batch;
-    const Objective& objective;
-    ForwardOptions forward;
-    std::vector<MicroBatch> micro_batches;
-  };
+  absl::Status CheckStop(const StageContext& context) {
+    const absl::Status status = context.check_stop();
+    return parallel_ == nullptr ? status : parallel_->AsRank0(status);
+  }
+
+  std::vector<ParameterPart> PartsOf(const std::vector<ParameterGroup>& groups) const {
+    return parallel_ == nullptr ? WholeParts(groups) : parallel_->Parts(groups);
+  }
 
   // The mini-batches of an epoch.
   absl::StatusOr<MiniBatches> BatchesOf(const Rows& rows, int64_t epoch, int64_t step) const {
@@ -182,11 +219,20 @@ class UpdateStage final : public Stage {
     return batches;
   }
 
+  static std::string WeightName(size_t position) { return absl::StrCat("weights/", position); }
+  static bool HasWeights(const State& state) {
+    const auto first = state.tensors().lower_bound("weights/");
+    return first != state.tensors().end() && absl::StartsWith(first->first, "weights/");
+  }
+  // Of ranks that have the same.
+  bool IsFirst() const { return parallel_ == nullptr || options_.ranks.group->rank() == 0; }
+  bool splits_weights() const { return parallel_ != nullptr && options_.ranks.zero == Zero::kWeights; }
+
   // What changes with a step, where it is a part of the state.
   std::vector<std::pair<std::string, at::Tensor>> NamedTrained() const {
     std::vector<std::pair<std::string, at::Tensor>> named;
     for (const at::Tensor& weight : policy_.decoder.trainable()) {
-      named.emplace_back(absl::StrCat("weights/", named.size()), weight.detach());
+      named.emplace_back(WeightName(named.size()), weight.detach());
     }
     return named;
   }
@@ -249,7 +295,7 @@ class UpdateStage final : public Stage {
     StepMetrics together;
     {
       const ModelTime timed(consumer_.name, context.metrics);
-      Gradients(tasks, seed, together);
+      TDOCK_RETURN_IF_ERROR(Gradients(tasks, seed, together));
     }
     context.metrics.Add(together);
     ReportWork(batch.samples, context.metrics);
@@ -271,9 +317,7 @@ class UpdateStage final : public Stage {
     metrics.Sum(options_.name + "/early_stops", stops ? 1 : 0);
     for (const char* none : {"/optimizer_steps", "/skipped_steps"}) metrics.Sum(options_.name + none, 0);
     if (!stops) return false;
-    for (const at::Tensor& parameter : policy_.decoder.trainable()) {
-      at::Tensor(parameter).mutable_grad() = at::Tensor();
-    }
+    optimizer_.DropGradients();
     return true;
   }
 
@@ -284,7 +328,7 @@ class UpdateStage final : public Stage {
     double grad_norm = 0;
     {
       const ModelTime timed(consumer_.name, context.metrics);
-      grad_norm = optimizer_.Step(options_.lr * schedule, scale);
+      TDOCK_ASSIGN_OR_RETURN(grad_norm, StepOptimizer(options_.lr * schedule, scale));
     }
     const bool finite = std::isfinite(grad_norm);
     // With a scale that can be halved, that may have been the reason.
@@ -305,6 +349,16 @@ class UpdateStage final : public Stage {
     if (options_.lora_lr > 0) context.metrics.Mean(options_.name + "/lora_lr", options_.lora_lr * schedule);
     if (options_.head_lr > 0) context.metrics.Mean(options_.name + "/head_lr", options_.head_lr * schedule);
     return options_.publish(policy_.version);
+  }
+
+  // Returns the norm of the gradients.
+  absl::StatusOr<double> StepOptimizer(double lr, double loss_scale) {
+    if (parallel_ == nullptr) return optimizer_.Step(lr, loss_scale);
+    TDOCK_ASSIGN_OR_RETURN(const double squares, parallel_->SumOfParts(optimizer_.SquaredNorm(loss_scale)));
+    const double norm = std::sqrt(squares);
+    optimizer_.StepWithNorm(norm, lr, loss_scale);
+    TDOCK_RETURN_IF_ERROR(parallel_->ShareWeights());
+    return norm;
   }
 
   // A backward pass takes twice the operations of a forward pass.
@@ -351,19 +405,27 @@ class UpdateStage final : public Stage {
     tasks.push_back({batch, objective, forward, CutMicroBatches(batch.samples, cut, policy_.decoder.device())});
   }
 
-  // Gives the parameters the gradients of the sum of all tasks' losses.
+  // Gives the parameters, or this rank's parts of them, the gradients of the sum of all tasks' losses.
   // `seed` is that of what they drop.
-  void Gradients(const std::vector<Task>& tasks, uint64_t seed, StepMetrics& figures) const {
+  absl::Status Gradients(const std::vector<Task>& tasks, uint64_t seed, StepMetrics& figures) {
     std::vector<std::pair<const Task*, const MicroBatch*>> passes;
     for (const Task& task : tasks) {
       for (const MicroBatch& micro : task.micro_batches) passes.emplace_back(&task, &micro);
     }
     std::vector<StepMetrics> metrics(passes.size());
-    Backward(policy_.decoder, options_.forward.workers, passes.size(), [&](const model::Decoder& pass, size_t i) {
+    const PassLoss loss_of = [&](const model::Decoder& pass, size_t i) {
       const at::Tensor loss = Loss(pass, *passes[i].first, *passes[i].second, DeriveSeed(seed, i), metrics[i]);
       return loss_scale_.has_value() ? loss * loss_scale_->value() : loss;
-    });
+    };
+    if (parallel_ == nullptr) {
+      Backward(policy_.decoder, options_.forward.workers, passes.size(), loss_of);
+    } else {
+      std::vector<int64_t> costs;
+      for (const auto& [task, micro] : passes) costs.push_back(TokensOf(micro->samples));
+      TDOCK_RETURN_IF_ERROR(parallel_->Gradients(options_.forward.workers, costs, loss_of));
+    }
     for (const StepMetrics& of_pass : metrics) figures.Add(of_pass);
+    return parallel_ == nullptr ? absl::OkStatus() : parallel_->AddUp(figures);
   }
 
   at::Tensor Loss(const model::Decoder& pass, const Task& task, const MicroBatch& micro, uint64_t seed,
@@ -388,6 +450,7 @@ class UpdateStage final : public Stage {
   const std::shared_ptr<const Objective> objective_;
   const UpdateOptions options_;
   const std::shared_ptr<const Objective> ptx_objective_;
+  const std::unique_ptr<DataParallel> parallel_;  // null: this process trains alone
   AdamW optimizer_;
   std::optional<LossScale> loss_scale_;  // in float16
   int64_t skipped_in_a_row_ = 0;

@@ -13,6 +13,7 @@
 #include "trainer/stages/optimizer.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
+#include "trainer/stages/training_ranks.h"
 
 namespace tdock::trainer {
 
@@ -67,6 +68,9 @@ struct UpdateOptions {
   double ptx_coef = 0;
   std::shared_ptr<AnswerSource> ptx = nullptr;
   std::string optim_key = "actor.optim";  // of the section that configures it, for messages
+  // The ranks that train the policy together: each runs a stage of its own on the same rows, at the same time, and has
+  // the same figures.
+  TrainingRanks ranks = {};
   // Called after each optimizer step with the policy's new version.
   std::function<absl::Status(int64_t)> publish = [](int64_t) { return absl::OkStatus(); };
 };

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -76,6 +77,19 @@ bool IsSaid(const std::vector<std::string>& said, int socket, Get get) {
          std::any_of(said.begin(), said.end(), [&](const std::string& what) { return absl::StrContains(what, text); });
 }
 
+// Gloo ends the process where a socket that it listens at fails.
+bool Listens(int socket) {
+  int listens = 0;
+  socklen_t length = sizeof(listens);
+  return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
+}
+
+// Gloo writes to connections that others have closed: an error is enough.
+void IgnoreBrokenPipes() {
+  struct sigaction action {};
+  if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
+
 // Ends this process's connections with the ranks that listen at the addresses in `said`. Gloo has no such call: it
 // waits for operations to be over before it closes. A descriptor that is looked at stays what it is, because it is a
 // copy.
@@ -90,7 +104,9 @@ void Disconnect(const std::vector<std::string>& said) {
     }
     const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) continue;
-    if (IsSaid(said, copy, ::getpeername) || IsSaid(said, copy, ::getsockname)) ::shutdown(copy, SHUT_RDWR);
+    const bool connects = !Listens(copy);
+    if (connects && (IsSaid(said, copy, ::getpeername) || IsSaid(said, copy, ::getsockname)))
+      ::shutdown(copy, SHUT_RDWR);
     ::close(copy);
   }
 }
@@ -99,6 +115,7 @@ void Disconnect(const std::vector<std::string>& said) {
 
 absl::StatusOr<std::unique_ptr<TensorCollective>> OpenGlooCollective(const GlooOptions& options, absl::Time deadline) {
   TDOCK_CHECK(options.rank >= 0 && options.rank < options.size, "a group has its rank");
+  IgnoreBrokenPipes();
   TDOCK_ASSIGN_OR_RETURN(const c10::intrusive_ptr<c10d::Store> all, options.rendezvous.NewStore());
   const std::string prefix = absl::StrCat("group/", options.name, "/");
   auto group =
