@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Runs whose model several ranks train together: tests/integration/parallel_test.py TDOCK [--nightly]
+
+--nightly: every number of ranks, stage of ZeRO and recipe, and more processes that are killed.
+"""
+
+import array
+import json
+import math
+import os
+import pathlib
+import random
+import signal
+import struct
+import sys
+import time
+import unittest
+
+from rank_runs import RankRuns
+
+nightly = False
+DOUBLE = ["model.compute_dtype=float64"]
+# Enough micro-batches for four ranks, whatever their number.
+MICRO = {
+    "sft": ["data.micro_batch_size_per_gpu=2"], "dpo": ["data.micro_batch_size_per_gpu=2"],
+    "ppo": ["actor.ppo_micro_batch_size_per_gpu=2", "critic.ppo_micro_batch_size_per_gpu=2"],
+    "grpo": ["actor.ppo_micro_batch_size_per_gpu=2"],
+}  # fmt: skip
+
+
+def tensors_of(path):
+    """The tensors of a file: name -> numbers; of a checkpoint, which are float64 or float32."""
+    with open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        head = json.loads(file.read(size))
+        data = file.read()
+    found = {}
+    for name, entry in head.items():
+        if name == "__metadata__":
+            continue
+        numbers = array.array({"F64": "d", "F32": "f"}[entry["dtype"]])
+        begin, end = entry["data_offsets"]
+        numbers.frombytes(data[begin:end])
+        found[name] = numbers
+    return found
+
+
+def difference(one, other):
+    """The norm of the difference, relative to that of the first."""
+    norm = math.sqrt(sum(x * x for x in one))
+    return math.sqrt(sum((x - y) ** 2 for x, y in zip(one, other, strict=True))) / (norm or 1)
+
+
+class Parallel(RankRuns):
+    def checkpoint(self, run, step):
+        return self.folder / run / f"checkpoints/step-{step:06d}"
+
+    def metrics(self, run):
+        return [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
+
+    def on_ranks(self, recipe, run, ranks, zero, *overrides, expect=0, options=()):
+        stage = ["zero_stage"] if recipe in ("sft", "rm", "dpo") else ["actor.zero_stage"]
+        stage += ["critic.zero_stage"] if recipe == "ppo" else []
+        launched = self.launch(recipe, run, *[f"{key}={zero}" for key in stage], *MICRO[recipe], *overrides,
+                               nproc=ranks, options=options)  # fmt: skip
+        output = self.finish(launched)
+        self.assertEqual(launched.returncode, expect, output)
+        return output
+
+    def assert_same_losses(self, one, other, bound):
+        first, second = self.metrics(one), self.metrics(other)
+        self.assertEqual([step["step"] for step in first], [step["step"] for step in second])
+        compared = 0
+        for a, b in zip(first, second, strict=True):
+            for name, value in a.items():
+                if name.startswith(("timing", "perf/", "dock/", "runtime/")) or not isinstance(value, float):
+                    continue
+                compared += 1
+                self.assertLessEqual(abs(value - b[name]), bound * max(abs(value), 1e-3), f"{name}: {value}, {b[name]}")
+        self.assertGreater(compared, 10)
+
+    def test_one_float64_step_is_that_of_one_process(self):
+        cases = [("sft", 2, 3), ("dpo", 2, 1), ("ppo", 2, 3), ("grpo", 2, 0)]
+        if nightly:
+            cases = [(recipe, ranks, zero) for recipe in ("sft", "dpo", "ppo", "grpo") for ranks in (1, 2, 4)
+                     for zero in (0, 1, 3)]  # fmt: skip
+        steps = [*DOUBLE, "trainer.total_training_steps=1"]
+        alone = set()
+        for recipe, ranks, zero in cases:
+            with self.subTest(recipe=recipe, ranks=ranks, zero=zero):
+                if recipe not in alone:
+                    self.train(recipe, f"{recipe}_alone", *MICRO[recipe], *steps)
+                    alone.add(recipe)
+                run = f"{recipe}_{ranks}_{zero}"
+                self.on_ranks(recipe, run, ranks, zero, *steps)
+                self.assert_same_losses(f"{recipe}_alone", run, 1e-12)
+                self.assert_same_weights(f"{recipe}_alone", run, 1, 1e-12)
+
+    def assert_same_weights(self, one, other, step, bound):
+        """Of the policy, and where it has one, the critic, as the next step would begin with them."""
+        first, second = self.all_tensors(one, step), self.all_tensors(other, step)
+        self.assertEqual(first.keys(), second.keys())
+        for name, numbers in first.items():
+            self.assertLessEqual(difference(numbers, second[name]), bound, name)
+
+    def all_tensors(self, run, step):
+        """Those of a checkpoint, with what all ranks have saved put together."""
+        whole, parts = {}, {}
+        for path in self.checkpoint(run, step).glob("*.safetensors"):
+            for name, numbers in tensors_of(path).items():
+                if name.endswith("]"):
+                    begin = int(name[name.rindex("[") + 1 : name.rindex("/")])
+                    parts.setdefault(name[: name.rindex("[")], {})[begin] = numbers
+                else:
+                    whole[name] = numbers
+        for name, of in parts.items():
+            whole[name] = array.array("d", [number for begin in sorted(of) for number in of[begin]])
+        return {name: numbers for name, numbers in whole.items() if name.startswith(("model.", "lm_head", "stages/critic"))}
+
+    def test_a_run_goes_on_with_another_number_of_ranks(self):
+        self.train("grpo", "alone", *MICRO["grpo"], *DOUBLE, "trainer.total_training_steps=4")
+        self.train("grpo", "first", *MICRO["grpo"], *DOUBLE, "trainer.total_training_steps=1")
+        self.folder.joinpath("first").rename(self.folder / "run")
+        for number, (ranks, zero) in enumerate([(4, 3), (2, 1), (1, 0)] if nightly else [(2, 3), (3, 1), (1, 0)]):
+            self.on_ranks("grpo", "run", ranks, zero, *DOUBLE, f"trainer.total_training_steps={number + 2}")
+        self.assert_same_losses("alone", "run", 1e-9)
+
+    def test_the_same_ranks_come_to_the_same_bits(self):
+        for zero in (0, 1, 3) if nightly else (3,):
+            for run in ("one", "two"):
+                self.on_ranks("grpo", f"{run}_{zero}", 2, zero)
+            self.assertEqual(self.weights(f"one_{zero}"), self.weights(f"two_{zero}"))
+
+    def test_curves_are_those_of_one_process(self):
+        steps = "trainer.total_training_steps=10"
+        for kind, dtype, bound in (("double", "float64", 1e-9), ("float", "float32", 0.02)):
+            precision = f"model.compute_dtype={dtype}"
+            self.train("grpo", f"{kind}_alone", *MICRO["grpo"], precision, steps)
+            self.on_ranks("grpo", kind, 4 if nightly else 2, 1, precision, steps)
+            one, other = self.metrics(f"{kind}_alone"), self.metrics(kind)
+            for a, b in zip(one, other, strict=True):
+                for name in ("actor/pg_loss", "critic/rewards/mean", "actor/grad_norm"):
+                    if name in a:
+                        self.assertLessEqual(abs(a[name] - b[name]), bound * max(1.0, abs(a[name])), f"{kind} {name}")
+
+    def test_a_rank_that_is_killed_ends_the_others_and_leaves_a_whole_checkpoint(self):
+        moments = random.Random(2)
+        for number in range(20 if nightly else 2):
+            run = f"killed_{number}"
+            rank, zero = 1 - number % 2, (3, 1, 0)[number % 3]
+            launched = self.launch("grpo", run, f"actor.zero_stage={zero}", *MICRO["grpo"],
+                                   "resources.silence_timeout=2", "trainer.total_training_steps=100000", nproc=2)  # fmt: skip
+            process = self.process_of(rank, launched)
+            self.await_step(run, 2, launched)
+            time.sleep(moments.uniform(0, 1))
+            os.kill(process, signal.SIGKILL)
+            begun = time.monotonic()
+            output = self.finish(launched, within=60)
+            self.assertNotEqual(launched.returncode, 0, output)
+            self.assertLess(time.monotonic() - begun, 30, output)
+            self.assertIn(f"rank {rank}", output)
+            done = max(step["step"] for step in self.metrics(run))
+            resumed = self.on_ranks("grpo", run, 2, zero, f"trainer.total_training_steps={done + 2}")
+            self.assertIn("going on from", resumed)
+
+
+if __name__ == "__main__":
+    RankRuns.tdock = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    if "--nightly" in sys.argv:
+        sys.argv.remove("--nightly")
+        nightly = True
+    unittest.main()

@@ -1,0 +1,134 @@
+"""What tests of runs of several processes share: small runs of each recipe, and their processes."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+import uuid
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MARK = "TDOCK_RANKS_TEST"
+SMALL = [
+    "data.train_batch_size=16", "trainer.total_training_steps=4", "trainer.test_freq=0", "trainer.val_max_samples=16",
+    "trainer.save_freq=1",
+]  # fmt: skip
+APART = ["resources.pools=[train=1, rollout=1, ref=1]", "resources.roles=[rollout=rollout, ref=ref]"]
+# Of each recipe: the file, the data, and what makes it small.
+RECIPES = {
+    "sft": ("rlhf/sft", "sft", []),
+    "rm": ("rlhf/rm", "pairs", []),
+    "dpo": ("rlhf/dpo", "pairs", []),
+    "grpo": ("arithmetic/grpo", "prompts", ["rollout.n=4", "actor.ppo_mini_batch_size=4", "actor.use_kl_loss=true",
+                                            "actor.kl_loss_coef=0.1",
+                                            "algorithm.rollout_correction.bypass_mode=false"]),
+    "dapo": ("arithmetic/dapo", "prompts", ["rollout.n=4", "actor.ppo_mini_batch_size=4", "data.gen_batch_size=16",
+                                            "reward.function=[examples/rlhf/rule.py:hidden_rule]"]),
+    "ppo": ("rlhf/ppo", "prompts", ["actor.ppo_mini_batch_size=4", "trainer.critic_warmup=0"]),
+}  # fmt: skip
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class RankRuns(unittest.TestCase):
+    tdock = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory()
+        cls.base = pathlib.Path(cls.shared.name)
+        subprocess.run(["python3", "examples/rlhf/make_data.py", cls.base, "1"], cwd=ROOT, check=True)
+        small = ["model.hidden_size=32", "model.num_hidden_layers=2"]
+        for name, data, more in (("sft", "sft", small), ("rm", "pairs", [f"model.path={cls.base}/sft/checkpoint"])):
+            subprocess.run(
+                [cls.tdock, "train", f"examples/rlhf/{name}.yaml", "--run-dir", cls.base / name, *SMALL, *more,
+                 f"data.train_files={cls.base}/{data}.jsonl", f"data.val_files={cls.base}/{data}_validation.jsonl"],
+                cwd=ROOT, check=True, capture_output=True, timeout=120,
+            )  # fmt: skip
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.cleanup()
+
+    def setUp(self):
+        parent = tempfile.TemporaryDirectory()
+        self.addCleanup(parent.cleanup)
+        self.folder = pathlib.Path(parent.name)
+        self.mark = uuid.uuid4().hex
+        self.environment = os.environ | {MARK: self.mark}
+
+    def arguments(self, recipe, run, *overrides):
+        file, data, small = RECIPES[recipe]
+        more = [] if recipe == "sft" else [f"model.path={self.base}/sft/checkpoint"]
+        if recipe == "ppo":
+            more += [f"critic.model.path={self.base}/rm/checkpoint", f"reward_model.model.path={self.base}/rm/checkpoint"]
+        return [
+            f"examples/{file}.yaml", "--run-dir", str(self.folder / run), f"data.train_files={self.base}/{data}.jsonl",
+            f"data.val_files={self.base}/{data}_validation.jsonl", *SMALL, *more, *small, *overrides,
+        ]  # fmt: skip
+
+    def train(self, recipe, run, *overrides):
+        done = subprocess.run([self.tdock, "train", *self.arguments(recipe, run, *overrides)], cwd=ROOT, capture_output=True,
+                              text=True, timeout=120)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.weights(run)
+
+    def launch(self, recipe, run, *overrides, nproc=3, options=()):
+        launched = subprocess.Popen(
+            [self.tdock, "launch", "--nproc", str(nproc), *options, *self.arguments(recipe, run, *overrides)], cwd=ROOT,
+            env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.addCleanup(launched.stdout.close)
+        self.addCleanup(launched.kill)
+        return launched
+
+    def weights(self, run):
+        return (self.folder / run / "checkpoint/model.safetensors").read_bytes()
+
+    def finish(self, launched, within=120):
+        output, _ = launched.communicate(timeout=within)
+        self.assertEqual(self.processes(), {}, f"these processes are left:\n{output}")
+        return output
+
+    def processes(self):
+        """Of this test: process -> its rank; the launcher and those that supervise have none."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except (OSError, ValueError):
+                continue
+            if f"{MARK}={self.mark}".encode() not in variables or state == "Z":
+                continue
+            rank = next((v[5:].decode() for v in variables if v.startswith(b"RANK=")), None)
+            found[int(entry.name)] = rank if b"train" in command else None
+        return found
+
+    def process_of(self, rank, launched):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            for process, found in self.processes().items():
+                if found == str(rank):
+                    return process
+            self.assertIsNone(launched.poll(), launched.stdout.read() if launched.poll() is not None else "")
+            time.sleep(0.02)
+        raise AssertionError(f"there is no process of rank {rank}")
+
+    def await_step(self, run, step, launched):
+        metrics = self.folder / run / "metrics.jsonl"
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if metrics.exists() and any(json.loads(line)["step"] >= step for line in metrics.read_text().splitlines()):
+                return
+            self.assertIsNone(launched.poll(), launched.stdout.read() if launched.poll() is not None else "")
+            time.sleep(0.01)
+        raise AssertionError(f"step {step} was not reached in 60 s")
