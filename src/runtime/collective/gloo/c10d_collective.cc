@@ -19,6 +19,8 @@ namespace tdock::runtime {
 namespace {
 
 constexpr std::chrono::seconds kPatienceWithStore(5);
+constexpr std::chrono::seconds kPatienceWithRanks(1);  // for others to say that they have failed, too
+constexpr std::chrono::milliseconds kBetweenLooks(10);
 
 std::string FirstLineOf(const std::exception& error) {
   const absl::string_view text = error.what();
@@ -30,39 +32,70 @@ struct Disagreement : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-std::string KeyOf(int rank) { return absl::StrCat("operation of rank ", rank); }
+// What is at the end key.
+const std::vector<uint8_t> kLate = {'l', 'a', 't', 'e'}, kLost = {'l', 'o', 's', 't'};
 
-// What each rank has come to, as it is in the store: how many operations, and the last of them.
+std::string KeyOf(int rank) { return absl::StrCat("operation of rank ", rank); }
+std::string EndKeyOf(int rank) { return absl::StrCat("end of rank ", rank); }
+
+// How far a rank has come, as it is in the store.
 struct Progress {
   int64_t operations = 0;
-  std::string what = {};
+  std::string what = {};  // the last of them
+  bool failed = false;    // it says that it has seen the group end,
+  bool late = false;      // by a deadline
 };
 
 Progress ReadProgress(c10d::Store& store, int rank) {
   const std::string key = KeyOf(rank);
-  if (!store.check({key})) return {};
+  Progress progress{.failed = store.check({EndKeyOf(rank)})};
+  if (progress.failed) progress.late = store.get(EndKeyOf(rank)) == kLate;
+  if (!store.check({key})) return progress;
   const std::vector<uint8_t> bytes = store.get(key);
   const std::string text(bytes.begin(), bytes.end());
   const size_t space = text.find(' ');
-  Progress progress;
-  if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &progress.operations)) return {};
+  if (space == std::string::npos || !absl::SimpleAtoi(text.substr(0, space), &progress.operations)) return progress;
   progress.what = text.substr(space + 1);
   return progress;
 }
 
+// The ranks, beside `own`, that may have ended the group while it was in that operation.
+std::vector<int> Suspects(const std::vector<Progress>& ranks, int own, int64_t operations) {
+  std::vector<int> suspects;
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    const Progress& progress = ranks[static_cast<size_t>(rank)];
+    if (rank != own && progress.operations <= operations && !progress.failed) suspects.push_back(rank);
+  }
+  return suspects;
+}
+
+// Says that this rank has seen the group end, and waits until all but one of the others have.
+std::vector<Progress> AwaitProgress(c10d::Store& store, int own, int size, int64_t operations, bool late) {
+  store.set(EndKeyOf(own), late ? kLate : kLost);
+  const auto begun = std::chrono::steady_clock::now();
+  for (;;) {
+    std::vector<Progress> ranks;
+    for (int rank = 0; rank < size; ++rank) ranks.push_back(ReadProgress(store, rank));
+    if (late || Suspects(ranks, own, operations).size() <= 1 ||
+        std::chrono::steady_clock::now() - begun > kPatienceWithRanks) {
+      return ranks;
+    }
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
 // The store's answers have no deadline of their own, so a thread waits for them, which is left alone if the process
 // that serves the store has stopped.
-absl::StatusOr<std::vector<Progress>> ReadProgressOfAll(const c10::intrusive_ptr<c10d::Store>& store, int size) {
-  std::packaged_task<absl::StatusOr<std::vector<Progress>>()> asking(
-      [store, size]() -> absl::StatusOr<std::vector<Progress>> {
-        std::vector<Progress> ranks;
-        try {
-          for (int rank = 0; rank < size; ++rank) ranks.push_back(ReadProgress(*store, rank));
-        } catch (const std::exception& error) {
-          return absl::UnavailableError(FirstLineOf(error));
-        }
-        return ranks;
-      });
+absl::StatusOr<std::vector<Progress>> ProgressOfAll(const C10dGroup& group, int64_t operations, bool late) {
+  std::packaged_task<absl::StatusOr<std::vector<Progress>>()> asking([store = group.store, own = group.rank,
+                                                                      size = group.size, operations,
+                                                                      late]() -> absl::StatusOr<std::vector<Progress>> {
+    try {
+      return AwaitProgress(*store, own, size, operations, late);
+    } catch (const std::exception& error) {
+      return absl::UnavailableError(FirstLineOf(error));
+    }
+  });
   std::future<absl::StatusOr<std::vector<Progress>>> answer = asking.get_future();
   std::thread(std::move(asking)).detach();
   if (answer.wait_for(kPatienceWithStore) == std::future_status::ready) return answer.get();
@@ -235,7 +268,10 @@ absl::Status C10dCollective::Do(const std::string& what, absl::Time deadline, ab
     }
     body();
   } catch (const std::exception& error) {
-    ended_ = Explain(what, FirstLineOf(error), Clock::Real().Now() >= deadline);
+    const bool late = Clock::Real().Now() >= deadline;
+    // Those that wait for this rank may have no connection with the one that ended the group.
+    if (connection_.disconnect) connection_.disconnect();
+    ended_ = Explain(what, FirstLineOf(error), late);
   }
   return ended_;
 }
@@ -244,7 +280,11 @@ absl::Status C10dCollective::Explain(const std::string& what, const std::string&
   const std::string group = absl::StrCat("group '", group_.name, "': ");
   if (left_)
     return absl::UnavailableError(absl::StrCat(group, "this rank, ", rank(), ", left before ", what, " was over"));
-  const absl::StatusOr<std::vector<Progress>> ranks = ReadProgressOfAll(group_.store, size());
+  const absl::StatusOr<std::vector<Progress>> ranks = ProgressOfAll(group_, operations_, late);
+  // The first to whom a deadline comes ends the connections of the others, who may be a moment before theirs.
+  late = late || (ranks.ok() && std::any_of(ranks->begin(), ranks->end(), [&](const Progress& progress) {
+                    return progress.late && progress.operations == operations_;
+                  }));
   const auto code = late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kUnavailable;
   if (!ranks.ok()) {
     return {code, absl::StrCat(group, what, ": ", cause, "; who is missing is not known: ", ranks.status().message())};
@@ -252,15 +292,23 @@ absl::Status C10dCollective::Explain(const std::string& what, const std::string&
   std::vector<int> missing;
   for (int other = 0; other < size(); ++other) {
     const Progress& progress = (*ranks)[static_cast<size_t>(other)];
-    if (other != rank() && progress.operations < operations_) missing.push_back(other);
+    if (progress.operations < operations_) missing.push_back(other);
     if (progress.operations == operations_ && progress.what != what) {
       return absl::InternalError(absl::StrCat(group, "rank ", rank(), " does ", what, ", and ",
                                               RanksText({other}, size()), " ", progress.what, ", as operation ",
                                               operations_, "; all must do the same"));
     }
   }
-  if (missing.empty()) return {code, absl::StrCat(group, "all ranks came to ", what, ", which failed: ", cause)};
-  return {code, absl::StrCat(group, RanksText(missing, size()), late ? " did not come in time to " : " left before ",
+  if (late && !missing.empty()) {
+    return {code, absl::StrCat(group, RanksText(missing, size()), " did not come in time to ", what, ": ", cause)};
+  }
+  const std::vector<int> suspects = Suspects(*ranks, rank(), operations_);
+  if (late || suspects.empty())
+    return {code, absl::StrCat(group, "all ranks came to ", what, ", which failed: ", cause)};
+  const char* when = missing.empty()       ? " left during "
+                     : missing == suspects ? " left before "
+                                           : " left before or during ";
+  return {code, absl::StrCat(group, suspects.size() > 1 ? "one or more of " : "", RanksText(suspects, size()), when,
                              what, ": ", cause)};
 }
 

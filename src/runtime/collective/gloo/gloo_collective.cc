@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -67,32 +68,24 @@ std::string AddressText(const sockaddr_storage& address) {
   return {reinterpret_cast<const char*>(&address), bytes};
 }
 
-template <class Get>  // getsockname or getpeername
-bool IsSaid(const std::vector<std::string>& said, int socket, Get get) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (get(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
-  const std::string text = AddressText(address);
-  return !text.empty() &&
-         std::any_of(said.begin(), said.end(), [&](const std::string& what) { return absl::StrContains(what, text); });
-}
-
-// Gloo ends the process where a socket that it listens at fails.
-bool Listens(int socket) {
-  int listens = 0;
-  socklen_t length = sizeof(listens);
-  return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
-}
-
-// Gloo writes to connections that others have closed: an error is enough.
-void IgnoreBrokenPipes() {
-  struct sigaction action {};
-  if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+// Whether the socket connects two ranks, one of which listens at an address in `said`. Not so the listening socket
+// itself, which has no peer: Gloo ends the process if that fails.
+bool ConnectsRanks(int socket, const std::vector<std::string>& said) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_length = sizeof(own), peer_length = sizeof(peer);
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &own_length) != 0 ||
+      ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) {
+    return false;
+  }
+  const std::string own_text = AddressText(own), peer_text = AddressText(peer);
+  return !own_text.empty() && std::any_of(said.begin(), said.end(), [&](const std::string& what) {
+    return absl::StrContains(what, own_text) || absl::StrContains(what, peer_text);
+  });
 }
 
 // Ends this process's connections with the ranks that listen at the addresses in `said`. Gloo has no such call: it
-// waits for operations to be over before it closes. A descriptor that is looked at stays what it is, because it is a
-// copy.
+// waits for operations to be over before it closes. What is looked at is a copy of a descriptor, which stays what it
+// is.
 void Disconnect(const std::vector<std::string>& said) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
@@ -104,18 +97,33 @@ void Disconnect(const std::vector<std::string>& said) {
     }
     const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) continue;
-    const bool connects = !Listens(copy);
-    if (connects && (IsSaid(said, copy, ::getpeername) || IsSaid(said, copy, ::getsockname)))
-      ::shutdown(copy, SHUT_RDWR);
+    if (ConnectsRanks(copy, said)) ::shutdown(copy, SHUT_RDWR);
     ::close(copy);
   }
 }
+
+// Threads that are started while it lives get an error for a connection that is closed, not a signal that ends the
+// process: Gloo does not ask for that.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigset_t blocked;
+    ::sigemptyset(&blocked);
+    ::sigaddset(&blocked, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+  }
+  ~WithoutSigpipe() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TensorCollective>> OpenGlooCollective(const GlooOptions& options, absl::Time deadline) {
   TDOCK_CHECK(options.rank >= 0 && options.rank < options.size, "a group has its rank");
-  IgnoreBrokenPipes();
   TDOCK_ASSIGN_OR_RETURN(const c10::intrusive_ptr<c10d::Store> all, options.rendezvous.NewStore());
   const std::string prefix = absl::StrCat("group/", options.name, "/");
   auto group =
@@ -124,6 +132,7 @@ absl::StatusOr<std::unique_ptr<TensorCollective>> OpenGlooCollective(const GlooO
                                                  .size = options.size,
                                                  .store = c10::make_intrusive<c10d::PrefixStore>(prefix, all)});
   const auto connect = [&]() -> C10dCollective::Connection {
+    const WithoutSigpipe threads_of_gloo;
     const auto gloo = c10d::ProcessGroupGloo::Options::create(TimeUntil(deadline));
     gloo->threads = 1;  // one operation at a time
     gloo->devices.push_back(options.host.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <span>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -129,6 +132,50 @@ TEST(GlooTensors, RefusesTensorsThatDiffer) {
     EXPECT_THAT(group.AllReduceSum(tensor, Later()),
                 Fails(Code::kInternal, {"1000000 of Float", "10 of Float", "rank"}));
     EXPECT_THAT(group.AllReduceSum(at::zeros({1}), Later()), Fails(Code::kInternal, {"1000000 of Float"}));
+  });
+}
+
+TEST(GlooTensors, ARankThatLeavesEndsWhatOthersWaitFor) {
+  std::atomic<int> come = 0;
+  RunOnRanks(3, [&](TensorCollective& group) {
+    at::Tensor tensor = at::ones({1000});
+    ASSERT_EQ(group.AllReduceSum(tensor, Later()), absl::OkStatus());
+    ++come;
+    while (come < 3) std::this_thread::yield();
+    const absl::Time begun = Clock::Real().Now();
+    if (group.rank() == 2) {
+      group.Leave();
+      EXPECT_THAT(group.Barrier(Later()), Fails(Code::kUnavailable, {"this rank, 2, left"}));
+    } else {
+      const absl::Status failed = group.AllReduceSum(tensor, Later());
+      EXPECT_THAT(failed, Fails(Code::kUnavailable, {"rank 2 of 3 left before a sum"}));
+      EXPECT_EQ(group.Barrier(Later()), failed);
+    }
+    EXPECT_LT(Clock::Real().Now() - begun, absl::Seconds(10));
+  });
+}
+
+TEST(GlooTensors, AnotherThreadCanEndWhatItsRankWaitsFor) {
+  std::atomic<bool> ended = false;
+  RunOnRanks(2, [&](TensorCollective& group) {
+    ASSERT_EQ(group.Barrier(Later()), absl::OkStatus());
+    if (group.rank() == 1) {  // never comes
+      while (!ended) std::this_thread::yield();
+      return;
+    }
+    std::promise<void> waits;
+    std::thread leaves([&, come = waits.get_future()] {
+      come.wait();
+      group.Leave();
+      group.Leave();
+    });
+    waits.set_value();
+    const absl::Time begun = Clock::Real().Now();
+    at::Tensor tensor = at::ones({1000});
+    EXPECT_THAT(group.AllReduceSum(tensor, Later()), Fails(Code::kUnavailable, {"this rank, 0, left"}));
+    EXPECT_LT(Clock::Real().Now() - begun, absl::Seconds(10));
+    leaves.join();
+    ended = true;
   });
 }
 
