@@ -26,8 +26,6 @@ struct GlooOptions {
 // time. The connections are neither encrypted nor authenticated: they are for networks that only the run's machines
 // share.
 //
-// From then on the process ignores SIGPIPE, which would end it when another rank is gone, unless it has a handler.
-//
 // What the group's errors say of missing ranks is what the process that serves the rendezvous knows; if it is gone,
 // they say that instead.
 //
