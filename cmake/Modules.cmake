@@ -55,9 +55,7 @@ tdock_python_module(python USES dock/service/remote dock/compat/mindspeed runtim
 tdock_module(runtime/rendezvous TORCH USES runtime/launch)
 tdock_module(runtime/collective USES core/tensor)
 tdock_module(runtime/collective/tensor TORCH USES runtime/collective)
-if(TDOCK_TORCH)
-  tdock_test_suites(runtime/collective/gloo/testing USES runtime/collective/gloo)
-endif()
+tdock_test_suites(runtime/collective/gloo/testing TORCH USES runtime/collective/gloo)
 tdock_module(runtime/collective/gloo TORCH USES runtime/collective/tensor runtime/rendezvous
              TEST_USES runtime/collective/gloo/testing)
 tdock_module(runtime/replica USES runtime/collective dock/local)
