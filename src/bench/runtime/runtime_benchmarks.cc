@@ -9,6 +9,7 @@ std::vector<Benchmark> RuntimeBenchmarks() {
   std::vector<Benchmark> benchmarks = {CallBenchmark(), WeightsBenchmark()};
   std::vector<Benchmark> steps = GrpoStepBenchmarks();
   std::move(steps.begin(), steps.end(), std::back_inserter(benchmarks));
+  benchmarks.push_back(ReductionBenchmark());
   return benchmarks;
 }
 

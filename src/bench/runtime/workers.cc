@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "bench/runtime/reduction_runs.h"
 #include "core/base/status.h"
 #include "core/rpc/stream_server.h"
 #include "dock/shared/shared_dock.h"
@@ -102,14 +103,19 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> StartWorker(std::vector<std::strin
 
 absl::Status RunWorker(const std::vector<std::string>& arguments, bool quick) {
   const std::string& kind = arguments.front();
-  int rank = 0;
+  int rank = 0, port = 0;
   if (kind == "echo" && arguments.size() == 1) return Echo();
   if (kind == "call" && arguments.size() == 3 && absl::SimpleAtoi(arguments[2], &rank)) {
     return ServeCalls(arguments[1], rank);
   }
   if (kind == "weights" && arguments.size() == 2) return ReceiveWeights(arguments[1], quick);
-  return absl::InvalidArgumentError(absl::StrCat("--worker ", absl::StrJoin(arguments, " "),
-                                                 ": expected echo, call ADDRESS RANK or weights ADDRESS"));
+  if (kind == "reductions" && arguments.size() == 3 && absl::SimpleAtoi(arguments[1], &port) &&
+      absl::SimpleAtoi(arguments[2], &rank)) {
+    return ServeReductions(rank, port, quick);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--worker ", absl::StrJoin(arguments, " "),
+                   ": expected echo, call ADDRESS RANK, weights ADDRESS or reductions PORT RANK"));
 }
 
 }  // namespace tdock::bench

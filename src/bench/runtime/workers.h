@@ -1,9 +1,10 @@
 // The other processes of these benchmarks: `tdock-bench --worker KIND ARGUMENT…`.
 //
-//   echo               answers each message of a stream with the same; prints its address first
-//   call ADDRESS RANK  a worker of the controller at the address
-//   weights ADDRESS    receives versions 1, 2 and so on of the weights through the dock at the address; prints "ready",
-//                      and after each its checksum
+//   echo                  answers each message of a stream with the same; prints its address first
+//   call ADDRESS RANK     a worker of the controller at the address
+//   weights ADDRESS       receives versions 1, 2 and so on of the weights through the dock at the address; prints
+//                         "ready", and after each its checksum
+//   reductions PORT RANK  a rank of a group that adds up gradients (reduction_runs.h)
 #pragma once
 
 #include <memory>

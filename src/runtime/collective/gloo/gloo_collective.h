@@ -29,7 +29,8 @@ struct GlooOptions {
 // What the group's errors say of missing ranks is what the process that serves the rendezvous knows; if it is gone,
 // they say that instead.
 //
-// Tensors on a GPU go through the memory of the host.
+// Tensors on a GPU go through the memory of the host. An error of one rank, and Leave(), close the connections of all
+// with it, so that what waits at any rank, its own included, fails within about a second.
 absl::StatusOr<std::unique_ptr<TensorCollective>> OpenGlooCollective(const GlooOptions& options, absl::Time deadline);
 
 }  // namespace tdock::runtime
