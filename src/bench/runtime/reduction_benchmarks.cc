@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/runtime/reduction_runs.h"
 #include "bench/runtime/runtime_benchmarks.h"
+#include "bench/runtime/training_memory.h"
 #include "bench/runtime/workers.h"
 #include "runtime/launch/port.h"
 #include "trainer/stages/guard.h"
@@ -28,8 +29,7 @@ absl::StatusOr<Prepared> PrepareReductions(const Settings& settings) {
     TDOCK_ASSIGN_OR_RETURN(const double seconds, processes->runs->Run(reduction, clock));
     return processes->runs->bytes() / seconds / 1e9;
   };
-  return Prepared{.run = [run] { return run(Reduction::kBuckets); },
-                  .reference = [run] { return run(Reduction::kBare); }};
+  return Prepared{.run = [run] { return run(Reduction::kStep); }, .reference = [run] { return run(Reduction::kBare); }};
 }
 
 }  // namespace
@@ -41,6 +41,20 @@ Benchmark ReductionBenchmark() {
           .of = "one all-reduce of c10d",
           .prepare = [](const Settings& settings) {
             return trainer::Guarded([&] { return PrepareReductions(settings); });
+          }};
+}
+
+Benchmark TrainingMemoryBenchmark() {
+  return {.name = "parallel/memory",
+          .unit = "MB",
+          .better = Better::kLower,
+          .of = "one rank that has everything",
+          .prepare = [](const Settings& settings) -> absl::StatusOr<Prepared> {
+            const auto run = [quick = settings.quick](int ranks) -> absl::StatusOr<Figure> {
+              TDOCK_ASSIGN_OR_RETURN(const int64_t bytes, MemoryOfRanks(ranks, quick));
+              return static_cast<double>(bytes) / 1e6;
+            };
+            return Prepared{.run = [run] { return run(4); }, .reference = [run] { return run(1); }};
           }};
 }
 

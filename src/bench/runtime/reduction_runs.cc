@@ -5,17 +5,21 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/status.h"
 #include "runtime/collective/gloo/gloo_collective.h"
 #include "runtime/rendezvous/rendezvous.h"
 #include "torch/csrc/distributed/c10d/PrefixStore.hpp"
 #include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
+#include "trainer/stages/data_parallel.h"
 
 namespace tdock::bench {
 namespace {
@@ -24,12 +28,14 @@ constexpr char kLoopback[] = "127.0.0.1";
 constexpr absl::Duration kRanksStart = absl::Minutes(2);
 constexpr absl::Duration kReductionTime = absl::Minutes(1);
 constexpr absl::Duration kLongestPause = absl::Hours(1);  // between two runs
-constexpr int64_t kBucketNumbers = 25'000'000 / 4;
+constexpr double kLargestDifference = 1e-3;               // of the sum of two equal gradients from twice one
 
 class ReductionRank final : public ReductionRuns {
  public:
   ReductionRank(int rank, bool quick)
-      : rank_(rank), gradients_(at::empty({(quick ? 3'800'000 : 380'000'000) / 4}, at::kFloat)) {}
+      : rank_(rank),
+        decoder_(TrainedModel(quick, /*large=*/false)),
+        numbers_(at::empty({decoder_.parameter_count()}, at::kFloat)) {}
 
   absl::Status Connect(int port) {
     TDOCK_ASSIGN_OR_RETURN(
@@ -42,6 +48,8 @@ class ReductionRank final : public ReductionRuns {
                                                                 .size = kReductionRanks,
                                                                 .host = kLoopback},
                                                                In(kRanksStart)));
+    parallel_ = std::make_unique<trainer::DataParallel>(
+        decoder_, trainer::TrainingRanks{.group = group_.get(), .timeout = kReductionTime});
     TDOCK_ASSIGN_OR_RETURN(const auto store, rendezvous_->NewStore());
     const auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::minutes(1));
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(kLoopback));
@@ -52,44 +60,94 @@ class ReductionRank final : public ReductionRuns {
 
   absl::StatusOr<double> Run(Reduction reduction, Clock& clock) override {
     TDOCK_ASSIGN_OR_RETURN(const auto said, group_->AllReduceMax(static_cast<int64_t>(reduction), In(kLongestPause)));
-    gradients_.fill_(rank_ + 1);
-    TDOCK_RETURN_IF_ERROR(group_->Barrier(In(kReductionTime)));
-    const absl::Time begun = clock.Now();
-    TDOCK_RETURN_IF_ERROR(static_cast<Reduction>(said) == Reduction::kBare ? AddUpBare() : AddUpBuckets());
-    const double seconds = absl::ToDoubleSeconds(clock.Now() - begun);
-    const float sum = kReductionRanks * (kReductionRanks + 1) / 2;
-    if (gradients_.min().item<float>() != sum || gradients_.max().item<float>() != sum) {
-      return absl::InternalError("the sum of the gradients is wrong");
-    }
-    return seconds;
+    return static_cast<Reduction>(said) == Reduction::kBare ? AddUpBare(clock) : AddUpStep(clock);
   }
 
-  double bytes() const override { return static_cast<double>(gradients_.nbytes()); }
+  double bytes() const override { return static_cast<double>(numbers_.nbytes()); }
 
  private:
   static absl::Time In(absl::Duration time) { return Clock::Real().Now() + time; }
 
-  absl::Status AddUpBuckets() {
-    for (const at::Tensor& bucket : gradients_.split(kBucketNumbers)) {
-      TDOCK_RETURN_IF_ERROR(group_->AllReduceSum(bucket, In(kReductionTime)));
-    }
-    return absl::OkStatus();
+  // Seconds that `body` takes, which all ranks begin at once.
+  template <class Body>
+  absl::StatusOr<double> Timed(Clock& clock, const Body& body) {
+    TDOCK_RETURN_IF_ERROR(group_->Barrier(In(kReductionTime)));
+    const absl::Time begun = clock.Now();
+    TDOCK_RETURN_IF_ERROR(body());
+    return absl::ToDoubleSeconds(clock.Now() - begun);
   }
 
-  absl::Status AddUpBare() {
-    std::vector<at::Tensor> tensors = {gradients_};
-    bare_->allreduce(tensors)->wait();
-    return absl::OkStatus();
+  absl::StatusOr<double> AddUpStep(Clock& clock) {
+    const trainer::PassLoss loss = [&](const model::Decoder& pass, size_t) {
+      return pass.Logits(pass.Hidden({.tokens = tokens_, .positions = at::arange(tokens_.size(1)).view({1, -1})}))
+          .square()
+          .mean();
+    };
+    TDOCK_ASSIGN_OR_RETURN(const double alone, Timed(clock, [&] {
+                             trainer::Backward(decoder_, workers_, 1, loss);
+                             return absl::OkStatus();
+                           }));
+    const double norm = NormOfGradients();
+    const std::vector<int64_t> costs(kReductionRanks, 1);
+    TDOCK_ASSIGN_OR_RETURN(const double together,
+                           Timed(clock, [&] { return parallel_->Gradients(workers_, costs, loss); }));
+    const double sum = NormOfGradients();
+    if (std::abs(sum - kReductionRanks * norm) > kLargestDifference * sum) {
+      return absl::InternalError(absl::StrCat("the gradients have norm ", norm, " alone, and ", sum, " in sum"));
+    }
+    return std::max(together - alone, 1e-6);
+  }
+
+  // And drops them.
+  double NormOfGradients() {
+    double squares = 0;
+    for (const at::Tensor& parameter : decoder_.trainable()) {
+      squares += std::pow(parameter.grad().norm().item<double>(), 2);
+      at::Tensor(parameter).mutable_grad() = at::Tensor();
+    }
+    return std::sqrt(squares);
+  }
+
+  absl::StatusOr<double> AddUpBare(Clock& clock) {
+    numbers_.fill_(rank_ + 1);
+    TDOCK_ASSIGN_OR_RETURN(const double seconds, Timed(clock, [&] {
+                             std::vector<at::Tensor> tensors = {numbers_};
+                             bare_->allreduce(tensors)->wait();
+                             return absl::OkStatus();
+                           }));
+    const float sum = kReductionRanks * (kReductionRanks + 1) / 2;
+    if (numbers_.min().item<float>() == sum && numbers_.max().item<float>() == sum) return seconds;
+    return absl::InternalError("the sum of the numbers is wrong");
   }
 
   const int rank_;
-  const at::Tensor gradients_;
+  const model::Decoder decoder_;
+  const at::Tensor numbers_;  // as many as there are gradients
+  const at::Tensor tokens_ = at::arange(8).view({1, 8});
+  Workers workers_{1};
   std::unique_ptr<runtime::Rendezvous> rendezvous_;
   std::unique_ptr<runtime::TensorCollective> group_;
+  std::unique_ptr<trainer::DataParallel> parallel_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> bare_;
 };
 
 }  // namespace
+
+model::Decoder TrainedModel(bool quick, bool large) {
+  model::ModelConfig config;
+  config.vocab_size = quick ? 512 : large ? 8192 : 16'384;
+  config.hidden_size = quick ? 128 : large ? 1024 : 768;
+  config.intermediate_size = 3 * config.hidden_size;
+  config.num_layers = quick ? 4 : large ? 36 : 12;
+  config.num_heads = config.hidden_size / 64;
+  config.num_kv_heads = config.num_heads / 2;
+  config.head_dim = 64;
+  config.max_positions = 1024;
+  config.tied_head = true;
+  model::Decoder decoder = model::Decoder::Random(config, 1, at::kCPU);
+  decoder.SetTrainable(true);
+  return decoder;
+}
 
 absl::StatusOr<std::unique_ptr<ReductionRuns>> ReductionRuns::Open(int port, bool quick) {
   auto rank = std::make_unique<ReductionRank>(0, quick);
@@ -100,7 +158,7 @@ absl::StatusOr<std::unique_ptr<ReductionRuns>> ReductionRuns::Open(int port, boo
 absl::Status ServeReductions(int rank, int port, bool quick) {
   ReductionRank served(rank, quick);
   TDOCK_RETURN_IF_ERROR(served.Connect(port));
-  for (;;) TDOCK_RETURN_IF_ERROR(served.Run(Reduction::kBuckets, Clock::Real()).status());
+  for (;;) TDOCK_RETURN_IF_ERROR(served.Run(Reduction::kStep, Clock::Real()).status());
 }
 
 }  // namespace tdock::bench

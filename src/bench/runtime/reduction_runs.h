@@ -6,15 +6,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
+#include "model/decoder/decoder.h"
 
 namespace tdock::bench {
 
 inline constexpr int kReductionRanks = 2;
 
+// A Llama of 95 million parameters, or, for its memory, of 460 million; all are trained.
+model::Decoder TrainedModel(bool quick, bool large);
+
 // What the ranks do in a timed run. Rank 0 says it, by the largest of what they say.
 enum class Reduction {
-  kBuckets = 0,  // a step's gradients, in buckets of 25 MB, through a TensorCollective
-  kBare = 1,     // as many bytes, in one all-reduce of c10d's ProcessGroupGloo
+  kStep = 0,  // what the gradients of a step take in two ranks, less what they take in each of them alone
+  kBare = 1,  // as many bytes, in one all-reduce of c10d's ProcessGroupGloo
 };
 
 // Rank 0 of them, which says what all do. Not thread-safe.

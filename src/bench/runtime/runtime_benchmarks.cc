@@ -10,6 +10,7 @@ std::vector<Benchmark> RuntimeBenchmarks() {
   std::vector<Benchmark> steps = GrpoStepBenchmarks();
   std::move(steps.begin(), steps.end(), std::back_inserter(benchmarks));
   benchmarks.push_back(ReductionBenchmark());
+  benchmarks.push_back(TrainingMemoryBenchmark());
   return benchmarks;
 }
 

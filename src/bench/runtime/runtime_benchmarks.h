@@ -16,5 +16,6 @@ Benchmark CallBenchmark();
 Benchmark WeightsBenchmark();
 std::vector<Benchmark> GrpoStepBenchmarks();
 Benchmark ReductionBenchmark();
+Benchmark TrainingMemoryBenchmark();
 
 }  // namespace tdock::bench

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "bench/runtime/reduction_runs.h"
+#include "bench/runtime/training_memory.h"
 #include "core/base/status.h"
 #include "core/rpc/stream_server.h"
 #include "dock/shared/shared_dock.h"
@@ -113,9 +114,14 @@ absl::Status RunWorker(const std::vector<std::string>& arguments, bool quick) {
       absl::SimpleAtoi(arguments[2], &rank)) {
     return ServeReductions(rank, port, quick);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--worker ", absl::StrJoin(arguments, " "),
-                   ": expected echo, call ADDRESS RANK, weights ADDRESS or reductions PORT RANK"));
+  int ranks = 0;
+  if (kind == "memory" && arguments.size() == 4 && absl::SimpleAtoi(arguments[1], &port) &&
+      absl::SimpleAtoi(arguments[2], &rank) && absl::SimpleAtoi(arguments[3], &ranks)) {
+    return TrainForMemory(rank, ranks, port, quick);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--worker ", absl::StrJoin(arguments, " "),
+      ": expected echo, call ADDRESS RANK, weights ADDRESS, reductions PORT RANK or memory PORT RANK RANKS"));
 }
 
 }  // namespace tdock::bench

@@ -5,6 +5,7 @@
 //   weights ADDRESS       receives versions 1, 2 and so on of the weights through the dock at the address; prints
 //                         "ready", and after each its checksum
 //   reductions PORT RANK  a rank of a group that adds up gradients (reduction_runs.h)
+//   memory PORT RANK RANKS  a rank that trains a large model (training_memory.h)
 #pragma once
 
 #include <memory>

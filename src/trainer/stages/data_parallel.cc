@@ -71,7 +71,9 @@ class DataParallel::Reduction {
     for (size_t i = 0; i < open_.size(); ++i) {
       const Bucket& bucket = of_.buckets_[i];
       open_[i] = bucket.units.size();
-      sums_.push_back(at::empty({bucket.numbers}, bucket.options));
+      at::Tensor& sum = of_.buckets_[i].sum;
+      if (!sum.defined()) sum = at::empty({bucket.numbers}, bucket.options);
+      sums_.push_back(sum);
     }
     thread_ = std::thread([this] { Work(); });
   }
@@ -294,7 +296,7 @@ class DataParallel::Lockstep final : public model::PassWatch {
       const MutexLock lock(mu_);
       gradients = std::move(taken_[unit]);
     }
-    return of_.stepped_[unit]->AddScattered(gradients, of_.sums_[unit], of_.Deadline());
+    return of_.stepped_[unit]->AddScattered(std::move(gradients), of_.sums_[unit], of_.Deadline());
   }
   // Until that is so, or the pass is through.
   template <class Condition>

@@ -68,6 +68,7 @@ class DataParallel {
     at::TensorOptions options = {};
     std::vector<size_t> units = {};
     int64_t numbers = 0;
+    at::Tensor sum = {};  // kept, because the pages of new memory would cost as much as the copies into it
   };
   struct Place {
     size_t bucket = 0;

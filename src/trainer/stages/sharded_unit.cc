@@ -4,12 +4,17 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "core/base/status.h"
 
 namespace tdock::trainer {
 namespace {
+
+// To where memory of its own would begin.
+int64_t RoundUp(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // With a version of its own: what is written through it does not count as a change of `tensor` for passes that have
 // kept it.
@@ -75,6 +80,25 @@ void ShardedUnit::Release() {
   is_whole_ = false;
 }
 
+// In one piece: the memory of many small ones would not go back to the system.
+void ShardedUnit::Allocate() {
+  std::vector<int64_t> begins;
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors_) {
+    begins.push_back(bytes);
+    bytes += RoundUp(static_cast<int64_t>(tensor.numel() * tensor.element_size()));
+  }
+  const at::Tensor memory = at::empty({bytes}, tensors_.front().options().dtype(at::kByte).requires_grad(false));
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    auto keeps = std::make_unique<at::Tensor>(memory);
+    void* const data = static_cast<std::byte*>(memory.data_ptr()) + begins[i];
+    c10::StorageImpl* const storage = tensors_[i].storage().unsafeGetStorageImpl();
+    storage->set_data_ptr_noswap(c10::DataPtr(
+        data, keeps.release(), [](void* kept) { delete static_cast<at::Tensor*>(kept); }, tensors_[i].device()));
+    storage->set_nbytes(static_cast<size_t>(tensors_[i].numel()) * tensors_[i].element_size());
+  }
+}
+
 absl::Status ShardedUnit::Gather(absl::Time deadline) {
   at::NoGradGuard no_grad;
   if (tensors_.empty()) return absl::OkStatus();
@@ -85,13 +109,8 @@ absl::Status ShardedUnit::Gather(absl::Time deadline) {
   }
   const at::Tensor all = at::empty({group_.size(), slot_bytes_}, own.options());
   TDOCK_RETURN_IF_ERROR(group_.AllGather(own, all, deadline));
+  if (!is_whole_) Allocate();
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (!is_whole_) {
-      c10::StorageImpl* const storage = tensors_[i].storage().unsafeGetStorageImpl();
-      const auto bytes = static_cast<size_t>(tensors_[i].numel()) * tensors_[i].element_size();
-      storage->set_data_ptr_noswap(c10::GetAllocator(storage->device_type())->allocate(bytes));
-      storage->set_nbytes(bytes);
-    }
     const at::Tensor whole = Unwatched(tensors_[i]).view({-1});
     for (int rank = 0; rank < group_.size(); ++rank) {
       const Shard shard = ShardOf(whole.numel(), rank, group_.size());
@@ -102,8 +121,7 @@ absl::Status ShardedUnit::Gather(absl::Time deadline) {
   return absl::OkStatus();
 }
 
-absl::Status ShardedUnit::AddScattered(const std::vector<at::Tensor>& gradients, const at::Tensor& sums,
-                                       absl::Time deadline) {
+absl::Status ShardedUnit::AddScattered(std::vector<at::Tensor> gradients, const at::Tensor& sums, absl::Time deadline) {
   at::NoGradGuard no_grad;
   const at::Tensor parts = at::zeros({group_.size(), slot_size_}, sums.options());
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -113,6 +131,7 @@ absl::Status ShardedUnit::AddScattered(const std::vector<at::Tensor>& gradients,
       parts.select(0, rank).narrow(0, offsets_[i], shard.size).copy_(flat.narrow(0, shard.begin, shard.size));
     }
   }
+  gradients.clear();  // their memory is needed for what follows
   const at::Tensor own = at::empty_like(sums);
   TDOCK_RETURN_IF_ERROR(group_.ReduceScatterSum(parts, own, deadline));
   sums.add_(own);

@@ -38,12 +38,13 @@ class ShardedUnit {
 
   // This rank's parts of the sums over all ranks of `gradients`, one for each tensor, in `dtype`; none: zeros. Added to
   // `sums`, [slot_size()]; see PartOf().
-  absl::Status AddScattered(const std::vector<at::Tensor>& gradients, const at::Tensor& sums, absl::Time deadline);
+  absl::Status AddScattered(std::vector<at::Tensor> gradients, const at::Tensor& sums, absl::Time deadline);
   int64_t slot_size() const { return slot_size_; }
   // The numbers of tensor i in a slot.
   at::Tensor PartOf(const at::Tensor& slot, size_t i) const { return slot.narrow(0, offsets_[i], shards_[i].size); }
 
  private:
+  void Allocate();
   at::Tensor NewSlot() const;
   at::Tensor NumbersIn(const at::Tensor& slot, size_t i, int64_t count) const;  // of a tensor, in a slot's bytes
   void FillSlot(const at::Tensor& slot) const;
