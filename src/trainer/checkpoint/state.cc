@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/base/status.h"
 
 namespace tdock::trainer {
@@ -38,27 +38,55 @@ std::string PartName(absl::string_view name, int64_t begin, int64_t total) {
 }
 
 struct SavedPart {
+  std::string name = {};  // as it is saved
   int64_t begin = 0;
   at::Tensor numbers = {};  // flat
 
   int64_t end() const { return begin + numbers.numel(); }
 };
 
-// `place` is what follows the name: "[BEGIN/TOTAL]".
-absl::StatusOr<SavedPart> PartAt(absl::string_view place, int64_t total, const at::Tensor& tensor) {
-  const std::pair<absl::string_view, absl::string_view> numbers =
-      absl::StrSplit(place.substr(1, place.size() - 2), absl::MaxSplits('/', 1));
-  SavedPart part{.numbers = tensor.reshape({-1})};
+// `name` is that of the tensor and "[BEGIN/TOTAL]", which begins at `place`.
+absl::StatusOr<SavedPart> PartAt(const std::string& name, size_t place, int64_t total, const at::Tensor& tensor) {
+  absl::string_view text = absl::string_view(name).substr(place);
+  SavedPart part{.name = name, .numbers = tensor.reshape({-1})};
   int64_t of = 0;
-  if (!absl::EndsWith(place, "]") || !absl::SimpleAtoi(numbers.first, &part.begin) ||
-      !absl::SimpleAtoi(numbers.second, &of)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", place, "' is no place of a part"));
+  const bool in_brackets = absl::ConsumePrefix(&text, "[") && absl::ConsumeSuffix(&text, "]");
+  const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(text, absl::MaxSplits('/', 1));
+  if (!in_brackets || !absl::SimpleAtoi(numbers.first, &part.begin) || !absl::SimpleAtoi(numbers.second, &of)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' does not end with the place of a part"));
   }
   if (of != total || part.begin < 0 || part.begin > total || part.numbers.numel() > total - part.begin) {
     return absl::InvalidArgumentError(
-        absl::StrCat("part ", place, " has ", part.numbers.numel(), " numbers, which are none of ", total));
+        absl::StrCat("part ", name, " has ", part.numbers.numel(), " numbers, which are none of ", total));
   }
   return part;
+}
+
+// What there is of a tensor of `total` numbers, in its order: the whole, or parts that are not empty.
+absl::StatusOr<std::vector<SavedPart>> PartsOf(const std::map<std::string, at::Tensor>& tensors,
+                                               const std::string& name, int64_t total) {
+  std::vector<SavedPart> parts;
+  if (const auto whole = tensors.find(name); whole != tensors.end()) {
+    if (whole->second.numel() != total) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " has ", whole->second.numel(), " numbers, not ", total));
+    }
+    parts.push_back({.name = name, .numbers = whole->second.reshape({-1})});
+  }
+  const std::string start = name + "[";
+  for (auto it = tensors.lower_bound(start); it != tensors.end() && it->first.starts_with(start); ++it) {
+    TDOCK_ASSIGN_OR_RETURN(SavedPart part, PartAt(it->first, name.size(), total, it->second));
+    parts.push_back(std::move(part));
+  }
+  if (parts.empty()) return Missing(name);
+  std::erase_if(parts, [](const SavedPart& part) { return part.numbers.numel() == 0; });
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const SavedPart& a, const SavedPart& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].begin >= parts[i - 1].end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(parts[i - 1].name, " and ", parts[i].name, " overlap: both have number ", parts[i].begin));
+  }
+  return parts;
 }
 
 }  // namespace
@@ -123,40 +151,27 @@ absl::Status State::CopyTensor(const std::string& name, const at::Tensor& into) 
 }
 
 absl::Status State::CopyPart(const std::string& name, int64_t begin, int64_t total, const at::Tensor& into) const {
-  std::vector<SavedPart> parts;
-  if (const auto whole = tensors_.find(name); whole != tensors_.end()) {
-    if (whole->second.numel() != total) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " has ", whole->second.numel(), " numbers, not ", total));
-    }
-    parts.push_back({.numbers = whole->second.reshape({-1})});
-  }
-  const std::string start = name + "[";
-  for (auto it = tensors_.lower_bound(start); it != tensors_.end() && it->first.starts_with(start); ++it) {
-    absl::StatusOr<SavedPart> part = PartAt(absl::string_view(it->first).substr(name.size()), total, it->second);
-    if (!part.ok()) return Annotate(part.status(), name);
-    parts.push_back(*std::move(part));
-  }
-  if (parts.empty()) return Missing(name);
-  std::sort(parts.begin(), parts.end(), [](const SavedPart& a, const SavedPart& b) { return a.begin < b.begin; });
-
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<SavedPart> parts, PartsOf(tensors_, name, total));
+  const auto lacking = [&](int64_t from, int64_t to) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": numbers [", from, ", ", to, ") of ", total, " are in no part"));
+  };
   at::NoGradGuard no_grad;
   const at::Tensor flat = into.detach().view({-1});
   const int64_t end = begin + flat.numel();
   int64_t next = begin;  // the first that is not copied
   for (const SavedPart& part : parts) {
     if (part.end() <= next || part.begin >= end) continue;
-    if (part.begin > next || (part.begin < next && next > begin)) break;
+    if (part.begin > next) return lacking(next, part.begin);
     if (part.numbers.scalar_type() != flat.scalar_type()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " is ", c10::toString(part.numbers.scalar_type()), ", not ",
-                                                     c10::toString(flat.scalar_type())));
+      return absl::InvalidArgumentError(absl::StrCat(part.name, " is ", c10::toString(part.numbers.scalar_type()),
+                                                     ", not ", c10::toString(flat.scalar_type())));
     }
     const int64_t count = std::min(part.end(), end) - next;
     flat.narrow(0, next - begin, count).copy_(part.numbers.narrow(0, next - part.begin, count));
     next += count;
   }
-  if (next == end) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": numbers ", next, " to ", end - 1, " of ", total,
-                                                 " are in no part, or in two that overlap"));
+  return next == end ? absl::OkStatus() : lacking(next, end);
 }
 
 absl::Status State::Merge(const State& other) {

@@ -37,7 +37,8 @@ class State {
   // Copies into a tensor of the same shape and dtype.
   absl::Status CopyTensor(const std::string& name, const at::Tensor& into) const;
   // Copies numbers of a tensor of `total`, from `begin`, into `into` of the same dtype and any shape: from a tensor of
-  // that name, or from parts of it, however they are cut.
+  // that name, or from parts of it, however they are cut. InvalidArgument names the numbers that no part has, or parts
+  // that overlap, of which none can be trusted.
   absl::Status CopyPart(const std::string& name, int64_t begin, int64_t total, const at::Tensor& into) const;
   // Loads what Set() saved.
   absl::Status Get(const std::string& prefix, Stateful& object) const;

@@ -125,8 +125,13 @@ TEST(State, PartsThatDoNotFitAreRefused) {
   };
   const auto refused = [](const std::string& why) { return Fails(absl::StatusCode::kInvalidArgument, {"x", why}); };
   EXPECT_THAT(error_of({}), refused("missing"));
-  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[5/10]", 5}}), refused("4 to 9"));
-  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[3/10]", 7}}), refused("overlap"));
+  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[5/10]", 5}}), refused("numbers [4, 5) of 10 are in no part"));
+  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[4/10]", 5}}), refused("numbers [9, 10) of 10 are in no part"));
+  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[3/10]", 7}}), refused("x[0/10] and x[3/10] overlap"));
+  EXPECT_THAT(error_of({{"x[0/10]", 10}, {"x[2/10]", 3}}), refused("x[0/10] and x[2/10] overlap"));
+  EXPECT_THAT(error_of({{"x", 10}, {"x[4/10]", 6}}), refused("x and x[4/10] overlap"));
+  EXPECT_THAT(error_of({{"x", 10}, {"x[0/10]", 10}}), refused("overlap"));
+  EXPECT_EQ(error_of({{"x[0/10]", 4}, {"x[2/10]", 0}, {"x[4/10]", 6}}), absl::OkStatus());
   EXPECT_THAT(error_of({{"x", 9}}), refused("9 numbers, not 10"));
   for (const char* name : {"x[0/11]", "x[-1/10]", "x[1/10]", "x[9223372036854775807/10]", "x[0/10", "x[]", "x[0]",
                            "x[a/10]", "x[99999999999999999999/10]"}) {
