@@ -55,9 +55,27 @@ std::vector<ParameterPart> WholeParts(const std::vector<ParameterGroup>& groups)
 
 AdamW::AdamW(std::vector<ParameterPart> parts, const AdamWOptions& options)
     : options_(options), parts_(std::move(parts)) {
+  uint64_t draws = 0;
   for (const ParameterPart& part : parts_) {
-    if (part.weights.numel() > 0) Add(part);
+    const bool alone = options_.offload || MomentsOf(part) == MomentType::kInt8 ||
+                       part.weights.scalar_type() != WideType(part.weights);
+    // Empty parts count, so that all ranks count alike.
+    const uint64_t own = alone ? draws++ : 0;
+    if (part.weights.numel() == 0) continue;
+    if (alone) {
+      AddAlone(part, own);
+    } else {
+      AddToGroup(part);
+    }
   }
+}
+
+MomentType AdamW::MomentsOf(const ParameterPart& part) const {
+  return part.total < kLeastInBytes ? MomentType::kFloat32 : options_.moments;
+}
+
+AdamW::Rates AdamW::RatesOf(const ParameterPart& part) const {
+  return {part.lr_factor, part.decays ? options_.weight_decay : 0.0};
 }
 
 AdamW::Moment::Moment(const at::Tensor& weights, MomentType type, BlockBytes::Range range) : range_(range) {
@@ -87,21 +105,21 @@ std::vector<std::pair<const char*, at::Tensor>> AdamW::Moment::Tensors() const {
   return {{"/codes", bytes_->codes()}, {"/scales", bytes_->scales()}};
 }
 
-void AdamW::Add(const ParameterPart& part) {
-  const MomentType type = part.total < kLeastInBytes ? MomentType::kFloat32 : options_.moments;
-  const Rates rates{part.lr_factor, part.decays ? options_.weight_decay : 0.0};
-  if (options_.offload || type == MomentType::kInt8 || part.weights.scalar_type() != WideType(part.weights)) {
-    const at::Tensor own = part.weights.detach();
-    const at::Tensor weights =
-        options_.offload ? own.to(at::kCPU, WideType(own), /*non_blocking=*/false, /*copy=*/true) : own;
-    alone_.push_back({.part = &part,
-                      .weights = weights,
-                      .rates = rates,
-                      .first = Moment(weights, type, BlockBytes::Range::kSigned),
-                      .second = Moment(weights, type, BlockBytes::Range::kNotNegative)});
-    return;
-  }
-  Group& group = GroupOf(rates);
+void AdamW::AddAlone(const ParameterPart& part, uint64_t draws) {
+  const MomentType type = MomentsOf(part);
+  const at::Tensor own = part.weights.detach();
+  const at::Tensor weights =
+      options_.offload ? own.to(at::kCPU, WideType(own), /*non_blocking=*/false, /*copy=*/true) : own;
+  alone_.push_back({.part = &part,
+                    .draws = draws,
+                    .weights = weights,
+                    .rates = RatesOf(part),
+                    .first = Moment(weights, type, BlockBytes::Range::kSigned),
+                    .second = Moment(weights, type, BlockBytes::Range::kNotNegative)});
+}
+
+void AdamW::AddToGroup(const ParameterPart& part) {
+  Group& group = GroupOf(RatesOf(part));
   group.parts.push_back(&part);
   group.weights.push_back(part.weights);
   group.first_moments.push_back(at::zeros_like(part.weights, at::TensorOptions().requires_grad(false)));
@@ -149,8 +167,9 @@ void AdamW::StepWithNorm(double norm, double lr, double loss_scale) {
     }
     const uint64_t seed = DeriveSeed(options_.seed, static_cast<uint64_t>(steps_));
     for (Alone& alone : alone_) {
-      const uint64_t of_parameter = DeriveSeed(seed, alone.part->position);
-      StepAlone(alone, lr, Rng(DeriveSeed(of_parameter, static_cast<uint64_t>(alone.part->begin))));
+      const uint64_t of_parameter = DeriveSeed(seed, alone.draws);
+      const auto begin = static_cast<uint64_t>(alone.part->begin);
+      StepAlone(alone, lr, Rng(begin == 0 ? of_parameter : DeriveSeed(of_parameter, begin)));
     }
   }
   DropGradients();

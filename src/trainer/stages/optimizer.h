@@ -46,8 +46,8 @@ struct AdamWOptions {
   // are, and steps are taken there: gradients go there a part at a time, and the copy's weights come back. Weights of
   // bfloat16 are then the nearest to those of the copy.
   bool offload = false;
-  // Of what is rounded at random, which follows from it, the number of the step and the parameter: equal runs stay
-  // equal to the bit.
+  // Of what is rounded at random, which follows from it, the number of the step, the parameter, and where a part of it
+  // begins: equal runs stay equal to the bit.
   uint64_t seed = 0;
 };
 
@@ -81,6 +81,8 @@ class AdamW final : public Stateful {
   AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options) : AdamW(WholeParts(groups), options) {}
   AdamW(const std::vector<at::Tensor>& parameters, const AdamWOptions& options)
       : AdamW(std::vector<ParameterGroup>{{parameters}}, options) {}
+  AdamW(const AdamW&) = delete;  // it points into its parts
+  AdamW& operator=(const AdamW&) = delete;
 
   // Clips the accumulated gradients, takes one step with the given learning rate, and clears them. Gradients are those
   // of the loss times `loss_scale`. Returns the global norm before clipping, of those of the loss; if it is not finite,
@@ -131,12 +133,16 @@ class AdamW final : public Stateful {
   // A part that is stepped by itself, stretch after stretch: it or its moments are not stored as the kernel takes them.
   struct Alone {
     const ParameterPart* part;
+    uint64_t draws;      // which random numbers are its own: how many before it are stepped like this
     at::Tensor weights;  // the part, or its copy on the CPU
     Rates rates;
     Moment first, second;
   };
 
-  void Add(const ParameterPart& part);
+  void AddAlone(const ParameterPart& part, uint64_t draws);
+  void AddToGroup(const ParameterPart& part);
+  MomentType MomentsOf(const ParameterPart& part) const;
+  Rates RatesOf(const ParameterPart& part) const;
   Group& GroupOf(const Rates& rates);
   void StepAlone(Alone& alone, double lr, Rng rng);
   // Everything that changes with a step, but for the parameters: a number, or so many, for each of a part.

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
+#include "trainer/stages/rounding.h"
 #include "trainer/stages/shard.h"
 
 namespace tdock::trainer {
@@ -412,6 +413,44 @@ TEST(AdamW, RanksWithPartsStepAsOneWithAllAndGoOnInAnyNumber) {
         }
       }
     }
+  }
+}
+
+// What a checkpoint of before goes on with: the draws of a whole parameter follow from the seed, the step, and how many
+// parameters before it are stepped by themselves.
+TEST(AdamW, AWholeParameterIsRoundedByItsOwnDraws) {
+  const at::Tensor grouped = at::ones({5}).set_requires_grad(true);
+  const auto weights = [](at::ScalarType dtype) { return at::full({300}, 1.5, dtype).set_requires_grad(true); };
+  const at::Tensor first = weights(at::kBFloat16), second = weights(at::kBFloat16), exact = weights(at::kFloat);
+  const AdamWOptions options{.weight_decay = 0, .clip_grad = 0, .seed = 11};
+  AdamW rounded({grouped, first, second}, options), wide({exact}, options);
+  for (const at::Tensor& each : {grouped, first, second, exact}) {
+    at::Tensor(each).mutable_grad() = at::ones_like(each.detach());
+  }
+  rounded.Step(1e-3);
+  wide.Step(1e-3);
+  for (const uint64_t i : {0, 1}) {
+    Rng rng(DeriveSeed(DeriveSeed(options.seed, 1), i));
+    EXPECT_TRUE(at::equal((i == 0 ? first : second).detach(), RoundedAtRandom(exact.detach(), rng.Next()))) << i;
+  }
+}
+
+TEST(AdamW, PartsOfFloat64StepAsTheWhole) {
+  const at::Tensor whole = at::linspace(-1, 1, 1000, at::kDouble).view({10, 100});
+  const std::vector<at::Tensor> gradients = {at::linspace(-3, 2, 1000, at::kDouble).sin().view({10, 100})};
+  for (const int ranks : {2, 3, 5}) {
+    const at::Tensor alone = whole.clone(), divided = whole.clone();
+    AdamW one({alone}, {});
+    alone.mutable_grad() = gradients[0].clone();
+    const double norm = one.Step(0.1);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::vector<ParameterPart> parts = PartsOfRank({divided}, rank, ranks);
+      const ParameterPart& part = parts[0];
+      at::Tensor(part.weights).mutable_grad() =
+          gradients[0].view({-1}).narrow(0, part.begin, part.weights.numel()).clone();
+      AdamW(parts, {}).StepWithNorm(norm, 0.1);
+    }
+    EXPECT_LE((alone - divided).abs().max().item<double>(), 1e-15) << ranks << " ranks";
   }
 }
 
