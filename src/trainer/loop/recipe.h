@@ -31,6 +31,7 @@
 #include "trainer/stages/model_scores.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
+#include "trainer/stages/training_ranks.h"
 #include "trainer/stages/update_stage.h"
 #include "trainer/stages/weight_feed.h"
 
@@ -104,6 +105,8 @@ struct RunParts {
   std::function<void(const std::string&)> log;   // lines of other programs. Thread-safe
   // Where answers are sampled while the policy trains: the weights for that; null: it does not train meanwhile.
   const WeightFeed* served = nullptr;
+  // The processes that train the model of a role together, "actor" or "critic"; see TrainingRanks.
+  std::function<TrainingRanks(const std::string& role)> ranks = [](const std::string&) { return TrainingRanks(); };
   // For what takes long between the stages. Thread-safe.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 
@@ -114,8 +117,11 @@ struct RunParts {
             .max_row_tokens = max_row_tokens,
             .max_shared_row_tokens = MaxSharedRowTokens(policy.decoder)};
   }
-  // What `optim` says, for an update stage of the policy.
-  UpdateOptions update(const OptimSection& optim, const ForwardOptions& forward) const {
+  // What `optim` says, for an update stage of the policy, or of the model of another role.
+  UpdateOptions update(const OptimSection& optim, const ForwardOptions& forward,
+                       const std::string& role = "actor") const {
+    TrainingRanks together = ranks(role);
+    together.zero = static_cast<Zero>(optim.zero_stage);
     return {.forward = forward,
             .optimizer = optim.adamw(rounding_seed),
             .lr = optim.lr,
@@ -125,6 +131,7 @@ struct RunParts {
             .max_skipped_steps = optim.max_skipped_steps,
             .loss_scale = optim.loss_scale,
             .optim_key = optim.key,
+            .ranks = together,
             .publish = publish};
   }
   engine::EngineOptions engine(const RolloutSection& rollout) const {

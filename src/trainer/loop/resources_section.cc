@@ -57,13 +57,18 @@ void BindResources(config::Spec& spec, ResourcesSection& s) {
   spec.Strings(
       "resources.roles", &s.roles,
       "The pool that carries out a role, actor, critic, rollout, ref or reward, such as [rollout=rollout]; one "
-      "that is not named is of the first pool. Actor and critic train in the process of rank 0.");
+      "that is not named is of the first pool. All processes of actor train the policy together, and those of critic "
+      "the critic; rank 0 must be among them.");
   spec.Float("resources.join_timeout", &s.join_timeout,
              "Seconds that the processes wait for each other, and for each other's models, before the run begins.")
       .MoreThan(0)
       .AtMost(1e6);
   spec.Float("resources.silence_timeout", &s.silence_timeout,
              "Seconds without a sign of life after which a process counts as hanging, and the run ends.")
+      .AtLeast(1)
+      .AtMost(1e6);
+  spec.Float("resources.collective_timeout", &s.collective_timeout,
+             "Seconds that processes that train together wait for each other in an operation on their tensors.")
       .AtLeast(1)
       .AtMost(1e6);
   spec.Check({"resources.pools", "resources.roles"}, [&s] { return CheckResources(s); });

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/config/nearest_values.h"
 #include "model/decoder/device.h"
 #include "model/files/config.h"
@@ -476,6 +477,7 @@ void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& r
                const ModelOptions* of) {
   const ModelOptions& model = of != nullptr ? *of : run.model;
   s.key = prefix;
+  s.zero_key = absl::StrCat(absl::StripSuffix(prefix, "optim"), "zero_stage");
   spec.Float(prefix + ".lr", &s.lr, "Peak learning rate of AdamW.").MoreThan(0);
   spec.Float(prefix + ".lora_lr", &s.lora_lr, "Peak learning rate of adapters; 0: as lr.").AtLeast(0);
   spec.Float(prefix + ".head_lr", &s.head_lr,
@@ -525,6 +527,12 @@ void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& r
     if (s.loss_scale.minimum <= s.loss_scale.initial) return {};
     return {"the smallest scale must be at most the first"};
   });
+  spec.Int(
+          s.zero_key, &s.zero_stage,
+          "Where several processes train together: what of the model's state each keeps a part of only. 0: nothing; 1: "
+          "the optimizer's state; 2: and gradients; 3: and weights (ZeRO).")
+      .AtLeast(0)
+      .AtMost(3);
   spec.Unused(
       {prefix + ".loss_scale", prefix + ".min_loss_scale", prefix + ".loss_scale_growth_interval"},
       [&model] { return model.compute_dtype != at::kHalf; },

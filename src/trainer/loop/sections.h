@@ -26,7 +26,7 @@ namespace tdock::trainer {
 // Limits beyond what memory can hold, and small enough that products of two do not overflow.
 inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
 
-// PREFIX.optim
+// PREFIX.optim, and PREFIX.zero_stage
 struct OptimSection {
   std::string key;  // of the section, such as "actor.optim": BindOptim() sets it
   double lr = 1e-5;
@@ -43,6 +43,8 @@ struct OptimSection {
   bool offload = false;
   int64_t max_skipped_steps = 3;
   LossScaleOptions loss_scale;
+  std::string zero_key;  // "actor.zero_stage": BindOptim() sets it
+  int64_t zero_stage = 0;
 
   AdamWOptions adamw(uint64_t rounding_seed) const {
     return {.beta1 = beta1,
@@ -141,8 +143,9 @@ struct ResourcesSection {
   std::vector<std::string> pools;
   // The pool that has a role: "rollout=rollout". A role that is not named is of the first pool.
   std::vector<std::string> roles;
-  double join_timeout = 300;    // seconds
-  double silence_timeout = 30;  // seconds
+  double join_timeout = 300;        // seconds
+  double silence_timeout = 30;      // seconds
+  double collective_timeout = 600;  // seconds
 };
 void BindResources(config::Spec& spec, ResourcesSection& section);
 // The names that may have a pool.
@@ -250,7 +253,7 @@ int64_t DrawnAtOnce(const RunConfig& config);
 // The columns of a sample that its reward reads beside those that all have: those that are kept, and kMessages. None
 // where rules alone score.
 std::vector<std::string> RewardColumns(const RunConfig& config);
-// Of the model with these options; null: the policy.
+// Of the model with these options; null: the policy. `prefix` ends with "optim".
 void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& section,
                const ModelOptions* of = nullptr);
 

@@ -91,6 +91,14 @@ constexpr OtherName kMindSpeedKeys[] = {
     {"generate_config.sampling_config.top_k", "rollout.top_k"},
 };
 
+// DeepSpeed's, and DeepSpeed-Chat's arguments.
+constexpr OtherName kDeepSpeedKeys[] = {
+    {"actor_zero_stage", "actor.zero_stage"},
+    {"critic_zero_stage", "critic.zero_stage"},
+    {"zero_optimization.stage", "zero_stage"},
+    {"zero_optimization.stage", "actor.zero_stage"},
+};
+
 struct OtherValue {
   const char* key;
   const char* other;
@@ -124,6 +132,7 @@ struct Foreign {
 };
 
 constexpr char kNotSharded[] = "one process has the whole model";
+constexpr char kZero[] = "zero_stage says what each of the processes that train together keeps";
 constexpr char kOneProcess[] = "one process does everything";
 constexpr char kOwnEngine[] = "answers come from the engine built in";
 constexpr char kNoLoggers[] = "a run writes its folder and nothing else";
@@ -145,8 +154,8 @@ constexpr Foreign kIgnored[] = {
     {"actor_rollout_ref.hybrid_engine", kOneProcess, "true"},
     {"actor_rollout_ref.nccl_timeout", kOneProcess},
     {"actor.rollout_n", "rollout.n is it"},
-    {"actor.strategy", kNotSharded},
-    {"actor.fsdp_config", kNotSharded},
+    {"actor.strategy", kZero},
+    {"actor.fsdp_config", kZero},
     {"actor.megatron", kNotSharded},
     {"actor.ulysses_sequence_parallel_size", kNotSharded, "1"},
     {"actor.ppo_micro_batch_size", "set actor.ppo_micro_batch_size_per_gpu"},
@@ -307,7 +316,7 @@ constexpr Foreign kIgnored[] = {
     {"reward_model.model.use_shm", kOneProcess},
     {"reward_model.model.fsdp_config", kNotSharded},
     {"critic.enable", "the recipe says whether there is one"},
-    {"critic.strategy", kNotSharded},
+    {"critic.strategy", kZero},
     {"critic.rollout_n", "rollout.n is it"},
     {"critic.shuffle", "the recipe says which samples share a mini-batch"},
     {"critic.forward_micro_batch_size", "critic.ppo_micro_batch_size_per_gpu is it"},
@@ -321,7 +330,7 @@ constexpr Foreign kIgnored[] = {
     {"critic.model.use_remove_padding", kPacked},
     {"critic.model.use_shm", kOneProcess},
     {"critic.model.enable_activation_offload", "activations stay where they are"},
-    {"critic.model.fsdp_config", kNotSharded},
+    {"critic.model.fsdp_config", kZero},
     {"reward_model.overlong_buffer.log", "overlong/* are always among the metrics"},
     {"reward_model.reward_kwargs.overlong_buffer_cfg.log", "overlong/* are always among the metrics"},
     {"reward_model.reward_kwargs.max_resp_len", "data.max_response_length is it"},
@@ -445,6 +454,7 @@ void BindFieldNames(config::Spec& spec) {
   for (const OtherName& section : kSections) spec.AliasSection(section.other, section.key);
   for (const OtherName& name : kVerlKeys) AddAlias(spec, name);
   for (const OtherName& name : kMindSpeedKeys) AddAlias(spec, name);
+  for (const OtherName& name : kDeepSpeedKeys) AddAlias(spec, name);
   for (const char* clip : {"actor.clip_ratio", "rl_config.clip_ratio"}) {
     AddSpread(spec, clip, {"actor.clip_ratio_low", "actor.clip_ratio_high"});
   }

@@ -21,7 +21,7 @@ using testing::IsEmpty;
 struct SomeKeys {
   int64_t seed = 1, batch = 1, prompt_length = 1, response_length = 1, lora_rank = 0;
   int64_t mini = 1, micro = 1, warmup_steps = 0, n = 1, max_num_seqs = 1, ref_micro = 1, epochs = 1, steps = 1;
-  int64_t save_freq = 1, test_freq = 1, generations = 0;
+  int64_t zero_stage = 0, save_freq = 1, test_freq = 1, generations = 0;
   double lr = 1, beta1 = 0.5, beta2 = 0.5, weight_decay = 0, clip_grad = 1, min_lr_ratio = 0;
   double clip_low = 0.1, clip_high = 0.1, kl_coef = 1, temperature = 0.5, lora_alpha = 1;
   bool shuffle = false;
@@ -47,6 +47,7 @@ config::Spec SpecOfKeys(SomeKeys& c) {
       {"actor.ppo_mini_batch_size", &c.mini},
       {"actor.ppo_micro_batch_size_per_gpu", &c.micro},
       {"actor.optim.lr_warmup_steps", &c.warmup_steps},
+      {"actor.zero_stage", &c.zero_stage},
       {"rollout.n", &c.n},
       {"rollout.max_num_seqs", &c.max_num_seqs},
       {"ref.log_prob_micro_batch_size_per_gpu", &c.ref_micro},
@@ -330,6 +331,14 @@ TEST(FieldNames, VerlsCommandLinesAreUnderstood) {
   EXPECT_EQ(loaded.recipe.n, 16);
   EXPECT_EQ(loaded.recipe.recompute, "layers");
   EXPECT_EQ(loaded.recipe.clip_high, 0.3);
+}
+
+TEST(FieldNames, TheStageOfZeroHasDeepSpeedsNames) {
+  for (const char* name : {"actor_zero_stage", "zero_optimization.stage"}) {
+    const LoadedKeys loaded = LoadKeys("", /*lenient=*/false, {absl::StrCat(name, "=2")});
+    EXPECT_THAT(loaded.violations, IsEmpty());
+    EXPECT_EQ(loaded.recipe.zero_stage, 2) << name;
+  }
 }
 
 TEST(FieldNames, WhatWouldChangeResultsIsNeverSkipped) {

@@ -76,7 +76,8 @@ class PpoRecipe final : public AnswersRecipe {
   }
 
   void AddBeforeActor(const RunParts& parts, Stages& stages) override {
-    UpdateOptions update = parts.update(critic_.optim, parts.forward(1.0, critic_.ppo_micro_batch_size_per_gpu));
+    UpdateOptions update =
+        parts.update(critic_.optim, parts.forward(1.0, critic_.ppo_micro_batch_size_per_gpu), "critic");
     const int64_t prompts =
         critic_.ppo_mini_batch_size > 0 ? critic_.ppo_mini_batch_size : config_.actor.ppo_mini_batch_size;
     update.consumer = update.name = "critic";
