@@ -19,12 +19,14 @@ import unittest
 from rank_runs import APART, RECIPES, ROOT, RankRuns, free_port
 
 kills = 1
+# Two processes, of which one trains: then weights are those of one process to the bit.
+ONE_TRAINS = ["resources.pools=[train=1, others=1]", "resources.roles=[rollout=others, ref=others, reward=others]"]
 
 
 class Ranks(RankRuns):
     def test_roles_in_processes_of_their_own_give_the_weights_of_one_process(self):
         alone = self.train("grpo", "alone")
-        for run, overrides, nproc in (("apart", APART, 3), ("together", [], 2),
+        for run, overrides, nproc in (("apart", APART, 3), ("together", ONE_TRAINS, 2),
                                       ("at_once", [*APART, "trainer.executor=concurrent"], 3)):  # fmt: skip
             launched = self.launch("grpo", run, *overrides, nproc=nproc)
             output = self.finish(launched)
@@ -36,7 +38,7 @@ class Ranks(RankRuns):
         for recipe in RECIPES:
             steps = "trainer.total_training_steps=3"  # what trains in one shows in the next
             alone = self.train(recipe, f"{recipe}_alone", steps)
-            launched = self.launch(recipe, recipe, steps, nproc=2)
+            launched = self.launch(recipe, recipe, steps, *ONE_TRAINS, nproc=2)
             output = self.finish(launched)
             self.assertEqual(launched.returncode, 0, output)
             self.assertEqual(self.weights(recipe), alone, recipe)

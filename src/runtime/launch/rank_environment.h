@@ -21,6 +21,11 @@ struct RankEnvironment {
   bool uses_agent_store = false;
   int restart_count = 0;  // how often the ranks were started again
 
+  // Whether rank 0 is reached on this machine only, so that all are there.
+  bool on_loopback() const {
+    return master_addr == "localhost" || master_addr == "::1" || master_addr.substr(0, 4) == "127.";
+  }
+
   // A variable of the environment, or null; `::getenv` is one.
   using Variables = absl::FunctionRef<const char*(const char*)>;
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -26,10 +27,11 @@ using runtime::RankEnvironment;
 using runtime::Rendezvous;
 using runtime::Value;
 
+constexpr absl::Duration kLook = absl::Seconds(1);  // how often to see whether the run has ended
+constexpr char kTotalSteps[] = "total_steps";       // a text of the rendezvous
+
 absl::Duration JoinTime(const RunConfig& config) { return absl::Seconds(config.resources.join_timeout); }
 absl::Duration Silence(const RunConfig& config) { return absl::Seconds(config.resources.silence_timeout); }
-
-bool IsLoopback(absl::string_view host) { return host == "localhost" || host == "::1" || host.substr(0, 4) == "127."; }
 
 std::string NewToken() {
   std::string bytes(32, '\0');
@@ -60,6 +62,21 @@ std::string NameOfRank(int rank, const RanksOfRoles& roles) {
   return absl::StrJoin(names, ", ");
 }
 
+// The steps of the run, which rank 0 knows once it has read the data.
+absl::StatusOr<int64_t> AwaitTotalSteps(Rendezvous& rendezvous, const runtime::WorkerSession& session,
+                                        absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  for (;;) {
+    const absl::StatusOr<std::string> text = rendezvous.Await(kTotalSteps, kLook);
+    TDOCK_RETURN_IF_ERROR(session.status());
+    if (absl::IsDeadlineExceeded(text.status()) && absl::Now() < deadline) continue;
+    if (!text.ok()) return Annotate(text.status(), "waiting for rank 0 to have read the data");
+    int64_t steps = 0;
+    if (absl::SimpleAtoi(*text, &steps)) return steps;
+    return absl::InternalError(absl::StrCat("rank 0 said '", *text, "' instead of the steps of the run"));
+  }
+}
+
 // One text of the rendezvous: where the controller and the dock are, and the token that both ask for.
 struct MeetingPoint {
   std::string controller, dock, token;
@@ -79,7 +96,7 @@ absl::StatusOr<std::unique_ptr<RunRanks>> RunRanks::Open(Recipe& recipe, const R
 absl::Status RunRanks::Start() {
   const RunConfig& config = recipe_.config();
   TDOCK_ASSIGN_OR_RETURN(rendezvous_, Rendezvous::Open(environment_, JoinTime(config)));
-  const bool here = IsLoopback(environment_.master_addr);
+  const bool here = environment_.on_loopback();
   const bool ipv6 = absl::StrContains(environment_.master_addr, ':');
   const std::string listen = here ? "127.0.0.1:0" : ipv6 ? "[::]:0" : "0.0.0.0:0", token = NewToken();
   const std::string host = ipv6 ? absl::StrCat("[", environment_.master_addr, "]") : environment_.master_addr;
@@ -102,21 +119,27 @@ absl::Status RunRanks::Start() {
   TDOCK_ASSIGN_OR_RETURN(dock_, dock::OpenSharedDock({.serve = one_machine ? "unix" : listen,
                                                       .token = one_machine ? "" : token,
                                                       .clock = &context_.clock}));
-  const absl::StatusOr<RanksOfRoles> roles = Place(config, environment_);
-  stages_ = std::make_unique<StageGroups>(
-      StageGroups::Options{.controller = *controller_,
-                           .dock = dock_->dock(),
-                           .env = context_.env,
-                           .roles = roles.ok() ? *roles : RanksOfRoles(),
-                           .patience = RunsTogether(config) ? absl::Seconds(config.trainer.executor.stage_timeout)
-                                                            : absl::InfiniteDuration()});
+  const absl::StatusOr<RanksOfRoles> roles = PlaceRecipe(recipe_, environment_);
+  stages_ = std::make_unique<StageGroups>(StageGroups::Options{
+      .controller = *controller_,
+      .dock = dock_->dock(),
+      .env = context_.env,
+      .roles = roles.ok() ? *roles : RanksOfRoles(),
+      .patience =
+          RunsTogether(config) ? absl::Seconds(config.trainer.executor.stage_timeout) : absl::InfiniteDuration(),
+      .training = [this](const std::string& role) { return training_.Of(role); },
+      .announce =
+          [this](int64_t total_steps) { return rendezvous_->Publish(kTotalSteps, absl::StrCat(total_steps)); }});
   const auto address = [&](const std::string& at) { return here ? at : Reached(at, host); };
   TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("controller", address(controller_->address())));
   TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("token", token));
   TDOCK_RETURN_IF_ERROR(rendezvous_->Publish("dock", one_machine ? dock_->address() : address(dock_->address())));
   // All of them find it out for themselves, once they have agreed on the configuration.
   TDOCK_RETURN_IF_ERROR(Meet());
-  return roles.status();
+  TDOCK_RETURN_IF_ERROR(roles.status());
+  TDOCK_ASSIGN_OR_RETURN(
+      training_, TrainingGroups::Open(recipe_, environment_, *roles, *rendezvous_, absl::Now() + JoinTime(config)));
+  return absl::OkStatus();
 }
 
 absl::Status RunRanks::Meet() {
@@ -133,9 +156,13 @@ RunRanks::~RunRanks() { End(absl::CancelledError("rank 0 has ended without a wor
 void RunRanks::AddTo(RunContext& context) {
   context.run_dock = &dock_->dock();
   context.remote = stages_.get();
+  context.training_ranks = [this](const std::string& role) { return training_.Of(role); };
 }
 
-absl::Status RunRanks::AwaitReady() { return controller_->AwaitServing(absl::Now() + JoinTime(recipe_.config())); }
+absl::Status RunRanks::AwaitReady() {
+  TDOCK_RETURN_IF_ERROR(controller_->AwaitServing(absl::Now() + JoinTime(recipe_.config())));
+  return stages_->BeginTraining(absl::Now() + JoinTime(recipe_.config()));
+}
 
 void RunRanks::End(const absl::Status& status) {
   if (controller_ != nullptr) controller_->End(status);
@@ -148,7 +175,7 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
   TDOCK_ASSIGN_OR_RETURN(meeting.controller, rendezvous->Await("controller", JoinTime(config)));
   TDOCK_ASSIGN_OR_RETURN(meeting.token, rendezvous->Await("token", JoinTime(config)));
   TDOCK_ASSIGN_OR_RETURN(meeting.dock, rendezvous->Await("dock", JoinTime(config)));
-  const absl::StatusOr<RanksOfRoles> roles = Place(config, environment);
+  const absl::StatusOr<RanksOfRoles> roles = PlaceRecipe(recipe, environment);
   TDOCK_ASSIGN_OR_RETURN(
       const auto session,
       runtime::JoinController({.controller = meeting.controller,
@@ -166,8 +193,11 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
     session->Notify("log", line);
   };
   std::unique_ptr<dock::SharedDock> dock;
+  TrainingGroups training;
   std::unique_ptr<RunWorker> worker;
   const absl::Status prepared = Guarded([&]() -> absl::Status {
+    TDOCK_ASSIGN_OR_RETURN(
+        training, TrainingGroups::Open(recipe, environment, *roles, *rendezvous, absl::Now() + JoinTime(config)));
     const bool one_machine = meeting.dock.substr(0, 5) == "unix:";
     TDOCK_ASSIGN_OR_RETURN(
         dock, dock::OpenSharedDock(
@@ -177,12 +207,18 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
                                                             environment.rank) != reward->second.end();
     TDOCK_ASSIGN_OR_RETURN(RunInputs inputs,
                            LoadRunInputs(recipe, context.env, log, {.data = false, .reward = scores}));
+    int64_t total_steps = 0;
+    if (!training.empty()) {
+      TDOCK_ASSIGN_OR_RETURN(total_steps, AwaitTotalSteps(*rendezvous, *session, JoinTime(config)));
+    }
     worker = std::make_unique<RunWorker>(recipe, std::move(inputs),
                                          RunWorker::Options{.env = context.env,
                                                             .dock = dock->dock(),
                                                             .session = *session,
                                                             .rank = environment.rank,
                                                             .roles = *roles,
+                                                            .training = training,
+                                                            .total_steps = total_steps,
                                                             .log = log});
     return worker->Prepare();
   });

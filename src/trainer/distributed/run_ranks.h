@@ -1,7 +1,7 @@
-// A run of several processes, each with a rank: that of rank 0 is the controller, which has the run and trains; the
-// others carry out stages for it.
+// A run of several processes, each with a rank: that of rank 0 is the controller, which has the run; the
+// others carry out stages for it, or together with it those that train.
 //
-//   rank 0: the run, its dock, the stages that train        ranks 1 …: rollout, reference, rewards
+//   rank 0: the run, its dock, stages that train            ranks 1 …: rollout, reference, rewards, training
 //        │ calls: rows by their ids ────────────────────────────► │
 //        │ dock: columns, weights   ◄────────────────────────────►│
 #pragma once
@@ -21,6 +21,7 @@
 #include "runtime/processes/processes.h"
 #include "runtime/rendezvous/rendezvous.h"
 #include "trainer/distributed/stage_groups.h"
+#include "trainer/distributed/training_groups.h"
 #include "trainer/loop/recipe.h"
 #include "trainer/loop/run_context.h"
 
@@ -37,7 +38,8 @@ class RunRanks {
 
   // Lets a run use them: to be called before it is prepared.
   void AddTo(RunContext& context);
-  // Waits until the others can carry out their stages, once the run is prepared.
+  // Waits until the others can carry out their stages, once the run is prepared, and those that train with this one are
+  // where it is: FailedPrecondition names ranks with other weights.
   absl::Status AwaitReady();
   // The others end with this.
   void End(const absl::Status& status);
@@ -54,6 +56,7 @@ class RunRanks {
   const RunContext context_;
   std::unique_ptr<runtime::Rendezvous> rendezvous_;
   std::unique_ptr<dock::SharedDock> dock_;
+  TrainingGroups training_;
   std::unique_ptr<StageGroups> stages_;
   std::unique_ptr<runtime::Controller> controller_;  // its notices go to the stages
 };

@@ -35,23 +35,25 @@ RunWorker::RunWorker(Recipe& recipe, RunInputs inputs, const Options& options)
 
 absl::Status RunWorker::Prepare() {
   policy_.decoder.SetTrainable(true);
-  TDOCK_ASSIGN_OR_RETURN(plan_,
-                         recipe_.MakePlan({.tokenizer = *inputs_.tokenizer,
-                                           .policy = policy_,
-                                           .models = models_,
-                                           .reward = *inputs_.reward,
-                                           .workers = workers_,
-                                           .end_tokens = inputs_.end_tokens,
-                                           .validation = {},
-                                           .chat_template = inputs_.chat_template ? &*inputs_.chat_template : nullptr,
-                                           .ptx = nullptr,
-                                           .total_steps = 0,
-                                           .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
-                                           .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
-                                           .publish = [](int64_t) { return absl::OkStatus(); },
-                                           .log = options_.log,
-                                           .served = serves_ ? &served_ : nullptr,
-                                           .check_stop = [this] { return options_.session.status(); }}));
+  for (auto& [name, model] : models_) model.policy.decoder.SetTrainable(model.role.trained);
+  TDOCK_ASSIGN_OR_RETURN(
+      plan_, recipe_.MakePlan({.tokenizer = *inputs_.tokenizer,
+                               .policy = policy_,
+                               .models = models_,
+                               .reward = *inputs_.reward,
+                               .workers = workers_,
+                               .end_tokens = inputs_.end_tokens,
+                               .validation = {},
+                               .chat_template = inputs_.chat_template ? &*inputs_.chat_template : nullptr,
+                               .ptx = nullptr,
+                               .total_steps = options_.total_steps,
+                               .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
+                               .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
+                               .publish = [](int64_t) { return absl::OkStatus(); },
+                               .log = options_.log,
+                               .served = serves_ ? &served_ : nullptr,
+                               .ranks = [this](const std::string& role) { return options_.training.Of(role); },
+                               .check_stop = [this] { return options_.session.status(); }}));
   // Those of other ranks are gone with what they hold.
   std::erase_if(plan_.stages, [this](const std::unique_ptr<Stage>& stage) {
     const std::vector<int> ranks = RanksOf(*stage, options_.roles);
@@ -62,6 +64,16 @@ absl::Status RunWorker::Prepare() {
   options_.log(names.empty() ? "carries out no stage: with these roles, the run needs fewer processes"
                              : absl::StrCat("carries out ", absl::StrJoin(names, ", ")));
   stages_ = std::make_unique<ServedStages>(plan_.stages, options_.dock, options_.env);
+  training_ = std::make_unique<ServedTraining>(
+      ServedTraining::Options{.env = options_.env,
+                              .dock = options_.dock,
+                              .policy = policy_,
+                              .models = models_,
+                              .groups = options_.training,
+                              .check_stop = [this] { return options_.session.status(); },
+                              .progress = [this](const std::string& stage) { ShowProgress(stage); },
+                              .on_weights = [this] { ServeOwnWeights(); }},
+      plan_.stages);
   return absl::OkStatus();
 }
 
@@ -88,6 +100,13 @@ absl::Status RunWorker::UpdateWeights(int64_t version) {
   return absl::OkStatus();
 }
 
+// What answers are sampled with while this process goes on training.
+void RunWorker::ServeOwnWeights() {
+  const auto samples = [](const std::unique_ptr<Stage>& stage) { return stage->consumer().name == "rollout"; };
+  if (!serves_ || std::none_of(plan_.stages.begin(), plan_.stages.end(), samples)) return;
+  served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
+}
+
 absl::Status RunWorker::AddMethods(runtime::MethodTable& methods) {
   const auto run = [this](const Value& call) -> absl::StatusOr<Value> {
     return Guarded([&]() -> absl::StatusOr<Value> {
@@ -102,7 +121,9 @@ absl::Status RunWorker::AddMethods(runtime::MethodTable& methods) {
       return ToValue(result);
     });
   };
+  TDOCK_RETURN_IF_ERROR(training_->AddTo(methods));
   for (const auto& stage : plan_.stages) {
+    if (stage->trains()) continue;
     TDOCK_RETURN_IF_ERROR(methods.Serve(*MethodOf(stage->consumer().name), run));
   }
   const auto update = [this](const Value& version) -> absl::StatusOr<Value> {

@@ -16,7 +16,9 @@
 #include "runtime/processes/processes.h"
 #include "tdock/dock.h"
 #include "trainer/distributed/served_stages.h"
+#include "trainer/distributed/served_training.h"
 #include "trainer/distributed/stage_groups.h"
+#include "trainer/distributed/training_groups.h"
 #include "trainer/distributed/weight_transfer.h"
 #include "trainer/loop/inputs.h"
 #include "trainer/loop/recipe.h"
@@ -31,6 +33,8 @@ class RunWorker {
     runtime::WorkerSession& session;
     int rank = 1;
     RanksOfRoles roles = {};
+    const TrainingGroups& training;
+    int64_t total_steps = 0;  // for schedules, where this rank trains
     std::function<void(const std::string&)> log = [](const std::string&) {};
   };
   // Everything outlives it; the recipe's plan is made of the inputs.
@@ -43,6 +47,7 @@ class RunWorker {
 
  private:
   absl::Status UpdateWeights(int64_t version);
+  void ServeOwnWeights();
   absl::Status AddMethods(runtime::MethodTable& methods);
   void ShowProgress(const std::string& stage) TDOCK_EXCLUDES(mu_);
 
@@ -58,6 +63,7 @@ class RunWorker {
   std::atomic<bool> whole_ = true;  // the weights of the policy: not while some arrive, or after that failed
   Plan plan_;                       // refers to what is above
   std::unique_ptr<ServedStages> stages_;
+  std::unique_ptr<ServedTraining> training_;
   WeightReceiver receiver_;
   Mutex mu_;
   std::map<std::string, absl::Time> shown_ TDOCK_GUARDED_BY(mu_);  // the last sign of progress, by stage

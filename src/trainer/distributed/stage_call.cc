@@ -17,27 +17,20 @@ struct StageKind {
   const StageMethod* method;
 };
 
-// Values are of the critic, which trains in the process of rank 0 and whose weights do not travel.
-constexpr std::array<StageKind, 5> kStages = {{{"rollout", "rollout", &kGenerateSequences},
+constexpr std::array<StageKind, 8> kStages = {{{"rollout", "rollout", &kGenerateSequences},
                                                {"baseline", "rollout", &kComputeBaseline},
                                                {"reward", "reward", &kComputeRmScore},
                                                {"ref", "ref", &kComputeRefLogProb},
-                                               {"old_log_prob", "actor", &kComputeLogProb}}};
+                                               {"old_log_prob", "actor", &kComputeLogProb},
+                                               {"actor", "actor", &kUpdateActor},
+                                               {"values", "critic", &kComputeValues},
+                                               {"critic", "critic", &kUpdateCritic}}};
 
 const StageKind* Find(absl::string_view stage) {
   for (const StageKind& kind : kStages) {
     if (kind.stage == stage) return &kind;
   }
   return nullptr;
-}
-
-// The entry of an object.
-template <class T>
-absl::StatusOr<T> Entry(const Value::Object& object, absl::string_view name) {
-  const auto found = object.find(name);
-  absl::StatusOr<T> value = found == object.end() ? Value().Get<T>() : found->second.Get<T>();
-  if (!value.ok()) return Annotate(value.status(), name);
-  return value;
 }
 
 }  // namespace
@@ -63,12 +56,12 @@ Value ToValue(const StageShare& share) {
 absl::StatusOr<StageShare> ShareIn(const Value& value) {
   TDOCK_ASSIGN_OR_RETURN(const Value::Object object, value.Get<Value::Object>());
   StageShare share;
-  TDOCK_ASSIGN_OR_RETURN(share.stage, Entry<std::string>(object, "stage"));
-  TDOCK_ASSIGN_OR_RETURN(const int64_t lease, Entry<int64_t>(object, "lease"));
+  TDOCK_ASSIGN_OR_RETURN(share.stage, EntryOf<std::string>(object, "stage"));
+  TDOCK_ASSIGN_OR_RETURN(const int64_t lease, EntryOf<int64_t>(object, "lease"));
   share.lease = static_cast<LeaseId>(lease);
-  TDOCK_ASSIGN_OR_RETURN(share.step, Entry<int64_t>(object, "step"));
-  TDOCK_ASSIGN_OR_RETURN(share.whole_step, Entry<bool>(object, "whole_step"));
-  TDOCK_ASSIGN_OR_RETURN(RowsRef rows, Entry<RowsRef>(object, "rows"));
+  TDOCK_ASSIGN_OR_RETURN(share.step, EntryOf<int64_t>(object, "step"));
+  TDOCK_ASSIGN_OR_RETURN(share.whole_step, EntryOf<bool>(object, "whole_step"));
+  TDOCK_ASSIGN_OR_RETURN(RowsRef rows, EntryOf<RowsRef>(object, "rows"));
   share.partition = std::move(rows.partition);
   share.rows = std::move(rows.rows);
   return share;
@@ -90,17 +83,17 @@ Value ToValue(const ShareResult& result) {
 absl::StatusOr<ShareResult> ResultIn(const Value& value) {
   TDOCK_ASSIGN_OR_RETURN(const Value::Object object, value.Get<Value::Object>());
   ShareResult result;
-  TDOCK_ASSIGN_OR_RETURN(result.round.dropped_rows, Entry<int64_t>(object, "dropped_rows"));
-  TDOCK_ASSIGN_OR_RETURN(result.round.requeued_units, Entry<int64_t>(object, "requeued_units"));
-  TDOCK_ASSIGN_OR_RETURN(result.published, Entry<int64_t>(object, "published"));
-  TDOCK_ASSIGN_OR_RETURN(const Value::Object metrics, Entry<Value::Object>(object, "metrics"));
+  TDOCK_ASSIGN_OR_RETURN(result.round.dropped_rows, EntryOf<int64_t>(object, "dropped_rows"));
+  TDOCK_ASSIGN_OR_RETURN(result.round.requeued_units, EntryOf<int64_t>(object, "requeued_units"));
+  TDOCK_ASSIGN_OR_RETURN(result.published, EntryOf<int64_t>(object, "published"));
+  TDOCK_ASSIGN_OR_RETURN(const Value::Object metrics, EntryOf<Value::Object>(object, "metrics"));
   for (const auto& [name, text] : metrics) {
     TDOCK_ASSIGN_OR_RETURN(result.metrics[name], text.Get<std::string>());
   }
-  TDOCK_ASSIGN_OR_RETURN(result.began_ns, Entry<int64_t>(object, "began_ns"));
-  TDOCK_ASSIGN_OR_RETURN(result.ended_ns, Entry<int64_t>(object, "ended_ns"));
-  TDOCK_ASSIGN_OR_RETURN(result.memory_before, Entry<int64_t>(object, "memory_before"));
-  TDOCK_ASSIGN_OR_RETURN(result.memory_after, Entry<int64_t>(object, "memory_after"));
+  TDOCK_ASSIGN_OR_RETURN(result.began_ns, EntryOf<int64_t>(object, "began_ns"));
+  TDOCK_ASSIGN_OR_RETURN(result.ended_ns, EntryOf<int64_t>(object, "ended_ns"));
+  TDOCK_ASSIGN_OR_RETURN(result.memory_before, EntryOf<int64_t>(object, "memory_before"));
+  TDOCK_ASSIGN_OR_RETURN(result.memory_after, EntryOf<int64_t>(object, "memory_after"));
   return result;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/base/status.h"
 #include "runtime/dispatch/method.h"
 #include "runtime/dispatch/value.h"
 #include "tdock/requests.h"
@@ -21,13 +23,32 @@ inline constexpr StageMethod kComputeLogProb{"compute_log_prob", runtime::Mode::
 inline constexpr StageMethod kComputeRefLogProb{"compute_ref_log_prob", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kComputeRmScore{"compute_rm_score", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kComputeBaseline{"compute_baseline", runtime::Mode::kDpCompute};
+inline constexpr StageMethod kComputeValues{"compute_values", runtime::Mode::kDpCompute};
+// All ranks of the role get the same: all of the rows.
+inline constexpr StageMethod kUpdateActor{"update_actor", runtime::Mode::kDpCompute};
+inline constexpr StageMethod kUpdateCritic{"update_critic", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kUpdateWeights{"update_weights", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kInterrupt{"interrupt", runtime::Mode::kDpCompute};
+// Of ranks that train together. gather_weights {stage}; load_state {folder, or nothing} → {stage: digest};
+// snapshot_state {step, part} → {stage: [step, version]}; write_state {folder, rank, ranks}.
+inline constexpr StageMethod kGatherWeights{"gather_weights", runtime::Mode::kDpCompute};
+inline constexpr StageMethod kLoadState{"load_state", runtime::Mode::kDpCompute};
+inline constexpr StageMethod kSnapshotState{"snapshot_state", runtime::Mode::kDpCompute};
+inline constexpr StageMethod kWriteState{"write_state", runtime::Mode::kDpCompute};
 
 // That of a stage, by the name of its consumer; null for stages that only the process with the run carries out.
 const StageMethod* MethodOf(absl::string_view stage);
 // The role whose processes carry out a stage: "rollout", "ref", "reward", "actor", "critic".
 std::string RoleOf(absl::string_view stage);
+
+// The entry of an object; InvalidArgument, naming it, where it is not there or of another type.
+template <class T>
+absl::StatusOr<T> EntryOf(const runtime::Value::Object& object, absl::string_view name) {
+  const auto found = object.find(name);
+  absl::StatusOr<T> value = found == object.end() ? runtime::Value().Get<T>() : found->second.Get<T>();
+  if (!value.ok()) return Annotate(value.status(), name);
+  return value;
+}
 
 // A part of a take.
 struct StageShare {

@@ -58,6 +58,9 @@ int64_t LengthOf(const Rows& rows, const std::vector<size_t>& unit) {
   return std::min(tokens, kMaxLength);
 }
 
+// Whether it computes with the policy: the values of a critic are not of it.
+bool ReadsPolicy(const Stage& stage) { return stage.uses_policy() && RoleOf(stage.consumer().name) != "critic"; }
+
 // Which units each of `ranks` ranks gets: as many of them each, of nearly the same work, where that is possible.
 tdock::Plan Deal(const std::vector<int64_t>& lengths, int64_t ranks) {
   const auto units = std::ssize(lengths);
@@ -74,10 +77,10 @@ tdock::Plan Deal(const std::vector<int64_t>& lengths, int64_t ranks) {
 std::vector<int> RanksOf(const Stage& stage, const RanksOfRoles& roles) {
   const std::string& name = stage.consumer().name;
   const auto found = roles.find(RoleOf(name));
-  if (stage.trains() || MethodOf(name) == nullptr || found == roles.end()) return {0};
+  if (MethodOf(name) == nullptr || found == roles.end()) return {0};
   std::vector<int> ranks = found->second;
   std::sort(ranks.begin(), ranks.end());
-  if (stage.together() != Together::kNothing) ranks.resize(1);
+  if (!stage.trains() && stage.together() != Together::kNothing) ranks.resize(1);
   return ranks;
 }
 
@@ -104,24 +107,53 @@ struct StageGroups::Call {
   size_t open TDOCK_GUARDED_BY(mu) = 0;
 };
 
-absl::Status StageGroups::Attach(std::span<const std::unique_ptr<Stage>> stages, const Policy& policy, bool serves) {
-  policy_ = &policy;
-  serves_ = serves;
-  own_ = std::make_unique<ServedStages>(stages, options_.dock, options_.env);
+StageGroups::StageGroups(const Options& options)
+    : options_(options),
+      training_({.controller = options.controller,
+                 .dock = options.dock,
+                 .env = options.env,
+                 .groups = options.training,
+                 .on_ended = [this](const RankSpan& span) {
+                   const MutexLock lock(mu_);
+                   spans_.push_back(span);
+                 }}) {}
+
+absl::Status StageGroups::Attach(const StagesOfRun& run) {
+  policy_ = &run.policy;
+  serves_ = run.serves;
+  own_ = std::make_unique<ServedStages>(run.stages, options_.dock, options_.env);
   std::set<int> receivers;
-  for (const std::unique_ptr<Stage>& stage : stages) {
+  for (const std::unique_ptr<Stage>& stage : run.stages) {
+    const std::string& name = stage->consumer().name;
     std::vector<int> ranks = RanksOf(*stage, options_.roles);
     if (ranks == std::vector<int>{0}) continue;
-    if (stage->uses_policy()) receivers.insert(ranks.begin(), ranks.end());
-    ranks_[stage->consumer().name] = std::move(ranks);
+    if (stage->trains()) {
+      training_.Add(*stage, *run.trained.at(RoleOf(name)), ranks);
+    } else if (ReadsPolicy(*stage)) {
+      receivers.insert(ranks.begin(), ranks.end());
+    }
+    ranks_[name] = std::move(ranks);
   }
+  TDOCK_RETURN_IF_ERROR(options_.announce(run.total_steps));
   receivers.erase(0);
+  // Those that train it have it.
+  std::erase_if(receivers, [this](int rank) { return training_.Trains("actor", rank); });
   receivers_.assign(receivers.begin(), receivers.end());
   if (receivers_.empty()) return absl::OkStatus();
   std::vector<std::string> names;
   for (const int rank : receivers_) names.push_back(ReceiverName(rank));
   sender_ = std::make_unique<WeightSender>(options_.dock, std::move(names));
   return sender_->Open();
+}
+
+absl::Status StageGroups::PrepareWeights(const Stage* reader) {
+  if (reader == nullptr) {
+    TDOCK_RETURN_IF_ERROR(training_.PrepareWeights("actor"));
+    return training_.PrepareWeights("critic");
+  }
+  const std::string role = RoleOf(reader->consumer().name);
+  if (!reader->uses_policy() || (serves_ && role == "rollout")) return absl::OkStatus();  // it has a copy
+  return training_.PrepareWeights(role == "critic" ? "critic" : "actor");
 }
 
 bool StageGroups::Carries(const Stage& stage) const { return ranks_.contains(stage.consumer().name); }
@@ -153,7 +185,8 @@ absl::StatusOr<StageRunner::Round> StageGroups::Run(Stage& stage, const std::str
   const std::string& name = stage.consumer().name;
   const std::vector<int>& ranks = ranks_.at(name);
   TDOCK_RETURN_IF_ERROR(options_.controller.status());  // of a rank that is gone
-  if (stage.uses_policy() && !serves_) {
+  if (training_.Has(name)) return training_.Run(stage, partition, taken, context);
+  if (ReadsPolicy(stage) && !serves_) {
     TDOCK_RETURN_IF_ERROR(SendWeights(policy_->decoder, policy_->version, receivers_, context.check_stop));
   }
   // Shared with the links, whose answers may come after an error has ended this.

@@ -21,16 +21,19 @@
 #include "tdock/dock.h"
 #include "trainer/distributed/served_stages.h"
 #include "trainer/distributed/stage_call.h"
+#include "trainer/distributed/training_calls.h"
 #include "trainer/distributed/weight_transfer.h"
 #include "trainer/stages/remote_stages.h"
+#include "trainer/stages/training_ranks.h"
 
 namespace tdock::trainer {
 
 // The ranks that carry out a role, by its name; a role that is not named is one of rank 0.
 using RanksOfRoles = std::map<std::string, std::vector<int>>;
 
-// The ranks that carry out a stage, ascending. One that trains, and one that no other process can carry out, is of rank
-// 0 alone; one whose results depend on which rows it is given together is of the first rank of its role.
+// The ranks that carry out a stage, ascending. One that trains is of all ranks of its role together, and one that no
+// other process can carry out of rank 0 alone; one whose results depend on which rows it is given together is of the
+// first rank of its role.
 std::vector<int> RanksOf(const Stage& stage, const RanksOfRoles& roles);
 
 class StageGroups final : public RemoteStages {
@@ -42,15 +45,27 @@ class StageGroups final : public RemoteStages {
     RanksOfRoles roles = {};
     // How long a rank may give no sign that it gets on.
     absl::Duration patience = absl::Minutes(30);
+    // The group of a role, where it trains and has several ranks, with what each keeps.
+    std::function<TrainingRanks(const std::string& role)> training = [](const std::string&) { return TrainingRanks(); };
+    // Tells the others how many steps the run has, before they make their stages.
+    std::function<absl::Status(int64_t total_steps)> announce = [](int64_t) { return absl::OkStatus(); };
   };
-  explicit StageGroups(const Options& options) : options_(options) {}
+  explicit StageGroups(const Options& options);
 
-  absl::Status Attach(std::span<const std::unique_ptr<Stage>> stages, const Policy& policy, bool serves) override;
+  absl::Status Attach(const StagesOfRun& run) override;
+  void GoOnFrom(const std::string& folder) override { folder_ = folder; }
   bool Carries(const Stage& stage) const override;
   absl::StatusOr<StageRunner::Round> Run(Stage& stage, const std::string& partition, const Taken& taken,
                                          StageContext& context) override;
   absl::Status Serve(const model::Decoder& decoder, int64_t version) override;
+  absl::Status PrepareWeights(const Stage* reader) override;
+  absl::StatusOr<WriteParts> SnapshotParts(int64_t step, int64_t part) override {
+    return training_.SnapshotParts(step, part);
+  }
   std::vector<RankSpan> TakeSpans() override TDOCK_EXCLUDES(mu_);
+
+  // Once the others serve, and before a stage is run: see TrainingCalls::Begin().
+  absl::Status BeginTraining(absl::Time deadline) { return training_.Begin(folder_, deadline); }
 
   // A worker's notice: passes on that a stage gets on.
   void OnNotice(const runtime::Notice& notice) TDOCK_EXCLUDES(mu_);
@@ -70,6 +85,8 @@ class StageGroups final : public RemoteStages {
   std::map<std::string, std::vector<int>> ranks_;  // by stage
   const Policy* policy_ = nullptr;
   bool serves_ = false;
+  std::string folder_;  // of the checkpoint that the run goes on from; empty: none
+  TrainingCalls training_;
   std::unique_ptr<ServedStages> own_;  // of this process
   std::unique_ptr<WeightSender> sender_;
   std::vector<int> receivers_;

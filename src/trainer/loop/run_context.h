@@ -16,6 +16,7 @@
 #include "tdock/local_dock.h"
 #include "trainer/run_log/progress.h"
 #include "trainer/stages/remote_stages.h"
+#include "trainer/stages/training_ranks.h"
 
 namespace tdock::trainer {
 
@@ -43,6 +44,10 @@ struct RunContext {
   Dock* run_dock = nullptr;
   // Stages that other processes of the run carry out; null: none.
   RemoteStages* remote = nullptr;
+  // See RunParts.
+  std::function<TrainingRanks(const std::string& role)> training_ranks = [](const std::string&) {
+    return TrainingRanks();
+  };
   // For runs that share their dock with other processes.
   OpenSharedDock open_shared_dock = dock::OpenSharedDock;
 

@@ -54,6 +54,7 @@ RunParts RunStages::PartsOfPlan() {
           .publish = [this](int64_t version) { return OnNewWeights(version); },
           .log = parts_.context.log,
           .served = streams_ && RunsTogether(config_) ? &served_ : nullptr,
+          .ranks = parts_.context.training_ranks,
           .check_stop = [this] { return CheckStop(); }};
 }
 
@@ -102,7 +103,15 @@ absl::Status RunStages::AttachRemote() {
   if (remote == nullptr) return absl::OkStatus();
   runner_.SetRemote(remote);
   if (gather_.has_value()) gather_->SetRemote(remote);
-  return remote->Attach(plan_.stages, parts_.models.policy, streams_ && RunsTogether(config_));
+  StagesOfRun run{.stages = plan_.stages,
+                  .policy = parts_.models.policy,
+                  .trained = {{"actor", &parts_.models.policy}},
+                  .serves = streams_ && RunsTogether(config_),
+                  .total_steps = parts_.total_steps};
+  for (const auto& [name, model] : parts_.models.others) {
+    if (model.role.trained) run.trained[name] = &model.policy;
+  }
+  return remote->Attach(run);
 }
 
 absl::Status RunStages::RegisterStages() {
@@ -158,6 +167,7 @@ absl::Status RunStages::ServeWeights() {
   if (!RunsTogether(config_)) return absl::OkStatus();  // answers are sampled with the policy itself
   const Policy& policy = parts_.models.policy;
   if (parts_.context.remote != nullptr) {
+    TDOCK_RETURN_IF_ERROR(parts_.context.remote->PrepareWeights());
     TDOCK_RETURN_IF_ERROR(parts_.context.remote->Serve(policy.decoder, policy.version));
   }
   served_.Publish(std::make_shared<const model::Decoder>(policy.decoder.Snapshot()), policy.version);

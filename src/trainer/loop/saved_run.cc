@@ -46,9 +46,11 @@ absl::StatusOr<CheckpointContents> ContentsOf(CheckpointParts parts) {
   return CheckpointContents{
       .bytes = bytes,
       .write = [&env = parts.env, &tokenizer = parts.tokenizer, &model = parts.model, state = std::move(state),
-                policy = std::move(parts.policy), rows = std::move(rows)](const std::string& folder) -> absl::Status {
+                policy = std::move(parts.policy), write_parts = std::move(parts.write_parts),
+                rows = std::move(rows)](const std::string& folder) -> absl::Status {
         TDOCK_RETURN_IF_ERROR(SaveToGoOn(env, folder, *policy, tokenizer, model));
         TDOCK_RETURN_IF_ERROR(WriteState(env, folder, state));
+        if (write_parts != nullptr) TDOCK_RETURN_IF_ERROR(write_parts(folder));
         for (const auto& [file, image] : rows) {
           TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, file), image));
         }

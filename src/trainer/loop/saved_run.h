@@ -24,6 +24,7 @@
 #include "trainer/loop/run_start.h"
 #include "trainer/loop/sections.h"
 #include "trainer/run_log/run_directory.h"
+#include "trainer/stages/remote_stages.h"
 
 namespace tdock::trainer {
 
@@ -32,6 +33,7 @@ namespace tdock::trainer {
 struct CheckpointParts {
   Env& env;
   State state;
+  RemoteStages::WriteParts write_parts = nullptr;  // what other processes have of the state; null: nothing
   const Fingerprint& fingerprint;
   const LogPosition& logs;
   std::shared_ptr<const model::Decoder> policy;

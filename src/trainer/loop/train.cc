@@ -161,6 +161,7 @@ class PreparedRun final : public TrainingRun {
     TDOCK_RETURN_IF_ERROR(stages_.Make([&](const PartitionOptions& options) {
       return makes_anew ? TakeOver(options) : saved.ImportRows(options, *partition_);
     }));
+    if (context_.remote != nullptr) context_.remote->GoOnFrom(saved.folder());
     return Annotate(Restore(saved), saved.folder());
   }
 
@@ -314,6 +315,7 @@ class PreparedRun final : public TrainingRun {
 
   absl::Status Validate(int64_t step, StepMetrics& gathered) {
     moment_.Enter(step, "validating");
+    TDOCK_RETURN_IF_ERROR(PrepareWeights());
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Answer> answers,
                            validation_.Run(step, stages_.plan().evaluations, gathered));
     validated_ = validation_.last();
@@ -384,11 +386,22 @@ class PreparedRun final : public TrainingRun {
     return WriteFileAtomically(context_.env, JoinPath(folder, absl::StrCat("step_", step, ".json")), ToTrace(trace));
   }
 
-  // What a checkpoint of `state` holds, with the logs and the dock as they are.
-  absl::StatusOr<CheckpointContents> Contents(State state, std::shared_ptr<const model::Decoder> policy) {
+  // For what reads them in this process.
+  absl::Status PrepareWeights() {
+    return context_.remote == nullptr ? absl::OkStatus() : context_.remote->PrepareWeights();
+  }
+
+  // What the checkpoint of this moment, with `state`, the logs and the dock as they are, holds. After PrepareWeights().
+  absl::StatusOr<CheckpointContents> Contents(const CheckpointPlace& place, State state,
+                                              std::shared_ptr<const model::Decoder> policy) {
     TDOCK_ASSIGN_OR_RETURN(const LogPosition logs, run_->Position());
+    RemoteStages::WriteParts write_parts = nullptr;
+    if (context_.remote != nullptr) {
+      TDOCK_ASSIGN_OR_RETURN(write_parts, context_.remote->SnapshotParts(place.step, place.part));
+    }
     return ContentsOf({.env = context_.env,
                        .state = std::move(state),
+                       .write_parts = std::move(write_parts),
                        .fingerprint = fingerprint_,
                        .logs = logs,
                        .policy = std::move(policy),
@@ -403,14 +416,15 @@ class PreparedRun final : public TrainingRun {
   }
 
   // Of this moment, between two stages that train.
-  absl::StatusOr<CheckpointContents> ContentsNow(bool copies) {
+  absl::StatusOr<CheckpointContents> ContentsNow(const CheckpointPlace& place, bool copies) {
     absl::StatusOr<CheckpointContents> contents = absl::InternalError("nothing was collected");
+    TDOCK_RETURN_IF_ERROR(PrepareWeights());
     TDOCK_RETURN_IF_ERROR(stages_.WhileNotFeeding([&] {
       if (copies) {
         auto decoder = std::make_shared<const model::Decoder>(models_.policy.decoder.Snapshot());
-        contents = Contents(CollectState().Snapshot(), std::move(decoder));
+        contents = Contents(place, CollectState().Snapshot(), std::move(decoder));
       } else {
-        contents = Contents(CollectState(), OwnDecoder());
+        contents = Contents(place, CollectState(), OwnDecoder());
       }
       return contents.status();
     }));
@@ -419,8 +433,9 @@ class PreparedRun final : public TrainingRun {
 
   // What the run goes on from, with what has changed, or in the folder of a branch.
   absl::Status SaveBeginning() {
-    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(/*copies=*/false));
-    return checkpoints_->WriteNow({result_.steps, parts_}, {}, std::move(contents), /*again=*/true);
+    const CheckpointPlace place{result_.steps, parts_};
+    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(place, /*copies=*/false));
+    return checkpoints_->WriteNow(place, {}, std::move(contents), /*again=*/true);
   }
 
   absl::Status SaveIfDue() {
@@ -438,7 +453,7 @@ class PreparedRun final : public TrainingRun {
     if (!due) return absl::OkStatus();
     moment_.Enter(result_.steps, "saving a checkpoint");
     const CheckpointPlace place{result_.steps, 0};
-    absl::StatusOr<CheckpointContents> contents = Guarded([&] { return ContentsNow(/*copies=*/true); });
+    absl::StatusOr<CheckpointContents> contents = Guarded([&] { return ContentsNow(place, /*copies=*/true); });
     if (contents.ok()) {
       checkpoints_->Write(place, validated_, *std::move(contents));
     } else {
@@ -451,11 +466,13 @@ class PreparedRun final : public TrainingRun {
   absl::Status SaveAtEnd() {
     moment_.Enter(result_.steps, "saving the model");
     if (!ParseSaveFreq(config_.trainer.save_freq)->never()) {
-      TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(/*copies=*/false));
-      const absl::Status saved = checkpoints_->WriteNow({result_.steps, 0}, validated_, std::move(contents));
+      const CheckpointPlace place{result_.steps, 0};
+      TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(place, /*copies=*/false));
+      const absl::Status saved = checkpoints_->WriteNow(place, validated_, std::move(contents));
       // The model is what counts now.
       if (!saved.ok()) context_.log(absl::StrCat("warning: ", saved.message()));
     }
+    TDOCK_RETURN_IF_ERROR(PrepareWeights());
     TDOCK_RETURN_IF_ERROR(models_.SaveForUse(context_.env, run_->checkpoint_path(), *inputs_.tokenizer, config_.model));
     // The model is there, whatever comes of that.
     if (const absl::Status evaluated = Guarded([&] { return EvaluateSaved(); }); !evaluated.ok()) {
@@ -487,8 +504,10 @@ class PreparedRun final : public TrainingRun {
     }
     const bool inside = open_ != nullptr && !partition_->shared();
     if (inside) place.part = parts_ + 1;
+    const absl::Status whole = PrepareWeights();
+    if (!whole.ok()) return Annotate(whole, absl::StrCat(why, "; ", WouldBeLost()));
     State state = open_ != nullptr && !inside ? *std::exchange(before_step_, std::nullopt) : CollectState();
-    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(std::move(state), OwnDecoder()));
+    TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(place, std::move(state), OwnDecoder()));
     const absl::Status saved =
         checkpoints_->WriteNow(place, open_ != nullptr ? Metrics() : validated_, std::move(contents));
     if (!saved.ok()) return Annotate(saved, absl::StrCat(why, "; ", WouldBeLost()));

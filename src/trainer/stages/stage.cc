@@ -154,6 +154,7 @@ absl::StatusOr<StageRunner::Round> StageRunner::RunOnce(Stage& stage, int64_t un
 
 absl::StatusOr<StageRunner::Round> StageRunner::RunTaken(Stage& stage, const Taken& taken, StageContext& context,
                                                          const TakeMore& take_more) {
+  if (remote_ != nullptr && !stage.trains()) TDOCK_RETURN_IF_ERROR(remote_->PrepareWeights(&stage));
   if (remote_ != nullptr && remote_->Carries(stage)) {
     return Guarded([&] { return remote_->Run(stage, partition_, taken, context); });
   }

@@ -1,0 +1,156 @@
+#include "trainer/distributed/served_training.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/process_memory.h"
+#include "core/base/status.h"
+#include "text/content_hash.h"
+#include "trainer/checkpoint/state_files.h"
+#include "trainer/loop/fingerprint.h"
+#include "trainer/loop/model_files.h"
+#include "trainer/stages/guard.h"
+
+namespace tdock::trainer {
+namespace {
+
+using runtime::Value;
+
+// The collective operations of the others end, which wait for this rank, unless all of them were told to stop.
+void LeaveAfter(const absl::Status& status, const TrainingRanks& ranks) {
+  if (!status.ok() && !absl::IsCancelled(status) && ranks.group != nullptr) ranks.group->Leave();
+}
+
+}  // namespace
+
+std::string DigestOf(const Stage& stage, const model::Decoder& decoder) {
+  State state;
+  stage.Save(state);
+  text::ContentHasher hasher;
+  for (const auto& [name, text] : state.texts()) {
+    hasher.AddField(name);
+    hasher.AddField(text);
+  }
+  return absl::StrCat(WeightsChecksum(decoder), "-", text::Hex(hasher.Value()));
+}
+
+ServedTraining::ServedTraining(const Options& options, std::span<const std::unique_ptr<Stage>> stages)
+    : options_(options) {
+  for (const std::unique_ptr<Stage>& stage : stages) {
+    if (!stage->trains()) continue;
+    const std::string& name = stage->consumer().name;
+    const std::string role = RoleOf(name);
+    Policy& policy = role == "actor" ? options_.policy : options_.models.at(role).policy;
+    trained_.emplace(name, Trained{.stage = stage.get(), .policy = &policy, .ranks = options_.groups.Of(role)});
+  }
+}
+
+absl::StatusOr<ServedTraining::Trained*> ServedTraining::Find(const std::string& stage) {
+  const auto found = trained_.find(stage);
+  if (found != trained_.end()) return &found->second;
+  return absl::NotFoundError(absl::StrCat("this process does not train in a stage '", stage, "'"));
+}
+
+absl::StatusOr<Value> ServedTraining::Train(const Value& call) {
+  TDOCK_ASSIGN_OR_RETURN(const StageShare share, ShareIn(call));
+  TDOCK_ASSIGN_OR_RETURN(Trained* const trained, Find(share.stage));
+  absl::StatusOr<ShareResult> result = Guarded([&] { return Compute(*trained, share); });
+  LeaveAfter(result.status(), trained->ranks);
+  TDOCK_RETURN_IF_ERROR(result.status());
+  const bool whole = !trained->stage->has_shards() || trained->ranks.zero != Zero::kWeights;
+  if (trained->policy == &options_.policy && whole) options_.on_weights();
+  return ToValue(*result);
+}
+
+absl::StatusOr<ShareResult> ServedTraining::Compute(Trained& trained, const StageShare& share) {
+  const auto resident = [this] { return ResidentMemory(options_.env).value_or(0); };
+  ShareResult result{.began_ns = absl::GetCurrentTimeNanos(), .memory_before = resident()};
+  trained.step = share.step;
+  TDOCK_ASSIGN_OR_RETURN(
+      Rows rows, options_.dock.Fetch(
+                     {.partition = share.partition, .rows = share.rows, .columns = trained.stage->consumer().reads}));
+  StepMetrics metrics;  // those of rank 0 count
+  StageContext context{share.step, metrics};
+  context.whole_step = share.whole_step;
+  context.check_stop = options_.check_stop;
+  context.progress = [&] { options_.progress(share.stage); };
+  StageRunner runner(options_.dock, share.partition);
+  TDOCK_RETURN_IF_ERROR(runner
+                            .Compute(*trained.stage, {.lease = kNoLease, .rows = std::move(rows)}, context,
+                                     /*puts=*/false)
+                            .status());
+  result.memory_after = resident();
+  result.ended_ns = absl::GetCurrentTimeNanos();
+  return result;
+}
+
+absl::StatusOr<Value> ServedTraining::GatherWeights(const Value& call) {
+  TDOCK_ASSIGN_OR_RETURN(const std::string name, call.Get<std::string>());
+  TDOCK_ASSIGN_OR_RETURN(Trained* const trained, Find(name));
+  const absl::Status status = Guarded([&] { return trained->stage->GatherWeights(); });
+  LeaveAfter(status, trained->ranks);
+  TDOCK_RETURN_IF_ERROR(status);
+  if (trained->policy == &options_.policy) options_.on_weights();
+  return Value();
+}
+
+absl::StatusOr<Value> ServedTraining::LoadState(const Value& call) {
+  TDOCK_ASSIGN_OR_RETURN(const std::string folder, call.Get<std::string>());
+  if (!folder.empty()) {
+    TDOCK_RETURN_IF_ERROR(LoadToGoOn(options_.env, folder, options_.policy.decoder));
+    TDOCK_ASSIGN_OR_RETURN(const State state, ReadState(options_.env, folder));
+    for (auto& [name, trained] : trained_) {
+      TDOCK_RETURN_IF_ERROR(Annotate(state.Get(absl::StrCat("stages/", name), *trained.stage), folder));
+    }
+  }
+  Value::Object digests;
+  for (const auto& [name, trained] : trained_) digests[name] = DigestOf(*trained.stage, trained.policy->decoder);
+  options_.on_weights();
+  return digests;
+}
+
+absl::StatusOr<Value> ServedTraining::SnapshotState(const Value& /*call*/) {
+  State state;
+  Value::Object positions;
+  for (const auto& [name, trained] : trained_) {
+    positions[name] = Value::List{trained.step, trained.policy->version};
+    if (trained.stage->has_shards()) state.Set(absl::StrCat("stages/", name), *trained.stage);
+  }
+  auto snapshot = std::make_shared<const State>(state.Snapshot());
+  const MutexLock lock(mu_);
+  snapshot_ = std::move(snapshot);
+  return positions;
+}
+
+absl::StatusOr<Value> ServedTraining::WriteState(const Value& call) {
+  TDOCK_ASSIGN_OR_RETURN(const Value::Object object, call.Get<Value::Object>());
+  TDOCK_ASSIGN_OR_RETURN(const std::string folder, EntryOf<std::string>(object, "folder"));
+  TDOCK_ASSIGN_OR_RETURN(const int64_t rank, EntryOf<int64_t>(object, "rank"));
+  TDOCK_ASSIGN_OR_RETURN(const int64_t ranks, EntryOf<int64_t>(object, "ranks"));
+  std::shared_ptr<const State> snapshot;
+  {
+    const MutexLock lock(mu_);
+    snapshot = std::move(snapshot_);
+  }
+  if (snapshot == nullptr) return absl::FailedPreconditionError("there is no snapshot of the state to be written");
+  TDOCK_RETURN_IF_ERROR(
+      WriteRankState(options_.env, folder, static_cast<int>(rank), static_cast<int>(ranks), *snapshot));
+  return Value();
+}
+
+absl::Status ServedTraining::AddTo(runtime::MethodTable& methods) {
+  if (trained_.empty()) return absl::OkStatus();
+  const auto guarded = [this](auto method) {
+    return [this, method](const Value& call) { return Guarded([&] { return (this->*method)(call); }); };
+  };
+  for (const auto& [name, trained] : trained_) {
+    TDOCK_RETURN_IF_ERROR(methods.Serve(*MethodOf(name), guarded(&ServedTraining::Train)));
+  }
+  TDOCK_RETURN_IF_ERROR(methods.Serve(kGatherWeights, guarded(&ServedTraining::GatherWeights)));
+  TDOCK_RETURN_IF_ERROR(methods.Serve(kLoadState, guarded(&ServedTraining::LoadState)));
+  TDOCK_RETURN_IF_ERROR(methods.Serve(kSnapshotState, guarded(&ServedTraining::SnapshotState)));
+  return methods.Serve(kWriteState, guarded(&ServedTraining::WriteState));
+}
+
+}  // namespace tdock::trainer
