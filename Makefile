@@ -82,6 +82,7 @@ nightly-train: build
 # Twenty of each kind of process are killed, and stopped, at random moments of a run.
 nightly-runtime: build
 	@python3 tests/integration/ranks_test.py $(tdock) 20
+	@python3 tests/integration/parallel_test.py $(tdock) --nightly
 
 timings:
 	@scripts/setup.sh oracle

@@ -67,12 +67,18 @@ void PrintValidation(const trainer::RunResult& result) {
 
 // The preflight's figures go to the log; what would not work is refused.
 absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inputs, trainer::NumberReport numbers,
-                         const std::atomic<bool>& stop) {
+                         const trainer::RunContext& context) {
   constexpr int64_t kReadSamples = 4096;
   constexpr absl::Duration kReadTime = absl::Seconds(1);
-  TDOCK_ASSIGN_OR_RETURN(const trainer::PreflightReport report,
-                         trainer::Preflight(recipe, inputs, std::move(numbers), Env::Real(), Clock::Real(),
-                                            {.reading = {.samples = kReadSamples, .time = kReadTime, .stop = &stop}}));
+  std::map<std::string, int64_t> ranks;
+  for (const char* role : {"actor", "critic"}) {
+    if (const auto* const group = context.training_ranks(role).group; group != nullptr) ranks[role] = group->size();
+  }
+  TDOCK_ASSIGN_OR_RETURN(
+      const trainer::PreflightReport report,
+      trainer::Preflight(
+          recipe, inputs, std::move(numbers), Env::Real(), Clock::Real(),
+          {.reading = {.samples = kReadSamples, .time = kReadTime, .stop = context.stop}, .ranks = std::move(ranks)}));
   std::cerr << trainer::SummaryText(report);
   return absl::OkStatus();
 }
@@ -80,12 +86,12 @@ absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inpu
 // Reads, checks and trains; with `ranks`, together with the other processes of the run.
 absl::StatusOr<trainer::RunResult> TrainHere(trainer::Recipe& recipe, trainer::RunContext context,
                                              trainer::RunRanks* ranks) {
+  if (ranks != nullptr) ranks->AddTo(context);
   trainer::NumberReport numbers = trainer::CheckNumbers(recipe);
   auto inputs = trainer::LoadRunInputs(recipe, Env::Real(), context.log);
   TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
-  const absl::Status checked = CheckBefore(recipe, *inputs, std::move(numbers), *context.stop);
+  const absl::Status checked = CheckBefore(recipe, *inputs, std::move(numbers), context);
   TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
-  if (ranks != nullptr) ranks->AddTo(context);
   const auto run = trainer::PrepareRun(recipe, *std::move(inputs), std::move(context));
   TDOCK_RETURN_IF_ERROR(Refused(run.status()));
   const absl::Status ready = ranks == nullptr ? absl::OkStatus() : ranks->AwaitReady();

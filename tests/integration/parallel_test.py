@@ -10,13 +10,15 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import signal
 import struct
+import subprocess
 import sys
 import time
 import unittest
 
-from rank_runs import RankRuns
+from rank_runs import ROOT, RankRuns, free_port
 
 nightly = False
 DOUBLE = ["model.compute_dtype=float64"]
@@ -67,8 +69,8 @@ class Parallel(RankRuns):
         self.assertEqual(launched.returncode, expect, output)
         return output
 
-    def assert_same_losses(self, one, other, bound):
-        first, second = self.metrics(one), self.metrics(other)
+    def assert_same_losses(self, one, other, bound, after=-1):
+        first, second = ([step for step in self.metrics(run) if step["step"] > after] for run in (one, other))
         self.assertEqual([step["step"] for step in first], [step["step"] for step in second])
         compared = 0
         for a, b in zip(first, second, strict=True):
@@ -84,10 +86,11 @@ class Parallel(RankRuns):
         if nightly:
             cases = [(recipe, ranks, zero) for recipe in ("sft", "dpo", "ppo", "grpo") for ranks in (1, 2, 4)
                      for zero in (0, 1, 3)]  # fmt: skip
-        steps = [*DOUBLE, "trainer.total_training_steps=1"]
+        one_step = [*DOUBLE, "trainer.total_training_steps=1"]
         alone = set()
         for recipe, ranks, zero in cases:
             with self.subTest(recipe=recipe, ranks=ranks, zero=zero):
+                steps = one_step + (["critic.model.compute_dtype=float64"] if recipe == "ppo" else [])
                 if recipe not in alone:
                     self.train(recipe, f"{recipe}_alone", *MICRO[recipe], *steps)
                     alone.add(recipe)
@@ -118,12 +121,57 @@ class Parallel(RankRuns):
         return {name: numbers for name, numbers in whole.items() if name.startswith(("model.", "lm_head", "stages/critic"))}
 
     def test_a_run_goes_on_with_another_number_of_ranks(self):
-        self.train("grpo", "alone", *MICRO["grpo"], *DOUBLE, "trainer.total_training_steps=4")
-        self.train("grpo", "first", *MICRO["grpo"], *DOUBLE, "trainer.total_training_steps=1")
-        self.folder.joinpath("first").rename(self.folder / "run")
-        for number, (ranks, zero) in enumerate([(4, 3), (2, 1), (1, 0)] if nightly else [(2, 3), (3, 1), (1, 0)]):
-            self.on_ranks("grpo", "run", ranks, zero, *DOUBLE, f"trainer.total_training_steps={number + 2}")
-        self.assert_same_losses("alone", "run", 1e-9)
+        steps = [*DOUBLE, "trainer.total_training_steps=4", "trainer.max_checkpoints_to_keep=0"]
+        self.train("grpo", "alone", *MICRO["grpo"], *steps)
+        before = "alone"
+        for step, (ranks, zero) in enumerate([(4, 3), (2, 1), (1, 0)] if nightly else [(2, 3), (3, 1), (1, 0)], start=1):
+            run = f"after_{step}"
+            output = self.on_ranks("grpo", run, ranks, zero, *steps, f"trainer.resume_mode={self.checkpoint(before, step)}")
+            self.assertIn("going on from", output)
+            self.assert_same_losses("alone", run, 1e-9, after=step)
+            before = run
+
+    def test_answers_ahead_come_from_ranks_that_train(self):
+        for zero in (0, 3):
+            run = f"ahead_{zero}"
+            self.on_ranks("grpo", run, 2, zero, "async_training.steps_ahead=1", "trainer.total_training_steps=4")
+            steps = self.metrics(run)
+            self.assertEqual(steps[-1]["dock/completed/actor"], 4 * 16 * 4)
+            self.assertGreater(max(step.get("async/staleness/max", 0) for step in steps), 0)
+
+    def test_ranks_with_other_weights_are_named(self):
+        port = str(free_port())
+        started = []
+        for rank in range(2):
+            home = self.folder / f"home_{rank}"
+            shutil.copytree(self.base / "sft/checkpoint", home / "checkpoint")
+            arguments = self.arguments("grpo", "by_hand", "resources.join_timeout=20")
+            arguments[0] = str(ROOT / arguments[0])
+            arguments = ["model.path=checkpoint" if word.startswith("model.path=") else word for word in arguments]
+            if rank == 1:
+                weights = home / "checkpoint/model.safetensors"
+                weights.write_bytes(weights.read_bytes()[:-4] + struct.pack("<f", 0.5))
+            environment = self.environment | {
+                "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            }  # fmt: skip
+            started.append(subprocess.Popen([self.tdock, "train", *arguments], cwd=home, env=environment,
+                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))  # fmt: skip
+        errors = [process.communicate(timeout=60)[1] for process in started]
+        said = {error[error.index("tdock train: ") :] for error in errors}
+        self.assertEqual(len(said), 1, errors)
+        self.assertIn("begin with the same weights and state, but other ones than those of rank 0 has stage 'actor' of rank 1",
+                      said.pop())  # fmt: skip
+
+    def test_preflight_says_what_each_rank_keeps(self):
+        arguments = self.arguments("grpo", "none", "actor.zero_stage=1", "actor.ppo_micro_batch_size_per_gpu=8")
+        del arguments[1:3]
+        done = subprocess.run([self.tdock, "preflight", *arguments, "--ranks", "4"], cwd=ROOT, capture_output=True,
+                              text=True, timeout=60)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("memory of each of the 4 ranks that train the actor; actor.zero_stage is 1", done.stdout)
+        self.assertRegex(done.stdout, r"\n  zero 3 +[\d.]+ [KMG]iB")
+        self.assertIn("4 ranks train the actor together, but a mini-batch has 2 micro-batches", done.stdout)
 
     def test_the_same_ranks_come_to_the_same_bits(self):
         for zero in (0, 1, 3) if nightly else (3,):
@@ -160,8 +208,13 @@ class Parallel(RankRuns):
             self.assertLess(time.monotonic() - begun, 30, output)
             self.assertIn(f"rank {rank}", output)
             done = max(step["step"] for step in self.metrics(run))
-            resumed = self.on_ranks("grpo", run, 2, zero, f"trainer.total_training_steps={done + 2}")
-            self.assertIn("going on from", resumed)
+            resumed = self.launch("grpo", run, f"actor.zero_stage={zero}", *MICRO["grpo"],
+                                  "resources.silence_timeout=2", "trainer.total_training_steps=100000", nproc=2)  # fmt: skip
+            self.await_step(run, done + 2, resumed)
+            resumed.send_signal(signal.SIGINT)
+            output = self.finish(resumed)
+            self.assertIn("going on from", output)
+            self.assertIn("and saved in", output)
 
 
 if __name__ == "__main__":

@@ -252,7 +252,47 @@ class Estimator {
     return phases;
   }
 
+  std::vector<TrainingShare> Shares(const std::map<std::string, int64_t>& ranks) const {
+    std::vector<TrainingShare> shares;
+    for (const auto& [role, count] : ranks) {
+      if (count < 2) continue;
+      if (role == "actor") {
+        shares.push_back(Share(role, count, shape_.optim, *inputs_.decoder, outline_, shape_.micro_batch_size));
+        shares.back().micro_key =
+            shape_.rollout != nullptr ? "actor.ppo_micro_batch_size_per_gpu" : "data.micro_batch_size_per_gpu";
+      } else if (const auto found = roles_.find(role); found != roles_.end()) {
+        const RoleModel& model = inputs_.models.at(role);
+        shares.push_back(
+            Share(role, count, *model.role.optim, model.policy.decoder, found->second, model.role.micro_batch_size));
+        shares.back().micro_key = absl::StrCat(role, ".ppo_micro_batch_size_per_gpu");
+      }
+    }
+    return shares;
+  }
+
  private:
+  TrainingShare Share(const std::string& role, int64_t ranks, const OptimSection& optim, const model::Decoder& decoder,
+                      const Outline& outline, int64_t micro_batch_size) const {
+    ForwardOptions forward = Forward(micro_batch_size);
+    if (phase_ == data::Phase::kReward) forward.together = 2;
+    TrainingShare share{.role = role,
+                        .zero_key = optim.zero_key,
+                        .ranks = ranks,
+                        .zero_stage = optim.zero_stage,
+                        .micro_batches = std::ssize(CutMicroBatches(samples_.mini_batch, forward, device_))};
+    const TrainingShare::Bytes all{.weights = BytesOf(decoder.parameters()),
+                                   .gradients = WideTrainable(outline),
+                                   .moments = MomentBytes(outline.decoder.trainable(), optim.moment_dtype)};
+    const auto part = [ranks](int64_t bytes) { return (bytes + ranks - 1) / ranks; };
+    for (size_t stage = 0; stage < share.bytes.size(); ++stage) {
+      TrainingShare::Bytes& kept = share.bytes[stage] = all;
+      if (stage >= 1) kept.moments = part(all.moments);
+      if (stage >= 2) kept.gradients = part(all.gradients);
+      if (stage >= 3) kept.weights = part(all.weights);
+    }
+    return share;
+  }
+
   int64_t Holes(int64_t in_heap) const { return HolesBeside(in_heap, *inputs_.decoder); }
 
   // "reward model" of "reward_model".
@@ -359,7 +399,8 @@ std::optional<int64_t> Available(const at::Device& device, Env& env, int64_t res
 }  // namespace
 
 absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& inputs,
-                                              std::span<const data::EncodedSample> samples, Env& env) {
+                                              std::span<const data::EncodedSample> samples, Env& env,
+                                              const std::map<std::string, int64_t>& ranks) {
   const model::Decoder& decoder = *inputs.decoder;
   TDOCK_ASSIGN_OR_RETURN(const Outline outline,
                          OutlineOf(decoder, inputs.tokenizer->vocab_size(), recipe.longest_tokens()));
@@ -378,6 +419,7 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& i
                           .when = most.when,
                           .parts = estimator.Held(resident),
                           .available = {},
+                          .shares = estimator.Shares(ranks),
                           .warning = {}};
   estimate.parts.insert(estimate.parts.end(), most.parts.begin(), most.parts.end());
   for (const MemoryPart& part : estimate.parts) estimate.peak += part.bytes;

@@ -1,7 +1,9 @@
 // How much memory a run will need at its peak.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +22,21 @@ struct MemoryPart {
   int64_t bytes;
 };
 
+// What each of several ranks that train a model together keeps of it.
+struct TrainingShare {
+  std::string role;      // "actor"
+  std::string zero_key;  // "actor.zero_stage"
+  int64_t ranks = 1;
+  int64_t zero_stage = 0;      // of the run
+  int64_t micro_batches = 0;   // of a mini-batch, which are dealt to the ranks
+  std::string micro_key = {};  // that says how large they are
+  struct Bytes {
+    int64_t weights = 0, gradients = 0, moments = 0;
+    int64_t together() const { return weights + gradients + moments; }
+  };
+  std::array<Bytes, 4> bytes = {};  // by stage
+};
+
 struct MemoryEstimate {
   std::string where;  // "cpu": the resident set of the process; "cuda:0": the memory of that device
   std::string when;   // the part of the run that needs most: "training"
@@ -30,6 +47,8 @@ struct MemoryEstimate {
   int64_t while_saving = 0;
   // What the process can have there in all; nothing if the system does not tell.
   std::optional<int64_t> available;
+  // Of the roles that several ranks train; the figures above are those of a rank that keeps everything.
+  std::vector<TrainingShare> shares = {};
   // A sentence where the peak is more than that, with the keys that lower it; else empty.
   std::string warning;
 };
@@ -37,8 +56,9 @@ struct MemoryEstimate {
 // Of a run with these inputs, before it begins. `samples` are those that a step may have, the longest of all among
 // them; not empty. What passes through the model is laid out as it will be and passed through a model without data, of
 // the same code; responses that are generated have their greatest length. Weights, gradients and the optimizer's state
-// are counted. May throw.
+// are counted. `ranks` are those that train a role together, "actor" or "critic"; none: one process. May throw.
 absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& inputs,
-                                              std::span<const data::EncodedSample> samples, Env& env);
+                                              std::span<const data::EncodedSample> samples, Env& env,
+                                              const std::map<std::string, int64_t>& ranks = {});
 
 }  // namespace tdock::trainer

@@ -106,6 +106,16 @@ absl::StatusOr<std::optional<EnvironmentTrial>> TryEnvironment(const Recipe& rec
   return EnvironmentTrial{.seconds = absl::ToDoubleSeconds(clock.Now() - begun), .episode = *std::move(episode)};
 }
 
+void WarnOfIdleRanks(const std::vector<TrainingShare>& shares, std::vector<std::string>& warnings) {
+  for (const TrainingShare& share : shares) {
+    if (share.micro_batches >= share.ranks) continue;
+    warnings.push_back(absl::StrCat(share.ranks, " ranks train the ", share.role, " together, but a mini-batch has ",
+                                    share.micro_batches, share.micro_batches == 1 ? " micro-batch" : " micro-batches",
+                                    ": ", share.ranks - share.micro_batches,
+                                    " of them have nothing to do; make them smaller (", share.micro_key, ")"));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& inputs, NumberReport numbers, Env& env,
@@ -124,8 +134,9 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
     reading.kept = std::max(reading.kept, options.probed_prompts);
     TDOCK_ASSIGN_OR_RETURN(report.data, ReadFigures(recipe, config, inputs, clock, reading));
     WarnOfLosses(report.data, report.warnings);
-    TDOCK_ASSIGN_OR_RETURN(report.memory, EstimateMemory(recipe, inputs, report.data.some, env));
+    TDOCK_ASSIGN_OR_RETURN(report.memory, EstimateMemory(recipe, inputs, report.data.some, env, options.ranks));
     if (!report.memory.warning.empty()) report.warnings.push_back(report.memory.warning);
+    WarnOfIdleRanks(report.memory.shares, report.warnings);
     TDOCK_ASSIGN_OR_RETURN(report.reward, TryReward(recipe, config, inputs, report.data, clock));
     TDOCK_ASSIGN_OR_RETURN(report.environment, TryEnvironment(recipe, config, inputs, report.data, clock));
     if (options.probed_prompts > 0) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,6 +47,8 @@ struct PreflightReport {
 struct PreflightOptions {
   ReadingLimits reading = {};
   int64_t probed_prompts = 0;  // at most 4096; 0: no probe
+  // The ranks that train together, by the roles "actor" and "critic"; none: one process.
+  std::map<std::string, int64_t> ranks = {};
 };
 
 // Of a run with these inputs, whose numbers have no violation (see LoadRecipeWithNumbers()). Errors are those of

@@ -93,6 +93,21 @@ std::string MemoryText(const MemoryEstimate& memory) {
   return text + "\n";
 }
 
+std::string SharesText(const std::vector<TrainingShare>& shares) {
+  std::string text;
+  for (const TrainingShare& share : shares) {
+    absl::StrAppendFormat(&text, "\nmemory of each of the %d ranks that train the %s; %s is %d\n", share.ranks,
+                          share.role, share.zero_key, share.zero_stage);
+    absl::StrAppendFormat(&text, "  %-6s  %12s %12s %12s %12s\n", "", "weights", "gradients", "moments", "together");
+    for (size_t stage = 0; stage < share.bytes.size(); ++stage) {
+      const TrainingShare::Bytes& kept = share.bytes[stage];
+      absl::StrAppendFormat(&text, "  zero %d  %12s %12s %12s %12s\n", stage, Mebibytes(kept.weights),
+                            Mebibytes(kept.gradients), Mebibytes(kept.moments), Mebibytes(kept.together()));
+    }
+  }
+  return text;
+}
+
 std::string TrialText(const RewardTrial& trial) {
   std::string text = absl::StrFormat("\nreward: the right answer of a sample, scored in %.1f s\n", trial.seconds);
   for (const auto& [name, score] : trial.scores) {
@@ -159,7 +174,8 @@ std::string NumbersText(const NumberReport& numbers) {
 absl::StatusOr<std::string> ReportText(const PreflightReport& report, const text::Tokenizer& tokenizer,
                                        const RolloutSection* rollout, bool terminal, size_t shown) {
   TDOCK_ASSIGN_OR_RETURN(const std::string samples, SamplesText(report.data, tokenizer, rollout, terminal, shown));
-  std::string text = absl::StrCat(DataText(report.data), samples, MemoryText(report.memory));
+  std::string text =
+      absl::StrCat(DataText(report.data), samples, MemoryText(report.memory), SharesText(report.memory.shares));
   if (report.reward) text += TrialText(*report.reward);
   if (report.environment) text += TrialText(*report.environment);
   if (report.probe) text += ProbeText(*report.probe);
