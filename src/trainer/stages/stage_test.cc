@@ -69,7 +69,7 @@ TEST_F(StageRunnerTest, PutsWhatTheStageWritesWithItsVersion) {
 }
 
 TEST_F(StageRunnerTest, AStageMayTakeLongerThanItsLease) {
-  constexpr absl::Duration kLease = absl::Milliseconds(300);
+  static constexpr absl::Duration kLease = absl::Milliseconds(300);
   FunctionStage slow(
       "slow",
       [](const Rows& rows) {
