@@ -339,8 +339,8 @@ absl::Status DataParallel::ReduceEachPass(Workers& workers, const std::vector<st
     for (size_t i = 0; i < passes && status.ok(); ++i) {
       Lockstep lockstep(*this);
       if (i < own.size()) {
-        const model::Decoder watched = decoder_.Watched(lockstep);
         at::AutoGradMode with_gradients(true);
+        const model::Decoder watched = decoder_.Watched(lockstep);
         torch::autograd::backward({loss(watched, own[i])});
       }
       status = lockstep.Finish(absl::OkStatus());

@@ -179,9 +179,9 @@ void Backward(const model::Decoder& decoder, Workers& workers, size_t micro_batc
     const auto pass = static_cast<size_t>(piece);
     if (!sum.Await(pass < threads ? 0 : pass - threads)) return;
     try {
+      at::AutoGradMode with_gradients(true);
       SummedPass watch(sum, pass);
       const model::Decoder watched = decoder.Watched(watch);
-      at::AutoGradMode with_gradients(true);
       torch::autograd::backward({loss(watched, pass)});
       // Others would wait for them.
       TORCH_CHECK(watch.taken() == units.size(), "the loss has gradients for ", watch.taken(), " of ", units.size(),

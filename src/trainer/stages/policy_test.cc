@@ -284,6 +284,16 @@ TEST(Policy, AnExceptionInAMicroBatchReachesTheCallerAndEndsTheWaitsOfOthers) {
   }
 }
 
+TEST(Policy, GradientsComeAlsoWhereTheCallerComputesNone) {
+  Fixture fixture(at::kCPU);
+  Workers one(1);
+  const ForwardOptions options{.workers = one};
+  const std::vector<at::Tensor> expected = fixture.Gradients(options);
+  at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> found = fixture.Gradients(options);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(found[i], expected[i]));
+}
+
 TEST(Policy, ALossWithoutSomeLayersIsRefused) {
   Fixture fixture(at::kCPU);
   Workers two(2);
