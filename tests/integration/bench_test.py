@@ -159,6 +159,15 @@ class Bench(unittest.TestCase):
             self.assertLess(step["median"], 100)
             self.assertAlmostEqual(step["outside_s"] / step["step_s"], step["median"] / 100)
 
+    def test_training_on_several_ranks_is_measured(self):
+        result = run("parallel", "--quick", "--runs", "1", "--threads", "2", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        results = {of["name"]: of for of in json.loads(self.file.read_text())["results"]}
+        self.assertEqual(set(results), {"parallel/reduction", "parallel/memory"})
+        for of in results.values():
+            self.assertGreater(of["ratio"], 0)
+        self.assertGreater(results["parallel/memory"]["median"], 10)  # MB
+
     def test_the_workers_of_a_benchmark_end_with_it_when_it_is_killed(self):
         mark = f"TDOCK_BENCH_TEST={uuid.uuid4().hex}"
         name, value = mark.split("=")
@@ -174,7 +183,7 @@ class Bench(unittest.TestCase):
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
         groups = {"dock", "service", "text", "kernels", "generate", "prefill", "forward", "train_step", "sft_step", "lora_step", "dpo_loss",
-                  "load", "recipe", "runtime"}
+                  "load", "recipe", "runtime", "parallel"}
         self.assertEqual({name.split("/")[0] for name in names}, groups)
         self.assertIn("dock/take32/rows=10000000", names)
 

@@ -62,14 +62,13 @@ std::string NameOfRank(int rank, const RanksOfRoles& roles) {
   return absl::StrJoin(names, ", ");
 }
 
-// The steps of the run, which rank 0 knows once it has read the data.
-absl::StatusOr<int64_t> AwaitTotalSteps(Rendezvous& rendezvous, const runtime::WorkerSession& session,
-                                        absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+// The steps of the run, which rank 0 knows once it has read the data. That takes as long as it takes, while rank 0
+// shows that it is there.
+absl::StatusOr<int64_t> AwaitTotalSteps(Rendezvous& rendezvous, const runtime::WorkerSession& session) {
   for (;;) {
     const absl::StatusOr<std::string> text = rendezvous.Await(kTotalSteps, kLook);
     TDOCK_RETURN_IF_ERROR(session.status());
-    if (absl::IsDeadlineExceeded(text.status()) && absl::Now() < deadline) continue;
+    if (absl::IsDeadlineExceeded(text.status())) continue;
     if (!text.ok()) return Annotate(text.status(), "waiting for rank 0 to have read the data");
     int64_t steps = 0;
     if (absl::SimpleAtoi(*text, &steps)) return steps;
@@ -209,7 +208,7 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
                            LoadRunInputs(recipe, context.env, log, {.data = false, .reward = scores}));
     int64_t total_steps = 0;
     if (!training.empty()) {
-      TDOCK_ASSIGN_OR_RETURN(total_steps, AwaitTotalSteps(*rendezvous, *session, JoinTime(config)));
+      TDOCK_ASSIGN_OR_RETURN(total_steps, AwaitTotalSteps(*rendezvous, *session));
     }
     worker = std::make_unique<RunWorker>(recipe, std::move(inputs),
                                          RunWorker::Options{.env = context.env,

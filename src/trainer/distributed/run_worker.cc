@@ -104,7 +104,8 @@ absl::Status RunWorker::UpdateWeights(int64_t version) {
 void RunWorker::ServeOwnWeights() {
   const auto samples = [](const std::unique_ptr<Stage>& stage) { return stage->consumer().name == "rollout"; };
   if (!serves_ || std::none_of(plan_.stages.begin(), plan_.stages.end(), samples)) return;
-  served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Snapshot()), policy_.version);
+  // Of all weights: those beside adapters may be gone while it trains, too.
+  served_.Publish(std::make_shared<const model::Decoder>(policy_.decoder.Clone()), policy_.version);
 }
 
 absl::Status RunWorker::AddMethods(runtime::MethodTable& methods) {

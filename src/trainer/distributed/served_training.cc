@@ -1,9 +1,13 @@
 #include "trainer/distributed/served_training.h"
 
+#include <chrono>
+#include <functional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/mutex.h"
 #include "core/base/process_memory.h"
 #include "core/base/status.h"
 #include "text/content_hash.h"
@@ -21,6 +25,38 @@ using runtime::Value;
 void LeaveAfter(const absl::Status& status, const TrainingRanks& ranks) {
   if (!status.ok() && !absl::IsCancelled(status) && ranks.group != nullptr) ranks.group->Leave();
 }
+
+// Leaves the group once the process must stop: operations with a rank that hangs would last as long as they may.
+class StopWatch {
+ public:
+  StopWatch(const std::function<absl::Status()>& check_stop, runtime::TensorCollective* group)
+      : check_stop_(check_stop), group_(group), thread_([this] { Watch(); }) {}
+  ~StopWatch() {
+    {
+      const MutexLock lock(mu_);
+      over_ = true;
+      changed_.NotifyAll();
+    }
+    thread_.join();
+  }
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+
+ private:
+  void Watch() {
+    MutexLock lock(mu_);
+    while (!over_ && check_stop_().ok()) changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kBetweenLooks);
+    if (!over_ && group_ != nullptr) group_->Leave();
+  }
+
+  static constexpr std::chrono::milliseconds kBetweenLooks{100};
+  const std::function<absl::Status()>& check_stop_;
+  runtime::TensorCollective* const group_;
+  Mutex mu_;
+  CondVar changed_;
+  bool over_ TDOCK_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
 
 }  // namespace
 
@@ -55,6 +91,7 @@ absl::StatusOr<ServedTraining::Trained*> ServedTraining::Find(const std::string&
 absl::StatusOr<Value> ServedTraining::Train(const Value& call) {
   TDOCK_ASSIGN_OR_RETURN(const StageShare share, ShareIn(call));
   TDOCK_ASSIGN_OR_RETURN(Trained* const trained, Find(share.stage));
+  const StopWatch watch(options_.check_stop, trained->ranks.group);
   absl::StatusOr<ShareResult> result = Guarded([&] { return Compute(*trained, share); });
   LeaveAfter(result.status(), trained->ranks);
   TDOCK_RETURN_IF_ERROR(result.status());
@@ -85,9 +122,19 @@ absl::StatusOr<ShareResult> ServedTraining::Compute(Trained& trained, const Stag
   return result;
 }
 
+// Of a checkpoint.
+absl::StatusOr<ServedTraining::Place> ServedTraining::PlaceIn(const Value& call) {
+  TDOCK_ASSIGN_OR_RETURN(const Value::Object object, call.Get<Value::Object>());
+  Place place;
+  TDOCK_ASSIGN_OR_RETURN(place.first, EntryOf<int64_t>(object, "step"));
+  TDOCK_ASSIGN_OR_RETURN(place.second, EntryOf<int64_t>(object, "part"));
+  return place;
+}
+
 absl::StatusOr<Value> ServedTraining::GatherWeights(const Value& call) {
   TDOCK_ASSIGN_OR_RETURN(const std::string name, call.Get<std::string>());
   TDOCK_ASSIGN_OR_RETURN(Trained* const trained, Find(name));
+  const StopWatch watch(options_.check_stop, trained->ranks.group);
   const absl::Status status = Guarded([&] { return trained->stage->GatherWeights(); });
   LeaveAfter(status, trained->ranks);
   TDOCK_RETURN_IF_ERROR(status);
@@ -110,7 +157,8 @@ absl::StatusOr<Value> ServedTraining::LoadState(const Value& call) {
   return digests;
 }
 
-absl::StatusOr<Value> ServedTraining::SnapshotState(const Value& /*call*/) {
+absl::StatusOr<Value> ServedTraining::SnapshotState(const Value& call) {
+  TDOCK_ASSIGN_OR_RETURN(const Place place, PlaceIn(call));
   State state;
   Value::Object positions;
   for (const auto& [name, trained] : trained_) {
@@ -120,6 +168,7 @@ absl::StatusOr<Value> ServedTraining::SnapshotState(const Value& /*call*/) {
   auto snapshot = std::make_shared<const State>(state.Snapshot());
   const MutexLock lock(mu_);
   snapshot_ = std::move(snapshot);
+  snapshot_place_ = place;
   return positions;
 }
 
@@ -128,12 +177,16 @@ absl::StatusOr<Value> ServedTraining::WriteState(const Value& call) {
   TDOCK_ASSIGN_OR_RETURN(const std::string folder, EntryOf<std::string>(object, "folder"));
   TDOCK_ASSIGN_OR_RETURN(const int64_t rank, EntryOf<int64_t>(object, "rank"));
   TDOCK_ASSIGN_OR_RETURN(const int64_t ranks, EntryOf<int64_t>(object, "ranks"));
+  TDOCK_ASSIGN_OR_RETURN(const Place place, PlaceIn(call));
   std::shared_ptr<const State> snapshot;
   {
     const MutexLock lock(mu_);
-    snapshot = std::move(snapshot_);
+    if (snapshot_place_ == place) snapshot = std::move(snapshot_);
   }
-  if (snapshot == nullptr) return absl::FailedPreconditionError("there is no snapshot of the state to be written");
+  if (snapshot == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("there is no snapshot of step ", place.first, ", part ", place.second, ", to be written"));
+  }
   TDOCK_RETURN_IF_ERROR(
       WriteRankState(options_.env, folder, static_cast<int>(rank), static_cast<int>(ranks), *snapshot));
   return Value();

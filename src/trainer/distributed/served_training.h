@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -52,6 +53,9 @@ class ServedTraining {
     TrainingRanks ranks;
     int64_t step = 0;  // of the last call
   };
+  using Place = std::pair<int64_t, int64_t>;  // of a checkpoint: step and part
+
+  static absl::StatusOr<Place> PlaceIn(const runtime::Value& call);
   absl::StatusOr<runtime::Value> Train(const runtime::Value& call);
   absl::StatusOr<ShareResult> Compute(Trained& trained, const StageShare& share);
   absl::StatusOr<runtime::Value> GatherWeights(const runtime::Value& call);
@@ -64,6 +68,7 @@ class ServedTraining {
   std::map<std::string, Trained> trained_;  // by stage
   Mutex mu_;
   std::shared_ptr<const State> snapshot_ TDOCK_GUARDED_BY(mu_);  // null: none, or it was written
+  Place snapshot_place_ TDOCK_GUARDED_BY(mu_) = {};
 };
 
 }  // namespace tdock::trainer

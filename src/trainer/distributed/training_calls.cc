@@ -170,7 +170,8 @@ absl::StatusOr<RemoteStages::WriteParts> TrainingCalls::SnapshotParts(int64_t st
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RankCall::Answer> answers, call->Await(deadline));
   TDOCK_RETURN_IF_ERROR(RankCall::FirstError(answers, kSnapshotState));
   for (const RankCall::Answer& answer : answers) TDOCK_RETURN_IF_ERROR(CheckAlike(answer));
-  return RemoteStages::WriteParts([this](const std::string& folder) { return WriteParts(folder); });
+  return RemoteStages::WriteParts(
+      [this, step, part](const std::string& folder) { return WriteParts(folder, step, part); });
 }
 
 absl::Status TrainingCalls::CheckAlike(const RankCall::Answer& answer) const {
@@ -193,14 +194,18 @@ absl::Status TrainingCalls::CheckAlike(const RankCall::Answer& answer) const {
 }
 
 // By the thread that writes a checkpoint.
-absl::Status TrainingCalls::WriteParts(const std::string& folder) {
+absl::Status TrainingCalls::WriteParts(const std::string& folder, int64_t step, int64_t part) {
   const std::vector<int> ranks = Ranks();
   const std::string path = std::filesystem::absolute(folder).string();
   const absl::Time deadline = absl::Now() + kWritingTime;
   std::vector<std::shared_ptr<RankCall>> calls;
   for (size_t i = 1; i < ranks.size(); ++i) {
-    const Value part = Value::Object{{"folder", path}, {"rank", static_cast<int64_t>(i)}, {"ranks", std::ssize(ranks)}};
-    calls.push_back(RankCall::Start(options_.controller, kWriteState, {ranks[i]}, part, deadline));
+    const Value of_rank = Value::Object{{"folder", path},
+                                        {"step", step},
+                                        {"part", part},
+                                        {"rank", static_cast<int64_t>(i)},
+                                        {"ranks", std::ssize(ranks)}};
+    calls.push_back(RankCall::Start(options_.controller, kWriteState, {ranks[i]}, of_rank, deadline));
   }
   absl::Status status;
   for (const auto& call : calls) {  // all of them: a folder that is given up must not be written to

@@ -69,7 +69,7 @@ class TrainingCalls {
   absl::Status Compare(const std::map<std::string, std::string>& own,
                        const std::vector<RankCall::Answer>& answers) const;
   absl::Status CheckAlike(const RankCall::Answer& answer) const;
-  absl::Status WriteParts(const std::string& folder);
+  absl::Status WriteParts(const std::string& folder, int64_t step, int64_t part);
   // Of all of them: this one first.
   std::vector<int> Ranks() const;
 

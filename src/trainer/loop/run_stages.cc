@@ -170,7 +170,10 @@ absl::Status RunStages::ServeWeights() {
     TDOCK_RETURN_IF_ERROR(parts_.context.remote->PrepareWeights());
     TDOCK_RETURN_IF_ERROR(parts_.context.remote->Serve(policy.decoder, policy.version));
   }
-  served_.Publish(std::make_shared<const model::Decoder>(policy.decoder.Snapshot()), policy.version);
+  // Where ranks train together, those beside adapters may be gone meanwhile, too.
+  const bool alone = parts_.context.remote == nullptr;
+  served_.Publish(std::make_shared<const model::Decoder>(alone ? policy.decoder.Snapshot() : policy.decoder.Clone()),
+                  policy.version);
   return absl::OkStatus();
 }
 

@@ -434,6 +434,7 @@ class PreparedRun final : public TrainingRun {
   // What the run goes on from, with what has changed, or in the folder of a branch.
   absl::Status SaveBeginning() {
     const CheckpointPlace place{result_.steps, parts_};
+    checkpoints_->Finish();  // other ranks have the state of one moment only
     TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(place, /*copies=*/false));
     return checkpoints_->WriteNow(place, {}, std::move(contents), /*again=*/true);
   }
@@ -465,6 +466,7 @@ class PreparedRun final : public TrainingRun {
 
   absl::Status SaveAtEnd() {
     moment_.Enter(result_.steps, "saving the model");
+    checkpoints_->Finish();  // other ranks have the state of one moment only
     if (!ParseSaveFreq(config_.trainer.save_freq)->never()) {
       const CheckpointPlace place{result_.steps, 0};
       TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(place, /*copies=*/false));
@@ -504,6 +506,7 @@ class PreparedRun final : public TrainingRun {
     }
     const bool inside = open_ != nullptr && !partition_->shared();
     if (inside) place.part = parts_ + 1;
+    checkpoints_->Finish();  // other ranks have the state of one moment only
     const absl::Status whole = PrepareWeights();
     if (!whole.ok()) return Annotate(whole, absl::StrCat(why, "; ", WouldBeLost()));
     State state = open_ != nullptr && !inside ? *std::exchange(before_step_, std::nullopt) : CollectState();

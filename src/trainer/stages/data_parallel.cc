@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "core/base/mutex.h"
@@ -203,6 +204,21 @@ class DataParallel::Lockstep final : public model::PassWatch {
     changed_.NotifyAll();
   }
 
+  // All gradients of the pass have come.
+  void CheckAllTaken() {
+    const MutexLock lock(mu_);
+    for (size_t unit = 0; unit <= layers_; ++unit) {
+      TORCH_CHECK(of_.trained_[unit].empty() || is_taken_.contains(unit), "the loss has no gradients for ",
+                  unit < layers_ ? absl::StrCat("layer ", unit) : "the weights outside of layers");
+    }
+  }
+
+  // What has ended the work of the ranks, if it has ended.
+  absl::Status Failure() {
+    const MutexLock lock(mu_);
+    return ended_ ? status_ : absl::OkStatus();
+  }
+
   // The pass is through here, or there was none. Waits for what is left.
   absl::Status Finish(const absl::Status& failed) {
     if (!thread_.joinable()) return status_;
@@ -265,6 +281,8 @@ class DataParallel::Lockstep final : public model::PassWatch {
     for (size_t i = layers_; i-- > 0;) {
       if (gathers_ && i > 0) TDOCK_RETURN_IF_ERROR(GatherBackward(i - 1));
       TDOCK_RETURN_IF_ERROR(Scatter(i));
+      const MutexLock lock(mu_);
+      if (gathers_ && through_ && of_.weights_[i]->is_whole()) of_.weights_[i]->Release();
     }
     return Scatter(layers_);
   }
@@ -275,6 +293,7 @@ class DataParallel::Lockstep final : public model::PassWatch {
         Await([&]() TDOCK_REQUIRES(mu_) { return reached_.forward >= layer || reached_.backward > 0; }));
     TDOCK_RETURN_IF_ERROR(of_.weights_[layer]->Gather(of_.Deadline()));
     const MutexLock lock(mu_);
+    if (through_ && layer + 1 < layers_) of_.weights_[layer]->Release();  // nobody uses it here
     gathered_.forward = layer + 1;
     changed_.NotifyAll();
     return absl::OkStatus();
@@ -339,9 +358,16 @@ absl::Status DataParallel::ReduceEachPass(Workers& workers, const std::vector<st
     for (size_t i = 0; i < passes && status.ok(); ++i) {
       Lockstep lockstep(*this);
       if (i < own.size()) {
-        at::AutoGradMode with_gradients(true);
-        const model::Decoder watched = decoder_.Watched(lockstep);
-        torch::autograd::backward({loss(watched, own[i])});
+        try {
+          at::AutoGradMode with_gradients(true);
+          const model::Decoder watched = decoder_.Watched(lockstep);
+          torch::autograd::backward({loss(watched, own[i])});
+          lockstep.CheckAllTaken();
+        } catch (...) {
+          status = lockstep.Failure();  // which may be why the pass could not go on
+          if (status.ok()) throw;
+          break;
+        }
       }
       status = lockstep.Finish(absl::OkStatus());
     }
@@ -424,6 +450,7 @@ ParameterPart DataParallel::PartOf(ParameterPart whole) const {
 
 absl::Status DataParallel::Gradients(Workers& workers, std::span<const int64_t> costs, const PassLoss& loss) {
   const std::vector<std::vector<size_t>> dealt = DealPasses(costs, ranks_.group->size());
+  TDOCK_RETURN_IF_ERROR(CheckSamePasses(costs));
   try {
     return ranks_.zero < Zero::kGradients ? ReduceOnce(workers, dealt[static_cast<size_t>(ranks_.group->rank())], loss)
                                           : ReduceEachPass(workers, dealt, loss);
@@ -431,6 +458,20 @@ absl::Status DataParallel::Gradients(Workers& workers, std::span<const int64_t> 
     Leave();
     throw;
   }
+}
+
+// Otherwise some would be computed twice, and others by nobody.
+absl::Status DataParallel::CheckSamePasses(std::span<const int64_t> costs) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<Buffer> all,
+                         ranks_.group->AllGatherBytes(Buffer::CopyOf(std::as_bytes(costs)), Deadline()));
+  std::vector<size_t> others;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!std::ranges::equal(all[rank].bytes(), all[0].bytes())) others.push_back(rank);
+  }
+  if (others.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the ranks cut a mini-batch into other micro-batches: rank ",
+                                                    absl::StrJoin(others, ", "),
+                                                    " not as rank 0; all need the same device"));
 }
 
 absl::StatusOr<double> DataParallel::SumOfParts(double own) {

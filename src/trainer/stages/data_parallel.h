@@ -78,6 +78,7 @@ class DataParallel {
   class Lockstep;
 
   void MakeBuckets();
+  absl::Status CheckSamePasses(std::span<const int64_t> costs);
   absl::Status ReduceOnce(Workers& workers, const std::vector<size_t>& own, const PassLoss& loss);
   absl::Status ReduceEachPass(Workers& workers, const std::vector<std::vector<size_t>>& dealt, const PassLoss& loss);
   // The part of a parameter that this rank has.
