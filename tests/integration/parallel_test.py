@@ -57,9 +57,6 @@ class Parallel(RankRuns):
     def checkpoint(self, run, step):
         return self.folder / run / f"checkpoints/step-{step:06d}"
 
-    def metrics(self, run):
-        return [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
-
     def on_ranks(self, recipe, run, ranks, zero, *overrides, expect=0, options=()):
         stage = ["zero_stage"] if recipe in ("sft", "rm", "dpo") else ["actor.zero_stage"]
         stage += ["critic.zero_stage"] if recipe == "ppo" else []
@@ -200,6 +197,7 @@ class Parallel(RankRuns):
                                    "resources.silence_timeout=2", "trainer.total_training_steps=100000", nproc=2)  # fmt: skip
             process = self.process_of(rank, launched)
             self.await_step(run, 2, launched)
+            self.await_checkpoint(run, launched)
             time.sleep(moments.uniform(0, 1))
             os.kill(process, signal.SIGKILL)
             begun = time.monotonic()

@@ -123,11 +123,26 @@ class RankRuns(unittest.TestCase):
             time.sleep(0.02)
         raise AssertionError(f"there is no process of rank {rank}")
 
-    def await_step(self, run, step, launched):
-        metrics = self.folder / run / "metrics.jsonl"
+    def metrics(self, run):
+        """Of the steps so far; a line that is being written, or was when the run was killed, is none."""
+        path = self.folder / run / "metrics.jsonl"
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def await_checkpoint(self, run, launched):
+        """Checkpoints are written while the run goes on: it may be steps ahead of the first that is whole."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            if metrics.exists() and any(json.loads(line)["step"] >= step for line in metrics.read_text().splitlines()):
+            if any((self.folder / run / "checkpoints").glob("step-*/manifest.json")):
+                return
+            self.assertIsNone(launched.poll(), launched.stdout.read() if launched.poll() is not None else "")
+            time.sleep(0.01)
+        raise AssertionError("there was no checkpoint in 60 s")
+
+    def await_step(self, run, step, launched):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if any(of["step"] >= step for of in self.metrics(run)):
                 return
             self.assertIsNone(launched.poll(), launched.stdout.read() if launched.poll() is not None else "")
             time.sleep(0.01)

@@ -102,6 +102,7 @@ class Ranks(RankRuns):
                                    options=["--restarts", "3"])  # fmt: skip
             process = self.process_of(rank, launched)
             self.await_step(run, 3, launched)
+            self.await_checkpoint(run, launched)
             os.kill(process, signal.SIGKILL)
             output = self.finish(launched)
             self.assertEqual(launched.returncode, 0, output)
