@@ -9,24 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "model/decoder/decoder.h"
+#include "model/files/testing/configs.h"
 
 namespace tdock::model {
 namespace {
 
 using testing::ElementsAre;
-
-ModelConfig SmallTiedConfig() {
-  ModelConfig config;
-  config.vocab_size = 11;
-  config.hidden_size = 16;
-  config.intermediate_size = 32;
-  config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 8;
-  config.max_positions = 16;
-  config.tied_head = true;
-  return config;
-}
 
 // Notes what it is told.
 struct Notes final : PassWatch {
@@ -50,7 +38,7 @@ class WatchedPassTest : public testing::TestWithParam<Recomputed> {};
 
 TEST_P(WatchedPassTest, GivesTheGradientsOfAPassUnitByUnit) {
   for (const bool adapted : {false, true}) {
-    Decoder decoder = Decoder::Random(SmallTiedConfig(), 3, at::kCPU);
+    Decoder decoder = Decoder::Random(TinyConfig(Architecture::kLlama, /*tied_head=*/true), 3, at::kCPU);
     if (adapted) {
       const LoraConfig lora{.rank = 2, .alpha = 4, .targets = {"q_proj", "down_proj"}};
       ASSERT_TRUE(decoder.AddAdapters(lora, 5).ok());

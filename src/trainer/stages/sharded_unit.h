@@ -20,7 +20,6 @@ class ShardedUnit {
   // Tensors keep their numbers; `group` outlives this.
   ShardedUnit(std::vector<at::Tensor> tensors, runtime::TensorCollective& group);
 
-  const std::vector<at::Tensor>& tensors() const { return tensors_; }
   // This rank's numbers of a tensor, flat.
   const Shard& shard(size_t i) const { return shards_[i]; }
 
