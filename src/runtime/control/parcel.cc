@@ -89,6 +89,7 @@ absl::StatusOr<std::vector<rpc::Message>> ToMessages(const Parcel& parcel, const
 
 absl::StatusOr<std::optional<Parcel>> ParcelReader::Feed(rpc::Pieces message) {
   for (const std::span<const std::byte> piece : message) {
+    if (piece.empty()) continue;  // it may have no address, which memcpy does not allow
     if (bytes_.size() - used_ < piece.size()) {
       Buffer larger = Buffer::Allocate(std::bit_ceil(std::max<size_t>(used_ + piece.size(), 4096)));
       if (used_ > 0) std::memcpy(larger.mutable_data(), bytes_.data(), used_);
