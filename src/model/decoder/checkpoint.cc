@@ -25,7 +25,7 @@ constexpr const char* kTokenizerFiles[] = {
     "vocab.json",     "merges.txt",      "tekken.json",           "chat_template.jinja",     "chat_template.json"};
 // A folder of templates beside the first.
 constexpr char kMoreTemplates[] = "additional_chat_templates";
-constexpr char kGenerationConfig[] = "generation_config.json";
+constexpr char kConfig[] = "config.json", kGenerationConfig[] = "generation_config.json";
 
 // Where the weights of a decoder are in the files.
 class Placement {
@@ -91,7 +91,7 @@ class Placement {
 };
 
 absl::StatusOr<ModelConfig> ReadConfig(Env& env, const std::string& folder) {
-  const std::string path = JoinPath(folder, "config.json");
+  const std::string path = JoinPath(folder, kConfig);
   TDOCK_ASSIGN_OR_RETURN(const std::string json, ReadFileUpTo(env, path, kMaxConfigBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(json);
   if (!config.ok()) return Annotate(config.status(), path);
@@ -170,23 +170,28 @@ absl::Status SaveCheckpoint(Env& env, const std::string& folder, const Decoder& 
     return absl::FailedPreconditionError(absl::StrCat(
         folder, ": a checkpoint cannot hold adapters; save the merged weights, or the adapters separately"));
   }
+  TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
+  // config.json goes first and comes last: a folder that has one is complete, and of one model.
+  const std::string config_path = JoinPath(folder, kConfig);
+  if (env.Exists(config_path)) TDOCK_RETURN_IF_ERROR(env.Remove(config_path));
+  TDOCK_RETURN_IF_ERROR(WriteWeights(env, folder, decoder.NamedWeights(), options.max_file_bytes, options.dtype));
+  return SaveConfig(env, folder, decoder, options);
+}
+
+absl::Status SaveConfig(Env& env, const std::string& folder, const Decoder& decoder, const SaveOptions& options) {
   ModelConfig config = decoder.config();
   TDOCK_ASSIGN_OR_RETURN(config.dtype, ToDType(options.dtype.value_or(decoder.dtype())));
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
-  // config.json goes first and comes last: a folder that has one is complete, and of one model.
-  const std::string config_path = JoinPath(folder, "config.json");
   std::string generation = GenerationConfigJson(config);
   if (const std::string theirs = JoinPath(options.tokenizer_from, kGenerationConfig);
       !options.tokenizer_from.empty() && env.Exists(theirs)) {
     TDOCK_ASSIGN_OR_RETURN(generation, ReadFileUpTo(env, theirs, kMaxConfigBytes));
   }
-  if (env.Exists(config_path)) TDOCK_RETURN_IF_ERROR(env.Remove(config_path));
-  TDOCK_RETURN_IF_ERROR(WriteWeights(env, folder, decoder.NamedWeights(), options.max_file_bytes, options.dtype));
   if (!options.tokenizer_from.empty() && options.tokenizer_from != folder) {
     TDOCK_RETURN_IF_ERROR(CopyTokenizerFiles(env, options.tokenizer_from, folder));
   }
   TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, kGenerationConfig), generation));
-  return WriteFileAtomically(env, config_path, ModelConfigJson(config));
+  return WriteFileAtomically(env, JoinPath(folder, kConfig), ModelConfigJson(config));
 }
 
 }  // namespace tdock::model

@@ -48,6 +48,9 @@ struct SaveOptions {
 absl::Status SaveCheckpoint(Env& env, const std::string& folder, const Decoder& decoder,
                             const SaveOptions& options = {});
 
+// Writes all of that but the weights.
+absl::Status SaveConfig(Env& env, const std::string& folder, const Decoder& decoder, const SaveOptions& options = {});
+
 // Copies the tokenizer's files and the chat templates that `from` has, byte for byte, and removes those of another
 // tokenizer from `to`.
 absl::Status CopyTokenizerFiles(Env& env, const std::string& from, const std::string& to);

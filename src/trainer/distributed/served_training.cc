@@ -13,7 +13,7 @@
 #include "text/content_hash.h"
 #include "trainer/checkpoint/state_files.h"
 #include "trainer/loop/fingerprint.h"
-#include "trainer/loop/model_files.h"
+#include "trainer/loop/saved_run.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::trainer {
@@ -95,8 +95,7 @@ absl::StatusOr<Value> ServedTraining::Train(const Value& call) {
   absl::StatusOr<ShareResult> result = Guarded([&] { return Compute(*trained, share); });
   LeaveAfter(result.status(), trained->ranks);
   TDOCK_RETURN_IF_ERROR(result.status());
-  const bool whole = !trained->stage->has_shards() || trained->ranks.zero != Zero::kWeights;
-  if (trained->policy == &options_.policy && whole) options_.on_weights();
+  if (trained->policy == &options_.policy && !trained->stage->splits_weights()) options_.on_weights();
   return ToValue(*result);
 }
 
@@ -145,8 +144,8 @@ absl::StatusOr<Value> ServedTraining::GatherWeights(const Value& call) {
 absl::StatusOr<Value> ServedTraining::LoadState(const Value& call) {
   TDOCK_ASSIGN_OR_RETURN(const std::string folder, call.Get<std::string>());
   if (!folder.empty()) {
-    TDOCK_RETURN_IF_ERROR(LoadToGoOn(options_.env, folder, options_.policy.decoder));
     TDOCK_ASSIGN_OR_RETURN(const State state, ReadState(options_.env, folder));
+    TDOCK_RETURN_IF_ERROR(LoadPolicy(options_.env, folder, state, options_.policy.decoder));
     for (auto& [name, trained] : trained_) {
       TDOCK_RETURN_IF_ERROR(Annotate(state.Get(absl::StrCat("stages/", name), *trained.stage), folder));
     }

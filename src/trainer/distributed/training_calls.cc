@@ -141,7 +141,7 @@ absl::Status TrainingCalls::PrepareWeights(absl::string_view role) {
   for (auto& [name, trained] : trained_) {
     if (RoleOf(name) != role || trained.whole) continue;
     const TrainingRanks together = options_.groups(RoleOf(name));
-    if (trained.stage->has_shards() && together.zero == Zero::kWeights) {
+    if (trained.stage->splits_weights()) {
       const auto call = RankCall::Start(options_.controller, kGatherWeights, trained.others, name,
                                         absl::InfiniteFuture(), [group = together.group](const absl::Status&) {
                                           if (group != nullptr) group->Leave();

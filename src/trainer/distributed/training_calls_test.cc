@@ -76,13 +76,14 @@ class SharedStage final : public Stage {
   bool trains() const override { return true; }
   bool uses_policy() const override { return true; }
   bool has_shards() const override { return shards; }
+  bool splits_weights() const override { return splits; }
   absl::Status GatherWeights() override {
     ++gathered;
     return absl::OkStatus();
   }
 
   absl::Status failure;
-  bool shards = true;
+  bool shards = true, splits = true;
   int gathered = 0;
 
  private:
@@ -101,7 +102,7 @@ class TrainingCallsTest : public testing::Test {
         calls_({.controller = controller_,
                 .dock = *dock_,
                 .env = Env::Real(),
-                .groups = [this](const std::string&) { return TrainingRanks{.zero = zero_}; },
+                .groups = [](const std::string&) { return TrainingRanks(); },
                 .on_ended = [this](const RankSpan& span) { ended_.push_back(span.rank); }}),
         runner_(*dock_, "p") {
     policy_.version = 5;
@@ -138,7 +139,6 @@ class TrainingCallsTest : public testing::Test {
   std::map<std::string, absl::Status> failures_;  // of rank 2, by method
   int64_t step_of_others_ = 0;
   std::string digest_of_others_;
-  Zero zero_ = Zero::kWeights;
   std::vector<int> ended_;
   FakeController controller_;
   std::unique_ptr<Dock> dock_;
@@ -177,7 +177,7 @@ TEST_F(TrainingCallsTest, WeightsAreGatheredOnceAfterTheyWereTrained) {
 }
 
 TEST_F(TrainingCallsTest, WeightsThatEveryRankKeepsAreNotGathered) {
-  zero_ = Zero::kGradients;
+  stage_.splits = false;
   ASSERT_TRUE(RunStage().ok());
   ASSERT_TRUE(calls_.PrepareWeights("actor").ok());
   EXPECT_EQ(stage_.gathered, 0);

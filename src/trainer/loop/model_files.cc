@@ -28,6 +28,12 @@ absl::Status SaveToGoOn(Env& env, const std::string& folder, const model::Decode
   return model::SaveAdapters(env, folder, decoder, section.path);
 }
 
+absl::Status SaveConfigToGoOn(Env& env, const std::string& folder, const model::Decoder& decoder,
+                              const text::Tokenizer& tokenizer, const ModelSection& section) {
+  if (section.path.empty()) TDOCK_RETURN_IF_ERROR(tokenizer.Save(env, folder));
+  return model::SaveConfig(env, folder, decoder, {.tokenizer_from = section.path});
+}
+
 absl::Status LoadToGoOn(Env& env, const std::string& folder, model::Decoder& decoder) {
   return decoder.lora() ? model::ReloadAdapters(env, folder, &decoder) : model::ReloadWeights(env, folder, &decoder);
 }

@@ -20,6 +20,11 @@ absl::Status SaveToGoOn(Env& env, const std::string& folder, const model::Decode
                         const text::Tokenizer& tokenizer, const ModelSection& section);
 // What that has written, in place.
 absl::Status LoadToGoOn(Env& env, const std::string& folder, model::Decoder& decoder);
+
+// Of a model of which each rank has a part, and saves it in the state of its stage (Stage::splits_weights()): all but
+// the weights, which need not be there.
+absl::Status SaveConfigToGoOn(Env& env, const std::string& folder, const model::Decoder& decoder,
+                              const text::Tokenizer& tokenizer, const ModelSection& section);
 // The bytes that it writes, about.
 uint64_t BytesToGoOn(const model::Decoder& decoder);
 

@@ -155,6 +155,12 @@ std::vector<ExplainedStage> RunStages::Explained() const {
   return stages;
 }
 
+bool RunStages::SplitsPolicy() const {
+  return std::any_of(plan_.stages.begin(), plan_.stages.end(), [this](const std::unique_ptr<Stage>& stage) {
+    return stage->splits_weights() && !parts_.models.others.contains(stage->consumer().name);  // as a critic
+  });
+}
+
 absl::Status RunStages::OnNewWeights(int64_t version) {
   if (parts_.models.average.has_value()) parts_.models.average->Update();
   Dock& dock = parts_.partition.dock();

@@ -60,6 +60,8 @@ class RunStages final : public Stateful {
   // Makes the stages, and, with `make_partition`, on the dock what they need. Call it once, before all that follows.
   absl::Status Make(const std::function<absl::Status(const PartitionOptions&)>& make_partition);
   const Plan& plan() const { return plan_; }
+  // Whether the policy is trained by ranks of which each has a part of its weights, and saves it.
+  bool SplitsPolicy() const;
   // Where the dock has the stages.
   std::vector<ExplainedStage> Explained() const;
   // The partition of the rounds; empty if there are none.

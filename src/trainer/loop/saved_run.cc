@@ -16,6 +16,7 @@ namespace {
 
 constexpr char kRows[] = "partition.bin", kRowsOfRounds[] = "partition-sampling.bin";
 constexpr absl::string_view kLogs = "logs/", kFingerprint = "fingerprint/";
+constexpr char kWeightsIn[] = "weights_in", kWeightsInParts[] = "parts";  // as opposed to files, also if it is missing
 
 Fingerprint FingerprintIn(const State& state) {
   Fingerprint fingerprint;
@@ -41,14 +42,17 @@ absl::StatusOr<CheckpointContents> ContentsOf(CheckpointParts parts) {
       TDOCK_ASSIGN_OR_RETURN(rows[kRowsOfRounds], dock.ExportPartition(parts.rounds));
     }
   }
-  uint64_t bytes = static_cast<uint64_t>(state.tensor_bytes()) + BytesToGoOn(*parts.policy);
+  const bool splits = parts.splits_policy;
+  if (splits) state.SetText(kWeightsIn, kWeightsInParts);
+  uint64_t bytes = static_cast<uint64_t>(state.tensor_bytes()) + (splits ? 0 : BytesToGoOn(*parts.policy));
   for (const auto& [file, image] : rows) bytes += image.size();
   return CheckpointContents{
       .bytes = bytes,
-      .write = [&env = parts.env, &tokenizer = parts.tokenizer, &model = parts.model, state = std::move(state),
+      .write = [splits, &env = parts.env, &tokenizer = parts.tokenizer, &model = parts.model, state = std::move(state),
                 policy = std::move(parts.policy), write_parts = std::move(parts.write_parts),
                 rows = std::move(rows)](const std::string& folder) -> absl::Status {
-        TDOCK_RETURN_IF_ERROR(SaveToGoOn(env, folder, *policy, tokenizer, model));
+        const auto save = splits ? SaveConfigToGoOn : SaveToGoOn;
+        TDOCK_RETURN_IF_ERROR(save(env, folder, *policy, tokenizer, model));
         TDOCK_RETURN_IF_ERROR(WriteState(env, folder, state));
         if (write_parts != nullptr) TDOCK_RETURN_IF_ERROR(write_parts(folder));
         for (const auto& [file, image] : rows) {
@@ -56,6 +60,12 @@ absl::StatusOr<CheckpointContents> ContentsOf(CheckpointParts parts) {
         }
         return absl::OkStatus();
       }};
+}
+
+absl::Status LoadPolicy(Env& env, const std::string& folder, const State& state, model::Decoder& policy) {
+  const auto where = state.texts().find(kWeightsIn);
+  if (where != state.texts().end() && where->second == kWeightsInParts) return absl::OkStatus();
+  return LoadToGoOn(env, folder, policy);
 }
 
 absl::StatusOr<SavedRun> SavedRun::Read(Env& env, const RunStart& start) {

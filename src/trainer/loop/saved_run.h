@@ -1,8 +1,10 @@
 // What a checkpoint of a run holds, and whether a run may go on from it.
 //
 //   state.json, state.safetensors          the state of the run's objects, what the run is made of, how long its logs
-//   are the policy, or its adapters            to the bit: see SaveToGoOn() partition.bin, partition-sampling.bin  the
-//   rows of the run's partition, and those of its rounds, if it has rounds;
+//                                          are; state-rank-R-of-N: what other ranks have of that
+//   the policy, or its adapters            to the bit: see SaveToGoOn(); without the weights where each rank has a part
+//                                          of them, which its state holds
+//   partition.bin, partition-sampling.bin  the rows of the run's partition, and those of its rounds, if it has rounds;
 //                                          without them where other processes share the dock
 #pragma once
 
@@ -37,12 +39,17 @@ struct CheckpointParts {
   const Fingerprint& fingerprint;
   const LogPosition& logs;
   std::shared_ptr<const model::Decoder> policy;
+  bool splits_policy = false;  // each rank has a part of its weights, in the state
   const text::Tokenizer& tokenizer;
   const ModelSection& model;
   RunPartition& partition;
   std::string rounds = {};  // the partition of the rounds; empty: there is none
 };
 absl::StatusOr<CheckpointContents> ContentsOf(CheckpointParts parts);
+
+// Reads the policy of a checkpoint with this state, in place: from files, unless its weights are in the state of the
+// stage that trains it, which has them once it is loaded.
+absl::Status LoadPolicy(Env& env, const std::string& folder, const State& state, model::Decoder& policy);
 
 // A checkpoint that a run goes on from.
 class SavedRun {

@@ -167,7 +167,7 @@ class PreparedRun final : public TrainingRun {
 
   absl::Status Restore(const SavedRun& saved) {
     const State& state = saved.state();
-    TDOCK_RETURN_IF_ERROR(LoadToGoOn(context_.env, saved.folder(), models_.policy.decoder));
+    TDOCK_RETURN_IF_ERROR(LoadPolicy(context_.env, saved.folder(), state, models_.policy.decoder));
     TDOCK_RETURN_IF_ERROR(stages_.Load(state));
     if (stages_.has_begun_data_anew()) {  // as allowed
       context_.log("the data has changed: the run goes on with its beginning");
@@ -391,7 +391,7 @@ class PreparedRun final : public TrainingRun {
     return context_.remote == nullptr ? absl::OkStatus() : context_.remote->PrepareWeights();
   }
 
-  // What the checkpoint of this moment, with `state`, the logs and the dock as they are, holds. After PrepareWeights().
+  // What the checkpoint of this moment, with `state`, the logs and the dock as they are, holds.
   absl::StatusOr<CheckpointContents> Contents(const CheckpointPlace& place, State state,
                                               std::shared_ptr<const model::Decoder> policy) {
     TDOCK_ASSIGN_OR_RETURN(const LogPosition logs, run_->Position());
@@ -405,6 +405,7 @@ class PreparedRun final : public TrainingRun {
                        .fingerprint = fingerprint_,
                        .logs = logs,
                        .policy = std::move(policy),
+                       .splits_policy = stages_.SplitsPolicy(),
                        .tokenizer = *inputs_.tokenizer,
                        .model = config_.model,
                        .partition = *partition_,
@@ -418,14 +419,12 @@ class PreparedRun final : public TrainingRun {
   // Of this moment, between two stages that train.
   absl::StatusOr<CheckpointContents> ContentsNow(const CheckpointPlace& place, bool copies) {
     absl::StatusOr<CheckpointContents> contents = absl::InternalError("nothing was collected");
-    TDOCK_RETURN_IF_ERROR(PrepareWeights());
     TDOCK_RETURN_IF_ERROR(stages_.WhileNotFeeding([&] {
-      if (copies) {
-        auto decoder = std::make_shared<const model::Decoder>(models_.policy.decoder.Snapshot());
-        contents = Contents(place, CollectState().Snapshot(), std::move(decoder));
-      } else {
-        contents = Contents(place, CollectState(), OwnDecoder());
-      }
+      State state = copies ? CollectState().Snapshot() : CollectState();
+      const bool copies_policy = copies && !stages_.SplitsPolicy();
+      contents = Contents(
+          place, std::move(state),
+          copies_policy ? std::make_shared<const model::Decoder>(models_.policy.decoder.Snapshot()) : OwnDecoder());
       return contents.status();
     }));
     return contents;
@@ -507,8 +506,6 @@ class PreparedRun final : public TrainingRun {
     const bool inside = open_ != nullptr && !partition_->shared();
     if (inside) place.part = parts_ + 1;
     checkpoints_->Finish();  // other ranks have the state of one moment only
-    const absl::Status whole = PrepareWeights();
-    if (!whole.ok()) return Annotate(whole, absl::StrCat(why, "; ", WouldBeLost()));
     State state = open_ != nullptr && !inside ? *std::exchange(before_step_, std::nullopt) : CollectState();
     TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, Contents(place, std::move(state), OwnDecoder()));
     const absl::Status saved =

@@ -390,9 +390,8 @@ DataParallel::DataParallel(const model::Decoder& decoder, const TrainingRanks& r
   for (size_t unit = 0; unit < decoder.units(); ++unit) trained_.push_back(decoder.TrainedOf(unit));
   MakeBuckets();
   if (!has_shards()) return;
-  const bool splits_weights = ranks_.zero == Zero::kWeights;
   for (size_t unit = 0; unit < decoder.units(); ++unit) {
-    if (splits_weights) {
+    if (splits_weights()) {
       weights_.push_back(std::make_unique<ShardedUnit>(decoder.ParametersOf(unit), *ranks_.group));
       weights_.back()->KeepParts();
     }
@@ -401,8 +400,8 @@ DataParallel::DataParallel(const model::Decoder& decoder, const TrainingRanks& r
     for (size_t j = 0; j < trained_[unit].size(); ++j) {
       const at::Tensor& parameter = trained_[unit][j];
       const Shard& shard = stepped_[unit]->shard(j);
-      parts.push_back(splits_weights ? weights_[unit]->Kept(parameter)
-                                     : parameter.detach().view({-1}).narrow(0, shard.begin, shard.size));
+      parts.push_back(splits_weights() ? weights_[unit]->Kept(parameter)
+                                       : parameter.detach().view({-1}).narrow(0, shard.begin, shard.size));
     }
   }
 }
@@ -482,7 +481,7 @@ absl::StatusOr<double> DataParallel::SumOfParts(double own) {
 }
 
 absl::Status DataParallel::ShareWeights() {
-  if (!has_shards() || ranks_.zero == Zero::kWeights) return absl::OkStatus();
+  if (!has_shards() || splits_weights()) return absl::OkStatus();
   for (const std::unique_ptr<ShardedUnit>& unit : stepped_) TDOCK_RETURN_IF_ERROR(unit->Gather(Deadline()));
   return absl::OkStatus();
 }
@@ -507,9 +506,13 @@ absl::Status DataParallel::AsRank0(const absl::Status& status) {
 void DataParallel::ReleaseWeights() {
   for (const std::unique_ptr<ShardedUnit>& unit : weights_) {
     if (!unit->is_whole()) continue;
-    unit->KeepParts();  // they may have changed, as by a checkpoint
+    unit->KeepParts();  // they may have changed, as by an average in their place
     unit->Release();
   }
+}
+
+void DataParallel::TakeWeights() {
+  for (const std::unique_ptr<ShardedUnit>& unit : weights_) unit->KeepParts();
 }
 
 absl::Status DataParallel::GatherWeights() {

@@ -41,6 +41,7 @@ class DataParallel {
   std::vector<ParameterPart> Parts(const std::vector<ParameterGroup>& groups) const;
   // Whether other ranks have other parts.
   bool has_shards() const { return ranks_.zero != Zero::kNone; }
+  bool splits_weights() const { return ranks_.zero == Zero::kWeights; }
 
   // The gradients of Σ loss(i) over all passes, whose costs are given, of which this rank computes its own. Throws what
   // they throw.
@@ -58,6 +59,8 @@ class DataParallel {
   // With Zero::kWeights: from now on a layer's weights are there while it computes only; and all are there again.
   void ReleaseWeights();
   absl::Status GatherWeights();
+  // The decoder's weights, which are all there, are others now.
+  void TakeWeights();
 
   // Others that wait for this rank get an error.
   void Leave() { ranks_.group->Leave(); }

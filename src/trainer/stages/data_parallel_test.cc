@@ -210,6 +210,17 @@ TEST_P(DataParallelTest, AnyNumberOfRanksGoesOnWithWhatOthersHaveSaved) {
   }
 }
 
+TEST_P(DataParallelTest, WhatIsLoadedIsSavedAgain) {
+  const Trained alone = Train({.steps = 1}, nullptr);
+  const std::vector<Trained> idle = TrainOnRanks({.ranks = 2, .zero = GetParam(), .steps = 1}, &alone.state);
+  const State saved = Together(idle);
+  for (const auto& [name, tensor] : alone.state.tensors()) {
+    const at::Tensor again = at::zeros_like(tensor);
+    ASSERT_EQ(saved.CopyPart(name, 0, tensor.numel(), again), absl::OkStatus());
+    EXPECT_TRUE(at::equal(again, tensor)) << name;
+  }
+}
+
 TEST_P(DataParallelTest, ARankThatFailsEndsTheOthers) {
   Mutex mu;
   std::set<std::string> errors;

@@ -112,6 +112,8 @@ class Stage : public Stateful {
   virtual bool trains() const { return false; }
   // Of a stage that trains with other ranks: whether this one has only a part of the state.
   virtual bool has_shards() const { return false; }
+  // And whether the weights are a part of that.
+  virtual bool splits_weights() const { return false; }
   // Of such a stage: from now on this rank has the weights whole, until the stage is next run. All of its ranks call
   // it, and it waits for them.
   virtual absl::Status GatherWeights() { return absl::OkStatus(); }

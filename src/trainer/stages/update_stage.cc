@@ -117,6 +117,7 @@ class UpdateStage final : public Stage {
   bool uses_policy() const override { return true; }
   bool trains() const override { return true; }
   bool has_shards() const override { return parallel_ != nullptr && parallel_->has_shards(); }
+  bool splits_weights() const override { return parallel_ != nullptr && parallel_->splits_weights(); }
   absl::Status GatherWeights() override { return parallel_ == nullptr ? absl::OkStatus() : parallel_->GatherWeights(); }
 
   void Save(State& state) const override {
@@ -147,6 +148,7 @@ class UpdateStage final : public Stage {
         TDOCK_RETURN_IF_ERROR(state.CopyPart(name, 0, weight.numel(), weight));
       }
     }
+    if (parallel_ != nullptr) parallel_->TakeWeights();
     return options_.ptx != nullptr ? state.Get("ptx", *options_.ptx) : absl::OkStatus();
   }
 
@@ -226,7 +228,6 @@ class UpdateStage final : public Stage {
   }
   // Of ranks that have the same.
   bool IsFirst() const { return parallel_ == nullptr || options_.ranks.group->rank() == 0; }
-  bool splits_weights() const { return parallel_ != nullptr && options_.ranks.zero == Zero::kWeights; }
 
   // What changes with a step, where it is a part of the state.
   std::vector<std::pair<std::string, at::Tensor>> NamedTrained() const {
