@@ -23,7 +23,7 @@ namespace tdock::trainer {
 namespace {
 
 // Units are summed together until they have as many bytes: operations of less do not reach the network's speed.
-constexpr int64_t kBucketBytes = int64_t{25} << 20;
+constexpr uint64_t kBucketBytes = uint64_t{25} << 20;
 
 // Texts of a state, each behind its name; neither has a zero byte.
 Buffer Encoded(const StepMetrics& metrics) {
@@ -65,17 +65,11 @@ std::vector<std::vector<size_t>> DealPasses(std::span<const int64_t> costs, int 
 
 // ---- Sums of all passes at once.
 
-// Adds up buckets on a thread of its own, each as soon as it is complete here, in the order that all ranks have.
+// Adds up the gradients of buckets, in place, on a thread of its own, each as soon as it is complete here, in the order
+// that all ranks have.
 class DataParallel::Reduction {
  public:
-  explicit Reduction(DataParallel& of) : of_(of), open_(of.buckets_.size()) {
-    for (size_t i = 0; i < open_.size(); ++i) {
-      const Bucket& bucket = of_.buckets_[i];
-      open_[i] = bucket.units.size();
-      at::Tensor& sum = of_.buckets_[i].sum;
-      if (!sum.defined()) sum = at::empty({bucket.numbers}, bucket.options);
-      sums_.push_back(sum);
-    }
+  explicit Reduction(DataParallel& of) : of_(of), sums_(of.trained_.size()), come_(of.trained_.size()) {
     thread_ = std::thread([this] { Work(); });
   }
   ~Reduction() {
@@ -85,22 +79,23 @@ class DataParallel::Reduction {
   }
 
   // What this rank's passes have for a unit.
-  void Add(size_t unit, const std::vector<at::Tensor>& gradients) {
-    at::NoGradGuard no_grad;
-    auto [number, offset] = of_.places_[unit];
-    for (const at::Tensor& gradient : gradients) {
-      sums_[number].narrow(0, offset, gradient.numel()).view(gradient.sizes()).copy_(gradient);
-      offset += gradient.numel();
-    }
+  void Add(size_t unit, std::vector<at::Tensor> gradients) {
+    for (at::Tensor& gradient : gradients) gradient = gradient.contiguous();
     const MutexLock lock(mu_);
-    if (--open_[number] == 0) changed_.NotifyAll();
+    sums_[unit] = std::move(gradients);
+    come_[unit] = true;
+    changed_.NotifyAll();
   }
   // It has none.
   void AddNothing() {
-    for (const at::Tensor& sum : sums_) sum.zero_();
-    const MutexLock lock(mu_);
-    std::fill(open_.begin(), open_.end(), 0);
-    changed_.NotifyAll();
+    for (size_t unit = 0; unit < sums_.size(); ++unit) {
+      std::vector<at::Tensor> zeros;
+      for (const at::Tensor& parameter : of_.trained_[unit]) {
+        zeros.push_back(
+            at::zeros(parameter.sizes(), parameter.options().dtype(SumType(parameter)).requires_grad(false)));
+      }
+      Add(unit, std::move(zeros));
+    }
   }
 
   // Waits for the sums, unless not all of them were added.
@@ -114,27 +109,41 @@ class DataParallel::Reduction {
     thread_.join();
     return status_;
   }
-  const at::Tensor& sum(size_t bucket) const { return sums_[bucket]; }
+  // Once they are complete.
+  std::vector<at::Tensor> TakeSums(size_t unit) {
+    const MutexLock lock(mu_);
+    return std::move(sums_[unit]);
+  }
 
  private:
   void Work() {
     at::NoGradGuard no_grad;
-    for (size_t i = 0; i < sums_.size() && status_.ok(); ++i) {
-      {
-        MutexLock lock(mu_);
-        while (open_[i] > 0 && !ended_) changed_.Wait(mu_);
-        if (ended_) return;
-      }
-      status_ = of_.ranks_.group->AllReduceSum(sums_[i], of_.Deadline());
+    for (const std::vector<size_t>& bucket : of_.buckets_) {
+      const std::vector<at::Tensor> gradients = Await(bucket);
+      if (gradients.empty()) return;
+      status_ = of_.ranks_.group->AllReduceSum(gradients, of_.Deadline());
+      if (!status_.ok()) return;
     }
   }
 
+  // Of all its units; none if they will not come.
+  std::vector<at::Tensor> Await(const std::vector<size_t>& bucket) {
+    MutexLock lock(mu_);
+    std::vector<at::Tensor> gradients;
+    for (const size_t unit : bucket) {
+      while (!come_[unit] && !ended_) changed_.Wait(mu_);
+      if (ended_) return {};
+      gradients.insert(gradients.end(), sums_[unit].begin(), sums_[unit].end());
+    }
+    return gradients;
+  }
+
   DataParallel& of_;
-  std::vector<at::Tensor> sums_;  // by bucket, flat
-  absl::Status status_;           // of the thread, until it has ended
+  absl::Status status_;  // of the thread, until it has ended
   Mutex mu_;
   CondVar changed_;
-  std::vector<size_t> open_ TDOCK_GUARDED_BY(mu_);  // units that are not complete, by bucket
+  std::vector<std::vector<at::Tensor>> sums_ TDOCK_GUARDED_BY(mu_);  // by unit
+  std::vector<bool> come_ TDOCK_GUARDED_BY(mu_);
   bool ended_ TDOCK_GUARDED_BY(mu_) = false;
   std::thread thread_;  // last: it uses what is above
 };
@@ -146,22 +155,17 @@ absl::Status DataParallel::ReduceOnce(Workers& workers, const std::vector<size_t
   } else {
     Backward(
         decoder_, workers, own.size(), [&](const model::Decoder& pass, size_t i) { return loss(pass, own[i]); },
-        [&](size_t unit, const std::vector<at::Tensor>& sums) { reduction.Add(unit, sums); });
+        [&](size_t unit, std::vector<at::Tensor> sums) { reduction.Add(unit, std::move(sums)); });
   }
   TDOCK_RETURN_IF_ERROR(reduction.Finish(/*complete=*/true));
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    for (const size_t unit : buckets_[i].units) {
-      int64_t offset = places_[unit].offset;
-      for (size_t j = 0; j < trained_[unit].size(); ++j) {
-        const at::Tensor& parameter = trained_[unit][j];
-        const at::Tensor gradient = reduction.sum(i).narrow(0, offset, parameter.numel());
-        offset += parameter.numel();
-        if (has_shards()) {
-          const Shard& shard = stepped_[unit]->shard(j);
-          parts_[unit][j].mutable_grad() = gradient.narrow(0, shard.begin, shard.size);
-        } else {
-          at::Tensor(parameter).mutable_grad() = gradient.view(parameter.sizes());
-        }
+  for (size_t unit = 0; unit < trained_.size(); ++unit) {
+    const std::vector<at::Tensor> sums = reduction.TakeSums(unit);
+    for (size_t j = 0; j < trained_[unit].size(); ++j) {
+      if (has_shards()) {
+        const Shard& shard = stepped_[unit]->shard(j);
+        parts_[unit][j].mutable_grad() = sums[j].view({-1}).narrow(0, shard.begin, shard.size);
+      } else {
+        at::Tensor(trained_[unit][j]).mutable_grad() = sums[j];
       }
     }
   }
@@ -386,7 +390,7 @@ absl::Status DataParallel::ReduceEachPass(Workers& workers, const std::vector<st
 // ---- All of it.
 
 DataParallel::DataParallel(const model::Decoder& decoder, const TrainingRanks& ranks)
-    : decoder_(decoder), ranks_(ranks), places_(decoder.units()) {
+    : decoder_(decoder), ranks_(ranks) {
   for (size_t unit = 0; unit < decoder.units(); ++unit) trained_.push_back(decoder.TrainedOf(unit));
   MakeBuckets();
   if (!has_shards()) return;
@@ -413,18 +417,17 @@ void DataParallel::MakeBuckets() {
   std::vector<size_t> order;
   for (size_t unit = trained_.size() - 1; unit-- > 0;) order.push_back(unit);
   order.push_back(trained_.size() - 1);
+  uint64_t bytes = 0;  // in the last bucket
   for (const size_t unit : order) {
     if (trained_[unit].empty()) continue;
-    const auto options = at::TensorOptions(decoder_.device()).dtype(SumType(trained_[unit].front()));
-    const auto bytes = static_cast<int64_t>(options.dtype().itemsize());
-    if (buckets_.empty() || buckets_.back().numbers * bytes >= kBucketBytes ||
-        buckets_.back().options.dtype() != options.dtype()) {
-      buckets_.push_back({.options = options});
+    if (buckets_.empty() || bytes >= kBucketBytes) {
+      buckets_.emplace_back();
+      bytes = 0;
     }
-    Bucket& bucket = buckets_.back();
-    places_[unit] = {buckets_.size() - 1, bucket.numbers};
-    bucket.units.push_back(unit);
-    for (const at::Tensor& parameter : trained_[unit]) bucket.numbers += parameter.numel();
+    buckets_.back().push_back(unit);
+    for (const at::Tensor& parameter : trained_[unit]) {
+      bytes += static_cast<uint64_t>(parameter.numel()) * c10::elementSize(SumType(parameter));
+    }
   }
 }
 

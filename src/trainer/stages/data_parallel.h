@@ -66,17 +66,6 @@ class DataParallel {
   void Leave() { ranks_.group->Leave(); }
 
  private:
-  // Units whose gradients are summed together.
-  struct Bucket {
-    at::TensorOptions options = {};
-    std::vector<size_t> units = {};
-    int64_t numbers = 0;
-    at::Tensor sum = {};  // kept, because the pages of new memory would cost as much as the copies into it
-  };
-  struct Place {
-    size_t bucket = 0;
-    int64_t offset = 0;
-  };
   class Reduction;
   class Lockstep;
 
@@ -91,8 +80,7 @@ class DataParallel {
   const model::Decoder& decoder_;
   const TrainingRanks ranks_;
   std::vector<std::vector<at::Tensor>> trained_;       // by unit
-  std::vector<Bucket> buckets_;                        // in the order in which they are summed
-  std::vector<Place> places_;                          // of the gradients of a unit
+  std::vector<std::vector<size_t>> buckets_;           // units that are summed together, in the order of the sums
   std::vector<std::unique_ptr<ShardedUnit>> weights_;  // by unit, with Zero::kWeights: all its parameters
   std::vector<std::unique_ptr<ShardedUnit>> stepped_;  // by unit, with shards: the trained ones
   std::vector<std::vector<at::Tensor>> parts_;         // by unit: what this rank steps of those

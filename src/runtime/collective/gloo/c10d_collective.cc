@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <map>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/rng.h"
 #include "core/base/status.h"
 
 namespace tdock::runtime {
@@ -102,6 +104,37 @@ absl::StatusOr<std::vector<Progress>> ProgressOfAll(const C10dGroup& group, int6
   return absl::DeadlineExceededError("the process that serves the rendezvous does not answer");
 }
 
+// Tensors of fewer bytes travel together: each operation takes the time of some messages.
+constexpr size_t kSmallBytes = size_t{256} << 10;
+
+bool IsSmall(const at::Tensor& tensor) { return tensor.nbytes() < kSmallBytes; }
+
+// The small ones, those of each dtype together.
+std::vector<std::vector<at::Tensor>> SmallOf(std::span<const at::Tensor> tensors) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> small;
+  for (const at::Tensor& tensor : tensors) {
+    if (IsSmall(tensor) && tensor.numel() > 0) small[tensor.scalar_type()].push_back(tensor);
+  }
+  std::vector<std::vector<at::Tensor>> together;
+  for (auto& [dtype, of] : small) together.push_back(std::move(of));
+  return together;
+}
+
+at::Tensor Joined(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.view({-1}));
+  return at::cat(flat);
+}
+
+// Copies the numbers of `joined` into the tensors, unless they are the same.
+void Take(const at::Tensor& joined, const std::vector<at::Tensor>& tensors) {
+  int64_t begin = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (!joined.is_same(tensor)) tensor.copy_(joined.view({-1}).narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  }
+}
+
 at::Tensor AsBytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
 
 at::Tensor BytesOf(const Buffer& bytes) {  // only to be read
@@ -136,8 +169,9 @@ absl::StatusOr<Buffer> C10dCollective::Broadcast(Buffer bytes, int root, absl::T
 
 absl::StatusOr<int64_t> C10dCollective::AllReduceMax(int64_t value, absl::Time deadline) {
   const at::Tensor tensor = Here(at::full({1}, value, at::kLong));
-  TDOCK_RETURN_IF_ERROR(
-      Do(ToString({Operation::Kind::kAllReduceMax}), deadline, [&] { Reduce(tensor, c10d::ReduceOp::MAX, deadline); }));
+  TDOCK_RETURN_IF_ERROR(Do(ToString({Operation::Kind::kAllReduceMax}), deadline, [&] {
+    Reduce({&tensor, 1}, c10d::ReduceOp::MAX, deadline);
+  }));
   return tensor.item<int64_t>();
 }
 
@@ -149,11 +183,21 @@ absl::Status C10dCollective::Barrier(absl::Time deadline) {
   });
 }
 
-absl::Status C10dCollective::AllReduceSum(const at::Tensor& tensor, absl::Time deadline) {
-  return DoAlike(Operation::Kind::kAllReduceSum, tensor, deadline, [&] {
-    const at::Tensor here = Here(tensor);
+absl::Status C10dCollective::AllReduceSum(std::span<const at::Tensor> tensors, absl::Time deadline) {
+  return DoAlike(Operation::Kind::kAllReduceSum, tensors, deadline, [&] {
+    std::vector<at::Tensor> here;
+    for (const std::vector<at::Tensor>& small : SmallOf(tensors)) {
+      here.push_back(Here(small.size() == 1 ? small.front() : Joined(small)));
+    }
+    for (const at::Tensor& tensor : tensors) {
+      if (!IsSmall(tensor)) here.push_back(Here(tensor));
+    }
     Reduce(here, c10d::ReduceOp::SUM, deadline);
-    if (!here.is_same(tensor)) tensor.copy_(here);
+    auto sum = here.begin();
+    for (const std::vector<at::Tensor>& small : SmallOf(tensors)) Take(*sum++, small);
+    for (const at::Tensor& tensor : tensors) {
+      if (!IsSmall(tensor)) Take(*sum++, {tensor});
+    }
   });
 }
 
@@ -162,7 +206,7 @@ absl::Status C10dCollective::AllReduceSum(const at::Tensor& tensor, absl::Time d
 absl::Status C10dCollective::ReduceScatterSum(const at::Tensor& parts, const at::Tensor& own, absl::Time deadline) {
   TDOCK_CHECK(own.is_contiguous() && parts.numel() == size() * own.numel() && parts.dtype() == own.dtype(),
               "a rank's part is one of size() equal parts");
-  return DoAlike(Operation::Kind::kReduceScatterSum, parts, deadline, [&] {
+  return DoAlike(Operation::Kind::kReduceScatterSum, {&parts, 1}, deadline, [&] {
     at::Tensor sent = Here(parts).view({size(), -1});
     at::Tensor received = at::empty_like(sent);
     std::vector<int64_t> equal_parts;
@@ -177,7 +221,7 @@ absl::Status C10dCollective::ReduceScatterSum(const at::Tensor& parts, const at:
 absl::Status C10dCollective::AllGather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline) {
   TDOCK_CHECK(parts.is_contiguous() && parts.numel() == size() * own.numel() && parts.dtype() == own.dtype(),
               "a rank's part is one of size() equal parts");
-  return DoAlike(Operation::Kind::kAllGather, own, deadline, [&] {
+  return DoAlike(Operation::Kind::kAllGather, {&own, 1}, deadline, [&] {
     const at::Tensor here = Here(parts);
     Gather(AsBytes(Here(own)), AsBytes(here), deadline);
     if (!here.is_same(parts)) parts.copy_(here);
@@ -220,12 +264,16 @@ void C10dCollective::Send(const at::Tensor& tensor, int root, absl::Time deadlin
   connection_.backend->broadcast(tensors, options)->wait();
 }
 
-void C10dCollective::Reduce(const at::Tensor& tensor, const c10d::ReduceOp& operation, absl::Time deadline) {
-  std::vector<at::Tensor> tensors = {tensor};
+void C10dCollective::Reduce(std::span<const at::Tensor> tensors, const c10d::ReduceOp& operation, absl::Time deadline) {
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
   options.timeout = TimeUntil(deadline);
-  connection_.backend->allreduce(tensors, options)->wait();
+  std::vector<c10::intrusive_ptr<c10d::Work>> begun;
+  for (const at::Tensor& tensor : tensors) {
+    std::vector<at::Tensor> one = {tensor};
+    begun.push_back(connection_.backend->allreduce(one, options));
+  }
+  for (const auto& work : begun) work->wait();
 }
 
 void C10dCollective::Gather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline) {
@@ -235,23 +283,30 @@ void C10dCollective::Gather(const at::Tensor& own, const at::Tensor& parts, absl
   connection_.backend->_allgather_base(to, from, options)->wait();
 }
 
-absl::Status C10dCollective::DoAlike(Operation::Kind kind, const at::Tensor& tensor, absl::Time deadline,
+absl::Status C10dCollective::DoAlike(Operation::Kind kind, std::span<const at::Tensor> tensors, absl::Time deadline,
                                      absl::FunctionRef<void()> body) {
-  TDOCK_CHECK(tensor.is_contiguous(), "tensors of a group are contiguous");
-  TDOCK_CHECK(kind == Operation::Kind::kAllGather || tensor.dtype() == at::kFloat || tensor.dtype() == at::kDouble,
-              "sums are in float32 or float64");
-  const std::string what =
-      absl::StrCat(ToString({kind}), " (", tensor.numel(), " of ", c10::toString(tensor.scalar_type()), ")");
+  // Gloo ends the process where a message is longer than what was to be received.
+  auto sign = static_cast<uint64_t>(kind);
+  int64_t numbers = 0;
+  for (const at::Tensor& tensor : tensors) {
+    TDOCK_CHECK(tensor.is_contiguous(), "tensors of a group are contiguous");
+    TDOCK_CHECK(kind == Operation::Kind::kAllGather || tensor.dtype() == at::kFloat || tensor.dtype() == at::kDouble,
+                "sums are in float32 or float64");
+    numbers += tensor.numel();
+    sign = DeriveSeed(sign, static_cast<uint64_t>(tensor.numel()) << 8 | static_cast<uint64_t>(tensor.scalar_type()));
+  }
+  const std::string dtype = tensors.empty() ? std::string() : c10::toString(tensors.front().scalar_type());
+  const std::string what = absl::StrCat(ToString({kind}), " (",
+                                        tensors.size() > 1 ? absl::StrCat(tensors.size(), " tensors, ") : std::string(),
+                                        numbers, " of ", dtype, ")");
   return Do(what, deadline, [&] {
     if (size() == 1 && kind == Operation::Kind::kAllReduceSum) return;
-    // Gloo ends the process where a message is longer than what was to be received.
-    const int64_t sign =
-        (tensor.numel() << 12) | (static_cast<int64_t>(kind) << 8) | static_cast<int64_t>(tensor.scalar_type());
-    const at::Tensor signs = Here(at::tensor({sign, -sign}, at::kLong));
-    Reduce(signs, c10d::ReduceOp::MAX, deadline);
+    const auto half = static_cast<int64_t>(sign >> 1);  // whose negative is a number, too
+    const at::Tensor signs = Here(at::tensor({half, -half}, at::kLong));
+    Reduce({&signs, 1}, c10d::ReduceOp::MAX, deadline);
     const at::Tensor limits = signs.cpu();
     if (limits[0].item<int64_t>() != -limits[1].item<int64_t>()) throw Disagreement("the ranks' tensors differ");
-    if (tensor.numel() > 0) body();
+    if (numbers > 0) body();
   });
 }
 

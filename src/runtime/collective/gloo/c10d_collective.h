@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,7 +54,8 @@ class C10dCollective final : public TensorCollective {
   absl::StatusOr<Buffer> Broadcast(Buffer bytes, int root, absl::Time deadline) override;
   absl::StatusOr<int64_t> AllReduceMax(int64_t value, absl::Time deadline) override;
   absl::Status Barrier(absl::Time deadline) override;
-  absl::Status AllReduceSum(const at::Tensor& tensor, absl::Time deadline) override;
+  using TensorCollective::AllReduceSum;
+  absl::Status AllReduceSum(std::span<const at::Tensor> tensors, absl::Time deadline) override;
   absl::Status ReduceScatterSum(const at::Tensor& parts, const at::Tensor& own, absl::Time deadline) override;
   absl::Status AllGather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline) override;
   absl::StatusOr<std::vector<Buffer>> AllGatherBytes(Buffer bytes, absl::Time deadline) override;
@@ -61,14 +63,15 @@ class C10dCollective final : public TensorCollective {
 
  private:
   absl::Status Do(const std::string& what, absl::Time deadline, absl::FunctionRef<void()> body);
-  // With tensors like this one at all ranks: otherwise Internal, before the backend sees them.
-  absl::Status DoAlike(Operation::Kind kind, const at::Tensor& tensor, absl::Time deadline,
+  // With tensors like these at all ranks: otherwise Internal, before the backend sees them.
+  absl::Status DoAlike(Operation::Kind kind, std::span<const at::Tensor> tensors, absl::Time deadline,
                        absl::FunctionRef<void()> body);
   absl::Status Explain(const std::string& what, const std::string& cause, bool late) const;
   at::Tensor Here(const at::Tensor& tensor) const { return tensor.to(group_.device); }
 
   void Send(const at::Tensor& tensor, int root, absl::Time deadline);
-  void Reduce(const at::Tensor& tensor, const c10d::ReduceOp& operation, absl::Time deadline);
+  // In place, one after the other.
+  void Reduce(std::span<const at::Tensor> tensors, const c10d::ReduceOp& operation, absl::Time deadline);
   void Gather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline);
 
   const C10dGroup group_;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,8 +19,12 @@ namespace tdock::runtime {
 // operation has written to is undefined.
 class TensorCollective : public Collective {
  public:
-  // In place: the sum of the ranks' tensors, at all of them.
-  virtual absl::Status AllReduceSum(const at::Tensor& tensor, absl::Time deadline) = 0;
+  // In place: of each tensor the sum of the ranks', at all of them. Many at once cost little more than one of their
+  // size.
+  virtual absl::Status AllReduceSum(std::span<const at::Tensor> tensors, absl::Time deadline) = 0;
+  absl::Status AllReduceSum(const at::Tensor& tensor, absl::Time deadline) {
+    return AllReduceSum(std::span(&tensor, 1), deadline);
+  }
   // `parts`, [size(), n], has a part for each rank; `own`, [n], becomes the sum of the ranks' parts for this one.
   virtual absl::Status ReduceScatterSum(const at::Tensor& parts, const at::Tensor& own, absl::Time deadline) = 0;
   // `parts`, [size(), n], becomes the ranks' `own`, [n]. Of any dtype.
