@@ -1,6 +1,9 @@
 # Finds libtorch inside the torch wheel of the project's virtual environment (or of TDOCK_TORCH_DIR) and defines
 # LibTorch::LibTorch. A CPU wheel and a CUDA wheel both work, without a CUDA toolkit. The wheel's own CMake package
 # is not used: it redefines protobuf's targets and, for a CUDA wheel, demands a toolkit.
+#
+# LibTorch::NCCL is what ProcessGroupNCCL.hpp of a CUDA wheel needs: headers of NCCL and CUDA from the wheels that it
+# depends on, and TDOCK_NCCL. Without them it is empty.
 
 set(TDOCK_TORCH_DIR "" CACHE PATH "Folder of the installed torch package (the one with lib/ and include/)")
 if(NOT TDOCK_TORCH_DIR)
@@ -33,7 +36,16 @@ target_link_directories(LibTorch::LibTorch INTERFACE ${TDOCK_TORCH_DIR}/lib)
 target_link_libraries(LibTorch::LibTorch INTERFACE ${LibTorch_CPU} ${LibTorch_C10})
 target_link_options(LibTorch::LibTorch INTERFACE "-Wl,-rpath,${TDOCK_TORCH_DIR}/lib")
 if(LibTorch_CUDA)
-  # Nothing of ours names a symbol of libtorch_cuda; it registers its kernels when it is loaded.
+  # Only what uses LibTorch::NCCL names a symbol of libtorch_cuda; it registers its kernels when it is loaded.
   target_link_options(LibTorch::LibTorch INTERFACE
     "LINKER:--no-as-needed,${LibTorch_CUDA},--as-needed" "LINKER:--allow-shlib-undefined")
+endif()
+
+add_library(LibTorch::NCCL INTERFACE IMPORTED)
+file(GLOB nvidia_headers ${TDOCK_TORCH_DIR}/../nvidia/*/include)
+find_path(LibTorch_NCCL_HEADER nccl.h PATHS ${nvidia_headers} NO_DEFAULT_PATH)
+find_path(LibTorch_CUDA_HEADER cuda_runtime_api.h PATHS ${nvidia_headers} NO_DEFAULT_PATH)
+if(LibTorch_CUDA AND LibTorch_NCCL_HEADER AND LibTorch_CUDA_HEADER)
+  target_include_directories(LibTorch::NCCL SYSTEM INTERFACE ${nvidia_headers})
+  target_compile_definitions(LibTorch::NCCL INTERFACE TDOCK_NCCL)
 endif()

@@ -58,6 +58,8 @@ tdock_module(runtime/collective/tensor TORCH USES runtime/collective)
 tdock_test_suites(runtime/collective/gloo/testing TORCH USES runtime/collective/gloo)
 tdock_module(runtime/collective/gloo TORCH USES runtime/collective/tensor runtime/rendezvous
              TEST_USES runtime/collective/gloo/testing)
+tdock_module(runtime/collective/nccl TORCH USES runtime/collective/gloo PRIVATE_LINKS LibTorch::NCCL
+             ALONE nccl_collective.cc)
 tdock_module(runtime/replica USES runtime/collective dock/local)
 
 # ---- Text and data.
@@ -119,7 +121,7 @@ tdock_module(trainer/stages TORCH USES runtime/collective/tensor dock/local data
              TEST_USES runtime/collective/gloo/testing)
 tdock_module(trainer/loop TORCH USES trainer/stages trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/distributed TORCH USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous
-             runtime/replica runtime/collective/gloo)
+             runtime/replica runtime/collective/nccl)
 if(TARGET trainer_distributed_test)
   add_dependencies(trainer_distributed_test tdock_dock_shared_service)
 endif()

@@ -4,6 +4,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -15,7 +16,11 @@ namespace {
 
 int CudaDevices() { return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0; }
 
+std::atomic<int> default_gpu = 0;
+
 }  // namespace
+
+void SetDefaultGpu(int index) { default_gpu = index; }
 
 int WorkerThreads(int64_t asked, const at::Device& device) {
   if (asked > 0) return static_cast<int>(asked);
@@ -27,7 +32,7 @@ bool HasCuda() { return CudaDevices() > 0; }
 absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
   if (text == "cpu") return at::Device(at::kCPU);
   absl::string_view rest = text;
-  int index = 0;
+  int index = default_gpu % std::max(CudaDevices(), 1);
   const bool is_cuda =
       absl::ConsumePrefix(&rest, "cuda") &&
       (rest.empty() || (absl::ConsumePrefix(&rest, ":") && absl::SimpleAtoi(rest, &index) && index >= 0));

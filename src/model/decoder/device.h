@@ -13,6 +13,10 @@ namespace tdock::model {
 // "cpu", "cuda" or "cuda:1". InvalidArgument for anything else, and for a missing GPU, naming the existing ones.
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 
+// From now on "cuda" is that GPU of this machine, counted anew where there are fewer: for one of several processes
+// here. Otherwise it is the first.
+void SetDefaultGpu(int index);
+
 // How many threads work on different samples in parallel: `asked`, or if that is 0 one per core, or one if the device
 // is a GPU.
 int WorkerThreads(int64_t asked, const at::Device& device);

@@ -30,6 +30,15 @@ TEST(ParseDevice, GivesTheDevicesThatAreThere) {
   for (const at::Device& device : TestDevices()) EXPECT_EQ(*ParseDevice(device.str()), device);
 }
 
+TEST(ParseDevice, GivesEachOfSeveralProcessesAGpuOfItsOwn) {
+  if (!HasCuda()) GTEST_SKIP() << "no GPU";
+  SetDefaultGpu(1);
+  const at::Device second = *ParseDevice("cuda");
+  SetDefaultGpu(0);
+  EXPECT_EQ(second.index(), ParseDevice("cuda:1").ok() ? 1 : 0);
+  EXPECT_EQ(ParseDevice("cuda")->index(), 0);
+}
+
 TEST(WorkerThreads, AreTheCoresUnlessTheDeviceIsAGpu) {
   EXPECT_EQ(WorkerThreads(3, at::kCPU), 3);
   EXPECT_EQ(WorkerThreads(3, at::kCUDA), 3);

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/config/spec.h"
+#include "model/decoder/device.h"
 #include "trainer/distributed/placement.h"
 #include "trainer/distributed/run_worker.h"
 #include "trainer/loop/inputs.h"
@@ -94,6 +95,7 @@ absl::StatusOr<std::unique_ptr<RunRanks>> RunRanks::Open(Recipe& recipe, const R
 
 absl::Status RunRanks::Start() {
   const RunConfig& config = recipe_.config();
+  model::SetDefaultGpu(environment_.local_rank);
   TDOCK_ASSIGN_OR_RETURN(rendezvous_, Rendezvous::Open(environment_, JoinTime(config)));
   const bool here = environment_.on_loopback();
   const bool ipv6 = absl::StrContains(environment_.master_addr, ':');
@@ -136,8 +138,8 @@ absl::Status RunRanks::Start() {
   // All of them find it out for themselves, once they have agreed on the configuration.
   TDOCK_RETURN_IF_ERROR(Meet());
   TDOCK_RETURN_IF_ERROR(roles.status());
-  TDOCK_ASSIGN_OR_RETURN(
-      training_, TrainingGroups::Open(recipe_, environment_, *roles, *rendezvous_, absl::Now() + JoinTime(config)));
+  TDOCK_ASSIGN_OR_RETURN(training_, TrainingGroups::Open(recipe_, environment_, *roles, *rendezvous_, context_.log,
+                                                         absl::Now() + JoinTime(config)));
   return absl::OkStatus();
 }
 
@@ -169,6 +171,7 @@ void RunRanks::End(const absl::Status& status) {
 
 absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const RunContext& context) {
   const RunConfig& config = recipe.config();
+  model::SetDefaultGpu(environment.local_rank);
   TDOCK_ASSIGN_OR_RETURN(const auto rendezvous, Rendezvous::Open(environment, JoinTime(config)));
   MeetingPoint meeting;
   TDOCK_ASSIGN_OR_RETURN(meeting.controller, rendezvous->Await("controller", JoinTime(config)));
@@ -196,7 +199,7 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
   std::unique_ptr<RunWorker> worker;
   const absl::Status prepared = Guarded([&]() -> absl::Status {
     TDOCK_ASSIGN_OR_RETURN(
-        training, TrainingGroups::Open(recipe, environment, *roles, *rendezvous, absl::Now() + JoinTime(config)));
+        training, TrainingGroups::Open(recipe, environment, *roles, *rendezvous, log, absl::Now() + JoinTime(config)));
     const bool one_machine = meeting.dock.substr(0, 5) == "unix:";
     TDOCK_ASSIGN_OR_RETURN(
         dock, dock::OpenSharedDock(

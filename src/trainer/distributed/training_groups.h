@@ -2,6 +2,7 @@
 // those that train the critic.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,11 +23,12 @@ class TrainingGroups {
  public:
   TrainingGroups() = default;
 
-  // Opens the groups of the roles that this rank has, where a role trains and has several ranks. Those of all ranks of
-  // the run are opened at the same time. Errors are those of runtime::OpenGlooCollective().
+  // Opens the groups of the roles that this rank has, where a role trains and has several ranks: over NCCL where each
+  // of them has a GPU of its own, otherwise over Gloo; `log` is told if GPUs have to do with that. Those of all ranks
+  // of the run are opened at the same time. Errors are those of runtime::OpenGlooCollective().
   static absl::StatusOr<TrainingGroups> Open(Recipe& recipe, const runtime::RankEnvironment& environment,
                                              const RanksOfRoles& roles, runtime::Rendezvous& rendezvous,
-                                             absl::Time deadline);
+                                             const std::function<void(const std::string&)>& log, absl::Time deadline);
 
   // Whether this process trains with others.
   bool empty() const { return groups_.empty(); }

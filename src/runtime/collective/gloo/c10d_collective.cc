@@ -179,7 +179,7 @@ absl::Status C10dCollective::Barrier(absl::Time deadline) {
   return Do(ToString({Operation::Kind::kBarrier}), deadline, [&] {
     c10d::BarrierOptions options;
     options.timeout = TimeUntil(deadline);
-    connection_.backend->barrier(options)->wait();
+    Wait(*connection_.backend->barrier(options), deadline);
   });
 }
 
@@ -212,7 +212,7 @@ absl::Status C10dCollective::ReduceScatterSum(const at::Tensor& parts, const at:
     std::vector<int64_t> equal_parts;
     c10d::AllToAllOptions options;
     options.timeout = TimeUntil(deadline);
-    connection_.backend->alltoall_base(received, sent, equal_parts, equal_parts, options)->wait();
+    Wait(*connection_.backend->alltoall_base(received, sent, equal_parts, equal_parts, options), deadline);
     for (int rank = 1; rank < size(); ++rank) received[0].add_(received[rank]);
     own.copy_(received[0].view(own.sizes()));
   });
@@ -256,12 +256,21 @@ void C10dCollective::Leave() {
   if (!left_.exchange(true) && connection_.disconnect) connection_.disconnect();
 }
 
+// NCCL's operations have the group's timeout, unless wait() is given one.
+void C10dCollective::Wait(c10d::Work& work, absl::Time deadline) const {
+  if (group_.device.is_cpu()) {
+    work.wait();
+  } else {
+    work.wait(TimeUntil(deadline));
+  }
+}
+
 void C10dCollective::Send(const at::Tensor& tensor, int root, absl::Time deadline) {
   std::vector<at::Tensor> tensors = {tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;
   options.timeout = TimeUntil(deadline);
-  connection_.backend->broadcast(tensors, options)->wait();
+  Wait(*connection_.backend->broadcast(tensors, options), deadline);
 }
 
 void C10dCollective::Reduce(std::span<const at::Tensor> tensors, const c10d::ReduceOp& operation, absl::Time deadline) {
@@ -273,14 +282,14 @@ void C10dCollective::Reduce(std::span<const at::Tensor> tensors, const c10d::Red
     std::vector<at::Tensor> one = {tensor};
     begun.push_back(connection_.backend->allreduce(one, options));
   }
-  for (const auto& work : begun) work->wait();
+  for (const auto& work : begun) Wait(*work, deadline);
 }
 
 void C10dCollective::Gather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline) {
   at::Tensor from = own, to = parts;
   c10d::AllgatherOptions options;
   options.timeout = TimeUntil(deadline);
-  connection_.backend->_allgather_base(to, from, options)->wait();
+  Wait(*connection_.backend->_allgather_base(to, from, options), deadline);
 }
 
 absl::Status C10dCollective::DoAlike(Operation::Kind kind, std::span<const at::Tensor> tensors, absl::Time deadline,

@@ -21,6 +21,7 @@
 #include "runtime/collective/tensor/tensor_collective.h"
 #include "torch/csrc/distributed/c10d/Backend.hpp"
 #include "torch/csrc/distributed/c10d/Store.hpp"
+#include "torch/csrc/distributed/c10d/Work.hpp"
 
 namespace tdock::runtime {
 
@@ -69,6 +70,7 @@ class C10dCollective final : public TensorCollective {
   absl::Status Explain(const std::string& what, const std::string& cause, bool late) const;
   at::Tensor Here(const at::Tensor& tensor) const { return tensor.to(group_.device); }
 
+  void Wait(c10d::Work& work, absl::Time deadline) const;
   void Send(const at::Tensor& tensor, int root, absl::Time deadline);
   // In place, one after the other.
   void Reduce(std::span<const at::Tensor> tensors, const c10d::ReduceOp& operation, absl::Time deadline);
