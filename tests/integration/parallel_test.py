@@ -131,6 +131,18 @@ class Parallel(RankRuns):
             sizes = [path.stat().st_size for path in files]
             self.assertLess(max(sizes), 0.5 * sum(sizes) + 20000 if ranks > 2 else 0.6 * sum(sizes))
 
+    def test_the_average_of_the_weights_is_that_of_one_process(self):
+        steps = [*DOUBLE, "trainer.ema_decay=0.9", "trainer.total_training_steps=2", "trainer.max_checkpoints_to_keep=0"]
+        self.train("sft", "alone", *MICRO["sft"], *steps)
+        self.assertIn("checkpoint-ema", {folder for folder, name in self.all_tensors("alone")})
+        for ranks, zero in [(2, 0), (2, 1), (4, 2), (4, 3)] if nightly else [(2, 3)]:
+            run = f"{ranks}_{zero}"
+            self.on_ranks("sft", run, ranks, zero, *steps)
+            self.on_ranks("sft", f"{run}_on", 3 if zero == 3 else 2, (zero + 1) % 4, *steps,
+                          f"trainer.resume_mode={self.checkpoint(run, 1)}")  # fmt: skip
+            for other in (run, f"{run}_on"):
+                self.assert_same_weights("alone", other, 1e-12)
+
     def test_answers_ahead_come_from_ranks_that_train(self):
         for zero in (0, 3):
             run = f"ahead_{zero}"

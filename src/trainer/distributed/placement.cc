@@ -52,18 +52,13 @@ absl::Status CheckAllUsed(const ResourcePools& pools, const std::string& asked) 
 }
 
 // What several ranks cannot do that train the policy.
-absl::Status CheckTogether(const RunConfig& config, const PolicyTraining& policy, const std::vector<int>& ranks) {
+absl::Status CheckTogether(const PolicyTraining& policy, const std::vector<int>& ranks) {
   if (ranks.size() < 2) return absl::OkStatus();
   const std::string who = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " train together");
   if (policy.learns_ptx) {
     return absl::InvalidArgumentError(
         absl::StrCat("actor.ptx_coef: rank 0 alone reads data.ptx_files, but ", who, ": give the role actor a pool of ",
                      "that rank alone (resources.pools, resources.roles), or set it to 0"));
-  }
-  if (policy.zero_stage == 3 && config.trainer.ema_decay > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer.ema_decay=", config.trainer.ema_decay, ": ", who, ", and with zero_stage 3 none of them ",
-                     "has all weights after an optimizer step: set it to 0, or zero_stage to 2"));
   }
   return absl::OkStatus();
 }
@@ -111,7 +106,7 @@ absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankE
     return absl::InvalidArgumentError(absl::StrCat(
         "resources.roles: ", trains, " trains, in the process of rank 0: give it the pool with that rank"));
   }
-  TDOCK_RETURN_IF_ERROR(CheckTogether(config, policy, roles["actor"]));
+  TDOCK_RETURN_IF_ERROR(CheckTogether(policy, roles["actor"]));
   if (config.async.partial_rollout_max_split > 1 && roles["rollout"] != std::vector<int>{0}) {
     return absl::InvalidArgumentError(
         absl::StrCat("rollout.partial_rollout_max_split=", config.async.partial_rollout_max_split,
@@ -122,8 +117,7 @@ absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankE
 }
 
 absl::StatusOr<RanksOfRoles> PlaceRecipe(Recipe& recipe, const runtime::RankEnvironment& environment) {
-  return Place(recipe.config(), environment,
-               {.learns_ptx = recipe.ptx_data().has_value(), .zero_stage = recipe.shape().optim.zero_stage});
+  return Place(recipe.config(), environment, {.learns_ptx = recipe.ptx_data().has_value()});
 }
 
 }  // namespace tdock::trainer

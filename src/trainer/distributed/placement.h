@@ -14,11 +14,9 @@ namespace tdock::trainer {
 // The ranks of each role, as the section `resources` says. InvalidArgument names the pools that are short of processes,
 // with what they ask for and what there is, and processes without a pool; roles that train and do not have rank 0; and
 // partial rollouts, which only rank 0 can go on with, on other ranks. Where several ranks train the policy, it also
-// names what they cannot do together: learn from a second data set, which only rank 0 reads, and keep an average of
-// weights of which each rank has a part.
+// names what they cannot do together: learn from a second data set, which only rank 0 reads.
 struct PolicyTraining {
   bool learns_ptx = false;
-  int64_t zero_stage = 0;
 };
 absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankEnvironment& environment,
                                    const PolicyTraining& policy = {});

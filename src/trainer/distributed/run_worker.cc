@@ -51,6 +51,7 @@ absl::Status RunWorker::Prepare() {
                                .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
                                .publish = [](int64_t) { return absl::OkStatus(); },
                                .log = options_.log,
+                               .ema_decay = config_.trainer.ema_decay,
                                .served = serves_ ? &served_ : nullptr,
                                .ranks = [this](const std::string& role) { return options_.training.Of(role); },
                                .check_stop = [this] { return options_.session.status(); }}));

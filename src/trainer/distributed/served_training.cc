@@ -15,6 +15,7 @@
 #include "trainer/loop/fingerprint.h"
 #include "trainer/loop/saved_run.h"
 #include "trainer/stages/guard.h"
+#include "trainer/stages/weight_average.h"
 
 namespace tdock::trainer {
 namespace {
@@ -141,6 +142,16 @@ absl::StatusOr<Value> ServedTraining::GatherWeights(const Value& call) {
   return Value();
 }
 
+absl::StatusOr<Value> ServedTraining::SwapAverage(const Value& call) {
+  TDOCK_ASSIGN_OR_RETURN(const std::string name, call.Get<std::string>());
+  TDOCK_ASSIGN_OR_RETURN(Trained* const trained, Find(name));
+  const StopWatch watch(options_.check_stop, trained->ranks.group);
+  const absl::Status status = Guarded([&] { return trained->stage->SwapAverage(); });
+  LeaveAfter(status, trained->ranks);
+  TDOCK_RETURN_IF_ERROR(status);
+  return Value();
+}
+
 absl::StatusOr<Value> ServedTraining::LoadState(const Value& call) {
   TDOCK_ASSIGN_OR_RETURN(const std::string folder, call.Get<std::string>());
   if (!folder.empty()) {
@@ -148,6 +159,8 @@ absl::StatusOr<Value> ServedTraining::LoadState(const Value& call) {
     TDOCK_RETURN_IF_ERROR(LoadPolicy(options_.env, folder, state, options_.policy.decoder));
     for (auto& [name, trained] : trained_) {
       TDOCK_RETURN_IF_ERROR(Annotate(state.Get(absl::StrCat("stages/", name), *trained.stage), folder));
+      Stateful* const average = trained.stage->average();
+      if (average != nullptr) TDOCK_RETURN_IF_ERROR(Annotate(state.Get(kAverage, *average), folder));
     }
   }
   Value::Object digests;
@@ -162,7 +175,9 @@ absl::StatusOr<Value> ServedTraining::SnapshotState(const Value& call) {
   Value::Object positions;
   for (const auto& [name, trained] : trained_) {
     positions[name] = Value::List{trained.step, trained.policy->version};
-    if (trained.stage->has_shards()) state.Set(absl::StrCat("stages/", name), *trained.stage);
+    if (!trained.stage->has_shards()) continue;
+    state.Set(absl::StrCat("stages/", name), *trained.stage);
+    if (const Stateful* const average = trained.stage->average()) state.Set(kAverage, *average);
   }
   auto snapshot = std::make_shared<const State>(state.Snapshot());
   const MutexLock lock(mu_);
@@ -200,6 +215,7 @@ absl::Status ServedTraining::AddTo(runtime::MethodTable& methods) {
     TDOCK_RETURN_IF_ERROR(methods.Serve(*MethodOf(name), guarded(&ServedTraining::Train)));
   }
   TDOCK_RETURN_IF_ERROR(methods.Serve(kGatherWeights, guarded(&ServedTraining::GatherWeights)));
+  TDOCK_RETURN_IF_ERROR(methods.Serve(kSwapAverage, guarded(&ServedTraining::SwapAverage)));
   TDOCK_RETURN_IF_ERROR(methods.Serve(kLoadState, guarded(&ServedTraining::LoadState)));
   TDOCK_RETURN_IF_ERROR(methods.Serve(kSnapshotState, guarded(&ServedTraining::SnapshotState)));
   return methods.Serve(kWriteState, guarded(&ServedTraining::WriteState));

@@ -59,6 +59,7 @@ class ServedTraining {
   absl::StatusOr<runtime::Value> Train(const runtime::Value& call);
   absl::StatusOr<ShareResult> Compute(Trained& trained, const StageShare& share);
   absl::StatusOr<runtime::Value> GatherWeights(const runtime::Value& call);
+  absl::StatusOr<runtime::Value> SwapAverage(const runtime::Value& call);
   absl::StatusOr<runtime::Value> LoadState(const runtime::Value& call);
   absl::StatusOr<runtime::Value> SnapshotState(const runtime::Value& call) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<runtime::Value> WriteState(const runtime::Value& call) TDOCK_EXCLUDES(mu_);

@@ -59,6 +59,7 @@ class StageGroups final : public RemoteStages {
                                          StageContext& context) override;
   absl::Status Serve(const model::Decoder& decoder, int64_t version) override;
   absl::Status PrepareWeights(const Stage* reader) override;
+  absl::Status SwapAverage(Stage& stage) override { return training_.SwapAverage(stage); }
   absl::StatusOr<WriteParts> SnapshotParts(int64_t step, int64_t part) override {
     return training_.SnapshotParts(step, part);
   }

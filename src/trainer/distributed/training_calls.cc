@@ -140,22 +140,36 @@ absl::Status TrainingCalls::PrepareWeights(absl::string_view role) {
   const MutexLock lock(gathering_);
   for (auto& [name, trained] : trained_) {
     if (RoleOf(name) != role || trained.whole) continue;
-    const TrainingRanks together = options_.groups(RoleOf(name));
     if (trained.stage->splits_weights()) {
-      const auto call = RankCall::Start(options_.controller, kGatherWeights, trained.others, name,
-                                        absl::InfiniteFuture(), [group = together.group](const absl::Status&) {
-                                          if (group != nullptr) group->Leave();
-                                        });
-      const absl::Status own = Guarded([&] { return trained.stage->GatherWeights(); });
-      if (!own.ok() && together.group != nullptr) together.group->Leave();
-      TDOCK_ASSIGN_OR_RETURN(std::vector<RankCall::Answer> answers, call->Await(absl::Now() + together.timeout));
-      TDOCK_RETURN_IF_ERROR(options_.controller.status());
-      if (!own.ok()) answers.insert(answers.begin(), {.rank = 0, .who = "", .value = own});
-      TDOCK_RETURN_IF_ERROR(RankCall::FirstError(answers, kGatherWeights));
+      TDOCK_RETURN_IF_ERROR(
+          AtAll(name, trained, kGatherWeights, [&trained = trained] { return trained.stage->GatherWeights(); }));
     }
     trained.whole = true;
   }
   return absl::OkStatus();
+}
+
+absl::Status TrainingCalls::SwapAverage(Stage& stage) {
+  const MutexLock lock(gathering_);
+  if (!stage.has_shards()) return stage.SwapAverage();  // this rank has all of it
+  const std::string& name = stage.consumer().name;
+  return AtAll(name, trained_.find(name)->second, kSwapAverage, [&stage] { return stage.SwapAverage(); });
+}
+
+absl::Status TrainingCalls::AtAll(const std::string& name, const Trained& trained, const StageMethod& method,
+                                  const std::function<absl::Status()>& own) {
+  const TrainingRanks together = options_.groups(RoleOf(name));
+  const auto leave = [group = together.group] {
+    if (group != nullptr) group->Leave();
+  };
+  const auto call = RankCall::Start(options_.controller, method, trained.others, name, absl::InfiniteFuture(),
+                                    [leave](const absl::Status&) { leave(); });
+  const absl::Status status = Guarded(own);
+  if (!status.ok()) leave();
+  TDOCK_ASSIGN_OR_RETURN(std::vector<RankCall::Answer> answers, call->Await(absl::Now() + together.timeout));
+  TDOCK_RETURN_IF_ERROR(options_.controller.status());
+  if (!status.ok()) answers.insert(answers.begin(), {.rank = 0, .who = "", .value = status});
+  return RankCall::FirstError(answers, method);
 }
 
 absl::StatusOr<RemoteStages::WriteParts> TrainingCalls::SnapshotParts(int64_t step, int64_t part) {

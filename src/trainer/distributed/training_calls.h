@@ -53,6 +53,7 @@ class TrainingCalls {
   absl::Status Begin(const std::string& folder, absl::Time deadline);
   // See RemoteStages; of one role.
   absl::Status PrepareWeights(absl::string_view role) TDOCK_EXCLUDES(gathering_);
+  absl::Status SwapAverage(Stage& stage) TDOCK_EXCLUDES(gathering_);
   absl::StatusOr<RemoteStages::WriteParts> SnapshotParts(int64_t step, int64_t part);
 
  private:
@@ -66,6 +67,9 @@ class TrainingCalls {
   // The answers of the other ranks, for which the rows are kept.
   absl::StatusOr<std::vector<RankCall::Answer>> AwaitOthers(RankCall& call, const std::string& partition, LeaseId lease,
                                                             absl::Time deadline);
+  // `own` at this rank, and at the others `method`, which takes the stage; an error of a rank ends the group.
+  absl::Status AtAll(const std::string& name, const Trained& trained, const StageMethod& method,
+                     const std::function<absl::Status()>& own);
   absl::Status Compare(const std::map<std::string, std::string>& own,
                        const std::vector<RankCall::Answer>& answers) const;
   absl::Status CheckAlike(const RankCall::Answer& answer) const;

@@ -103,6 +103,7 @@ struct RunParts {
   uint64_t rounding_seed;                        // of AdamWOptions
   std::function<absl::Status(int64_t)> publish;  // see UpdateOptions
   std::function<void(const std::string&)> log;   // lines of other programs. Thread-safe
+  double ema_decay = 0;                          // of the average of the policy's weights; 0: none is kept
   // Where answers are sampled while the policy trains: the weights for that; null: it does not train meanwhile.
   const WeightFeed* served = nullptr;
   // The processes that train the model of a role together, "actor" or "critic"; see TrainingRanks.
@@ -130,6 +131,7 @@ struct RunParts {
             .schedule = optim.schedule(total_steps),
             .max_skipped_steps = optim.max_skipped_steps,
             .loss_scale = optim.loss_scale,
+            .ema_decay = role == "actor" ? ema_decay : 0,
             .optim_key = optim.key,
             .ranks = together,
             .publish = publish};

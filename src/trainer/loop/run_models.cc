@@ -6,18 +6,18 @@
 
 namespace tdock::trainer {
 
-void RunModels::BeginTraining(double ema_decay) {
+void RunModels::BeginTraining() {
   policy.decoder.SetTrainable(true);
   for (auto& [name, model] : others) model.policy.decoder.SetTrainable(model.role.trained);
-  if (ema_decay > 0) average.emplace(policy.decoder, ema_decay);
 }
 
 absl::Status RunModels::SaveForUse(Env& env, const std::string& folder, const text::Tokenizer& tokenizer,
-                                   const ModelSection& section) {
-  if (average.has_value()) {
-    average->Swap();
+                                   const ModelSection& section,
+                                   const std::function<absl::Status()>& swap_average) const {
+  if (swap_average != nullptr) {
+    TDOCK_RETURN_IF_ERROR(swap_average());
     TDOCK_RETURN_IF_ERROR(trainer::SaveForUse(env, folder + "-ema", policy.decoder, tokenizer, section));
-    average->Swap();
+    TDOCK_RETURN_IF_ERROR(swap_average());
   }
   for (const auto& [name, model] : others) {
     if (!model.role.trained) continue;

@@ -1,8 +1,8 @@
 // The models that a run trains with.
 #pragma once
 
+#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,7 +11,6 @@
 #include "trainer/loop/recipe.h"
 #include "trainer/loop/sections.h"
 #include "trainer/stages/policy.h"
-#include "trainer/stages/weight_average.h"
 
 namespace tdock::trainer {
 
@@ -19,17 +18,15 @@ namespace tdock::trainer {
 struct RunModels {
   Policy policy;
   std::map<std::string, RoleModel> others;  // Recipe::models(), by their names
-  // Of the policy's weights; nothing: none is kept. Refers to the policy.
-  std::optional<WeightAverage> average = {};
 
-  // Makes the weights that are trained trainable, and begins the average where `ema_decay` is not 0.
-  void BeginTraining(double ema_decay);
+  // Makes the weights that are trained trainable.
+  void BeginTraining();
 
   // Leaves each model that was trained for use: the policy, read with `tokenizer`, in `folder`, the others and the
-  // average beside it in `folder`-NAME and `folder`-ema. The policy comes last: it says that the run has ended. May
-  // throw.
+  // average of its weights beside it in `folder`-NAME and `folder`-ema. `swap_average` exchanges the weights for their
+  // average, and back; null: none was kept. The policy comes last: it says that the run has ended. May throw.
   absl::Status SaveForUse(Env& env, const std::string& folder, const text::Tokenizer& tokenizer,
-                          const ModelSection& section);
+                          const ModelSection& section, const std::function<absl::Status()>& swap_average) const;
 };
 
 }  // namespace tdock::trainer

@@ -8,6 +8,7 @@
 #include "trainer/loop/feed.h"
 #include "trainer/loop/run_length.h"
 #include "trainer/stages/columns.h"
+#include "trainer/stages/weight_average.h"
 
 namespace tdock::trainer {
 namespace {
@@ -53,13 +54,14 @@ RunParts RunStages::PartsOfPlan() {
           .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),
           .publish = [this](int64_t version) { return OnNewWeights(version); },
           .log = parts_.context.log,
+          .ema_decay = config_.trainer.ema_decay,
           .served = streams_ && RunsTogether(config_) ? &served_ : nullptr,
           .ranks = parts_.context.training_ranks,
           .check_stop = [this] { return CheckStop(); }};
 }
 
 absl::Status RunStages::Make(const std::function<absl::Status(const PartitionOptions&)>& make_partition) {
-  parts_.models.BeginTraining(config_.trainer.ema_decay);
+  parts_.models.BeginTraining();
   TDOCK_ASSIGN_OR_RETURN(plan_, parts_.recipe.MakePlan(PartsOfPlan()));
   TDOCK_RETURN_IF_ERROR(parts_.partition.CheckExternal(plan_.stages));
   SetFeeder();
@@ -162,7 +164,6 @@ bool RunStages::SplitsPolicy() const {
 }
 
 absl::Status RunStages::OnNewWeights(int64_t version) {
-  if (parts_.models.average.has_value()) parts_.models.average->Update();
   Dock& dock = parts_.partition.dock();
   if (gather_.has_value()) TDOCK_RETURN_IF_ERROR(dock.PublishWeights(gather_->partition(), version));
   return dock.PublishWeights(parts_.partition.name(), version);
@@ -181,6 +182,19 @@ absl::Status RunStages::ServeWeights() {
   served_.Publish(std::make_shared<const model::Decoder>(alone ? policy.decoder.Snapshot() : policy.decoder.Clone()),
                   policy.version);
   return absl::OkStatus();
+}
+
+Stage* RunStages::Averaging() const {
+  const auto found = std::find_if(plan_.stages.begin(), plan_.stages.end(),
+                                  [](const std::unique_ptr<Stage>& stage) { return stage->average() != nullptr; });
+  return found == plan_.stages.end() ? nullptr : found->get();
+}
+
+absl::Status RunStages::SwapAverage() {
+  Stage* const stage = Averaging();
+  if (stage == nullptr) return absl::OkStatus();
+  RemoteStages* const remote = parts_.context.remote;
+  return remote != nullptr && remote->Carries(*stage) ? remote->SwapAverage(*stage) : stage->SwapAverage();
 }
 
 void RunStages::Begin(int64_t steps) {
@@ -303,6 +317,7 @@ void RunStages::Save(State& state) const {
     state.SetInteger(kAhead, status.ok() ? status->rows : 0);
   }
   for (const auto& stage : plan_.stages) state.Set(absl::StrCat("stages/", stage->consumer().name), *stage);
+  if (Stage* const stage = Averaging()) state.Set(kAverage, *stage->average());
   if (!is_open_) return;
   state.SetInteger("step/stage", static_cast<int64_t>(next_));
   if (gather_.has_value()) state.Set("step/gather", *gather_);
@@ -312,6 +327,7 @@ absl::Status RunStages::Load(const State& state) {
   for (const auto& stage : plan_.stages) {
     TDOCK_RETURN_IF_ERROR(state.Get(absl::StrCat("stages/", stage->consumer().name), *stage));
   }
+  if (Stage* const stage = Averaging()) TDOCK_RETURN_IF_ERROR(state.Get(kAverage, *stage->average()));
   TDOCK_RETURN_IF_ERROR(state.Get("loop", feeder_));
   CloseStep();
   if (!state.texts().contains("step/stage")) return absl::OkStatus();

@@ -83,6 +83,10 @@ class RunStages final : public Stateful {
   // take part in is carried out again, from the state before it, unless it has trained. Thread-safe.
   bool CanBeSaved() const { return !parts_.partition.shared() || !has_trained_; }
 
+  // Whether an average of the policy's weights is kept, and Stage::SwapAverage() of the stage that keeps it.
+  bool averages() const { return Averaging() != nullptr; }
+  absl::Status SwapAverage();
+
   // Calls `body` while nothing is fed, so that the state and the dock belong together.
   absl::Status WhileNotFeeding(const std::function<absl::Status()>& body);
   // Ends what has threads of its own; the error that has ended it before, if one has.
@@ -100,6 +104,7 @@ class RunStages final : public Stateful {
 
  private:
   RunParts PartsOfPlan();
+  Stage* Averaging() const;  // null: none is kept
   void SetFeeder();
   // Leaves to other processes what they carry out.
   absl::Status AttachRemote();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -172,7 +173,6 @@ class PreparedRun final : public TrainingRun {
     if (stages_.has_begun_data_anew()) {  // as allowed
       context_.log("the data has changed: the run goes on with its beginning");
     }
-    if (models_.average.has_value()) TDOCK_RETURN_IF_ERROR(state.Get("average", *models_.average));
     TDOCK_RETURN_IF_ERROR(state.Get("validation", validation_));
     TDOCK_ASSIGN_OR_RETURN(result_.steps, state.Integer("loop/steps"));
     differs_ = saved.differs();
@@ -201,7 +201,6 @@ class PreparedRun final : public TrainingRun {
     state.SetNumber("loop/seconds", absl::ToDoubleSeconds(earlier_ + (context_.clock.Now() - started_)));
     stages_.Save(state);
     state.Set("validation", validation_);
-    if (models_.average.has_value()) state.Set("average", *models_.average);
     if (open_ != nullptr) {
       state.SetNumber("step/seconds", open_->seconds);
       state.Set("step/metrics", open_->metrics);
@@ -474,7 +473,10 @@ class PreparedRun final : public TrainingRun {
       if (!saved.ok()) context_.log(absl::StrCat("warning: ", saved.message()));
     }
     TDOCK_RETURN_IF_ERROR(PrepareWeights());
-    TDOCK_RETURN_IF_ERROR(models_.SaveForUse(context_.env, run_->checkpoint_path(), *inputs_.tokenizer, config_.model));
+    std::function<absl::Status()> swap_average;
+    if (stages_.averages()) swap_average = [this] { return stages_.SwapAverage(); };
+    TDOCK_RETURN_IF_ERROR(
+        models_.SaveForUse(context_.env, run_->checkpoint_path(), *inputs_.tokenizer, config_.model, swap_average));
     // The model is there, whatever comes of that.
     if (const absl::Status evaluated = Guarded([&] { return EvaluateSaved(); }); !evaluated.ok()) {
       context_.log(absl::StrCat("warning: evaluating ", run_->checkpoint_path(), ": ", evaluated.message()));

@@ -485,8 +485,18 @@ absl::StatusOr<double> DataParallel::SumOfParts(double own) {
 
 absl::Status DataParallel::ShareWeights() {
   if (!has_shards() || splits_weights()) return absl::OkStatus();
-  for (const std::unique_ptr<ShardedUnit>& unit : stepped_) TDOCK_RETURN_IF_ERROR(unit->Gather(Deadline()));
+  return GatherAll(stepped_);
+}
+
+absl::Status DataParallel::GatherAll(const std::vector<std::unique_ptr<ShardedUnit>>& units) {
+  for (const std::unique_ptr<ShardedUnit>& unit : units) TDOCK_RETURN_IF_ERROR(unit->Gather(Deadline()));
   return absl::OkStatus();
+}
+
+absl::Status DataParallel::ChangeParts(const std::function<void()>& change) {
+  change();
+  if (!has_shards()) return absl::OkStatus();
+  return GatherAll(splits_weights() ? weights_ : stepped_);
 }
 
 absl::Status DataParallel::AddUp(StepMetrics& metrics) {
@@ -508,9 +518,7 @@ absl::Status DataParallel::AsRank0(const absl::Status& status) {
 
 void DataParallel::ReleaseWeights() {
   for (const std::unique_ptr<ShardedUnit>& unit : weights_) {
-    if (!unit->is_whole()) continue;
-    unit->KeepParts();  // they may have changed, as by an average in their place
-    unit->Release();
+    if (unit->is_whole()) unit->Release();
   }
 }
 

@@ -50,6 +50,8 @@ class DataParallel {
   absl::StatusOr<double> SumOfParts(double own);
   // After a step of the optimizer: gives every rank the weights that others have stepped.
   absl::Status ShareWeights();
+  // Calls `change`, which changes this rank's parts of the weights, at all ranks. All then have all weights.
+  absl::Status ChangeParts(const std::function<void()>& change);
 
   // Adds up what each rank has gathered, in their order.
   absl::Status AddUp(StepMetrics& metrics);
@@ -70,6 +72,7 @@ class DataParallel {
   class Lockstep;
 
   void MakeBuckets();
+  absl::Status GatherAll(const std::vector<std::unique_ptr<ShardedUnit>>& units);
   absl::Status CheckSamePasses(std::span<const int64_t> costs);
   absl::Status ReduceOnce(Workers& workers, const std::vector<size_t>& own, const PassLoss& loss);
   absl::Status ReduceEachPass(Workers& workers, const std::vector<std::vector<size_t>>& dealt, const PassLoss& loss);

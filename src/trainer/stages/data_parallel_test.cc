@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "trainer/stages/columns.h"
 #include "trainer/stages/supervised_objective.h"
 #include "trainer/stages/update_stage.h"
+#include "trainer/stages/weight_average.h"
 
 namespace tdock::trainer {
 namespace {
@@ -42,7 +44,8 @@ struct Training {
 struct Trained {
   std::vector<at::Tensor> weights;
   std::map<std::string, double> figures;
-  State state;
+  State state;                           // of the stage, and of the average
+  std::vector<at::Tensor> average = {};  // weights, where one is kept
   absl::Status status;
 };
 
@@ -76,6 +79,12 @@ PutRequest AnswersOf(int64_t step) {
   return request;
 }
 
+std::vector<at::Tensor> CopyOf(const model::Decoder& decoder) {
+  std::vector<at::Tensor> weights;
+  for (const at::Tensor& parameter : decoder.parameters()) weights.push_back(parameter.detach().clone());
+  return weights;
+}
+
 // One rank's training, from the first weights or a state.
 Trained Train(
     const Training& training, runtime::TensorCollective* group, const State* from = nullptr,
@@ -91,7 +100,10 @@ Trained Train(
   change(options);
   const auto stage = MakeUpdateStage(policy, MakeSupervisedObjective("train/", 1.0), options);
   Trained trained;
-  if (from != nullptr) trained.status = stage->Load(*from);
+  if (from != nullptr) {
+    trained.status = stage->Load(*from);
+    if (stage->average() != nullptr) trained.status.Update(from->Get(kAverage, *stage->average()));
+  }
   const std::unique_ptr<Dock> dock = MakeLocalDock();
   EXPECT_TRUE(
       dock->CreatePartition({.name = "train", .columns = ColumnsNamed({kPrompt, kResponses, kResponseMask})}).ok());
@@ -105,34 +117,45 @@ Trained Train(
   }
   if (trained.status.ok()) {
     stage->Save(trained.state);
+    if (stage->average() != nullptr) trained.state.Set(kAverage, *stage->average());
     trained.state = trained.state.Snapshot();
     trained.status = stage->GatherWeights();
   }
-  if (trained.status.ok()) {
-    for (const at::Tensor& parameter : policy.decoder.parameters())
-      trained.weights.push_back(parameter.detach().clone());
+  if (trained.status.ok()) trained.weights = CopyOf(policy.decoder);
+  if (trained.status.ok() && options.ema_decay > 0) {
+    trained.status = stage->SwapAverage();
+    trained.average = CopyOf(policy.decoder);
+    trained.status.Update(stage->SwapAverage());
+    const std::vector<at::Tensor> again = CopyOf(policy.decoder);
+    for (size_t i = 0; i < again.size(); ++i) EXPECT_TRUE(at::equal(again[i], trained.weights[i])) << "parameter " << i;
   }
   trained.figures = metrics.Values();
   std::erase_if(trained.figures, [](const auto& figure) { return absl::StartsWith(figure.first, "timing_"); });
   return trained;
 }
 
-std::vector<Trained> TrainOnRanks(const Training& training, const State* from = nullptr) {
+std::vector<Trained> TrainOnRanks(
+    const Training& training, const State* from = nullptr,
+    const std::function<void(UpdateOptions&)>& change = [](UpdateOptions&) {}) {
   std::vector<Trained> trained(static_cast<size_t>(training.ranks));
   runtime::RunOnRanks(training.ranks, [&](runtime::TensorCollective& group) {
-    trained[static_cast<size_t>(group.rank())] = Train(training, &group, from);
+    trained[static_cast<size_t>(group.rank())] = Train(training, &group, from, change);
   });
   return trained;
+}
+
+void ExpectNear(const std::vector<at::Tensor>& one, const std::vector<at::Tensor>& other) {
+  ASSERT_EQ(one.size(), other.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    const double norm = one[i].norm().item<double>();
+    EXPECT_LE((one[i] - other[i]).norm().item<double>(), 1e-12 * norm) << "parameter " << i;
+  }
 }
 
 void ExpectNear(const Trained& one, const Trained& other) {
   ASSERT_EQ(one.status, absl::OkStatus());
   ASSERT_EQ(other.status, absl::OkStatus());
-  ASSERT_EQ(one.weights.size(), other.weights.size());
-  for (size_t i = 0; i < one.weights.size(); ++i) {
-    const double norm = one.weights[i].norm().item<double>();
-    EXPECT_LE((one.weights[i] - other.weights[i]).norm().item<double>(), 1e-12 * norm) << "parameter " << i;
-  }
+  ExpectNear(one.weights, other.weights);
   ASSERT_EQ(one.figures.size(), other.figures.size());
   for (const auto& [name, value] : one.figures) {
     EXPECT_NEAR(other.figures.at(name), value, 1e-12 * std::abs(value)) << name;
@@ -202,11 +225,32 @@ TEST_P(DataParallelTest, AnyNumberOfRanksGoesOnWithWhatOthersHaveSaved) {
     for (const Trained& rank : trained) ASSERT_EQ(rank.status, absl::OkStatus());
     saved = Together(trained);
     if (ranks > 1) continue;
-    ASSERT_EQ(trained[0].weights.size(), expected.weights.size());
-    for (size_t i = 0; i < expected.weights.size(); ++i) {
-      const double norm = expected.weights[i].norm().item<double>();
-      EXPECT_LE((expected.weights[i] - trained[0].weights[i]).norm().item<double>(), 1e-12 * norm);
+    ExpectNear(expected.weights, trained[0].weights);
+  }
+}
+
+// Of ranks that all step everything the first keeps it.
+TEST_P(DataParallelTest, TheAverageIsThatOfOneProcessAndOutlivesAnotherNumberOfRanks) {
+  for (const char* what : {"", "adapters"}) {
+    SCOPED_TRACE(what);
+    const auto averages = [](UpdateOptions& options) { options.ema_decay = 0.75; };
+    const Trained expected = Train({.what = what, .steps = 3}, nullptr, nullptr, averages);
+    State saved = Train({.what = what, .steps = 1}, nullptr, nullptr, averages).state;
+    for (const int ranks : {4, 2}) {
+      const std::vector<Trained> trained = TrainOnRanks(
+          {.ranks = ranks, .zero = GetParam(), .what = what, .steps = ranks == 4 ? 2 : 3}, &saved, averages);
+      for (const Trained& rank : trained) ASSERT_EQ(rank.status, absl::OkStatus());
+      saved = Together(trained);
+      if (ranks == 4) continue;
+      for (const Trained& rank : trained) {
+        ExpectNear(expected.weights, rank.weights);
+        if (GetParam() != Zero::kNone || &rank == &trained.front()) ExpectNear(expected.average, rank.average);
+      }
     }
+    const Trained alone = Train({.what = what, .steps = 3}, nullptr, &saved, averages);
+    ASSERT_EQ(alone.status, absl::OkStatus());
+    ExpectNear(expected.average, alone.average);
+    EXPECT_FALSE(std::equal(alone.average.begin(), alone.average.end(), alone.weights.begin(), at::equal));
   }
 }
 

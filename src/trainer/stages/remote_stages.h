@@ -59,6 +59,8 @@ class RemoteStages {
   // The weights that are trained are whole at this rank until they are trained on; all that reads them comes after it.
   // With a stage: those that it reads, if it reads any. Not while a stage trains.
   virtual absl::Status PrepareWeights(const Stage* reader = nullptr) = 0;
+  // Stage::SwapAverage() of a stage that it carries, at all of its ranks.
+  virtual absl::Status SwapAverage(Stage& stage) = 0;
   // The others take note of the parts of the state that only they have, between two steps, as this rank does of its
   // own: FailedPrecondition names one that is at another step or version of the weights. What is returned writes the
   // parts into a folder, which all of them must see, once, in any thread; null: this rank has everything.

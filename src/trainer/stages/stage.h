@@ -117,6 +117,11 @@ class Stage : public Stateful {
   // Of such a stage: from now on this rank has the weights whole, until the stage is next run. All of its ranks call
   // it, and it waits for them.
   virtual absl::Status GatherWeights() { return absl::OkStatus(); }
+  // The average of the weights that it trains, as far as this rank has it: a state of its own; null: none.
+  virtual Stateful* average() { return nullptr; }
+  // Exchanges those weights, at this rank and whole, for their average; a second call undoes the first. As
+  // GatherWeights() of all ranks, where they have parts; not while it is run.
+  virtual absl::Status SwapAverage() { return absl::OkStatus(); }
   // Adds to the metrics what follows from the columns that it writes: for those that another process put.
   virtual absl::Status Report(const Rows& /*written*/, StepMetrics& /*metrics*/) const { return absl::OkStatus(); }
 };

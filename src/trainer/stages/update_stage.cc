@@ -20,6 +20,7 @@
 #include "trainer/stages/data_parallel.h"
 #include "trainer/stages/model_time.h"
 #include "trainer/stages/supervised_objective.h"
+#include "trainer/stages/weight_average.h"
 
 namespace tdock::trainer {
 namespace {
@@ -110,6 +111,9 @@ class UpdateStage final : public Stage {
                                                  : std::make_unique<DataParallel>(policy.decoder, options.ranks)),
         optimizer_(PartsOf(GroupsOf(policy.decoder, options)), options.optimizer) {
     if (policy.decoder.compute_type() == at::kHalf) loss_scale_.emplace(options.loss_scale);
+    if (options.ema_decay > 0 && (IsFirst() || has_shards())) {
+      average_.emplace(PartsOf({{policy.decoder.trainable()}}), options.ema_decay);
+    }
     for (const std::string& column : objective_->columns()) consumer_.reads.push_back(column);
   }
 
@@ -119,6 +123,15 @@ class UpdateStage final : public Stage {
   bool has_shards() const override { return parallel_ != nullptr && parallel_->has_shards(); }
   bool splits_weights() const override { return parallel_ != nullptr && parallel_->splits_weights(); }
   absl::Status GatherWeights() override { return parallel_ == nullptr ? absl::OkStatus() : parallel_->GatherWeights(); }
+  Stateful* average() override { return average_.has_value() ? &*average_ : nullptr; }
+  absl::Status SwapAverage() override {
+    const auto swap = [this] {
+      if (average_.has_value()) average_->Swap();
+    };
+    if (parallel_ != nullptr) return parallel_->ChangeParts(swap);
+    swap();
+    return absl::OkStatus();
+  }
 
   void Save(State& state) const override {
     state.SetInteger("policy_version", policy_.version);
@@ -345,6 +358,7 @@ class UpdateStage final : public Stage {
     if (!finite) return CountSkipped(grad_norm);
     skipped_in_a_row_ = 0;
     ++policy_.version;
+    if (average_.has_value()) average_->Update();
     context.metrics.Mean(options_.name + "/grad_norm", grad_norm);
     context.metrics.Mean(options_.name + "/lr", options_.lr * schedule);
     if (options_.lora_lr > 0) context.metrics.Mean(options_.name + "/lora_lr", options_.lora_lr * schedule);
@@ -453,7 +467,8 @@ class UpdateStage final : public Stage {
   const std::shared_ptr<const Objective> ptx_objective_;
   const std::unique_ptr<DataParallel> parallel_;  // null: this process trains alone
   AdamW optimizer_;
-  std::optional<LossScale> loss_scale_;  // in float16
+  std::optional<LossScale> loss_scale_;   // in float16
+  std::optional<WeightAverage> average_;  // of what this rank steps; of ranks that all step everything at the first
   int64_t skipped_in_a_row_ = 0;
   int64_t mini_batches_done_ = 0;  // of the rows that it is run on, if it was cancelled among them
 };

@@ -67,6 +67,8 @@ struct UpdateOptions {
   // at temperature 1, in passes of their own. Figures NAME/ptx_loss and NAME/ptx_tokens. 0: none.
   double ptx_coef = 0;
   std::shared_ptr<AnswerSource> ptx = nullptr;
+  // Keeps the average of the weights with this decay; 0: none.
+  double ema_decay = 0;
   std::string optim_key = "actor.optim";  // of the section that configures it, for messages
   // The ranks that train the policy together: each runs a stage of its own on the same rows, at the same time, and has
   // the same figures.

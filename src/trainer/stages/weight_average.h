@@ -5,29 +5,33 @@
 
 #include <vector>
 
-#include "model/decoder/decoder.h"
 #include "trainer/checkpoint/state.h"
+#include "trainer/stages/optimizer.h"
 
 namespace tdock::trainer {
 
+// Where the state of a run has it.
+inline constexpr char kAverage[] = "average";
+
 // average ← decay · average + (1 − decay) · weights after each optimizer step, from the weights at the beginning
-// (Polyak and Juditsky 1992; DeepSpeed-Chat's --enable_ema). In float32 at least. Not thread-safe.
+// (Polyak and Juditsky 1992; DeepSpeed-Chat's --enable_ema). In float32 at least. Of ranks that train together each can
+// average its parts: what they have saved, any number of ranks can load. Not thread-safe.
 class WeightAverage final : public Stateful {
  public:
-  // 0 < `decay` < 1. The decoder must outlive it.
-  WeightAverage(model::Decoder& decoder, double decay);
+  // 0 < `decay` < 1. Begins with the weights as they are.
+  WeightAverage(std::vector<ParameterPart> parts, double decay);
 
   void Update();
 
   void Save(State& state) const override;
   absl::Status Load(const State& state) override;
 
-  // Exchanges the decoder's weights for the average, and those of the average for them. A second call undoes the first,
+  // Exchanges the weights for the average, and those of the average for them. A second call undoes the first,
   // but that the average has been rounded to the dtype of the weights; no Update() in between.
   void Swap();
 
  private:
-  const std::vector<at::Tensor> weights_;
+  const std::vector<ParameterPart> parts_;  // that are not empty
   const double decay_;
   std::vector<at::Tensor> average_;
 };

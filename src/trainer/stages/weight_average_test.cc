@@ -20,7 +20,7 @@ TEST_P(WeightAverageTest, FollowsTheWeightsAndChangesPlacesWithThem) {
   decoder.SetTrainable(true);
   const at::Tensor weight = decoder.trainable().front();
   const at::Tensor begin = weight.detach().clone();
-  WeightAverage average(decoder, 0.75);
+  WeightAverage average(WholeParts({{decoder.trainable()}}), 0.75);
   at::NoGradGuard no_grad;
   weight.detach().add_(1);
   average.Update();
@@ -38,7 +38,7 @@ TEST_P(WeightAverageTest, AveragesAdaptersOnlyWhereOnlyTheyAreTrained) {
   model::Decoder decoder = model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, true), 1, GetParam());
   ASSERT_EQ(decoder.AddAdapters({.rank = 2, .alpha = 4.0}, 1), absl::OkStatus());
   decoder.SetTrainable(true);
-  WeightAverage average(decoder, 0.5);
+  WeightAverage average(WholeParts({{decoder.trainable()}}), 0.5);
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> before;
   for (const at::Tensor& parameter : decoder.parameters()) {

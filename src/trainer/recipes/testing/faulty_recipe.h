@@ -143,6 +143,8 @@ class FaultyStage final : public Stage {
   bool uses_policy() const override { return stage_->uses_policy(); }
   Together together() const override { return stage_->together(); }
   bool trains() const override { return stage_->trains(); }
+  Stateful* average() override { return stage_->average(); }
+  absl::Status SwapAverage() override { return stage_->SwapAverage(); }
   absl::Status Report(const Rows& written, StepMetrics& metrics) const override {
     return stage_->Report(written, metrics);
   }
