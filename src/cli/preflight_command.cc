@@ -39,7 +39,7 @@ absl::StatusOr<std::map<std::string, int64_t>> TrainingRanksOf(trainer::Recipe& 
   }
   std::map<std::string, int64_t> ranks;
   if (environment.world_size < 2) return ranks;
-  TDOCK_ASSIGN_OR_RETURN(const trainer::RanksOfRoles roles, trainer::PlaceRecipe(recipe, environment));
+  TDOCK_ASSIGN_OR_RETURN(const trainer::RanksOfRoles roles, trainer::Place(recipe.config(), environment));
   for (const char* role : {"actor", "critic"}) ranks[role] = std::ssize(roles.at(role));
   return ranks;
 }

@@ -143,6 +143,19 @@ class Parallel(RankRuns):
             for other in (run, f"{run}_on"):
                 self.assert_same_weights("alone", other, 1e-12)
 
+    def test_answers_learned_beside_are_those_of_one_process(self):
+        steps = [*DOUBLE, "actor.ptx_coef=0.5", f"data.ptx_files=[{self.base}/sft.jsonl]", "actor.ptx_batch_size=6",
+                 "trainer.total_training_steps=2", "trainer.max_checkpoints_to_keep=0"]  # fmt: skip
+        self.train("grpo", "alone", *MICRO["grpo"], *steps)
+        self.assertGreater(self.metrics("alone")[-1]["actor/ptx_tokens"], 0)
+        for ranks, zero in [(2, 0), (4, 1), (4, 3)] if nightly else [(2, 3)]:
+            run = f"{ranks}_{zero}"
+            self.on_ranks("grpo", run, ranks, zero, *steps)
+            self.on_ranks("grpo", f"{run}_on", 3, 1, *steps, f"trainer.resume_mode={self.checkpoint(run, 1)}")
+            for other in (run, f"{run}_on"):
+                self.assert_same_losses("alone", other, 1e-9, after=1)
+                self.assert_same_weights("alone", other, 1e-12)
+
     def test_answers_ahead_come_from_ranks_that_train(self):
         for zero in (0, 3):
             run = f"ahead_{zero}"
@@ -151,18 +164,16 @@ class Parallel(RankRuns):
             self.assertEqual(steps[-1]["dock/completed/actor"], 4 * 16 * 4)
             self.assertGreater(max(step.get("async/staleness/max", 0) for step in steps), 0)
 
-    def test_ranks_with_other_weights_are_named(self):
+    def refusal_of_homes(self, prepare, *overrides):
+        """What both ranks say that are started in folders of their own, which prepare(rank, folder) has filled."""
         port = str(free_port())
         started = []
         for rank in range(2):
             home = self.folder / f"home_{rank}"
-            shutil.copytree(self.base / "sft/checkpoint", home / "checkpoint")
-            arguments = self.arguments("grpo", "by_hand", "resources.join_timeout=20")
+            home.mkdir()
+            prepare(rank, home)
+            arguments = self.arguments("grpo", "by_hand", "resources.join_timeout=20", *overrides)
             arguments[0] = str(ROOT / arguments[0])
-            arguments = ["model.path=checkpoint" if word.startswith("model.path=") else word for word in arguments]
-            if rank == 1:
-                weights = home / "checkpoint/model.safetensors"
-                weights.write_bytes(weights.read_bytes()[:-4] + struct.pack("<f", 0.5))
             environment = self.environment | {
                 "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
@@ -172,8 +183,26 @@ class Parallel(RankRuns):
         errors = [process.communicate(timeout=60)[1] for process in started]
         said = {error[error.index("tdock train: ") :] for error in errors}
         self.assertEqual(len(said), 1, errors)
+        return said.pop()
+
+    def test_ranks_with_other_weights_are_named(self):
+        def prepare(rank, home):
+            shutil.copytree(self.base / "sft/checkpoint", home / "checkpoint")
+            if rank == 1:
+                weights = home / "checkpoint/model.safetensors"
+                weights.write_bytes(weights.read_bytes()[:-4] + struct.pack("<f", 0.5))
+
         self.assertIn("begin with the same weights and state, but other ones than those of rank 0 has stage 'actor' of rank 1",
-                      said.pop())  # fmt: skip
+                      self.refusal_of_homes(prepare, "model.path=checkpoint"))  # fmt: skip
+
+    def test_ranks_with_other_answers_to_learn_beside_are_named(self):
+        lines = (self.base / "sft.jsonl").read_text().splitlines(keepends=True)[:100]
+
+        def prepare(rank, home):
+            (home / "ptx.jsonl").write_text("".join(lines[rank:]))
+
+        said = self.refusal_of_homes(prepare, "actor.ptx_coef=1", "data.ptx_files=[ptx.jsonl]")
+        self.assertIn("other ones than those of rank 0 has stage 'actor' of rank 1", said)
 
     def test_preflight_says_what_each_rank_keeps(self):
         arguments = self.arguments("grpo", "none", "actor.zero_stage=1", "actor.ppo_micro_batch_size_per_gpu=8")

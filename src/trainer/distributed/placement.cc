@@ -51,22 +51,9 @@ absl::Status CheckAllUsed(const ResourcePools& pools, const std::string& asked) 
                                                  " without a pool: start fewer processes, ", "or give the pools more"));
 }
 
-// What several ranks cannot do that train the policy.
-absl::Status CheckTogether(const PolicyTraining& policy, const std::vector<int>& ranks) {
-  if (ranks.size() < 2) return absl::OkStatus();
-  const std::string who = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " train together");
-  if (policy.learns_ptx) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("actor.ptx_coef: rank 0 alone reads data.ptx_files, but ", who, ": give the role actor a pool of ",
-                     "that rank alone (resources.pools, resources.roles), or set it to 0"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankEnvironment& environment,
-                                   const PolicyTraining& policy) {
+absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankEnvironment& environment) {
   const ResourcesSection& resources = config.resources;
   if (config.trainer.dock.shared()) {
     return absl::InvalidArgumentError(
@@ -106,7 +93,6 @@ absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankE
     return absl::InvalidArgumentError(absl::StrCat(
         "resources.roles: ", trains, " trains, in the process of rank 0: give it the pool with that rank"));
   }
-  TDOCK_RETURN_IF_ERROR(CheckTogether(policy, roles["actor"]));
   if (config.async.partial_rollout_max_split > 1 && roles["rollout"] != std::vector<int>{0}) {
     return absl::InvalidArgumentError(
         absl::StrCat("rollout.partial_rollout_max_split=", config.async.partial_rollout_max_split,
@@ -114,10 +100,6 @@ absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankE
                      "a pool of that rank alone (resources.pools, resources.roles)"));
   }
   return roles;
-}
-
-absl::StatusOr<RanksOfRoles> PlaceRecipe(Recipe& recipe, const runtime::RankEnvironment& environment) {
-  return Place(recipe.config(), environment, {.learns_ptx = recipe.ptx_data().has_value()});
 }
 
 }  // namespace tdock::trainer

@@ -59,18 +59,6 @@ TEST(Placement, WhatTrainsNeedsRankZero) {
   EXPECT_THAT(Refusal(With({"rollout=1", "train=1"}, {"actor=train"}), Ranks(2, 2)), HasSubstr("actor trains"));
 }
 
-TEST(Placement, WhatRanksThatTrainTogetherCannotDoIsNamed) {
-  RunConfig config = With({}, {});
-  const auto refusal = [&config](const PolicyTraining& policy) {
-    const auto roles = Place(config, Ranks(2, 2), policy);
-    EXPECT_TRUE(absl::IsInvalidArgument(roles.status())) << roles.status();
-    return std::string(roles.status().message());
-  };
-  EXPECT_THAT(refusal({.learns_ptx = true}), AllOf(HasSubstr("actor.ptx_coef"), HasSubstr("ranks 0, 1")));
-  config.resources = With({"train=1", "rollout=1"}, {"rollout=rollout"}).resources;
-  EXPECT_TRUE(Place(config, Ranks(2, 2), {.learns_ptx = true}).ok());
-}
-
 TEST(Placement, PartialRolloutsAreOfRankZero) {
   RunConfig config = With({}, {});
   config.async.partial_rollout_max_split = 2;

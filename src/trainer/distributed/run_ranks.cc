@@ -120,7 +120,7 @@ absl::Status RunRanks::Start() {
   TDOCK_ASSIGN_OR_RETURN(dock_, dock::OpenSharedDock({.serve = one_machine ? "unix" : listen,
                                                       .token = one_machine ? "" : token,
                                                       .clock = &context_.clock}));
-  const absl::StatusOr<RanksOfRoles> roles = PlaceRecipe(recipe_, environment_);
+  const absl::StatusOr<RanksOfRoles> roles = Place(recipe_.config(), environment_);
   stages_ = std::make_unique<StageGroups>(StageGroups::Options{
       .controller = *controller_,
       .dock = dock_->dock(),
@@ -177,7 +177,7 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
   TDOCK_ASSIGN_OR_RETURN(meeting.controller, rendezvous->Await("controller", JoinTime(config)));
   TDOCK_ASSIGN_OR_RETURN(meeting.token, rendezvous->Await("token", JoinTime(config)));
   TDOCK_ASSIGN_OR_RETURN(meeting.dock, rendezvous->Await("dock", JoinTime(config)));
-  const absl::StatusOr<RanksOfRoles> roles = PlaceRecipe(recipe, environment);
+  const absl::StatusOr<RanksOfRoles> roles = Place(config, environment);
   TDOCK_ASSIGN_OR_RETURN(
       const auto session,
       runtime::JoinController({.controller = meeting.controller,
@@ -207,8 +207,10 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
     const auto reward = roles->find("reward");
     const bool scores = reward != roles->end() && std::find(reward->second.begin(), reward->second.end(),
                                                             environment.rank) != reward->second.end();
-    TDOCK_ASSIGN_OR_RETURN(RunInputs inputs,
-                           LoadRunInputs(recipe, context.env, log, {.data = false, .reward = scores}));
+    TDOCK_ASSIGN_OR_RETURN(
+        RunInputs inputs,
+        LoadRunInputs(recipe, context.env, log,
+                      {.data = false, .ptx = training.Of("actor").group != nullptr, .reward = scores}));
     int64_t total_steps = 0;
     if (!training.empty()) {
       TDOCK_ASSIGN_OR_RETURN(total_steps, AwaitTotalSteps(*rendezvous, *session));

@@ -45,7 +45,7 @@ absl::Status RunWorker::Prepare() {
                                .end_tokens = inputs_.end_tokens,
                                .validation = {},
                                .chat_template = inputs_.chat_template ? &*inputs_.chat_template : nullptr,
-                               .ptx = nullptr,
+                               .ptx = inputs_.ptx.train.get(),
                                .total_steps = options_.total_steps,
                                .max_row_tokens = MaxRowTokens(policy_.decoder.config()),
                                .rounding_seed = SeedFor(config_, SeedPurpose::kRounding),

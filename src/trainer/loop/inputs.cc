@@ -120,11 +120,6 @@ absl::Status LoadData(Recipe& recipe, Env& env, const data::DataLog& log, RunInp
   RunConfig& config = recipe.config();
   TDOCK_ASSIGN_OR_RETURN(
       inputs.data, data::OpenRunData(env, config.data, recipe.phase(), *inputs.tokenizer, config.model.path, log));
-  if (const std::optional<data::DataConfig> ptx = recipe.ptx_data()) {
-    TDOCK_ASSIGN_OR_RETURN(inputs.ptx,
-                           data::OpenRunData(env, *ptx, data::Phase::kSft, *inputs.tokenizer, config.model.path, log));
-    if (inputs.ptx.train->size() == 0) return absl::InvalidArgumentError("data.ptx_files have no sample");
-  }
   WarnOfReplyEnd(inputs, log);
   for (const std::string& warning : inputs.data.warnings) log(absl::StrCat("warning: ", warning));
   if (config.data.drop_last && inputs.data.train->size() < DrawnAtOnce(config)) {
@@ -144,6 +139,15 @@ absl::Status LoadData(Recipe& recipe, Env& env, const data::DataLog& log, RunInp
   if (inputs.validation.empty()) {
     return absl::FailedPreconditionError("no record of the validation data yields a sample");
   }
+  return absl::OkStatus();
+}
+
+absl::Status LoadPtx(Recipe& recipe, Env& env, const data::DataLog& log, RunInputs& inputs) {
+  const std::optional<data::DataConfig> ptx = recipe.ptx_data();
+  if (!ptx) return absl::OkStatus();
+  TDOCK_ASSIGN_OR_RETURN(
+      inputs.ptx, data::OpenRunData(env, *ptx, data::Phase::kSft, *inputs.tokenizer, recipe.config().model.path, log));
+  if (inputs.ptx.train->size() == 0) return absl::InvalidArgumentError("data.ptx_files have no sample");
   return absl::OkStatus();
 }
 
@@ -175,6 +179,7 @@ absl::StatusOr<RunInputs> Load(Recipe& recipe, Env& env, const data::DataLog& lo
     }
   }
   if (parts.data) TDOCK_RETURN_IF_ERROR(LoadData(recipe, env, log, inputs));
+  if (parts.ptx) TDOCK_RETURN_IF_ERROR(LoadPtx(recipe, env, log, inputs));
   return inputs;
 }
 

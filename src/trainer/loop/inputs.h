@@ -37,6 +37,7 @@ bool ScoresHere(const StepShape& shape, const RunConfig& config);
 // What a process needs of them that carries out some stages of a run: the models, always, and
 struct InputParts {
   bool data = true;    // what the run trains on, and validates with
+  bool ptx = true;     // the data of Recipe::ptx_data(), which the ranks that train the policy each read
   bool reward = true;  // the programs that score answers, where the configuration names some
 };
 
