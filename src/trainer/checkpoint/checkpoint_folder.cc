@@ -188,6 +188,11 @@ absl::StatusOr<Manifest> VerifyCheckpoint(Env& env, const std::string& folder) {
   return manifest;
 }
 
+absl::StatusOr<std::string> ManifestChecksum(Env& env, const std::string& folder) {
+  TDOCK_ASSIGN_OR_RETURN(const Manifest::File file, MeasureFile(env, JoinPath(folder, kManifest)));
+  return absl::StrFormat("%016x", file.checksum);
+}
+
 std::string CheckpointFolder::PathOf(const CheckpointPlace& place) const { return JoinPath(path_, NameOf(place)); }
 
 absl::StatusOr<std::vector<CheckpointPlace>> CheckpointFolder::List() const {

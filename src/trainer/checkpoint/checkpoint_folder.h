@@ -59,6 +59,10 @@ absl::StatusOr<Manifest> ReadManifest(Env& env, const std::string& folder);
 // that is missing, shorter or changed.
 absl::StatusOr<Manifest> VerifyCheckpoint(Env& env, const std::string& folder);
 
+// Of the bytes of a checkpoint's manifest, and so of everything in one that has been verified. NotFound if the folder
+// has no manifest.
+absl::StatusOr<std::string> ManifestChecksum(Env& env, const std::string& folder);
+
 // Not thread-safe, and for one process at a time; Write() may be called by another thread while nothing else is.
 class CheckpointFolder {
  public:

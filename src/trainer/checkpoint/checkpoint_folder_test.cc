@@ -71,6 +71,10 @@ TEST(CheckpointFolder, KnowsEachFileAndItsContents) {
   EXPECT_EQ(manifest->metrics, head.metrics);
   ASSERT_EQ(manifest->files.size(), 2u);
   EXPECT_EQ(manifest->files.at("more/weights").bytes, 100'000u);
+  // Whoever has verified another file has another manifest.
+  ASSERT_EQ(folder.Write(Head(4), Files(env, "{ }")), absl::OkStatus());
+  EXPECT_NE(*ManifestChecksum(env, folder.PathOf({4, 0})), *ManifestChecksum(env, path));
+  EXPECT_THAT(ManifestChecksum(env, NewPath()).status(), Fails(absl::StatusCode::kNotFound, {"manifest.json"}));
 
   const auto with = [&](const std::string& file, const std::string& contents) {
     const std::string before = *env.ReadFile(JoinPath(path, file));

@@ -11,6 +11,7 @@
 #include "core/base/process_memory.h"
 #include "core/base/status.h"
 #include "text/content_hash.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/state_files.h"
 #include "trainer/loop/fingerprint.h"
 #include "trainer/loop/saved_run.h"
@@ -154,7 +155,13 @@ absl::StatusOr<Value> ServedTraining::SwapAverage(const Value& call) {
 
 absl::StatusOr<Value> ServedTraining::LoadState(const Value& call) {
   TDOCK_ASSIGN_OR_RETURN(const std::string folder, call.Get<std::string>());
+  std::string checkpoint;
   if (!folder.empty()) {
+    const absl::Status whole = VerifyCheckpoint(options_.env, folder).status();
+    if (!whole.ok()) {
+      return Annotate(whole, "reading the checkpoint that rank 0 goes on from, which all ranks must see");
+    }
+    TDOCK_ASSIGN_OR_RETURN(checkpoint, ManifestChecksum(options_.env, folder));
     TDOCK_ASSIGN_OR_RETURN(const State state, ReadState(options_.env, folder));
     TDOCK_RETURN_IF_ERROR(LoadPolicy(options_.env, folder, state, options_.policy.decoder));
     for (auto& [name, trained] : trained_) {
@@ -166,7 +173,7 @@ absl::StatusOr<Value> ServedTraining::LoadState(const Value& call) {
   Value::Object digests;
   for (const auto& [name, trained] : trained_) digests[name] = DigestOf(*trained.stage, trained.policy->decoder);
   options_.on_weights();
-  return digests;
+  return Value::Object{{"checkpoint", checkpoint}, {"stages", std::move(digests)}};
 }
 
 absl::StatusOr<Value> ServedTraining::SnapshotState(const Value& call) {

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "core/base/process_memory.h"
 #include "core/base/status.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/distributed/served_training.h"
 #include "trainer/stages/guard.h"
 
@@ -107,18 +108,38 @@ absl::Status TrainingCalls::Begin(const std::string& folder, absl::Time deadline
   others.erase(others.begin());
   const std::string path = folder.empty() ? folder : std::filesystem::absolute(folder).string();
   const auto call = RankCall::Start(options_.controller, kLoadState, others, path, deadline);
+  std::string checkpoint;
+  if (!path.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(checkpoint, ManifestChecksum(options_.env, path));
+  }
   std::map<std::string, std::string> own;
   for (const auto& [name, trained] : trained_) own[name] = DigestOf(*trained.stage, trained.policy->decoder);
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RankCall::Answer> answers, call->Await(deadline));
   TDOCK_RETURN_IF_ERROR(RankCall::FirstError(answers, kLoadState));
-  return Compare(own, answers);
+  TDOCK_RETURN_IF_ERROR(CompareCheckpoints(path, checkpoint, answers));
+  return CompareStages(own, answers);
 }
 
-absl::Status TrainingCalls::Compare(const std::map<std::string, std::string>& own,
-                                    const std::vector<RankCall::Answer>& answers) const {
+absl::Status TrainingCalls::CompareCheckpoints(const std::string& folder, const std::string& own,
+                                               const std::vector<RankCall::Answer>& answers) {
+  std::vector<std::string> others;
+  for (const RankCall::Answer& answer : answers) {
+    TDOCK_ASSIGN_OR_RETURN(const Value::Object object, answer.value->Get<Value::Object>());
+    TDOCK_ASSIGN_OR_RETURN(const std::string checkpoint, EntryOf<std::string>(object, "checkpoint"));
+    if (checkpoint != own) others.push_back(answer.who);
+  }
+  if (others.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("rank 0 goes on from the checkpoint ", folder,
+                                                    ", but another one is there for ", absl::StrJoin(others, ", "),
+                                                    ": all machines must see one folder under that path"));
+}
+
+absl::Status TrainingCalls::CompareStages(const std::map<std::string, std::string>& own,
+                                          const std::vector<RankCall::Answer>& answers) {
   std::map<std::string, std::vector<std::string>> others;  // by stage, those that differ
   for (const RankCall::Answer& answer : answers) {
-    TDOCK_ASSIGN_OR_RETURN(const Value::Object digests, answer.value->Get<Value::Object>());
+    TDOCK_ASSIGN_OR_RETURN(const Value::Object object, answer.value->Get<Value::Object>());
+    TDOCK_ASSIGN_OR_RETURN(const Value::Object digests, EntryOf<Value::Object>(object, "stages"));
     for (const auto& [name, digest] : digests) {
       TDOCK_ASSIGN_OR_RETURN(const std::string text, digest.Get<std::string>());
       if (const auto found = own.find(name); found == own.end() || found->second != text) {

@@ -48,8 +48,8 @@ class TrainingCalls {
   absl::StatusOr<StageRunner::Round> Run(Stage& stage, const std::string& partition, const Taken& taken,
                                          StageContext& context);
 
-  // The other ranks load the checkpoint in `folder`, if it is not empty. FailedPrecondition names those that then have
-  // other weights or another state than this one.
+  // The other ranks load the checkpoint in `folder`, if it is not empty. FailedPrecondition names those that have
+  // another one there than this one, or then have other weights or another state.
   absl::Status Begin(const std::string& folder, absl::Time deadline);
   // See RemoteStages; of one role.
   absl::Status PrepareWeights(absl::string_view role) TDOCK_EXCLUDES(gathering_);
@@ -70,8 +70,10 @@ class TrainingCalls {
   // `own` at this rank, and at the others `method`, which takes the stage; an error of a rank ends the group.
   absl::Status AtAll(const std::string& name, const Trained& trained, const StageMethod& method,
                      const std::function<absl::Status()>& own);
-  absl::Status Compare(const std::map<std::string, std::string>& own,
-                       const std::vector<RankCall::Answer>& answers) const;
+  static absl::Status CompareCheckpoints(const std::string& folder, const std::string& own,
+                                         const std::vector<RankCall::Answer>& answers);
+  static absl::Status CompareStages(const std::map<std::string, std::string>& own,
+                                    const std::vector<RankCall::Answer>& answers);
   absl::Status CheckAlike(const RankCall::Answer& answer) const;
   absl::Status WriteParts(const std::string& folder, int64_t step, int64_t part);
   // Of all of them: this one first.

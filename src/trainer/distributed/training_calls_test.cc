@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <functional>
 #include <map>
@@ -11,12 +12,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "model/decoder/testing/models.h"
 #include "tdock/batch.h"
 #include "tdock/column.h"
 #include "tdock/local_dock.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/distributed/served_training.h"
 
 namespace tdock::trainer {
@@ -112,7 +115,10 @@ class TrainingCallsTest : public testing::Test {
   absl::StatusOr<Value> Answer(const std::string& method, const Value&) const {
     if (method == "update_actor") return ToValue(ShareResult());
     if (method == "snapshot_state") return Value::Object{{"actor", Value::List{step_of_others_, int64_t{5}}}};
-    if (method == "load_state") return Value::Object{{"actor", digest_of_others_}};
+    if (method == "load_state") {
+      return Value::Object{{"checkpoint", checkpoint_of_others_},
+                           {"stages", Value::Object{{"actor", digest_of_others_}}}};
+    }
     return Value();
   }
 
@@ -138,7 +144,7 @@ class TrainingCallsTest : public testing::Test {
   std::vector<std::string> asked_;
   std::map<std::string, absl::Status> failures_;  // of rank 2, by method
   int64_t step_of_others_ = 0;
-  std::string digest_of_others_;
+  std::string digest_of_others_, checkpoint_of_others_;
   std::vector<int> ended_;
   FakeController controller_;
   std::unique_ptr<Dock> dock_;
@@ -221,6 +227,62 @@ TEST_F(TrainingCallsTest, RanksThatBeginWithOtherWeightsAreNamed) {
   const absl::Status begun = calls_.Begin("", absl::Now() + absl::Seconds(5));
   EXPECT_TRUE(absl::IsFailedPrecondition(begun)) << begun;
   EXPECT_THAT(begun.message(), HasSubstr("stage 'actor' of rank 1, rank 2"));
+}
+
+// A checkpoint without files.
+std::string NewCheckpoint(int64_t step) {
+  std::string path = testing::TempDir() + "/training_calls_XXXXXX";
+  CheckpointFolder folder(Env::Real(), ::mkdtemp(path.data()));
+  const Manifest head{.place = {step, 0}, .saved = absl::FromUnixSeconds(1), .metrics = {}, .files = {}};
+  EXPECT_EQ(folder.Write(head, [](const std::string&) { return absl::OkStatus(); }), absl::OkStatus());
+  return folder.PathOf(head.place);
+}
+
+TEST_F(TrainingCallsTest, RanksThatSeeAnotherCheckpointUnderThePathAreNamed) {
+  const std::string own = NewCheckpoint(3), other = NewCheckpoint(4);
+  digest_of_others_ = DigestOf(stage_, policy_.decoder);
+  checkpoint_of_others_ = *ManifestChecksum(Env::Real(), own);
+  EXPECT_EQ(calls_.Begin(own, absl::Now() + absl::Seconds(5)), absl::OkStatus());
+  checkpoint_of_others_ = *ManifestChecksum(Env::Real(), other);
+  const absl::Status begun = calls_.Begin(own, absl::Now() + absl::Seconds(5));
+  EXPECT_TRUE(absl::IsFailedPrecondition(begun)) << begun;
+  EXPECT_THAT(begun.message(), AllOf(HasSubstr(own), HasSubstr("rank 1, rank 2"), HasSubstr("one folder")));
+}
+
+// What a worker answers, or its error.
+absl::StatusOr<Value> LoadedBy(const std::string& folder) {
+  const std::unique_ptr<Dock> dock = MakeLocalDock({});
+  Policy policy{model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/true), 1, at::kCPU)};
+  std::map<std::string, RoleModel> models;
+  const TrainingGroups groups;
+  std::vector<std::unique_ptr<Stage>> stages;
+  stages.push_back(std::make_unique<SharedStage>());
+  ServedTraining training({.env = Env::Real(),
+                           .dock = *dock,
+                           .policy = policy,
+                           .models = models,
+                           .groups = groups,
+                           .check_stop = [] { return absl::OkStatus(); },
+                           .progress = [](const std::string&) {},
+                           .on_weights = [] {}},
+                          stages);
+  runtime::MethodTable methods;
+  TDOCK_RETURN_IF_ERROR(training.AddTo(methods));
+  return methods.Call("load_state", {folder}, absl::InfiniteFuture());
+}
+
+TEST(ServedTraining, ReadsNoCheckpointThatIsNotAsItsManifestSays) {
+  ASSERT_TRUE(LoadedBy("").ok());
+  const std::string folder = NewCheckpoint(3);
+  EXPECT_THAT(LoadedBy(folder).status().message(), testing::Not(HasSubstr("has changed")));  // it lacks the model
+  const std::string with_file =
+      absl::StrReplaceAll(*Env::Real().ReadFile(folder + "/manifest.json"),
+                          {{R"("files": {})", R"("files": {"state.json": {"bytes": 2, "xxh3": "0"}})"}});
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/manifest.json", with_file).ok());
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/state.json", "{}").ok());
+  const absl::Status loaded = LoadedBy(folder).status();
+  EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
+  EXPECT_THAT(loaded.message(), AllOf(HasSubstr("state.json has changed"), HasSubstr("that rank 0 goes on from")));
 }
 
 }  // namespace
