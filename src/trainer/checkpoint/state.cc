@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -12,9 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "core/base/status.h"
+#include "trainer/checkpoint/parts/tensor_parts.h"
 
 namespace tdock::trainer {
 namespace {
@@ -32,60 +30,28 @@ std::map<std::string, T> Under(const std::map<std::string, T>& all, const std::s
   return found;
 }
 
-// "NAME[BEGIN/TOTAL]": some of the numbers of NAME.
-std::string PartName(absl::string_view name, int64_t begin, int64_t total) {
-  return absl::StrCat(name, "[", begin, "/", total, "]");
-}
-
-struct SavedPart {
-  std::string name = {};  // as it is saved
-  int64_t begin = 0;
-  at::Tensor numbers = {};  // flat
-
-  int64_t end() const { return begin + numbers.numel(); }
+// What there is of a tensor of `total` numbers: the whole, and parts.
+struct SavedParts {
+  std::vector<TensorPart> places = {};
+  std::vector<at::Tensor> numbers = {};  // of each, flat
 };
-
-// `name` is that of the tensor and "[BEGIN/TOTAL]", which begins at `place`.
-absl::StatusOr<SavedPart> PartAt(const std::string& name, size_t place, int64_t total, const at::Tensor& tensor) {
-  absl::string_view text = absl::string_view(name).substr(place);
-  SavedPart part{.name = name, .numbers = tensor.reshape({-1})};
-  int64_t of = 0;
-  const bool in_brackets = absl::ConsumePrefix(&text, "[") && absl::ConsumeSuffix(&text, "]");
-  const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(text, absl::MaxSplits('/', 1));
-  if (!in_brackets || !absl::SimpleAtoi(numbers.first, &part.begin) || !absl::SimpleAtoi(numbers.second, &of)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' does not end with the place of a part"));
-  }
-  if (of != total || part.begin < 0 || part.begin > total || part.numbers.numel() > total - part.begin) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("part ", name, " has ", part.numbers.numel(), " numbers, which are none of ", total));
-  }
-  return part;
-}
-
-// What there is of a tensor of `total` numbers, in its order: the whole, or parts that are not empty.
-absl::StatusOr<std::vector<SavedPart>> PartsOf(const std::map<std::string, at::Tensor>& tensors,
-                                               const std::string& name, int64_t total) {
-  std::vector<SavedPart> parts;
+absl::StatusOr<SavedParts> PartsOf(const std::map<std::string, at::Tensor>& tensors, const std::string& name,
+                                   int64_t total) {
+  SavedParts parts;
   if (const auto whole = tensors.find(name); whole != tensors.end()) {
     if (whole->second.numel() != total) {
       return absl::InvalidArgumentError(absl::StrCat(name, " has ", whole->second.numel(), " numbers, not ", total));
     }
-    parts.push_back({.name = name, .numbers = whole->second.reshape({-1})});
+    parts.places.push_back({.name = name, .size = total});
+    parts.numbers.push_back(whole->second.reshape({-1}));
   }
   const std::string start = name + "[";
   for (auto it = tensors.lower_bound(start); it != tensors.end() && it->first.starts_with(start); ++it) {
-    TDOCK_ASSIGN_OR_RETURN(SavedPart part, PartAt(it->first, name.size(), total, it->second));
-    parts.push_back(std::move(part));
+    TDOCK_ASSIGN_OR_RETURN(TensorPart part, ParsePart(it->first, name, total, it->second.numel()));
+    parts.places.push_back(std::move(part));
+    parts.numbers.push_back(it->second.reshape({-1}));
   }
-  if (parts.empty()) return Missing(name);
-  std::erase_if(parts, [](const SavedPart& part) { return part.numbers.numel() == 0; });
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const SavedPart& a, const SavedPart& b) { return a.begin < b.begin; });
-  for (size_t i = 1; i < parts.size(); ++i) {
-    if (parts[i].begin >= parts[i - 1].end()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(parts[i - 1].name, " and ", parts[i].name, " overlap: both have number ", parts[i].begin));
-  }
+  if (parts.places.empty()) return Missing(name);
   return parts;
 }
 
@@ -151,27 +117,21 @@ absl::Status State::CopyTensor(const std::string& name, const at::Tensor& into) 
 }
 
 absl::Status State::CopyPart(const std::string& name, int64_t begin, int64_t total, const at::Tensor& into) const {
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<SavedPart> parts, PartsOf(tensors_, name, total));
-  const auto lacking = [&](int64_t from, int64_t to) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": numbers [", from, ", ", to, ") of ", total, " are in no part"));
-  };
-  at::NoGradGuard no_grad;
+  TDOCK_ASSIGN_OR_RETURN(const SavedParts parts, PartsOf(tensors_, name, total));
   const at::Tensor flat = into.detach().view({-1});
-  const int64_t end = begin + flat.numel();
-  int64_t next = begin;  // the first that is not copied
-  for (const SavedPart& part : parts) {
-    if (part.end() <= next || part.begin >= end) continue;
-    if (part.begin > next) return lacking(next, part.begin);
-    if (part.numbers.scalar_type() != flat.scalar_type()) {
-      return absl::InvalidArgumentError(absl::StrCat(part.name, " is ", c10::toString(part.numbers.scalar_type()),
-                                                     ", not ", c10::toString(flat.scalar_type())));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<PartCopy> copies,
+                         PlanCopies(name, parts.places, begin, flat.numel(), total));
+  at::NoGradGuard no_grad;
+  for (const PartCopy& copy : copies) {
+    const at::Tensor& numbers = parts.numbers[copy.part];
+    if (numbers.scalar_type() != flat.scalar_type()) {
+      return absl::InvalidArgumentError(absl::StrCat(parts.places[copy.part].name, " is ",
+                                                     c10::toString(numbers.scalar_type()), ", not ",
+                                                     c10::toString(flat.scalar_type())));
     }
-    const int64_t count = std::min(part.end(), end) - next;
-    flat.narrow(0, next - begin, count).copy_(part.numbers.narrow(0, next - part.begin, count));
-    next += count;
+    flat.narrow(0, copy.to, copy.size).copy_(numbers.narrow(0, copy.from, copy.size));
   }
-  return next == end ? absl::OkStatus() : lacking(next, end);
+  return absl::OkStatus();
 }
 
 absl::Status State::Merge(const State& other) {

@@ -1,26 +1,22 @@
 #include "trainer/checkpoint/state_files.h"
 
 #include <cstdint>
-#include <utility>
+#include <map>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
-#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "model/decoder/weights.h"
 #include "model/files/safetensors.h"
+#include "nlohmann/json.hpp"
+#include "trainer/checkpoint/parts/state_texts.h"
 
 namespace tdock::trainer {
 namespace {
 
 constexpr char kState[] = "state";  // of a process that is alone, or of rank 0
-constexpr absl::string_view kRankState = "state-rank-", kTexts = ".json", kTensors = ".safetensors";
+constexpr absl::string_view kTexts = ".json", kTensors = ".safetensors";
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
-
-std::string RankState(int64_t rank, int64_t ranks) { return absl::StrCat(kRankState, rank, "-of-", ranks); }
 
 // As files of this name.
 absl::Status WriteAs(Env& env, const std::string& folder, absl::string_view name, const State& state) {
@@ -33,15 +29,10 @@ absl::Status WriteAs(Env& env, const std::string& folder, absl::string_view name
 
 absl::StatusOr<State> ReadTexts(Env& env, const std::string& path) {
   TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env, path, kMaxTextBytes));
-  const absl::StatusOr<nlohmann::json> parsed = ParseJsonObject(text, /*max_depth=*/1);
-  if (!parsed.ok()) return Annotate(parsed.status(), path);
+  const absl::StatusOr<std::map<std::string, std::string>> texts = ParseStateTexts(text);
+  if (!texts.ok()) return Annotate(texts.status(), path);
   State state;
-  for (const auto& [name, value] : parsed->items()) {
-    if (!value.is_string()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": '", name, "' is not a text"));
-    }
-    state.SetText(name, value.get<std::string>());
-  }
+  for (const auto& [name, value] : *texts) state.SetText(name, value);
   return state;
 }
 
@@ -55,28 +46,6 @@ absl::StatusOr<State> ReadAs(Env& env, const std::string& folder, absl::string_v
     state.SetTensor(name, *tensor);
   }
   return state;
-}
-
-// How many ranks have written the folder. What they are called says so: "state-rank-1-of-4.json".
-absl::StatusOr<int64_t> RanksIn(Env& env, const std::string& folder) {
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, env.List(folder));
-  int64_t ranks = 1;
-  std::string first;
-  for (const std::string& file : files) {
-    absl::string_view name = file;
-    if (!absl::ConsumePrefix(&name, kRankState) || !absl::ConsumeSuffix(&name, kTexts)) continue;
-    const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(name, absl::MaxSplits("-of-", 1));
-    int64_t rank = 0, of = 0;
-    if (!absl::SimpleAtoi(numbers.first, &rank) || !absl::SimpleAtoi(numbers.second, &of) || rank < 1 || rank >= of) {
-      return absl::InvalidArgumentError(absl::StrCat(JoinPath(folder, file), " is of no rank"));
-    }
-    if (!first.empty() && of != ranks) {
-      return absl::InvalidArgumentError(absl::StrCat(folder, " has parts of different saves: ", first, " and ", file));
-    }
-    ranks = of;
-    first = file;
-  }
-  return ranks;
 }
 
 absl::Status CheckSameTexts(const State& first, const State& other, const std::string& file) {
@@ -97,7 +66,7 @@ absl::Status WriteState(Env& env, const std::string& folder, const State& state)
 
 absl::Status WriteRankState(Env& env, const std::string& folder, int rank, int ranks, const State& state) {
   TDOCK_CHECK(rank >= 1 && rank < ranks, "rank 0 has the rest");
-  return WriteAs(env, folder, RankState(rank, ranks), state);
+  return WriteAs(env, folder, RankStateName(rank, ranks), state);
 }
 
 absl::StatusOr<State> ReadStateTexts(Env& env, const std::string& folder) {
@@ -106,12 +75,14 @@ absl::StatusOr<State> ReadStateTexts(Env& env, const std::string& folder) {
 
 absl::StatusOr<State> ReadState(Env& env, const std::string& folder) {
   TDOCK_ASSIGN_OR_RETURN(State state, ReadAs(env, folder, kState));
-  TDOCK_ASSIGN_OR_RETURN(const int64_t ranks, RanksIn(env, folder));
-  for (int64_t rank = 1; rank < ranks; ++rank) {
-    const std::string file = JoinPath(folder, RankState(rank, ranks));
-    const absl::StatusOr<State> part = ReadAs(env, folder, RankState(rank, ranks));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, env.List(folder));
+  const absl::StatusOr<int64_t> ranks = RanksThatWrote(files);
+  if (!ranks.ok()) return Annotate(ranks.status(), folder);
+  for (int64_t rank = 1; rank < *ranks; ++rank) {
+    const std::string name = RankStateName(rank, *ranks), file = JoinPath(folder, name);
+    const absl::StatusOr<State> part = ReadAs(env, folder, name);
     if (absl::IsNotFound(part.status())) {
-      return absl::InvalidArgumentError(absl::StrCat(folder, " was written by ", ranks, " ranks, and lacks what rank ",
+      return absl::InvalidArgumentError(absl::StrCat(folder, " was written by ", *ranks, " ranks, and lacks what rank ",
                                                      rank, " wrote: ", part.status().message()));
     }
     TDOCK_RETURN_IF_ERROR(part.status());

@@ -1,0 +1,46 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "core/base/testing/fails.h"
+#include "trainer/checkpoint/parts/state_texts.h"
+#include "trainer/checkpoint/parts/tensor_parts.h"
+
+namespace tdock::trainer {
+namespace {
+
+TEST(TensorParts, EachPartHasOneName) {
+  const auto part = ParsePart("x[4/10]", "x", 10, 6);
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_EQ(part->begin, 4);
+  EXPECT_EQ(part->end(), 10);
+  for (const char* other :
+       {"x[ 4/10]", "x[+4/10]", "x[04/10]", "x[4/10 ]", "x[4/10]]", "y[4/10]", "x", "x[4]", "[4/10]", "x[-0/10]"}) {
+    EXPECT_THAT(ParsePart(other, "x", 10, 6).status(), Fails(absl::StatusCode::kInvalidArgument, {other})) << other;
+  }
+}
+
+TEST(TensorParts, NumbersBeyondTheTensorAreRefused) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_TRUE(ParsePart(PartName("x", 0, kMost), "x", kMost, kMost).ok());
+  for (const auto& [begin, size] : {std::pair(int64_t{1}, kMost), {kMost, int64_t{1}}, {int64_t{-1}, int64_t{1}}}) {
+    const std::string name = PartName("x", begin, kMost);
+    EXPECT_THAT(ParsePart(name, "x", kMost, size).status(), Fails(absl::StatusCode::kInvalidArgument, {name}));
+  }
+  EXPECT_THAT(ParsePart("x[9223372036854775808/10]", "x", 10, 1).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"x[9223372036854775808/10]"}));
+}
+
+TEST(StateTexts, RanksAreThoseThatTheFilesName) {
+  const auto ranks = [](const std::vector<std::string>& files) { return RanksThatWrote(files); };
+  EXPECT_EQ(*ranks({"state.json", "model.safetensors"}), 1);
+  EXPECT_EQ(*ranks({"state.json", "state-rank-2-of-3.json", "state-rank-1-of-3.json"}), 3);
+  for (const char* file : {"state-rank-0-of-2.json", "state-rank-2-of-2.json", "state-rank--1-of-2.json",
+                           "state-rank-1-of-99999999999999999999.json", "state-rank-.json"}) {
+    EXPECT_THAT(ranks({file}).status(), Fails(absl::StatusCode::kInvalidArgument, {file, "is of no rank"}));
+  }
+}
+
+}  // namespace
+}  // namespace tdock::trainer
