@@ -60,6 +60,16 @@ int64_t HolesBeside(int64_t in_heap, const model::Decoder& decoder) {
   return c10::isReducedFloatingType(decoder.compute_type()) ? in_heap * 3 / 5 : in_heap / 3;
 }
 
+// How ranks divide a model that they train together; one process: not at all.
+struct ZeroShares {
+  int64_t ranks = 1;
+  int64_t zero_stage = 0;
+
+  // What a rank has of something that is divided from `stage` on.
+  int64_t Part(int64_t stage, int64_t bytes) const { return zero_stage < stage ? bytes : (bytes + ranks - 1) / ranks; }
+  bool splits_weights() const { return ranks > 1 && zero_stage == 3; }
+};
+
 // What is held while one part of a run works, beside what is held all the time.
 struct Phase {
   std::string when;
@@ -85,12 +95,13 @@ class Estimator {
  public:
   Estimator(Recipe& recipe, const RunConfig& config, const RunInputs& inputs,
             std::span<const data::EncodedSample> samples, const Outline& outline,
-            const std::map<std::string, Outline>& roles)
+            const std::map<std::string, Outline>& roles, const std::map<std::string, int64_t>& ranks)
       : config_(config),
         shape_(recipe.shape()),
         inputs_(inputs),
         outline_(outline),
         roles_(roles),
+        ranks_(ranks),
         phase_(recipe.phase()),
         device_(inputs.decoder->device()),
         threads_(std::max<int64_t>(config.threads, 1)),
@@ -104,48 +115,57 @@ class Estimator {
     MakeSamples(rng);
   }
 
-  // What is held from the first step on.
+  // What is held from the first step on, by a rank that trains.
   std::vector<MemoryPart> Held(int64_t process) const {
     const int64_t weights = BytesOf(inputs_.decoder->parameters());
-    std::vector<MemoryPart> parts = {{"weights", weights}};
+    const ZeroShares shares = OfPolicy();
+    std::vector<MemoryPart> parts = {{"weights", shares.Part(3, weights)}};
     if (shape_.frozen_copies > 0) parts.push_back({"reference", shape_.frozen_copies * weights});
     if (device_.is_cpu() || !shape_.optim.offload) {
-      parts.push_back({"optimizer state", MomentBytes(outline_.decoder.trainable(), shape_.optim.moment_dtype)});
+      parts.push_back(
+          {"optimizer state", shares.Part(1, MomentBytes(outline_.decoder.trainable(), shape_.optim.moment_dtype))});
     }
-    if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", WideTrainable()});
+    if (config_.trainer.ema_decay > 0) parts.push_back({"average of weights", shares.Part(1, WideTrainable())});
     int64_t loaded = weights;  // and so a part of the process
     for (const auto& [name, model] : inputs_.models) {
       const int64_t of_role = BytesOf(model.policy.decoder.parameters());
-      parts.push_back({absl::StrCat("weights of the ", Spaced(name)), of_role});
+      const ZeroShares of_ranks = model.role.trained ? OfRole(name) : ZeroShares();
+      parts.push_back({absl::StrCat("weights of the ", Spaced(name)), of_ranks.Part(3, of_role)});
       loaded += of_role;
       if (!model.role.trained || (model.role.optim->offload && !device_.is_cpu())) continue;
-      parts.push_back({absl::StrCat("optimizer state of the ", Spaced(name)),
-                       MomentBytes(roles_.at(name).decoder.trainable(), model.role.optim->moment_dtype)});
+      parts.push_back(
+          {absl::StrCat("optimizer state of the ", Spaced(name)),
+           of_ranks.Part(1, MomentBytes(roles_.at(name).decoder.trainable(), model.role.optim->moment_dtype))});
     }
     if (device_.is_cpu()) parts.push_back({"process and data", process - loaded + kLibraries});
     return parts;
   }
 
-  // Copies of what is trained and of what the optimizer knows, from which a checkpoint is written in the background.
+  // Copies of what is trained and of what the optimizer knows, from which a checkpoint is written in the background; of
+  // ranks that train together the first has copies of all weights, unless each writes its part.
   int64_t WhileSaving() const {
     const absl::StatusOr<SaveFreq> freq = ParseSaveFreq(config_.trainer.save_freq);
     const int64_t steps = config_.trainer.total_training_steps;
     if (!freq.ok() || freq->never() || (freq->steps > 0 && steps > 0 && freq->steps >= steps)) return 0;
     const std::vector<at::Tensor> trained = outline_.decoder.trainable();
-    int64_t bytes = BytesOf(trained) + MomentBytes(trained, shape_.optim.moment_dtype) +
-                    (config_.trainer.ema_decay > 0 ? WideTrainable() : 0);
+    const ZeroShares of_policy = OfPolicy();
+    int64_t bytes = of_policy.Part(3, BytesOf(trained)) +
+                    of_policy.Part(1, MomentBytes(trained, shape_.optim.moment_dtype) +
+                                          (config_.trainer.ema_decay > 0 ? WideTrainable() : 0));
     for (const auto& [name, outline] : roles_) {
       const std::vector<at::Tensor> of_role = outline.decoder.trainable();
-      bytes += BytesOf(of_role) + MomentBytes(of_role, inputs_.models.at(name).role.optim->moment_dtype);
+      const ZeroShares shares = OfRole(name);
+      bytes += shares.Part(3, BytesOf(of_role)) +
+               shares.Part(1, MomentBytes(of_role, inputs_.models.at(name).role.optim->moment_dtype));
     }
     return bytes;
   }
 
   Phase Training(const std::string& when, std::span<const Sequence> samples, Entropy entropy) const {
-    return Training(when, samples, entropy, outline_, shape_.micro_batch_size);
+    return Training(when, samples, entropy, outline_, shape_.micro_batch_size, OfPolicy());
   }
   Phase Training(const std::string& when, std::span<const Sequence> samples, Entropy entropy, const Outline& outline,
-                 int64_t micro_batch_size) const {
+                 int64_t micro_batch_size, const ZeroShares& shares) const {
     ForwardOptions forward = Forward(micro_batch_size);
     if (phase_ == data::Phase::kReward) forward.together = 2;
     const Passes passes = MeasurePasses(outline, samples, forward, device_,
@@ -154,15 +174,21 @@ class Estimator {
                                          .temperature = forward.temperature,
                                          .entropy = entropy,
                                          .gradients = true});
-    const int64_t at_once = std::min(threads_, passes.count);
+    const int64_t own = (passes.count + shares.ranks - 1) / shares.ranks;  // of the rank with most
+    const bool in_turn = shares.ranks > 1 && shares.zero_stage >= 2;
+    const int64_t at_once = in_turn ? 1 : std::min(threads_, own);
     // The sum of the gradients is that of the first micro-batch, to which the others are added. Gradients of bfloat16
     // are copied to float32 for it, once nothing else of their pass is held.
     const bool copied = outline.decoder.dtype() == at::kBFloat16 && !outline.decoder.lora();
     const int64_t wide = WideTrainable(outline);
-    const int64_t sum = passes.count > (copied ? 1 : at_once) ? wide : 0;
-    const int64_t alone = copied ? wide - passes.largest.activations - passes.largest.logits : 0;
+    const int64_t sum = in_turn ? shares.Part(2, wide) : own > (copied ? 1 : at_once) ? wide : 0;
+    const int64_t of_pass = shares.splits_weights() ? std::min(passes.largest.gradients, OfLayers(outline.decoder))
+                                                    : passes.largest.gradients;
+    const int64_t alone = copied && !in_turn ? wide - passes.largest.activations - passes.largest.logits : 0;
     return {.when = when,
-            .parts = {{"gradients", std::max(sum + at_once * passes.largest.gradients, alone)},
+            .parts = {{"gradients", std::max(sum + at_once * of_pass, alone)},
+                      {"gradients on their way", in_turn ? OnTheirWay(outline.decoder) : 0},
+                      {"weights of layers", shares.splits_weights() ? OfLayers(outline.decoder) : 0},
                       {"activations", at_once * passes.largest.activations},
                       {"logits", at_once * passes.largest.logits},
                       {"holes in the heap", Holes(sum + at_once * passes.largest.in_heap)}},
@@ -227,9 +253,11 @@ class Estimator {
     }
     for (const auto& [name, outline] : roles_) {
       phases.push_back(Training(absl::StrCat("training the ", Spaced(name)), samples_.mini_batch, Entropy::kNone,
-                                outline, inputs_.models.at(name).role.micro_batch_size));
+                                outline, inputs_.models.at(name).role.micro_batch_size, OfRole(name)));
+      if (shape_.rollout != nullptr) phases.back().parts.push_back(Gathered(/*roles=*/false));
       phases.back().keys = absl::StrCat(name, ".ppo_micro_batch_size_per_gpu, ", name, ".model.recompute");
     }
+    const size_t trains = phases.size();
     if (shape_.rollout != nullptr) {
       phases.push_back(Scoring("computing log-probabilities", samples_.all));
       int64_t longest = 1;
@@ -249,6 +277,7 @@ class Estimator {
                         .parts = {{"merged weights", BytesOf(inputs_.decoder->parameters())}},
                         .keys = "model.path (a smaller model)"});
     }
+    for (size_t i = trains; i < phases.size(); ++i) phases[i].parts.push_back(Gathered(/*roles=*/true));
     return phases;
   }
 
@@ -283,14 +312,50 @@ class Estimator {
     const TrainingShare::Bytes all{.weights = BytesOf(decoder.parameters()),
                                    .gradients = WideTrainable(outline),
                                    .moments = MomentBytes(outline.decoder.trainable(), optim.moment_dtype)};
-    const auto part = [ranks](int64_t bytes) { return (bytes + ranks - 1) / ranks; };
     for (size_t stage = 0; stage < share.bytes.size(); ++stage) {
-      TrainingShare::Bytes& kept = share.bytes[stage] = all;
-      if (stage >= 1) kept.moments = part(all.moments);
-      if (stage >= 2) kept.gradients = part(all.gradients);
-      if (stage >= 3) kept.weights = part(all.weights);
+      const ZeroShares kept{.ranks = ranks, .zero_stage = static_cast<int64_t>(stage)};
+      share.bytes[stage] = {.weights = kept.Part(3, all.weights),
+                            .gradients = kept.Part(2, all.gradients),
+                            .moments = kept.Part(1, all.moments)};
     }
     return share;
+  }
+
+  ZeroShares Divided(const std::string& role, const OptimSection& optim) const {
+    const auto found = ranks_.find(role);
+    if (found == ranks_.end() || found->second < 2) return {};
+    return {.ranks = found->second, .zero_stage = optim.zero_stage};
+  }
+  ZeroShares OfPolicy() const { return Divided("actor", shape_.optim); }
+  ZeroShares OfRole(const std::string& name) const { return Divided(name, *inputs_.models.at(name).role.optim); }
+
+  // Weights of which a rank keeps a part are there whole, too, for whoever reads them, until they are trained again.
+  MemoryPart Gathered(bool roles) const {
+    int64_t bytes = OfPolicy().splits_weights() ? BytesOf(inputs_.decoder->parameters()) : 0;
+    for (const auto& [name, outline] : roles_) {
+      if (roles && OfRole(name).splits_weights()) bytes += BytesOf(inputs_.models.at(name).policy.decoder.parameters());
+    }
+    return {"gathered weights", bytes};
+  }
+  // While they are trained: those outside of layers, three layers, and what one of these arrives in (DataParallel);
+  // gradients are of no more layers then.
+  static int64_t OfLayers(const model::Decoder& decoder) {
+    int64_t largest = 0;
+    for (size_t layer = 0; layer + 1 < decoder.units(); ++layer) {
+      largest = std::max(largest, BytesOf(decoder.ParametersOf(layer)));
+    }
+    const int64_t outside = BytesOf(decoder.ParametersOf(decoder.units() - 1));
+    return outside + std::max(4 * largest, outside);
+  }
+  // The copy of a layer's gradients from which each rank gets its part of the sum.
+  static int64_t OnTheirWay(const model::Decoder& decoder) {
+    int64_t largest = 0;
+    for (size_t unit = 0; unit < decoder.units(); ++unit) {
+      int64_t bytes = 0;
+      for (const at::Tensor& parameter : decoder.TrainedOf(unit)) bytes += WideBytesOf(parameter);
+      largest = std::max(largest, bytes);
+    }
+    return largest;
   }
 
   int64_t Holes(int64_t in_heap) const { return HolesBeside(in_heap, *inputs_.decoder); }
@@ -376,6 +441,7 @@ class Estimator {
   const RunInputs& inputs_;
   const Outline& outline_;
   const std::map<std::string, Outline>& roles_;  // of the models beside the policy that are trained
+  const std::map<std::string, int64_t>& ranks_;  // that train a role
   const data::Phase phase_;
   const at::Device device_;
   const int64_t threads_;
@@ -396,6 +462,17 @@ std::optional<int64_t> Available(const at::Device& device, Env& env, int64_t res
   return static_cast<int64_t>(allocator->getMemoryInfo(index).first) + own;
 }
 
+const char* WhoNeeds(const MemoryEstimate& estimate) { return estimate.shares.empty() ? "the run" : "rank 0"; }
+
+// ", or raise actor.zero_stage"
+std::string KeysToRaise(const MemoryEstimate& estimate) {
+  std::string keys;
+  for (const TrainingShare& share : estimate.shares) {
+    if (share.zero_stage < 3) absl::StrAppend(&keys, keys.empty() ? ", or raise " : ", ", share.zero_key);
+  }
+  return keys;
+}
+
 }  // namespace
 
 absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& inputs,
@@ -411,7 +488,7 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& i
     roles.emplace(name, std::move(of_role));
   }
   TDOCK_ASSIGN_OR_RETURN(const int64_t resident, ResidentMemory(env));
-  const Estimator estimator(recipe, recipe.config(), inputs, samples, outline, roles);
+  const Estimator estimator(recipe, recipe.config(), inputs, samples, outline, roles, ranks);
   const std::vector<Phase> phases = estimator.Phases();
   const Phase& most = *std::max_element(phases.begin(), phases.end(),
                                         [](const Phase& a, const Phase& b) { return a.bytes() < b.bytes(); });
@@ -426,13 +503,15 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& i
   estimate.while_saving = estimator.WhileSaving();
   estimate.available = Available(decoder.device(), env, resident);
   if (estimate.available.has_value() && estimate.peak > *estimate.available) {
-    estimate.warning = absl::StrCat("the run will need about ", estimate.peak >> 20, " MiB while ", most.when, ", and ",
-                                    *estimate.available >> 20, " MiB are available; lower ", most.keys);
+    estimate.warning =
+        absl::StrCat(WhoNeeds(estimate), " will need about ", estimate.peak >> 20, " MiB while ", most.when, ", and ",
+                     *estimate.available >> 20, " MiB are available; lower ", most.keys, KeysToRaise(estimate));
   } else if (estimate.available.has_value() && decoder.device().is_cpu() &&
              estimate.peak + estimate.while_saving > *estimate.available) {
-    estimate.warning = absl::StrCat("the run will need about ", (estimate.peak + estimate.while_saving) >> 20,
-                                    " MiB while a checkpoint is written, and ", *estimate.available >> 20,
-                                    " MiB are available; with trainer.save_freq=0 it is saved only when it is stopped");
+    estimate.warning =
+        absl::StrCat(WhoNeeds(estimate), " will need about ", (estimate.peak + estimate.while_saving) >> 20,
+                     " MiB while a checkpoint is written, and ", *estimate.available >> 20,
+                     " MiB are available; with trainer.save_freq=0 it is saved only when it is stopped");
   }
   return estimate;
 }

@@ -47,7 +47,7 @@ struct MemoryEstimate {
   int64_t while_saving = 0;
   // What the process can have there in all; nothing if the system does not tell.
   std::optional<int64_t> available;
-  // Of the roles that several ranks train; the figures above are those of a rank that keeps everything.
+  // Of the roles that several ranks train; the figures above are then those of rank 0, with the stages of the run.
   std::vector<TrainingShare> shares = {};
   // A sentence where the peak is more than that, with the keys that lower it; else empty.
   std::string warning;
@@ -56,7 +56,8 @@ struct MemoryEstimate {
 // Of a run with these inputs, before it begins. `samples` are those that a step may have, the longest of all among
 // them; not empty. What passes through the model is laid out as it will be and passed through a model without data, of
 // the same code; responses that are generated have their greatest length. Weights, gradients and the optimizer's state
-// are counted. `ranks` are those that train a role together, "actor" or "critic"; none: one process. May throw.
+// are counted. `ranks` are those that train a role together, "actor" or "critic"; none: one process. Of several, the
+// estimate is that of the first, which also writes checkpoints. May throw.
 absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& inputs,
                                               std::span<const data::EncodedSample> samples, Env& env,
                                               const std::map<std::string, int64_t>& ranks = {});

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/limited_env.h"
 #include "trainer/preflight/numbers.h"
 #include "trainer/preflight/passes.h"
 #include "trainer/preflight/report.h"
@@ -360,6 +362,78 @@ TEST_F(PreflightTest, LongSamplesOfASecondDataSetAreCounted) {
   EXPECT_EQ(with.when, "training on data.ptx_files");
   EXPECT_NE(without.when, with.when);
   EXPECT_GT(with.peak, without.peak);
+}
+
+TEST_F(PreflightTest, TheMemoryIsThatOfARankWithItsStage) {
+  const auto of_rank = [&](int zero, int64_t ranks) {
+    const auto report = Look("grpo", Reversals(false),
+                             {absl::StrCat("actor.zero_stage=", zero), "actor.ppo_micro_batch_size_per_gpu=2",
+                              "trainer.ema_decay=0.9", "trainer.save_freq=1", "model.hidden_size=256"},
+                             {.ranks = {{"actor", ranks}}});
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? report->memory : MemoryEstimate();
+  };
+  const MemoryEstimate alone = of_rank(3, 1);
+  EXPECT_TRUE(alone.shares.empty());
+  const int64_t weights = PartsByName(alone)["weights"];
+  std::vector<int64_t> held, saving;
+  for (int zero = 0; zero <= 3; ++zero) {
+    MemoryEstimate memory = of_rank(zero, 4);
+    std::map<std::string, int64_t> parts = PartsByName(memory);
+    ASSERT_EQ(memory.shares.size(), 1u);
+    EXPECT_EQ(parts["weights"], memory.shares[0].bytes[static_cast<size_t>(zero)].weights);
+    EXPECT_EQ(parts["optimizer state"], memory.shares[0].bytes[static_cast<size_t>(zero)].moments);
+    EXPECT_EQ(parts["average of weights"], zero == 0 ? weights : weights / 4);
+    EXPECT_EQ(parts["reference"], weights);  // each rank has it
+    // All of them are there when answers are sampled; in training, some layers.
+    EXPECT_EQ(parts["gathered weights"] + parts["weights of layers"] > 0, zero == 3);
+    held.push_back(parts["weights"] + parts["optimizer state"] + parts["average of weights"]);
+    saving.push_back(memory.while_saving);
+  }
+  EXPECT_EQ(held[0], 4 * weights);
+  EXPECT_EQ(held[1], weights + 3 * weights / 4);
+  EXPECT_EQ(held[2], held[1]);
+  EXPECT_EQ(held[3], weights);
+  EXPECT_EQ(saving[0], alone.while_saving);
+  EXPECT_EQ(saving[1], held[1]);
+  EXPECT_EQ(saving[3], held[3]);
+}
+
+// A machine on which so much is available to a process that has 64 MiB by now.
+class SmallMachine final : public LimitedEnv {
+ public:
+  static constexpr int64_t kResident = int64_t{64} << 20;
+
+  explicit SmallMachine(int64_t available) : LimitedEnv(Env::Real(), 0), available_(available) {}
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    if (path == "/proc/self/statm") return absl::StrCat("1 ", kResident / ::sysconf(_SC_PAGESIZE), " 1");
+    if (path == "/proc/meminfo") return absl::StrCat("MemAvailable: ", (available_ - kResident) >> 10, " kB\n");
+    return absl::NotFoundError(path);
+  }
+
+ private:
+  const int64_t available_;
+};
+
+TEST_F(PreflightTest, WarnsOfARankThatNeedsMoreThanThereIs) {
+  const auto estimate = [&](int zero, int64_t ranks, int64_t available) {
+    const auto report = Look("sft", Reversals(false),
+                             {absl::StrCat("zero_stage=", zero), "data.micro_batch_size_per_gpu=1", "threads=1",
+                              "model.hidden_size=256", "model.num_hidden_layers=8", "trainer.save_freq=0"});
+    EXPECT_TRUE(report.ok()) << report.status();
+    SmallMachine machine(available);
+    auto memory = EstimateMemory(*recipe_, inputs_, report->data.some, machine, {{"actor", ranks}});
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return *std::move(memory);
+  };
+  constexpr int64_t kMuch = int64_t{1} << 40;
+  const int64_t alone = estimate(0, 1, kMuch).peak, part = estimate(3, 8, kMuch).peak;
+  ASSERT_LT(part, alone - (int64_t{1} << 20));
+  const int64_t between = (alone + part) / 2;
+  EXPECT_THAT(estimate(0, 1, between).warning, testing::StartsWith("the run will need about "));
+  EXPECT_THAT(estimate(0, 8, between).warning, testing::AllOf(testing::StartsWith("rank 0 will need about "),
+                                                              testing::EndsWith(", or raise zero_stage")));
+  EXPECT_EQ(estimate(3, 8, between).warning, "");
 }
 
 TEST_F(PreflightTest, EveryFormOfAModelCanBeEstimated) {
