@@ -32,6 +32,21 @@ TEST(TensorParts, NumbersBeyondTheTensorAreRefused) {
               Fails(absl::StatusCode::kInvalidArgument, {"x[9223372036854775808/10]"}));
 }
 
+TEST(TensorParts, EachNumberIsCopiedOnce) {
+  const std::vector<TensorPart> parts = {{"x[4/10]", 4, 6}, {"x[4/10]", 4, 0}, {"x[0/10]", 0, 4}};
+  const auto plan = PlanCopies("x", parts, 3, 4, 10);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->size(), 2u);
+  EXPECT_EQ(plan->at(0).part, 2u);
+  EXPECT_EQ(plan->at(0).from, 3);
+  EXPECT_EQ(plan->at(0).size, 1);
+  EXPECT_EQ(plan->at(1).part, 0u);
+  EXPECT_EQ(plan->at(1).from, 0);
+  EXPECT_EQ(plan->at(1).to, 1);
+  EXPECT_EQ(plan->at(1).size, 3);
+  EXPECT_TRUE(PlanCopies("x", parts, 3, 0, 10)->empty());
+}
+
 TEST(StateTexts, RanksAreThoseThatTheFilesName) {
   const auto ranks = [](const std::vector<std::string>& files) { return RanksThatWrote(files); };
   EXPECT_EQ(*ranks({"state.json", "model.safetensors"}), 1);

@@ -65,7 +65,8 @@ absl::StatusOr<std::vector<PartCopy>> PlanCopies(absl::string_view tensor, std::
   std::vector<PartCopy> copies;
   for (const size_t i : *order) {
     const TensorPart& part = parts[i];
-    if (part.end() <= next || part.begin >= end) continue;
+    if (part.end() <= next) continue;
+    if (part.begin >= end || next == end) break;
     if (part.begin > next) return lacking(next, part.begin);
     const int64_t count = std::min(part.end(), end) - next;
     copies.push_back({.part = i, .from = next - part.begin, .to = next - begin, .size = count});
