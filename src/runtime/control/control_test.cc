@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -20,6 +23,9 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 constexpr Method<PerRank<int64_t>(PerRank<int64_t>)> kDouble{"double", Mode::kDpCompute};
 constexpr Method<MetaBatch(MetaBatch)> kEcho{"echo", Mode::kDpComputeProto};
@@ -169,6 +175,29 @@ TEST_F(Control, CallsOfAWorkerThatGoesFailAtOnceWithItsLastLines) {
   EXPECT_THAT(std::string(result.status().message()),
               AllOf(HasSubstr("rank 1 (ref) is gone"), HasSubstr("the disk is full"), HasSubstr("double")));
   EXPECT_FALSE(controller_->status().ok());
+}
+
+TEST_F(Control, CallsAreToldOfAsTheyBeginAndEnd) {
+  std::mutex mu;
+  std::vector<std::string> lines;
+  Begin(2, {.on_call = [&](int rank, const std::string& line) {
+          const std::lock_guard lock(mu);
+          lines.push_back(absl::StrCat(rank, " ", line));
+        }});
+  const Future<std::vector<int64_t>> waiting = Group().Start(kWait, int64_t{0});
+  while (!workers_[0]->waits() || !workers_[1]->waits()) absl::SleepFor(absl::Milliseconds(1));
+  {
+    const std::lock_guard lock(mu);
+    EXPECT_THAT(lines, UnorderedElementsAre("1 wait begins", "2 wait begins"));
+    lines.clear();
+  }
+  for (const auto& worker : workers_) worker->LetGo();
+  EXPECT_TRUE(waiting.Get().ok());
+  workers_[0]->Leave();
+  EXPECT_FALSE(Group().Call(kDouble, std::vector<int64_t>{3, 4}).ok());
+  const std::lock_guard lock(mu);
+  EXPECT_THAT(lines, IsSupersetOf({StartsWith("1 wait has ended after"), StartsWith("2 wait has ended after"),
+                                   StartsWith("1 double has failed after"), StartsWith("2 double has ended after")}));
 }
 
 TEST_F(Control, DifferentMethodsRunAtTheSameTime) {

@@ -175,7 +175,7 @@ class RpcController final : public Controller {
   absl::StatusOr<std::shared_ptr<RpcWorkerLink>> Join(const Parcel& hello, std::shared_ptr<rpc::CallSink> sink) {
     TDOCK_ASSIGN_OR_RETURN(RpcWorkerLink::Identity identity, IdentityIn(hello));
     const int rank = identity.rank;
-    auto worker = std::make_shared<RpcWorkerLink>(std::move(identity), std::move(sink));
+    auto worker = std::make_shared<RpcWorkerLink>(std::move(identity), std::move(sink), options_.on_call);
     absl::Status refusal;
     {
       const MutexLock lock(mu_);

@@ -77,7 +77,7 @@ class RpcWorkerSession final : public WorkerSession {
     MutexLock lock(mu_);
     while (!welcome_.has_value() && !end_.has_value()) {
       if (absl::Now() >= deadline) {
-        return absl::DeadlineExceededError(absl::StrCat("the controller at ", options_.controller,
+        return absl::DeadlineExceededError(absl::StrCat(options_.controller_name, " at ", options_.controller,
                                                         " has not begun the run in time: it waits for other ranks, or ",
                                                         "is still reading its data"));
       }
@@ -157,7 +157,7 @@ class RpcWorkerSession final : public WorkerSession {
     changed_.NotifyAll();
   }
   void OnEnd(const absl::Status& status) {
-    End(absl::UnavailableError(absl::StrCat("the controller at ", options_.controller, " is gone",
+    End(absl::UnavailableError(absl::StrCat(options_.controller_name, " at ", options_.controller, " is gone",
                                             status.ok() ? "" : absl::StrCat(": ", status.message()))));
   }
 
@@ -245,7 +245,7 @@ class RpcWorkerSession final : public WorkerSession {
         if (end_.has_value()) return;
       }
       if (watch_.silent() >= options_.silence) {
-        return End(absl::UnavailableError(absl::StrCat("the controller at ", options_.controller,
+        return End(absl::UnavailableError(absl::StrCat(options_.controller_name, " at ", options_.controller,
                                                        " has given no sign of life for ",
                                                        absl::FormatDuration(options_.silence))));
       }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
@@ -32,8 +33,20 @@ void RpcWorkerLink::Send(const Parcel& parcel) {
   for (const rpc::Message& message : *messages) sink_->Send(message);
 }
 
+std::function<void(absl::StatusOr<Value>)> RpcWorkerLink::Told(const std::string& method,
+                                                               std::function<void(absl::StatusOr<Value>)> done) const {
+  on_call_(identity_.rank, absl::StrCat(method, " begins"));
+  return [rank = identity_.rank, on_call = on_call_, method, done = std::move(done),
+          begun = absl::Now()](absl::StatusOr<Value> value) {
+    on_call(rank, absl::StrFormat("%s has %s after %.3f s", method, value.ok() ? "ended" : "failed",
+                                  absl::ToDoubleSeconds(absl::Now() - begun)));
+    done(std::move(value));
+  };
+}
+
 void RpcWorkerLink::Invoke(std::string method, std::vector<Value> arguments, absl::Time deadline,
                            std::function<void(absl::StatusOr<Value>)> done) {
+  if (on_call_) done = Told(method, std::move(done));
   int64_t id = 0;
   absl::Status gone;
   {

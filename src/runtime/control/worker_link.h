@@ -30,8 +30,10 @@ class RpcWorkerLink final : public WorkerLink {
     Setup setup = {};
     int64_t world_size = 0;
   };
-  RpcWorkerLink(Identity identity, std::shared_ptr<rpc::CallSink> sink)
-      : identity_(std::move(identity)), sink_(std::move(sink)) {}
+  using OnCall = std::function<void(int rank, const std::string& line)>;
+  // For `on_call`, see ControllerOptions.
+  RpcWorkerLink(Identity identity, std::shared_ptr<rpc::CallSink> sink, OnCall on_call)
+      : identity_(std::move(identity)), sink_(std::move(sink)), on_call_(std::move(on_call)) {}
 
   const Identity& identity() const { return identity_; }
   std::string Describe() const override;
@@ -65,9 +67,13 @@ class RpcWorkerLink final : public WorkerLink {
     std::function<void(absl::StatusOr<Value>)> done;
   };
   std::string LastLines() const TDOCK_REQUIRES(mu_);
+  // Tells on_call_ that the method begins, and with `done`, that it has ended.
+  std::function<void(absl::StatusOr<Value>)> Told(const std::string& method,
+                                                  std::function<void(absl::StatusOr<Value>)> done) const;
 
   const Identity identity_;
   const std::shared_ptr<rpc::CallSink> sink_;
+  const OnCall on_call_;
   PeerWatch watch_;
   // Orders the parts of messages.
   Mutex sending_;

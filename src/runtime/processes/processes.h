@@ -51,6 +51,9 @@ struct ControllerOptions {
   absl::Duration silence = absl::Seconds(30);
   // Called by any thread; must not block. Each worker's last lines are kept, too, for errors about it.
   std::function<void(const Notice&)> on_notice = [](const Notice&) {};
+  // If it is set, called as a method begins at a worker and when it has ended, with a line for people, such as
+  // "update_actor begins" or "update_actor has ended after 0.512 s". By any thread; must not block.
+  std::function<void(int rank, const std::string& line)> on_call = {};
 };
 
 // Thread-safe.
@@ -87,7 +90,8 @@ struct WorkerOptions {
   std::string token = {};
   int rank = 1;
   int world_size = 2;
-  std::string name = {};  // for people: its roles
+  std::string name = {};                           // for people: its roles
+  std::string controller_name = "the controller";  // for people
   Setup setup = {};
   absl::Duration connect_timeout = absl::Seconds(60);
   absl::Duration silence = absl::Seconds(30);  // of the controller

@@ -101,21 +101,20 @@ absl::Status RunRanks::Start() {
   const bool ipv6 = absl::StrContains(environment_.master_addr, ':');
   const std::string listen = here ? "127.0.0.1:0" : ipv6 ? "[::]:0" : "0.0.0.0:0", token = NewToken();
   const std::string host = ipv6 ? absl::StrCat("[", environment_.master_addr, "]") : environment_.master_addr;
-  TDOCK_ASSIGN_OR_RETURN(controller_, runtime::OpenController(
-                                          {.listen = listen,
-                                           .token = token,
-                                           .world_size = environment_.world_size,
-                                           .setup = SetupOf(recipe_, environment_),
-                                           .silence = Silence(config),
-                                           .on_notice = [this](const runtime::Notice& notice) {
-                                             if (notice.kind == "log") {
-                                               const std::string name = controller_->name(notice.rank);
-                                               context_.log(absl::StrCat("[rank ", notice.rank, name.empty() ? "" : " ",
-                                                                         name, "] ", notice.text));
-                                             } else if (stages_ != nullptr) {
-                                               stages_->OnNotice(notice);
-                                             }
-                                           }}));
+  runtime::ControllerOptions options{.listen = listen,
+                                     .token = token,
+                                     .world_size = environment_.world_size,
+                                     .setup = SetupOf(recipe_, environment_),
+                                     .silence = Silence(config)};
+  options.on_notice = [this](const runtime::Notice& notice) {
+    if (notice.kind == "log") {
+      LogOf(notice.rank, notice.text);
+    } else if (stages_ != nullptr) {
+      stages_->OnNotice(notice);
+    }
+  };
+  if (config.resources.log_calls) options.on_call = [this](int rank, const std::string& line) { LogOf(rank, line); };
+  TDOCK_ASSIGN_OR_RETURN(controller_, runtime::OpenController(options));
   const bool one_machine = environment_.local_world_size == environment_.world_size;
   TDOCK_ASSIGN_OR_RETURN(dock_, dock::OpenSharedDock({.serve = one_machine ? "unix" : listen,
                                                       .token = one_machine ? "" : token,
@@ -141,6 +140,11 @@ absl::Status RunRanks::Start() {
   TDOCK_ASSIGN_OR_RETURN(training_, TrainingGroups::Open(recipe_, environment_, *roles, *rendezvous_, context_.log,
                                                          absl::Now() + JoinTime(config)));
   return absl::OkStatus();
+}
+
+void RunRanks::LogOf(int rank, const std::string& line) const {
+  const std::string name = controller_->name(rank);
+  context_.log(absl::StrCat("[rank ", rank, name.empty() ? "" : " ", name, "] ", line));
 }
 
 absl::Status RunRanks::Meet() {
@@ -185,6 +189,7 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
                                .rank = environment.rank,
                                .world_size = environment.world_size,
                                .name = roles.ok() ? NameOfRank(environment.rank, *roles) : std::string(),
+                               .controller_name = "rank 0, the controller,",
                                .setup = SetupOf(recipe, environment),
                                .connect_timeout = JoinTime(config),
                                .silence = Silence(config)}));

@@ -50,6 +50,8 @@ class RunRanks {
 
   absl::Status Start();
   absl::Status Meet();
+  // A line of another rank.
+  void LogOf(int rank, const std::string& line) const;
 
   Recipe& recipe_;
   const runtime::RankEnvironment environment_;

@@ -71,6 +71,9 @@ void BindResources(config::Spec& spec, ResourcesSection& s) {
              "Seconds that processes that train together wait for each other in an operation on their tensors.")
       .AtLeast(1)
       .AtMost(1e6);
+  spec.Bool("resources.log_calls", &s.log_calls,
+            "Whether rank 0 writes a line as each method begins at another process, and when it has ended: of one that "
+            "hangs, the last line says in what.");
   spec.Check({"resources.pools", "resources.roles"}, [&s] { return CheckResources(s); });
 }
 

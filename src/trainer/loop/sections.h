@@ -146,6 +146,7 @@ struct ResourcesSection {
   double join_timeout = 300;        // seconds
   double silence_timeout = 30;      // seconds
   double collective_timeout = 600;  // seconds
+  bool log_calls = false;
 };
 void BindResources(config::Spec& spec, ResourcesSection& section);
 // The names that may have a pool.
