@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tdock/clock.h"
 #include "tdock/dock.h"
 
@@ -29,6 +30,8 @@ struct SharedDockOptions {
   std::string tls_ca = {};
   std::string tls_cert = {};
   std::string tls_key = {};
+  // Of a dock that is served elsewhere: how long its server may take to answer, beside the time that a call may wait.
+  absl::Duration answer_within = absl::Seconds(30);
   // Of the dock; null: Clock::Real(). Must outlive the dock.
   Clock* clock = nullptr;
 };

@@ -207,8 +207,11 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
         training, TrainingGroups::Open(recipe, environment, *roles, *rendezvous, log, absl::Now() + JoinTime(config)));
     const bool one_machine = meeting.dock.substr(0, 5) == "unix:";
     TDOCK_ASSIGN_OR_RETURN(
-        dock, dock::OpenSharedDock(
-                  {.connect = meeting.dock, .token = one_machine ? "" : meeting.token, .clock = &context.clock}));
+        dock, dock::OpenSharedDock({.connect = meeting.dock,
+                                    .token = one_machine ? "" : meeting.token,
+                                    // Otherwise a call could last longer than rank 0 counts as being there.
+                                    .answer_within = Silence(config),
+                                    .clock = &context.clock}));
     const auto reward = roles->find("reward");
     const bool scores = reward != roles->end() && std::find(reward->second.begin(), reward->second.end(),
                                                             environment.rank) != reward->second.end();

@@ -85,6 +85,7 @@ absl::StatusOr<std::unique_ptr<SharedDock>> Connect(const SharedDockOptions& opt
                                                                   .tls_ca = options.tls_ca,
                                                                   .tls_certificate = options.tls_cert,
                                                                   .tls_key = options.tls_key,
+                                                                  .answer_within = options.answer_within,
                                                                   .clock = options.clock}));
   return std::make_unique<ServedElsewhere>(std::move(dock), options.connect);
 }
