@@ -1,10 +1,12 @@
 #include "runtime/rendezvous/rendezvous.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <exception>
@@ -93,8 +95,8 @@ class TcpRendezvous final : public Rendezvous {
   const std::string prefix_;
 };
 
-// c10d's own timeout does not hold where something else accepts the connection and says nothing. What still waits then
-// is left to wait.
+// c10d's own timeout, which ends first and knows more, does not hold where something else accepts the connection and
+// says nothing. What still waits then is left to wait.
 absl::StatusOr<Store> Connect(const std::string& host, const c10d::TCPStoreOptions& options, absl::Duration timeout) {
   std::promise<absl::StatusOr<Store>> promise;
   std::future<absl::StatusOr<Store>> connected = promise.get_future();
@@ -106,7 +108,7 @@ absl::StatusOr<Store> Connect(const std::string& host, const c10d::TCPStoreOptio
     }
   }).detach();
   if (connected.wait_for(Milliseconds(timeout)) == std::future_status::ready) return connected.get();
-  return absl::UnavailableError("what listens there does not answer as rank 0 would");
+  return absl::UnavailableError("nothing there answers as rank 0 would");
 }
 
 }  // namespace
@@ -119,7 +121,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const RankEnvironme
   options.port = static_cast<uint16_t>(environment.master_port);
   options.isServer = serves;
   options.waitWorkers = false;
-  options.timeout = Milliseconds(timeout);
+  options.timeout = Milliseconds(timeout - std::min(absl::Seconds(1), 0.2 * timeout));
   if (serves && IsLoopback(environment.master_addr)) {
     TDOCK_ASSIGN_OR_RETURN(options.masterListenFd, ListenOnLoopback(environment.master_port));
   }
@@ -127,12 +129,49 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const RankEnvironme
   FLAGS_caffe2_log_level = c10::GLOG_FATAL;  // what it logs, with its stack, it also throws
   absl::StatusOr<Store> store = Connect(environment.master_addr, options, timeout);
   if (store.ok()) return std::make_unique<TcpRendezvous>(*std::move(store), environment.restart_count);
-  return absl::UnavailableError(serves ? absl::StrCat("rank 0 cannot listen at port ", environment.master_port,
-                                                      " (MASTER_PORT): ", store.status().message(),
-                                                      ". Give all ranks another MASTER_PORT")
-                                       : absl::StrCat("rank ", environment.rank, " does not reach rank 0 at ", address,
-                                                      " (MASTER_ADDR and MASTER_PORT) within ",
-                                                      absl::FormatDuration(timeout), ": ", store.status().message()));
+  const absl::string_view why = store.status().message();
+  if (serves && absl::StrContains(why, "failed to listen")) {
+    return absl::UnavailableError(absl::StrCat("rank 0 cannot listen at port ", environment.master_port,
+                                               " (MASTER_PORT): ", why, ". Give all ranks another MASTER_PORT"));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("rank ", environment.rank, " does not reach ", serves ? "itself" : "rank 0", " at ", address,
+                   " (MASTER_ADDR and MASTER_PORT) within ", absl::FormatDuration(timeout), ": ", why,
+                   serves ? ". MASTER_ADDR must be an address of this machine that the others reach" : ""));
+}
+
+absl::StatusOr<std::string> AddressTowardsRank0(const RankEnvironment& environment) {
+  const auto error = [&](absl::string_view why) {
+    return absl::UnavailableError(
+        absl::StrCat("rank ", environment.rank, " has no way to ", environment.master_addr, " (MASTER_ADDR): ", why));
+  };
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const std::string port = absl::StrCat(environment.master_port);
+  const int lookup = ::getaddrinfo(environment.master_addr.c_str(), port.c_str(), &hints, &found);
+  if (lookup != 0) return error(::gai_strerror(lookup));
+  std::string address;
+  int problem = 0;
+  for (const addrinfo* to = found; to != nullptr && address.empty(); to = to->ai_next) {
+    // Connecting sends nothing: it only looks for the way.
+    const int way = ::socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_storage own{};
+    socklen_t length = sizeof(own);
+    char text[NI_MAXHOST] = {};
+    if (way >= 0 && ::connect(way, to->ai_addr, to->ai_addrlen) == 0 &&
+        ::getsockname(way, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        ::getnameinfo(reinterpret_cast<const sockaddr*>(&own), length, text, sizeof(text), nullptr, 0,
+                      NI_NUMERICHOST) == 0) {
+      address = text;
+    } else {
+      problem = errno;
+    }
+    if (way >= 0) ::close(way);
+  }
+  ::freeaddrinfo(found);
+  if (address.empty()) return error(std::generic_category().message(problem));
+  return address;
 }
 
 }  // namespace tdock::runtime

@@ -23,7 +23,7 @@ namespace tdock::runtime {
 // Thread-safe.
 class Rendezvous {
  public:
-  // Unavailable if the port is taken, or, for the others, if rank 0 is not there in time. The store ends with the
+  // Unavailable if the port is taken, or if rank 0 is not reached at the address in time. The store ends with the
   // object of the process that serves it.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Open(const RankEnvironment& environment, absl::Duration timeout);
   virtual ~Rendezvous() = default;
@@ -37,5 +37,10 @@ class Rendezvous {
   // the keys of this start only. Unavailable if rank 0 is gone.
   virtual absl::StatusOr<c10::intrusive_ptr<c10d::Store>> NewStore() = 0;
 };
+
+// The address of this machine from which it reaches MASTER_ADDR, and so at which the other ranks reach it: "10.0.0.7".
+// Unavailable if the name has no address, or if there is no way to it, as with an interface that is down. May wait for
+// the name service.
+absl::StatusOr<std::string> AddressTowardsRank0(const RankEnvironment& environment);
 
 }  // namespace tdock::runtime

@@ -79,12 +79,10 @@ absl::StatusOr<std::unique_ptr<runtime::TensorCollective>> Connect(const RankOfG
     log(absl::StrCat("the ranks of ", together.role,
                      " send each other tensors through the memory of the host, not from ", "GPU to GPU: ", why_not));
   }
-  return runtime::OpenGlooCollective({.rendezvous = rendezvous,
-                                      .name = together.role,
-                                      .rank = together.rank,
-                                      .size = together.size,
-                                      .host = environment.on_loopback() ? environment.master_addr : ""},
-                                     deadline);
+  TDOCK_ASSIGN_OR_RETURN(const std::string host, runtime::AddressTowardsRank0(environment));
+  return runtime::OpenGlooCollective(
+      {.rendezvous = rendezvous, .name = together.role, .rank = together.rank, .size = together.size, .host = host},
+      deadline);
 }
 
 }  // namespace
