@@ -181,6 +181,28 @@ TEST_F(RankFilesTest, OneThatIsMissingIsNamed) {
   EXPECT_THAT(Error(), Fails(absl::StatusCode::kInvalidArgument, {"3 ranks", "rank 1", "state-rank-1-of-3"}));
 }
 
+TEST_F(RankFilesTest, OneThatLacksItsTextsOrItsTensorsIsNamed) {
+  Write(1, 2, PartOf(1));
+  for (const char* lost : {"state-rank-1-of-2.safetensors", "state-rank-1-of-2.json"}) {
+    const std::string path = JoinPath(folder_, lost);
+    const absl::StatusOr<std::string> bytes = Env::Real().ReadFile(path);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    ASSERT_TRUE(Env::Real().Remove(path).ok());
+    EXPECT_THAT(Error(), Fails(absl::StatusCode::kInvalidArgument, {"2 ranks", "rank 1", lost}));
+    ASSERT_TRUE(WriteFileAtomically(Env::Real(), path, *bytes).ok());
+  }
+  EXPECT_EQ(Error(), absl::OkStatus());
+}
+
+TEST_F(RankFilesTest, AFileOfARankThatTheOthersDoNotKnowOfIsNamed) {
+  const std::string stray = JoinPath(folder_, "state-rank-3-of-4.safetensors");
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), stray, "").ok());
+  EXPECT_THAT(Error(), Fails(absl::StatusCode::kInvalidArgument, {"4 ranks", "rank 1", "state-rank-1-of-4.json"}));
+  Write(1, 2, PartOf(1));
+  EXPECT_THAT(Error(), Fails(absl::StatusCode::kInvalidArgument,
+                             {"different saves", "state-rank-1-of-2", "state-rank-3-of-4.safetensors"}));
+}
+
 TEST_F(RankFilesTest, OneOfAnotherMomentIsRefused) {
   Write(1, 2, PartOf(1, /*step=*/8));
   EXPECT_THAT(Error(), Fails(absl::StatusCode::kInvalidArgument, {"state-rank-1-of-2", "'step' is 8, not 7"}));

@@ -33,7 +33,8 @@ absl::StatusOr<int64_t> RanksThatWrote(std::span<const std::string> files) {
   std::string first;
   for (const std::string& file : files) {
     absl::string_view name = file;
-    if (!absl::ConsumeSuffix(&name, ".json") || !absl::ConsumePrefix(&name, kRankState)) continue;
+    if (!absl::ConsumePrefix(&name, kRankState)) continue;
+    if (!absl::ConsumeSuffix(&name, ".json") && !absl::ConsumeSuffix(&name, ".safetensors")) continue;
     const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(name, absl::MaxSplits("-of-", 1));
     int64_t rank = 0, of = 0;
     if (!absl::SimpleAtoi(numbers.first, &rank) || !absl::SimpleAtoi(numbers.second, &of) || rank < 1 || rank >= of) {

@@ -17,8 +17,8 @@ absl::StatusOr<std::map<std::string, std::string>> ParseStateTexts(absl::string_
 // "state-rank-1-of-4", without an extension.
 std::string RankStateName(int64_t rank, int64_t ranks);
 
-// How many ranks have written a folder with these files, as "state-rank-1-of-4.json" says; 1 where none does.
-// InvalidArgument names one that is of no rank, or two of different saves.
+// How many ranks have written a folder with these files, as the name of "state-rank-1-of-4.json" or of its tensors
+// says; 1 where none does. InvalidArgument names one that is of no rank, or two of different saves.
 absl::StatusOr<int64_t> RanksThatWrote(std::span<const std::string> files);
 
 }  // namespace tdock::trainer
