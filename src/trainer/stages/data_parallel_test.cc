@@ -5,13 +5,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
+#include "core/base/status.h"
 #include "model/decoder/testing/models.h"
 #include "runtime/collective/gloo/testing/rank_threads.h"
 #include "tdock/local_dock.h"
@@ -162,6 +168,55 @@ void ExpectNear(const Trained& one, const Trained& other) {
   }
 }
 
+// A group that asks before each operation whether it fails.
+class AskingGroup final : public runtime::TensorCollective {
+ public:
+  AskingGroup(runtime::TensorCollective& group, std::function<absl::Status()> ask)
+      : group_(group), ask_(std::move(ask)) {}
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  absl::StatusOr<Buffer> Broadcast(Buffer bytes, int root, absl::Time deadline) override {
+    TDOCK_RETURN_IF_ERROR(Ask());
+    return group_.Broadcast(std::move(bytes), root, deadline);
+  }
+  absl::StatusOr<int64_t> AllReduceMax(int64_t value, absl::Time deadline) override {
+    TDOCK_RETURN_IF_ERROR(Ask());
+    return group_.AllReduceMax(value, deadline);
+  }
+  absl::Status Barrier(absl::Time deadline) override {
+    TDOCK_RETURN_IF_ERROR(Ask());
+    return group_.Barrier(deadline);
+  }
+  using TensorCollective::AllReduceSum;
+  absl::Status AllReduceSum(std::span<const at::Tensor> tensors, absl::Time deadline) override {
+    TDOCK_RETURN_IF_ERROR(Ask());
+    return group_.AllReduceSum(tensors, deadline);
+  }
+  absl::Status ReduceScatterSum(const at::Tensor& parts, const at::Tensor& own, absl::Time deadline) override {
+    TDOCK_RETURN_IF_ERROR(Ask());
+    return group_.ReduceScatterSum(parts, own, deadline);
+  }
+  absl::Status AllGather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline) override {
+    TDOCK_RETURN_IF_ERROR(Ask());
+    return group_.AllGather(own, parts, deadline);
+  }
+  absl::StatusOr<std::vector<Buffer>> AllGatherBytes(Buffer bytes, absl::Time deadline) override {
+    TDOCK_RETURN_IF_ERROR(Ask());
+    return group_.AllGatherBytes(std::move(bytes), deadline);
+  }
+  void Leave() override { group_.Leave(); }
+
+ private:
+  // An error of one rank ends the group.
+  absl::Status Ask() {
+    const absl::Status status = ask_();
+    if (!status.ok()) group_.Leave();
+    return status;
+  }
+  runtime::TensorCollective& group_;
+  const std::function<absl::Status()> ask_;
+};
+
 class DataParallelTest : public testing::TestWithParam<Zero> {};
 INSTANTIATE_TEST_SUITE_P(Zero, DataParallelTest,
                          testing::Values(Zero::kNone, Zero::kOptimizer, Zero::kGradients, Zero::kWeights));
@@ -277,6 +332,77 @@ TEST_P(DataParallelTest, ARankThatFailsEndsTheOthers) {
     errors.insert(absl::StatusCodeToString(trained.status.code()));
   });
   EXPECT_THAT(errors, ElementsAre("DATA_LOSS", "UNAVAILABLE"));
+}
+
+// Not that a pass then had no weights, or that the other has left.
+TEST_P(DataParallelTest, TheErrorOfAnOperationIsThatOfTheRank) {
+  const auto train = [](const Training& training, int failing) {
+    int operations = 0;  // of rank 1
+    runtime::RunOnRanks(2, [&](runtime::TensorCollective& real) {
+      AskingGroup group(real, [&]() -> absl::Status {
+        if (real.rank() == 0 || operations++ != failing) return absl::OkStatus();
+        return absl::DataLossError("the cable is out");
+      });
+      const absl::Status status = Train(training, &group).status;
+      if (failing < 0) {
+        EXPECT_EQ(status, absl::OkStatus());
+      } else if (real.rank() == 1) {
+        EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+        EXPECT_TRUE(absl::StrContains(status.message(), "the cable is out")) << status;
+      } else {
+        EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+        EXPECT_TRUE(absl::StrContains(status.message(), "rank 1 of 2 left")) << status;
+      }
+    });
+    return operations;
+  };
+  const Training training{.ranks = 2, .zero = GetParam(), .steps = 1};
+  const int operations = train(training, -1);
+  for (int failing = 0; failing < operations; failing += std::max(operations / 6, 1)) {
+    SCOPED_TRACE(absl::StrCat("operation ", failing, " of ", operations));
+    train(training, failing);
+  }
+}
+
+TEST(DataParallel, ARankWithoutAPassHasFewLayersAtATimeAndReleasesThem) {
+  model::ModelConfig config = model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/true);
+  config.num_layers = 8;
+  const at::Tensor tokens = model::RandomTokens(1, 4, config.vocab_size, 1, at::kCPU);
+  for (const size_t passes : {1, 0}) {
+    runtime::RunOnRanks(2, [&](runtime::TensorCollective& real) {
+      model::Decoder decoder = model::TinyDecoder(config, 1, at::kCPU);
+      decoder.SetTrainable(true);
+      const auto whole = [&decoder] {
+        int64_t layers = 0;
+        for (size_t layer = 0; layer + 1 < decoder.units(); ++layer) {
+          layers += decoder.ParametersOf(layer).front().storage().nbytes() > 0 ? 1 : 0;
+        }
+        return layers;
+      };
+      int64_t most = 0;
+      // By the thread that also releases them, where there is no pass.
+      AskingGroup group(real, [&]() -> absl::Status {
+        if (real.rank() == 1) most = std::max(most, whole());
+        return absl::OkStatus();
+      });
+      DataParallel training(decoder, {.group = &group, .zero = Zero::kWeights, .timeout = absl::Seconds(20)});
+      EXPECT_EQ(whole(), config.num_layers);
+      training.ReleaseWeights();
+      EXPECT_EQ(whole(), 0);
+      Workers workers(1);
+      int computed = 0;
+      const auto loss = [&](const model::Decoder& pass, size_t) {
+        ++computed;
+        return model::FullLogits(pass, tokens).square().mean();
+      };
+      EXPECT_EQ(training.Gradients(workers, std::vector<int64_t>(passes, 1), loss), absl::OkStatus());
+      EXPECT_EQ(computed, real.rank() == 0 ? passes : 0);
+      EXPECT_EQ(whole(), 0);
+      // The last of the forward pass is the first of the backward pass, for which one more comes.
+      EXPECT_LE(most, 3);
+      EXPECT_EQ(most > 0, passes > 0 && real.rank() == 1);
+    });
+  }
 }
 
 TEST_P(DataParallelTest, AnInterruptionOfRank0IsOneOfAll) {
