@@ -1,6 +1,8 @@
 #include "runtime/rendezvous/rendezvous.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -140,6 +142,32 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const RankEnvironme
                    serves ? ". MASTER_ADDR must be an address of this machine that the others reach" : ""));
 }
 
+namespace {
+
+// Of an interface that is up and leads beyond this machine; empty: there is none.
+std::string AddressOfInterface() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return "";
+  std::string address;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* each = all; each != nullptr && address.empty(); each = each->ifa_next) {
+      if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != family) continue;
+      if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+      if (family == AF_INET6 &&
+          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr)) {
+        continue;
+      }
+      const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      char text[NI_MAXHOST] = {};
+      if (::getnameinfo(each->ifa_addr, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0) address = text;
+    }
+  }
+  ::freeifaddrs(all);
+  return address;
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> AddressTowardsRank0(const RankEnvironment& environment) {
   const auto error = [&](absl::string_view why) {
     return absl::UnavailableError(
@@ -171,7 +199,12 @@ absl::StatusOr<std::string> AddressTowardsRank0(const RankEnvironment& environme
   }
   ::freeaddrinfo(found);
   if (address.empty()) return error(std::generic_category().message(problem));
-  return address;
+  // The name of a machine often means a loopback address there.
+  const bool others_here = environment.on_loopback() || environment.local_world_size == environment.world_size;
+  if (others_here || (!IsLoopback(address) && address != "::1")) return address;
+  address = AddressOfInterface();
+  if (!address.empty()) return address;
+  return error("on this machine that is a loopback address, and no interface leads beyond it, where other ranks are");
 }
 
 }  // namespace tdock::runtime

@@ -41,6 +41,22 @@ TEST(AddressTowardsRank0, IsTheOneOfTheInterfaceThatReachesIt) {
   }
 }
 
+// What /etc/hosts of many machines says of their own names.
+TEST(AddressTowardsRank0, LeadsBeyondTheMachineWhereOtherRanksAre) {
+  const std::string here = "localhost.";  // with a dot it is a name like others
+  const auto alone =
+      AddressTowardsRank0({.rank = 1, .world_size = 2, .local_world_size = 2, .master_addr = here, .master_port = 1});
+  if (!alone.ok()) GTEST_SKIP() << "names with a dot mean nothing here";
+  EXPECT_THAT(*alone, testing::AnyOf("127.0.0.1", "::1"));
+  const auto own =
+      AddressTowardsRank0({.rank = 1, .world_size = 4, .local_world_size = 2, .master_addr = here, .master_port = 1});
+  if (own.ok()) {
+    EXPECT_THAT(*own, testing::AllOf(testing::Not(testing::StartsWith("127.")), testing::Ne("::1")));
+  } else {
+    EXPECT_THAT(own.status(), Fails(Code::kUnavailable, {"no interface leads beyond it"}));
+  }
+}
+
 TEST(AddressTowardsRank0, NamesWhatHasNoAddressOrNoWayToIt) {
   // An interface that is not there, and a name that no service may know.
   for (const char* address : {"fe80::1%none0", "nowhere.invalid"}) {

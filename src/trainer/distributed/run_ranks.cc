@@ -137,8 +137,9 @@ absl::Status RunRanks::Start() {
   // All of them find it out for themselves, once they have agreed on the configuration.
   TDOCK_RETURN_IF_ERROR(Meet());
   TDOCK_RETURN_IF_ERROR(roles.status());
-  TDOCK_ASSIGN_OR_RETURN(training_, TrainingGroups::Open(recipe_, environment_, *roles, *rendezvous_, context_.log,
-                                                         absl::Now() + JoinTime(config)));
+  TDOCK_ASSIGN_OR_RETURN(training_, TrainingGroups::Open(
+                                        recipe_, environment_, *roles, *rendezvous_, context_.env, context_.log,
+                                        [this] { return controller_->status(); }, absl::Now() + JoinTime(config)));
   return absl::OkStatus();
 }
 
@@ -166,7 +167,7 @@ void RunRanks::AddTo(RunContext& context) {
 
 absl::Status RunRanks::AwaitReady() {
   TDOCK_RETURN_IF_ERROR(controller_->AwaitServing(absl::Now() + JoinTime(recipe_.config())));
-  return stages_->BeginTraining(absl::Now() + JoinTime(recipe_.config()));
+  return stages_->BeginTraining();
 }
 
 void RunRanks::End(const absl::Status& status) {
@@ -203,8 +204,9 @@ absl::Status ServeRun(Recipe& recipe, const RankEnvironment& environment, const 
   TrainingGroups training;
   std::unique_ptr<RunWorker> worker;
   const absl::Status prepared = Guarded([&]() -> absl::Status {
-    TDOCK_ASSIGN_OR_RETURN(
-        training, TrainingGroups::Open(recipe, environment, *roles, *rendezvous, log, absl::Now() + JoinTime(config)));
+    TDOCK_ASSIGN_OR_RETURN(training, TrainingGroups::Open(
+                                         recipe, environment, *roles, *rendezvous, context.env, log,
+                                         [&] { return session->status(); }, absl::Now() + JoinTime(config)));
     const bool one_machine = meeting.dock.substr(0, 5) == "unix:";
     TDOCK_ASSIGN_OR_RETURN(
         dock, dock::OpenSharedDock({.connect = meeting.dock,

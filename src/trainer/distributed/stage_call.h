@@ -31,7 +31,8 @@ inline constexpr StageMethod kUpdateWeights{"update_weights", runtime::Mode::kDp
 inline constexpr StageMethod kInterrupt{"interrupt", runtime::Mode::kDpCompute};
 // Of ranks that train together. gather_weights {stage}; swap_average {stage}; load_state {folder, or nothing} →
 // {checkpoint: its checksum, stages: {stage: digest}}; snapshot_state {step, part} → {stage: [step, version]};
-// write_state {folder, rank, ranks}.
+// write_state {folder, rank, ranks, step,
+// part}.
 inline constexpr StageMethod kGatherWeights{"gather_weights", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kSwapAverage{"swap_average", runtime::Mode::kDpCompute};
 inline constexpr StageMethod kLoadState{"load_state", runtime::Mode::kDpCompute};

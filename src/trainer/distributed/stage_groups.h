@@ -66,7 +66,7 @@ class StageGroups final : public RemoteStages {
   std::vector<RankSpan> TakeSpans() override TDOCK_EXCLUDES(mu_);
 
   // Once the others serve, and before a stage is run: see TrainingCalls::Begin().
-  absl::Status BeginTraining(absl::Time deadline) { return training_.Begin(folder_, deadline); }
+  absl::Status BeginTraining() { return training_.Begin(folder_); }
 
   // A worker's notice: passes on that a stage gets on.
   void OnNotice(const runtime::Notice& notice) TDOCK_EXCLUDES(mu_);

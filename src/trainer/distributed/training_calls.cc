@@ -21,9 +21,10 @@ using runtime::Value;
 
 // A lease is kept as long as a call takes.
 constexpr absl::Duration kKeepEvery = absl::Minutes(1);
-// For copies in memory, and for writing files.
+// For copies in memory, and for reading and writing files, which may be as large as all memory. A rank that is gone
+// ends them before.
 constexpr absl::Duration kSnapshotTime = absl::Minutes(10);
-constexpr absl::Duration kWritingTime = absl::Hours(1);
+constexpr absl::Duration kReadingTime = absl::Hours(2), kWritingTime = absl::Hours(1);
 
 std::string Position(int64_t step, int64_t version) { return absl::StrCat("step ", step, ", weights ", version); }
 
@@ -50,6 +51,16 @@ std::vector<int> TrainingCalls::Ranks() const {
 
 absl::StatusOr<StageRunner::Round> TrainingCalls::Run(Stage& stage, const std::string& partition, const Taken& taken,
                                                       StageContext& context) {
+  if (!trained_.find(stage.consumer().name)->second.policy->decoder.device().is_cuda()) {
+    return RunNow(stage, partition, taken, context);
+  }
+  // Two groups of NCCL may wait for each other where ranks begin operations of both in another order.
+  const MutexLock lock(on_gpu_);
+  return RunNow(stage, partition, taken, context);
+}
+
+absl::StatusOr<StageRunner::Round> TrainingCalls::RunNow(Stage& stage, const std::string& partition, const Taken& taken,
+                                                         StageContext& context) {
   const std::string& name = stage.consumer().name;
   Trained& trained = trained_.find(name)->second;
   const StageMethod& method = *MethodOf(name);
@@ -102,8 +113,9 @@ absl::StatusOr<std::vector<RankCall::Answer>> TrainingCalls::AwaitOthers(RankCal
   }
 }
 
-absl::Status TrainingCalls::Begin(const std::string& folder, absl::Time deadline) {
+absl::Status TrainingCalls::Begin(const std::string& folder) {
   if (trained_.empty()) return absl::OkStatus();
+  const absl::Time deadline = absl::Now() + kReadingTime;
   std::vector<int> others = Ranks();
   others.erase(others.begin());
   const std::string path = folder.empty() ? folder : std::filesystem::absolute(folder).string();

@@ -46,17 +46,19 @@ class TrainingCalls {
   // figures are the same, and those of this one count. An error of a rank ends the group, but not that all were told to
   // stop.
   absl::StatusOr<StageRunner::Round> Run(Stage& stage, const std::string& partition, const Taken& taken,
-                                         StageContext& context);
+                                         StageContext& context) TDOCK_EXCLUDES(on_gpu_);
 
   // The other ranks load the checkpoint in `folder`, if it is not empty. FailedPrecondition names those that have
   // another one there than this one, or then have other weights or another state.
-  absl::Status Begin(const std::string& folder, absl::Time deadline);
+  absl::Status Begin(const std::string& folder);
   // See RemoteStages; of one role.
   absl::Status PrepareWeights(absl::string_view role) TDOCK_EXCLUDES(gathering_);
   absl::Status SwapAverage(Stage& stage) TDOCK_EXCLUDES(gathering_);
   absl::StatusOr<RemoteStages::WriteParts> SnapshotParts(int64_t step, int64_t part);
 
  private:
+  absl::StatusOr<StageRunner::Round> RunNow(Stage& stage, const std::string& partition, const Taken& taken,
+                                            StageContext& context);
   struct Trained {
     Stage* stage;
     const Policy* policy;
@@ -81,7 +83,7 @@ class TrainingCalls {
 
   const Options options_;
   std::map<std::string, Trained, std::less<>> trained_;  // by stage
-  Mutex gathering_;
+  Mutex gathering_, on_gpu_;
 };
 
 }  // namespace tdock::trainer

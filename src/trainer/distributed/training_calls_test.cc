@@ -222,9 +222,9 @@ TEST_F(TrainingCallsTest, ARankThatCannotWriteItsPartIsNamed) {
 
 TEST_F(TrainingCallsTest, RanksThatBeginWithOtherWeightsAreNamed) {
   digest_of_others_ = DigestOf(stage_, policy_.decoder);
-  EXPECT_TRUE(calls_.Begin("", absl::Now() + absl::Seconds(5)).ok());
+  EXPECT_TRUE(calls_.Begin("").ok());
   digest_of_others_ = "another";
-  const absl::Status begun = calls_.Begin("", absl::Now() + absl::Seconds(5));
+  const absl::Status begun = calls_.Begin("");
   EXPECT_TRUE(absl::IsFailedPrecondition(begun)) << begun;
   EXPECT_THAT(begun.message(), HasSubstr("stage 'actor' of rank 1, rank 2"));
 }
@@ -242,9 +242,9 @@ TEST_F(TrainingCallsTest, RanksThatSeeAnotherCheckpointUnderThePathAreNamed) {
   const std::string own = NewCheckpoint(3), other = NewCheckpoint(4);
   digest_of_others_ = DigestOf(stage_, policy_.decoder);
   checkpoint_of_others_ = *ManifestChecksum(Env::Real(), own);
-  EXPECT_EQ(calls_.Begin(own, absl::Now() + absl::Seconds(5)), absl::OkStatus());
+  EXPECT_EQ(calls_.Begin(own), absl::OkStatus());
   checkpoint_of_others_ = *ManifestChecksum(Env::Real(), other);
-  const absl::Status begun = calls_.Begin(own, absl::Now() + absl::Seconds(5));
+  const absl::Status begun = calls_.Begin(own);
   EXPECT_TRUE(absl::IsFailedPrecondition(begun)) << begun;
   EXPECT_THAT(begun.message(), AllOf(HasSubstr(own), HasSubstr("rank 1, rank 2"), HasSubstr("one folder")));
 }

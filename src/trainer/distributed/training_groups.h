@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/base/env.h"
 #include "runtime/collective/tensor/tensor_collective.h"
 #include "runtime/launch/rank_environment.h"
 #include "runtime/rendezvous/rendezvous.h"
@@ -24,11 +25,13 @@ class TrainingGroups {
   TrainingGroups() = default;
 
   // Opens the groups of the roles that this rank has, where a role trains and has several ranks: over NCCL where each
-  // of them has a GPU of its own, otherwise over Gloo; `log` is told if GPUs have to do with that. Those of all ranks
+  // of them has a GPU of its own, otherwise over Gloo; `log` is told if GPUs have to do with that. Ends early with an
+  // error of `check`, and with what has failed at another rank. Those of all ranks
   // of the run are opened at the same time. Errors are those of runtime::OpenGlooCollective().
   static absl::StatusOr<TrainingGroups> Open(Recipe& recipe, const runtime::RankEnvironment& environment,
-                                             const RanksOfRoles& roles, runtime::Rendezvous& rendezvous,
-                                             const std::function<void(const std::string&)>& log, absl::Time deadline);
+                                             const RanksOfRoles& roles, runtime::Rendezvous& rendezvous, Env& env,
+                                             const std::function<void(const std::string&)>& log,
+                                             const std::function<absl::Status()>& check, absl::Time deadline);
 
   // Whether this process trains with others.
   bool empty() const { return groups_.empty(); }

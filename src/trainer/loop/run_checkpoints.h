@@ -66,7 +66,10 @@ class RunCheckpoints {
   absl::Status WriteNow(const CheckpointPlace& place, const Metrics& validation, CheckpointContents contents,
                         bool again = false);
   // Takes note of a checkpoint for which there was nothing to write, because of `failure`.
-  void NoteFailure(const CheckpointPlace& place, const absl::Status& failure) { Conclude(place, {}, failure); }
+  void NoteFailure(const CheckpointPlace& place, const absl::Status& failure) {
+    last_ = clock_.Now();
+    Conclude(place, {}, failure);
+  }
 
   // The newest that is complete; nothing if there is none, or if they cannot be listed.
   std::optional<CheckpointPlace> Newest() const;

@@ -23,6 +23,9 @@ namespace {
 constexpr std::chrono::seconds kPatienceWithStore(5);
 constexpr std::chrono::seconds kPatienceWithRanks(1);  // for others to say that they have failed, too
 constexpr std::chrono::milliseconds kBetweenLooks(10);
+constexpr std::chrono::microseconds kBetweenLooksAtGpu(50);
+constexpr absl::Duration kBetweenLooksForOthers = absl::Seconds(1);
+constexpr size_t kSumsAhead = 4;
 
 std::string FirstLineOf(const std::exception& error) {
   const absl::string_view text = error.what();
@@ -39,6 +42,7 @@ const std::vector<uint8_t> kLate = {'l', 'a', 't', 'e'}, kLost = {'l', 'o', 's',
 
 std::string KeyOf(int rank) { return absl::StrCat("operation of rank ", rank); }
 std::string EndKeyOf(int rank) { return absl::StrCat("end of rank ", rank); }
+std::string LeftKeyOf(int rank) { return absl::StrCat("rank ", rank, " has left"); }
 
 // How far a rank has come, as it is in the store.
 struct Progress {
@@ -252,17 +256,53 @@ absl::StatusOr<std::vector<Buffer>> C10dCollective::AllGatherBytes(Buffer bytes,
   return gathered;
 }
 
-void C10dCollective::Leave() {
-  if (!left_.exchange(true) && connection_.disconnect) connection_.disconnect();
+C10dCollective::~C10dCollective() {
+  // NCCL's connections are not closed by themselves without a complaint.
+  if (!group_.device.is_cpu() && connection_.disconnect) connection_.disconnect();
 }
 
-// NCCL's operations have the group's timeout, unless wait() is given one.
+void C10dCollective::Leave() {
+  if (left_.exchange(true) || !connection_.disconnect) return;
+  if (group_.device.is_cpu()) {
+    connection_.disconnect();
+    return;
+  }
+  // GPUs that wait for this one see no connection end, and to end what this one does may take a while.
+  std::thread([store = group_.store, rank = rank(), disconnect = connection_.disconnect] {
+    try {
+      store->set(LeftKeyOf(rank), kLost);
+    } catch (const std::exception&) {  // then whoever waits for the store knows
+    }
+    disconnect();
+  }).detach();
+}
+
 void C10dCollective::Wait(c10d::Work& work, absl::Time deadline) const {
   if (group_.device.is_cpu()) {
     work.wait();
-  } else {
-    work.wait(TimeUntil(deadline));
+    return;
   }
+  // A GPU that waits for another does not notice that its process has left.
+  absl::Time look = Clock::Real().Now() + kBetweenLooksForOthers;
+  while (!work.isCompleted()) {
+    if (left_) throw std::runtime_error("this rank has left the group");
+    const absl::Time now = Clock::Real().Now();
+    if (now >= deadline) throw std::runtime_error("the time is over");
+    if (now >= look) {
+      if (HasOtherLeft()) throw std::runtime_error("another rank has left the group");
+      look = now + kBetweenLooksForOthers;
+    }
+    std::this_thread::sleep_for(kBetweenLooksAtGpu);
+  }
+  work.wait(TimeUntil(deadline));  // throws what has gone wrong
+}
+
+bool C10dCollective::HasOtherLeft() const {
+  for (int other = 0; other < size(); ++other) {
+    if (other != rank() && (group_.store->check({LeftKeyOf(other)}) || group_.store->check({EndKeyOf(other)})))
+      return true;
+  }
+  return false;
 }
 
 void C10dCollective::Send(const at::Tensor& tensor, int root, absl::Time deadline) {
@@ -276,13 +316,14 @@ void C10dCollective::Send(const at::Tensor& tensor, int root, absl::Time deadlin
 void C10dCollective::Reduce(std::span<const at::Tensor> tensors, const c10d::ReduceOp& operation, absl::Time deadline) {
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
-  options.timeout = TimeUntil(deadline);
   std::vector<c10::intrusive_ptr<c10d::Work>> begun;
   for (const at::Tensor& tensor : tensors) {
+    if (begun.size() >= kSumsAhead) Wait(*begun[begun.size() - kSumsAhead], deadline);
+    options.timeout = TimeUntil(deadline);  // counts from when Gloo comes to it
     std::vector<at::Tensor> one = {tensor};
     begun.push_back(connection_.backend->allreduce(one, options));
   }
-  for (const auto& work : begun) Wait(*work, deadline);
+  for (size_t i = begun.size() - std::min(begun.size(), kSumsAhead); i < begun.size(); ++i) Wait(*begun[i], deadline);
 }
 
 void C10dCollective::Gather(const at::Tensor& own, const at::Tensor& parts, absl::Time deadline) {
@@ -309,7 +350,6 @@ absl::Status C10dCollective::DoAlike(Operation::Kind kind, std::span<const at::T
                                         tensors.size() > 1 ? absl::StrCat(tensors.size(), " tensors, ") : std::string(),
                                         numbers, " of ", dtype, ")");
   return Do(what, deadline, [&] {
-    if (size() == 1 && kind == Operation::Kind::kAllReduceSum) return;
     const auto half = static_cast<int64_t>(sign >> 1);  // whose negative is a number, too
     const at::Tensor signs = Here(at::tensor({half, -half}, at::kLong));
     Reduce({&signs, 1}, c10d::ReduceOp::MAX, deadline);
@@ -331,6 +371,7 @@ absl::Status C10dCollective::Do(const std::string& what, absl::Time deadline, ab
       group_.store->set(KeyOf(rank()), std::vector<uint8_t>(progress.begin(), progress.end()));
     }
     body();
+    if (left_) throw std::runtime_error("this rank has left the group");  // what was done may be cut off
   } catch (const std::exception& error) {
     const bool late = Clock::Real().Now() >= deadline;
     // Those that wait for this rank may have no connection with the one that ended the group.

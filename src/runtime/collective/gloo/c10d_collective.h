@@ -41,12 +41,13 @@ std::chrono::milliseconds TimeUntil(absl::Time deadline);
 class C10dCollective final : public TensorCollective {
  public:
   explicit C10dCollective(C10dGroup group) : group_(std::move(group)) {}
+  ~C10dCollective() override;
 
   // Before anything else: makes the backend, which may throw. `disconnect` ends its connections at once, so that what
   // waits for them fails, at this rank and at the others; any thread may call it.
   struct Connection {
     c10::intrusive_ptr<c10d::Backend> backend = {};
-    std::function<void()> disconnect = {};
+    std::function<void()> disconnect = {};  // does not throw
   };
   absl::Status Connect(absl::FunctionRef<Connection()> make, absl::Time deadline);
 
@@ -71,6 +72,7 @@ class C10dCollective final : public TensorCollective {
   at::Tensor Here(const at::Tensor& tensor) const { return tensor.to(group_.device); }
 
   void Wait(c10d::Work& work, absl::Time deadline) const;
+  bool HasOtherLeft() const;
   void Send(const at::Tensor& tensor, int root, absl::Time deadline);
   // In place, one after the other.
   void Reduce(std::span<const at::Tensor> tensors, const c10d::ReduceOp& operation, absl::Time deadline);

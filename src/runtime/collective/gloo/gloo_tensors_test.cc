@@ -74,6 +74,29 @@ TEST_P(TensorOperations, AddsUpToTheSameBitsAtAllRanksAndInEveryRun) {
   }
 }
 
+// Small ones travel together, those of each dtype; larger ones alone.
+TEST_P(TensorOperations, AddsUpManyAtOnce) {
+  constexpr int64_t kCounts[] = {3, 0, 100'003, 1, 70'000, 200'001, 64, 90'000, 80'000, 75'000, 1000};
+  RunOnRanks(size_, [&](TensorCollective& group) {
+    std::vector<at::Tensor> sums;
+    for (const int64_t count : kCounts) {
+      const at::ScalarType dtype = sums.size() % 3 == 1 ? at::kDouble : dtype_;
+      const at::Tensor numbers = Numbers(group.rank(), count, dtype);
+      sums.push_back(count % 2 == 0 ? numbers.view({2, -1}) : numbers);
+    }
+    ASSERT_EQ(group.AllReduceSum(sums, Later()), absl::OkStatus());
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const at::Tensor expected = SumOf(size_, kCounts[i], sums[i].scalar_type());
+      EXPECT_TRUE(at::allclose(sums[i].view({-1}).to(at::kDouble), expected, 8 * error_, 8 * error_)) << i;
+    }
+    EXPECT_EQ(group.AllReduceSum(std::vector<at::Tensor>(), Later()), absl::OkStatus());
+    // Other tensors of as many numbers.
+    const bool first = group.rank() == 0;
+    EXPECT_EQ(group.AllReduceSum(std::vector{at::ones({first ? 2 : 1}), at::ones({first ? 1 : 2})}, Later()).ok(),
+              size_ == 1);
+  });
+}
+
 TEST_P(TensorOperations, AddsUpPartsAndPutsThemTogether) {
   const int64_t part = 1001, count = size_ * part;
   const auto run = [&] {

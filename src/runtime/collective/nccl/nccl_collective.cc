@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 
 #include "absl/time/clock.h"
@@ -27,6 +28,7 @@ void WaitForTheGpu() {
     ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*overwrite=*/1);
     ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);
     ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/1);
+    ::setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/1);
   });
 }
 
@@ -51,7 +53,13 @@ absl::StatusOr<std::unique_ptr<TensorCollective>> OpenNcclCollective(const NcclO
     auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
         c10::make_intrusive<c10d::PrefixStore>(absl::StrCat(prefix, "nccl/"), all), options.rank, options.size, nccl);
     backend->setBoundDeviceId(options.device);
-    return {.backend = backend, .disconnect = [backend] { backend->abort(); }};
+    const auto abort = [backend] {
+      try {
+        backend->abort();
+      } catch (const std::exception&) {  // it has ended what it could
+      }
+    };
+    return {.backend = backend, .disconnect = abort};
   };
   TDOCK_RETURN_IF_ERROR(group->Connect(connect, deadline));
   TDOCK_RETURN_IF_ERROR(group->Barrier(deadline));  // the connections are made by the first operation

@@ -37,6 +37,9 @@ void RunOnRanks(int size, const std::function<void(TensorCollective&)>& body) {
           {.rendezvous = rendezvous, .name = "test", .rank = rank, .size = size, .host = "127.0.0.1"},
           Clock::Real().Now() + absl::Seconds(60));
       TDOCK_CHECK(group.ok(), group.status().ToString());
+      // Otherwise one could leave while others connect.
+      const absl::Status all_there = (*group)->Barrier(Clock::Real().Now() + absl::Seconds(60));
+      TDOCK_CHECK(all_there.ok(), all_there.ToString());
       body(**group);
     });
   }
