@@ -79,10 +79,11 @@ nightly-train: build
 	@TDOCK_TRAINING_MATRIX=full .venv-oracle/bin/python -m pytest --quiet -p no:cacheprovider tests/oracle/test_training.py
 	@TDOCK_TEMPLATE_MATRIX=full .venv-oracle/bin/python -m pytest --quiet -p no:cacheprovider tests/oracle/test_chat_templates.py
 
-# Twenty of each kind of process are killed, and stopped, at random moments of a run.
+# Twenty of each kind of process are killed, and stopped, at random moments of a run; ranks that train, in each phase.
 nightly-runtime: build
 	@python3 tests/integration/ranks_test.py $(tdock) 20
 	@python3 tests/integration/parallel_test.py $(tdock) --nightly
+	@python3 tests/integration/kill_phases_test.py $(tdock) --nightly
 
 timings:
 	@scripts/setup.sh oracle

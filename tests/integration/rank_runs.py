@@ -39,14 +39,16 @@ def free_port():
 
 class RankRuns(unittest.TestCase):
     tdock = None
+    MODEL = ["model.hidden_size=32", "model.num_hidden_layers=2"]
+    with_reward_model = True  # which ppo needs
 
     @classmethod
     def setUpClass(cls):
         cls.shared = tempfile.TemporaryDirectory()
         cls.base = pathlib.Path(cls.shared.name)
         subprocess.run(["python3", "examples/rlhf/make_data.py", cls.base, "1"], cwd=ROOT, check=True)
-        small = ["model.hidden_size=32", "model.num_hidden_layers=2"]
-        for name, data, more in (("sft", "sft", small), ("rm", "pairs", [f"model.path={cls.base}/sft/checkpoint"])):
+        models = [("sft", "sft", cls.MODEL), ("rm", "pairs", [f"model.path={cls.base}/sft/checkpoint"])]
+        for name, data, more in models if cls.with_reward_model else models[:1]:
             subprocess.run(
                 [cls.tdock, "train", f"examples/rlhf/{name}.yaml", "--run-dir", cls.base / name, *SMALL, *more,
                  f"data.train_files={cls.base}/{data}.jsonl", f"data.val_files={cls.base}/{data}_validation.jsonl"],
@@ -88,6 +90,33 @@ class RankRuns(unittest.TestCase):
         self.addCleanup(launched.stdout.close)
         self.addCleanup(launched.kill)
         return launched
+
+    def ranks_by_hand(self, *overrides_of_ranks, run="by_hand", **variables):
+        """Starts `tdock train` for each but those whose overrides are None, and returns what they say at their ends."""
+        port = variables.pop("MASTER_PORT", str(free_port()))
+        started = []
+        for rank, overrides in enumerate(overrides_of_ranks):
+            if overrides is None:
+                continue
+            environment = self.environment | {
+                "RANK": str(rank), "WORLD_SIZE": str(len(overrides_of_ranks)), "LOCAL_RANK": str(rank),
+                "LOCAL_WORLD_SIZE": str(len(overrides_of_ranks)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            }  # fmt: skip
+            environment = {name: value for name, value in (environment | variables).items() if value is not None}
+            started.append(subprocess.Popen(
+                [self.tdock, "train", *self.arguments("grpo", run, "resources.join_timeout=10", *overrides)], cwd=ROOT,
+                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))  # fmt: skip
+        ended = [process.communicate(timeout=60) for process in started]
+        for process in started:
+            self.assertIn(process.returncode, (1, 2))
+        self.assertEqual(self.processes(), {})
+        return [error for _, error in ended]
+
+    def assert_same_error(self, errors, *parts):
+        said = [error[error.index("tdock train: ") :] for error in errors]
+        self.assertEqual(len(set(said)), 1, errors)
+        for part in parts:
+            self.assertIn(part, said[0])
 
     def weights(self, run):
         return (self.folder / run / "checkpoint/model.safetensors").read_bytes()
