@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs of several processes, with real ones that are killed and stopped: tests/integration/ranks_test.py TDOCK [KILLS]
 
-With KILLS, so many of each kind of process are killed and stopped at random moments, in place of one each.
+With KILLS, so many of each kind of process are killed and stopped at random moments, in place of one of some, and every
+recipe runs, in place of some.
 """
 
 import json
@@ -19,6 +20,9 @@ import unittest
 from rank_runs import APART, RECIPES, ROOT, RankRuns, free_port
 
 kills = 1
+EVERY = [(rank, sign) for rank in range(3) for sign in (signal.SIGKILL, signal.SIGSTOP)]
+# kill_phases_test.py stops a rank 0.
+SOME = [(0, signal.SIGKILL), (1, signal.SIGKILL), (2, signal.SIGSTOP)]
 # Two processes, of which one trains: then weights are those of one process to the bit.
 ONE_TRAINS = ["resources.pools=[train=1, others=1]", "resources.roles=[rollout=others, ref=others, reward=others]"]
 
@@ -35,7 +39,8 @@ class Ranks(RankRuns):
         self.assertRegex(output, r"rank 1 rollout\] carries out rollout")
 
     def test_every_recipe_runs_as_several_processes(self):
-        for recipe in RECIPES:
+        # grpo is that of the other tests, and sft and rm train as dpo does.
+        for recipe in RECIPES if kills > 1 else ("dpo", "dapo", "ppo"):
             steps = "trainer.total_training_steps=3"  # what trains in one shows in the next
             alone = self.train(recipe, f"{recipe}_alone", steps)
             launched = self.launch(recipe, recipe, steps, *ONE_TRAINS, nproc=2)
@@ -65,23 +70,22 @@ class Ranks(RankRuns):
 
     def test_a_process_that_is_killed_or_stopped_ends_the_run_with_its_name(self):
         moments = random.Random(1)
-        for rank in (0, 1, 2):
-            for sign in (signal.SIGKILL, signal.SIGSTOP):
-                for number in range(kills):
-                    run = f"{sign.name}_{rank}_{number}"
-                    launched = self.launch("grpo", run, *APART, "resources.silence_timeout=2", "resources.join_timeout=10",
-                                           "trainer.total_training_steps=100000")  # fmt: skip
-                    process = self.process_of(rank, launched)
-                    if number > 0:
-                        time.sleep(moments.uniform(0, 4))
-                    else:
-                        self.await_step(run, 2, launched)
-                    os.kill(process, sign)
-                    begun = time.monotonic()
-                    output = self.finish(launched, within=60)
-                    self.assertNotEqual(launched.returncode, 0, output)
-                    self.assertLess(time.monotonic() - begun, 30, output)
-                    self.assertIn(f"rank {rank}", output)
+        for rank, sign in EVERY if kills > 1 else SOME:
+            for number in range(kills):
+                run = f"{sign.name}_{rank}_{number}"
+                launched = self.launch("grpo", run, *APART, "resources.silence_timeout=2", "resources.join_timeout=10",
+                                       "trainer.total_training_steps=100000")  # fmt: skip
+                process = self.process_of(rank, launched)
+                if number > 0:
+                    time.sleep(moments.uniform(0, 4))
+                else:
+                    self.await_step(run, 2, launched)
+                os.kill(process, sign)
+                begun = time.monotonic()
+                output = self.finish(launched, within=60)
+                self.assertNotEqual(launched.returncode, 0, output)
+                self.assertLess(time.monotonic() - begun, 30, output)
+                self.assertIn(f"rank {rank}", output)
 
     def test_nothing_is_left_when_the_launcher_is_killed(self):
         launched = self.launch("grpo", "orphans", *APART, "trainer.total_training_steps=100000")
@@ -94,7 +98,7 @@ class Ranks(RankRuns):
         self.assertEqual(self.processes(), {})
 
     def test_a_run_that_is_started_again_goes_on_and_loses_nothing(self):
-        steps = "trainer.total_training_steps=80"
+        steps = "trainer.total_training_steps=40"
         alone = self.train("grpo", "alone", steps)
         for rank in (0, 1):
             run = f"again_{rank}"
@@ -117,31 +121,6 @@ class Ranks(RankRuns):
         self.assertIn("and saved in", output)
         self.assertNotEqual(launched.returncode, 0)
 
-    def ranks_by_hand(self, *overrides_of_ranks, **variables):
-        """Starts `tdock train` for each, and returns their codes and outputs."""
-        port = variables.pop("MASTER_PORT", str(free_port()))
-        started = []
-        for rank, overrides in enumerate(overrides_of_ranks):
-            environment = self.environment | {
-                "RANK": str(rank), "WORLD_SIZE": str(len(overrides_of_ranks)), "LOCAL_RANK": str(rank),
-                "LOCAL_WORLD_SIZE": str(len(overrides_of_ranks)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-            }  # fmt: skip
-            environment = {name: value for name, value in (environment | variables).items() if value is not None}
-            started.append(subprocess.Popen(
-                [self.tdock, "train", *self.arguments("grpo", "by_hand", "resources.join_timeout=10", *overrides)], cwd=ROOT,
-                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))  # fmt: skip
-        ended = [process.communicate(timeout=60) for process in started]
-        for process in started:
-            self.assertEqual(process.returncode, 2 if process.returncode == 2 else 1)
-        self.assertEqual(self.processes(), {})
-        return [error for _, error in ended]
-
-    def assert_same_error(self, errors, *parts):
-        said = [error[error.index("tdock train: ") :] for error in errors]
-        self.assertEqual(len(set(said)), 1, errors)
-        for part in parts:
-            self.assertIn(part, said[0])
-
     def test_ranks_that_disagree_end_with_one_error(self):
         errors = self.ranks_by_hand(["seed=1"], ["seed=1"], ["seed=2"])
         self.assert_same_error(errors, "rank 2", "seed is 1 on rank 0 and 2 there")
@@ -157,8 +136,21 @@ class Ranks(RankRuns):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
-            errors = self.ranks_by_hand([], [], MASTER_PORT=str(taken.getsockname()[1]))
+            soon = ["resources.join_timeout=1"]
+            errors = self.ranks_by_hand(soon, soon, MASTER_PORT=str(taken.getsockname()[1]))
         self.assertIn("MASTER_PORT", errors[0])
+
+    def test_an_address_that_is_not_of_rank_0_ends_all_in_time(self):
+        begun = time.monotonic()
+        soon = ["resources.join_timeout=1"]
+        # Of no machine that is there, and one where nothing listens.
+        errors = self.ranks_by_hand(soon, soon, MASTER_ADDR="198.51.100.1")
+        self.assertRegex(errors[0], r"rank 0 does not reach itself at 198\.51\.100\.1:\d+ .*within 1s")
+        self.assertIn("MASTER_ADDR must be an address of this machine", errors[0])
+        self.assertRegex(errors[1], r"rank 1 does not reach rank 0 at 198\.51\.100\.1:\d+ .*within 1s")
+        (error,) = self.ranks_by_hand(None, soon)
+        self.assertRegex(error, r"rank 1 does not reach rank 0 at 127\.0\.0\.1:\d+ .*within 1s")
+        self.assertLess(time.monotonic() - begun, 2 * (1 + 5))
 
     def small_example(self, run):
         """What makes examples/cluster/grpo.yaml small."""
