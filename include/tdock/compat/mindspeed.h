@@ -194,8 +194,8 @@ class MindSpeedDock {
   virtual absl::StatusOr<bool> AllConsumed(absl::string_view consumer) = 0;
 
   // Clears the dock, its metrics and the cursor of PrefetchRequestIndex. With max_age > 1, clears only the rows that
-  // `consumer` has consumed: the others keep their cells and, if input_ids is ready, their age grows by one; then the
-  // groups are sorted by their largest age, cleared ones last.
+  // `consumer` has consumed: the others keep their cells and, if input_ids is ready, their age grows by one; then all
+  // rows of a group get the largest age in it, and the groups are sorted by it, cleared ones last.
   virtual absl::Status Clear(absl::string_view consumer = "actor_train") = 0;
   // Clears these indexes, or all.
   virtual absl::Status ClearIndexes(const std::optional<std::vector<int64_t>>& indexes = {}) = 0;
@@ -211,6 +211,8 @@ class MindSpeedDock {
   virtual absl::StatusOr<std::map<std::string, std::vector<bool>>> GetExperienceStatus() = 0;
   // By consumer and index: whether it is handed out.
   virtual absl::StatusOr<std::map<std::string, std::vector<bool>>> GetConsumerStatus() = 0;
+  // By index: how many clears the row has survived; all rows of a group have the age of its oldest row.
+  virtual std::vector<int32_t> GetAges() = 0;
   // prompts_num · n.
   virtual int64_t GetExperienceLen() const = 0;
 

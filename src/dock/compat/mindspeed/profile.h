@@ -50,6 +50,7 @@ class Profile final : public MindSpeedDock {
   absl::StatusOr<std::map<std::string, ReadyCells>> GetExperienceData() override;
   absl::StatusOr<std::map<std::string, std::vector<bool>>> GetExperienceStatus() override;
   absl::StatusOr<std::map<std::string, std::vector<bool>>> GetConsumerStatus() override;
+  std::vector<int32_t> GetAges() override;
   int64_t GetExperienceLen() const override { return max_len_; }
   std::map<std::string, std::vector<double>> GetMetrics() override;
   void UpdateMetrics(absl::string_view key, double value, bool cumulate) override;
@@ -177,7 +178,8 @@ class Profile final : public MindSpeedDock {
   // Replaces the cleared rows by new ones, by index. False if the generation is no longer the current one.
   absl::StatusOr<bool> Empty(const Snapshot& snapshot, const std::vector<bool>& emptied, Generation next,
                              std::vector<bool> complete);
-  static std::vector<size_t> OldestFirst(const Generation& generation, const std::vector<bool>& emptied, int64_t n);
+  static std::vector<int32_t> GroupAges(const Generation& generation, const std::vector<bool>& emptied, int64_t n);
+  static std::vector<size_t> OldestFirst(const std::vector<int32_t>& age_of);
   absl::StatusOr<bool> ClearAll(const Snapshot& snapshot);
   absl::StatusOr<bool> CarryOver(const Snapshot& snapshot, const Consumer& consumer);
 

@@ -26,7 +26,6 @@ absl::StatusOr<bool> Profile::Empty(const Snapshot& snapshot, const std::vector<
     const auto it = replacement.find(next.rows[i]);
     if (it != replacement.end()) {
       next.rows[i] = it->second;
-      next.ages[i] = 0;
       complete[i] = false;
     }
     next.index_of[next.rows[i]] = static_cast<int64_t>(i);
@@ -54,18 +53,22 @@ absl::StatusOr<bool> Profile::Empty(const Snapshot& snapshot, const std::vector<
 
 absl::StatusOr<bool> Profile::ClearAll(const Snapshot& snapshot) {
   const std::vector<bool> all(static_cast<size_t>(max_len_), true);
-  return Empty(snapshot, all, {.rows = snapshot.generation->rows, .index_of = {}, .ages = snapshot.generation->ages},
-               *snapshot.complete);
+  const std::vector<int32_t> ages(static_cast<size_t>(max_len_), 0);
+  return Empty(snapshot, all, {.rows = snapshot.generation->rows, .index_of = {}, .ages = ages}, *snapshot.complete);
 }
 
-// The old groups in their new order.
-std::vector<size_t> Profile::OldestFirst(const Generation& generation, const std::vector<bool>& emptied, int64_t n) {
+// The largest age in each group; -1: all its rows are cleared.
+std::vector<int32_t> Profile::GroupAges(const Generation& generation, const std::vector<bool>& emptied, int64_t n) {
   const size_t size = static_cast<size_t>(n);
   std::vector<int32_t> age_of(generation.ages.size() / size, -1);
   for (size_t i = 0; i < generation.ages.size(); ++i) {
-    // Cleared rows come last: the feeder puts the next prompts at the end.
     if (!emptied[i]) age_of[i / size] = std::max(age_of[i / size], generation.ages[i]);
   }
+  return age_of;
+}
+
+// The old groups in their new order. Cleared ones come last: the feeder puts the next prompts at the end.
+std::vector<size_t> Profile::OldestFirst(const std::vector<int32_t>& age_of) {
   std::vector<size_t> order(age_of.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return age_of[a] > age_of[b]; });
@@ -84,11 +87,12 @@ absl::StatusOr<bool> Profile::CarryOver(const Snapshot& snapshot, const Consumer
   for (size_t i = 0; i < aged.ages.size(); ++i) aged.ages[i] += older[i] ? 1 : 0;
   Generation next;
   std::vector<bool> complete;
-  for (const size_t group : OldestFirst(aged, trained, n_)) {
+  const std::vector<int32_t> age_of = GroupAges(aged, trained, n_);
+  for (const size_t group : OldestFirst(age_of)) {
     const size_t first = group * static_cast<size_t>(n_);
     for (size_t i = first; i < first + static_cast<size_t>(n_); ++i) {
       next.rows.push_back(aged.rows[i]);
-      next.ages.push_back(aged.ages[i]);
+      next.ages.push_back(std::max(age_of[group], 0));
       complete.push_back((*snapshot.complete)[i]);
     }
   }
@@ -117,10 +121,11 @@ absl::Status Profile::ClearIndexes(const std::optional<std::vector<int64_t>>& in
     const Snapshot snapshot = Look();
     std::vector<bool> emptied(static_cast<size_t>(max_len_), !indexes.has_value());
     for (const int64_t index : indexes.value_or(std::vector<int64_t>())) emptied[static_cast<size_t>(index)] = true;
+    std::vector<int32_t> ages = snapshot.generation->ages;
+    for (size_t i = 0; i < ages.size(); ++i) ages[i] = emptied[i] ? 0 : ages[i];
     TDOCK_ASSIGN_OR_RETURN(
-        cleared,
-        Empty(snapshot, emptied, {.rows = snapshot.generation->rows, .index_of = {}, .ages = snapshot.generation->ages},
-              *snapshot.complete));
+        cleared, Empty(snapshot, emptied, {.rows = snapshot.generation->rows, .index_of = {}, .ages = std::move(ages)},
+                       *snapshot.complete));
   }
   return absl::OkStatus();
 }
@@ -220,6 +225,8 @@ absl::StatusOr<std::map<std::string, std::vector<bool>>> Profile::GetConsumerSta
     if (Look().generation == snapshot.generation) return status;
   }
 }
+
+std::vector<int32_t> Profile::GetAges() { return Look().generation->ages; }
 
 // ---- Metrics.
 

@@ -282,7 +282,7 @@ class PlainDock {
       for (int64_t k = 0; k < n_; ++k) {
         const int64_t from_index = order[to] * n_ + k, to_index = static_cast<int64_t>(to) * n_ + k;
         At(to_index) = old.At(from_index);
-        At(to_index).age = std::max<int64_t>(At(to_index).age, 0);
+        At(to_index).age = std::max<int64_t>(old.AgeOf(order[to]), 0);
         for (auto& [consumer_name, consumer] : consumers) {
           const Consumer& was = old.consumers.at(consumer_name);
           consumer.consumed[static_cast<size_t>(to_index)] = was.consumed[static_cast<size_t>(from_index)];
