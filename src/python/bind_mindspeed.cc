@@ -130,25 +130,10 @@ absl::StatusOr<T> AskAndWait(
   return Wait(std::move(waiting));
 }
 
-void PutExperience(const PyMindSpeedDock& self, nb::handle data, const ExperienceIndexes& indexes,
-                   const std::optional<std::vector<int64_t>>& original_length, bool keep) {
+void PutExperience(const PyMindSpeedDock& self, nb::handle data, const ExperienceIndexes& indexes, bool keep) {
   const Batch batch = ValueOrRaise(BatchOf(data, {}));
-  Ask(self, [&](MindSpeedDock& dock) -> absl::Status {
-    if (!original_length.has_value()) return dock.PutExperience(batch, indexes, {.keep = keep});
-    return dock.PutExperience({batch, Column::FromValues<int64_t>(*original_length).value()}, indexes, {.keep = keep});
-  });
+  Ask(self, [&](MindSpeedDock& dock) { return dock.PutExperience(batch, indexes, {.keep = keep}); });
   ReleaseDeferred();
-}
-
-ExperienceIndexes PutPrompts(const PyMindSpeedDock& self, nb::handle data, const NameList& additional,
-                             const std::optional<std::vector<int64_t>>& indexes, bool add_another_batch) {
-  const Batch batch = ValueOrRaise(BatchOf(data, {}));
-  ExperienceIndexes put = Ask(self, [&](MindSpeedDock& dock) {
-    return dock.PutPromptsExperience(
-        batch, {.dataset_additional_keys = additional, .indexes = indexes, .add_another_batch = add_another_batch});
-  });
-  ReleaseDeferred();
-  return put;
 }
 
 // Waits in slices, and checks for signals between them.
@@ -218,7 +203,18 @@ void BindIndexes(nb::module_& module) {
   nb::class_<ExperienceIndexes>(module, "ExperienceIndexes")
       .def(nb::init<std::vector<int64_t>>(), "indexes"_a)
       .def_ro("indexes", &ExperienceIndexes::indexes)
+      .def(
+          "__init__",
+          [](ExperienceIndexes* self, std::vector<int64_t> indexes, std::vector<RowId> rows, LeaseId lease,
+             int64_t padding_rows) {
+            new (self) ExperienceIndexes(std::move(indexes));
+            self->rows = std::move(rows);
+            self->lease = lease;
+            self->padding_rows = padding_rows;
+          },
+          "indexes"_a, "rows"_a, "lease"_a, "padding_rows"_a)
       .def_ro("rows", &ExperienceIndexes::rows)
+      .def_ro("lease", &ExperienceIndexes::lease)
       .def_ro("padding_rows", &ExperienceIndexes::padding_rows)
       .def("slice", &ExperienceIndexes::Slice, "begin"_a, "count"_a)
       .def("__len__", [](const ExperienceIndexes& self) { return self.indexes.size(); });
@@ -308,10 +304,7 @@ void BindStates(nb::class_<PyMindSpeedDock>& dock) {
              return Ask(self, [](MindSpeedDock& one) { return one.GetConsumerStatus(); });
            })
       .def("experience_len", [](const PyMindSpeedDock& self) { return self.Get()->GetExperienceLen(); })
-      .def("metrics", [](const PyMindSpeedDock& self) { return self.Get()->GetMetrics(); })
-      .def("update_metrics", [](const PyMindSpeedDock& self, const std::string& key, double value, bool cumulate) {
-        self.Get()->UpdateMetrics(key, value, cumulate);
-      });
+      .def("ages", [](const PyMindSpeedDock& self) { return self.Get()->GetAges(); });
 }
 
 }  // namespace
@@ -321,8 +314,7 @@ void BindMindSpeed(nb::module_& module) {
   BindMultimodal(module);
   nb::class_<PyMindSpeedDock> dock(module, "MindSpeedDock");
   dock.def("__init__", &Make)
-      .def("put_experience", &PutExperience, "data"_a, "indexes"_a, "original_length"_a.none(), "keep"_a)
-      .def("put_prompts_experience", &PutPrompts, "data"_a, "additional"_a, "indexes"_a.none(), "add_another_batch"_a)
+      .def("put_experience", &PutExperience, "data"_a, "indexes"_a, "keep"_a)
       .def("get_experience", &GetExperience, "consumer"_a, "columns"_a, "count"_a.none(), "dp_size"_a,
            "indexes"_a.none(), "get_n_samples"_a, "balance"_a, "target_seq_len"_a.none(), "timeout"_a.none(),
            "padded"_a)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import pickle
 import signal
 import threading
 import time
@@ -10,12 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 import transfer_dock as td
 from transfer_dock.compat.mindspeed import (
     DAPOTransferDock,
     GRPOTransferDock,
     Indexes,
+    Metric,
     MMGRPOTransferDock,
     PPOTransferDock,
     TransferDock,
@@ -82,9 +86,9 @@ def test_one_iteration_of_grpo(grpo: GRPOTransferDock) -> None:
     grpo.update_metrics("loss", 1.0)
     grpo.update_metrics("rows", 2, cumulate=True)
     grpo.update_metrics("rows", 2, cumulate=True)
-    assert grpo.get_metrics() == {"loss": [1.0], "rows": [2.0, 2.0]}
+    assert grpo.get_metrics().metric == {"loss": 1.0, "rows": [2, 2]}
     grpo.clear()
-    assert grpo.get_metrics() == {} and not grpo.all_consumed("actor_train")
+    assert grpo.get_metrics().metric == {} and not grpo.all_consumed("actor_train")
 
 
 def test_padded_columns_travel_with_their_lengths(grpo: GRPOTransferDock) -> None:
@@ -235,10 +239,13 @@ def test_what_the_other_docks_have(core: td.Dock) -> None:
 def test_wrong_calls_say_what_is_wrong(grpo: GRPOTransferDock) -> None:
     with pytest.raises(td.InvalidArgument):
         grpo.put_experience({"prompts": [row(1)]}, [0, 1])
-    with pytest.raises(td.InvalidArgument):
-        grpo.put_experience({"prompts": [row(1)]}, [-1])
-    with pytest.raises(td.NotFound):
-        grpo.get_experience("nobody", ["prompts"], 2)
+    for name_is_unknown in (td.NotFound, ValueError):
+        with pytest.raises(name_is_unknown, match="nobody"):
+            grpo.get_experience("nobody", ["prompts"], 2)
+        with pytest.raises(name_is_unknown, match="nobody"):
+            grpo.all_consumed("nobody")
+        with pytest.raises(name_is_unknown, match="mine"):
+            grpo.put_experience({"mine": [row(1)]}, [0])
     with pytest.raises(td.InvalidArgument, match="2 samples of a prompt, not 3"):
         grpo.put_prompts_experience({"prompts": [row(1)]}, 3)
 
@@ -263,3 +270,132 @@ def test_the_partition_ends_with_the_dock(core: td.Dock) -> None:
     assert "experience" in core.partitions()
     del dock
     assert "experience" not in core.partitions()
+
+
+def test_calls_of_the_original_are_accepted() -> None:
+    dock = GRPOTransferDock(4, 2, None, 2, 2, ["mine"], ["judge"], None, None)
+    assert (dock.max_age, dock.GBS_train) == (2, 2)
+    dock.put_experience({"mine": [row(1)], "labels": None}, [0])
+    assert dock.all_consumed("judge", False) is False
+    assert TransferDock(1, 1, None, None, None).get_experience_data() == {}
+    plain = GRPOTransferDock(2, 2, None, 1, 0, timeout=None)
+    assert plain.get_experience("trainer", ["prompts"], 2, 1, None, True, False, True) == (None, None)
+    assert [plain.prefetch_request_index(3), plain.get_cur_index()] == [[0, 1, 2], 3]
+    assert plain._get(["prompts"], []) == [[]]
+
+
+def test_results_are_tensor_dicts(grpo: GRPOTransferDock) -> None:
+    grpo.put_experience({"responses": [row(1), row(2, 2)]}, [0, 1])
+    batch, _ = grpo.get_experience("trainer", ["responses"], indexes=[0, 1])
+    assert isinstance(batch, TensorDict) and batch["original_length"].tolist() == [1, 2]
+
+
+def test_integers_are_int32(grpo: GRPOTransferDock) -> None:
+    prompts = {"prompts": [row(1), row(2)], "labels": torch.ones(2, 3, dtype=torch.int64)}
+    grpo.put_prompts_experience(prompts, 2, ["labels"])
+    grpo.put_experience({"input_ids": torch.ones(4, 2, dtype=torch.int64), "rm_scores": torch.ones(4, 1)}, range(4))
+    reads = ["prompts", "prompt_length", "labels", "input_ids"]
+    batch, _ = grpo.get_experience("trainer", [*reads, "rm_scores"], 4)
+    assert batch is not None and {batch[name].dtype for name in reads} == {torch.int32}
+    assert batch["rm_scores"].dtype == torch.float32
+    with pytest.raises(td.InvalidArgument, match="'labels' holds 2147483648"):
+        grpo.put_experience({"labels": [row(1), row(2**31)]}, [0, 1])
+
+
+def test_metrics_are_those_of_the_original(grpo: GRPOTransferDock) -> None:
+    grpo.update_metrics("timing/x", value=[2.0, 1.0], cumulate=True)
+    grpo.update_metrics("timing/x", value=[3.0], cumulate=True)
+    grpo.update_metrics(value={"a": 1, "b": torch.ones(2)})
+    grpo.update_metrics(value={"c": [1], "timing/x": [4.0]}, cumulate=True)
+    metric = grpo.get_metrics().metric
+    assert metric.pop("b").tolist() == [1, 1]
+    assert metric == {"timing/x": [2.0, 1.0, 3.0, 4.0], "a": 1, "c": [1]}
+    mine = Metric()
+    dock = GRPOTransferDock(1, 1, mine)
+    dock.update_metrics("x", 2)
+    assert mine.metric == {"x": 2} and dock.get_metrics().metric == {"x": 2}
+    dock.clear()
+    assert mine.metric == {}
+
+
+def test_the_first_round_of_a_rollout_has_responses_that_unpadding_takes_for_empty(core: td.Dock) -> None:
+    dock = GRPOTransferDock(4, 1, max_age=2, GBS_train=2, dock=core)
+    dock.put_prompts_experience({"prompts": [row(1), row(2, 2)]}, indexes=[0, 1])
+    reads = ["prompts", "responses", "response_length", "age"]
+    batch, _ = dock.get_experience("actor_rollout", reads, 4, get_n_samples=False)
+    assert batch is not None and batch["responses"].tolist() == [[-1], [-1]] and batch["responses"].dtype == torch.int32
+    assert batch["response_length"].tolist() == [[0], [0]] and batch["age"].tolist() == [[0], [0]]
+    assert batch["original_length"].tolist() == [1, 2, 1, 1, 1, 1, 1, 1]
+
+
+def test_rows_of_negative_indexes_are_ignored(grpo: GRPOTransferDock, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        grpo.put_experience({"responses": torch.arange(8).reshape(4, 2)}, [0, 1, 2, -1])
+        grpo.put_experience({"responses": [row(9)] * 3, "labels": [row(8)] * 3}, torch.tensor([-2, 3, -1]))
+        grpo.put_experience({"responses": [row(9)]}, [-1])
+    assert [record.name for record in caplog.records] == ["transfer_dock.compat.mindspeed"]
+    assert grpo.ignored_rows == 4
+    assert lists(grpo._get(["responses"], [0, 1, 2, 3])[0]) == [[0, 1], [2, 3], [4, 5], [9]]
+    with pytest.raises(td.InvalidArgument, match="too few"):
+        grpo.put_experience({"responses": [row(1)]}, [-1, 0])
+
+
+def test_all_rows_of_a_group_get_its_largest_age() -> None:
+    dock = GRPOTransferDock(2, 2, max_age=3, GBS_train=1)
+    dock.put_prompts_experience({"prompts": [row(1), row(2)]})
+    columns = {"responses": [row(1)] * 3, "input_ids": [row(1)] * 3, "response_length": [row(1)] * 3}
+    dock.put_experience(columns | {"rollout_completed": [row(1), row(1), row(0)]}, [0, 1, 2])
+    assert dock.all_consumed("actor_rollout") and dock.get_update_ready()
+    assert dock.get_experience("actor_train", ["responses"], 2)[1] == [0, 1]
+    dock.clear()
+    batch, indexes = dock.get_experience("actor_rollout", ["prompts"], 2, get_n_samples=False)
+    assert batch is not None and indexes == [0, 1] and batch["age"].tolist() == [[1], [1]]
+    assert not dock.get_update_ready()
+
+
+def test_the_last_round_of_a_response_is_waited_for() -> None:
+    dock = GRPOTransferDock(2, 1, max_age=2, GBS_train=1)
+    dock.put_prompts_experience({"prompts": [row(1), row(2)]})
+    columns = {"responses": [row(1)] * 2, "input_ids": [row(1)] * 2, "response_length": [row(1)] * 2}
+    dock.put_experience(columns | {"rollout_completed": [row(1), row(0)]}, [0, 1])
+    assert dock.get_update_ready() and dock.get_incomplete_response_num() == 1
+    dock.get_experience("actor_train", ["responses"], 1)
+    dock.clear()
+    dock.put_prompts_experience({"prompts": [row(3)]}, indexes=[1])
+    finished = {name: rows[:1] for name, rows in columns.items()} | {"rollout_completed": [row(1)]}
+    dock.put_experience(finished, [1])
+    assert dock.get_update_ready(require_max_age_all_finished=False) and not dock.get_update_ready()
+    dock.put_experience(finished, [0])
+    assert dock.get_update_ready()
+    answered = GRPOTransferDock(2, 2)
+    answered.put_prompts_experience({"prompts": [row(1), row(2)]})
+    answered.put_experience({"responses": [row(1)] * 4}, range(4))
+    assert answered.get_incomplete_response_num() == 4, "with max_age 1 no response counts as finished"
+
+
+def test_a_column_takes_rows_in_any_form(grpo: GRPOTransferDock) -> None:
+    grpo.put_experience({"advantages": torch.ones(2, 3)}, [0, 1])
+    grpo.put_experience({"advantages": [torch.ones(5)]}, [2])
+    grpo.put_experience({"advantages": torch.ones(1, 4)}, [3])
+    batch, _ = grpo.get_experience("trainer", ["advantages"], indexes=range(4))
+    assert batch is not None and batch["original_length"].tolist() == [3, 3, 5, 4]
+    grpo.clear()
+    grpo.put_experience({"advantages": torch.ones(4, 6)}, range(4))
+    grpo.put_experience({"rm_scores": torch.ones(4), "labels": [1, 2, 3, 4]}, range(4))
+    assert lists(grpo._get(["rm_scores"], [0])[0]) == [[1]] and lists(grpo._get(["labels"], [3])[0]) == [[4]]
+
+
+def test_all_columns_are_in_the_data(grpo: GRPOTransferDock) -> None:
+    assert grpo.get_experience_data()["responses"] == [None] * 4
+    assert len(grpo.get_experience_data()) == 15
+
+
+def test_indexes_keep_their_rows_when_they_are_pickled(grpo: GRPOTransferDock) -> None:
+    put = grpo.put_prompts_experience({"prompts": [row(1), row(2)]})
+    assert pickle.loads(pickle.dumps(put)) == [0, 1, 2, 3]
+    _, indexes = grpo.get_experience("actor_rollout", ["prompts"], 4)
+    travelled = pickle.loads(pickle.dumps(indexes))
+    assert isinstance(travelled, Indexes) and travelled == indexes and travelled.padding_rows == 0
+    grpo.put_experience({"responses": [row(1)] * 4}, travelled)
+    with pytest.raises(td.FailedPrecondition):
+        grpo.put_experience({"responses": [row(1)] * 4}, indexes)

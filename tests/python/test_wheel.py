@@ -45,7 +45,7 @@ def test_it_fits_most_systems_and_has_everything(wheel: pathlib.Path) -> None:
     assert f"-{version}-{version}-manylinux_2_" in wheel.name
     assert wheel.stat().st_size < 64 << 20
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ("__init__.py", "_native.pyi", "py.typed", "bin/tdock-dock", "compat/transfer_queue/__init__.py", "compat/mindspeed.py", "controller/groups.py"):
+    for name in ("__init__.py", "_native.pyi", "py.typed", "bin/tdock-dock", "compat/transfer_queue/__init__.py", "compat/mindspeed.py", "compat/_mindspeed_batches.py", "controller/groups.py"):
         assert f"transfer_dock/{name}" in names
     assert any(name.endswith("/LICENSE") for name in names)
     libraries = [name for name in names if ".so" in name]
@@ -115,7 +115,7 @@ def test_neither_torch_nor_what_it_is_compared_with_is_needed(wheel: pathlib.Pat
     for folder in pathlib.Path(numpy.__file__).parent.parent.glob("numpy*"):
         (pathlib.Path(packages) / folder.name).symlink_to(folder)
     program = """
-import sys, transfer_dock as td, transfer_dock.aio, transfer_dock.stages, transfer_dock.compat.mindspeed, transfer_dock.controller as tc
+import sys, transfer_dock as td, transfer_dock.aio, transfer_dock.stages, transfer_dock.controller as tc
 dock = td.Dock.local()
 dock.create_partition("p", {"x": "float32"})
 class Twice:
