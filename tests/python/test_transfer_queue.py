@@ -20,6 +20,7 @@ import omegaconf
 import pytest
 import torch
 from tensordict import NonTensorStack, TensorDict
+from transfer_queue_data import dense
 
 import transfer_dock as td
 import transfer_dock.compat.transfer_queue as tq
@@ -80,7 +81,7 @@ def test_another_dtype_is_refused_and_changes_nothing(client: Any) -> None:
         client.put(half, meta)
     assert client.get_meta(["logp"], 0, "train", mode="force_fetch").global_indexes == [0, 1]
     assert not client.check_production_status(["extra"], "train")
-    assert torch.equal(client.get_data(meta.select_fields(["logp"]))["logp"], torch.ones(2, 3))
+    assert torch.equal(dense(client.get_data(meta.select_fields(["logp"]))["logp"]), torch.ones(2, 3))
 
 
 def test_who_waits_for_samples_keeps_nobody_waiting(system: Callable[..., Any]) -> None:
@@ -147,25 +148,7 @@ def test_cleared_samples_free_their_memory(client: Any) -> None:
     client.clear_samples(meta.select_samples(range(1, 1023)))
     wait_until(lambda: client._core.dock.status("train").held_bytes < held / 100)
     left = client.get_data(meta.select_samples([0, 1023]))["x"]
-    assert torch.equal(left, data["x"][[0, 1023]])
-
-
-def test_rows_of_one_shape_come_back_as_a_tensor(client: Any) -> None:
-    """From TransferQueue they come back nested."""
-    data = TensorDict({"ids": torch.arange(12).reshape(4, 3), "h": torch.randn(4, 2, 2)}, batch_size=[4])
-    got = client.get_data(client.put(data.clone(), partition_id="train"))
-    for field in data.keys():
-        assert not got[field].is_nested
-        assert torch.equal(got[field], data[field])
-    # Rows that were put one by one, of lengths that differ: nested where they do.
-    for i, length in enumerate([3, 3, 5]):
-        tq.kv_put(f"k{i}", "kv", {"ids": torch.arange(length)})
-    assert torch.equal(tq.kv_batch_get(["k0", "k1"], "kv")["ids"], torch.arange(3).repeat(2, 1))
-    assert tq.kv_batch_get(["k0", "k2"], "kv")["ids"].is_nested
-    # What was put nested stays nested.
-    nested = torch.nested.as_nested_tensor([torch.arange(2), torch.arange(2)], layout=torch.jagged)
-    meta = client.put(TensorDict({"n": nested}, batch_size=[2]), partition_id="nested")
-    assert client.get_data(meta)["n"].is_nested
+    assert torch.equal(dense(left), data["x"][[0, 1023]])
 
 
 def test_no_sample_is_in_two_balanced_batches(system: Callable[..., Any]) -> None:
@@ -256,9 +239,51 @@ def test_every_dtype_and_shape_comes_back(client: Any) -> None:
             values = (torch.arange(24).reshape(-1)[: torch.Size(shape).numel()].reshape(shape) % 2).to(dtype)
             name = f"{dtype}/{len(shape)}/{shape[-1]}"
             meta = client.put(TensorDict({name: values.clone()}, batch_size=[2]), partition_id="train")
-            got = client.get_data(meta)[name]
+            got = dense(client.get_data(meta)[name])
             assert got.dtype == dtype and got.shape == values.shape
             assert torch.equal(got.view(torch.uint8), values.view(torch.uint8)), name
+
+
+ROWS = [
+    [(4,), (5,)],
+    [(4,), (4,)],
+    [(4,)],
+    [(0,), (3,)],
+    [(0,), (0,)],
+    [(4, 3), (5, 3)],
+    [(3, 4), (3, 5)],
+    [(3, 0), (3, 2)],
+    [(3, 4), (3, 4)],
+    [(3, 0), (4, 0)],
+    [(2, 3, 4), (2, 5, 4)],
+    [(2, 3, 4), (2, 3, 5)],
+    [(1, 3, 8, 8), (1, 3, 8, 8)],
+]
+
+
+def test_a_nested_result_is_the_one_that_torch_makes_of_the_rows(client: Any) -> None:
+    """With its lengths, by which torch pads, and the dimension that is ragged; also where all rows are alike."""
+    for i, shapes in enumerate(ROWS):
+        rows = [torch.rand(shape) for shape in shapes]
+        for j, row in enumerate(rows):
+            tq.kv_put(f"{j}", f"p{i}", {"x": row})
+        got = tq.kv_batch_get([f"{j}" for j in range(len(rows))], f"p{i}")["x"]
+        wanted = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        assert got.layout == torch.jagged and got._ragged_idx == wanted._ragged_idx
+        assert (got._min_seqlen, got._max_seqlen) == (wanted._min_seqlen, wanted._max_seqlen)
+        assert torch.equal(got.offsets(), wanted.offsets()) and got.lengths() is None
+        assert torch.equal(got.values(), wanted.values())
+        if got.dim() == 2:
+            assert got.to_padded_tensor(0.0).shape == (len(rows), max(shape[0] for shape in shapes))
+    # Those that a stage of the dock's own put, in a column of one shape, and a whole batch.
+    dock = td.Dock.connect(client._core.address.local)
+    dock.create_partition("native", {"x": td.column("float32", (2, 3))}, growing=True)
+    dock.put("native", {"x": torch.rand(4, 2, 3)})
+    put = client.put(TensorDict({"x": torch.rand(4, 2, 3)}, batch_size=[4]), partition_id="batch")
+    for meta in (client.get_meta(["x"], 4, "native", mode="force_fetch"), put):
+        got = client.get_data(meta)["x"]
+        assert got.layout == torch.jagged and (got._min_seqlen, got._max_seqlen) == (2, 2)
+        assert got.values().shape == (8, 3)
 
 
 def test_rows_that_agree_in_nothing_come_back(client: Any) -> None:
@@ -298,7 +323,7 @@ def test_many_fields_come_back(client: Any) -> None:
     meta = tq.kv_batch_put(["a", "b"], "train", data)
     assert len(meta.fields) == 60
     got = tq.kv_batch_get(["b"], "train")
-    assert all(torch.equal(got[name], data[name][1:]) for name in data.keys())
+    assert all(torch.equal(dense(got[name]), data[name][1:]) for name in data.keys())
 
 
 # ---- Tasks.
@@ -506,7 +531,7 @@ def test_a_checkpoint_has_everything_and_the_same_indexes(client: Any, tmp_path:
     assert again.global_indexes == meta.global_indexes == [0, 2, 3, 5]
     assert list(client.get_data(meta)["s"]) == ["a", "c", "d", "f"]
     got = tq.kv_batch_get(["k5", "k0"], "train")
-    assert torch.equal(got["b"], data["b"][[5, 0]]) and [len(row) for row in got["n"]] == [2, 0]
+    assert torch.equal(dense(got["b"]), data["b"][[5, 0]]) and [len(row) for row in got["n"]] == [2, 0]
     assert tq.kv_list("train") == {"train": {f"k{i}": {"n": i} for i in (0, 2, 3, 5)}}
     assert client.get_consumption_status("t", "train")[1].tolist() == [1, 1, 0, 0]
     assert client.put(numbers(1), partition_id="train").global_indexes == [6]

@@ -10,6 +10,11 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 
+def dense(field: torch.Tensor) -> torch.Tensor:
+    """A nested tensor whose rows are alike, or any other one, as one that is not nested."""
+    return torch.stack(list(field.unbind())) if field.is_nested else field
+
+
 def _nested(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from transfer_dock.compat.transfer_queue._labels import FieldLabel, PutField
+from transfer_dock.compat.transfer_queue._labels import FieldLabel, PutField, Shape
 
 # Those that a dock holds: other tensors are kept as objects.
 _DTYPES = {
@@ -201,28 +201,51 @@ def encode(data: TensorDict | Mapping[str, Any], rows: int) -> tuple[dict[str, A
 
 def pack(values: Sequence[Any]) -> Any:
     """Objects as one field: tensors as a tensor, everything else as a stack of objects."""
-    if not all(isinstance(value, torch.Tensor) for value in values):
+    if not all(isinstance(value, torch.Tensor) for value in values) or len({value.dtype for value in values}) > 1:
         return NonTensorStack(*values)
-    shapes = {tuple(value.shape) for value in values}
-    if len(shapes) == 1:
+    if all(value.dim() == 0 for value in values):
         return torch.stack(list(values))
+    dim = _ragged_dim([tuple(value.shape) for value in values])
     try:
-        same_items = len({shape[1:] for shape in shapes}) == 1 and () not in shapes
-        return torch.nested.as_nested_tensor(list(values), layout=torch.jagged if same_items else torch.strided)
+        return torch.nested.as_nested_tensor(list(values), layout=torch.strided if dim is None else torch.jagged)
     except (RuntimeError, TypeError):
         # Tensors of different ranks, for instance.
         return NonTensorStack(*values)
 
 
-def _nested(values: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> Any:
-    """Rows of different shapes, one after another in ``values``, as a nested tensor."""
-    items = shapes[0][1:]
-    if () not in shapes and all(shape[1:] == items for shape in shapes) and 0 not in items:
-        offsets = np.zeros(len(shapes) + 1, dtype=np.int64)
-        np.cumsum([shape[0] for shape in shapes], out=offsets[1:])
-        return torch.nested.nested_tensor_from_jagged(values.view(-1, *items), torch.from_numpy(offsets))
-    parts = torch.split(values, [math.prod(shape) for shape in shapes])
-    return pack([row.view(shape) for row, shape in zip(parts, shapes, strict=True)])
+def _ragged_dim(shapes: Sequence[Shape]) -> int | None:
+    """The one dimension in which the rows differ, 0 if in none; None if the jagged layout cannot have them."""
+    first = shapes[0]
+    if not first or any(len(shape) != len(first) for shape in shapes):
+        return None
+    differ = [dim for dim, sizes in enumerate(zip(*shapes, strict=True)) if any(size != sizes[0] for size in sizes)]
+    return None if len(differ) > 1 else sum(differ)
+
+
+def _jagged(values: torch.Tensor, lengths: Sequence[int], dim: int) -> torch.Tensor:
+    """Rows that follow each other along ``dim`` as a nested tensor over ``values``, of which nothing is copied."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    # The lengths are what torch pads by; without them it takes the longest row to be as long as all together.
+    return torch.nested.nested_tensor_from_jagged(
+        values, torch.from_numpy(offsets), jagged_dim=dim + 1, min_seqlen=min(lengths), max_seqlen=max(lengths)
+    )
+
+
+def _nested(column: Any, shapes: Sequence[Shape]) -> Any:
+    """The rows of a ragged column as a nested tensor, or what comes nearest to it."""
+    if all(shape == () for shape in shapes):
+        return column.values_torch(copy=True).view(-1)
+    dim = 0 if all(shape is shapes[0] for shape in shapes) else _ragged_dim(shapes)
+    if dim == 0:
+        lengths = [shape[0] for shape in shapes]
+        values = column.values_torch(copy=True).view(sum(lengths), *shapes[0][1:])
+        return _jagged(values, lengths, 0)
+    parts = torch.split(column.values_torch().view(-1), [math.prod(shape) for shape in shapes])
+    rows = [row.view(shape) for row, shape in zip(parts, shapes, strict=True)]
+    if dim is None:
+        return pack([row.clone() for row in rows])
+    return _jagged(torch.cat(rows, dim), [shape[dim] for shape in shapes], dim)
 
 
 def labels_of(column: Any, labels: Sequence[FieldLabel | None]) -> list[FieldLabel | None]:
@@ -265,19 +288,15 @@ def _decode_text(column: Any, labels: Sequence[FieldLabel | None]) -> Any:
 def decode(column: Any, labels: Sequence[FieldLabel | None]) -> Any:
     """A column of rows that a dock handed out, as a field of a TensorDict.
 
-    Tensors of one shape that were not put in a nested tensor come back as one tensor, others as a nested one.
+    Tensors of rank 0 come back as one tensor; others as a nested one of the jagged layout, also where all are alike, unless
+    they differ in more than one dimension: then of the strided layout, or as a stack of objects.
     """
     if column.kind in ("str", "bytes"):
         return _decode_text(column, labels)
     if column.kind == "dense":
-        return column.torch(copy=True)
-    values = column.values_torch(copy=True).view(-1)
-    told = [label for label in labels_of(column, labels) if label is not None]
-    shapes = [label.shape or () for label in told]
-    first = shapes[0]
-    if not any(label.nested for label in told) and all(shape == first for shape in shapes):
-        return values.view(len(shapes), *first)
-    return _nested(values, shapes)
+        values = column.torch(copy=True)
+        return values if values.dim() == 1 else _jagged(values.flatten(0, 1), [values.shape[1]] * len(values), 0)
+    return _nested(column, [label.shape or () for label in labels_of(column, labels) if label is not None])
 
 
 def schema_for(dtype: str | None, labels: Sequence[FieldLabel | None]) -> dict[str, Any]:

@@ -218,8 +218,8 @@ class TransferQueueClient(AsyncTransferQueueClient):
     def get_data(self, metadata: BatchMeta) -> TensorDict:
         """The fields of the samples of ``metadata``, in its order, copied to the caller's memory.
 
-        A field that was put as a tensor is returned as one if the samples have the same shape; otherwise, or if it was
-        put as a nested tensor, as a nested tensor. Raises StorageKeyNotFoundError for missing samples or fields.
+        Tensors of rank 0 are returned as one tensor; others as a nested tensor of the jagged layout, also where all
+        samples have one shape. Raises StorageKeyNotFoundError for missing samples or fields.
         """
         return self._core.get(metadata)
 
