@@ -71,17 +71,52 @@ def test_groups_are_those_that_were_put_and_never_neighbours(system: Callable[..
     assert client.get_meta(["reward"], 2, "train", task_name="t").size == 0
 
 
-def test_another_dtype_is_refused_and_changes_nothing(client: Any) -> None:
-    """TransferQueue says that the put succeeded; get_data fails later."""
-    meta = client.put(TensorDict({"logp": torch.ones(2, 3)}, batch_size=[2]), partition_id="train")
-    half = TensorDict({"logp": torch.ones(2, 3, dtype=torch.float16), "extra": torch.ones(2)}, batch_size=[2])
+VALUES = [torch.arange(3), torch.rand(2), "text", None, torch.tensor(1.5), torch.arange(4), torch.rand(2, 2), b"\xff"]
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return type(a) is type(b) and bool(a == b)
+
+
+@pytest.mark.parametrize("first", range(len(VALUES)))
+def test_rows_of_a_field_keep_the_kind_and_the_dtype_that_each_has(
+    client: Any, first: int, tmp_path: pathlib.Path
+) -> None:
+    """TransferQueue says that a put of another dtype succeeded; get_data fails later."""
+    values = [VALUES[first], *VALUES]
+    keys = [f"{i}" for i in range(len(values))]
+
+    def check(got: TensorDict) -> None:
+        rows = got["x"].unbind() if isinstance(got["x"], torch.Tensor) else got["x"].tolist()
+        assert all(map(same, rows, values)), rows
+
+    for key, value in zip(keys, values, strict=True):
+        tq.kv_put(key, "train", {"x": value})
+    check(tq.kv_batch_get(keys, "train"))
+    values.reverse()
+    for key, value in zip(keys, values, strict=True):
+        tq.kv_put(key, "train", {"x": value})
+        got = tq.kv_batch_get(key, "train")["x"]
+        assert same(got[0] if isinstance(got, torch.Tensor) else got.tolist()[0], value)
+    tq.save_checkpoint(tmp_path / "saved")
+    tq.load_checkpoint(tmp_path / "saved")
+    assert client.check_production_status(["x"], "train")
+    assert client.kv_retrieve_meta(keys, "train").field_names == ["x"]
+    check(client.get_data(client.get_meta(["x"], len(keys), "train", task_name="t")))
+
+
+def test_a_native_column_takes_its_own_dtype_only(client: Any) -> None:
+    dock = td.Dock.connect(client._core.address.local)
+    dock.create_partition("native", {"logp": td.column("float32", ragged=True)})
+    half = TensorDict({"logp": torch.ones(2, 3, dtype=torch.float16)}, batch_size=[2])
     with pytest.raises(ValueError, match="'logp' holds ragged float32.*; given ragged float16"):
-        client.put(half, partition_id="train")
-    with pytest.raises(ValueError, match="'logp'"):
+        client.put(half, partition_id="native")
+    meta = client.put(half.float(), partition_id="native")
+    with pytest.raises(ValueError, match="'logp' holds ragged float32.*; given ragged float16"):
         client.put(half, meta)
-    assert client.get_meta(["logp"], 0, "train", mode="force_fetch").global_indexes == [0, 1]
-    assert not client.check_production_status(["extra"], "train")
-    assert torch.equal(dense(client.get_data(meta.select_fields(["logp"]))["logp"]), torch.ones(2, 3))
+    assert torch.equal(dense(client.get_data(meta)["logp"]), torch.ones(2, 3))
 
 
 def test_who_waits_for_samples_keeps_nobody_waiting(system: Callable[..., Any]) -> None:

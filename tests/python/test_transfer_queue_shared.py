@@ -184,10 +184,10 @@ def test_a_put_of_new_and_old_keys_is_all_or_nothing(client: Any) -> None:
     for size in (2, 20_000):
         partition = f"of {size}"
         tq.kv_batch_put(["a"], partition, batch(1, x=torch.ones(1, size)))
-        double = batch(2, x=torch.ones(2, size, dtype=torch.float64), y=torch.ones(2))
+        refused = batch(2, x=torch.ones(2, size), y=torch.ones(2), **{"z" * 300: torch.ones(2)})
         for keys in (["a", "b"], ["b", "a"]):
-            with pytest.raises(ValueError, match="'x' holds ragged float32"):
-                tq.kv_batch_put(keys, partition, double, tags=[{"t": 1}, {"t": 2}])
+            with pytest.raises(ValueError, match="the limit is 255"):
+                tq.kv_batch_put(keys, partition, refused, tags=[{"t": 1}, {"t": 2}])
         assert tq.kv_list(partition) == {partition: {"a": {}}}
         assert client.check_production_status(["x"], partition)
         mixed = batch(3, x=torch.arange(3.0).reshape(3, 1), o=NonTensorStack("r", {"s": 1}, "t"))

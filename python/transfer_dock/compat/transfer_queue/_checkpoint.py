@@ -60,7 +60,7 @@ def _save_partition(core: Any, name: str, folder: Path) -> dict[str, Any]:
     store: Store = core.store
     listed = list(store.listing(name))
     having = {
-        field: {one.row for one in store.listing(name, having=[field])} for field in sorted(store.types(name))
+        field: {one.row for one in store.listing(name, having=[field])} for field in sorted(column.name for column in store.all_columns(name))
     }
     parts = 0
     for begin in range(0, len(listed), _PART):
@@ -73,7 +73,7 @@ def _save_partition(core: Any, name: str, folder: Path) -> dict[str, Any]:
         "partition": name,
         "parts": parts,
         "columns": [
-            [one.name, one.dtype or one.kind, one.kind == "ragged", list(one.row_shape)] for one in store.columns(name)
+            [one.name, one.dtype or one.kind, one.kind == "ragged", list(one.row_shape)] for one in store.all_columns(name)
         ],
         "next_row": store.next_row(name),
         "tasks": [{"task": task, "reads": None if reads is None else list(reads)} for task, reads, _ in tasks],

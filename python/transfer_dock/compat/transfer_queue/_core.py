@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict
 
 import transfer_dock as td
-from transfer_dock.compat.transfer_queue import _fields, _labels
+from transfer_dock.compat.transfer_queue import _labels
+from transfer_dock.compat.transfer_queue._puts import Put
 from transfer_dock.compat.transfer_queue._sampling import SamplerClient, SamplerHost
 from transfer_dock.compat.transfer_queue._server import Address, Settings, read_settings
 from transfer_dock.compat.transfer_queue._store import ATTEMPTS, Described, StorageKeyNotFoundError, Store
@@ -38,26 +39,6 @@ def _keys_of(keys: Any) -> list[str]:
     if not all(isinstance(key, str) for key in keys):
         raise TypeError("Not all elements in `keys` are strings.")
     return keys
-
-
-def _parse(data: TensorDict, rows: int, parser: Callable[[Any], Any]) -> dict[str, Any]:
-    """The data after the user's parser, which gets lists if the rows' shapes differ, and tensors otherwise."""
-    batch: dict[str, Any] = {}
-    for name, value in data.items():
-        if not isinstance(value, torch.Tensor):
-            batch[name] = _fields.objects_of(name, value, rows)
-        else:
-            batch[name] = list(value.unbind()) if value.is_nested else value
-    names = set(batch)
-    parsed = parser(batch)
-    if not isinstance(parsed, dict):
-        raise TypeError(f"data_parser must return a dict, got {type(parsed).__name__}")
-    if set(parsed) != names:
-        raise ValueError(f"data_parser must not change dict keys: {sorted(names)}, got: {sorted(parsed)}")
-    for name, value in parsed.items():
-        if len(value) != rows:
-            raise ValueError(f"data_parser changed the number of elements for key '{name}': {rows}, got {len(value)}")
-    return parsed
 
 
 class Core:
@@ -188,8 +169,7 @@ class Core:
                 raise ValueError("partition_id must be provided if metadata is not given")
             if rows == 0:
                 raise ValueError("metadata cannot be none or empty")
-            put = _Put.of(data, rows, parser)
-            ids = self.store.insert(partition, rows, put.columns, put.labels(new=True))
+            ids = self.store.insert(partition, rows, Put.of(data, rows, parser))
             meta = BatchMeta(ids, [partition] * rows)
         else:
             self._put_to(data, rows, meta, parser)
@@ -205,9 +185,8 @@ class Core:
             raise ValueError(f"a put is to one partition, not to {sorted(set(meta.partition_ids))}: chunk_by_partition")
         if rows != meta.size:
             raise ValueError(f"the data has {rows} samples, and the metadata {meta.size}")
-        put = _Put.of(data, rows, parser)
-        tags = _labels.merge(put.labels(new=False), [_labels.note_tags(of_row) for of_row in meta.custom_meta])
-        self.store.write(meta.partition_ids[0], meta.global_indexes, put.columns, tags)
+        notes = [_labels.note_tags(of_row) for of_row in meta.custom_meta]
+        self.store.write(meta.partition_ids[0], meta.global_indexes, Put.of(data, rows, parser), notes)
 
     def get(self, meta: BatchMeta | None) -> TensorDict:
         if meta is None or meta.size == 0 or not meta.field_schema:
@@ -217,13 +196,13 @@ class Core:
         fields = meta.field_names
         if taken is not None and taken[0] == self._state(meta.partition_ids[0]):
             if set(fields) <= set(taken[1].columns):
-                return Store.decode(taken[1], fields)
+                return self.store.decode(meta.partition_ids[0], taken[1], fields)
         return self.store.get(meta.partition_ids, meta.global_indexes, fields)
 
     def set_notes(self, meta: BatchMeta) -> None:
         for part in meta.chunk_by_partition():
-            tags = [_labels.note_tags(notes) for notes in part.custom_meta]
-            self.store.write(part.partition_ids[0], part.global_indexes, None, tags)
+            notes = [_labels.note_tags(of_row) for of_row in part.custom_meta]
+            self.store.write(part.partition_ids[0], part.global_indexes, Put.of(None, part.size), notes)
 
     # ---- Clearing.
 
@@ -330,7 +309,7 @@ class Core:
             raise ValueError("Got duplicated keys.")
         if tags is not None and len(tags) != len(keys):
             raise ValueError(f"keys with length {len(keys)} does not match length of tags {len(tags)}")
-        put = _Put.of(data, len(keys), parser)
+        put = Put.of(data, len(keys), parser)
         # Mostly all keys are new, or none.
         new = put.bytes < _SMALL_BYTES or self.store.find(partition, keys[:1]) == [None]
         made: list[int] = []
@@ -353,20 +332,20 @@ class Core:
             self._changed(partition)
 
     def _kv_insert(
-        self, keys: list[str], partition: str, put: _Put, tags: list[dict[str, Any]] | None, positions: list[int]
+        self, keys: list[str], partition: str, put: Put, tags: list[dict[str, Any]] | None, positions: list[int]
     ) -> list[int]:
         """Rows of the keys at these positions. Raises AlreadyExists, and what a dock says of data that does not fit."""
         part = put.at(positions)
         notes = [tags[i] if tags is not None else {} for i in positions]
-        labels = _with_notes(part.labels(new=True), [_labels.note_tags(note) for note in notes] if any(notes) else [])
-        return self.store.insert(partition, len(positions), part.columns, labels, [keys[i] for i in positions])
+        noted = [_labels.note_tags(note) for note in notes] if any(notes) else []
+        return self.store.insert(partition, len(positions), part, noted, [keys[i] for i in positions])
 
     def _kv_write(
         self,
         keys: list[str],
         partition: str,
         rows: Sequence[int | None],
-        put: _Put,
+        put: Put,
         tags: list[dict[str, Any]] | None,
     ) -> KVBatchMeta:
         """Puts to the keys that had rows."""
@@ -382,9 +361,8 @@ class Core:
             for i, of_row in zip(positions, before, strict=True):
                 notes[i] = {**_labels.notes_of(of_row), **notes[i]}
             part = put.at(positions)
-            changed = _with_notes(part.labels(new=False), added if any(added) else [])
-            if part.columns or changed:
-                self.store.write(partition, there, part.columns, changed)
+            if part.columns or any(added):
+                self.store.write(partition, there, part, added if any(added) else [])
         return KVBatchMeta(keys, notes, partition, sorted(fields), {})
 
     def kv_get(self, keys: Any, partition: str, fields: Any) -> TensorDict:
@@ -398,7 +376,7 @@ class Core:
         asked = sorted(set(wanted)) if wanted else self.store.fields_of_row(partition, rows[0])
         if asked and len(unique) == len(rows):
             try:
-                return self.store.decode(self.store.fetch(partition, rows, asked), asked)
+                return self.store.decode(partition, self.store.fetch(partition, rows, asked), asked)
             except StorageKeyNotFoundError:
                 pass  # not all have them, or one was cleared: see below
         common = self.store.common_fields(partition, unique, self.store.describe(partition, unique).tags)
@@ -445,43 +423,3 @@ class Core:
         except StorageKeyNotFoundError:
             keys = {one.row: one.key for one in self.store.listing(partition) if one.row in wanted}
         return [keys.get(index) for index in global_indexes]
-
-
-def _with_notes(labels: Any, notes: Sequence[dict[str, str]]) -> Any:
-    return (_labels.merge(labels, notes) if notes else labels) or None
-
-
-class _Put(NamedTuple):
-    """The data of a put."""
-
-    columns: dict[str, Any]
-    fields: list[_labels.PutField]
-    rows: int
-    bytes: int
-
-    @staticmethod
-    def of(data: TensorDict | None, rows: int, parser: Callable[[Any], Any] | None) -> _Put:
-        if data is None:
-            return _Put({}, [], rows, 0)
-        columns, fields = _fields.encode(data if parser is None else _parse(data, rows, parser), rows)
-        return _Put(columns, fields, rows, sum(_bytes_of(value) for value in data.values()))
-
-    def at(self, positions: Sequence[int]) -> _Put:
-        """Of the rows at these positions, ascending."""
-        if len(positions) == self.rows:
-            return self
-        columns = {
-            name: [value[i] for i in positions] if isinstance(value, list) else value[list(positions)]
-            for name, value in self.columns.items()
-        }
-        return _Put(columns, [field.at(positions) for field in self.fields], len(positions), self.bytes)
-
-    def labels(self, new: bool) -> Any:
-        """The labels of new rows, or of others."""
-        return _labels.label_put(self.fields, self.rows, new) if self.fields else {}
-
-
-def _bytes_of(value: Any) -> int:
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    return sum(len(one) if isinstance(one, (str, bytes)) else 1024 for one in getattr(value, "tolist", list)())

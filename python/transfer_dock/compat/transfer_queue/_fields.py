@@ -137,13 +137,15 @@ def decode_object(cell: bytes) -> Any:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).reshape(shape)
 
 
-def objects_as_text(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a put that have objects, with those as text, as columns of text take them."""
-    return {
-        name: [_BASE64 + base64.b64encode(cell) if cell.startswith(_OBJECT) else cell for cell in cells]
-        for name, cells in columns.items()
-        if isinstance(cells, list) and cells and all(type(cell) is bytes for cell in cells)
-    }
+def objects_as_text(cells: list[Any]) -> list[Any]:
+    """Cells of a put as a column of text takes them: these themselves where none is an object."""
+    if not any(type(cell) is bytes and cell.startswith(_OBJECT) for cell in cells):
+        return cells
+    return [_BASE64 + base64.b64encode(cell) if cell.startswith(_OBJECT) else cell for cell in map(_as_bytes, cells)]
+
+
+def _as_bytes(cell: str | bytes) -> bytes:
+    return cell.encode() if isinstance(cell, str) else cell
 
 
 def _str_or_bytes(cell: bytes) -> str | bytes:
@@ -255,7 +257,7 @@ def labels_of(column: Any, labels: Sequence[FieldLabel | None]) -> list[FieldLab
         return [None if label is None or label.shape is not None else label for label in labels]
     if column.kind == "dense":
         plain = FieldLabel(tuple(column.row_shape), False)
-        return [plain if label is None or label.shape != plain.shape else label for label in labels]
+        return [label if label is not None and (label.aside or label.shape == plain.shape) else plain for label in labels]
     lengths = column.lengths().tolist()
     items = math.prod(column.row_shape)
     first = labels[0] if labels else None
@@ -265,10 +267,15 @@ def labels_of(column: Any, labels: Sequence[FieldLabel | None]) -> list[FieldLab
             return list(labels)
     return [
         label
-        if label is not None and label.shape is not None and math.prod(label.shape) == items * length
+        if label is not None and _is_of(label, items * length)
         else FieldLabel((length, *column.row_shape), False)
         for label, length in zip(labels, lengths, strict=True)
     ]
+
+
+def _is_of(label: FieldLabel, elements: int) -> bool:
+    """Whether it can be the label of a cell of so many elements."""
+    return elements == 0 if label.aside else label.shape is not None and math.prod(label.shape) == elements
 
 
 def _decode_text(column: Any, labels: Sequence[FieldLabel | None]) -> Any:
@@ -281,6 +288,18 @@ def _decode_text(column: Any, labels: Sequence[FieldLabel | None]) -> Any:
         [
             plain(column.raw(i)) if label is None else decode_object(column.raw(i))
             for i, label in enumerate(labels_of(column, labels))
+        ]
+    )
+
+
+def decode_mixed(column: Any, labels: Sequence[FieldLabel | None], aside: Mapping[int, bytes]) -> Any:
+    """As ``decode``, of a column of tensors; the rows at some positions are the objects of these cells instead."""
+    rows = column.torch_list(copy=True)
+    told = [label or FieldLabel((), False) for label in labels_of(column, labels)]
+    return pack(
+        [
+            decode_object(aside[i]) if i in aside else row.reshape(label.shape or ())
+            for i, (row, label) in enumerate(zip(rows, told, strict=True))
         ]
     )
 
@@ -304,7 +323,7 @@ def schema_for(dtype: str | None, labels: Sequence[FieldLabel | None]) -> dict[s
 
     Rows without a label, or one without a shape, do not have the field, or others put it, and nothing is said of them.
     """
-    if dtype is None:
+    if dtype is None or (labels and all(label is not None and label.aside for label in labels)):
         return {"dtype": None, "shape": None, "is_nested": False, "is_non_tensor": True}
     shapes = [None if label is None or label.shape is None else label.shape or (1,) for label in labels]
     there = [shape for shape in shapes if shape is not None]

@@ -6,7 +6,7 @@
     =<digest>, =<digest>/1  : the same                of one note that was added later: it holds if its round is that of `=`
 
 A shape is the sizes with `x` between them, with a `*` if the row came in a nested tensor; `$` is that of an object, whose
-cell is one of _fields.encode_object.
+cell is one of _fields.encode_object, and `@` that of one whose cell is in the column beside that of the field (_puts.py).
 
 Tags are made by whoever puts, without a look at those that there are. The dock merges them by their names in the order of
 the puts, along with the cells: so writers of other fields and other notes of a row do not disturb each other, and of two
@@ -40,6 +40,8 @@ class FieldLabel(NamedTuple):
     # None for an object.
     shape: Shape | None
     nested: bool
+    # The object is in the column beside that of the field.
+    aside: bool = False
 
 
 class PutField(NamedTuple):
@@ -49,6 +51,7 @@ class PutField(NamedTuple):
     # The shape of every row, or one for each; None for a field without tensors.
     shapes: Shape | Sequence[Shape] | None
     nested: bool
+    aside: bool = False
 
     def at(self, positions: Sequence[int]) -> PutField:
         """Of the rows at these positions."""
@@ -68,17 +71,24 @@ def _unescape(text: str) -> str:
     return text
 
 
-def _text(shape: Shape | None, nested: bool) -> str:
+def _text(shape: Shape | None, field: PutField) -> str:
     if shape is None:
-        return "$"
-    return "x".join(map(str, shape)) + ("*" if nested else "")
+        return "@" if field.aside else "$"
+    return "x".join(map(str, shape)) + ("*" if field.nested else "")
+
+
+def shapes_of(field: PutField, rows: int) -> list[Shape]:
+    """The shape of each row of a field of tensors."""
+    if _is_one_shape(field):
+        return [cast("Shape", field.shapes)] * rows
+    return list(cast("Sequence[Shape]", field.shapes))
 
 
 def _texts(field: PutField, rows: int) -> list[str]:
     """The shape of each row."""
     if _is_one_shape(field):
-        return [_text(cast("Shape | None", field.shapes), field.nested)] * rows
-    return [_text(shape, field.nested) for shape in cast("Sequence[Shape]", field.shapes)]
+        return [_text(cast("Shape | None", field.shapes), field)] * rows
+    return [_text(shape, field) for shape in shapes_of(field, rows)]
 
 
 def _is_one_shape(field: PutField) -> bool:
@@ -117,8 +127,8 @@ def _parse(name: str, value: str) -> list[tuple[str, FieldLabel]]:
     labels = []
     for text, told in zip(name[1:].split(","), value.split(";"), strict=True):
         shape = told.removesuffix("*")
-        dimensions = None if told == "$" else tuple(map(int, shape.split("x"))) if shape else ()
-        labels.append((_unescape(text), FieldLabel(dimensions, told.endswith("*"))))
+        dimensions = None if told in ("$", "@") else tuple(map(int, shape.split("x"))) if shape else ()
+        labels.append((_unescape(text), FieldLabel(dimensions, told.endswith("*"), told == "@")))
     return labels
 
 

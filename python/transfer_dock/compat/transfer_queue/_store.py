@@ -23,6 +23,7 @@ from tensordict import TensorDict
 
 import transfer_dock as td
 from transfer_dock.compat.transfer_queue import _fields, _labels
+from transfer_dock.compat.transfer_queue._puts import ASIDE, Put
 from transfer_dock.compat.transfer_queue.metadata import BatchMeta
 
 logger = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ class Store:
             cells = self.dock.row_status(partition, row).cells
         except td.NotFound as error:
             raise StorageKeyNotFoundError(str(error)) from None
-        return sorted(cell.column for cell in cells if cell.state == "ready" and cell.column != MARK)
+        return sorted(cell.column for cell in cells if cell.state == "ready" and _is_field(cell.column))
 
     def common_fields(self, partition: str, rows: Sequence[int], tags: Sequence[dict[str, str]]) -> list[str]:
         """The fields that all of these rows have, which have these tags; sorted. Raises StorageKeyNotFoundError."""
@@ -265,6 +266,10 @@ class Store:
 
     def columns(self, partition: str) -> list[Any]:
         """The columns of fields that were ever put."""
+        return [column for column in self.all_columns(partition) if _is_field(column.name)]
+
+    def all_columns(self, partition: str) -> list[Any]:
+        """Those, and the columns beside them."""
         columns = self.dock.status(partition).columns
         return [column for column in columns if column.kind is not None and column.name != MARK]
 
@@ -274,47 +279,54 @@ class Store:
         self,
         partition: str,
         count: int,
-        columns: dict[str, Any] | None = None,
-        tags: Any = None,
+        put: Put | None = None,
+        notes: Sequence[dict[str, str]] = (),
         keys: Sequence[str] | None = None,
     ) -> list[int]:
-        """New rows, with these columns. Raises AlreadyExists for a key that is there."""
-        data = {MARK: np.zeros(count, dtype=np.uint8), **(columns or {})}
+        """New rows, with these fields and the tags of notes. Raises AlreadyExists for a key that is there."""
         named = None if keys is None else list(keys)
 
-        def put() -> Any:
+        def insert(put: Put) -> Any:
+            tags, columns = put.tags(new=True, notes=notes), put.columns
             try:
-                return self._put(partition, data, keys=named, tags=tags)
+                return self.dock.put(
+                    partition, {MARK: np.zeros(count, dtype=np.uint8), **columns}, keys=named, tags=tags
+                )
             except td.NotFound as error:
                 if not self.exists(partition):
                     raise
-                self._check_columns(partition, columns or {}, error)
+                self._check_columns(partition, columns, error)
             # Another client made the partition, with these columns and no others.
-            return self._put(partition, columns or None, new_rows=0 if columns else count, keys=named, tags=tags)
+            return self.dock.put(partition, columns or None, new_rows=0 if columns else count, keys=named, tags=tags)
 
-        made = self.in_partition(partition, put)
+        given = put or Put.of(None, count)
+        made = self.in_partition(partition, lambda: self._fitting(partition, given, insert))
         self.use_slots(partition, count)
         return [int(row) for row in made]
 
-    def _put(self, partition: str, columns: dict[str, Any] | None, **rest: Any) -> Any:
+    def _fitting(self, partition: str, put: Put, call: Callable[[Put], T]) -> T:
+        """What the call returns, for a put that fits the columns of the partition; mostly it does as it is."""
         try:
-            return self.dock.put(partition, columns, **rest)
-        except td.InvalidArgument:
-            as_text = _fields.objects_as_text(columns or {})
-            if not as_text:
+            return call(put)
+        except td.InvalidArgument as error:
+            fitted = put.fitted(self.dock.status(partition).columns)
+            if fitted is put:
                 raise
-        # The columns that the objects go to may be of text.
-        return self.dock.put(partition, {**(columns or {}), **as_text}, **rest)
+            try:
+                return call(fitted)
+            except KeyError as missing:
+                # Others made the partition, and it takes no columns but its own.
+                raise (error if "no column" in str(missing) else missing) from None
 
     def _check_columns(self, partition: str, columns: dict[str, Any], error: td.NotFound) -> None:
         """Raises ValueError if a put raised ``error`` because the partition does not take these columns."""
         if "no column" not in str(error):
             return
         has = {column.name for column in self.dock.status(partition).columns}
-        missing = sorted(columns.keys() - has)
+        missing = sorted(name for name in columns.keys() - has if _is_field(name))
         if missing:
             raise ValueError(
-                f"partition '{partition}' has no field '{missing[0]}', but {sorted(has - {MARK})}: it was not made here, "
+                f"partition '{partition}' has no field '{missing[0]}', but {sorted(filter(_is_field, has))}: it was not made here, "
                 "and takes other fields only if it is made with growing=True"
             ) from None
 
@@ -327,19 +339,25 @@ class Store:
         except (td.DeadlineExceeded, td.NotFound):
             pass  # more than were expected
 
-    def write(self, partition: str, rows: Sequence[int], columns: dict[str, Any] | None, tags: Any) -> None:
-        """Cells and tags of rows that are there, in place of what they had. Raises StorageKeyNotFoundError.
+    def write(self, partition: str, rows: Sequence[int], put: Put, notes: Sequence[dict[str, str]]) -> None:
+        """Fields, and the tags of notes, of rows that are there, in place of what they had. Raises StorageKeyNotFoundError.
 
         It is all or nothing up to 64 tags; those beyond are there a moment later.
         """
-        first, *others = _batches(tags)
-        try:
-            self._put(partition, columns or None, rows=list(rows), tags=first, overwrite=True)
-            for more in others:
-                self.dock.put(partition, rows=list(rows), tags=more)
-        except td.NotFound as error:
-            self._check_columns(partition, columns or {}, error)
-            raise StorageKeyNotFoundError(str(error)) from None
+        if not put.columns and not any(notes):
+            return
+
+        def write(put: Put) -> None:
+            first, *others = _batches(put.tags(new=False, notes=notes))
+            try:
+                self.dock.put(partition, put.columns or None, rows=list(rows), tags=first, overwrite=True)
+                for more in others:
+                    self.dock.put(partition, rows=list(rows), tags=more)
+            except td.NotFound as error:
+                self._check_columns(partition, put.columns, error)
+                raise StorageKeyNotFoundError(str(error)) from None
+
+        self._fitting(partition, put, write)
 
     def clear(self, partition: str, rows: Sequence[int]) -> None:
         """Rows that are not there are left alone."""
@@ -370,13 +388,13 @@ class Store:
         """The fields of rows, in their order; they may be of several partitions, and be named several times."""
         places = list(zip(partition_ids, rows, strict=True))
         if len(set(places)) == len(places) and len(set(partition_ids)) == 1:
-            return self.decode(self.fetch(partition_ids[0], rows, fields), fields)
+            return self.decode(partition_ids[0], self.fetch(partition_ids[0], rows, fields), fields)
         unique: dict[str, dict[int, int]] = {}
         for partition, row in places:
             of_partition = unique.setdefault(partition, {})
             of_partition.setdefault(row, len(of_partition))
         parts = {
-            partition: self.decode(self.fetch(partition, list(wanted), fields), fields)
+            partition: self.decode(partition, self.fetch(partition, list(wanted), fields), fields)
             for partition, wanted in unique.items()
         }
         values = {}
@@ -385,14 +403,26 @@ class Store:
             values[field] = _fields.pack([cut[partition][unique[partition][row]] for partition, row in places])
         return TensorDict(values, batch_size=[len(places)])
 
-    @staticmethod
-    def decode(rows: Any, fields: Sequence[str]) -> TensorDict:
-        """What rows hold, as memory of the caller's own."""
+    def decode(self, partition: str, rows: Any, fields: Sequence[str]) -> TensorDict:
+        """What rows of a partition hold, as memory of the caller's own."""
         labels = [_labels.fields_of(tags) for tags in rows.tags]
-        return TensorDict(
-            {field: _fields.decode(rows[field], [of_row.get(field) for of_row in labels]) for field in fields},
-            batch_size=[len(rows)],
-        )
+        values = {
+            field: self._decode(partition, rows, field, [of_row.get(field) for of_row in labels]) for field in fields
+        }
+        return TensorDict(values, batch_size=[len(rows)])
+
+    def _decode(
+        self, partition: str, rows: Any, field: str, labels: Sequence[_labels.FieldLabel | None]
+    ) -> Any:
+        column = rows[field]
+        if not any(label is not None and label.aside for label in labels):
+            return _fields.decode(column, labels)
+        told = _fields.labels_of(column, labels)
+        positions = [i for i, label in enumerate(told) if label is not None and label.aside]
+        if not positions:
+            return _fields.decode(column, labels)
+        aside = self._fetch(partition, [int(rows.ids[i]) for i in positions], [ASIDE + field])[ASIDE + field]
+        return _fields.decode_mixed(column, told, {position: aside.raw(i) for i, position in enumerate(positions)})
 
     # ---- What is known of samples.
 
@@ -434,6 +464,10 @@ class Store:
             told = _fields.labels_of(column, [of_row.get(field) for of_row in labels])
             schema[field] = _fields.schema_for(dtype, told)
         return _batch(partition, rows.ids, rows.tags, schema, [True] * len(rows))
+
+
+def _is_field(column: str) -> bool:
+    return column != MARK and not column.startswith(ASIDE)
 
 
 def _batch(

@@ -210,8 +210,7 @@ class TransferQueueClient(AsyncTransferQueueClient):
         that of the new samples, with the fields. ``data_parser`` gets the fields as a dictionary and returns them,
         with the same names and numbers of rows, as they are to be stored; it runs in this process.
 
-        Raises ValueError for data that does not fit a field, for instance another dtype, StorageKeyNotFoundError for samples that
-        were cleared.
+        Raises ValueError for data that does not fit, StorageKeyNotFoundError for samples that were cleared.
         """
         return self._core.put(data, metadata, partition_id, data_parser)
 

@@ -231,7 +231,7 @@ def kv_put(
     """Puts one sample: fields, as a dictionary or a TensorDict of one row, notes (``tag``), or both.
 
     An existing key keeps its other fields and notes. Returns the key, all its notes and the names of its fields. Raises
-    ValueError if there is nothing to put, or a value does not fit its field, for instance because of its dtype.
+    ValueError if there is nothing to put.
     """
     if fields is None and tag is None:
         raise ValueError("Please provide at least one parameter of fields or tag.")
