@@ -6,6 +6,7 @@ The names of tests state the behaviour; where TransferQueue does something else,
 from __future__ import annotations
 
 import asyncio
+import importlib.resources
 import multiprocessing
 import os
 import pathlib
@@ -528,6 +529,41 @@ def test_configurations_of_omegaconf_are_understood(system: Callable[..., Any]) 
     assert str(tq.get_metrics_endpoint()).startswith("127.0.0.1:")
 
 
+def test_init_returns_what_it_was_given_where_the_system_runs(client: Any) -> None:
+    assert tq.init() is None
+    given = {"controller": {"polling_mode": False}}
+    assert tq.init(given) is given and tq.get_client()._core.settings.polling
+
+
+def test_the_configuration_is_a_resource_of_the_package(system: Callable[..., Any]) -> None:
+    from transfer_dock.compat.transfer_queue import _server
+
+    loaded = omegaconf.OmegaConf.load(importlib.resources.files("transfer_dock.compat.transfer_queue") / "config.yaml")
+    assert omegaconf.OmegaConf.to_container(loaded) == _server._DEFAULTS
+    tq.close()
+    loaded.controller.polling_mode = True
+    assert tq.init(loaded).controller.polling_mode
+
+
+def test_the_helpers_that_programs_import_do_as_those_of_transfer_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("common", "enum_utils", "logging_utils", "zmq_utils"):
+        importlib.import_module(f"transfer_dock.compat.transfer_queue.utils.{name}")
+    for package in ("transfer_queue", "transfer_dock.compat.transfer_queue"):
+        enums = importlib.import_module(package + ".utils.enum_utils")
+        assert [one.value for one in enums.Role] == [f"TransferQueue{name}" for name in ("Controller", "Storage", "Client")]
+        assert enums.ProductionStatus.READY_FOR_CONSUME == enums.ProductionStatus("1")
+        with pytest.raises(ValueError, match="nobody is not a valid Role"):
+            enums.Role("nobody")
+        common = importlib.import_module(package + ".utils.common")
+        for text, value in {" Yes": True, "on": True, "1": True, "0": False, "": False, "maybe": False}.items():
+            monkeypatch.setenv("TQ_TEST", text)
+            assert common.get_env_bool("TQ_TEST", not value) is value
+        assert common.get_env_bool("TQ_NOT_SET", True)
+        with common.limit_pytorch_auto_parallel_threads(1):
+            assert torch.get_num_threads() == 1
+        assert issubclass(importlib.import_module(package + ".storage").StorageKeyNotFoundError, KeyError)
+
+
 def test_a_sampler_that_is_none_is_refused(system: Callable[..., Any]) -> None:
     tq.close()
     with pytest.raises(ValueError, match="Could not find sampler Nonsense"):
@@ -572,6 +608,33 @@ def test_a_checkpoint_has_everything_and_the_same_indexes(client: Any, tmp_path:
     assert client.put(numbers(1), partition_id="train").global_indexes == [6]
     with pytest.raises(FileNotFoundError, match="nothing"):
         tq.load_checkpoint(tmp_path / "nothing")
+
+
+def test_the_two_halves_of_a_checkpoint_can_be_saved_by_themselves(
+    system: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    system(sampler=tq.GRPOGroupNSampler(n_samples_per_prompt=2))
+    client = tq.get_client()
+    client.put(numbers(4), partition_id="train")
+    assert client.get_meta(["x"], 2, "train", task_name="t").global_indexes == [0, 1]
+    client.save_storage_checkpoint(str(tmp_path))
+    client.save_controller_checkpoint(str(tmp_path / "state.pkl"))
+    assert client.get_meta(["x"], 2, "train", task_name="t").size == 2
+    assert client.check_consumption_status("t", "train")
+    client.load_controller_checkpoint(str(tmp_path / "state.pkl"))
+    assert client.get_consumption_status("t", "train")[1].tolist() == [1, 1, 0, 0]
+    client.put(numbers(2), partition_id="train")
+    asyncio.run(client.async_load_storage_checkpoint(str(tmp_path)))
+    assert client.get_data(client.get_meta(["x"], 2, "train", task_name="t"))["x"].tolist() == [2, 3]
+    with pytest.raises(FileNotFoundError, match="index.json"):
+        client.load_storage_checkpoint(str(tmp_path / "nothing"))
+    (tmp_path / "other.pkl").write_bytes(pickle.dumps({}))
+    with pytest.raises(ValueError, match="no checkpoint of a controller"):
+        client.load_controller_checkpoint(str(tmp_path / "other.pkl"))
+    tq.save_checkpoint(tmp_path / "whole")
+    (tmp_path / "whole" / "controller_state.pkl").unlink()
+    with pytest.raises(FileNotFoundError, match="controller_state"):
+        tq.load_checkpoint(tmp_path / "whole")
 
 
 # ---- Loaders and coroutines.

@@ -272,7 +272,7 @@ def test_a_launcher_may_name_a_plain_server(monkeypatch: pytest.MonkeyPatch) -> 
                 tq.kv_list()
             tq.init({"controller": {"polling_mode": True}})
             tq.kv_put("a", "train", {"x": torch.ones(2)})
-            child = "import transfer_dock.compat.transfer_queue as tq; print(tq.init().controller.polling_mode, tq.kv_list())"
+            child = "import transfer_dock.compat.transfer_queue as tq; tq.init(); print(tq.get_client()._core.settings.polling, tq.kv_list())"
             told = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True, timeout=120)
             assert told.stdout.strip() == "True {'train': {'a': {}}}"
             tq.close()

@@ -1,6 +1,7 @@
 """All samples of a dock in a folder, and back.
 
     metadata.json                      what the user noted
+    controller_state.pkl               JSON: by partition what its tasks have consumed, and the memory of the sampler
     dock/index.json                    the partitions: names, number of parts, and by task what it reads or none
     dock/<n>/rows-<m>.npz              some rows of partition n: see _save_part
     dock/<n>/tasks.npz                 by the number of the task, the rows that it has consumed
@@ -12,6 +13,7 @@ a partition, such as its groups and budgets, are not in it.
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -27,6 +29,7 @@ from transfer_dock.compat.transfer_queue._tasks import Tasks, clear_notes
 
 _PART = 1024
 _METADATA = "metadata.json"
+_CONTROLLER = "controller_state.pkl"
 _FOLDER = "dock"
 
 
@@ -35,12 +38,8 @@ def save(core: Any, folder: Path, metadata: dict[str, Any]) -> None:
     aside, old = folder.with_name(folder.name + ".tmp"), folder.with_name(folder.name + ".old")
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        (aside / _FOLDER).mkdir(parents=True)
-        names = core.store.partitions()
-        index = [_save_partition(core, name, aside / _FOLDER / str(i)) for i, name in enumerate(names)]
-        (aside / _FOLDER / "index.json").write_text(json.dumps(index, indent=2))
-        if core.settings.sampled:
-            (aside / _FOLDER / "sampler.pkl").write_bytes(core.sampler.save())
+        save_storage(core, aside)
+        save_controller(core, aside / _CONTROLLER)
         told = {"storage_saved": True, "user_metadata": metadata}
         (aside / _METADATA).write_text(json.dumps(told, indent=2))
         if folder.exists():
@@ -53,6 +52,42 @@ def save(core: Any, folder: Path, metadata: dict[str, Any]) -> None:
             old.rename(folder)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def save_storage(core: Any, folder: Path) -> None:
+    """Everything but what the user noted, into a folder that has no such part yet. Raises OSError."""
+    (folder / _FOLDER).mkdir(parents=True)
+    names = core.store.partitions()
+    index = [_save_partition(core, name, folder / _FOLDER / str(i)) for i, name in enumerate(names)]
+    (folder / _FOLDER / "index.json").write_text(json.dumps(index, indent=2))
+    if core.settings.sampled:
+        (folder / _FOLDER / "sampler.pkl").write_bytes(core.sampler.save())
+
+
+def save_controller(core: Any, path: Path) -> None:
+    """What tasks have consumed, and the memory of the sampler. Raises OSError."""
+    partitions = {name: core.tasks.all_of(name) for name in core.store.partitions()}
+    sampler = base64.b64encode(core.sampler.save()).decode() if core.settings.sampled else None
+    path.write_text(json.dumps({"partitions": partitions, "sampler": sampler}))
+
+
+def load_controller(core: Any, path: Path) -> None:
+    """Tasks have consumed what they had when the file was written, in the partitions that are there and were then.
+
+    Raises OSError, and ValueError for a file that is none of these.
+    """
+    try:
+        told = json.loads(path.read_bytes())
+        partitions, sampler = dict(told["partitions"]), told["sampler"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no checkpoint of a controller of Transfer Dock: {error}") from None
+    for name in set(core.store.partitions()).intersection(partitions):
+        core.tasks.reset(name, None)
+        there = {one.row for one in core.store.listing(name)}
+        for task, reads, rows in partitions[name]:
+            core.tasks.restore(name, task, reads, [row for row in rows if row in there])
+    if core.settings.sampled and sampler is not None:
+        core.sampler.load(base64.b64decode(sampler))
 
 
 def _save_partition(core: Any, name: str, folder: Path) -> dict[str, Any]:
@@ -120,9 +155,17 @@ def load(core: Any, folder: Path) -> None:
     if not folder.exists() and old.exists():
         # Saving was interrupted between the two renames.
         old.rename(folder)
-    for path in (folder, folder / _METADATA, folder / _FOLDER / "index.json"):
+    for path in (folder, folder / _METADATA, folder / _CONTROLLER):
         if not path.exists():
             raise FileNotFoundError(f"not a checkpoint: {path} is missing")
+    load_storage(core, folder)
+    load_controller(core, folder / _CONTROLLER)
+
+
+def load_storage(core: Any, folder: Path) -> None:
+    """What ``save_storage`` wrote, in the place of all that is there. Raises FileNotFoundError before anything is changed."""
+    if not (folder / _FOLDER / "index.json").exists():
+        raise FileNotFoundError(f"not a checkpoint: {folder / _FOLDER / 'index.json'} is missing")
     index = json.loads((folder / _FOLDER / "index.json").read_text())
     for name in core.store.partitions():
         core.clear_partition(name)

@@ -37,12 +37,18 @@ _ACTOR = "TransferQueueController"
 _NAMESPACE = "transfer_queue"
 _SETTINGS = "settings"
 
+# As in config.yaml, which programs load.
 _DEFAULTS: dict[str, Any] = {
     "metrics": {"enabled": False, "port": 0, "endpoint": None},
     "controller": {"sampler": "SequentialSampler", "polling_mode": False, "zmq_info": None},
     "backend": {
         "storage_backend": "SimpleStorage",
-        "SimpleStorage": {"total_storage_size": None, "num_data_storage_units": 2, "zmq_info": None},
+        "SimpleStorage": {
+            "total_storage_size": None,
+            "num_data_storage_units": 2,
+            "required_node_resource": None,
+            "zmq_info": None,
+        },
         "TransferDock": {
             # Of a server that runs already: "HOST:PORT" or "unix:/PATH".
             "address": None,

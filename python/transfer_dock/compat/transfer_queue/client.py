@@ -8,11 +8,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from tensordict import TensorDict
 
+from transfer_dock.compat.transfer_queue import _checkpoint
 from transfer_dock.compat.transfer_queue._core import Core
 from transfer_dock.compat.transfer_queue._sampling import SamplerHost
 from transfer_dock.compat.transfer_queue._server import Address
@@ -162,6 +164,18 @@ class AsyncTransferQueueClient:
     async def async_kv_list(self, partition_id: str | None = None, socket: Any = None) -> dict[str, dict[str, Any]]:
         return await self._run(self._core.kv_list, partition_id)
 
+    async def async_save_controller_checkpoint(self, path: str, socket: Any = None) -> None:
+        await self._run(_checkpoint.save_controller, self._core, Path(path))
+
+    async def async_load_controller_checkpoint(self, path: str, socket: Any = None) -> None:
+        await self._run(_checkpoint.load_controller, self._core, Path(path))
+
+    async def async_save_storage_checkpoint(self, checkpoint_dir: str) -> None:
+        await self._run(_checkpoint.save_storage, self._core, Path(checkpoint_dir))
+
+    async def async_load_storage_checkpoint(self, checkpoint_dir: str) -> None:
+        await self._run(_checkpoint.load_storage, self._core, Path(checkpoint_dir))
+
 
 class TransferQueueClient(AsyncTransferQueueClient):
     """The verbs as blocking calls, in addition to the coroutines. Thread-safe."""
@@ -284,3 +298,19 @@ class TransferQueueClient(AsyncTransferQueueClient):
     def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, Any]]:
         """As the function ``kv_list``."""
         return self._core.kv_list(partition_id)
+
+    def save_controller_checkpoint(self, path: str) -> None:
+        """Writes what tasks have consumed and the memory of the sampler into a file. Raises OSError."""
+        _checkpoint.save_controller(self._core, Path(path))
+
+    def load_controller_checkpoint(self, path: str) -> None:
+        """What ``save_controller_checkpoint`` wrote, for the partitions that are there. Raises OSError, ValueError."""
+        _checkpoint.load_controller(self._core, Path(path))
+
+    def save_storage_checkpoint(self, checkpoint_dir: str) -> None:
+        """Writes all samples, and what tasks have consumed, into a folder. Raises OSError."""
+        _checkpoint.save_storage(self._core, Path(checkpoint_dir))
+
+    def load_storage_checkpoint(self, checkpoint_dir: str) -> None:
+        """What ``save_storage_checkpoint`` wrote, in the place of all that is there. Raises FileNotFoundError."""
+        _checkpoint.load_storage(self._core, Path(checkpoint_dir))

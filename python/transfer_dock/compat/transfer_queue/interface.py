@@ -79,8 +79,8 @@ def init(conf: Any = None) -> Any:
         backend.TransferDock.address, token  of a running server (``tdock-dock serve``): none, one is started
         backend.TransferDock.listen, memory  of the server that is started: where it listens, and its memory limit
 
-    Settings of TransferQueue's storage are accepted and ignored. Returns the whole configuration, that of the process
-    that started the system. Raises ValueError or TypeError for an invalid sampler.
+    Settings of TransferQueue's storage are accepted and ignored. Returns the whole configuration if this call started the
+    system, and ``conf`` as it is if it joined one; the actor ``TransferQueueController`` tells the configuration of that. Raises ValueError or TypeError for an invalid sampler.
     """
     with _system.mu:
         whole = _server.complete(conf)
@@ -88,7 +88,7 @@ def init(conf: Any = None) -> Any:
         given = options["address"] and _server.Address.parse(options["address"], options["token"])
         address = _join_or_find(given)
         if address is None and _system.client is not None:
-            return _server.as_users_see_it(_client()._core.settings.conf)
+            return conf
         sampler = _server.sampler_of(whole)
         server = None
         if address is None:

@@ -1,0 +1,1 @@
+"""Helpers that programs of TransferQueue import."""
