@@ -283,17 +283,9 @@ class Publication:
 
     @staticmethod
     def _make_actor(address: Address) -> Any:
-        ray = _ray()
+        from transfer_dock.compat.transfer_queue.controller import TransferQueueController as Actor  # needs Ray
 
-        class TransferQueueController:
-            def __init__(self, text: str) -> None:
-                self._text = text
-
-            def address(self) -> str:
-                return self._text
-
-        actor = ray.remote(num_cpus=0)(TransferQueueController)
-        return actor.options(name=_ACTOR, namespace=_NAMESPACE).remote(address.to_variable())
+        return Actor.options(name=_ACTOR, namespace=_NAMESPACE).remote(address=address.to_variable())
 
     def close(self) -> None:
         for name, value in self._before.items():
