@@ -250,6 +250,17 @@ def _nested(column: Any, shapes: Sequence[Shape]) -> Any:
     return _jagged(torch.cat(rows, dim), [shape[dim] for shape in shapes], dim)
 
 
+def decode_alike(column: Any, label: FieldLabel | None) -> Any:
+    """As ``decode``, of rows that all have this label."""
+    rows = len(column)
+    if column.kind == "ragged" and label is not None and label.shape:
+        lengths = column.lengths()
+        if math.prod(column.row_shape) * int(lengths.min()) == math.prod(label.shape) and lengths.min() == lengths.max():
+            values = column.values_torch(copy=True).view(rows * label.shape[0], *label.shape[1:])
+            return _jagged(values, [label.shape[0]] * rows, 0)
+    return decode(column, [label] * rows)
+
+
 def labels_of(column: Any, labels: Sequence[FieldLabel | None]) -> list[FieldLabel | None]:
     """How the rows of a column were put: their labels, or what the dock says where they have none, or it is of a cell
     that others have replaced since. None for strings and bytes that are no objects."""

@@ -143,6 +143,17 @@ def fields_of(tags: Mapping[str, str]) -> dict[str, FieldLabel]:
     return labels
 
 
+def fields_of_rows(tags: Sequence[Mapping[str, str]]) -> list[dict[str, FieldLabel]]:
+    """``fields_of`` each row. Neighbours with the same tags, as one put makes them, have one dictionary together."""
+    labels: list[dict[str, FieldLabel]] = []
+    before, found = None, {}
+    for of_row in tags:
+        if of_row != before:
+            before, found = of_row, fields_of(of_row)
+        labels.append(found)
+    return labels
+
+
 def _is_json(value: Any) -> bool:
     """Whether JSON gives it back as it is."""
     if value is None or type(value) in (str, int, float, bool):

@@ -405,7 +405,10 @@ class Store:
 
     def decode(self, partition: str, rows: Any, fields: Sequence[str]) -> TensorDict:
         """What rows of a partition hold, as memory of the caller's own."""
-        labels = [_labels.fields_of(tags) for tags in rows.tags]
+        labels = _labels.fields_of_rows(rows.tags)
+        if all(of_row is labels[0] for of_row in labels) and not any(label.aside for label in labels[0].values()):
+            alike = {field: _fields.decode_alike(rows[field], labels[0].get(field)) for field in fields}
+            return TensorDict(alike, batch_size=[len(rows)])
         values = {
             field: self._decode(partition, rows, field, [of_row.get(field) for of_row in labels]) for field in fields
         }
@@ -439,7 +442,7 @@ class Store:
         Rows that have all known ``fields`` are ready: by ``having``, or all of them.
         """
         known = {column.name: column for column in columns if column.name in fields}
-        labels = [_labels.fields_of(of_row) for of_row in described.tags]
+        labels = _labels.fields_of_rows(described.tags)
         schema = {}
         for field in (field for field in dict.fromkeys(fields) if field in known):
             there = described.ids if having is None else having[field]
@@ -456,7 +459,7 @@ class Store:
 
     def meta_of(self, partition: str, rows: Any, fields: Sequence[str]) -> BatchMeta:
         """What is known of rows that were handed out with these fields."""
-        labels = [_labels.fields_of(of_row) for of_row in rows.tags]
+        labels = _labels.fields_of_rows(rows.tags)
         schema = {}
         for field in fields:
             column = rows[field]
