@@ -7,6 +7,8 @@ from typing import Any, overload
 from numpy import int64, uint64
 from numpy.typing import NDArray
 
+from transfer_dock.arguments import Keys, Names
+
 class Column:
     """One column of rows that were taken or fetched: a sequence with an item for each row.
 
@@ -134,7 +136,7 @@ class Dock:
         columns: Sequence[tuple[str, str, bool, Sequence[int]]],
         growing: bool,
         group_size: int,
-        retain_for: Sequence[str],
+        retain_for: Names,
         max_rows: int,
         max_bytes: int,
         row_bytes: int,
@@ -149,9 +151,9 @@ class Dock:
         self,
         partition: str,
         name: str,
-        reads: Sequence[str],
-        reads_optional: Sequence[str],
-        writes: Sequence[str],
+        reads: Names,
+        reads_optional: Names,
+        writes: Names,
         unit: str,
         sampler: str,
         seed: int,
@@ -179,7 +181,7 @@ class Dock:
         step: int | None,
         groups: Any,
         group_size: int,
-        keys: Sequence[str | None] | None,
+        keys: Keys | None,
         tags: Any,
         partial: bool,
         epochs: Any,
@@ -200,7 +202,7 @@ class Dock:
         cancel: Cancel | None,
     ) -> tuple[Rows, int | None, float]: ...
     def fetch(
-        self, partition: str, rows: Any, columns: Sequence[str], timeout: float | None, cancel: Cancel | None
+        self, partition: str, rows: Any, columns: Names, timeout: float | None, cancel: Cancel | None
     ) -> Rows: ...
     def complete(self, partition: str, lease: int, rows: Any, step: int | None) -> None: ...
     def release(self, partition: str, lease: int, rows: Any) -> None: ...
@@ -209,13 +211,13 @@ class Dock:
     def requeue(self, partition: str, consumer: str, rows: Any) -> None: ...
     def commit(self, partition: str, consumer: str, step: int, /) -> None: ...
     def rollback(self, partition: str, consumer: str, step: int, weights_version: int | None) -> None: ...
-    def find(self, partition: str, keys: Sequence[str], /) -> NDArray[uint64]: ...
+    def find(self, partition: str, keys: Names, /) -> NDArray[uint64]: ...
     def list(
         self,
         partition: str,
         tags: Mapping[str, str] | None,
         ready_for: str,
-        having: Sequence[str],
+        having: Names,
         start: int,
         limit: int,
     ) -> tuple[Sequence[dict[str, Any]], int | None]: ...

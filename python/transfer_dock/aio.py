@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from transfer_dock import _native, call_threads
 from transfer_dock.calls import DockCalls, Taken
-from transfer_dock.errors import DockError
+from transfer_dock.errors import DockError, InvalidArgument
 from transfer_dock.partition import PartitionOf, of_partition
 
 P = ParamSpec("P")
@@ -42,8 +42,10 @@ def _waiting_verb(
 ) -> Callable[Concatenate[AsyncDock, P], Coroutine[Any, Any, R]]:
     @functools.wraps(call)
     async def run(self: AsyncDock, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs.get("cancel") is not None:
+            raise InvalidArgument("'cancel' is for the calls that block: cancel the task that awaits this one")
         cancel = _native.Cancel()
-        kwargs["_cancel"] = cancel
+        kwargs["cancel"] = cancel
         future = call_threads.start(lambda: call(self._dock, *args, **kwargs))
 
         def abandon() -> None:

@@ -11,8 +11,9 @@ import numpy.typing
 
 from transfer_dock import _native, call_threads, schema
 from transfer_dock import status as statuses
-from transfer_dock._native import Rows
-from transfer_dock.errors import DockError, FailedPrecondition
+from transfer_dock._native import Cancel, Rows
+from transfer_dock.arguments import Keys, Names, Sampler, Stale, Unit
+from transfer_dock.errors import DockError, FailedPrecondition, InvalidArgument
 
 RowIds = numpy.typing.NDArray[numpy.uint64]
 # Row ids as an argument.
@@ -20,6 +21,9 @@ RowsLike = Union[RowIds, numpy.typing.NDArray[numpy.int64], Sequence[int], Seque
 # A column's values as an argument: see Dock.put.
 ColumnData = Any
 TagsLike = Union[Mapping[str, str], Sequence[Mapping[str, str]]]
+
+# For how many seconds a take waits unless it says otherwise.
+TAKE_TIMEOUT = 60.0
 
 
 class Taken(Rows):
@@ -138,7 +142,7 @@ class DockCalls:
         *,
         growing: bool | None = None,
         group_size: int = 1,
-        retain_for: Sequence[str] = (),
+        retain_for: Names = (),
         max_rows: int = 0,
         max_bytes: int = 0,
         row_bytes: int = 0,
@@ -188,18 +192,18 @@ class DockCalls:
         partition: str,
         name: str,
         *,
-        reads: Sequence[str],
-        reads_optional: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        unit: str = "row",
-        sampler: str = "first_come",
+        reads: Names,
+        reads_optional: Names = (),
+        writes: Names = (),
+        unit: Unit = "row",
+        sampler: Sampler = "first_come",
         seed: int = 0,
         length_column: str = "",
         ranks: int = 1,
         lease_seconds: float = 600.0,
         max_deliveries: int = 5,
         max_version_lag: int | None = None,
-        stale: str = "send_back",
+        stale: Stale = "send_back",
         at_most_once: bool = False,
         checkpointed: bool = False,
     ) -> None:
@@ -245,14 +249,14 @@ class DockCalls:
         step: int | None = None,
         groups: RowsLike | None = None,
         group_size: int = 0,
-        keys: Sequence[str | None] | None = None,
+        keys: Keys | None = None,
         tags: TagsLike | None = None,
         partial: bool = False,
         epochs: RowsLike | None = None,
         overwrite: bool = False,
         weights_version: int | None = None,
         timeout: float | None = 0.0,
-        _cancel: _native.Cancel | None = None,
+        cancel: Cancel | None = None,
     ) -> RowIds:
         """Stores columns of rows, all or nothing, and returns the row ids: uint64 array.
 
@@ -271,16 +275,16 @@ class DockCalls:
         each new row; group_size: of groups that start here. keys: of new rows, each unique or None. tags: a dict for
         all rows, or one for each. partial: the cells are not complete yet. epochs: of the rows when they were handed
         out. overwrite: replace cells that are ready. weights_version: of the weights that made the cells. timeout: how
-        long to wait for room, in a partition with a budget.
+        long to wait for room, in a partition with a budget; cancel: ends that wait.
 
         The dock copies the data: arrays may be changed once the call returns.
         """
         if data is not None and type(data) is not dict:
-            data = dict(data.items())
+            data = _by_name(data)
         lease_id = lease.lease if isinstance(lease, Taken) else lease
         ids = self._native.put(
             partition, data, rows, new_rows, lease_id or 0, keep, step, groups, group_size, keys, tags, partial, epochs,
-            overwrite, weights_version, timeout, _cancel,
+            overwrite, weights_version, timeout, cancel,
         )  # fmt: skip
         if not keep:
             _are_over(lease, ids)
@@ -295,28 +299,35 @@ class DockCalls:
         min: int = 1,
         rank: int = 0,
         rows: RowsLike | None = None,
-        timeout: float | None = 0.0,
-        _cancel: _native.Cancel | None = None,
+        timeout: float | None = TAKE_TIMEOUT,
+        cancel: Cancel | None = None,
     ) -> Taken:
-        """Takes rows (groups, for a consumer of groups) that are ready: at least ``min``, up to ``max``.
+        """Takes rows (groups, for a consumer of groups) that are ready: at least ``min``, up to ``max``. Waits for them.
 
-        rank: for a consumer with ranks. rows: exactly these. Raises DeadlineExceeded, which names what is missing and
-        which consumer holds it, and EndOfData when no more rows can come.
+        rank: for a consumer with ranks. rows: exactly these. timeout: for how many seconds to wait until ``min`` are
+        ready, 60 by default; 0: what is ready now, or DeadlineExceeded; None: as long as it takes. cancel: ends the
+        wait from another thread.
+
+        Raises DeadlineExceeded, which names what is missing and which consumer holds it, EndOfData when no more rows
+        can come, and Cancelled.
         """
-        handed, lease, expires = self._native.take(partition, consumer, max, min, rank, rows, timeout, _cancel)
+        handed, lease, expires = self._native.take(partition, consumer, max, min, rank, rows, timeout, cancel)
         return Taken(handed, self, partition, lease, expires)
 
     def fetch(
         self,
         partition: str,
         rows: RowsLike,
-        columns: Sequence[str],
+        columns: Names,
         *,
         timeout: float | None = 0.0,
-        _cancel: _native.Cancel | None = None,
+        cancel: Cancel | None = None,
     ) -> Rows:
-        """Reads columns of rows without consuming, in the order of ``rows``; waits until all cells are ready."""
-        return self._native.fetch(partition, rows, columns, timeout, _cancel)
+        """Reads columns of rows without consuming, in the order of ``rows``.
+
+        timeout: for how many seconds to wait until all cells are ready; cancel: ends that wait.
+        """
+        return self._native.fetch(partition, rows, columns, timeout, cancel)
 
     def complete(
         self, partition: str, lease: int | Taken, rows: RowsLike | None = None, *, step: int | None = None
@@ -358,7 +369,7 @@ class DockCalls:
         """
         self._native.rollback(partition, consumer, step, weights_version)
 
-    def find(self, partition: str, keys: Sequence[str]) -> RowIds:
+    def find(self, partition: str, keys: Names) -> RowIds:
         """The rows with these keys, in the order of the keys: uint64 array. Raises NotFound, naming a key that no row
         has.
         """
@@ -370,7 +381,7 @@ class DockCalls:
         tags: Mapping[str, str] | None = None,
         *,
         ready_for: str | None = None,
-        having: Sequence[str] = (),
+        having: Names = (),
         start: int = 0,
         limit: int = 1000,
     ) -> tuple[Sequence[statuses.ListedRow], int | None]:
@@ -411,6 +422,17 @@ class DockCalls:
     def explain(self, partition: str, consumer: str) -> str:
         """Why a consumer cannot take more rows; for people to read."""
         return self._native.explain(partition, consumer)
+
+
+def _by_name(data: object) -> dict[str, ColumnData]:
+    """The columns of a put, which are a mapping or at least have items()."""
+    items = getattr(data, "items", None)
+    if not callable(items):
+        raise InvalidArgument(
+            f"'data' is a {type(data).__name__}; give a dict of columns by name, such as "
+            '{"prompt": ["37+85=", "12+30="], "reward": [1.0, 0.0]}'
+        )
+    return dict(items())
 
 
 def _id_of(lease: int | Taken) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from transfer_dock.arguments import Names, refuse_one_str, seconds
 from transfer_dock.dock import Dock, Taken
 from transfer_dock.errors import DeadlineExceeded, DockError, EndOfData, FailedPrecondition, InvalidArgument
 
@@ -64,7 +65,7 @@ class MicroBatch:
         return MicroBatch(pinned, self.rows, self.partition, self.lease)
 
 
-def to_micro_batch(taken: Taken, columns: Sequence[str] | None = None) -> MicroBatch:
+def to_micro_batch(taken: Taken, columns: Names | None = None) -> MicroBatch:
     """Copies of the columns (default: those that the consumer reads and that all the rows have)."""
     copies: dict[str, Any] = {}
     for name in [name for name in taken.columns if taken[name].is_whole()] if columns is None else columns:
@@ -102,7 +103,7 @@ class DockDataset(IterableDataset[Any]):
         batch_size: int,
         min_batch: int | None = None,
         rank: int = 0,
-        columns: Sequence[str] | None = None,
+        columns: Names | None = None,
         hold: bool = False,
         timeout: float | None = None,
         collate: Callable[[Taken], Any] | None = None,
@@ -116,6 +117,7 @@ class DockDataset(IterableDataset[Any]):
         """
         if batch_size < 1 or not 1 <= (batch_size if min_batch is None else min_batch) <= batch_size:
             raise InvalidArgument(f"a micro-batch has 1 <= min_batch <= batch_size rows, not {min_batch}, {batch_size}")
+        refuse_one_str("'columns'", columns)
         self.dock = dock
         self.partition = partition
         self.consumer = consumer
@@ -124,7 +126,7 @@ class DockDataset(IterableDataset[Any]):
         self.rank = rank
         self.columns = columns
         self.hold = hold
-        self.timeout = timeout
+        self.timeout = None if timeout is None else seconds("timeout", timeout)
         self.collate = collate
 
     def loader(self, num_workers: int = 0, **options: Any) -> DataLoader[Any]:

@@ -18,7 +18,8 @@ class Dock(DockCalls):
     """A dock in this process (:meth:`local`) or in another one (:meth:`connect`).
 
     Thread-safe. Calls raise the errors of :mod:`transfer_dock.errors`. Only take, fetch and puts of new rows wait, for
-    at most ``timeout`` seconds: 0 means not at all, None as long as it takes; Ctrl-C ends a wait.
+    at most ``timeout`` seconds: 0 means not at all, None as long as it takes; a take waits by default, for a minute, the
+    others do not. Ctrl-C ends a wait.
 
     A connected dock can be pickled, and used in a forked process, which makes a connection of its own.
     """

@@ -5,9 +5,30 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex, Union
+from typing import Any, Protocol, SupportsIndex, Union
+
+import numpy
 
 from transfer_dock.errors import InvalidArgument
+
+# PyTorch's names of the element types, and those of columns of text.
+DTYPES = (
+    *("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"),
+    *("float8_e4m3fn", "float8_e5m2", "str", "bytes"),
+)
+
+
+class TorchDType(Protocol):
+    """torch.dtype, for programs that have torch."""
+
+    @property
+    def is_floating_point(self) -> bool: ...
+    @property
+    def is_complex(self) -> bool: ...
+
+
+# "float32", numpy.float32, numpy.dtype("float32"), torch.float32; str, bytes and bool.
+DTypeLike = Union[str, "numpy.dtype[Any]", type[numpy.generic], TorchDType, type[str], type[bytes], type[bool]]
 
 
 @dataclass(frozen=True)
@@ -26,11 +47,14 @@ class ColumnType:
 
 
 # A column of create_partition: the result of column(), or just a dtype for a column of single values.
-ColumnLike = Union[ColumnType, str]
+ColumnLike = Union[ColumnType, DTypeLike]
 
 
-def column(dtype: str, shape: Sequence[int] | int = (), *, ragged: bool = False) -> ColumnType:
+def column(dtype: DTypeLike, shape: Sequence[int] | int = (), *, ragged: bool = False) -> ColumnType:
     """The type of a column; see :class:`ColumnType`.
+
+    dtype: a name, or a dtype of NumPy or PyTorch: "float32", numpy.float32, numpy.dtype("float32") and torch.float32
+    are the same.
 
     >>> column("int64", ragged=True)
     ColumnType(dtype='int64', shape=(), ragged=True)
@@ -44,18 +68,34 @@ def column(dtype: str, shape: Sequence[int] | int = (), *, ragged: bool = False)
 
 
 def _name(dtype: object) -> str:
-    """Accepts "float32", torch.float32, numpy.float32 and numpy.dtype("float32"), and the types str and bytes."""
+    """Of a DTypeLike. Names given as a str are checked by the dock."""
     if isinstance(dtype, str):
         return dtype
-    if isinstance(dtype, type):
-        return dtype.__name__
-    return str(dtype).removeprefix("torch.")
+    name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise InvalidArgument(f"there is no column type for {dtype!r}{_instead(dtype)}; the types are {', '.join(DTYPES)}")
+    return name
+
+
+def _instead(dtype: object) -> str:
+    if dtype is float:
+        return ", which says no size (float32 or float64)"
+    if dtype is int:
+        return ", which says no size (int32 or int64)"
+    if isinstance(dtype, numpy.dtype) and dtype.newbyteorder("=").name in DTYPES and not dtype.isnative:
+        return ", whose bytes are in the other order"
+    return ""
 
 
 def specs(columns: Mapping[str, ColumnLike] | None) -> list[tuple[str, str, bool, list[int]]]:
     """The columns in the form that the extension takes."""
+    if columns is not None and not hasattr(columns, "items"):
+        raise InvalidArgument(
+            f"'columns' is a {type(columns).__name__}; give a dict of types by name, such as "
+            '{"prompt": "str", "tokens": transfer_dock.column("int32", ragged=True)}'
+        )
     named = []
     for name, type_ in (columns or {}).items():
-        one = type_ if isinstance(type_, ColumnType) else ColumnType(_name(type_))
+        one = type_ if isinstance(type_, ColumnType) else column(type_)
         named.append((name, one.dtype, one.ragged, list(one.shape)))
     return named

@@ -13,11 +13,15 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from transfer_dock import _native
+from transfer_dock.arguments import seconds
 from transfer_dock.dock import Dock
 from transfer_dock.errors import InvalidArgument
 
 # The server in this package.
 PROGRAM = pathlib.Path(__file__).parent / "bin" / "tdock-dock"
+
+# Seconds: the server takes no infinite times.
+_LONGEST = sys.float_info.max
 
 _UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
@@ -29,16 +33,6 @@ def _bytes(memory: int | str) -> int:
     if found is None or found[2].upper() not in _UNITS:
         raise InvalidArgument(f"memory is '{memory}'; give a number of bytes, or a size such as '512MiB' or '8GiB'")
     return int(float(found[1]) * _UNITS[found[2].upper()])
-
-
-def _seconds(name: str, value: float) -> str:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError, OverflowError):
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise InvalidArgument(f"'{name}' is {value!r}; give a number of seconds, 0 or more")
-    return repr(seconds)
 
 
 class Server:
@@ -75,7 +69,7 @@ class Server:
 
     def close(self, drain: float = 10.0) -> int:
         """Ends it: waiting calls fail with Unavailable, others get ``drain`` seconds. Returns its exit code."""
-        code = self._process.close(drain)
+        code = self._process.close(seconds("drain", drain, most=_LONGEST))
         self._clean()
         return code
 
@@ -118,7 +112,7 @@ def serve(
 
     If the server does not start, raises one of the dock's errors with the server's reason.
     """
-    memory_bytes, grace = _bytes(memory), _seconds("session_grace", session_grace)
+    memory_bytes, grace = _bytes(memory), repr(seconds("session_grace", session_grace, most=_LONGEST))
     folder = tempfile.mkdtemp(prefix="transfer-dock-")
     try:
         if token is not None:

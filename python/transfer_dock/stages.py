@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Union
 
 from transfer_dock._native import Cancel
+from transfer_dock.arguments import Names, Unit, refuse_one_str, seconds
 from transfer_dock.dock import ColumnData, Dock, Taken
 from transfer_dock.errors import (
     Cancelled,
@@ -44,9 +45,9 @@ class Stage:
 
     function: StageFunction
     name: str
-    reads: Sequence[str]
-    writes: Sequence[str] = ()
-    unit: str = "row"
+    reads: Names
+    writes: Names = ()
+    unit: Unit = "row"
     # The function gets at least min_batch and at most batch_size rows, or groups, per call.
     batch_size: int = 32
     min_batch: int = 1
@@ -55,8 +56,8 @@ class Stage:
     consumer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.reads, str) or isinstance(self.writes, str):
-            raise InvalidArgument(f"stage '{self.name}': reads and writes are lists of column names, not one string")
+        refuse_one_str(f"'reads' of stage '{self.name}'", self.reads)
+        refuse_one_str(f"'writes' of stage '{self.name}'", self.writes)
         if not 1 <= self.min_batch <= self.batch_size:
             raise InvalidArgument(
                 f"stage '{self.name}' takes 1 <= min_batch <= batch_size rows, not {self.min_batch} to {self.batch_size}"
@@ -89,9 +90,9 @@ class Stage:
 
 def stage(
     *,
-    reads: Sequence[str],
-    writes: Sequence[str] = (),
-    unit: str = "row",
+    reads: Names,
+    writes: Names = (),
+    unit: Unit = "row",
     name: str | None = None,
     batch_size: int = 32,
     min_batch: int = 1,
@@ -211,7 +212,7 @@ class Runner:
         """
         if not self._started:
             raise FailedPrecondition("the stages were not started: call start(), or use the runner in a with statement")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + seconds("timeout", timeout)
         for thread in self._threads:
             # In short waits, so that Ctrl-C is handled.
             while thread.is_alive():
@@ -279,7 +280,7 @@ class Runner:
                 try:
                     return self._dock.take(
                         self._partition, one.name, one.batch_size, min=one.min_batch,
-                        rank=self._rank if one.ranks > 1 else 0, timeout=60.0, _cancel=cancel,
+                        rank=self._rank if one.ranks > 1 else 0, timeout=60.0, cancel=cancel,
                     )  # fmt: skip
                 except DeadlineExceeded as nothing:
                     _log.info("stage '%s' is still waiting: %s", one.name, nothing)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Kind = Literal["dense", "ragged", "str", "bytes"]
+CellState = Literal["empty", "partial", "ready"]
+RowState = Literal["waiting", "ready", "leased", "quarantined", "done"]
 
 
 class _Status:
@@ -43,7 +47,7 @@ class ColumnStatus(_Status):
     """A column. One that a consumer reads but that was never put has no kind and no dtype."""
 
     name: str
-    kind: str | None  # "dense", "ragged", "str", "bytes"
+    kind: Kind | None
     dtype: str | None  # of numbers
     row_shape: tuple[int, ...]
     ready_cells: int
@@ -70,7 +74,7 @@ class CellStatus(_Status):
     """One column of a row."""
 
     column: str
-    state: str  # "empty", "partial", "ready"
+    state: CellState
     bytes: int
     weights_version: int | None
     # The consumer under whose lease it was put.
@@ -82,7 +86,7 @@ class RowConsumerStatus(_Status):
     """The state of a row for one consumer."""
 
     consumer: str
-    state: str  # "waiting", "ready", "leased", "quarantined", "done"
+    state: RowState
     missing: list[str]
     redeliveries: int
     # Of a leased row; times are Unix times.

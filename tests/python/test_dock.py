@@ -295,7 +295,7 @@ def test_rows_of_old_weights_are_sent_back(dock: td.Dock) -> None:
     dock.take("p", "rollout").put({"answer": ["b"]}, weights_version=1)
     dock.publish_weights("p", 3)
     with pytest.raises(td.DeadlineExceeded):
-        dock.take("p", "trainer")
+        dock.take("p", "trainer", timeout=0)
     assert dock.consumer_status("p", "trainer").sent_back == 1
     again = dock.take("p", "rollout")
     assert again.epochs.tolist() == [1]

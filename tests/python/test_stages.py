@@ -152,7 +152,7 @@ def test_stages_share_rows_with_takers_elsewhere():
 
 
 def test_options_are_checked():
-    with pytest.raises(td.InvalidArgument, match="lists of column names"):
+    with pytest.raises(td.InvalidArgument, match="give a list of names"):
         stage(reads="prompt")(len)
     with pytest.raises(td.InvalidArgument, match="min_batch"):
         stage(reads=["prompt"], min_batch=3, batch_size=2)(len)

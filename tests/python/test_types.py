@@ -67,6 +67,54 @@ def test_users_get_types(tmp_path: pathlib.Path) -> None:
     assert told.count("error:") == 6
 
 
+# Each line is an error, but for those of the last part.
+WRONG = """
+import numpy as np
+import torch
+import transfer_dock as td
+from transfer_dock.datasets import DockDataset
+
+dock = td.Dock.local()
+dock.register_consumer("p", "c", reads="prompt")
+dock.register_consumer("p", "c", reads=["prompt"], writes="reward")
+dock.fetch("p", [0], "prompt")
+dock.find("p", "key")
+dock.put("p", {"x": [1]}, keys="key")
+dock.create_partition("p", retain_for="c")
+DockDataset(dock, "p", "c", batch_size=1, columns="x")
+td.stage(reads="prompt")
+td.stage(reads=["prompt"], unit="rows")
+dock.register_consumer("p", "c", reads=["x"], sampler="random")
+dock.register_consumer("p", "c", reads=["x"], stale="keep")
+dock.row_status("p", 0).consumers[0].state == "done!"
+dock.create_partition("p", {"x": int})
+td.column(float)
+"""
+RIGHT = """
+dock.register_consumer("p", "c", reads=("prompt",), writes=[], unit="group", sampler="uniform", stale="drop")
+dock.put("p", {"x": [1, 2]}, keys=["a", None])
+dock.create_partition("p", {"x": np.float32, "y": np.dtype("int64"), "z": torch.bfloat16, "s": str, "b": "bytes"})
+td.column(torch.float8_e4m3fn, 3)
+dock.take("p", "c", cancel=td.Cancel())
+"""
+
+
+def test_mistakes_are_found_before_a_program_runs(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "program.py").write_text(WRONG + RIGHT)
+    told = check(tmp_path, "program.py")
+    lines = [int(line.split(":")[1]) for line in told.splitlines() if "error:" in line]
+    first = WRONG.splitlines().index('dock.register_consumer("p", "c", reads="prompt")') + 1
+    assert lines == [*range(first, len(WRONG.splitlines()) + 1)], told
+
+
+def test_no_public_signature_has_a_private_parameter() -> None:
+    for kind in (td.Dock, td.Partition, type(td.Dock.local().aio), td.Taken, td.Server, td.DockServer, td.Runner):
+        for name, function in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_"):
+                private = [one for one in inspect.signature(function).parameters if one.startswith("_")]
+                assert not private, f"{kind.__name__}.{name}"
+
+
 def test_the_stubs_name_what_the_extension_has() -> None:
     stubs = (ROOT / "python/transfer_dock/_native.pyi").read_text()
     controller_kinds = (

@@ -416,7 +416,7 @@ def _fetch32(kind: str, rows: int) -> Any:
 
             def native() -> float:
                 def body() -> None:
-                    _read_rows(mine.take(PARTITION, "task", 32, min=32))
+                    _read_rows(mine.take(PARTITION, "task", 32, min=32, timeout=0))
 
                 with contextlib.suppress(td.NotFound):
                     mine.drop_consumer(PARTITION, "task")

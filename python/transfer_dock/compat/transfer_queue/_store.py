@@ -335,7 +335,7 @@ class Store:
         if self._slots <= 1 or count == 0:
             return
         try:
-            self.dock.take(_SLOTS + partition, "puts", count)
+            self.dock.take(_SLOTS + partition, "puts", count, timeout=0)
         except (td.DeadlineExceeded, td.NotFound):
             pass  # more than were expected
 

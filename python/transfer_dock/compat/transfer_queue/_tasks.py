@@ -181,7 +181,7 @@ class Tasks:
 
     def take_these(self, partition: str, task: str, rows: Sequence[int]) -> None:
         """Rows are consumed by a task that may ask for any fields. Raises FailedPrecondition if one was already."""
-        self._dock.take(partition, self.general_name(task), len(rows), rows=list(rows))
+        self._dock.take(partition, self.general_name(task), len(rows), rows=list(rows), timeout=0)
 
     def candidates(self, partition: str, task: str, fields: Sequence[str], count: int) -> list[int]:
         """The first rows, at most ``count``, that a task that may ask for any fields could have now."""
@@ -239,7 +239,7 @@ class Tasks:
             self.generalize(partition, task)
             self.mark(partition, task, rows)
         elif self._register(partition, task, tuple(reads)) is not None and rows:
-            self._dock.take(partition, self.fast_name(task), len(rows), rows=list(rows))
+            self._dock.take(partition, self.fast_name(task), len(rows), rows=list(rows), timeout=0)
 
     def is_consumed(self, partition: str, task: str) -> bool:
         """Whether there are rows, all that are expected, and the task has consumed them all. Costs the same always."""
