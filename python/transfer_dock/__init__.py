@@ -37,6 +37,7 @@ from transfer_dock.schema import ColumnType, column
 from transfer_dock.server import DockServer, Server, serve
 from transfer_dock.stages import Runner, Stage, StageCounts, StageError, run, stage
 from transfer_dock.status import ConsumerStatus, ListedRow, PartitionStatus, RowStatus
+from transfer_dock.watching import watch
 
 # Connections over TCP are closed during a fork; see docs/python.md.
 _os.register_at_fork(
@@ -88,4 +89,5 @@ __all__ = [
     "run",
     "serve",
     "stage",
+    "watch",
 ]

@@ -4,31 +4,38 @@ What the controller of workers uses follows behind them; of it, Batch and RowsRe
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from numpy import int64, uint64
+from numpy import int64, integer, uint64
 from numpy.typing import NDArray
 
 from transfer_dock.arguments import Keys, Names
+from transfer_dock.status import Kind
 
 class Column:
     """One column of rows that were taken or fetched: a sequence with an item for each row.
 
     Item i is a read-only array view (for dense and ragged columns; a scalar if rows have no dimensions), a str or bytes;
     None if the row lacks an optional column. Items are made on access.
-
-    kind: "dense", "ragged", "str" or "bytes". dtype: PyTorch's name, or "str" or "bytes". row_shape: of a row; of a
-    ragged column without its first dimension.
     """
 
-    name: str
-    kind: str
-    dtype: str
-    row_shape: tuple[int, ...]
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def kind(self) -> Kind:
+        """"dense", "ragged", "str" or "bytes"."""
+    @property
+    def dtype(self) -> str:
+        """PyTorch's name of the element type, such as "float32"; or "str" or "bytes"."""
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of a row; of a ragged column without its first dimension."""
 
     def __len__(self) -> int: ...
     @overload
-    def __getitem__(self, row: int) -> Any: ...
+    def __getitem__(self, rows: int | integer[Any]) -> Any:
+        """One item; or a list of items, for a slice, an array or list of row numbers, or an array of bool."""
     @overload
-    def __getitem__(self, row: slice) -> list[Any]: ...
+    def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> list[Any]: ...
     def __iter__(self) -> Iterator[Any]: ...
     def has(self, row: int) -> bool:
         """Whether the row has the column; False is possible for optional columns only."""
@@ -44,17 +51,17 @@ class Column:
 
     def numpy(self, copy: bool = False) -> NDArray[Any]:
         """A dense column as an array of shape (rows, *row_shape): a read-only view if the rows are contiguous, otherwise
-        a copy; with ``copy`` always a copy, which may be written to."""
+        a copy; with copy=True always a copy, which may be written to."""
 
     def torch(self, copy: bool = False) -> Any:
-        """The same as a tensor. Without ``copy`` it must not be written to, which torch does not prevent: the memory is
+        """numpy() as a tensor. Without copy=True it must not be written to, which torch does not prevent: the memory is
         the dock's, and over a Unix socket it is mapped read-only, so a write crashes the process."""
 
     def values(self, copy: bool = False) -> NDArray[Any]:
         """All elements: for a ragged column an array of shape (items of all rows, *row_shape), for a dense one numpy()."""
 
     def values_torch(self, copy: bool = False) -> Any:
-        """The same as a tensor."""
+        """values() as a tensor."""
 
     def bits(self) -> NDArray[Any]:
         """values() for element types that NumPy lacks, as bits: int16 for bfloat16, uint8 for 8-bit floats."""
@@ -68,29 +75,73 @@ class Column:
     def torch_nested(self, copy: bool = False) -> Any:
         """All rows as one nested tensor of the jagged layout, over values_torch()."""
 
+    def to_arrow(self) -> Any:
+        """A pyarrow.Array, without a copy where Arrow has the element type and the rows are contiguous; null where a row
+        lacks the column. Needs pyarrow."""
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+    def _repr_html_(self) -> str: ...
+    def _rows(self) -> Rows: ...
 
 class Rows:
     """Rows that were taken or fetched: views of the dock's memory, which stays unchanged as long as a view exists.
 
-    ids: uint64 array. groups: uint64 array, NO_GROUP for rows without one. ages, epochs, redeliveries: int64 arrays.
+    rows["reward"] is a column, rows[3] one row as a dict, rows[2:5] are some rows. Iteration gives the rows as dicts;
+    dict(rows) gives the columns by name. Pickling copies: what is unpickled has memory of its own, and no lease.
     """
 
-    ids: NDArray[uint64]
-    groups: NDArray[uint64]
-    keys: list[str | None]
-    tags: list[dict[str, str]]
-    columns: list[str]
-    ages: NDArray[int64]
-    epochs: NDArray[int64]
-    redeliveries: NDArray[int64]
+    @property
+    def ids(self) -> NDArray[uint64]:
+        """The ids of the rows."""
+    @property
+    def groups(self) -> NDArray[uint64]:
+        """The group of each row; transfer_dock.NO_GROUP for one without."""
+    @property
+    def row_keys(self) -> list[str | None]:
+        """The key of each row; None for one without."""
+    @property
+    def tags(self) -> list[dict[str, str]]:
+        """The tags of each row."""
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+    @property
+    def ages(self) -> NDArray[int64]:
+        """How often each row was given back unfinished, or sent back."""
+    @property
+    def epochs(self) -> NDArray[int64]:
+        """How often each row was sent back: results computed from its earlier cells are refused."""
+    @property
+    def redeliveries(self) -> NDArray[int64]:
+        """How often each row was handed to this consumer before, and came back because a lease expired."""
 
     def __init__(self, rows: Rows) -> None: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, column: str) -> Column: ...
-    def __contains__(self, column: str) -> bool: ...
+    @overload
+    def __getitem__(self, key: str) -> Column:
+        """A column by its name; one row, by its number, as a dict; or some rows, for a slice, an array or list of row
+        numbers, or an array of bool: views of the same memory."""
+    @overload
+    def __getitem__(self, key: int | integer[Any]) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | NDArray[Any]) -> Rows: ...
+    def __contains__(self, name: object) -> bool:
+        """Whether there is this column."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows, each as a dict of its items by column."""
+
+    def keys(self) -> list[str]:
+        """The names of the columns."""
+
+    def values(self) -> list[Column]:
+        """The columns."""
+
+    def items(self) -> list[tuple[str, Column]]:
+        """The names of the columns and the columns."""
+
     def cell(self, column: str, row: int) -> Any:
         """One cell: a read-only view of an array, a str or bytes."""
 
@@ -105,7 +156,16 @@ class Rows:
         lists."""
 
     def torch(self, copy: bool = False) -> dict[str, Any]:
-        """The same with tensors."""
+        """numpy() with tensors."""
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table of the columns: see Column.to_arrow(). Needs pyarrow."""
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a copy of the columns, whose index are the ids. Needs pandas."""
+
+    def _repr_html_(self) -> str: ...
+    def _select(self, rows: Any, columns: Names) -> Rows: ...
 
 class Cancel:
     """Cancels the calls that it is passed to."""
@@ -476,6 +536,7 @@ class Session:
 
 _Meshes = Mapping[str, Sequence[tuple[str, int]]]
 
+def _rows_of_state(described: Any, columns: Any) -> Rows: ...
 def place_pools(
     nodes: Sequence[int], pools: Sequence[tuple[str, Sequence[int]]], pool_of_role: Mapping[str, str], /
 ) -> dict[str, list[tuple[int, int, int]]]: ...

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from transfer_dock import _native
+from transfer_dock import _native, tables, watching
 from transfer_dock.aio import AsyncDock
 from transfer_dock.calls import ColumnData, DockCalls, RowIds, RowsLike, TagsLike, Taken
+from transfer_dock.errors import DockError
 from transfer_dock.partition import Partition
 
 __all__ = ["ColumnData", "Dock", "RowIds", "RowsLike", "TagsLike", "Taken"]
@@ -74,6 +75,17 @@ class Dock(DockCalls):
                 "send a dock that is connected to the server"
             )
         return _reconnect, (dict(self._connect),)
+
+    def __repr__(self) -> str:
+        return "<Dock in this process>" if self._connect is None else f"<Dock at {self._connect['address']}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: its partitions as they are now."""
+        try:
+            partitions = {name: self.status(name) for name in self.partitions()}
+        except DockError as error:
+            return tables.as_html(repr(self), ["the dock does not answer"], [[str(error)]])
+        return watching.html_of(repr(self), partitions)
 
     def __enter__(self) -> Dock:
         return self

@@ -12,7 +12,7 @@ import weakref
 from types import TracebackType
 from typing import Any, NoReturn
 
-from transfer_dock import _native
+from transfer_dock import _native, tables
 from transfer_dock.arguments import seconds
 from transfer_dock.dock import Dock
 from transfer_dock.errors import InvalidArgument
@@ -73,6 +73,13 @@ class Server:
         self._clean()
         return code
 
+    def __repr__(self) -> str:
+        return f"<Server {_told(self)}, process {self.pid}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return _html(self, [["process", str(self.pid)], ["status page", self.status_url or "none: give serve() metrics="]])
+
     def __enter__(self) -> Server:
         return self
 
@@ -80,6 +87,16 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _told(server: Server | DockServer) -> str:
+    both = server.tcp_address and server.tcp_address != server.address
+    return f"at {server.address}" + (f" and {server.tcp_address}" if both else "")
+
+
+def _html(server: Server | DockServer, more: list[list[str]]) -> str:
+    lines = [["address", server.address], ["TCP address", server.tcp_address or "none"], *more]
+    return tables.as_html(type(server).__name__, ["", ""], lines)
 
 
 def _clean(owner: int, folder: str) -> None:
@@ -177,6 +194,13 @@ class DockServer:
     def close(self, drain: float = 10.0) -> None:
         """Ends the connections: waiting calls fail with Unavailable, others get ``drain`` seconds. The dock stays."""
         self._native.close(drain)
+
+    def __repr__(self) -> str:
+        return f"<DockServer {_told(self)}, in this process>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return _html(self, [["warning", warning] for warning in self.warnings])
 
     def __enter__(self) -> DockServer:
         return self

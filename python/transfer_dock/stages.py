@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NoReturn, Union
 
+from transfer_dock import tables, watching
 from transfer_dock._native import Cancel
 from transfer_dock.arguments import Names, Unit, refuse_one_str, seconds
 from transfer_dock.dock import ColumnData, Dock, Taken
@@ -322,15 +323,51 @@ class Runner:
 
 
 def run(
-    dock: Dock, partition: str, stages: Sequence[Stage], *, threads: int = 1, rank: int | None = None
+    dock: Dock,
+    partition: str,
+    stages: Sequence[Stage],
+    *,
+    threads: int = 1,
+    rank: int | None = None,
+    progress: bool = False,
 ) -> dict[str, StageCounts]:
     """Runs stages until the partition is sealed and they are done with all rows. Returns the counters of each.
 
-    Raises StageError if a function fails; Ctrl-C stops all stages after their current batches.
+    progress: show how far they are, as a live table in a terminal (on standard error) or a notebook; elsewhere a table
+    every ten seconds. Raises StageError if a function fails; Ctrl-C stops all stages after their current batches.
     """
     with Runner(dock, partition, stages, threads=threads, rank=rank) as runner:
+        if progress:
+            _show_progress(runner, dock, partition)
         runner.join()
     return runner.counts
+
+
+def _show_progress(runner: Runner, dock: Dock, partition: str) -> None:
+    """Until the stages have ended."""
+    screen = watching.Screen()
+    begun = time.monotonic()
+
+    def draw() -> None:
+        try:
+            consumers = dock.status(partition).consumers
+        except DockError as error:
+            # The stages meet it, too, and say so.
+            _log.debug("no progress is shown: %s", error)
+            return
+        took = time.monotonic() - begun
+        lines = [
+            [name, str(one.batches), str(one.rows), f"{one.rows / took:.1f}", watching.bar_of(consumers.get(name))]
+            for name, one in runner.counts.items()
+        ]
+        title, head = f"partition '{partition}' after {took:.0f} s", ["stage", "batches", "rows", "rows/s", "done"]
+        screen.draw(lambda: f"{title}\n{tables.as_text(head, lines)}", lambda: tables.as_html(title, head, lines))
+
+    try:
+        while not runner.join(0.5 if screen.is_live else 10.0):
+            draw()
+    finally:
+        draw()
 
 
 async def _result(awaitable: Any) -> Any:

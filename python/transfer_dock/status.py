@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from transfer_dock import tables
+
 Kind = Literal["dense", "ragged", "str", "bytes"]
 CellState = Literal["empty", "partial", "ready"]
 RowState = Literal["waiting", "ready", "leased", "quarantined", "done"]
@@ -16,6 +18,10 @@ class _Status:
     def to_dict(self) -> dict[str, Any]:
         """All fields, recursively, as dicts, lists and numbers: ready for JSON."""
         return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return tables.as_html(type(self).__name__, ["", ""], [[name, str(value)] for name, value in vars(self).items()])
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class ColumnStatus(_Status):
     ready_cells: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PartitionStatus(_Status):
     """Counters of a partition."""
 
@@ -67,6 +73,31 @@ class PartitionStatus(_Status):
     held_bytes: int
     columns: list[ColumnStatus]
     consumers: dict[str, ConsumerStatus]
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}\n{tables.as_text(*self._columns())}\n\n{tables.as_text(*self._consumers())}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return tables.as_html(self._title(), *self._columns()) + tables.as_html("", *self._consumers())
+
+    def _title(self) -> str:
+        """Without its name, which it does not know."""
+        groups = f" in {self.groups} groups ({self.incomplete_groups} incomplete)" if self.groups else ""
+        sealed = ", sealed" if self.sealed else ""
+        version = f", weights of version {self.weights_version}" if self.weights_version is not None else ""
+        return f"PartitionStatus: {self.rows} rows{groups}, {_size(self.held_bytes)}{sealed}{version}"
+
+    def _columns(self) -> tuple[list[str], list[list[str]]]:
+        return ["column", "kind", "dtype", "row shape", "ready"], [
+            [one.name, one.kind or "–", one.dtype or "–", str(one.row_shape), str(one.ready_cells)] for one in self.columns
+        ]
+
+    def _consumers(self) -> tuple[list[str], list[list[str]]]:
+        states = ("waiting", "ready", "leased", "quarantined", "done")
+        return ["consumer", *states], [
+            [name, *(str(getattr(one, state)) for state in states)] for name, one in self.consumers.items()
+        ]
 
 
 @dataclass(frozen=True)
@@ -120,6 +151,14 @@ class ListedRow(_Status):
     tags: dict[str, str]
     age: int
     epoch: int
+
+
+def _size(count: int) -> str:
+    """Of bytes."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
 
 
 def partition_status(told: Mapping[str, Any]) -> PartitionStatus:

@@ -404,10 +404,12 @@ void BindPartitions(nb::class_<DockHandle>& dock) {
 }  // namespace
 
 void BindDock(nb::module_& module) {
-  nb::class_<Cancel>(module, "Cancel").def(nb::init<>()).def("request", [](Cancel& self) {
-    const GilRelease release;
-    RequestStop(self.source);
-  });
+  nb::class_<Cancel>(module, "Cancel", "Cancels the calls that it is passed to.")
+      .def(nb::init<>())
+      .def("request", [](Cancel& self) {
+        const GilRelease release;
+        RequestStop(self.source);
+      });
   nb::class_<DockHandle> dock(module, "Dock");
   dock.def_static("local", &DockHandle::Local)
       .def_static(

@@ -87,6 +87,13 @@ nanobind::object ArrayOf(std::vector<int64_t> numbers);
 // As transfer_dock._native.Rows.
 nanobind::object ToPython(Rows rows);
 
+// Some rows, by their positions, and some columns: views of the same memory. IndexError, NotFound.
+nanobind::object SelectRows(const SharedRows& from, nanobind::handle rows, nanobind::handle columns);
+// Everything that rows are, as tuples, lists, numbers, str and bytes; and rows with memory of their own that are the
+// same. For pickle, which trusts what it reads.
+nanobind::object StateOfRows(const SharedRows& rows);
+nanobind::object RowsOfState(nanobind::handle described, nanobind::handle columns);
+
 void BindRows(nanobind::module_& module);
 
 }  // namespace tdock::python

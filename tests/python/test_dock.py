@@ -29,7 +29,7 @@ def test_a_sample_travels_through_its_stages(flow: td.Dock) -> None:
     assert ids.dtype == np.uint64 and ids.tolist() == [0, 1]
     taken = flow.take("p", "scorer", max=8)
     assert taken.ids.tolist() == [0, 1] and taken.groups.tolist() == [7, 7]
-    assert taken.keys == ["one", None] and taken.tags == [{"split": "easy"}] * 2
+    assert taken.row_keys == ["one", None] and taken.tags == [{"split": "easy"}] * 2
     assert taken.columns == ["prompt"] and taken["prompt"].tolist() == ["1+1=", "2+2="]
     assert taken.lease and taken.expires == pytest.approx(time.time() + 600, abs=60)
     taken.put({"reward": [1.0, 0.5]}, weights_version=3)

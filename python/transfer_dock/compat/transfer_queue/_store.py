@@ -188,7 +188,7 @@ class Store:
         if len(rows) > 1:
             try:
                 found = self.dock.fetch(partition, list(rows), [MARK])
-                return Described([int(row) for row in found.ids], list(found.keys), list(found.tags))
+                return Described([int(row) for row in found.ids], list(found.row_keys), list(found.tags))
             except (td.NotFound, td.DeadlineExceeded):
                 pass  # one of them is gone, or was not put here
         try:
