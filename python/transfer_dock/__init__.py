@@ -13,6 +13,7 @@ with dock.take("train", "trainer", max=2) as rows:
 import os as _os
 
 from transfer_dock import _native as _native
+from transfer_dock import ray as ray
 from transfer_dock._native import Cancel, Column, Rows
 from transfer_dock.dock import Dock, Taken
 from transfer_dock.errors import (
@@ -86,6 +87,7 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "column",
+    "ray",
     "run",
     "serve",
     "stage",

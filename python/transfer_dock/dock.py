@@ -31,6 +31,8 @@ class Dock(DockCalls):
         self._connect = connect
         # A server to keep alive.
         self._server: object = None
+        # What makes such a dock where it is unpickled, if it is not these options.
+        self._elsewhere: tuple[Any, ...] | None = None
 
     @staticmethod
     def local() -> Dock:
@@ -74,7 +76,7 @@ class Dock(DockCalls):
                 "a local dock belongs to its process and cannot be pickled: serve it (transfer_dock.DockServer), and "
                 "send a dock that is connected to the server"
             )
-        return _reconnect, (dict(self._connect),)
+        return self._elsewhere or (_reconnect, (dict(self._connect),))
 
     def __repr__(self) -> str:
         return "<Dock in this process>" if self._connect is None else f"<Dock at {self._connect['address']}>"
