@@ -1,0 +1,54 @@
+"""The examples in examples/python. That of Ray is in test_ray.py."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from conftest import LONG
+
+EXAMPLES = pathlib.Path(os.environ["TDOCK_SOURCE"]) / "examples/python"
+
+
+def run(name: str) -> list[str]:
+    program = [sys.executable, str(EXAMPLES / name)]
+    return subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True, timeout=2 * LONG).stdout.splitlines()
+
+
+def test_the_environment_loop_plays_every_episode() -> None:
+    assert run("async_environment.py") == ["100 episodes of 1 to 7 guesses", "mean reward 0.192"]
+
+
+def test_the_trainer_goes_on_from_its_checkpoint() -> None:
+    assert run("torch_trainer.py") == [
+        "died: 40 rows done, 8 of them not committed",
+        "step 20: 160 rows done, 0 of them not committed",
+    ]
+
+
+def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    notebook = json.loads((EXAMPLES / "first_hour.ipynb").read_text())
+    names: dict[str, Any] = {}
+    shown = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        assert cell["cell_type"] == "markdown" or cell["outputs"] == []
+        if cell["cell_type"] == "code":
+            # The last expression of a cell is shown.
+            *_, last = source.splitlines()
+            with contextlib.suppress(SyntaxError):
+                compile(last, "last", "eval")
+                source = source.removesuffix(last) + f"shown = {last}"
+            exec(compile(source, "cell", "exec"), names)
+            shown.append(names.pop("shown", None))
+    assert repr(shown[0]) == "<Dock in this process>"
+    assert repr(shown[2]).startswith("<Rows: 4 rows\n") and "'10+7='" in repr(shown[2])
+    assert "of 200 are right" in shown[3]
+    assert repr(shown[4]).startswith("<PartitionStatus: 200 rows in 50 groups")
+    assert "stage" in capsys.readouterr().err
