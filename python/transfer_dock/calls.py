@@ -304,7 +304,8 @@ class DockCalls:
     ) -> Taken:
         """Takes rows (groups, for a consumer of groups) that are ready: at least ``min``, up to ``max``. Waits for them.
 
-        rank: for a consumer with ranks. rows: exactly these. timeout: for how many seconds to wait until ``min`` are
+        rank: for a consumer with ranks. rows: exactly these, which have to be ready: for them it does not wait, but raises
+        FailedPrecondition; a fetch waits for the columns of rows. timeout: for how many seconds to wait until ``min`` are
         ready, 60 by default; 0: what is ready now, or DeadlineExceeded; None: as long as it takes. cancel: ends the
         wait from another thread.
 

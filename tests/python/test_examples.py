@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -16,9 +17,12 @@ from conftest import LONG
 EXAMPLES = pathlib.Path(os.environ["TDOCK_SOURCE"]) / "examples/python"
 
 
-def run(name: str) -> list[str]:
-    program = [sys.executable, str(EXAMPLES / name)]
-    return subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True, timeout=2 * LONG).stdout.splitlines()
+def run(name: str, python: str = sys.executable) -> list[str]:
+    offline = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [python, str(EXAMPLES / name)], env=offline, stdout=subprocess.PIPE, text=True, check=True, timeout=4 * LONG
+    )
+    return done.stdout.splitlines()
 
 
 def test_the_environment_loop_plays_every_episode() -> None:
@@ -30,6 +34,13 @@ def test_the_trainer_goes_on_from_its_checkpoint() -> None:
         "died: 40 rows done, 8 of them not committed",
         "step 20: 160 rows done, 0 of them not committed",
     ]
+
+
+def test_trl_learns_from_the_samples_of_a_dock() -> None:
+    # In the environment of tests that has TRL.
+    *_, told = run("trl_grpo.py", str(EXAMPLES.parent.parent / ".venv-oracle/bin/python"))
+    first, last = re.fullmatch(r"mean reward of the first steps (.*), of the last (.*)", told).groups()  # type: ignore[union-attr]
+    assert float(first) < 0.4 and float(last) > 0.6
 
 
 def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
