@@ -119,7 +119,7 @@ def watch(
         while True:
             now = {name: dock.status(name) for name in ([partition] if partition is not None else dock.partitions())}
             if now != last:
-                screen.draw(lambda: text_of(repr(dock), now), lambda: html_of(repr(dock), now))  # noqa: B023
+                screen.draw(lambda: text_of(repr(dock), now), lambda: html_of(repr(dock), now))
             last = now
             left = every if deadline is None else min(every, deadline - time.monotonic())
             if _is_over(now) or left <= 0:

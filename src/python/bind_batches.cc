@@ -105,7 +105,10 @@ PyBatch Fetched(const PyRowsRef& self, const PyBatch& columns) {
 }
 
 void BindRowsRef(nb::module_& module) {
-  nb::class_<PyRowsRef>(module, "RowsRef")
+  nb::class_<PyRowsRef>(
+      module, "RowsRef",
+      "Rows of a dock by their ids, with columns and meta: cut by rows like a batch, and fetched by whoever needs "
+      "them.\n\nreal_rows: so many of the first rows are real, if the call was padded; otherwise all.")
       .def(
           "__init__",
           [](PyRowsRef* self, nb::handle partition, nb::handle rows, nb::handle columns, nb::handle meta) {
@@ -142,7 +145,12 @@ void BindRowsRef(nb::module_& module) {
 }  // namespace
 
 void BindBatches(nb::module_& module) {
-  nb::class_<PyBatch>(module, "Batch")
+  nb::class_<PyBatch>(
+      module, "Batch",
+      "Rows of named columns, and meta about all of them. Immutable, with memory of its own.\n\nBatch({\"tokens\": "
+      "[[1, 2], [3]], \"reward\": array}, {\"step\": 7}): columns as those of a put (docs/python.md); meta are\nbool, "
+      "int, float, str, and lists and dicts of these. len(): the number of rows. batch[\"reward\"]: a "
+      "Column.\nbatch[2:4]: some rows. Errors name the column, the row or the key.")
       .def(
           "__init__",
           [](PyBatch* self, nb::handle columns, nb::handle meta) { new (self) PyBatch(NewBatch(columns, meta)); },
@@ -164,34 +172,55 @@ void BindBatches(nb::module_& module) {
       .def("__repr__", &TextOfBatch)
       .def_prop_ro("columns", &NamesOf)
       .def_prop_ro("meta", [](const PyBatch& self) { return ToPython(self->meta()); })
-      .def("rows", &RowsOfBatch)
-      .def("numpy", [](const PyBatch& self) { return RowsOfBatch(self).attr("numpy")("copy"_a = true); })
-      .def("torch", [](const PyBatch& self) { return RowsOfBatch(self).attr("torch")("copy"_a = true); })
-      .def("select", [](const PyBatch& self,
-                        const std::vector<std::string>& names) { return Made([&] { return self->Select(names); }); })
-      .def("rename",
-           [](const PyBatch& self, const std::map<std::string, std::string>& names) {
-             const std::vector<std::pair<std::string, std::string>> pairs(names.begin(), names.end());
-             return Made([&] { return self->Rename(pairs); });
-           })
-      .def("select_rows", [](const PyBatch& self,
-                             const std::vector<int64_t>& rows) { return Made([&] { return self->SelectRows(rows); }); })
-      .def("union", [](const PyBatch& self, const PyBatch& other) { return Made([&] { return self->Union(*other); }); })
+      .def("rows", &RowsOfBatch, "All columns, as a dock would give them, with the row numbers 0, 1, …")
+      .def(
+          "numpy", [](const PyBatch& self) { return RowsOfBatch(self).attr("numpy")("copy"_a = true); },
+          "Copies of all columns: dense ones as arrays, ragged ones as lists of arrays, str and bytes as lists.")
+      .def(
+          "torch", [](const PyBatch& self) { return RowsOfBatch(self).attr("torch")("copy"_a = true); },
+          "The same with tensors.")
+      .def(
+          "select",
+          [](const PyBatch& self, const std::vector<std::string>& names) {
+            return Made([&] { return self->Select(names); });
+          },
+          "These columns, in this order.")
+      .def(
+          "rename",
+          [](const PyBatch& self, const std::map<std::string, std::string>& names) {
+            const std::vector<std::pair<std::string, std::string>> pairs(names.begin(), names.end());
+            return Made([&] { return self->Rename(pairs); });
+          },
+          "Each column from the first name to the second, all at once.")
+      .def(
+          "select_rows",
+          [](const PyBatch& self, const std::vector<int64_t>& rows) {
+            return Made([&] { return self->SelectRows(rows); });
+          },
+          "These rows in this order, repeats allowed.")
+      .def(
+          "union", [](const PyBatch& self, const PyBatch& other) { return Made([&] { return self->Union(*other); }); },
+          "The columns and the meta of both; what both have must be equal.")
       .def(
           "repeat",
           [](const PyBatch& self, int64_t times, bool interleave) {
             return Made(
                 [&] { return self->Repeat(times, interleave ? RepeatOrder::kInterleaved : RepeatOrder::kTiled); });
           },
-          "times"_a, "interleave"_a = true)
-      .def("chunk",
-           [](const PyBatch& self, int64_t count) {
-             std::vector<PyBatch> chunks;
-             for (MetaBatch& chunk : ValueOrRaise(self->Chunk(count))) chunks.emplace_back(std::move(chunk));
-             return chunks;
-           })
-      .def("real_rows", [](const PyBatch& self) { return Made([&] { return runtime::RealRows(*self); }); })
-      .def_static("concat", &Concat);
+          "times"_a, "interleave"_a = true, "Every row so often: AABB, or ABAB without ``interleave``.")
+      .def(
+          "chunk",
+          [](const PyBatch& self, int64_t count) {
+            std::vector<PyBatch> chunks;
+            for (MetaBatch& chunk : ValueOrRaise(self->Chunk(count))) chunks.emplace_back(std::move(chunk));
+            return chunks;
+          },
+          "As many parts, of as many rows each.")
+      .def(
+          "real_rows", [](const PyBatch& self) { return Made([&] { return runtime::RealRows(*self); }); },
+          "Without the rows that were added as padding: whose weight in the column \"row_weights\" is 0.")
+      .def_static("concat", &Concat,
+                  "All rows of one batch after another. The values of the meta key \"metrics\" become lists.");
   BindRowsRef(module);
 }
 

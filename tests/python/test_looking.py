@@ -10,8 +10,10 @@ import os
 import pathlib
 import pickle
 import subprocess
+import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pyarrow
@@ -20,7 +22,7 @@ import torch
 from conftest import LONG
 
 import transfer_dock as td
-from transfer_dock import watching
+from transfer_dock import controller, watching
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 
@@ -224,7 +226,7 @@ def test_rows_become_frames_of_pandas() -> None:
 def test_help_says_what_the_stubs_say() -> None:
     stubs = ast.parse((ROOT / "python/transfer_dock/_native.pyi").read_text())
     checked = 0
-    for kind in (td.Column, td.Rows, td.Cancel):
+    for kind in (td.Column, td.Rows, td.Cancel, controller.Batch, controller.RowsRef):
         (stub,) = (one for one in stubs.body if isinstance(one, ast.ClassDef) and one.name == kind.__name__)
         assert inspect.getdoc(kind) == ast.get_docstring(stub)
         for member in stub.body:
@@ -232,7 +234,7 @@ def test_help_says_what_the_stubs_say() -> None:
                 there = getattr(kind, member.name).__doc__
                 assert there is not None and there.endswith(doc), f"{kind.__name__}.{member.name}"
                 checked += 1
-    assert checked > 30
+    assert checked > 40
 
 
 class _Terminal(io.StringIO):
@@ -288,6 +290,26 @@ def test_a_failing_run_shows_its_progress_and_its_error(local: td.Dock, capsys: 
     with pytest.raises(td.StageError, match="ZeroDivisionError: no"):
         td.run(local, "p", [fail], progress=True)
     assert "fail" in capsys.readouterr().err
+
+
+def test_a_notebook_draws_over_the_last_table(local: td.Dock, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    shell = type("ZMQInteractiveShell", (), {})()
+    handle = types.SimpleNamespace(update=lambda html: shown.append("update " + html))
+
+    def display(html: str, display_id: bool) -> types.SimpleNamespace:
+        shown.append("display " + html)
+        return handle
+
+    display_module = types.SimpleNamespace(HTML=str, display=display)
+    ipython = types.SimpleNamespace(get_ipython=lambda: shell, display=display_module)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython.display", display_module)  # type: ignore[arg-type]
+    screen = watching.Screen()
+    assert screen.is_live
+    for _ in range(2):
+        screen.draw(lambda: "text", lambda: watching.html_of("a dock", {}))
+    assert [one.split(" ")[0] for one in shown] == ["display", "update"] and "<table>" in shown[1]
 
 
 def test_a_notebook_gets_tables_of_html(local: td.Dock) -> None:
