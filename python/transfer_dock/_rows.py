@@ -64,8 +64,10 @@ def some_rows(rows: Rows, key: Any) -> Any:
     return rows._select(_positions(rows, key), rows.columns)
 
 
-def some_items(column: Column, key: Any) -> list[Any]:
-    """column[key], where the key is neither a number nor a slice."""
+def some_items(column: Column, key: Any) -> Any:
+    """column[key], where the key is neither a slice nor, for what the extension sees, a number."""
+    if _is_one(key):
+        return column[operator.index(key)]
     return [column[row] for row in _positions(column, key)]
 
 

@@ -40,7 +40,9 @@ nb::object InPython(const char* function) { return nb::module_::import_("transfe
 nb::object GetItem(nb::handle self, nb::handle key) {
   const auto& column = nb::cast<const RowsColumn&>(self);
   if (!PySlice_Check(key.ptr())) {
-    if (PyIndex_Check(key.ptr()) == 0 || nb::hasattr(key, "__len__")) return InPython("some_items")(self, key);
+    // Arrays of one number have an index, too.
+    const bool is_one = PyLong_Check(key.ptr()) || (PyIndex_Check(key.ptr()) && !nb::hasattr(key, "__len__"));
+    if (!is_one) return InPython("some_items")(self, key);
     const Py_ssize_t row = PyNumber_AsSsize_t(key.ptr(), PyExc_IndexError);
     if (row == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     return column.Item(Position(column, row));

@@ -110,7 +110,9 @@ def test_rows_are_like_a_dict_of_columns_and_a_list_of_rows(rows: td.Taken) -> N
     one = rows[-17]
     assert one["text"] == "<b>3" and one["tokens"].tolist() == [0, 1, 2] and one["late"] == 1.5
     assert one["hidden"].tolist() == [6.0, 7.0] and one["hidden"].dtype == torch.bfloat16
-    assert rows[0]["late"] is None and rows[np.int64(3)]["text"] == "<b>3"
+    for three in (3, np.int64(3), np.array(3), torch.tensor(3)):
+        assert rows[three]["text"] == rows["text"][three] == "<b>3"
+    assert rows[0]["late"] is None and "<b>3" in rows["text"] and 99 not in rows["reward"]
     everything = list(rows)
     assert len(everything) == 20 and everything[3]["pair"].tolist() == [6, 7] and everything[3]["late"] == 1.5
 
