@@ -19,14 +19,17 @@ from __future__ import annotations
 import importlib
 import os
 import secrets
+import threading
 import time
 from typing import Any
 
 from transfer_dock.arguments import seconds
 from transfer_dock.dock import Dock
-from transfer_dock.errors import FailedPrecondition, NotFound, Unavailable
+from transfer_dock.errors import DeadlineExceeded, FailedPrecondition, NotFound, Unavailable
 from transfer_dock.server import serve
 
+# A server gives calls ten seconds to end.
+_LONGEST_CLOSE = 30.0
 # That of the actors.
 NAMESPACE = "transfer_dock"
 
@@ -62,16 +65,19 @@ class _Server:
         self._server.close()
 
 
-def start(name: str = "dock", *, memory: int | str = 0, **options: Any) -> Dock:
+def start(name: str = "dock", *, memory: int | str = 0, timeout: float = 60.0, **options: Any) -> Dock:
     """Starts the cluster's dock of this name, or connects to it if it was started already.
 
     It ends with the program that started it (Ray: with its job), or with stop(). memory: the limit on what cells may
-    occupy, in bytes or as "8GiB"; 0: no limit. options: of the actor, such as ``resources`` or ``scheduling_strategy``,
-    which say on which machine it is to run. Raises FailedPrecondition if Ray was not started.
+    occupy, in bytes or as "8GiB"; 0: no limit. timeout: for how many seconds to wait until Ray has started the actor.
+    options: of the actor, such as ``resources`` or ``scheduling_strategy``, which say on which machine it is to run.
+
+    Raises DeadlineExceeded (Ray goes on trying), and FailedPrecondition if Ray was not started.
     """
+    wait = seconds("timeout", timeout)
     actor = _ray().remote(_Server)
     options = {"num_cpus": 0, "name": name, "namespace": NAMESPACE, "get_if_exists": True, **options}
-    return _connected(name, actor.options(**options).remote(memory))
+    return _connected(name, actor.options(**options).remote(memory), wait)
 
 
 def connect(name: str = "dock", *, timeout: float = 60.0) -> Dock:
@@ -84,7 +90,8 @@ def connect(name: str = "dock", *, timeout: float = 60.0) -> Dock:
     deadline = time.monotonic() + seconds("timeout", timeout)
     while True:
         try:
-            return _connected(name, ray.get_actor(name, namespace=NAMESPACE))
+            actor = ray.get_actor(name, namespace=NAMESPACE)
+            return _connected(name, actor, max(deadline - time.monotonic(), 1.0))
         except ValueError:
             if time.monotonic() >= deadline:
                 raise NotFound(
@@ -100,14 +107,22 @@ def stop(name: str = "dock") -> None:
         actor = ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         raise NotFound(f"the Ray cluster has no dock '{name}'") from None
-    ray.get(actor.close.remote())
+    try:
+        ray.get(actor.close.remote(), timeout=_LONGEST_CLOSE)
+    except ray.exceptions.RayError:
+        pass  # it is dead already, or hangs: the server ends with it
     ray.kill(actor)
 
 
-def _connected(name: str, actor: Any) -> Dock:
+def _connected(name: str, actor: Any, wait: float) -> Dock:
     ray = _ray()
     try:
-        where = ray.get(actor.where.remote())
+        where = ray.get(actor.where.remote(), timeout=min(wait, threading.TIMEOUT_MAX))
+    except ray.exceptions.GetTimeoutError:
+        raise DeadlineExceeded(
+            f"the actor of the cluster's dock '{name}' did not answer within {wait:g} seconds: Ray may have no machine "
+            "for it (ray status)"
+        ) from None
     except ray.exceptions.RayActorError as error:
         raise Unavailable(f"the actor of the cluster's dock '{name}' has died: {error}") from None
     here = where["machine"] == _machine() and os.path.exists(where["local"].removeprefix("unix:"))

@@ -105,7 +105,7 @@ def watch(
 ) -> None:
     """Shows how far each consumer of a dock is, as a live table in a terminal or a notebook.
 
-    Returns when every partition is sealed and all its rows are done, after ``timeout`` seconds, or with Ctrl-C.
+    Returns when every partition is sealed and no consumer has rows left to do, after ``timeout`` seconds, or with Ctrl-C.
     partition: only this one. every: seconds between two looks. stream: where to write, default standard error; one that
     is no terminal gets a table when something has changed.
 

@@ -59,6 +59,11 @@ def test_tasks_share_a_dock(cluster: None) -> None:
         td.ray.stop("mine")
 
 
+def test_a_dock_that_no_machine_can_hold_is_not_waited_for_long(cluster: None) -> None:
+    with pytest.raises(td.DeadlineExceeded, match="did not answer within 0.5 seconds"):
+        td.ray.start("nowhere", timeout=0.5, resources={"a machine of its own": 1})
+
+
 def test_small_takes_share_the_work(local: td.Dock) -> None:
     local.create_partition("p", {"x": "int64"})
     local.register_consumer("p", "greedy", reads=["x"])
