@@ -265,6 +265,31 @@ def test_images_once_for_each_prompt(core: td.Dock) -> None:
     assert dock.get_columns("actor_train") == []
 
 
+def test_images_of_any_size_are_joined(core: td.Dock) -> None:
+    dock = MMGRPOTransferDock(2, 2, dock=core, timeout=None, timeout_interval=None)
+    batch = {"image": [torch.ones(1, 12), torch.ones(1, 27)], "labels": ["a", "b"], "image_num": [row(1), row(1)]}
+    # A worker puts all that it has, for the indexes that it has.
+    dock.put_experience(batch | {"responses": torch.ones(4, 2), "video": None}, [0, 1, 2, 3])
+    got = dock.get_experience("actor_rollout", ["image", "image_num", "labels"], [0, 1, 2, 3])
+    assert got["image"].shape == (1, 39) and got["image_num"].dtype == torch.int64 and got["labels"] == ["a", "b"]
+    assert dock.get_experience(["image"], [0, 1], get_n_samples=False)["image"].shape == (1, 24)
+    apart = dock.get_experience_dict(["image", "labels"], [2, 3, 0, 1])
+    assert [image.shape for image in apart["image"]] == [(1, 27), (1, 12)] and apart["labels"] == ["b", "a"]
+    assert dock.get_experience("actor_rollout", ["image"]) == {} == dock.get_experience_dict(["image"])
+    dock.clear()
+    dock.put_experience({"image": torch.ones(2, 1, 12)}, [0, 1])
+    assert dock.get_experience("actor_rollout", ["image"], [0, 1, 2, 3])["image"].shape == (1, 24)
+    with pytest.raises(td.InvalidArgument, match="'image' has 2 rows for 1 prompts"):
+        dock.put_experience({"image": torch.ones(2, 1, 12)}, [0])
+
+
+def test_dynamic_sampling_reads_pixels() -> None:
+    dock = MMGRPOTransferDock(1, 1, True)
+    names = ["pixel_values", "image_grid_thw", "image_num", "video_num"]
+    dock.put_experience({name: torch.ones(1, 1, 1) for name in names[:2]} | {name: [row(1)] for name in names[2:]}, [0])
+    assert dock.get_columns("dynamic_sampling") == names and dock.get_columns("actor_train") == []
+
+
 def test_the_partition_ends_with_the_dock(core: td.Dock) -> None:
     dock = GRPOTransferDock(1, 1, dock=core, partition="experience")
     assert "experience" in core.partitions()

@@ -39,6 +39,7 @@ from transfer_dock.compat._mindspeed_batches import (
     put_prompts_experience,
     remove_padding_and_split_to_list,
     remove_padding_tensor_dict_to_dict,
+    rows_of,
     trans_input_to_experience,
     truncate_middle_and_pad,
     truncate_prompt_and_pad,
@@ -335,8 +336,8 @@ class GRPOTransferDock(TransferDock, _Actor):
         seed: int = 0,
     ) -> None:
         """metrics: an object with ``update`` and ``reset``, as Metric has; None: a Metric. max_age, GBS_train: if
-        max_age is above 1, unfinished responses are resumed, and GBS_train prompts make a training batch. lease_seconds: how
-        long a consumer may hold rows. seed: of random choices. The others as for TransferDock.
+        max_age is above 1, unfinished responses are resumed, and GBS_train prompts make a training batch.
+        lease_seconds: how long a consumer may hold rows. seed: of random choices. The others as for TransferDock.
         """
         del timeout_interval
         self.metrics = Metric() if metrics is None else metrics
@@ -498,7 +499,15 @@ class DAPOTransferDock(GRPOTransferDock):
     _kind = "dapo"
 
 
-class MMGRPOTransferDock:
+_MULTIMODAL = (
+    "image", "pixel_values", "image_grid_thw", "image_shape", "labels", "vit_embeds", "position_ids", "image_num",
+    "video", "video_shape", "video_fps", "video_num",
+)  # fmt: skip
+# Rows are joined along their second dimension.
+_FLAT = ("image", "video")
+
+
+class MMGRPOTransferDock(_Actor):
     """Images and videos, once for each prompt."""
 
     def __init__(
@@ -506,33 +515,81 @@ class MMGRPOTransferDock:
         prompts_num: int,
         n_samples_per_prompt: int,
         reuse_image_embeds: bool = False,
-        timeout: float = 300.0,
+        timeout: float | None = None,
+        timeout_interval: float | None = None,
         *,
         dock: Dock | None = None,
         partition: str | None = None,
     ) -> None:
         """reuse_image_embeds: consumers read vit_embeds instead of pixels. The others as for TransferDock."""
+        del timeout_interval
+        self.n_samples_per_prompt = n_samples_per_prompt
         self.dock = Dock.local() if dock is None else dock
         self.partition = partition or f"mindspeed-mm-{uuid.uuid4().hex[:12]}"
         self._native = _native.MultimodalDock(
-            self.dock._native, self.partition, prompts_num, n_samples_per_prompt, reuse_image_embeds, timeout
-        )
+            self.dock._native, self.partition, prompts_num, n_samples_per_prompt, reuse_image_embeds,
+            _TIMEOUT if timeout is None else timeout,
+        )  # fmt: skip
 
     def put_experience(self, batch: Mapping[str, Any], indexes: Sequence[int]) -> None:
-        """One row for each prompt number."""
-        self._native.put_experience(dict(batch), [int(index) for index in indexes])
+        """Rows of columns for the first of these prompts; columns that the dock does not have are left out, so that a
+        worker may put all that it has. Images and videos are (channels, length), of any length.
+        """
+        for name, value in batch.items():
+            if name not in _MULTIMODAL or value is None:
+                continue
+            rows = rows_of(value)
+            if name in _FLAT:
+                # The dock's rows vary in their first dimension.
+                rows = [row.transpose(0, 1).contiguous() if row.dim() == 2 else row for row in rows]
+            prompts = [int(index) for index in indexes[: len(rows)]]
+            if len(prompts) < len(rows):
+                raise InvalidArgument(f"column '{name}' has {len(rows)} rows for {len(prompts)} prompts")
+            if prompts:
+                self._native.put_experience({name: rows}, prompts)
+
+    def _rows(self, columns: Sequence[str], indexes: Sequence[int], get_n_samples: bool) -> _native.Rows:
+        with _named():
+            return self._native.get_experience(list(columns), [int(index) for index in indexes], get_n_samples)
 
     def get_experience(
-        self, experience_columns: Sequence[str], indexes: Sequence[int], get_n_samples: bool = True
+        self, consumer: Any, experience_columns: Any = None, indexes: Any = None, get_n_samples: bool = True
     ) -> dict[str, Any]:
         """The prompts of these sample indexes, of every n-th with get_n_samples: tensors, with the rows of images and
-        videos concatenated; image_num, video_num and video_fps are (prompts, 1).
+        videos concatenated; image_num, video_num and video_fps are (prompts, 1), labels a list. Without indexes: {}.
+
+        consumer: ignored, and may be left out: (experience_columns, indexes).
         """
-        rows = self._native.get_experience(list(experience_columns), [int(index) for index in indexes], get_n_samples)
-        return {
-            name: rows[name].values_torch(copy=True) if rows[name].kind == "ragged" else _column(rows[name])
-            for name in rows.columns
-        }
+        if not isinstance(consumer, str):
+            get_n_samples = indexes if isinstance(indexes, bool) else get_n_samples
+            experience_columns, indexes = consumer, experience_columns
+        if indexes is None or not experience_columns:
+            return {}
+        rows = self._rows(experience_columns, indexes, get_n_samples)
+        return {name: self._joined(name, rows[name]) for name in rows.columns}
+
+    @staticmethod
+    def _joined(name: str, column: _native.Column) -> Any:
+        if column.kind != "ragged" or name == "labels":
+            return _column(column)
+        values = column.values_torch(copy=True)
+        return values.transpose(0, 1).contiguous() if name in _FLAT and values.dim() == 2 else values
+
+    def get_experience_dict(
+        self, experience_columns: Sequence[str], indexes: Sequence[int] | None = None, get_n_samples: bool = True
+    ) -> dict[str, list[Any]]:
+        """The same prompts, a row for each, as they were put."""
+        if indexes is None or not experience_columns:
+            return {}
+        rows = self._rows(experience_columns, indexes, get_n_samples)
+        return {name: self._apart(name, rows[name]) for name in rows.columns}
+
+    @staticmethod
+    def _apart(name: str, column: _native.Column) -> list[Any]:
+        if column.kind not in ("dense", "ragged"):
+            return column.tolist()
+        rows = column.torch_list(copy=True)
+        return [row.transpose(0, 1).contiguous() if name in _FLAT and row.dim() == 2 else row for row in rows]
 
     def get_columns(self, consumer: str) -> list[str]:
         """The columns that the consumer reads; none while one of them has no data."""

@@ -18,6 +18,7 @@ Columns ColumnsOf(absl::string_view consumer, bool reuse_image_embeds) {
   const Columns pixels = {"pixel_values", "image_grid_thw", "image_num", "video_num"};
   const Columns embeds = {"vit_embeds", "image_grid_thw", "image_num", "video_num"};
   if (consumer == "rule_reward") return {"labels"};
+  if (consumer == "dynamic_sampling") return pixels;
   if (consumer == "actor_image_embeds") return reuse_image_embeds ? pixels : Columns();
   if (consumer == "actor_log_prob" || consumer == "ref_log_prob" || consumer == "actor_train") {
     return reuse_image_embeds ? embeds : pixels;
