@@ -10,7 +10,7 @@ import pytest
 import ray
 import torch
 
-from transfer_dock.compat.mindspeed import GRPOTransferDock
+from transfer_dock.compat.mindspeed import GRPOTransferDock, TransferDockWorker, TransferDockWorkers
 
 from conftest import LONG
 
@@ -49,6 +49,24 @@ def test_docks_are_actors(cluster: None) -> None:
     waiting = [docks[0]._get.remote(["responses"], [index]) for index in (0, 1, 2, 3) * 5]
     get(docks[0].put_experience.remote({"responses": [torch.tensor([7])] * 4}, [0, 1, 2, 3]))
     assert [answer[0][0].tolist() for answer in ray.get(waiting, timeout=LONG)] == [[7]] * 20
+
+
+def test_workers_are_given_their_docks(cluster: None) -> None:
+    class Worker(TransferDockWorker):
+        def consumed(self) -> Any:
+            return ray.get(self.td.all_consumed.remote("actor_train", True)), self.sampling_transfer_dock is None
+
+        def images(self) -> Any:
+            return self.mm_td
+
+    dock = GRPOTransferDock.options(num_cpus=0).remote(1, 1)
+    worker = ray.remote(num_cpus=0)(Worker).remote()
+    with pytest.raises(ValueError, match="init_transfer_dock"):
+        get(worker.consumed.remote())
+    TransferDockWorkers([worker]).sync_init_transfer_dock(dock, None)
+    assert get(worker.consumed.remote()) == (False, True)
+    with pytest.raises(ValueError, match="mm_td"):
+        get(worker.images.remote())
 
 
 def test_rows_whose_answer_is_lost_come_back(cluster: None) -> None:

@@ -46,6 +46,7 @@ from transfer_dock.compat._mindspeed_batches import (
     truncate_rows,
     unpack_pad_experience,
 )
+from transfer_dock.compat._mindspeed_workers import TransferDockWorker, TransferDockWorkers
 from transfer_dock.dock import Dock
 from transfer_dock.errors import InvalidArgument, NotFound
 
@@ -57,6 +58,8 @@ __all__ = [
     "Metric",
     "PPOTransferDock",
     "TransferDock",
+    "TransferDockWorker",
+    "TransferDockWorkers",
     "UnknownName",
     "get_current_dp_range_indexes",
     "pack_experience_columns",
