@@ -18,7 +18,7 @@ import secrets
 import socket
 import sys
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import transfer_dock as td
@@ -33,8 +33,8 @@ from transfer_dock.compat.transfer_queue.sampler import (
 
 VARIABLE = "TDOCK_TRANSFER_QUEUE"
 _TOKEN_VARIABLE = VARIABLE + "_TOKEN"
-_ACTOR = "TransferQueueController"
-_NAMESPACE = "transfer_queue"
+ACTOR = "TransferQueueController"
+NAMESPACE = "transfer_queue"
 _SETTINGS = "settings"
 
 # As in config.yaml, which programs load.
@@ -263,7 +263,7 @@ def find() -> Address | None:
     if ray is None:
         return None
     try:
-        actor = ray.get_actor(_ACTOR, namespace=_NAMESPACE)
+        actor = ray.get_actor(ACTOR, namespace=NAMESPACE)
     except ValueError:
         return None
     return Address.parse(ray.get(actor.address.remote()))
@@ -272,20 +272,14 @@ def find() -> Address | None:
 class Publication:
     """Lets other processes find the dock, until it is closed."""
 
-    def __init__(self, address: Address) -> None:
-        """Raises ValueError if another process of the Ray cluster was first."""
+    def __init__(self, address: Address, make_actor: Callable[[Address], Any]) -> None:
+        """``make_actor`` is called where Ray runs. Raises ValueError if another process of the Ray cluster was first."""
         self._actor = None
         if _ray() is not None:
-            self._actor = self._make_actor(address)
+            self._actor = make_actor(address)
         # What whoever launched this process says of servers.
         self._before = {name: os.environ.get(name) for name in (VARIABLE, _TOKEN_VARIABLE)}
         os.environ[VARIABLE] = address.to_variable()
-
-    @staticmethod
-    def _make_actor(address: Address) -> Any:
-        from transfer_dock.compat.transfer_queue.controller import TransferQueueController as Actor  # needs Ray
-
-        return Actor.options(name=_ACTOR, namespace=_NAMESPACE).remote(address=address.to_variable())
 
     def close(self) -> None:
         for name, value in self._before.items():

@@ -128,7 +128,7 @@ def _start(
     dock = address.connect(name=f"init of {_server.host_name()}")
     first = _server.write_settings(dock, settings)
     try:
-        publication = _server.Publication(address)
+        publication = _server.Publication(address, _make_actor)
     except ValueError:
         logger.info("another process of this Ray cluster was first: joining it")
         if server is not None:
@@ -140,6 +140,14 @@ def _start(
         _system.host = SamplerHost(Store(dock, settings.slots), sampler)
         _system.host.start()
     _system.attach(address)
+
+
+def _make_actor(address: _server.Address) -> Any:
+    """The actor by which other processes find the dock. Raises ValueError if there is one already."""
+    from transfer_dock.compat.transfer_queue.controller import TransferQueueController  # needs Ray
+
+    options = {"name": _server.ACTOR, "namespace": _server.NAMESPACE}
+    return TransferQueueController.options(**options).remote(address=address.to_variable())
 
 
 def close() -> None:
