@@ -95,7 +95,8 @@ def _save_partition(core: Any, name: str, folder: Path) -> dict[str, Any]:
     store: Store = core.store
     listed = list(store.listing(name))
     having = {
-        field: {one.row for one in store.listing(name, having=[field])} for field in sorted(column.name for column in store.all_columns(name))
+        field: {one.row for one in store.listing(name, having=[field])}
+        for field in sorted(column.name for column in store.all_columns(name))
     }
     parts = 0
     for begin in range(0, len(listed), _PART):

@@ -311,7 +311,7 @@ class Core:
             raise ValueError(f"keys with length {len(keys)} does not match length of tags {len(tags)}")
         put = Put.of(data, len(keys), parser)
         # Mostly all keys are new, or none.
-        new = put.bytes < _SMALL_BYTES or self.store.find(partition, keys[:1]) == [None]
+        new = put.size < _SMALL_BYTES or self.store.find(partition, keys[:1]) == [None]
         made: list[int] = []
         try:
             for attempt in range(ATTEMPTS):

@@ -23,7 +23,7 @@ class Put(NamedTuple):
     columns: dict[str, Any]
     fields: list[_labels.PutField]
     rows: int
-    bytes: int
+    size: int  # in bytes
 
     @staticmethod
     def of(data: TensorDict | None, rows: int, parser: Callable[[Any], Any] | None = None) -> Put:
@@ -40,7 +40,7 @@ class Put(NamedTuple):
             name: [value[i] for i in positions] if isinstance(value, list) else value[list(positions)]
             for name, value in self.columns.items()
         }
-        return Put(columns, [field.at(positions) for field in self.fields], len(positions), self.bytes)
+        return Put(columns, [field.at(positions) for field in self.fields], len(positions), self.size)
 
     def tags(self, new: bool, notes: Sequence[dict[str, str]] = ()) -> Any:
         """The tags of new rows, or of others, with notes of each row; None if there is nothing to say."""

@@ -80,7 +80,8 @@ def init(conf: Any = None) -> Any:
         backend.TransferDock.listen, memory  of the server that is started: where it listens, and its memory limit
 
     Settings of TransferQueue's storage are accepted and ignored. Returns the whole configuration if this call started the
-    system, and ``conf`` as it is if it joined one; the actor ``TransferQueueController`` tells the configuration of that. Raises ValueError or TypeError for an invalid sampler.
+    system, and ``conf`` as it is if it joined one; the actor ``TransferQueueController`` tells the configuration of that.
+    Raises ValueError or TypeError for an invalid sampler.
     """
     with _system.mu:
         whole = _server.complete(conf)

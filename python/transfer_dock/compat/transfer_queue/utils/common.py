@@ -31,7 +31,7 @@ def get_node_round_robin_scheduling_strategies(
 
     nodes = sorted(
         node["NodeID"]
-        for node in ray.nodes()
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"] and (required_node_resource is None or node["Resources"].get(required_node_resource, 0) > 0)
     )
     if not nodes and required_node_resource is not None:
