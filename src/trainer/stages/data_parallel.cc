@@ -88,7 +88,7 @@ class DataParallel::Reduction {
   }
   // It has none.
   void AddNothing() {
-    for (size_t unit = 0; unit < sums_.size(); ++unit) {
+    for (size_t unit = 0; unit < of_.trained_.size(); ++unit) {
       std::vector<at::Tensor> zeros;
       for (const at::Tensor& parameter : of_.trained_[unit]) {
         zeros.push_back(
