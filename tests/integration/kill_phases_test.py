@@ -88,7 +88,14 @@ class Output:
 
 
 def is_stopped(process):
-    return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    """All of its threads: one that waits for a disk stops only once it has renamed a file."""
+    states = []
+    for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
+        try:
+            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+        except OSError:  # it has ended
+            continue
+    return all(state == "T" for state in states)
 
 
 def stop(*processes):

@@ -41,7 +41,9 @@ class NumberStage final : public Stage {
 
 class ServedTrainingTest : public testing::Test {
  protected:
-  ServedTrainingTest() : folder_(JoinPath(testing::TempDir(), "served_training")) {
+  ServedTrainingTest()  // tests of it run at the same time
+      : folder_(JoinPath(testing::TempDir(), std::string("served_training_") +
+                                                 testing::UnitTest::GetInstance()->current_test_info()->name())) {
     EXPECT_TRUE(Env::Real().RemoveAll(folder_).ok());
     EXPECT_TRUE(Env::Real().CreateFolders(folder_).ok());
     auto stage = std::make_unique<NumberStage>();
