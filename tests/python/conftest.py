@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -46,3 +47,36 @@ def _fresh(dock: td.Dock) -> Iterator[td.Dock]:
         for name in dock.partitions():
             dock.drop_partition(name)
         dock.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A cluster of Ray on this machine."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=78 * 2**20, log_to_driver=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@pytest.fixture
+def system() -> Iterator[Callable[..., Any]]:
+    """Starts systems of TransferQueue's module: each call ends the one before."""
+    import transfer_dock.compat.transfer_queue as tq
+
+    def start(**controller: Any) -> Any:
+        tq.close()
+        return tq.init({"controller": {"polling_mode": True, **controller}})
+
+    yield start
+    tq.close()
+
+
+@pytest.fixture
+def client(system: Callable[..., Any]) -> Any:
+    import transfer_dock.compat.transfer_queue as tq
+
+    system()
+    return tq.get_client()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,15 +14,6 @@ from transfer_dock.compat.mindspeed import GRPOTransferDock, TransferDockWorker,
 from conftest import LONG
 
 PROMPTS = {"prompts": [torch.tensor([1, 2]), torch.tensor([3])]}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=78 * 2**20, log_to_driver=False)
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 def get(reference: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import runpy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,15 +14,6 @@ from conftest import LONG
 import transfer_dock as td
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=78 * 2**20, log_to_driver=False)
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 def test_without_a_cluster_nothing_starts() -> None:

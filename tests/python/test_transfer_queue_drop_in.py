@@ -6,7 +6,7 @@ import asyncio
 import importlib.resources
 import pathlib
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import omegaconf
@@ -16,24 +16,6 @@ from tensordict import TensorDict
 
 import transfer_dock as td
 import transfer_dock.compat.transfer_queue as tq
-
-
-@pytest.fixture
-def system() -> Iterator[Callable[..., Any]]:
-    """Starts systems: each call ends the one before."""
-
-    def start(**controller: Any) -> Any:
-        tq.close()
-        return tq.init({"controller": {"polling_mode": True, **controller}})
-
-    yield start
-    tq.close()
-
-
-@pytest.fixture
-def client(system: Callable[..., Any]) -> Any:
-    system()
-    return tq.get_client()
 
 
 def numbers(rows: int, start: int = 0) -> TensorDict:

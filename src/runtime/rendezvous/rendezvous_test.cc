@@ -43,10 +43,10 @@ TEST(AddressTowardsRank0, IsTheOneOfTheInterfaceThatReachesIt) {
 
 // What /etc/hosts of many machines says of their own names.
 TEST(AddressTowardsRank0, LeadsBeyondTheMachineWhereOtherRanksAre) {
-  const std::string here = "localhost.";  // with a dot it is a name like others
+  const std::string here = "LOCALHOST";  // by its letters not known as what it is
   const auto alone =
       AddressTowardsRank0({.rank = 1, .world_size = 2, .local_world_size = 2, .master_addr = here, .master_port = 1});
-  if (!alone.ok()) GTEST_SKIP() << "names with a dot mean nothing here";
+  ASSERT_TRUE(alone.ok()) << alone.status();
   EXPECT_THAT(*alone, testing::AnyOf("127.0.0.1", "::1"));
   const auto own =
       AddressTowardsRank0({.rank = 1, .world_size = 4, .local_world_size = 2, .master_addr = here, .master_port = 1});

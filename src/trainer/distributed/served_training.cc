@@ -132,24 +132,24 @@ absl::StatusOr<ServedTraining::Place> ServedTraining::PlaceIn(const Value& call)
   return place;
 }
 
-absl::StatusOr<Value> ServedTraining::GatherWeights(const Value& call) {
+absl::StatusOr<ServedTraining::Trained*> ServedTraining::DoTogether(const Value& call, absl::Status (Stage::*part)()) {
   TDOCK_ASSIGN_OR_RETURN(const std::string name, call.Get<std::string>());
   TDOCK_ASSIGN_OR_RETURN(Trained* const trained, Find(name));
   const StopWatch watch(options_.check_stop, trained->ranks.group);
-  const absl::Status status = Guarded([&] { return trained->stage->GatherWeights(); });
+  const absl::Status status = Guarded([&] { return (trained->stage->*part)(); });
   LeaveAfter(status, trained->ranks);
   TDOCK_RETURN_IF_ERROR(status);
+  return trained;
+}
+
+absl::StatusOr<Value> ServedTraining::GatherWeights(const Value& call) {
+  TDOCK_ASSIGN_OR_RETURN(const Trained* const trained, DoTogether(call, &Stage::GatherWeights));
   if (trained->policy == &options_.policy) options_.on_weights();
   return Value();
 }
 
 absl::StatusOr<Value> ServedTraining::SwapAverage(const Value& call) {
-  TDOCK_ASSIGN_OR_RETURN(const std::string name, call.Get<std::string>());
-  TDOCK_ASSIGN_OR_RETURN(Trained* const trained, Find(name));
-  const StopWatch watch(options_.check_stop, trained->ranks.group);
-  const absl::Status status = Guarded([&] { return trained->stage->SwapAverage(); });
-  LeaveAfter(status, trained->ranks);
-  TDOCK_RETURN_IF_ERROR(status);
+  TDOCK_RETURN_IF_ERROR(DoTogether(call, &Stage::SwapAverage).status());
   return Value();
 }
 

@@ -58,6 +58,8 @@ class ServedTraining {
   static absl::StatusOr<Place> PlaceIn(const runtime::Value& call);
   absl::StatusOr<runtime::Value> Train(const runtime::Value& call);
   absl::StatusOr<ShareResult> Compute(Trained& trained, const StageShare& share);
+  // This rank's part of what all ranks of the stage do, which the call names.
+  absl::StatusOr<Trained*> DoTogether(const runtime::Value& call, absl::Status (Stage::*part)());
   absl::StatusOr<runtime::Value> GatherWeights(const runtime::Value& call);
   absl::StatusOr<runtime::Value> SwapAverage(const runtime::Value& call);
   absl::StatusOr<runtime::Value> LoadState(const runtime::Value& call);
