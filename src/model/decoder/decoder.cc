@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "core/base/rng.h"
+#include "model/decoder/device.h"
 #include "model/decoder/recompute.h"
 #include "model/decoder/watched_pass.h"
 #include "model/decoder/weight_names.h"
@@ -92,6 +93,7 @@ Decoder::Layer Decoder::MakeLayer(const at::TensorOptions& options) const {
 
 Decoder::Decoder(const ModelConfig& config, const at::Device& device, at::ScalarType dtype)
     : config_(config), compute_type_(dtype), used_tokens_(config.vocab_size) {
+  PrepareMath();
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const int64_t hidden = config.hidden_size;
   const int64_t embedding = config.embedding();

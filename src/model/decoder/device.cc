@@ -1,10 +1,13 @@
 #include "model/decoder/device.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -25,6 +28,14 @@ void SetDefaultGpu(int index) { default_gpu = index; }
 int WorkerThreads(int64_t asked, const at::Device& device) {
   if (asked > 0) return static_cast<int>(asked);
   return device.is_cpu() ? static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)) : 1;
+}
+
+void PrepareMath() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const at::NoGradGuard no_grad;
+    at::ones({16}, at::kDouble).exp_();
+  });
 }
 
 bool HasCuda() { return CudaDevices() > 0; }

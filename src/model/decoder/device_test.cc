@@ -1,10 +1,24 @@
 #include "model/decoder/device.h"
 
+#include <ATen/ATen.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 
+#include "model/decoder/decoder.h"
 #include "model/decoder/testing/devices.h"
+#include "model/decoder/testing/models.h"
+
+// MKL calls this when its vector functions choose their kernels. The program's own comes before that of libtorch.
+static std::atomic<int> choices_of_kernels = 0;
+extern "C" int mkl_serv_vml_cpu_detect() {
+  ++choices_of_kernels;
+  static const auto real = reinterpret_cast<int (*)()>(dlsym(RTLD_NEXT, "mkl_serv_vml_cpu_detect"));
+  return real();
+}
 
 namespace tdock::model {
 namespace {
@@ -44,6 +58,15 @@ TEST(WorkerThreads, AreTheCoresUnlessTheDeviceIsAGpu) {
   EXPECT_EQ(WorkerThreads(3, at::kCUDA), 3);
   EXPECT_EQ(WorkerThreads(0, at::kCUDA), 1);
   EXPECT_GE(WorkerThreads(0, at::kCPU), 1);
+}
+
+TEST(PrepareMath, LeavesNoChoiceOfKernelsToThreadsThatComputeWithADecoder) {
+  if (!at::hasMKL()) GTEST_SKIP() << "libtorch without MKL";
+  const Decoder decoder =
+      Decoder::Random(TinyConfig(Architecture::kLlama, /*tied_head=*/true), 1, at::kCPU, at::kFloat);
+  EXPECT_EQ(choices_of_kernels, 1) << "in all of this process";
+  std::thread([] { at::ones({16}, at::kDouble).cos(); }).join();
+  EXPECT_EQ(choices_of_kernels, 1);
 }
 
 }  // namespace
