@@ -279,6 +279,18 @@ def test_images_of_any_size_are_joined(core: td.Dock) -> None:
     dock.clear()
     dock.put_experience({"image": torch.ones(2, 1, 12)}, [0, 1])
     assert dock.get_experience("actor_rollout", ["image"], [0, 1, 2, 3])["image"].shape == (1, 24)
+    # Other types.
+    dock = MMGRPOTransferDock(2, 2, dock=core)
+    floats = {"image": torch.ones(2, 1, 12), "labels": torch.ones(2, 1)}
+    dock.put_experience(floats | {"image_num": [row(1)] * 2}, [0, 1])
+    dock.clear()
+    pixels = torch.arange(24, dtype=torch.uint8).reshape(2, 1, 12)
+    dock.put_experience({"image": pixels, "image_num": [row(1), torch.ones(1)], "labels": [row(4), row(5, 6)]}, [0, 1])
+    got = dock.get_experience("rule_reward", ["image", "image_num", "labels"], [0, 1, 2, 3])
+    assert torch.equal(got["image"], pixels.reshape(1, 24)) and got["image_num"].tolist() == [[1], [1]]
+    dock.put_experience({"labels": [torch.tensor([0.5])]}, [0])
+    assert [label.tolist() for label in dock.get_experience(["labels"], [0, 2], False)["labels"]] == [[0.5], [5, 6]]
+    assert torch.equal(dock.get_experience_dict(["image"], [2, 3])["image"][0], pixels[1])
     with pytest.raises(td.InvalidArgument, match="'image' has 2 rows for 1 prompts"):
         dock.put_experience({"image": torch.ones(2, 1, 12)}, [0])
 
@@ -408,6 +420,36 @@ def test_a_column_takes_rows_in_any_form(grpo: GRPOTransferDock) -> None:
     grpo.put_experience({"advantages": torch.ones(4, 6)}, range(4))
     grpo.put_experience({"rm_scores": torch.ones(4), "labels": [1, 2, 3, 4]}, range(4))
     assert lists(grpo._get(["rm_scores"], [0])[0]) == [[1]] and lists(grpo._get(["labels"], [3])[0]) == [[4]]
+
+
+def test_a_column_takes_cells_of_any_shape_and_type(grpo: GRPOTransferDock) -> None:
+    wide = [torch.arange(12).reshape(3, 4), torch.arange(15).reshape(3, 5), torch.ones(3, 2), torch.ones(3, 0)]
+    grpo.put_experience({"labels": wide, "responses": [row(1)] * 4}, range(4))
+    back = grpo._get(["labels"], [3, 2, 1, 0])[0]
+    assert [cell.dtype for cell in back] == [torch.float32, torch.float32, torch.int32, torch.int32]
+    assert all(torch.equal(cell, was) for cell, was in zip(back, reversed(wide), strict=True))
+    batch, indexes = grpo.get_experience("trainer", ["labels", "responses"], indexes=[0, 1])
+    assert batch is not None and batch["labels"].shape == (2, 3, 5) and batch["labels"].dtype == torch.int32
+    assert batch["labels"][0].tolist() == [[0, 1, 2, 3, 0], [4, 5, 6, 7, 0], [8, 9, 10, 11, 0]]
+    assert batch["original_length"].tolist() == [3, 3, 1, 1]
+    apart, _ = grpo.get_experience("grpo_metrics", ["labels"], indexes=[1, 0], padded=False)
+    assert apart is not None and [cell.shape for cell in apart["labels"]] == [(3, 5), (3, 4)]
+    data = grpo.get_experience_data()["labels"]
+    assert data[3] is not None and data[3].shape == (3, 0)
+    # Another type in each step, also beside columns whose type stays.
+    types = (torch.bool, torch.uint8, torch.float16, torch.bfloat16, torch.float64, torch.int16)
+    for number, dtype in enumerate(types):
+        grpo.clear()
+        cells = [torch.tensor([1, 0, 1]).to(dtype), torch.ones(2, number, dtype=dtype)]
+        grpo.put_experience({"advantages": cells}, [0, 1])
+        assert all(torch.equal(*pair) for pair in zip(grpo._get(["advantages"], [0, 1])[0], cells, strict=True))
+    # An empty row has no type.
+    grpo.put_experience({"prompts": [row(1), row(2)]}, [0, 1])
+    grpo.put_experience({"prompts": [torch.tensor([])]}, [2])
+    assert grpo._get(["prompts"], [2])[0][0].dtype == torch.int32
+    with pytest.raises(td.InvalidArgument, match=r"'labels' has rows of \[1, 2\] dimensions"):
+        grpo.put_experience({"labels": [row(1), torch.ones(1, 1)]}, [0, 1])
+        grpo.get_experience("trainer", ["labels"], indexes=[0, 1])
 
 
 def test_all_columns_are_in_the_data(grpo: GRPOTransferDock) -> None:

@@ -1,153 +1,37 @@
-"""The classes of MindSpeed-RL's Transfer Dock, with the same names and calls, on top of this package's dock.
-
-    from transfer_dock.compat.mindspeed import GRPOTransferDock
-
-    td = GRPOTransferDock(prompts_num=8, n_samples_per_prompt=4)
-    td.put_prompts_experience({"prompts": prompts}, 4)
-    batch, indexes = td.get_experience("actor_rollout", ["prompts", "prompt_length"], 8)
-    td.put_experience({"responses": responses}, indexes)
-
-Tensors have the same form as there: columns padded to one length, with ``original_length``. docs/mindspeed.md lists the
-differences from the original and their reasons: waits end, rows of a consumer that dies come back, and the indexes that a
-get returns refer to their rows, so that a late put cannot reach another batch.
-
-Such a dock belongs to the process that makes it. ``GRPOTransferDock.remote(…)`` makes it in an actor of Ray, as the
-original's class does. Its rows may be in a served dock (``dock=``), where other processes see them as a partition.
-"""
+"""The docks of experience: rows by their number."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from tensordict import TensorDict
 
 from transfer_dock import _native
-from transfer_dock.compat._mindspeed_batches import (
+from transfer_dock.compat.mindspeed._actors import TIMEOUT, Actor
+from transfer_dock.compat.mindspeed._batches import (
     LENGTHS,
-    get_current_dp_range_indexes,
-    pack_experience_columns,
-    pad_experience,
-    pad_multiple,
     padding_dict_to_tensor_dict,
     put_prompts_experience,
-    remove_padding_and_split_to_list,
     remove_padding_tensor_dict_to_dict,
-    rows_of,
     trans_input_to_experience,
-    truncate_middle_and_pad,
-    truncate_prompt_and_pad,
-    truncate_rows,
-    unpack_pad_experience,
 )
-from transfer_dock.compat._mindspeed_workers import TransferDockWorker, TransferDockWorkers
+from transfer_dock.compat.mindspeed._cells import Cells, column_of
+from transfer_dock.compat.mindspeed._indexes import Indexes, handle_of, named
 from transfer_dock.dock import Dock
-from transfer_dock.errors import InvalidArgument, NotFound
+from transfer_dock.errors import InvalidArgument
 
-__all__ = [
-    "DAPOTransferDock",
-    "GRPOTransferDock",
-    "Indexes",
-    "MMGRPOTransferDock",
-    "Metric",
-    "PPOTransferDock",
-    "TransferDock",
-    "TransferDockWorker",
-    "TransferDockWorkers",
-    "UnknownName",
-    "get_current_dp_range_indexes",
-    "pack_experience_columns",
-    "pad_experience",
-    "pad_multiple",
-    "padding_dict_to_tensor_dict",
-    "put_prompts_experience",
-    "remove_padding_and_split_to_list",
-    "remove_padding_tensor_dict_to_dict",
-    "trans_input_to_experience",
-    "truncate_middle_and_pad",
-    "truncate_prompt_and_pad",
-    "truncate_rows",
-    "unpack_pad_experience",
-]
-
-_LOGGER = logging.getLogger(__name__)
-_TIMEOUT = 300.0
-
-
-class UnknownName(NotFound, ValueError):
-    """No such column or consumer, or rows that are gone; a ValueError as in the original."""
-
-
-@contextlib.contextmanager
-def _named() -> Iterator[None]:
-    try:
-        yield
-    except NotFound as error:
-        raise UnknownName(str(error)) from None
-
-
-class Indexes(list[int]):
-    """Row numbers that a call returned, tied to the rows they meant: a put with them is refused once those are gone.
-
-    A plain list of numbers means the rows at these indexes at the time of the call; so does a slice of this list: use
-    part() instead. padding_rows: how many rows at the end of the batch repeat the last one; puts ignore them.
-    """
-
-    def __init__(self, handle: _native.ExperienceIndexes) -> None:
-        super().__init__(handle.indexes)
-        self.handle = handle
-        self.padding_rows = handle.padding_rows
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        handle = self.handle
-        return _indexes, (handle.indexes, handle.rows, handle.lease, handle.padding_rows)
-
-    def part(self, begin: int, count: int) -> Indexes:
-        """``count`` of them from ``begin`` on, to put a batch in parts."""
-        return Indexes(self.handle.slice(begin, count))
-
-
-def _indexes(indexes: list[int], rows: list[int], lease: int, padding_rows: int) -> Indexes:
-    return Indexes(_native.ExperienceIndexes(indexes, rows, lease, padding_rows))
-
-
-def _handle(indexes: Sequence[int]) -> _native.ExperienceIndexes:
-    if isinstance(indexes, Indexes):
-        return indexes.handle
-    return _native.ExperienceIndexes([int(index) for index in indexes])
+_LOGGER = logging.getLogger("transfer_dock.compat.mindspeed")
 
 
 def _tensors(rows: _native.Rows) -> dict[str, Any]:
     """Copies of the columns as tensors; str and bytes as lists."""
-    return {name: _column(rows[name]) for name in rows.columns}
-
-
-def _column(column: _native.Column) -> Any:
-    if column.kind == "dense":
-        return column.torch(copy=True)
-    return column.torch_list(copy=True) if column.kind == "ragged" else column.tolist()
-
-
-class _Actor:
-    """Makes a class what the original's is: an actor of Ray by ``remote``, which serves many workers at once."""
-
-    @classmethod
-    def remote(cls, *args: Any, **kwargs: Any) -> Any:
-        """An actor with such a dock: its handle."""
-        return cls.options().remote(*args, **kwargs)
-
-    @classmethod
-    def options(cls, **options: Any) -> Any:
-        """The class as an actor with these options of Ray, such as num_cpus; ``remote`` makes one."""
-        import ray
-
-        return ray.remote(**{"max_concurrency": 100, **options})(cls)
+    return {name: column_of(rows[name]) for name in rows.columns}
 
 
 class TransferDock:
@@ -202,10 +86,11 @@ class TransferDock:
         self.dock = Dock.local() if dock is None else dock
         self.partition = partition or f"mindspeed-{uuid.uuid4().hex[:12]}"
         self._lock = threading.Lock()
+        self._cells = Cells()
         consumers: list[tuple[str, list[str], bool | None]] = [(name, [], None) for name in addition_consumers]
         self._native = _native.MindSpeedDock(
             self.dock._native, self._kind, self.partition, prompts_num, n_samples_per_prompt, list(columns),
-            list(addition_columns), consumers, max_age, gbs_train, _TIMEOUT if timeout is None else timeout,
+            list(addition_columns), consumers, max_age, gbs_train, TIMEOUT if timeout is None else timeout,
             lease_seconds, seed,
         )  # fmt: skip
 
@@ -236,8 +121,9 @@ class TransferDock:
                     return
                 experience = [self._rows_at(name, rows, kept) for name, rows in zip(names, experience, strict=True)]
                 indexes = [indexes[position] for position in kept]
-        with _named():
-            self._native.put_experience(dict(zip(names, experience, strict=True)), _handle(indexes), keep)
+        cells = {name: self._cells.fit(name, rows) for name, rows in zip(names, experience, strict=True)}
+        with named():
+            self._native.put_experience(cells, handle_of(indexes), keep)
 
     @staticmethod
     def _rows_at(name: str, rows: list[Any], positions: list[int]) -> list[Any]:
@@ -262,9 +148,9 @@ class TransferDock:
         """Rows of columns, column by column, without consuming them; waits until they are ready."""
         if len(indexes) == 0:
             return [[] for _ in experience_columns]
-        with _named():
-            rows = self._native.get(list(experience_columns), _handle(indexes))
-        return [rows[name].torch_list(copy=True) for name in experience_columns]
+        with named():
+            rows = self._native.get(list(experience_columns), handle_of(indexes))
+        return [self._cells.read(name, rows[name].torch_list(copy=True)) for name in experience_columns]
 
     def get_experience_data(self) -> dict[str, list[torch.Tensor | None]]:
         """The cell of each column and index, or None."""
@@ -275,7 +161,7 @@ class TransferDock:
             if name not in ready:
                 continue
             indexes, rows = ready[name]
-            for index, row in zip(indexes, rows[name].torch_list(copy=True), strict=True):
+            for index, row in zip(indexes, self._cells.read(name, rows[name].torch_list(copy=True)), strict=True):
                 data[name][index] = row
         return data
 
@@ -316,7 +202,7 @@ class Metric:
         self.metric = {}
 
 
-class GRPOTransferDock(TransferDock, _Actor):
+class GRPOTransferDock(TransferDock, Actor):
     """The dock of GRPO: its columns and consumers, and any additional ones."""
 
     _kind = "grpo"
@@ -364,7 +250,7 @@ class GRPOTransferDock(TransferDock, _Actor):
             raise InvalidArgument(f"this dock has {n} samples of a prompt, not {n_samples_per_prompt}")
         data, where = put_prompts_experience(batch, n, dataset_additional_keys, indexes, add_another_batch)
         self.put_experience(data, where, is_prompt=True)
-        return Indexes(_handle(where))
+        return Indexes(handle_of(where))
 
     def get_experience(
         self,
@@ -394,15 +280,25 @@ class GRPOTransferDock(TransferDock, _Actor):
         resumes = consumer == "actor_rollout" and self.max_age > 1
         # The rollout gets the ages in any case.
         columns = [name for name in experience_columns if not (resumes and name == "age")]
-        with _named():
+        with named():
             got = self._native.get_experience(
-                consumer, columns, experience_count, dp_size, None if indexes is None else _handle(indexes),
+                consumer, columns, experience_count, dp_size, None if indexes is None else handle_of(indexes),
                 get_n_samples, use_batch_seqlen_balance, target_seq_len, timeout, padded and not resumes,
             )  # fmt: skip
         if got is None:
             return None, None
         rows, handle, lengths = got
         batch = _tensors(rows)
+        if lengths is not None:
+            batch[LENGTHS] = torch.from_numpy(lengths)
+        return self._batch(batch, padded, resumes), Indexes(handle)
+
+    def _batch(self, batch: Mapping[str, Any], padded: bool, resumes: bool) -> Mapping[str, Any]:
+        """The columns that the dock gave, padded by it or not, as a get returns them."""
+        apart = resumes or self._cells.any_packed(batch)
+        if apart:
+            rows = remove_padding_tensor_dict_to_dict(batch)
+            batch = {name: self._cells.read(name, list(rows[name])) for name in rows}
         if resumes:
             # A column that nobody has put yet would be int64.
             batch = dict(zip(*trans_input_to_experience(batch), strict=True))
@@ -410,32 +306,31 @@ class GRPOTransferDock(TransferDock, _Actor):
                 # What unpadding there takes for an empty response.
                 none = torch.tensor([-1], dtype=torch.int32)
                 batch["responses"] = [row if len(row) else none for row in batch["responses"]]
-            return padding_dict_to_tensor_dict(batch) if padded else batch, Indexes(handle)
-        if lengths is not None:
-            batch[LENGTHS] = torch.from_numpy(lengths)
-        return TensorDict.from_dict(batch) if padded else batch, Indexes(handle)
+        if not padded:
+            return batch
+        return padding_dict_to_tensor_dict(batch) if apart else TensorDict.from_dict(dict(batch))
 
     def complete(self, consumer: str, indexes: Sequence[int]) -> None:
         """Makes rows that a consumer holds done: for consumers that put nothing."""
-        with _named():
-            self._native.complete(consumer, _handle(indexes))
+        with named():
+            self._native.complete(consumer, handle_of(indexes))
 
     def release(self, consumer: str, indexes: Sequence[int]) -> None:
         """Gives rows that a consumer holds back: they can be sampled again."""
-        with _named():
-            self._native.release(consumer, _handle(indexes))
+        with named():
+            self._native.release(consumer, handle_of(indexes))
 
     def all_consumed(self, consumer: str, get_n_samples: bool = True) -> bool:
         """Whether every row is handed out; with max_age above 1, whether a training batch is. get_n_samples: ignored,
         as in the original.
         """
         del get_n_samples
-        with _named():
+        with named():
             return self._native.all_consumed(consumer)
 
     def clear(self, consumer: str = "actor_train") -> None:
         """Clears the dock and its metrics; with max_age above 1, only the rows that the consumer has consumed."""
-        with _named():
+        with named():
             self._native.clear(consumer)
         with self._lock:
             self.cur_index = 0
@@ -500,104 +395,3 @@ class DAPOTransferDock(GRPOTransferDock):
     """The dock of DAPO: that of GRPO, with dynamic sampling."""
 
     _kind = "dapo"
-
-
-_MULTIMODAL = (
-    "image", "pixel_values", "image_grid_thw", "image_shape", "labels", "vit_embeds", "position_ids", "image_num",
-    "video", "video_shape", "video_fps", "video_num",
-)  # fmt: skip
-# Rows are joined along their second dimension.
-_FLAT = ("image", "video")
-
-
-class MMGRPOTransferDock(_Actor):
-    """Images and videos, once for each prompt."""
-
-    def __init__(
-        self,
-        prompts_num: int,
-        n_samples_per_prompt: int,
-        reuse_image_embeds: bool = False,
-        timeout: float | None = None,
-        timeout_interval: float | None = None,
-        *,
-        dock: Dock | None = None,
-        partition: str | None = None,
-    ) -> None:
-        """reuse_image_embeds: consumers read vit_embeds instead of pixels. The others as for TransferDock."""
-        del timeout_interval
-        self.n_samples_per_prompt = n_samples_per_prompt
-        self.dock = Dock.local() if dock is None else dock
-        self.partition = partition or f"mindspeed-mm-{uuid.uuid4().hex[:12]}"
-        self._native = _native.MultimodalDock(
-            self.dock._native, self.partition, prompts_num, n_samples_per_prompt, reuse_image_embeds,
-            _TIMEOUT if timeout is None else timeout,
-        )  # fmt: skip
-
-    def put_experience(self, batch: Mapping[str, Any], indexes: Sequence[int]) -> None:
-        """Rows of columns for the first of these prompts; columns that the dock does not have are left out, so that a
-        worker may put all that it has. Images and videos are (channels, length), of any length.
-        """
-        for name, value in batch.items():
-            if name not in _MULTIMODAL or value is None:
-                continue
-            rows = rows_of(value)
-            if name in _FLAT:
-                # The dock's rows vary in their first dimension.
-                rows = [row.transpose(0, 1).contiguous() if row.dim() == 2 else row for row in rows]
-            prompts = [int(index) for index in indexes[: len(rows)]]
-            if len(prompts) < len(rows):
-                raise InvalidArgument(f"column '{name}' has {len(rows)} rows for {len(prompts)} prompts")
-            if prompts:
-                self._native.put_experience({name: rows}, prompts)
-
-    def _rows(self, columns: Sequence[str], indexes: Sequence[int], get_n_samples: bool) -> _native.Rows:
-        with _named():
-            return self._native.get_experience(list(columns), [int(index) for index in indexes], get_n_samples)
-
-    def get_experience(
-        self, consumer: Any, experience_columns: Any = None, indexes: Any = None, get_n_samples: bool = True
-    ) -> dict[str, Any]:
-        """The prompts of these sample indexes, of every n-th with get_n_samples: tensors, with the rows of images and
-        videos concatenated; image_num, video_num and video_fps are (prompts, 1), labels a list. Without indexes: {}.
-
-        consumer: ignored, and may be left out: (experience_columns, indexes).
-        """
-        if not isinstance(consumer, str):
-            get_n_samples = indexes if isinstance(indexes, bool) else get_n_samples
-            experience_columns, indexes = consumer, experience_columns
-        if indexes is None or not experience_columns:
-            return {}
-        rows = self._rows(experience_columns, indexes, get_n_samples)
-        return {name: self._joined(name, rows[name]) for name in rows.columns}
-
-    @staticmethod
-    def _joined(name: str, column: _native.Column) -> Any:
-        if column.kind != "ragged" or name == "labels":
-            return _column(column)
-        values = column.values_torch(copy=True)
-        return values.transpose(0, 1).contiguous() if name in _FLAT and values.dim() == 2 else values
-
-    def get_experience_dict(
-        self, experience_columns: Sequence[str], indexes: Sequence[int] | None = None, get_n_samples: bool = True
-    ) -> dict[str, list[Any]]:
-        """The same prompts, a row for each, as they were put."""
-        if indexes is None or not experience_columns:
-            return {}
-        rows = self._rows(experience_columns, indexes, get_n_samples)
-        return {name: self._apart(name, rows[name]) for name in rows.columns}
-
-    @staticmethod
-    def _apart(name: str, column: _native.Column) -> list[Any]:
-        if column.kind not in ("dense", "ragged"):
-            return column.tolist()
-        rows = column.torch_list(copy=True)
-        return [row.transpose(0, 1).contiguous() if name in _FLAT and row.dim() == 2 else row for row in rows]
-
-    def get_columns(self, consumer: str) -> list[str]:
-        """The columns that the consumer reads; none while one of them has no data."""
-        return self._native.get_columns(consumer)
-
-    def clear(self) -> None:
-        """Clears the dock."""
-        self._native.clear()

@@ -6,6 +6,7 @@ with 0 and position_ids are as wide as ``multiple`` says; docs/mindspeed.md name
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,12 +27,25 @@ Batch = Mapping[str, Any]
 
 def padding_dict_to_tensor_dict(experience_data: Batch) -> TensorDict:
     """Each column padded with zeros to its longest row, and ``original_length``: the lengths of all rows, column by
-    column.
+    column. Rows of more dimensions are padded in each, and have the length of the first.
     """
     lengths = [len(row) for rows in experience_data.values() for row in rows]
-    batch = {name: pad_sequence(list(rows), batch_first=True) for name, rows in experience_data.items()}
+    batch = {name: _stacked(name, list(rows)) for name, rows in experience_data.items()}
     batch[LENGTHS] = torch.tensor(lengths, dtype=torch.int64)
     return TensorDict.from_dict(batch)
+
+
+def _stacked(name: str, rows: list[Tensor]) -> Tensor:
+    if len({(row.dtype, row.shape[1:]) for row in rows}) == 1:
+        return pad_sequence(rows, batch_first=True)
+    ranks = {row.dim() for row in rows}
+    if len(ranks) > 1:
+        raise InvalidArgument(f"column '{name}' has rows of {sorted(ranks)} dimensions, which cannot be one tensor")
+    largest = [max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True)]
+    stacked = torch.zeros(len(rows), *largest, dtype=functools.reduce(torch.promote_types, (row.dtype for row in rows)))
+    for into, row in zip(stacked, rows, strict=True):
+        into[tuple(slice(size) for size in row.shape)] = row
+    return stacked
 
 
 def remove_padding_tensor_dict_to_dict(data_dict: Batch | None) -> Batch:
