@@ -30,6 +30,7 @@ from transfer_dock.compat.mindspeed._batches import (
     truncate_rows,
     unpack_pad_experience,
 )
+from transfer_dock.compat.mindspeed._dispatch_sizes import set_dispatch_sizes
 from transfer_dock.compat.mindspeed._docks import (
     DAPOTransferDock,
     GRPOTransferDock,
@@ -38,6 +39,15 @@ from transfer_dock.compat.mindspeed._docks import (
     TransferDock,
 )
 from transfer_dock.compat.mindspeed._images import MMGRPOTransferDock
+from transfer_dock.compat.mindspeed._images_apart import (
+    calculate_split_indices,
+    restore_image_grid_thw,
+    restore_images_from_tensors,
+    restore_pixel_valaues_from_flattend,
+    restore_split_data,
+    restore_videos_from_tensors,
+    unpack_mm_experience,
+)
 from transfer_dock.compat.mindspeed._indexes import Indexes, UnknownName
 from transfer_dock.compat.mindspeed._workers import TransferDockWorker, TransferDockWorkers
 
@@ -52,6 +62,7 @@ __all__ = [
     "TransferDockWorker",
     "TransferDockWorkers",
     "UnknownName",
+    "calculate_split_indices",
     "get_current_dp_range_indexes",
     "pack_experience_columns",
     "pad_experience",
@@ -60,9 +71,16 @@ __all__ = [
     "put_prompts_experience",
     "remove_padding_and_split_to_list",
     "remove_padding_tensor_dict_to_dict",
+    "restore_image_grid_thw",
+    "restore_images_from_tensors",
+    "restore_pixel_valaues_from_flattend",
+    "restore_split_data",
+    "restore_videos_from_tensors",
+    "set_dispatch_sizes",
     "trans_input_to_experience",
     "truncate_middle_and_pad",
     "truncate_prompt_and_pad",
     "truncate_rows",
+    "unpack_mm_experience",
     "unpack_pad_experience",
 ]
