@@ -53,10 +53,10 @@ class TransferDock:
         dock: Dock | None = None,
         partition: str | None = None,
     ) -> None:
-        """timeout: how many seconds a read waits for cells; None: 300. timeout_interval: ignored, since nothing polls.
+        """timeout: how many seconds a read waits for cells; None: 300. timeout_interval: unused, since nothing polls.
         dock: holds the rows; None: a new local dock. partition: the partition of the rows; None: a unique name.
         """
-        del timeout_interval
+        self.timeout_interval = 5 if timeout_interval is None else timeout_interval
         self._make(
             prompts_num, n_samples_per_prompt, experience_columns or [], [], [], 1, 0,
             timeout, dock, partition, 3600.0, 0,
@@ -82,6 +82,7 @@ class TransferDock:
         self.max_len = prompts_num * n_samples_per_prompt
         self.max_age = max_age
         self.GBS_train = gbs_train
+        self.timeout = TIMEOUT if timeout is None else timeout
         self.ignored_rows = 0
         self.dock = Dock.local() if dock is None else dock
         self.partition = partition or f"mindspeed-{uuid.uuid4().hex[:12]}"
@@ -90,8 +91,7 @@ class TransferDock:
         consumers: list[tuple[str, list[str], bool | None]] = [(name, [], None) for name in addition_consumers]
         self._native = _native.MindSpeedDock(
             self.dock._native, self._kind, self.partition, prompts_num, n_samples_per_prompt, list(columns),
-            list(addition_columns), consumers, max_age, gbs_train, TIMEOUT if timeout is None else timeout,
-            lease_seconds, seed,
+            list(addition_columns), consumers, max_age, gbs_train, self.timeout, lease_seconds, seed,
         )  # fmt: skip
 
     def put_experience(
@@ -124,6 +124,10 @@ class TransferDock:
         cells = {name: self._cells.fit(name, rows) for name, rows in zip(names, experience, strict=True)}
         with named():
             self._native.put_experience(cells, handle_of(indexes), keep)
+
+    def _put(self, experience_columns: Sequence[str], experience: Sequence[Any], indexes: Sequence[int]) -> None:
+        """Stores rows of columns, given column by column."""
+        self.put_experience(dict(zip(experience_columns, experience, strict=True)), indexes)
 
     @staticmethod
     def _rows_at(name: str, rows: list[Any], positions: list[int]) -> list[Any]:
@@ -164,6 +168,21 @@ class TransferDock:
             for index, row in zip(indexes, self._cells.read(name, rows[name].torch_list(copy=True)), strict=True):
                 data[name][index] = row
         return data
+
+    @property
+    def experience_data(self) -> dict[str, list[torch.Tensor | None]]:
+        """get_experience_data(): a copy."""
+        return self.get_experience_data()
+
+    @property
+    def experience_data_status(self) -> dict[str, torch.Tensor]:
+        """get_experience_status(): a copy."""
+        return self.get_experience_status()
+
+    @property
+    def experience_columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self._native.experience_status())
 
     def get_experience_status(self) -> dict[str, torch.Tensor]:
         """Whether each column is ready at each index: int32 (max_len,), 0 or 1."""
@@ -228,7 +247,7 @@ class GRPOTransferDock(TransferDock, Actor):
         max_age is above 1, unfinished responses are resumed, and GBS_train prompts make a training batch.
         lease_seconds: how long a consumer may hold rows. seed: of random choices. The others as for TransferDock.
         """
-        del timeout_interval
+        self.timeout_interval = 5 if timeout_interval is None else timeout_interval
         self.metrics = Metric() if metrics is None else metrics
         self.cur_index = 0
         self._make(
