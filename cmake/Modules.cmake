@@ -118,6 +118,7 @@ if(TARGET tdock_trainer_run_log)
 endif()
 tdock_module(trainer/checkpoint/parts USES core/base LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/checkpoint TORCH USES model/decoder trainer/checkpoint/parts)
+tdock_module(trainer/merge/listing USES model/files)
 tdock_module(trainer/stages TORCH USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint
              TEST_USES runtime/collective/gloo/testing)
 tdock_module(trainer/loop TORCH USES trainer/stages trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
