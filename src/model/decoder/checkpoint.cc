@@ -143,8 +143,10 @@ absl::Status ReloadWeights(Env& env, const std::string& folder, Decoder* decoder
   return absl::OkStatus();
 }
 
+std::vector<std::string> TokenizerFileNames() { return {std::begin(kTokenizerFiles), std::end(kTokenizerFiles)}; }
+
 absl::Status CopyTokenizerFiles(Env& env, const std::string& from, const std::string& to) {
-  std::vector<std::string> names(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  std::vector<std::string> names = TokenizerFileNames();
   if (env.Exists(JoinPath(from, kMoreTemplates))) {
     TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> templates, env.List(JoinPath(from, kMoreTemplates)));
     for (const std::string& name : templates) names.push_back(JoinPath(kMoreTemplates, name));

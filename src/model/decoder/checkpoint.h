@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/env.h"
@@ -50,6 +51,9 @@ absl::Status SaveCheckpoint(Env& env, const std::string& folder, const Decoder& 
 
 // Writes all of that but the weights.
 absl::Status SaveConfig(Env& env, const std::string& folder, const Decoder& decoder, const SaveOptions& options = {});
+
+// The names of the files that a tokenizer and its chat template may have.
+std::vector<std::string> TokenizerFileNames();
 
 // Copies the tokenizer's files and the chat templates that `from` has, byte for byte, and removes those of another
 // tokenizer from `to`.

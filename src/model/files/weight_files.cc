@@ -17,26 +17,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kSingleName[] = "model.safetensors";
-constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
 constexpr int kMaxIndexDepth = 4;
 constexpr size_t kMaxFiles = 10'000;
-
-// The index of the first weight of each file, and the number of weights behind the last.
-std::vector<size_t> FileBorders(std::span<const NamedInfo> weights, uint64_t max_file_bytes) {
-  std::vector<size_t> borders = {0};
-  uint64_t size = 0;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const uint64_t bytes = weights[i].info.bytes();
-    if (size > 0 && bytes > max_file_bytes - std::min(size, max_file_bytes)) {
-      borders.push_back(i);
-      size = 0;
-    }
-    size += bytes;
-  }
-  borders.push_back(weights.size());
-  return borders;
-}
 
 std::string FileName(size_t file, size_t files) {
   return files == 1 ? kSingleName : absl::StrFormat("model-%05d-of-%05d.safetensors", file + 1, files);
@@ -49,7 +32,7 @@ bool IsDigits(absl::string_view text) {
 // The names that are written here, and what a save that was killed left aside.
 bool IsWeightFile(absl::string_view name) {
   name = name.substr(0, name.find(".writing-"));
-  if (name == kSingleName || name == kIndexName) return true;
+  if (name == kSingleName || name == kWeightIndex) return true;
   if (!absl::ConsumePrefix(&name, "model-") || !absl::ConsumeSuffix(&name, ".safetensors")) return false;
   return name.size() == 14 && IsDigits(name.substr(0, 5)) && name.substr(5, 4) == "-of-" && IsDigits(name.substr(9));
 }
@@ -79,7 +62,7 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseWeightIndex
 absl::StatusOr<WeightFiles> WeightFiles::Open(Env& env, const std::string& folder) {
   WeightFiles result;
   const std::string single = JoinPath(folder, kSingleName);
-  const std::string index = JoinPath(folder, kIndexName);
+  const std::string index = JoinPath(folder, kWeightIndex);
   std::map<std::string, std::vector<std::string>> files = {{kSingleName, {}}};
   const bool sharded = !env.Exists(single) && env.Exists(index);
   result.path_ = sharded ? index : single;
@@ -122,29 +105,48 @@ const SafetensorsFile* WeightFiles::Find(const std::string& name) const {
   return found == file_of_.end() ? nullptr : &files_[found->second];
 }
 
-absl::Status WriteWeightFiles(Env& env, const std::string& folder, std::span<const NamedInfo> weights,
-                              uint64_t max_file_bytes, const BytesOfTensor& bytes_of) {
-  const std::vector<size_t> borders = FileBorders(weights, max_file_bytes);
-  const size_t files = borders.size() - 1;
-  std::set<std::string> written;
+std::vector<WeightFile> CutIntoFiles(std::span<const NamedInfo> weights, uint64_t max_file_bytes) {
+  std::vector<WeightFile> files(1);
+  uint64_t size = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const uint64_t bytes = weights[i].info.bytes();
+    if (size > 0 && bytes > max_file_bytes - std::min(size, max_file_bytes)) {
+      files.push_back({.begin = i});
+      size = 0;
+    }
+    size += bytes;
+    files.back().end = i + 1;
+  }
+  for (size_t file = 0; file < files.size(); ++file) files[file].name = FileName(file, files.size());
+  return files;
+}
+
+std::string WeightIndexJson(std::span<const NamedInfo> weights, std::span<const WeightFile> files) {
   uint64_t total = 0;
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
-  for (size_t file = 0; file < files; ++file) {
-    const size_t begin = borders[file];
-    const std::string name = FileName(file, files);
-    const auto own = weights.subspan(begin, borders[file + 1] - begin);
-    TDOCK_RETURN_IF_ERROR(
-        WriteSafetensors(env, JoinPath(folder, name), own, [&](size_t i) { return bytes_of(begin + i); }));
-    written.insert(name);
-    for (const NamedInfo& weight : own) {
-      map[weight.name] = name;
+  for (const WeightFile& file : files) {
+    for (const NamedInfo& weight : weights.subspan(file.begin, file.end - file.begin)) {
+      map[weight.name] = file.name;
       total += weight.info.bytes();
     }
   }
-  if (files > 1) {
-    const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-    TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, kIndexName), index.dump(2) + "\n"));
-    written.insert(kIndexName);
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+  return index.dump(2) + "\n";
+}
+
+absl::Status WriteWeightFiles(Env& env, const std::string& folder, std::span<const NamedInfo> weights,
+                              uint64_t max_file_bytes, const BytesOfTensor& bytes_of) {
+  const std::vector<WeightFile> files = CutIntoFiles(weights, max_file_bytes);
+  std::set<std::string> written;
+  for (const WeightFile& file : files) {
+    TDOCK_RETURN_IF_ERROR(WriteSafetensors(env, JoinPath(folder, file.name),
+                                           weights.subspan(file.begin, file.end - file.begin),
+                                           [&](size_t i) { return bytes_of(file.begin + i); }));
+    written.insert(file.name);
+  }
+  if (files.size() > 1) {
+    TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, JoinPath(folder, kWeightIndex), WeightIndexJson(weights, files)));
+    written.insert(kWeightIndex);
   }
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> there, env.List(folder));
   for (const std::string& name : there) {

@@ -36,6 +36,18 @@ class WeightFiles {
 // By file, which weights a model.safetensors.index.json says it has. InvalidArgument says what is wrong.
 absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseWeightIndex(absl::string_view json);
 
+// One of the files that weights are written to: those with the numbers [begin, end).
+struct WeightFile {
+  std::string name = {};
+  size_t begin = 0, end = 0;
+};
+// How weights are divided: into one file, or, where they are more than `max_file_bytes`, into files of at most that
+// size, but at least one weight each.
+std::vector<WeightFile> CutIntoFiles(std::span<const NamedInfo> weights, uint64_t max_file_bytes);
+// The index of several files, and where it is written.
+std::string WeightIndexJson(std::span<const NamedInfo> weights, std::span<const WeightFile> files);
+inline constexpr char kWeightIndex[] = "model.safetensors.index.json";
+
 // Writes the weights as one file, or, where they are more than `max_file_bytes`, as files of at most that size (but at
 // least one weight each) with an index. Each file appears whole or not at all. What an earlier checkpoint in the same
 // folder left, and the new one does not have, is removed. `bytes_of` as for WriteSafetensors().

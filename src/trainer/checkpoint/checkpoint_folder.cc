@@ -56,18 +56,6 @@ bool IsPathInside(absl::string_view path) {
                       [](absl::string_view part) { return part.empty() || part == "." || part == ".."; });
 }
 
-absl::StatusOr<Manifest::File> MeasureFile(Env& env, const std::string& path) {
-  TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, env.OpenForReading(path));
-  RunningChecksum checksum;
-  std::vector<char> piece(size_t{1} << 20);
-  for (uint64_t at = 0; at < file->size(); at += piece.size()) {
-    const auto part = std::span(piece).first(static_cast<size_t>(std::min<uint64_t>(piece.size(), file->size() - at)));
-    TDOCK_RETURN_IF_ERROR(file->ReadAt(at, part));
-    checksum.Add(std::as_bytes(part));
-  }
-  return Manifest::File{file->size(), checksum.Value()};
-}
-
 // All files below `folder`/`prefix`, by their paths from `folder` on.
 absl::Status MeasureAll(Env& env, const std::string& folder, const std::string& prefix,
                         std::map<std::string, Manifest::File>& files) {
@@ -105,6 +93,18 @@ absl::StatusOr<std::map<std::string, Manifest::File>> ParseFiles(const nlohmann:
 }
 
 }  // namespace
+
+absl::StatusOr<Manifest::File> MeasureFile(Env& env, const std::string& path) {
+  TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, env.OpenForReading(path));
+  RunningChecksum checksum;
+  std::vector<char> piece(size_t{1} << 20);
+  for (uint64_t at = 0; at < file->size(); at += piece.size()) {
+    const auto part = std::span(piece).first(static_cast<size_t>(std::min<uint64_t>(piece.size(), file->size() - at)));
+    TDOCK_RETURN_IF_ERROR(file->ReadAt(at, part));
+    checksum.Add(std::as_bytes(part));
+  }
+  return Manifest::File{file->size(), checksum.Value()};
+}
 
 std::string ToText(const CheckpointPlace& place) {
   if (place.part == 0) return absl::StrCat("step ", place.step);

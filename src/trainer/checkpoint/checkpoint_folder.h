@@ -48,6 +48,9 @@ struct Manifest {
   std::map<std::string, File> files;      // by path
 };
 
+// The size and the checksum of a file. InvalidArgument for anything but a regular file.
+absl::StatusOr<Manifest::File> MeasureFile(Env& env, const std::string& path);
+
 // InvalidArgument says what is wrong with it; FailedPrecondition if a newer version of the format wrote it.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view json);
 std::string ManifestJson(const Manifest& manifest);

@@ -36,16 +36,16 @@ absl::StatusOr<State> ReadTexts(Env& env, const std::string& path) {
   return state;
 }
 
-absl::StatusOr<State> ReadAs(Env& env, const std::string& folder, absl::string_view file_name) {
-  TDOCK_ASSIGN_OR_RETURN(State state, ReadTexts(env, JoinPath(folder, absl::StrCat(file_name, kTexts))));
-  const std::string path = JoinPath(folder, absl::StrCat(file_name, kTensors));
+// Adds the tensors of a file.
+absl::Status AddTensors(Env& env, const std::string& path, State& state) {
   TDOCK_ASSIGN_OR_RETURN(const model::SafetensorsFile file, model::SafetensorsFile::Open(env, path));
+  State tensors;
   for (const std::string& name : file.names()) {
     absl::StatusOr<at::Tensor> tensor = model::ReadTensor(file, name);
     if (!tensor.ok()) return Annotate(tensor.status(), path);
-    state.SetTensor(name, *tensor);
+    tensors.SetTensor(name, *tensor);
   }
-  return state;
+  return Annotate(state.Merge(tensors), path);
 }
 
 absl::Status CheckSameTexts(const State& first, const State& other, const std::string& file) {
@@ -73,23 +73,31 @@ absl::StatusOr<State> ReadStateTexts(Env& env, const std::string& folder) {
   return ReadTexts(env, JoinPath(folder, absl::StrCat(kState, kTexts)));
 }
 
-absl::StatusOr<State> ReadState(Env& env, const std::string& folder) {
-  TDOCK_ASSIGN_OR_RETURN(State state, ReadAs(env, folder, kState));
+absl::StatusOr<std::vector<std::string>> StateTensorFiles(Env& env, const std::string& folder) {
+  TDOCK_ASSIGN_OR_RETURN(const State texts, ReadStateTexts(env, folder));
+  std::vector<std::string> found = {JoinPath(folder, absl::StrCat(kState, kTensors))};
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, env.List(folder));
   const absl::StatusOr<int64_t> ranks = RanksThatWrote(files);
   if (!ranks.ok()) return Annotate(ranks.status(), folder);
   for (int64_t rank = 1; rank < *ranks; ++rank) {
-    const std::string name = RankStateName(rank, *ranks), file = JoinPath(folder, name);
-    const absl::StatusOr<State> part = ReadAs(env, folder, name);
-    if (absl::IsNotFound(part.status())) {
-      return absl::InvalidArgumentError(absl::StrCat(folder, " was written by ", *ranks, " ranks, and lacks what rank ",
-                                                     rank, " wrote: ", part.status().message()));
+    const std::string file = JoinPath(folder, RankStateName(rank, *ranks));
+    found.push_back(absl::StrCat(file, kTensors));
+    const absl::StatusOr<State> part = ReadTexts(env, absl::StrCat(file, kTexts));
+    if (absl::IsNotFound(part.status()) || !env.Exists(found.back())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(folder, " was written by ", *ranks, " ranks, and lacks what rank ", rank,
+                       " wrote: ", part.ok() ? absl::StrCat("there is no ", found.back()) : part.status().message()));
     }
     TDOCK_RETURN_IF_ERROR(part.status());
-    TDOCK_RETURN_IF_ERROR(CheckSameTexts(state, *part, file));
-    const absl::Status merged = state.Merge(*part);
-    if (!merged.ok()) return Annotate(merged, file);
+    TDOCK_RETURN_IF_ERROR(CheckSameTexts(texts, *part, file));
   }
+  return found;
+}
+
+absl::StatusOr<State> ReadState(Env& env, const std::string& folder) {
+  TDOCK_ASSIGN_OR_RETURN(State state, ReadStateTexts(env, folder));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, StateTensorFiles(env, folder));
+  for (const std::string& file : files) TDOCK_RETURN_IF_ERROR(AddTensors(env, file, state));
   return state;
 }
 

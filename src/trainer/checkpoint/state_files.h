@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +21,9 @@ absl::Status WriteRankState(Env& env, const std::string& folder, int rank, int r
 // rank that is missing, and for one that has another text than rank 0 under the same name, as it has after another
 // step. Tensors are views of the mapped files, which they keep alive.
 absl::StatusOr<State> ReadState(Env& env, const std::string& folder);
+
+// The files that have the tensors, those of rank 0 first. The same errors, but for what is in these files.
+absl::StatusOr<std::vector<std::string>> StateTensorFiles(Env& env, const std::string& folder);
 
 // The texts alone.
 absl::StatusOr<State> ReadStateTexts(Env& env, const std::string& folder);
