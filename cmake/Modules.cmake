@@ -119,6 +119,11 @@ endif()
 tdock_module(trainer/checkpoint/parts USES core/base LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/checkpoint TORCH USES model/decoder trainer/checkpoint/parts)
 tdock_module(trainer/merge/listing USES model/files)
+tdock_module(trainer/merge TORCH USES trainer/checkpoint trainer/merge/listing LINKS nlohmann_json::nlohmann_json)
+if(TARGET tdock_trainer_merge)
+  tdock_embed(tdock_trainer_merge ${PROJECT_SOURCE_DIR}/src/trainer/merge/listing/list_pickled.py
+              trainer/merge/list_pickled.h trainer::kListPickled)
+endif()
 tdock_module(trainer/stages TORCH USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint
              TEST_USES runtime/collective/gloo/testing)
 tdock_module(trainer/loop TORCH USES trainer/stages trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)

@@ -1,0 +1,10 @@
+// The text of listing/list_pickled.py, for `python -c`.
+#pragma once
+
+#include "absl/strings/string_view.h"
+
+namespace tdock::trainer {
+
+extern const absl::string_view kListPickled;
+
+}  // namespace tdock::trainer
