@@ -1,0 +1,206 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/limited_env.h"
+#include "model/decoder/adapter_files.h"
+#include "model/decoder/checkpoint.h"
+#include "model/decoder/testing/models.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/state_files.h"
+#include "trainer/merge/compare_sources.h"
+#include "trainer/merge/merged_folder.h"
+#include "trainer/merge/open_source.h"
+#include "trainer/merge/own_sources.h"
+
+namespace tdock::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string NewFolder() {
+  std::string path = testing::TempDir() + "merge_XXXXXX";
+  return ::mkdtemp(path.data());
+}
+
+// The parameters of a decoder, flat, in parts of three ranks, as those of a run with actor.zero_stage=3.
+std::string SaveInParts(const model::Decoder& decoder, int64_t from, int64_t ranks = 3) {
+  Env& env = Env::Real();
+  const CheckpointFolder folder(env, NewFolder());
+  CheckpointFolder writer(env, folder.path());
+  const Manifest head{.place = {1, 0}, .saved = absl::FromUnixSeconds(1), .metrics = {}, .files = {}};
+  const absl::Status written = writer.Write(head, [&](const std::string& path) -> absl::Status {
+    TDOCK_RETURN_IF_ERROR(model::SaveConfig(env, path, decoder));
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      State state;
+      state.SetText("weights_in", "parts");
+      for (size_t i = 0; i < decoder.parameters().size(); ++i) {
+        const at::Tensor flat = decoder.parameters()[i].detach().reshape({-1});
+        const int64_t share = (flat.numel() + ranks - 1) / ranks, begin = std::min(rank * share, flat.numel());
+        const int64_t size = std::min(share, flat.numel() - begin);
+        if (size == 0 || (rank > 0 && i == static_cast<size_t>(from))) continue;
+        state.SetPart(absl::StrCat("stages/actor/weights/", i), begin, flat.numel(),
+                      flat.narrow(0, begin, size).contiguous());
+        state.SetPart(absl::StrCat("stages/actor/optimizer/weights/", i), begin, flat.numel(), at::zeros({size}));
+      }
+      TDOCK_RETURN_IF_ERROR(rank == 0
+                                ? WriteState(env, path, state)
+                                : WriteRankState(env, path, static_cast<int>(rank), static_cast<int>(ranks), state));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(written, absl::OkStatus());
+  return folder.path();
+}
+
+std::vector<std::string> Differences(const WeightSource& one, const WeightSource& other) {
+  const auto differences = CompareSources(Env::Real(), one, other, std::nullopt, [](const std::string&) {});
+  EXPECT_TRUE(differences.ok()) << differences.status();
+  return differences.ok() ? *differences : std::vector<std::string>{"an error"};
+}
+
+TEST(SplitWeights, AreTheModelForEveryKindOfDecoder) {
+  for (const model::ModelConfig& config : model::TinyConfigs()) {
+    const model::Decoder decoder = model::TinyDecoder(config, 7, at::kCPU);
+    const std::string whole = NewFolder();
+    ASSERT_EQ(model::SaveCheckpoint(Env::Real(), whole, decoder), absl::OkStatus());
+    const std::string parts = SaveInParts(decoder, -1);
+    const auto source = OpenCheckpoint(Env::Real(), JoinPath(parts, "step-000001"), "");
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_THAT(Differences(*source, *OpenModelFolder(Env::Real(), whole)), IsEmpty()) << Name(config.architecture);
+  }
+}
+
+TEST(SplitWeights, NumbersThatNoRankHasAreNamed) {
+  const model::Decoder decoder =
+      model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false), 7, at::kCPU);
+  const std::string parts = SaveInParts(decoder, 3);
+  EXPECT_THAT(OpenCheckpoint(Env::Real(), JoinPath(parts, "step-000001"), "").status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"stages/actor/weights/3"}));
+}
+
+// A model folder, and adapters of it with factors that change something.
+struct Adapted {
+  std::string base = NewFolder(), adapters = NewFolder(), merged = NewFolder();
+};
+
+Adapted SaveAdapted(const model::ModelConfig& config) {
+  Adapted saved;
+  at::NoGradGuard no_grad;
+  model::Decoder decoder = model::TinyDecoder(config, 3, at::kCPU);
+  EXPECT_EQ(model::SaveCheckpoint(Env::Real(), saved.base, decoder), absl::OkStatus());
+  EXPECT_EQ(decoder.AddAdapters({.rank = 3, .alpha = 5}, 1), absl::OkStatus());
+  for (const auto& [name, factor] : decoder.NamedAdapters()) factor.uniform_(-1, 1);
+  EXPECT_EQ(model::SaveAdapters(Env::Real(), saved.adapters, decoder, saved.base), absl::OkStatus());
+  EXPECT_EQ(model::SaveCheckpoint(Env::Real(), saved.merged, decoder.Merged()), absl::OkStatus());
+  return saved;
+}
+
+TEST(Adapters, AreMergedToTheBitForEveryKindOfDecoder) {
+  for (const model::ModelConfig& config : model::TinyConfigs()) {
+    const Adapted saved = SaveAdapted(config);
+    const auto source = OpenSource(Env::Real(), saved.adapters);
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_THAT(Differences(*source, *OpenModelFolder(Env::Real(), saved.merged)), IsEmpty());
+    EXPECT_THAT(Differences(*source, *OpenModelFolder(Env::Real(), saved.base)), testing::SizeIs(1));
+  }
+}
+
+TEST(MergedFolder, AppearsWholeOrNotAtAllOnAFullDisk) {
+  const std::string whole = NewFolder(), parent = NewFolder(), target = JoinPath(parent, "model");
+  const model::Decoder decoder =
+      model::TinyDecoder(model::TinyConfig(model::Architecture::kQwen2, /*tied_head=*/false), 7, at::kCPU);
+  ASSERT_EQ(model::SaveCheckpoint(Env::Real(), whole, decoder), absl::OkStatus());
+  const auto source = OpenSource(Env::Real(), whole);
+  ASSERT_TRUE(source.ok()) << source.status();
+  MergeOptions options{.max_file_bytes = 2000};
+  size_t kept = 0, most_kept = 0;
+  int64_t rounds = 0;
+  for (;; ++rounds) {
+    ASSERT_LT(rounds, 100);
+    LimitedEnv env(Env::Real(), 9000);
+    const absl::Status status = WriteMergedFolder(env, *source, target, options, &kept);
+    most_kept = std::max(most_kept, kept);
+    if (status.ok()) break;
+    EXPECT_THAT(status, Fails(absl::StatusCode::kResourceExhausted,
+                              {"No space left", "there is no " + target, "the same command goes on from there"}));
+    EXPECT_FALSE(Env::Real().Exists(target));
+    EXPECT_FALSE(Env::Real().Exists(JoinPath(parent, ".model.merging/config.json")));
+  }
+  EXPECT_GT(rounds, 1);
+  EXPECT_GT(most_kept, 3u);
+  EXPECT_THAT(Differences(*source, *OpenModelFolder(Env::Real(), target)), IsEmpty());
+  EXPECT_THAT(*Env::Real().List(parent), ElementsAre("model"));
+  EXPECT_THAT(WriteMergedFolder(Env::Real(), *source, target, options),
+              Fails(absl::StatusCode::kAlreadyExists, {target}));
+}
+
+TEST(MergedFolder, FilesOfAnotherMergeAreNotKept) {
+  const std::string whole = NewFolder(), parent = NewFolder(), target = JoinPath(parent, "model");
+  const model::Decoder decoder =
+      model::TinyDecoder(model::TinyConfig(model::Architecture::kQwen2, /*tied_head=*/false), 7, at::kCPU);
+  ASSERT_EQ(model::SaveCheckpoint(Env::Real(), whole, decoder), absl::OkStatus());
+  const auto source = OpenSource(Env::Real(), whole);
+  LimitedEnv full(Env::Real(), 9000);
+  size_t kept = 0;
+  ASSERT_FALSE(WriteMergedFolder(full, *source, target, {.max_file_bytes = 2000}).ok());
+  const MergeOptions other{.dtype = DType::kBF16, .max_file_bytes = 2000};
+  ASSERT_EQ(WriteMergedFolder(Env::Real(), *source, target, other, &kept), absl::OkStatus());
+  EXPECT_EQ(kept, 0u);
+  const auto merged = OpenModelFolder(Env::Real(), target);
+  for (const model::NamedInfo& weight : merged->weights) EXPECT_EQ(weight.info.dtype, DType::kBF16);
+  EXPECT_THAT(*Env::Real().ReadFile(JoinPath(target, "config.json")), HasSubstr(R"("torch_dtype": "bfloat16")"));
+}
+
+TEST(Tying, AHeadThatShouldBeTheEmbeddingIsLeftOutOrItsDifferenceNamed) {
+  Env& env = Env::Real();
+  const std::string folder = NewFolder();
+  model::Decoder decoder =
+      model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false), 7, at::kCPU);
+  ASSERT_EQ(model::SaveCheckpoint(env, folder, decoder), absl::OkStatus());
+  const std::string path = JoinPath(folder, "config.json");
+  std::string config = *env.ReadFile(path);
+  const size_t at = config.find(R"("tie_word_embeddings": false)");
+  ASSERT_NE(at, std::string::npos);
+  config.replace(at, 28, R"("tie_word_embeddings": true)");
+  ASSERT_EQ(WriteFileAtomically(env, path, config), absl::OkStatus());
+  EXPECT_THAT(OpenSource(env, folder).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"tie_word_embeddings: true", "at [0, 0]"}));
+  at::NoGradGuard no_grad;
+  const model::NamedTensors weights = decoder.NamedWeights();
+  weights.back().second.copy_(weights.front().second);  // the head
+  ASSERT_EQ(model::SaveCheckpoint(env, folder, decoder), absl::OkStatus());
+  ASSERT_EQ(WriteFileAtomically(env, path, config), absl::OkStatus());
+  const auto source = OpenSource(env, folder);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(source->weights.size(), weights.size() - 1);
+  EXPECT_EQ(IndexOf(*source, "lm_head.weight"), source->weights.size());
+}
+
+TEST(Names, AreInTheOrderOfTheirNumbers) {
+  std::vector<std::string> names = {"layers.10.a", "layers.2.b", "layers.2.a", "layers.2", "a"};
+  std::sort(names.begin(), names.end(), NameBefore);
+  EXPECT_THAT(names, ElementsAre("a", "layers.2", "layers.2.a", "layers.2.b", "layers.10.a"));
+}
+
+TEST(FileSize, IsBytesOrHasAUnit) {
+  EXPECT_EQ(*ParseFileSize("5GB"), 5'000'000'000u);
+  EXPECT_EQ(*ParseFileSize("2gib"), uint64_t{2} << 30);
+  EXPECT_EQ(*ParseFileSize("123"), 123u);
+  for (const char* wrong : {"", "0", "GB", "-1GB", "1.5GB", "99999999999999999999", "9999999999GB"}) {
+    EXPECT_THAT(ParseFileSize(wrong).status(), Fails(absl::StatusCode::kInvalidArgument, {wrong})) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace tdock::trainer

@@ -1,0 +1,206 @@
+#include "trainer/merge/split_weights.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
+#include "model/decoder/decoder.h"
+#include "model/files/config.h"
+#include "model/tensor_torch/convert.h"
+#include "trainer/checkpoint/parts/tensor_parts.h"
+#include "trainer/checkpoint/state_files.h"
+#include "trainer/merge/stored_numbers.h"
+
+namespace tdock::trainer {
+namespace {
+
+constexpr char kWeightsIn[] = "weights_in", kInParts[] = "parts";
+constexpr absl::string_view kStages = "stages/", kWeights = "/weights/";
+
+// The name of the stage whose weights this tensor has, "stages/STAGE/weights/…"; "" of another tensor.
+std::string StageOf(absl::string_view name) {
+  const std::vector<absl::string_view> words = absl::StrSplit(name, '/');
+  return words.size() >= 4 && words[0] == "stages" && words[2] == "weights" ? std::string(words[1]) : "";
+}
+
+// The tensors of all ranks that have numbers of the weights of a stage.
+struct StoredParts {
+  struct Place {
+    size_t file;
+    std::string name;
+  };
+  std::vector<model::SafetensorsFile> files;
+  std::map<std::string, std::vector<Place>> by_parameter;  // "stages/actor/weights/3"
+};
+
+// The policy's: a critic has weights in the state as well.
+absl::StatusOr<std::string> PolicyStage(const std::set<std::string>& stages, const std::string& folder) {
+  if (stages.contains("actor")) return "actor";
+  if (stages.size() == 1) return *stages.begin();
+  return absl::InvalidArgumentError(
+      absl::StrCat(folder, ": the weights are said to be in parts, which ",
+                   stages.empty() ? "no file has" : "are those of " + absl::StrJoin(stages, ", ")));
+}
+
+absl::StatusOr<StoredParts> FindParts(Env& env, const std::vector<std::string>& paths, const std::string& folder,
+                                      std::string* stage) {
+  StoredParts parts;
+  std::set<std::string> stages;
+  for (const std::string& path : paths) {
+    TDOCK_ASSIGN_OR_RETURN(model::SafetensorsFile file, model::SafetensorsFile::Open(env, path));
+    for (const std::string& name : file.names()) {
+      if (StageOf(name).empty()) continue;
+      stages.insert(StageOf(name));
+      parts.by_parameter[name.substr(0, name.find('['))].push_back({parts.files.size(), name});
+    }
+    parts.files.push_back(std::move(file));
+  }
+  TDOCK_ASSIGN_OR_RETURN(*stage, PolicyStage(stages, folder));
+  return parts;
+}
+
+// A weight of the Hugging Face layout: numbers of a parameter, in which projections may be fused.
+struct Slice {
+  size_t parameter = 0;
+  int64_t begin = 0;        // of the parameter's numbers
+  bool transposed = false;  // the layout stores the inputs first
+};
+
+std::vector<Slice> SlicesOf(const model::NamedTensors& weights, const std::vector<at::Tensor>& parameters) {
+  std::vector<Slice> slices;
+  for (const auto& [name, weight] : weights) {
+    const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const at::Tensor& parameter) { return parameter.is_alias_of(weight); });
+    TDOCK_CHECK(found != parameters.end(), "a weight is of no parameter");
+    slices.push_back(
+        {static_cast<size_t>(found - parameters.begin()), weight.storage_offset(), !weight.is_contiguous()});
+  }
+  return slices;
+}
+
+// A parameter as it is saved: which numbers are where.
+struct SavedParameter {
+  std::string name;
+  DType dtype = DType::kF32;
+  int64_t total = 0;
+  std::vector<TensorPart> parts = {};
+  std::vector<StoredParts::Place> places = {};
+};
+
+absl::StatusOr<SavedParameter> FindParameter(const StoredParts& stored, const std::string& name, int64_t total) {
+  SavedParameter parameter{.name = name, .total = total};
+  const auto found = stored.by_parameter.find(name);
+  if (found == stored.by_parameter.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("no rank has a part of ", name));
+  }
+  for (const StoredParts::Place& place : found->second) {
+    const model::TensorInfo& info = stored.files[place.file].Info(place.name);
+    const auto numbers = static_cast<int64_t>(info.bytes() / SizeOf(info.dtype));
+    if (!parameter.parts.empty() && info.dtype != parameter.dtype) {
+      return absl::InvalidArgumentError(absl::StrCat("parts of ", name, " are of different dtypes, ",
+                                                     Name(parameter.dtype), " and ", Name(info.dtype)));
+    }
+    parameter.dtype = info.dtype;
+    TensorPart part{.name = place.name, .begin = 0, .size = numbers};
+    if (place.name != name) {
+      TDOCK_ASSIGN_OR_RETURN(part, ParsePart(place.name, name, total, numbers));
+    } else if (numbers != total) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " has ", numbers, " numbers, not ", total));
+    }
+    parameter.parts.push_back(part);
+    parameter.places.push_back(place);
+  }
+  TDOCK_RETURN_IF_ERROR(PlanCopies(name, parameter.parts, 0, total, total).status());
+  return parameter;
+}
+
+absl::Status ReadSlice(const StoredParts& stored, const SavedParameter& parameter, const Slice& slice,
+                       const at::Tensor& into) {
+  if (slice.transposed) {
+    at::Tensor rows = at::empty({into.size(1), into.size(0)}, into.options());
+    TDOCK_RETURN_IF_ERROR(ReadSlice(stored, parameter, {slice.parameter, slice.begin, false}, rows));
+    into.copy_(rows.t());
+    return absl::OkStatus();
+  }
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<PartCopy> copies,
+                         PlanCopies(parameter.name, parameter.parts, slice.begin, into.numel(), parameter.total));
+  const at::Tensor flat = into.view({-1});
+  for (const PartCopy& copy : copies) {
+    const StoredParts::Place& place = parameter.places[copy.part];
+    const model::SafetensorsFile& file = stored.files[place.file];
+    const size_t item = SizeOf(parameter.dtype);
+    const auto bytes =
+        file.Bytes(place.name).subspan(static_cast<size_t>(copy.from) * item, static_cast<size_t>(copy.size) * item);
+    TDOCK_RETURN_IF_ERROR(CopyNumbers(*file.mapping(), bytes, parameter.dtype, flat.narrow(0, copy.to, copy.size)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<model::ModelConfig> ConfigIn(Env& env, const std::string& folder) {
+  const std::string path = JoinPath(folder, "config.json");
+  TDOCK_ASSIGN_OR_RETURN(const std::string json, ReadFileUpTo(env, path, model::kMaxConfigBytes));
+  absl::StatusOr<model::ModelConfig> config = model::ParseModelConfig(json);
+  if (!config.ok()) return Annotate(config.status(), path);
+  return config;
+}
+
+}  // namespace
+
+bool HasSplitWeights(const State& texts) {
+  const auto where = texts.texts().find(kWeightsIn);
+  return where != texts.texts().end() && where->second == kInParts;
+}
+
+absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folder, const State& texts) {
+  const auto rank = texts.texts().find("fingerprint/model.lora_rank");
+  if (rank != texts.texts().end() && rank->second != "0") {
+    return absl::UnimplementedError(absl::StrCat(
+        folder,
+        ": parts of adapters are not merged; when the run ends, they are in RUN/checkpoint/adapter, and merged ",
+        "in RUN/checkpoint"));
+  }
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> paths, StateTensorFiles(env, folder));
+  TDOCK_ASSIGN_OR_RETURN(const model::ModelConfig config, ConfigIn(env, folder));
+  // Shapes without memory, and which weights are numbers of which parameter.
+  const model::Decoder outline = model::Decoder::Uninitialised(config, at::kMeta);
+  std::string stage;
+  TDOCK_ASSIGN_OR_RETURN(StoredParts found, FindParts(env, paths, folder, &stage));
+  std::vector<SavedParameter> parameters;
+  for (const at::Tensor& parameter : outline.parameters()) {
+    const std::string name = absl::StrCat(kStages, stage, kWeights, parameters.size());
+    absl::StatusOr<SavedParameter> saved = FindParameter(found, name, parameter.numel());
+    if (!saved.ok()) return Annotate(saved.status(), folder);
+    parameters.push_back(*std::move(saved));
+  }
+  const auto stored = std::make_shared<const StoredParts>(std::move(found));
+  const model::NamedTensors named = outline.NamedWeights();
+  const std::vector<Slice> slices = SlicesOf(named, outline.parameters());
+  std::vector<size_t> order(named.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return NameBefore(named[a].first, named[b].first); });
+  WeightSource source{.files = paths, .config_folder = folder, .tokenizer_folder = folder};
+  std::vector<Slice> ordered;
+  for (const size_t i : order) {
+    const DType dtype = parameters[slices[i].parameter].dtype;
+    source.weights.push_back({named[i].first, {dtype, named[i].second.sizes().vec()}});
+    ordered.push_back(slices[i]);
+  }
+  source.read = [stored, parameters = std::move(parameters), ordered = std::move(ordered)](size_t index,
+                                                                                           const at::Tensor& into) {
+    return ReadSlice(*stored, parameters[ordered[index].parameter], ordered[index], into);
+  };
+  return source;
+}
+
+}  // namespace tdock::trainer
