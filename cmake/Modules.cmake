@@ -145,4 +145,4 @@ tdock_module(bench/torch TORCH USES bench/harness trainer/recipes kernels)
 # bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
 tdock_module(bench/runtime NO_TSAN TORCH USES bench/service trainer/distributed)
 tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/service bench/text bench/runtime core/command)
-tdock_module(cli TORCH USES trainer/preflight trainer/distributed runtime/launch core/command)
+tdock_module(cli TORCH USES trainer/preflight trainer/merge trainer/distributed runtime/launch core/command)

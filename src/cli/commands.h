@@ -20,6 +20,7 @@ Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
 Command AddChat(CLI::App& app);
 Command AddTokenize(CLI::App& app);
+Command AddMerge(CLI::App& app);
 Command AddRuns(CLI::App& app);
 Command AddExplain(CLI::App& app);
 // `program` is what TakeProgram() has returned.
