@@ -1,8 +1,8 @@
 """Four ranks that write shards of models: python shards.py FOLDER…
 
 The name of a FOLDER begins with the kind of shards: fsdp1, fsdp2, hsdp: model_world_size_W_rank_R.pt as FSDP of PyTorch
-leaves them; fsdp2_lora: the same with adapters; megatron, megatron_stacked: a distributed checkpoint with Megatron's names, fused projections and shards of
-tensor parallelism. The model is in FOLDER/huggingface.
+leaves them; fsdp2_lora: the same with adapters; megatron, megatron_stacked: a distributed checkpoint with Megatron's
+names, fused projections and shards of tensor parallelism. The model is in FOLDER/huggingface.
 """
 
 import copy

@@ -25,7 +25,7 @@ namespace tdock::trainer {
 namespace {
 
 constexpr absl::Duration kMostSilence = absl::Minutes(2);  // while a pickle is read
-constexpr int64_t kMostMemory = int64_t{8} << 30;          // for what is in a pickle, which is no numbers
+constexpr int64_t kMostMemory = int64_t{4} << 30;          // for what is in a pickle, which is no numbers
 constexpr size_t kMostLine = size_t{1} << 20, kMostError = 2000;
 
 // The lines that are whole are taken out of `text`.

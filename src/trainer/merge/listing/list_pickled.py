@@ -404,9 +404,10 @@ class named:
         return self
 
     def __exit__(self, kind, problem, _):
-        if kind is not None and issubclass(kind, (Refused, OSError, ValueError, TypeError, KeyError, IndexError, AttributeError)):
-            text = str(problem) if kind is Refused else f"damaged: {kind.__name__}: {problem}"
-            raise Refused(f"{self.where}: {text}") from None
+        if kind is None or not issubclass(kind, Exception) or kind in (MemoryError, RecursionError):
+            return
+        text = str(problem) if kind is Refused else f"damaged: {kind.__name__}: {problem}"
+        raise Refused(f"{self.where}: {text}") from None
 
 
 def main():
@@ -415,7 +416,7 @@ def main():
         {"fsdp": list_fsdp, "dcp": list_dcp}[mode](folder)
         show({"done": True})
     except (Refused, OSError) as problem:
-        show({"error": str(problem)[:2000]})
+        show({"error": str(problem)[:2000].encode(errors="replace").decode()})
     except (MemoryError, RecursionError) as problem:
         show({"error": f"{folder}: its pickles need more than this reads: {type(problem).__name__}"})
 
