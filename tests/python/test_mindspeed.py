@@ -449,7 +449,8 @@ def test_a_column_takes_cells_of_any_shape_and_type(grpo: GRPOTransferDock) -> N
     assert grpo._get(["prompts"], [2])[0][0].dtype == torch.int32
     with pytest.raises(td.InvalidArgument, match=r"'labels' has rows of \[1, 2\] dimensions"):
         grpo.put_experience({"labels": [row(1), torch.ones(1, 1)]}, [0, 1])
-        grpo.get_experience("trainer", ["labels"], indexes=[0, 1])
+        grpo.get_experience("ref_log_prob", ["labels"], 2)
+    assert grpo.get_consumer_status()["ref_log_prob"].sum() == 0, "rows that nobody received are handed out"
 
 
 def test_all_columns_are_in_the_data(grpo: GRPOTransferDock) -> None:

@@ -310,7 +310,12 @@ class GRPOTransferDock(TransferDock, Actor):
         batch = _tensors(rows)
         if lengths is not None:
             batch[LENGTHS] = torch.from_numpy(lengths)
-        return self._batch(batch, padded, resumes), Indexes(handle)
+        try:
+            return self._batch(batch, padded, resumes), Indexes(handle)
+        except InvalidArgument:
+            if handle.lease:
+                self.release(consumer, Indexes(handle))
+            raise
 
     def _batch(self, batch: Mapping[str, Any], padded: bool, resumes: bool) -> Mapping[str, Any]:
         """The columns that the dock gave, padded by it or not, as a get returns them."""
