@@ -8,6 +8,7 @@ names, fused projections and shards of tensor parallelism. The model is in FOLDE
 import copy
 import json
 import multiprocessing
+import pickle
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,8 @@ import torch
 import torch.distributed as dist
 from peft import LoraConfig, get_peft_model
 from torch.distributed import checkpoint
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorProperties
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardedStateDictConfig, StateDictType, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -87,7 +90,7 @@ def fused(model):
     return found
 
 
-def megatron(kind, model, ranks, folder):
+def megatron(kind, model, rank, ranks, folder):
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("tp",))
     found = fused(model)
     padded = {"embedding.word_embeddings.weight", "output_layer.weight"}  # to a multiple of 64, as Megatron does
@@ -104,6 +107,14 @@ def megatron(kind, model, ranks, folder):
             state[name] = distribute_tensor(tensor, mesh, [Replicate() if dim is None else Shard(dim)])
     state["decoder.layers.0.self_attention.linear_qkv._extra_state/shard_0_2"] = b"anything"
     checkpoint.save(state, checkpoint_id=folder / "dist_ckpt")
+    if rank == 0:  # Megatron adds the plans by which its ranks have saved
+        path = folder / "dist_ckpt/.metadata"
+        metadata = pickle.loads(path.read_bytes())
+        index = next(index for index, saved in metadata.storage_data.items() if index.offset is not None)
+        chunk = ChunkStorageMetadata(index.offset, torch.Size([1]))
+        data = TensorWriteData(chunk, TensorProperties(torch.float32), torch.Size([1]))
+        metadata.all_local_plans = [SavePlan([WriteItem(index, WriteItemType.SHARD, tensor_data=data)], metadata.storage_data)]
+        path.write_bytes(pickle.dumps(metadata))
 
 
 def rank_main(rank, ranks, rendezvous, folders):
@@ -114,7 +125,7 @@ def rank_main(rank, ranks, rendezvous, folders):
         kind = folder.name.split("-")[0]
         with torch.no_grad():
             if kind.startswith("megatron"):
-                megatron(kind, model, ranks, folder)
+                megatron(kind, model, rank, ranks, folder)
             else:
                 fsdp(kind, with_adapters(model, rank, folder) if "lora" in kind else model, rank, ranks, folder)
     dist.barrier()
