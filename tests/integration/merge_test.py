@@ -18,6 +18,7 @@ class Merge(RankRuns):
     """Of a run of three ranks, each with a part of the weights, and of one that trained adapters."""
 
     with_reward_model = False
+    STEPS = ["data.micro_batch_size_per_gpu=2", "trainer.total_training_steps=2", "optim.lr=0.01"]
 
     MODEL = ["model.hidden_size=64", "model.num_hidden_layers=2", "model.tie_word_embeddings=false"]
 
@@ -26,11 +27,12 @@ class Merge(RankRuns):
         super().setUpClass()
         runs = cls("run_all")
         runs.folder, runs.mark, runs.environment = cls.base, "merge_test", dict(os.environ)
-        launched = runs.launch("grpo", "parts", "actor.zero_stage=3", "actor.ppo_micro_batch_size_per_gpu=2",
-                               "trainer.total_training_steps=2", nproc=3)  # fmt: skip
-        output = runs.finish(launched)
-        assert launched.returncode == 0, output
-        runs.train("grpo", "adapted", "trainer.total_training_steps=2", "model.lora_rank=4", "actor.optim.lr=0.01")
+        adapted = ["model.lora_rank=4", 'model.target_modules="q_proj, down_proj"']
+        for run, nproc, more in (("parts", 3, []), ("adapted_parts", 2, adapted)):
+            launched = runs.launch("dpo", run, "zero_stage=3", *cls.STEPS, *more, nproc=nproc)
+            output = runs.finish(launched)
+            assert launched.returncode == 0, output
+        runs.train("dpo", "adapted", *cls.STEPS, "model.lora_rank=4")
 
     def run_all(self):
         """What setUpClass() makes a case of."""
@@ -99,6 +101,7 @@ class Merge(RankRuns):
         for source, target in ((checkpoint, "one"), (self.base / "adapted/checkpoint/adapter", "two")):
             self.merge(source, self.folder / target)
             self.assertIn("the same: ", self.tdock_merge("test", self.folder / target, self.base / "adapted/checkpoint"))
+        self.assertIn("differ", self.tdock_merge("test", self.base / "sft/checkpoint", self.folder / "one", expect=1))
         moved = self.folder / "moved"
         shutil.copytree(checkpoint, moved)
         (moved / "manifest.json").unlink()
@@ -108,6 +111,14 @@ class Merge(RankRuns):
         self.assertIn("--base", said)
         self.merge(moved, self.folder / "three", "--base", self.base / "sft/checkpoint")
         self.assertIn("the same: ", self.tdock_merge("test", self.folder / "three", self.base / "adapted/checkpoint"))
+
+    def test_parts_of_adapters_are_merged_into_the_model_that_is_named(self):
+        source, target = self.base / "adapted_parts", self.folder / "merged"
+        self.assertNotIn("adapter_config.json", os.listdir(source / "checkpoints/step-000002"))
+        self.assertIn("--base", self.merge(source, target, expect=2))
+        self.merge(source, target, "--base", self.base / "sft/checkpoint")
+        self.assertIn("the same: ", self.tdock_merge("test", target, source / "checkpoint"))
+        self.assertIn("differ", self.tdock_merge("test", target, self.base / "sft/checkpoint", expect=1))
 
     def test_a_full_disk_leaves_no_folder_and_the_next_call_goes_on(self):
         target, work = self.folder / "merged", self.folder / ".merged.merging"

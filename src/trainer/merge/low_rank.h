@@ -13,7 +13,7 @@ namespace tdock::trainer {
 
 // The factors of an adapted weight, [rank, inputs] and [outputs, rank], and what their product is multiplied by.
 struct LowRank {
-  at::Tensor a, b;
+  at::Tensor a = {}, b = {};
   double scale = 1;
   bool inputs_first = false;  // the weight is stored as [inputs, outputs]
 };

@@ -175,7 +175,7 @@ absl::StatusOr<WeightSource> OpenAdapters(Env& env, const std::string& folder, c
 absl::StatusOr<WeightSource> OpenCheckpoint(Env& env, const std::string& folder, const std::string& base) {
   TDOCK_RETURN_IF_ERROR(VerifyCheckpoint(env, folder).status());
   TDOCK_ASSIGN_OR_RETURN(const State texts, ReadStateTexts(env, folder));
-  absl::StatusOr<WeightSource> source = HasSplitWeights(texts) ? OpenSplitWeights(env, folder, texts)
+  absl::StatusOr<WeightSource> source = HasSplitWeights(texts) ? OpenSplitWeights(env, folder, texts, base)
                                         : env.Exists(JoinPath(folder, kAdapterConfig)) ? OpenAdapters(env, folder, base)
                                                                                        : OpenModelFolder(env, folder);
   if (source.ok()) source->what = absl::StrCat("the checkpoint ", folder);

@@ -10,16 +10,25 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/base/status.h"
 #include "model/decoder/decoder.h"
+#include "model/decoder/weight_names.h"
+#include "model/files/adapter_config.h"
 #include "model/files/config.h"
 #include "model/tensor_torch/convert.h"
 #include "trainer/checkpoint/parts/tensor_parts.h"
 #include "trainer/checkpoint/state_files.h"
+#include "trainer/merge/first_difference.h"
+#include "trainer/merge/low_rank.h"
+#include "trainer/merge/own_sources.h"
 #include "trainer/merge/stored_numbers.h"
 
 namespace tdock::trainer {
@@ -155,37 +164,21 @@ absl::StatusOr<model::ModelConfig> ConfigIn(Env& env, const std::string& folder)
   return config;
 }
 
-}  // namespace
-
-bool HasSplitWeights(const State& texts) {
-  const auto where = texts.texts().find(kWeightsIn);
-  return where != texts.texts().end() && where->second == kInParts;
-}
-
-absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folder, const State& texts) {
-  const auto rank = texts.texts().find("fingerprint/model.lora_rank");
-  if (rank != texts.texts().end() && rank->second != "0") {
-    return absl::UnimplementedError(absl::StrCat(
-        folder,
-        ": parts of adapters are not merged; when the run ends, they are in RUN/checkpoint/adapter, and merged ",
-        "in RUN/checkpoint"));
-  }
+// The tensors of these names, each numbers of one of the parameters, as the ranks have saved them.
+absl::StatusOr<WeightSource> OpenNamed(Env& env, const std::string& folder, const model::NamedTensors& named,
+                                       const std::vector<at::Tensor>& trained) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> paths, StateTensorFiles(env, folder));
-  TDOCK_ASSIGN_OR_RETURN(const model::ModelConfig config, ConfigIn(env, folder));
-  // Shapes without memory, and which weights are numbers of which parameter.
-  const model::Decoder outline = model::Decoder::Uninitialised(config, at::kMeta);
   std::string stage;
   TDOCK_ASSIGN_OR_RETURN(StoredParts found, FindParts(env, paths, folder, &stage));
   std::vector<SavedParameter> parameters;
-  for (const at::Tensor& parameter : outline.parameters()) {
+  for (const at::Tensor& parameter : trained) {
     const std::string name = absl::StrCat(kStages, stage, kWeights, parameters.size());
     absl::StatusOr<SavedParameter> saved = FindParameter(found, name, parameter.numel());
     if (!saved.ok()) return Annotate(saved.status(), folder);
     parameters.push_back(*std::move(saved));
   }
   const auto stored = std::make_shared<const StoredParts>(std::move(found));
-  const model::NamedTensors named = outline.NamedWeights();
-  const std::vector<Slice> slices = SlicesOf(named, outline.parameters());
+  const std::vector<Slice> slices = SlicesOf(named, trained);
   std::vector<size_t> order(named.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return NameBefore(named[a].first, named[b].first); });
@@ -201,6 +194,72 @@ absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folde
     return ReadSlice(*stored, parameters[ordered[index].parameter], ordered[index], into);
   };
   return source;
+}
+
+// The adapters of the run, from the keys of its configuration; nothing if it has none.
+absl::StatusOr<std::optional<model::LoraConfig>> LoraOf(const State& texts) {
+  const auto text = [&](const char* key) {
+    const auto found = texts.texts().find(absl::StrCat("fingerprint/model.", key));
+    return found == texts.texts().end() ? absl::string_view() : absl::string_view(found->second);
+  };
+  model::LoraConfig lora{.rank = 0};
+  if (text("lora_rank").empty() || text("lora_rank") == "0") return std::nullopt;
+  if (!absl::SimpleAtoi(text("lora_rank"), &lora.rank) || !absl::SimpleAtod(text("lora_alpha"), &lora.alpha)) {
+    return absl::InvalidArgumentError("state.json: model.lora_rank and model.lora_alpha are no numbers");
+  }
+  const std::string targets = absl::StrReplaceAll(text("target_modules"), {{"\"", ""}, {"'", ""}});
+  for (const absl::string_view name : absl::StrSplit(targets, ',', absl::SkipWhitespace())) {
+    lora.targets.emplace_back(absl::StripAsciiWhitespace(name));
+  }
+  return lora;
+}
+
+// A model with the adapters whose factors are in another source, "PATH.lora_A.weight" and "PATH.lora_B.weight".
+WeightSource WithFactors(const WeightSource& whole, WeightSource factors, double scale, bool inputs_first) {
+  WeightSource source = whole;
+  source.files.insert(source.files.end(), factors.files.begin(), factors.files.end());
+  source.tokenizer_folder = factors.tokenizer_folder;
+  source.read = [whole, factors = std::move(factors), scale, inputs_first](size_t index,
+                                                                           const at::Tensor& into) -> absl::Status {
+    absl::string_view path = whole.weights[index].name;
+    absl::ConsumeSuffix(&path, ".weight");
+    const size_t a = IndexOf(factors, absl::StrCat(path, ".lora_A.weight"));
+    const size_t b = IndexOf(factors, absl::StrCat(path, ".lora_B.weight"));
+    if (a == factors.weights.size() || b == factors.weights.size()) return whole.read(index, into);
+    LowRank adapter{.scale = scale, .inputs_first = inputs_first};
+    TDOCK_ASSIGN_OR_RETURN(adapter.a, ReadWeight(factors, a, std::nullopt));
+    TDOCK_ASSIGN_OR_RETURN(adapter.b, ReadWeight(factors, b, std::nullopt));
+    return ReadAdapted([&](const at::Tensor& to) { return whole.read(index, to); }, adapter, into);
+  };
+  return source;
+}
+
+}  // namespace
+
+bool HasSplitWeights(const State& texts) {
+  const auto where = texts.texts().find(kWeightsIn);
+  return where != texts.texts().end() && where->second == kInParts;
+}
+
+absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folder, const State& texts,
+                                              const std::string& base) {
+  TDOCK_ASSIGN_OR_RETURN(const std::optional<model::LoraConfig> lora, LoraOf(texts));
+  TDOCK_ASSIGN_OR_RETURN(const model::ModelConfig config, ConfigIn(env, folder));
+  // Shapes without memory, and which weights are numbers of which parameter.
+  model::Decoder outline = model::Decoder::Uninitialised(config, at::kMeta);
+  if (!lora) return OpenNamed(env, folder, outline.NamedWeights(), outline.parameters());
+  if (config.head == model::Head::kValue) {
+    return absl::UnimplementedError(absl::StrCat(folder, ": parts of adapters beside a value head are not merged"));
+  }
+  if (base.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, " has parts of adapters: give the model that they adapt, model.path of the run, with --base"));
+  }
+  TDOCK_RETURN_IF_ERROR(Annotate(outline.AddAdapters(*lora, 0), folder));
+  outline.SetTrainable(true);
+  TDOCK_ASSIGN_OR_RETURN(WeightSource factors, OpenNamed(env, folder, outline.NamedAdapters(), outline.trainable()));
+  TDOCK_ASSIGN_OR_RETURN(const WeightSource whole, OpenModelFolder(env, base));
+  return WithFactors(whole, std::move(factors), lora->scale(), model::StoresInputsFirst(config.architecture));
 }
 
 }  // namespace tdock::trainer

@@ -13,8 +13,10 @@ namespace tdock::trainer {
 // Whether a checkpoint with this state has its weights in parts, and not as a model.
 bool HasSplitWeights(const State& texts);
 
-// InvalidArgument names parameters and numbers of which no rank has a part, and ranks whose files are missing or of
-// another moment.
-absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folder, const State& texts);
+// Where these are of adapters, they are merged into the model in `base`, which the checkpoint does not name;
+// InvalidArgument if that is empty. InvalidArgument names parameters and numbers of which no rank has a part, and ranks
+// whose files are missing or of another moment.
+absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folder, const State& texts,
+                                              const std::string& base);
 
 }  // namespace tdock::trainer
