@@ -17,6 +17,9 @@ tdock_proto(tdock_health ${PROJECT_SOURCE_DIR}/proto/health.proto)
 tdock_module(core/rpc NO_TSAN USES core/tensor PRIVATE_LINKS tdock_health gRPC::grpc++ absl::synchronization OpenSSL::SSL
              OpenSSL::Crypto nghttp2)
 
+# Boost.Beast takes long to compile, and is known to one source.
+tdock_module(core/http USES core/base PRIVATE_LINKS Boost::headers ALONE server.cc)
+
 # ---- Runs of several processes.
 tdock_module(runtime/launch USES core/base)
 

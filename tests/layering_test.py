@@ -48,6 +48,7 @@ OWNED_LIBRARIES = {
     "xxhash": {"core/tensor", "text"},
     "prometheus/": {"dock/service/console"},
     "httplib": {"dock/service/console", "trainer/reward/external"},
+    "boost/": {"core/http"},
     "grpc": {"core/rpc"},
     "nanobind/": {"python"},
     "openssl/": {"core/rpc", "trainer/reward/external"},

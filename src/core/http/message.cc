@@ -1,0 +1,68 @@
+#include "core/http/message.h"
+
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+
+namespace tdock::http {
+
+absl::string_view Request::Header(absl::string_view name) const {
+  for (const auto& [given, value] : headers) {
+    if (given == name) return value;
+  }
+  return "";
+}
+
+absl::string_view ReasonOf(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Status";
+  }
+}
+
+std::string HeadOf(const Response& response, Framing framing, size_t length, bool keep_alive) {
+  std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ", ReasonOf(response.status), "\r\n");
+  if (!response.content_type.empty()) absl::StrAppend(&head, "Content-Type: ", response.content_type, "\r\n");
+  if (framing == Framing::kLength) absl::StrAppend(&head, "Content-Length: ", length, "\r\n");
+  if (framing == Framing::kChunks) absl::StrAppend(&head, "Transfer-Encoding: chunked\r\n");
+  for (const auto& [name, value] : response.headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
+  absl::StrAppend(&head, keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n");
+  return head;
+}
+
+std::string ChunkOf(absl::string_view piece) {
+  if (piece.empty()) return "";
+  return absl::StrCat(absl::Hex(piece.size()), "\r\n", piece, "\r\n");
+}
+
+}  // namespace tdock::http

@@ -1,0 +1,716 @@
+#include "core/http/server.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/callback.h"
+#include "core/base/mutex.h"
+#include "core/base/work_queue.h"
+
+namespace tdock::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+using Parser = beast::http::request_parser<beast::http::string_body>;
+
+constexpr absl::Duration kLinger = absl::Seconds(2);  // for a client to read why it was refused
+constexpr absl::Duration kRetryAccept = absl::Milliseconds(100);
+
+absl::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+class Connection;
+
+// What connections share. Used on the thread of `io`, but for what is guarded.
+struct Hub : std::enable_shared_from_this<Hub> {
+  explicit Hub(ServerOptions given, Handler handle) : options(std::move(given)), handler(std::move(handle)) {}
+
+  Response Describe(int status, absl::string_view message) const {
+    if (options.describe) return options.describe(status, message);
+    return {.status = status, .body = absl::StrCat(message, "\n"), .content_type = "text/plain"};
+  }
+  void Remove(const std::shared_ptr<Connection>& connection) TDOCK_EXCLUDES(mu);
+
+  const ServerOptions options;
+  const Handler handler;
+  asio::io_context io{1};
+  std::unordered_set<std::shared_ptr<Connection>> open;
+  uint64_t bodies_bytes = 0;  // of requests that are not answered yet
+  bool draining = false;
+  WorkQueue* work = nullptr;
+
+  mutable Mutex mu;
+  CondVar changed;
+  size_t count TDOCK_GUARDED_BY(mu) = 0;  // of `open`
+};
+
+// An exchange as the connection sees it.
+class Answer final : public Exchange {
+ public:
+  Answer(std::shared_ptr<Connection> connection, Hub& hub, Request request, bool keep_alive, bool chunks)
+      : max_unread_(hub.options.limits.max_unread_bytes),
+        request_(std::move(request)),
+        begun_at_(std::chrono::steady_clock::now()),
+        keep_alive_(keep_alive),
+        chunks_(chunks),
+        connection_(std::move(connection)) {}
+
+  const Request& request() const override { return request_; }
+  void Send(Response response) override TDOCK_EXCLUDES(mu_);
+  void Begin(Response head) override TDOCK_EXCLUDES(mu_);
+  void Write(absl::string_view piece) override TDOCK_EXCLUDES(mu_);
+  void End() override TDOCK_EXCLUDES(mu_);
+  size_t unread_bytes() const override TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    return unread_;
+  }
+  void OnGone(std::function<void()> call) override TDOCK_EXCLUDES(mu_);
+  bool gone() const override TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    return connection_ == nullptr && !complete_;
+  }
+  void Note(std::string note) override TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    note_ = std::move(note);
+  }
+  // The handler has dropped it.
+  void Abandon(Response unanswered) TDOCK_EXCLUDES(mu_);
+
+  // ---- For the connection.
+  struct Outgoing {
+    std::string bytes = {};
+    bool last = false, cut = false, keep_alive = false;
+  };
+  Outgoing Take() TDOCK_EXCLUDES(mu_);
+  void Sent(size_t bytes) TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    unread_ -= bytes;
+    sent_ += bytes;
+  }
+  void StopKeepingAlive() TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    keep_alive_ = false;
+  }
+  // No more bytes will be taken: the answer is complete, or the client is gone.
+  Ended Close(bool complete) TDOCK_EXCLUDES(mu_);
+
+ private:
+  void Add(std::string bytes) TDOCK_REQUIRES(mu_) {
+    unread_ += bytes.size();
+    if (out_.empty()) {
+      out_ = std::move(bytes);
+    } else {
+      out_ += bytes;
+    }
+  }
+  // Whom to tell of news, if nobody has been told: then call Tell() without the lock.
+  std::shared_ptr<Connection> NewsFor() TDOCK_REQUIRES(mu_) {
+    return std::exchange(told_, true) ? nullptr : connection_;
+  }
+  static void Tell(const std::shared_ptr<Connection>& connection);
+
+  const size_t max_unread_;
+  const Request request_;
+  const std::chrono::steady_clock::time_point begun_at_;
+
+  mutable Mutex mu_;
+  bool keep_alive_ TDOCK_GUARDED_BY(mu_);
+  const bool chunks_;                                             // whether the client understands them
+  std::shared_ptr<Connection> connection_ TDOCK_GUARDED_BY(mu_);  // null: no more bytes will be taken
+  std::string out_ TDOCK_GUARDED_BY(mu_);                         // that the connection has not taken
+  size_t unread_ TDOCK_GUARDED_BY(mu_) = 0;
+  uint64_t sent_ TDOCK_GUARDED_BY(mu_) = 0;
+  int status_ TDOCK_GUARDED_BY(mu_) = 0;
+  bool ended_ TDOCK_GUARDED_BY(mu_) = false;
+  bool cut_ TDOCK_GUARDED_BY(mu_) = false;
+  bool told_ TDOCK_GUARDED_BY(mu_) = false;
+  bool complete_ TDOCK_GUARDED_BY(mu_) = false;
+  std::string note_ TDOCK_GUARDED_BY(mu_);
+  std::function<void()> on_gone_ TDOCK_GUARDED_BY(mu_);
+};
+
+// One client. Everything happens on the thread of Hub::io.
+class Connection final : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Hub& hub, tcp::socket socket)
+      : owner_(hub.shared_from_this()), hub_(hub), socket_(std::move(socket)), timer_(hub.io) {
+    ErrorCode ignored;
+    const tcp::endpoint peer = socket_.remote_endpoint(ignored);
+    if (!ignored) peer_ = absl::StrCat(peer.address().to_string(ignored), ":", peer.port());
+  }
+
+  void Start() { AwaitRequest(); }
+  void Refuse(Response response);
+  void Close();
+  // No further request: closes it if none is in progress.
+  void Drain();
+  // Sends what the answer has.
+  void Pump();
+  asio::io_context& io() { return hub_.io; }
+
+ private:
+  void AwaitRequest();
+  void ReadHead();
+  void OnHead(const ErrorCode& error);
+  void ReadBody();
+  void OnBody(const ErrorCode& error);
+  // What is wrong with a request that cannot be read.
+  void OnBadRequest(const ErrorCode& error);
+  void Handle();
+  void WatchClient();
+  void WriteSome();
+  void FinishAnswer(bool keep_alive);
+  void OnSlowRequest();
+  void OnSlowReader() { End(false); }
+  void Linger();
+  void Discard();
+  void End(bool complete);
+  Request HeadAsRequest() const;
+
+  void Arm(absl::Duration limit, void (Connection::*then)());
+  void Disarm() {
+    ++armed_;
+    timer_.cancel();
+  }
+
+  const std::shared_ptr<Hub> owner_;
+  Hub& hub_;
+  tcp::socket socket_;
+  asio::steady_timer timer_;
+  uint64_t armed_ = 0;  // counts Arm() and Disarm()
+  std::string peer_;
+  beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::string continue_;  // "100 Continue" while it is sent
+  std::shared_ptr<Answer> answer_;
+  uint64_t body_bytes_ = 0;  // of the request, counted in Hub::bodies_bytes
+  uint64_t answers_ = 0;
+  std::string sending_;
+  size_t sent_ = 0;
+  bool last_ = false, keep_alive_ = false;
+  bool writing_ = false, closed_ = false, idle_ = true, refused_ = false;
+};
+
+void Answer::Tell(const std::shared_ptr<Connection>& connection) {
+  if (connection != nullptr) asio::post(connection->io(), [connection] { connection->Pump(); });
+}
+
+void Answer::Send(Response response) {
+  std::shared_ptr<Connection> news;
+  {
+    const MutexLock lock(mu_);
+    if (status_ != 0 || connection_ == nullptr) return;
+    status_ = response.status;
+    ended_ = true;
+    Add(HeadOf(response, Framing::kLength, response.body.size(), keep_alive_));
+    if (request_.method != "HEAD") Add(std::move(response.body));
+    news = NewsFor();
+  }
+  Tell(news);
+}
+
+void Answer::Begin(Response head) {
+  std::shared_ptr<Connection> news;
+  {
+    const MutexLock lock(mu_);
+    if (status_ != 0 || connection_ == nullptr) return;
+    status_ = head.status;
+    if (!chunks_) keep_alive_ = false;
+    Add(HeadOf(head, chunks_ ? Framing::kChunks : Framing::kClose, 0, keep_alive_));
+    news = NewsFor();
+  }
+  Tell(news);
+}
+
+void Answer::Write(absl::string_view piece) {
+  std::shared_ptr<Connection> news;
+  {
+    const MutexLock lock(mu_);
+    if (status_ == 0 || ended_ || connection_ == nullptr || piece.empty()) return;
+    if (unread_ > max_unread_) {
+      cut_ = true;
+    } else {
+      Add(chunks_ ? ChunkOf(piece) : std::string(piece));
+    }
+    news = NewsFor();
+  }
+  Tell(news);
+}
+
+void Answer::End() {
+  std::shared_ptr<Connection> news;
+  {
+    const MutexLock lock(mu_);
+    if (status_ == 0 || ended_ || connection_ == nullptr) return;
+    ended_ = true;
+    if (chunks_) Add(std::string(kLastChunk));
+    news = NewsFor();
+  }
+  Tell(news);
+}
+
+void Answer::Abandon(Response unanswered) {
+  bool begun = false;
+  {
+    const MutexLock lock(mu_);
+    if (ended_ || connection_ == nullptr) return;
+    begun = status_ != 0;
+    if (begun) cut_ = true;
+  }
+  if (!begun) return Send(std::move(unanswered));
+  std::shared_ptr<Connection> news;
+  {
+    const MutexLock lock(mu_);
+    news = NewsFor();
+  }
+  Tell(news);
+}
+
+void Answer::OnGone(std::function<void()> call) {
+  {
+    const MutexLock lock(mu_);
+    if (complete_) return;
+    if (connection_ != nullptr) {
+      on_gone_ = std::move(call);
+      return;
+    }
+  }
+  CheckNoLockHeld("a callback");
+  call();
+}
+
+Answer::Outgoing Answer::Take() {
+  const MutexLock lock(mu_);
+  told_ = false;
+  Outgoing outgoing{.bytes = std::move(out_), .last = ended_, .cut = cut_, .keep_alive = keep_alive_};
+  out_.clear();
+  return outgoing;
+}
+
+Ended Answer::Close(bool complete) {
+  std::function<void()> on_gone;
+  std::shared_ptr<Connection> connection;  // dropped without the lock
+  Ended ended;
+  {
+    const MutexLock lock(mu_);
+    complete_ = complete;
+    connection.swap(connection_);
+    on_gone.swap(on_gone_);
+    out_.clear();
+    ended = {.method = request_.method,
+             .path = request_.path,
+             .peer = request_.peer,
+             .status = status_,
+             .gone = !complete,
+             .request_bytes = request_.body.size(),
+             .sent_bytes = sent_,
+             .duration = absl::FromChrono(std::chrono::steady_clock::now() - begun_at_),
+             .note = std::move(note_)};
+  }
+  CheckNoLockHeld("a callback");
+  if (!complete && on_gone) on_gone();
+  return ended;
+}
+
+void Hub::Remove(const std::shared_ptr<Connection>& connection) {
+  if (open.erase(connection) == 0) return;
+  const MutexLock lock(mu);
+  count = open.size();
+  changed.NotifyAll();
+}
+
+void Connection::Arm(absl::Duration limit, void (Connection::*then)()) {
+  timer_.expires_after(absl::ToChronoNanoseconds(limit));
+  timer_.async_wait([self = shared_from_this(), number = ++armed_, then](const ErrorCode& error) {
+    if (!error && number == self->armed_) (self.get()->*then)();
+  });
+}
+
+void Connection::AwaitRequest() {
+  idle_ = true;
+  if (hub_.draining) return Close();
+  if (buffer_.size() > 0) return ReadHead();
+  Arm(hub_.options.limits.idle_timeout, &Connection::Close);
+  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
+    if (self->closed_) return;
+    if (error) return self->Close();
+    self->ReadHead();
+  });
+}
+
+void Connection::ReadHead() {
+  idle_ = false;
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(hub_.options.limits.max_head_bytes));
+  parser_->body_limit(hub_.options.limits.max_body_bytes);
+  Arm(hub_.options.limits.request_timeout, &Connection::OnSlowRequest);
+  beast::http::async_read_header(socket_, buffer_, *parser_,
+                                 [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnHead(error); });
+}
+
+void Connection::OnSlowRequest() {
+  Refuse(hub_.Describe(408, absl::StrCat("the request was not complete after ",
+                                         absl::FormatDuration(hub_.options.limits.request_timeout))));
+}
+
+void Connection::OnHead(const ErrorCode& error) {
+  if (closed_ || refused_) return;
+  if (error) return OnBadRequest(error);
+  const auto& head = parser_->get();
+  if (head.version() != 10 && head.version() != 11) {
+    return Refuse(hub_.Describe(505, "this server speaks HTTP/1.0 and HTTP/1.1"));
+  }
+  if (hub_.options.admit) {
+    if (std::optional<Response> refusal = hub_.options.admit(HeadAsRequest())) return Refuse(*std::move(refusal));
+  }
+  const uint64_t length =
+      parser_->content_length().value_or(parser_->chunked() ? hub_.options.limits.max_body_bytes : uint64_t{0});
+  if (hub_.bodies_bytes + length > hub_.options.limits.max_bodies_bytes) {
+    Response busy = hub_.Describe(503, "too many large requests at the same time; try again");
+    busy.headers.emplace_back("Retry-After", "1");
+    return Refuse(std::move(busy));
+  }
+  body_bytes_ = length;
+  hub_.bodies_bytes += length;
+  if (!absl::EqualsIgnoreCase(View(head[beast::http::field::expect]), "100-continue")) return ReadBody();
+  continue_ = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::async_write(socket_, asio::buffer(continue_), [self = shared_from_this()](const ErrorCode& failed, size_t) {
+    if (self->closed_ || self->refused_) return;
+    if (failed) return self->Close();
+    self->ReadBody();
+  });
+}
+
+void Connection::ReadBody() {
+  beast::http::async_read(socket_, buffer_, *parser_,
+                          [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnBody(error); });
+}
+
+void Connection::OnBody(const ErrorCode& error) {
+  if (closed_ || refused_) return;
+  if (error) return OnBadRequest(error);
+  Disarm();
+  Handle();
+}
+
+void Connection::OnBadRequest(const ErrorCode& error) {
+  using Problem = beast::http::error;
+  const ServerLimits& limits = hub_.options.limits;
+  if (error == Problem::body_limit) {
+    return Refuse(
+        hub_.Describe(413, absl::StrCat("the body of a request has at most ", limits.max_body_bytes, " bytes")));
+  }
+  if (error == Problem::header_limit || error == Problem::buffer_overflow) {
+    return Refuse(
+        hub_.Describe(431, absl::StrCat("the head of a request has at most ", limits.max_head_bytes, " bytes")));
+  }
+  const bool is_http = error.category() == beast::http::make_error_code(Problem::bad_method).category();
+  if (!is_http || error == Problem::end_of_stream || error == Problem::partial_message) return Close();
+  Refuse(hub_.Describe(400, absl::StrCat("not a request of HTTP/1.1: ", error.message())));
+}
+
+Request Connection::HeadAsRequest() const {
+  const auto& head = parser_->get();
+  Request request{.method = std::string(View(head.method_string())), .peer = peer_};
+  const absl::string_view target = View(head.target());
+  const size_t query = target.find('?');
+  request.path = std::string(target.substr(0, query));
+  if (query != absl::string_view::npos) request.query = std::string(target.substr(query + 1));
+  for (const auto& field : head) {
+    request.headers.emplace_back(absl::AsciiStrToLower(View(field.name_string())), std::string(View(field.value())));
+  }
+  return request;
+}
+
+void Connection::Handle() {
+  Request request = HeadAsRequest();
+  request.body = std::move(parser_->get().body());
+  const bool chunks = parser_->get().version() == 11;
+  const bool keep_alive = parser_->get().keep_alive() && !hub_.draining;
+  parser_.reset();
+  answer_ = std::make_shared<Answer>(shared_from_this(), hub_, std::move(request), keep_alive, chunks);
+  ++answers_;
+  WatchClient();
+  // The handler's copies keep a token of its own: when the last of them goes, nobody can answer any more.
+  std::shared_ptr<Exchange> exchange(answer_.get(), [answer = answer_, hub = hub_.shared_from_this()](Exchange*) {
+    answer->Abandon(hub->Describe(500, "the request was not answered"));
+  });
+  hub_.work->Post(this, [hub = hub_.shared_from_this(), exchange = std::move(exchange)] { hub->handler(exchange); });
+}
+
+// Says that the client is gone when there is something to read, and it is the end.
+void Connection::WatchClient() {
+  if (buffer_.size() > 0) return;  // the next request has begun to arrive
+  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this(), number = answers_](const ErrorCode& error) {
+    if (self->closed_ || self->answer_ == nullptr || self->answers_ != number) return;
+    char byte = 0;
+    const ssize_t size = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (error || size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) return self->End(false);
+    if (size < 0) self->WatchClient();
+  });
+}
+
+void Connection::Pump() {
+  if (writing_ || closed_ || answer_ == nullptr) return;
+  Answer::Outgoing outgoing = answer_->Take();
+  if (outgoing.cut) return End(false);
+  sending_ = std::move(outgoing.bytes);
+  sent_ = 0;
+  last_ = outgoing.last;
+  keep_alive_ = outgoing.keep_alive;
+  if (!sending_.empty()) {
+    writing_ = true;
+    return WriteSome();
+  }
+  if (last_) FinishAnswer(keep_alive_);
+}
+
+void Connection::WriteSome() {
+  Arm(hub_.options.limits.write_timeout, &Connection::OnSlowReader);
+  socket_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
+                           [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+                             if (self->closed_) return;
+                             if (error) return self->End(false);
+                             self->sent_ += bytes;
+                             if (self->answer_ != nullptr) self->answer_->Sent(bytes);
+                             if (self->sent_ < self->sending_.size()) return self->WriteSome();
+                             self->writing_ = false;
+                             self->sending_ = {};
+                             self->Disarm();
+                             if (self->refused_) return self->Linger();
+                             if (self->last_) return self->FinishAnswer(self->keep_alive_);
+                             self->Pump();
+                           });
+}
+
+void Connection::FinishAnswer(bool keep_alive) {
+  const Ended ended = answer_->Close(true);
+  answer_ = nullptr;
+  hub_.bodies_bytes -= std::exchange(body_bytes_, 0);
+  if (hub_.options.on_end) hub_.options.on_end(ended);
+  if (keep_alive) return AwaitRequest();
+  Linger();
+}
+
+// The client may still be sending: to close at once would reset the connection before it has read the response.
+void Connection::Linger() {
+  idle_ = true;
+  refused_ = true;
+  ErrorCode ignored;
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  Arm(kLinger, &Connection::Close);
+  Discard();
+}
+
+void Connection::Discard() {
+  sending_.resize(4096);
+  socket_.async_read_some(asio::buffer(sending_), [self = shared_from_this()](const ErrorCode& error, size_t) {
+    if (self->closed_) return;
+    if (error) return self->Close();
+    self->Discard();
+  });
+}
+
+void Connection::Refuse(Response response) {
+  refused_ = true;
+  Ended ended{.peer = peer_, .status = response.status};
+  if (parser_ && parser_->is_header_done()) {
+    Request request = HeadAsRequest();
+    ended.method = std::move(request.method);
+    ended.path = std::move(request.path);
+  }
+  ErrorCode ignored;
+  socket_.cancel(ignored);
+  sending_ = HeadOf(response, Framing::kLength, response.body.size(), false);
+  if (ended.method != "HEAD") sending_ += response.body;
+  ended.sent_bytes = sending_.size();
+  sent_ = 0;
+  writing_ = true;
+  if (hub_.options.on_end) hub_.options.on_end(ended);
+  WriteSome();
+}
+
+void Connection::Drain() {
+  if (answer_ != nullptr) {
+    answer_->StopKeepingAlive();
+  } else if (idle_) {
+    Close();
+  }
+}
+
+void Connection::End(bool complete) {
+  if (answer_ != nullptr) {
+    const Ended ended = answer_->Close(complete);
+    answer_ = nullptr;
+    if (hub_.options.on_end) hub_.options.on_end(ended);
+  }
+  Close();
+}
+
+void Connection::Close() {
+  if (std::exchange(closed_, true)) return;
+  if (answer_ != nullptr) {
+    const Ended ended = answer_->Close(false);
+    answer_ = nullptr;
+    if (hub_.options.on_end) hub_.options.on_end(ended);
+  }
+  hub_.bodies_bytes -= std::exchange(body_bytes_, 0);
+  Disarm();
+  ErrorCode ignored;
+  socket_.close(ignored);
+  hub_.Remove(shared_from_this());
+}
+
+class ServerOfBeast final : public Server {
+ public:
+  ServerOfBeast(ServerOptions options, Handler handler)
+      : hub_(std::make_shared<Hub>(std::move(options), std::move(handler))),
+        acceptor_(hub_->io),
+        retry_(hub_->io),
+        work_(std::max(hub_->options.threads, 1)) {
+    hub_->work = &work_;
+  }
+  ~ServerOfBeast() override {
+    asio::post(hub_->io, [this] {
+      StopAccepting();
+      const auto open = hub_->open;
+      for (const std::shared_ptr<Connection>& connection : open) connection->Close();
+      guard_.reset();
+    });
+    if (thread_.joinable()) thread_.join();
+    work_.AwaitIdle();
+  }
+
+  absl::Status Listen() {
+    ErrorCode error;
+    const ServerOptions& options = hub_->options;
+    const std::string where = absl::StrCat(options.host, ":", options.port);
+    const asio::ip::address address =
+        asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, error);
+    if (error) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the host '", options.host, "' is no address: give one such as 127.0.0.1, 0.0.0.0 or ::"));
+    }
+    const tcp::endpoint endpoint(address, static_cast<uint16_t>(options.port));
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) return absl::UnavailableError(absl::StrCat("cannot listen on ", where, ": ", error.message()));
+    port_ = acceptor_.local_endpoint(error).port();
+    return absl::OkStatus();
+  }
+
+  void Run() {
+    guard_.emplace(hub_->io.get_executor());
+    Accept();
+    thread_ = std::thread([this] { hub_->io.run(); });
+  }
+
+  int port() const override { return port_; }
+  size_t connections() const override {
+    const MutexLock lock(hub_->mu);
+    return hub_->count;
+  }
+
+  bool Drain(absl::Duration limit) override {
+    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(limit);
+    asio::post(hub_->io, [this] {
+      StopAccepting();
+      hub_->draining = true;
+      const auto open = hub_->open;
+      for (const std::shared_ptr<Connection>& connection : open) connection->Drain();
+      const MutexLock lock(hub_->mu);
+      drained_ = true;
+      hub_->changed.NotifyAll();
+    });
+    const MutexLock lock(hub_->mu);
+    while (!drained_ || hub_->count > 0) {
+      if (std::chrono::steady_clock::now() >= deadline) return false;
+      hub_->changed.WaitUntil(hub_->mu, deadline);
+    }
+    return true;
+  }
+
+ private:
+  void StopAccepting() {
+    ErrorCode ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+  }
+
+  void Accept() {
+    acceptor_.async_accept([this](const ErrorCode& error, tcp::socket socket) {
+      if (!acceptor_.is_open()) return;
+      if (error) return AcceptLater();
+      ErrorCode ignored;
+      socket.set_option(tcp::no_delay(true), ignored);
+      auto connection = std::make_shared<Connection>(*hub_, std::move(socket));
+      hub_->open.insert(connection);
+      {
+        const MutexLock lock(hub_->mu);
+        hub_->count = hub_->open.size();
+      }
+      if (hub_->open.size() > hub_->options.limits.max_connections) {
+        Response full = hub_->Describe(503, "too many connections; try again");
+        full.headers.emplace_back("Retry-After", "1");
+        connection->Refuse(std::move(full));
+      } else {
+        connection->Start();
+      }
+      Accept();
+    });
+  }
+
+  // No descriptor is left, or the like: connections in the system's queue wait until one is.
+  void AcceptLater() {
+    retry_.expires_after(absl::ToChronoNanoseconds(kRetryAccept));
+    retry_.async_wait([this](const ErrorCode& error) {
+      if (!error && acceptor_.is_open()) Accept();
+    });
+  }
+
+  const std::shared_ptr<Hub> hub_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  int port_ = 0;
+  bool drained_ TDOCK_GUARDED_BY(hub_->mu) = false;
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> guard_;
+  std::thread thread_;
+  WorkQueue work_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, Handler handler) {
+  auto server = std::make_unique<ServerOfBeast>(std::move(options), std::move(handler));
+  if (absl::Status listening = server->Listen(); !listening.ok()) return listening;
+  server->Run();
+  return server;
+}
+
+}  // namespace tdock::http

@@ -1,0 +1,105 @@
+// A client that sends bytes as they stand, for tests of servers.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+namespace tdock::http {
+
+// One connection to 127.0.0.1. Every wait ends after ten seconds, with what has come until then.
+class RawClient {
+ public:
+  // A small receive buffer makes a reader that does not read felt soon.
+  explicit RawClient(int port, int receive_bytes = 0) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_bytes > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  }
+  ~RawClient() { Close(); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  bool connected() const { return connected_; }
+  int socket() const { return socket_; }
+  void Close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+
+  bool Send(absl::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+    return true;
+  }
+
+  // Up to and with `end`, or what came before the connection ended.
+  std::string ReadUntil(absl::string_view end) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (;;) {
+      const size_t found = read_.find(end.data(), 0, end.size());
+      if (found != std::string::npos) {
+        std::string taken = read_.substr(0, found + end.size());
+        read_.erase(0, taken.size());
+        return taken;
+      }
+      if (!ReadSome(deadline)) return std::exchange(read_, {});
+    }
+  }
+
+  // All until the server closes.
+  std::string ReadAll() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (ReadSome(deadline)) {
+    }
+    return std::exchange(read_, {});
+  }
+
+  // A response with Content-Length, its head and its body.
+  std::string ReadResponse() {
+    std::string head = ReadUntil("\r\n\r\n");
+    const size_t at = head.find("Content-Length: ");
+    if (at == std::string::npos) return head;
+    const size_t length = std::stoul(head.substr(at + 16));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (read_.size() < length && ReadSome(deadline)) {
+    }
+    head += read_.substr(0, length);
+    read_.erase(0, length);
+    return head;
+  }
+
+ private:
+  bool ReadSome(std::chrono::steady_clock::time_point deadline) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd readable = {socket_, POLLIN, 0};
+    if (left.count() <= 0 || ::poll(&readable, 1, static_cast<int>(left.count())) <= 0) return false;
+    char bytes[16384];
+    const ssize_t size = ::recv(socket_, bytes, sizeof bytes, 0);
+    if (size <= 0) return false;
+    read_.append(bytes, static_cast<size_t>(size));
+    return true;
+  }
+
+  int socket_;
+  bool connected_ = false;
+  std::string read_;
+};
+
+}  // namespace tdock::http
