@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cli/answer_stream.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
@@ -18,6 +17,7 @@
 #include "cli/sampling_options.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "engine/answer_stream.h"
 #include "engine/engine.h"
 #include "engine/model_folder.h"
 #include "text/chat_template.h"
@@ -125,7 +125,7 @@ class ChatSession {
       std::cerr << "Earlier answers are encoded again from their text: " << prompt->rewritten << ".\n";
     }
     TDOCK_ASSIGN_OR_RETURN(const engine::Completion completion, Generate(std::move(prompt->ids)));
-    TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> said, SaidTokens(completion, tokenizer_));
+    TDOCK_ASSIGN_OR_RETURN(std::vector<int32_t> said, engine::SaidTokens(completion, tokenizer_));
     if (said.empty() && completion.finish_reason == engine::FinishReason::kAborted) {
       dialogue_.Withdraw();
       return absl::OkStatus();
@@ -135,16 +135,18 @@ class ChatSession {
 
   // Shows the answer as it is generated. SIGINT ends it.
   absl::StatusOr<engine::Completion> Generate(std::vector<int32_t> prompt) {
-    AnswerStream stream(tokenizer_, inputs_.model.end_tokens, inputs_.sampling.stop, [this](absl::string_view text) {
-      std::cout << (terminal_ ? Printable(text) : std::string(text)) << std::flush;
-    });
+    engine::AnswerStream stream(tokenizer_, inputs_.model.end_tokens, inputs_.sampling.stop,
+                                [this](absl::string_view text) {
+                                  std::cout << (terminal_ ? Printable(text) : std::string(text)) << std::flush;
+                                });
     absl::Status shown = absl::OkStatus();
     const InterruptCatcher interrupt;
-    TDOCK_ASSIGN_OR_RETURN(
-        const engine::RequestId id,
-        engine_.Add({.prompt = {std::move(prompt), 1, rounds_++},
-                     .sampling = inputs_.sampling,
-                     .on_token = [&](int64_t, int32_t token) { shown.Update(stream.Push(token)); }}));
+    TDOCK_ASSIGN_OR_RETURN(const engine::RequestId id,
+                           engine_.Add({.prompt = {std::move(prompt), 1, rounds_++},
+                                        .sampling = inputs_.sampling,
+                                        .on_token = [&](int64_t, const engine::NewToken& token) {
+                                          shown.Update(stream.Push(token.token));
+                                        }}));
     for (bool aborted = false;;) {
       if (interrupt.caught() && !std::exchange(aborted, true)) TDOCK_RETURN_IF_ERROR(engine_.Abort(id));
       std::vector<engine::Answer> answers = engine_.Step();

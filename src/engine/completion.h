@@ -33,6 +33,14 @@ struct WeightsSpan {
   bool operator==(const WeightsSpan&) const = default;
 };
 
+// A token of an answer as it is there, with what Completion has of it.
+struct NewToken {
+  int32_t token = 0;
+  float log_prob = 0;
+  int64_t version = 0;  // of the weights that it was sampled with
+  std::vector<TokenLogProb> top = {};
+};
+
 struct Completion {
   std::vector<int32_t> tokens;  // all that were sampled, with the end or stop token, or those of the stop text
   // Of each token, under softmax(logits / temperature), or softmax(logits) where the temperature is 0, whatever else

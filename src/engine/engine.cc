@@ -260,6 +260,8 @@ void Engine::Impl::Serve(std::shared_ptr<const Decoder> decoder, const Decoder* 
   weights_.version = version;
   hashed_ = false;
   core_.Forget();
+  const MutexLock lock(mu_);
+  stats_ = core_.stats();
 }
 
 void Engine::Impl::Serve(std::shared_ptr<const Decoder> decoder, int64_t version) {

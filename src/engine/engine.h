@@ -21,6 +21,7 @@
 #include "core/base/workers.h"
 #include "engine/completion.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/sampling/token_constraint.h"
 #include "model/decoder/decoder.h"
 #include "text/tokenizer.h"
 
@@ -46,9 +47,11 @@ struct Request {
   // What each of the prompt's samples has already, in their order; empty: nothing. Those that ended with kEndToken or
   // kStop, or have no room for more tokens, come back unchanged.
   std::vector<Completion> so_far = {};
+  // Makes what limits the tokens of a sample, as a grammar does. Empty: all tokens are allowed.
+  std::function<std::unique_ptr<TokenConstraint>(int64_t sample)> constrain = {};
   // Called by Step() with each token as soon as it is there, in the order of an answer's tokens. May call Add(),
   // Abort(), HasWork() and stats() of the engine, and nothing else of it.
-  std::function<void(int64_t sample, int32_t token)> on_token = {};
+  std::function<void(int64_t sample, const NewToken& token)> on_token = {};
 };
 
 using RequestId = uint64_t;

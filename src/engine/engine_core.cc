@@ -51,6 +51,10 @@ bool IsDynamic(const model::ModelConfig& config) { return config.rope.type == mo
 
 absl::Status NotFinite(const Sequence& sequence) {
   const bool changed = sequence.request->choosing->sampler.changes_logits();
+  if (sequence.constraint != nullptr) {
+    return absl::InternalError(absl::StrCat("the logits of position ", sequence.size(),
+                                            " are not finite for any token that the answer's grammar allows"));
+  }
   return absl::InternalError(absl::StrCat("the logits of position ", sequence.size(),
                                           changed ? ", after bias and penalties" : "",
                                           ", divided by the temperature, are not finite"));
@@ -177,10 +181,15 @@ void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& en
   ++sequence.new_tokens;
   completion.tokens.push_back(chosen.token);
   completion.log_probs.push_back(chosen.log_prob);
+  if (request.request.on_token) {
+    news.push_back({.tell = request.request.on_token,
+                    .sample = sequence.sample,
+                    .token = {chosen.token, chosen.log_prob, version, chosen.top}});
+  }
   if (!chosen.top.empty()) completion.top.push_back(std::move(chosen.top));
   Stamp(completion, version);
   if (request.choosing->sampler.needs_counts()) sequence.counts.AddToAnswer(chosen.token);
-  if (request.request.on_token) news.push_back({request.request.on_token, sequence.sample, chosen.token});
+  if (sequence.constraint != nullptr) sequence.constraint->Accept(chosen.token);
   const bool full = static_cast<int64_t>(completion.tokens.size()) >= request.choosing->params.max_new_tokens ||
                     sequence.size() >= config_.context_length();
   absl::Status status = request.choosing->ends.Update(completion, full, sequence.stop_texts.get());

@@ -21,9 +21,9 @@ namespace tdock::engine {
 
 // A token that a request wants to know of.
 struct TokenNews {
-  std::function<void(int64_t sample, int32_t token)> tell;
+  std::function<void(int64_t sample, const NewToken& token)> tell;
   int64_t sample = 0;
-  int32_t token = 0;
+  NewToken token = {};
 };
 
 // Not thread-safe; but a step divides its passes among the workers of the options.

@@ -103,7 +103,12 @@ TEST_F(RequestsTest, TellEachTokenAsItComes) {
   Request request = Ask({1, 2}, 4, 2);
   std::map<int64_t, std::vector<int32_t>> told;
   std::vector<size_t> by_step;
-  request.on_token = [&](int64_t sample, int32_t token) { told[sample].push_back(token); };
+  std::map<int64_t, std::vector<float>> told_log_probs;
+  request.on_token = [&](int64_t sample, const NewToken& token) {
+    told[sample].push_back(token.token);
+    told_log_probs[sample].push_back(token.log_prob);
+    EXPECT_EQ(token.version, 0);
+  };
   const RequestId id = *engine.Add(request);
   Answers answers;
   while (engine.HasWork()) {
@@ -111,7 +116,10 @@ TEST_F(RequestsTest, TellEachTokenAsItComes) {
     by_step.push_back(told[0].size());
   }
   EXPECT_THAT(by_step, ElementsAre(1, 2, 3, 4));
-  for (const int64_t sample : {0, 1}) EXPECT_EQ(told[sample], answers.at({id, sample}).tokens);
+  for (const int64_t sample : {0, 1}) {
+    EXPECT_EQ(told[sample], answers.at({id, sample}).tokens);
+    EXPECT_EQ(told_log_probs[sample], answers.at({id, sample}).log_probs);
+  }
 }
 
 TEST_F(RequestsTest, AbortedKeepWhatTheyHaveAndLeaveTheOthersAlone) {
@@ -144,7 +152,7 @@ TEST_F(RequestsTest, MayBeAbortedBeforeTheyBeginAndFromATokenOfTheirOwn) {
   Request request = Ask({2}, 50);
   RequestId own = 0;
   int tokens = 0;
-  request.on_token = [&](int64_t, int32_t) {
+  request.on_token = [&](int64_t, const NewToken&) {
     if (++tokens == 3) {
       EXPECT_TRUE(engine.Abort(own).ok());
     }
@@ -394,7 +402,7 @@ TEST_F(RequestsTest, AddedWhileACallHasTheEngineForItselfAreAnsweredByLaterSteps
   Engine engine(decoder_, {});
   Request outer = Ask({1, 2}, 5);
   std::vector<RequestId> added;
-  outer.on_token = [&](int64_t, int32_t) { added.push_back(*engine.Add(Ask({3}, 2))); };
+  outer.on_token = [&](int64_t, const NewToken&) { added.push_back(*engine.Add(Ask({3}, 2))); };
   int64_t ended = 0;
   ASSERT_TRUE(engine
                   .AnswerAll({outer},
@@ -423,7 +431,7 @@ TEST_F(RequestsTest, ThatNeverFitTheCacheEndWithAnErrorAndTheBudgetHolds) {
 TEST_F(RequestsTest, AStepThatThrowsLosesItsRequestsAndNoOthers) {
   Engine engine(decoder_, {});
   Request request = Ask({1}, 3);
-  request.on_token = [](int64_t, int32_t) { throw std::runtime_error("no more"); };
+  request.on_token = [](int64_t, const NewToken&) { throw std::runtime_error("no more"); };
   *engine.Add(request);
   EXPECT_THROW(engine.Step(), std::runtime_error);
   EXPECT_FALSE(engine.HasWork());

@@ -65,7 +65,8 @@ void Choose(const at::Tensor& logits_RV, std::span<const Row> rows, std::vector<
   for (const Row& row : rows) {
     const Sequence& sequence = *row.sequence;
     sampled.push_back({UnitInterval(DeriveSeed(sequence.stream, static_cast<uint64_t>(sequence.size()))),
-                       static_cast<int64_t>(sequence.completion.tokens.size()), &sequence.counts});
+                       static_cast<int64_t>(sequence.completion.tokens.size()), &sequence.counts,
+                       sequence.constraint != nullptr ? sequence.constraint->Allowed() : std::span<const uint64_t>()});
     in_order = in_order && row.logits == static_cast<int64_t>(index.size());
     index.push_back(row.logits);
   }
@@ -97,7 +98,11 @@ std::vector<Chosen> RunPass(const model::Decoder& decoder, model::KvCache& cache
   const at::Tensor logits_RV =
       decoder.Logits(all ? hidden : hidden.index_select(0, at::tensor(places, at::kLong).to(decoder.device())));
   chosen.reserve(rows.size());
-  const auto choosing = [&](size_t row) { return rows[row].sequence->request->choosing.get(); };
+  // Rows with a constraint are by themselves, so that the others are computed as if there were none.
+  const auto choosing = [&](size_t row) {
+    const Sequence& sequence = *rows[row].sequence;
+    return std::make_pair(sequence.request->choosing.get(), sequence.constraint != nullptr);
+  };
   for (size_t begin = 0; begin < rows.size();) {
     size_t end = begin + 1;
     while (end < rows.size() && end - begin < EngineOptions::kMostRows && choosing(end) == choosing(begin)) ++end;

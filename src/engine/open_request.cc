@@ -143,7 +143,9 @@ void MakeSequences(OpenRequest& open, uint64_t arrival, const model::ModelConfig
     sequence->stream = DeriveSeed(seed, static_cast<uint64_t>(sample));
     sequence->stop_texts = choosing.ends.MakeReader();
     if (choosing.sampler.needs_counts()) sequence->counts = TokenCounts(request.prompt.tokens);
+    if (request.constrain) sequence->constraint = request.constrain(sample);
     for (const int32_t token : so_far.tokens) {
+      if (sequence->constraint != nullptr) sequence->constraint->Accept(token);
       if (choosing.sampler.needs_counts()) sequence->counts.AddToAnswer(token);
       if (sequence->stop_texts == nullptr) continue;
       const absl::Status read = sequence->stop_texts->Push(token, /*heeded=*/false).status();

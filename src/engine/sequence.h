@@ -8,6 +8,7 @@
 
 #include "engine/answer_end.h"
 #include "engine/completion.h"
+#include "engine/sampling/token_constraint.h"
 #include "engine/sampling/token_counts.h"
 
 namespace tdock::engine {
@@ -37,6 +38,7 @@ struct Sequence {
   int64_t new_tokens = 0;  // since the request was added
   Completion completion = {};
   std::unique_ptr<StopTextReader> stop_texts = {};
+  std::unique_ptr<TokenConstraint> constraint = {};
   TokenCounts counts = {};  // where the sampler needs them
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }

@@ -58,7 +58,7 @@ struct Rollout {
     size_t without_token = timed.size(), tokens = 0;
     absl::Time begun;
     for (size_t i = 0; i < timed.size(); ++i) {
-      timed[i].on_token = [&, i](int64_t, int32_t) {
+      timed[i].on_token = [&, i](int64_t, const engine::NewToken&) {
         if (without_token == 0) ++tokens;
         if (begun_by[i]) return;
         begun_by[i] = true;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -55,6 +56,22 @@ at::Tensor BiasOf(const SamplingParams& params, int64_t vocab_size) {
   return bias;
 }
 
+bool IsConstrained(const Sampler::Row& row) { return !row.allowed.empty(); }
+
+at::Tensor OnlyAllowed(const at::Tensor& scores_RV, std::span<const Sampler::Row> rows) {
+  const int64_t vocabulary = scores_RV.size(1);
+  at::Tensor is_out_RV = at::zeros({scores_RV.size(0), vocabulary}, at::kBool);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (!IsConstrained(rows[r])) continue;
+    bool* const is_out = is_out_RV.mutable_data_ptr<bool>() + static_cast<int64_t>(r) * vocabulary;
+    for (int64_t token = 0; token < vocabulary; ++token) {
+      const auto word = static_cast<size_t>(token) / 64;
+      is_out[token] = word >= rows[r].allowed.size() || (rows[r].allowed[word] >> (token % 64) & 1) == 0;
+    }
+  }
+  return scores_RV.masked_fill(is_out_RV.to(scores_RV.device()), kNoChance);
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t vocab_size,
@@ -83,8 +100,13 @@ at::Tensor Sampler::WithoutEnds(const at::Tensor& scores_RV, std::span<const Row
   return scores_RV.masked_fill(is_short.to(scores_RV.device()) & is_end_V_, kNoChance);
 }
 
+bool Sampler::Filters(std::span<const Row> rows) const {
+  return changes_logits() || keeps_ || std::any_of(rows.begin(), rows.end(), IsConstrained);
+}
+
 at::Tensor Sampler::FilteredScores(const at::Tensor& logits_RV, std::span<const Row> rows) const {
   at::Tensor scores_RV = biases_ ? logits_RV + bias_V_ : logits_RV;
+  if (std::any_of(rows.begin(), rows.end(), IsConstrained)) scores_RV = OnlyAllowed(scores_RV, rows);
   if (penalises_) {
     std::vector<const TokenCounts*> counts;
     for (const Row& row : rows) counts.push_back(row.counts);
@@ -96,7 +118,7 @@ at::Tensor Sampler::FilteredScores(const at::Tensor& logits_RV, std::span<const 
 }
 
 at::Tensor Sampler::FilteredLogProbs(const at::Tensor& logits_RV, std::span<const Row> rows) const {
-  return filters() ? LogSoftmax(FilteredScores(logits_RV, rows), 1.0) : LogSoftmax(logits_RV, policy_temperature());
+  return Filters(rows) ? LogSoftmax(FilteredScores(logits_RV, rows), 1.0) : LogSoftmax(logits_RV, policy_temperature());
 }
 
 Choices Sampler::Choose(const at::Tensor& logits_RV, std::span<const Row> rows) const {
@@ -104,12 +126,12 @@ Choices Sampler::Choose(const at::Tensor& logits_RV, std::span<const Row> rows) 
 }
 
 Choices Sampler::ChooseByKernels(const at::Tensor& logits_RV, std::span<const Row> rows) const {
-  const at::Tensor scores_RV = filters() ? FilteredScores(logits_RV, rows) : logits_RV;
-  const double temperature = filters() ? 1.0 : policy_temperature();
+  const at::Tensor scores_RV = Filters(rows) ? FilteredScores(logits_RV, rows) : logits_RV;
+  const double temperature = Filters(rows) ? 1.0 : policy_temperature();
   kernels::ChosenTokens chosen =
       greedy_ ? kernels::LikeliestTokens(scores_RV) : kernels::SampleTokens(scores_RV, temperature, Uniforms(rows));
   Choices choices{.tokens = std::move(chosen.tokens), .log_probs = std::move(chosen.log_probs), .top = {}};
-  if (records_policy()) {
+  if (RecordsPolicy(rows)) {
     const at::Tensor recorded_R =
         kernels::TokenLogProbs(logits_RV, at::tensor(choices.tokens, at::kLong), policy_temperature()).log_probs;
     for (size_t r = 0; r < rows.size(); ++r) {
@@ -118,7 +140,7 @@ Choices Sampler::ChooseByKernels(const at::Tensor& logits_RV, std::span<const Ro
   }
   if (params_.top_log_probs > 0) {
     const at::Tensor recorded_RV =
-        records_policy() ? LogSoftmax(logits_RV, policy_temperature()) : LogSoftmax(scores_RV, temperature);
+        RecordsPolicy(rows) ? LogSoftmax(logits_RV, policy_temperature()) : LogSoftmax(scores_RV, temperature);
     choices.top = OnHost(RankTokens(recorded_RV, params_.top_log_probs));
   }
   return choices;
@@ -129,9 +151,9 @@ Choices Sampler::ChooseByLibtorch(const at::Tensor& logits_RV, std::span<const R
   const at::Tensor tokens_R =
       greedy_ ? filtered_RV.argmax(-1)
               : SampleFromUniform(filtered_RV, at::tensor(Uniforms(rows), at::kDouble).to(logits_RV.device()));
-  const at::Tensor recorded_RV = records_policy() ? LogSoftmax(logits_RV, policy_temperature()) : filtered_RV;
+  const at::Tensor recorded_RV = RecordsPolicy(rows) ? LogSoftmax(logits_RV, policy_temperature()) : filtered_RV;
   at::Tensor log_probs_R = Chosen(recorded_RV, tokens_R);
-  if (records_policy()) {
+  if (RecordsPolicy(rows)) {
     const at::Tensor sampled_R = Chosen(filtered_RV, tokens_R);
     log_probs_R = at::where(sampled_R.isfinite(), log_probs_R, sampled_R);
   }

@@ -37,6 +37,8 @@ class Sampler {
     double uniform;             // the random number, in [0, 1)
     int64_t answer_length;      // tokens so far
     const TokenCounts* counts;  // null unless needs_counts()
+    // See TokenConstraint::Allowed(); empty: all tokens are allowed. Before all other steps.
+    std::span<const uint64_t> allowed = {};
   };
 
   // The parameters must have passed CheckSamplingParams() with these tokens and this vocabulary.
@@ -56,11 +58,12 @@ class Sampler {
   at::Tensor FilteredLogProbs(const at::Tensor& logits_RV, std::span<const Row> rows) const;
 
  private:
-  bool filters() const { return changes_logits() || keeps_; }
+  // Whether the distribution that is sampled from is another one than the policy's.
+  bool Filters(std::span<const Row> rows) const;
   // What is recorded of a token is its probability under the temperature alone, not the one that it is sampled with.
-  bool records_policy() const { return filters() && !params_.filtered_log_probs; }
+  bool RecordsPolicy(std::span<const Row> rows) const { return Filters(rows) && !params_.filtered_log_probs; }
   double policy_temperature() const { return greedy_ ? 1.0 : params_.temperature; }
-  // Of scores that FilteredLogProbs() is the log-softmax of, where filters().
+  // Of scores that FilteredLogProbs() is the log-softmax of, where Filters().
   at::Tensor FilteredScores(const at::Tensor& logits_RV, std::span<const Row> rows) const;
   Choices ChooseByKernels(const at::Tensor& logits_RV, std::span<const Row> rows) const;
   Choices ChooseByLibtorch(const at::Tensor& logits_RV, std::span<const Row> rows) const;

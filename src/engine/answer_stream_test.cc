@@ -1,4 +1,4 @@
-#include "cli/answer_stream.h"
+#include "engine/answer_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include "text/json_tokenizer.h"
 #include "text/testing/small_tokenizers.h"
 
-namespace tdock::cli {
+namespace tdock::engine {
 namespace {
 
 // The pieces in which an answer of the bytes `said` is shown, each ended by a bar.
@@ -44,25 +44,24 @@ TEST(AnswerStream, ShowsAStopTextThatDidNotCount) {
 }
 
 TEST(SaidTokens, LeavesOutWhatEndedTheAnswer) {
-  using engine::FinishReason;
   const auto tokenizer = text::JsonTokenizer::Create(text::small::SmallByteLevel(), {}, {}).value();
-  using Ids = std::vector<int32_t>;
-  const auto said = [&](Ids tokens, FinishReason reason, std::optional<size_t> text_bytes = std::nullopt) {
-    engine::Completion completion;
+  using Said = std::vector<int32_t>;
+  const auto said = [&](Said tokens, FinishReason reason, std::optional<size_t> text_bytes = std::nullopt) {
+    Completion completion;
     completion.tokens = std::move(tokens);
     completion.finish_reason = reason;
     completion.text_bytes = text_bytes;
     return SaidTokens(completion, *tokenizer).value();
   };
-  EXPECT_EQ(said({'h', 'e', '.'}, FinishReason::kLength), (Ids{'h', 'e', '.'}));
-  EXPECT_EQ(said({'h', 0xC3}, FinishReason::kAborted), (Ids{'h', 0xC3}));
-  EXPECT_EQ(said({'h', 'e', '.'}, FinishReason::kEndToken), (Ids{'h', 'e'}));
-  EXPECT_EQ(said({'h', 'e', 261}, FinishReason::kStop), (Ids{'h', 'e'})) << "<|end|>";
-  EXPECT_EQ(said({'h', 'e', '.'}, FinishReason::kStop), (Ids{'h', 'e', '.'})) << "a stop token that is text";
-  EXPECT_EQ(said({'h', 'e', 'a', 'b'}, FinishReason::kStop, 2), (Ids{'h', 'e'})) << "the stop text ab";
-  EXPECT_EQ(said({'h', 'e', 259}, FinishReason::kStop, 4), (Ids{'h', 'e', 256})) << "llo";
-  EXPECT_EQ(said({259}, FinishReason::kStop, 0), Ids{});
+  EXPECT_EQ(said({'h', 'e', '.'}, FinishReason::kLength), (Said{'h', 'e', '.'}));
+  EXPECT_EQ(said({'h', 0xC3}, FinishReason::kAborted), (Said{'h', 0xC3}));
+  EXPECT_EQ(said({'h', 'e', '.'}, FinishReason::kEndToken), (Said{'h', 'e'}));
+  EXPECT_EQ(said({'h', 'e', 261}, FinishReason::kStop), (Said{'h', 'e'})) << "<|end|>";
+  EXPECT_EQ(said({'h', 'e', '.'}, FinishReason::kStop), (Said{'h', 'e', '.'})) << "a stop token that is text";
+  EXPECT_EQ(said({'h', 'e', 'a', 'b'}, FinishReason::kStop, 2), (Said{'h', 'e'})) << "the stop text ab";
+  EXPECT_EQ(said({'h', 'e', 259}, FinishReason::kStop, 4), (Said{'h', 'e', 256})) << "llo";
+  EXPECT_EQ(said({259}, FinishReason::kStop, 0), Said{});
 }
 
 }  // namespace
-}  // namespace tdock::cli
+}  // namespace tdock::engine

@@ -1,4 +1,4 @@
-#include "cli/answer_stream.h"
+#include "engine/answer_stream.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "core/base/status.h"
 #include "text/conversation.h"
 
-namespace tdock::cli {
+namespace tdock::engine {
 namespace {
 
 // Where the first stop text begins that ends behind byte `known` of the text, or may do so once more follows; the end
@@ -52,11 +52,10 @@ void AnswerStream::Show(size_t bytes) {
   shown_ += bytes;
 }
 
-absl::StatusOr<std::vector<int32_t>> SaidTokens(const engine::Completion& completion,
-                                                const text::Tokenizer& tokenizer) {
+absl::StatusOr<std::vector<int32_t>> SaidTokens(const Completion& completion, const text::Tokenizer& tokenizer) {
   std::vector<int32_t> said = completion.tokens;
   if (completion.text_bytes) {
-    TDOCK_ASSIGN_OR_RETURN(const std::string text, engine::TextOf(completion, tokenizer));
+    TDOCK_ASSIGN_OR_RETURN(const std::string text, TextOf(completion, tokenizer));
     // The tokens that end before the stop text, and new ones for what one of them has of both.
     std::string kept;
     for (;;) {
@@ -69,10 +68,10 @@ absl::StatusOr<std::vector<int32_t>> SaidTokens(const engine::Completion& comple
     said.insert(said.end(), rest.begin(), rest.end());
     return said;
   }
-  const bool at_end = completion.finish_reason == engine::FinishReason::kEndToken;
-  const bool at_stop = completion.finish_reason == engine::FinishReason::kStop && tokenizer.IsSpecial(said.back());
+  const bool at_end = completion.finish_reason == FinishReason::kEndToken;
+  const bool at_stop = completion.finish_reason == FinishReason::kStop && tokenizer.IsSpecial(said.back());
   if (at_end || at_stop) said.pop_back();
   return said;
 }
 
-}  // namespace tdock::cli
+}  // namespace tdock::engine

@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
-namespace tdock::cli {
+namespace tdock::engine {
 
 // Text arrives in whole characters, without special tokens and end tokens. What may be the beginning of a stop text is
 // held back until that is known. Not thread-safe.
@@ -45,6 +45,6 @@ class AnswerStream {
 // The tokens that say the text of the answer: without the one that ended it, an end token or a special stop token;
 // where a stop text ended it, those before that text, and new ones for what one of them says beside a part of it. The
 // errors of Tokenizer::Decode().
-absl::StatusOr<std::vector<int32_t>> SaidTokens(const engine::Completion& completion, const text::Tokenizer& tokenizer);
+absl::StatusOr<std::vector<int32_t>> SaidTokens(const Completion& completion, const text::Tokenizer& tokenizer);
 
-}  // namespace tdock::cli
+}  // namespace tdock::engine
