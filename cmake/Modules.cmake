@@ -96,6 +96,8 @@ tdock_module(model/decoder TORCH USES model/tensor_torch model/files kernels LIN
 tdock_module(engine/sampling TORCH USES core/base kernels LINKS absl::flat_hash_map)
 tdock_module(engine/cache TORCH USES model/decoder kernels LINKS absl::flat_hash_map)
 tdock_module(engine TORCH USES engine/sampling engine/cache text LINKS absl::flat_hash_map)
+tdock_module(serve/protocol USES text LINKS nlohmann_json::nlohmann_json)
+tdock_module(serve/grammar USES text LINKS absl::flat_hash_map)
 tdock_module(trainer/reward USES text)
 tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)

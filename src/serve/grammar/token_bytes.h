@@ -1,0 +1,16 @@
+// What bytes tokens stand for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace tdock::serve {
+
+// For each id of the vocabulary, what it adds to a text that has begun: with a space before it if it spells one, and
+// where it is only a part of a character, those bytes. Empty: nothing, as a special token; or not known.
+std::vector<std::string> TokenBytes(const text::Tokenizer& tokenizer);
+
+}  // namespace tdock::serve

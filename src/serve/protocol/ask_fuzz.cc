@@ -1,0 +1,51 @@
+// The body of a request from outside: what is read is within its limits, and what is refused has an error object.
+#include <cstdint>
+#include <cstdlib>
+
+#include "core/base/json_text.h"
+#include "serve/protocol/ask.h"
+
+namespace {
+
+using namespace tdock::serve;
+
+void Check(bool holds) {
+  if (!holds) std::abort();
+}
+
+void CheckProblem(const Problem& problem) {
+  Check(problem.status == 400 && !problem.message.empty());
+  const auto body = tdock::ParseJsonObject(BodyOf(problem), 10);
+  Check(body.ok() && body->contains("error"));
+}
+
+void CheckAsk(const Ask& ask) {
+  const AskLimits limits;
+  Check(ask.n >= 1 && ask.n <= limits.max_answers);
+  Check((ask.form == Form::kChat) == ask.prompts.empty() && (ask.form == Form::kChat) != ask.turns.empty());
+  Check(static_cast<int64_t>(ask.prompts.size()) * ask.n <= limits.max_answers || ask.form == Form::kChat);
+  Check(ask.sampling.max_tokens.value_or(1) >= 1 && ask.sampling.temperature.value_or(0) >= 0);
+  for (const AskedPrompt& prompt : ask.prompts) {
+    const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt);
+    if (tokens == nullptr) continue;
+    for (const int32_t token : *tokens) Check(token >= 0);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const absl::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const auto read = ReadAsk(static_cast<Form>(data[0] % 3), body);
+  if (const auto* problem = std::get_if<Problem>(&read)) {
+    CheckProblem(*problem);
+  } else {
+    CheckAsk(std::get<Ask>(read));
+  }
+  const auto sampling = ReadSampling(body);
+  if (const auto* problem = std::get_if<Problem>(&sampling)) CheckProblem(*problem);
+  const auto weights = ReadWeights(body);
+  if (const auto* problem = std::get_if<Problem>(&weights)) CheckProblem(*problem);
+  return 0;
+}

@@ -1,0 +1,118 @@
+#include "serve/protocol/ask.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace tdock::serve {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Ask Read(Form form, absl::string_view body) {
+  auto read = ReadAsk(form, body);
+  if (const auto* problem = std::get_if<Problem>(&read)) ADD_FAILURE() << problem->message;
+  return std::holds_alternative<Ask>(read) ? std::get<Ask>(read) : Ask{};
+}
+
+Problem Refused(Form form, absl::string_view body) {
+  const auto read = ReadAsk(form, body);
+  if (const auto* problem = std::get_if<Problem>(&read)) return *problem;
+  ADD_FAILURE() << "is not refused: " << body;
+  return {};
+}
+
+TEST(ReadAsk, ReadsACompletion) {
+  const Ask ask = Read(Form::kCompletion, R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 5, "temperature": 0.5,
+      "n": 2, "stop": "x", "seed": -1, "logprobs": 3, "stream": true, "stream_options": {"include_usage": true},
+      "logit_bias": {"7": -1.5}, "top_k": -1, "user": "u", "suffix": null})");
+  EXPECT_EQ(ask.model, "m");
+  EXPECT_THAT(ask.prompts, ElementsAre(AskedPrompt("a"), AskedPrompt("b")));
+  EXPECT_TRUE(ask.is_list && ask.stream && ask.include_usage);
+  EXPECT_EQ(ask.sampling.max_tokens, 5);
+  EXPECT_EQ(ask.sampling.temperature, 0.5);
+  EXPECT_EQ(ask.sampling.top_k, 0);
+  EXPECT_EQ(ask.sampling.seed, ~uint64_t{0});
+  EXPECT_THAT(*ask.sampling.stop, ElementsAre("x"));
+  EXPECT_EQ(ask.sampling.logit_bias->at(7), -1.5);
+  EXPECT_EQ(ask.log_probs, 3);
+  EXPECT_EQ(ask.n, 2);
+}
+
+TEST(ReadAsk, ReadsPromptsInAllTheirForms) {
+  const auto prompts = [](absl::string_view given) {
+    return Read(Form::kCompletion, absl::StrCat("{\"prompt\": ", given, "}")).prompts;
+  };
+  using Tokens = std::vector<int32_t>;
+  EXPECT_THAT(prompts("\"\""), ElementsAre(AskedPrompt("")));
+  EXPECT_THAT(prompts("[1, 2]"), ElementsAre(AskedPrompt(Tokens{1, 2})));
+  EXPECT_THAT(prompts("[[1], [2, 3]]"), ElementsAre(AskedPrompt(Tokens{1}), AskedPrompt(Tokens{2, 3})));
+  EXPECT_THAT(prompts("[\"a\", [2]]"), ElementsAre(AskedPrompt("a"), AskedPrompt(Tokens{2})));
+}
+
+TEST(ReadAsk, ReadsAConversation) {
+  const Ask ask = Read(Form::kChat, R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
+      {"type": "text", "text": "b"}]}, {"role": "assistant", "content": null, "tool_calls": [{"function":
+      {"name": "f", "arguments": "{\"x\": 1}"}}]}, {"role": "tool", "content": "c", "tool_call_id": "1"}],
+      "tools": [{"type": "function"}], "logprobs": true})");
+  ASSERT_EQ(ask.turns.size(), 3U);
+  EXPECT_EQ(ask.turns[0].content, "ab");
+  EXPECT_FALSE(ask.turns[1].has_content);
+  EXPECT_THAT(ask.turns[1].fields, HasSubstr(R"("arguments":{"x":1})")) << "opened, as templates read them";
+  EXPECT_EQ(ask.turns[2].role, text::Role::kTool);
+  EXPECT_THAT(ask.context.tools, HasSubstr("function"));
+  EXPECT_EQ(ask.log_probs, 0);
+}
+
+TEST(ReadAsk, ReadsWhatVerlAsks) {
+  const Ask ask = Read(Form::kGenerate, R"({"input_ids": [1, 2], "rid": "r", "return_logprob": true,
+      "sampling_params": {"max_new_tokens": 4, "n": 2, "top_k": 3, "stop_token_ids": [5]}})");
+  EXPECT_EQ(ask.request_id, "r");
+  EXPECT_EQ(ask.sampling.max_tokens, 4);
+  EXPECT_EQ(ask.sampling.top_k, 3);
+  EXPECT_THAT(*ask.sampling.stop_token_ids, ElementsAre(5));
+  EXPECT_EQ(ask.n, 2);
+  EXPECT_EQ(Refused(Form::kGenerate, R"({"text": "a", "sampling_params": {"top_p": 2}})").param,
+            "sampling_params.top_p");
+  EXPECT_EQ(Refused(Form::kGenerate, R"({"text": "a", "input_ids": [1]})").status, 400);
+}
+
+TEST(ReadAsk, NamesWhatIsWrong) {
+  EXPECT_EQ(Refused(Form::kCompletion, R"({"prompt": "a", "n": 0})").param, "n");
+  EXPECT_EQ(Refused(Form::kCompletion, R"({"prompt": "a", "nonsense": 0})").code, "unknown_parameter");
+  EXPECT_EQ(Refused(Form::kCompletion, R"({})").param, "prompt");
+  EXPECT_EQ(Refused(Form::kCompletion, R"({"prompt": ["a", "b"], "n": 65})").param, "prompt") << "130 answers";
+  EXPECT_EQ(Refused(Form::kChat, R"({"messages": [{"role": "user", "content": "a", "x": 1}]})").param, "messages[0].x");
+  EXPECT_EQ(Refused(Form::kChat, R"({"messages": []})").param, "messages");
+  EXPECT_EQ(Refused(Form::kCompletion, "[]").code, "invalid_json");
+  EXPECT_THAT(Refused(Form::kCompletion, R"({"prompt": "a", "max_tokens": 99999999999999999999})").message,
+              HasSubstr("max_tokens"));
+}
+
+TEST(ReadSampling, FillsWhatIsNotGiven) {
+  SamplingAsk mine = Read(Form::kCompletion, R"({"prompt": "a", "temperature": 0.5})").sampling;
+  const auto preferred = ReadSampling(R"({"temperature": 0, "top_p": 0.5})");
+  mine.FillFrom(std::get<SamplingAsk>(preferred));
+  EXPECT_EQ(mine.temperature, 0.5);
+  EXPECT_EQ(mine.top_p, 0.5);
+  EXPECT_TRUE(std::holds_alternative<Problem>(ReadSampling(R"({"n": 3})")));
+}
+
+TEST(ReadWeights, TakesVersionsAsVerlWritesThem) {
+  EXPECT_EQ(std::get<WeightsAsk>(ReadWeights(R"({"model_path": "d", "weight_version": "12"})")).version, 12);
+  EXPECT_EQ(std::get<WeightsAsk>(ReadWeights(R"({"model_path": "d"})")).version, std::nullopt);
+  EXPECT_TRUE(std::holds_alternative<Problem>(ReadWeights(R"({"model_path": "d", "weight_version": "x"})")));
+  EXPECT_TRUE(std::holds_alternative<Problem>(ReadWeights("{}")));
+  EXPECT_TRUE(std::holds_alternative<Problem>(ReadAbort("{}")));
+}
+
+TEST(BodyOf, IsAnErrorObject) {
+  EXPECT_EQ(BodyOf({.message = "no \"x\"\xff", .param = "x"}),
+            "{\"error\":{\"message\":\"no \\\"x\\\"\uFFFD\",\"type\":\"invalid_request_error\",\"param\":\"x\","
+            "\"code\":null}}");
+}
+
+}  // namespace
+}  // namespace tdock::serve

@@ -1,0 +1,18 @@
+#include "serve/protocol/problem.h"
+
+#include "nlohmann/json.hpp"
+
+namespace tdock::serve {
+
+std::string BodyOf(const Problem& problem) {
+  using Json = nlohmann::ordered_json;
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
+  const Json json = {{"error",
+                      {{"message", problem.message},
+                       {"type", problem.type},
+                       {"param", or_null(problem.param)},
+                       {"code", or_null(problem.code)}}}};
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+}  // namespace tdock::serve
