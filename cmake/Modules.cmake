@@ -98,6 +98,8 @@ tdock_module(engine/cache TORCH USES model/decoder kernels LINKS absl::flat_hash
 tdock_module(engine TORCH USES engine/sampling engine/cache text LINKS absl::flat_hash_map)
 tdock_module(serve/protocol USES text LINKS nlohmann_json::nlohmann_json)
 tdock_module(serve/grammar USES text LINKS absl::flat_hash_map)
+tdock_module(serve TORCH USES serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
+             PRIVATE_LINKS PkgConfig::prometheus)
 tdock_module(trainer/reward USES text)
 tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)
@@ -150,4 +152,4 @@ tdock_module(bench/torch TORCH USES bench/harness trainer/recipes kernels)
 # bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
 tdock_module(bench/runtime NO_TSAN TORCH USES bench/service trainer/distributed)
 tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/service bench/text bench/runtime core/command)
-tdock_module(cli TORCH USES trainer/preflight trainer/merge trainer/distributed runtime/launch core/command)
+tdock_module(cli TORCH USES serve trainer/preflight trainer/merge trainer/distributed runtime/launch core/command)

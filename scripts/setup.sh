@@ -7,7 +7,7 @@
 #   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
 #   oracle  build, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
 #           they only read files of, some from a source package, and .venv-peers with those that the tests of our own one
-#           use, and with what it is measured against
+#           use, and with what it is measured against, and .venv-serve with the clients of a served model
 #   wheel   compilers, libraries, and .venv-wheel
 #   lint    compilers, libraries, the clang tools, and the linter of the container file in .venv-lint
 #   generate-peers
@@ -140,6 +140,7 @@ case $what in
     trap 'for pid in "${making[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done' INT TERM
     make_environment .venv-oracle requirements/oracle.txt .venv & making+=($!)
     make_environment .venv-peers requirements/peers.txt .venv & making+=($!)
+    make_environment .venv-serve requirements/serve.txt & making+=($!)
     make_templates & making+=($!)
     make_environment .venv-wheel requirements/wheel.txt & making+=($!)
     make_environment .venv-parquet requirements/parquet.txt & making+=($!)

@@ -46,7 +46,7 @@ OWNED_LIBRARIES = {
     "parquet/": {"data/parquet"},
     "simdjson": {"data", "bench/text"},
     "xxhash": {"core/tensor", "text"},
-    "prometheus/": {"dock/service/console"},
+    "prometheus/": {"dock/service/console", "serve"},
     "httplib": {"dock/service/console", "trainer/reward/external"},
     "boost/": {"core/http"},
     "grpc": {"core/rpc"},

@@ -19,6 +19,7 @@ Command AddPreflight(CLI::App& app);
 Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
 Command AddChat(CLI::App& app);
+Command AddServe(CLI::App& app);
 Command AddTokenize(CLI::App& app);
 Command AddMerge(CLI::App& app);
 Command AddRuns(CLI::App& app);

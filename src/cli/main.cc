@@ -20,8 +20,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", TDOCK_VERSION);
   std::vector<std::pair<CLI::App*, tdock::cli::Command>> commands;
   for (const auto add : {tdock::cli::AddInit, tdock::cli::AddPreflight, tdock::cli::AddTrain, tdock::cli::AddGenerate,
-                         tdock::cli::AddChat, tdock::cli::AddTokenize, tdock::cli::AddMerge, tdock::cli::AddRuns,
-                         tdock::cli::AddExplain}) {
+                         tdock::cli::AddChat, tdock::cli::AddServe, tdock::cli::AddTokenize, tdock::cli::AddMerge,
+                         tdock::cli::AddRuns, tdock::cli::AddExplain}) {
     tdock::cli::Command command = add(app);
     commands.emplace_back(app.get_subcommands(nullptr).back(), std::move(command));
   }

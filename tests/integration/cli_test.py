@@ -66,7 +66,8 @@ class CommandLine(unittest.TestCase):
 
     def test_help_lists_every_command_and_option(self):
         text = run("--help").stdout
-        for command in ("init", "preflight", "train", "launch", "generate", "chat", "tokenize", "merge", "runs", "bench"):
+        for command in ("init", "preflight", "train", "launch", "generate", "chat", "serve", "tokenize", "merge", "runs",
+                        "bench"):  # fmt: skip
             self.assertIn(command, text)
             self.assertEqual(run(command, "--help").returncode, 0)
         self.assertIn("--run-dir", run("train", "--help").stdout)

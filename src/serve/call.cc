@@ -1,0 +1,185 @@
+#include "serve/call.h"
+
+#include <utility>
+
+#include "core/base/clock.h"
+#include "nlohmann/json.hpp"
+#include "serve/requests.h"
+
+namespace tdock::serve {
+namespace {
+
+// Events wait while a client has this much to read.
+constexpr size_t kEnoughUnread = 16 << 10;
+
+}  // namespace
+
+http::Response ResponseOf(const Problem& problem) { return {.status = problem.status, .body = BodyOf(problem)}; }
+
+Call::Call(const serve::Ask& ask, std::string id, std::shared_ptr<http::Exchange> exchange, const ServedModel& model,
+           Metrics& metrics, std::function<void()> on_done)
+    : samples_(ask.n),
+      streams_(ask.stream),
+      shows_tokens_(ask.log_probs.has_value() || ask.token_ids),
+      include_usage_(ask.include_usage),
+      stops_(ask.sampling.stop.value_or(model.preferred.stop.value_or(std::vector<std::string>()))),
+      model_(model),
+      metrics_(metrics),
+      exchange_(std::move(exchange)),
+      replies_(ask, std::move(id), absl::ToUnixSeconds(absl::Now()), model.names.front(), *model.tokenizer),
+      on_done_(std::move(on_done)),
+      begun_(Clock::Real().Now()) {}
+
+void Call::Start(std::vector<engine::Request> requests, Replica& replica) {
+  replica_ = &replica;
+  const absl::Status asked = Ask(std::move(requests));
+  if (!asked.ok()) {
+    Abort();
+    bool none = false;
+    {
+      const MutexLock lock(mu_);
+      none = ids_.empty();  // else the last of these says that it is done
+    }
+    exchange_->Send(ResponseOf(ProblemOf(asked)));
+    if (none) on_done_();
+    return;
+  }
+  exchange_->OnGone([self = weak_from_this()] {
+    if (const std::shared_ptr<Call> call = self.lock()) call->Abort();
+  });
+}
+
+// Under the lock, so that no token comes before the head of the reply.
+absl::Status Call::Ask(std::vector<engine::Request> requests) {
+  const MutexLock lock(mu_);
+  for (const engine::Request& request : requests) prompts_.push_back(request.prompt.tokens);
+  for (const std::vector<int32_t>& prompt : prompts_) {
+    usage_.prompt_tokens += static_cast<int64_t>(prompt.size());
+    for (int64_t sample = 0; sample < samples_; ++sample) {
+      Choice& choice = choices_.emplace_back();
+      choice.next.index = static_cast<int64_t>(choices_.size()) - 1;
+      choice.next.prompt = choice.prompt = &prompt;
+    }
+  }
+  for (Choice& choice : choices_) {
+    choice.text = std::make_unique<engine::AnswerStream>(
+        *model_.tokenizer, model_.end_tokens, stops_,
+        [&choice](absl::string_view text) { choice.next.text.append(text.data(), text.size()); });
+  }
+  metrics_.CountPrompt(usage_.prompt_tokens);
+  for (size_t p = 0; p < requests.size(); ++p) {
+    const size_t first = p * static_cast<size_t>(samples_);
+    requests[p].on_token = [self = shared_from_this(), first](int64_t sample, const engine::NewToken& token) {
+      self->OnToken(first + static_cast<size_t>(sample), token);
+    };
+    const auto id = replica_->Add(std::move(requests[p]), [self = shared_from_this(), first](engine::Answer answer) {
+      self->OnEnd(first, std::move(answer));
+    });
+    if (!id.ok()) {
+      failed_ = true;
+      return id.status();
+    }
+    ids_.push_back(*id);
+    left_ += static_cast<size_t>(samples_);
+  }
+  if (streams_) {
+    exchange_->Begin({.content_type = "text/event-stream; charset=utf-8",
+                      .headers = {{"Cache-Control", "no-cache"}, {"X-Request-Id", replies_.id()}}});
+    for (const Choice& choice : choices_) exchange_->Write(replies_.Opening(choice.next.index));
+  }
+  return absl::OkStatus();
+}
+
+void Call::Abort() {
+  std::vector<engine::RequestId> ids;
+  {
+    const MutexLock lock(mu_);
+    ids = ids_;
+  }
+  for (const engine::RequestId id : ids) replica_->Abort(id);
+}
+
+void Call::OnToken(size_t index, const engine::NewToken& token) {
+  const absl::Time now = Clock::Real().Now();
+  const MutexLock lock(mu_);
+  Choice& choice = choices_[index];
+  if (choice.tokens == 0) {
+    metrics_.ObserveFirstToken(now - begun_);
+  } else {
+    metrics_.ObserveNextToken(now - choice.last_token);
+  }
+  choice.last_token = now;
+  ++choice.tokens;
+  if (failed_) return;
+  choice.next.tokens.push_back(token);
+  const absl::Status read = choice.text->Push(token.token);
+  if (!read.ok()) return Fail(read);
+  if (!streams_ || (choice.next.text.empty() && !shows_tokens_)) return;
+  if (exchange_->unread_bytes() <= kEnoughUnread) SendEvent(choice);
+}
+
+void Call::SendEvent(Choice& choice) {
+  exchange_->Write(replies_.Event(choice.next));
+  Piece next{.index = choice.next.index,
+             .text_offset =
+                 choice.next.text_offset + (shows_tokens_ ? CharactersOf(choice.next.tokens, *model_.tokenizer) : 0)};
+  choice.next = std::move(next);
+}
+
+void Call::OnEnd(size_t first, engine::Answer answer) {
+  bool done = false;
+  {
+    const MutexLock lock(mu_);
+    if (!answer.status.ok()) Fail(answer.status);
+    if (answer.sample >= 0) EndChoice(choices_[first + static_cast<size_t>(answer.sample)], answer);
+    done = --left_ == 0;
+  }
+  if (!done) return;
+  on_done_();  // before the client knows, who may ask for more at once
+  const MutexLock lock(mu_);
+  if (!failed_) Finish();
+}
+
+void Call::EndChoice(Choice& choice, engine::Answer& answer) {
+  const engine::Completion& completion = answer.completion;
+  choice.ended = true;
+  choice.finish = completion.finish_reason;
+  usage_.completion_tokens += choice.tokens;
+  metrics_.CountAnswer(answer.status.ok() ? FinishNameOf(choice.finish) : "error", choice.tokens);
+  if (failed_) return;
+  choice.text->Finish(completion.text_bytes);
+  choice.next.finish = choice.finish;
+  if (streams_) SendEvent(choice);
+}
+
+void Call::Fail(const absl::Status& status) {
+  if (std::exchange(failed_, true)) return;
+  for (const engine::RequestId id : ids_) replica_->Abort(id);
+  const Problem problem = ProblemOf(status);
+  if (!streams_) return exchange_->Send(ResponseOf(problem));
+  exchange_->Write(EventOf(BodyOf(problem)));
+  exchange_->End();
+}
+
+void Call::Finish() {
+  exchange_->Note(Note());
+  if (!streams_) {
+    std::vector<Piece> answers;
+    for (Choice& choice : choices_) answers.push_back(std::move(choice.next));
+    exchange_->Send({.body = replies_.Whole(answers, usage_), .headers = {{"X-Request-Id", replies_.id()}}});
+    return;
+  }
+  if (include_usage_) exchange_->Write(replies_.UsageEvent(usage_));
+  exchange_->Write(kStreamEnd);
+  exchange_->End();
+}
+
+std::string Call::Note() const {
+  nlohmann::ordered_json note = {{"request_id", replies_.id()},
+                                 {"prompt_tokens", usage_.prompt_tokens},
+                                 {"completion_tokens", usage_.completion_tokens}};
+  for (const Choice& choice : choices_) note["finish_reasons"].push_back(FinishNameOf(choice.finish));
+  return note.dump();
+}
+
+}  // namespace tdock::serve

@@ -1,0 +1,84 @@
+// A request for answers, from its body to its last byte.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/base/mutex.h"
+#include "core/http/server.h"
+#include "engine/answer_stream.h"
+#include "engine/engine.h"
+#include "serve/metrics.h"
+#include "serve/protocol/ask.h"
+#include "serve/protocol/problem.h"
+#include "serve/replica.h"
+#include "serve/replies.h"
+#include "serve/served_model.h"
+
+namespace tdock::serve {
+
+// {"error": …} with its status.
+http::Response ResponseOf(const Problem& problem);
+
+// Made by std::make_shared. The engine's thread tells it of tokens. It ends by itself when its answers have, or its
+// client is gone. Thread-safe.
+//
+// A client that reads slowly gets fewer events with more text in each: what it has not read stays as tokens, which are
+// bounded by the length of the answer.
+class Call : public std::enable_shared_from_this<Call> {
+ public:
+  // The model and the metrics must outlive it. Calls `on_done` once, when its last answer has ended.
+  Call(const Ask& ask, std::string id, std::shared_ptr<http::Exchange> exchange, const ServedModel& model,
+       Metrics& metrics, std::function<void()> on_done);
+
+  // One request for each prompt. Nothing is asked of the replica any more when the call has ended.
+  void Start(std::vector<engine::Request> requests, Replica& replica) TDOCK_EXCLUDES(mu_);
+  // Ends its answers as they are; what they have is sent.
+  void Abort() TDOCK_EXCLUDES(mu_);
+
+ private:
+  struct Choice {
+    Piece next = {};  // what has not been sent
+    std::unique_ptr<engine::AnswerStream> text = {};
+    const std::vector<int32_t>* prompt = nullptr;
+    absl::Time last_token = absl::InfinitePast();
+    int64_t tokens = 0;  // that have come
+    engine::FinishReason finish = engine::FinishReason::kAborted;
+    bool ended = false;
+  };
+
+  absl::Status Ask(std::vector<engine::Request> requests) TDOCK_EXCLUDES(mu_);
+  void OnToken(size_t index, const engine::NewToken& token) TDOCK_EXCLUDES(mu_);
+  void OnEnd(size_t first, engine::Answer answer) TDOCK_EXCLUDES(mu_);
+  void EndChoice(Choice& choice, engine::Answer& answer) TDOCK_REQUIRES(mu_);
+  void SendEvent(Choice& choice) TDOCK_REQUIRES(mu_);
+  // The rest is of no use then.
+  void Fail(const absl::Status& status) TDOCK_REQUIRES(mu_);
+  void Finish() TDOCK_REQUIRES(mu_);
+  std::string Note() const TDOCK_REQUIRES(mu_);
+
+  const int64_t samples_;
+  const bool streams_, shows_tokens_, include_usage_;
+  const std::vector<std::string> stops_;
+  const ServedModel& model_;
+  Metrics& metrics_;
+  const std::shared_ptr<http::Exchange> exchange_;
+  const Replies replies_;
+  const std::function<void()> on_done_;
+  const absl::Time begun_;
+  Replica* replica_ = nullptr;
+
+  Mutex mu_;
+  std::vector<std::vector<int32_t>> prompts_ TDOCK_GUARDED_BY(mu_);
+  std::vector<engine::RequestId> ids_ TDOCK_GUARDED_BY(mu_);
+  std::vector<Choice> choices_ TDOCK_GUARDED_BY(mu_);
+  size_t left_ TDOCK_GUARDED_BY(mu_) = 0;  // choices that have not ended
+  bool failed_ TDOCK_GUARDED_BY(mu_) = false;
+  Usage usage_ TDOCK_GUARDED_BY(mu_);
+};
+
+}  // namespace tdock::serve

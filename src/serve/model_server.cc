@@ -1,0 +1,404 @@
+#include "serve/model_server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <optional>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/rng.h"
+#include "nlohmann/json.hpp"
+#include "serve/call.h"
+#include "serve/grammar/token_bytes.h"
+#include "serve/json_constraint.h"
+#include "serve/metrics.h"
+#include "serve/replica.h"
+#include "serve/replies.h"
+#include "serve/requests.h"
+
+namespace tdock::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kModels[] = "/v1/models";
+
+// Takes as long for every key that is as long.
+bool IsEqual(absl::string_view a, absl::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned different = 0;
+  for (size_t i = 0; i < a.size(); ++i) different |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return different == 0;
+}
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+// What is written of a request.
+std::string LogLine(const http::Ended& ended, absl::Time now) {
+  Json line = {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
+               {"peer", ended.peer},
+               {"method", ended.method},
+               {"path", ended.path.substr(0, 200)},
+               {"status", ended.status},
+               {"seconds", absl::ToDoubleSeconds(ended.duration)},
+               {"request_bytes", ended.request_bytes},
+               {"sent_bytes", ended.sent_bytes}};
+  if (ended.gone) line["client_gone"] = true;
+  if (!ended.note.empty()) {
+    const Json note = Json::parse(ended.note, nullptr, /*allow_exceptions=*/false);
+    if (note.is_object()) line.update(note);
+  }
+  return Dump(line);
+}
+
+class ServerOfModel final : public ModelServer {
+ public:
+  ServerOfModel(ServedModel model, ModelServerOptions options)
+      : model_(std::move(model)), options_(std::move(options)), seed_(RandomSeed()), started_(absl::Now()) {
+    for (engine::Engine* const engine : model_.engines) replicas_.push_back(std::make_unique<Replica>(*engine));
+    version_ = model_.engines.front()->weights().version;
+  }
+
+  absl::Status Listen() {
+    http::ServerOptions options{.host = options_.host, .port = options_.port, .limits = options_.limits, .threads = 4};
+    options.admit = [this](const http::Request& request) { return Admit(request); };
+    options.describe = [](int status, absl::string_view message) {
+      return ResponseOf({.status = status,
+                         .message = std::string(message),
+                         .type = status < 500 ? "invalid_request_error" : "server_error"});
+    };
+    options.on_end = [this](const http::Ended& ended) { OnEnd(ended); };
+    auto server = http::Server::Start(
+        std::move(options), [this](std::shared_ptr<http::Exchange> exchange) { Handle(std::move(exchange)); });
+    if (!server.ok()) return server.status();
+    server_ = *std::move(server);
+    return absl::OkStatus();
+  }
+
+  int port() const override { return server_->port(); }
+  bool Drain(absl::Duration limit) override { return server_->Drain(limit); }
+
+ private:
+  using Exchange = std::shared_ptr<http::Exchange>;
+  struct Route {
+    std::vector<absl::string_view> methods = {};
+    void (ServerOfModel::*handle)(const Exchange& exchange) = nullptr;
+  };
+
+  const Route* Find(absl::string_view path) const;
+  std::optional<http::Response> Admit(const http::Request& request) const;
+  void OnEnd(const http::Ended& ended);
+  void Handle(Exchange exchange);
+
+  template <Form form>
+  void Answer(const Exchange& exchange) {
+    Answer(exchange, form);
+  }
+  void Answer(const Exchange& exchange, Form form);
+  // Made when they are first needed: the tokens of a large vocabulary take a while.
+  std::shared_ptr<TokenMasks> Masks() TDOCK_EXCLUDES(masks_mu_);
+  // Whether so many answers more may be open; then they are.
+  bool Reserve(int64_t answers);
+  http::Response Busy() const;
+  void AddCall(const std::vector<std::string>& names, const std::shared_ptr<Call>& call) TDOCK_EXCLUDES(mu_);
+  void RemoveCall(const std::vector<std::string>& names, const Call* call) TDOCK_EXCLUDES(mu_);
+
+  void Health(const Exchange& exchange) { exchange->Send({.body = "{\"status\":\"ok\"}"}); }
+  void Models(const Exchange& exchange);
+  void MetricsPage(const Exchange& exchange);
+  void Abort(const Exchange& exchange) TDOCK_EXCLUDES(mu_);
+  void FlushCache(const Exchange& exchange);
+  void UpdateWeights(const Exchange& exchange);
+  absl::Status ServeWeights(const std::string& folder, int64_t version);
+
+  const ServedModel model_;
+  const ModelServerOptions options_;
+  const uint64_t seed_;
+  const absl::Time started_;
+  Metrics metrics_;
+  std::atomic<uint64_t> requests_ = 0;
+  std::atomic<int64_t> open_ = 0;
+  std::atomic<int64_t> version_ = 0;
+  std::atomic<bool> updating_ = false;  // weights
+  std::atomic<double> seconds_ = 1;     // that answers take, of the last ones
+
+  Mutex masks_mu_;
+  std::shared_ptr<TokenMasks> masks_ TDOCK_GUARDED_BY(masks_mu_);
+
+  Mutex mu_;
+  std::multimap<std::string, std::weak_ptr<Call>> calls_ TDOCK_GUARDED_BY(mu_);
+
+  // Destroyed in the opposite order: the replicas' threads end after the handlers that use them.
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  std::unique_ptr<http::Server> server_;
+};
+
+const ServerOfModel::Route* ServerOfModel::Find(absl::string_view path) const {
+  static const auto* const kRoutes = new std::map<absl::string_view, Route>{
+      {"/health", {{"GET"}, &ServerOfModel::Health}},
+      {"/metrics", {{"GET"}, &ServerOfModel::MetricsPage}},
+      {kModels, {{"GET"}, &ServerOfModel::Models}},
+      {"/v1/completions", {{"POST"}, &ServerOfModel::Answer<Form::kCompletion>}},
+      {"/v1/chat/completions", {{"POST"}, &ServerOfModel::Answer<Form::kChat>}},
+      {"/generate", {{"POST"}, &ServerOfModel::Answer<Form::kGenerate>}},
+      {"/abort_request", {{"POST"}, &ServerOfModel::Abort}},
+      {"/flush_cache", {{"POST", "GET"}, &ServerOfModel::FlushCache}},
+      {"/update_weights", {{"POST"}, &ServerOfModel::UpdateWeights}},
+      {"/update_weights_from_disk", {{"POST"}, &ServerOfModel::UpdateWeights}},
+  };
+  const bool one_model = absl::StartsWith(path, absl::StrCat(kModels, "/"));
+  const auto found = kRoutes->find(one_model ? kModels : path);
+  return found == kRoutes->end() ? nullptr : &found->second;
+}
+
+std::optional<http::Response> ServerOfModel::Admit(const http::Request& request) const {
+  const Route* const route = Find(request.path);
+  if (!options_.api_keys.empty() && request.path != "/health") {
+    absl::string_view given = request.Header("authorization");
+    const bool is_bearer = absl::ConsumePrefix(&given, "Bearer ");
+    const bool known = is_bearer && std::any_of(options_.api_keys.begin(), options_.api_keys.end(),
+                                                [&](const std::string& key) { return IsEqual(key, given); });
+    if (!known) {
+      http::Response refused = ResponseOf({.status = 401,
+                                           .message = "give one of the server's keys: Authorization: Bearer KEY",
+                                           .type = "authentication_error",
+                                           .code = "invalid_api_key"});
+      refused.headers.emplace_back("WWW-Authenticate", "Bearer");
+      return refused;
+    }
+  }
+  if (route == nullptr) {
+    return ResponseOf({.status = 404,
+                       .message = absl::StrCat("there is nothing at ", request.path.substr(0, 200)),
+                       .code = "not_found"});
+  }
+  if (std::find(route->methods.begin(), route->methods.end(), request.method) != route->methods.end()) {
+    return std::nullopt;
+  }
+  const std::string allowed = absl::StrJoin(route->methods, ", ");
+  http::Response refused =
+      ResponseOf({.status = 405,
+                  .message = absl::StrCat(request.path, " is for ", allowed, ", and not for ", request.method),
+                  .code = "method_not_allowed"});
+  refused.headers.emplace_back("Allow", allowed);
+  return refused;
+}
+
+void ServerOfModel::OnEnd(const http::Ended& ended) {
+  // Only paths that exist: others are the clients' to choose, and would be metrics without end.
+  const bool known = Find(ended.path) != nullptr;
+  metrics_.CountRequest(known ? (absl::StartsWith(ended.path, kModels) ? kModels : ended.path) : "other", ended.status,
+                        ended.gone, ended.duration);
+  if (options_.access_log) options_.access_log(LogLine(ended, absl::Now()));
+}
+
+void ServerOfModel::Handle(Exchange exchange) {
+  const Route* const route = Find(exchange->request().path);
+  if (route == nullptr) return;  // not admitted
+  try {
+    (this->*route->handle)(exchange);
+  } catch (const std::exception& error) {
+    exchange->Send(ResponseOf({.status = 500, .message = error.what(), .type = "server_error"}));
+  }
+}
+
+std::shared_ptr<TokenMasks> ServerOfModel::Masks() {
+  const MutexLock lock(masks_mu_);
+  if (masks_ == nullptr) masks_ = std::make_shared<TokenMasks>(TokenBytes(*model_.tokenizer), model_.end_tokens);
+  return masks_;
+}
+
+bool ServerOfModel::Reserve(int64_t answers) {
+  if (open_.fetch_add(answers) + answers <= options_.max_open_answers) return true;
+  open_ -= answers;
+  return false;
+}
+
+http::Response ServerOfModel::Busy() const {
+  http::Response busy =
+      ResponseOf({.status = 429,
+                  .message = absl::StrCat("the server has ", open_.load(), " answers to give, of at most ",
+                                          options_.max_open_answers, "; try again"),
+                  .type = "rate_limit_error",
+                  .code = "rate_limit_exceeded"});
+  const auto seconds = static_cast<int64_t>(std::clamp(seconds_.load(), 0.0, 59.0)) + 1;
+  busy.headers.emplace_back("Retry-After", absl::StrCat(seconds));
+  return busy;
+}
+
+void ServerOfModel::Answer(const Exchange& exchange, Form form) {
+  auto read = ReadAsk(form, exchange->request().body, options_.asks);
+  if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
+  const Ask& ask = std::get<Ask>(read);
+  if (!ask.model.empty() && std::find(model_.names.begin(), model_.names.end(), ask.model) == model_.names.end()) {
+    return exchange->Send(ResponseOf({.status = 404,
+                                      .message = absl::StrCat("there is no model '", ask.model.substr(0, 200),
+                                                              "' here; this one is '", model_.names.front(), "'"),
+                                      .param = "model",
+                                      .code = "model_not_found"}));
+  }
+  const uint64_t number = ++requests_;
+  auto asked = RequestsOf(ask, model_, seed_, number << 16);
+  if (const auto* problem = std::get_if<Problem>(&asked)) return exchange->Send(ResponseOf(*problem));
+  auto& requests = std::get<std::vector<engine::Request>>(asked);
+  const int64_t answers = static_cast<int64_t>(requests.size()) * ask.n;
+  if (!Reserve(answers)) return exchange->Send(Busy());
+  if (options_.answer_timeout != absl::InfiniteDuration()) {
+    for (engine::Request& request : requests) request.deadline = Clock::Real().Now() + options_.answer_timeout;
+  }
+  if (ask.json_object) {
+    for (engine::Request& request : requests) {
+      request.constrain = [masks = Masks()](int64_t) { return std::make_unique<JsonConstraint>(masks); };
+    }
+  }
+  const char* const kind = form == Form::kChat ? "chatcmpl-" : form == Form::kCompletion ? "cmpl-" : "gen-";
+  std::vector<std::string> names = {absl::StrCat(kind, absl::Hex(DeriveSeed(seed_, number), absl::kZeroPad16))};
+  if (!ask.request_id.empty()) names.push_back(ask.request_id);
+  const absl::Time begun = Clock::Real().Now();
+  auto call = std::make_shared<std::weak_ptr<Call>>();
+  const auto made =
+      std::make_shared<Call>(ask, names.front(), exchange, model_, metrics_, [this, names, answers, begun, call] {
+        open_ -= answers;
+        const double took = absl::ToDoubleSeconds(Clock::Real().Now() - begun);
+        seconds_ = 0.9 * seconds_.load() + 0.1 * took;
+        RemoveCall(names, call->lock().get());
+      });
+  *call = made;
+  AddCall(names, made);
+  Replica* const replica = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
+                             return a->open() < b->open();
+                           })->get();
+  made->Start(std::move(requests), *replica);
+}
+
+void ServerOfModel::AddCall(const std::vector<std::string>& names, const std::shared_ptr<Call>& call) {
+  const MutexLock lock(mu_);
+  for (const std::string& name : names) calls_.emplace(name, call);
+}
+
+void ServerOfModel::RemoveCall(const std::vector<std::string>& names, const Call* call) {
+  const MutexLock lock(mu_);
+  for (const std::string& name : names) {
+    const auto [begin, end] = calls_.equal_range(name);
+    for (auto one = begin; one != end; ++one) {
+      if (one->second.lock().get() != call) continue;
+      calls_.erase(one);
+      break;
+    }
+  }
+}
+
+void ServerOfModel::Models(const Exchange& exchange) {
+  Json data = Json::array();
+  for (const std::string& name : model_.names) {
+    data.push_back({{"id", name},
+                    {"object", "model"},
+                    {"created", absl::ToUnixSeconds(started_)},
+                    {"owned_by", "tdock"},
+                    {"max_model_len", model_.context_length},
+                    {"weight_version", version_.load()}});
+  }
+  const std::string& path = exchange->request().path;
+  if (path == kModels) return exchange->Send({.body = Dump({{"object", "list"}, {"data", std::move(data)}})});
+  const std::string wanted = path.substr(sizeof kModels);
+  for (const Json& one : data) {
+    if (one["id"] == wanted) return exchange->Send({.body = Dump(one)});
+  }
+  exchange->Send(ResponseOf({.status = 404,
+                             .message = absl::StrCat("there is no model '", wanted.substr(0, 200), "' here"),
+                             .param = "model",
+                             .code = "model_not_found"}));
+}
+
+void ServerOfModel::MetricsPage(const Exchange& exchange) {
+  Gauges gauges{.connections = server_->connections(), .open_answers = open_, .weights_version = version_};
+  for (const auto& replica : replicas_) gauges.engines.push_back(replica->engine().stats());
+  exchange->Send({.body = metrics_.Text(gauges), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
+}
+
+void ServerOfModel::Abort(const Exchange& exchange) {
+  const auto read = ReadAbort(exchange->request().body, options_.asks);
+  if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
+  const AbortAsk& ask = std::get<AbortAsk>(read);
+  std::vector<std::shared_ptr<Call>> calls;
+  {
+    const MutexLock lock(mu_);
+    const auto [begin, end] =
+        ask.all ? std::make_pair(calls_.begin(), calls_.end()) : calls_.equal_range(ask.request_id);
+    for (auto one = begin; one != end; ++one) {
+      if (auto call = one->second.lock(); call != nullptr) calls.push_back(std::move(call));
+    }
+  }
+  std::sort(calls.begin(), calls.end());
+  calls.erase(std::unique(calls.begin(), calls.end()), calls.end());
+  for (const std::shared_ptr<Call>& call : calls) call->Abort();
+  exchange->Send({.body = Dump({{"success", true}, {"aborted", calls.size()}})});
+}
+
+void ServerOfModel::FlushCache(const Exchange& exchange) {
+  if (updating_.exchange(true)) {
+    return exchange->Send(ResponseOf({.status = 409, .message = "other weights are being loaded", .code = "conflict"}));
+  }
+  for (const auto& replica : replicas_) {
+    replica->BetweenSteps([&] { replica->engine().Update([] {}, version_); });
+  }
+  updating_ = false;
+  exchange->Send({.body = Dump({{"success", true}})});
+}
+
+void ServerOfModel::UpdateWeights(const Exchange& exchange) {
+  const auto read = ReadWeights(exchange->request().body, options_.asks);
+  if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
+  const WeightsAsk& ask = std::get<WeightsAsk>(read);
+  if (updating_.exchange(true)) {
+    return exchange->Send(ResponseOf({.status = 409, .message = "other weights are being loaded", .code = "conflict"}));
+  }
+  const int64_t version = ask.version.value_or(version_ + 1);
+  absl::Status served;
+  try {
+    served = ServeWeights(ask.folder, version);
+  } catch (const std::exception& error) {
+    served = absl::ResourceExhaustedError(error.what());
+  }
+  updating_ = false;
+  if (!served.ok()) return exchange->Send(ResponseOf(ProblemOf(served)));
+  exchange->Send({.body = Dump({{"success", true},
+                                {"message", absl::StrCat("the weights of ", ask.folder, " are served")},
+                                {"weight_version", absl::StrCat(version)}})});
+}
+
+absl::Status ServerOfModel::ServeWeights(const std::string& folder, int64_t version) {
+  auto decoder = model_.load(folder);  // while the engines go on
+  if (!decoder.ok()) return decoder.status();
+  for (const auto& replica : replicas_) {
+    replica->BetweenSteps([&] {
+      const absl::Time begun = Clock::Real().Now();
+      replica->engine().Serve(*decoder, version);
+      metrics_.CountWeightUpdate(Clock::Real().Now() - begun);
+    });
+  }
+  version_ = version;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ServedModel model, ModelServerOptions options) {
+  auto server = std::make_unique<ServerOfModel>(std::move(model), std::move(options));
+  if (absl::Status listening = server->Listen(); !listening.ok()) return listening;
+  return server;
+}
+
+}  // namespace tdock::serve

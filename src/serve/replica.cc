@@ -1,0 +1,108 @@
+#include "serve/replica.h"
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace tdock::serve {
+
+Replica::Replica(engine::Engine& engine) : engine_(engine), thread_([this] { Run(); }) {}
+
+Replica::~Replica() {
+  std::vector<engine::RequestId> open;
+  {
+    const MutexLock lock(mu_);
+    ending_ = true;
+    for (const auto& [id, waiting] : waiting_) open.push_back(id);
+    changed_.NotifyAll();
+  }
+  for (const engine::RequestId id : open) Abort(id);
+  thread_.join();
+}
+
+absl::StatusOr<engine::RequestId> Replica::Add(engine::Request request, OnEnd on_end) {
+  const int64_t answers = request.prompt.samples;
+  const MutexLock lock(mu_);  // through both, so that no answer comes before its request is known
+  if (ending_) return absl::UnavailableError("the server is ending");
+  absl::StatusOr<engine::RequestId> id = engine_.Add(std::move(request));
+  if (!id.ok()) return id;
+  waiting_[*id] = {.on_end = std::move(on_end), .left = answers};
+  open_ += answers;
+  changed_.NotifyAll();
+  return id;
+}
+
+void Replica::Abort(engine::RequestId id) {
+  engine_.Abort(id).IgnoreError();  // NotFound: it has ended
+}
+
+void Replica::BetweenSteps(const std::function<void()>& work) {
+  bool done = false;
+  const MutexLock lock(mu_);
+  work_.push_back([&] {
+    work();
+    const MutexLock ended(mu_);
+    done = true;
+    changed_.NotifyAll();
+  });
+  changed_.NotifyAll();
+  while (!done) changed_.Wait(mu_);
+}
+
+void Replica::Run() {
+  std::deque<std::function<void()>> work;
+  while (Await(work)) {
+    for (const std::function<void()>& one : work) one();
+    work.clear();
+    Step();
+  }
+}
+
+// Until there is something to do; false if there is nothing any more.
+bool Replica::Await(std::deque<std::function<void()>>& work) {
+  const MutexLock lock(mu_);
+  while (!ending_ && waiting_.empty() && work_.empty()) changed_.Wait(mu_);
+  work.swap(work_);
+  return !ending_ || !waiting_.empty() || !work.empty();
+}
+
+void Replica::Step() {
+  if (!engine_.HasWork()) return;
+  absl::Status failure;
+  try {
+    for (engine::Answer& answer : engine_.Step()) Deliver(std::move(answer));
+  } catch (const std::exception& error) {
+    failure = absl::InternalError(absl::StrCat("the engine failed: ", error.what()));
+  }
+  if (!failure.ok()) FailLost(failure);
+}
+
+void Replica::Deliver(engine::Answer answer) {
+  OnEnd on_end;
+  {
+    const MutexLock lock(mu_);
+    const auto found = waiting_.find(answer.request);
+    if (found == waiting_.end()) return;
+    on_end = found->second.on_end;
+    if (--found->second.left == 0) waiting_.erase(found);
+    --open_;
+  }
+  on_end(std::move(answer));
+}
+
+void Replica::FailLost(const absl::Status& why) {
+  std::vector<std::pair<engine::RequestId, Waiting>> lost;
+  {
+    const MutexLock lock(mu_);
+    for (const auto& [id, waiting] : waiting_) lost.emplace_back(id, waiting);
+  }
+  for (const auto& [id, waiting] : lost) {
+    // What was added during the step is not lost; it is the only one that can be aborted, and its client asks again.
+    if (engine_.Abort(id).ok()) continue;
+    for (int64_t left = waiting.left; left > 0; --left) Deliver({.request = id, .sample = -1, .status = why});
+  }
+}
+
+}  // namespace tdock::serve

@@ -1,0 +1,69 @@
+// Answers as clients read them: JSON in OpenAI's forms and in SGLang's, which verl asks for. docs/serving.md has them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/completion.h"
+#include "nlohmann/json.hpp"
+#include "serve/protocol/ask.h"
+#include "text/tokenizer.h"
+
+namespace tdock::serve {
+
+// A part of an answer, or a whole one.
+struct Piece {
+  int64_t index = 0;  // of the answer in the reply
+  std::string text = {};
+  std::vector<engine::NewToken> tokens = {};
+  std::optional<engine::FinishReason> finish = {};  // with the last piece
+  size_t text_offset = 0;                           // characters of the tokens' own texts before it
+  const std::vector<int32_t>* prompt = nullptr;     // with the first piece
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0, completion_tokens = 0;
+};
+
+// "stop", "length", "abort" or "timeout".
+const char* FinishNameOf(engine::FinishReason reason);
+
+// Immutable, and so thread-safe.
+class Replies {
+ public:
+  // The tokenizer must outlive it.
+  Replies(const Ask& ask, std::string id, int64_t created, std::string model, const text::Tokenizer& tokenizer);
+
+  const std::string& id() const { return id_; }
+
+  // The body of a reply that is not streamed: all answers, each in one piece.
+  std::string Whole(std::span<const Piece> answers, const Usage& usage) const;
+
+  // Events of a stream. A chat's answer begins with Opening().
+  std::string Opening(int64_t index) const;
+  std::string Event(const Piece& piece) const;
+  std::string UsageEvent(const Usage& usage) const;
+
+ private:
+  const Form form_;
+  const bool is_list_, log_probs_, token_ids_;
+  const std::string id_, model_;
+  const int64_t created_;
+  const text::Tokenizer& tokenizer_;
+};
+
+// The characters of the tokens' own texts.
+size_t CharactersOf(std::span<const engine::NewToken> tokens, const text::Tokenizer& tokenizer);
+
+// One line. What is not UTF-8 becomes U+FFFD.
+std::string Dump(const nlohmann::ordered_json& json);
+
+// "data: …" with the empty line that ends an event.
+std::string EventOf(const std::string& data);
+inline constexpr char kStreamEnd[] = "data: [DONE]\n\n";
+
+}  // namespace tdock::serve

@@ -1,0 +1,145 @@
+#include "serve/requests.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "text/conversation.h"
+
+namespace tdock::serve {
+namespace {
+
+constexpr int64_t kUsualCompletion = 16;  // as OpenAI's /v1/completions
+constexpr int64_t kUsualGenerate = 128;   // as SGLang's /generate
+
+absl::StatusOr<std::vector<int32_t>> TokensOf(const AskedPrompt& prompt, const ServedModel& model) {
+  if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) return *tokens;
+  return model.tokenizer->Encode(std::get<std::string>(prompt),
+                                 {.spelled = text::SpelledSpecial::kAsText, .add_special_tokens = true});
+}
+
+std::variant<std::vector<std::vector<int32_t>>, Problem> PromptsOf(const Ask& ask, const ServedModel& model) {
+  std::vector<std::vector<int32_t>> prompts;
+  if (ask.form == Form::kChat) {
+    if (!model.chat_template.ok()) {
+      return Problem{.message = absl::StrCat("the model has no chat template: ", model.chat_template.status().message(),
+                                             "; ask /v1/completions"),
+                     .param = "messages"};
+    }
+    std::vector<text::Turn> turns = ask.turns;
+    if (model.system && turns.front().role != text::Role::kSystem) {
+      turns.insert(turns.begin(), {.role = text::Role::kSystem, .content = *model.system});
+    }
+    const text::ChatTemplate& own = *model.chat_template;
+    auto encoded =
+        text::EncodeConversation(model.shows_today ? own.WithTime(absl::Now(), absl::LocalTimeZone()) : own,
+                                 *model.tokenizer, turns, {.generation_prompt = true, .context = ask.context});
+    if (!encoded.ok()) {
+      return Problem{.message = std::string(encoded.status().message()), .param = "messages", .code = "invalid_value"};
+    }
+    prompts.push_back(std::move(encoded->ids));
+    return prompts;
+  }
+  for (const AskedPrompt& prompt : ask.prompts) {
+    auto tokens = TokensOf(prompt, model);
+    if (!tokens.ok()) return Problem{.message = std::string(tokens.status().message()), .param = "prompt"};
+    prompts.push_back(*std::move(tokens));
+  }
+  return prompts;
+}
+
+engine::SamplingParams ParamsOf(const Ask& ask, const SamplingAsk& given, int64_t room, uint64_t seed) {
+  engine::SamplingParams params;
+  params.temperature = given.temperature.value_or(1.0);
+  params.top_p = given.top_p.value_or(1.0);
+  params.min_p = given.min_p.value_or(0.0);
+  params.top_k = given.top_k.value_or(0);
+  params.repetition_penalty = given.repetition_penalty.value_or(1.0);
+  params.presence_penalty = given.presence_penalty.value_or(0.0);
+  params.frequency_penalty = given.frequency_penalty.value_or(0.0);
+  params.seed = given.seed.value_or(seed);
+  params.min_new_tokens = given.min_tokens.value_or(0);
+  params.ignore_eos = given.ignore_eos.value_or(false);
+  params.stop = given.stop.value_or(std::vector<std::string>());
+  params.stop_tokens = given.stop_token_ids.value_or(std::vector<int32_t>());
+  params.logit_bias = given.logit_bias.value_or(std::map<int32_t, double>());
+  params.top_log_probs = ask.log_probs.value_or(0);
+  const int64_t usual = ask.form == Form::kChat         ? room
+                        : ask.form == Form::kCompletion ? kUsualCompletion
+                                                        : kUsualGenerate;
+  params.max_new_tokens = given.max_tokens.value_or(std::min(usual, room));
+  return params;
+}
+
+// The most tokens that the answer to a prompt can have.
+std::variant<int64_t, Problem> RoomAfter(const std::vector<int32_t>& prompt, const SamplingAsk& given,
+                                         const char* param, const ServedModel& model) {
+  const auto problem = [&](std::string message, const char* code) {
+    return Problem{.message = std::move(message), .param = param, .code = code};
+  };
+  const auto size = static_cast<int64_t>(prompt.size());
+  if (size == 0) return problem("the prompt is empty; it needs at least one token", "invalid_value");
+  for (const int32_t token : prompt) {
+    if (token >= model.vocab_size) {
+      return problem(absl::StrCat("the prompt has the token ", token, "; the model's are 0 to ", model.vocab_size - 1),
+                     "invalid_value");
+    }
+  }
+  const int64_t room = model.context_length - size;
+  const int64_t wanted = given.max_tokens.value_or(1);
+  if (room < wanted) {
+    return problem(absl::StrCat("the prompt has ", size, " tokens and the answer may have ", wanted, ", together ",
+                                size + wanted, "; the model's context has ", model.context_length),
+                   "context_length_exceeded");
+  }
+  return room;
+}
+
+}  // namespace
+
+std::variant<std::vector<engine::Request>, Problem> RequestsOf(const Ask& ask, const ServedModel& model, uint64_t seed,
+                                                               uint64_t identity) {
+  auto found = PromptsOf(ask, model);
+  if (auto* problem = std::get_if<Problem>(&found)) return std::move(*problem);
+  SamplingAsk given = ask.sampling;
+  given.FillFrom(model.preferred);
+  const char* const param = ask.form == Form::kChat ? "messages" : ask.form == Form::kGenerate ? "input_ids" : "prompt";
+  std::vector<engine::Request> requests;
+  for (std::vector<int32_t>& tokens : std::get<0>(found)) {
+    const auto room = RoomAfter(tokens, given, param, model);
+    if (const auto* problem = std::get_if<Problem>(&room)) return *problem;
+    engine::SamplingParams params = ParamsOf(ask, given, std::get<int64_t>(room), seed);
+    const absl::Status checked = engine::CheckSamplingParams(params, model.vocab_size, model.end_tokens);
+    if (!checked.ok()) return ProblemOf(checked);
+    // The same request with the same seed has the same answers; without one, each has others.
+    const uint64_t number = requests.size();
+    requests.push_back(
+        {.prompt = {.tokens = std::move(tokens), .samples = ask.n, .identity = given.seed ? number : identity + number},
+         .sampling = std::move(params)});
+  }
+  return requests;
+}
+
+Problem ProblemOf(const absl::Status& status) {
+  Problem problem{.message = std::string(status.message())};
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kUnimplemented:
+      problem.code = "invalid_value";
+      break;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+      problem.status = 503;
+      problem.type = "server_error";
+      break;
+    default:
+      problem.status = 500;
+      problem.type = "server_error";
+  }
+  return problem;
+}
+
+}  // namespace tdock::serve

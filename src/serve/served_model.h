@@ -1,0 +1,35 @@
+// What a server knows of its model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "serve/protocol/ask.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tdock::serve {
+
+struct ServedModel {
+  std::vector<std::string> names = {};  // that clients may ask for; the first is what answers say
+  const text::Tokenizer* tokenizer = nullptr;
+  absl::StatusOr<text::ChatTemplate> chat_template = absl::NotFoundError("there is none");
+  bool shows_today = false;                // the template has the time of each request
+  std::optional<std::string> system = {};  // what a system turn says before conversations that begin without one
+  std::vector<int32_t> end_tokens = {};
+  int64_t context_length = 0;
+  int64_t vocab_size = 0;  // ids below it are tokens
+  SamplingAsk preferred = {};
+  // Engines of the same model, one for each replica. Whoever serves has them for itself.
+  std::vector<engine::Engine*> engines = {};
+  // The decoder of another folder for the same tokenizer, with the shapes of the one that is served. Thread-safe.
+  std::function<absl::StatusOr<std::shared_ptr<const model::Decoder>>(const std::string& folder)> load = {};
+};
+
+}  // namespace tdock::serve
