@@ -149,7 +149,7 @@ void Call::EndChoice(Choice& choice, engine::Answer& answer) {
   if (failed_) return;
   choice.text->Finish(completion.text_bytes);
   choice.next.finish = choice.finish;
-  if (streams_) SendEvent(choice);
+  if (streams_ && exchange_->unread_bytes() <= kEnoughUnread) SendEvent(choice);
 }
 
 void Call::Fail(const absl::Status& status) {
@@ -157,8 +157,7 @@ void Call::Fail(const absl::Status& status) {
   for (const engine::RequestId id : ids_) replica_->Abort(id);
   const Problem problem = ProblemOf(status);
   if (!streams_) return exchange_->Send(ResponseOf(problem));
-  exchange_->Write(EventOf(BodyOf(problem)));
-  exchange_->End();
+  exchange_->End(EventOf(BodyOf(problem)));
 }
 
 void Call::Finish() {
@@ -169,9 +168,12 @@ void Call::Finish() {
     exchange_->Send({.body = replies_.Whole(answers, usage_), .headers = {{"X-Request-Id", replies_.id()}}});
     return;
   }
-  if (include_usage_) exchange_->Write(replies_.UsageEvent(usage_));
-  exchange_->Write(kStreamEnd);
-  exchange_->End();
+  std::string rest;
+  for (const Choice& choice : choices_) {
+    if (choice.next.finish) rest += replies_.Event(choice.next);
+  }
+  if (include_usage_) rest += replies_.UsageEvent(usage_);
+  exchange_->End(rest + kStreamEnd);
 }
 
 std::string Call::Note() const {

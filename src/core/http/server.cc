@@ -25,9 +25,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/callback.h"
 #include "core/base/mutex.h"
 #include "core/base/work_queue.h"
+#include "core/http/answer.h"
 
 namespace tdock::http {
 namespace {
@@ -68,93 +68,8 @@ struct Hub : std::enable_shared_from_this<Hub> {
   size_t count TDOCK_GUARDED_BY(mu) = 0;  // of `open`
 };
 
-// An exchange as the connection sees it.
-class Answer final : public Exchange {
- public:
-  Answer(std::shared_ptr<Connection> connection, Hub& hub, Request request, bool keep_alive, bool chunks)
-      : max_unread_(hub.options.limits.max_unread_bytes),
-        request_(std::move(request)),
-        begun_at_(std::chrono::steady_clock::now()),
-        keep_alive_(keep_alive),
-        chunks_(chunks),
-        connection_(std::move(connection)) {}
-
-  const Request& request() const override { return request_; }
-  void Send(Response response) override TDOCK_EXCLUDES(mu_);
-  void Begin(Response head) override TDOCK_EXCLUDES(mu_);
-  void Write(absl::string_view piece) override TDOCK_EXCLUDES(mu_);
-  void End() override TDOCK_EXCLUDES(mu_);
-  size_t unread_bytes() const override TDOCK_EXCLUDES(mu_) {
-    const MutexLock lock(mu_);
-    return unread_;
-  }
-  void OnGone(std::function<void()> call) override TDOCK_EXCLUDES(mu_);
-  bool gone() const override TDOCK_EXCLUDES(mu_) {
-    const MutexLock lock(mu_);
-    return connection_ == nullptr && !complete_;
-  }
-  void Note(std::string note) override TDOCK_EXCLUDES(mu_) {
-    const MutexLock lock(mu_);
-    note_ = std::move(note);
-  }
-  // The handler has dropped it.
-  void Abandon(Response unanswered) TDOCK_EXCLUDES(mu_);
-
-  // ---- For the connection.
-  struct Outgoing {
-    std::string bytes = {};
-    bool last = false, cut = false, keep_alive = false;
-  };
-  Outgoing Take() TDOCK_EXCLUDES(mu_);
-  void Sent(size_t bytes) TDOCK_EXCLUDES(mu_) {
-    const MutexLock lock(mu_);
-    unread_ -= bytes;
-    sent_ += bytes;
-  }
-  void StopKeepingAlive() TDOCK_EXCLUDES(mu_) {
-    const MutexLock lock(mu_);
-    keep_alive_ = false;
-  }
-  // No more bytes will be taken: the answer is complete, or the client is gone.
-  Ended Close(bool complete) TDOCK_EXCLUDES(mu_);
-
- private:
-  void Add(std::string bytes) TDOCK_REQUIRES(mu_) {
-    unread_ += bytes.size();
-    if (out_.empty()) {
-      out_ = std::move(bytes);
-    } else {
-      out_ += bytes;
-    }
-  }
-  // Whom to tell of news, if nobody has been told: then call Tell() without the lock.
-  std::shared_ptr<Connection> NewsFor() TDOCK_REQUIRES(mu_) {
-    return std::exchange(told_, true) ? nullptr : connection_;
-  }
-  static void Tell(const std::shared_ptr<Connection>& connection);
-
-  const size_t max_unread_;
-  const Request request_;
-  const std::chrono::steady_clock::time_point begun_at_;
-
-  mutable Mutex mu_;
-  bool keep_alive_ TDOCK_GUARDED_BY(mu_);
-  const bool chunks_;                                             // whether the client understands them
-  std::shared_ptr<Connection> connection_ TDOCK_GUARDED_BY(mu_);  // null: no more bytes will be taken
-  std::string out_ TDOCK_GUARDED_BY(mu_);                         // that the connection has not taken
-  size_t unread_ TDOCK_GUARDED_BY(mu_) = 0;
-  uint64_t sent_ TDOCK_GUARDED_BY(mu_) = 0;
-  int status_ TDOCK_GUARDED_BY(mu_) = 0;
-  bool ended_ TDOCK_GUARDED_BY(mu_) = false;
-  bool cut_ TDOCK_GUARDED_BY(mu_) = false;
-  bool told_ TDOCK_GUARDED_BY(mu_) = false;
-  bool complete_ TDOCK_GUARDED_BY(mu_) = false;
-  std::string note_ TDOCK_GUARDED_BY(mu_);
-  std::function<void()> on_gone_ TDOCK_GUARDED_BY(mu_);
-};
-
 // One client. Everything happens on the thread of Hub::io.
-class Connection final : public std::enable_shared_from_this<Connection> {
+class Connection final : public Recipient, public std::enable_shared_from_this<Connection> {
  public:
   Connection(Hub& hub, tcp::socket socket)
       : owner_(hub.shared_from_this()), hub_(hub), socket_(std::move(socket)), timer_(hub.io) {
@@ -168,11 +83,13 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void Close();
   // No further request: closes it if none is in progress.
   void Drain();
-  // Sends what the answer has.
-  void Pump();
-  asio::io_context& io() { return hub_.io; }
+  void Wake() override {
+    asio::post(hub_.io, [self = shared_from_this()] { self->Pump(); });
+  }
 
  private:
+  // Sends what the answer has.
+  void Pump();
   void AwaitRequest();
   void ReadHead();
   void OnHead(const ErrorCode& error);
@@ -214,127 +131,6 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool last_ = false, keep_alive_ = false;
   bool writing_ = false, closed_ = false, idle_ = true, refused_ = false;
 };
-
-void Answer::Tell(const std::shared_ptr<Connection>& connection) {
-  if (connection != nullptr) asio::post(connection->io(), [connection] { connection->Pump(); });
-}
-
-void Answer::Send(Response response) {
-  std::shared_ptr<Connection> news;
-  {
-    const MutexLock lock(mu_);
-    if (status_ != 0 || connection_ == nullptr) return;
-    status_ = response.status;
-    ended_ = true;
-    Add(HeadOf(response, Framing::kLength, response.body.size(), keep_alive_));
-    if (request_.method != "HEAD") Add(std::move(response.body));
-    news = NewsFor();
-  }
-  Tell(news);
-}
-
-void Answer::Begin(Response head) {
-  std::shared_ptr<Connection> news;
-  {
-    const MutexLock lock(mu_);
-    if (status_ != 0 || connection_ == nullptr) return;
-    status_ = head.status;
-    if (!chunks_) keep_alive_ = false;
-    Add(HeadOf(head, chunks_ ? Framing::kChunks : Framing::kClose, 0, keep_alive_));
-    news = NewsFor();
-  }
-  Tell(news);
-}
-
-void Answer::Write(absl::string_view piece) {
-  std::shared_ptr<Connection> news;
-  {
-    const MutexLock lock(mu_);
-    if (status_ == 0 || ended_ || connection_ == nullptr || piece.empty()) return;
-    if (unread_ > max_unread_) {
-      cut_ = true;
-    } else {
-      Add(chunks_ ? ChunkOf(piece) : std::string(piece));
-    }
-    news = NewsFor();
-  }
-  Tell(news);
-}
-
-void Answer::End() {
-  std::shared_ptr<Connection> news;
-  {
-    const MutexLock lock(mu_);
-    if (status_ == 0 || ended_ || connection_ == nullptr) return;
-    ended_ = true;
-    if (chunks_) Add(std::string(kLastChunk));
-    news = NewsFor();
-  }
-  Tell(news);
-}
-
-void Answer::Abandon(Response unanswered) {
-  bool begun = false;
-  {
-    const MutexLock lock(mu_);
-    if (ended_ || connection_ == nullptr) return;
-    begun = status_ != 0;
-    if (begun) cut_ = true;
-  }
-  if (!begun) return Send(std::move(unanswered));
-  std::shared_ptr<Connection> news;
-  {
-    const MutexLock lock(mu_);
-    news = NewsFor();
-  }
-  Tell(news);
-}
-
-void Answer::OnGone(std::function<void()> call) {
-  {
-    const MutexLock lock(mu_);
-    if (complete_) return;
-    if (connection_ != nullptr) {
-      on_gone_ = std::move(call);
-      return;
-    }
-  }
-  CheckNoLockHeld("a callback");
-  call();
-}
-
-Answer::Outgoing Answer::Take() {
-  const MutexLock lock(mu_);
-  told_ = false;
-  Outgoing outgoing{.bytes = std::move(out_), .last = ended_, .cut = cut_, .keep_alive = keep_alive_};
-  out_.clear();
-  return outgoing;
-}
-
-Ended Answer::Close(bool complete) {
-  std::function<void()> on_gone;
-  std::shared_ptr<Connection> connection;  // dropped without the lock
-  Ended ended;
-  {
-    const MutexLock lock(mu_);
-    complete_ = complete;
-    connection.swap(connection_);
-    on_gone.swap(on_gone_);
-    out_.clear();
-    ended = {.method = request_.method,
-             .path = request_.path,
-             .peer = request_.peer,
-             .status = status_,
-             .gone = !complete,
-             .request_bytes = request_.body.size(),
-             .sent_bytes = sent_,
-             .duration = absl::FromChrono(std::chrono::steady_clock::now() - begun_at_),
-             .note = std::move(note_)};
-  }
-  CheckNoLockHeld("a callback");
-  if (!complete && on_gone) on_gone();
-  return ended;
-}
 
 void Hub::Remove(const std::shared_ptr<Connection>& connection) {
   if (open.erase(connection) == 0) return;
@@ -452,7 +248,8 @@ void Connection::Handle() {
   const bool chunks = parser_->get().version() == 11;
   const bool keep_alive = parser_->get().keep_alive() && !hub_.draining;
   parser_.reset();
-  answer_ = std::make_shared<Answer>(shared_from_this(), hub_, std::move(request), keep_alive, chunks);
+  answer_ = std::make_shared<Answer>(shared_from_this(), hub_.options.limits.max_unread_bytes, std::move(request),
+                                     keep_alive, chunks);
   ++answers_;
   WatchClient();
   // The handler's copies keep a token of its own: when the last of them goes, nobody can answer any more.

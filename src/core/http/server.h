@@ -34,7 +34,8 @@ class Exchange {
   // An answer in pieces: everything of `head` but its body.
   virtual void Begin(Response head) = 0;
   virtual void Write(absl::string_view piece) = 0;
-  virtual void End() = 0;
+  // `last` is written, however much is unread: nothing follows it.
+  virtual void End(absl::string_view last = {}) = 0;
 
   // Written, and not yet taken by the system. Beyond ServerLimits::max_unread_bytes another Write() cuts the client
   // off; a writer who can wait does so.

@@ -108,8 +108,7 @@ TEST_F(HttpServer, SendsPiecesAsTheyAreWritten) {
   held[0]->Write("one");
   EXPECT_EQ(client.ReadUntil("one\r\n"), "3\r\none\r\n");
   held[0]->Write("");
-  held[0]->Write("three");
-  held[0]->End();
+  held[0]->End("three");
   held[0]->Write("more");
   EXPECT_EQ(client.ReadUntil("0\r\n\r\n"), "5\r\nthree\r\n0\r\n\r\n");
   client.Send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
