@@ -69,6 +69,7 @@ class Column:
     def lengths(self) -> NDArray[int64]:
         """The size of the first dimension of each row; for str and bytes the number of bytes."""
 
+    def _private_torch(self) -> Any: ...
     def torch_list(self, copy: bool = False) -> list[Any]:
         """One tensor for each row: slices of values_torch()."""
 

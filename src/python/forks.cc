@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "python/gil.h"
+#include "python/private_views.h"
 #include "python/process.h"
 
 namespace nb = nanobind;
@@ -34,6 +35,8 @@ Forks& TheForks() {
 }
 
 void Prepare() {
+  // No view is made while this waits below.
+  BeginForkOfPrivateViews();
   Forks& forks = TheForks();
   std::erase_if(forks.servers, [](const auto& server) { return server.expired(); });
   // A server would keep gRPC in use whatever its clients here do.
@@ -43,6 +46,7 @@ void Prepare() {
 }
 
 void Resume() {
+  EndForkOfPrivateViews();
   Forks& forks = TheForks();
   if (!forks.guard.here()) return;
   const GilRelease release;
@@ -50,6 +54,7 @@ void Resume() {
 }
 
 void BeginChild() {
+  EndForkOfPrivateViewsInChild();
   CloseInheritedSockets(TheForks().addresses);
   TheForks().addresses.clear();
   // Their counts are the parent's.

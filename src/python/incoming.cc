@@ -3,20 +3,10 @@
 #include <utility>
 
 #include "core/tensor/bulk_copy.h"
-#include "dock/store/warm_memory.h"
 #include "python/process.h"
 
 namespace tdock::python {
 namespace {
-
-// The copies live for one put. Its thread is not in processes that are forked from this one.
-dock::WarmMemory& MemoryForCopies() {
-  struct Memory {
-    std::shared_ptr<dock::WarmMemory> warm = std::make_shared<dock::WarmMemory>();
-  };
-  static constinit OneEachProcess<Memory> memory;
-  return *memory.Get().warm;
-}
 
 bool IsAligned(const std::byte* data, size_t alignment) { return reinterpret_cast<uintptr_t>(data) % alignment == 0; }
 
@@ -38,6 +28,14 @@ Buffer Values(const Incoming& incoming, dock::WarmMemory& memory) {
 }
 
 }  // namespace
+
+dock::WarmMemory& MemoryForCopies() {
+  struct Memory {
+    std::shared_ptr<dock::WarmMemory> warm = std::make_shared<dock::WarmMemory>();
+  };
+  static constinit OneEachProcess<Memory> memory;
+  return *memory.Get().warm;
+}
 
 absl::StatusOr<Column> MakeColumn(Incoming incoming) {
   Buffer values = Values(incoming, MemoryForCopies());

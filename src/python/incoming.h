@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "dock/store/warm_memory.h"
 #include "python/object_refs.h"
 #include "tdock/column.h"
 
@@ -25,6 +26,10 @@ struct Incoming {
   // Whether the type would be different without the schema.
   bool by_schema = false;
 };
+
+// Of this process: its threads are not in those that are forked from it. Kept warm for a few seconds, so that the next
+// copies touch no fresh pages.
+dock::WarmMemory& MemoryForCopies();
 
 // The column: a view if it is in one part with the alignment that the dock needs, otherwise a copy. Does not need the
 // GIL, which should not be held.

@@ -216,6 +216,7 @@ void BindColumn(nb::module_& module) {
            "numpy() as a tensor. Without copy=True it must not be written to, which torch does not prevent: the memory "
            "is\nthe dock's, and over a Unix socket it is mapped read-only, so a write crashes the process.")
       .def("values_torch", &RowsColumn::ValuesTensor, "copy"_a = false, "values() as a tensor.")
+      .def("_private_torch", &RowsColumn::PrivateTensor)
       .def("torch_list", &RowsColumn::Tensors, "copy"_a = false, "One tensor for each row: slices of values_torch().")
       .def("torch_nested", &RowsColumn::NestedTensor, "copy"_a = false,
            "All rows as one nested tensor of the jagged layout, over values_torch().")

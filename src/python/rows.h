@@ -41,6 +41,9 @@ class RowsColumn {
   // The same as integers of the same size, for element types that NumPy lacks.
   nanobind::object Bits() const;
   nanobind::object ValuesTensor(bool copy) const;
+  // As ValuesTensor(true) for whoever holds the tensor, but large contiguous rows are copied only where it is written
+  // to, page by page. The rows are held as long.
+  nanobind::object PrivateTensor() const;
   nanobind::object ToTorch(bool copy) const;
   // One tensor for each row, and all of them as one nested tensor: slices of ValuesTensor.
   nanobind::object Tensors(bool copy) const;
@@ -62,10 +65,13 @@ class RowsColumn {
   };
 
   Piece OnePiece(bool copy) const;
+  Piece PrivatePiece() const;
   Piece View(size_t row) const;
   // The rows from end to end, or null if there are gaps.
   const std::byte* Adjacent() const;
   int64_t Length(size_t row) const;
+  // The size of the first dimension of all rows together.
+  int64_t Count() const;
   void RequireNumbers() const;
   void RequireDense(absl::string_view instead) const;
   void RequireNumpy() const;
@@ -74,6 +80,7 @@ class RowsColumn {
   // An object with the DLPack protocol: of a copy, or as `Access` says.
   template <class... Access>
   nanobind::object ToDlpack(const Piece& piece, DType dtype) const;
+  nanobind::object ToTensor(const Piece& piece) const;
   nanobind::object Text(size_t row) const;
 
   SharedRows rows_;

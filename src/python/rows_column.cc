@@ -1,5 +1,7 @@
 #include <nanobind/ndarray.h>
 
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -7,6 +9,8 @@
 #include "python/elements.h"
 #include "python/errors.h"
 #include "python/gil.h"
+#include "python/incoming.h"
+#include "python/private_views.h"
 #include "python/rows.h"
 
 namespace nb = nanobind;
@@ -56,22 +60,32 @@ const std::byte* RowsColumn::Adjacent() const {
   return first;
 }
 
-RowsColumn::Piece RowsColumn::OnePiece(bool copy) const {
-  Piece piece;
-  if (!copy) piece.data = Adjacent();
-  const bool dense = type().kind == ColumnKind::kDense;
-  if (piece.data != nullptr) {
-    piece.owner = Capsule(rows_);
-    piece.items = static_cast<int64_t>(size());
-    if (dense) return piece;
-    piece.items = 0;
-    for (size_t row = 0; row < size(); ++row) piece.items += Length(row);
-    return piece;
+int64_t RowsColumn::Count() const {
+  if (type().kind == ColumnKind::kDense) return static_cast<int64_t>(size());
+  int64_t items = 0;
+  for (size_t row = 0; row < size(); ++row) items += Length(row);
+  return items;
+}
+
+RowsColumn::Piece RowsColumn::PrivatePiece() const {
+  if (const std::byte* const data = Adjacent(); data != nullptr) {
+    const auto last = rows_->cell(size() - 1, index_).bytes;
+    std::optional<PrivateView> view = MakePrivateView(rows_, std::span(data, last.data() + last.size()));
+    if (view) return {.data = view->data, .items = Count(), .writable = true, .owner = std::move(view->owner)};
   }
+  return OnePiece(true);
+}
+
+RowsColumn::Piece RowsColumn::OnePiece(bool copy) const {
+  if (const std::byte* const data = copy ? nullptr : Adjacent(); data != nullptr) {
+    return {.data = data, .items = Count(), .owner = Capsule(rows_)};
+  }
+  const bool dense = type().kind == ColumnKind::kDense;
+  Piece piece;
   absl::StatusOr<Column> column = absl::UnknownError("not copied");
   {
     const GilRelease release;
-    column = rows_->ToColumn(spec().name);
+    column = rows_->ToColumn(spec().name, &MemoryForCopies());
   }
   const auto made = std::make_shared<const Column>(ValueOrRaise(std::move(column)));
   piece.items = dense ? made->rows() : made->offsets().back();
@@ -167,8 +181,16 @@ nb::object RowsColumn::Dlpack(const nb::kwargs& options) const {
 
 nb::object RowsColumn::ValuesTensor(bool copy) const {
   RequireNumbers();
+  return ToTensor(OnePiece(copy));
+}
+
+nb::object RowsColumn::PrivateTensor() const {
+  RequireNumbers();
+  return ToTensor(PrivatePiece());
+}
+
+nb::object RowsColumn::ToTensor(const Piece& piece) const {
   const nb::object from_dlpack = nb::module_::import_("torch").attr("from_dlpack");
-  const Piece piece = OnePiece(copy);
   // 8-bit floats travel as bytes, which every version of DLPack has.
   if (type().dtype != DType::kF8E4M3 && type().dtype != DType::kF8E5M2) {
     return from_dlpack(ToDlpack(piece, type().dtype));

@@ -54,7 +54,7 @@ absl::Status TooManyDescriptors(rlim_t left) {
 
 FileDescriptor::~FileDescriptor() { ::close(fd_); }
 
-absl::StatusOr<std::shared_ptr<const Mapping>> Mapping::Make(int fd, size_t bytes, Access access) {
+absl::StatusOr<std::shared_ptr<const Mapping>> Mapping::Make(int fd, size_t bytes, Access access, size_t offset) {
   if (bytes == 0 || bytes > SIZE_MAX - kHugePageBytes) {
     return absl::InvalidArgumentError(absl::StrCat("cannot map ", bytes, " bytes"));
   }
@@ -66,7 +66,9 @@ absl::StatusOr<std::shared_ptr<const Mapping>> Mapping::Make(int fd, size_t byte
   std::byte* const begin =
       first + (kHugePageBytes - reinterpret_cast<uintptr_t>(first) % kHugePageBytes) % kHugePageBytes;
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  if (::mmap(begin, bytes, protection, MAP_SHARED | MAP_FIXED, fd, /*offset=*/0) == MAP_FAILED) {
+  // Pages that nobody writes take no memory, so none is reserved for them.
+  const int sharing = access == Access::kPrivate ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+  if (::mmap(begin, bytes, protection, sharing | MAP_FIXED, fd, static_cast<off_t>(offset)) == MAP_FAILED) {
     const absl::Status status = SystemError(absl::StrCat("map ", bytes, " bytes"));
     ::munmap(room, bytes + kHugePageBytes);
     return status;

@@ -28,11 +28,13 @@ class FileDescriptor {
 // are.
 class Mapping {
  public:
-  enum class Access { kRead, kReadWrite };
+  // kPrivate: to read and write, but a page that is written is copied first, and only this mapping has the copy.
+  enum class Access { kRead, kReadWrite, kPrivate };
 
-  // The first `bytes` > 0 of the file, shared with whoever else maps it, at a multiple of 2 MiB.
-  // ResourceExhausted if there is no room, PermissionDenied if a seal or the mode of the file forbids the access.
-  static absl::StatusOr<std::shared_ptr<const Mapping>> Make(int fd, size_t bytes, Access access);
+  // `bytes` > 0 of the file from `offset` on, a multiple of 2 MiB, shared with whoever else maps it, unless it is
+  // private, at a multiple of 2 MiB. ResourceExhausted if there is no room, PermissionDenied if a seal or the mode of
+  // the file forbids the access.
+  static absl::StatusOr<std::shared_ptr<const Mapping>> Make(int fd, size_t bytes, Access access, size_t offset = 0);
 
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -40,7 +42,7 @@ class Mapping {
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
-  // Only for a mapping to read and write.
+  // Not for a mapping to read.
   std::byte* writable() const { return data_; }
 
  private:

@@ -58,7 +58,7 @@ TEST(SegmentMemory, BuffersShareSegmentsAndAreFoundByTheirPlace) {
   SegmentMap map;
   const SegmentFile file = *memory.Open(bt.segment);
   EXPECT_EQ(file.bytes, kStep);
-  ASSERT_TRUE(map.Add(bt.segment, file.file->fd(), file.bytes).ok());
+  ASSERT_TRUE(map.Add(bt.segment, file.file, file.bytes).ok());
   const Buffer seen = *map.Look(bt.segment, bt.offset, b.size());
   EXPECT_NE(seen.data(), b.data());
   EXPECT_EQ(std::memcmp(seen.data(), b.data(), b.size()), 0);
@@ -233,7 +233,7 @@ TEST(SegmentMemory, ASegmentThatWasSentOutlivesItsClosing) {
   memory.reset();
   EXPECT_FALSE(pool.Exists(place.segment));
   SegmentMap map;
-  ASSERT_TRUE(map.Add(place.segment, file.file->fd(), file.bytes).ok());
+  ASSERT_TRUE(map.Add(place.segment, file.file, file.bytes).ok());
   EXPECT_EQ(map.Look(place.segment, place.offset, 1)->bytes()[0], std::byte{9});
 }
 

@@ -19,14 +19,20 @@ namespace tdock::dock {
 // The segments (dock/store/segment_memory.h) of a server, as its client maps them. Thread-safe.
 class SegmentMap {
  public:
-  // Maps the first `bytes` of the segment read-only; `fd` may be closed afterwards. Does nothing if it is mapped
-  // already. InvalidArgument unless it is a memory file of at least that size that is sealed against shrinking;
-  // ResourceExhausted if there is no room.
-  absl::Status Add(uint64_t segment, int fd, size_t bytes) TDOCK_EXCLUDES(mu_);
+  // Maps the first `bytes` of the segment read-only, and keeps the file open for LookPrivately, unless this process has
+  // half of its descriptors open. Does nothing if it is mapped already. InvalidArgument unless it is a memory file of
+  // at least that size that is sealed against shrinking; ResourceExhausted if there is no room.
+  absl::Status Add(uint64_t segment, const std::shared_ptr<const FileDescriptor>& file, size_t bytes)
+      TDOCK_EXCLUDES(mu_);
 
   // The bytes [offset, offset + bytes) of the segment, which stay mapped while the buffer lives; the server keeps their
   // contents as long as it has promised. NotFound without such a segment, InvalidArgument beyond its end.
   absl::StatusOr<Buffer> Look(uint64_t segment, uint64_t offset, uint64_t bytes) const TDOCK_EXCLUDES(mu_);
+
+  // The same bytes as those, which lie in one segment, as writable memory: pages are copied when they are written, and
+  // each buffer has its own. Those that are not written show what the server keeps there, so it must keep it as long as
+  // the buffer lives. The buffer is null if `bytes` lie in no segment, the file is not open, or there is no room.
+  Buffer LookPrivately(std::span<const std::byte> bytes) const TDOCK_EXCLUDES(mu_);
 
   bool Has(uint64_t segment) const TDOCK_EXCLUDES(mu_);
 
@@ -34,8 +40,16 @@ class SegmentMap {
   void Forget(uint64_t segment) TDOCK_EXCLUDES(mu_);
 
  private:
+  struct Segment {
+    std::shared_ptr<const Mapping> mapping;
+    std::shared_ptr<const FileDescriptor> file;  // null if it is not kept open
+  };
+
+  // The segment that the byte lies in, or null.
+  Segment Find(const std::byte* data) const TDOCK_EXCLUDES(mu_);
+
   mutable Mutex mu_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<const Mapping>> mappings_ TDOCK_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, Segment> segments_ TDOCK_GUARDED_BY(mu_);
 };
 
 // The area through which a client sends bytes to a server: slots of equal size, which both sides map and write. The

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <vector>
 
+#include "dock/store/page_sizes.h"
 #include "dock/store/testing/other_process.h"
 
 namespace tdock::dock {
@@ -24,7 +28,7 @@ std::shared_ptr<const FileDescriptor> Sealed(size_t bytes = kBytes) {
 
 TEST(SegmentMap, ShowsTheBytesOfASegment) {
   SegmentMap map;
-  ASSERT_TRUE(map.Add(5, Sealed()->fd(), kBytes).ok());
+  ASSERT_TRUE(map.Add(5, Sealed(), kBytes).ok());
   EXPECT_TRUE(map.Has(5));
   Buffer seen = *map.Look(5, 1, 2);
   EXPECT_EQ(std::memcmp(seen.data(), "bc", 2), 0);
@@ -35,7 +39,7 @@ TEST(SegmentMap, ShowsTheBytesOfASegment) {
 
 TEST(SegmentMap, LooksAtNothingBeyondTheEnd) {
   SegmentMap map;
-  ASSERT_TRUE(map.Add(5, Sealed()->fd(), kBytes).ok());
+  ASSERT_TRUE(map.Add(5, Sealed(), kBytes).ok());
   EXPECT_EQ(map.Look(5, 8190, 3).status().ToString(), "INVALID_ARGUMENT: 3 bytes at 8190 of segment 5, which has 8192");
   for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>{0, kBytes + 1},
                                       {kBytes + 1, 0},
@@ -49,14 +53,14 @@ TEST(SegmentMap, LooksAtNothingBeyondTheEnd) {
 
 TEST(SegmentMap, MapsTheBytesThatItWasTold) {
   SegmentMap map;
-  ASSERT_TRUE(map.Add(5, Sealed()->fd(), 4096).ok());
+  ASSERT_TRUE(map.Add(5, Sealed(), 4096).ok());
   EXPECT_TRUE(map.Look(5, 0, 4096).ok());
   EXPECT_FALSE(map.Look(5, 0, 4097).ok());
 }
 
 TEST(SegmentMap, BuffersOutliveTheSegmentAndTheMap) {
   auto map = std::make_unique<SegmentMap>();
-  ASSERT_TRUE(map->Add(5, Sealed()->fd(), kBytes).ok());
+  ASSERT_TRUE(map->Add(5, Sealed(), kBytes).ok());
   const Buffer seen = *map->Look(5, 0, 3);
   map->Forget(5);
   map->Forget(6);
@@ -68,7 +72,7 @@ TEST(SegmentMap, BuffersOutliveTheSegmentAndTheMap) {
 
 TEST(SegmentMap, UnmapsWithTheLastBuffer) {
   SegmentMap map;
-  ASSERT_TRUE(map.Add(5, Sealed()->fd(), kBytes).ok());
+  ASSERT_TRUE(map.Add(5, Sealed(), kBytes).ok());
   Buffer seen = *map.Look(5, 0, 3);
   void* const page = const_cast<std::byte*>(seen.data());
   unsigned char resident;
@@ -78,22 +82,86 @@ TEST(SegmentMap, UnmapsWithTheLastBuffer) {
   EXPECT_EQ(::mincore(page, 1, &resident), -1);
 }
 
+TEST(SegmentMap, WritesToPrivateBytesAreSeenNowhereElse) {
+  constexpr size_t kLarge = 3 * kHugePageBytes;
+  const std::shared_ptr<const FileDescriptor> file = Sealed(kLarge);
+  SegmentMap map;
+  ASSERT_TRUE(map.Add(5, file, kLarge).ok());
+  ASSERT_TRUE(map.Add(6, Sealed(), kBytes).ok());
+  // Across the end of a huge page, and from its middle on.
+  for (const auto& [offset, bytes] : {std::pair<size_t, size_t>{1, 2}, {kHugePageBytes - 4, 8}, {0, kLarge}}) {
+    const Buffer seen = *map.Look(5, offset, bytes);
+    const std::vector<std::byte> before(seen.data(), seen.data() + seen.size());
+    Buffer one = map.LookPrivately(seen.bytes()), other = map.LookPrivately(seen.bytes());
+    ASSERT_NE(one.mutable_data(), nullptr);
+    ASSERT_NE(other.mutable_data(), nullptr);
+    EXPECT_EQ(one.size(), bytes);
+    EXPECT_EQ(std::memcmp(one.data(), before.data(), bytes), 0);
+    std::memset(one.mutable_data(), 7, bytes);
+    EXPECT_EQ(std::memcmp(seen.data(), before.data(), bytes), 0);
+    EXPECT_EQ(std::memcmp(other.data(), before.data(), bytes), 0);
+    EXPECT_EQ(one.data()[bytes - 1], std::byte{7});
+  }
+}
+
+TEST(SegmentMap, PrivateBytesOutliveTheSegmentAndGoWithTheirBuffer) {
+  auto map = std::make_unique<SegmentMap>();
+  ASSERT_TRUE(map->Add(5, Sealed(), kBytes).ok());
+  Buffer own = map->LookPrivately(map->Look(5, 0, kBytes)->bytes());
+  map.reset();
+  EXPECT_EQ(std::memcmp(own.data(), "abc", 3), 0);
+  own.mutable_data()[kBytes - 1] = std::byte{1};
+  void* const page = own.mutable_data();
+  unsigned char resident;
+  EXPECT_EQ(::mincore(page, 1, &resident), 0);
+  own = Buffer();
+  EXPECT_EQ(::mincore(page, 1, &resident), -1);
+}
+
+TEST(SegmentMap, HasNoPrivateBytesOfWhatIsNotItsOwn) {
+  SegmentMap map;
+  ASSERT_TRUE(map.Add(5, Sealed(), kBytes).ok());
+  const std::byte here{};
+  EXPECT_EQ(map.LookPrivately({&here, 1}).data(), nullptr);
+  const Buffer seen = *map.Look(5, 0, kBytes);
+  EXPECT_EQ(map.LookPrivately({seen.data() + 1, kBytes}).data(), nullptr);
+  map.Forget(5);
+  EXPECT_EQ(map.LookPrivately(seen.bytes()).data(), nullptr);
+}
+
+TEST(SegmentMap, LeavesHalfOfTheDescriptorsToTheProgram) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const auto few = Sealed();
+  rlimit less = limit;
+  less.rlim_cur = static_cast<rlim_t>(few->fd()) * 2;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &less), 0);
+  SegmentMap map;
+  EXPECT_TRUE(map.Add(5, few, kBytes).ok());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(few.use_count(), 1);
+  EXPECT_EQ(map.LookPrivately(map.Look(5, 0, 1)->bytes()).data(), nullptr);
+  ASSERT_TRUE(map.Add(6, few, kBytes).ok());
+  EXPECT_EQ(few.use_count(), 2);
+}
+
 TEST(SegmentMap, RefusesWhatCouldShrinkOrIsTooSmall) {
   SegmentMap map;
   const auto unsealed = *MakeMemoryFile("unsealed", kBytes);
-  EXPECT_EQ(map.Add(5, unsealed->fd(), kBytes).ToString(),
+  EXPECT_EQ(map.Add(5, unsealed, kBytes).ToString(),
             "INVALID_ARGUMENT: segment 5: a file to be mapped must be a memory file that is sealed against "
             "shrinking");
-  EXPECT_EQ(map.Add(5, Sealed()->fd(), kBytes + 1).ToString(),
+  EXPECT_EQ(map.Add(5, Sealed(), kBytes + 1).ToString(),
             "INVALID_ARGUMENT: segment 5: a memory file has 8192 bytes; it must have at least 8193");
-  EXPECT_EQ(map.Add(5, Sealed()->fd(), 0).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(map.Add(5, Sealed()->fd(), SIZE_MAX).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(map.Add(5, Sealed(), 0).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(map.Add(5, Sealed(), SIZE_MAX).code(), absl::StatusCode::kInvalidArgument);
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
-  EXPECT_EQ(map.Add(5, pipe[0], kBytes).code(), absl::StatusCode::kInvalidArgument);
-  ::close(pipe[0]);
+  EXPECT_EQ(map.Add(5, std::make_shared<const FileDescriptor>(pipe[0]), kBytes).code(),
+            absl::StatusCode::kInvalidArgument);
   ::close(pipe[1]);
-  EXPECT_THAT(map.Add(5, -1, kBytes).message(), HasSubstr("segment 5: inspect a memory file"));
+  EXPECT_THAT(map.Add(5, std::make_shared<const FileDescriptor>(-1), kBytes).message(),
+              HasSubstr("segment 5: inspect a memory file"));
   EXPECT_FALSE(map.Has(5));
 }
 

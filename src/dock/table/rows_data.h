@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,10 @@
 #include "tdock/rows.h"
 
 namespace tdock {
+
+// Adjacent cells as memory that its owner may write to: nobody else sees what is written. What is not written is read
+// where the rows have it, which must live as long. A buffer without memory where this is not possible.
+using LookPrivately = std::function<Buffer(std::span<const std::byte>)>;
 
 struct Rows::Data {
   std::vector<RowId> ids = {};
@@ -31,6 +37,8 @@ struct Rows::Data {
   std::vector<std::shared_ptr<const void>> pins = {};
   // Where copies of the rows go; null: the heap.
   std::shared_ptr<Memory> memory = {};
+  // Null: not possible for any.
+  LookPrivately look_privately = {};
 
   Rows ToRows() && { return Rows(std::move(*this)); }
   static const Data& Of(const Rows& rows) { return *rows.data_; }

@@ -237,11 +237,11 @@ def _jagged(values: torch.Tensor, lengths: Sequence[int], dim: int) -> torch.Ten
 def _nested(column: Any, shapes: Sequence[Shape]) -> Any:
     """The rows of a ragged column as a nested tensor, or what comes nearest to it."""
     if all(shape == () for shape in shapes):
-        return column.values_torch(copy=True).view(-1)
+        return column._private_torch().view(-1)
     dim = 0 if all(shape is shapes[0] for shape in shapes) else _ragged_dim(shapes)
     if dim == 0:
         lengths = [shape[0] for shape in shapes]
-        values = column.values_torch(copy=True).view(sum(lengths), *shapes[0][1:])
+        values = column._private_torch().view(sum(lengths), *shapes[0][1:])
         return _jagged(values, lengths, 0)
     parts = torch.split(column.values_torch().view(-1), [math.prod(shape) for shape in shapes])
     rows = [row.view(shape) for row, shape in zip(parts, shapes, strict=True)]
@@ -256,7 +256,7 @@ def decode_alike(column: Any, label: FieldLabel | None) -> Any:
     if column.kind == "ragged" and label is not None and label.shape:
         lengths = column.lengths()
         if math.prod(column.row_shape) * int(lengths.min()) == math.prod(label.shape) and lengths.min() == lengths.max():
-            values = column.values_torch(copy=True).view(rows * label.shape[0], *label.shape[1:])
+            values = column._private_torch().view(rows * label.shape[0], *label.shape[1:])
             return _jagged(values, [label.shape[0]] * rows, 0)
     return decode(column, [label] * rows)
 
@@ -324,7 +324,7 @@ def decode(column: Any, labels: Sequence[FieldLabel | None]) -> Any:
     if column.kind in ("str", "bytes"):
         return _decode_text(column, labels)
     if column.kind == "dense":
-        values = column.torch(copy=True)
+        values = column._private_torch()
         return values if values.dim() == 1 else _jagged(values.flatten(0, 1), [values.shape[1]] * len(values), 0)
     return _nested(column, [label.shape or () for label in labels_of(column, labels) if label is not None])
 

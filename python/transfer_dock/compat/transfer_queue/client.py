@@ -229,7 +229,10 @@ class TransferQueueClient(AsyncTransferQueueClient):
         return self._core.put(data, metadata, partition_id, data_parser)
 
     def get_data(self, metadata: BatchMeta) -> TensorDict:
-        """The fields of the samples of ``metadata``, in its order, copied to the caller's memory.
+        """The fields of the samples of ``metadata``, in its order, as the caller's own memory.
+
+        Large fields are not copied before they are written to: until their tensors are gone, so much of the server's
+        memory is in use, also if the samples are cleared.
 
         Tensors of rank 0 are returned as one tensor; others as a nested tensor of the jagged layout, also where all
         samples have one shape. Raises StorageKeyNotFoundError for missing samples or fields.

@@ -408,6 +408,7 @@ absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes) {
   TDOCK_RETURN_IF_ERROR(DecodePieces(message, data));
   data.columns = std::move(columns);
   data.pins = std::move(bytes.pins);
+  data.look_privately = std::move(bytes.look_privately);
   return std::move(data).ToRows();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "dock/table/rows_data.h"
 #include "tdock.pb.h"
 #include "tdock/batch.h"
 #include "tdock/rows.h"
@@ -41,6 +42,8 @@ struct CellBytes {
   std::vector<std::span<const std::byte>> cells = {};
   // Keep the bytes alive.
   std::vector<std::shared_ptr<const void>> pins = {};
+  // As in Rows::Data.
+  LookPrivately look_privately = {};
 };
 
 // From the frame that follows a message, which has the message's columns.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -230,7 +231,7 @@ absl::Status SocketTransport::Exchange::Handle(SocketChannel::Message message) {
     }
     case SocketMessage::kSegment:
       if (message.body.size() != 16) break;
-      return shared_->segments.Add(NumberAt<uint64_t>(message.body, 0), message.file->fd(),
+      return shared_->segments.Add(NumberAt<uint64_t>(message.body, 0), message.file,
                                    NumberAt<uint64_t>(message.body, 8));
     case SocketMessage::kGone:
       if (message.body.size() != 8) break;
@@ -254,6 +255,9 @@ absl::StatusOr<CellBytes> SocketTransport::Exchange::LookAt(const v1::Rows& rows
   };
   TDOCK_ASSIGN_OR_RETURN(CellBytes cells, CellsIn(rows, look));
   cells.pins.insert(cells.pins.end(), mappings.begin(), mappings.end());
+  cells.look_privately = [shared = shared_](std::span<const std::byte> bytes) {
+    return shared->segments.LookPrivately(bytes);
+  };
   return cells;
 }
 
