@@ -6,6 +6,10 @@ import asyncio
 import importlib.resources
 import pathlib
 import pickle
+import re
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -151,7 +155,7 @@ def test_the_two_halves_of_a_checkpoint_can_be_saved_by_themselves(
     client.put(numbers(2), partition_id="train")
     asyncio.run(client.async_load_storage_checkpoint(str(tmp_path)))
     assert client.get_data(client.get_meta(["x"], 2, "train", task_name="t"))["x"].tolist() == [2, 3]
-    with pytest.raises(FileNotFoundError, match="index.json"):
+    with pytest.raises(FileNotFoundError, match="storage_unit_info.json"):
         client.load_storage_checkpoint(str(tmp_path / "nothing"))
     (tmp_path / "other.pkl").write_bytes(pickle.dumps({}))
     with pytest.raises(ValueError, match="no checkpoint of a controller"):
@@ -160,3 +164,81 @@ def test_the_two_halves_of_a_checkpoint_can_be_saved_by_themselves(
     (tmp_path / "whole" / "controller_state.pkl").unlink()
     with pytest.raises(FileNotFoundError, match="controller_state"):
         tq.load_checkpoint(tmp_path / "whole")
+
+
+def series_at(endpoint: str | None) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def test_metrics_have_the_names_of_transfer_queue_and_follow_the_dock(system: Callable[..., Any]) -> None:
+    import transfer_queue.metrics as theirs
+
+    import transfer_dock.compat.transfer_queue.metrics as ours
+
+    assert {one.name for one in ours.TQMetricsExporter().registry.collect()} == {
+        one.name for one in theirs.TQMetricsExporter().registry.collect()
+    }
+    tq.close()
+    conf = tq.init({"controller": {"polling_mode": True}, "metrics": {"enabled": True}})
+    endpoint = tq.get_metrics_endpoint()
+    assert endpoint is not None and conf.metrics.endpoint == endpoint
+    tq.kv_batch_put(["a", "b"], "train", numbers(2))
+    tq.get_client().get_meta(["x"], 1, "train", task_name="t")
+    tq.get_client().get_meta(["x"], 1, "gone", mode="insert")
+    series = series_at(endpoint)
+    assert series['tq_partition_samples_total{partition_id="train"}'] == 2
+    assert series['tq_partition_production_progress{partition_id="train",task_name="all"}'] == 1
+    assert series['tq_partition_production_progress{partition_id="gone",task_name="all"}'] == 0
+    assert series['tq_partition_consumption_progress{partition_id="train",task_name="t"}'] == 0.5
+    assert series['tq_storage_active_keys_total{storage_unit_id="dock"}'] == 3 == series["tq_global_index_allocated_total"]
+    assert series['tq_storage_memory_rss_bytes{storage_unit_id="dock"}'] > 0
+    tq.get_client().clear_partition("gone")
+    series = series_at(endpoint)
+    assert series["tq_partitions_total"] == 1 and not [name for name in series if "gone" in name]
+    tq.close()
+    with pytest.raises(OSError):
+        series_at(endpoint)
+
+
+def test_the_actor_tells_all_of_a_partition(client: Any) -> None:
+    from transfer_dock.compat.transfer_queue._controller import TransferQueueController
+
+    controller = TransferQueueController(address=client._core.address.to_variable())
+    assert controller.get_partition_snapshot("train") is None
+    tq.kv_batch_put(["a", "b", "c"], "train", numbers(3), [{"n": 1}, {}, {"n": 3}])
+    tq.kv_put("b", "train", {"y": torch.ones(2)})
+    tq.kv_clear("a", "train")
+    client.get_meta(["x"], 1, "train", task_name="t")
+    told = controller.get_partition_snapshot("train")
+    assert told is not None and told.keys_mapping == {"b": 1, "c": 2} and told.revert_keys_mapping == {1: "b", 2: "c"}
+    assert told.global_indexes == {1, 2} and told.custom_meta == {2: {"n": 3}}
+    assert told.production_status[[1, 2]][:, told.field_name_mapping["x"]].tolist() == [1, 1]
+    assert told.production_status[[1, 2]][:, told.field_name_mapping["y"]].tolist() == [1, 0]
+    assert {task: marks.tolist() for task, marks in told.consumption_status.items()} == {"t": [0, 1, 0]}
+    assert (told.total_samples_num, told.total_fields_num) == (2, 2)
+
+
+def test_a_program_that_is_not_edited_imports_it_under_its_own_name() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "transfer_dock.compat"], check=True, timeout=60, capture_output=True, text=True
+    )
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import transfer_queue as tq, transfer_queue.metadata as metadata
+from transfer_queue.sampler import BaseSampler
+import transfer_dock.compat.transfer_queue as ours
+assert tq is ours and metadata is ours.metadata and BaseSampler is ours.BaseSampler
+assert metadata.__spec__.name == metadata.__name__ == "transfer_dock.compat.transfer_queue.metadata"
+try:
+    import transfer_queue.storage.clients
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, shown.stdout.strip()], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert re.search("has no module 'storage.clients'", done.stdout)
+    assert shown.stdout.startswith(str(pathlib.Path(td.__path__[0])))

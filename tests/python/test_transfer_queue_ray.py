@@ -66,13 +66,15 @@ def test_workers_of_ray_find_the_system(cluster: None) -> None:
 
 def test_a_controller_that_a_program_makes_starts_a_dock(cluster: None) -> None:
     from transfer_dock.compat.transfer_queue.controller import TransferQueueController
+    from transfer_dock.compat.transfer_queue.storage import SimpleStorageUnit
     from transfer_dock.compat.transfer_queue.utils.zmq_utils import process_zmq_server_info
 
     sampler = tq.GRPOGroupNSampler(n_samples_per_prompt=2)
     controller = TransferQueueController.options(name="mine").remote(sampler=sampler, polling_mode=True)
+    units = {i: SimpleStorageUnit.remote(storage_unit_size=8) for i in range(2)}
     infos = process_zmq_server_info({"controller": controller})
     client = tq.TransferQueueClient("client", infos["controller"])
-    client.initialize_storage_manager("SimpleStorage", {})
+    client.initialize_storage_manager("SimpleStorage", {"zmq_info": process_zmq_server_info(units)})
     client.put(TensorDict({"x": torch.arange(4)}, batch_size=[4]), partition_id="train")
     for first in (0, 2):
         meta = client.get_meta(["x"], 2, "train", task_name="task")

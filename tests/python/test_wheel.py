@@ -45,7 +45,7 @@ def test_it_fits_most_systems_and_has_everything(wheel: pathlib.Path) -> None:
     assert f"-{version}-{version}-manylinux_2_" in wheel.name
     assert wheel.stat().st_size < 64 << 20
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ("__init__.py", "_native.pyi", "py.typed", "bin/tdock-dock", "compat/transfer_queue/__init__.py", "compat/mindspeed/__init__.py", "controller/groups.py"):
+    for name in ("__init__.py", "_native.pyi", "py.typed", "bin/tdock-dock", "compat/transfer_queue/__init__.py", "compat/mindspeed/__init__.py", "compat/drop_in/transfer_queue/__init__.py", "controller/groups.py"):
         assert f"transfer_dock/{name}" in names
     assert any(name.endswith("/LICENSE") for name in names)
     libraries = [name for name in names if ".so" in name]

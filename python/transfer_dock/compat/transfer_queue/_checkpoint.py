@@ -2,10 +2,11 @@
 
     metadata.json                      what the user noted
     controller_state.pkl               JSON: by partition what its tasks have consumed, and the memory of the sampler
-    dock/index.json                    the partitions: names, number of parts, and by task what it reads or none
-    dock/<n>/rows-<m>.npz              some rows of partition n: see _save_part
-    dock/<n>/tasks.npz                 by the number of the task, the rows that it has consumed
-    dock/sampler.pkl                   the memory of the sampler, if there is one
+    simple_storage/storage_unit_info.json    the units that data is in: one, the dock
+    simple_storage/index.json          the partitions: names, number of parts, and by task what it reads or none
+    simple_storage/<n>/rows-<m>.npz    some rows of partition n: see _save_part
+    simple_storage/<n>/tasks.npz       by the number of the task, the rows that it has consumed
+    simple_storage/sampler.pkl         the memory of the sampler, if there is one
 
 Rows get the ids back that they had. Consumers that are no tasks, and what programs that use the dock itself have said of
 a partition, such as its groups and budgets, are not in it.
@@ -30,16 +31,17 @@ from transfer_dock.compat.transfer_queue._tasks import Tasks, clear_notes
 _PART = 1024
 _METADATA = "metadata.json"
 _CONTROLLER = "controller_state.pkl"
-_FOLDER = "dock"
+_FOLDER = "simple_storage"
+_UNITS = "storage_unit_info.json"
 
 
-def save(core: Any, folder: Path, metadata: dict[str, Any]) -> None:
+def save(client: Any, folder: Path, metadata: dict[str, Any]) -> None:
     """Writes aside, and puts it in the place of what was there. Raises OSError; then what was there stays."""
     aside, old = folder.with_name(folder.name + ".tmp"), folder.with_name(folder.name + ".old")
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        save_storage(core, aside)
-        save_controller(core, aside / _CONTROLLER)
+        client.save_storage_checkpoint(str(aside))
+        client.save_controller_checkpoint(str(aside / _CONTROLLER))
         told = {"storage_saved": True, "user_metadata": metadata}
         (aside / _METADATA).write_text(json.dumps(told, indent=2))
         if folder.exists():
@@ -57,6 +59,7 @@ def save(core: Any, folder: Path, metadata: dict[str, Any]) -> None:
 def save_storage(core: Any, folder: Path) -> None:
     """Everything but what the user noted, into a folder that has no such part yet. Raises OSError."""
     (folder / _FOLDER).mkdir(parents=True)
+    (folder / _FOLDER / _UNITS).write_text(json.dumps([{"position": 0, "storage_unit_id": "dock"}]))
     names = core.store.partitions()
     index = [_save_partition(core, name, folder / _FOLDER / str(i)) for i, name in enumerate(names)]
     (folder / _FOLDER / "index.json").write_text(json.dumps(index, indent=2))
@@ -150,8 +153,8 @@ def _save_part(
     np.savez(path, allow_pickle=False, **arrays)
 
 
-def load(core: Any, folder: Path) -> None:
-    """Raises FileNotFoundError before anything is changed."""
+def load(client: Any, folder: Path) -> None:
+    """Raises FileNotFoundError or ValueError before anything is changed."""
     old = folder.with_name(folder.name + ".old")
     if not folder.exists() and old.exists():
         # Saving was interrupted between the two renames.
@@ -159,14 +162,21 @@ def load(core: Any, folder: Path) -> None:
     for path in (folder, folder / _METADATA, folder / _CONTROLLER):
         if not path.exists():
             raise FileNotFoundError(f"not a checkpoint: {path} is missing")
-    load_storage(core, folder)
-    load_controller(core, folder / _CONTROLLER)
+    client.load_storage_checkpoint(str(folder))
+    client.load_controller_checkpoint(str(folder / _CONTROLLER))
 
 
 def load_storage(core: Any, folder: Path) -> None:
-    """What ``save_storage`` wrote, in the place of all that is there. Raises FileNotFoundError before anything is changed."""
-    if not (folder / _FOLDER / "index.json").exists():
-        raise FileNotFoundError(f"not a checkpoint: {folder / _FOLDER / 'index.json'} is missing")
+    """What ``save_storage`` wrote, in the place of all that is there.
+
+    Raises FileNotFoundError, and ValueError where the data is not all in the dock, before anything is changed.
+    """
+    for path in (folder / _FOLDER / _UNITS, folder / _FOLDER / "index.json"):
+        if not path.exists():
+            raise FileNotFoundError(f"not a checkpoint of Transfer Dock: {path} is missing")
+    units = json.loads((folder / _FOLDER / _UNITS).read_text())
+    if len(units) != 1:
+        raise ValueError(f"storage unit count mismatch: {folder} has {len(units)}, and there is one, the dock")
     index = json.loads((folder / _FOLDER / "index.json").read_text())
     for name in core.store.partitions():
         core.clear_partition(name)

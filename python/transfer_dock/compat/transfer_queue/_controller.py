@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from transfer_dock.compat.transfer_queue import _checkpoint, _server
+from transfer_dock.compat.transfer_queue import _checkpoint, _server, _snapshot
 from transfer_dock.compat.transfer_queue._sampling import SamplerHost
 from transfer_dock.compat.transfer_queue._store import Store
 from transfer_dock.compat.transfer_queue.client import TransferQueueClient
@@ -78,6 +78,10 @@ class TransferQueueController:
         if not self._of_dock()._core.store.exists(partition_id):
             return []
         return [one.row for one in self._of_dock()._core.store.listing(partition_id)]
+
+    def get_partition_snapshot(self, partition_id: str) -> _snapshot.DataPartitionStatus | None:
+        """All that is known of its samples, as of the call; None if there is no such partition."""
+        return _snapshot.partition_of(self._of_dock()._core, partition_id)
 
     def get_metadata(
         self,

@@ -39,7 +39,7 @@ _SETTINGS = "settings"
 
 # As in config.yaml, which programs load.
 _DEFAULTS: dict[str, Any] = {
-    "metrics": {"enabled": False, "port": 0, "endpoint": None},
+    "metrics": {"enabled": False, "host": "127.0.0.1", "port": 0, "endpoint": None},
     "controller": {"sampler": "SequentialSampler", "polling_mode": False, "zmq_info": None},
     "backend": {
         "storage_backend": "SimpleStorage",
@@ -184,16 +184,15 @@ class Server:
             # Ray's other machines shall reach it.
             listen = f"{_ray().util.get_node_ip_address()}:0" if _ray() is not None else "127.0.0.1:0"
             token = token or secrets.token_hex(16)
-        metrics = conf["metrics"]
         self._process = td.serve(
             listen=listen,
             memory=options["memory"],
             token=token or None,
-            metrics=f"127.0.0.1:{metrics['port']}" if metrics["enabled"] else None,
+            metrics="127.0.0.1:0" if conf["metrics"]["enabled"] else None,
         )
         self.address = Address(self._process.address, _machine(), self._process.tcp_address, token)
-        # host:port
-        self.metrics = urllib.parse.urlsplit(self._process.status_url or "").netloc or None
+        # The URL of the dock's own metrics.
+        self.metrics = self._process.status_url and urllib.parse.urljoin(self._process.status_url, "metrics")
 
     def close(self) -> None:
         self._process.close()

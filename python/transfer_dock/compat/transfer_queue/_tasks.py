@@ -225,6 +225,17 @@ class Tasks:
             noted.append((task, reads))
         return noted
 
+    def progress(self, partition: str) -> dict[str, int]:
+        """By task, how many rows it has consumed. Raises NotFound."""
+        tasks = self._noted(partition)
+        consumers = self._dock.status(partition).consumers
+        done: dict[str, int] = {}
+        for task, reads in tasks:
+            name = self.general_name(task) if reads is None else self.fast_name(task)
+            if name in consumers:
+                done[task] = consumers[name].done
+        return done
+
     def all_of(self, partition: str) -> list[tuple[str, tuple[str, ...] | None, list[int]]]:
         """The tasks of a partition: their names, what their consumers read, and the rows that they have consumed."""
         tasks: list[tuple[str, tuple[str, ...] | None, list[int]]] = []

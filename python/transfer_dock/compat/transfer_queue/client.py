@@ -315,5 +315,5 @@ class TransferQueueClient(AsyncTransferQueueClient):
         _checkpoint.save_storage(self._core, Path(checkpoint_dir))
 
     def load_storage_checkpoint(self, checkpoint_dir: str) -> None:
-        """What ``save_storage_checkpoint`` wrote, in the place of all that is there. Raises FileNotFoundError."""
+        """What ``save_storage_checkpoint`` wrote, in the place of all. Raises FileNotFoundError, ValueError."""
         _checkpoint.load_storage(self._core, Path(checkpoint_dir))

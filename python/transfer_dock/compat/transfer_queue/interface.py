@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from transfer_dock.compat.transfer_queue import _checkpoint, _server
+from transfer_dock.compat.transfer_queue import _checkpoint, _server, _snapshot
 from transfer_dock.compat.transfer_queue._sampling import SamplerHost
 from transfer_dock.compat.transfer_queue._store import Store
 from transfer_dock.compat.transfer_queue.client import TransferQueueClient
@@ -35,6 +35,7 @@ class _System:
         self.server: _server.Server | None = None
         self.publication: _server.Publication | None = None
         self.host: SamplerHost | None = None
+        self.metrics: Any = None
         # Whether this process's settings are in force.
         self.first = False
         self.pid = 0
@@ -75,13 +76,13 @@ def init(conf: Any = None) -> Any:
 
         controller.sampler                   a name, a class or an object: "SequentialSampler"
         controller.polling_mode              get_meta returns nothing instead of waiting for samples: False
-        metrics.enabled, metrics.port        serve metrics for Prometheus: False, any port
+        metrics.enabled, metrics.host, .port serve metrics for Prometheus: False, 127.0.0.1, any port
         backend.TransferDock.address, token  of a running server (``tdock-dock serve``): none, one is started
         backend.TransferDock.listen, memory  of the server that is started: where it listens, and its memory limit
 
     Settings of TransferQueue's storage are accepted and ignored. Returns the whole configuration if this call started the
     system, and ``conf`` as it is if it joined one; the actor ``TransferQueueController`` tells the configuration of that.
-    Raises ValueError or TypeError for an invalid sampler.
+    Raises ValueError or TypeError for an invalid sampler, ImportError where metrics lack their packages.
     """
     with _system.mu:
         whole = _server.complete(conf)
@@ -91,24 +92,28 @@ def init(conf: Any = None) -> Any:
         if address is None and _system.client is not None:
             return conf
         sampler = _server.sampler_of(whole)
-        server = None
+        server = metrics = None
         if address is None:
             server = _server.Server(whole)
             address = server.address
-            whole["metrics"]["endpoint"] = server.metrics
         whole["controller"]["zmq_info"] = address
-        settings = _server.Settings(
-            polling=bool(whole["controller"]["polling_mode"]),
-            sampled=type(sampler) is not SequentialSampler,
-            slots=int(os.environ.get("TQ_PRE_ALLOC_SAMPLE_NUM", 1)),
-            conf={**whole, "controller": {**whole["controller"], "sampler": type(sampler).__name__}},
-        )
         try:
-            _start(server, address, settings, sampler)
+            metrics = _serve_metrics(whole, server)
+            settings = _server.Settings(
+                polling=bool(whole["controller"]["polling_mode"]),
+                sampled=type(sampler) is not SequentialSampler,
+                slots=int(os.environ.get("TQ_PRE_ALLOC_SAMPLE_NUM", 1)),
+                conf={**whole, "controller": {**whole["controller"], "sampler": type(sampler).__name__}},
+            )
+            if _start(server, address, settings, sampler):
+                _system.metrics, metrics = metrics, None
         except BaseException:
             if server is not None:
                 server.close()
             raise
+        finally:
+            if metrics is not None:
+                metrics.close()
         return _server.as_users_see_it(_client()._core.settings.conf)
 
 
@@ -123,9 +128,24 @@ def _join_or_find(given: _server.Address | None) -> _server.Address | None:
     return None
 
 
+def _serve_metrics(whole: dict[str, Any], server: _server.Server | None) -> Any:
+    """What serves them, or None; the configuration says where, then."""
+    options = whole["metrics"]
+    if not options["enabled"]:
+        return None
+    from transfer_dock.compat.transfer_queue.metrics import TQMetricsExporter  # needs Prometheus' package
+
+    exporter = TQMetricsExporter(snapshot=lambda: _snapshot.counters_of(_client()._core))
+    if server is not None:
+        exporter.register_storage_units({"dock": server.metrics})
+    options["endpoint"] = exporter.start(options["host"], options["port"])
+    return exporter
+
+
 def _start(
     server: _server.Server | None, address: _server.Address, settings: _server.Settings, sampler: Any
-) -> None:
+) -> bool:
+    """False if it joined the system of another process, which was first."""
     dock = address.connect(name=f"init of {_server.host_name()}")
     first = _server.write_settings(dock, settings)
     try:
@@ -135,12 +155,13 @@ def _start(
         if server is not None:
             server.close()
         _system.find()
-        return
+        return False
     _system.server, _system.publication, _system.pid, _system.first = server, publication, os.getpid(), first
     if first and settings.sampled:
         _system.host = SamplerHost(Store(dock, settings.slots), sampler)
         _system.host.start()
     _system.attach(address)
+    return first
 
 
 def _make_actor(address: _server.Address) -> Any:
@@ -157,8 +178,9 @@ def close() -> None:
         mine = _system.pid == os.getpid()
         if mine and _system.first and _system.server is None and _system.client is not None:
             _server.clear_settings(_system.client._core.dock)
-        parts = [_system.client] + ([_system.host, _system.publication, _system.server] if mine else [])
-        _system.client = _system.host = _system.publication = _system.server = None
+        others = [_system.metrics, _system.host, _system.publication, _system.server] if mine else []
+        parts = [_system.client, *others]
+        _system.client = _system.host = _system.publication = _system.server = _system.metrics = None
         _system.first = False
         for part in parts:
             try:
@@ -180,7 +202,7 @@ def get_client() -> TransferQueueClient:
 
 
 def get_metrics_endpoint() -> str | None:
-    """``host:port`` of the metrics; None if there are none, or no system."""
+    """``host:port`` where ``/metrics`` is, under TransferQueue's names; None if there are none, or no system."""
     client = _system.find()
     endpoint: str | None = None if client is None else client._core.settings.conf["metrics"]["endpoint"]
     return endpoint
@@ -358,15 +380,16 @@ def save_checkpoint(
         raise RuntimeError("TransferQueue is not initialized. Call tq.init() first.")
     if not include_storage:
         logger.warning("include_storage=False: the data is saved nevertheless, as it would be lost")
-    _checkpoint.save(client._core, Path(checkpoint_dir), metadata or {})
+    _checkpoint.save(client, Path(checkpoint_dir), metadata or {})
 
 
 def load_checkpoint(checkpoint_dir: str | Path) -> None:
     """Makes everything as it was when the folder was written; what was there is removed.
 
-    Raises RuntimeError before ``init``, FileNotFoundError where the folder or a file of it is missing.
+    Raises RuntimeError before ``init``, FileNotFoundError where the folder or a file of it is missing, ValueError for one
+    that is not ours.
     """
     client = _system.client
     if client is None:
         raise RuntimeError("TransferQueue is not initialized. Call tq.init() first.")
-    _checkpoint.load(client._core, Path(checkpoint_dir))
+    _checkpoint.load(client, Path(checkpoint_dir))

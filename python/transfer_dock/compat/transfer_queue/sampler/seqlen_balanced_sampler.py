@@ -32,12 +32,12 @@ def get_seqlen_balanced_partitions(seqlen_list: list[int], k_partitions: int, eq
     """The positions of the lengths in ``k_partitions`` sets of nearly equal sums, each set ascending.
 
     The largest differencing method of Karmarkar and Karp (1982). With ``equal_size`` the sets have equally many items.
-    Raises ValueError if that is not possible, or if there are fewer items than sets.
+    Raises AssertionError if that is not possible, or if there are fewer items than sets.
     """
     if len(seqlen_list) < k_partitions:
-        raise ValueError(f"number of items: {len(seqlen_list)} < k_partitions: {k_partitions}")
+        raise AssertionError(f"number of items: {len(seqlen_list)} < k_partitions: {k_partitions}")
     if equal_size and len(seqlen_list) % k_partitions != 0:
-        raise ValueError(f"{len(seqlen_list)} items cannot make {k_partitions} sets of equal size")
+        raise AssertionError(f"{len(seqlen_list)} items cannot make {k_partitions} sets of equal size")
     items = sorted((length, position) for position, length in enumerate(seqlen_list))
     heap: list[_Split] = []
     step = k_partitions if equal_size else 1
