@@ -4,7 +4,7 @@ jobs := $(shell nproc)
 tdock := build/release/tdock
 run_dir := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test build configure wheel lint sanitizers fuzz nightly nightly-dock nightly-train nightly-runtime timings clean
+.PHONY: help demo test build configure wheel lint sanitizers fuzz nightly nightly-dock nightly-train nightly-runtime nightly-verl timings clean
 
 help:
 	@echo "make demo           install what is missing, build, train a model on addition, ask it a question"
@@ -14,7 +14,7 @@ help:
 	@echo "make lint           the static checks: format, container file, thread-safety analysis, clang-tidy"
 	@echo "make sanitizers     the tests of the modules without libtorch under asan+ubsan and tsan"
 	@echo "make fuzz           the fuzzers of the decoders, for a minute together"
-	@echo "make nightly        the long proofs; make nightly-dock, nightly-train, nightly-runtime: those of one area"
+	@echo "make nightly        the long proofs; make nightly-dock, nightly-train, nightly-runtime, nightly-verl: of one area"
 	@echo "make timings        what compiling costs, by target and by source, without a compiler cache"
 	@echo "make clean          remove build/ (the Python environments stay)"
 
@@ -63,7 +63,7 @@ fuzz:
 	@cmake --build --preset asan -j $(jobs) --target fuzzers
 	@scripts/fuzz.sh
 
-nightly: nightly-dock nightly-train nightly-runtime
+nightly: nightly-dock nightly-train nightly-runtime nightly-verl
 
 nightly-dock: build
 	@build/release/dock_local_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
@@ -84,6 +84,14 @@ nightly-runtime: build
 	@python3 tests/integration/ranks_test.py $(tdock) 20
 	@python3 tests/integration/parallel_test.py $(tdock) --nightly
 	@python3 tests/integration/kill_phases_test.py $(tdock) --nightly
+
+# verl's trainer on a dock, and all that TransferQueue's package carries: tutorials and recipes that take a minute each.
+nightly-verl: build
+	@scripts/setup.sh oracle
+	@scripts/setup.sh verl
+	@scripts/configure.sh release
+	@ctest --preset release -R verl_flow --no-tests=error
+	@TDOCK_UPSTREAM=all ctest --preset release -R python_transfer_queue_upstream --no-tests=error
 
 timings:
 	@scripts/setup.sh oracle

@@ -2,7 +2,7 @@
 # Installs what is missing to build and test: Debian packages, and Python packages into environments. Safe to repeat, and
 # quick when nothing is missing. Says what it installs while it does.
 #
-# usage: scripts/setup.sh demo|build|oracle|wheel|lint|generate-peers
+# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
 #   oracle  build, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
@@ -10,13 +10,14 @@
 #           use, and with what it is measured against, and .venv-serve with the clients of a served model
 #   wheel   compilers, libraries, and .venv-wheel
 #   lint    compilers, libraries, the clang tools, and the linter of the container file in .venv-lint
+#   verl    demo, .venv-verl with verl: 1.1 GB
 #   generate-peers
 #           demo, and .venv-generate, .venv-generate-openvino and .venv-generate-vllm with what bench/peers/generate
 #           measures beside ours: 4 GB, and llama.cpp is compiled for this processor
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|generate-peers}
+what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers}
 
 install_packages() {
   local missing=() package
@@ -156,6 +157,10 @@ case $what in
     install_packages "${build_packages[@]}" "${lint_packages[@]}"
     make_environment .venv-lint requirements/lint.txt
     ;;
+  verl)
+    scripts/setup.sh demo
+    make_environment .venv-verl requirements/verl.txt .venv
+    ;;
   generate-peers)
     scripts/setup.sh demo
     CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" make_environment .venv-generate requirements/generate_peers.txt .venv
@@ -169,7 +174,7 @@ case $what in
     [ $failed -eq 0 ]
     ;;
   *)
-    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint and generate-peers" >&2
+    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint, verl and generate-peers" >&2
     exit 2
     ;;
 esac
