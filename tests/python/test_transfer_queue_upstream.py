@@ -95,7 +95,7 @@ def run_program(path: str, address: str) -> None:
         env=environment(RAY_ADDRESS=address),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "Traceback" not in said, said[-8000:]
