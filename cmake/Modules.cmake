@@ -19,6 +19,9 @@ tdock_module(core/rpc NO_TSAN USES core/tensor PRIVATE_LINKS tdock_health gRPC::
 
 # Boost.Beast takes long to compile, and is known to one source.
 tdock_module(core/http USES core/base PRIVATE_LINKS Boost::headers ALONE server.cc)
+if(TDOCK_SANITIZE MATCHES "thread")  # which does not know fences; what they order, locks order as well
+  target_compile_definitions(tdock_core_http PRIVATE BOOST_ASIO_DISABLE_FENCED_BLOCK)
+endif()
 
 # ---- Runs of several processes.
 tdock_module(runtime/launch USES core/base)
