@@ -122,6 +122,48 @@ TEST_F(RequestsTest, TellEachTokenAsItComes) {
   }
 }
 
+// Even tokens and odd ones in turn, up to so many.
+class InTurn final : public TokenConstraint {
+ public:
+  explicit InTurn(int64_t most) : most_(most) {}
+  std::span<const uint64_t> Allowed() override {
+    bits_ = came_ == most_ ? 0 : came_ % 2 == 0 ? 0x555 : 0xAAA;  // of tokens 0 to 11
+    return std::span(&bits_, 1);
+  }
+  void Accept(int32_t) override { ++came_; }
+
+ private:
+  const int64_t most_;
+  int64_t came_ = 0;
+  uint64_t bits_ = 0;
+};
+
+TEST_F(RequestsTest, AConstraintLimitsItsOwnAnswersOnly) {
+  Engine engine(decoder_, {});
+  const Request free = Ask({1, 2}, 8);
+  Request limited = Ask({1, 2}, 4, 2);
+  limited.constrain = [](int64_t) { return std::make_unique<InTurn>(4); };
+  const RequestId a = *engine.Add(free), b = *engine.Add(limited);
+  const Answers answers = Finish(engine);
+  ExpectEqual(answers.at({a, 0}), Alone(free)[0]);
+  for (const int64_t sample : {0, 1}) {
+    const std::vector<int32_t>& tokens = answers.at({b, sample}).tokens;
+    ASSERT_EQ(tokens.size(), 4u);
+    for (size_t i = 0; i < tokens.size(); ++i) EXPECT_TRUE(tokens[i] < 12 && tokens[i] % 2 == static_cast<int>(i % 2));
+  }
+}
+
+TEST_F(RequestsTest, AnAnswerThatMayNotGoOnIsAnError) {
+  Engine engine(decoder_, {});
+  Request limited = Ask({1, 2}, 8);
+  limited.constrain = [](int64_t) { return std::make_unique<InTurn>(2); };
+  ASSERT_TRUE(engine.Add(limited).ok());
+  std::vector<Answer> ended;
+  for (int step = 0; step < 10 && ended.empty(); ++step) ended = engine.Step();
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(std::string(ended[0].status.message()), HasSubstr("grammar"));
+}
+
 TEST_F(RequestsTest, AbortedKeepWhatTheyHaveAndLeaveTheOthersAlone) {
   Engine engine(decoder_, {});
   const Request kept = Ask({1, 2, 3}, 12), aborted = Ask({3, 2, 1}, 12, 3);
