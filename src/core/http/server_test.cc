@@ -208,6 +208,7 @@ TEST_F(HttpServer, CutsOffAReaderWhoDoesNotReadAndNobodyElse) {
     held[0]->Write(piece);
     most = std::max(most, held[0]->unread_bytes());
   }
+  EXPECT_TRUE(seen_.AwaitEnded(1).at(0).gone);
   EXPECT_TRUE(held[0]->gone());
   EXPECT_LE(most, (64U << 10) + (17U << 10));
   other.Send("GET / HTTP/1.1\r\n\r\n");
