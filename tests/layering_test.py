@@ -44,7 +44,7 @@ OWNED_LIBRARIES = {
     "CLI/": {"core/command", "dock/service/console"},
     "arrow/": {"data/parquet"},
     "parquet/": {"data/parquet"},
-    "simdjson": {"data", "bench/text"},
+    "simdjson": {"data", "bench/text", "trainer/run_page"},
     "xxhash": {"core/tensor", "text"},
     "prometheus/": {"dock/service/console", "serve"},
     "httplib": {"dock/service/console", "trainer/reward/external"},

@@ -13,14 +13,8 @@ namespace {
 
 constexpr size_t kMostPoints = 1000;
 
-// Six significant digits are more than a plot can show, and keep the page small.
-LogRecord Rounded(double value) {
-  if (!std::isfinite(value)) return nullptr;
-  return std::strtod(absl::StrFormat("%.6g", value).c_str(), nullptr);
-}
-
 LogRecord StepAndValue(const Series& series, size_t index) {
-  return LogRecord::array({series.steps[index], Rounded(series.values[index])});
+  return LogRecord::array({series.steps[index], RoundedForPlot(series.values[index])});
 }
 
 // {"last", "min", "max"}: points of the whole series, or nothing where no value is finite.
@@ -57,9 +51,9 @@ LogRecord Points(const Series& series) {
       ++finite;
     }
     x.push_back(series.steps[end - 1]);
-    y.push_back(finite > 0 ? Rounded(sum / static_cast<double>(finite)) : LogRecord());
-    low.push_back(Rounded(least));
-    high.push_back(Rounded(most));
+    y.push_back(finite > 0 ? RoundedForPlot(sum / static_cast<double>(finite)) : LogRecord());
+    low.push_back(RoundedForPlot(least));
+    high.push_back(RoundedForPlot(most));
   }
   LogRecord points = {{"x", std::move(x)}, {"y", std::move(y)}};
   if (run > 1) points.update({{"low", std::move(low)}, {"high", std::move(high)}});
@@ -71,6 +65,11 @@ LogRecord Points(const Series& series) {
 std::string TextOf(const LogRecord& record, const char* name) {
   const auto found = record.find(name);
   return found != record.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+LogRecord RoundedForPlot(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  return std::strtod(absl::StrFormat("%.6g", value).c_str(), nullptr);
 }
 
 MetricsLog ReadMetrics(absl::string_view metrics_jsonl) {

@@ -1,4 +1,4 @@
-// The lines of a run's logs, read back for pages and tables. Internal to this module.
+// The lines of a run's logs, read back for pages and tables.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,9 @@ T& FindOrAdd(std::vector<std::pair<std::string, T>>& entries, const std::string&
   }
   return entries.emplace_back(name, T{}).second;
 }
+
+// Six significant digits, which are more than a plot can show, and keep a page small; null if it is not finite.
+LogRecord RoundedForPlot(double value);
 
 struct Series {
   std::vector<int64_t> steps;

@@ -9,6 +9,7 @@
 #include "trainer/run_log/metrics_log.h"
 #include "trainer/run_log/page.h"
 #include "trainer/run_log/report_template.h"
+#include "trainer/run_log/sample_data.h"
 #include "trainer/run_log/timeline_log.h"
 
 namespace tdock::trainer {
@@ -17,8 +18,6 @@ namespace {
 using Json = LogRecord;
 
 constexpr size_t kMostSampleSteps = 6;
-constexpr size_t kMostSamplesOfAStep = 12;
-constexpr size_t kMostTextBytes = 4000;
 
 // {"name", "last_step", "steps": [[…], …], "series": [{"tag", "x": index into steps, "y", "low"?, "high"?, "last"?,
 // "min"?, "max"?}, …]}.
@@ -34,14 +33,6 @@ Json PhaseData(const PhaseMetrics& phase) {
   return {{"name", phase.name}, {"last_step", phase.last_step}, {"steps", steps.lists()}, {"series", all}};
 }
 
-// Shortened between characters, not within one.
-std::string Shortened(std::string text) {
-  if (text.size() <= kMostTextBytes) return text;
-  size_t end = kMostTextBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + " …";
-}
-
 struct SamplesLog {
   Json groups;
   int64_t unreadable = 0;
@@ -54,16 +45,7 @@ SamplesLog ReadSamples(absl::string_view samples_jsonl) {
     const std::string phase = TextOf(record, "phase");
     std::vector<Json>& group = FindOrAdd(groups, absl::StrFormat("%s %d", phase, record["step"].get<int64_t>()));
     if (group.size() == kMostSamplesOfAStep) return;
-    const auto reward = record.find("reward");
-    const auto correct = record.find("correct");
-    group.push_back({{"phase", phase},
-                     {"step", record["step"]},
-                     {"prompt", Shortened(TextOf(record, "prompt"))},
-                     {"response", Shortened(TextOf(record, "response"))},
-                     {"truth", Shortened(TextOf(record, "truth"))},
-                     {"message", Shortened(TextOf(record, "message"))},
-                     {"reward", reward != record.end() && reward->is_number() ? *reward : Json()},
-                     {"correct", correct != record.end() && correct->is_boolean() ? *correct : Json()}});
+    group.push_back(SampleData(record));
   });
   Json chosen = Json::array();
   const size_t count = std::min(groups.size(), kMostSampleSteps);

@@ -69,17 +69,6 @@ void TakeStep(const LogRecord& record, RunSummary& summary) {
   }
 }
 
-absl::StatusOr<RunState> StateOf(Env& env, const std::string& path) {
-  TDOCK_ASSIGN_OR_RETURN(const bool running, IsLocked(JoinPath(path, "lock")));
-  if (running) return RunState::kRunning;
-  if (env.Exists(JoinPath(path, "checkpoint/config.json"))) return RunState::kFinished;
-  const auto checkpoints = env.List(JoinPath(path, "checkpoints"));
-  const bool resumable =
-      checkpoints.ok() && std::any_of(checkpoints->begin(), checkpoints->end(),
-                                      [](const auto& name) { return absl::StartsWith(name, "step-"); });
-  return resumable ? RunState::kInterrupted : RunState::kFailed;
-}
-
 void FindRunsBelow(Env& env, const std::filesystem::path& folder, int depth, std::vector<std::string>& found) {
   std::error_code error;
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -94,6 +83,17 @@ void FindRunsBelow(Env& env, const std::filesystem::path& folder, int depth, std
 }
 
 }  // namespace
+
+absl::StatusOr<RunState> RunStateOf(Env& env, const std::string& path) {
+  TDOCK_ASSIGN_OR_RETURN(const bool running, IsLocked(JoinPath(path, "lock")));
+  if (running) return RunState::kRunning;
+  if (env.Exists(JoinPath(path, "checkpoint/config.json"))) return RunState::kFinished;
+  const auto checkpoints = env.List(JoinPath(path, "checkpoints"));
+  const bool resumable =
+      checkpoints.ok() && std::any_of(checkpoints->begin(), checkpoints->end(),
+                                      [](const auto& name) { return absl::StartsWith(name, "step-"); });
+  return resumable ? RunState::kInterrupted : RunState::kFailed;
+}
 
 absl::string_view ToText(RunState state) {
   switch (state) {
@@ -133,7 +133,7 @@ absl::StatusOr<RunSummary> SummarizeRun(Env& env, const std::string& path, uint6
   RunSummary summary{.path = path, .config = {}, .last_step = {}, .metrics = {}, .changed = {}};
   TDOCK_ASSIGN_OR_RETURN(summary.config, ReadConfigOfRun(env, path));
   // First: a run that ends now left everything that is read below.
-  TDOCK_ASSIGN_OR_RETURN(summary.state, StateOf(env, path));
+  TDOCK_ASSIGN_OR_RETURN(summary.state, RunStateOf(env, path));
   TDOCK_ASSIGN_OR_RETURN(const std::string lines, LastLines(env, JoinPath(path, "metrics.jsonl"), max_metrics_bytes));
   ForEachRecord(lines, [&](const LogRecord& record) { TakeStep(record, summary); });
   const FolderUse use = MeasureFolder(path);

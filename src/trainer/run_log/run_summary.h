@@ -22,6 +22,9 @@ enum class RunState {
 };
 absl::string_view ToText(RunState state);  // "running", "finished", "interrupted", "failed"
 
+// Of the run in the folder `path`. Errors of the system, about its lock.
+absl::StatusOr<RunState> RunStateOf(Env& env, const std::string& path);
+
 // A metric, over the steps that were read. Values that are not finite do not count.
 struct MetricSummary {
   double last = 0;
