@@ -119,14 +119,15 @@ tdock_module(trainer/algo TORCH)
 tdock_module(trainer/run_log USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
   foreach(text report.html=kReportTemplate comparison.html=kComparisonTemplate page_style.css=kPageStyle
-               charts.js=kChartsScript timeline.js=kTimelineScript)
+               charts.js=kChartsScript timeline.js=kTimelineScript run_view.js=kRunViewScript live.html=kLiveTemplate
+               live.js=kLiveScript overview.js=kOverviewScript)
     string(REPLACE "=" ";" text ${text})
     list(POP_FRONT text file)
     tdock_embed(tdock_trainer_run_log ${PROJECT_SOURCE_DIR}/src/trainer/run_log/${file}
                 trainer/run_log/report_template.h trainer::${text})
   endforeach()
 endif()
-tdock_module(trainer/run_page USES trainer/run_log PRIVATE_LINKS simdjson)
+tdock_module(trainer/run_page USES trainer/run_log trainer/executor core/http PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
 tdock_module(trainer/checkpoint/parts USES core/base LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/checkpoint TORCH USES model/decoder trainer/checkpoint/parts)
 tdock_module(trainer/merge/listing USES model/files)
@@ -156,4 +157,4 @@ tdock_module(bench/torch TORCH USES bench/harness trainer/recipes kernels)
 # bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
 tdock_module(bench/runtime NO_TSAN TORCH USES bench/service trainer/distributed)
 tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/service bench/text bench/runtime core/command)
-tdock_module(cli TORCH USES serve trainer/preflight trainer/merge trainer/distributed runtime/launch core/command)
+tdock_module(cli TORCH USES serve trainer/preflight trainer/merge trainer/distributed trainer/run_page runtime/launch core/command)

@@ -70,7 +70,7 @@ TEST(Grpo, EveryStageRunsOnTheDockAndTheDockIsEmptyAfterEachStep) {
 
 // What stands between quotes and fits, from `begin` up to `end` in the page of a run.
 std::set<std::string> QuotedInPage(const std::string& begin, const std::string& end, const std::string& fits) {
-  const std::string page(kReportTemplate);
+  const std::string page(kRunViewScript);
   const size_t first = page.find(begin);
   const std::string part = page.substr(first, page.find(end, first) - first);
   const std::regex quoted("'(" + fits + ")'");

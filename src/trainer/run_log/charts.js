@@ -9,12 +9,26 @@ function add(parent, name, attributes = {}, text) {
   return element;
 }
 
-// A heading that the navigation at the top leads to.
+// A heading that the navigation at the top leads to, after updateNav().
 function addHeading(title, note) {
-  const id = `section-${nav.querySelectorAll('a').length + 1}`;
-  const heading = add(main, 'h2', {id}, title);
+  const heading = add(main, 'h2', {'data-title': title}, title);
   if (note) add(heading, 'small', {}, note);
-  add(nav.querySelector('div'), 'a', {href: `#${id}`}, title);
+  return heading;
+}
+
+function updateNav() {
+  const headings = [...document.querySelectorAll('main h2')], links = nav.querySelector('div');
+  headings.forEach((heading, i) => heading.id = `section-${i + 1}`);
+  if (headings.map(h => h.dataset.title).join('\n') === [...links.children].map(a => a.textContent).join('\n')) return;
+  links.replaceChildren();
+  for (const heading of headings) add(links, 'a', {href: `#${heading.id}`}, heading.dataset.title);
+}
+
+// Says to a screen reader, when it has nothing else to say.
+function announce(text) {
+  const region = document.querySelector('[role=status]') ||
+    add(document.body, 'div', {role: 'status', 'aria-live': 'polite', class: 'unseen'});
+  region.textContent = text;
 }
 
 function addFolded(parent, title, attributes = {}) {
@@ -25,9 +39,11 @@ function addFolded(parent, title, attributes = {}) {
 
 // A table's body; a column whose name ends with '#' has numbers.
 function addTable(parent, columns) {
-  const table = add(add(parent, 'div', {class: 'table'}), 'table');
+  const table = add(add(parent, 'div', {class: 'table', tabindex: 0}), 'table');
   const head = add(add(table, 'thead'), 'tr');
-  for (const name of columns) add(head, 'th', name.endsWith('#') ? {class: 'number'} : {}, name.replace(/#$/, ''));
+  for (const name of columns) {
+    add(head, 'th', {scope: 'col', ...(name.endsWith('#') ? {class: 'number'} : {})}, name.replace(/#$/, ''));
+  }
   return add(table, 'tbody');
 }
 
@@ -104,8 +120,8 @@ function nearest(xs, x) {
 
 // ---- Drawing a chart ----
 
-// A chart is {title, share, size, lines: [{name, colour, x, y, low, high, dashed}], bars: [{name, colour, x, y}]}; bars
-// are stacked, the first at the bottom, and all have the same x. A group of charts is {range, gap, cards}: they have one
+// A chart is {title, share, size, quiet: without a legend, lines: [{name, colour, x, y, low, high, dashed, spikes: {low,
+// high}, run}], bars: [{name, colour, x, y}]}; bars are stacked, the first at the bottom, and all have the same x. A group of charts is {range, gap, cards}: they have one
 // axis of steps, and show the values of one step; `gap` is the distance between points where they are densest.
 
 const height = 200, margin = {top: 8, right: 12, bottom: 24};
@@ -135,7 +151,9 @@ function smoothed({x, y}, gap) {
 // Of all that is drawn.
 function extremes(chart) {
   let values = [];
-  for (const s of chart.lines) values = values.concat(s.y, s.low || [], s.high || []);
+  for (const {y, low, high, spikes} of chart.lines) {
+    values = values.concat(y, low || spikes?.low || [], high || spikes?.high || []);
+  }
   for (const [i] of (chart.bars?.[0]?.x || []).entries()) values.push(chart.bars.reduce((sum, s) => sum + s.y[i], 0));
   values = values.filter(value => value !== null);
   return values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [0, 1];
@@ -199,13 +217,19 @@ function stepRange({chart, group}) {
   return [xs[0] - half, xs.at(-1) + half];
 }
 
-function drawLine(svg, s, x, y, gap) {
+// From the least to the most at each step, so that every spike shows.
+function traceSpikes({x: xs, spikes: {low, high}}, x, y) {
+  return trace(xs.flatMap(step => [step, step]), xs.flatMap((_, i) => [low[i], high[i]]), x, y);
+}
+
+function drawLine(svg, s, x, y, gap, opacity) {
   const smooth = smoothing > 0 && s.x.length > 2;
-  const width = s.x.length > 400 ? 1.2 : s.x.length > 60 ? 1.6 : 2.2;
+  const width = opacity ? 1 : s.x.length > 400 ? 1.2 : s.x.length > 60 ? 1.6 : 2.2;
   const look = {fill: 'none', stroke: s.colour, 'stroke-linejoin': 'round'};
   if (s.dashed) look['stroke-dasharray'] = '6 3';
+  if (opacity) look.opacity = opacity;
   const own = smooth ? {'stroke-width': 1, 'stroke-opacity': .3} : {'stroke-width': width};
-  add(svg, 'path', {...look, ...own, d: trace(s.x, s.y, x, y)});
+  add(svg, 'path', {...look, ...own, d: s.spikes ? traceSpikes(s, x, y) : trace(s.x, s.y, x, y)});
   if (smooth) add(svg, 'path', {...look, d: trace(s.x, smoothed(s, gap), x, y), 'stroke-width': width + .4});
   s.y.forEach((value, i) => {
     const alone = (i === 0 || s.y[i - 1] === null) && (i + 1 === s.y.length || s.y[i + 1] === null);
@@ -244,9 +268,14 @@ function draw(card) {
     floor = top;
   }
   for (const s of chart.lines) {
-    if (s.low) add(svg, 'path', {d: ribbon(s.x, s.low, s.high, x, y), fill: s.colour, 'fill-opacity': .16});
+    // The outline shows spikes that are narrower than a pixel.
+    if (s.low) add(svg, 'path', {d: ribbon(s.x, s.low, s.high, x, y), fill: s.colour, 'fill-opacity': .16,
+                                 stroke: s.colour, 'stroke-opacity': .35, 'stroke-width': .8});
   }
-  for (const s of [...chart.lines].reverse()) drawLine(svg, s, x, y, card.group.gap);
+  const {gap, highlighted} = card.group, top = chart.lines.filter(s => s.run && s.run === highlighted);
+  for (const s of [...chart.lines].reverse().concat(top)) {
+    drawLine(svg, s, x, y, gap, !highlighted ? chart.quiet && .5 : s.run !== highlighted && .12);
+  }
   card.cursor = add(svg, 'g', {'pointer-events': 'none'});
   card.scale = {x, y, x0, x1};
 }
@@ -257,30 +286,35 @@ const seriesOf = chart => [...(chart.bars || []), ...chart.lines];
 
 // Shows the values at `step`, or the last ones where it is null, in every chart of the group.
 function point(group, step) {
-  for (const card of group.cards) {
-    if (!card.cursor) continue;
-    const {x, y} = card.scale;
-    card.cursor.replaceChildren();
-    const series = seriesOf(card.chart);
-    const at = series.map(s => step === null ? s.y.findLastIndex(value => value !== null) : nearest(s.x, step));
-    card.at.textContent = step === null ? '' : `step ${grouped(String(step))}`;
-    if (step !== null) {
-      const where = x(step).toFixed(1);
-      add(card.cursor, 'line', {x1: where, x2: where, y1: margin.top, y2: height - margin.bottom, stroke: 'var(--dim)',
-                                'stroke-dasharray': '3 3'});
-    }
-    series.forEach((s, k) => {
-      const value = s.y[at[k]];
-      let text = number(value);
-      const low = s.low?.[at[k]], high = s.high?.[at[k]];
-      if (value != null && low != null) text += ` (${number(low)} to ${number(high)})`;
-      card.values[k].textContent = text;
-      if (step !== null && value != null && card.chart.lines.includes(s)) {
-        add(card.cursor, 'circle', {cx: x(s.x[at[k]]).toFixed(1), cy: y(value).toFixed(1), r: 4, fill: s.colour,
-                                    stroke: 'var(--card)', 'stroke-width': 2});
-      }
-    });
+  group.step = step;
+  for (const card of group.cards) pointCard(card, step);
+}
+
+function valueText(s, at) {
+  const value = s.y[at], low = s.low?.[at], high = s.high?.[at];
+  return number(value) + (value != null && low != null ? ` (${number(low)} to ${number(high)})` : '');
+}
+
+function pointCard(card, step) {
+  if (!card.cursor) return;
+  const {x, y} = card.scale;
+  card.cursor.replaceChildren();
+  const series = seriesOf(card.chart);
+  const at = series.map(s => step === null ? s.y.findLastIndex(value => value !== null) : nearest(s.x, step));
+  card.at.textContent = step === null ? '' : `step ${grouped(String(step))}`;
+  if (step !== null) {
+    const where = x(step).toFixed(1);
+    add(card.cursor, 'line', {x1: where, x2: where, y1: margin.top, y2: height - margin.bottom, stroke: 'var(--dim)',
+                              'stroke-dasharray': '3 3'});
   }
+  series.forEach((s, k) => {
+    const value = s.y[at[k]];
+    if (card.values[k]) card.values[k].textContent = valueText(s, at[k]);
+    if (step !== null && value != null && card.chart.lines.includes(s)) {
+      add(card.cursor, 'circle', {cx: x(s.x[at[k]]).toFixed(1), cy: y(value).toFixed(1), r: 4, fill: s.colour,
+                                  stroke: 'var(--card)', 'stroke-width': 2});
+    }
+  });
 }
 
 const resized = new ResizeObserver(entries => {
@@ -288,11 +322,13 @@ const resized = new ResizeObserver(entries => {
     if (target.clientWidth === target.card.drawn) continue;
     target.card.drawn = target.clientWidth;
     draw(target.card);
+    pointCard(target.card, target.card.group.step);
   }
 });
 
 function addLogSwitch(header, card) {
-  const button = add(header, 'button', {type: 'button', 'aria-pressed': 'false', title: 'Logarithmic scale'}, 'log');
+  const button = add(header, 'button', {type: 'button', 'aria-pressed': 'false', title: 'Logarithmic scale',
+                                        'aria-label': `${card.chart.title} on a logarithmic scale`}, 'log');
   button.addEventListener('click', () => {
     card.chart.log = !card.chart.log;
     button.setAttribute('aria-pressed', card.chart.log);
@@ -308,24 +344,89 @@ function addCard(grid, group, chart) {
   const card = {chart, group, at: add(header, 'span'), values: []};
   if (suitsLog(chart)) addLogSwitch(header, card);
   const legend = add(box, 'ul', {class: 'legend'});
-  for (const s of seriesOf(chart)) {
+  for (const s of chart.quiet ? [] : seriesOf(chart)) {
     const item = add(legend, 'li');
     add(item, 'i', {style: `background: ${s.colour}`});
     item.append(s.name);
     card.values.push(add(item, 'b'));
   }
-  card.svg = add(box, 'svg', {height, role: 'img', 'aria-label': `${chart.title} by step`});
+  card.svg = add(box, 'svg', {height, role: 'img', tabindex: 0, 'aria-label': `${chart.title} by step`});
   card.svg.card = card;
+  addTableSwitch(header, box, card);
   group.cards.push(card);
   draw(card);
   resized.observe(card.svg);
-  const xs = seriesOf(chart).map(s => s.x).reduce((a, b) => b.length > a.length ? b : a);
+  seen.observe(card.svg);
   card.svg.addEventListener('pointermove', event => {
-    const {x0, x1} = card.scale, [first, last] = stepRange(card);
+    if (!card.scale) return;
+    const {x0, x1} = card.scale, [first, last] = stepRange(card), xs = stepsOf(chart);
     const place = event.clientX - card.svg.getBoundingClientRect().left;
     point(group, xs[nearest(xs, first + (place - x0) / (x1 - x0) * (last - first))]);
   });
   card.svg.addEventListener('pointerleave', () => point(group, null));
+  card.svg.addEventListener('keydown', event => moveCursor(card, event));
+  card.svg.addEventListener('blur', () => point(group, null));
+}
+
+// All steps that a chart has points at, of its longest series.
+const stepsOf = chart => seriesOf(chart).map(s => s.x).reduce((a, b) => b.length > a.length ? b : a);
+
+// The arrow keys go from point to point, and say what is there.
+function moveCursor(card, event) {
+  const {group, chart} = card, xs = stepsOf(chart), last = xs.length - 1;
+  const at = group.step === null ? last + 1 : nearest(xs, group.step), far = Math.ceil(xs.length / 20);
+  const to = {ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last, PageUp: at - far, PageDown: at + far}[event.key];
+  if (event.key === 'Escape') point(group, null);
+  if (to === undefined) return;
+  event.preventDefault();
+  point(group, xs[Math.min(last, Math.max(0, to))]);
+  const values = seriesOf(chart).map(s => `${s.name} ${valueText(s, nearest(s.x, group.step))}`);
+  announce(`${chart.title}, step ${group.step}: ${values.slice(0, 8).join(', ')}`);
+}
+
+// Where a chart has new values: drawn at once if it can be seen, and otherwise once it can.
+function changed(card) {
+  card.stale = true;
+  if (card.seen) refresh(card);
+}
+
+function refresh(card) {
+  if (!card.stale) return;
+  card.stale = false;
+  draw(card);
+  pointCard(card, card.group.step);
+  if (card.table) fillChartTable(card);
+}
+
+const seen = new IntersectionObserver(entries => {
+  for (const {target, isIntersecting} of entries) {
+    target.card.seen = isIntersecting;
+    if (isIntersecting) refresh(target.card);
+  }
+}, {rootMargin: '300px'});
+
+// The values of a chart as a table, in place of it: at most 100 of its points, with the last one.
+function addTableSwitch(header, box, card) {
+  const button = add(header, 'button', {type: 'button', 'aria-pressed': 'false',
+                                        'aria-label': `${card.chart.title} as a table`}, 'table');
+  button.addEventListener('click', () => {
+    card.table?.parentNode.parentNode.remove();
+    const body = card.table ? null : addTable(box, ['Step#', ...seriesOf(card.chart).map(s => `${s.name}#`)]);
+    card.table = body;
+    box.classList.toggle('as-table', Boolean(body));
+    button.setAttribute('aria-pressed', Boolean(body));
+    if (body) fillChartTable(card);
+  });
+}
+
+function fillChartTable({chart, table}) {
+  const xs = stepsOf(chart), each = Math.ceil(xs.length / 100);
+  table.replaceChildren();
+  for (let i = xs.length - 1; i >= 0; i -= each) {
+    const row = add(table, 'tr');
+    add(row, 'td', {class: 'number'}, grouped(String(xs[i])));
+    for (const s of seriesOf(chart)) add(row, 'td', {class: 'number'}, s.x.length ? valueText(s, nearest(s.x, xs[i])) : '–');
+  }
 }
 
 function addGrid(group, charts) {
@@ -333,13 +434,17 @@ function addGrid(group, charts) {
   for (const chart of charts) addCard(grid, group, chart);
 }
 
-// A group of charts over the steps of `steps`, sorted lists of them.
-function addGroup(steps) {
+// What the charts of a group have in common, whose steps are `steps`, sorted lists of them.
+function extentOf(steps) {
   const ends = steps.filter(list => list.length).flatMap(list => [list[0], list.at(-1)]);
   const first = Math.min(...ends), last = Math.max(...ends);
   const range = first === last ? [first - 1, last + 1] : [first === 1 && last > 10 ? 0 : first, last];
   const gaps = steps.filter(list => list.length > 1).map(list => (list.at(-1) - list[0]) / (list.length - 1));
-  groups.push({range, gap: Math.min(...gaps), cards: []});
+  return {range, gap: Math.min(...gaps)};
+}
+
+function addGroup(steps) {
+  groups.push({...extentOf(steps), cards: [], step: null});
   return groups.at(-1);
 }
 

@@ -10,9 +10,20 @@ std::string FilledPage(absl::string_view page_template, const LogRecord& data) {
   std::string text = data.dump(-1, ' ', false, LogRecord::error_handler_t::replace);
   // Inside a script element only "<" can end the element or open a comment; in JSON it stands in strings alone.
   text = absl::StrReplaceAll(text, {{"<", "\\u003c"}});
-  return absl::StrReplaceAll(
-      page_template,
-      {{"{{style}}", kPageStyle}, {"{{charts}}", kChartsScript}, {"{{timeline}}", kTimelineScript}, {"{{run}}", text}});
+  return absl::StrReplaceAll(page_template, {{"{{style}}", kPageStyle},
+                                             {"{{charts}}", kChartsScript},
+                                             {"{{timeline}}", kTimelineScript},
+                                             {"{{run_view}}", kRunViewScript},
+                                             {"{{run}}", text}});
+}
+
+std::string LivePage() {
+  return absl::StrReplaceAll(kLiveTemplate, {{"{{style}}", kPageStyle},
+                                             {"{{charts}}", kChartsScript},
+                                             {"{{timeline}}", kTimelineScript},
+                                             {"{{run_view}}", kRunViewScript},
+                                             {"{{live}}", kLiveScript},
+                                             {"{{overview}}", kOverviewScript}});
 }
 
 }  // namespace tdock::trainer

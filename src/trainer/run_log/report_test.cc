@@ -27,11 +27,12 @@ Json DataInPage(const std::string& page) {
 Json DataOf(const ReportSource& source) { return DataInPage(RenderReport({}, source)); }
 
 TEST(Report, ThePartsOfPagesAreEmbeddedByteForByte) {
-  const std::pair<const char*, absl::string_view> parts[] = {{"report.html", kReportTemplate},
-                                                             {"comparison.html", kComparisonTemplate},
-                                                             {"page_style.css", kPageStyle},
-                                                             {"charts.js", kChartsScript},
-                                                             {"timeline.js", kTimelineScript}};
+  const std::pair<const char*, absl::string_view> parts[] = {
+      {"report.html", kReportTemplate}, {"comparison.html", kComparisonTemplate},
+      {"page_style.css", kPageStyle},   {"charts.js", kChartsScript},
+      {"timeline.js", kTimelineScript}, {"run_view.js", kRunViewScript},
+      {"live.html", kLiveTemplate},     {"live.js", kLiveScript},
+      {"overview.js", kOverviewScript}};
   for (const auto& [name, text] : parts) {
     const auto file = Env::Real().ReadFile(absl::StrCat("src/trainer/run_log/", name));
     ASSERT_TRUE(file.ok()) << file.status();

@@ -101,7 +101,6 @@ function addStageTable(parent, timeline, spans) {
 
 // The last `few` steps, and all that the page has at the press of a button.
 function addStageTimeline(timeline, few = 20) {
-  if (!timeline.spans.length) return;
   addHeading('What the stages did when');
   const box = add(main, 'div', {class: 'card'}), header = add(box, 'header'), title = add(header, 'span');
   const legend = add(box, 'ul', {class: 'legend'}), svg = add(box, 'svg', {role: 'img', 'aria-label': 'Timeline of the stages'});
@@ -111,9 +110,16 @@ function addStageTimeline(timeline, few = 20) {
     item.append(name);
   }
   add(legend, 'li', {}, 'dotted: the end of a step');
-  const table = add(main, 'div', {class: 'below'}), all = timeline.steps.length;
-  let count = Math.min(few, all), spans;
+  const table = add(main, 'div', {class: 'below'});
+  let spans, whole = false;
+  const button = add(header, 'button', {type: 'button', 'aria-pressed': 'false'});
+  const leftOut = add(box, 'p', {class: 'note'});
   const show = () => {
+    const all = timeline.steps.length, count = whole ? all : Math.min(few, all);
+    button.hidden = all <= few;
+    button.textContent = `all ${all} steps`;
+    leftOut.hidden = !timeline.left_out;
+    leftOut.textContent = `Steps before ${grouped(String(timeline.steps[0][0]))} are in timeline.jsonl only.`;
     spans = spansOf(timeline, count);
     const [first, last] = [timeline.steps.at(-count)[0], timeline.steps.at(-1)[0]].map(step => grouped(String(step)));
     title.textContent = first === last ? `Step ${last}` : `Steps ${first} to ${last}`;
@@ -121,17 +127,11 @@ function addStageTimeline(timeline, few = 20) {
     table.replaceChildren();
     addStageTable(table, timeline, spans);
   };
-  if (all > few) {
-    const button = add(header, 'button', {type: 'button', 'aria-pressed': 'false'}, `all ${all} steps`);
-    button.addEventListener('click', () => {
-      count = count === all ? few : all;
-      button.setAttribute('aria-pressed', count === all);
-      show();
-    });
-  }
-  if (timeline.left_out) {
-    add(box, 'p', {class: 'note'}, `Steps before ${grouped(String(timeline.steps[0][0]))} are in timeline.jsonl only.`);
-  }
+  button.addEventListener('click', () => {
+    whole = !whole;
+    button.setAttribute('aria-pressed', whole);
+    show();
+  });
   show();
   let drawn = svg.clientWidth;
   new ResizeObserver(() => {
@@ -139,5 +139,10 @@ function addStageTimeline(timeline, few = 20) {
     drawn = svg.clientWidth;
     drawTimeline(svg, timeline, spans);
   }).observe(svg);
+  const update = newer => {
+    if (newer === timeline) return;
+    timeline = newer;
+    show();
+  };
+  return {update};
 }
-
