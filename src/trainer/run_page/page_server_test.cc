@@ -1,0 +1,224 @@
+#include "trainer/run_page/page_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/http/testing/raw_client.h"
+#include "nlohmann/json.hpp"
+#include "trainer/run_page/page_text.h"
+
+namespace tdock::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Json = nlohmann::ordered_json;
+
+class PageServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = absl::StrCat(::testing::TempDir(), "page_server_",
+                         ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(root_);
+    AddRun("a");
+    AddRun("b");
+  }
+  void TearDown() override {
+    server_ = nullptr;
+    std::filesystem::remove_all(root_);
+  }
+  void AddRun(const std::string& name) {
+    std::filesystem::create_directories(absl::StrCat(root_, "/", name, "/tensorboard"));
+    Append(name, "config.yaml", "recipe: grpo\n");
+    Append(name, "metrics.jsonl", "{\"phase\":\"grpo\",\"step\":1,\"val/loss\":0.5}\n");
+  }
+  void Append(const std::string& run, const std::string& file, absl::string_view text) {
+    const auto out = *Env::Real().OpenForWriting(absl::StrCat(root_, "/", run, "/", file), WriteMode::kAppend);
+    ASSERT_TRUE(out->Append(text).ok());
+  }
+  void Start(const std::string& folder) {
+    auto server = PageServer::Start(Env::Real(), {.folder = folder, .interval = absl::Milliseconds(20)});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  static std::string Head(const std::string& target, const std::string& more = "Host: localhost\r\n") {
+    return absl::StrCat("GET ", target, " HTTP/1.1\r\n", more, "\r\n");
+  }
+  std::string Ask(const std::string& target, const std::string& more = "Host: localhost\r\n") {
+    http::RawClient client(server_->port());
+    client.Send(Head(target, more));
+    return client.ReadResponse();
+  }
+  Json AskJson(const std::string& target) {
+    const std::string answer = Ask(target);
+    return Json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
+  }
+  // The next event of this name: its data, with its id under "id".
+  static Json NextEvent(http::RawClient& client, const std::string& name) {
+    for (int i = 0; i < 1000; ++i) {
+      const std::string text = client.ReadUntil("\n\n");
+      if (text.empty()) break;
+      const size_t data = text.find("data: ");
+      if (text.find("event: " + name + "\n") == std::string::npos) continue;
+      Json event = Json::parse(text.substr(data + 6));
+      const size_t id = text.find("id: ");
+      if (id != std::string::npos) event["id"] = text.substr(id + 4, text.find('\n', id) - id - 4);
+      return event;
+    }
+    return nullptr;
+  }
+
+  std::string root_;
+  std::unique_ptr<PageServer> server_;
+};
+
+TEST_F(PageServerTest, ServesAPageThatMayOnlyRunItsOwnScript) {
+  Start(root_);
+  const std::string page = Ask("/");
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200"));
+  const size_t nonce = page.find("script-src 'nonce-") + 18;
+  const std::string value = page.substr(nonce, page.find('\'', nonce) - nonce);
+  EXPECT_EQ(value.size(), 32);
+  EXPECT_THAT(page, HasSubstr(absl::StrCat("<script nonce=\"", value, "\">")));
+  EXPECT_THAT(page, HasSubstr("frame-ancestors 'none'"));
+  EXPECT_THAT(page, Not(HasSubstr("{{")));
+  for (const char* outside : {"https://", "src=\"", "@import", "url("}) EXPECT_THAT(page, Not(HasSubstr(outside)));
+}
+
+TEST_F(PageServerTest, TellsWhatIsNewWithoutBeingAsked) {
+  Start(root_);
+  http::RawClient client(server_->port());
+  client.Send(Head("/events?run=a"));
+  const Json first = NextEvent(client, "run");
+  EXPECT_EQ(first["reset"], true);
+  Append("a", "metrics.jsonl", "{\"phase\":\"grpo\",\"step\":2,\"val/loss\":0.25}\n");
+  Json next = NextEvent(client, "run");
+  while (!next.is_null() && next["phases"].empty()) next = NextEvent(client, "run");
+  EXPECT_EQ(next["reset"], false);
+  EXPECT_EQ(next["phases"][0]["series"][0]["from"], 1);
+  EXPECT_EQ(next["phases"][0]["series"][0]["y"], Json::array({0.25}));
+}
+
+TEST_F(PageServerTest, AClientThatConnectsAgainGetsOnlyWhatItHasNotSeen) {
+  Start(root_);
+  std::string id;
+  {
+    http::RawClient client(server_->port());
+    client.Send(Head("/events?run=a"));
+    Json event = NextEvent(client, "run");
+    while (event["phases"].empty()) event = NextEvent(client, "run");
+    id = event["id"];
+  }
+  Append("a", "metrics.jsonl", "{\"phase\":\"grpo\",\"step\":2,\"val/loss\":0.25}\n");
+  http::RawClient again(server_->port());
+  again.Send(Head("/events?run=a", absl::StrCat("Host: localhost\r\nLast-Event-ID: ", id, "\r\n")));
+  const Json event = NextEvent(again, "run");
+  EXPECT_EQ(event["reset"], false);
+  EXPECT_EQ(event["phases"][0]["last_step"], 2);
+  http::RawClient other(server_->port());
+  other.Send(Head("/events?run=a", "Host: localhost\r\nLast-Event-ID: 00000000.7\r\n"));
+  EXPECT_EQ(NextEvent(other, "run")["reset"], true) << "the id is another server's";
+}
+
+TEST_F(PageServerTest, ShowsAllRunsAndThoseThatBegin) {
+  Start(root_);
+  http::RawClient client(server_->port());
+  client.Send(Head("/events?tags=val%2Floss"));
+  Json event = NextEvent(client, "runs");
+  EXPECT_EQ(event["names"], (Json{"a", "b"}));
+  AddRun("new one");
+  while (!event.is_null() && event["names"].size() < 3) event = NextEvent(client, "runs");
+  EXPECT_EQ(event["names"], (Json{"a", "b", "new one"}));
+  while (!event.is_null() && event["series"].empty()) event = NextEvent(client, "runs");
+  EXPECT_EQ(event["series"][0]["run"], "new one");
+  EXPECT_EQ(event["series"][0]["tag"], "val/loss");
+  EXPECT_EQ(AskJson("/api/run?run=new+one")["run"], "new one");
+  EXPECT_EQ(AskJson("/api/runs")["runs"].size(), 3);
+}
+
+TEST_F(PageServerTest, AClientThatReadsNothingHoldsUpNobody) {
+  Start(root_);
+  http::RawClient slow(server_->port(), 4096), quick(server_->port());
+  slow.Send(Head("/events?run=a"));
+  quick.Send(Head("/events?run=a"));
+  ASSERT_FALSE(NextEvent(quick, "run").is_null());
+  std::string lines;
+  for (int step = 2; step < 40'000; ++step) {
+    lines += absl::StrCat("{\"phase\":\"grpo\",\"step\":", step, ",\"val/loss\":", step, ",\"x\":", step % 7, "}\n");
+    if (step % 1000 != 0) continue;
+    Append("a", "metrics.jsonl", std::exchange(lines, ""));
+  }
+  for (int64_t last = 0; last < 39'000;) {
+    const Json event = NextEvent(quick, "run");
+    ASSERT_FALSE(event.is_null());
+    for (const Json& phase : event["phases"]) last = phase["last_step"];
+  }
+}
+
+TEST_F(PageServerTest, SaysWhatIsWrongWithARequest) {
+  Start(root_);
+  EXPECT_THAT(Ask("/events?run=nothing"), AllOf(StartsWith("HTTP/1.1 404"), HasSubstr("there is no run \\\"nothing\\\"")));
+  EXPECT_THAT(Ask("/api/run?run=../b"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Ask("/etc/passwd"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Ask("/", "Host: evil.example\r\n"), StartsWith("HTTP/1.1 403"));
+  EXPECT_THAT(Ask("/", "Host: 127.0.0.1:8080\r\n"), StartsWith("HTTP/1.1 200"));
+  http::RawClient client(server_->port());
+  client.Send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_THAT(client.ReadResponse(), StartsWith("HTTP/1.1 405"));
+}
+
+TEST_F(PageServerTest, ShowsOneRunFromItsFolderOrOnceItBegins) {
+  Start(root_ + "/a/");
+  EXPECT_EQ(AskJson("/api/runs")["single"], true);
+  EXPECT_EQ(AskJson("/api/runs")["runs"][0]["name"], "a");
+  Start("");
+  EXPECT_EQ(AskJson("/api/runs"), (Json{{"single", true}, {"runs", Json::array()}}));
+  server_->Follow(root_ + "/b");
+  for (int i = 0; i < 1000 && AskJson("/api/runs")["runs"].empty(); ++i) {
+  }
+  EXPECT_EQ(AskJson("/api/runs")["runs"][0]["name"], "b");
+}
+
+TEST(PageServer, NamesTheFolderAndTheAddressThatItCannotHave) {
+  const auto missing = PageServer::Start(Env::Real(), {.folder = "/nowhere/runs"});
+  EXPECT_THAT(missing.status().message(), HasSubstr("/nowhere/runs"));
+  const auto first = *PageServer::Start(Env::Real(), {.folder = ""});
+  const auto second = PageServer::Start(Env::Real(), {.folder = "", .port = first->port()});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(second.status().message(), HasSubstr(absl::StrCat("127.0.0.1:", first->port())));
+}
+
+TEST(PageAddress, HasAPortAndPerhapsAHost) {
+  EXPECT_EQ(ParsePageAddress("8080")->port, 8080);
+  EXPECT_EQ(ParsePageAddress(":0")->host, "127.0.0.1");
+  EXPECT_EQ(ParsePageAddress("0.0.0.0:80")->host, "0.0.0.0");
+  EXPECT_EQ(ParsePageAddress("[::1]:80")->host, "::1");
+  for (const char* wrong : {"", ":", "host", ":99999", ":-1", "host:http"}) {
+    EXPECT_THAT(ParsePageAddress(wrong).status().message(), HasSubstr("such as :8080")) << wrong;
+  }
+}
+
+TEST(PageText, OnlyNamesOfThisMachineAreItsOwn) {
+  EXPECT_TRUE(IsOwnHost("localhost:80", "127.0.0.1"));
+  EXPECT_TRUE(IsOwnHost("[::1]:80", "127.0.0.1"));
+  EXPECT_TRUE(IsOwnHost("10.0.0.5:80", "10.0.0.5"));
+  EXPECT_TRUE(IsOwnHost("trainer:80", "0.0.0.0"));
+  EXPECT_FALSE(IsOwnHost("evil.example", "127.0.0.1"));
+  EXPECT_FALSE(IsOwnHost("", "127.0.0.1"));
+  EXPECT_FALSE(IsOwnHost("[", "127.0.0.1"));
+}
+
+TEST(PageText, DecodesQueries) {
+  const auto query = QueryOf("run=a%2Fb+c&tags=x,y&bad=%zz%4&&run=2");
+  EXPECT_EQ(query.at("run"), "a/b c");
+  EXPECT_EQ(query.at("tags"), "x,y");
+  EXPECT_EQ(query.at("bad"), "%zz%4");
+}
+
+}  // namespace
+}  // namespace tdock::trainer
