@@ -78,13 +78,16 @@ class RunPages {
     FindNewRuns();
     thread_ = std::thread([this] { Work(); });
   }
-  ~RunPages() {
+  ~RunPages() { Finish(); }
+
+  // Tells all clients what is left to tell, and ends what they listen to.
+  void Finish() TDOCK_EXCLUDES(mu_) {
     {
       const MutexLock lock(mu_);
       ending_ = true;
       changed_.NotifyAll();
     }
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   void Follow(const std::string& run_dir) TDOCK_EXCLUDES(mu_) {
@@ -93,9 +96,12 @@ class RunPages {
     changed_.NotifyAll();
   }
   void Post(std::shared_ptr<http::Exchange> exchange) TDOCK_EXCLUDES(mu_) {
-    const MutexLock lock(mu_);
-    asked_.push_back(std::move(exchange));
-    changed_.NotifyAll();
+    {
+      const MutexLock lock(mu_);
+      if (!ending_) asked_.push_back(std::exchange(exchange, nullptr));
+      changed_.NotifyAll();
+    }
+    if (exchange != nullptr) exchange->Send(ErrorResponse(503, "this page ends"));
   }
 
  private:
@@ -119,7 +125,7 @@ class RunPages {
         if (!more && asked_.empty() && !ending_) {
           changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + interval_);
         }
-        if (ending_) return;
+        if (ending_) break;
         asked.swap(asked_);
         if (next_folder_) {
           folder_ = *std::exchange(next_folder_, std::nullopt);
@@ -133,6 +139,26 @@ class RunPages {
       for (auto& [name, run] : runs_) more |= run->Poll(kPieceBytes);
       Tell();
     }
+    TellTheEnd();
+  }
+
+  // What a run has written last, before this program ends with it.
+  void TellTheEnd() {
+    now_ = std::chrono::steady_clock::now();
+    FindNewRuns();
+    const SteadyTime limit = now_ + std::chrono::seconds(1);
+    for (bool more = true; more && std::chrono::steady_clock::now() < limit;) {
+      more = false;
+      for (auto& [name, run] : runs_) more |= run->Poll(kPieceBytes);
+    }
+    Tell();
+    for (const Client& client : clients_) {
+      if (client.exchange != nullptr) client.exchange->End();
+    }
+    clients_.clear();
+    std::vector<std::shared_ptr<http::Exchange>> unanswered;  // dropped without the lock
+    const MutexLock lock(mu_);
+    unanswered.swap(asked_);
   }
 
   void FindNewRuns() {
@@ -295,6 +321,11 @@ class PageServerOfRuns final : public PageServer {
  public:
   PageServerOfRuns(Env& env, const PageOptions& options, Folder folder)
       : host_(options.host), pages_(env, std::move(folder), absl::ToChronoMilliseconds(options.interval)) {}
+
+  ~PageServerOfRuns() override {
+    pages_.Finish();
+    if (server_ != nullptr) server_->Drain(absl::Seconds(2));
+  }
 
   absl::Status Listen(int port) {
     http::ServerOptions options{
