@@ -5,7 +5,7 @@
 # usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
-#   oracle  build, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
+#   oracle  build, the browser that tests look at pages with, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
 #           they only read files of, some from a source package, and .venv-peers with those that the tests of our own one
 #           use, and with what it is measured against, and .venv-serve with the clients of a served model
 #   wheel   compilers, libraries, and .venv-wheel
@@ -104,6 +104,7 @@ build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-d
                 libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev libpcre2-dev libsentencepiece-dev
                 libutf8proc-dev libnghttp2-dev libboost1.81-dev libgtest-dev libgmock-dev python3-dev
                 libseccomp-dev bubblewrap libgloo-dev)
+test_packages=(chromium fonts-dejavu-core)
 lint_packages=(git clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev shellcheck)
 
 python=
@@ -133,6 +134,7 @@ case $what in
     make_environment .venv-parquet requirements/parquet.txt
     ;;
   oracle)
+    install_packages "${build_packages[@]}" "${test_packages[@]}"
     scripts/setup.sh demo
     # pip uses one core: at the same time, so that the others are used, too. Each is a process group of its own (set -m),
     # so that an interrupt can end it whole.

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -8,7 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/page.h"
 #include "cli/prune.h"
 #include "cli/run_tables.h"
 #include "cli/text_table.h"
@@ -125,6 +129,38 @@ Command AddCompare(CLI::App& runs) {
   return [arguments] { return Compare(*arguments); };
 }
 
+absl::Status ShowPage(const std::string& folder, const std::string& address) {
+  const std::atomic<bool>& stop = InterruptFlag();
+  const absl::StatusOr<std::unique_ptr<trainer::PageServer>> page = OpenPage(folder, address);
+  TDOCK_RETURN_IF_ERROR(Refused(page.status()));
+  std::cout << "the page of " << EscapeForMessage(folder, 1000) << " is at " << (*page)->url()
+            << " until this program is interrupted" << std::endl;
+  while (!stop) absl::SleepFor(absl::Milliseconds(100));
+  return absl::OkStatus();
+}
+
+Command AddPage(CLI::App& runs) {
+  struct Arguments {
+    std::string folder = kDefaultRoot;
+    std::string address = ":8790";
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = runs.add_subcommand(
+      "page",
+      "Serves a page that shows runs in a browser while they work, and those that have ended: of one run all that its "
+      "report has, what each stage does and waits for at this moment, and the machine's load; of several their states "
+      "and curves side by side. It loads nothing from elsewhere, and runs until it is interrupted.");
+  command->add_option("folder", arguments->folder, "A run, or a folder with runs, up to three folders deep")
+      ->capture_default_str();
+  command
+      ->add_option("--address", arguments->address,
+                   "Where the page is served: PORT or :PORT, for this machine only, or HOST:PORT, an address of this "
+                   "machine that others reach, who can then read all of it; port 0 picks a free one")
+      ->type_name("[HOST]:PORT")
+      ->capture_default_str();
+  return [arguments] { return ShowPage(arguments->folder, arguments->address); };
+}
+
 struct PruneArguments {
   std::vector<std::string> runs;
   std::string root = kDefaultRoot;
@@ -216,10 +252,11 @@ Command AddPrune(CLI::App& runs) {
 }  // namespace
 
 Command AddRuns(CLI::App& app) {
-  CLI::App* runs = app.add_subcommand("runs", "Lists, shows, compares and prunes runs in their folders.");
+  CLI::App* runs =
+      app.add_subcommand("runs", "Lists, shows, compares and prunes runs in their folders, and serves a page of them.");
   runs->require_subcommand(1);
   auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Command>>>();
-  for (const auto add : {AddList, AddShow, AddCompare, AddPrune}) {
+  for (const auto add : {AddList, AddShow, AddCompare, AddPage, AddPrune}) {
     Command command = add(*runs);
     commands->emplace_back(runs->get_subcommands(nullptr).back(), std::move(command));
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/page.h"
 #include "cli/run_arguments.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
@@ -33,6 +34,7 @@ namespace {
 struct TrainArguments {
   RunArguments run;
   std::vector<std::string> allow_changed;
+  std::string page;
   bool keys = false;
 };
 
@@ -83,9 +85,10 @@ absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inpu
   return absl::OkStatus();
 }
 
-// Reads, checks and trains; with `ranks`, together with the other processes of the run.
+// Reads, checks and trains, shown by `page` if there is one; with `ranks`, together with the other processes of the
+// run.
 absl::StatusOr<trainer::RunResult> TrainHere(trainer::Recipe& recipe, trainer::RunContext context,
-                                             trainer::RunRanks* ranks) {
+                                             trainer::PageServer* page, trainer::RunRanks* ranks) {
   if (ranks != nullptr) ranks->AddTo(context);
   trainer::NumberReport numbers = trainer::CheckNumbers(recipe);
   auto inputs = trainer::LoadRunInputs(recipe, Env::Real(), context.log);
@@ -96,6 +99,7 @@ absl::StatusOr<trainer::RunResult> TrainHere(trainer::Recipe& recipe, trainer::R
   TDOCK_RETURN_IF_ERROR(Refused(run.status()));
   const absl::Status ready = ranks == nullptr ? absl::OkStatus() : ranks->AwaitReady();
   TDOCK_RETURN_IF_ERROR(Failed(ready));
+  if (page != nullptr) page->Follow(recipe.config().trainer.run_dir);  // which has its folder by now
   absl::StatusOr<trainer::RunResult> result = (*run)->Train();
   if (!result.ok()) return Failed(result.status());
   return result;
@@ -103,10 +107,11 @@ absl::StatusOr<trainer::RunResult> TrainHere(trainer::Recipe& recipe, trainer::R
 
 // One of several processes. What ends it is the end of all of them.
 absl::StatusOr<trainer::RunResult> TrainTogether(trainer::Recipe& recipe, const trainer::RunContext& context,
+                                                 trainer::PageServer* page,
                                                  const runtime::RankEnvironment& environment) {
   const auto ranks = trainer::RunRanks::Open(recipe, environment, context);
   TDOCK_RETURN_IF_ERROR(Refused(ranks.status()));
-  absl::StatusOr<trainer::RunResult> result = TrainHere(recipe, context, ranks->get());
+  absl::StatusOr<trainer::RunResult> result = TrainHere(recipe, context, page, ranks->get());
   (*ranks)->End(result.status());
   return result;
 }
@@ -128,10 +133,19 @@ absl::Status Train(const TrainArguments& arguments) {
               << "without a report. The run goes on from its last checkpoint." << std::endl;
     std::_Exit(1);
   };
+  std::unique_ptr<trainer::PageServer> page;
+  const bool is_first = !environment->has_value() || (*environment)->rank == 0;
+  if (!arguments.page.empty() && is_first) {
+    auto opened = OpenPage("", arguments.page);
+    TDOCK_RETURN_IF_ERROR(Refused(opened.status()));
+    page = *std::move(opened);
+    log(absl::StrCat("the page of this run is at ", page->url()));
+  }
   const bool together = environment->has_value() && (*environment)->world_size > 1;
   if (together && (*environment)->rank > 0) return Failed(trainer::ServeRun(**recipe, **environment, context));
-  const absl::StatusOr<trainer::RunResult> result =
-      together ? TrainTogether(**recipe, context, **environment) : TrainHere(**recipe, std::move(context), nullptr);
+  const absl::StatusOr<trainer::RunResult> result = together
+                                                        ? TrainTogether(**recipe, context, page.get(), **environment)
+                                                        : TrainHere(**recipe, std::move(context), page.get(), nullptr);
   TDOCK_RETURN_IF_ERROR(result.status());
   PrintValidation(*result);
   std::cout << "run directory      " << result->run_dir << "\n"
@@ -151,6 +165,7 @@ Command AddTrain(CLI::App& app) {
                         "Serve the run's dock, to look at it with `tdock dock` and for stages of other processes, at a "
                         "Unix socket; short "
                         "for trainer.serve=unix, --serve=HOST:PORT for trainer.serve=HOST:PORT");
+  command->add_option("--page", arguments->page, kPageHelp)->type_name("[HOST]:PORT");
   command
       ->add_option("--allow-changed", arguments->allow_changed,
                    "A key that has changed since the checkpoint that the run goes on from was saved, or model, data, "
