@@ -162,7 +162,8 @@ TEST_F(PageServerTest, AClientThatReadsNothingHoldsUpNobody) {
 
 TEST_F(PageServerTest, SaysWhatIsWrongWithARequest) {
   Start(root_);
-  EXPECT_THAT(Ask("/events?run=nothing"), AllOf(StartsWith("HTTP/1.1 404"), HasSubstr("there is no run \\\"nothing\\\"")));
+  EXPECT_THAT(Ask("/events?run=nothing"),
+              AllOf(StartsWith("HTTP/1.1 404"), HasSubstr("there is no run \\\"nothing\\\"")));
   EXPECT_THAT(Ask("/api/run?run=../b"), StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(Ask("/etc/passwd"), StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(Ask("/", "Host: evil.example\r\n"), StartsWith("HTTP/1.1 403"));
