@@ -5,14 +5,14 @@
 namespace tdock::serve {
 
 std::string BodyOf(const Problem& problem) {
-  using Json = nlohmann::ordered_json;
-  const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
-  const Json json = {{"error",
-                      {{"message", problem.message},
-                       {"type", problem.type},
-                       {"param", or_null(problem.param)},
-                       {"code", or_null(problem.code)}}}};
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  using OrderedJson = nlohmann::ordered_json;
+  const auto or_null = [](const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); };
+  const OrderedJson json = {{"error",
+                             {{"message", problem.message},
+                              {"type", problem.type},
+                              {"param", or_null(problem.param)},
+                              {"code", or_null(problem.code)}}}};
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace tdock::serve
