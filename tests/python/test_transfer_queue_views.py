@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
@@ -162,6 +163,28 @@ def test_tensors_outlast_the_connection_and_the_server() -> None:
     assert shows(tensor, 1)
     del tensor
     tq.init({"controller": {"polling_mode": True}})
+
+
+def test_a_server_that_answers_too_late_keeps_what_tensors_show() -> None:
+    cells = np.zeros((ROWS, LENGTH), np.float32)
+    with td.serve() as server:
+        dock, other = server.connect(answer_within=0.3), server.connect()
+        dock.create_partition("p", {"x": td.column("float32", (LENGTH,))})
+        ids = dock.put("p", {"x": cells})
+        tensor = dock.fetch("p", ids, ["x"])["x"]._private_torch()
+        assert private_maps() > 0
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(td.DeadlineExceeded):
+                dock.status("p")
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        time.sleep(2)  # a session without a connection would have ended
+        other.clear("p", ids)
+        for _ in range(3):
+            other.clear("p", other.put("p", {"x": cells + 7}))
+        assert not tensor.any()
+        assert dock.status("p").rows == 0
 
 
 class Child:

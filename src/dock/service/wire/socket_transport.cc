@@ -46,6 +46,7 @@ absl::StatusOr<SocketTransport::Channel> SocketTransport::Open(const v1::Hello& 
   shared->slots.emplace(welcome.upload_slots());
   shared_ = std::move(shared);
   idle_.clear();
+  last_.reset();
   hello_ = hello;
   hello_.set_session(welcome.session());
   return channel;
@@ -56,6 +57,7 @@ absl::StatusOr<v1::Welcome> SocketTransport::Connect(const v1::Hello& hello, abs
   TDOCK_ASSIGN_OR_RETURN(Channel channel, Open(hello, deadline, welcome));
   MutexLock lock(mu_);
   idle_.push_back(std::move(channel));
+  last_.reset();
   return welcome;
 }
 
@@ -86,8 +88,18 @@ absl::StatusOr<SocketTransport::Channel> SocketTransport::Acquire(absl::Time dea
 }
 
 void SocketTransport::Keep(Channel channel, const std::shared_ptr<Shared>& shared) {
+  Channel last;  // closed without the lock, and after there is another
   MutexLock lock(mu_);
-  if (shared == shared_ && idle_.size() < kMaxIdle) idle_.push_back(std::move(channel));
+  if (shared != shared_ || idle_.size() >= kMaxIdle) return;
+  idle_.push_back(std::move(channel));
+  last = std::move(last_);
+}
+
+void SocketTransport::Abandon(Channel channel, const std::shared_ptr<Shared>& shared, uint64_t call,
+                              std::vector<uint32_t> lent) {
+  if (!lent.empty()) return shared->slots->Abandon(std::move(channel), call, std::move(lent));
+  MutexLock lock(mu_);
+  if (shared == shared_ && idle_.empty()) last_.swap(channel);
 }
 
 ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batch, absl::Time deadline) {
@@ -116,7 +128,7 @@ ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batc
     shared->slots->Return(exchange.TakeLent());
     Keep(*std::move(channel), shared);
   } else {
-    shared->slots->Abandon(*std::move(channel), request.call(), exchange.TakeLent());
+    Abandon(*std::move(channel), shared, request.call(), exchange.TakeLent());
   }
   return answer;
 }
@@ -136,7 +148,10 @@ bool SocketTransport::Tell(const v1::Request& request, absl::Duration connect_wi
   }
   // Up to this size, data fits into the socket's buffer, unless the server does not read at all.
   const std::string message = ControlMessage(SocketMessage::kCall, 0, request);
-  if (!channel->Send({message}, std::max(deadline, absl::Now() + absl::Milliseconds(1))).ok()) return false;
+  if (!channel->Send({message}, std::max(deadline, absl::Now() + absl::Milliseconds(1))).ok()) {
+    Abandon(std::move(channel), shared, request.call(), {});
+    return false;
+  }
   Keep(std::move(channel), shared);
   return true;
 }

@@ -68,6 +68,9 @@ class SocketTransport final : public ClientTransport {
   // The same, or a new connection of the current session.
   absl::StatusOr<Channel> Acquire(absl::Time deadline) TDOCK_EXCLUDES(mu_);
   void Keep(Channel channel, const std::shared_ptr<Shared>& shared) TDOCK_EXCLUDES(mu_);
+  // After a call without a response.
+  void Abandon(Channel channel, const std::shared_ptr<Shared>& shared, uint64_t call, std::vector<uint32_t> lent)
+      TDOCK_EXCLUDES(mu_);
 
   const std::string path_;
 
@@ -75,6 +78,9 @@ class SocketTransport final : public ClientTransport {
   v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
   std::shared_ptr<Shared> shared_ TDOCK_GUARDED_BY(mu_);
   std::vector<Channel> idle_ TDOCK_GUARDED_BY(mu_);
+  // Open, though it cannot be used again, until another is kept: a session without a connection ends, and with it what
+  // keeps rows in memory that callers still look at.
+  Channel last_ TDOCK_GUARDED_BY(mu_);
 };
 
 }  // namespace tdock::service
