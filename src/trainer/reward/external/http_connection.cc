@@ -128,9 +128,8 @@ absl::Status HttpConnection::BeginTls(const HttpUrl& url, SSL_CTX* context) {
 absl::Status HttpConnection::TlsError(int code, const HttpUrl* url) const {
   const long verified = SSL_get_verify_result(ssl_.get());
   if (url != nullptr && verified != X509_V_OK && SSL_get_verify_mode(ssl_.get()) != SSL_VERIFY_NONE) {
-    return absl::FailedPreconditionError(absl::StrCat("the certificate of ", url->host,
-                                                      " is not accepted: ", X509_verify_cert_error_string(verified),
-                                                      "; reward.url_ca_file names the certificates that are trusted"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the certificate of ", url->host, " is not accepted: ", X509_verify_cert_error_string(verified)));
   }
   return absl::UnavailableError(absl::StrCat("TLS failed (", code, "): ", LastOpenSslError()));
 }

@@ -53,6 +53,20 @@ std::optional<absl::Duration> RetryAfter(const httplib::Response& response) {
   return absl::Seconds(seconds);
 }
 
+httplib::Request RequestOf(const HttpServer& server, const HttpAsk& ask) {
+  httplib::Request request;
+  request.method = ask.method;
+  request.path = ask.target;
+  request.headers = {{"Host", server.url.host_field},
+                     {"Accept", ask.accept},
+                     {"Accept-Encoding", "identity"},
+                     {"User-Agent", "transfer-dock"}};
+  if (!ask.json.empty()) request.headers.emplace("Content-Type", "application/json");
+  if (!server.token.empty()) request.headers.emplace("Authorization", absl::StrCat("Bearer ", server.token));
+  request.body = ask.json;
+  return request;
+}
+
 }  // namespace
 
 absl::StatusOr<HttpServer> MakeHttpServer(const HttpServerOptions& options) {
@@ -84,45 +98,55 @@ absl::Status OfServer(const HttpServer& server, const absl::Status& status) {
   return {status.code(), server.token.empty() ? text : absl::StrReplaceAll(text, {{server.token, "(token)"}})};
 }
 
-absl::StatusOr<HttpReply> PostJson(const HttpServer& server, const std::string& json, const Patience& patience) {
+absl::StatusOr<HttpReply> AskHttp(const HttpServer& server, const HttpAsk& ask, const Patience& patience) {
   const Patience connecting{.clock = patience.clock,
                             .deadline = std::min(patience.deadline, patience.clock.Now() + server.connect_within),
                             .check_stop = patience.check_stop};
   absl::StatusOr<std::unique_ptr<HttpConnection>> opened =
       HttpConnection::Open(server.url, server.tls, connecting, patience);
-  // A server that cannot be reached in time is no fault of the samples.
+  // A server that cannot be reached in time is no fault of what it is asked.
   if (absl::IsDeadlineExceeded(opened.status()) && patience.clock.Now() < patience.deadline) {
     return absl::UnavailableError(opened.status().message());
   }
   TDOCK_RETURN_IF_ERROR(opened.status());
   const std::unique_ptr<HttpConnection> connection = *std::move(opened);
-  httplib::Request request;
-  request.method = "POST";
-  request.path = server.url.target;
-  request.headers = {{"Host", server.url.host_field},
-                     {"Content-Type", "application/json"},
-                     {"Accept", "application/json"},
-                     {"Accept-Encoding", "identity"},
-                     {"User-Agent", "transfer-dock"}};
-  if (!server.token.empty()) request.headers.emplace("Authorization", absl::StrCat("Bearer ", server.token));
-  request.body = json;
-  request.response_handler = [&](const httplib::Response&) {
+  httplib::Request request = RequestOf(server, ask);
+  HttpReply reply;
+  bool enough = false;
+  request.response_handler = [&](const httplib::Response& head) {
+    reply.code = head.status;
     connection->BeginBody(kMostAnswerBytes);
     return true;
+  };
+  request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
+    if (reply.code != 200 || !ask.on_piece) {
+      reply.body.append(data, size);
+    } else {
+      enough = !ask.on_piece(absl::string_view(data, size));
+    }
+    return !enough;
   };
   httplib::Response response;
   httplib::Error error = httplib::Error::Success;
   Exchange exchange;
-  if (!exchange.Run(*connection, request, response, error)) return NoAnswer(*connection, error);
+  if (!exchange.Run(*connection, request, response, error) && !enough) return NoAnswer(*connection, error);
   if (const std::string coding = response.get_header_value("Content-Encoding");
       !coding.empty() && coding != "identity") {
     return absl::InvalidArgumentError(
         absl::StrCat("the answer is compressed (Content-Encoding ", Quoted(coding), "), which was not asked for"));
   }
-  return HttpReply{.code = response.status,
-                   .body = std::move(response.body),
-                   .location = response.get_header_value("Location"),
-                   .wait = RetryAfter(response)};
+  reply.code = response.status;
+  reply.location = response.get_header_value("Location");
+  reply.wait = RetryAfter(response);
+  reply.content_type = response.get_header_value("Content-Type");
+  return reply;
+}
+
+absl::StatusOr<HttpReply> PostJson(const HttpServer& server, const std::string& json, const Patience& patience) {
+  absl::StatusOr<HttpReply> reply = AskHttp(server, {.target = server.url.target, .json = json}, patience);
+  if (!absl::IsFailedPrecondition(reply.status())) return reply;
+  return absl::FailedPreconditionError(
+      absl::StrCat(reply.status().message(), "; reward.url_ca_file names the certificates that are trusted"));
 }
 
 }  // namespace tdock::reward

@@ -1,6 +1,7 @@
 // HTTP servers that are asked for something, and one request to them with its answer.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -38,12 +39,26 @@ struct HttpReply {
   std::string body;                         // at most kMostAnswerBytes
   std::string location = {};                // of a redirect
   std::optional<absl::Duration> wait = {};  // what the server asks for (Retry-After)
+  std::string content_type = {};
 };
 
-// Posts JSON on a connection of its own, and reads the whole answer, whatever its code: no redirect is followed and
-// nothing is decompressed. Unavailable if the connection fails or ends early, DeadlineExceeded, the error of the stop
-// check, FailedPrecondition for a certificate that is not accepted, ResourceExhausted for an answer that is too long,
-// InvalidArgument for what is not HTTP.
+struct HttpAsk {
+  std::string method = "POST";
+  std::string target = {};  // beside the server's
+  std::string json = {};    // the body
+  std::string accept = "application/json";
+  // Gets the body of an answer with the code 200 as it arrives, instead of HttpReply::body; false: the rest is of no
+  // use.
+  std::function<bool(absl::string_view piece)> on_piece = {};
+};
+
+// Asks on a connection of its own, and reads the whole answer, whatever its code: no redirect is followed and nothing
+// is decompressed. Unavailable if the connection fails or ends early, DeadlineExceeded, the error of the stop check,
+// FailedPrecondition for a certificate that is not accepted, ResourceExhausted for an answer that is too long,
+// InvalidArgument for what is not HTTP. `on_piece` may change the deadline of `patience`.
+absl::StatusOr<HttpReply> AskHttp(const HttpServer& server, const HttpAsk& ask, const Patience& patience);
+
+// Posts JSON to the server's own target, for training: the error for a certificate names reward.url_ca_file.
 absl::StatusOr<HttpReply> PostJson(const HttpServer& server, const std::string& json, const Patience& patience);
 
 // Whether an answer's code asks for another try later: 429, 502, 503, 504.

@@ -37,7 +37,7 @@ bool ParseAuthority(absl::string_view authority, HttpUrl& url) {
 
 }  // namespace
 
-absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view text) {
+absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view text, absl::string_view token_key) {
   constexpr char kRight[] = "; it must be http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH";
   absl::string_view rest = text;
   HttpUrl url;
@@ -51,8 +51,8 @@ absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view text) {
   const absl::string_view authority = rest.substr(0, path);
   if (const size_t at = rest.rfind('@', path); at != absl::string_view::npos && at < path) {
     return absl::InvalidArgumentError(absl::StrCat("the URL of ", Quoted(authority.substr(at + 1)),
-                                                   " has a user or a password in it; give a token by "
-                                                   "reward.url_token_env instead"));
+                                                   " has a user or a password in it; give a token by ", token_key,
+                                                   " instead"));
   }
   absl::string_view target = rest.substr(path);
   const bool clean = text.size() <= kLongestUrl && std::all_of(text.begin(), text.end(), absl::ascii_isgraph);

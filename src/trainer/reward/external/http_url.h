@@ -19,7 +19,7 @@ struct HttpUrl {
 };
 
 // InvalidArgument for anything but http://HOST[:PORT][/PATH][?QUERY] and the same with https, and for a user or a
-// password in it, which the message does not repeat.
-absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view text);
+// password in it, which the message does not repeat: it says that `token_key` gives a token.
+absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view text, absl::string_view token_key = "reward.url_token_env");
 
 }  // namespace tdock::reward
