@@ -103,6 +103,9 @@ tdock_module(serve/protocol USES text LINKS nlohmann_json::nlohmann_json)
 tdock_module(serve/grammar USES text LINKS absl::flat_hash_map)
 tdock_module(serve TORCH USES serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
              PRIVATE_LINKS PkgConfig::prometheus)
+if(TARGET tdock_serve)
+  tdock_embed(tdock_serve ${PROJECT_SOURCE_DIR}/src/serve/chat_page.html serve/chat_page.h serve::kChatPage)
+endif()
 tdock_module(trainer/reward USES text)
 tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)

@@ -18,6 +18,7 @@
 #include "core/base/rng.h"
 #include "nlohmann/json.hpp"
 #include "serve/call.h"
+#include "serve/chat_page.h"
 #include "serve/grammar/token_bytes.h"
 #include "serve/json_constraint.h"
 #include "serve/metrics.h"
@@ -115,6 +116,7 @@ class ServerOfModel final : public ModelServer {
   void AddCall(const std::vector<std::string>& names, const std::shared_ptr<Call>& call) TDOCK_EXCLUDES(mu_);
   void RemoveCall(const std::vector<std::string>& names, const Call* call) TDOCK_EXCLUDES(mu_);
 
+  void Page(const Exchange& exchange) { exchange->Send(ChatPage()); }
   void Health(const Exchange& exchange) { exchange->Send({.body = "{\"status\":\"ok\"}"}); }
   void Models(const Exchange& exchange);
   void MetricsPage(const Exchange& exchange);
@@ -147,6 +149,7 @@ class ServerOfModel final : public ModelServer {
 
 const ServerOfModel::Route* ServerOfModel::Find(absl::string_view path) const {
   static const auto* const kRoutes = new std::map<absl::string_view, Route>{
+      {"/", {{"GET"}, &ServerOfModel::Page}},
       {"/health", {{"GET"}, &ServerOfModel::Health}},
       {"/metrics", {{"GET"}, &ServerOfModel::MetricsPage}},
       {kModels, {{"GET"}, &ServerOfModel::Models}},
@@ -165,7 +168,7 @@ const ServerOfModel::Route* ServerOfModel::Find(absl::string_view path) const {
 
 std::optional<http::Response> ServerOfModel::Admit(const http::Request& request) const {
   const Route* const route = Find(request.path);
-  if (!options_.api_keys.empty() && request.path != "/health") {
+  if (!options_.api_keys.empty() && request.path != "/" && request.path != "/health") {
     absl::string_view given = request.Header("authorization");
     const bool is_bearer = absl::ConsumePrefix(&given, "Bearer ");
     const bool known = is_bearer && std::any_of(options_.api_keys.begin(), options_.api_keys.end(),
