@@ -109,6 +109,7 @@ endif()
 tdock_module(trainer/reward USES text)
 tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)
+tdock_module(serve/client USES trainer/reward/external LINKS nlohmann_json::nlohmann_json)
 tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/reward/external/code_driver.py
             trainer/reward/external/code_driver.h reward::kCodeDriver)
 tdock_embed_program(tdock_trainer_reward_external rewards
@@ -160,4 +161,4 @@ tdock_module(bench/torch TORCH USES bench/harness trainer/recipes kernels)
 # bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
 tdock_module(bench/runtime NO_TSAN TORCH USES bench/service trainer/distributed)
 tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/service bench/text bench/runtime core/command)
-tdock_module(cli TORCH USES serve trainer/preflight trainer/merge trainer/distributed trainer/run_page runtime/launch core/command)
+tdock_module(cli TORCH USES serve serve/client trainer/preflight trainer/merge trainer/distributed trainer/run_page runtime/launch core/command)

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -9,10 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cli/chat_console.h"
+#include "cli/chat_server.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
-#include "cli/printable.h"
 #include "cli/prompt_options.h"
 #include "cli/sampling_options.h"
 #include "core/base/status.h"
@@ -27,9 +26,8 @@
 namespace tdock::cli {
 namespace {
 
-constexpr char kPrompt[] = "Enter input (type 'quit' to exit, 'clear' to clean memory): ";
-
 struct ChatArguments {
+  ServerChatArguments server;
   ModelArguments model;
   PromptArguments prompts;
   SamplingArguments sampling;
@@ -81,31 +79,10 @@ class ChatSession {
         dialogue_(inputs.chat_template, tokenizer_, std::move(system)) {}
 
   absl::Status Run() {
-    for (;;) {
-      const std::optional<std::string> message = ReadMessage();
-      if (!message || *message == "quit") return absl::OkStatus();
-      if (*message == "clear") {
-        dialogue_.Clear();
-        std::cerr << "The conversation is forgotten.\n";
-      } else if (!message->empty()) {
-        TDOCK_RETURN_IF_ERROR(Round(*message));
-      }
-    }
+    return console_.Talk([this](const std::string& message) { return Round(message); }, [this] { dialogue_.Clear(); });
   }
 
  private:
-  // A line; nullopt at the end of the input.
-  std::optional<std::string> ReadMessage() const {
-    if (asks_) std::cout << kPrompt << std::flush;
-    std::string line;
-    if (std::getline(std::cin, line)) {
-      if (!line.empty() && line.back() == '\r') line.pop_back();
-      return line;
-    }
-    if (asks_) std::cout << "\n";
-    return std::nullopt;
-  }
-
   absl::Status Round(const std::string& message) {
     absl::StatusOr<text::DialoguePrompt> prompt = dialogue_.Ask(message, inputs_.most_prompt_tokens);
     if (!prompt.ok()) {
@@ -136,9 +113,7 @@ class ChatSession {
   // Shows the answer as it is generated. SIGINT ends it.
   absl::StatusOr<engine::Completion> Generate(std::vector<int32_t> prompt) {
     engine::AnswerStream stream(tokenizer_, inputs_.model.end_tokens, inputs_.sampling.stop,
-                                [this](absl::string_view text) {
-                                  std::cout << (terminal_ ? Printable(text) : std::string(text)) << std::flush;
-                                });
+                                [this](absl::string_view text) { console_.Show(text); });
     absl::Status shown = absl::OkStatus();
     const InterruptCatcher interrupt;
     TDOCK_ASSIGN_OR_RETURN(const engine::RequestId id,
@@ -163,13 +138,20 @@ class ChatSession {
   const text::Tokenizer& tokenizer_;
   engine::Engine& engine_;
   text::Dialogue dialogue_;
-  const bool asks_ = ::isatty(STDIN_FILENO) == 1;
-  const bool terminal_ = ::isatty(STDOUT_FILENO) == 1;
+  const ChatConsole console_;
   uint64_t rounds_ = 0;
   bool told_of_rewriting_ = false;
 };
 
-absl::Status RunChat(ChatArguments arguments) {
+absl::Status RunChat(const CLI::App& command, const ChatArguments& arguments) {
+  if (!arguments.server.url.empty()) {
+    const auto sampling = GivenSampling(command, arguments.sampling);
+    TDOCK_RETURN_IF_ERROR(Refused(sampling.status()));
+    return ChatWithServer(arguments.server, arguments.model.model, arguments.prompts.system, *sampling);
+  }
+  if (arguments.model.model.empty()) {
+    return Refused(absl::InvalidArgumentError("say who answers: --model FOLDER, or --server URL"));
+  }
   const absl::StatusOr<ChatInputs> inputs = trainer::Guarded([&] { return Gather(arguments); });
   TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
   ServedModel served(arguments.model, inputs->model);
@@ -183,16 +165,24 @@ Command AddChat(CLI::App& app) {
   arguments->model.max_rows = 1;
   CLI::App* command = app.add_subcommand(
       "chat",
-      "Talks with a model: answers each line of standard input. Ctrl-C ends an answer, 'clear' forgets the "
-      "conversation, 'quit' and the end of the input end the chat.");
+      "Talks with a model, of a folder or of a server: answers each line of standard input. Ctrl-C ends an answer, "
+      "'clear' forgets the conversation, 'quit' and the end of the input end the chat.");
   AddModelOptions(*command, "--model,--path", arguments->model);
+  command->get_option("--model")->required(false)->description(
+      "Folder of the model, in the Hugging Face layout; with --server, a model's name there");
+  CLI::Option* server = AddServerOptions(*command, arguments->server);
   AddTemplateOptions(*command, arguments->prompts);
   command
       ->add_flag("--raw", arguments->raw,
                  "Send messages and answers as they are, one after another, without any template")
       ->excludes("--template");
+  // A server has loaded its model, and has its template.
+  for (const char* option : {"--adapter", "--unmerged", "--int8", "--device", "--threads", "--template",
+                             "--template-variables", "--template-date", "--raw"}) {
+    server->excludes(command->get_option(option));
+  }
   AddSamplingOptions(*command, arguments->sampling);
-  return [arguments] { return RunChat(*arguments); };
+  return [arguments, command] { return RunChat(*command, *arguments); };
 }
 
 }  // namespace tdock::cli
