@@ -222,9 +222,10 @@ ChatReply ChatClient::Ask(nlohmann::ordered_json request, const std::function<vo
   }
   if (absl::IsNotFound(reply.status)) {
     const auto models = Models(check_stop);
-    reply.status = absl::NotFoundError(absl::StrCat(
-        reply.status.message(), models.ok() ? absl::StrCat("; its models are: ", absl::StrJoin(*models, ", "))
-                                            : "; is the address that of its interface, as http://HOST:PORT/v1?"));
+    const std::string hint =
+        models.ok() ? absl::StrCat("its models are: ", EscapeForMessage(absl::StrJoin(*models, ", "), kMostShown))
+                    : "is the address that of its interface, as http://HOST:PORT/v1?";
+    reply.status = absl::NotFoundError(absl::StrCat(reply.status.message(), "; ", hint));
   }
   if (!reply.status.ok()) reply.status = reward::OfServer(server_, reply.status);
   return reply;
