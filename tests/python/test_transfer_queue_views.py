@@ -7,6 +7,7 @@ memory of its rows, and so fails if the tensors show what is there.
 from __future__ import annotations
 
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -67,6 +68,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are."""
+    threads = pathlib.Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 @pytest.fixture(autouse=True)
@@ -175,6 +182,7 @@ def test_a_server_that_answers_too_late_keeps_what_tensors_show() -> None:
         assert private_maps() > 0
         os.kill(server.pid, signal.SIGSTOP)
         try:
+            wait_until(lambda: is_stopped(server.pid))
             with pytest.raises(td.DeadlineExceeded):
                 dock.status("p")
         finally:
