@@ -422,6 +422,17 @@ def test_a_column_takes_rows_in_any_form(grpo: GRPOTransferDock) -> None:
     assert lists(grpo._get(["rm_scores"], [0])[0]) == [[1]] and lists(grpo._get(["labels"], [3])[0]) == [[4]]
 
 
+def test_first_rows_of_nothing_do_not_bind_a_column(grpo: GRPOTransferDock) -> None:
+    cells = [torch.ones(2, 0), torch.ones(1, 0, 3), torch.ones(1, 12), torch.ones(3, dtype=torch.float64)]
+    for _ in range(2):
+        grpo.put_experience({"labels": cells[:2]}, [0, 1])
+        grpo.put_experience({"labels": cells[2:]}, [2, 3])
+        back = grpo._get(["labels"], range(4))[0]
+        assert [cell.shape for cell in back] == [cell.shape for cell in cells]
+        assert all(torch.equal(*pair) for pair in zip(back, cells, strict=True)) and back[3].dtype == torch.float64
+        grpo.clear()
+
+
 def test_a_column_takes_cells_of_any_shape_and_type(grpo: GRPOTransferDock) -> None:
     wide = [torch.arange(12).reshape(3, 4), torch.arange(15).reshape(3, 5), torch.ones(3, 2), torch.ones(3, 0)]
     grpo.put_experience({"labels": wide, "responses": [row(1)] * 4}, range(4))

@@ -1,7 +1,8 @@
 """Columns whose cells are tensors of any type and shape.
 
 A column of a dock has one element type, and its rows differ in their first dimension only. What fits the first rows of
-a column is stored as it is. Other cells are packed into rows of that type:
+a column is stored as it is. Other cells are packed into rows of that type, and
+so are first rows that hold nothing by their shape, such as (n, 0), into rows of numbers:
 
     elements, as bytes │ zeros │ shape, number of the dtype, rank, mark: int64 each
                                                                  └ the same in all packed cells
@@ -52,7 +53,9 @@ class Cells:
             return rows
         first = next((row for row in rows if row.numel()), rows[0])
         with self._lock:
-            dtype, shape = self._types.setdefault(name, (first.dtype, first.shape[1:]))
+            # Rows of nothing, such as (n, 0), say nothing of the shape, and no cell could be packed into such rows.
+            row_shape = first.shape[1:] if math.prod(first.shape[1:]) else torch.Size()
+            dtype, shape = self._types.setdefault(name, (first.dtype, row_shape))
             fits = [row.dtype == dtype and row.shape[1:] == shape for row in rows]
             if all(fits):
                 return rows
