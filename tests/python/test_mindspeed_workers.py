@@ -213,6 +213,40 @@ def test_rows_in_order_and_puts_that_fail(tmp_path: pathlib.Path) -> None:
     on_ranks(tmp_path, 1, alone(check))
 
 
+def failing(rank: int) -> list[str]:
+    """How calls end on each of two pipeline stages: the first reads, the last writes."""
+    mine = worker(Megatron(1, 1, 2), prompts(ms.GRPOTransferDock(2, 2)))
+    ends: list[str] = []
+
+    def end(call: Callable[[], Any]) -> None:
+        try:
+            call()
+            ends.append("ok")
+        except td.DockError as error:
+            ends.append(type(error).__name__)
+
+    for ordered in (False, True):
+        for call in (
+            lambda: mine.all_consumed("ref_log_prob", None),
+            lambda: mine.dispatch_transfer_dock_data("ref_log_prob", COLUMNS, 2),
+        ):
+            mine.rl_config.guarantee_order = ordered
+            for _ in range(2):  # a put that follows one that failed says nothing of it
+                end(lambda: mine.collect_transfer_dock_data({"nothing": torch.ones(1, 1)}, [0]))
+            end(call)
+            mine._puts = ()
+            end(call)
+    mine.rl_config.guarantee_order = False
+    end(lambda: mine.all_consumed("nobody", None))
+    return ends
+
+
+def test_what_fails_on_one_rank_is_raised_on_all(tmp_path: pathlib.Path) -> None:
+    reader, writer = on_ranks(tmp_path, 2, failing)
+    assert reader == ["ok", "ok", "FailedPrecondition", "ok"] * 4 + ["UnknownName"]
+    assert writer == ["ok", "ok", "UnknownName", "ok"] * 4 + ["FailedPrecondition"]
+
+
 def configs(**settings: Any) -> list[Any]:
     parts = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1, "context_parallel_size": 1}
     model = types.SimpleNamespace(global_batch_size=8, **parts)

@@ -57,7 +57,7 @@ class Replica:
             pipeline = vllm_state.get_pipeline_model_parallel_group()
             ranks = [vllm_state.get_tensor_model_parallel_rank(), pipeline.rank_in_group]
             self._groups = [(tensor.first_rank, tensor.device_group), (pipeline.first_rank, pipeline.device_group)]
-            self._counting = [tensor.device_group]
+            self._counting = [tensor.device_group, pipeline.device_group]
             last = pipeline.is_last_rank
         else:
             state = parallel_state
@@ -83,12 +83,12 @@ class Replica:
         accelerator = torch.accelerator.current_accelerator()
         return torch.device("cpu") if accelerator is None else torch.device(accelerator.type)
 
-    def any(self, flag: bool) -> bool:
-        """Whether a rank says so."""
-        said = torch.tensor(int(flag), device=self._device())
+    def most(self, value: int) -> int:
+        """The largest of what the ranks say."""
+        said = torch.tensor(value, device=self._device())
         for group in self._counting:
             torch.distributed.all_reduce(said, op=torch.distributed.ReduceOp.MAX, group=group)
-        return bool(said)
+        return int(said)
 
     def share(self, value: Any) -> Any:
         """What the reading rank gives, on each rank: a value that can be pickled, whose tensors come on the device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,10 @@ from transfer_dock.compat.mindspeed._batches import (
 from transfer_dock.compat.mindspeed._images_apart import unpack_mm_experience
 from transfer_dock.compat.mindspeed._replicas import Replica
 from transfer_dock.errors import FailedPrecondition
+
+
+# What a rank says that has failed; others say 0 or 1.
+_FAILED = 2
 
 
 class _NotInitialized(FailedPrecondition, ValueError):
@@ -91,19 +95,23 @@ class TransferDockWorker:
     ) -> int:
         """0 if all rows are handed out to the consumer, else 1. With ``rl_config.guarantee_order``: 0 if sorted_indexes
         are used up.
+
+        Raises what a put of this rank or the question to the dock raised; FailedPrecondition on the other ranks.
         """
         import ray
 
-        self._check_puts()
-        if self.rl_config.guarantee_order:
-            return 1 if sorted_indexes else 0
         replica = Replica(self.parallel_state, use_vllm)
-        left = False
-        if replica.reads:
+
+        def left() -> bool:
+            if self.rl_config.guarantee_order:
+                return bool(sorted_indexes)
+            if not replica.reads:
+                return False
             resumes = is_generate and getattr(self.rl_config, "partial_rollout_max_split", 1) > 1
             dock, _ = self._docks(is_generate)
-            left = not ray.get(dock.all_consumed.remote(experience_consumer_stage, not resumes))
-        return int(replica.any(left))
+            return not ray.get(dock.all_consumed.remote(experience_consumer_stage, not resumes))
+
+        return int(self._any(replica, left))
 
     def dispatch_transfer_dock_data(
         self,
@@ -126,10 +134,10 @@ class TransferDockWorker:
         enable_partial_rollout: the rows may be fewer, or repeat the last one, with the index -1. The others as for
         get_experience; is_generate: from the sampling docks, if there are any.
 
-        Raises what the get raised; FailedPrecondition on the other ranks.
+        Raises what a put of this rank or the get raised; FailedPrecondition on the other ranks.
         """
-        self._check_puts()
         replica = Replica(self.parallel_state, use_vllm)
+        self._any(replica, lambda: False)
         failure: BaseException | None = None
         found: Any = None
         if replica.reads:
@@ -197,8 +205,9 @@ class TransferDockWorker:
         is_generate: bool = False,
         sync: bool = False,
     ) -> None:
-        """Puts the rows of columns at these indexes; one rank of the last pipeline stage does. sync: waits; otherwise
-        the next call of this worker raises what a put raised.
+        """Puts the rows of columns at these indexes; one rank of the last pipeline stage does. sync: waits, and
+        raises on that rank what a put raised; otherwise a later all_consumed or dispatch_transfer_dock_data does, on all
+        ranks.
         """
         if not Replica(self.parallel_state, use_vllm).writes:
             return
@@ -219,11 +228,27 @@ class TransferDockWorker:
     def _note_puts(self, puts: Sequence[Any], sync: bool) -> None:
         import ray
 
-        self._check_puts()
         if sync:
             ray.get(list(puts))
         else:
             self._puts = [*self._puts, *puts]
+
+    def _any(self, replica: Replica, says: Callable[[], bool]) -> bool:
+        """Whether a rank of the replica says so. Raises on all of them where a put of one, or its saying, has failed:
+        the ranks that go on would wait for it.
+        """
+        failure: BaseException | None = None
+        try:
+            self._check_puts()
+            said = int(says())
+        except BaseException as error:
+            failure, said = error, _FAILED
+        said = replica.most(said)
+        if failure is not None:
+            raise failure
+        if said == _FAILED:
+            raise FailedPrecondition("another rank of this replica failed, in a put or a call of the dock; see its error")
+        return bool(said)
 
     def _check_puts(self) -> None:
         if not self._puts:
