@@ -478,6 +478,52 @@ def test_a_checkpoint_has_everything_and_the_same_indexes(client: Any, tmp_path:
         tq.load_checkpoint(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("part", ["0/rows-0.npz", "1/rows-0.npz", "1/tasks.npz", "index.json", "../controller_state.pkl"])
+def test_a_damaged_checkpoint_changes_nothing(client: Any, tmp_path: pathlib.Path, part: str) -> None:
+    for name in ("a", "b"):
+        client.put(numbers(3), partition_id=name)
+        client.get_meta(["x"], 2, name, task_name="t")
+    tq.save_checkpoint(tmp_path / "saved")
+    client.put(numbers(2), partition_id="b")
+
+    def refused(error: type[Exception]) -> None:
+        with pytest.raises(error, match=pathlib.Path(part).name):
+            tq.load_checkpoint(tmp_path / "saved")
+        assert client.get_partition_list() == ["a", "b"]
+        assert client.get_meta(["x"], 0, "b", mode="force_fetch").size == 5
+        assert client.get_consumption_status("t", "b")[1].tolist() == [1, 1, 0, 0, 0]
+
+    path = tmp_path / "saved" / "simple_storage" / part
+    whole = path.read_bytes()
+    middle = len(whole) // 4
+    for damaged in (whole[: len(whole) // 2], b"", whole[:middle] + b"\0" * middle + whole[2 * middle :]):
+        path.write_bytes(damaged)
+        refused(ValueError)
+    path.unlink()
+    refused(FileNotFoundError)
+    path.write_bytes(whole)
+    tq.load_checkpoint(tmp_path / "saved")
+    assert client.get_meta(["x"], 0, "b", mode="force_fetch").size == 3
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    client: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    plain = os.fsync
+
+    def fsync(opened: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{opened}"))
+        plain(opened)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    client.put(numbers(3), partition_id="a")
+    tq.save_checkpoint(tmp_path / "saved")
+    paths = [tmp_path / "saved", *(tmp_path / "saved").rglob("*")]
+    aside = {str(tmp_path / "saved.tmp" / path.relative_to(tmp_path / "saved")) for path in paths}
+    assert set(synced[:-1]) == aside and synced[-1] == str(tmp_path)
+
+
 # ---- Loaders and coroutines.
 
 

@@ -15,7 +15,9 @@ a partition, such as its groups and budgets, are not in it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,16 +46,28 @@ def save(client: Any, folder: Path, metadata: dict[str, Any]) -> None:
         client.save_controller_checkpoint(str(aside / _CONTROLLER))
         told = {"storage_saved": True, "user_metadata": metadata}
         (aside / _METADATA).write_text(json.dumps(told, indent=2))
+        # What is renamed must be on the disk: what was there before is deleted.
+        for path in (*aside.rglob("*"), aside):
+            _sync(path)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         aside.rename(folder)
+        _sync(folder.parent)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         if old.exists() and not folder.exists():
             old.rename(folder)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def save_storage(core: Any, folder: Path) -> None:
@@ -79,18 +93,25 @@ def load_controller(core: Any, path: Path) -> None:
 
     Raises OSError, and ValueError for a file that is none of these.
     """
-    try:
-        told = json.loads(path.read_bytes())
-        partitions, sampler = dict(told["partitions"]), told["sampler"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no checkpoint of a controller of Transfer Dock: {error}") from None
+    partitions, sampler = _read_controller(path)
     for name in set(core.store.partitions()).intersection(partitions):
         core.tasks.reset(name, None)
         there = {one.row for one in core.store.listing(name)}
         for task, reads, rows in partitions[name]:
             core.tasks.restore(name, task, reads, [row for row in rows if row in there])
     if core.settings.sampled and sampler is not None:
-        core.sampler.load(base64.b64decode(sampler))
+        core.sampler.load(sampler)
+
+
+def _read_controller(path: Path) -> tuple[dict[str, list[Any]], bytes | None]:
+    """By partition its tasks, what they read and their rows; the memory of the sampler."""
+    try:
+        told = json.loads(path.read_bytes())
+        partitions, sampler = dict(told["partitions"]), told["sampler"]
+        partitions = {name: [(task, reads, list(rows)) for task, reads, rows in partitions[name]] for name in partitions}
+        return partitions, None if sampler is None else base64.b64decode(sampler)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no checkpoint of a controller of Transfer Dock: {error}") from None
 
 
 def _save_partition(core: Any, name: str, folder: Path) -> dict[str, Any]:
@@ -162,6 +183,7 @@ def load(client: Any, folder: Path) -> None:
     for path in (folder, folder / _METADATA, folder / _CONTROLLER):
         if not path.exists():
             raise FileNotFoundError(f"not a checkpoint: {path} is missing")
+    _read_controller(folder / _CONTROLLER)
     client.load_storage_checkpoint(str(folder))
     client.load_controller_checkpoint(str(folder / _CONTROLLER))
 
@@ -169,15 +191,24 @@ def load(client: Any, folder: Path) -> None:
 def load_storage(core: Any, folder: Path) -> None:
     """What ``save_storage`` wrote, in the place of all that is there.
 
-    Raises FileNotFoundError, and ValueError where the data is not all in the dock, before anything is changed.
+    Raises FileNotFoundError, and ValueError where a file is damaged or the data is not all in the dock, before anything
+    is changed. Reads all files twice for that.
     """
     for path in (folder / _FOLDER / _UNITS, folder / _FOLDER / "index.json"):
         if not path.exists():
             raise FileNotFoundError(f"not a checkpoint of Transfer Dock: {path} is missing")
-    units = json.loads((folder / _FOLDER / _UNITS).read_text())
+    with _undamaged(folder / _FOLDER / _UNITS):
+        units = list(json.loads((folder / _FOLDER / _UNITS).read_bytes()))
     if len(units) != 1:
         raise ValueError(f"storage unit count mismatch: {folder} has {len(units)}, and there is one, the dock")
-    index = json.loads((folder / _FOLDER / "index.json").read_text())
+    with _undamaged(folder / _FOLDER / "index.json"):
+        index = list(json.loads((folder / _FOLDER / "index.json").read_bytes()))
+        for told in index:
+            _declared(told)
+            _ = told["partition"], int(told["parts"]), int(told["next_row"]), int(told["free_slots"])
+            _ = [(one["task"], one["reads"]) for one in told["tasks"]]
+    for i, told in enumerate(index):
+        _check_partition(told, folder / _FOLDER / str(i))
     for name in core.store.partitions():
         core.clear_partition(name)
     for i, told in enumerate(index):
@@ -187,10 +218,47 @@ def load_storage(core: Any, folder: Path) -> None:
         core.sampler.load(sampler.read_bytes())
 
 
+@contextlib.contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    """What reading the file raises is a ValueError that names it, and FileNotFoundError if there is none."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(f"not a whole checkpoint of Transfer Dock: {path} is missing") from None
+    except Exception as error:
+        raise ValueError(f"{path} of the checkpoint is damaged: {type(error).__name__}: {error}") from error
+
+
+def _check_partition(told: dict[str, Any], folder: Path) -> None:
+    """Reads all files of a partition, as loading does. Archives have checksums of what is in them."""
+    for part in range(told["parts"]):
+        path = folder / f"rows-{part}.npz"
+        with _undamaged(path), np.load(path, allow_pickle=False) as arrays:
+            ids, labels = arrays["ids"].tolist(), json.loads(bytes(arrays["labels"]))
+            if not len(ids) == len(labels["keys"]) == len(labels["tags"]):
+                raise ValueError(f"{len(ids)} rows, {len(labels['keys'])} keys and {len(labels['tags'])} tags")
+            for i, column in enumerate(json.loads(bytes(arrays["columns"]))):
+                _part_of_column(arrays, i, column, ids)
+    path = folder / "tasks.npz"
+    with _undamaged(path), np.load(path, allow_pickle=False) as arrays:
+        for i in range(len(told["tasks"])):
+            arrays[str(i)].tolist()
+
+
+def _part_of_column(arrays: Any, number: int, column: dict[str, Any], ids: Sequence[int]) -> tuple[list[int], Any]:
+    """The rows that have the column, and their cells."""
+    rows = [ids[position] for position in arrays[f"{number}.positions"].tolist()]
+    lengths = arrays[f"{number}.lengths"] if f"{number}.lengths" in arrays else None
+    return rows, _cells(column, arrays[f"{number}.bytes"], len(rows), lengths)
+
+
+def _declared(told: dict[str, Any]) -> dict[str, Any]:
+    return {field: td.column(dtype, ragged=ragged, shape=shape) for field, dtype, ragged, shape in told["columns"]}
+
+
 def _load_partition(core: Any, told: dict[str, Any], folder: Path) -> None:
     name, store, tasks = told["partition"], core.store, core.tasks
-    columns = {field: td.column(dtype, ragged=ragged, shape=shape) for field, dtype, ragged, shape in told["columns"]}
-    store.create(name, columns)
+    store.create(name, _declared(told))
     following = 0
     for part in range(told["parts"]):
         with np.load(folder / f"rows-{part}.npz", allow_pickle=False) as arrays:
@@ -215,9 +283,8 @@ def _load_part(dock: td.Dock, name: str, arrays: Any, following: int) -> int:
             raise RuntimeError(f"others put into partition '{name}' while it was loaded")
         following = ids[end - 1] + 1
     for i, column in enumerate(json.loads(bytes(arrays["columns"]))):
-        rows = [ids[position] for position in arrays[f"{i}.positions"].tolist()]
-        lengths = arrays[f"{i}.lengths"] if f"{i}.lengths" in arrays else None
-        dock.put(name, {column["name"]: _cells(column, arrays[f"{i}.bytes"], len(rows), lengths)}, rows=rows)
+        rows, cells = _part_of_column(arrays, i, column, ids)
+        dock.put(name, {column["name"]: cells}, rows=rows)
     return following
 
 
