@@ -243,6 +243,7 @@ http::Response ServerOfModel::Busy() const {
 
 void ServerOfModel::Answer(const Exchange& exchange, Form form) {
   auto read = ReadAsk(form, exchange->request().body, options_.asks);
+  exchange->DropBody();
   if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
   const Ask& ask = std::get<Ask>(read);
   if (!ask.model.empty() && std::find(model_.names.begin(), model_.names.end(), ask.model) == model_.names.end()) {

@@ -461,8 +461,13 @@ class Protection(WithServer):
             self.assertLess(time.monotonic(), deadline, f"{self.open_answers()} answers are open, not {count}")
             time.sleep(0.01)
 
+    def gone(self):
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return sum(line.get("client_gone", False) for line in lines)
+
     def test_ends_what_nobody_waits_for_and_refuses_what_is_too_much(self):
         fields = {"max_tokens": 190_000, "stream": True, "extra_body": {"ignore_eos": True}}
+        before = self.gone()
         streams = [self.complete(n=2, **fields) for _ in range(2)]
         next(streams[0])  # the others wait for it
         with self.assertRaises(openai.RateLimitError) as busy:
@@ -472,8 +477,25 @@ class Protection(WithServer):
             stream.close()
         self.await_open(0)
         self.complete(max_tokens=1)
-        gone = [json.loads(line) for line in self.log.read_text().splitlines()]
-        self.assertEqual(sum(line.get("client_gone", False) for line in gone), 2)
+        self.assertEqual(self.gone() - before, 2)
+
+    def test_ends_an_answer_at_once_whose_client_sent_more_and_left(self):
+        body = json.dumps({"prompt": "a", "max_tokens": 190_000, "ignore_eos": True})
+        request = f"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer first\r\nContent-Length: {len(body)}\r\n\r\n"
+        for more in ("", "\r\n"):
+            with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as client:
+                client.sendall((request + body + more).encode())
+                self.await_open(1)
+            self.await_open(0)
+
+    def test_many_open_bodies_in_chunks_leave_room_for_others(self):
+        body = json.dumps({"prompt": "a", "max_tokens": 2, "ignore_eos": True}).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer first\r\nTransfer-Encoding: chunked\r\n\r\n"
+        with contextlib.ExitStack() as clients:
+            for _ in range(20):
+                client = socket.create_connection(("127.0.0.1", self.server.port), timeout=20)
+                clients.enter_context(client).sendall(head + b"%x\r\n%s\r\n" % (len(body), body))  # more may come
+            self.assertEqual(self.complete(max_tokens=1).usage.completion_tokens, 1)
 
     def test_writes_a_log(self):
         self.complete(max_tokens=3, extra_body={"ignore_eos": True})

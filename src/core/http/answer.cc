@@ -9,6 +9,16 @@ void Answer::Tell(const std::shared_ptr<Recipient>& recipient) {
   if (recipient != nullptr) recipient->Wake();
 }
 
+void Answer::DropBody() {
+  request_.body = {};
+  std::shared_ptr<Recipient> recipient;
+  {
+    const MutexLock lock(mu_);
+    recipient = recipient_;
+  }
+  if (recipient != nullptr) recipient->BodyIsDropped(this);
+}
+
 void Answer::Send(Response response) {
   std::shared_ptr<Recipient> news;
   {
@@ -116,7 +126,7 @@ Ended Answer::Close(bool complete) {
              .peer = request_.peer,
              .status = status_,
              .gone = !complete,
-             .request_bytes = request_.body.size(),
+             .request_bytes = request_bytes_,
              .sent_bytes = sent_,
              .duration = absl::FromChrono(std::chrono::steady_clock::now() - begun_at_),
              .note = std::move(note_)};

@@ -15,12 +15,16 @@
 
 namespace tdock::http {
 
+class Answer;
+
 // Who sends an answer. Thread-safe.
 class Recipient {
  public:
   virtual ~Recipient() = default;
   // There is something to take. Returns at once.
   virtual void Wake() = 0;
+  // The body of the request is no longer there. Returns at once.
+  virtual void BodyIsDropped(const Answer* answer) = 0;
 };
 
 // Thread-safe.
@@ -29,12 +33,14 @@ class Answer final : public Exchange {
   Answer(std::shared_ptr<Recipient> recipient, size_t max_unread, Request request, bool keep_alive, bool chunks)
       : max_unread_(max_unread),
         request_(std::move(request)),
+        request_bytes_(request_.body.size()),
         begun_at_(std::chrono::steady_clock::now()),
         keep_alive_(keep_alive),
         chunks_(chunks),
         recipient_(std::move(recipient)) {}
 
   const Request& request() const override { return request_; }
+  void DropBody() override TDOCK_EXCLUDES(mu_);
   void Send(Response response) override TDOCK_EXCLUDES(mu_);
   void Begin(Response head) override TDOCK_EXCLUDES(mu_);
   void Write(absl::string_view piece) override TDOCK_EXCLUDES(mu_);
@@ -87,7 +93,8 @@ class Answer final : public Exchange {
   static void Tell(const std::shared_ptr<Recipient>& recipient);
 
   const size_t max_unread_;
-  const Request request_;
+  Request request_;
+  const uint64_t request_bytes_;
   const std::chrono::steady_clock::time_point begun_at_;
 
   mutable Mutex mu_;

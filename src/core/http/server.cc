@@ -1,5 +1,6 @@
 #include "core/http/server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -40,6 +41,8 @@ using Parser = beast::http::request_parser<beast::http::string_body>;
 
 constexpr absl::Duration kLinger = absl::Seconds(2);  // for a client to read why it was refused
 constexpr absl::Duration kRetryAccept = absl::Milliseconds(100);
+// Between looks for the end of a client that has sent more than its request.
+constexpr absl::Duration kLookForEnd = absl::Milliseconds(100);
 
 absl::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -59,7 +62,7 @@ struct Hub : std::enable_shared_from_this<Hub> {
   const Handler handler;
   asio::io_context io{1};
   std::unordered_set<std::shared_ptr<Connection>> open;
-  uint64_t bodies_bytes = 0;  // of requests that are not answered yet
+  uint64_t bodies_bytes = 0;  // that arrive, or that a handler reads
   bool draining = false;
   WorkQueue* work = nullptr;
 
@@ -72,7 +75,7 @@ struct Hub : std::enable_shared_from_this<Hub> {
 class Connection final : public Recipient, public std::enable_shared_from_this<Connection> {
  public:
   Connection(Hub& hub, tcp::socket socket)
-      : owner_(hub.shared_from_this()), hub_(hub), socket_(std::move(socket)), timer_(hub.io) {
+      : owner_(hub.shared_from_this()), hub_(hub), socket_(std::move(socket)), timer_(hub.io), watch_(hub.io) {
     ErrorCode ignored;
     const tcp::endpoint peer = socket_.remote_endpoint(ignored);
     if (!ignored) peer_ = absl::StrCat(peer.address().to_string(ignored), ":", peer.port());
@@ -86,6 +89,11 @@ class Connection final : public Recipient, public std::enable_shared_from_this<C
   void Wake() override {
     asio::post(hub_.io, [self = shared_from_this()] { self->Pump(); });
   }
+  void BodyIsDropped(const Answer* answer) override {
+    asio::post(hub_.io, [self = shared_from_this(), answer] {
+      if (self->answer_.get() == answer) self->GiveBack();
+    });
+  }
 
  private:
   // Sends what the answer has.
@@ -95,10 +103,14 @@ class Connection final : public Recipient, public std::enable_shared_from_this<C
   void OnHead(const ErrorCode& error);
   void ReadBody();
   void OnBody(const ErrorCode& error);
+  // Counts so many bytes for the body of the request; refuses the request if there is no room for them.
+  bool Charge(uint64_t bytes);
+  void GiveBack() { hub_.bodies_bytes -= std::exchange(body_bytes_, 0); }
   // What is wrong with a request that cannot be read.
   void OnBadRequest(const ErrorCode& error);
   void Handle();
   void WatchClient();
+  void LookForEnd();
   void WriteSome();
   void FinishAnswer(bool keep_alive);
   void OnSlowRequest();
@@ -117,14 +129,14 @@ class Connection final : public Recipient, public std::enable_shared_from_this<C
   const std::shared_ptr<Hub> owner_;
   Hub& hub_;
   tcp::socket socket_;
-  asio::steady_timer timer_;
+  asio::steady_timer timer_, watch_;
   uint64_t armed_ = 0;  // counts Arm() and Disarm()
   std::string peer_;
   beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::string continue_;  // "100 Continue" while it is sent
   std::shared_ptr<Answer> answer_;
-  uint64_t body_bytes_ = 0;  // of the request, counted in Hub::bodies_bytes
+  uint64_t body_bytes_ = 0;  // of the request, counted in Hub::bodies_bytes until the handler is done with them
   uint64_t answers_ = 0;
   std::string sending_;
   size_t sent_ = 0;
@@ -177,21 +189,11 @@ void Connection::OnHead(const ErrorCode& error) {
   if (closed_ || refused_) return;
   if (error) return OnBadRequest(error);
   const auto& head = parser_->get();
-  if (head.version() != 10 && head.version() != 11) {
-    return Refuse(hub_.Describe(505, "this server speaks HTTP/1.0 and HTTP/1.1"));
-  }
   if (hub_.options.admit) {
     if (std::optional<Response> refusal = hub_.options.admit(HeadAsRequest())) return Refuse(*std::move(refusal));
   }
-  const uint64_t length =
-      parser_->content_length().value_or(parser_->chunked() ? hub_.options.limits.max_body_bytes : uint64_t{0});
-  if (hub_.bodies_bytes + length > hub_.options.limits.max_bodies_bytes) {
-    Response busy = hub_.Describe(503, "too many large requests at the same time; try again");
-    busy.headers.emplace_back("Retry-After", "1");
-    return Refuse(std::move(busy));
-  }
-  body_bytes_ = length;
-  hub_.bodies_bytes += length;
+  parser_->eager(true);
+  if (!Charge(parser_->content_length().value_or(0))) return;
   if (!absl::EqualsIgnoreCase(View(head[beast::http::field::expect]), "100-continue")) return ReadBody();
   continue_ = "HTTP/1.1 100 Continue\r\n\r\n";
   asio::async_write(socket_, asio::buffer(continue_), [self = shared_from_this()](const ErrorCode& failed, size_t) {
@@ -201,9 +203,28 @@ void Connection::OnHead(const ErrorCode& error) {
   });
 }
 
+// A body in chunks counts as it arrives: what it will be is not known, and most are small.
 void Connection::ReadBody() {
-  beast::http::async_read(socket_, buffer_, *parser_,
-                          [self = shared_from_this()](const ErrorCode& error, size_t) { self->OnBody(error); });
+  if (parser_->is_done()) return OnBody({});
+  beast::http::async_read_some(socket_, buffer_, *parser_, [self = shared_from_this()](const ErrorCode& error, size_t) {
+    if (self->closed_ || self->refused_) return;
+    if (error) return self->OnBody(error);
+    if (self->Charge(self->parser_->get().body().size())) self->ReadBody();
+  });
+}
+
+bool Connection::Charge(uint64_t bytes) {
+  if (bytes <= body_bytes_) return true;
+  const uint64_t more = bytes - body_bytes_;
+  if (hub_.bodies_bytes + more > hub_.options.limits.max_bodies_bytes) {
+    Response busy = hub_.Describe(503, "too many large requests at the same time; try again");
+    busy.headers.emplace_back("Retry-After", "1");
+    Refuse(std::move(busy));
+    return false;
+  }
+  body_bytes_ = bytes;
+  hub_.bodies_bytes += more;
+  return true;
 }
 
 void Connection::OnBody(const ErrorCode& error) {
@@ -224,6 +245,7 @@ void Connection::OnBadRequest(const ErrorCode& error) {
     return Refuse(
         hub_.Describe(431, absl::StrCat("the head of a request has at most ", limits.max_head_bytes, " bytes")));
   }
+  if (error == Problem::bad_version) return Refuse(hub_.Describe(505, "this server speaks HTTP/1.0 and HTTP/1.1"));
   const bool is_http = error.category() == beast::http::make_error_code(Problem::bad_method).category();
   if (!is_http || error == Problem::end_of_stream || error == Problem::partial_message) return Close();
   Refuse(hub_.Describe(400, absl::StrCat("not a request of HTTP/1.1: ", error.message())));
@@ -259,15 +281,28 @@ void Connection::Handle() {
   hub_.work->Post(this, [hub = hub_.shared_from_this(), exchange = std::move(exchange)] { hub->handler(exchange); });
 }
 
-// Says that the client is gone when there is something to read, and it is the end.
+// Says that the client is gone when its side of the connection has ended.
 void Connection::WatchClient() {
-  if (buffer_.size() > 0) return;  // the next request has begun to arrive
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this(), number = answers_](const ErrorCode& error) {
     if (self->closed_ || self->answer_ == nullptr || self->answers_ != number) return;
     char byte = 0;
     const ssize_t size = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (error || size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) return self->End(false);
-    if (size < 0) self->WatchClient();
+    if (size < 0) return self->WatchClient();
+    self->LookForEnd();
+  });
+}
+
+// Behind its request the client has sent more, as the next one. That stays unread for now, so the system holds back a
+// client that sends much; but it also makes the socket readable all the time, and the end behind it has to be asked
+// for.
+void Connection::LookForEnd() {
+  pollfd ended = {socket_.native_handle(), POLLRDHUP, 0};
+  if (::poll(&ended, 1, 0) > 0) return End(false);
+  watch_.expires_after(absl::ToChronoNanoseconds(kLookForEnd));
+  watch_.async_wait([self = shared_from_this(), number = answers_](const ErrorCode& error) {
+    if (error || self->closed_ || self->answer_ == nullptr || self->answers_ != number) return;
+    self->LookForEnd();
   });
 }
 
@@ -307,7 +342,7 @@ void Connection::WriteSome() {
 void Connection::FinishAnswer(bool keep_alive) {
   const Ended ended = answer_->Close(true);
   answer_ = nullptr;
-  hub_.bodies_bytes -= std::exchange(body_bytes_, 0);
+  GiveBack();
   if (hub_.options.on_end) hub_.options.on_end(ended);
   if (keep_alive) return AwaitRequest();
   Linger();
@@ -375,8 +410,9 @@ void Connection::Close() {
     answer_ = nullptr;
     if (hub_.options.on_end) hub_.options.on_end(ended);
   }
-  hub_.bodies_bytes -= std::exchange(body_bytes_, 0);
+  GiveBack();
   Disarm();
+  watch_.cancel();
   ErrorCode ignored;
   socket_.close(ignored);
   hub_.Remove(shared_from_this());

@@ -27,6 +27,9 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
+  // Frees the body of the request, which no longer counts for max_bodies_bytes: for answers that take long. Nobody may
+  // read it meanwhile or later.
+  virtual void DropBody() = 0;
 
   // The whole answer. Nothing happens if the client is gone or there is an answer, here and below.
   virtual void Send(Response response) = 0;
@@ -63,7 +66,7 @@ struct ServerLimits {
   size_t max_connections = 4096;
   size_t max_head_bytes = 32 << 10;
   uint64_t max_body_bytes = 16 << 20;
-  uint64_t max_bodies_bytes = uint64_t{256} << 20;     // of all requests that are not answered yet
+  uint64_t max_bodies_bytes = uint64_t{256} << 20;     // that arrive, or belong to requests without a whole answer
   size_t max_unread_bytes = 256 << 10;                 // of one answer
   absl::Duration request_timeout = absl::Seconds(30);  // for a request, once it has begun
   absl::Duration idle_timeout = absl::Seconds(75);     // between requests

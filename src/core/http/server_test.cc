@@ -136,7 +136,7 @@ TEST_F(HttpServer, RefusesWhatIsTooLargeOrNoRequest) {
               HasSubstr(" 413 "));
   EXPECT_THAT(Ask("nonsense\r\n\r\n"), HasSubstr(" 400 "));
   EXPECT_THAT(Ask("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), HasSubstr(" 400 "));
-  EXPECT_THAT(Ask("GET / HTTP/1.7\r\n\r\n"), HasSubstr("HTTP/1.1 "));
+  EXPECT_THAT(Ask("GET / HTTP/1.7\r\n\r\n"), HasSubstr("HTTP/1.1 505 "));
   EXPECT_THAT(Ask("POST /fine HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"),
               EndsWith("POST /fine? ab"));
   EXPECT_THAT(Ask("GET /dropped HTTP/1.1\r\n\r\n"), HasSubstr(" 500 "));
@@ -178,6 +178,48 @@ TEST_F(HttpServer, RefusesBodiesThatTogetherAreTooMuch) {
   first.ReadResponse();
   EXPECT_THAT(Ask(absl::StrCat("POST / HTTP/1.1\r\nContent-Length: 200\r\n\r\n", std::string(200, 'a'))),
               HasSubstr(" 200 "));
+}
+
+TEST_F(HttpServer, CountsABodyInChunksAsItIsAndUntilItIsDropped) {
+  Start({.max_body_bytes = 100, .max_bodies_bytes = 100});
+  const auto chunked = [](size_t bytes) {
+    return absl::StrCat("POST /held HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", absl::Hex(bytes), "\r\n",
+                        std::string(bytes, 'a'), "\r\n0\r\n\r\n");
+  };
+  const std::string plain = "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nab";
+  std::vector<std::unique_ptr<RawClient>> clients;
+  std::vector<std::shared_ptr<Exchange>> held;
+  for (int i = 0; i < 24; ++i) {  // 96 bytes in all
+    clients.push_back(std::make_unique<RawClient>(server_->port()));
+    clients.back()->Send(chunked(4));
+    for (auto& exchange : seen_.AwaitExchanges(1)) held.push_back(std::move(exchange));
+  }
+  ASSERT_EQ(held.size(), 24U);
+  EXPECT_THAT(Ask(plain), HasSubstr(" 200 "));
+  EXPECT_THAT(Ask(chunked(5)), AllOf(HasSubstr(" 503 "), HasSubstr("Retry-After")));
+  for (const auto& exchange : held) exchange->DropBody();
+  EXPECT_EQ(held[0]->request().body, "");
+  EXPECT_THAT(Ask(absl::StrCat("POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n", std::string(100, 'a'))),
+              HasSubstr(" 200 "));
+  for (const auto& exchange : held) exchange->Send({});
+  EXPECT_EQ(seen_.AwaitEnded(27)[26].request_bytes, 4U);
+}
+
+TEST_F(HttpServer, NoticesThatAClientWithMoreBehindItsRequestHasGone) {
+  Start();
+  for (const std::string more : {"\r\n", "GET /next HTTP/1.1\r\n\r\n"}) {
+    for (const bool together : {false, true}) {
+      RawClient client(server_->port());
+      client.Send(absl::StrCat("GET /held HTTP/1.1\r\n\r\n", together ? more : ""));
+      const auto held = seen_.AwaitExchanges(1);
+      ASSERT_EQ(held.size(), 1U);
+      if (!together) client.Send(more);
+      Seen told;
+      held[0]->OnGone([&] { told.Add(Ended{}); });
+      client.Close();
+      EXPECT_EQ(told.AwaitEnded(1).size(), 1U) << more << together;
+    }
+  }
 }
 
 TEST_F(HttpServer, NoticesThatAClientHasGone) {
