@@ -19,12 +19,12 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/other_weights.h"
 #include "cli/prompt_options.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "engine/model_folder.h"
 #include "model/decoder/device.h"
-#include "model/decoder/weights.h"
 #include "serve/model_server.h"
 #include "trainer/stages/guard.h"
 
@@ -79,45 +79,6 @@ bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0;
 }
 
-// That the tokens of one mean the same for the other.
-absl::Status CheckSameTokens(const text::Tokenizer& served, const text::Tokenizer& given) {
-  if (served.vocab_size() != given.vocab_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("its tokenizer has ", given.vocab_size(),
-                                                   " tokens, and that of the model that is served ",
-                                                   served.vocab_size()));
-  }
-  for (int32_t id = 0; id < served.vocab_size(); ++id) {
-    if (served.IdToToken(id) == given.IdToToken(id)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("its tokenizer has another token ", id, " than that of the model that is served"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckSameShapes(const model::Decoder& served, const model::Decoder& given) {
-  const model::NamedTensors before = served.NamedWeights(), after = given.NamedWeights();
-  for (size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
-    if (before[i].first == after[i].first && before[i].second.sizes() == after[i].second.sizes()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("its weight '", after[i].first, "' has another name or shape than '",
-                                                   before[i].first, "' of the model that is served"));
-  }
-  if (before.size() != after.size() || !served.NamedAdapters().empty()) {
-    return absl::InvalidArgumentError("it has not the weights that the model that is served has, one for one");
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<const model::Decoder>> LoadWeights(const ServeArguments& arguments,
-                                                                  const engine::ModelFolder& served,
-                                                                  const std::string& folder) {
-  TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder given,
-                         engine::LoadModelFolder(Env::Real(), folder, served.decoder.device()));
-  TDOCK_RETURN_IF_ERROR(CheckSameTokens(*served.tokenizer, *given.tokenizer));
-  TDOCK_RETURN_IF_ERROR(CheckSameShapes(served.decoder, given.decoder));
-  static_cast<void>(arguments);
-  return std::make_shared<const model::Decoder>(std::move(given.decoder));
-}
-
 // What is read before anything is served.
 struct ServeInputs {
   std::vector<std::string> keys;
@@ -169,7 +130,9 @@ serve::ServedModel Describe(const ServeArguments& arguments, const ServeInputs& 
   served.shows_today =
       served.chat_template.ok() && served.chat_template->shows_time() && arguments.prompts.data.template_date.empty();
   for (const auto& replica : replicas) served.engines.push_back(&replica->engine());
-  served.load = [&arguments, &model](const std::string& folder) { return LoadWeights(arguments, model, folder); };
+  served.load = [others = std::make_shared<const OtherWeights>(model)](const std::string& folder) {
+    return others->Load(folder);
+  };
   return served;
 }
 

@@ -94,6 +94,12 @@ absl::StatusOr<std::unique_ptr<OpenRequest>> Engine::Impl::Open(Request request,
   open->choosing = ChoosingFor(request.sampling, decoder);
   open->rope_length = LongestOf(request, decoder.config());
   open->request = std::move(request);
+  // `choosing` has what may be large, for all requests that follow one another with the same.
+  SamplingParams& own = open->request.sampling;
+  own.logit_bias = {};
+  own.allowed_tokens = {};
+  own.stop_tokens = {};
+  own.stop = {};
   return open;
 }
 
@@ -151,7 +157,8 @@ std::vector<Answer> Engine::Impl::Step() {
     {
       const MutexLock lock(mu_);
       stats_ = core_.stats();
-      for (const Answer& answer : ended) {
+      for (Answer& answer : ended) {
+        answer.version = weights_.version;
         if (!core_.IsOpen(answer.request)) open_.erase(answer.request);
       }
     }

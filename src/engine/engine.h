@@ -63,6 +63,7 @@ struct Answer {
   // Internal where the model's logits, or what bias and penalties make of them, are not finite.
   absl::Status status = absl::OkStatus();
   Completion completion = {};
+  int64_t version = 0;  // of the weights that were served when it ended, by Step()
 };
 
 struct EngineOptions {

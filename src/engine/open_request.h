@@ -29,7 +29,7 @@ struct Choosing {
 
 struct OpenRequest {
   RequestId id = 0;
-  Request request;
+  Request request;  // without the lists of its sampling parameters, which `choosing` has
   std::shared_ptr<const Choosing> choosing;
   int64_t rope_length = 0;                           // see TokenBatch::rope_length
   std::vector<std::unique_ptr<Sequence>> sequences;  // one for each sample that has not ended

@@ -149,6 +149,7 @@ void Call::EndChoice(Choice& choice, engine::Answer& answer) {
   if (failed_) return;
   choice.text->Finish(completion.text_bytes);
   choice.next.finish = choice.finish;
+  choice.next.version = answer.version;
   if (streams_ && exchange_->unread_bytes() <= kEnoughUnread) SendEvent(choice);
 }
 

@@ -19,6 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "serve/call.h"
 #include "serve/chat_page.h"
+#include "serve/failure.h"
 #include "serve/grammar/token_bytes.h"
 #include "serve/json_constraint.h"
 #include "serve/metrics.h"
@@ -44,6 +45,13 @@ bool IsEqual(absl::string_view a, absl::string_view b) {
 uint64_t RandomSeed() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
+}
+
+// So that tokens of different weights never have the same version.
+absl::Status CheckVersion(int64_t version, int64_t last) {
+  if (version > last && version <= kMostVersion) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("'weight_version' is ", version, ", and must be above ", last,
+                                                 ", which is served, and at most ", kMostVersion));
 }
 
 // What is written of a request.
@@ -213,7 +221,7 @@ void ServerOfModel::Handle(Exchange exchange) {
   try {
     (this->*route->handle)(exchange);
   } catch (const std::exception& error) {
-    exchange->Send(ResponseOf({.status = 500, .message = error.what(), .type = "server_error"}));
+    exchange->Send(ResponseOf({.status = 500, .message = WhatOf(error), .type = "server_error"}));
   }
 }
 
@@ -369,12 +377,14 @@ void ServerOfModel::UpdateWeights(const Exchange& exchange) {
   if (updating_.exchange(true)) {
     return exchange->Send(ResponseOf({.status = 409, .message = "other weights are being loaded", .code = "conflict"}));
   }
-  const int64_t version = ask.version.value_or(version_ + 1);
+  const int64_t last = version_;  // that only this function changes
+  const int64_t version = ask.version.value_or(std::min(last, kMostVersion) + 1);
   absl::Status served;
   try {
-    served = ServeWeights(ask.folder, version);
+    served = CheckVersion(version, last);
+    if (served.ok()) served = ServeWeights(ask.folder, version);
   } catch (const std::exception& error) {
-    served = absl::ResourceExhaustedError(error.what());
+    served = absl::InternalError(WhatOf(error));
   }
   updating_ = false;
   if (!served.ok()) return exchange->Send(ResponseOf(ProblemOf(served)));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "serve/failure.h"
 
 namespace tdock::serve {
 
@@ -74,7 +75,7 @@ void Replica::Step() {
   try {
     for (engine::Answer& answer : engine_.Step()) Deliver(std::move(answer));
   } catch (const std::exception& error) {
-    failure = absl::InternalError(absl::StrCat("the engine failed: ", error.what()));
+    failure = absl::InternalError(absl::StrCat("the engine failed: ", WhatOf(error)));
   }
   if (!failure.ok()) FailLost(failure);
 }

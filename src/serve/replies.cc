@@ -114,7 +114,7 @@ Json GeneratedOf(const Piece& answer, const std::string& id, bool log_probs) {
                {"finish_reason", {{"type", FinishNameOf(answer.finish.value_or(engine::FinishReason::kAborted))}}},
                {"prompt_tokens", answer.prompt->size()},
                {"completion_tokens", answer.tokens.size()},
-               {"weight_version", absl::StrCat(answer.tokens.empty() ? 0 : answer.tokens.back().version)},
+               {"weight_version", absl::StrCat(answer.tokens.empty() ? answer.version : answer.tokens.back().version)},
                {"weight_versions", VersionsOf(answer.tokens)}};
   if (log_probs) {
     meta["output_token_logprobs"] = PairsOf(answer.tokens);

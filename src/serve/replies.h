@@ -23,6 +23,7 @@ struct Piece {
   std::optional<engine::FinishReason> finish = {};  // with the last piece
   size_t text_offset = 0;                           // characters of the tokens' own texts before it
   const std::vector<int32_t>* prompt = nullptr;     // with the first piece
+  int64_t version = 0;                              // of the weights that were served at its end
 };
 
 struct Usage {

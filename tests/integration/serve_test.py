@@ -419,11 +419,50 @@ class Verl(WithServer):
         self.assertEqual([version for version, _ in runs], [0, 7])
         self.assertEqual(tokens, 2000, "no token without its version")
         self.assertEqual(server.client.models.list().data[0].weight_version, 7)
+        for version in (0, 6, 7, "7", 1 << 53, (1 << 63) - 1):
+            body = {"model_path": str(other), "weight_version": version}
+            status, answer, _ = server.ask("POST", "/update_weights", body)
+            self.assertEqual(status, 400, answer)
+            self.assertIn("weight_version", answer["error"]["message"])
         wrong = write_model(self.folder / "wrong", num_hidden_layers=2)
         status, answer, _ = server.ask("POST", "/update_weights", {"model_path": str(wrong)})
         self.assertEqual(status, 400, answer)
         status, answer, _ = server.ask("POST", "/update_weights", {"model_path": str(self.folder / "nowhere")})
         self.assertEqual(status, 400, answer)
+
+
+    def test_refuses_weights_that_need_another_model(self):
+        settings = {
+            "max_position_embeddings": 64, "rope_theta": 5000.0, "rms_norm_eps": 1e-3,
+            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        }  # fmt: skip
+        for name, value in settings.items():
+            other = write_model(self.folder / name, seed=5, chat_template=TEMPLATE, **{name: value})
+            status, answer, _ = self.server.ask("POST", "/update_weights", {"model_path": str(other)})
+            self.assertEqual(status, 400, answer)
+            self.assertIn(f'"{name}"', answer["error"]["message"])
+        answer = self.generate(text="a" * 100, sampling_params={"max_new_tokens": 5})
+        self.assertEqual(answer["meta_info"]["weight_version"], "0")
+
+    def test_an_answer_without_tokens_has_the_version_that_is_served(self):
+        server = Server(self.model, "--max-rows", "1")
+        self.addCleanup(server.end)
+        other = write_model(self.folder / "next", seed=6, chat_template=TEMPLATE)
+        self.assertEqual(server.ask("POST", "/update_weights", {"model_path": str(other)})[0], 200)
+        runs = server.client.completions.create(
+            model=NAME, prompt="a", max_tokens=4000, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(runs)
+        found = {}
+        body = {"text": "a", "rid": "waits", "sampling_params": {"max_new_tokens": 9}}
+        waits = threading.Thread(target=lambda: found.update(server.ask("POST", "/generate", body)[1]))
+        waits.start()
+        server.await_metric("tdock_serve_answers_open", 2)
+        self.assertEqual(server.ask("POST", "/abort_request", {"rid": "waits"})[1]["aborted"], 1)
+        waits.join(30)
+        runs.close()
+        self.assertEqual(found["output_ids"], [])
+        self.assertEqual(found["meta_info"]["weight_version"], "1")
 
 
 class Protection(WithServer):

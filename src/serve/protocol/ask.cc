@@ -1,5 +1,6 @@
 #include "serve/protocol/ask.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -45,7 +46,12 @@ std::optional<std::vector<std::string>> ReadStops(const Json& value, const AskLi
       fields.Fail("must be a text, or a list of texts, none of them empty");
       return std::nullopt;
     }
-    stops.push_back(stop.get<std::string>());
+    const std::string& text = stop.get_ref<const std::string&>();
+    if (std::cmp_greater(text.size(), limits.max_stop_bytes)) {
+      fields.Fail(absl::StrCat("has a text of ", text.size(), " bytes, and one may have ", limits.max_stop_bytes));
+      return std::nullopt;
+    }
+    stops.push_back(text);
   }
   if (std::cmp_greater(stops.size(), limits.max_stops)) {
     fields.Fail(absl::StrCat("has ", stops.size(), " texts, and may have ", limits.max_stops));
@@ -54,10 +60,30 @@ std::optional<std::vector<std::string>> ReadStops(const Json& value, const AskLi
   return stops;
 }
 
-std::optional<std::map<int32_t, double>> ReadBias(const Json& value, Fields& fields) {
+std::optional<std::vector<int32_t>> ReadStopTokens(const Json& value, const AskLimits& limits, Fields& fields) {
+  if (!value.is_array()) {
+    fields.Fail("must be a list of token ids");
+    return std::nullopt;
+  }
+  auto tokens = ReadTokens(value, fields);
+  if (!tokens) return std::nullopt;
+  std::sort(tokens->begin(), tokens->end());
+  tokens->erase(std::unique(tokens->begin(), tokens->end()), tokens->end());
+  if (std::cmp_greater(tokens->size(), limits.max_stop_tokens)) {
+    fields.Fail(absl::StrCat("has ", tokens->size(), " different tokens, and may have ", limits.max_stop_tokens));
+    return std::nullopt;
+  }
+  return std::vector<int32_t>(*tokens);  // without room for what was there twice
+}
+
+std::optional<std::map<int32_t, double>> ReadBias(const Json& value, const AskLimits& limits, Fields& fields) {
   std::map<int32_t, double> bias;
   if (!value.is_object()) {
     fields.Fail("must be an object of token ids and numbers");
+    return std::nullopt;
+  }
+  if (std::cmp_greater(value.size(), limits.max_biases)) {
+    fields.Fail(absl::StrCat("has ", value.size(), " tokens, and may have ", limits.max_biases));
     return std::nullopt;
   }
   for (const auto& [name, number] : value.items()) {
@@ -90,11 +116,8 @@ SamplingAsk ReadSampling(Fields& fields, const AskLimits& limits) {
   }
   ask.ignore_eos = fields.Bool({"ignore_eos"});
   if (const Json* stop = fields.Take({"stop"})) ask.stop = ReadStops(*stop, limits, fields);
-  if (const Json* ids = fields.Take({"stop_token_ids"})) {
-    if (!ids->is_array()) fields.Fail("must be a list of token ids");
-    if (ids->is_array()) ask.stop_token_ids = ReadTokens(*ids, fields);
-  }
-  if (const Json* bias = fields.Take({"logit_bias"})) ask.logit_bias = ReadBias(*bias, fields);
+  if (const Json* ids = fields.Take({"stop_token_ids"})) ask.stop_token_ids = ReadStopTokens(*ids, limits, fields);
+  if (const Json* bias = fields.Take({"logit_bias"})) ask.logit_bias = ReadBias(*bias, limits, fields);
   return ask;
 }
 
@@ -390,11 +413,11 @@ std::variant<WeightsAsk, Problem> ReadWeights(absl::string_view body, const AskL
   const auto version = json->find("weight_version");
   int64_t number = 0;
   if (version != json->end() && version->is_string() &&
-      absl::SimpleAtoi(version->get_ref<const std::string&>(), &number) && number >= 0) {
+      absl::SimpleAtoi(version->get_ref<const std::string&>(), &number) && number >= 0 && number <= kMostVersion) {
     fields.Take({"weight_version"});
     ask.version = number;
   } else {
-    ask.version = fields.Integer({"weight_version"}, 0, std::numeric_limits<int64_t>::max());
+    ask.version = fields.Integer({"weight_version"}, 0, kMostVersion);
   }
   for (const absl::string_view name : {"load_format", "abort_all_requests"}) fields.Refuse(name, "is not supported");
   fields.Ignore({"flush_cache"});  // other weights always need other keys and values

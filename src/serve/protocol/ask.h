@@ -57,6 +57,9 @@ struct Ask {
 struct AskLimits {
   int64_t max_answers = 128;  // prompts times n
   int64_t max_stops = 16;
+  int64_t max_stop_bytes = 1024;   // of one
+  int64_t max_stop_tokens = 1024;  // different ones
+  int64_t max_biases = 1024;
   int64_t max_top_log_probs = 20;
   int max_depth = 64;  // of the JSON
 };
@@ -73,6 +76,9 @@ struct AbortAsk {
   bool all = false;
 };
 std::variant<AbortAsk, Problem> ReadAbort(absl::string_view body, const AskLimits& limits = {});
+
+// Every reader of JSON has it exactly.
+inline constexpr int64_t kMostVersion = (int64_t{1} << 53) - 1;
 
 // {"model_path": …}, and perhaps {"weight_version": …}, a number or a string of digits.
 struct WeightsAsk {

@@ -52,6 +52,39 @@ TEST(ReadAsk, ReadsPromptsInAllTheirForms) {
   EXPECT_THAT(prompts("[\"a\", [2]]"), ElementsAre(AskedPrompt("a"), AskedPrompt(Tokens{2})));
 }
 
+TEST(ReadAsk, BoundsWhatEveryTokenIsComparedWith) {
+  const auto repeated = [](size_t count, const std::string& one) {
+    std::string list = one;
+    for (size_t i = 1; i < count; ++i) absl::StrAppend(&list, ",", one);
+    return list;
+  };
+  const auto with = [](absl::string_view field) { return absl::StrCat(R"({"prompt": "a", )", field, "}"); };
+  const Ask same = Read(Form::kCompletion, with(absl::StrCat("\"stop_token_ids\": [9,", repeated(5000, "7"), "]")));
+  EXPECT_THAT(*same.sampling.stop_token_ids, ElementsAre(7, 9));
+  EXPECT_LT(same.sampling.stop_token_ids->capacity(), 100U);
+  std::string tokens, biases;
+  for (int i = 0; i < 1025; ++i) {
+    absl::StrAppend(&tokens, i == 0 ? "" : ",", i);
+    absl::StrAppend(&biases, i == 0 ? "" : ",", "\"", i, "\":1");
+  }
+  const auto refused = [&](const std::string& field) { return Refused(Form::kCompletion, with(field)).param; };
+  EXPECT_EQ(refused(absl::StrCat("\"stop_token_ids\": [", tokens, "]")), "stop_token_ids");
+  EXPECT_EQ(refused(absl::StrCat("\"logit_bias\": {", biases, "}")), "logit_bias");
+  EXPECT_EQ(refused(absl::StrCat("\"stop\": \"", std::string(1025, 'x'), "\"")), "stop");
+  Read(Form::kCompletion, with(absl::StrCat("\"stop\": \"", std::string(1024, 'x'), "\"")));
+}
+
+TEST(ReadWeights, TakesVersionsThatEveryReaderOfJsonHasExactly) {
+  const auto read = [](absl::string_view version) {
+    return ReadWeights(absl::StrCat(R"({"model_path": "m", "weight_version": )", version, "}"));
+  };
+  EXPECT_EQ(std::get<WeightsAsk>(read("9007199254740991")).version, kMostVersion);
+  EXPECT_EQ(std::get<WeightsAsk>(read("\"9007199254740991\"")).version, kMostVersion);
+  for (const char* const version : {"9007199254740992", "\"9007199254740992\"", "9223372036854775807", "-1"}) {
+    EXPECT_EQ(std::get<Problem>(read(version)).param, "weight_version") << version;
+  }
+}
+
 TEST(ReadAsk, ReadsAConversation) {
   const Ask ask = Read(Form::kChat, R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
       {"type": "text", "text": "b"}]}, {"role": "assistant", "content": null, "tool_calls": [{"function":
