@@ -29,6 +29,10 @@ class Engine::Impl {
   absl::Status AnswerAll(std::vector<Request> requests, const AfterStep& after_step) TDOCK_EXCLUDES(step_mu_, mu_);
   absl::StatusOr<RequestId> Add(Request request) TDOCK_EXCLUDES(mu_);
   absl::Status Abort(RequestId id) TDOCK_EXCLUDES(mu_);
+  bool IsOpen(RequestId id) const TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    return open_.contains(id);
+  }
   bool HasWork() const TDOCK_EXCLUDES(mu_) {
     const MutexLock lock(mu_);
     return !open_.empty();
@@ -341,6 +345,7 @@ absl::Status Engine::AnswerAll(std::vector<Request> requests, const AfterStep& a
 }
 absl::StatusOr<RequestId> Engine::Add(Request request) { return impl_->Add(std::move(request)); }
 absl::Status Engine::Abort(RequestId request) { return impl_->Abort(request); }
+bool Engine::IsOpen(RequestId request) const { return impl_->IsOpen(request); }
 bool Engine::HasWork() const { return impl_->HasWork(); }
 std::vector<Answer> Engine::Step() { return impl_->Step(); }
 void Engine::Serve(std::shared_ptr<const Decoder> decoder, int64_t version) {

@@ -50,7 +50,7 @@ struct Request {
   // Makes what limits the tokens of a sample, as a grammar does. Empty: all tokens are allowed.
   std::function<std::unique_ptr<TokenConstraint>(int64_t sample)> constrain = {};
   // Called by Step() with each token as soon as it is there, in the order of an answer's tokens. May call Add(),
-  // Abort(), HasWork() and stats() of the engine, and nothing else of it.
+  // Abort(), IsOpen(), HasWork() and stats() of the engine, and nothing else of it.
   std::function<void(int64_t sample, const NewToken& token)> on_token = {};
 };
 
@@ -113,7 +113,7 @@ struct ServedWeights {
 };
 
 // Thread-safe. Step(), AnswerAll() and whatever reads or changes weights wait for one another; Add(), Abort(),
-// HasWork() and stats() do not wait.
+// IsOpen(), HasWork() and stats() do not wait.
 class Engine {
  public:
   // Serves the decoder's weights as version 0. It must outlive the engine, or until other weights are served. In
@@ -143,6 +143,9 @@ class Engine {
 
   // Ends the answers of a request as they are: the next Step() gives them, with kAborted. NotFound if it is not open.
   absl::Status Abort(RequestId request);
+
+  // Whether Step() will give answers of the request.
+  bool IsOpen(RequestId request) const;
 
   // Whether there is anything to do.
   bool HasWork() const;

@@ -1,9 +1,11 @@
 #include "serve/call.h"
 
+#include <exception>
 #include <utility>
 
 #include "core/base/clock.h"
 #include "nlohmann/json.hpp"
+#include "serve/failure.h"
 #include "serve/requests.h"
 
 namespace tdock::serve {
@@ -52,6 +54,18 @@ void Call::Start(std::vector<engine::Request> requests, Replica& replica) {
 // Under the lock, so that no token comes before the head of the reply.
 absl::Status Call::Ask(std::vector<engine::Request> requests) {
   const MutexLock lock(mu_);
+  try {
+    absl::Status asked = AskLocked(std::move(requests));
+    if (!asked.ok()) failed_ = true;
+    return asked;
+  } catch (const std::exception& error) {
+    failed_ = true;
+    return absl::InternalError(WhatOf(error));
+  }
+}
+
+absl::Status Call::AskLocked(std::vector<engine::Request> requests) {
+  ids_.reserve(requests.size());
   for (const engine::Request& request : requests) prompts_.push_back(request.prompt.tokens);
   for (const std::vector<int32_t>& prompt : prompts_) {
     usage_.prompt_tokens += static_cast<int64_t>(prompt.size());
@@ -75,10 +89,7 @@ absl::Status Call::Ask(std::vector<engine::Request> requests) {
     const auto id = replica_->Add(std::move(requests[p]), [self = shared_from_this(), first](engine::Answer answer) {
       self->OnEnd(first, std::move(answer));
     });
-    if (!id.ok()) {
-      failed_ = true;
-      return id.status();
-    }
+    if (!id.ok()) return id.status();
     ids_.push_back(*id);
     left_ += static_cast<size_t>(samples_);
   }
@@ -87,6 +98,9 @@ absl::Status Call::Ask(std::vector<engine::Request> requests) {
                       .headers = {{"Cache-Control", "no-cache"}, {"X-Request-Id", replies_.id()}}});
     for (const Choice& choice : choices_) exchange_->Write(replies_.Opening(choice.next.index));
   }
+  if (aborted_) {  // before there was anything to abort
+    for (const engine::RequestId id : ids_) replica_->Abort(id);
+  }
   return absl::OkStatus();
 }
 
@@ -94,6 +108,7 @@ void Call::Abort() {
   std::vector<engine::RequestId> ids;
   {
     const MutexLock lock(mu_);
+    aborted_ = true;
     ids = ids_;
   }
   for (const engine::RequestId id : ids) replica_->Abort(id);
@@ -111,6 +126,14 @@ void Call::OnToken(size_t index, const engine::NewToken& token) {
   choice.last_token = now;
   ++choice.tokens;
   if (failed_) return;
+  try {
+    AddToken(choice, token);
+  } catch (const std::exception& error) {  // which the engine would take for its own, and lose all requests
+    Fail(absl::InternalError(WhatOf(error)));
+  }
+}
+
+void Call::AddToken(Choice& choice, const engine::NewToken& token) {
   choice.next.tokens.push_back(token);
   const absl::Status read = choice.text->Push(token.token);
   if (!read.ok()) return Fail(read);
@@ -130,14 +153,22 @@ void Call::OnEnd(size_t first, engine::Answer answer) {
   bool done = false;
   {
     const MutexLock lock(mu_);
-    if (!answer.status.ok()) Fail(answer.status);
-    if (answer.sample >= 0) EndChoice(choices_[first + static_cast<size_t>(answer.sample)], answer);
     done = --left_ == 0;
+    try {
+      if (!answer.status.ok()) Fail(answer.status);
+      if (answer.sample >= 0) EndChoice(choices_[first + static_cast<size_t>(answer.sample)], answer);
+    } catch (const std::exception& error) {
+      Fail(absl::InternalError(WhatOf(error)));
+    }
   }
   if (!done) return;
   on_done_();  // before the client knows, who may ask for more at once
   const MutexLock lock(mu_);
-  if (!failed_) Finish();
+  try {
+    if (!failed_) Finish();
+  } catch (const std::exception& error) {
+    Fail(absl::InternalError(WhatOf(error)));
+  }
 }
 
 void Call::EndChoice(Choice& choice, engine::Answer& answer) {

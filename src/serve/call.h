@@ -37,7 +37,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   // One request for each prompt. Nothing is asked of the replica any more when the call has ended.
   void Start(std::vector<engine::Request> requests, Replica& replica) TDOCK_EXCLUDES(mu_);
-  // Ends its answers as they are; what they have is sent.
+  // Ends its answers as they are, without any tokens if it has not started; what they have is sent.
   void Abort() TDOCK_EXCLUDES(mu_);
 
  private:
@@ -52,6 +52,8 @@ class Call : public std::enable_shared_from_this<Call> {
   };
 
   absl::Status Ask(std::vector<engine::Request> requests) TDOCK_EXCLUDES(mu_);
+  absl::Status AskLocked(std::vector<engine::Request> requests) TDOCK_REQUIRES(mu_);
+  void AddToken(Choice& choice, const engine::NewToken& token) TDOCK_REQUIRES(mu_);
   void OnToken(size_t index, const engine::NewToken& token) TDOCK_EXCLUDES(mu_);
   void OnEnd(size_t first, engine::Answer answer) TDOCK_EXCLUDES(mu_);
   void EndChoice(Choice& choice, engine::Answer& answer) TDOCK_REQUIRES(mu_);
@@ -78,6 +80,7 @@ class Call : public std::enable_shared_from_this<Call> {
   std::vector<Choice> choices_ TDOCK_GUARDED_BY(mu_);
   size_t left_ TDOCK_GUARDED_BY(mu_) = 0;  // choices that have not ended
   bool failed_ TDOCK_GUARDED_BY(mu_) = false;
+  bool aborted_ TDOCK_GUARDED_BY(mu_) = false;
   Usage usage_ TDOCK_GUARDED_BY(mu_);
 };
 

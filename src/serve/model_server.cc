@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -267,6 +268,7 @@ void ServerOfModel::Answer(const Exchange& exchange, Form form) {
   auto& requests = std::get<std::vector<engine::Request>>(asked);
   const int64_t answers = static_cast<int64_t>(requests.size()) * ask.n;
   if (!Reserve(answers)) return exchange->Send(Busy());
+  absl::Cleanup unreserve = [&] { open_ -= answers; };
   if (options_.answer_timeout != absl::InfiniteDuration()) {
     for (engine::Request& request : requests) request.deadline = Clock::Real().Now() + options_.answer_timeout;
   }
@@ -288,10 +290,16 @@ void ServerOfModel::Answer(const Exchange& exchange, Form form) {
         RemoveCall(names, call->lock().get());
       });
   *call = made;
+  std::move(unreserve).Cancel();
+  absl::Cleanup forget = [&] {
+    open_ -= answers;
+    RemoveCall(names, made.get());
+  };
   AddCall(names, made);
   Replica* const replica = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
                              return a->open() < b->open();
                            })->get();
+  std::move(forget).Cancel();  // the call does it when it ends
   made->Start(std::move(requests), *replica);
 }
 

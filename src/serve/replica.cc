@@ -71,13 +71,13 @@ bool Replica::Await(std::deque<std::function<void()>>& work) {
 
 void Replica::Step() {
   if (!engine_.HasWork()) return;
-  absl::Status failure;
+  std::vector<engine::Answer> ended;
   try {
-    for (engine::Answer& answer : engine_.Step()) Deliver(std::move(answer));
+    ended = engine_.Step();
   } catch (const std::exception& error) {
-    failure = absl::InternalError(absl::StrCat("the engine failed: ", WhatOf(error)));
+    return FailLost(absl::InternalError(absl::StrCat("the engine failed: ", WhatOf(error))));
   }
-  if (!failure.ok()) FailLost(failure);
+  for (engine::Answer& answer : ended) Deliver(std::move(answer));
 }
 
 void Replica::Deliver(engine::Answer answer) {
@@ -90,7 +90,10 @@ void Replica::Deliver(engine::Answer answer) {
     if (--found->second.left == 0) waiting_.erase(found);
     --open_;
   }
-  on_end(std::move(answer));
+  try {
+    on_end(std::move(answer));
+  } catch (const std::exception&) {  // memory is exhausted: others are answered nevertheless
+  }
 }
 
 void Replica::FailLost(const absl::Status& why) {
@@ -100,8 +103,7 @@ void Replica::FailLost(const absl::Status& why) {
     for (const auto& [id, waiting] : waiting_) lost.emplace_back(id, waiting);
   }
   for (const auto& [id, waiting] : lost) {
-    // What was added during the step is not lost; it is the only one that can be aborted, and its client asks again.
-    if (engine_.Abort(id).ok()) continue;
+    if (engine_.IsOpen(id)) continue;  // added during the step, and not lost
     for (int64_t left = waiting.left; left > 0; --left) Deliver({.request = id, .sample = -1, .status = why});
   }
 }

@@ -27,6 +27,7 @@ class Replica {
   Replica& operator=(const Replica&) = delete;
 
   // Calls `on_end` for each answer, on the engine's thread and without a lock; with an error if the engine fails.
+  // An exception of it ends there.
   // on_token and on_end may call Abort() and nothing else of this class. The errors of Engine::Add(); Unavailable while
   // it ends.
   using OnEnd = std::function<void(engine::Answer answer)>;
