@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
@@ -53,6 +54,25 @@ absl::Status CheckVersion(int64_t version, int64_t last) {
   if (version > last && version <= kMostVersion) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("'weight_version' is ", version, ", and must be above ", last,
                                                  ", which is served, and at most ", kMostVersion));
+}
+
+// Whether a page of another site may have sent it: a browser says where a request comes from, other clients nothing.
+bool IsOfAnotherSite(const http::Request& request) {
+  const absl::string_view site = request.Header("sec-fetch-site");
+  if (!site.empty() && site != "same-origin" && site != "none") return true;
+  absl::string_view origin = request.Header("origin");
+  if (origin.empty()) return false;
+  if (!absl::ConsumePrefix(&origin, "http://")) absl::ConsumePrefix(&origin, "https://");
+  return origin != request.Header("host");
+}
+
+// Whether the name that the client has for this machine stands for this machine only. A name of somebody else's can be
+// made to, so that a page of his seems to be of the same site.
+bool IsOwnName(absl::string_view host) {
+  const size_t colon = host.rfind(':');
+  if (colon != absl::string_view::npos && !absl::EndsWith(host, "]")) host = host.substr(0, colon);
+  if (host.empty() || host == "localhost" || host == "[::1]") return true;
+  return absl::StartsWith(host, "127.") && host.find_first_not_of("0123456789.") == absl::string_view::npos;
 }
 
 // What is written of a request.
@@ -109,6 +129,8 @@ class ServerOfModel final : public ModelServer {
 
   const Route* Find(absl::string_view path) const;
   std::optional<http::Response> Admit(const http::Request& request) const;
+  // Where anybody may ask, web pages may not: they run on machines that can reach the server.
+  std::optional<http::Response> RefusePages(const http::Request& request) const;
   void OnEnd(const http::Ended& ended);
   void Handle(Exchange exchange);
 
@@ -175,9 +197,25 @@ const ServerOfModel::Route* ServerOfModel::Find(absl::string_view path) const {
   return found == kRoutes->end() ? nullptr : &found->second;
 }
 
+std::optional<http::Response> ServerOfModel::RefusePages(const http::Request& request) const {
+  const bool is_local = IsOwnName(options_.host) || options_.host == "::1";
+  const bool only_reads = request.method == "GET" && request.path != "/flush_cache";
+  std::string why;
+  if (is_local && !IsOwnName(request.Header("host"))) {
+    why = absl::StrCat("the server is for this machine, which is not called '", request.Header("host").substr(0, 200),
+                       "'; give it --api-key-file to reach it by other names");
+  } else if (!only_reads && IsOfAnotherSite(request)) {
+    why = "a page of another site may not ask; give the server --api-key-file";
+  }
+  if (why.empty()) return std::nullopt;
+  return ResponseOf({.status = 403, .message = why, .code = "cross_site"});
+}
+
 std::optional<http::Response> ServerOfModel::Admit(const http::Request& request) const {
   const Route* const route = Find(request.path);
-  if (!options_.api_keys.empty() && request.path != "/" && request.path != "/health") {
+  if (options_.api_keys.empty()) {
+    if (auto refused = RefusePages(request)) return refused;
+  } else if (request.path != "/" && request.path != "/health") {
     absl::string_view given = request.Header("authorization");
     const bool is_bearer = absl::ConsumePrefix(&given, "Bearer ");
     const bool known = is_bearer && std::any_of(options_.api_keys.begin(), options_.api_keys.end(),
@@ -332,7 +370,7 @@ void ServerOfModel::Models(const Exchange& exchange) {
   }
   const std::string& path = exchange->request().path;
   if (path == kModels) return exchange->Send({.body = Dump({{"object", "list"}, {"data", std::move(data)}})});
-  const std::string wanted = path.substr(sizeof kModels);
+  const std::string wanted = absl::StrReplaceAll(path.substr(sizeof kModels), {{"%2F", "/"}, {"%2f", "/"}});
   for (const Json& one : data) {
     if (one["id"] == wanted) return exchange->Send({.body = Dump(one)});
   }

@@ -10,8 +10,9 @@
 namespace tdock::serve {
 namespace {
 
-constexpr int64_t kUsualCompletion = 16;  // as OpenAI's /v1/completions
-constexpr int64_t kUsualGenerate = 128;   // as SGLang's /generate
+constexpr int64_t kUsualCompletion = 16;    // as OpenAI's /v1/completions
+constexpr int64_t kUsualGenerate = 128;     // as SGLang's /generate
+constexpr double kLeastTemperature = 1e-5;  // as vLLM: logits divided by less may not be finite
 
 absl::StatusOr<std::vector<int32_t>> TokensOf(const AskedPrompt& prompt, const ServedModel& model) {
   if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) return *tokens;
@@ -52,6 +53,7 @@ std::variant<std::vector<std::vector<int32_t>>, Problem> PromptsOf(const Ask& as
 engine::SamplingParams ParamsOf(const Ask& ask, const SamplingAsk& given, int64_t room, uint64_t seed) {
   engine::SamplingParams params;
   params.temperature = given.temperature.value_or(1.0);
+  if (params.temperature < kLeastTemperature) params.temperature = 0;
   params.top_p = given.top_p.value_or(1.0);
   params.min_p = given.min_p.value_or(0.0);
   params.top_k = given.top_k.value_or(0);
@@ -70,6 +72,29 @@ engine::SamplingParams ParamsOf(const Ask& ask, const SamplingAsk& given, int64_
                                                         : kUsualGenerate;
   params.max_new_tokens = given.max_tokens.value_or(std::min(usual, room));
   return params;
+}
+
+// What is wrong with the parameters of a request and the preferred ones together.
+std::optional<Problem> CheckSampling(const Ask& ask, const SamplingAsk& given, const ServedModel& model) {
+  const auto problem = [](std::string param, std::string message) {
+    return Problem{.message = std::move(message), .param = std::move(param), .code = "invalid_value"};
+  };
+  if (ask.json_object && (given.ignore_eos.value_or(false) || given.min_tokens.value_or(0) > 0)) {
+    return problem(given.ignore_eos.value_or(false) ? "ignore_eos" : "min_tokens",
+                   "'response_format' is json_object, and an answer ends with its object: 'ignore_eos' and "
+                   "'min_tokens' cannot be asked for beside it");
+  }
+  const auto beyond = [&](const std::string& param, int32_t token) {
+    return problem(
+        param, absl::StrCat("'", param, "' has the token ", token, "; the model's are 0 to ", model.vocab_size - 1));
+  };
+  for (const int32_t token : given.stop_token_ids.value_or(std::vector<int32_t>())) {
+    if (token >= model.vocab_size) return beyond("stop_token_ids", token);
+  }
+  for (const auto& [token, bias] : given.logit_bias.value_or(std::map<int32_t, double>())) {
+    if (token >= model.vocab_size) return beyond("logit_bias", token);
+  }
+  return std::nullopt;
 }
 
 // The most tokens that the answer to a prompt can have.
@@ -104,6 +129,7 @@ std::variant<std::vector<engine::Request>, Problem> RequestsOf(const Ask& ask, c
   if (auto* problem = std::get_if<Problem>(&found)) return std::move(*problem);
   SamplingAsk given = ask.sampling;
   given.FillFrom(model.preferred);
+  if (auto problem = CheckSampling(ask, given, model)) return *std::move(problem);
   const char* const param = ask.form == Form::kChat ? "messages" : ask.form == Form::kGenerate ? "input_ids" : "prompt";
   std::vector<engine::Request> requests;
   for (std::vector<int32_t>& tokens : std::get<0>(found)) {

@@ -190,10 +190,7 @@ class Completions(WithServer):
 
     def test_no_event_has_a_part_of_a_character(self):
         bias = {str(byte): 100 for byte in "€".encode()}  # three bytes, each a token
-        for stream in self.complete(max_tokens=60, seed=1, logit_bias=bias, stream=True):
-            for choice in stream.choices:
-                self.assertNotIn(choice.text.encode("utf-8", "surrogatepass"), (b"\xe2", b"\x82", b"\xac"))
-        # What was sampled is no text in UTF-8 on the whole: streamed, it reads as it does at once.
+        # Not all that is sampled is UTF-8, but what is must not come apart: streamed, it reads as it does at once.
         whole = self.complete(max_tokens=60, seed=1, logit_bias=bias).choices[0].text
         pieces = [e.choices[0].text for e in self.complete(max_tokens=60, seed=1, logit_bias=bias, stream=True)]
         self.assertEqual("".join(pieces), whole)
@@ -341,6 +338,31 @@ class BadRequests(WithServer):
             self.assertIn(next(iter(field)), message)
         self.assertIn("nonsense", self.refused(400, "unknown_parameter", {"prompt": "a", "nonsense": 1}))
 
+    def test_objects_that_could_not_end(self):
+        for field in ({"min_tokens": 50}, {"ignore_eos": True}):
+            body = {"prompt": "a", "response_format": {"type": "json_object"}} | field
+            self.assertIn(next(iter(field)), self.refused(400, "invalid_value", body))
+
+    def test_names_the_field_of_a_token_that_is_none(self):
+        for name, value in (("stop_token_ids", [VOCABULARY]), ("logit_bias", {str(VOCABULARY): 1})):
+            answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", name: value})[1]
+            self.assertEqual(answer["error"]["param"], name)
+
+    def test_a_temperature_that_is_almost_none(self):
+        body = {"prompt": "a", "max_tokens": 8}
+        cold, none = ({"temperature": value} for value in (1e-40, 0))
+        texts = [self.server.ask("POST", "/v1/completions", body | one)[1]["choices"][0]["text"] for one in (cold, none)]
+        self.assertEqual(texts[0], texts[1])
+
+    def test_pages_of_other_sites(self):
+        own = {"Origin": f"http://127.0.0.1:{self.server.port}", "Sec-Fetch-Site": "same-origin"}
+        self.assertEqual(self.server.ask("POST", "/flush_cache", headers=own)[0], 200)
+        for headers in ({"Origin": "http://other.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+            for method in ("POST", "GET"):
+                self.assertEqual(self.server.ask(method, "/flush_cache", headers=headers)[0], 403)
+        self.assertEqual(self.server.ask("GET", "/v1/models", headers={"Host": "other.example:80"})[0], 403)
+        self.assertEqual(self.server.ask("GET", "/v1/models", headers={"Host": "localhost:80"})[0], 200)
+
     def test_conversations_that_are_none(self):
         for messages in ([], [7], [{"role": "nobody", "content": "a"}], [{"role": "user"}], "a",
                          [{"role": "user", "content": [{"type": "image_url"}]}]):  # fmt: skip
@@ -399,13 +421,15 @@ class Verl(WithServer):
         self.addCleanup(server.end)
         other = write_model(self.folder / "other", seed=5, chat_template=TEMPLATE)
         stream = server.client.completions.create(
-            model=NAME, prompt="a", max_tokens=2000, temperature=0, stream=True, extra_body={"ignore_eos": True}
-        )
-        runs, tokens = [], 0
+            model=NAME, prompt="a", max_tokens=2000, temperature=0, stream=True,
+            extra_body={"ignore_eos": True, "return_token_ids": True},
+        )  # fmt: skip
+        runs, tokens, ids = [], 0, []
         updated = None
         for event in stream:
             if not event.choices:
                 continue
+            ids += event.choices[0].token_ids
             for run in event.choices[0].weight_versions:
                 if not runs or runs[-1][0] != run["version"]:
                     runs.append([run["version"], 0])
@@ -419,6 +443,15 @@ class Verl(WithServer):
         self.assertEqual([version for version, _ in runs], [0, 7])
         self.assertEqual(tokens, 2000, "no token without its version")
         self.assertEqual(server.client.models.list().data[0].weight_version, 7)
+
+        def likeliest(of, prompt, count):
+            params = {"max_new_tokens": count, "temperature": 0, "ignore_eos": True}
+            return of.ask("POST", "/generate", {"input_ids": prompt, "sampling_params": params})[1]["output_ids"]
+
+        first, prompt = runs[0][1], list(b"a")
+        self.assertEqual(ids[: min(first, 8)], likeliest(self.server, prompt, min(first, 8)))
+        self.assertEqual(ids[first : first + 8], likeliest(server, prompt + ids[:first], 8))
+        self.assertNotEqual(ids[first : first + 8], likeliest(self.server, prompt + ids[:first], 8))
         for version in (0, 6, 7, "7", 1 << 53, (1 << 63) - 1):
             body = {"model_path": str(other), "weight_version": version}
             status, answer, _ = server.ask("POST", "/update_weights", body)
@@ -595,6 +628,13 @@ class Ending(WithServer):
         self.assertEqual(len(answers.choices), 3)
         again = server.client.completions.create(model=NAME, prompt="c", max_tokens=5, temperature=0)
         self.assertEqual(again.choices[0].text, answers.choices[2].text)
+        one_each = Server(self.model, "--replicas", "2", "--max-rows", "1")
+        self.addCleanup(one_each.end)
+        long = {"model": NAME, "prompt": "a", "max_tokens": 4000, "stream": True, "extra_body": {"ignore_eos": True}}
+        streams = [one_each.client.completions.create(**long) for _ in range(2)]
+        one_each.await_metric("tdock_serve_answers_running", 2)
+        for stream in streams:
+            stream.close()
 
     def test_refuses_calls_that_cannot_work(self):
         def refused(*options):

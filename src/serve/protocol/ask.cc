@@ -220,7 +220,8 @@ std::optional<text::Turn> ReadTurn(const Json& value, size_t number, const AskLi
     const Json* const field = fields.Take({name});
     if (field != nullptr) rest[std::string(name)] = *field;
   }
-  fields.Ignore({"refusal", "annotations", "audio"});
+  fields.Ignore({"refusal", "annotations"});
+  fields.Refuse("audio", "is not supported: the model reads text");
   fields.Finish();
   if (!turn.has_content && rest.empty()) {
     problem = Problem{.message = absl::StrCat("'messages[", number, "].content' is missing"),
@@ -310,7 +311,10 @@ void ReadGenerate(const Json& json, Fields& fields, const AskLimits& limits, std
   if (!inner.Bool({"skip_special_tokens"}).value_or(true)) {
     inner.Fail("must be true: texts are without special tokens; their ids are in output_ids", "unsupported_value");
   }
-  inner.Ignore({"spaces_between_special_tokens", "no_stop_trim"});
+  if (inner.Bool({"no_stop_trim"}).value_or(false)) {
+    inner.Fail("must be false: texts are without the stop text that ended them", "unsupported_value");
+  }
+  inner.Ignore({"spaces_between_special_tokens"});  // there are none in texts
   inner.Finish();
 }
 
