@@ -28,7 +28,7 @@ Call::Call(const serve::Ask& ask, std::string id, std::shared_ptr<http::Exchange
       model_(model),
       metrics_(metrics),
       exchange_(std::move(exchange)),
-      replies_(ask, std::move(id), absl::ToUnixSeconds(absl::Now()), model.names.front(), *model.tokenizer),
+      replies_(ask, std::move(id), absl::ToUnixSeconds(absl::Now()), model.names.front(), *model.texts),
       on_done_(std::move(on_done)),
       begun_(Clock::Real().Now()) {}
 
@@ -143,9 +143,9 @@ void Call::AddToken(Choice& choice, const engine::NewToken& token) {
 
 void Call::SendEvent(Choice& choice) {
   exchange_->Write(replies_.Event(choice.next));
-  Piece next{.index = choice.next.index,
-             .text_offset =
-                 choice.next.text_offset + (shows_tokens_ ? CharactersOf(choice.next.tokens, *model_.tokenizer) : 0)};
+  Piece next{
+      .index = choice.next.index,
+      .text_offset = choice.next.text_offset + (shows_tokens_ ? CharactersOf(choice.next.tokens, *model_.texts) : 0)};
   choice.next = std::move(next);
 }
 

@@ -112,7 +112,8 @@ TEST_F(CallTest, AFailedStepFailsWhatItLostAndNothingElse) {
 
 TEST_F(CallTest, AbortedBeforeItStartsEndsAtOnce) {
   const auto tokenizer = *text::CharTokenizer::Create("abcdef");
-  const ServedModel model{.names = {"m"}, .tokenizer = tokenizer.get()};
+  const ServedModel model{
+      .names = {"m"}, .tokenizer = tokenizer.get(), .texts = std::make_shared<TokenTexts>(*tokenizer)};
   Metrics metrics;
   Replica replica(engine_);
   const auto exchange = std::make_shared<OneExchange>();

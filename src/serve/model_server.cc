@@ -456,6 +456,7 @@ absl::Status ServerOfModel::ServeWeights(const std::string& folder, int64_t vers
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ServedModel model, ModelServerOptions options) {
+  model.texts = std::make_shared<const TokenTexts>(*model.tokenizer);
   auto server = std::make_unique<ServerOfModel>(std::move(model), std::move(options));
   if (absl::Status listening = server->Listen(); !listening.ok()) return listening;
   return server;

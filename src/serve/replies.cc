@@ -12,14 +12,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Tokens = std::vector<engine::NewToken>;
 
-std::string TextOf(int32_t token, const text::Tokenizer& tokenizer) {
-  return tokenizer.Decode(std::span(&token, 1), text::SpecialTokens::kKeep).value_or("");
-}
-
-size_t Characters(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 Json BytesOf(const std::string& text) {
   Json bytes = Json::array();
   for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
@@ -45,10 +37,9 @@ Json VersionsOf(const Tokens& tokens) {
 }
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs": […]}, …]}
-Json ChatLogProbs(const Tokens& tokens, const text::Tokenizer& tokenizer) {
+Json ChatLogProbs(const Tokens& tokens, const TokenTexts& texts) {
   const auto entry = [&](int32_t token, float log_prob) {
-    const std::string text = TextOf(token, tokenizer);
-    return Json{{"token", text}, {"logprob", log_prob}, {"bytes", BytesOf(text)}};
+    return Json{{"token", texts.TextOf(token)}, {"logprob", log_prob}, {"bytes", BytesOf(texts.BytesOf(token))}};
   };
   Json content = Json::array();
   for (const engine::NewToken& token : tokens) {
@@ -61,24 +52,24 @@ Json ChatLogProbs(const Tokens& tokens, const text::Tokenizer& tokenizer) {
 }
 
 // Lists beside one another. Where two of the most likely tokens have the same text, the more likely one is shown.
-Json CompletionLogProbs(const Piece& piece, const text::Tokenizer& tokenizer) {
-  Json texts = Json::array(), log_probs = Json::array(), tops = Json::array(), offsets = Json::array();
+Json CompletionLogProbs(const Piece& piece, const TokenTexts& texts) {
+  Json shown = Json::array(), log_probs = Json::array(), tops = Json::array(), offsets = Json::array();
   size_t offset = piece.text_offset;
   for (const engine::NewToken& token : piece.tokens) {
-    const std::string text = TextOf(token.token, tokenizer);
+    const std::string text = texts.TextOf(token.token);
     Json top = Json::object();
     for (const engine::TokenLogProb& one : token.top) {
-      const std::string other = TextOf(one.token, tokenizer);
+      const std::string other = texts.TextOf(one.token);
       if (!top.contains(other)) top[other] = one.log_prob;
     }
     if (!top.contains(text)) top[text] = token.log_prob;
-    texts.push_back(text);
+    shown.push_back(text);
     log_probs.push_back(token.log_prob);
     tops.push_back(std::move(top));
     offsets.push_back(offset);
-    offset += Characters(text);
+    offset += texts.CharactersOf(token.token);
   }
-  return {{"tokens", std::move(texts)},
+  return {{"tokens", std::move(shown)},
           {"token_logprobs", std::move(log_probs)},
           {"top_logprobs", std::move(tops)},
           {"text_offset", std::move(offsets)}};
@@ -137,18 +128,18 @@ struct ChoiceForm {
   bool stream, log_probs, token_ids;
 };
 
-Json ChoiceOf(const Piece& piece, const ChoiceForm& form, const text::Tokenizer& tokenizer) {
+Json ChoiceOf(const Piece& piece, const ChoiceForm& form, const TokenTexts& texts) {
   Json choice = {{"index", piece.index}};
   if (form.form == Form::kCompletion) {
     choice["text"] = piece.text;
-    choice["logprobs"] = form.log_probs ? CompletionLogProbs(piece, tokenizer) : Json(nullptr);
+    choice["logprobs"] = form.log_probs ? CompletionLogProbs(piece, texts) : Json(nullptr);
   } else {
     if (form.stream) {
       choice["delta"] = piece.text.empty() ? Json::object() : Json{{"content", piece.text}};
     } else {
       choice["message"] = {{"role", "assistant"}, {"content", piece.text}};
     }
-    choice["logprobs"] = form.log_probs ? ChatLogProbs(piece.tokens, tokenizer) : Json(nullptr);
+    choice["logprobs"] = form.log_probs ? ChatLogProbs(piece.tokens, texts) : Json(nullptr);
   }
   choice["finish_reason"] = FinishOf(piece);
   if (form.token_ids) {
@@ -177,7 +168,7 @@ const char* FinishNameOf(engine::FinishReason reason) {
   return "abort";
 }
 
-Replies::Replies(const Ask& ask, std::string id, int64_t created, std::string model, const text::Tokenizer& tokenizer)
+Replies::Replies(const Ask& ask, std::string id, int64_t created, std::string model, const TokenTexts& texts)
     : form_(ask.form),
       is_list_(ask.is_list || ask.n > 1),
       log_probs_(ask.log_probs.has_value()),
@@ -185,13 +176,13 @@ Replies::Replies(const Ask& ask, std::string id, int64_t created, std::string mo
       id_(std::move(id)),
       model_(std::move(model)),
       created_(created),
-      tokenizer_(tokenizer) {}
+      texts_(texts) {}
 
 std::string Replies::Whole(std::span<const Piece> answers, const Usage& usage) const {
   Json list = Json::array();
   for (const Piece& answer : answers) {
     list.push_back(form_ == Form::kGenerate ? GeneratedOf(answer, id_, log_probs_)
-                                            : ChoiceOf(answer, {form_, false, log_probs_, token_ids_}, tokenizer_));
+                                            : ChoiceOf(answer, {form_, false, log_probs_, token_ids_}, texts_));
   }
   if (form_ == Form::kGenerate) return Dump(is_list_ ? list : list.at(0));
   Json json = HeadOf(id_, ObjectOf(form_, false), created_, model_);
@@ -212,7 +203,7 @@ std::string Replies::Opening(int64_t index) const {
 
 std::string Replies::Event(const Piece& piece) const {
   Json json = HeadOf(id_, ObjectOf(form_, true), created_, model_);
-  json["choices"] = Json::array({ChoiceOf(piece, {form_, true, log_probs_, token_ids_}, tokenizer_)});
+  json["choices"] = Json::array({ChoiceOf(piece, {form_, true, log_probs_, token_ids_}, texts_)});
   return EventOf(Dump(json));
 }
 
@@ -227,9 +218,9 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
-size_t CharactersOf(std::span<const engine::NewToken> tokens, const text::Tokenizer& tokenizer) {
+size_t CharactersOf(std::span<const engine::NewToken> tokens, const TokenTexts& texts) {
   size_t characters = 0;
-  for (const engine::NewToken& token : tokens) characters += Characters(TextOf(token.token, tokenizer));
+  for (const engine::NewToken& token : tokens) characters += texts.CharactersOf(token.token);
   return characters;
 }
 

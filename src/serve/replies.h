@@ -11,7 +11,7 @@
 #include "engine/completion.h"
 #include "nlohmann/json.hpp"
 #include "serve/protocol/ask.h"
-#include "text/tokenizer.h"
+#include "serve/token_texts.h"
 
 namespace tdock::serve {
 
@@ -36,8 +36,8 @@ const char* FinishNameOf(engine::FinishReason reason);
 // Immutable, and so thread-safe.
 class Replies {
  public:
-  // The tokenizer must outlive it.
-  Replies(const Ask& ask, std::string id, int64_t created, std::string model, const text::Tokenizer& tokenizer);
+  // The texts must outlive it.
+  Replies(const Ask& ask, std::string id, int64_t created, std::string model, const TokenTexts& texts);
 
   const std::string& id() const { return id_; }
 
@@ -54,11 +54,11 @@ class Replies {
   const bool is_list_, log_probs_, token_ids_;
   const std::string id_, model_;
   const int64_t created_;
-  const text::Tokenizer& tokenizer_;
+  const TokenTexts& texts_;
 };
 
 // The characters of the tokens' own texts.
-size_t CharactersOf(std::span<const engine::NewToken> tokens, const text::Tokenizer& tokenizer);
+size_t CharactersOf(std::span<const engine::NewToken> tokens, const TokenTexts& texts);
 
 // One line. What is not UTF-8 becomes U+FFFD.
 std::string Dump(const nlohmann::ordered_json& json);

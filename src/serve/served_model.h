@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "serve/protocol/ask.h"
+#include "serve/token_texts.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -19,6 +20,7 @@ namespace tdock::serve {
 struct ServedModel {
   std::vector<std::string> names = {};  // that clients may ask for; the first is what answers say
   const text::Tokenizer* tokenizer = nullptr;
+  std::shared_ptr<const TokenTexts> texts = {};  // of its tokens; ModelServer::Start() makes them
   absl::StatusOr<text::ChatTemplate> chat_template = absl::NotFoundError("there is none");
   bool shows_today = false;                // the template has the time of each request
   std::optional<std::string> system = {};  // what a system turn says before conversations that begin without one

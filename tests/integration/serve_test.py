@@ -195,6 +195,13 @@ class Completions(WithServer):
         pieces = [e.choices[0].text for e in self.complete(max_tokens=60, seed=1, logit_bias=bias, stream=True)]
         self.assertEqual("".join(pieces), whole)
         self.assertIn("€", whole)
+        fields = {"logit_bias": bias, "logprobs": True, "top_logprobs": 1, "seed": 1, "max_completion_tokens": 20}
+        for token in self.chat("a", **fields).choices[0].logprobs.content:
+            self.assertIn(bytes(token.bytes), (b"\xe2", b"\x82", b"\xac"))
+            self.assertEqual(token.token, f"bytes:\\x{token.bytes[0]:02x}")
+        log_probs = self.complete(max_tokens=20, seed=1, logit_bias=bias, logprobs=3).choices[0].logprobs
+        tops = log_probs.top_logprobs
+        self.assertTrue(all(len(top) >= 3 for top in tops), "no two bytes have the same name")
 
     def test_ends_at_stop_texts(self):
         whole = self.complete(max_tokens=200, seed=4, extra_body={"ignore_eos": True}).choices[0].text
