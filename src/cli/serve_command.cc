@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/line_log.h"
 #include "cli/model_options.h"
 #include "cli/other_weights.h"
 #include "cli/prompt_options.h"
@@ -136,8 +137,13 @@ serve::ServedModel Describe(const ServeArguments& arguments, const ServeInputs& 
   return served;
 }
 
+struct AccessLog {
+  std::ofstream file = {};
+  std::unique_ptr<LineLog> lines = {};
+};
+
 absl::StatusOr<serve::ModelServerOptions> OptionsOf(const ServeArguments& arguments, const ServeInputs& inputs,
-                                                    std::ofstream& log) {
+                                                    AccessLog& log) {
   serve::ModelServerOptions options{
       .host = arguments.host,
       .port = arguments.port,
@@ -149,13 +155,15 @@ absl::StatusOr<serve::ModelServerOptions> OptionsOf(const ServeArguments& argume
       .api_keys = inputs.keys,
       .max_open_answers = arguments.model.max_rows * arguments.replicas + arguments.max_queue};
   if (arguments.answer_timeout > 0) options.answer_timeout = absl::Seconds(arguments.answer_timeout);
-  if (arguments.access_log == "-") {
-    options.access_log = [](absl::string_view line) { std::cerr << absl::StrCat(line, "\n"); };
-  } else if (!arguments.access_log.empty()) {
-    log.open(arguments.access_log, std::ios::app);
-    if (!log) return absl::UnavailableError(absl::StrCat("cannot write to --access-log ", arguments.access_log));
-    options.access_log = [&log](absl::string_view line) { log << line << "\n" << std::flush; };
-  }
+  if (arguments.access_log.empty()) return options;
+  const bool to_file = arguments.access_log != "-";
+  if (to_file) log.file.open(arguments.access_log, std::ios::app);
+  if (!log.file) return absl::UnavailableError(absl::StrCat("cannot write to --access-log ", arguments.access_log));
+  std::ostream& stream = to_file ? static_cast<std::ostream&>(log.file) : std::cerr;
+  log.lines = std::make_unique<LineLog>(stream, [name = arguments.access_log](const std::string& what) {
+    std::cerr << absl::StrCat("--access-log ", name, " ", what, "\n");
+  });
+  options.access_log = [lines = log.lines.get()](absl::string_view line) { lines->Add(line); };
   return options;
 }
 
@@ -164,7 +172,7 @@ absl::Status Serve(const ServeArguments& arguments) {
   TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
   RaiseDescriptorLimit();
   const std::atomic<bool>& asked_to_end = InterruptFlag();
-  std::ofstream log;
+  AccessLog log;
   absl::StatusOr<serve::ModelServerOptions> options = OptionsOf(arguments, *inputs, log);
   TDOCK_RETURN_IF_ERROR(Refused(options.status()));
   const auto replicas = MakeReplicas(arguments, inputs->model);

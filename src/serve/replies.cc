@@ -173,6 +173,7 @@ Replies::Replies(const Ask& ask, std::string id, int64_t created, std::string mo
       is_list_(ask.is_list || ask.n > 1),
       log_probs_(ask.log_probs.has_value()),
       token_ids_(ask.token_ids),
+      with_usage_(ask.include_usage),
       id_(std::move(id)),
       model_(std::move(model)),
       created_(created),
@@ -198,12 +199,14 @@ std::string Replies::Opening(int64_t index) const {
                                   {"delta", {{"role", "assistant"}, {"content", ""}}},
                                   {"logprobs", nullptr},
                                   {"finish_reason", nullptr}}});
+  if (with_usage_) json["usage"] = nullptr;
   return EventOf(Dump(json));
 }
 
 std::string Replies::Event(const Piece& piece) const {
   Json json = HeadOf(id_, ObjectOf(form_, true), created_, model_);
   json["choices"] = Json::array({ChoiceOf(piece, {form_, true, log_probs_, token_ids_}, texts_)});
+  if (with_usage_) json["usage"] = nullptr;  // which only the last event has
   return EventOf(Dump(json));
 }
 

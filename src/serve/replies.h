@@ -51,7 +51,7 @@ class Replies {
 
  private:
   const Form form_;
-  const bool is_list_, log_probs_, token_ids_;
+  const bool is_list_, log_probs_, token_ids_, with_usage_;
   const std::string id_, model_;
   const int64_t created_;
   const TokenTexts& texts_;

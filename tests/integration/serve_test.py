@@ -174,6 +174,7 @@ class Completions(WithServer):
         log_probs, offsets = [[], []], [[], []]
         for event in self.complete(**fields, stream=True, stream_options={"include_usage": True}):
             usage = event.usage or usage
+            self.assertEqual("usage" in event.model_fields_set, True, "null in all but the last")
             for choice in event.choices:
                 texts[choice.index] += choice.text
                 tokens[choice.index] += choice.token_ids
@@ -540,6 +541,12 @@ class Protection(WithServer):
             self.assertLess(time.monotonic(), deadline, f"{self.open_answers()} answers are open, not {count}")
             time.sleep(0.01)
 
+    def await_line(self, is_there):
+        deadline = time.monotonic() + 20
+        while not is_there():
+            self.assertLess(time.monotonic(), deadline, self.log.read_text())
+            time.sleep(0.01)
+
     def gone(self):
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return sum(line.get("client_gone", False) for line in lines)
@@ -556,7 +563,7 @@ class Protection(WithServer):
             stream.close()
         self.await_open(0)
         self.complete(max_tokens=1)
-        self.assertEqual(self.gone() - before, 2)
+        self.await_line(lambda: self.gone() - before == 2)
 
     def test_ends_an_answer_at_once_whose_client_sent_more_and_left(self):
         body = json.dumps({"prompt": "a", "max_tokens": 190_000, "ignore_eos": True})
@@ -577,7 +584,8 @@ class Protection(WithServer):
             self.assertEqual(self.complete(max_tokens=1).usage.completion_tokens, 1)
 
     def test_writes_a_log(self):
-        self.complete(max_tokens=3, extra_body={"ignore_eos": True})
+        answer = self.complete(max_tokens=3, extra_body={"ignore_eos": True})
+        self.await_line(lambda: answer.id in self.log.read_text())
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         mine = next(line for line in reversed(lines) if line["path"] == "/v1/completions" and line["status"] == 200)
         self.assertEqual(mine["completion_tokens"], 3)
