@@ -47,6 +47,12 @@ absl::StatusOr<std::vector<AdaptedWeight>> FindAdapted(const WeightSource& store
     weight.name = bare;
     if (is_a || is_b) {
       (is_a ? weight.a : weight.b) = i;
+    } else if (absl::StrContains(name, ".modules_to_save.") || absl::StrContains(name, ".original_module.")) {
+      return absl::UnimplementedError(absl::StrCat(
+          "tensor '", name, "' belongs to a module that was trained beside the adapters; that is not merged"));
+    } else if (weight.base != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("tensors '", stored.weights[weight.base - 1].name, "' and '", name,
+                                                     "' are both the weight '", bare, "'"));
     } else if (absl::StrContains(name, "lora_")) {
       return absl::UnimplementedError(
           absl::StrCat("tensor '", name, "' is neither …", kDefaultA, " nor …", kDefaultB, " of an adapter"));

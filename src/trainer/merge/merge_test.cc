@@ -162,6 +162,82 @@ TEST(MergedFolder, FilesOfAnotherMergeAreNotKept) {
   EXPECT_THAT(*Env::Real().ReadFile(JoinPath(target, "config.json")), HasSubstr(R"("torch_dtype": "bfloat16")"));
 }
 
+TEST(MergedFolder, FilesOfAdaptersOfAnotherStrengthAreNotKept) {
+  Env& env = Env::Real();
+  const Adapted saved = SaveAdapted(model::TinyConfig(model::Architecture::kQwen2, /*tied_head=*/false));
+  const std::string target = JoinPath(NewFolder(), "model"), path = JoinPath(saved.adapters, "adapter_config.json");
+  LimitedEnv full(env, 9000);
+  ASSERT_FALSE(WriteMergedFolder(full, *OpenSource(env, saved.adapters), target, {.max_file_bytes = 2000}).ok());
+  std::string config = *env.ReadFile(path);
+  const size_t at = config.find("\"lora_alpha\": 5");
+  ASSERT_NE(at, std::string::npos) << config;
+  config.replace(at, 15, "\"lora_alpha\": 50");
+  ASSERT_EQ(WriteFileAtomically(env, path, config), absl::OkStatus());
+  size_t kept = 1;
+  const auto source = OpenSource(env, saved.adapters);
+  ASSERT_EQ(WriteMergedFolder(env, *source, target, {.max_file_bytes = 2000}, &kept), absl::OkStatus());
+  EXPECT_EQ(kept, 0u);
+  EXPECT_THAT(Differences(*source, *OpenModelFolder(env, target)), IsEmpty());
+}
+
+TEST(Adapters, ATrainedHeadOfValuesIsNotLost) {
+  Env& env = Env::Real();
+  model::ModelConfig config = model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false);
+  const std::string base = NewFolder(), adapters = NewFolder();
+  ASSERT_EQ(model::SaveCheckpoint(env, base, model::TinyDecoder(config, 3, at::kCPU)), absl::OkStatus());
+  config.head = model::Head::kValue;
+  model::Decoder critic = model::TinyDecoder(config, 3, at::kCPU);
+  ASSERT_EQ(critic.AddAdapters({.rank = 3, .alpha = 5}, 1), absl::OkStatus());
+  ASSERT_EQ(model::SaveAdapters(env, adapters, critic, base), absl::OkStatus());
+  EXPECT_THAT(OpenSource(env, adapters).status(), Fails(absl::StatusCode::kUnimplemented, {base, "score.weight"}));
+}
+
+// A checkpoint of one rank with the factors of adapters in parts.
+std::string SaveFactorsInParts(const model::Decoder& decoder) {
+  Env& env = Env::Real();
+  CheckpointFolder writer(env, NewFolder());
+  const Manifest head{.place = {1, 0}, .saved = absl::FromUnixSeconds(1), .metrics = {}, .files = {}};
+  EXPECT_EQ(writer.Write(head,
+                         [&](const std::string& path) -> absl::Status {
+                           TDOCK_RETURN_IF_ERROR(model::SaveConfig(env, path, decoder));
+                           State state;
+                           state.SetText("weights_in", "parts");
+                           state.SetText("fingerprint/model.lora_rank", "3");
+                           state.SetText("fingerprint/model.lora_alpha", "5");
+                           const std::vector<at::Tensor> trained = decoder.trainable();
+                           for (size_t i = 0; i < trained.size(); ++i) {
+                             const at::Tensor flat = trained[i].detach().reshape({-1});
+                             state.SetPart(absl::StrCat("stages/actor/weights/", i), 0, flat.numel(), flat);
+                           }
+                           return WriteState(env, path, state);
+                         }),
+            absl::OkStatus());
+  return JoinPath(writer.path(), "step-000001");
+}
+
+TEST(SplitAdapters, OfAnotherModelThanTheBaseAreRefused) {
+  Env& env = Env::Real();
+  const auto config = model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false);
+  const auto folder_of = [&](const model::ModelConfig& of) {
+    const std::string folder = NewFolder();
+    EXPECT_EQ(model::SaveCheckpoint(env, folder, model::TinyDecoder(of, 3, at::kCPU)), absl::OkStatus());
+    return folder;
+  };
+  model::Decoder decoder = model::TinyDecoder(config, 3, at::kCPU);
+  ASSERT_EQ(decoder.AddAdapters({.rank = 3, .alpha = 5}, 1), absl::OkStatus());
+  decoder.SetTrainable(true);
+  const std::string factors = SaveFactorsInParts(decoder);
+  const auto merged = OpenCheckpoint(env, factors, folder_of(config));
+  EXPECT_TRUE(merged.ok()) << merged.status();
+  model::ModelConfig shallow = config, wide = config;
+  shallow.num_layers = 1;
+  wide.intermediate_size *= 2;
+  EXPECT_THAT(OpenCheckpoint(env, factors, folder_of(shallow)).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"model.layers.1.", "lacks"}));
+  EXPECT_THAT(OpenCheckpoint(env, factors, folder_of(wide)).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"does not fit", "mlp"}));
+}
+
 TEST(Tying, AHeadThatShouldBeTheEmbeddingIsLeftOutOrItsDifferenceNamed) {
   Env& env = Env::Real();
   const std::string folder = NewFolder();

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -43,7 +44,16 @@ std::string PlanOf(const WeightSource& source, const MergeOptions& options) {
     for (const int64_t size : weight.info.shape) absl::StrAppend(&text, " ", size);
     absl::StrAppend(&text, "\n");
   }
-  for (const std::string& file : source.files) {
+  // Beside weights, what says how they are read: how strong adapters are, how the parts of a matrix lie in it.
+  std::set<std::string> folders = {source.config_folder, source.tokenizer_folder};
+  for (const std::string& file : source.files) folders.insert(std::filesystem::path(file).parent_path());
+  std::vector<std::string> files = source.files;
+  for (const std::string& folder : folders) {
+    for (const char* name : {"config.json", "adapter_config.json", "lora_train_meta.json", "state.json"}) {
+      files.push_back(JoinPath(folder, name));
+    }
+  }
+  for (const std::string& file : files) {
     std::error_code ignored;
     const auto size = std::filesystem::file_size(file, ignored);
     const auto changed = std::filesystem::last_write_time(file, ignored).time_since_epoch().count();

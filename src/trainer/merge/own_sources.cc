@@ -154,6 +154,11 @@ absl::StatusOr<WeightSource> OpenAdapters(Env& env, const std::string& folder, c
     TDOCK_RETURN_IF_ERROR(
         Annotate(CheckFactors(*adapters, name, factors, whole.weights[index].info.shape, inputs_first), path));
   }
+  if (const std::string head = model::HeadName(model::Head::kValue);
+      !adapters->head.empty() && IndexOf(whole, head) == whole.weights.size()) {
+    return absl::UnimplementedError(absl::StrCat(path, " has a trained head of values, for which ", base,
+                                                 " has no weight '", head, "': give a model that has one with --base"));
+  }
   WeightSource source = whole;
   source.what = absl::StrCat("the adapters ", folder, " in ", base);
   source.files.push_back(path);

@@ -214,6 +214,35 @@ absl::StatusOr<std::optional<model::LoraConfig>> LoraOf(const State& texts) {
   return lora;
 }
 
+// That each factor adapts a weight of its shape: of others, the merged model would lack what was trained.
+absl::Status CheckFactorsFit(const WeightSource& whole, const WeightSource& factors, bool inputs_first,
+                             const std::string& base) {
+  for (const model::NamedInfo& factor : factors.weights) {
+    absl::string_view path = factor.name;
+    const bool is_a = absl::ConsumeSuffix(&path, ".lora_A.weight");
+    if (!is_a && !absl::ConsumeSuffix(&path, ".lora_B.weight")) {
+      return absl::InternalError(absl::StrCat("'", factor.name, "' is no factor of an adapter"));
+    }
+    const std::string name = absl::StrCat(path, ".weight");
+    const size_t index = IndexOf(whole, name);
+    if (index == whole.weights.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the run adapts weight '", name, "', which ", base,
+                                                     " lacks: --base is to be the model that it adapted, with the "
+                                                     "names of Hugging Face's causal model"));
+    }
+    const std::vector<int64_t>& shape = whole.weights[index].info.shape;
+    const std::vector<int64_t>& of_factor = factor.info.shape;
+    const bool fits =
+        shape.size() == 2 && of_factor.size() == 2 &&
+        (is_a ? of_factor[1] == shape[inputs_first ? 0 : 1] : of_factor[0] == shape[inputs_first ? 1 : 0]);
+    if (!fits) {
+      return absl::InvalidArgumentError(absl::StrCat("the factor '", factor.name, "' does not fit weight '", name,
+                                                     "' of ", base, ", which has another shape"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // A model with the adapters whose factors are in another source, "PATH.lora_A.weight" and "PATH.lora_B.weight".
 WeightSource WithFactors(const WeightSource& whole, WeightSource factors, double scale, bool inputs_first) {
   WeightSource source = whole;
@@ -259,7 +288,9 @@ absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folde
   outline.SetTrainable(true);
   TDOCK_ASSIGN_OR_RETURN(WeightSource factors, OpenNamed(env, folder, outline.NamedAdapters(), outline.trainable()));
   TDOCK_ASSIGN_OR_RETURN(const WeightSource whole, OpenModelFolder(env, base));
-  return WithFactors(whole, std::move(factors), lora->scale(), model::StoresInputsFirst(config.architecture));
+  const bool inputs_first = model::StoresInputsFirst(config.architecture);
+  TDOCK_RETURN_IF_ERROR(CheckFactorsFit(whole, factors, inputs_first, base));
+  return WithFactors(whole, std::move(factors), lora->scale(), inputs_first);
 }
 
 }  // namespace tdock::trainer
