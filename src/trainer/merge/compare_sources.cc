@@ -49,9 +49,19 @@ absl::Status CompareConfigs(Env& env, const std::string& one, const std::string&
 
 absl::Status CompareTokenizers(Env& env, const std::string& one, const std::string& other,
                                std::vector<std::string>& differences) {
-  for (const std::string& name : model::TokenizerFileNames()) {
+  const std::vector<std::string> names = model::TokenizerFileNames();
+  const auto has_any = [&](const std::string& folder) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return env.Exists(JoinPath(folder, name)); });
+  };
+  if (!has_any(one) || !has_any(other)) return absl::OkStatus();  // as shards may have none
+  for (const std::string& name : names) {
     const std::string a = JoinPath(one, name), b = JoinPath(other, name);
-    if (!env.Exists(a) || !env.Exists(b)) continue;
+    if (env.Exists(a) != env.Exists(b)) {
+      differences.push_back(absl::StrCat(env.Exists(a) ? other : one, " lacks ", name));
+      continue;
+    }
+    if (!env.Exists(a)) continue;
     TDOCK_ASSIGN_OR_RETURN(const std::string first, ReadFileUpTo(env, a, kMaxTokenizerBytes));
     TDOCK_ASSIGN_OR_RETURN(const std::string second, ReadFileUpTo(env, b, kMaxTokenizerBytes));
     if (first == second) continue;

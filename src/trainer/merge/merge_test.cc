@@ -238,6 +238,25 @@ TEST(SplitAdapters, OfAnotherModelThanTheBaseAreRefused) {
               Fails(absl::StatusCode::kInvalidArgument, {"does not fit", "mlp"}));
 }
 
+TEST(Differences, AreAlsoFilesOfTheTokenizerThatOneFolderLacks) {
+  Env& env = Env::Real();
+  const model::Decoder decoder =
+      model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/true), 3, at::kCPU);
+  std::vector<WeightSource> sources;
+  for (const bool whole : {true, false}) {
+    const std::string folder = NewFolder();
+    ASSERT_EQ(model::SaveCheckpoint(env, folder, decoder), absl::OkStatus());
+    ASSERT_EQ(WriteFileAtomically(env, JoinPath(folder, "tokenizer.json"), "{}"), absl::OkStatus());
+    if (whole) {
+      ASSERT_EQ(WriteFileAtomically(env, JoinPath(folder, "chat_template.jinja"), "x"), absl::OkStatus());
+    }
+    sources.push_back(*OpenModelFolder(env, folder));
+  }
+  EXPECT_THAT(Differences(sources[0], sources[1]), ElementsAre(HasSubstr("lacks chat_template.jinja")));
+  EXPECT_THAT(Differences(sources[1], sources[0]), ElementsAre(HasSubstr("lacks chat_template.jinja")));
+  EXPECT_THAT(Differences(sources[0], sources[0]), IsEmpty());
+}
+
 TEST(Tying, AHeadThatShouldBeTheEmbeddingIsLeftOutOrItsDifferenceNamed) {
   Env& env = Env::Real();
   const std::string folder = NewFolder();
