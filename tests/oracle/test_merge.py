@@ -1,5 +1,6 @@
 """What `tdock merge` makes opens in `transformers`: of ranks of ours, of FSDP's shards, of a Megatron checkpoint."""
 
+import dataclasses
 import json
 import pickle
 import shutil
@@ -161,6 +162,22 @@ def test_shards_with_adapters_are_merged_as_peft_merges_them(shards, tmp_path):
     assert not torch.equal(found["model.layers.1.mlp.down_proj.weight"], changed["model.layers.1.mlp.down_proj.weight"])
     (source / "lora_train_meta.json").unlink()
     assert "lora_train_meta.json" in merge("--local_dir", source, "--target_dir", tmp_path / "none", expect=2)
+
+
+def test_the_optimizer_of_a_megatron_checkpoint_costs_next_to_nothing(shards, tmp_path):
+    """40,000 chunks of it, in a file that is not there."""
+    source = copied(shards / "megatron-qwen3", tmp_path / "large")
+    (path,) = source.rglob(".metadata")
+    metadata = pickle.loads(path.read_bytes())
+    index, info = next(item for item in metadata.storage_data.items() if item[0].offset is not None)
+    described = metadata.state_dict_metadata[index.fqn]
+    for i in range(40_000):
+        name = f"optimizer.state.exp_avg.{i}"
+        metadata.state_dict_metadata[name] = described
+        metadata.storage_data[dataclasses.replace(index, fqn=name)] = dataclasses.replace(info, relative_path="gone.distcp")
+    path.write_bytes(pickle.dumps(metadata))
+    merge("--backend", "megatron", "--local_dir", source, "--target_dir", tmp_path / "ours")
+    assert_same(tmp_path / "ours", weights_of(shards / "megatron-qwen3/huggingface"))
 
 
 def test_a_megatron_checkpoint_that_does_not_fit_is_refused_by_name(shards, tmp_path):

@@ -19,7 +19,6 @@ using Json = nlohmann::json;
 constexpr char kSingleName[] = "model.safetensors";
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
 constexpr int kMaxIndexDepth = 4;
-constexpr size_t kMaxFiles = 10'000;
 
 std::string FileName(size_t file, size_t files) {
   return files == 1 ? kSingleName : absl::StrFormat("model-%05d-of-%05d.safetensors", file + 1, files);
@@ -53,7 +52,8 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseWeightIndex
                                                      " is not the name of a file in this folder"));
     }
     files[text_of_file].push_back(name);
-    if (files.size() > kMaxFiles) return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxFiles, " files"));
+    if (files.size() > kMaxWeightFiles)
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxWeightFiles, " files"));
   }
   if (files.empty()) return absl::InvalidArgumentError("'weight_map' names no weights");
   return files;

@@ -47,6 +47,8 @@ std::vector<WeightFile> CutIntoFiles(std::span<const NamedInfo> weights, uint64_
 // The index of several files, and where it is written.
 std::string WeightIndexJson(std::span<const NamedInfo> weights, std::span<const WeightFile> files);
 inline constexpr char kWeightIndex[] = "model.safetensors.index.json";
+// No model has more files: reading refuses them.
+inline constexpr size_t kMaxWeightFiles = 10'000;
 
 // Writes the weights as one file, or, where they are more than `max_file_bytes`, as files of at most that size (but at
 // least one weight each) with an index. Each file appears whole or not at all. What an earlier checkpoint in the same

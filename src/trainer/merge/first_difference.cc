@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,31 @@ std::string Text(const at::Tensor& tensor, int64_t flat) {
   return absl::StrFormat("%.9g", number.to(at::kDouble).item<double>());
 }
 
+// Numbers that are compared at once: what comparing takes beside the weights does not grow with them.
+constexpr int64_t kPiece = int64_t{1} << 16;
+
+struct Found {
+  int64_t count = 0, first = -1;  // how many numbers differ, and the index of the first
+  double most = 0;                // by how much at most; NaN if one is not a number
+};
+
+Found Compare(const at::Tensor& one, const at::Tensor& other) {
+  Found found;
+  for (int64_t begin = 0; begin < one.numel(); begin += kPiece) {
+    const int64_t size = std::min(kPiece, one.numel() - begin);
+    const at::Tensor a = one.narrow(0, begin, size), b = other.narrow(0, begin, size);
+    const at::Tensor differ = Bits(a).ne(Bits(b));
+    const auto count = differ.sum().item<int64_t>();
+    if (count == 0) continue;
+    if (found.count == 0) found.first = begin + differ.to(at::kByte).argmax().item<int64_t>();
+    found.count += count;
+    if (!a.is_floating_point()) continue;
+    const auto most = (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+    if (std::isnan(most) || most > found.most) found.most = most;  // NaN stays: it is not less than anything
+  }
+  return found;
+}
+
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
 }  // namespace
@@ -71,17 +97,12 @@ absl::StatusOr<std::optional<std::string>> FirstDifference(const WeightSource& o
   if (type != ConvertedTo(b.dtype, dtype)) return absl::StrCat("dtype ", Name(a.dtype), ", and ", Name(b.dtype));
   TDOCK_ASSIGN_OR_RETURN(const at::Tensor first, ReadWeight(one, in_one, dtype));
   TDOCK_ASSIGN_OR_RETURN(const at::Tensor second, ReadWeight(other, in_other, dtype));
-  if (first.numel() == 0) return std::nullopt;
-  const at::Tensor differ = Bits(first.view({-1})).ne(Bits(second.view({-1})));
-  const auto count = differ.sum().item<int64_t>();
-  if (count == 0) return std::nullopt;
-  const auto at = differ.to(at::kByte).argmax().item<int64_t>();
-  std::string text = absl::StrCat("at ", PlaceOf(at, a.shape), " ", Text(first, at), ", and ", Text(second, at), " (",
-                                  count, " of ", first.numel(), " numbers differ");
-  if (first.is_floating_point()) {
-    const auto most = (first.to(at::kDouble) - second.to(at::kDouble)).abs().max().item<double>();
-    absl::StrAppend(&text, ", by ", absl::StrFormat("%.3g", most), " at most");
-  }
+  const Found found = Compare(first.view({-1}), second.view({-1}));
+  if (found.count == 0) return std::nullopt;
+  std::string text =
+      absl::StrCat("at ", PlaceOf(found.first, a.shape), " ", Text(first, found.first), ", and ",
+                   Text(second, found.first), " (", found.count, " of ", first.numel(), " numbers differ");
+  if (first.is_floating_point()) absl::StrAppend(&text, ", by ", absl::StrFormat("%.3g", found.most), " at most");
   return absl::StrCat(text, ")");
 }
 

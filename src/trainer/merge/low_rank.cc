@@ -46,7 +46,13 @@ absl::StatusOr<std::vector<AdaptedWeight>> FindAdapted(const WeightSource& store
     AdaptedWeight& weight = found[bare];
     weight.name = bare;
     if (is_a || is_b) {
-      (is_a ? weight.a : weight.b) = i;
+      std::optional<size_t>& factor = is_a ? weight.a : weight.b;
+      if (factor) {
+        return absl::InvalidArgumentError(absl::StrCat("tensors '", stored.weights[*factor].name, "' and '",
+                                                       stored.weights[i].name, "' are the same factor of '", bare,
+                                                       "'"));
+      }
+      factor = i;
     } else if (absl::StrContains(name, ".modules_to_save.") || absl::StrContains(name, ".original_module.")) {
       return absl::UnimplementedError(absl::StrCat(
           "tensor '", name, "' belongs to a module that was trained beside the adapters; that is not merged"));

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -171,8 +173,10 @@ TEST(MergedFolder, FilesOfAdaptersOfAnotherStrengthAreNotKept) {
   std::string config = *env.ReadFile(path);
   const size_t at = config.find("\"lora_alpha\": 5");
   ASSERT_NE(at, std::string::npos) << config;
-  config.replace(at, 15, "\"lora_alpha\": 50");
+  config.replace(at, 15, "\"lora_alpha\": 7");
+  const auto changed = std::filesystem::last_write_time(path);
   ASSERT_EQ(WriteFileAtomically(env, path, config), absl::OkStatus());
+  std::filesystem::last_write_time(path, changed);  // as a restored copy has it
   size_t kept = 1;
   const auto source = OpenSource(env, saved.adapters);
   ASSERT_EQ(WriteMergedFolder(env, *source, target, {.max_file_bytes = 2000}, &kept), absl::OkStatus());
@@ -255,6 +259,74 @@ TEST(Differences, AreAlsoFilesOfTheTokenizerThatOneFolderLacks) {
   EXPECT_THAT(Differences(sources[0], sources[1]), ElementsAre(HasSubstr("lacks chat_template.jinja")));
   EXPECT_THAT(Differences(sources[1], sources[0]), ElementsAre(HasSubstr("lacks chat_template.jinja")));
   EXPECT_THAT(Differences(sources[0], sources[0]), IsEmpty());
+}
+
+TEST(MergedFolder, IsKeptAsideIfItsPlaceIsTakenAtTheEnd) {
+  Env& env = Env::Real();
+  const std::string whole = NewFolder(), parent = NewFolder(), target = JoinPath(parent, "model");
+  const model::Decoder decoder =
+      model::TinyDecoder(model::TinyConfig(model::Architecture::kQwen2, /*tied_head=*/false), 7, at::kCPU);
+  ASSERT_EQ(model::SaveCheckpoint(env, whole, decoder), absl::OkStatus());
+  const auto source = OpenSource(env, whole);
+  MergeOptions options{.max_file_bytes = 2000};
+  size_t files = 0;
+  options.progress = [&](const MergeProgress& progress) {
+    files = progress.files;
+    if (progress.files_done < progress.files) return;
+    EXPECT_EQ(env.CreateFolders(JoinPath(target, "of another")), absl::OkStatus());
+    size_t kept = 0;
+    const absl::Status beside = WriteMergedFolder(env, *source, JoinPath(parent, "x/../model"), {}, &kept);
+    EXPECT_EQ(beside.code(), absl::StatusCode::kAlreadyExists) << beside;
+  };
+  const absl::Status failed = WriteMergedFolder(env, *source, target, options);
+  EXPECT_FALSE(failed.ok());
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("the same command goes on from there"));
+  ASSERT_EQ(env.RemoveAll(target), absl::OkStatus());
+  size_t kept = 0;
+  ASSERT_EQ(WriteMergedFolder(env, *source, target, {.max_file_bytes = 2000}, &kept), absl::OkStatus());
+  EXPECT_EQ(kept, files);
+  EXPECT_GT(files, 3u);
+  EXPECT_THAT(*env.List(parent), ElementsAre("model"));
+  EXPECT_FALSE(env.Exists(JoinPath(target, "merge.json")));
+  EXPECT_FALSE(env.Exists(JoinPath(target, "merge.lock")));
+}
+
+TEST(MergedFolder, OfMoreFilesThanCanBeReadIsNotBegun) {
+  std::vector<model::NamedInfo> weights;
+  for (int i = 0; i < 10'001; ++i) weights.push_back({absl::StrCat("w", i), {DType::kF32, {1}}});
+  WeightSource source{.what = "a model"};
+  source.weights = std::move(weights);
+  source.read = [](size_t, const at::Tensor&) { return absl::OkStatus(); };
+  const std::string parent = NewFolder();
+  EXPECT_THAT(WriteMergedFolder(Env::Real(), source, JoinPath(parent, "model"), {.max_file_bytes = 1}),
+              Fails(absl::StatusCode::kInvalidArgument, {"10001", "at most 10000", "allow larger ones"}));
+  EXPECT_THAT(*Env::Real().List(parent), IsEmpty());
+}
+
+// A source of one weight with these numbers.
+WeightSource OneWeight(const std::string& config_folder, const at::Tensor& numbers) {
+  WeightSource source{.what = "numbers"};
+  source.weights = {{"w", {DType::kF32, numbers.sizes().vec()}}};
+  source.read = [numbers](size_t, const at::Tensor& into) {
+    into.copy_(numbers);
+    return absl::OkStatus();
+  };
+  source.config_folder = config_folder;
+  return source;
+}
+
+TEST(Differences, OfALargeWeightAreCountedInAllOfIt) {
+  Env& env = Env::Real();
+  const std::string folder = NewFolder();
+  ASSERT_EQ(WriteFileAtomically(env, JoinPath(folder, "config.json"), "{}"), absl::OkStatus());
+  const at::Tensor one = at::zeros({3, 100'000}), other = one.clone();
+  other[0][99'999] = 2;  // in different pieces
+  other[1][50'000] = -5;
+  other[2][99'999] = 1;
+  EXPECT_THAT(Differences(OneWeight(folder, one), OneWeight(folder, other)),
+              ElementsAre("weight w: at [0, 99999] 0, and 2 (3 of 300000 numbers differ, by 5 at most)"));
+  other[2][7] = std::nan("");
+  EXPECT_THAT(Differences(OneWeight(folder, one), OneWeight(folder, other)), ElementsAre(HasSubstr("by nan at most")));
 }
 
 TEST(Tying, AHeadThatShouldBeTheEmbeddingIsLeftOutOrItsDifferenceNamed) {

@@ -36,28 +36,38 @@ constexpr char kLock[] = "merge.lock";
 constexpr uint64_t kMaxNotesBytes = uint64_t{64} << 20;
 constexpr uint64_t kOtherBytes = uint64_t{1} << 20;  // about what all but weights and tokenizer need
 
-// Changes with everything that the files to be written depend on, as far as sizes and times tell.
-std::string PlanOf(const WeightSource& source, const MergeOptions& options) {
+// Whether a file says how weights are read: how strong adapters are, how the parts of a matrix lie in it.
+bool SaysHowToRead(const std::string& name) {
+  return name == "config.json" || name == "adapter_config.json" || name == "lora_train_meta.json" ||
+         (absl::StartsWith(name, "state") && absl::EndsWith(name, ".json"));
+}
+
+// Changes with everything that the files to be written depend on: with weights as far as sizes and times tell.
+std::string PlanOf(Env& env, const WeightSource& source, const MergeOptions& options) {
   std::string text = absl::StrCat(options.dtype ? Name(*options.dtype) : "stored", "\n", options.max_file_bytes, "\n");
   for (const model::NamedInfo& weight : source.weights) {
     absl::StrAppend(&text, weight.name, " ", Name(weight.info.dtype));
     for (const int64_t size : weight.info.shape) absl::StrAppend(&text, " ", size);
     absl::StrAppend(&text, "\n");
   }
-  // Beside weights, what says how they are read: how strong adapters are, how the parts of a matrix lie in it.
   std::set<std::string> folders = {source.config_folder, source.tokenizer_folder};
   for (const std::string& file : source.files) folders.insert(std::filesystem::path(file).parent_path());
-  std::vector<std::string> files = source.files;
-  for (const std::string& folder : folders) {
-    for (const char* name : {"config.json", "adapter_config.json", "lora_train_meta.json", "state.json"}) {
-      files.push_back(JoinPath(folder, name));
-    }
-  }
-  for (const std::string& file : files) {
+  for (const std::string& file : source.files) {
     std::error_code ignored;
     const auto size = std::filesystem::file_size(file, ignored);
     const auto changed = std::filesystem::last_write_time(file, ignored).time_since_epoch().count();
     absl::StrAppend(&text, file, " ", size, " ", changed, "\n");
+  }
+  for (const std::string& folder : folders) {
+    const absl::StatusOr<std::vector<std::string>> names = env.List(folder.empty() ? "." : folder);
+    if (!names.ok()) continue;
+    for (const std::string& name : *names) {
+      if (!SaysHowToRead(name)) continue;
+      const std::string path = JoinPath(folder, name);
+      const auto file = MeasureFile(env, path);
+      absl::StrAppend(&text, path, " ", file.ok() ? absl::StrCat(file->bytes, " ", file->checksum) : "unreadable",
+                      "\n");
+    }
   }
   RunningChecksum checksum;
   checksum.Reset();
@@ -73,7 +83,7 @@ class Merge {
         options_(options),
         target_(std::move(target)),
         work_(JoinPath(ParentOf(target_), absl::StrCat(".", NameOf(target_), ".merging"))),
-        plan_(PlanOf(source, options)) {
+        plan_(PlanOf(env, source, options)) {
     for (const model::NamedInfo& weight : source.weights) {
       weights_.push_back({weight.name, {ConvertedTo(weight.info.dtype, options.dtype), weight.info.shape}});
       progress_.bytes += weights_.back().info.bytes();
@@ -85,9 +95,18 @@ class Merge {
   absl::Status Run(size_t* kept) {
     if (!weights_.empty()) TDOCK_RETURN_IF_ERROR(CheckTarget());
     if (weights_.empty()) return absl::InvalidArgumentError(absl::StrCat(source_.what, " has no weights"));
+    if (files_.size() > model::kMaxWeightFiles) {
+      return absl::InvalidArgumentError(absl::StrCat("files of ", options_.max_file_bytes, " bytes would be ",
+                                                     files_.size(), "; a model has at most ", model::kMaxWeightFiles,
+                                                     ": allow larger ones"));
+    }
     TDOCK_RETURN_IF_ERROR(env_.CreateFolders(work_));
     TDOCK_ASSIGN_OR_RETURN(
         lock_, FileLock::Take(JoinPath(work_, kLock), absl::StrCat("process ", ::getpid(), " merges here")));
+    if (absl::Status status = CheckTarget(); !status.ok()) {  // another has ended meanwhile
+      env_.RemoveAll(work_).IgnoreError();
+      return status;
+    }
     TDOCK_RETURN_IF_ERROR(KeepWhatIsDone());
     if (kept != nullptr) *kept = done_.size();
     TDOCK_RETURN_IF_ERROR(CheckSpace());
@@ -199,8 +218,11 @@ class Merge {
       TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env_, JoinPath(work_, name), text));
     }
     TDOCK_RETURN_IF_ERROR(WriteConfig());
-    for (const char* name : {kNotes, kLock}) TDOCK_RETURN_IF_ERROR(env_.RemoveAll(JoinPath(work_, name)));
-    return env_.Rename(work_, target_);
+    // With the lock, so that no other merge begins in between, and the notes, so that one goes on if this fails.
+    TDOCK_RETURN_IF_ERROR(env_.Rename(work_, target_));
+    // The model is whole: if these stay, nobody reads them.
+    for (const char* name : {kNotes, kLock}) env_.RemoveAll(JoinPath(target_, name)).IgnoreError();
+    return absl::OkStatus();
   }
 
   absl::Status WriteWeightsOf(const model::WeightFile& file) {

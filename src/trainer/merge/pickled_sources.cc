@@ -26,7 +26,7 @@ namespace {
 
 constexpr absl::Duration kMostSilence = absl::Minutes(2);  // while a pickle is read
 constexpr int64_t kMostMemory = int64_t{4} << 30;          // for what is in a pickle, which is no numbers
-constexpr size_t kMostLine = size_t{1} << 20, kMostError = 2000;
+constexpr size_t kMostLine = size_t{1} << 20, kMostListed = size_t{256} << 20, kMostError = 2000;
 
 // The lines that are whole are taken out of `text`.
 absl::Status TakeLines(std::string* text, bool* done, std::vector<ListedTensor>* listed) {
@@ -34,6 +34,7 @@ absl::Status TakeLines(std::string* text, bool* done, std::vector<ListedTensor>*
   for (size_t end = text->find('\n'); end != std::string::npos; end = text->find('\n', begin)) {
     const absl::string_view line = absl::string_view(*text).substr(begin, end - begin);
     begin = end + 1;
+    if (line.size() >= kMostLine) return absl::InvalidArgumentError("a tensor's name or shape has no end");
     if (IsEndOfList(line)) {
       *done = true;
       continue;
@@ -54,6 +55,7 @@ absl::StatusOr<std::vector<ListedTensor>> List(const std::string& python, const 
   process->CloseInput();
   std::vector<ListedTensor> listed;
   std::string text, errors;
+  size_t bytes = 0;
   bool done = false;
   while (true) {
     absl::StatusOr<SupervisedProcess::Moved> moved = process->Move("", absl::Now() + kMostSilence);
@@ -63,6 +65,11 @@ absl::StatusOr<std::vector<ListedTensor>> List(const std::string& python, const 
                                                       ", said nothing for ", absl::FormatDuration(kMostSilence)));
     }
     text += moved->out;
+    bytes += moved->out.size();
+    if (bytes > kMostListed) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the pickles in ", folder, " name more tensors than ", kMostListed, " bytes tell of"));
+    }
     errors = (errors + moved->err).substr(0, kMostError);
     TDOCK_RETURN_IF_ERROR(TakeLines(&text, &done, &listed));
   }

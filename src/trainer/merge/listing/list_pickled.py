@@ -95,7 +95,8 @@ class Record:
         self.state = state
 
     def __hash__(self):
-        return hash((self.name, len(self.args)))
+        name = self.state.get("fqn") if isinstance(self.state, dict) else None
+        return hash((self.name, len(self.args), name if isinstance(name, str) else None))
 
     def __eq__(self, other):
         return isinstance(other, Record) and (self.name, self.args, self.state) == (other.name, other.args, other.state)
@@ -378,6 +379,8 @@ def list_dcp(folder):
             raise Refused("lacks state_dict_metadata or storage_data")
     for index, info in storage.items():
         name, offsets = index.get("fqn", 0), index.get("offset", 1)
+        if isinstance(name, str) and name.startswith("optimizer"):
+            continue  # none of the model's, and most of the files
         described = tensors.get(name)
         if name_of(described) != "TensorStorageMetadata":
             continue

@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 constexpr size_t kMostDimensions = 8;
 constexpr uint64_t kMostNumbers = uint64_t{1} << 56;
 constexpr int64_t kMostRanks = int64_t{1} << 20;
+constexpr size_t kMostBoxes = size_t{1} << 14;  // of a tensor: each is compared with all
 
 struct DTypeText {
   const char* text;
@@ -278,6 +279,7 @@ absl::StatusOr<std::vector<StoredTensor>> PutBoxesTogether(const std::vector<Lis
         return wrong(absl::StrCat("a part reaches beyond its shape ", ShapeText(part.shape)));
       }
     }
+    if (tensor.boxes.size() >= kMostBoxes) return wrong(absl::StrCat("it has more than ", kMostBoxes, " parts"));
     for (const StoredBox& box : tensor.boxes) {
       if (NumbersIn(part.box.sizes) > 0 && Overlap(box, part.box)) return wrong("two parts have the same numbers");
     }
