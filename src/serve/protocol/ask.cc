@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
@@ -333,6 +334,36 @@ std::optional<Problem> CheckTogether(const Ask& ask, const AskLimits& limits) {
   return std::nullopt;
 }
 
+WeightsAsk ReadWeightsFields(const Json& json, Fields& fields) {
+  WeightsAsk ask{.folder = fields.String({"model_path"}).value_or("")};
+  const auto version = json.find("weight_version");
+  int64_t number = 0;
+  if (version != json.end() && version->is_string() &&
+      absl::SimpleAtoi(version->get_ref<const std::string&>(), &number) && number >= 0 && number <= kMostVersion) {
+    fields.Take({"weight_version"});
+    ask.version = number;
+  } else {
+    ask.version = fields.Integer({"weight_version"}, 0, kMostVersion);
+  }
+  for (const absl::string_view name : {"load_format", "abort_all_requests"}) fields.Refuse(name, "is not supported");
+  fields.Ignore({"flush_cache"});  // other weights always need other keys and values
+  return ask;
+}
+
+// What `read` makes of an object that has no other fields than it takes.
+template <typename T>
+std::variant<T, Problem> ReadObject(absl::string_view body, const AskLimits& limits,
+                                    absl::FunctionRef<T(const Json&, Fields&)> read) {
+  std::optional<Problem> problem;
+  const std::optional<Json> json = Parse(body, limits, problem);
+  if (!json) return *std::move(problem);
+  Fields fields(*json, "", problem);
+  T ask = read(*json, fields);
+  fields.Finish();
+  if (problem) return *std::move(problem);
+  return ask;
+}
+
 }  // namespace
 
 void SamplingAsk::FillFrom(const SamplingAsk& other) {
@@ -381,26 +412,16 @@ std::variant<Ask, Problem> ReadAsk(Form form, absl::string_view body, const AskL
 }
 
 std::variant<SamplingAsk, Problem> ReadSampling(absl::string_view body, const AskLimits& limits) {
-  std::optional<Problem> problem;
-  const std::optional<Json> json = Parse(body, limits, problem);
-  if (!json) return *std::move(problem);
-  Fields fields(*json, "", problem);
-  SamplingAsk ask = ReadSampling(fields, limits);
-  fields.Finish();
-  if (problem) return *std::move(problem);
-  return ask;
+  return ReadObject<SamplingAsk>(body, limits,
+                                 [&](const Json&, Fields& fields) { return ReadSampling(fields, limits); });
 }
 
 std::variant<AbortAsk, Problem> ReadAbort(absl::string_view body, const AskLimits& limits) {
-  std::optional<Problem> problem;
-  const std::optional<Json> json = Parse(body, limits, problem);
-  if (!json) return *std::move(problem);
-  Fields fields(*json, "", problem);
-  AbortAsk ask{.request_id = fields.String({"rid", "request_id"}).value_or(""),
-               .all = fields.Bool({"abort_all"}).value_or(false)};
-  fields.Finish();
-  if (problem) return *std::move(problem);
-  if (ask.request_id.empty() && !ask.all) {
+  auto ask = ReadObject<AbortAsk>(body, limits, [&](const Json&, Fields& fields) {
+    return AbortAsk{.request_id = fields.String({"rid", "request_id"}).value_or(""),
+                    .all = fields.Bool({"abort_all"}).value_or(false)};
+  });
+  if (const auto* read = std::get_if<AbortAsk>(&ask); read != nullptr && read->request_id.empty() && !read->all) {
     return Problem{.message = "'rid' is missing: name the request, or give \"abort_all\": true",
                    .param = "rid",
                    .code = "invalid_value"};
@@ -409,25 +430,8 @@ std::variant<AbortAsk, Problem> ReadAbort(absl::string_view body, const AskLimit
 }
 
 std::variant<WeightsAsk, Problem> ReadWeights(absl::string_view body, const AskLimits& limits) {
-  std::optional<Problem> problem;
-  const std::optional<Json> json = Parse(body, limits, problem);
-  if (!json) return *std::move(problem);
-  Fields fields(*json, "", problem);
-  WeightsAsk ask{.folder = fields.String({"model_path"}).value_or("")};
-  const auto version = json->find("weight_version");
-  int64_t number = 0;
-  if (version != json->end() && version->is_string() &&
-      absl::SimpleAtoi(version->get_ref<const std::string&>(), &number) && number >= 0 && number <= kMostVersion) {
-    fields.Take({"weight_version"});
-    ask.version = number;
-  } else {
-    ask.version = fields.Integer({"weight_version"}, 0, kMostVersion);
-  }
-  for (const absl::string_view name : {"load_format", "abort_all_requests"}) fields.Refuse(name, "is not supported");
-  fields.Ignore({"flush_cache"});  // other weights always need other keys and values
-  fields.Finish();
-  if (problem) return *std::move(problem);
-  if (ask.folder.empty()) {
+  auto ask = ReadObject<WeightsAsk>(body, limits, ReadWeightsFields);
+  if (const auto* read = std::get_if<WeightsAsk>(&ask); read != nullptr && read->folder.empty()) {
     return Problem{.message = "'model_path' is missing: the folder of the weights",
                    .param = "model_path",
                    .code = "invalid_value"};
