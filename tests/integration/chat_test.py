@@ -16,11 +16,10 @@ import tempfile
 import threading
 import unittest
 
-import serve_test
 from browser import Browser
 from generate_test import write_model
+from served_model import NAME, Server
 
-NAME = serve_test.NAME
 LIMIT = 60
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 KEY = "first-key-of-two"
@@ -240,7 +239,7 @@ def setUpModule():
     WithModel.folder = pathlib.Path(folder.name)
     WithModel.model = write_model(WithModel.folder / "model", max_position_embeddings=100_000)
     preferred = json.dumps({"ignore_eos": True, "temperature": 0})
-    WithModel.server = serve_test.Server(WithModel.model, "--preferred-sampling-params", preferred)
+    WithModel.server = Server(WithModel.model, "--preferred-sampling-params", preferred)
     unittest.addModuleCleanup(WithModel.server.end)
     WithModel.url = f"http://127.0.0.1:{WithModel.server.port}"
 
@@ -402,7 +401,7 @@ class Page(WithModel):
 
     def test_asks_for_a_key_where_one_is_needed(self):
         (self.folder / "keys").write_text(f"{KEY}\nsecond\n")
-        locked = serve_test.Server(self.model, "--api-key-file", self.folder / "keys")
+        locked = Server(self.model, "--api-key-file", self.folder / "keys")
         self.addCleanup(locked.end)
         browser = self.opened(f"http://127.0.0.1:{locked.port}", name="")
         browser.wait("document.activeElement?.id === 'key'")
@@ -432,5 +431,5 @@ class Page(WithModel):
 
 
 if __name__ == "__main__":
-    tdock = serve_test.tdock = sys.argv.pop(1)
+    tdock = Server.tdock = sys.argv.pop(1)
     unittest.main()
