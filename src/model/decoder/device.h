@@ -21,9 +21,10 @@ void SetDefaultGpu(int index);
 // is a GPU.
 int WorkerThreads(int64_t asked, const at::Device& device);
 
-// To be called before several threads compute, by any number of them. MKL's vector functions (exp, log, cos, …) choose
-// their kernels when one is called for the first time, and for a moment offer a less accurate set to other threads:
-// what these computed would have errors of 3e-9 and not be the same in the next run. Every Decoder does it.
+// To be called before several threads compute, by any number of them. MKL's vector functions (exp, log, cos, sqrt, …)
+// choose their kernels when one is called for the first time, and for a moment offer a less accurate set to other
+// threads: what these computed would have relative errors of up to 3e-4 in float32 and 7e-9 in float64, and not be the
+// same in the next run. Every Decoder does it.
 void PrepareMath();
 
 // Whether at least one CUDA device can be used.
