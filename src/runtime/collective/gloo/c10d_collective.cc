@@ -32,7 +32,7 @@ std::string FirstLineOf(const std::exception& error) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// The ranks do different things.
+// The ranks do different things. Each of them comes to know it by itself.
 struct Disagreement : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -75,14 +75,15 @@ std::vector<int> Suspects(const std::vector<Progress>& ranks, int own, int64_t o
   return suspects;
 }
 
-// Says that this rank has seen the group end, and waits until all but one of the others have.
-std::vector<Progress> AwaitProgress(c10d::Store& store, int own, int size, int64_t operations, bool late) {
+// Says that this rank has seen the group end, and waits until all but `others` of the others have.
+std::vector<Progress> AwaitProgress(c10d::Store& store, int own, int size, int64_t operations, bool late,
+                                    size_t others) {
   store.set(EndKeyOf(own), late ? kLate : kLost);
   const auto begun = std::chrono::steady_clock::now();
   for (;;) {
     std::vector<Progress> ranks;
     for (int rank = 0; rank < size; ++rank) ranks.push_back(ReadProgress(store, rank));
-    if (late || Suspects(ranks, own, operations).size() <= 1 ||
+    if (late || Suspects(ranks, own, operations).size() <= others ||
         std::chrono::steady_clock::now() - begun > kPatienceWithRanks) {
       return ranks;
     }
@@ -92,16 +93,17 @@ std::vector<Progress> AwaitProgress(c10d::Store& store, int own, int size, int64
 
 // The store's answers have no deadline of their own, so a thread waits for them, which is left alone if the process
 // that serves the store has stopped.
-absl::StatusOr<std::vector<Progress>> ProgressOfAll(const C10dGroup& group, int64_t operations, bool late) {
-  std::packaged_task<absl::StatusOr<std::vector<Progress>>()> asking([store = group.store, own = group.rank,
-                                                                      size = group.size, operations,
-                                                                      late]() -> absl::StatusOr<std::vector<Progress>> {
-    try {
-      return AwaitProgress(*store, own, size, operations, late);
-    } catch (const std::exception& error) {
-      return absl::UnavailableError(FirstLineOf(error));
-    }
-  });
+absl::StatusOr<std::vector<Progress>> ProgressOfAll(const C10dGroup& group, int64_t operations, bool late,
+                                                    size_t others) {
+  std::packaged_task<absl::StatusOr<std::vector<Progress>>()> asking(
+      [store = group.store, own = group.rank, size = group.size, operations, late,
+       others]() -> absl::StatusOr<std::vector<Progress>> {
+        try {
+          return AwaitProgress(*store, own, size, operations, late, others);
+        } catch (const std::exception& error) {
+          return absl::UnavailableError(FirstLineOf(error));
+        }
+      });
   std::future<absl::StatusOr<std::vector<Progress>>> answer = asking.get_future();
   std::thread(std::move(asking)).detach();
   if (answer.wait_for(kPatienceWithStore) == std::future_status::ready) return answer.get();
@@ -374,18 +376,22 @@ absl::Status C10dCollective::Do(const std::string& what, absl::Time deadline, ab
     if (left_) throw std::runtime_error("this rank has left the group");  // what was done may be cut off
   } catch (const std::exception& error) {
     const bool late = Clock::Real().Now() >= deadline;
-    // Those that wait for this rank may have no connection with the one that ended the group.
-    if (connection_.disconnect) connection_.disconnect();
-    ended_ = Explain(what, FirstLineOf(error), late);
+    // Those that wait for this rank may have no connection with the one that ended the group. But where all come to it
+    // by themselves, one may still be sending: Gloo would let it wait until its deadline if it was cut off now.
+    const bool by_themselves = dynamic_cast<const Disagreement*>(&error) != nullptr;
+    if (!by_themselves && connection_.disconnect) connection_.disconnect();
+    ended_ = Explain(what, FirstLineOf(error), late, by_themselves ? 0 : 1);
+    if (by_themselves && connection_.disconnect) connection_.disconnect();
   }
   return ended_;
 }
 
-absl::Status C10dCollective::Explain(const std::string& what, const std::string& cause, bool late) const {
+absl::Status C10dCollective::Explain(const std::string& what, const std::string& cause, bool late,
+                                     size_t others) const {
   const std::string group = absl::StrCat("group '", group_.name, "': ");
   if (left_)
     return absl::UnavailableError(absl::StrCat(group, "this rank, ", rank(), ", left before ", what, " was over"));
-  const absl::StatusOr<std::vector<Progress>> ranks = ProgressOfAll(group_, operations_, late);
+  const absl::StatusOr<std::vector<Progress>> ranks = ProgressOfAll(group_, operations_, late, others);
   // The first to whom a deadline comes ends the connections of the others, who may be a moment before theirs.
   late = late || (ranks.ok() && std::any_of(ranks->begin(), ranks->end(), [&](const Progress& progress) {
                     return progress.late && progress.operations == operations_;

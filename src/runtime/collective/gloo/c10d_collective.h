@@ -68,7 +68,7 @@ class C10dCollective final : public TensorCollective {
   // With tensors like these at all ranks: otherwise Internal, before the backend sees them.
   absl::Status DoAlike(Operation::Kind kind, std::span<const at::Tensor> tensors, absl::Time deadline,
                        absl::FunctionRef<void()> body);
-  absl::Status Explain(const std::string& what, const std::string& cause, bool late) const;
+  absl::Status Explain(const std::string& what, const std::string& cause, bool late, size_t others) const;
   at::Tensor Here(const at::Tensor& tensor) const { return tensor.to(group_.device); }
 
   void Wait(c10d::Work& work, absl::Time deadline) const;
