@@ -28,7 +28,7 @@ Call::Call(const serve::Ask& ask, std::string id, std::shared_ptr<http::Exchange
       model_(model),
       metrics_(metrics),
       exchange_(std::move(exchange)),
-      replies_(ask, std::move(id), absl::ToUnixSeconds(absl::Now()), model.names.front(), *model.texts),
+      replies_(ask, std::move(id), absl::ToUnixSeconds(absl::Now()), model),
       on_done_(std::move(on_done)),
       begun_(Clock::Real().Now()) {}
 

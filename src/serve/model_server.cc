@@ -366,6 +366,7 @@ void ServerOfModel::Models(const Exchange& exchange) {
                     {"created", absl::ToUnixSeconds(started_)},
                     {"owned_by", "tdock"},
                     {"max_model_len", model_.context_length},
+                    {"instance", model_.instance},
                     {"weight_version", version_.load()}});
   }
   const std::string& path = exchange->request().path;
@@ -456,6 +457,7 @@ absl::Status ServerOfModel::ServeWeights(const std::string& folder, int64_t vers
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ServedModel model, ModelServerOptions options) {
+  model.instance = absl::StrCat(absl::Hex(RandomSeed(), absl::kZeroPad16));
   model.texts = std::make_shared<const TokenTexts>(*model.tokenizer);
   auto server = std::make_unique<ServerOfModel>(std::move(model), std::move(options));
   if (absl::Status listening = server->Listen(); !listening.ok()) return listening;

@@ -100,8 +100,9 @@ Json TopPairsOf(const Tokens& tokens) {
   return positions;
 }
 
-Json GeneratedOf(const Piece& answer, const std::string& id, bool log_probs) {
+Json GeneratedOf(const Piece& answer, const std::string& id, const std::string& instance, bool log_probs) {
   Json meta = {{"id", id},
+               {"instance", instance},
                {"finish_reason", {{"type", FinishNameOf(answer.finish.value_or(engine::FinishReason::kAborted))}}},
                {"prompt_tokens", answer.prompt->size()},
                {"completion_tokens", answer.tokens.size()},
@@ -119,8 +120,12 @@ const char* ObjectOf(Form form, bool stream) {
   return stream ? "chat.completion.chunk" : "chat.completion";
 }
 
-Json HeadOf(const std::string& id, const char* object, int64_t created, const std::string& model) {
-  return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
+Json HeadOf(const std::string& id, const char* object, int64_t created, const ServedModel& model) {
+  return {{"id", id},
+          {"object", object},
+          {"created", created},
+          {"model", model.names.front()},
+          {"system_fingerprint", absl::StrCat("tdock-", model.instance)}};
 }
 
 struct ChoiceForm {
@@ -168,22 +173,21 @@ const char* FinishNameOf(engine::FinishReason reason) {
   return "abort";
 }
 
-Replies::Replies(const Ask& ask, std::string id, int64_t created, std::string model, const TokenTexts& texts)
+Replies::Replies(const Ask& ask, std::string id, int64_t created, const ServedModel& model)
     : form_(ask.form),
       is_list_(ask.is_list || ask.n > 1),
       log_probs_(ask.log_probs.has_value()),
       token_ids_(ask.token_ids),
       with_usage_(ask.include_usage),
       id_(std::move(id)),
-      model_(std::move(model)),
       created_(created),
-      texts_(texts) {}
+      model_(model) {}
 
 std::string Replies::Whole(std::span<const Piece> answers, const Usage& usage) const {
   Json list = Json::array();
   for (const Piece& answer : answers) {
-    list.push_back(form_ == Form::kGenerate ? GeneratedOf(answer, id_, log_probs_)
-                                            : ChoiceOf(answer, {form_, false, log_probs_, token_ids_}, texts_));
+    list.push_back(form_ == Form::kGenerate ? GeneratedOf(answer, id_, model_.instance, log_probs_)
+                                            : ChoiceOf(answer, {form_, false, log_probs_, token_ids_}, *model_.texts));
   }
   if (form_ == Form::kGenerate) return Dump(is_list_ ? list : list.at(0));
   Json json = HeadOf(id_, ObjectOf(form_, false), created_, model_);
@@ -205,7 +209,7 @@ std::string Replies::Opening(int64_t index) const {
 
 std::string Replies::Event(const Piece& piece) const {
   Json json = HeadOf(id_, ObjectOf(form_, true), created_, model_);
-  json["choices"] = Json::array({ChoiceOf(piece, {form_, true, log_probs_, token_ids_}, texts_)});
+  json["choices"] = Json::array({ChoiceOf(piece, {form_, true, log_probs_, token_ids_}, *model_.texts)});
   if (with_usage_) json["usage"] = nullptr;  // which only the last event has
   return EventOf(Dump(json));
 }

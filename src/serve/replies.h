@@ -11,6 +11,7 @@
 #include "engine/completion.h"
 #include "nlohmann/json.hpp"
 #include "serve/protocol/ask.h"
+#include "serve/served_model.h"
 #include "serve/token_texts.h"
 
 namespace tdock::serve {
@@ -36,8 +37,8 @@ const char* FinishNameOf(engine::FinishReason reason);
 // Immutable, and so thread-safe.
 class Replies {
  public:
-  // The texts must outlive it.
-  Replies(const Ask& ask, std::string id, int64_t created, std::string model, const TokenTexts& texts);
+  // The model must outlive it.
+  Replies(const Ask& ask, std::string id, int64_t created, const ServedModel& model);
 
   const std::string& id() const { return id_; }
 
@@ -52,9 +53,9 @@ class Replies {
  private:
   const Form form_;
   const bool is_list_, log_probs_, token_ids_, with_usage_;
-  const std::string id_, model_;
+  const std::string id_;
   const int64_t created_;
-  const TokenTexts& texts_;
+  const ServedModel& model_;
 };
 
 // The characters of the tokens' own texts.

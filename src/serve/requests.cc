@@ -88,6 +88,7 @@ std::optional<Problem> CheckSampling(const Ask& ask, const SamplingAsk& given, c
     return problem(
         param, absl::StrCat("'", param, "' has the token ", token, "; the model's are 0 to ", model.vocab_size - 1));
   };
+  if (ask.identity && !given.seed) return problem("identity", "'identity' needs a 'seed'");
   for (const int32_t token : given.stop_token_ids.value_or(std::vector<int32_t>())) {
     if (token >= model.vocab_size) return beyond("stop_token_ids", token);
   }
@@ -139,10 +140,9 @@ std::variant<std::vector<engine::Request>, Problem> RequestsOf(const Ask& ask, c
     const absl::Status checked = engine::CheckSamplingParams(params, model.vocab_size, model.end_tokens);
     if (!checked.ok()) return ProblemOf(checked);
     // The same request with the same seed has the same answers; without one, each has others.
-    const uint64_t number = requests.size();
-    requests.push_back(
-        {.prompt = {.tokens = std::move(tokens), .samples = ask.n, .identity = given.seed ? number : identity + number},
-         .sampling = std::move(params)});
+    const uint64_t first = given.seed ? ask.identity.value_or(0) : identity;
+    requests.push_back({.prompt = {.tokens = std::move(tokens), .samples = ask.n, .identity = first + requests.size()},
+                        .sampling = std::move(params)});
   }
   return requests;
 }

@@ -18,6 +18,7 @@
 namespace tdock::serve {
 
 struct ServedModel {
+  std::string instance = {};            // 16 hex digits that no other server has; ModelServer::Start() draws them
   std::vector<std::string> names = {};  // that clients may ask for; the first is what answers say
   const text::Tokenizer* tokenizer = nullptr;
   std::shared_ptr<const TokenTexts> texts = {};  // of its tokens; ModelServer::Start() makes them

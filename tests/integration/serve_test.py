@@ -19,6 +19,14 @@ class Completions(WithServer):
         models = self.client.models.list().data
         self.assertEqual([model.id for model in models], [NAME])
         self.assertEqual(self.client.models.retrieve(NAME).id, NAME)
+        instance = models[0].instance
+        self.assertRegex(instance, "^[0-9a-f]{16}$")
+        self.assertEqual(self.complete(max_tokens=1).system_fingerprint, f"tdock-{instance}")
+        events = list(self.complete(max_tokens=3, stream=True))
+        self.assertEqual({event.system_fingerprint for event in events}, {f"tdock-{instance}"})
+        other = Server(self.model)
+        self.addCleanup(other.end)
+        self.assertNotEqual(other.client.models.list().data[0].instance, instance)
         self.assertEqual(self.server.ask("GET", "/health")[0], 200)
 
     def test_answers_as_generate_does(self):
@@ -40,6 +48,22 @@ class Completions(WithServer):
         self.assertEqual(answer.usage.completion_tokens, len(alone["ids"]))
         self.assertEqual(answer.usage.total_tokens, 5 + len(alone["ids"]))
         self.assertEqual(choice.weight_versions, [{"version": 0, "tokens": len(alone["ids"])}])
+
+    def test_an_identity_says_which_random_numbers_an_answer_has(self):
+        def texts(prompt, identity=None, n=2):
+            extra = {} if identity is None else {"identity": identity}
+            answer = self.complete(prompt, max_tokens=12, seed=4, n=n, extra_body=extra)
+            return [choice.text for choice in answer.choices]
+
+        top = (1 << 64) - 1
+        both = texts(["hello", "hello"], str(top))
+        self.assertEqual(both, texts("hello", top) + texts("hello", 0), "the second prompt's is one more, and wraps")
+        self.assertEqual(texts("hello", 0), texts("hello"))
+        self.assertEqual(texts("hello", 1, n=1), texts("hello", 1)[:1])
+        self.assertEqual(len(set(both)), 4)
+        fields = {"prompt": "a", "identity": 1}
+        status, answer, _ = self.server.ask("POST", "/v1/completions", fields)
+        self.assertEqual((status, answer["error"]["param"]), (400, "identity"), "it needs a seed")
 
     def test_prompts_may_be_lists_and_tokens(self):
         def texts(prompt, **fields):
@@ -202,6 +226,7 @@ class Verl(WithServer):
         self.assertEqual([token for _, token, _ in meta["output_token_logprobs"]], answer["output_ids"])
         self.assertEqual(meta["prompt_tokens"], 5)
         self.assertIn(meta["finish_reason"]["type"], ("length", "stop"))
+        self.assertEqual(meta["instance"], self.client.models.list().data[0].instance)
         plain = self.generate(text="hello", sampling_params=params)
         self.assertEqual(plain["output_ids"], answer["output_ids"])
         self.assertNotIn("output_token_logprobs", plain["meta_info"])

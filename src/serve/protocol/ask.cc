@@ -274,9 +274,20 @@ void ReadChat(const Json& json, Fields& fields, const AskLimits& limits, std::op
   static_cast<void>(json);
 }
 
+// A whole number, or one as a string: not every writer of JSON has those above 2^53 exactly.
+std::optional<uint64_t> ReadIdentity(const Json& value, Fields& fields) {
+  uint64_t identity = 0;
+  if (value.is_number_unsigned()) return value.get<uint64_t>();
+  const bool is_text = value.is_string() && absl::SimpleAtoi(value.get_ref<const std::string&>(), &identity);
+  if (is_text && absl::StrCat(identity) == value.get_ref<const std::string&>()) return identity;
+  fields.Fail("must be a whole number from 0 to 2^64 - 1, or a string of one");
+  return std::nullopt;
+}
+
 void ReadCompletion(Fields& fields, const AskLimits& limits, Ask& ask) {
   if (const Json* prompt = fields.Take({"prompt"})) ReadPrompts(*prompt, fields, ask);
   ask.log_probs = fields.Integer({"logprobs"}, 0, limits.max_top_log_probs);
+  if (const Json* identity = fields.Take({"identity"})) ask.identity = ReadIdentity(*identity, fields);
   if (fields.Bool({"echo"}).value_or(false)) {
     fields.Fail("is not supported: prompts are not part of answers", "unsupported_value");
   }

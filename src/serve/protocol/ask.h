@@ -51,7 +51,9 @@ struct Ask {
   std::optional<int64_t> log_probs = {};  // absent: none; else how many of the most likely tokens beside each
   bool token_ids = false;                 // the ids of prompts and answers, too
   bool json_object = false;               // answers are JSON objects
-  std::string request_id = {};            // a name that the client gives, for /abort_request
+  // Of a completion with a seed: what its random numbers follow from beside it, for prompt 0; each prompt has one more.
+  std::optional<uint64_t> identity = {};
+  std::string request_id = {};  // a name that the client gives, for /abort_request
 };
 
 struct AskLimits {

@@ -85,6 +85,23 @@ TEST(ReadWeights, TakesVersionsThatEveryReaderOfJsonHasExactly) {
   }
 }
 
+TEST(ReadAsk, ReadsIdentitiesThatNotEveryWriterOfJsonHas) {
+  const auto with = [](absl::string_view identity) {
+    return absl::StrCat(R"({"prompt": "a", "seed": 1, "identity": )", identity, "}");
+  };
+  const auto read = [&](absl::string_view identity) { return Read(Form::kCompletion, with(identity)).identity; };
+  EXPECT_EQ(read("0"), 0U);
+  EXPECT_EQ(read("18446744073709551615"), ~uint64_t{0});
+  EXPECT_EQ(read("\"18446744073709551615\""), ~uint64_t{0});
+  EXPECT_EQ(read("null"), std::nullopt);
+  for (const char* const wrong : {"-1", "1.0", "18446744073709551616", "\"18446744073709551616\"", "\" 1\"", "\"\"",
+                                  "\"01\"", "\"+1\"", "true", "[1]"}) {
+    EXPECT_EQ(Refused(Form::kCompletion, with(wrong)).param, "identity") << wrong;
+  }
+  EXPECT_EQ(Refused(Form::kChat, R"({"messages": [{"role": "user", "content": "a"}], "identity": 1})").code,
+            "unknown_parameter");
+}
+
 TEST(ReadAsk, ReadsAConversation) {
   const Ask ask = Read(Form::kChat, R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
       {"type": "text", "text": "b"}]}, {"role": "assistant", "content": null, "tool_calls": [{"function":
