@@ -38,7 +38,8 @@ class Engine::Impl {
     return !open_.empty();
   }
   std::vector<Answer> Step() TDOCK_EXCLUDES(step_mu_, mu_);
-  void Serve(std::shared_ptr<const Decoder> decoder, int64_t version) TDOCK_EXCLUDES(step_mu_, mu_);
+  std::shared_ptr<const Decoder> Serve(std::shared_ptr<const Decoder> decoder, int64_t version, InProgress in_progress)
+      TDOCK_EXCLUDES(step_mu_, mu_);
   absl::Status ServeAdapters(const model::NamedTensors& adapters, int64_t version) TDOCK_EXCLUDES(step_mu_, mu_);
   void Update(const std::function<void()>& write, int64_t version) TDOCK_EXCLUDES(step_mu_, mu_);
   ServedWeights weights() TDOCK_EXCLUDES(step_mu_);
@@ -61,7 +62,8 @@ class Engine::Impl {
   bool weights_stay() const TDOCK_REQUIRES(step_mu_) { return owned_ != nullptr; }
   // After an exception in a step.
   void LoseAll() TDOCK_REQUIRES(step_mu_) TDOCK_EXCLUDES(mu_);
-  void Serve(std::shared_ptr<const Decoder> decoder, const Decoder* served, int64_t version) TDOCK_REQUIRES(step_mu_);
+  std::shared_ptr<const Decoder> Serve(std::shared_ptr<const Decoder> decoder, const Decoder* served, int64_t version,
+                                       InProgress in_progress = InProgress::kReadAgain) TDOCK_REQUIRES(step_mu_);
 
   const EngineOptions options_;
 
@@ -260,25 +262,28 @@ absl::Status Engine::Impl::CheckParameters(const SamplingParams& params) {
   return CheckRequest({.prompt = {}, .sampling = params}, options_, checked_->used_tokens());
 }
 
-void Engine::Impl::Serve(std::shared_ptr<const Decoder> decoder, const Decoder* served, int64_t version) {
+std::shared_ptr<const Decoder> Engine::Impl::Serve(std::shared_ptr<const Decoder> decoder, const Decoder* served,
+                                                   int64_t version, InProgress in_progress) {
   {
     const MutexLock lock(mu_);
     checked_ = served;
     last_choosing_ = nullptr;
   }
   decoder_ = served;
-  owned_ = std::move(decoder);
+  owned_.swap(decoder);
   weights_.version = version;
   hashed_ = false;
-  core_.Forget();
+  core_.Forget(in_progress);
   const MutexLock lock(mu_);
   stats_ = core_.stats();
+  return decoder;
 }
 
-void Engine::Impl::Serve(std::shared_ptr<const Decoder> decoder, int64_t version) {
+std::shared_ptr<const Decoder> Engine::Impl::Serve(std::shared_ptr<const Decoder> decoder, int64_t version,
+                                                   InProgress in_progress) {
   const MutexLock step(step_mu_);
   const Decoder* const served = decoder.get();
-  Serve(std::move(decoder), served, version);
+  return Serve(std::move(decoder), served, version, in_progress);
 }
 
 absl::Status Engine::Impl::ServeAdapters(const model::NamedTensors& adapters, int64_t version) {
@@ -348,8 +353,9 @@ absl::Status Engine::Abort(RequestId request) { return impl_->Abort(request); }
 bool Engine::IsOpen(RequestId request) const { return impl_->IsOpen(request); }
 bool Engine::HasWork() const { return impl_->HasWork(); }
 std::vector<Answer> Engine::Step() { return impl_->Step(); }
-void Engine::Serve(std::shared_ptr<const Decoder> decoder, int64_t version) {
-  impl_->Serve(std::move(decoder), version);
+std::shared_ptr<const Decoder> Engine::Serve(std::shared_ptr<const Decoder> decoder, int64_t version,
+                                             InProgress in_progress) {
+  return impl_->Serve(std::move(decoder), version, in_progress);
 }
 absl::Status Engine::ServeAdapters(const model::NamedTensors& adapters, int64_t version) {
   return impl_->ServeAdapters(adapters, version);

@@ -112,12 +112,22 @@ struct ServedWeights {
   uint64_t hash = 0;  // of all weights and adapters, as they are used
 };
 
+// What becomes of answers in progress when the weights change.
+enum class InProgress {
+  // What they have so far is read again, with the new weights, in pieces as EngineOptions::max_step_tokens says.
+  kReadAgain,
+  // They go on at once from the keys and values that they have, which the weights before made. Nobody else shares
+  // those.
+  kGoOn,
+};
+
 // Thread-safe. Step(), AnswerAll() and whatever reads or changes weights wait for one another; Add(), Abort(),
 // IsOpen(), HasWork() and stats() do not wait.
 class Engine {
  public:
   // Serves the decoder's weights as version 0. It must outlive the engine, or until other weights are served. In
-  // batch-invariant mode, steps use copies of the weights, which take as much memory in the dtype of the activations.
+  // batch-invariant mode, steps use copies of the weights, which take as much memory in the dtype of the activations:
+  // those of Decoder::PackWeights() if the decoder has them, which engines then share, or else the engine's own.
   Engine(const model::Decoder& decoder, EngineOptions options);
   ~Engine();
 
@@ -154,9 +164,11 @@ class Engine {
   // requests that were in progress are lost.
   std::vector<Answer> Step();
 
-  // From the next step on, serves other weights: answers in progress go on with them, after what they have so far was
-  // read again. The decoder must have the shapes of the one before.
-  void Serve(std::shared_ptr<const model::Decoder> decoder, int64_t version);
+  // From the next step on, serves other weights, also for answers in progress. The decoder must have the shapes of the
+  // one before, which it gives back, if Serve() has brought it: freeing it may take a while. With a decoder that is
+  // packed and kGoOn, this takes no longer than the step that runs.
+  std::shared_ptr<const model::Decoder> Serve(std::shared_ptr<const model::Decoder> decoder, int64_t version,
+                                              InProgress in_progress = InProgress::kReadAgain);
   // The same, where only the adapters have changed: names and shapes as in Decoder::NamedAdapters(). InvalidArgument
   // names one that does not fit.
   absl::Status ServeAdapters(const model::NamedTensors& adapters, int64_t version);

@@ -201,7 +201,7 @@ void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& en
 }
 
 const model::Decoder& EngineCore::Packed(const model::Decoder& decoder) {
-  if (!decoder.batch_invariant()) return decoder;
+  if (!decoder.batch_invariant() || decoder.is_packed()) return decoder;
   if (!packed_) {
     model::Decoder packed = decoder;
     kernels::WithTeam(workers(), [&] { packed.PackWeights(options_.int8_weights); });
@@ -265,9 +265,9 @@ void EngineCore::Expect(int64_t rows, int64_t longest) {
   expected_tokens_ = longest;
 }
 
-void EngineCore::Forget() {
+void EngineCore::Forget(InProgress in_progress) {
   packed_.reset();
-  if (scheduler_ != nullptr) scheduler_->StartAgain();
+  if (scheduler_ != nullptr) scheduler_->Forget(in_progress == InProgress::kGoOn);
 }
 
 void EngineCore::Clear(bool weights_stay) {

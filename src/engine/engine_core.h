@@ -44,8 +44,8 @@ class EngineCore {
   // cache is then no larger than they need. To be called before the first step.
   void Expect(int64_t rows, int64_t longest);
 
-  // For other weights: what was computed is computed again.
-  void Forget();
+  // For other weights.
+  void Forget(InProgress in_progress);
   // Gives up all requests, and the memory of the cache; that of packed weights too, unless they stay as they are.
   void Clear(bool weights_stay);
 

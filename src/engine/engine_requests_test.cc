@@ -325,6 +325,86 @@ TEST_F(RequestsTest, GoOnWithOtherWeightsAndSayWhichMadeWhichToken) {
   ExpectEqual(Finish(fresh).at({again, 0}), given);
 }
 
+// The log-probabilities of an answer whose first `old` tokens were passed through one decoder, and the rest through
+// another, over one cache.
+std::vector<float> LogProbsOverOneCache(const Decoder& before, const Decoder& after, const Request& request,
+                                        const std::vector<int32_t>& answer, size_t old) {
+  const at::NoGradGuard no_grad;
+  PagedCache cache(before.config(), at::TensorOptions().dtype(at::kFloat), 16);
+  const int64_t sequence = cache.Add();
+  std::vector<int32_t> tokens = request.prompt.tokens;
+  int64_t cached = 0;
+  std::vector<float> log_probs;
+  for (size_t i = 0; i < answer.size(); ++i) {
+    const auto size = static_cast<int64_t>(tokens.size());
+    EXPECT_TRUE(cache.Reserve(sequence, size));
+    const auto pass = cache.Begin({{sequence, cached, size - cached}});
+    const Decoder& decoder = i < old ? before : after;
+    const at::Tensor hidden = decoder.Hidden({.tokens = at::tensor(tokens, at::kLong).slice(0, cached).unsqueeze(0),
+                                              .positions = at::arange(cached, size).unsqueeze(0)},
+                                             pass.get());
+    const at::Tensor logits = decoder.Logits(hidden)[0][-1] / request.sampling.temperature;
+    log_probs.push_back(at::log_softmax(logits, 0)[answer[i]].item<float>());
+    cached = size;
+    tokens.push_back(answer[i]);
+  }
+  return log_probs;
+}
+
+TEST_F(RequestsTest, GoOnFromTheKeysAndValuesThatTheyHave) {
+  Decoder other = model::TinyDecoder(decoder_.config(), 99, at::kCPU);
+  other.PackWeights();
+  for (const bool packed : {false, true}) {
+    Engine engine(decoder_, {});
+    const Request request = Ask({1, 2, 3}, 6, 2);
+    const RequestId id = *engine.Add(request);
+    engine.Step();
+    engine.Step();
+    const auto next = std::make_shared<const Decoder>(packed ? other : other.Clone());
+    EXPECT_EQ(engine.Serve(next, 7, InProgress::kGoOn), nullptr) << "the first decoder is somebody else's";
+    const int64_t computed = engine.stats().computed_tokens;
+    const Answers answers = Finish(engine);
+    EXPECT_EQ(engine.stats().computed_tokens - computed, 8) << "nothing is read again";
+    for (int64_t sample = 0; sample < 2; ++sample) {
+      const Completion& given = answers.at({id, sample});
+      EXPECT_THAT(given.weights, ElementsAre(WeightsSpan{0, 2}, WeightsSpan{7, 4}));
+      const std::vector<float> expected = LogProbsOverOneCache(decoder_, other, request, given.tokens, 2);
+      ASSERT_EQ(given.log_probs.size(), expected.size());
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(given.log_probs[i], expected[i], 1e-5) << i;
+    }
+    EXPECT_EQ(engine.Serve(std::make_shared<const Decoder>(decoder_.Clone()), 8), next);
+  }
+}
+
+TEST_F(RequestsTest, NeverShareWhatOlderWeightsHaveMade) {
+  Decoder other = model::TinyDecoder(decoder_.config(), 99, at::kCPU);
+  other.SetBatchInvariant(true);
+  Engine engine(decoder_, {}), fresh(other, {});
+  std::vector<int32_t> prompt(17);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(1 + i % 7);
+  const Request request = Ask(prompt, 26, 2);
+  const RequestId id = *engine.Add(request);
+  for (int step = 0; step < 5; ++step) engine.Step();
+  engine.Serve(std::make_shared<const Decoder>(other.Clone()), 1, InProgress::kGoOn);
+  const RequestId beside = *engine.Add(request);  // while the first goes on, and its pages fill up
+  Answers answers = Finish(engine);
+  // One that begins with all of the first, pages that were filled since included.
+  Request longer = Ask(prompt, 3);
+  const std::vector<int32_t>& first = answers.at({id, 0}).tokens;
+  longer.prompt.tokens.insert(longer.prompt.tokens.end(), first.begin(), first.end());
+  const int64_t shared = engine.stats().shared_tokens;
+  const RequestId after = *engine.Add(longer);
+  answers = Finish(engine, std::move(answers));
+  EXPECT_EQ(engine.stats().shared_tokens - shared, 16) << "a page of the prompt, as the second has read it";
+  const RequestId expected = *fresh.Add(request), expected_longer = *fresh.Add(longer);
+  const Answers others = Finish(fresh);
+  for (int64_t sample = 0; sample < 2; ++sample) {
+    ExpectEqual(answers.at({beside, sample}), others.at({expected, sample}));
+  }
+  ExpectEqual(answers.at({after, 0}), others.at({expected_longer, 0}));
+  EXPECT_EQ(engine.stats().cache.held_bytes, engine.stats().cache.kept_bytes);
+}
+
 TEST_F(RequestsTest, WeightsAreKnownByTheirVersionAndTheirBytes) {
   Engine engine(decoder_, {});
   const ServedWeights first = engine.weights();

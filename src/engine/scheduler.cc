@@ -125,8 +125,8 @@ void Scheduler::Done(const Piece& piece) {
                  std::span<const int32_t>(piece.sequence->tokens).first(static_cast<size_t>(piece.sequence->cached)));
 }
 
-void Scheduler::StartAgain() {
-  while (!running_.empty()) SendBack(**running_.begin());
+void Scheduler::Forget(bool go_on) {
+  while (!go_on && !running_.empty()) SendBack(**running_.begin());
   cache_.Forget();
 }
 

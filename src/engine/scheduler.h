@@ -41,8 +41,9 @@ class Scheduler {
   // The step with a piece is over: its tokens are in the cache.
   void Done(const Piece& piece);
 
-  // Everything that runs waits again, and the cache shares nothing that it has: for other weights.
-  void StartAgain();
+  // The cache shares nothing that it has, for other weights. Everything that runs waits again, to be read again, unless
+  // it is to go on from what is cached of it.
+  void Forget(bool go_on);
 
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }

@@ -178,7 +178,7 @@ TEST_F(SchedulerTest, EverythingGetsThroughAtRandom) {
         scheduler.Add(sequence);
         --left_to_add;
       }
-      if (rng.Below(30) == 0) scheduler.StartAgain();
+      if (rng.Below(30) == 0) scheduler.Forget(/*go_on=*/rng.Below(2) == 0);
       int64_t total = 0;
       const int64_t preempted = scheduler.preemptions();
       const bool had_any = scheduler.running() + scheduler.waiting() > 0;

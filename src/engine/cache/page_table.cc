@@ -77,6 +77,7 @@ std::optional<PageTable::Forked> PageTable::Fork(int64_t sequence, int64_t lengt
   Sequence& copy = sequences_.at(forked.sequence);
   copy.pages.assign(source.pages.begin(), source.pages.begin() + static_cast<std::ptrdiff_t>(full));
   for (const int32_t page : copy.pages) Hold(page);
+  copy.outdated = source.outdated;
   if (source.published <= full) {
     copy.published = source.published;
     copy.key = source.key;
@@ -123,6 +124,7 @@ int64_t PageTable::Share(int64_t sequence, std::span<const int32_t> tokens) {
 
 void PageTable::Publish(int64_t sequence, std::span<const int32_t> tokens) {
   Sequence& publishing = sequences_.at(sequence);
+  if (publishing.outdated) return;
   const auto size = static_cast<size_t>(page_tokens_);
   for (; (publishing.published + 1) * size <= tokens.size(); ++publishing.published) {
     const std::span<const int32_t> content = tokens.subspan(publishing.published * size, size);
@@ -145,6 +147,7 @@ void PageTable::Forget() {
   for (Page& page : pages_) {
     if (page.published) Withdraw(page);
   }
+  for (auto& [number, sequence] : sequences_) sequence.outdated = true;
 }
 
 int64_t PageTable::Unreachable() const {

@@ -45,7 +45,7 @@ class PageTable {
   // The full pages of a sequence's first tokens become pages that others can share.
   void Publish(int64_t sequence, std::span<const int32_t> tokens);
 
-  // Nothing that is published is shared any more.
+  // Nothing that is published is shared any more, and of sequences that are here now nothing will be published.
   void Forget();
 
   std::span<const int32_t> pages(int64_t sequence) const { return sequences_.at(sequence).pages; }
@@ -69,8 +69,9 @@ class PageTable {
   };
   struct Sequence {
     std::vector<int32_t> pages = {};
-    size_t published = 0;  // pages, from the first
-    uint64_t key = 0;      // of the last of these
+    size_t published = 0;   // pages, from the first
+    uint64_t key = 0;       // of the last of these
+    bool outdated = false;  // was here at Forget(), or is a fork of one that was
   };
 
   std::optional<int32_t> Take();

@@ -93,20 +93,23 @@ TEST(PageTable, ForksShareFullPagesAndCopyTheLast) {
 }
 
 // Everything at random: each token of a sequence must be on a page that says so, and a page belongs to those only whose
-// tokens it has. `written` is what a cache would have in the pages.
+// tokens it has. `written` is what a cache would have in the pages: other numbers for each set of weights.
 TEST(PageTable, NeverGivesAPageToTwoThatDiffer) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
     constexpr int64_t kSize = 4;
     PageTable table(static_cast<int64_t>(4 + rng.Below(20)), kSize);
     std::map<int64_t, std::vector<int32_t>> tokens;  // of each sequence, all that are in its pages
+    std::map<int64_t, int32_t> weights;              // with which each has begun
+    int32_t served = 0;
+    const auto number = [&](int64_t sequence, int32_t token) { return token + 2 * weights.at(sequence); };
     std::map<int32_t, std::vector<int32_t>> written;
     const auto write = [&](int64_t sequence, size_t begin) {
       const std::vector<int32_t>& all = tokens[sequence];
       for (size_t i = begin; i < all.size(); ++i) {
         std::vector<int32_t>& page = written[table.pages(sequence)[i / kSize]];
         page.resize(kSize);
-        page[i % kSize] = all[i];
+        page[i % kSize] = number(sequence, all[i]);
       }
     };
     for (int step = 0; step < 200; ++step) {
@@ -122,6 +125,7 @@ TEST(PageTable, NeverGivesAPageToTwoThatDiffer) {
           continue;
         }
         tokens[added] = wanted;
+        weights[added] = served;
         write(added, static_cast<size_t>(shared));
         table.Publish(added, wanted);
       } else {
@@ -141,8 +145,10 @@ TEST(PageTable, NeverGivesAPageToTwoThatDiffer) {
             written[static_cast<int32_t>(forked->copy->to)] = copied;
           }
           tokens[forked->sequence].assign(all.begin(), all.begin() + length);
+          weights[forked->sequence] = weights.at(sequence);
         } else if (action == 3 && rng.Below(20) == 0) {
           table.Forget();
+          ++served;
         } else if (table.Reserve(sequence, static_cast<int64_t>(all.size()) + 1)) {
           all.push_back(static_cast<int32_t>(rng.Below(2)));
           write(sequence, all.size() - 1);
@@ -151,7 +157,7 @@ TEST(PageTable, NeverGivesAPageToTwoThatDiffer) {
       }
       for (const auto& [sequence, all] : tokens) {
         for (size_t i = 0; i < all.size(); ++i) {
-          ASSERT_EQ(written[table.pages(sequence)[i / kSize]][i % kSize], all[i])
+          ASSERT_EQ(written[table.pages(sequence)[i / kSize]][i % kSize], number(sequence, all[i]))
               << "seed " << seed << " step " << step;
         }
       }

@@ -101,6 +101,7 @@ class Decoder {
   // same results but for int8, and do not see later changes of the weights. What changes how the decoder computes, or
   // its adapters, ends that. Throws c10::Error unless HasKernels(), and for tensors without data.
   void PackWeights(bool int8 = false);
+  bool is_packed() const { return packed_head_ != nullptr; }  // not of a decoder with a value head
   // How many bytes PackWeights() takes, without adapters.
   static int64_t PackedBytes(const ModelConfig& config, at::ScalarType compute_type, bool int8 = false);
 

@@ -61,7 +61,7 @@ class KvCache {
   // Says which tokens a sequence begins with, all of which have passed through the model, so that others can share
   // them.
   virtual void Publish(int64_t sequence, std::span<const int32_t> tokens) = 0;
-  // Nothing that is in the cache now is shared any more: for other weights. There must be no sequence with tokens.
+  // Nothing that is in the cache now is shared any more, nor what its sequences will have: for other weights.
   virtual void Forget() = 0;
 
   // Room for what is passed must have been reserved. The cache must outlive the pass.
