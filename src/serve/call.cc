@@ -41,14 +41,23 @@ void Call::Start(std::vector<engine::Request> requests, Replica& replica) {
     {
       const MutexLock lock(mu_);
       none = ids_.empty();  // else the last of these says that it is done
+      exchange_->Note(Note());
     }
     exchange_->Send(ResponseOf(ProblemOf(asked)));
     if (none) on_done_();
     return;
   }
   exchange_->OnGone([self = weak_from_this()] {
-    if (const std::shared_ptr<Call> call = self.lock()) call->Abort();
+    if (const std::shared_ptr<Call> call = self.lock()) call->OnGone();
   });
+}
+
+void Call::OnGone() {
+  {
+    const MutexLock lock(mu_);
+    exchange_->Note(Note());
+  }
+  Abort();
 }
 
 // Under the lock, so that no token comes before the head of the reply.
@@ -188,6 +197,7 @@ void Call::Fail(const absl::Status& status) {
   if (std::exchange(failed_, true)) return;
   for (const engine::RequestId id : ids_) replica_->Abort(id);
   const Problem problem = ProblemOf(status);
+  exchange_->Note(Note());
   if (!streams_) return exchange_->Send(ResponseOf(problem));
   exchange_->End(EventOf(BodyOf(problem)));
 }
@@ -209,10 +219,14 @@ void Call::Finish() {
 }
 
 std::string Call::Note() const {
-  nlohmann::ordered_json note = {{"request_id", replies_.id()},
-                                 {"prompt_tokens", usage_.prompt_tokens},
-                                 {"completion_tokens", usage_.completion_tokens}};
-  for (const Choice& choice : choices_) note["finish_reasons"].push_back(FinishNameOf(choice.finish));
+  nlohmann::ordered_json note = {
+      {"request_id", replies_.id()}, {"prompt_tokens", usage_.prompt_tokens}, {"completion_tokens", 0}};
+  int64_t tokens = 0;
+  for (const Choice& choice : choices_) {
+    tokens += choice.tokens;
+    note["finish_reasons"].push_back(choice.ended ? FinishNameOf(choice.finish) : failed_ ? "error" : "abort");
+  }
+  note["completion_tokens"] = tokens;
   return note.dump();
 }
 

@@ -58,6 +58,8 @@ class Call : public std::enable_shared_from_this<Call> {
   void OnEnd(size_t first, engine::Answer answer) TDOCK_EXCLUDES(mu_);
   void EndChoice(Choice& choice, engine::Answer& answer) TDOCK_REQUIRES(mu_);
   void SendEvent(Choice& choice) TDOCK_REQUIRES(mu_);
+  // The client has left.
+  void OnGone() TDOCK_EXCLUDES(mu_);
   // The rest is of no use then.
   void Fail(const absl::Status& status) TDOCK_REQUIRES(mu_);
   void Finish() TDOCK_REQUIRES(mu_);

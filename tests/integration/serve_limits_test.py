@@ -153,11 +153,11 @@ class Protection(WithServer):
 
     def gone(self):
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return sum(line.get("client_gone", False) for line in lines)
+        return [line for line in lines if line.get("client_gone", False)]
 
     def test_ends_what_nobody_waits_for_and_refuses_what_is_too_much(self):
         fields = {"max_tokens": 190_000, "stream": True, "extra_body": {"ignore_eos": True}}
-        before = self.gone()
+        before = len(self.gone())
         streams = [self.complete(n=2, **fields) for _ in range(2)]
         next(streams[0])  # the others wait for it
         with self.assertRaises(openai.RateLimitError) as busy:
@@ -167,7 +167,11 @@ class Protection(WithServer):
             stream.close()
         self.await_open(0)
         self.complete(max_tokens=1)
-        self.await_line(lambda: self.gone() - before == 2)
+        self.await_line(lambda: len(self.gone()) - before == 2)
+        for line in self.gone()[before:]:
+            self.assertRegex(line["request_id"], "^cmpl-")
+            self.assertEqual((line["prompt_tokens"], line["finish_reasons"]), (5, ["abort", "abort"]))
+        self.assertGreater(max(line["completion_tokens"] for line in self.gone()[before:]), 0)
 
     def test_ends_an_answer_at_once_whose_client_sent_more_and_left(self):
         body = json.dumps({"prompt": "a", "max_tokens": 190_000, "ignore_eos": True})

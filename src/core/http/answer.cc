@@ -128,11 +128,12 @@ Ended Answer::Close(bool complete) {
              .gone = !complete,
              .request_bytes = request_bytes_,
              .sent_bytes = sent_,
-             .duration = absl::FromChrono(std::chrono::steady_clock::now() - begun_at_),
-             .note = std::move(note_)};
+             .duration = absl::FromChrono(std::chrono::steady_clock::now() - begun_at_)};
   }
   CheckNoLockHeld("a callback");
   if (!complete && on_gone) on_gone();
+  const MutexLock lock(mu_);
+  ended.note = std::move(note_);
   return ended;
 }
 

@@ -48,7 +48,7 @@ class Exchange {
   virtual void OnGone(std::function<void()> call) = 0;
   virtual bool gone() const = 0;
 
-  // What Ended::note will be.
+  // What Ended::note will be; what OnGone() calls may still say it.
   virtual void Note(std::string note) = 0;
 };
 
